@@ -1,0 +1,27 @@
+# Build options and the flags every target shares.
+option(JIGE_WERROR "Treat warnings as errors" ON)
+option(JIGE_DCHECK "Keep checks in hot loops" OFF)
+option(JIGE_BENCH "Build the benchmarks" OFF)
+set(JIGE_SANITIZE "" CACHE STRING "address, thread or empty")
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# Contraction is off so that a multiply and an add are fused exactly where the source says fma:
+# the same bits from every instruction set and inlining decision.
+add_compile_options(-Wall -Wextra -Wshadow -Wno-missing-field-initializers -march=x86-64-v3
+                    -ffp-contract=off -fno-omit-frame-pointer)
+if(JIGE_WERROR)
+  add_compile_options(-Werror)
+endif()
+if(JIGE_DCHECK)
+  add_compile_definitions(JIGE_DCHECK_ENABLED=1)
+endif()
+if(JIGE_SANITIZE)
+  add_compile_options(-fsanitize=${JIGE_SANITIZE} -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=${JIGE_SANITIZE})
+  # GCC 12 reports false positives of these two under the sanitizers.
+  add_compile_options(-Wno-maybe-uninitialized -Wno-tsan)
+endif()

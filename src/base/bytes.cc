@@ -1,0 +1,77 @@
+#include "base/bytes.h"
+
+#include <cctype>
+#include <cmath>
+#include <cstdlib>
+
+namespace jige {
+namespace {
+
+std::string three_digits(double value) {
+  if (value >= 100) return fmt::format("{:.0f}", value);
+  if (value >= 10) return fmt::format("{:.1f}", value);
+  return fmt::format("{:.2f}", value);
+}
+
+}  // namespace
+
+std::string format_bytes(uint64_t bytes) {
+  if (bytes < 1024) return fmt::format("{} B", bytes);
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  while (value >= 1000 && unit < 5) {
+    value /= 1024;
+    ++unit;
+  }
+  return fmt::format("{} {}", three_digits(value), kUnits[unit]);
+}
+
+Result<uint64_t> parse_bytes(std::string_view text) {
+  const auto invalid = [&] {
+    return fail(Code::kInvalidArgument,
+                "\"{}\" is not a size; write for example 4096, 512M, 1.5GiB or 2GB", text);
+  };
+  const std::string copy(text);
+  char* end = nullptr;
+  const double value = std::strtod(copy.c_str(), &end);
+  if (end == copy.c_str() || !std::isfinite(value) || value < 0) return invalid();
+  std::string unit;
+  for (; *end; ++end) {
+    if (!std::isspace(static_cast<unsigned char>(*end))) {
+      unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*end)));
+    }
+  }
+  double factor = 1;
+  if (!unit.empty() && unit != "b") {
+    const size_t power = std::string_view("kmgt").find(unit[0]);
+    const std::string_view rest = std::string_view(unit).substr(1);
+    if (power == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib")) {
+      return invalid();
+    }
+    factor = std::pow(rest == "b" ? 1000.0 : 1024.0, static_cast<double>(power + 1));
+  }
+  if (value * factor >= 9.2e18) return invalid();
+  return static_cast<uint64_t>(std::llround(value * factor));
+}
+
+std::string format_count(double count) {
+  static constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P"};
+  size_t unit = 0;
+  while (std::fabs(count) >= 1000 && unit < 5) {
+    count /= 1000;
+    ++unit;
+  }
+  if (unit == 0 && count == std::floor(count)) return fmt::format("{:.0f}", count);
+  return three_digits(count) + kUnits[unit];
+}
+
+std::string format_duration(double seconds) {
+  const auto total = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
+  const int64_t hours = total / 3600;
+  const int64_t minutes = total / 60 % 60;
+  if (hours > 0) return fmt::format("{}:{:02}:{:02}", hours, minutes, total % 60);
+  return fmt::format("{}:{:02}", minutes, total % 60);
+}
+
+}  // namespace jige

@@ -1,0 +1,184 @@
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+namespace jige {
+namespace {
+
+tl::unexpected<Error> system_error(const std::string& path, std::string_view action) {
+  const int reason = errno;
+  Code code = Code::kIo;
+  if (reason == ENOENT || reason == ENOTDIR) code = Code::kNotFound;
+  if (reason == ENOSPC || reason == EDQUOT || reason == ENOMEM) code = Code::kExhausted;
+  return fail(code, "{}: cannot {}: {}", path, action, std::strerror(reason));
+}
+
+Status write_all(int fd, const char* data, size_t size, const std::string& path) {
+  while (size > 0) {
+    const ssize_t written = ::write(fd, data, size);
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return system_error(path, "write");
+    }
+    data += written;
+    size -= static_cast<size_t>(written);
+  }
+  return {};
+}
+
+std::string parent_folder(const std::string& path) {
+  const auto slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, size_t size_max) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return system_error(path, "open");
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
+    if (S_ISDIR(info.st_mode)) errno = EISDIR;
+    auto error = system_error(path, "read");
+    ::close(fd);
+    return error;
+  }
+  std::string content;
+  char buffer[1 << 16];
+  if (S_ISREG(info.st_mode)) {
+    content.reserve(std::min(static_cast<size_t>(info.st_size), size_max));
+  }
+  for (;;) {
+    const ssize_t got = ::read(fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) {
+      auto error = system_error(path, "read");
+      ::close(fd);
+      return error;
+    }
+    if (got == 0) break;
+    if (content.size() + static_cast<size_t>(got) > size_max) {
+      ::close(fd);
+      return fail(Code::kExhausted, "{}: is larger than the limit of {} bytes", path, size_max);
+    }
+    content.append(buffer, static_cast<size_t>(got));
+  }
+  ::close(fd);
+  return content;
+}
+
+Status write_file_atomic(const std::string& path, std::string_view content) {
+  JIGE_TRY(AtomicFile file, AtomicFile::create(path));
+  JIGE_DO(file.write(content.data(), content.size()));
+  return file.commit();
+}
+
+Status make_folders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return fail(Code::kIo, "{}: cannot create folder: {}", path, error.message());
+  return {};
+}
+
+AtomicFile::AtomicFile(std::string path, std::string temporary, int fd)
+    : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other) noexcept { *this = std::move(other); }
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(temporary_, other.temporary_);
+  std::swap(fd_, other.fd_);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() {
+  if (fd_ < 0) return;
+  ::close(fd_);
+  ::unlink(temporary_.c_str());
+}
+
+Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  std::string temporary = path + ".XXXXXX";
+  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
+  if (fd < 0) return system_error(path, "create");
+  ::fchmod(fd, 0644);
+  return AtomicFile(path, std::move(temporary), fd);
+}
+
+Status AtomicFile::write(const void* data, size_t size) {
+  return write_all(fd_, static_cast<const char*>(data), size, path_);
+}
+
+Status AtomicFile::write_at(uint64_t offset, const void* data, size_t size) {
+  const char* cursor = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t written = ::pwrite(fd_, cursor, size, static_cast<off_t>(offset));
+    if (written < 0) {
+      if (errno == EINTR) continue;
+      return system_error(path_, "write");
+    }
+    cursor += written;
+    offset += static_cast<uint64_t>(written);
+    size -= static_cast<size_t>(written);
+  }
+  return {};
+}
+
+Status AtomicFile::commit() {
+  if (::fsync(fd_) != 0) return system_error(path_, "write to disk");
+  if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error(path_, "put in place");
+  ::close(fd_);
+  fd_ = -1;
+  const int folder = ::open(parent_folder(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    ::fsync(folder);
+    ::close(folder);
+  }
+  return {};
+}
+
+MappedFile::MappedFile(std::string path, const std::byte* data, size_t size)
+    : path_(std::move(path)), data_(data), size_(size) {}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept { *this = std::move(other); }
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(path_, other.path_);
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(const_cast<std::byte*>(data_), size_);
+}
+
+Result<MappedFile> MappedFile::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return system_error(path, "open");
+  struct stat info {};
+  if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return fail(Code::kIo, "{}: is not a regular file", path);
+  }
+  const auto size = static_cast<size_t>(info.st_size);
+  if (size == 0) {
+    ::close(fd);
+    return MappedFile(path, nullptr, 0);
+  }
+  void* data = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
+  ::close(fd);
+  if (data == MAP_FAILED) return system_error(path, "map");
+  return MappedFile(path, static_cast<const std::byte*>(data), size);
+}
+
+}  // namespace jige

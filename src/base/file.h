@@ -1,0 +1,67 @@
+// Files: whole reads, atomic replacement, and read-only memory maps.
+//
+// Nothing good is overwritten before its replacement is complete: write_file_atomic and AtomicFile
+// write to a temporary sibling, fsync it, rename it over the target and fsync the folder.
+// Threads: distinct objects may be used from distinct threads.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace jige {
+
+// The whole file as a string. Fails with kNotFound, kIo, or kExhausted above `size_max` bytes.
+Result<std::string> read_file(const std::string& path, size_t size_max = size_t{1} << 32);
+
+// Replaces `path` by `content`, all or nothing. A full disk is kExhausted and leaves no remains.
+Status write_file_atomic(const std::string& path, std::string_view content);
+
+// Creates a folder and its parents.
+Status make_folders(const std::string& path);
+
+// Writes a file of any size piece by piece and puts it in place on commit(); without commit the
+// temporary is removed.
+class AtomicFile {
+ public:
+  static Result<AtomicFile> create(const std::string& path);
+  AtomicFile(AtomicFile&& other) noexcept;
+  AtomicFile& operator=(AtomicFile&& other) noexcept;
+  ~AtomicFile();
+
+  // Appends bytes. After a failure only destruction is allowed.
+  Status write(const void* data, size_t size);
+  // Overwrites bytes that were already written, for headers whose values come last.
+  Status write_at(uint64_t offset, const void* data, size_t size);
+  Status commit();
+
+ private:
+  AtomicFile(std::string path, std::string temporary, int fd);
+  std::string path_;
+  std::string temporary_;
+  int fd_ = -1;
+};
+
+// A read-only map of a whole file, unmapped on destruction. An empty file maps to an empty span.
+class MappedFile {
+ public:
+  static Result<MappedFile> open(const std::string& path);
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  ~MappedFile();
+
+  std::span<const std::byte> bytes() const { return {data_, size_}; }
+  const std::string& path() const { return path_; }
+
+ private:
+  MappedFile(std::string path, const std::byte* data, size_t size);
+  std::string path_;
+  const std::byte* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+}  // namespace jige

@@ -1,0 +1,46 @@
+#include "base/log.h"
+
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <cstdlib>
+#include <memory>
+#include <string>
+
+namespace jige {
+namespace {
+
+spdlog::level::level_enum to_spdlog(LogLevel level) {
+  switch (level) {
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarn:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+  }
+  return spdlog::level::info;
+}
+
+spdlog::logger& logger() {
+  static const std::shared_ptr<spdlog::logger> instance = [] {
+    auto made = spdlog::stderr_color_mt("jige");
+    made->set_pattern("%^%l%$: %v");
+    const char* wanted = std::getenv("JIGE_LOG");
+    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    return made;
+  }();
+  return *instance;
+}
+
+}  // namespace
+
+void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
+
+bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
+
+void log_line(LogLevel level, std::string_view message) { logger().log(to_spdlog(level), message); }
+
+}  // namespace jige

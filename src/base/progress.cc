@@ -1,0 +1,83 @@
+#include "base/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "base/bytes.h"
+
+namespace jige {
+namespace {
+
+constexpr int kBarWidth = 24;
+
+int terminal_columns() {
+  winsize size{};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 100;
+}
+
+// Cuts a UTF-8 line to a number of characters, counting each as one column.
+std::string cut_to_columns(const std::string& text, int columns) {
+  int count = 0;
+  size_t end = 0;
+  while (end < text.size()) {
+    const bool starts_character = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
+    if (starts_character && ++count > columns) break;
+    ++end;
+  }
+  return text.substr(0, end);
+}
+
+}  // namespace
+
+Progress::Progress(std::string title, int64_t total, bool quiet)
+    : title_(std::move(title)),
+      total_(std::max<int64_t>(total, 1)),
+      quiet_(quiet),
+      terminal_(isatty(STDERR_FILENO) == 1) {}
+
+Progress::~Progress() {
+  if (open_line_) std::fputc('\n', stderr);
+}
+
+std::string Progress::line(int64_t done, std::string_view note) const {
+  const double share =
+      std::clamp(static_cast<double>(done) / static_cast<double>(total_), 0.0, 1.0);
+  const double elapsed_s = watch_.seconds();
+  const int filled = static_cast<int>(share * kBarWidth);
+  std::string bar;
+  for (int i = 0; i < kBarWidth; ++i) bar += i < filled ? "█" : "░";
+  const std::string left =
+      share > 0 ? format_duration(elapsed_s * (1 - share) / share) + " left" : "starting";
+  return fmt::format("{} {} {:3.0f} %  {}  {}", title_, bar, share * 100, note, left);
+}
+
+void Progress::update(int64_t done, std::string_view note, bool force) {
+  if (quiet_) return;
+  const double now_s = watch_.seconds();
+  if (!force && now_s - last_drawn_s_ < (terminal_ ? 0.1 : 5.0)) return;
+  last_drawn_s_ = now_s;
+  if (terminal_) {
+    std::fprintf(stderr, "\r%s\x1b[K",
+                 cut_to_columns(line(done, note), terminal_columns() - 1).c_str());
+    open_line_ = true;
+  } else {
+    std::fprintf(stderr, "%s\n", line(done, note).c_str());
+  }
+  std::fflush(stderr);
+}
+
+void Progress::finish(std::string_view note) {
+  if (quiet_) return;
+  const std::string text =
+      fmt::format("{} done in {}  {}", title_, format_duration(watch_.seconds()), note);
+  std::fprintf(stderr, terminal_ ? "\r%s\x1b[K\n" : "%s\n", text.c_str());
+  std::fflush(stderr);
+  open_line_ = false;
+}
+
+}  // namespace jige

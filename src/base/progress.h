@@ -1,0 +1,41 @@
+// Progress of long work: a bar that redraws itself on a terminal, a line now and then elsewhere.
+//
+// Writes to standard error, so that a command's result on standard output stays clean.
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace jige {
+
+class Progress {
+ public:
+  // `total` in units of the caller's choice. Quiet draws nothing.
+  Progress(std::string title, int64_t total, bool quiet = false);
+  ~Progress();
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  // Shows `done` of total with a note such as "loss 2.31 · 12.4 k tokens/s". Draws at most ten
+  // times a second on a terminal and once in five seconds elsewhere; `force` draws in any case.
+  void update(int64_t done, std::string_view note, bool force = false);
+  // Draws the last state and ends the line.
+  void finish(std::string_view note);
+
+ private:
+  std::string line(int64_t done, std::string_view note) const;
+
+  std::string title_;
+  int64_t total_;
+  bool quiet_;
+  bool terminal_;
+  bool open_line_ = false;
+  double last_drawn_s_ = -1e9;
+  StopWatch watch_;
+};
+
+}  // namespace jige

@@ -1,0 +1,66 @@
+// A fixed team of threads that runs one parallel loop at a time: the compute team of a CPU device.
+//
+// Invariants: (1) the caller takes part, so a team of one has no thread of its own.
+//             (2) every index of a loop is run exactly once, before parallel_for returns.
+//             (3) which thread runs an index is unspecified; results may not depend on it.
+// Threads: parallel_for may be called from any thread; calls from several threads take turns, a
+// call from inside a loop body runs inline.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace jige {
+
+class ThreadTeam {
+ public:
+  // REQUIRES: thread_count >= 1.
+  explicit ThreadTeam(int thread_count);
+  ~ThreadTeam();
+  ThreadTeam(const ThreadTeam&) = delete;
+  ThreadTeam& operator=(const ThreadTeam&) = delete;
+
+  int size() const { return static_cast<int>(workers_.size()) + 1; }
+
+  // Runs body(begin, end, worker) over disjoint ranges that cover [0, count). A range is a multiple
+  // of `grain` long, but for the last. `worker` in [0, size()) names the running thread, for
+  // scratch.
+  template <typename Body>
+  void parallel_for(int64_t count, int64_t grain, Body&& body) {
+    run(
+        count, grain,
+        [](void* context, int64_t begin, int64_t end, int worker) {
+          (*static_cast<std::remove_reference_t<Body>*>(context))(begin, end, worker);
+        },
+        const_cast<void*>(static_cast<const void*>(&body)));
+  }
+
+ private:
+  using RangeFunction = void (*)(void* context, int64_t begin, int64_t end, int worker);
+
+  struct Loop {
+    RangeFunction function = nullptr;
+    void* context = nullptr;
+    int64_t count = 0;
+    int64_t chunk = 1;
+  };
+
+  void run(int64_t count, int64_t grain, RangeFunction function, void* context);
+  void work(const Loop& loop, int worker);
+  void worker_main(int worker);
+
+  std::mutex turn_mutex_;  // one loop at a time
+  Loop loop_;
+  std::atomic<int64_t> next_{0};
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> pending_{0};
+  std::atomic<bool> stopping_{false};
+  std::vector<std::thread> workers_;
+};
+
+}  // namespace jige

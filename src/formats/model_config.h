@@ -1,0 +1,79 @@
+// ModelConfig: what an architecture is, in Jige's own terms, independent of the family's
+// config.json.
+//
+// Shapes named once: V vocabulary, D width, L layers, H query heads, G key/value heads, d head
+// dimension, F feed-forward width. One struct covers Llama 2/3, Mistral, Qwen2/2.5/3 and GPT-2: the
+// families differ only in these fields and in the names of their tensors.
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "tensor/dtype.h"
+
+namespace jige::formats {
+
+enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
+enum class NormKind { kRms, kLayer };
+enum class ActivationKind { kSwiGlu, kGeluTanh, kGeluErf };  // the last two without a gate
+enum class PositionKind { kRotary, kLearned };
+enum class RopeScaling { kNone, kLinear, kLlama3 };
+
+struct RopeConfig {
+  double theta = 10000.0;
+  double partial_factor = 1.0;  // share of the head dimension that is rotated
+  RopeScaling scaling = RopeScaling::kNone;
+  double factor = 1.0;            // linear and llama3
+  double low_freq_factor = 1.0;   // llama3
+  double high_freq_factor = 4.0;  // llama3
+  int64_t original_context = 0;   // llama3: original_max_position_embeddings
+};
+
+struct ModelConfig {
+  Family family = Family::kLlama;
+  int64_t vocab_size = 0;
+  int64_t hidden_size = 0;
+  int64_t layer_count = 0;
+  int64_t head_count = 0;
+  int64_t kv_head_count = 0;
+  int64_t head_dim = 0;
+  int64_t ffn_size = 0;
+  int64_t context_max = 0;  // max_position_embeddings
+  NormKind norm = NormKind::kRms;
+  double norm_eps = 1e-5;
+  ActivationKind activation = ActivationKind::kSwiGlu;
+  PositionKind position = PositionKind::kRotary;
+  RopeConfig rope;
+  bool qkv_bias = false;
+  bool output_bias = false;  // attention output projection
+  bool mlp_bias = false;
+  bool qk_norm = false;  // RMS norm of each query and key head
+  bool tied_embeddings = false;
+  int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
+  std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0
+  DType stored_dtype = DType::kF32;       // torch_dtype / dtype of the folder
+  std::vector<int32_t> eos_ids;
+  int32_t bos_id = -1;  // -1: none
+  int32_t pad_id = -1;
+};
+
+// Reads a config.json. Fails with kUnsupported naming the architecture and the known ones, or a
+// feature Jige lacks; with kCorrupt or kNotFound naming file and field when fields are absent,
+// out of range or contradict each other.
+Result<ModelConfig> parse_model_config(const Json& config, std::string_view where);
+Result<ModelConfig> load_model_config(const std::string& folder);
+
+// The config.json of the family, as transformers writes and reads it.
+Json to_hf_config(const ModelConfig& config);
+
+// "llama", "mistral", "qwen2", "qwen3", "gpt2".
+std::string_view family_name(Family family);
+
+// Number of trainable parameters.
+int64_t parameter_count(const ModelConfig& config);
+
+}  // namespace jige::formats

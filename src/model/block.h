@@ -1,0 +1,128 @@
+// Blocks: the pieces a model is made of, each with three separate tasks.
+//
+//   forward (F)          dst = f(src)                          keeps `saved` when a backward
+//   follows backward_input (X)   grad_src from grad_dst                keeps `pending` for W
+//   backward_weight (W)  parameter gradients += …              from src, saved and pending
+//
+// A schedule decides when and where each task runs; nothing is recorded on a tape. Between blocks
+// flows the residual stream, [T, D] f32. A block is a pure description: it owns no memory and no
+// parameters, so several devices and micro-batches may use one Block at once. Memory is the
+// caller's:
+//
+//   saved      per block and micro-batch, lives from F to W   saved_bytes(T)
+//   pending    per block and micro-batch, lives from X to W   pending_bytes(T)
+//   workspace  per device, lives during one task              workspace_bytes(T)
+//   src        the block's input must live from F to W too; src of a block is dst of the one before
+//
+// Sizes are exact functions of the token count T, so that a schedule's peak is known before it
+// runs. Invariant: F, X and W give the same bits whatever the split of tokens into batches, as far
+// as the ops promise (ops/linear.h, ops/attention.h). Threads: const; tasks are asynchronous on the
+// stream they are given.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ops/attention.h"
+#include "ops/linear.h"
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::model {
+
+// The flat batch every task of a micro-batch sees. Views are device memory.
+struct Batch {
+  TensorView tokens;     // [T] i32
+  TensorView positions;  // [T] i32, position of each token in its own sequence
+  TensorView targets;    // [T] i32, the next token; -1: no loss here. Training and scoring only
+  TensorView
+      loss_weights;  // [T] f32, gradient weight of each target (mask / total count), or empty
+  std::vector<ops::SequenceSpan> sequences;
+  int64_t token_count() const { return tokens.rows(); }
+};
+
+enum class InitKind { kNormal, kZero, kOne };
+
+// One parameter as the world knows it: Hugging Face name, shape [out, in] for matrices.
+struct ParamSpec {
+  std::string name;
+  Shape shape;
+  InitKind init = InitKind::kNormal;
+  double init_std = 0.02;
+  bool decay = false;  // whether weight decay applies (matrices yes, norms and biases no)
+};
+
+// A parameter's memory on a device. `value` is the f32 master (or the stored type when only
+// inference follows); `grad` is f32 and empty when the parameter is frozen.
+struct Param {
+  TensorView value;
+  TensorView grad;
+};
+
+// What a block reads while it runs: its parameters in the order of Block::params(), and the packed
+// forms of its matrices, laid out by Block::pack(). `packed` is one buffer of packed_bytes().
+struct BlockWeights {
+  std::vector<Param> params;
+  TensorView packed;  // u8
+};
+
+// What a block needs besides: compute type and, for inference, the paged key/value cache of its
+// layer.
+struct BlockContext {
+  Stream& stream;
+  DType compute = DType::kF32;  // f32 or bf16
+  TensorView workspace;         // u8, workspace_bytes(T)
+  ops::KvCacheView kv_cache;    // data == nullptr: attention over the batch's own rows
+};
+
+struct BlockMemory {
+  TensorView saved;    // u8, empty when no backward follows
+  TensorView pending;  // u8, used by X and W
+};
+
+enum class PackFor { kInference, kTraining };  // training packs for the input gradient as well
+
+class Block {
+ public:
+  virtual ~Block() = default;
+  // "embedding", "layer.3", "head".
+  virtual const std::string& name() const = 0;
+  virtual std::span<const ParamSpec> params() const = 0;
+
+  // Bytes of the packed matrices, and the packing itself, to be redone after values change.
+  virtual int64_t packed_bytes(DType compute, PackFor use) const = 0;
+  virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
+                    PackFor use) const = 0;
+
+  virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
+  virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;
+  virtual int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const = 0;
+
+  // src is ignored by the first block, dst by a head in training (see head.h).
+  virtual void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const TensorView& dst,
+                       const BlockMemory& memory) const = 0;
+  virtual void backward_input(const BlockContext& context, const BlockWeights& weights,
+                              const Batch& batch, const TensorView& src, const TensorView& grad_dst,
+                              const TensorView& grad_src, const BlockMemory& memory) const = 0;
+  virtual void backward_weight(const BlockContext& context, const BlockWeights& weights,
+                               const Batch& batch, const TensorView& src,
+                               const BlockMemory& memory) const = 0;
+
+  // Forward floating-point operations for T tokens of mean context length C, for rate reports.
+  virtual double forward_flops(double token_count, double context_mean) const = 0;
+};
+
+// A model as a graph of blocks. Node i reads the outputs of `inputs`; the decoder families are
+// chains.
+struct BlockGraph {
+  struct Node {
+    const Block* block = nullptr;
+    std::vector<int32_t> inputs;  // indices of earlier nodes; empty for the first
+  };
+  std::vector<Node> nodes;  // in topological order
+};
+
+}  // namespace jige::model

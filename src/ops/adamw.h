@@ -1,0 +1,34 @@
+// AdamW on f32 master weights, and the norm of gradients.
+//
+//   m = β1 m + (1-β1) g    v = β2 v + (1-β2) g²
+//   w = w - lr ( (m/c1) / (sqrt(v/c2) + ε) + λ w ),  c1 = 1-β1^t, c2 = 1-β2^t
+// (Loshchilov and Hutter, 2019; as PyTorch computes it.) 28 bytes a parameter move.
+// Threads: asynchronous on the stream.
+#pragma once
+
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::ops {
+
+struct AdamW {
+  TensorView weight;   // f32; all four have one shape
+  TensorView moment1;  // f32
+  TensorView moment2;  // f32
+  TensorView grad;     // f32
+  double learning_rate = 0;
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0;
+  int64_t step = 1;       // t, from 1
+  double grad_scale = 1;  // g is grad times this (clipping)
+};
+void adamw(Stream& stream, const AdamW& args);
+
+// *result += Σ x² in double, blocks of 4096 elements in ascending order: the bits do not depend on
+// threads. Non-finite elements make it non-finite. `result` is host memory, valid after
+// synchronize.
+void add_sum_of_squares(Stream& stream, const TensorView& values, double* result);
+
+}  // namespace jige::ops

@@ -1,0 +1,91 @@
+// Causal attention over ragged sequences with grouped-query heads, optional sliding window, and
+// over a paged key/value cache.
+//
+// Shapes: T rows of all sequences flat, H query heads, G key/value heads (H a multiple of G), d
+// head dimension. Query head h reads key/value head h / (H/G). A query at position p of its
+// sequence sees keys at positions max(0, p - window + 1) … p (window 0: all of 0 … p).
+//
+// Online softmax over tiles of keys; never a T×T matrix. Order, which results are defined by: keys
+// in ascending position, in tiles aligned to the start of the sequence. So a row's bits depend on
+// its own query and keys only: not on its neighbours, on how the batch is packed, on chunking of a
+// prompt, or on threads. Forward with a cache gives the same bits whether a prompt comes in one
+// piece or many. Threads: asynchronous on the stream.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::ops {
+
+struct AttentionShape {
+  int64_t head_count = 0;     // H
+  int64_t kv_head_count = 0;  // G
+  int64_t head_dim = 0;       // d
+  double scale = 0;           // of the scores, usually 1/sqrt(d)
+  int64_t window = 0;         // 0: none
+};
+
+// One sequence's rows in the flat batch.
+struct SequenceSpan {
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  int32_t context_count = 0;  // tokens before these rows that are in the cache; 0 in training
+  const int32_t* blocks =
+      nullptr;  // cache block of tokens [16 i, 16 i + 16) of the sequence; null in training
+};
+
+struct AttentionForward {
+  TensorView dst;  // [T, H·d] f32 or bf16
+  TensorView q;  // [T, H·d] f32 or bf16 (row stride free: a column range of a fused tensor is fine)
+  TensorView k;    // [T, G·d]
+  TensorView v;    // [T, G·d]
+  TensorView lse;  // [T, H] f32: log of the sum of exponentials, for backward; or empty
+  std::vector<SequenceSpan> sequences;
+  AttentionShape shape;
+};
+void attention_forward(Stream& stream, const AttentionForward& args);
+
+struct AttentionBackward {
+  TensorView grad_q;             // [T, H·d] overwritten
+  TensorView grad_k;             // [T, G·d] overwritten
+  TensorView grad_v;             // [T, G·d] overwritten
+  TensorView grad_dst;           // [T, H·d]
+  TensorView q, k, v, dst, lse;  // as in forward
+  std::vector<SequenceSpan> sequences;
+  AttentionShape shape;
+};
+void attention_backward(Stream& stream, const AttentionBackward& args);
+
+// Paged key/value cache of one layer. A block holds 16 tokens of every key/value head:
+// [block][G]{ keys [d][16] ; values [16][d] }: keys lie interleaved so that 16 scores are one
+// vector.
+inline constexpr int64_t kKvBlockTokens = 16;
+struct KvCacheView {
+  void* data = nullptr;
+  DType dtype = DType::kF32;  // f32 or bf16
+  int64_t block_count = 0;
+  int64_t kv_head_count = 0;
+  int64_t head_dim = 0;
+};
+int64_t kv_cache_bytes(DType dtype, int64_t block_count, int64_t kv_head_count, int64_t head_dim);
+
+// Writes rows of k and v [T, G·d] to positions context_count … context_count + row_count - 1 of
+// each sequence. REQUIRES: blocks cover those positions and are in [0, block_count).
+void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, const TensorView& v,
+               const std::vector<SequenceSpan>& sequences);
+
+// Attention of q against the cache; the rows' own keys must have been appended before.
+// Prompt chunks and single-token decodes may be mixed in one call.
+struct AttentionCached {
+  TensorView dst;  // [T, H·d] f32 or bf16
+  TensorView q;    // [T, H·d] f32 or bf16
+  KvCacheView cache;
+  std::vector<SequenceSpan> sequences;
+  AttentionShape shape;
+};
+void attention_cached(Stream& stream, const AttentionCached& args);
+
+}  // namespace jige::ops

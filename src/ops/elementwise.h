@@ -1,0 +1,40 @@
+// Activations, embedding, residual sums and conversions.
+//
+// Shapes: T tokens, F feed-forward width, D width, V vocabulary.
+//   swiglu  h = silu(gate) · up, gate_up = [gate | up] of 2F columns
+//   gelu    h = gelu(x), the tanh form or the exact erf form
+// Exponentials come from one polynomial shared by all instruction sets, so the bits agree.
+// Threads: asynchronous on the stream.
+#pragma once
+
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::ops {
+
+// dst [T, F], gate_up [T, 2F]; f32 or bf16 each.
+void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up);
+// grad_gate_up [T, 2F] (may be gate_up itself), grad_dst [T, F].
+void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
+                     const TensorView& gate_up);
+
+enum class GeluForm { kTanh, kErf };
+void gelu_forward(Stream& stream, const TensorView& dst, const TensorView& src, GeluForm form);
+// grad_src may be src itself.
+void gelu_backward(Stream& stream, const TensorView& grad_src, const TensorView& grad_dst,
+                   const TensorView& src, GeluForm form);
+
+// dst [T, D] f32 = table[tokens[t]] (f32, bf16 or f16 table [V, D]); tokens [T] i32.
+// REQUIRES: every token is in [0, V).
+void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& table,
+                       const TensorView& tokens);
+// grad_table [V, D] f32 += grad_dst [T, D] f32, tokens in ascending order of t.
+void embedding_backward(Stream& stream, const TensorView& grad_table, const TensorView& grad_dst,
+                        const TensorView& tokens);
+
+// dst = a + b, elementwise; f32 or bf16 each; dst may be a or b.
+void add(Stream& stream, const TensorView& dst, const TensorView& a, const TensorView& b);
+// dst = scale · src; dst may be src. f32 or bf16 each. With scale 1 it converts between types.
+void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor);
+
+}  // namespace jige::ops

@@ -1,0 +1,70 @@
+// Linear layers: y = x Wᵀ + b, with separate input gradient and weight gradient.
+//
+// Shapes: T tokens, K inputs, N outputs; weight [N, K] as Hugging Face stores it, src [T, K], dst
+// [T, N]. Compute types: f32, or bf16 (operands rounded to bf16, sums in f32).
+//
+// Summation order, which results are defined by:
+//   f32   every element is one chain of fused multiply-adds in ascending order of the summed index,
+//         starting from zero (forward, input gradient) or from the value already there (weight
+//         gradient). So the bits depend neither on T, threads, blocking nor instruction set.
+//   bf16  the same chain where the instruction set has no bf16 tiles; with AMX, chains of 32 summed
+//         indices, added in ascending order. So the bits do not depend on T, threads or blocking.
+// Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
+// Threads: asynchronous on the stream; packed weights may be read by many streams at once.
+#pragma once
+
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::ops {
+
+enum class PackUse {
+  kForward,        // y = x Wᵀ: sums over K
+  kInputGradient,  // dx = dy W: sums over N
+};
+
+// A weight [n, k] in the kernels' layout. Does not own `data`.
+struct PackedWeight {
+  void* data = nullptr;
+  DType compute = DType::kF32;
+  PackUse use = PackUse::kForward;
+  int64_t n = 0;
+  int64_t k = 0;
+};
+
+// Bytes a packed weight takes (padding included), for any instruction set of this machine.
+int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k);
+
+// Packs rows [row_begin, row_begin + weight.rows()) of a weight; several parts make one fused
+// weight (q, k and v, or gate and up). The part that ends at row n also writes the padding.
+// REQUIRES: weight f32, bf16 or f16 with k columns.
+void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
+                 int64_t row_begin = 0);
+
+struct LinearForward {
+  TensorView dst;       // [T, n], f32 or bf16
+  TensorView src;       // [T, k], f32 or bf16
+  PackedWeight weight;  // kForward
+  TensorView bias;      // [n] f32, or empty
+};
+void linear_forward(Stream& stream, const LinearForward& args);
+
+struct LinearBackwardInput {
+  TensorView grad_src;  // [T, k], f32 or bf16; overwritten
+  TensorView grad_dst;  // [T, n], f32 or bf16
+  PackedWeight weight;  // kInputGradient
+};
+void linear_backward_input(Stream& stream, const LinearBackwardInput& args);
+
+struct LinearBackwardWeight {
+  TensorView grad_weight;  // [n, k] f32; added to
+  TensorView grad_dst;     // [T, n], f32 or bf16
+  TensorView src;          // [T, k], f32 or bf16
+  DType compute = DType::kF32;
+};
+void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);
+
+// grad_bias[n] += sum over t of grad_dst[t, n], in ascending t. grad_bias f32.
+void bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst);
+
+}  // namespace jige::ops

@@ -1,0 +1,49 @@
+// Choosing the next token from one row of logits.
+//
+// Order of the filters, as Hugging Face applies them: repetition, presence and frequency penalties,
+// temperature, top-k, top-p, min-p; then a draw. Temperature 0 is greedy: the lowest index among
+// the largest logits, no filter but the penalties. Threads: pure functions of their arguments.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "base/rng.h"
+
+namespace jige::ops {
+
+struct SamplingParams {
+  double temperature = 0;  // >= 0
+  int64_t top_k = 0;       // 0: off
+  double top_p = 1;        // (0, 1]; 1: off
+  double min_p = 0;        // [0, 1); 0: off. Keeps p >= min_p · p_max
+  double repetition_penalty =
+      1;  // > 0; 1: off. Divides positive, multiplies negative logits of seen tokens
+  double presence_penalty = 0;   // subtracted once from generated tokens' logits
+  double frequency_penalty = 0;  // subtracted per occurrence among generated tokens
+};
+
+// Fails with kInvalidArgument naming the field, its value and the range.
+Status validate(const SamplingParams& params);
+
+struct TokenLogProb {
+  int32_t token;
+  float logprob;  // natural log of the probability under the raw logits
+};
+
+struct SampledToken {
+  int32_t token = -1;
+  float logprob = 0;  // under the raw logits (no penalty, no filter), as the OpenAI API reports it
+  std::vector<TokenLogProb> top;  // the most likely ones, if asked for
+};
+
+// Draws one token. `prompt` and `generated` feed the penalties; `rng` advances by a fixed number of
+// draws whatever the parameters. `top_count` most likely alternatives are reported.
+// Fails with kInternal when a logit is NaN or all are -inf.
+Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
+                            std::span<const int32_t> prompt, std::span<const int32_t> generated,
+                            Rng& rng, int top_count = 0);
+
+}  // namespace jige::ops

@@ -1,0 +1,89 @@
+#include "tensor/arena.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/bytes.h"
+#include "base/check.h"
+
+namespace jige {
+
+Tensor::Tensor(Arena* arena, TensorView view, int64_t bytes)
+    : arena_(arena), view_(view), bytes_(bytes) {}
+
+Tensor::Tensor(Tensor&& other) noexcept { *this = std::move(other); }
+
+Tensor& Tensor::operator=(Tensor&& other) noexcept {
+  std::swap(arena_, other.arena_);
+  std::swap(view_, other.view_);
+  std::swap(bytes_, other.bytes_);
+  return *this;
+}
+
+Tensor::~Tensor() {
+  if (arena_) arena_->give_back(view_.data, bytes_);
+}
+
+Arena::Arena(Device& device, std::string name, int64_t capacity_bytes)
+    : device_(device), name_(std::move(name)), capacity_bytes_(capacity_bytes) {}
+
+Arena::~Arena() {
+  JIGE_CHECK(used_bytes_ == 0, "arena {} destroyed with {} bytes in use", name_, used_bytes_);
+}
+
+Result<Tensor> Arena::make(DType dtype, Shape shape) {
+  const int64_t bytes = arena_bytes(dtype, shape);
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (bytes > capacity_bytes_ - used_bytes_) {
+      return fail(Code::kExhausted, "{}: {} asked, {} of {} free; raise the budget or make less",
+                  name_, format_bytes(static_cast<uint64_t>(bytes)),
+                  format_bytes(static_cast<uint64_t>(capacity_bytes_ - used_bytes_)),
+                  format_bytes(static_cast<uint64_t>(capacity_bytes_)));
+    }
+    used_bytes_ += bytes;
+    peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+  }
+  auto data = device_.allocate(bytes);
+  if (!data) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    used_bytes_ -= bytes;
+    return with_context(std::move(data.error()), "{}", name_);
+  }
+  return Tensor(this, TensorView::of(*data, dtype, shape), bytes);
+}
+
+Result<Tensor> Arena::make_zero(DType dtype, Shape shape) {
+  JIGE_TRY(Tensor tensor, make(dtype, shape));
+  JIGE_TRY(const auto stream, device_.make_stream());
+  stream->fill_zero(tensor.view().data, tensor.bytes());
+  stream->synchronize();
+  return tensor;
+}
+
+int64_t Arena::used_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return used_bytes_;
+}
+
+int64_t Arena::peak_bytes() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return peak_bytes_;
+}
+
+void Arena::reset_peak() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  peak_bytes_ = used_bytes_;
+}
+
+void Arena::give_back(void* data, int64_t bytes) {
+  device_.release(data, bytes);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  used_bytes_ -= bytes;
+}
+
+int64_t arena_bytes(DType dtype, const Shape& shape) {
+  return (dtype_bytes(dtype, shape.count()) + 63) / 64 * 64;
+}
+
+}  // namespace jige

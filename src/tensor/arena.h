@@ -1,0 +1,79 @@
+// Arena: device memory under a hard cap, with its peak recorded. Tensor: a view that owns its
+// memory in an arena.
+//
+// Invariants: (1) used_bytes() <= capacity_bytes() at all times; what would pass it is refused.
+//             (2) peak_bytes() is the largest used_bytes() since construction or reset_peak().
+//             (3) an arena outlives its tensors; a destroyed arena with live tensors is a bug.
+// Sizes count as rounded up to 64 bytes.
+// Threads: an Arena may be used from any thread; a Tensor belongs to one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+
+#include "base/result.h"
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige {
+
+inline constexpr int64_t kUnlimitedBytes = INT64_MAX;
+
+class Arena;
+
+class Tensor {
+ public:
+  Tensor() = default;
+  Tensor(Tensor&& other) noexcept;
+  Tensor& operator=(Tensor&& other) noexcept;
+  ~Tensor();
+
+  const TensorView& view() const { return view_; }
+  int64_t bytes() const { return bytes_; }
+  explicit operator bool() const { return arena_ != nullptr; }
+
+ private:
+  friend class Arena;
+  Tensor(Arena* arena, TensorView view, int64_t bytes);
+  Arena* arena_ = nullptr;
+  TensorView view_;
+  int64_t bytes_ = 0;
+};
+
+class Arena {
+ public:
+  // `name` appears in errors, for example "cpu0 activations".
+  Arena(Device& device, std::string name, int64_t capacity_bytes = kUnlimitedBytes);
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Uninitialised memory. Fails with kExhausted, naming the arena, what was asked and what is free.
+  Result<Tensor> make(DType dtype, Shape shape);
+  // Memory set to zero.
+  Result<Tensor> make_zero(DType dtype, Shape shape);
+
+  Device& device() { return device_; }
+  const std::string& name() const { return name_; }
+  int64_t capacity_bytes() const { return capacity_bytes_; }
+  int64_t used_bytes() const;
+  int64_t peak_bytes() const;
+  void reset_peak();
+
+ private:
+  friend class Tensor;
+  void give_back(void* data, int64_t bytes);
+
+  Device& device_;
+  std::string name_;
+  const int64_t capacity_bytes_;
+  mutable std::mutex mutex_;
+  int64_t used_bytes_ = 0;
+  int64_t peak_bytes_ = 0;
+};
+
+// Bytes an arena counts for a tensor of this type and shape.
+int64_t arena_bytes(DType dtype, const Shape& shape);
+
+}  // namespace jige

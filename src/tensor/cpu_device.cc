@@ -1,0 +1,176 @@
+#include "tensor/cpu_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <mutex>
+#include <thread>
+
+#include "base/check.h"
+#include "base/cpu.h"
+
+namespace jige {
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+class CpuEventState final : public Event::State {
+ public:
+  bool complete() const override { return done_.load(std::memory_order_acquire); }
+  void wait() override { done_.wait(false, std::memory_order_acquire); }
+  void finish() {
+    done_.store(true, std::memory_order_release);
+    done_.notify_all();
+  }
+
+ private:
+  std::atomic<bool> done_{false};
+};
+
+class InlineStream final : public CpuStream {
+ public:
+  explicit InlineStream(CpuDevice& device) : device_(device) {}
+  Device& device() override { return device_; }
+  CpuDevice& cpu() override { return device_; }
+  void submit(Work work) override { work(); }
+  void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
+    if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+  }
+  void fill_zero(void* dst, int64_t bytes) override {
+    if (bytes > 0) std::memset(dst, 0, static_cast<size_t>(bytes));
+  }
+  Event record() override { return Event(); }
+  void wait(const Event& event) override { event.wait(); }
+  void synchronize() override {}
+
+ private:
+  CpuDevice& device_;
+};
+
+class QueuedStream final : public CpuStream {
+ public:
+  explicit QueuedStream(CpuDevice& device) : device_(device), thread_([this] { main(); }) {}
+  ~QueuedStream() override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    thread_.join();
+  }
+  Device& device() override { return device_; }
+  CpuDevice& cpu() override { return device_; }
+  void submit(Work work) override {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      queue_.push_back(std::move(work));
+    }
+    changed_.notify_all();
+  }
+  void copy(void* dst, const void* src, int64_t bytes, CopyKind) override {
+    submit([=] {
+      if (bytes > 0) std::memcpy(dst, src, static_cast<size_t>(bytes));
+    });
+  }
+  void fill_zero(void* dst, int64_t bytes) override {
+    submit([=] {
+      if (bytes > 0) std::memset(dst, 0, static_cast<size_t>(bytes));
+    });
+  }
+  Event record() override {
+    auto state = std::make_shared<CpuEventState>();
+    submit([state] { state->finish(); });
+    return Event(state);
+  }
+  void wait(const Event& event) override {
+    submit([event] { event.wait(); });
+  }
+  void synchronize() override { record().wait(); }
+
+ private:
+  // Runs work until told to stop and the queue is empty.
+  void main() {
+    for (;;) {
+      Work work;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        changed_.wait(lock, [this] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        work = std::move(queue_.front());
+        queue_.pop_front();
+      }
+      work();
+    }
+  }
+
+  CpuDevice& device_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Work> queue_;
+  bool stopping_ = false;
+  std::thread thread_;  // last: it starts when the rest is there
+};
+
+}  // namespace
+
+struct CpuDevice::Scratch {
+  void* data = nullptr;
+  std::atomic<int64_t> bytes{0};
+  ~Scratch() { std::free(data); }
+};
+
+CpuDevice::CpuDevice(CpuDeviceOptions options)
+    : name_(std::move(options.name)),
+      queued_streams_(options.queued_streams),
+      team_(options.thread_count > 0 ? options.thread_count
+                                     : std::max(cpu_features().logical_count, 1)) {
+  for (int worker = 0; worker < team_.size(); ++worker) {
+    scratches_.push_back(std::make_unique<Scratch>());
+  }
+}
+
+CpuDevice::~CpuDevice() = default;
+
+Result<void*> CpuDevice::allocate(int64_t bytes) {
+  JIGE_CHECK(bytes >= 0, "{} bytes", bytes);
+  const size_t rounded = (static_cast<size_t>(bytes) + kAlignment) / kAlignment * kAlignment;
+  void* data = std::aligned_alloc(kAlignment, rounded);
+  if (!data) return fail(Code::kExhausted, "{}: the system has no {} bytes left", name_, bytes);
+  return data;
+}
+
+void CpuDevice::release(void* data, int64_t) { std::free(data); }
+
+Result<std::unique_ptr<Stream>> CpuDevice::make_stream() {
+  if (queued_streams_) return std::make_unique<QueuedStream>(*this);
+  return std::make_unique<InlineStream>(*this);
+}
+
+void* CpuDevice::scratch(int worker, int64_t bytes) {
+  Scratch& slot = *scratches_[static_cast<size_t>(worker)];
+  if (slot.bytes.load(std::memory_order_relaxed) < bytes) {
+    std::free(slot.data);
+    const size_t rounded = (static_cast<size_t>(bytes) + 4095) / 4096 * 4096;
+    slot.data = std::aligned_alloc(4096, rounded);
+    JIGE_CHECK(slot.data, "{}: no {} bytes of scratch", name_, bytes);
+    slot.bytes.store(static_cast<int64_t>(rounded), std::memory_order_relaxed);
+  }
+  return slot.data;
+}
+
+int64_t CpuDevice::scratch_bytes() const {
+  int64_t total = 0;
+  for (const auto& slot : scratches_) total += slot->bytes.load(std::memory_order_relaxed);
+  return total;
+}
+
+CpuStream& as_cpu(Stream& stream) {
+  JIGE_CHECK(stream.device().kind() == DeviceKind::kCpu, "stream of {} is no CPU stream",
+             stream.device().name());
+  return static_cast<CpuStream&>(stream);
+}
+
+}  // namespace jige

@@ -1,0 +1,71 @@
+// UTF-8 and the Unicode character properties that tokenizers and templates ask for.
+//
+// Invalid bytes: every maximal part of an ill-formed sequence counts as one error and is read as
+// U+FFFD (Unicode 15, section 3.9; the same as Python's errors="replace").
+// Properties and normal forms come from utf8proc. All costs are linear in the text, also for hostile
+// runs of combining marks.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace jige::text {
+
+inline constexpr char32_t kReplacementCharacter = 0xFFFD;
+
+struct Decoded {
+  char32_t code_point;
+  uint32_t size;  // bytes read, at least 1
+  bool valid;
+};
+
+// The character at the start of `text`. REQUIRES: text is not empty.
+Decoded decode_utf8(std::string_view text);
+
+// Appends the UTF-8 form; surrogates and values above 0x10FFFF become U+FFFD.
+void append_utf8(std::string& out, char32_t code_point);
+std::string to_utf8(char32_t code_point);
+
+bool is_valid_utf8(std::string_view text);
+
+// The text with every ill-formed part replaced by U+FFFD.
+std::string replace_invalid_utf8(std::string_view text);
+
+// How many bytes at the end of `text` begin a character that more bytes could complete: 0 to 3.
+size_t incomplete_utf8_suffix(std::string_view text);
+
+// The size in bytes of a character whose first byte is `lead`, in valid UTF-8.
+inline size_t utf8_size(char lead) {
+  const auto byte = static_cast<uint8_t>(lead);
+  return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
+}
+
+// Number of characters. REQUIRES: valid UTF-8.
+size_t count_characters(std::string_view text);
+
+// White_Space of Unicode, which is what \s means in tokenizer files (U+180E is not in it).
+bool is_white_space(char32_t c);
+bool is_numeric(char32_t c);      // general category N
+bool is_letter(char32_t c);       // general category L
+bool is_mark(char32_t c);         // general category M
+bool is_punctuation(char32_t c);  // general category P or ASCII punctuation
+bool is_word(char32_t c);         // \w: alphabetic, mark, decimal digit, connector, joiner
+
+enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
+
+// The normal form of a text. REQUIRES: valid UTF-8.
+std::string normalize(std::string_view text, NormalForm form);
+
+// Every character's full lower-case form, without context. REQUIRES: valid UTF-8.
+std::string to_lower(std::string_view text);
+// Every character's upper-case form; ß becomes SS. REQUIRES: valid UTF-8.
+std::string to_upper(std::string_view text);
+
+// The text without its marks (general category M). REQUIRES: valid UTF-8.
+std::string strip_marks(std::string_view text);
+
+}  // namespace jige::text

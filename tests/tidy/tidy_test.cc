@@ -1,0 +1,212 @@
+// Checks of the tree itself: the layering of the folders, sizes, comments, banned calls. Each
+// failure names the file and says what to do instead.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <regex>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+
+namespace jige {
+namespace {
+
+namespace fs = std::filesystem;
+
+const fs::path kRoot = JIGE_SOURCE_DIR;
+
+// Which folders a folder may include besides itself; docs/ARCHITECTURE.md draws the same table.
+const std::map<std::string, std::set<std::string>>& allowed_includes() {
+  static const std::map<std::string, std::set<std::string>> table = {
+      {"base", {}},
+      {"tensor", {"base"}},
+      {"text", {"base"}},
+      {"formats", {"tensor", "text", "base"}},
+      {"kernels/cpu", {"tensor", "base"}},
+      {"kernels/cuda", {"tensor", "base"}},
+      {"ops", {"kernels/cpu", "kernels/cuda", "tensor", "base"}},
+      {"model", {"ops", "formats", "tensor", "base"}},
+      {"topology", {"base"}},
+      {"profile", {"topology", "base"}},
+      {"plan", {"profile", "topology", "base"}},
+      {"sim", {"plan", "topology", "base"}},
+      {"comm", {"topology", "tensor", "base"}},
+      {"train", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
+      {"serve", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
+      {"cluster", {"plan", "sim", "topology", "base"}},
+  };
+  return table;
+}
+
+struct SourceFile {
+  std::string path;    // relative to the root
+  std::string folder;  // relative to src/, "" outside it
+  std::vector<std::string> lines;
+};
+
+bool is_source(const fs::path& path) {
+  static const std::set<std::string> kEndings = {".h", ".cc", ".cu", ".cuh"};
+  return kEndings.contains(path.extension().string());
+}
+
+std::vector<std::string> split_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  size_t begin = 0;
+  while (begin < text.size()) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return lines;
+}
+
+std::vector<SourceFile> read_sources() {
+  std::vector<SourceFile> files;
+  for (const char* top : {"src", "tests", "bench"}) {
+    if (!fs::exists(kRoot / top)) continue;
+    for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
+      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
+      const fs::path relative = fs::relative(entry.path(), kRoot);
+      const std::string folder =
+          std::string(top) == "src" ? fs::relative(relative.parent_path(), "src").string() : "";
+      auto text = read_file(entry.path().string());
+      EXPECT_TRUE(text) << relative;
+      files.push_back({relative.string(), folder, split_lines(text ? *text : "")});
+    }
+  }
+  std::sort(files.begin(), files.end(), [](auto& a, auto& b) { return a.path < b.path; });
+  return files;
+}
+
+const std::vector<SourceFile>& sources() {
+  static const std::vector<SourceFile> files = read_sources();
+  return files;
+}
+
+// Columns of a UTF-8 line, one a code point.
+size_t column_count(const std::string& line) {
+  return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
+
+bool is_test(const SourceFile& file) {
+  return file.path.ends_with("_test.cc") || file.path.starts_with("tests/");
+}
+
+TEST(Tidy, FindsTheTree) { EXPECT_GT(sources().size(), 40u); }
+
+TEST(Tidy, FoldersIncludeOnlyWhatTheirLayerMay) {
+  static const std::regex kInclude("^#include \"([^\"]+)\"");
+  for (const SourceFile& file : sources()) {
+    if (file.folder.empty() || file.folder.starts_with("cli")) continue;
+    const auto allowed = allowed_includes().find(file.folder);
+    ASSERT_NE(allowed, allowed_includes().end())
+        << file.path << ": folder src/" << file.folder << " is not in the layering table";
+    for (const std::string& line : file.lines) {
+      std::smatch match;
+      if (!std::regex_search(line, match, kInclude)) continue;
+      const std::string target = fs::path(match[1].str()).parent_path().string();
+      EXPECT_TRUE(target == file.folder || allowed->second.contains(target))
+          << file.path << " includes " << match[1] << ": src/" << file.folder << " may not see src/"
+          << target;
+    }
+  }
+}
+
+TEST(Tidy, LinesFitInAHundredColumns) {
+  for (const SourceFile& file : sources()) {
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_LE(column_count(file.lines[i]), 100u) << file.path << ":" << i + 1;
+    }
+  }
+}
+
+TEST(Tidy, FilesHoldOneConcern) {
+  constexpr size_t kLinesMax = 500;
+  for (const SourceFile& file : sources()) {
+    if (is_test(file)) continue;
+    EXPECT_LE(file.lines.size(), kLinesMax) << file.path << ": split it by concern";
+  }
+}
+
+// A function body is taken to run from a line that ends in "{" at column 0 to the next "}" there.
+TEST(Tidy, FunctionsFitOnAScreen) {
+  constexpr size_t kLinesMax = 70;
+  for (const SourceFile& file : sources()) {
+    if (is_test(file)) continue;
+    size_t begin = 0;
+    bool inside = false;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      if (line.empty()) continue;
+      const bool opens = line.ends_with("{") && line.find('(') != std::string::npos &&
+                         (line[0] != ' ' && line[0] != '#' && !line.starts_with("namespace"));
+      if (opens && !inside) {
+        inside = true;
+        begin = i;
+      }
+      if (inside && line[0] == '}') {
+        inside = false;
+        EXPECT_LE(i - begin, kLinesMax)
+            << file.path << ":" << begin + 1 << ": function of " << i - begin << " lines; split it";
+      }
+    }
+  }
+}
+
+TEST(Tidy, HeadersOpenWithTheirPurpose) {
+  for (const SourceFile& file : sources()) {
+    if (!file.path.ends_with(".h") && !file.path.ends_with(".cuh")) continue;
+    ASSERT_FALSE(file.lines.empty()) << file.path;
+    EXPECT_TRUE(file.lines[0].starts_with("// "))
+        << file.path << ": the first line must say what the header is for";
+    EXPECT_NE(std::find(file.lines.begin(), file.lines.end(), "#pragma once"), file.lines.end())
+        << file.path << ": no #pragma once";
+  }
+}
+
+TEST(Tidy, NoLeftOverMarks) {
+  static const std::regex kMark("\\b(TODO|FIXME|XXX|HACK)\\b");
+  for (const SourceFile& file : sources()) {
+    if (file.path == "tests/tidy/tidy_test.cc") continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      EXPECT_FALSE(std::regex_search(file.lines[i], kMark))
+          << file.path << ":" << i + 1 << ": do it or delete the mark";
+    }
+  }
+}
+
+TEST(Tidy, BannedCallsHaveReplacements) {
+  struct Ban {
+    std::regex pattern;
+    const char* instead;
+  };
+  static const std::vector<Ban> kBans = {
+      {std::regex("\\bthrow\\b[^a-z]"), "return fail(…) (base/result.h)"},
+      {std::regex("\\bassert\\("), "JIGE_CHECK (base/check.h)"},
+      {std::regex("\\bstd::cout\\b|\\bstd::cerr\\b"), "log_info or fmt::print"},
+      {std::regex("\\brand\\(|\\bstd::mt19937|\\brandom_device"), "Rng (base/rng.h)"},
+      {std::regex("\\bsprintf\\(|\\bstrcpy\\(|\\bstrcat\\("), "fmt::format"},
+      {std::regex("\\busing namespace\\b"), "the full name"},
+  };
+  for (const SourceFile& file : sources()) {
+    if (file.path == "tests/tidy/tidy_test.cc") continue;
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      const std::string& line = file.lines[i];
+      const std::string code = line.substr(0, line.find("//"));
+      for (const Ban& ban : kBans) {
+        EXPECT_FALSE(std::regex_search(code, ban.pattern) && code.find('"') == std::string::npos)
+            << file.path << ":" << i + 1 << ": use " << ban.instead;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige

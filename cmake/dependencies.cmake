@@ -13,6 +13,11 @@ pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece>=0.1.97)
 
 # Optional parts: the build and all tests pass without them; `jige version` says which are there.
 find_package(CUDAToolkit QUIET)
+include(CheckLanguage)
+check_language(CUDA)
+if(CUDAToolkit_FOUND AND CMAKE_CUDA_COMPILER)
+  set(JIGE_CUDA ON)
+endif()
 find_package(MPI QUIET COMPONENTS C)
 # Debian's dnnl-config.cmake demands the OpenCL headers, which a program that uses the CPU part of
 # oneDNN does not need; so the library is looked up by name.

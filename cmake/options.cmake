@@ -11,17 +11,16 @@ endif()
 
 # Contraction is off so that a multiply and an add are fused exactly where the source says fma:
 # the same bits from every instruction set and inlining decision.
-add_compile_options(-Wall -Wextra -Wshadow -Wno-missing-field-initializers -march=x86-64-v3
-                    -ffp-contract=off -fno-omit-frame-pointer)
+add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wno-missing-field-initializers;-march=x86-64-v3;-ffp-contract=off;-fno-omit-frame-pointer>")
 if(JIGE_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 if(JIGE_DCHECK)
   add_compile_definitions(JIGE_DCHECK_ENABLED=1)
 endif()
 if(JIGE_SANITIZE)
-  add_compile_options(-fsanitize=${JIGE_SANITIZE} -fno-sanitize-recover=all)
+  add_compile_options("$<$<COMPILE_LANGUAGE:CXX>:-fsanitize=${JIGE_SANITIZE};-fno-sanitize-recover=all>")
   add_link_options(-fsanitize=${JIGE_SANITIZE})
-  # GCC 12 reports false positives of these two under the sanitizers.
-  add_compile_options(-Wno-maybe-uninitialized -Wno-tsan)
+  # GCC 12 reports false positives of this one under the sanitizers.
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-maybe-uninitialized>)
 endif()

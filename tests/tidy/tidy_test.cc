@@ -25,6 +25,7 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
   static const std::map<std::string, std::set<std::string>> table = {
       {"base", {}},
       {"tensor", {"base"}},
+      {"tensor/cuda", {"tensor", "base"}},
       {"text", {"base"}},
       {"formats", {"tensor", "text", "base"}},
       {"kernels/cpu", {"tensor", "base"}},

@@ -1,0 +1,195 @@
+// Iteration-level scheduler of a language-model server: a pure state machine.
+//
+// Events in: a request arrives, a batch completes with its sampled tokens, a batch is lost, a
+// request is cancelled. Decision out: the next batch, one model iteration over some tokens of some
+// requests. No thread, clock, device or random source is inside: the server and the simulator drive
+// the same code, and a log of events replays to the same decisions.
+//
+// Policies (Yu et al., Orca, OSDI 2022; Agrawal et al., Sarathi-Serve, OSDI 2024):
+//   orca     first come, first served at the level of iterations; a prompt runs whole
+//   chunked  running requests' next tokens first, then pieces of prompts up to a token budget
+//   static   request-level batching, the baseline: a batch runs until its last member is done
+// Admission:
+//   reserve     a request enters when its worst case fits; it then always finishes
+//   optimistic  a request enters when its prompt fits; under pressure the last in order of priority
+//               and arrival gives its blocks back and is computed again later, at most
+//               preemptions_max times
+//
+// Invariants, checked by check_invariants():
+//   (1) a request is in at most one batch in flight
+//   (2) blocks: what requests hold is what the pool counts as live; with reserve, promised blocks
+//       never exceed the capacity and acquiring never fails
+//   (3) orca, equal priorities, no fair share: if x arrived before y, x has been scheduled at least
+//       as often as y while both were unfinished (iteration-level first come, first served)
+//   (4) admitted requests form a prefix of the scan order when they were admitted: the scan stops
+//   at
+//       the first that does not fit, so nobody overtakes it for ever
+// Threads: none; one caller.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/kv_block_pool.h"
+
+namespace jige::plan {
+
+using RequestId = int64_t;
+using BatchId = int64_t;
+
+enum class ServePolicy { kOrca, kChunked, kStatic };
+enum class Admission { kReserve, kOptimistic };
+
+struct ServeSchedulerOptions {
+  ServePolicy policy = ServePolicy::kChunked;
+  Admission admission = Admission::kReserve;
+  int32_t batch_requests_max = 64;
+  int32_t batch_tokens_max = 512;     // chunked: tokens of one iteration
+  int32_t batches_in_flight_max = 1;  // Orca's n_workers
+  int32_t preemptions_max = 3;        // of one request; then it is no victim any more
+  bool fair_share = false;  // among equals in priority, the tenant served least goes first
+  KvBlockPoolOptions pool;
+};
+
+struct RequestSpec {
+  RequestId id = 0;
+  std::vector<int32_t> prompt;  // at least one token
+  int32_t max_new_tokens = 1;   // at least one
+  int32_t fork_count = 0;       // further samples of the same prompt that will be forked off
+  int32_t priority = 0;         // larger goes first
+  uint64_t tenant = 0;          // for fair share
+  uint64_t cache_salt = 0;      // prompts match cached prefixes of the same salt only
+};
+
+// Tokens of one request in a batch: positions [context_count, context_count + tokens.size()).
+struct WorkItem {
+  RequestId request = 0;
+  int32_t context_count = 0;
+  std::vector<int32_t> tokens;
+  std::vector<BlockId> blocks;  // of all positions up to the last one here
+  bool samples = false;         // the last token's logits give the request's next token
+};
+
+// To be copied before the batch runs: `dst` becomes a private copy of `src`.
+struct BlockCopy {
+  BlockId src = -1;
+  BlockId dst = -1;
+};
+
+struct Batch {
+  BatchId id = 0;
+  std::vector<WorkItem> items;
+  std::vector<BlockCopy> copies;
+  std::vector<RequestId> preempted;  // gave their blocks back to make this batch possible
+  int64_t token_count() const;
+};
+
+// A further sample of the same prompt, begun when the prompt is done: a request of its own from
+// then on, sharing the prompt's blocks until it writes.
+struct ForkedNext {
+  RequestId child = 0;
+  int32_t token = 0;
+  bool finished = false;
+};
+
+// The next token of a request whose item samples. `finished`: a stop was met or the request failed.
+struct SampledNext {
+  RequestId request = 0;
+  int32_t token = 0;
+  bool finished = false;
+  std::vector<ForkedNext> forks;  // with the first token only, at most RequestSpec::fork_count
+};
+
+struct RequestCounters {
+  int32_t cached_tokens = 0;  // prompt tokens found in the prefix cache at first admission
+  int32_t preemptions = 0;
+  int64_t iterations = 0;
+};
+
+class ServeScheduler {
+ public:
+  explicit ServeScheduler(ServeSchedulerOptions options);
+
+  // Fails with kInvalidArgument on an empty prompt, a non-positive length or a known id, and with
+  // kExhausted when the request could not run even alone, naming both sizes.
+  Status arrive(RequestSpec spec);
+  // The next iteration, or nothing when none may start now.
+  std::optional<Batch> next_batch();
+  // Ends a batch; one entry for every item that samples. Returns the requests that are over and may
+  // be answered; their blocks are free or cached.
+  std::vector<RequestId> complete(BatchId batch, std::span<const SampledNext> sampled);
+  // The batch's results are lost; its requests run those tokens again.
+  void lose(BatchId batch);
+  // Drops a request. One in flight leaves when its batch ends. Unknown ids are ignored. Returns the
+  // requests that are over because of it (static: those that waited for this one).
+  std::vector<RequestId> cancel(RequestId request);
+
+  int32_t waiting_count() const;  // not admitted
+  int32_t running_count() const;  // admitted, unfinished
+  int32_t in_flight_count() const { return static_cast<int32_t>(in_flight_.size()); }
+  bool idle() const { return requests_.empty(); }
+  const KvBlockPool& pool() const { return pool_; }
+  // Of a request that is not over yet.
+  RequestCounters counters(RequestId request) const;
+  void check_invariants() const;
+
+ private:
+  struct Request {
+    RequestSpec spec;
+    int64_t arrival = 0;
+    std::vector<int32_t> tokens;   // prompt and generated
+    int32_t computed = 0;          // tokens whose keys and values are in blocks
+    int32_t in_flight_tokens = 0;  // > 0: in a batch
+    int32_t generated = 0;
+    int32_t promised_blocks = 0;  // reserve
+    bool admitted = false;
+    bool finished = false;   // static: done, waits for its batch
+    bool cancelled = false;  // in flight; leaves when the batch ends
+    std::vector<BlockId> blocks;
+    std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
+    RequestCounters counters;
+  };
+  struct InFlight {
+    std::vector<RequestId> members;
+  };
+  struct Tenant {
+    int64_t served_tokens = 0;
+    int32_t request_count = 0;
+  };
+
+  void insert(Request request);
+  void fork(Request& parent, const ForkedNext& next);
+  std::vector<Request*> scan_order();
+  void select_by_iteration(Batch& batch);
+  void select_chunked(Batch& batch);
+  void select_static(Batch& batch);
+  bool admit(Request& request);
+  bool schedule(Request& request, int32_t token_count, Batch& batch);
+  bool make_room(Request& request, int32_t end, Batch& batch);
+  bool take_block(Request& request, Batch& batch, BlockId& block);
+  bool preempt_behind(const Request& request, Batch& batch);
+  bool spared(const Request& request) const;
+  void match_prefix(Request& request);
+  void publish_full_blocks(Request& request);
+  std::vector<RequestId> release_finished();
+  void give_back_blocks(Request& request);
+  void remove(RequestId id);
+  int32_t blocks_for(int64_t token_count) const;
+  int32_t worst_case_blocks(const RequestSpec& spec) const;
+  Request& at(RequestId id);
+
+  ServeSchedulerOptions options_;
+  KvBlockPool pool_;
+  std::map<RequestId, Request> requests_;
+  std::map<BatchId, InFlight> in_flight_;
+  std::map<uint64_t, Tenant> tenants_;  // those with requests
+  int32_t promised_blocks_ = 0;
+  int64_t next_arrival_ = 0;
+  BatchId next_batch_ = 1;
+};
+
+}  // namespace jige::plan

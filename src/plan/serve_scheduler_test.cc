@@ -1,0 +1,361 @@
+#include "plan/serve_scheduler.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "base/rng.h"
+
+namespace jige::plan {
+namespace {
+
+constexpr int32_t kBlockTokens = 4;
+constexpr int32_t kEmpty = -1;
+
+ServeSchedulerOptions options_of(ServePolicy policy, Admission admission, int32_t block_count) {
+  ServeSchedulerOptions options;
+  options.policy = policy;
+  options.admission = admission;
+  options.batch_requests_max = 6;
+  options.batch_tokens_max = 11;
+  options.pool = {.block_count = block_count, .block_tokens = kBlockTokens};
+  return options;
+}
+
+// A stand-in for the model: the next token is a hash of all tokens before it, read from the cache
+// blocks, so every mistake in blocks, copies or bookkeeping changes what is generated.
+class ToyEngine {
+ public:
+  explicit ToyEngine(int32_t block_count)
+      : cells_(static_cast<size_t>(block_count * kBlockTokens), kEmpty) {}
+
+  static int32_t next_token(std::span<const int32_t> tokens, uint64_t sample) {
+    PrefixHash hash = extend_prefix(prefix_seed(sample), tokens);
+    return static_cast<int32_t>(hash.low % 1000);
+  }
+
+  void run(const Batch& batch) {
+    for (const BlockCopy& copy : batch.copies) {
+      for (int32_t i = 0; i < kBlockTokens; ++i) cell(copy.dst, i) = cell(copy.src, i);
+    }
+    for (const WorkItem& item : batch.items) {
+      for (size_t i = 0; i < item.tokens.size(); ++i) {
+        const int32_t position = item.context_count + static_cast<int32_t>(i);
+        cell(item.blocks[static_cast<size_t>(position / kBlockTokens)], position % kBlockTokens) =
+            item.tokens[i];
+      }
+    }
+  }
+
+  std::vector<int32_t> context(const WorkItem& item) const {
+    std::vector<int32_t> tokens;
+    const int32_t end = item.context_count + static_cast<int32_t>(item.tokens.size());
+    for (int32_t position = 0; position < end; ++position) {
+      tokens.push_back(cells_[static_cast<size_t>(
+          item.blocks[static_cast<size_t>(position / kBlockTokens)] * kBlockTokens +
+          position % kBlockTokens)]);
+    }
+    return tokens;
+  }
+
+ private:
+  int32_t& cell(BlockId block, int32_t slot) {
+    return cells_[static_cast<size_t>(block * kBlockTokens + slot)];
+  }
+  std::vector<int32_t> cells_;
+};
+
+struct Expected {
+  std::vector<int32_t> prompt;
+  int32_t max_new_tokens = 0;
+  uint64_t sample = 0;
+  std::vector<int32_t> generated;
+  bool cancelled = false;
+};
+
+// Runs a random trace of arrivals, cancels and lost batches to its end and checks every step.
+class TraceRun {
+ public:
+  TraceRun(ServeSchedulerOptions options, uint64_t seed)
+      : options_(options),
+        scheduler_(options),
+        engine_(options.pool.block_count),
+        rng_(derive_key(seed, "trace")) {}
+
+  void run(int request_count) {
+    int steps = 0;
+    while (request_count > 0 || !scheduler_.idle()) {
+      ASSERT_LT(++steps, 20000) << "no progress";
+      if (request_count > 0 && rng_.below(3) == 0) {
+        arrive();
+        --request_count;
+      }
+      if (rng_.below(40) == 0) cancel();
+      step();
+      scheduler_.check_invariants();
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+    EXPECT_EQ(scheduler_.pool().live_count(), 0) << "blocks leaked";
+    for (const auto& [id, request] : expected_) {
+      if (request.cancelled) continue;
+      EXPECT_TRUE(over_.contains(id)) << "request " << id << " never ended";
+      std::vector<int32_t> tokens = request.prompt;
+      for (int32_t i = 0; i < request.max_new_tokens; ++i) {
+        tokens.push_back(ToyEngine::next_token(tokens, request.sample));
+      }
+      EXPECT_EQ(request.generated,
+                std::vector<int32_t>(tokens.begin() + static_cast<int64_t>(request.prompt.size()),
+                                     tokens.end()))
+          << "request " << id;
+    }
+  }
+
+ private:
+  void arrive() {
+    RequestSpec spec;
+    spec.id = next_id_++;
+    const size_t shared = rng_.below(3) * 5;  // common beginnings, so that the cache is used
+    for (size_t i = 0; i < shared; ++i) spec.prompt.push_back(static_cast<int32_t>(i));
+    for (size_t i = 1 + rng_.below(12); i > 0; --i) {
+      spec.prompt.push_back(static_cast<int32_t>(rng_.below(50)));
+    }
+    spec.max_new_tokens = static_cast<int32_t>(1 + rng_.below(9));
+    if (options_.policy != ServePolicy::kStatic && rng_.below(4) == 0) {
+      spec.fork_count = static_cast<int32_t>(1 + rng_.below(2));
+    }
+    spec.tenant = rng_.below(3);
+    expected_[spec.id] = {spec.prompt, spec.max_new_tokens, 0, {}, false};
+    forks_[spec.id] = spec.fork_count;
+    ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
+  }
+
+  void cancel() {
+    if (expected_.empty()) return;
+    const RequestId id = static_cast<RequestId>(rng_.below(static_cast<uint64_t>(next_id_)));
+    const auto found = expected_.find(id);
+    if (found == expected_.end() || over_.contains(id)) return;
+    found->second.cancelled = true;
+    end(scheduler_.cancel(id));
+  }
+
+  void step() {
+    if (auto batch = scheduler_.next_batch()) {
+      check(*batch);
+      engine_.run(*batch);
+      flying_.push_back(std::move(*batch));
+    }
+    const bool full = static_cast<int32_t>(flying_.size()) >= options_.batches_in_flight_max;
+    if (flying_.empty() || (!full && rng_.below(2) == 0)) return;
+    const Batch batch = std::move(flying_.front());
+    flying_.erase(flying_.begin());
+    if (rng_.below(20) == 0) {
+      scheduler_.lose(batch.id);
+      return;
+    }
+    finish(batch);
+  }
+
+  void check(const Batch& batch) {
+    ASSERT_FALSE(batch.items.empty());
+    ASSERT_LE(static_cast<int32_t>(batch.items.size()), options_.batch_requests_max);
+    if (options_.policy == ServePolicy::kChunked) {
+      ASSERT_LE(batch.token_count(), options_.batch_tokens_max);
+    }
+    std::set<RequestId> members;
+    for (const WorkItem& item : batch.items) ASSERT_TRUE(members.insert(item.request).second);
+    for (const Batch& other : flying_) {
+      for (const WorkItem& item : other.items) ASSERT_FALSE(members.contains(item.request));
+    }
+  }
+
+  void finish(const Batch& batch) {
+    std::vector<SampledNext> sampled;
+    for (const WorkItem& item : batch.items) {
+      Expected& request = expected_.at(item.request);
+      std::vector<int32_t> tokens = request.prompt;
+      tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
+      const std::vector<int32_t> context = engine_.context(item);
+      ASSERT_TRUE(std::equal(context.begin(), context.end(), tokens.begin()))
+          << "request " << item.request << " sees other tokens than its own";
+      if (!item.samples) continue;
+      SampledNext next{item.request, ToyEngine::next_token(context, request.sample), false, {}};
+      if (request.generated.empty()) add_forks(item.request, context, next);
+      expected_.at(item.request).generated.push_back(next.token);
+      sampled.push_back(std::move(next));
+    }
+    end(scheduler_.complete(batch.id, sampled));
+  }
+
+  void add_forks(RequestId parent, const std::vector<int32_t>& context, SampledNext& next) {
+    for (int32_t i = 0; i < forks_[parent]; ++i) {
+      Expected child = expected_.at(parent);
+      child.cancelled = false;
+      child.sample = static_cast<uint64_t>(i + 1);
+      const int32_t token = ToyEngine::next_token(context, child.sample);
+      child.generated = {token};
+      next.forks.push_back({next_id_, token, false});
+      expected_[next_id_++] = child;
+    }
+    forks_[parent] = 0;
+  }
+
+  void end(const std::vector<RequestId>& ids) { over_.insert(ids.begin(), ids.end()); }
+
+  ServeSchedulerOptions options_;
+  ServeScheduler scheduler_;
+  ToyEngine engine_;
+  Rng rng_;
+  RequestId next_id_ = 0;
+  std::map<RequestId, Expected> expected_;
+  std::map<RequestId, int32_t> forks_;
+  std::set<RequestId> over_;
+  std::vector<Batch> flying_;
+};
+
+using TraceCase = std::tuple<ServePolicy, Admission, int32_t, bool>;
+
+class ServeSchedulerTraces : public ::testing::TestWithParam<TraceCase> {};
+
+TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
+  const auto [policy, admission, in_flight, fair] = GetParam();
+  for (uint64_t seed = 0; seed < 60; ++seed) {
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
+    ServeSchedulerOptions options =
+        options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));
+    options.batches_in_flight_max = in_flight;
+    options.fair_share = fair;
+    TraceRun(options, seed).run(60);
+    if (HasFailure()) return;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Policies, ServeSchedulerTraces,
+    ::testing::Combine(::testing::Values(ServePolicy::kOrca, ServePolicy::kChunked,
+                                         ServePolicy::kStatic),
+                       ::testing::Values(Admission::kReserve, Admission::kOptimistic),
+                       ::testing::Values(1, 3), ::testing::Bool()));
+
+RequestSpec request_of(RequestId id, int32_t prompt, int32_t new_tokens) {
+  RequestSpec spec;
+  spec.id = id;
+  for (int32_t i = 0; i < prompt; ++i) spec.prompt.push_back(static_cast<int32_t>(id * 100 + i));
+  spec.max_new_tokens = new_tokens;
+  return spec;
+}
+
+std::vector<SampledNext> sample_all(const Batch& batch) {
+  std::vector<SampledNext> sampled;
+  for (const WorkItem& item : batch.items) {
+    if (item.samples) sampled.push_back({item.request, 7, false, {}});
+  }
+  return sampled;
+}
+
+TEST(ServeScheduler, RefusesWhatCouldNeverRun) {
+  ServeScheduler scheduler(options_of(ServePolicy::kOrca, Admission::kReserve, 4));
+  EXPECT_EQ(scheduler.arrive(request_of(1, 16, 1)).error().code, Code::kExhausted);
+  EXPECT_EQ(scheduler.arrive(request_of(2, 0, 1)).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(scheduler.arrive(request_of(3, 1, 0)).error().code, Code::kInvalidArgument);
+  EXPECT_TRUE(scheduler.arrive(request_of(4, 15, 1)));
+  EXPECT_EQ(scheduler.arrive(request_of(4, 1, 1)).error().code, Code::kInvalidArgument);
+}
+
+TEST(ServeScheduler, OrcaRunsEarlierArrivalsAtLeastAsOften) {
+  ServeSchedulerOptions options = options_of(ServePolicy::kOrca, Admission::kReserve, 20);
+  options.batches_in_flight_max = 2;
+  ServeScheduler scheduler(options);
+  for (RequestId id = 0; id < 12; ++id) {
+    ASSERT_TRUE(scheduler.arrive(request_of(id, 3 + static_cast<int32_t>(id) % 5, 6)));
+  }
+  std::map<RequestId, int> ran;
+  std::set<RequestId> over;
+  std::vector<Batch> flying;
+  while (!scheduler.idle()) {
+    while (auto batch = scheduler.next_batch()) {
+      for (const WorkItem& item : batch->items) ++ran[item.request];
+      flying.push_back(*batch);
+    }
+    ASSERT_FALSE(flying.empty());
+    for (RequestId early = 0; early < 12; ++early) {
+      for (RequestId late = early + 1; late < 12; ++late) {
+        if (over.contains(early)) continue;
+        EXPECT_GE(ran[early], ran[late]) << early << " " << late;
+      }
+    }
+    const auto done = scheduler.complete(flying.front().id, sample_all(flying.front()));
+    over.insert(done.begin(), done.end());
+    flying.erase(flying.begin());
+  }
+  EXPECT_EQ(over.size(), 12u);
+}
+
+TEST(ServeScheduler, IterationLevelBatchingLetsShortRequestsLeaveEarly) {
+  for (const auto policy : {ServePolicy::kOrca, ServePolicy::kStatic}) {
+    ServeScheduler scheduler(options_of(policy, Admission::kReserve, 20));
+    ASSERT_TRUE(scheduler.arrive(request_of(1, 2, 1)));
+    ASSERT_TRUE(scheduler.arrive(request_of(2, 2, 5)));
+    auto batch = scheduler.next_batch();
+    ASSERT_TRUE(batch);
+    const auto over = scheduler.complete(batch->id, sample_all(*batch));
+    EXPECT_EQ(over.size(), policy == ServePolicy::kOrca ? 1u : 0u);
+  }
+}
+
+TEST(ServeScheduler, ChunkedNeverLetsAPromptStallADecode) {
+  ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 40));
+  ASSERT_TRUE(scheduler.arrive(request_of(1, 4, 20)));
+  auto first = scheduler.next_batch();
+  scheduler.complete(first->id, sample_all(*first));
+  ASSERT_TRUE(scheduler.arrive(request_of(2, 60, 2)));
+  for (int i = 0; i < 5; ++i) {
+    auto batch = scheduler.next_batch();
+    ASSERT_TRUE(batch);
+    ASSERT_EQ(batch->items.size(), 2u);
+    EXPECT_EQ(batch->items[0].request, 1);
+    EXPECT_EQ(batch->items[1].tokens.size(), 10u);
+    scheduler.complete(batch->id, sample_all(*batch));
+  }
+}
+
+TEST(ServeScheduler, ReusesThePrefixOfAnEarlierPrompt) {
+  ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 20));
+  RequestSpec spec = request_of(1, 10, 1);
+  const std::vector<int32_t> prompt = spec.prompt;
+  ASSERT_TRUE(scheduler.arrive(spec));
+  auto batch = scheduler.next_batch();
+  scheduler.complete(batch->id, sample_all(*batch));
+  spec.id = 2;
+  ASSERT_TRUE(scheduler.arrive(spec));
+  batch = scheduler.next_batch();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->items[0].context_count, 8);
+  EXPECT_EQ(scheduler.counters(2).cached_tokens, 8);
+  scheduler.complete(batch->id, sample_all(*batch));
+  spec.id = 3;
+  spec.cache_salt = 99;  // another tenant sees nothing of it
+  ASSERT_TRUE(scheduler.arrive(spec));
+  batch = scheduler.next_batch();
+  EXPECT_EQ(batch->items[0].context_count, 0);
+}
+
+TEST(ServeScheduler, ServesTenantsEvenlyWhenAsked) {
+  ServeSchedulerOptions options = options_of(ServePolicy::kOrca, Admission::kReserve, 40);
+  options.batch_requests_max = 1;
+  options.fair_share = true;
+  ServeScheduler scheduler(options);
+  for (RequestId id = 0; id < 6; ++id) {
+    RequestSpec spec = request_of(id, 4, 4);
+    spec.tenant = id < 5 ? 1 : 2;
+    ASSERT_TRUE(scheduler.arrive(spec));
+  }
+  auto batch = scheduler.next_batch();
+  scheduler.complete(batch->id, sample_all(*batch));
+  batch = scheduler.next_batch();
+  EXPECT_EQ(batch->items[0].request, 5) << "the other tenant's turn";
+}
+
+}  // namespace
+}  // namespace jige::plan

@@ -16,7 +16,9 @@ tl::unexpected<Error> system_error(const std::string& path, std::string_view act
   const int reason = errno;
   Code code = Code::kIo;
   if (reason == ENOENT || reason == ENOTDIR) code = Code::kNotFound;
-  if (reason == ENOSPC || reason == EDQUOT || reason == ENOMEM) code = Code::kExhausted;
+  if (reason == ENOSPC || reason == EDQUOT || reason == EFBIG || reason == ENOMEM) {
+    code = Code::kExhausted;
+  }
   return fail(code, "{}: cannot {}: {}", path, action, std::strerror(reason));
 }
 
@@ -133,8 +135,13 @@ Status AtomicFile::write_at(uint64_t offset, const void* data, size_t size) {
   return {};
 }
 
-Status AtomicFile::commit() {
+Status AtomicFile::sync() {
   if (::fsync(fd_) != 0) return system_error(path_, "write to disk");
+  return {};
+}
+
+Status AtomicFile::commit() {
+  JIGE_DO(sync());
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error(path_, "put in place");
   ::close(fd_);
   fd_ = -1;

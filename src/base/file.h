@@ -37,6 +37,8 @@ class AtomicFile {
   Status write(const void* data, size_t size);
   // Overwrites bytes that were already written, for headers whose values come last.
   Status write_at(uint64_t offset, const void* data, size_t size);
+  // Brings what was written to the disk, so that a commit that follows cannot fail for lack of room.
+  Status sync();
   Status commit();
 
  private:

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 namespace jige {
 namespace {
@@ -50,15 +51,24 @@ bool as_int(const Json& value, int64_t& out) {
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max) {
-  bool too_deep = false;
-  const auto callback = [&](int depth, Json::parse_event_t, Json&) {
+  bool too_deep = false, too_wide = false;
+  std::vector<size_t> members(static_cast<size_t>(depth_max) + 2, 0);
+  const auto callback = [&](int depth, Json::parse_event_t event, Json&) {
     if (depth > depth_max) too_deep = true;
-    return !too_deep;
+    if (too_deep || too_wide) return false;
+    const auto level = static_cast<size_t>(depth);
+    if (event == Json::parse_event_t::object_start) members[level + 1] = 0;
+    if (event == Json::parse_event_t::key) too_wide = ++members[level] > kJsonMembersMax;
+    return !too_wide;
   };
   try {
     Json json = Json::parse(text.begin(), text.end(), callback);
     if (too_deep) {
       return fail(Code::kCorrupt, "{}: JSON is nested deeper than {} levels", where, depth_max);
+    }
+    if (too_wide) {
+      return fail(Code::kCorrupt, "{}: a JSON object has more than {} members", where,
+                  kJsonMembersMax);
     }
     return json;
   } catch (const std::exception& error) {

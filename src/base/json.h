@@ -20,9 +20,12 @@ namespace jige {
 using Json = nlohmann::ordered_json;
 
 inline constexpr int kJsonDepthMax = 64;
+// Members in one object; an ordered object looks them up one by one, in quadratic time altogether.
+inline constexpr size_t kJsonMembersMax = 16384;
 
 // Parses one JSON text. `where` names the source in errors. Fails with kCorrupt on a syntax error
-// (with line and column), on nesting deeper than `depth_max` and on invalid UTF-8.
+// (with line and column), on nesting deeper than `depth_max`, on an object of more than
+// kJsonMembersMax members and on invalid UTF-8.
 Result<Json> parse_json(std::string_view text, std::string_view where,
                         int depth_max = kJsonDepthMax);
 

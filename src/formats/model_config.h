@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -16,6 +17,17 @@
 #include "tensor/dtype.h"
 
 namespace jige::formats {
+
+// Limits far above any real model, so that products of sizes stay inside int64: parameters times
+// bytes of training state and context times cache width are below 2^62.
+inline constexpr int64_t kVocabMax = int64_t{1} << 24;
+inline constexpr int64_t kHiddenMax = int64_t{1} << 18;
+inline constexpr int64_t kLayersMax = int64_t{1} << 12;
+inline constexpr int64_t kHeadsMax = int64_t{1} << 12;
+inline constexpr int64_t kHeadDimMax = int64_t{1} << 12;
+inline constexpr int64_t kAttentionWidthMax = int64_t{1} << 20;  // heads times head dimension
+inline constexpr int64_t kFfnMax = int64_t{1} << 20;
+inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
 enum class NormKind { kRms, kLayer };
@@ -31,6 +43,12 @@ struct RopeConfig {
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
   int64_t original_context = 0;   // llama3: original_max_position_embeddings
+
+  bool operator==(const RopeConfig&) const = default;
+  // Leading elements of a head that are rotated.
+  int64_t rotated_dims(int64_t head_dim) const {
+    return static_cast<int64_t>(static_cast<double>(head_dim) * partial_factor);
+  }
 };
 
 struct ModelConfig {
@@ -59,6 +77,8 @@ struct ModelConfig {
   std::vector<int32_t> eos_ids;
   int32_t bos_id = -1;  // -1: none
   int32_t pad_id = -1;
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 // Reads a config.json. Fails with kUnsupported naming the architecture and the known ones, or a
@@ -70,8 +90,14 @@ Result<ModelConfig> load_model_config(const std::string& folder);
 // The config.json of the family, as transformers writes and reads it.
 Json to_hf_config(const ModelConfig& config);
 
+// Checks that sizes are positive, inside the limits below and free of contradiction, and that the
+// family has the features asked for. Fails with kInvalidArgument, naming the config.json field.
+Status check_model_config(const ModelConfig& config, std::string_view where);
+
 // "llama", "mistral", "qwen2", "qwen3", "gpt2".
 std::string_view family_name(Family family);
+// Reads a family name. Fails with kInvalidArgument, listing the known ones.
+Result<Family> parse_family(std::string_view name);
 
 // Number of trainable parameters.
 int64_t parameter_count(const ModelConfig& config);

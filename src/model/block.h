@@ -43,7 +43,8 @@ struct Batch {
   int64_t token_count() const { return tokens.rows(); }
 };
 
-enum class InitKind { kNormal, kZero, kOne };
+// kUniform: in [-init_std, init_std).
+enum class InitKind { kNormal, kUniform, kZero, kOne };
 
 // One parameter as the world knows it: Hugging Face name, shape [out, in] for matrices.
 struct ParamSpec {
@@ -51,7 +52,10 @@ struct ParamSpec {
   Shape shape;
   InitKind init = InitKind::kNormal;
   double init_std = 0.02;
-  bool decay = false;  // whether weight decay applies (matrices yes, norms and biases no)
+  bool decay = false;       // whether weight decay applies (matrices yes, norms and biases no)
+  bool packed = false;      // only pack() reads the value; tasks read the packed form
+  bool transposed = false;  // files hold [in, out] (GPT-2's Conv1D)
+  bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
 };
 
 // A parameter's memory on a device. `value` is the f32 master (or the stored type when only
@@ -65,7 +69,8 @@ struct Param {
 // forms of its matrices, laid out by Block::pack(). `packed` is one buffer of packed_bytes().
 struct BlockWeights {
   std::vector<Param> params;
-  TensorView packed;  // u8
+  TensorView packed;      // u8
+  TensorView rope_table;  // [positions, rotary_dim] f32, see rope_table.h; one for all layers of a device
 };
 
 // What a block needs besides: compute type and, for inference, the paged key/value cache of its
@@ -92,6 +97,7 @@ class Block {
   virtual std::span<const ParamSpec> params() const = 0;
 
   // Bytes of the packed matrices, and the packing itself, to be redone after values change.
+  // Parameters with an empty value keep their packed form as it is.
   virtual int64_t packed_bytes(DType compute, PackFor use) const = 0;
   virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
                     PackFor use) const = 0;

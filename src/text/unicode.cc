@@ -71,9 +71,7 @@ std::string map_characters(std::string_view text, Map&& map) {
   return out;
 }
 
-// Text below this code point is already in the form: no character there changes or combines.
-char32_t first_affected(NormalForm form) { return form == NormalForm::kNfc ? 0x300 : 0x80; }
-
+// Whether the quick look cannot rule out that the form changes the text.
 bool needs_normalization(std::string_view text, NormalForm form) {
   if (form != NormalForm::kNfc) return ascii_prefix(text) != text.size();
   // U+0300 is CC 80: every smaller character begins with a byte below CC.
@@ -196,6 +194,15 @@ size_t incomplete_utf8_suffix(std::string_view text) {
     return !next.valid && next.size == back ? back : 0;
   }
   return 0;
+}
+
+size_t find_text(std::string_view text, std::string_view what, size_t from) {
+  if (from > text.size()) return std::string_view::npos;
+  if (what.empty()) return from;
+  const void* found =
+      ::memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  if (!found) return std::string_view::npos;
+  return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }
 
 size_t count_characters(std::string_view text) {

@@ -44,6 +44,10 @@ inline size_t utf8_size(char lead) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// The first place of `what` at or after `from`, or npos; linear in the text whatever it holds, which
+// std::string::find is not.
+size_t find_text(std::string_view text, std::string_view what, size_t from = 0);
+
 // Number of characters. REQUIRES: valid UTF-8.
 size_t count_characters(std::string_view text);
 

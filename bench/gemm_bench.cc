@@ -1,0 +1,395 @@
+// Matrix products against oneDNN and against what the machine can do, in one run.
+//
+// usage: gemm_bench [threads] [filter]      filter: part of a case's name, as "f32/weight/2048"
+// Cases are type/form/tokens/width. Ours and the peer's batches of calls alternate, a pause between
+// them, so that both see the same machine; rates are of the best batch, the ratio is the median of
+// the pairs with its quartiles. Weights of few tokens rotate through more memory than the caches
+// hold. Shares: of the rate of fused multiply-adds on registers, and of the rate of reading memory.
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#ifdef JIGE_BENCH_DNNL
+#include <oneapi/dnnl/dnnl.hpp>
+#endif
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/rng.h"
+#include "kernels/cpu/probe.h"
+#include "ops/adamw.h"
+#include "ops/linear.h"
+#include "tensor/arena.h"
+#include "tensor/cpu_device.h"
+
+namespace jige {
+namespace {
+
+constexpr int kPairs = 7;
+constexpr double kBatchSeconds = 0.12;
+constexpr int64_t kRotatedBytes = int64_t{256} << 20;
+// Longer than the threads of OpenMP spin after their last loop.
+constexpr auto kPause = std::chrono::milliseconds(4);
+
+enum class Form { kForward, kInput, kWeight };
+constexpr const char* kFormNames[] = {"forward", "input", "weight"};
+
+struct Case {
+  DType type;
+  Form form;
+  int64_t tokens;
+  int64_t width;
+
+  std::string name() const {
+    return fmt::format("{}/{}/{}/{}", dtype_info(type).name, kFormNames[static_cast<int>(form)],
+                       tokens, width);
+  }
+  double flops() const {
+    return 2.0 * static_cast<double>(tokens) * static_cast<double>(width) *
+           static_cast<double>(width);
+  }
+  double weight_bytes() const {
+    return static_cast<double>(dtype_bytes(form == Form::kWeight ? DType::kF32 : type,
+                                           width * width)) *
+           (form == Form::kWeight ? 2 : 1);
+  }
+  int64_t copies() const {
+    return tokens > 16 ? 1
+                       : std::max<int64_t>(1, kRotatedBytes / static_cast<int64_t>(weight_bytes()));
+  }
+};
+
+struct Machine {
+  explicit Machine(int thread_count)
+      : device({.thread_count = thread_count}), arena(device, "bench") {
+    stream = std::move(*device.make_stream());
+  }
+  CpuDevice device;
+  Arena arena;
+  std::unique_ptr<Stream> stream;
+};
+
+// One call of a product with the weight number `copy`.
+using Call = std::function<void(int64_t copy)>;
+
+// Seconds a call takes, over calls that fill a batch.
+double batch_seconds(const Call& call, int64_t copies, int64_t calls) {
+  const StopWatch watch;
+  for (int64_t i = 0; i < calls; ++i) call(i % copies);
+  return watch.seconds() / static_cast<double>(calls);
+}
+
+int64_t calls_per_batch(const Call& call, int64_t copies) {
+  call(0);
+  for (int64_t calls = 1;; calls *= 4) {
+    const double seconds = batch_seconds(call, copies, calls) * static_cast<double>(calls);
+    if (seconds > 0.1 * kBatchSeconds) {
+      return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(calls) * kBatchSeconds / seconds));
+    }
+  }
+}
+
+Tensor random_tensor(Machine& machine, DType dtype, Shape shape) {
+  Tensor tensor = std::move(*machine.arena.make(dtype, shape));
+  Rng rng(derive_key(1, "bench"));
+  std::vector<float> values(4099);
+  for (float& value : values) value = static_cast<float>(rng.normal());
+  for (int64_t i = 0; i < shape.count(); ++i) {
+    const float value = values[static_cast<size_t>(i) % values.size()];
+    if (dtype == DType::kF32) {
+      tensor.view().as<float>()[i] = value;
+    } else {
+      tensor.view().as<BFloat16>()[i] = to_bfloat16(value);
+    }
+  }
+  return tensor;
+}
+
+// Our side of a case, with the memory its calls use.
+class Ours {
+ public:
+  Ours(Machine& machine, const Case& test)
+      : machine_(machine),
+        test_(test),
+        src_(random_tensor(machine, test.type, Shape{test.tokens, test.width})),
+        dst_(random_tensor(machine, test.type, Shape{test.tokens, test.width})) {
+    const Shape square{test.width, test.width};
+    if (test.form == Form::kWeight) {
+      for (int64_t i = 0; i < test.copies(); ++i) {
+        memory_.push_back(std::move(*machine.arena.make_zero(DType::kF32, square)));
+      }
+      return;
+    }
+    const Tensor weight = random_tensor(machine, test.type, square);
+    const auto use =
+        test.form == Form::kForward ? ops::PackUse::kForward : ops::PackUse::kInputGradient;
+    const int64_t bytes = ops::packed_weight_bytes(test.type, use, test.width, test.width);
+    for (int64_t i = 0; i < test.copies(); ++i) {
+      memory_.push_back(std::move(*machine.arena.make(DType::kU8, Shape{bytes})));
+      packed_.push_back({memory_.back().view().data, test.type, use, test.width, test.width});
+      ops::pack_weight(*machine.stream, packed_.back(), weight.view());
+    }
+  }
+
+  void call(int64_t copy) {
+    const auto i = static_cast<size_t>(copy);
+    switch (test_.form) {
+      case Form::kForward:
+        ops::linear_forward(*machine_.stream, {dst_.view(), src_.view(), packed_[i], {}});
+        break;
+      case Form::kInput:
+        ops::linear_backward_input(*machine_.stream, {dst_.view(), src_.view(), packed_[i]});
+        break;
+      case Form::kWeight:
+        ops::linear_backward_weight(
+            *machine_.stream, {memory_[i].view(), dst_.view(), src_.view(), test_.type});
+        break;
+    }
+    machine_.stream->synchronize();
+  }
+
+ private:
+  Machine& machine_;
+  Case test_;
+  Tensor src_, dst_;
+  std::vector<Tensor> memory_;
+  std::vector<ops::PackedWeight> packed_;
+};
+
+#ifdef JIGE_BENCH_DNNL
+// The peer's side: the same product as a matmul with a weight in the layout it asks for.
+class Peer {
+ public:
+  explicit Peer(const Case& test) : test_(test), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    using dnnl::memory;
+    const auto type = test.type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
+    const auto tag = memory::format_tag::ab;
+    const int64_t rows = test.form == Form::kWeight ? test.width : test.tokens;
+    const int64_t depth = test.form == Form::kWeight ? test.tokens : test.width;
+    const bool weight = test.form == Form::kWeight;
+    const memory::desc left({rows, depth}, type, weight ? memory::format_tag::ba : tag);
+    const memory::desc right({depth, test.width}, type, weight ? tag : memory::format_tag::any);
+    const memory::desc out({rows, test.width}, weight ? memory::data_type::f32 : type, tag);
+    dnnl::primitive_attr attributes;
+    if (weight) {
+      dnnl::post_ops accumulate;
+      accumulate.append_sum(1.0f);
+      attributes.set_post_ops(accumulate);
+    }
+    const dnnl::matmul::primitive_desc description({left, right, out}, attributes, engine_);
+    implementation_ = description.impl_info_str();
+    product_ = dnnl::matmul(description);
+    left_ = memory(left, engine_);
+    fill(left_);
+    const int64_t copies = test.copies();
+    for (int64_t i = 0; i < (weight ? 1 : copies); ++i) {
+      rights_.emplace_back(description.weights_desc(), engine_);
+      fill(rights_.back());
+    }
+    for (int64_t i = 0; i < (weight ? copies : 1); ++i) {
+      outs_.emplace_back(out, engine_);
+      fill(outs_.back());
+    }
+  }
+  const std::string& implementation() const { return implementation_; }
+  void call(int64_t copy) {
+    const auto i = static_cast<size_t>(copy);
+    product_.execute(stream_, {{DNNL_ARG_SRC, left_},
+                               {DNNL_ARG_WEIGHTS, rights_[rights_.size() > 1 ? i : 0]},
+                               {DNNL_ARG_DST, outs_[outs_.size() > 1 ? i : 0]}});
+    stream_.wait();
+  }
+
+ private:
+  // Numbers near one in either type, never zeros or subnormals, which would flatter or punish.
+  static void fill(dnnl::memory& memory) {
+    auto* halves = static_cast<uint16_t*>(memory.get_data_handle());
+    const size_t count = memory.get_desc().get_size() / 2;
+    for (size_t i = 0; i < count; ++i) halves[i] = static_cast<uint16_t>(0x3f00 + i * 37 % 256);
+  }
+
+  Case test_;
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul product_;
+  dnnl::memory left_;
+  std::vector<dnnl::memory> rights_, outs_;
+  std::string implementation_;
+};
+
+std::unique_ptr<Peer> make_peer(const Case& test) {
+  try {
+    auto peer = std::make_unique<Peer>(test);
+    // A reference implementation is no measure.
+    if (peer->implementation().find("ref") != std::string::npos) return nullptr;
+    return peer;
+  } catch (const dnnl::error&) {
+    return nullptr;  // not on this machine
+  }
+}
+
+void set_peer_threads(int count) {
+  using SetThreads = void (*)(int);
+  if (auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
+    set(count);
+  }
+}
+#else
+struct Peer {
+  void call(int64_t) {}
+};
+std::unique_ptr<Peer> make_peer(const Case&) { return nullptr; }
+void set_peer_threads(int) {}
+#endif
+
+struct Rates {
+  double fma_gflops = 0;
+  double read_gbytes = 0;
+};
+
+double fma_gflops(Machine& machine) {
+  const cpu::ProbeKernels& probe = cpu::probe_kernels(active_isa());
+  constexpr int64_t kRounds = 500'000;
+  ThreadTeam& team = machine.device.team();
+  const StopWatch watch;
+  team.parallel_for(team.size(), 1, [&](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) probe.fma_chain(kRounds);
+  });
+  return static_cast<double>(team.size() * kRounds * probe.fma_chain_flops) / watch.seconds() *
+         1e-9;
+}
+
+double read_gbytes(Machine& machine, const Tensor& memory) {
+  const cpu::ProbeKernels& probe = cpu::probe_kernels(active_isa());
+  const float* data = memory.view().as<float>();
+  constexpr int64_t kPiece = int64_t{1} << 18;
+  const StopWatch watch;
+  machine.device.team().parallel_for(
+      memory.view().count(), kPiece,
+      [&](int64_t begin, int64_t end, int) { probe.read_stream(data + begin, end - begin); });
+  return static_cast<double>(memory.bytes()) / watch.seconds() * 1e-9;
+}
+
+// The best of some measurements; again before every case, since the machine may be shared.
+void update(Machine& machine, const Tensor& memory, Rates* rates) {
+  for (int i = 0; i < 3; ++i) {
+    rates->fma_gflops = std::max(rates->fma_gflops, fma_gflops(machine));
+    rates->read_gbytes = std::max(rates->read_gbytes, read_gbytes(machine, memory));
+  }
+}
+
+double quantile(std::vector<double> values, double at) {
+  std::sort(values.begin(), values.end());
+  return values[static_cast<size_t>(at * static_cast<double>(values.size() - 1) + 0.5)];
+}
+
+void bench_case(Machine& machine, const Case& test, const Rates& rates) {
+  Ours ours(machine, test);
+  const std::unique_ptr<Peer> peer = make_peer(test);
+  const int64_t copies = test.copies();
+  const Call our_call = [&](int64_t copy) { ours.call(copy); };
+  const Call peer_call = [&](int64_t copy) { peer->call(copy); };
+  const int64_t our_calls = calls_per_batch(our_call, copies);
+  const int64_t peer_calls = peer ? calls_per_batch(peer_call, copies) : 0;
+  double our_best = 1e30, peer_best = 1e30;
+  std::vector<double> ratios;
+  for (int pair = 0; pair < kPairs; ++pair) {
+    std::this_thread::sleep_for(kPause);
+    const double our_seconds = batch_seconds(our_call, copies, our_calls);
+    our_best = std::min(our_best, our_seconds);
+    if (!peer) continue;
+    std::this_thread::sleep_for(kPause);
+    const double peer_seconds = batch_seconds(peer_call, copies, peer_calls);
+    peer_best = std::min(peer_best, peer_seconds);
+    ratios.push_back(peer_seconds / our_seconds);
+  }
+  const double gflops = test.flops() / our_best * 1e-9;
+  const double gbytes = test.weight_bytes() / our_best * 1e-9;
+  fmt::print("{:<22} {:>9.1f} {:>6.0f}% {:>7.0f}%", test.name(), gflops,
+             100 * gflops / rates.fma_gflops, 100 * gbytes / rates.read_gbytes);
+  if (peer) {
+    fmt::print(" {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", test.flops() / peer_best * 1e-9,
+               quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75));
+  } else {
+    fmt::print("         -");
+  }
+  fmt::print("\n");
+}
+
+void bench_optimizer(Machine& machine, const Rates& rates) {
+  const Shape shape{24'000'000};
+  std::vector<Tensor> arrays;
+  for (int i = 0; i < 4; ++i) {
+    arrays.push_back(std::move(*machine.arena.make_zero(DType::kF32, shape)));
+  }
+  double step = 1e30, squares = 1e30, result = 0;
+  for (int i = 0; i < kPairs; ++i) {
+    const StopWatch watch;
+    ops::adamw(*machine.stream, {.weight = arrays[0].view(),
+                                 .moment1 = arrays[1].view(),
+                                 .moment2 = arrays[2].view(),
+                                 .grad = arrays[3].view(),
+                                 .learning_rate = 1e-3});
+    machine.stream->synchronize();
+    step = std::min(step, watch.seconds());
+    const StopWatch second;
+    ops::add_sum_of_squares(*machine.stream, arrays[3].view(), &result);
+    machine.stream->synchronize();
+    squares = std::min(squares, second.seconds());
+  }
+  const auto print = [&](const char* name, double bytes, double seconds) {
+    const double rate = bytes * static_cast<double>(shape.count()) / seconds * 1e-9;
+    fmt::print("{:<22} {:>9.1f} GB/s {:>4.0f}%\n", name, rate, 100 * rate / rates.read_gbytes);
+  };
+  print("adamw", 28, step);
+  print("sum of squares", 4, squares);
+}
+
+void run(int thread_count, const std::string& filter) {
+  Machine machine(thread_count);
+  set_peer_threads(machine.device.team().size());
+  const Tensor memory = random_tensor(machine, DType::kF32, Shape{int64_t{64} << 20});
+  Rates rates;
+  for (int i = 0; i < 3; ++i) update(machine, memory, &rates);
+  fmt::print("{}, {}, {} threads: {:.0f} GFLOP/s of fused multiply-adds, {:.1f} GB/s read\n",
+             cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
+             rates.fma_gflops, rates.read_gbytes);
+#ifdef JIGE_BENCH_DNNL
+  fmt::print("peer: oneDNN {}.{}.{}, matmul\n", dnnl_version()->major, dnnl_version()->minor,
+             dnnl_version()->patch);
+#endif
+  fmt::print("\n{:<22} {:>9} {:>7} {:>8} {:>9} {:>7} [quartiles]\n", "type/form/tokens/width",
+             "GFLOP/s", "of fma", "of read", "peer", "ratio");
+  for (const DType type : {DType::kF32, DType::kBF16}) {
+    for (const Form form : {Form::kForward, Form::kInput, Form::kWeight}) {
+      for (const int64_t tokens : {1, 16, 256, 2048}) {
+        for (const int64_t width : {768, 2048}) {
+          const Case test = {type, form, tokens, width};
+          if (test.name().find(filter) == std::string::npos) continue;
+          update(machine, memory, &rates);
+          bench_case(machine, test, rates);
+        }
+      }
+    }
+  }
+  if (filter.empty() || filter == "adamw") {
+    fmt::print("\n");
+    bench_optimizer(machine, rates);
+  }
+}
+
+}  // namespace
+}  // namespace jige
+
+int main(int argc, char** argv) {
+  jige::run(argc > 1 ? std::atoi(argv[1]) : 0, argc > 2 ? argv[2] : "");
+  return 0;
+}

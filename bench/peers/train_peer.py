@@ -1,0 +1,58 @@
+"""Tokens per second of training a Llama in PyTorch on the CPU; prints one JSON object.
+
+f32: everything in f32. bf16: f32 master weights, matrix products in bf16 (autocast), which is what
+Jige's bf16 is. Optimizer: fused AdamW with gradient clipping, as in Jige's step.
+"""
+import argparse
+import time
+
+from llama_peer import SIZES, import_libraries, make_model, report
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", choices=SIZES, default="15m")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--context", type=int, default=256)
+    parser.add_argument("--batch-tokens", type=int, default=2048)
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--compile", action="store_true", help="torch.compile the model")
+    args = parser.parse_args()
+
+    torch, transformers = import_libraries()
+    torch.set_num_threads(args.threads)
+    model = make_model(torch, transformers, args.size, torch.float32)
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95),
+                                  weight_decay=0.1, fused=True)
+    forward = torch.compile(model) if args.compile else model
+    rows = args.batch_tokens // args.context
+    vocabulary = model.config.vocab_size
+    generator = torch.Generator().manual_seed(1)
+
+    def step():
+        tokens = torch.randint(vocabulary, (rows, args.context), generator=generator)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=args.dtype == "bf16"):
+            loss = forward(input_ids=tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return float(loss.detach())
+
+    step()
+    step()
+    times = []
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < args.seconds or len(times) < 3:
+        start = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - start)
+    times.sort()
+    median = times[len(times) // 2]
+    report(torch, transformers, tokens_per_s=rows * args.context / median, steps=len(times))
+
+
+if __name__ == "__main__":
+    main()

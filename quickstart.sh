@@ -1,0 +1,77 @@
+#!/usr/bin/env bash
+# From nothing to a chat: installs what is missing, builds, trains a small Llama on a corpus made on
+# the spot, asks it questions it has never seen, and shows how to go on. Run it again: what is done is
+# skipped.
+#
+#   ./quickstart.sh                   about two minutes of training on two cores
+#   ./quickstart.sh --fast            a few seconds of training: everything runs, little is learned
+#   ./quickstart.sh --corpus FILE...  your own text or JSONL instead of the made corpus
+set -euo pipefail
+cd "$(dirname "$0")"
+
+steps=600
+run=runs/quickstart
+corpus=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --fast) steps=30; run=runs/quickstart-fast; shift ;;
+    --corpus) shift
+      while [ $# -gt 0 ] && [[ "$1" != --* ]]; do corpus+=("$1"); shift; done
+      [ ${#corpus[@]} -gt 0 ] || { echo "error: --corpus needs a file" >&2; exit 2; }
+      run=runs/quickstart-own ;;
+    *) sed -n '2,9p' "$0" | cut -c3-; [ "$1" = --help ] && exit 0 || exit 2 ;;
+  esac
+done
+
+title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+jige=build/release/jige
+model=$run/model
+
+title "1. Packages"
+tools/install-packages
+
+title "2. Build"
+[ -f build/release/build.ninja ] || cmake --preset release >/dev/null
+cmake --build --preset release --target jige
+$jige version --brief
+
+title "3. Corpus"
+if [ ${#corpus[@]} -eq 0 ]; then
+  corpus=("$run/corpus/train.jsonl")
+  [ -f "${corpus[0]}" ] || $jige corpus --out "$run/corpus"
+  echo "Conversations such as:"
+  head -n 3 "${corpus[0]}" | cut -c1-150
+else
+  printf '%s\n' "${corpus[@]}"
+fi
+
+title "4. Tokenizer"
+[ -f "$run/tokenizer/tokenizer.json" ] ||
+  $jige tokenizer train "${corpus[@]}" --vocab-size 1024 --out "$run/tokenizer"
+$jige tokenize "$run/tokenizer" "What is the capital of France?"
+
+title "5. Training"
+$jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run" \
+  --size quickstart --steps "$steps" --export "$model"
+
+title "6. Chat"
+ask() {
+  printf '\033[36m> %s\033[0m\n' "$1"
+  printf '%s\n' "$1" | $jige chat "$model" --quiet --max-new-tokens 120
+}
+if [ -f "$run/corpus/questions.jsonl" ]; then
+  ask "Tell me a story about a hedgehog."
+  ask "Which city is the capital of Korea?"
+  ask "What is 7 plus 5?"
+  title "7. Questions it has never seen"
+  $jige score "$model" --data "$run/corpus/questions.jsonl"
+else
+  $jige generate "$model" --max-new-tokens 120 --prompt "The"
+fi
+
+title "Try next"
+cat <<TXT
+  $jige chat $model
+  $jige inspect $model
+  $jige train --help
+TXT

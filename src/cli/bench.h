@@ -1,0 +1,83 @@
+// Benchmarks of this machine and of Jige on it.
+//
+// Each is run once to warm up, then again and again for a given time, three times at least; the
+// median is reported, with the fastest and the slowest run.
+// Shares compare with what was measured just before on the same machine: matrix products with the
+// rate of the vector units, reading with the rate of the memory, models with both.
+// Threads: one benchmark at a time, on all threads of the device.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/model_config.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::cli {
+
+struct Timing {
+  double median_s = 0;
+  double fastest_s = 0;
+  double slowest_s = 0;
+  int64_t run_count = 0;
+};
+
+// Runs `work` as the header says, for `seconds`. Fails as the work does.
+Result<Timing> time_runs(double seconds, const std::function<Status()>& work);
+
+// What a benchmark found: amount / time, with the spread of the runs.
+struct Measurement {
+  std::string name;    // "decode"
+  std::string detail;  // shapes and types
+  double value = 0;
+  double slowest = 0;
+  double fastest = 0;
+  std::string unit;       // "tokens/s"
+  double share = 0;       // of the machine's rate; 0: none
+  std::string share_of;   // "of reading memory"
+};
+
+// A measurement of `amount` units a run.
+Measurement make_measurement(std::string name, std::string detail, double amount, std::string unit,
+                             const Timing& timing);
+
+Json measurement_json(const Measurement& measurement);
+
+struct BenchOptions {
+  formats::ModelConfig config;
+  DType dtype = DType::kF32;
+  int64_t context = 256;       // tokens of a sequence in training and attention
+  int64_t batch_tokens = 2048;  // of a training step
+  int64_t prompt_tokens = 512;
+  int64_t new_tokens = 64;
+  double seconds = 2;  // of each measurement
+};
+
+// What the machine can do; zero until measured.
+struct MachineRates {
+  double fma_flops_per_s = 0;
+  double read_bytes_per_s = 0;
+};
+
+// Called with every measurement when it is there.
+using MeasurementSink = std::function<void(const Measurement&)>;
+
+Status bench_machine(CpuDevice& device, MachineRates& rates, const MeasurementSink& sink);
+Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                  const MeasurementSink& sink);
+Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                       const MeasurementSink& sink);
+// Prompt processing and decoding of one sequence, with random weights from a folder that is written
+// for it and removed again, so that loading is measured too.
+Status bench_inference(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                       const MeasurementSink& sink);
+// One optimizer step of `batch_tokens` random tokens.
+Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                   const MeasurementSink& sink);
+
+}  // namespace jige::cli

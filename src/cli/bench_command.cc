@@ -1,0 +1,138 @@
+// jige bench: how fast this machine is, and Jige on it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/cpu.h"
+#include "cli/bench.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/device_flags.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/model_sizes.h"
+#include "cli/output.h"
+#include "cli/suggest.h"
+#include "formats/json_file.h"
+
+namespace jige::cli {
+namespace {
+
+const std::vector<std::string> kSubjects = {"machine", "gemm", "attention", "inference", "train"};
+
+class BenchCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Measures this machine (vector units, memory) and Jige on it: matrix products, attention, "
+        "prompt processing and decoding (inference), training steps, each as a share of what the "
+        "machine can do. Medians, with the slowest and the fastest run. Other load on the machine "
+        "shows.");
+    flags.texts("[WHAT]...", subjects_, "machine, gemm, attention, inference, train; all if none");
+    flags.section("Model (random weights)");
+    flags.choice("--size NAME", shape_.size, model_size_names(), "a Llama of this size");
+    flags.text("--config FILE", config_file_, "a Hugging Face config.json instead");
+    flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
+                 "type of matrix products; auto: bf16 where the processor has tiles for it");
+    flags.section("Amounts");
+    flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},
+                  "tokens of a sequence in training and attention");
+    flags.integer("--batch-tokens N", options_.batch_tokens, {.min = 1, .max = 1 << 20},
+                  "tokens of a training step");
+    flags.integer("--prompt-tokens N", options_.prompt_tokens, {.min = 1, .max = 1 << 20},
+                  "length of the prompt");
+    flags.integer("--new-tokens N", options_.new_tokens, {.min = 1, .max = 1 << 20},
+                  "tokens that are decoded");
+    flags.number("--seconds X", options_.seconds, {.min = 0, .max = 3600}, "of each measurement");
+    device_.declare(flags);
+    output_.declare(flags, "one JSON line for the machine, then one a measurement");
+    flags.example("jige bench");
+    flags.example("jige bench train inference --size 110m --dtype bf16 --json");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    for (const std::string& subject : subjects_) {
+      if (std::find(kSubjects.begin(), kSubjects.end(), subject) != kSubjects.end()) continue;
+      return fail(Code::kInvalidArgument, "WHAT: \"{}\" is not one of {}{}", subject,
+                  fmt::join(kSubjects, ", "), suggestion(subject, kSubjects));
+    }
+    JIGE_DO(choose_model());
+    JIGE_TRY(const auto device, device_.make());
+    print_head(device->team().size());
+    const MeasurementSink sink = [this](const Measurement& found) { print(found); };
+    MachineRates rates;
+    // The other subjects compare with the machine, so it is always measured.
+    JIGE_DO(bench_machine(*device, rates, sink));
+    if (wanted("gemm")) JIGE_DO(bench_gemm(*device, options_, rates, sink));
+    if (wanted("attention")) JIGE_DO(bench_attention(*device, options_, rates, sink));
+    if (wanted("inference")) JIGE_DO(bench_inference(*device, options_, rates, sink));
+    if (wanted("train")) JIGE_DO(bench_train(*device, options_, rates, sink));
+    return {};
+  }
+
+ private:
+  bool wanted(const std::string& subject) const {
+    return subjects_.empty() ||
+           std::find(subjects_.begin(), subjects_.end(), subject) != subjects_.end();
+  }
+
+  Status choose_model() {
+    if (config_file_.empty()) {
+      JIGE_TRY(options_.config, make_llama_config(shape_, base_size(shape_).vocab_size));
+    } else {
+      JIGE_TRY(const Json json, formats::load_json_object(config_file_));
+      JIGE_TRY(options_.config, formats::parse_model_config(json, config_file_));
+    }
+    JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(dtype_));
+    options_.dtype = chosen.value_or(default_training_dtype());
+    return {};
+  }
+
+  void print_head(int threads) const {
+    const CpuFeatures& cpu = cpu_features();
+    if (output_.json) {
+      print_json(Json{{"machine", cpu.model_name},
+                      {"threads", threads},
+                      {"isa", isa_name(active_isa())},
+                      {"version", kVersion},
+                      {"build", kBuildType}});
+    } else {
+      print_text(fmt::format("{}, {} threads, {} kernels, jige {} ({})\n", cpu.model_name, threads,
+                             isa_name(active_isa()), kVersion, kBuildType));
+    }
+  }
+
+  void print(const Measurement& found) const {
+    if (output_.json) {
+      print_json(measurement_json(found));
+      return;
+    }
+    std::string line = fmt::format("  {:<13}{:>10.4g} {:<9}", found.name, found.value, found.unit);
+    const bool spread = found.slowest != found.fastest;
+    line += spread ? fmt::format("{:>8.4g} to {:<8.4g}", found.slowest, found.fastest)
+                   : std::string(20, ' ');
+    line += found.share > 0 ? fmt::format("{:>4.0f} % {:<20}", 100 * found.share, found.share_of)
+                            : std::string(27, ' ');
+    print_text(line + found.detail + "\n");
+  }
+
+  std::vector<std::string> subjects_;
+  ModelShape shape_ = {.size = "15m"};
+  std::string config_file_;
+  std::string dtype_ = "auto";
+  BenchOptions options_;
+  DeviceFlags device_;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_command() { return std::make_unique<BenchCommand>(); }
+
+}  // namespace jige::cli

@@ -1,0 +1,199 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/rng.h"
+#include "cli/bench.h"
+#include "cli/interrupt.h"
+#include "cli/machine_rates.h"
+#include "ops/attention.h"
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+#include "tensor/arena.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr const char* kOfVectorUnits = "of the vector units";
+constexpr const char* kOfMemory = "of reading memory";
+
+Result<Tensor> random_tensor(Arena& arena, Stream& stream, DType dtype, Shape shape) {
+  JIGE_TRY(Tensor values, arena.make(DType::kF32, shape));
+  Rng rng(derive_key(1, "bench values"));
+  float* data = values.view().as<float>();
+  for (int64_t i = 0; i < values.view().count(); ++i) {
+    data[i] = static_cast<float>(rng.uniform() - 0.5);
+  }
+  if (dtype == DType::kF32) return values;
+  JIGE_TRY(Tensor converted, arena.make(dtype, shape));
+  ops::scale(stream, converted.view(), values.view(), 1.0f);
+  stream.synchronize();
+  return converted;
+}
+
+struct GemmBench {
+  const char* name;
+  int64_t tokens, inputs, outputs;
+};
+
+Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOptions& options,
+                      const MachineRates& rates, const MeasurementSink& sink) {
+  Arena arena(device, "matrix product benchmark");
+  JIGE_TRY(const auto stream, device.make_stream());
+  JIGE_TRY(const Tensor weight,
+           random_tensor(arena, *stream, DType::kF32, Shape{shape.outputs, shape.inputs}));
+  const int64_t packed_bytes = ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward,
+                                                        shape.outputs, shape.inputs);
+  JIGE_TRY(const Tensor packed, arena.make(DType::kU8, Shape{packed_bytes}));
+  const ops::PackedWeight form{packed.view().data, options.dtype, ops::PackUse::kForward,
+                               shape.outputs, shape.inputs};
+  ops::pack_weight(*stream, form, weight.view());
+  JIGE_TRY(const Tensor src,
+           random_tensor(arena, *stream, options.dtype, Shape{shape.tokens, shape.inputs}));
+  JIGE_TRY(const Tensor dst, arena.make(options.dtype, Shape{shape.tokens, shape.outputs}));
+  const auto work = [&]() -> Status {
+    ops::linear_forward(*stream, {.dst = dst.view(), .src = src.view(), .weight = form});
+    stream->synchronize();
+    return {};
+  };
+  JIGE_TRY(const Timing timing, time_runs(options.seconds / 2, work));
+  const std::string detail = fmt::format("{} [{} x {}] x [{} x {}] {}", shape.name, shape.tokens,
+                                         shape.inputs, shape.inputs, shape.outputs,
+                                         dtype_info(options.dtype).name);
+  if (shape.tokens == 1) {
+    Measurement found = make_measurement("gemv", detail, static_cast<double>(packed_bytes) / 1e9,
+                                         "GB/s", timing);
+    found.share = found.value * 1e9 / rates.read_bytes_per_s;
+    found.share_of = kOfMemory;
+    sink(found);
+    return {};
+  }
+  const double flops = 2.0 * static_cast<double>(shape.tokens * shape.inputs) *
+                       static_cast<double>(shape.outputs);
+  Measurement found = make_measurement("gemm", detail, flops / 1e9, "GFLOP/s", timing);
+  found.share = found.value * 1e9 / rates.fma_flops_per_s;
+  found.share_of = kOfVectorUnits;
+  sink(found);
+  return {};
+}
+
+}  // namespace
+
+Result<Timing> time_runs(double seconds, const std::function<Status()>& work) {
+  JIGE_DO(work());
+  std::vector<double> times;
+  const StopWatch all;
+  while (times.size() < 3 || all.seconds() < seconds) {
+    if (interrupted()) return fail(Code::kCancelled, "by a signal");
+    const StopWatch watch;
+    JIGE_DO(work());
+    times.push_back(std::max(watch.seconds(), 1e-9));
+  }
+  std::sort(times.begin(), times.end());
+  return Timing{.median_s = times[times.size() / 2],
+                .fastest_s = times.front(),
+                .slowest_s = times.back(),
+                .run_count = static_cast<int64_t>(times.size())};
+}
+
+Measurement make_measurement(std::string name, std::string detail, double amount, std::string unit,
+                             const Timing& timing) {
+  return {.name = std::move(name),
+          .detail = std::move(detail),
+          .value = amount / timing.median_s,
+          .slowest = amount / timing.slowest_s,
+          .fastest = amount / timing.fastest_s,
+          .unit = std::move(unit)};
+}
+
+Json measurement_json(const Measurement& measurement) {
+  Json json{{"name", measurement.name},       {"detail", measurement.detail},
+            {"value", measurement.value},     {"slowest", measurement.slowest},
+            {"fastest", measurement.fastest}, {"unit", measurement.unit}};
+  if (measurement.share > 0) {
+    json["share"] = measurement.share;
+    json["share_of"] = measurement.share_of;
+  }
+  return json;
+}
+
+Status bench_machine(CpuDevice& device, MachineRates& rates, const MeasurementSink& sink) {
+  rates.fma_flops_per_s = measure_fma_flops_per_s(device);
+  const int64_t bytes = streaming_bytes();
+  JIGE_TRY(rates.read_bytes_per_s, measure_read_bytes_per_s(device, bytes));
+  const auto note = [&](const char* name, std::string detail, double value, const char* unit) {
+    sink({.name = name, .detail = std::move(detail), .value = value, .slowest = value,
+          .fastest = value, .unit = unit});
+  };
+  note("vector units",
+       fmt::format("f32 multiply-adds in registers, {}",
+                   isa_name(active_isa() == Isa::kAvx2 ? Isa::kAvx2 : Isa::kAvx512)),
+       rates.fma_flops_per_s / 1e9, "GFLOP/s");
+  note("memory", fmt::format("reading {} MiB", bytes >> 20), rates.read_bytes_per_s / 1e9, "GB/s");
+  return {};
+}
+
+Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                  const MeasurementSink& sink) {
+  const formats::ModelConfig& config = options.config;
+  const int64_t width = config.hidden_size;
+  const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
+  const GemmBench shapes[] = {{"qkv", 512, width, qkv},
+                              {"gate and up", 512, width, 2 * config.ffn_size},
+                              {"down", 512, config.ffn_size, width},
+                              {"head", 512, width, config.vocab_size},
+                              {"square", 2048, 2048, 2048},
+                              {"head", 1, width, config.vocab_size},
+                              {"square", 1, 4096, 16384}};
+  for (const GemmBench& shape : shapes) {
+    JIGE_DO(bench_one_gemm(device, shape, options, rates, sink));
+  }
+  return {};
+}
+
+Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                       const MeasurementSink& sink) {
+  Arena arena(device, "attention benchmark");
+  JIGE_TRY(const auto stream, device.make_stream());
+  const formats::ModelConfig& config = options.config;
+  const int64_t tokens = std::max(options.context, options.batch_tokens);
+  const int64_t width = config.head_count * config.head_dim;
+  const int64_t kv_width = config.kv_head_count * config.head_dim;
+  JIGE_TRY(const Tensor q, random_tensor(arena, *stream, options.dtype, Shape{tokens, width}));
+  JIGE_TRY(const Tensor k, random_tensor(arena, *stream, options.dtype, Shape{tokens, kv_width}));
+  JIGE_TRY(const Tensor v, random_tensor(arena, *stream, options.dtype, Shape{tokens, kv_width}));
+  JIGE_TRY(const Tensor dst, arena.make(options.dtype, Shape{tokens, width}));
+  ops::AttentionForward args{.dst = dst.view(), .q = q.view(), .k = k.view(), .v = v.view()};
+  args.shape = {.head_count = config.head_count,
+                .kv_head_count = config.kv_head_count,
+                .head_dim = config.head_dim,
+                .scale = 0.125};
+  double pairs = 0;
+  for (int64_t begin = 0; begin < tokens; begin += options.context) {
+    const int64_t count = std::min(options.context, tokens - begin);
+    args.sequences.push_back({.row_begin = static_cast<int32_t>(begin),
+                              .row_count = static_cast<int32_t>(count)});
+    pairs += static_cast<double>(count) * static_cast<double>(count + 1) / 2;
+  }
+  const auto work = [&]() -> Status {
+    ops::attention_forward(*stream, args);
+    stream->synchronize();
+    return {};
+  };
+  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
+  Measurement found = make_measurement(
+      "attention",
+      fmt::format("forward, {} sequences of {}, {} heads of {}, {}", args.sequences.size(),
+                  options.context, config.head_count, config.head_dim,
+                  dtype_info(options.dtype).name),
+      4 * pairs * static_cast<double>(width) / 1e9, "GFLOP/s", timing);
+  found.share = found.value * 1e9 / rates.fma_flops_per_s;
+  found.share_of = kOfVectorUnits;
+  sink(found);
+  return {};
+}
+
+}  // namespace jige::cli

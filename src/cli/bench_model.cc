@@ -1,0 +1,208 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/bytes.h"
+#include "base/rng.h"
+#include "cli/bench.h"
+#include "cli/machine_rates.h"
+#include "cli/random_model.h"
+#include "model/inference.h"
+#include "model/init.h"
+#include "ops/sampling.h"
+#include "train/executor.h"
+#include "train/optimizer.h"
+
+namespace jige::cli {
+namespace {
+
+std::vector<int32_t> random_tokens(int64_t count, int64_t vocab_size) {
+  Rng rng(derive_key(1, "bench tokens"));
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab_size))));
+  }
+  return tokens;
+}
+
+std::string model_text(const BenchOptions& options) {
+  return fmt::format("{} parameters, {}",
+                     format_count(static_cast<double>(parameter_count(options.config))),
+                     dtype_info(options.dtype).name);
+}
+
+// One sequence over the whole cache of a model.
+class Sequence {
+ public:
+  explicit Sequence(model::InferenceModel& model) : model_(model) {
+    blocks_.resize(static_cast<size_t>(model.sizes().kv_block_count));
+    std::iota(blocks_.begin(), blocks_.end(), 0);
+  }
+
+  void restart() { length_ = 0; }
+
+  // Runs tokens behind those before, in chunks; the likeliest next token.
+  Result<int32_t> extend(std::span<const int32_t> tokens) {
+    const auto chunk = static_cast<size_t>(model_.sizes().batch_tokens_max);
+    std::span<const float> logits;
+    while (!tokens.empty()) {
+      const auto now = tokens.first(std::min(chunk, tokens.size()));
+      tokens = tokens.subspan(now.size());
+      const ops::SequenceSpan span{.row_count = static_cast<int32_t>(now.size()),
+                                   .context_count = length_,
+                                   .blocks = blocks_.data()};
+      const int32_t last = static_cast<int32_t>(now.size()) - 1;
+      const std::span<const int32_t> rows(&last, tokens.empty() ? 1 : 0);
+      JIGE_TRY(logits, model_.forward({.tokens = now,
+                                       .sequences = std::span(&span, 1),
+                                       .logit_rows = rows}));
+      length_ += static_cast<int32_t>(now.size());
+    }
+    Rng rng(1);
+    JIGE_TRY(const ops::SampledToken next, ops::sample(logits, {}, {}, {}, rng));
+    return next.token;
+  }
+
+ private:
+  model::InferenceModel& model_;
+  std::vector<int32_t> blocks_;
+  int32_t length_ = 0;
+};
+
+Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
+                     const model::Architecture& architecture, const BenchOptions& options,
+                     double gemm_flops_per_s, const MeasurementSink& sink) {
+  const auto work = [&]() -> Status {
+    sequence.restart();
+    JIGE_TRY([[maybe_unused]] const int32_t token, sequence.extend(prompt));
+    return {};
+  };
+  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
+  const auto count = static_cast<double>(prompt.size());
+  // The head computes the last row only.
+  const double flops = architecture.forward_flops(count, count / 2) -
+                       architecture.head().forward_flops(count - 1, count / 2);
+  Measurement found = make_measurement(
+      "prefill", fmt::format("{} tokens, {}", prompt.size(), model_text(options)), count, "tokens/s",
+      timing);
+  found.share = flops / timing.median_s / gemm_flops_per_s;
+  found.share_of = "of matrix products";
+  sink(found);
+  return {};
+}
+
+Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double bytes_per_token,
+                    const BenchOptions& options, const MachineRates& rates,
+                    const MeasurementSink& sink) {
+  const auto work = [&, first = int32_t{0}]() mutable -> Status {
+    sequence.restart();
+    JIGE_TRY(first, sequence.extend(prompt.first(1)));
+    for (int64_t i = 1; i < options.new_tokens; ++i) {
+      JIGE_TRY(first, sequence.extend(std::span(&first, 1)));
+    }
+    return {};
+  };
+  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
+  Measurement found = make_measurement(
+      "decode", fmt::format("{} tokens, {}", options.new_tokens, model_text(options)),
+      static_cast<double>(options.new_tokens), "tokens/s", timing);
+  found.share = found.value * bytes_per_token / rates.read_bytes_per_s;
+  found.share_of = "of reading memory";
+  sink(found);
+  return {};
+}
+
+// The rate of matrix products of this model's widest layer.
+Result<double> gemm_rate(CpuDevice& device, const BenchOptions& options, int64_t tokens) {
+  return measure_gemm_flops_per_s(device, options.dtype,
+                                  {.tokens = std::min<int64_t>(tokens, 512),
+                                   .inputs = options.config.hidden_size,
+                                   .outputs = 2 * options.config.ffn_size},
+                                  options.seconds / 4);
+}
+
+}  // namespace
+
+Status bench_inference(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                       const MeasurementSink& sink) {
+  JIGE_TRY(const TemporaryFolder folder, TemporaryFolder::make());
+  formats::ModelConfig config = options.config;
+  config.stored_dtype = options.dtype;
+  config.context_max =
+      std::max(config.context_max, std::max(options.prompt_tokens, options.new_tokens + 1));
+  JIGE_DO(write_random_model(folder.path(), config, 1));
+  JIGE_TRY(const auto model,
+           model::InferenceModel::load(folder.path(), device,
+                                       {.compute = options.dtype,
+                                        .context_max = config.context_max,
+                                        .batch_tokens_max = 512}));
+  const double load_s = model->load_seconds();
+  sink({.name = "load", .detail = model_text(options), .value = load_s, .slowest = load_s,
+        .fastest = load_s, .unit = "s"});
+  const std::vector<int32_t> prompt = random_tokens(options.prompt_tokens, config.vocab_size);
+  Sequence sequence(*model);
+  JIGE_TRY(const double gemm_flops_per_s, gemm_rate(device, options, options.prompt_tokens));
+  JIGE_DO(bench_prefill(sequence, prompt, model->architecture(), options, gemm_flops_per_s, sink));
+  const model::InferenceMemory memory =
+      model::inference_memory(model->architecture(), model->sizes());
+  const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
+  return bench_decode(sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes,
+                      options, rates, sink);
+}
+
+Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+                   const MeasurementSink& sink) {
+  Arena arena(device, "training benchmark");
+  JIGE_TRY(const auto stream, device.make_stream());
+  JIGE_TRY(const auto architecture, model::Architecture::create(options.config));
+  JIGE_TRY(auto weights, model::ModelWeights::create(arena, *architecture,
+                                                     {.compute = options.dtype,
+                                                      .use = model::PackFor::kTraining,
+                                                      .position_count = options.context}));
+  model::initialise_weights(weights, *stream, 1);
+  JIGE_TRY(auto optimizer, train::Optimizer::create(arena, weights.trainable(), {}));
+  JIGE_TRY(auto executor, train::Executor::create(arena, weights, options.batch_tokens));
+  const auto tasks = train::one_device_tasks(architecture->node_count(), 1);
+
+  train::HostBatch batch;
+  batch.tokens = random_tokens(options.batch_tokens, options.config.vocab_size);
+  batch.targets = batch.tokens;
+  for (int64_t i = 0; i < options.batch_tokens; ++i) {
+    batch.positions.push_back(static_cast<int32_t>(i % options.context));
+  }
+  for (int64_t begin = 0; begin < options.batch_tokens; begin += options.context) {
+    batch.counts.push_back(
+        static_cast<int32_t>(std::min(options.context, options.batch_tokens - begin)));
+  }
+  const auto loss_weight = 1.0f / static_cast<float>(options.batch_tokens);
+  const auto work = [&]() -> Status {
+    weights.zero_gradients(*stream);
+    executor.load(*stream, batch, loss_weight);
+    executor.run(*stream, tasks);
+    weights.finish_gradients(*stream);
+    optimizer.step(*stream, {.learning_rate = 1e-4});
+    weights.pack(*stream);
+    stream->synchronize();
+    return {};
+  };
+  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
+  JIGE_TRY(const double gemm_flops_per_s, gemm_rate(device, options, options.batch_tokens));
+  const auto tokens = static_cast<double>(options.batch_tokens);
+  Measurement found = make_measurement(
+      "train", fmt::format("steps of {} x {} tokens, {}", batch.counts.size(), options.context,
+                           model_text(options)),
+      tokens, "tokens/s", timing);
+  const double flops =
+      3 * architecture->forward_flops(tokens, static_cast<double>(options.context) / 2);
+  found.share = flops / timing.median_s / gemm_flops_per_s;
+  found.share_of = "of matrix products";
+  sink(found);
+  sink(make_measurement("train", fmt::format("arithmetic of the same steps; matrix products reach "
+                                             "{:.1f} here, the vector units {:.1f}",
+                                             gemm_flops_per_s / 1e9, rates.fma_flops_per_s / 1e9),
+                        flops / 1e9, "GFLOP/s", timing));
+  return {};
+}
+
+}  // namespace jige::cli

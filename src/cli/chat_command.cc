@@ -1,0 +1,173 @@
+// jige chat: a conversation with a model in the terminal.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cli/chat_input.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/conversation.h"
+#include "cli/flags.h"
+#include "cli/generation_flags.h"
+#include "cli/interrupt.h"
+#include "cli/loaded_model.h"
+#include "cli/output.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr const char* kHelp =
+    "  /help          this list\n"
+    "  /reset         forget the conversation\n"
+    "  /system TEXT   say how the model shall behave; without a text, nothing more\n"
+    "  /save FILE     write the conversation as a line of JSON that `jige train` reads\n"
+    "  /quit          end, as Ctrl-D does\n"
+    "  Ctrl-C stops an answer; at an empty prompt it ends the chat. A line that ends with \\ goes\n"
+    "  on in the next one.\n";
+
+class ChatCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Talks to a model. Answers stream as they are made; /help tells the commands. With input "
+        "from a pipe, every line is a message and only the answers are printed.");
+    model_.declare_folder(flags);
+    flags.text("--system TEXT", system_, "how the model shall behave");
+    generation_.declare(flags);
+    model_.declare(flags);
+    output_.declare(flags, "print one JSON object an answer");
+    flags.example("jige chat models/tiny");
+    flags.example("echo \"What is 2 plus 3?\" | jige chat models/tiny --temperature 0 --quiet");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    JIGE_TRY(LoadedModel loaded, model_.load());
+    JIGE_TRY(Conversation conversation, Conversation::create(loaded.tokenizer, loaded.folder));
+    conversation.set_system(system_);
+    JIGE_TRY(serve::GenerateOptions options,
+             generation_.to_options(loaded.folder, loaded.tokenizer, 512));
+    for (std::string& stop : conversation.stop_strings()) {
+      options.stop_strings.push_back(std::move(stop));
+    }
+    if (!conversation.has_template()) {
+      log_warn("{}: has no chat template; the conversation is a plain transcript", loaded.folder);
+    }
+    serve::Generator generator(*loaded.model, loaded.tokenizer);
+    ChatInput input(output_.quiet || output_.json);
+    input.greet(loaded.folder);
+    for (;;) {
+      JIGE_TRY(const std::optional<std::string> line, input.next());
+      if (!line) break;
+      if (line->empty()) continue;
+      if (line->front() == '/') {
+        if (!run_slash(*line, conversation)) break;
+        continue;
+      }
+      JIGE_DO(answer(*line, loaded, conversation, generator, options));
+      ++options.seed;
+    }
+    report();
+    return {};
+  }
+
+ private:
+  // False when the chat shall end.
+  bool run_slash(const std::string& line, Conversation& conversation) {
+    const size_t space = line.find(' ');
+    const std::string name = line.substr(0, space);
+    const std::string rest = space == std::string::npos ? "" : line.substr(space + 1);
+    if (name == "/quit" || name == "/exit") return false;
+    if (name == "/reset") {
+      conversation.reset();
+      log_info("the conversation begins anew");
+    } else if (name == "/system") {
+      conversation.set_system(rest);
+      log_info("{}", rest.empty() ? "no system message" : "system message set");
+    } else if (name == "/save" && !rest.empty()) {
+      const Status saved = write_file_atomic(rest, dump_json(conversation.to_json()) + "\n");
+      saved ? log_info("{}: written", rest) : log_error("{}", saved.error().message);
+    } else {
+      if (name != "/help") log_warn("{}: no such command, or its argument is missing", name);
+      fmt::print(stderr, "{}", kHelp);
+    }
+    return true;
+  }
+
+  Status answer(const std::string& question, const LoadedModel& loaded, Conversation& conversation,
+                serve::Generator& generator, const serve::GenerateOptions& options) {
+    conversation.add("user", question);
+    const int64_t context = generator.context_max();
+    const auto prompt = conversation.prompt(
+        loaded.tokenizer, {.context_max = context,
+                           .room = std::min(options.tokens_max, context / 4)});
+    if (!prompt) {
+      // The message is at fault, not the chat: people may go on, scripts get the error.
+      if (isatty(STDIN_FILENO) != 1) return tl::unexpected<Error>(prompt.error());
+      log_error("{}", prompt.error().message);
+      conversation.take_back();
+      return {};
+    }
+    if (conversation.dropped_count() > 0) {
+      log_info("the context is full: the {} oldest messages were left out",
+               conversation.dropped_count());
+    }
+    const auto show = [&](const serve::GeneratedPiece& piece) {
+      if (!output_.json) print_text(shown_text(piece.text));
+    };
+    take_interrupt();
+    JIGE_TRY(const serve::Generation generation, generator.generate(*prompt, options, show));
+    take_interrupt();
+    // A transcript's answer begins behind "Assistant:", so with a space.
+    const size_t begin = conversation.has_template() || !generation.text.starts_with(" ") ? 0 : 1;
+    conversation.add("assistant", generation.text.substr(begin));
+    if (output_.json) {
+      print_json(Json{{"role", "assistant"},
+                      {"content", generation.text},
+                      {"finish", serve::finish_reason_name(generation.finish)},
+                      {"stats", stats_json(generation.stats)}});
+    } else {
+      print_text("\n");
+    }
+    ++answer_count_;
+    tokens_ += generation.stats.generated_tokens;
+    // The first token comes with the prompt; the rate is that of the others.
+    decoded_tokens_ += std::max<int64_t>(generation.stats.generated_tokens - 1, 0);
+    decode_seconds_ += generation.stats.decode_seconds;
+    // Ctrl-C ends an answer for people, everything for scripts.
+    if (generation.finish == serve::FinishReason::kCancelled && isatty(STDIN_FILENO) != 1) {
+      return fail(Code::kCancelled, "by a signal, in answer {}", answer_count_);
+    }
+    return {};
+  }
+
+  void report() const {
+    if (answer_count_ == 0) return;
+    log_info("{} answer{}, {} tokens{}", answer_count_, answer_count_ == 1 ? "" : "s", tokens_,
+             decode_seconds_ > 0
+                 ? fmt::format(", {:.1f} tokens/s",
+                               static_cast<double>(decoded_tokens_) / decode_seconds_)
+                 : "");
+  }
+
+  ModelFlags model_;
+  std::string system_;
+  GenerationFlags generation_;
+  OutputFlags output_;
+  int64_t answer_count_ = 0;
+  int64_t tokens_ = 0;
+  int64_t decoded_tokens_ = 0;
+  double decode_seconds_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_chat_command() { return std::make_unique<ChatCommand>(); }
+
+}  // namespace jige::cli

@@ -1,0 +1,127 @@
+#include "cli/cli.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <new>
+#include <string>
+#include <vector>
+
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/flags.h"
+#include "cli/flags_help.h"
+#include "cli/output.h"
+#include "cli/suggest.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr const char* kExitCodes =
+    "Exit codes: 0 done, 1 a fault of Jige, 2 a flag or request to correct, 3 something is not "
+    "there, 4 damaged data, 5 not supported, 6 memory, disk or a limit is used up, 7 reading or "
+    "writing failed, 8 a device or peer is not there now, 130 stopped by the user.";
+
+std::string group_lines(CommandGroup group, std::string_view title) {
+  std::string text = fmt::format("\n{}:\n", title);
+  for (const CommandEntry& entry : command_list()) {
+    if (entry.group != group) continue;
+    text += fmt::format("  {:<18}{}\n", entry.name, wrap_text(entry.summary, 20, 80));
+  }
+  return text;
+}
+
+std::string general_help() {
+  return "Jige trains language models and runs them, with ordinary Hugging Face model folders going\n"
+         "in and out.\n\nUsage: jige COMMAND [options]\n" +
+         group_lines(CommandGroup::kTrain, "Make a model") +
+         group_lines(CommandGroup::kUse, "Use a model") +
+         group_lines(CommandGroup::kLook, "Look around") +
+         "\nExamples:\n"
+         "  jige train --data stories.txt --size tiny --out runs/first\n"
+         "  jige chat runs/first\n"
+         "\n`jige COMMAND --help` explains a command.\n\n" +
+         wrap_text(kExitCodes, 0, 80) + "\n";
+}
+
+// The entry whose one or two words begin `words`; the longer name wins.
+const CommandEntry* find_command(const std::vector<std::string>& words, size_t& word_count) {
+  const CommandEntry* found = nullptr;
+  for (const CommandEntry& entry : command_list()) {
+    const size_t space = entry.name.find(' ');
+    const bool two = space != std::string_view::npos;
+    if (words[0] != entry.name.substr(0, space)) continue;
+    if (two && (words.size() < 2 || words[1] != entry.name.substr(space + 1))) continue;
+    if (found && !two) continue;
+    found = &entry;
+    word_count = two ? 2 : 1;
+  }
+  return found;
+}
+
+Error unknown_command(const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const CommandEntry& entry : command_list()) {
+    if (entry.name.starts_with(words[0] + " ")) {
+      return {Code::kInvalidArgument,
+              fmt::format("jige {} needs one more word, as in `jige {}`", words[0], entry.name)};
+    }
+    if (entry.group != CommandGroup::kHidden) names.emplace_back(entry.name);
+  }
+  return {Code::kInvalidArgument,
+          fmt::format("jige has no command \"{}\"{}; `jige --help` lists them", words[0],
+                      suggestion(words[0], names))};
+}
+
+Status run_words(std::vector<std::string> words) {
+  if (!words.empty() && words[0] == "help") {
+    words.erase(words.begin());
+    if (!words.empty()) words.push_back("--help");
+  }
+  if (words.empty() || words[0] == "--help" || words[0] == "-h") {
+    print_text(general_help());
+    return {};
+  }
+  if (words[0] == "--version") words[0] = "version";
+  size_t word_count = 0;
+  const CommandEntry* entry = find_command(words, word_count);
+  if (!entry) return tl::unexpected<Error>(unknown_command(words));
+  words.erase(words.begin(), words.begin() + static_cast<ptrdiff_t>(word_count));
+
+  Flags flags{std::string(entry->name)};
+  const std::unique_ptr<Command> command = entry->make();
+  command->declare(flags);
+  JIGE_DO(flags.parse(words));
+  if (flags.help_asked()) {
+    print_text(flags.help());
+    return {};
+  }
+  return command->run();
+}
+
+// The last guard: what a library threw past the file that should have caught it.
+Status run_guarded(std::vector<std::string> words) {
+  try {
+    return run_words(std::move(words));
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kExhausted, "this machine has no more memory for the process");
+  } catch (const std::exception& error) {
+    return fail(Code::kInternal, "unexpected: {}; please report it with the command line",
+                error.what());
+  }
+}
+
+}  // namespace
+
+int run(int argc, char** argv) {
+  const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
+  const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
+  Status status = run_guarded(words);
+  if (Status flushed = flush_output(); status && !flushed) status = flushed;
+  if (status) return 0;
+  print_error(status.error(), json);
+  return exit_code(status.error().code);
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,25 @@
+#include "cli/command.h"
+#include "cli/commands.h"
+
+namespace jige::cli {
+
+std::span<const CommandEntry> command_list() {
+  using enum CommandGroup;
+  static const CommandEntry kCommands[] = {
+      {"train", "train a model from text, or fine-tune one", kTrain, make_train_command},
+      {"tokenizer train", "train a tokenizer from text", kTrain, make_tokenizer_train_command},
+      {"plot-loss", "draw the loss curve of a run", kTrain, make_plot_loss_command},
+      {"chat", "talk to a model in the terminal", kUse, make_chat_command},
+      {"generate", "continue a text", kUse, make_generate_command},
+      {"score", "log-probabilities and right answers for a data set", kUse, make_score_command},
+      {"tokenize", "turn text into token ids and back", kUse, make_tokenize_command},
+      {"inspect", "what a model folder holds, and the memory it takes", kLook,
+       make_inspect_command},
+      {"bench", "how fast this machine is, and Jige on it", kLook, make_bench_command},
+      {"version", "what this build has, and which kernels run here", kLook, make_version_command},
+      {"corpus", "write the practice corpus of the quickstart", kHidden, make_corpus_command},
+  };
+  return kCommands;
+}
+
+}  // namespace jige::cli

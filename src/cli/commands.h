@@ -1,0 +1,23 @@
+// One maker per command; each is defined in the file named after it.
+// Threads: one thread.
+#pragma once
+
+#include <memory>
+
+#include "cli/command.h"
+
+namespace jige::cli {
+
+std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_chat_command();
+std::unique_ptr<Command> make_corpus_command();
+std::unique_ptr<Command> make_generate_command();
+std::unique_ptr<Command> make_inspect_command();
+std::unique_ptr<Command> make_plot_loss_command();
+std::unique_ptr<Command> make_score_command();
+std::unique_ptr<Command> make_tokenize_command();
+std::unique_ptr<Command> make_tokenizer_train_command();
+std::unique_ptr<Command> make_train_command();
+std::unique_ptr<Command> make_version_command();
+
+}  // namespace jige::cli

@@ -1,0 +1,73 @@
+// A conversation with a model: its messages, and the prompt they make.
+//
+// Folders with a chat template use it. Without one the conversation is written as a plain transcript
+//   User: Hello
+//   Assistant: Hi!
+// and the answer ends where the model begins the next "User:".
+// When the prompt with `room` tokens for the answer passes the context, the oldest exchanges are
+// left out (the system message stays), and dropped_count() says how many messages.
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace jige::cli {
+
+struct Message {
+  std::string role;  // "system", "user" or "assistant"
+  std::string content;
+};
+
+class Conversation {
+ public:
+  // Fails with kCorrupt or kUnsupported on a template that cannot be parsed; `where` names it.
+  static Result<Conversation> create(const text::Tokenizer& tokenizer, const std::string& where);
+
+  bool has_template() const { return chat_.has_value(); }
+  // Texts that end an answer besides the end-of-text token.
+  std::vector<std::string> stop_strings() const;
+
+  const std::vector<Message>& messages() const { return messages_; }
+  void add(std::string role, std::string content) {
+    messages_.push_back({std::move(role), std::move(content)});
+  }
+  // Removes the last message.
+  void take_back() { messages_.pop_back(); }
+  // Replaces the system message; empty removes it.
+  void set_system(const std::string& text);
+  // Forgets everything but the system message.
+  void reset();
+
+  struct Limit {
+    int64_t context_max = 0;
+    int64_t room = 0;  // for the answer
+  };
+  // The ids of the whole conversation, ready for the answer. Fails with kInvalidArgument when the
+  // last message alone does not fit, and as encode_chat does.
+  Result<std::vector<int32_t>> prompt(const text::Tokenizer& tokenizer, Limit limit);
+  // Messages the last prompt() left out for good.
+  int64_t dropped_count() const { return dropped_count_; }
+
+  // {"messages": [{"role", "content"}, …]}, a line that `jige train` reads.
+  Json to_json() const;
+
+ private:
+  Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer) const;
+  // Removes the oldest exchange; false when only the last message is left.
+  bool drop_oldest();
+
+  std::optional<text::ChatTemplate> chat_;
+  std::vector<Message> messages_;
+  int64_t dropped_count_ = 0;
+};
+
+}  // namespace jige::cli

@@ -1,0 +1,37 @@
+#include "cli/device_flags.h"
+
+#include "base/cpu.h"
+#include "cli/flags.h"
+#include "tensor/arena.h"
+
+namespace jige::cli {
+
+void DeviceFlags::declare(Flags& flags) {
+  flags.section("Machine");
+  flags.choice("--device NAME", device, {"cpu"}, "where to compute");
+  flags.integer("--threads N", threads, {.min = 0, .max = 4096},
+                "threads; 0: as many as the process may use");
+  flags.bytes("--memory-limit SIZE", memory_limit_bytes,
+              "memory for weights and buffers at most, such as 4GiB; more is refused before the "
+              "work begins");
+}
+
+Result<std::unique_ptr<CpuDevice>> DeviceFlags::make() const {
+  return std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = static_cast<int>(threads)});
+}
+
+int64_t DeviceFlags::arena_bytes_max() const {
+  return memory_limit_bytes > 0 ? memory_limit_bytes : kUnlimitedBytes;
+}
+
+Result<std::optional<DType>> read_compute_dtype(const std::string& name) {
+  if (name == "auto") return std::optional<DType>();
+  JIGE_TRY(const DType dtype, parse_dtype(name));
+  return std::optional<DType>(dtype);
+}
+
+DType default_training_dtype() {
+  return active_isa() == Isa::kAmx ? DType::kBF16 : DType::kF32;
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,38 @@
+// The flags of every command that computes: device, threads, memory.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "tensor/cpu_device.h"
+#include "tensor/dtype.h"
+
+namespace jige::cli {
+
+class Flags;
+
+struct DeviceFlags {
+  int64_t threads = 0;             // 0: as many as the process may use
+  int64_t memory_limit_bytes = 0;  // 0: none
+  std::string device = "cpu";
+
+  void declare(Flags& flags);
+  // The device. Fails with kUnsupported on devices commands cannot compute with yet.
+  Result<std::unique_ptr<CpuDevice>> make() const;
+  // The cap of an arena.
+  int64_t arena_bytes_max() const;
+};
+
+// "auto" gives nothing, which lets the folder's own type decide.
+Result<std::optional<DType>> read_compute_dtype(const std::string& name);
+
+// The type of matrix products in training where the user names none: bf16 on processors with tiles
+// for it, else f32, which is as fast there and exact.
+DType default_training_dtype();
+
+}  // namespace jige::cli

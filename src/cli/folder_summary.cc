@@ -1,0 +1,196 @@
+#include "cli/folder_summary.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "cli/input.h"
+#include "cli/table.h"
+#include "formats/tensor_folder.h"
+#include "text/tokenizer.h"
+
+namespace jige::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_file(const std::string& folder, const char* name) {
+  std::error_code error;
+  return fs::exists(fs::path(folder) / name, error);
+}
+
+// Whether any file of the folder holds weights, in whatever format: then they are opened, so that a
+// format that cannot be read is reported and not passed over.
+bool has_weights(const std::string& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool safetensors = name.find(".safetensors") != std::string::npos;
+    if (safetensors || name.starts_with("pytorch_model")) return true;
+  }
+  return false;
+}
+
+Status read_tensors(const std::string& folder, FolderSummary& summary) {
+  JIGE_TRY(const auto files, formats::TensorFolder::open(
+                                 folder, summary.adapter ? "adapter_model" : "model"));
+  std::map<DType, int64_t> counts;
+  for (const formats::StoredTensor* tensor : files.tensors()) {
+    summary.tensors.push_back({tensor->name, tensor->dtype_name, tensor->dims, tensor->bytes});
+    if (tensor->dtype) counts[*tensor->dtype] += tensor->count();
+  }
+  const auto most = std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) {
+    return a.second < b.second;
+  });
+  if (most != counts.end()) summary.dominant_dtype = most->first;
+  summary.file_count = files.files().size();
+  return {};
+}
+
+Status read_tokenizer(const std::string& folder, FolderSummary& summary) {
+  JIGE_TRY(const auto tokenizer, text::Tokenizer::load(folder));
+  summary.tokenizer = TokenizerLine{.vocab_size = tokenizer.vocab_size(),
+                                    .bos_token = tokenizer.special().bos_token,
+                                    .eos_token = tokenizer.special().eos_token,
+                                    .chat_template = !tokenizer.chat_template().empty()};
+  return {};
+}
+
+// "F32 4.91 MiB" and so on, by type.
+std::string dtype_shares(const FolderSummary& summary) {
+  std::map<std::string, uint64_t> bytes;
+  for (const TensorLine& tensor : summary.tensors) bytes[tensor.dtype] += tensor.bytes;
+  std::vector<std::string> parts;
+  for (const auto& [name, size] : bytes) {
+    parts.push_back(fmt::format("{} {}", name, format_bytes(size)));
+  }
+  return fmt::format("{}", fmt::join(parts, ", "));
+}
+
+std::string position_text(const formats::ModelConfig& config) {
+  if (config.position == formats::PositionKind::kLearned) return "learned";
+  const formats::RopeConfig& rope = config.rope;
+  std::string text = fmt::format("rotary, theta {:g}", rope.theta);
+  if (rope.scaling == formats::RopeScaling::kLinear) {
+    text += fmt::format(", linear scaling by {:g}", rope.factor);
+  } else if (rope.scaling == formats::RopeScaling::kLlama3) {
+    text += fmt::format(", llama3 scaling by {:g}", rope.factor);
+  }
+  if (rope.partial_factor < 1) text += fmt::format(", on {:g} of a head", rope.partial_factor);
+  return text;
+}
+
+void add_config_rows(const formats::ModelConfig& config, Table& table) {
+  table.row({"family", std::string(formats::family_name(config.family))});
+  table.row({"parameters",
+             fmt::format("{} ({})", format_count(static_cast<double>(parameter_count(config))),
+                         parameter_count(config))});
+  table.row({"shape", fmt::format("{} layers, width {}, feed-forward {}", config.layer_count,
+                                  config.hidden_size, config.ffn_size)});
+  table.row({"attention", fmt::format("{} heads of {}, {} key/value heads{}", config.head_count,
+                                      config.head_dim, config.kv_head_count,
+                                      config.sliding_window > 0
+                                          ? fmt::format(", window {}", config.sliding_window)
+                                          : "")});
+  table.row({"positions", position_text(config)});
+  table.row({"vocabulary", fmt::format("{}{}", config.vocab_size,
+                                       config.tied_embeddings ? ", head tied to embeddings" : "")});
+  table.row({"context", fmt::format("{} tokens", config.context_max)});
+}
+
+}  // namespace
+
+int64_t FolderSummary::stored_count() const {
+  int64_t count = 0;
+  for (const TensorLine& tensor : tensors) {
+    int64_t elements = 1;
+    for (const int64_t dim : tensor.dims) elements *= dim;
+    count += elements;
+  }
+  return count;
+}
+
+uint64_t FolderSummary::stored_bytes() const {
+  uint64_t bytes = 0;
+  for (const TensorLine& tensor : tensors) bytes += tensor.bytes;
+  return bytes;
+}
+
+Result<std::string> find_inspectable_folder(const std::string& path) {
+  if (has_file(path, "adapter_config.json")) return path;
+  return find_model_folder(path);
+}
+
+Result<FolderSummary> summarise_folder(const std::string& folder) {
+  FolderSummary summary;
+  if (has_file(folder, "config.json")) {
+    JIGE_TRY(summary.config, formats::load_model_config(folder));
+  } else {
+    JIGE_TRY(summary.adapter, formats::load_lora_config(folder));
+  }
+  if (has_weights(folder)) JIGE_DO(read_tensors(folder, summary));
+  if (has_file(folder, "tokenizer.json") || has_file(folder, "tokenizer.model")) {
+    JIGE_DO(read_tokenizer(folder, summary));
+  }
+  return summary;
+}
+
+std::string summary_text(const FolderSummary& summary) {
+  Table table({{}, {}});
+  if (summary.config) add_config_rows(*summary.config, table);
+  if (summary.adapter) {
+    const formats::LoraConfig& lora = *summary.adapter;
+    table.row({"adapter", fmt::format("LoRA of rank {}, strength {:g}", lora.rank, lora.scale())});
+    table.row({"adapts", lora.target_modules.empty()
+                             ? lora.target_pattern
+                             : fmt::format("{}", fmt::join(lora.target_modules, ", "))});
+    table.row({"base model", lora.base_model.empty() ? "not named" : lora.base_model});
+  }
+  if (summary.tensors.empty()) {
+    table.row({"weights", "none"});
+  } else {
+    table.row({"weights", fmt::format("{} tensors in {} file{}, {} parameters: {}",
+                                      summary.tensors.size(), summary.file_count,
+                                      summary.file_count == 1 ? "" : "s",
+                                      format_count(static_cast<double>(summary.stored_count())),
+                                      dtype_shares(summary))});
+  }
+  if (summary.tokenizer) {
+    const TokenizerLine& tokenizer = *summary.tokenizer;
+    table.row({"tokenizer", fmt::format("{} tokens, begin \"{}\", end \"{}\"", tokenizer.vocab_size,
+                                        tokenizer.bos_token, tokenizer.eos_token)});
+    table.row({"chat template", tokenizer.chat_template ? "yes" : "no"});
+  } else {
+    table.row({"tokenizer", "none"});
+  }
+  return table.render();
+}
+
+Json summary_json(const FolderSummary& summary) {
+  Json json = Json::object();
+  if (summary.config) {
+    json["family"] = formats::family_name(summary.config->family);
+    json["parameters"] = parameter_count(*summary.config);
+    json["config"] = formats::to_hf_config(*summary.config);
+  }
+  if (summary.adapter) json["adapter"] = formats::to_peft_config(*summary.adapter);
+  json["weights"] = {{"tensors", summary.tensors.size()},
+                     {"files", summary.file_count},
+                     {"parameters", summary.stored_count()},
+                     {"bytes", summary.stored_bytes()}};
+  if (summary.dominant_dtype) json["weights"]["dtype"] = dtype_info(*summary.dominant_dtype).name;
+  json["tokenizer"] = nullptr;
+  if (summary.tokenizer) {
+    json["tokenizer"] = {{"vocab_size", summary.tokenizer->vocab_size},
+                         {"bos_token", summary.tokenizer->bos_token},
+                         {"eos_token", summary.tokenizer->eos_token},
+                         {"chat_template", summary.tokenizer->chat_template}};
+  }
+  return json;
+}
+
+}  // namespace jige::cli

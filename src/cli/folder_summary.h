@@ -1,0 +1,54 @@
+// What a model or adapter folder holds, for `jige inspect`.
+//
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/lora_config.h"
+#include "formats/model_config.h"
+
+namespace jige::cli {
+
+struct TensorLine {
+  std::string name;
+  std::string dtype;  // as safetensors spells it
+  std::vector<int64_t> dims;
+  uint64_t bytes = 0;
+};
+
+struct TokenizerLine {
+  int64_t vocab_size = 0;
+  std::string bos_token, eos_token;
+  bool chat_template = false;
+};
+
+struct FolderSummary {
+  std::optional<formats::ModelConfig> config;  // none: an adapter folder
+  std::optional<formats::LoraConfig> adapter;
+  std::vector<TensorLine> tensors;  // empty: no weights
+  size_t file_count = 0;
+  std::optional<DType> dominant_dtype;  // of most stored parameters
+  std::optional<TokenizerLine> tokenizer;
+
+  int64_t stored_count() const;  // parameters in the files
+  uint64_t stored_bytes() const;
+};
+
+// As find_model_folder (input.h), and a folder with an adapter_config.json will do as well.
+Result<std::string> find_inspectable_folder(const std::string& path);
+
+// Reads what is there. Weights and tokenizer may be missing; what is there must be sound, or it
+// fails as the readers do.
+Result<FolderSummary> summarise_folder(const std::string& folder);
+
+std::string summary_text(const FolderSummary& summary);
+Json summary_json(const FolderSummary& summary);
+
+}  // namespace jige::cli

@@ -1,0 +1,129 @@
+// jige generate: continues a text, or answers one message.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/generation_flags.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/loaded_model.h"
+#include "cli/output.h"
+#include "text/chat_encode.h"
+
+namespace jige::cli {
+namespace {
+
+class GenerateCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Continues a text, and prints the continuation as it comes. The text comes from --prompt, "
+        "--file or standard input. Speeds are told on standard error.");
+    model_.declare_folder(flags);
+    flags.text("-p,--prompt TEXT", source_.text, "the text to continue");
+    flags.text("-f,--file FILE", source_.file, "read it from a file; - is standard input");
+    flags.toggle("--chat", chat_, "the text is a message to be answered: use the chat template");
+    flags.text("--system TEXT", system_, "with --chat, how the model shall behave");
+    flags.integer("-n,--samples N", samples_, {.min = 1, .max = 1'000'000},
+                  "several continuations; sample i uses seed + i");
+    flags.toggle("--echo", echo_, "print the text itself first");
+    generation_.declare(flags);
+    model_.declare(flags);
+    output_.declare(flags, "print one JSON object a sample, at its end");
+    flags.integer("--logprobs N", logprobs_, {.max = 100},
+                  "with --json, log-probabilities of the tokens and N alternatives each");
+    flags.example("jige generate models/tiny --prompt \"Once upon a time\"");
+    flags.example("jige generate models/tiny --file draft.txt --temperature 0 --json");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    JIGE_TRY(LoadedModel loaded, model_.load());
+    JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
+    JIGE_TRY(const std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
+    JIGE_TRY(serve::GenerateOptions options,
+             generation_.to_options(loaded.folder, loaded.tokenizer, 256));
+    options.top_count = static_cast<int>(logprobs_.value_or(0));
+    serve::Generator generator(*loaded.model, loaded.tokenizer);
+    const uint64_t first_seed = options.seed;
+    for (int64_t i = 0; i < samples_; ++i) {
+      options.seed = first_seed + static_cast<uint64_t>(i);
+      JIGE_DO(run_sample(generator, prompt, input, options, i));
+    }
+    return {};
+  }
+
+ private:
+  Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer,
+                                      const std::string& input) const {
+    if (!chat_) return tokenizer.encode(input, {});
+    if (tokenizer.chat_template().empty()) {
+      return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", model_.folder);
+    }
+    JIGE_TRY(const auto chat, text::ChatTemplate::parse(tokenizer.chat_template(), model_.folder));
+    Json messages = Json::array();
+    if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
+    messages.push_back({{"role", "user"}, {"content", input}});
+    return text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true});
+  }
+
+  Status run_sample(serve::Generator& generator, const std::vector<int32_t>& prompt,
+                    const std::string& input, const serve::GenerateOptions& options,
+                    int64_t index) const {
+    if (!output_.json) {
+      if (samples_ > 1) print_text(fmt::format("--- {} of {}\n", index + 1, samples_));
+      if (echo_) print_text(shown_text(input));
+    }
+    Json details = Json::array();
+    const auto show = [&](const serve::GeneratedPiece& piece) {
+      if (!output_.json) return print_text(shown_text(piece.text));
+      if (!logprobs_ || piece.token < 0) return;
+      Json detail{{"token", piece.token}, {"logprob", piece.logprob}, {"top", Json::array()}};
+      for (const ops::TokenLogProb& other : piece.top) {
+        detail["top"].push_back({{"token", other.token}, {"logprob", other.logprob}});
+      }
+      details.push_back(std::move(detail));
+    };
+    JIGE_TRY(const serve::Generation answer, generator.generate(prompt, options, show));
+    if (output_.json) {
+      Json json{{"sample", index},
+                {"text", answer.text},
+                {"tokens", answer.tokens},
+                {"finish", serve::finish_reason_name(answer.finish)},
+                {"seed", options.seed},
+                {"stats", stats_json(answer.stats)}};
+      if (logprobs_) json["logprobs"] = details;
+      print_json(json);
+    } else {
+      print_text("\n");
+      log_info("{}, ended by {}, seed {}", stats_text(answer.stats),
+               serve::finish_reason_name(answer.finish), options.seed);
+    }
+    if (answer.finish == serve::FinishReason::kCancelled) {
+      return fail(Code::kCancelled, "by a signal, after {} tokens", answer.tokens.size());
+    }
+    return {};
+  }
+
+  ModelFlags model_;
+  TextSource source_;
+  std::string system_;
+  bool chat_ = false, echo_ = false;
+  int64_t samples_ = 1;
+  std::optional<int64_t> logprobs_;
+  GenerationFlags generation_;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_generate_command() { return std::make_unique<GenerateCommand>(); }
+
+}  // namespace jige::cli

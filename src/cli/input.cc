@@ -1,0 +1,133 @@
+#include "cli/input.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace jige::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kTextBytesMax = size_t{1} << 30;
+constexpr size_t kLineBytesMax = size_t{256} << 20;
+
+// Closes what it opened; standard input stays open.
+class Reader {
+ public:
+  static Result<Reader> open(const std::string& path) {
+    if (path.empty() || path == "-") return Reader("standard input", STDIN_FILENO);
+    const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (fd < 0) {
+      return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: {}", path,
+                  std::strerror(errno));
+    }
+    return Reader(path, fd);
+  }
+  Reader(Reader&& other) noexcept : name_(std::move(other.name_)), fd_(other.fd_) {
+    other.fd_ = STDIN_FILENO;
+  }
+  Reader& operator=(Reader&&) = delete;
+  ~Reader() {
+    if (fd_ != STDIN_FILENO) ::close(fd_);
+  }
+
+  const std::string& name() const { return name_; }
+
+  // Appends what comes next; false at the end.
+  Result<bool> read_more(std::string& text) {
+    char buffer[1 << 16];
+    const ssize_t count = ::read(fd_, buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) return fail(Code::kCancelled, "reading {}", name_);
+    if (count < 0) return fail(Code::kIo, "{}: {}", name_, std::strerror(errno));
+    text.append(buffer, static_cast<size_t>(count));
+    return count > 0;
+  }
+
+ private:
+  Reader(std::string name, int fd) : name_(std::move(name)), fd_(fd) {}
+  std::string name_;
+  int fd_;
+};
+
+}  // namespace
+
+Result<std::string> find_model_folder(const std::string& path) {
+  std::error_code error;
+  const fs::path folder(path);
+  const fs::file_status status = fs::status(folder, error);
+  if (!fs::exists(status)) {
+    return fail(Code::kNotFound, "{}: no such folder; give the path of a model folder, which holds "
+                "config.json, model.safetensors and tokenizer.json", path);
+  }
+  if (!fs::is_directory(status)) {
+    const std::string parent = folder.parent_path().string();
+    return fail(Code::kInvalidArgument, "{}: is a file; give the folder it is in ({})", path,
+                parent.empty() ? "." : parent);
+  }
+  if (fs::exists(folder / "config.json", error)) return path;
+  if (fs::exists(folder / "model" / "config.json", error)) return (folder / "model").string();
+  if (fs::exists(folder / "checkpoints", error)) {
+    return fail(Code::kNotFound, "{}: this run has no model yet; continue it with the `jige train` "
+                "command it was started with", path);
+  }
+  return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
+}
+
+Result<std::string> find_tokenizer_folder(const std::string& path) {
+  std::error_code error;
+  const fs::path folder(path);
+  for (const fs::path& place : {folder, folder / "tokenizer", folder / "model"}) {
+    for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
+      if (fs::exists(place / name, error)) return place.string();
+    }
+  }
+  if (fs::is_directory(folder, error)) {
+    return fail(Code::kNotFound, "{}: holds neither tokenizer.json nor tokenizer.model", path);
+  }
+  return fail(fs::exists(folder, error) ? Code::kInvalidArgument : Code::kNotFound,
+              "{}: is no folder; give a folder with tokenizer.json or tokenizer.model", path);
+}
+
+Result<std::string> read_text(const TextSource& source, std::string_view flags_hint) {
+  if (source.text) return *source.text;
+  if (source.file.empty() && isatty(STDIN_FILENO) == 1) {
+    return fail(Code::kInvalidArgument, "no text given: use {}, or pipe the text in", flags_hint);
+  }
+  JIGE_TRY(Reader reader, Reader::open(source.file));
+  std::string text;
+  for (bool more = true; more;) {
+    JIGE_TRY(more, reader.read_more(text));
+    if (text.size() > kTextBytesMax) {
+      return fail(Code::kExhausted, "{}: is longer than 1 GiB", reader.name());
+    }
+  }
+  return text;
+}
+
+Status for_each_line(const std::string& path,
+                     const std::function<Status(std::string_view, int64_t)>& body) {
+  JIGE_TRY(Reader reader, Reader::open(path));
+  std::string text;
+  int64_t number = 0;
+  for (bool more = true; more;) {
+    JIGE_TRY(more, reader.read_more(text));
+    size_t begin = 0;
+    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+      JIGE_DO(body(std::string_view(text).substr(begin, end - begin), ++number));
+    }
+    text.erase(0, begin);
+    if (text.size() > kLineBytesMax) {
+      return fail(Code::kExhausted, "{}: line {} is longer than 256 MiB", reader.name(), number + 1);
+    }
+  }
+  if (!text.empty()) JIGE_DO(body(text, ++number));
+  return {};
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,40 @@
+// What commands read: model folders, texts from a flag, a file or standard input.
+//
+// Threads: one thread.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace jige::cli {
+
+// The model folder a path stands for: itself, or PATH/model where it is the folder of a finished run.
+// Fails, with the remedy, when it is not there, is a file, or holds no config.json.
+Result<std::string> find_model_folder(const std::string& path);
+
+// The same for a folder that need not hold a model: FOLDER, FOLDER/tokenizer or FOLDER/model,
+// whichever holds a tokenizer first.
+Result<std::string> find_tokenizer_folder(const std::string& path);
+
+// Where a text comes from: the flag's value, else the file ("-" is standard input), else standard
+// input.
+struct TextSource {
+  std::optional<std::string> text;
+  std::string file;
+};
+
+// The whole text, at most 1 GiB. Fails when standard input is a terminal, naming the flags that
+// would give the text; `flags_hint` is for example "--prompt or --file".
+Result<std::string> read_text(const TextSource& source, std::string_view flags_hint);
+
+// Calls `body` with every line of a file ("-" or "" is standard input) and its number from 1;
+// without its line feed. Stops at the first error.
+Status for_each_line(const std::string& path,
+                     const std::function<Status(std::string_view line, int64_t number)>& body);
+
+}  // namespace jige::cli

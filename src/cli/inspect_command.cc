@@ -1,0 +1,107 @@
+// jige inspect: what a model folder holds, and the memory it takes to run and to train.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/bytes.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/folder_summary.h"
+#include "cli/input.h"
+#include "cli/memory_report.h"
+#include "cli/output.h"
+#include "cli/table.h"
+
+namespace jige::cli {
+namespace {
+
+std::string shape_text(const std::vector<int64_t>& dims) {
+  return fmt::format("[{}]", fmt::join(dims, ", "));
+}
+
+class InspectCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Shows what a model folder holds: architecture, parameters, types, tokenizer, and the "
+        "memory it takes to run it and to train it, exactly, by part. A folder with config.json "
+        "alone will do.");
+    flags.text("FOLDER", folder_, "model or adapter folder, or folder of a run");
+    flags.section("Memory");
+    flags.integer("--context N", context_, {.min = 0, .max = int64_t{1} << 31},
+                  "length of a sequence; 0: the model's own, but 4096 at most");
+    flags.integer("--sequences N", sequences_, {.min = 1, .max = 1 << 20},
+                  "sequences whose keys and values are kept when it runs");
+    flags.integer("--micro-batch-tokens N", micro_batch_tokens_, {.min = 1, .max = 1 << 24},
+                  "tokens that are trained at once");
+    flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
+                 "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
+    flags.section("More");
+    flags.toggle("--tensors", tensors_, "list every tensor");
+    output_.declare(flags, "print one JSON object");
+    flags.example("jige inspect models/tiny");
+    flags.example("jige inspect models/llama-3.2-1b --context 8192 --dtype bf16 --json");
+  }
+
+  Status run() override {
+    output_.apply();
+    JIGE_TRY(folder_, find_inspectable_folder(folder_));
+    JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
+    std::optional<MemoryReport> memory;
+    if (summary.config) {
+      JIGE_TRY(memory, make_memory_report(
+                           *summary.config, {.context = context_,
+                                             .sequences = sequences_,
+                                             .micro_batch_tokens = micro_batch_tokens_,
+                                             .dtype = dtype_,
+                                             .stored = summary.dominant_dtype}));
+    }
+    output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
+    return {};
+  }
+
+ private:
+  void print_as_json(const FolderSummary& summary, const std::optional<MemoryReport>& memory) const {
+    Json json = summary_json(summary);
+    if (memory) json["memory"] = memory_json(*memory);
+    if (tensors_) {
+      json["tensors"] = Json::array();
+      for (const TensorLine& tensor : summary.tensors) {
+        json["tensors"].push_back({{"name", tensor.name},
+                                   {"dtype", tensor.dtype},
+                                   {"shape", tensor.dims},
+                                   {"bytes", tensor.bytes}});
+      }
+    }
+    print_json(json);
+  }
+
+  void print_as_text(const FolderSummary& summary, const std::optional<MemoryReport>& memory) const {
+    std::string text = folder_ + "\n" + summary_text(summary);
+    if (memory) text += "\n" + memory_text(*memory);
+    if (tensors_) {
+      Table table({{"tensor"}, {"type"}, {"shape"}, {"bytes", Table::Align::kRight}});
+      for (const TensorLine& tensor : summary.tensors) {
+        table.row({tensor.name, tensor.dtype, shape_text(tensor.dims), format_bytes(tensor.bytes)});
+      }
+      text += "\n" + table.render();
+    }
+    print_text(text);
+  }
+
+  std::string folder_;
+  int64_t context_ = 0;
+  int64_t sequences_ = 1;
+  int64_t micro_batch_tokens_ = 2048;
+  std::string dtype_ = "auto";
+  bool tensors_ = false;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_inspect_command() { return std::make_unique<InspectCommand>(); }
+
+}  // namespace jige::cli

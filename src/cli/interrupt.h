@@ -1,0 +1,29 @@
+// Ctrl-C and SIGTERM as a flag that long work looks at.
+//
+// While an InterruptScope lives, the first signal sets the flag and the second, if nobody has taken
+// the first, ends the process at once with exit code 130. Blocking reads return early.
+// Threads: one scope at a time; interrupted() from any thread.
+#pragma once
+
+#include <atomic>
+
+namespace jige::cli {
+
+class InterruptScope {
+ public:
+  InterruptScope();
+  ~InterruptScope();
+  InterruptScope(const InterruptScope&) = delete;
+  InterruptScope& operator=(const InterruptScope&) = delete;
+};
+
+// Whether a signal came since the scope began or since take_interrupt().
+bool interrupted();
+
+// The flag itself, for work that takes a pointer to one.
+const std::atomic<bool>& interrupt_flag();
+
+// interrupted(), and forgets the signal.
+bool take_interrupt();
+
+}  // namespace jige::cli

@@ -1,0 +1,206 @@
+#include "cli/line_chart.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/bytes.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr double kWidth = 800, kHeight = 440;
+constexpr double kLeft = 64, kRight = 776, kTop = 64, kBottom = 388;
+constexpr const char* kInk = "#24292f";
+constexpr const char* kFaint = "#6e7781";
+
+struct Axis {
+  double low = 0, high = 1;
+  double pixel_low = 0, pixel_high = 1;
+  std::vector<double> ticks = {};
+
+  double pixel(double value) const {
+    return pixel_low + (value - low) / (high - low) * (pixel_high - pixel_low);
+  }
+};
+
+bool drawable(const ChartPoint& point) { return std::isfinite(point.x) && std::isfinite(point.y); }
+
+// One point per horizontal pixel at most, the mean of those that fall on it.
+std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, const Axis& x_axis) {
+  std::vector<ChartPoint> out;
+  double column = -1e300;
+  ChartPoint sum;
+  int count = 0;
+  const auto flush = [&] {
+    if (count > 0) out.push_back({sum.x / count, sum.y / count});
+    sum = {};
+    count = 0;
+  };
+  for (const ChartPoint& point : points) {
+    if (!drawable(point)) continue;
+    const double now = std::floor(x_axis.pixel(point.x));
+    if (now != column) flush();
+    column = now;
+    sum.x += point.x;
+    sum.y += point.y;
+    ++count;
+  }
+  flush();
+  return out;
+}
+
+std::string tick_text(double value) {
+  if (std::fabs(value) >= 10000) {
+    std::string text = format_count(value);
+    std::erase(text, ' ');
+    return text;
+  }
+  return fmt::format("{:.10g}", value);
+}
+
+std::string text_at(double x, double y, const char* color, const char* extra,
+                    const std::string& text) {
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, color, extra,
+                     xml_text(text));
+}
+
+Axis make_axis(double low, double high, double pixel_low, double pixel_high, int tick_count) {
+  if (!(low < high)) {
+    const double room = std::max(std::fabs(low) * 0.1, 0.5);
+    low -= room;
+    high += room;
+  }
+  Axis axis{.low = low, .high = high, .pixel_low = pixel_low, .pixel_high = pixel_high};
+  axis.ticks = axis_ticks(low, high, tick_count);
+  return axis;
+}
+
+std::string draw_frame(const LineChart& chart, const Axis& x, const Axis& y) {
+  std::string svg;
+  svg += text_at(kLeft, 26, kInk, "font-size=\"17\" font-weight=\"600\"", chart.title);
+  svg += text_at(kLeft, 46, kFaint, "font-size=\"12\"", chart.subtitle);
+  for (const double tick : y.ticks) {
+    const double at = y.pixel(tick);
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#d8dee4\"/>\n",
+                       kLeft, kRight, at, at);
+    svg += text_at(kLeft - 8, at + 4, kFaint, "text-anchor=\"end\"", tick_text(tick));
+  }
+  for (const double tick : x.ticks) {
+    const double at = x.pixel(tick);
+    svg += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", at, at,
+                       kBottom, kBottom + 5, kFaint);
+    svg += text_at(at, kBottom + 19, kFaint, "text-anchor=\"middle\"", tick_text(tick));
+  }
+  svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kLeft, kRight,
+                     kBottom, kBottom, kFaint);
+  svg += text_at((kLeft + kRight) / 2, kHeight - 12, kInk, "text-anchor=\"middle\"", chart.x_label);
+  const double middle = (kTop + kBottom) / 2;
+  svg += fmt::format("<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
+                     "fill=\"{}\">{}</text>\n", middle, kInk, xml_text(chart.y_label));
+  return svg;
+}
+
+std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y) {
+  const std::vector<ChartPoint> points = thinned(series.points, x);
+  if (points.empty()) return "";
+  std::string path, dots;
+  for (const ChartPoint& point : points) {
+    const double px = x.pixel(point.x);
+    const double py = y.pixel(point.y);
+    path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : "L", px, py);
+    if (series.dots) {
+      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.6\" fill=\"{}\"/>\n", px, py,
+                          series.color);
+    }
+  }
+  std::string svg = fmt::format(
+      "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-linejoin=\"round\"/>\n",
+      path, series.color, series.stroke);
+  svg += dots;
+  if (series.label_last) {
+    svg += text_at(x.pixel(points.back().x) - 2, y.pixel(points.back().y) - 9, series.color.c_str(),
+                   "text-anchor=\"end\" font-weight=\"600\"",
+                   fmt::format("{:.3f}", points.back().y));
+  }
+  return svg;
+}
+
+std::string draw_legend(const LineChart& chart) {
+  std::string svg;
+  double y = kTop + 16;
+  for (const ChartSeries& series : chart.series) {
+    if (series.name.empty() || series.points.empty()) continue;
+    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
+                       "stroke-width=\"3\"/>\n",
+                       kRight - 150, kRight - 126, y - 4, y - 4, series.color);
+    svg += text_at(kRight - 118, y, kInk, "", series.name);
+    y += 19;
+  }
+  return svg;
+}
+
+}  // namespace
+
+std::vector<double> axis_ticks(double low, double high, int count) {
+  const double rough = (high - low) / count;
+  const double power = std::pow(10.0, std::floor(std::log10(rough)));
+  double step = power;
+  for (const double factor : {1.0, 2.0, 5.0, 10.0}) {
+    step = factor * power;
+    if (step >= rough * 0.999) break;
+  }
+  std::vector<double> ticks;
+  const double first = std::ceil(low / step - 1e-9);
+  for (int i = 0; i <= 2 * count; ++i) {
+    const double tick = (first + i) * step;
+    if (tick > high + step * 1e-6) break;
+    ticks.push_back(tick == 0 ? 0 : tick);
+  }
+  return ticks;
+}
+
+std::string xml_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default:
+        if (static_cast<unsigned char>(c) >= 0x20) out += c;
+    }
+  }
+  return out;
+}
+
+std::string render_svg(const LineChart& chart) {
+  constexpr double kInfinite = std::numeric_limits<double>::infinity();
+  double x_low = kInfinite, x_high = -kInfinite, y_low = kInfinite, y_high = -kInfinite;
+  for (const ChartSeries& series : chart.series) {
+    for (const ChartPoint& point : series.points) {
+      if (!drawable(point)) continue;
+      x_low = std::min(x_low, point.x);
+      x_high = std::max(x_high, point.x);
+      y_low = std::min(y_low, point.y);
+      y_high = std::max(y_high, point.y);
+    }
+  }
+  if (x_low > x_high) x_low = y_low = 0, x_high = y_high = 1;
+  const double room = (y_high - y_low) * 0.05;
+  const Axis x = make_axis(x_low, x_high, kLeft, kRight, 8);
+  const Axis y = make_axis(y_low - room, y_high + room, kBottom, kTop, 6);
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
+      "height=\"{1}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"
+      "<rect width=\"{0}\" height=\"{1}\" rx=\"8\" fill=\"#ffffff\"/>\n",
+      kWidth, kHeight);
+  svg += draw_frame(chart, x, y);
+  for (const ChartSeries& series : chart.series) svg += draw_series(series, x, y);
+  return svg + draw_legend(chart) + "</svg>\n";
+}
+
+}  // namespace jige::cli

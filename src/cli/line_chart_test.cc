@@ -1,0 +1,56 @@
+#include "cli/line_chart.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+namespace jige::cli {
+namespace {
+
+TEST(LineChart, TicksAreRoundAndInside) {
+  EXPECT_EQ(axis_ticks(0, 10, 5), (std::vector<double>{0, 2, 4, 6, 8, 10}));
+  EXPECT_EQ(axis_ticks(1.3, 9.2, 4), (std::vector<double>{2, 4, 6, 8}));
+  EXPECT_EQ(axis_ticks(0, 1000, 8), (std::vector<double>{0, 200, 400, 600, 800, 1000}));
+  for (const double tick : axis_ticks(-3e-7, 4e-7, 6)) {
+    EXPECT_GE(tick, -3.1e-7);
+    EXPECT_LE(tick, 4.1e-7);
+  }
+}
+
+TEST(LineChart, ReplacesWhatMeansSomethingInXml) {
+  EXPECT_EQ(xml_text("a<b>&\"c\"\n"), "a&lt;b&gt;&amp;&quot;c&quot;");
+}
+
+TEST(LineChart, DrawsEverySeriesInsideTheFrame) {
+  LineChart chart{.title = "T & U", .x_label = "step", .y_label = "loss"};
+  ChartSeries series{.name = "training", .color = "#123456", .label_last = true};
+  for (int i = 1; i <= 5000; ++i) series.points.push_back({i * 1.0, 9 * std::exp(-i / 900.0)});
+  series.points.push_back({5001, std::nan("")});
+  chart.series = {series};
+  const std::string svg = render_svg(chart);
+  EXPECT_NE(svg.find("T &amp; U"), std::string::npos);
+  EXPECT_NE(svg.find(">training<"), std::string::npos);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  // Thinned to about one point a pixel: 712 columns.
+  const size_t path = svg.find("<path");
+  const auto lines = std::count(svg.begin() + static_cast<ptrdiff_t>(path), svg.end(), 'L');
+  EXPECT_GT(lines, 600);
+  EXPECT_LT(lines, 730);
+}
+
+TEST(LineChart, DrawsAnEmptyFrameWithoutPoints) {
+  const std::string svg = render_svg({.title = "nothing"});
+  EXPECT_NE(svg.find("</svg>"), std::string::npos);
+  EXPECT_EQ(svg.find("<path"), std::string::npos);
+}
+
+TEST(LineChart, DrawsAFlatLine) {
+  LineChart chart{.series = {{.name = "flat", .color = "#000000", .points = {{3, 2}, {3, 2}}}}};
+  const std::string svg = render_svg(chart);
+  EXPECT_EQ(svg.find("nan"), std::string::npos);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige::cli

@@ -1,0 +1,35 @@
+#include "cli/loaded_model.h"
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "cli/flags.h"
+#include "cli/input.h"
+
+namespace jige::cli {
+
+void ModelFlags::declare_folder(Flags& flags) { flags.text("FOLDER", folder, "model folder, or folder of a run"); }
+
+void ModelFlags::declare(Flags& flags) {
+  device.declare(flags);
+  flags.integer("--context N", context, {.min = 0, .max = int64_t{1} << 31},
+                "longest text in tokens; 0: the model's own, but 4096 at most");
+  flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
+               "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
+}
+
+Result<LoadedModel> ModelFlags::load(bool scores) const {
+  JIGE_TRY(std::string found, find_model_folder(folder));
+  JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
+  JIGE_TRY(auto made, device.make());
+  JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
+  JIGE_TRY(auto model, model::InferenceModel::load(
+                           found, *made, {.compute = compute,
+                                           .context_max = context,
+                                           .scores = scores,
+                                           .memory_bytes_max = device.arena_bytes_max()}));
+  log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
+            format_bytes(static_cast<uint64_t>(model->peak_bytes())));
+  return LoadedModel{std::move(found), std::move(made), std::move(model), std::move(tokenizer)};
+}
+
+}  // namespace jige::cli

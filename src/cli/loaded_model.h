@@ -1,0 +1,39 @@
+// A model folder ready to run: device, weights, tokenizer; and the flags that say how.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "cli/device_flags.h"
+#include "model/inference.h"
+#include "text/tokenizer.h"
+
+namespace jige::cli {
+
+struct LoadedModel {
+  std::string folder;  // the model's own, see find_model_folder
+  std::unique_ptr<CpuDevice> device;
+  std::unique_ptr<model::InferenceModel> model;
+  text::Tokenizer tokenizer;
+};
+
+struct ModelFlags {
+  std::string folder;
+  int64_t context = 0;
+  std::string dtype = "auto";
+  DeviceFlags device;
+
+  // Declares the argument FOLDER; call it first.
+  void declare_folder(Flags& flags);
+  // Declares the rest, in a section of their own.
+  void declare(Flags& flags);
+  // Fails as find_model_folder, Tokenizer::load and InferenceModel::load do. With `scores`, the model
+  // can score texts.
+  Result<LoadedModel> load(bool scores = false) const;
+};
+
+}  // namespace jige::cli

@@ -1,0 +1,115 @@
+#include "cli/memory_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "cli/device_flags.h"
+#include "cli/table.h"
+#include "model/inference.h"
+#include "model/memory_plan.h"
+#include "train/run_setup.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int64_t kContextDefaultMax = 4096;  // as InferenceOptions
+
+MemoryTable running(const model::Architecture& architecture, const MemoryRequest& request,
+                    int64_t context, DType compute, int64_t& kv_bytes_per_token) {
+  const int64_t blocks = (context + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
+  const model::InferenceOptions defaults;
+  const model::InferenceMemory memory = model::inference_memory(
+      architecture, {.compute = compute,
+                     .table_dtype = request.stored.value_or(compute),
+                     .kv_dtype = compute,
+                     .context_max = context,
+                     .kv_block_count = blocks * request.sequences,
+                     .batch_tokens_max = defaults.batch_tokens_max,
+                     .logit_rows_max = defaults.logit_rows_max});
+  kv_bytes_per_token = memory.kv_bytes_per_token;
+  return {.title = fmt::format("To run, {}, {} sequence{} of {} tokens", dtype_info(compute).name,
+                               request.sequences, request.sequences == 1 ? "" : "s", context),
+          .parts = {{"weights, packed", memory.weights.packed_bytes},
+                    {"norms, tables", memory.weights.values_bytes},
+                    {"position table", memory.weights.rope_bytes},
+                    {"key/value cache", memory.kv_bytes},
+                    {"activations", memory.activations_bytes},
+                    {"logits", memory.logits_bytes}},
+          .total_bytes = memory.total_bytes()};
+}
+
+MemoryTable training(const model::Architecture& architecture, const MemoryRequest& request,
+                     int64_t context, DType compute) {
+  const model::TrainingMemory memory = model::training_memory(
+      architecture,
+      {.compute = compute, .use = model::PackFor::kTraining, .position_count = context},
+      request.micro_batch_tokens);
+  return {.title = fmt::format("To train all weights, {}, {} tokens at once",
+                               dtype_info(compute).name, request.micro_batch_tokens),
+          .parts = {{"weights, f32 masters", memory.weights.values_bytes},
+                    {"weights, packed", memory.weights.packed_bytes},
+                    {"gradients", memory.weights.gradients_bytes},
+                    {"AdamW moments", memory.moments_bytes},
+                    {"position table", memory.weights.rope_bytes},
+                    {"activations", memory.buffers.total_bytes()},
+                    {"the process besides", train::kProcessOverheadBytes}},
+          .total_bytes = memory.total_bytes() + train::kProcessOverheadBytes};
+}
+
+std::string shown(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
+
+std::string table_text(const MemoryTable& memory) {
+  Table table({{}, {"", Table::Align::kRight}});
+  for (const MemoryPart& part : memory.parts) table.row({part.name, shown(part.bytes)});
+  table.rule();
+  table.row({"together", shown(memory.total_bytes)});
+  return memory.title + "\n" + table.render();
+}
+
+Json table_json(const MemoryTable& memory, DType dtype) {
+  Json json{{"dtype", dtype_info(dtype).name}};
+  for (const MemoryPart& part : memory.parts) json["parts"][part.name] = part.bytes;
+  json["total_bytes"] = memory.total_bytes;
+  return json;
+}
+
+}  // namespace
+
+Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
+                                        const MemoryRequest& request) {
+  if (request.context > config.context_max) {
+    return fail(Code::kInvalidArgument, "--context: {} is more than the model's {}",
+                request.context, config.context_max);
+  }
+  JIGE_TRY(const auto architecture, model::Architecture::create(config));
+  JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(request.dtype));
+  MemoryReport report;
+  const bool wide = request.stored.value_or(config.stored_dtype) == DType::kF32;
+  report.run_dtype = chosen.value_or(wide ? DType::kF32 : DType::kBF16);
+  report.train_dtype = chosen.value_or(default_training_dtype());
+  report.context = request.context > 0 ? request.context
+                                       : std::min(config.context_max, kContextDefaultMax);
+  report.run = running(*architecture, request, report.context, report.run_dtype,
+                       report.kv_bytes_per_token);
+  const int64_t train_context = request.context > 0 ? request.context : config.context_max;
+  report.train = training(*architecture, request, train_context, report.train_dtype);
+  return report;
+}
+
+std::string memory_text(const MemoryReport& report) {
+  return table_text(report.run) +
+         fmt::format("  ({} more for each token of context)\n\n", shown(report.kv_bytes_per_token)) +
+         table_text(report.train);
+}
+
+Json memory_json(const MemoryReport& report) {
+  Json json{{"context", report.context}, {"kv_bytes_per_token", report.kv_bytes_per_token}};
+  json["run"] = table_json(report.run, report.run_dtype);
+  json["train"] = table_json(report.train, report.train_dtype);
+  return json;
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,53 @@
+// The memory a model takes to run and to train, part by part, from the functions that size the
+// buffers (model/memory_plan.h, train): so what is reported is what is allocated.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/model_config.h"
+
+namespace jige::cli {
+
+struct MemoryRequest {
+  int64_t context = 0;  // 0: the model's, but 4096 at most
+  int64_t sequences = 1;
+  int64_t micro_batch_tokens = 2048;
+  std::string dtype = "auto";   // of the matrix products
+  std::optional<DType> stored;  // of the weights in the folder, for auto
+};
+
+struct MemoryPart {
+  std::string name;
+  int64_t bytes = 0;
+};
+
+struct MemoryTable {
+  std::string title;
+  std::vector<MemoryPart> parts;
+  int64_t total_bytes = 0;
+};
+
+struct MemoryReport {
+  DType run_dtype = DType::kF32;
+  DType train_dtype = DType::kF32;
+  int64_t context = 0;
+  int64_t kv_bytes_per_token = 0;
+  MemoryTable run;
+  MemoryTable train;
+};
+
+Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
+                                        const MemoryRequest& request);
+
+std::string memory_text(const MemoryReport& report);
+Json memory_json(const MemoryReport& report);
+
+}  // namespace jige::cli

@@ -1,0 +1,19 @@
+// The tokenizer and the configuration of a model that is trained from nothing.
+//
+//   tokenizer   --tokenizer, else OUT/tokenizer, which is trained from the data. It is trained anew
+//               until the run has a checkpoint: from then on it belongs to the run.
+//   config      --config, else the size and shape flags, with the tokenizer's vocabulary
+// Threads: one thread.
+#pragma once
+
+#include "base/result.h"
+#include "cli/train_flags.h"
+#include "train/options.h"
+
+namespace jige::cli {
+
+// Fills config and tokenizer_folder of `options`. Fails as the readers and the tokenizer's training
+// do, and with kInvalidArgument where flags and files contradict each other.
+Status prepare_new_model(const TrainFlags& flags, bool quiet, train::TrainOptions& options);
+
+}  // namespace jige::cli

@@ -1,0 +1,47 @@
+#include "cli/output.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/log.h"
+#include "cli/flags.h"
+
+namespace jige::cli {
+
+void OutputFlags::declare(Flags& flags, std::string_view json_help) {
+  flags.section("Output");
+  flags.toggle("--json", json, std::string(json_help));
+  flags.toggle("-q,--quiet", quiet, "no progress and no notes, only results and errors");
+}
+
+void OutputFlags::apply() const {
+  if (quiet) set_log_level(LogLevel::kWarn);
+}
+
+void print_text(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+void print_json(const Json& json) { print_text(dump_json(json) + "\n"); }
+
+void print_error(const Error& error, bool json) {
+  const char* title = error.code == Code::kCancelled ? "stopped" : "error";
+  std::fprintf(stderr, "%s: %s\n", title, error.message.c_str());
+  if (json) {
+    print_json(Json{{"error",
+                     {{"code", code_name(error.code)},
+                      {"exit_code", exit_code(error.code)},
+                      {"message", error.message}}}});
+  }
+}
+
+Status flush_output() {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return {};
+  return fail(Code::kIo, "standard output: {}; the result is not complete", std::strerror(errno));
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,41 @@
+// What a command says: its result on standard output, as text or JSON, and errors.
+//
+//   error: models/tiny/config.json: field "hidden_size" is missing
+//   {"error":{"code":"not_found","exit_code":3,"message":"…"}}        with --json, standard output
+//
+// Threads: one thread.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace jige::cli {
+
+class Flags;
+
+// The two flags every command has.
+struct OutputFlags {
+  bool json = false;
+  bool quiet = false;
+
+  // Declares --json with this help, and --quiet. Quiet also silences log lines below a warning, once
+  // apply() is called.
+  void declare(Flags& flags, std::string_view json_help);
+  void apply() const;
+};
+
+// Writes to standard output without delay.
+void print_text(std::string_view text);
+// One line of JSON on standard output.
+void print_json(const Json& json);
+
+// Reports an error as the header shows.
+void print_error(const Error& error, bool json);
+
+// Fails with kIo when something printed did not reach standard output.
+Status flush_output();
+
+}  // namespace jige::cli

@@ -1,0 +1,122 @@
+#include "cli/tokenizer_training.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "cli/chat_defaults.h"
+#include "cli/interrupt.h"
+#include "text/bpe_trainer.h"
+#include "train/record_reader.h"
+
+namespace jige::cli {
+namespace {
+
+class CorpusFeeder {
+ public:
+  CorpusFeeder(const TokenizerTraining& training, text::BpeTrainer& trainer)
+      : training_(training), trainer_(trainer) {}
+
+  Status feed_file(const std::string& path) {
+    JIGE_TRY(const train::SourceKind kind, train::source_kind(path));
+    if (kind == train::SourceKind::kTokens) {
+      return fail(Code::kInvalidArgument, "{}: holds token ids; a tokenizer is trained from text or "
+                  "JSONL", path);
+    }
+    JIGE_TRY(auto reader, train::RecordReader::open(path, {}));
+    train::Record record;
+    for (;;) {
+      JIGE_TRY(const bool more, reader.next(record));
+      if (!more || cut) return {};
+      if (interrupted()) return fail(Code::kCancelled, "reading {}", path);
+      JIGE_DO(record.json ? feed_json(record, path) : feed_text(record.text));
+    }
+  }
+
+  int64_t bytes = 0;
+  bool chat = false;
+  bool cut = false;
+
+ private:
+  Status feed_text(const std::string& text) {
+    bytes += static_cast<int64_t>(text.size());
+    cut = bytes >= training_.sample_bytes;
+    return trainer_.feed(text);
+  }
+
+  Status feed_field(const Json& value) {
+    if (value.is_string()) return feed_text(value.get_ref<const std::string&>());
+    // A message's content may be a list of parts, of which the texts count.
+    if (value.is_array()) {
+      for (const Json& part : value) {
+        if (part.is_object() && part.contains("text")) JIGE_DO(feed_field(part["text"]));
+      }
+    }
+    return {};
+  }
+
+  Status feed_json(const train::Record& record, const std::string& path) {
+    const std::string where = fmt::format("{}:{}", path, record.line);
+    JIGE_TRY(const Json object, parse_json(record.text, where));
+    if (object.is_object() && object.contains("messages") && object["messages"].is_array()) {
+      chat = true;
+      for (const Json& message : object["messages"]) {
+        if (message.is_object() && message.contains("content")) {
+          JIGE_DO(feed_field(message["content"]));
+        }
+      }
+      return {};
+    }
+    bool found = false;
+    for (const std::string& field : {training_.text_field, std::string("prompt"),
+                                     std::string("completion")}) {
+      if (!object.is_object() || !object.contains(field)) continue;
+      found = true;
+      JIGE_DO(feed_field(object[field]));
+    }
+    if (found) return {};
+    return fail(Code::kInvalidArgument, "{}: has none of the fields \"{}\", \"messages\", \"prompt\"; "
+                "--text-field names another", where, training_.text_field);
+  }
+
+  const TokenizerTraining& training_;
+  text::BpeTrainer& trainer_;
+};
+
+}  // namespace
+
+Result<TokenizerTrained> train_tokenizer(const TokenizerTraining& training) {
+  const std::vector<std::string> special = default_special_tokens();
+  text::BpeTrainer trainer({.vocab_size = static_cast<int32_t>(training.vocab_size),
+                            .special_tokens = special,
+                            .digits = training.single_digits ? text::DigitGroups::kSingle
+                                                             : text::DigitGroups::kUpTo3});
+  CorpusFeeder feeder(training, trainer);
+  for (const std::string& path : training.files) {
+    if (!feeder.cut) JIGE_DO(feeder.feed_file(path));
+  }
+  if (feeder.bytes == 0) {
+    return fail(Code::kInvalidArgument, "{}: no text in {}; a tokenizer needs some",
+                fmt::join(training.files, ", "), training.files.size() == 1 ? "it" : "them");
+  }
+  Progress progress("tokenizer", training.vocab_size, training.quiet);
+  JIGE_TRY(const text::TrainedBpe trained, trainer.train([&](int32_t done, int32_t total) {
+    progress.update(training.vocab_size * done / std::max(total, 1), fmt::format("{} merges", done));
+    return !interrupted();
+  }));
+  JIGE_DO(text::write_tokenizer_folder(
+      trained, {.folder = training.folder,
+                .bos_token = kBosToken,
+                .eos_token = kEosToken,
+                .add_bos = true,
+                .chat_template = feeder.chat ? default_chat_template() : ""}));
+  const auto vocab_size = static_cast<int64_t>(trained.tokens.size());
+  progress.finish(fmt::format("{} tokens from {}", vocab_size,
+                              format_bytes(static_cast<uint64_t>(feeder.bytes))));
+  return TokenizerTrained{vocab_size, feeder.bytes, feeder.chat, feeder.cut};
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,125 @@
+// jige train: trains a model from nothing, or fine-tunes one.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "base/log.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/device_flags.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/machine_rates.h"
+#include "cli/new_model.h"
+#include "cli/output.h"
+#include "cli/train_flags.h"
+#include "cli/train_report.h"
+#include "train/records.h"
+#include "train/trainer.h"
+
+namespace jige::cli {
+namespace {
+
+// The part of the rate of matrix products that a step reaches, for the prediction of times.
+constexpr double kTypicalShare = 0.5;
+
+class TrainCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Trains a model from text and writes it as a Hugging Face folder, OUT/model. Without --from "
+        "it trains a tokenizer and a Llama from nothing. A run that was stopped, or killed, goes on "
+        "from its last checkpoint when the same command is given again. Ctrl-C stops behind a "
+        "checkpoint.");
+    train_.declare(flags);
+    device_.declare(flags);
+    flags.toggle("--plan-only", plan_only_,
+                 "say what memory and time it will take, and stop; the data is read for it");
+    output_.declare(flags, "JSON lines: every step, measurement and checkpoint, then the result");
+    flags.example("jige train --data stories.txt --out runs/first");
+    flags.example("jige train --data chats.jsonl --size 15m --epochs 2 --lr 1e-3 --out runs/chat");
+    flags.example("jige train --from models/llama --lora --data mine.jsonl --out runs/mine");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    JIGE_TRY(train::TrainOptions options, train_.to_options());
+    options.thread_count = static_cast<int>(device_.threads);
+    options.memory_limit_bytes = device_.memory_limit_bytes;
+    options.program_version = kVersion;
+    if (options.init_folder.empty()) {
+      JIGE_DO(prepare_new_model(train_, output_.quiet, options));
+    } else if (!train_.tokenizer_folder.empty()) {
+      options.tokenizer_folder = train_.tokenizer_folder;
+    }
+    JIGE_DO(measure_machine(options));
+    return plan_only_ ? plan(options) : train(options);
+  }
+
+ private:
+  // A fifth of a second on the shape of this model's largest layer.
+  Status measure_machine(train::TrainOptions& options) const {
+    formats::ModelConfig config;
+    if (options.config) {
+      config = *options.config;
+    } else {
+      JIGE_TRY(config, formats::load_model_config(options.init_folder));
+    }
+    JIGE_TRY(const auto device, device_.make());
+    JIGE_TRY(options.gemm_flops_per_s,
+             measure_gemm_flops_per_s(*device, options.compute,
+                                      {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
+                                       .inputs = config.hidden_size,
+                                       .outputs = config.ffn_size},
+                                      0.2));
+    return {};
+  }
+
+  Status plan(const train::TrainOptions& options) const {
+    JIGE_TRY(const auto device, device_.make());
+    TrainReport report(output_);
+    JIGE_TRY(const train::RunSetup setup,
+             train::prepare_run(options, report.callbacks(), device->team()));
+    const auto step_tokens = static_cast<double>(
+        std::min(setup.options.step_tokens, setup.plan.epoch_tokens));
+    const double flops =
+        3 * setup.architecture->forward_flops(step_tokens,
+                                              static_cast<double>(setup.plan.context) / 2);
+    const double seconds = static_cast<double>(setup.plan.steps_total) * flops /
+                           (kTypicalShare * options.gemm_flops_per_s);
+    if (output_.json) {
+      Json json = train::plan_json(setup.plan);
+      json["seconds"] = seconds;
+      json["gemm_flops_per_s"] = options.gemm_flops_per_s;
+      print_json(json);
+    } else {
+      print_text(plan_text(setup.plan, seconds));
+    }
+    return {};
+  }
+
+  Status train(const train::TrainOptions& options) const {
+    TrainReport report(output_);
+    JIGE_TRY(const auto trainer, train::Trainer::create(options, report.callbacks()));
+    JIGE_TRY(const train::TrainResult result, trainer->run());
+    report.finish(result);
+    if (!result.stopped) return {};
+    return fail(Code::kCancelled, "after step {} of {}, with a checkpoint; the same command goes on "
+                "from there", result.steps_done, result.steps_total);
+  }
+
+  TrainFlags train_;
+  DeviceFlags device_;
+  bool plan_only_ = false;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_train_command() { return std::make_unique<TrainCommand>(); }
+
+}  // namespace jige::cli

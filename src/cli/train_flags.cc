@@ -1,0 +1,155 @@
+#include "cli/train_flags.h"
+
+#include "cli/device_flags.h"
+#include "cli/flags.h"
+
+namespace jige::cli {
+namespace {
+
+void declare_model(TrainFlags& to, Flags& flags) {
+  flags.section("Model (from nothing, unless --from names one)");
+  flags.choice("--size NAME", to.shape.size, model_size_names(), "a Llama of this size");
+  flags.integer("--width N", to.shape.width, {.min = 0, .max = 1 << 20}, "hidden size; 0 takes the "
+                "size's own, here and below");
+  flags.integer("--layers N", to.shape.layers, {.min = 0, .max = 10'000}, "transformer layers");
+  flags.integer("--heads N", to.shape.heads, {.min = 0, .max = 1 << 16}, "query heads");
+  flags.integer("--kv-heads N", to.shape.kv_heads, {.min = 0, .max = 1 << 16},
+                "key/value heads; 0: one for each query head");
+  flags.integer("--ffn N", to.shape.ffn, {.min = 0, .max = 1 << 24}, "feed-forward width");
+  flags.text("--config FILE", to.config_file, "a Hugging Face config.json instead of a size");
+  flags.text("--tokenizer FOLDER", to.tokenizer_folder,
+             "tokenizer to use; without it one is trained from the data, or taken from --from");
+  flags.integer("--vocab-size N", to.vocab_size, {.min = 0, .max = 1'000'000},
+                "tokens of the tokenizer that is trained; 0: the size's own");
+  flags.section("Fine-tuning");
+  flags.text("--from FOLDER", to.from_folder, "start from this model");
+  flags.toggle("--lora", to.lora, "train a small adapter instead of all weights");
+  flags.integer("--lora-rank N", to.lora_options.rank, {.min = 1, .max = 65536}, "its rank");
+  flags.number("--lora-alpha A", to.lora_options.alpha, {.min = 0, .above_min = true},
+               "its strength is alpha / rank");
+  flags.texts("--lora-target NAME", to.lora_options.target_modules,
+              "a linear layer to adapt, such as q_proj; may be given several times. Without it, all "
+              "of every block");
+  flags.toggle("--no-merge", to.no_merge, "write the adapter only, not the merged model");
+}
+
+void declare_data(TrainFlags& to, Flags& flags) {
+  train::DataOptions& data = to.options.data;
+  flags.section("Data");
+  flags.texts("--data FILE...", data.files,
+              "text, JSONL ({\"text\"}, {\"messages\"} or {\"prompt\", \"completion\"}) or token "
+              "files (.bin)");
+  flags.texts("--eval-data FILE...", data.eval_files,
+              "data to measure on; without it a part of --data is held out");
+  flags.number("--eval-share X", data.eval_fraction, {.min = 0, .max = 0.5},
+               "part of the documents that is held out");
+  flags.choice("--split HOW", to.split, {"file", "blank-lines", "separator"},
+               "where documents of a text file end");
+  flags.text("--separator LINE", data.separator, "the line between documents of a text file");
+  flags.text("--text-field NAME", data.text_field, "the JSONL field that holds plain text");
+  flags.choice("--packing HOW", to.packing, {"documents", "stream"},
+               "every document on its own, or all as one stream");
+  flags.toggle("--no-eos", to.no_eos, "no end-of-text token behind plain documents");
+  flags.toggle("--skip-bad", data.skip_bad, "leave bad lines out and count them");
+}
+
+void declare_learning(TrainFlags& to, Flags& flags) {
+  train::TrainOptions& options = to.options;
+  flags.section("Learning");
+  flags.integer("--steps N", options.steps, {.min = 0}, "optimizer steps");
+  flags.number("--epochs X", options.epochs, {.min = 0, .max = 1e6},
+               "passes over the data, instead of --steps; 1 if neither is given");
+  flags.integer("--batch-tokens N", options.step_tokens, {.min = 1}, "tokens of a step");
+  flags.integer("--micro-batch-tokens N", options.micro_batch_tokens, {.min = 1, .max = 1 << 24},
+                "tokens that run at once: less takes less memory");
+  flags.integer("--context N", options.context, {.min = 0},
+                "tokens of a sequence at most; 0: the model's context");
+  flags.number("--lr X", options.schedule.peak, {.above_min = true}, "highest learning rate");
+  flags.choice("--schedule NAME", to.schedule, {"constant", "cosine", "linear", "wsd"},
+               "how the rate falls");
+  flags.integer("--warmup N", options.schedule.warmup_steps, {}, "steps until the highest rate");
+  flags.number("--min-lr-ratio X", options.schedule.min_ratio, {.min = 0, .max = 1},
+               "last rate as a part of the highest");
+  flags.number("--decay-share X", options.schedule.decay_share, {.min = 0, .max = 1},
+               "part of the steps in which wsd falls");
+  flags.number("--weight-decay X", options.optimizer.weight_decay, {}, "pull towards zero");
+  flags.number("--clip X", options.optimizer.clip_norm, {}, "largest gradient norm; 0: off");
+  flags.number("--beta1 X", options.optimizer.beta1, {.max = 1, .below_max = true}, "of AdamW");
+  flags.number("--beta2 X", options.optimizer.beta2, {.max = 1, .below_max = true}, "of AdamW");
+  flags.integer("--seed N", to.seed, {}, "of weights and data order");
+}
+
+void declare_run(TrainFlags& to, Flags& flags) {
+  train::TrainOptions& options = to.options;
+  flags.section("Run");
+  flags.text("-o,--out FOLDER", options.out_folder,
+             "the run: checkpoints, log.jsonl, and in the end the model");
+  flags.toggle("--resume", to.must_resume, "fail where there is no checkpoint to continue");
+  flags.toggle("--fresh", to.fresh, "fail where there is one; without both, continue if possible");
+  flags.integer("--save-every N", options.checkpoint_every_steps, {},
+                "steps between checkpoints; 0: by time only");
+  flags.number("--save-minutes X", to.save_minutes, {}, "minutes between checkpoints; 0: by steps "
+               "only");
+  flags.integer("--keep N", options.checkpoints_kept, {.min = 1}, "checkpoints that are kept");
+  flags.integer("--eval-every N", options.eval_every_steps, {},
+                "steps between measurements on held-out data; 0: at the end only");
+  flags.integer("--eval-tokens N", options.eval_tokens_max, {.min = 1}, "held-out tokens a time");
+  flags.choice("--dtype NAME", to.dtype, {"auto", "f32", "bf16"},
+               "type of the matrix products; auto: bf16 where the processor has tiles for it");
+  flags.choice("--export-dtype NAME", to.export_dtype, {"f32", "bf16", "f16"},
+               "type of the weights that are written");
+}
+
+}  // namespace
+
+void TrainFlags::declare(Flags& flags) {
+  declare_model(*this, flags);
+  declare_data(*this, flags);
+  declare_learning(*this, flags);
+  declare_run(*this, flags);
+}
+
+Result<train::TrainOptions> TrainFlags::to_options() const {
+  const auto contradiction = [](const char* one, const char* other) {
+    return fail(Code::kInvalidArgument, "{} and {} exclude each other; give one of them", one, other);
+  };
+  if (options.data.files.empty()) {
+    return fail(Code::kInvalidArgument, "--data is missing: name at least one text or JSONL file");
+  }
+  if (options.out_folder.empty()) {
+    return fail(Code::kInvalidArgument, "--out is missing: name the folder of the run");
+  }
+  if (!from_folder.empty() && !config_file.empty()) return contradiction("--from", "--config");
+  if (must_resume && fresh) return contradiction("--resume", "--fresh");
+  if (options.steps > 0 && options.epochs > 0) return contradiction("--steps", "--epochs");
+  if (lora && from_folder.empty()) {
+    return fail(Code::kInvalidArgument, "--lora adapts a trained model: name it with --from");
+  }
+  if (split == "separator" && options.data.separator.empty()) {
+    return fail(Code::kInvalidArgument, "--split separator needs --separator LINE");
+  }
+  train::TrainOptions made = options;
+  made.init_folder = from_folder;
+  if (lora) made.lora = lora_options;
+  if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
+  JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));
+  JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
+  made.compute = compute.value_or(default_training_dtype());
+  JIGE_TRY(made.export_dtype, parse_dtype(export_dtype));
+  made.data.packing =
+      packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;
+  const bool separated = split == "separator" || !made.data.separator.empty();
+  made.data.split = separated                ? train::TextSplit::kSeparator
+                    : split == "blank-lines" ? train::TextSplit::kBlankLines
+                                             : train::TextSplit::kFile;
+  made.data.append_eos = !no_eos;
+  made.checkpoint_every_seconds = 60 * save_minutes;
+  made.resume = must_resume ? train::ResumeMode::kRequired
+                : fresh     ? train::ResumeMode::kNever
+                            : train::ResumeMode::kAuto;
+  made.merge_lora = !no_merge;
+  made.seed = static_cast<uint64_t>(seed);
+  return made;
+}
+
+}  // namespace jige::cli

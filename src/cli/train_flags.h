@@ -1,0 +1,40 @@
+// The flags of `jige train` and what they ask for.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/model_sizes.h"
+#include "train/options.h"
+
+namespace jige::cli {
+
+class Flags;
+
+struct TrainFlags {
+  ModelShape shape;
+  std::string config_file;
+  std::string from_folder;
+  std::string tokenizer_folder;
+  int64_t vocab_size = 0;  // of a tokenizer trained here; 0: the size's own
+  bool lora = false;
+  formats::LoraConfig lora_options = {.rank = 8, .alpha = 16};
+  std::string schedule = "cosine", packing = "documents", split = "file";
+  std::string dtype = "auto", export_dtype = "f32";
+  int64_t seed = 1;
+  double save_minutes = 5;
+  bool no_eos = false, must_resume = false, fresh = false, no_merge = false;
+  train::TrainOptions options;  // targets of the remaining flags
+
+  void declare(Flags& flags);
+
+  // Everything but the model's configuration and its tokenizer, which may have to be made first.
+  // Fails with kInvalidArgument naming the flags that contradict each other or are missing.
+  Result<train::TrainOptions> to_options() const;
+};
+
+}  // namespace jige::cli

@@ -1,0 +1,121 @@
+#include "cli/train_report.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/log.h"
+#include "cli/interrupt.h"
+#include "cli/table.h"
+#include "train/records.h"
+
+namespace jige::cli {
+namespace {
+
+std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
+std::string shown_count(int64_t count) { return format_count(static_cast<double>(count)); }
+
+}  // namespace
+
+train::TrainCallbacks TrainReport::callbacks() {
+  return {.on_data = [this](const train::DataProgress& data) { return on_data(data); },
+          .on_plan = [this](const train::TrainPlan& plan) { on_plan(plan); },
+          .on_step = [this](const train::StepInfo& info) { on_step(info); },
+          .on_eval = [this](const train::EvalInfo& info) { on_eval(info); },
+          .on_checkpoint = [this](const train::CheckpointInfo& info) { on_checkpoint(info); },
+          .should_stop = [] { return interrupted(); }};
+}
+
+bool TrainReport::on_data(const train::DataProgress& data) {
+  if (data.file != data_file_) {
+    data_file_ = data.file;
+    data_progress_ = std::make_unique<Progress>(
+        fmt::format("reading {}", std::filesystem::path(data.file).filename().string()),
+        data.total_bytes, output_.quiet);
+  }
+  data_progress_->update(data.done_bytes, shown_bytes(data.done_bytes));
+  return !interrupted();
+}
+
+void TrainReport::on_plan(const train::TrainPlan& plan) {
+  data_progress_.reset();
+  step_first_ = plan.step_first;
+  step_progress_ = std::make_unique<Progress>("training", plan.steps_total - plan.step_first,
+                                              output_.quiet);
+  log_info("{} parameters, {} tokens in {} documents, {} held out; {} steps{}; memory {}",
+           shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
+           shown_count(plan.document_count), plan.held_out_count,
+           plan.steps_total, plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
+           shown_bytes(plan.memory_predicted_bytes));
+}
+
+void TrainReport::on_step(const train::StepInfo& info) {
+  if (output_.json) print_json(train::step_record(info));
+  std::string note = fmt::format("loss {:.3f}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss, eval_note_,
+                                 shown_count(static_cast<int64_t>(info.tokens_per_s)),
+                                 info.flops_per_s / 1e9);
+  if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
+  step_progress_->update(info.step - step_first_, note);
+}
+
+void TrainReport::on_eval(const train::EvalInfo& info) {
+  if (output_.json) print_json(train::eval_record(info));
+  eval_note_ = fmt::format(" (held-out {:.3f})", info.loss);
+}
+
+void TrainReport::on_checkpoint(const train::CheckpointInfo& info) {
+  if (output_.json) print_json(train::checkpoint_record(info));
+  log_debug("{}: written in {:.2f} s", info.folder, info.seconds);
+}
+
+void TrainReport::finish(const train::TrainResult& result) {
+  if (output_.json) print_json(train::end_record(result));
+  if (!step_progress_) return;
+  std::string note;
+  if (result.loss) note += fmt::format("loss {:.3f}", *result.loss);
+  if (result.eval) {
+    note += fmt::format(", held-out {:.3f} (perplexity {:.2f})", result.eval->loss,
+                        result.eval->perplexity);
+  }
+  if (result.tokens_per_s > 0) {
+    note += fmt::format(", {} tokens/s", shown_count(static_cast<int64_t>(result.tokens_per_s)));
+  }
+  if (!result.was_complete) step_progress_->finish(note);
+  step_progress_.reset();
+  if (result.stopped) return;
+  const train::MemoryReport& memory = result.memory;
+  if (memory.process_private_peak_bytes > 0) {
+    log_info("memory: {} predicted, {} at the peak", shown_bytes(memory.process_predicted_bytes),
+             shown_bytes(memory.process_private_peak_bytes));
+  }
+  if (result.was_complete) log_info("nothing was left to do: all steps are done");
+  if (!result.adapter_folder.empty()) log_info("adapter: {}", result.adapter_folder);
+  if (!result.model_folder.empty()) {
+    log_info("model: {}; talk to it with `jige chat {}`", result.model_folder, result.model_folder);
+  }
+}
+
+std::string plan_text(const train::TrainPlan& plan, double seconds) {
+  Table table({{}, {}});
+  table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
+                                       shown_count(plan.trainable_count))});
+  table.row({"data", fmt::format("{} documents, {} sequences, {} tokens an epoch",
+                                 plan.document_count, plan.sequence_count, plan.epoch_tokens)});
+  table.row({"held out", fmt::format("{} sequences", plan.held_out_count)});
+  table.row({"steps", fmt::format("{}{}", plan.steps_total,
+                                  plan.step_first > 0
+                                      ? fmt::format(", {} of them done", plan.step_first)
+                                      : "")});
+  const model::TrainingMemory& memory = plan.memory;
+  table.row({"memory", shown_bytes(plan.memory_predicted_bytes)});
+  table.row({"  weights", shown_bytes(memory.weights.total_bytes())});
+  table.row({"  moments", shown_bytes(memory.moments_bytes)});
+  table.row({"  activations", shown_bytes(memory.buffers.total_bytes())});
+  table.row({"limit", shown_bytes(plan.memory_limit_bytes)});
+  table.row({"time", fmt::format("about {}", format_duration(seconds))});
+  return table.render();
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,44 @@
+// What `jige train` shows while it runs: a progress bar for people, or the records of the step log
+// as JSON lines for scripts.
+//
+// Threads: one thread.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/progress.h"
+#include "cli/output.h"
+#include "train/report.h"
+
+namespace jige::cli {
+
+class TrainReport {
+ public:
+  explicit TrainReport(const OutputFlags& output) : output_(output) {}
+
+  // Callbacks that tell this object and look at the interrupt flag. It must outlive the run.
+  train::TrainCallbacks callbacks();
+
+  // The last words, when the run has ended or stopped.
+  void finish(const train::TrainResult& result);
+
+ private:
+  bool on_data(const train::DataProgress& data);
+  void on_plan(const train::TrainPlan& plan);
+  void on_step(const train::StepInfo& info);
+  void on_eval(const train::EvalInfo& info);
+  void on_checkpoint(const train::CheckpointInfo& info);
+
+  OutputFlags output_;
+  std::unique_ptr<Progress> data_progress_;
+  std::string data_file_;
+  std::unique_ptr<Progress> step_progress_;
+  int64_t step_first_ = 0;
+  std::string eval_note_;
+};
+
+// The plan as a table, with the time it is predicted to take.
+std::string plan_text(const train::TrainPlan& plan, double seconds);
+
+}  // namespace jige::cli

@@ -1,0 +1,128 @@
+// jige version: what this build has, what this processor offers, which kernels run.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/cpu.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "tensor/cuda_device.h"
+
+namespace jige::cli {
+namespace {
+
+struct Part {
+  const char* name;
+  std::string found;  // empty: the build did not find it
+};
+
+std::vector<Part> build_parts() {
+  std::string cuda = kCudaVersion;
+  if (!cuda.empty() && !cuda_built()) cuda += ", the toolkit alone, without nvcc: not built in";
+  return {{"CUDA", cuda},
+          {"MPI", kMpiVersion},
+          {"NCCL", kNcclLibrary},
+          {"Slurm", kSlurmProgram},
+          {"oneDNN", kOnednnLibrary}};
+}
+
+std::vector<std::string> feature_names(const CpuFeatures& cpu) {
+  std::vector<std::string> names;
+  const auto add = [&](bool has, const char* name) {
+    if (has) names.emplace_back(name);
+  };
+  add(cpu.avx2, "avx2");
+  add(cpu.avx512, "avx512");
+  add(cpu.avx512_vnni, "avx512_vnni");
+  add(cpu.avx512_bf16, "avx512_bf16");
+  add(cpu.amx_bf16, "amx_bf16");
+  add(cpu.amx_int8, "amx_int8");
+  return names;
+}
+
+// Which kernels each kind of work gets; only matrix products of bf16 have a form of their own for
+// tiles, everything else uses the vector kernels.
+std::vector<std::pair<const char*, std::string>> kernel_choices() {
+  const Isa isa = active_isa();
+  const char* vector_isa = isa_name(isa == Isa::kAmx ? Isa::kAvx512 : isa);
+  return {{"matrix products, bf16", isa_name(isa)},
+          {"matrix products, f32", vector_isa},
+          {"everything else", vector_isa}};
+}
+
+std::vector<std::pair<std::string, std::string>> gpu_lines() {
+  const auto devices = list_cuda_devices();
+  if (!devices) return {};
+  std::vector<std::pair<std::string, std::string>> lines;
+  for (const CudaDeviceInfo& gpu : *devices) {
+    lines.emplace_back(fmt::format("cuda{}", gpu.index),
+                       fmt::format("{}, {}, compute capability {}.{}", gpu.name,
+                                   format_bytes(static_cast<uint64_t>(gpu.memory_bytes)),
+                                   gpu.compute_major, gpu.compute_minor));
+  }
+  return lines;
+}
+
+class VersionCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about("Says what this build has, what this processor offers and which kernels run here.");
+    output_.declare(flags, "print one JSON object");
+    flags.example("jige version");
+    flags.example("JIGE_ISA=avx2 jige version     # kernels of a weaker processor");
+  }
+
+  Status run() override {
+    output_.json ? print_as_json() : print_as_text();
+    return {};
+  }
+
+ private:
+  static void print_as_json() {
+    const CpuFeatures& cpu = cpu_features();
+    Json json{{"name", "jige"}, {"version", kVersion}};
+    Json& build = json["build"];
+    build = {{"type", kBuildType}, {"compiler", kCompiler}, {"sanitize", kSanitize}};
+    for (const Part& part : build_parts()) {
+      build["parts"][part.name] = part.found.empty() ? Json(nullptr) : Json(part.found);
+    }
+    json["cpu"] = {{"model", cpu.model_name},
+                   {"threads", cpu.logical_count},
+                   {"features", feature_names(cpu)},
+                   {"isa", isa_name(active_isa())}};
+    for (const auto& [work, isa] : kernel_choices()) json["kernels"][work] = isa;
+    json["gpus"] = Json::object();
+    for (const auto& [name, text] : gpu_lines()) json["gpus"][name] = text;
+    print_json(json);
+  }
+
+  static void print_as_text() {
+    const CpuFeatures& cpu = cpu_features();
+    Table table({{}, {}});
+    table.row({"build", fmt::format("{}, {}{}{}", kBuildType, kCompiler,
+                                    *kSanitize ? ", sanitizer " : "", kSanitize)});
+    for (const Part& part : build_parts()) {
+      table.row({part.name, part.found.empty() ? "not found" : part.found});
+    }
+    table.row({"processor", fmt::format("{}, {} threads", cpu.model_name, cpu.logical_count)});
+    table.row({"offers", fmt::format("{}", fmt::join(feature_names(cpu), " "))});
+    for (const auto& [work, isa] : kernel_choices()) table.row({work, isa});
+    for (const auto& [name, text] : gpu_lines()) table.row({name, text});
+    print_text(fmt::format("jige {}\n{}", kVersion, table.render()));
+  }
+
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_version_command() { return std::make_unique<VersionCommand>(); }
+
+}  // namespace jige::cli

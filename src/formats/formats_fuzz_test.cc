@@ -1,0 +1,225 @@
+// Seeded mutation of every kind of file this folder reads. A parser may refuse or accept what it is
+// given, but what it accepts must hold its promises; crashes and sanitizer reports are failures too.
+// Replay one case with its seed: each failure prints it.
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/log.h"
+#include "formats/checkpoint.h"
+#include "formats/generation_config.h"
+#include "formats/json_file.h"
+#include "formats/lora_config.h"
+#include "formats/model_config.h"
+#include "formats/safetensors.h"
+#include "formats/tensor_folder.h"
+#include "formats/test_support.h"
+#include "formats/token_bin.h"
+#include "formats/xxhash64.h"
+
+namespace jige::formats {
+namespace {
+
+// Files with these endings below a fixture folder.
+std::vector<std::string> seeds_below(const std::string& folder, std::string_view ending) {
+  std::vector<std::string> paths;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(fixture(folder))) {
+    if (entry.path().string().ends_with(ending)) paths.push_back(entry.path().string());
+  }
+  std::sort(paths.begin(), paths.end());  // the order of a folder is not the same everywhere
+  std::vector<std::string> seeds;
+  for (const std::string& path : paths) seeds.push_back(read_or_fail(path));
+  EXPECT_FALSE(seeds.empty()) << folder;
+  return seeds;
+}
+
+// Calls body(mutated text) `count` times; every case is derived from its number alone.
+template <typename Body>
+void fuzz(const std::vector<std::string>& seeds, uint64_t count, Body&& body) {
+  set_log_level(LogLevel::kError);
+  for (uint64_t seed = 0; seed < count; ++seed) {
+    SCOPED_TRACE(fmt::format("seed {}", seed));
+    body(Mutator(seed).mutate(seeds[seed % seeds.size()]));
+    if (testing::Test::HasFatalFailure()) break;
+  }
+  set_log_level(LogLevel::kInfo);
+}
+
+// Messages go to terminals and logs: of bounded length and naming the source.
+void expect_message(const Error& error, std::string_view where) {
+  EXPECT_LT(error.message.size(), 10'000u);
+  EXPECT_NE(error.message.find(where), std::string::npos) << error.message;
+}
+
+TEST(FormatsFuzz, SafetensorsHeaders) {
+  std::vector<std::string> seeds = seeds_below("weights", ".safetensors");
+  for (std::string& lie : seeds_below("lies", ".safetensors")) seeds.push_back(std::move(lie));
+  int accepted = 0;
+  fuzz(seeds, 20'000, [&](const std::string& file) {
+    const auto header = parse_safetensors_header(bytes_of(file), "file");
+    if (!header) return expect_message(header.error(), "file");
+    ++accepted;
+    uint64_t covered = 0;
+    for (const StoredTensor& tensor : header->tensors) {
+      ASSERT_LE(tensor.offset, file.size());
+      ASSERT_LE(tensor.bytes, file.size() - tensor.offset);
+      ASSERT_GE(tensor.count(), 0);
+      if (tensor.dtype) {
+        ASSERT_EQ(static_cast<uint64_t>(dtype_bytes(*tensor.dtype, tensor.count())), tensor.bytes);
+      }
+      covered += tensor.bytes;
+    }
+    ASSERT_LE(covered, file.size());
+    ASSERT_EQ(header->index.size(), header->tensors.size());
+  });
+  EXPECT_GT(accepted, 100);  // damage to data alone is not the header's business
+}
+
+TEST(FormatsFuzz, ModelConfigs) {
+  int accepted = 0;
+  std::vector<std::string> seeds;
+  for (const std::string& seed : seeds_below("configs", ".json")) {
+    if (seed.find("model_type") != std::string::npos) seeds.push_back(seed);
+  }
+  fuzz(seeds, 12'000, [&](const std::string& text) {
+    const auto json = parse_json_object(text, "config.json");
+    if (!json) return expect_message(json.error(), "config.json");
+    const auto config = parse_model_config(*json, "config.json");
+    if (!config) return expect_message(config.error(), "config.json");
+    ++accepted;
+    ASSERT_TRUE(check_model_config(*config, "x"));
+    ASSERT_GT(parameter_count(*config), 0);
+    const auto again = parse_model_config(to_hf_config(*config), "again");
+    ASSERT_TRUE(again) << again.error().message;
+    ASSERT_EQ(*again, *config) << text;
+  });
+  EXPECT_GT(accepted, 500);
+}
+
+TEST(FormatsFuzz, GenerationAndAdapterConfigs) {
+  std::vector<std::string> seeds = seeds_below("configs", "generation_config.json");
+  for (std::string& seed : seeds_below("weights/adapter", ".json")) seeds.push_back(seed);
+  fuzz(seeds, 6000, [](const std::string& text) {
+    const auto json = parse_json_object(text, "x.json");
+    if (!json) return expect_message(json.error(), "x.json");
+    if (const auto config = parse_generation_config(*json, "x.json")) {
+      ASSERT_EQ(parse_generation_config(to_hf_generation_config(*config), "y").value(), *config);
+    }
+    if (const auto config = parse_lora_config(*json, "x.json")) {
+      ASSERT_EQ(parse_lora_config(to_peft_config(*config), "y").value(), *config);
+      ASSERT_TRUE(std::isfinite(config->scale()));
+    }
+  });
+}
+
+TEST(FormatsFuzz, ShardIndexes) {
+  const ScratchFolder scratch;
+  std::filesystem::copy(fixture("weights/sharded_llama"), scratch.path(),
+                        std::filesystem::copy_options::recursive |
+                            std::filesystem::copy_options::overwrite_existing);
+  int accepted = 0;
+  fuzz(seeds_below("weights/sharded_llama", ".index.json"), 4000, [&](const std::string& text) {
+    write_or_fail(scratch.file("model.safetensors.index.json"), text);
+    const auto folder = TensorFolder::open(scratch.path());
+    if (!folder) return expect_message(folder.error(), scratch.path());
+    ++accepted;
+    for (const StoredTensor* tensor : folder->tensors()) {
+      const auto view = folder->view(tensor->name);
+      ASSERT_TRUE(view) << view.error().message;
+      ASSERT_EQ(view->count(), tensor->count());
+    }
+  });
+  EXPECT_GT(accepted, 10);
+}
+
+TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
+  const ScratchFolder scratch;
+  std::vector<float> data(8, 1.0f);
+  CheckpointWriter writer(scratch.path(), 1);
+  writer.add("params", "w", TensorView::of(data.data(), DType::kF32, {4, 2}));
+  ASSERT_TRUE(writer.commit({{"cursor", {1, 2, 3}}, {"options", {{"lr", 1e-3}}}}));
+  const std::string folder = scratch.file("step-00000001");
+  const std::string tensors = read_or_fail(folder + "/params.safetensors");
+  const std::string state = read_or_fail(folder + "/state.json");
+  int accepted = 0;
+  uint64_t round = 0;
+  fuzz({tensors, state}, 3000, [&](const std::string& mutated) {
+    const bool is_state = round++ % 2 == 1;  // as the seeds take turns
+    const std::string& params = is_state ? tensors : mutated;
+    const std::string& text = is_state ? mutated : state;
+    write_or_fail(folder + "/params.safetensors", params);
+    write_or_fail(folder + "/state.json", text);
+    write_or_fail(folder + "/checksums.xxh64",
+                  checksum_text(xxhash64(bytes_of(params))) + "  params.safetensors\n" +
+                      checksum_text(xxhash64(bytes_of(text))) + "  state.json\n");
+    const auto reader = CheckpointReader::open(folder);
+    if (!reader) return expect_message(reader.error(), folder);
+    ++accepted;
+    ASSERT_GE(reader->step(), 0);
+    for (const StoredTensor* tensor : reader->tensors("params")) {
+      const auto view = reader->tensor("params", tensor->name);
+      ASSERT_TRUE(!view || view->count() == tensor->count());
+    }
+  });
+  EXPECT_GT(accepted, 100);
+}
+
+TEST(FormatsFuzz, ChecksumFiles) {
+  const std::string seed =
+      "0123456789abcdef  params.safetensors\nfedcba9876543210  state.json\n";
+  fuzz({seed}, 5000, [](const std::string& text) {
+    const auto entries = parse_checksums(text, "checksums");
+    if (!entries) return expect_message(entries.error(), "checksums");
+    for (const auto& [name, checksum] : *entries) {
+      ASSERT_EQ(name.find('/'), std::string::npos);
+      ASSERT_NE(name.front(), '.');
+    }
+  });
+}
+
+TEST(FormatsFuzz, TokenFiles) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.file("a.bin");
+  std::vector<std::string> seeds;
+  for (const int64_t vocab_size : {1000, 100'000}) {
+    auto writer = TokenFileWriter::create(path, {.vocab_size = vocab_size});
+    std::vector<int32_t> tokens(50);
+    for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i * 19);
+    ASSERT_TRUE(writer && writer->append(tokens) && writer->commit());
+    seeds.push_back(read_or_fail(path));
+    // Most of a header is unused: a second form puts the damage where it matters.
+    seeds.push_back(seeds.back().substr(0, 12) + seeds.back().substr(1024));
+  }
+  const std::string zeros(1024 - 12, '\0');
+  int accepted = 0;
+  uint64_t round = 0;
+  fuzz(seeds, 6000, [&](std::string file) {
+    if (round++ % 2 == 1 && file.size() >= 12) file.insert(12, zeros);
+    write_or_fail(path, file);
+    for (const TokenLayout layout :
+         {TokenLayout::kHeader, TokenLayout::kRawU16, TokenLayout::kRawU32}) {
+      const auto tokens = TokenFile::open(path, {.layout = layout, .vocab_size = 1000});
+      if (!tokens) {
+        expect_message(tokens.error(), path);
+        continue;
+      }
+      ++accepted;
+      ASSERT_LE(tokens->count(), static_cast<int64_t>(file.size() / 2));
+      std::vector<int32_t> out(static_cast<size_t>(tokens->count()));
+      if (tokens->read(0, out)) {
+        for (const int32_t token : out) ASSERT_TRUE(token >= 0 && token < 1000);
+      }
+      int64_t end = 0;
+      for (int64_t begin = 0; begin < tokens->count(); begin = end) {
+        end = tokens->document_end(begin, 0);
+        ASSERT_GT(end, begin);
+      }
+    }
+  });
+  EXPECT_GT(accepted, 100);
+}
+
+}  // namespace
+}  // namespace jige::formats

@@ -1,0 +1,67 @@
+#include "formats/json_file.h"
+
+#include <unordered_set>
+#include <vector>
+
+#include "base/file.h"
+#include "formats/json_sax.h"
+
+namespace jige::formats {
+namespace {
+
+// Accepts any JSON object whose objects have distinct names and are not too large or too deep.
+class StructureCheck : public SaxReader {
+ public:
+  bool null() override { return value(); }
+  bool boolean(bool) override { return value(); }
+  bool number_integer(int64_t) override { return value(); }
+  bool number_unsigned(uint64_t) override { return value(); }
+  bool number_float(double, const std::string&) override { return value(); }
+  bool string(std::string&) override { return value(); }
+  bool start_object(size_t) override { return enter(true); }
+  bool key(std::string& name) override {
+    std::unordered_set<std::string>& names = names_.back();
+    if (names.size() >= kJsonMembersMax) {
+      return refuse("an object has more than {} members", kJsonMembersMax);
+    }
+    if (!names.insert(name).second) return refuse("field \"{}\" appears twice", name);
+    return true;
+  }
+  bool end_object() override { return leave(); }
+  bool start_array(size_t) override { return enter(false); }
+  bool end_array() override { return leave(); }
+
+ protected:
+  std::string place() const override { return "the text"; }
+
+ private:
+  bool value() { return names_.empty() ? refuse("must be a JSON object") : true; }
+  bool enter(bool is_object) {
+    if (names_.empty() && !is_object) return refuse("must be a JSON object");
+    if (names_.size() >= static_cast<size_t>(kJsonDepthMax)) {
+      return refuse("JSON is nested deeper than {} levels", kJsonDepthMax);
+    }
+    names_.emplace_back();
+    return true;
+  }
+  bool leave() {
+    names_.pop_back();
+    return true;
+  }
+
+  std::vector<std::unordered_set<std::string>> names_;  // of the open objects; empty sets for arrays
+};
+
+}  // namespace
+
+Result<Json> parse_json_object(std::string_view text, std::string_view where) {
+  JIGE_DO(StructureCheck().run(text, where));
+  return parse_json(text, where);
+}
+
+Result<Json> load_json_object(const std::string& path, size_t size_max) {
+  JIGE_TRY(const std::string text, read_file(path, size_max));
+  return parse_json_object(text, path);
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,166 @@
+#include "formats/lora_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "formats/json_file.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr std::string_view kPrefix = "base_model.model.";
+constexpr std::string_view kSuffixA = ".lora_A.weight";
+constexpr std::string_view kSuffixB = ".lora_B.weight";
+constexpr size_t kTargetsMax = 4096;
+
+// The member, or nullptr when it is absent or null.
+const Json* member(const Json& object, const char* field) {
+  const auto it = object.find(field);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+// Variants that change what the tensors mean are refused by name.
+Status check_plain_lora(const Json& json, std::string_view where) {
+  JIGE_TRY(const std::string kind, get_string(json, "peft_type", where));
+  if (kind != "LORA") {
+    return fail(Code::kUnsupported, "{}: adapter kind \"{}\" is not supported; it must be LORA",
+                where, kind);
+  }
+  JIGE_TRY(const std::string bias, get_string_or(json, "bias", "none", where));
+  if (bias != "none") {
+    return fail(Code::kUnsupported, "{}: field \"bias\" is \"{}\"; only \"none\" is supported",
+                where, bias);
+  }
+  for (const char* field :
+       {"use_dora", "use_qalora", "use_bdlora", "lora_bias", "trainable_token_indices",
+        "modules_to_save", "rank_pattern", "alpha_pattern", "target_parameters", "megatron_config",
+        "layer_replication", "alora_invocation_tokens", "arrow_config", "kasa_config",
+        "monteclora_config"}) {
+    const Json* value = member(json, field);
+    const bool unused = !value || (value->is_boolean() && !value->get<bool>()) ||
+                        ((value->is_array() || value->is_object()) && value->empty());
+    if (!unused) {
+      return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
+                  field, dump_json(*value).substr(0, 80));
+    }
+  }
+  // Other ways to begin move a part of the base weights into the adapter.
+  const Json* start = member(json, "init_lora_weights");
+  if (start && start->is_string() && *start != "gaussian" && *start != "orthogonal" &&
+      *start != "eva") {
+    return fail(Code::kUnsupported,
+                "{}: field \"init_lora_weights\" is {}, which changes the base weights; it is not "
+                "supported",
+                where, dump_json(*start).substr(0, 80));
+  }
+  return {};
+}
+
+Status parse_targets(const Json& json, LoraConfig& out, std::string_view where) {
+  const Json* targets = member(json, "target_modules");
+  if (!targets) return fail(Code::kNotFound, "{}: field \"target_modules\" is missing", where);
+  if (targets->is_string()) {
+    out.target_pattern = targets->get<std::string>();
+    return {};
+  }
+  if (!targets->is_array() || targets->empty() || targets->size() > kTargetsMax) {
+    return fail(Code::kCorrupt, "{}: field \"target_modules\" must be a list of 1 to {} names",
+                where, kTargetsMax);
+  }
+  for (const Json& target : *targets) {
+    if (!target.is_string()) {
+      return fail(Code::kCorrupt, "{}: field \"target_modules\" holds {}, which is no name", where,
+                  dump_json(target).substr(0, 80));
+    }
+    out.target_modules.push_back(target.get<std::string>());
+  }
+  std::sort(out.target_modules.begin(), out.target_modules.end());
+  return {};
+}
+
+}  // namespace
+
+double LoraConfig::scale() const {
+  const auto r = static_cast<double>(rank);
+  return alpha / (use_rslora ? std::sqrt(r) : r);
+}
+
+Result<LoraConfig> parse_lora_config(const Json& json, std::string_view where) {
+  if (!json.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
+  JIGE_DO(check_plain_lora(json, where));
+  LoraConfig out;
+  JIGE_TRY(out.rank, get_int(json, "r", where));
+  if (out.rank < 1 || out.rank > kLoraRankMax) {
+    return fail(Code::kCorrupt, "{}: field \"r\" is {}; it must lie in [1, {}]", where, out.rank,
+                kLoraRankMax);
+  }
+  JIGE_TRY(out.alpha, get_number(json, "lora_alpha", where));
+  if (!(std::fabs(out.alpha) <= 1e9)) {
+    return fail(Code::kCorrupt, "{}: field \"lora_alpha\" is {}; it must lie in [-1e9, 1e9]", where,
+                out.alpha);
+  }
+  JIGE_TRY(out.dropout, get_number_or(json, "lora_dropout", 0.0, where));
+  if (!(out.dropout >= 0.0 && out.dropout < 1.0)) {
+    return fail(Code::kCorrupt, "{}: field \"lora_dropout\" is {}; it must lie in [0, 1)", where,
+                out.dropout);
+  }
+  JIGE_TRY(out.use_rslora, get_bool_or(json, "use_rslora", false, where));
+  JIGE_TRY(out.fan_in_fan_out, get_bool_or(json, "fan_in_fan_out", false, where));
+  JIGE_TRY(out.base_model, get_string_or(json, "base_model_name_or_path", "", where));
+  JIGE_DO(parse_targets(json, out, where));
+  return out;
+}
+
+Result<LoraConfig> load_lora_config(const std::string& folder) {
+  const std::string path = folder + "/adapter_config.json";
+  JIGE_TRY(const Json json, load_json_object(path));
+  return parse_lora_config(json, path);
+}
+
+Json to_peft_config(const LoraConfig& config) {
+  Json json;
+  json["peft_type"] = "LORA";
+  json["task_type"] = "CAUSAL_LM";
+  json["base_model_name_or_path"] = config.base_model.empty() ? Json() : Json(config.base_model);
+  json["r"] = config.rank;
+  // PEFT declares an integer; a whole value is written as one.
+  if (config.alpha == std::floor(config.alpha)) {
+    json["lora_alpha"] = static_cast<int64_t>(config.alpha);
+  } else {
+    json["lora_alpha"] = config.alpha;
+  }
+  json["lora_dropout"] = config.dropout;
+  json["use_rslora"] = config.use_rslora;
+  json["fan_in_fan_out"] = config.fan_in_fan_out;
+  json["bias"] = "none";
+  json["target_modules"] =
+      config.target_modules.empty() ? Json(config.target_pattern) : Json(config.target_modules);
+  json["modules_to_save"] = nullptr;
+  json["inference_mode"] = true;
+  return json;
+}
+
+std::string lora_tensor_name(std::string_view module, LoraPart part) {
+  return fmt::format("{}{}{}", kPrefix, module, part == LoraPart::kA ? kSuffixA : kSuffixB);
+}
+
+Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string_view where) {
+  const bool is_a = name.ends_with(kSuffixA);
+  if (!name.starts_with(kPrefix) || (!is_a && !name.ends_with(kSuffixB)) ||
+      name.size() <= kPrefix.size() + kSuffixA.size()) {
+    return fail(Code::kUnsupported,
+                "{}: tensor \"{}\" is not named base_model.model.MODULE.lora_{{A,B}}.weight", where,
+                name);
+  }
+  name.remove_prefix(kPrefix.size());
+  name.remove_suffix(kSuffixA.size());
+  return LoraTensorName{std::string(name), is_a ? LoraPart::kA : LoraPart::kB};
+}
+
+std::vector<std::string> lora_linear_modules(Family family) {
+  if (family == Family::kGpt2) return {"c_attn", "c_fc", "c_proj"};
+  return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,65 @@
+// LoRA adapters as PEFT writes and reads them: adapter_config.json and the names of the tensors in
+// adapter_model.safetensors.
+//
+// An adapted matrix W [out, in] acts as W + scale · B A with A [r, in] and B [out, r], where scale is
+// alpha / r, or alpha / sqrt(r) with use_rslora. Tensors are named
+//   base_model.model.MODULE.lora_A.weight    and    base_model.model.MODULE.lora_B.weight
+// with MODULE such as model.layers.0.self_attn.q_proj. The weights go through tensor_folder.h with
+// the stem "adapter_model".
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+inline constexpr int64_t kLoraRankMax = 65536;
+
+struct LoraConfig {
+  int64_t rank = 8;
+  double alpha = 8.0;
+  double dropout = 0.0;
+  bool use_rslora = false;
+  // Suffixes of module names ("q_proj"), sorted. Empty: the folder gave a pattern, and the tensors
+  // that are there say what is adapted.
+  std::vector<std::string> target_modules;
+  std::string target_pattern;  // "all-linear" or a regular expression, or empty
+  std::string base_model;      // base_model_name_or_path, may be empty
+  bool fan_in_fan_out = false;  // the base stores matrices as [in, out] (GPT-2)
+
+  bool operator==(const LoraConfig&) const = default;
+  // What B A is multiplied with.
+  double scale() const;
+};
+
+// Reads an adapter_config.json. Fails with kUnsupported on other adapter kinds and on LoRA variants
+// that change the formula above, kCorrupt or kNotFound on fields that are absent or out of range.
+Result<LoraConfig> parse_lora_config(const Json& json, std::string_view where);
+Result<LoraConfig> load_lora_config(const std::string& folder);
+
+Json to_peft_config(const LoraConfig& config);
+
+enum class LoraPart { kA, kB };
+
+// "base_model.model.MODULE.lora_A.weight".
+std::string lora_tensor_name(std::string_view module, LoraPart part);
+
+struct LoraTensorName {
+  std::string module;
+  LoraPart part = LoraPart::kA;
+};
+
+// Takes a tensor name apart. Fails with kUnsupported on names of any other form.
+Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string_view where);
+
+// Module suffixes that an adapter for the family may target: every linear layer of a block.
+std::vector<std::string> lora_linear_modules(Family family);
+
+}  // namespace jige::formats

@@ -1,0 +1,192 @@
+// Names, checks and counts of ModelConfig; reading and writing stand in model_config_{parse,emit}.cc.
+#include "formats/model_config.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+// Checks one configuration; each function covers one kind of contradiction.
+class Checker {
+ public:
+  Checker(const ModelConfig& config, std::string_view where)
+      : c_(config), fields_(size_fields(config.family)), where_(where) {}
+
+  Status run() const {
+    JIGE_DO(sizes());
+    JIGE_DO(heads());
+    JIGE_DO(rope());
+    JIGE_DO(windows());
+    JIGE_DO(token_ids());
+    return family_features();
+  }
+
+ private:
+  Status in_range(std::string_view field, int64_t value, int64_t low, int64_t high) const {
+    if (value >= low && value <= high) return {};
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where_,
+                field, value, low, high);
+  }
+  Status real_in_range(std::string_view field, double value, double low, double high) const {
+    if (value >= low && value <= high) return {};  // false for NaN
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in [{}, {}]", where_,
+                field, value, low, high);
+  }
+
+  Status sizes() const {
+    JIGE_DO(in_range("vocab_size", c_.vocab_size, 1, kVocabMax));
+    JIGE_DO(in_range(fields_.hidden, c_.hidden_size, 1, kHiddenMax));
+    JIGE_DO(in_range(fields_.layers, c_.layer_count, 1, kLayersMax));
+    JIGE_DO(in_range(fields_.heads, c_.head_count, 1, kHeadsMax));
+    JIGE_DO(in_range("num_key_value_heads", c_.kv_head_count, 1, kHeadsMax));
+    JIGE_DO(in_range("head_dim", c_.head_dim, 1, kHeadDimMax));
+    JIGE_DO(in_range(fields_.ffn, c_.ffn_size, 1, kFfnMax));
+    JIGE_DO(in_range(fields_.context, c_.context_max, 1, kContextMax));
+    return real_in_range(fields_.norm_eps, c_.norm_eps, 1e-30, 1.0);
+  }
+
+  Status heads() const {
+    if (c_.head_count * c_.head_dim > kAttentionWidthMax) {
+      return fail(Code::kInvalidArgument, "{}: {} ({}) times head_dim ({}) is over the limit of {}",
+                  where_, fields_.heads, c_.head_count, c_.head_dim, kAttentionWidthMax);
+    }
+    if (c_.head_count % c_.kv_head_count != 0) {
+      return fail(Code::kInvalidArgument,
+                  "{}: num_key_value_heads ({}) does not divide {} ({})", where_,
+                  c_.kv_head_count, fields_.heads, c_.head_count);
+    }
+    return {};
+  }
+
+  Status rope() const {
+    if (c_.position != PositionKind::kRotary) return {};
+    JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0, 1e18));
+    JIGE_DO(real_in_range("partial_rotary_factor", c_.rope.partial_factor, 1e-6, 1.0));
+    const int64_t rotated = c_.rope.rotated_dims(c_.head_dim);
+    if (rotated < 2 || rotated % 2 != 0) {
+      return fail(Code::kInvalidArgument,
+                  "{}: rotary embeddings turn pairs, but head_dim ({}) times partial_rotary_factor "
+                  "({}) is {}",
+                  where_, c_.head_dim, c_.rope.partial_factor, rotated);
+    }
+    if (c_.rope.scaling == RopeScaling::kNone) return {};
+    JIGE_DO(real_in_range("factor", c_.rope.factor, 1.0, 1e6));
+    if (c_.rope.scaling == RopeScaling::kLinear) return {};
+    JIGE_DO(real_in_range("low_freq_factor", c_.rope.low_freq_factor, 1e-6, 1e6));
+    JIGE_DO(real_in_range("high_freq_factor", c_.rope.high_freq_factor, 1e-6, 1e6));
+    JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
+    if (c_.rope.high_freq_factor <= c_.rope.low_freq_factor) {
+      return fail(Code::kInvalidArgument,
+                  "{}: high_freq_factor ({}) must be greater than low_freq_factor ({})", where_,
+                  c_.rope.high_freq_factor, c_.rope.low_freq_factor);
+    }
+    return {};
+  }
+
+  Status windows() const {
+    JIGE_DO(in_range("sliding_window", c_.sliding_window, 0, kContextMax));
+    if (c_.layer_is_sliding.empty()) return {};
+    if (c_.layer_is_sliding.size() != static_cast<size_t>(c_.layer_count)) {
+      return fail(Code::kInvalidArgument, "{}: layer_types has {} entries for {} layers", where_,
+                  c_.layer_is_sliding.size(), c_.layer_count);
+    }
+    if (c_.sliding_window == 0) {
+      return fail(Code::kInvalidArgument, "{}: layer_types is given without a sliding_window",
+                  where_);
+    }
+    return {};
+  }
+
+  Status token_ids() const {
+    const int64_t last = c_.vocab_size - 1;
+    for (const int32_t id : c_.eos_ids) JIGE_DO(in_range("eos_token_id", id, 0, last));
+    JIGE_DO(in_range("bos_token_id", c_.bos_id, -1, last));
+    return in_range("pad_token_id", c_.pad_id, -1, last);
+  }
+
+  Status require(bool holds, std::string_view feature) const {
+    if (holds) return {};
+    return fail(Code::kInvalidArgument, "{}: {} models have {}", where_, family_name(c_.family),
+                feature);
+  }
+
+  Status family_features() const {
+    const bool gpt2 = c_.family == Family::kGpt2;
+    const bool qwen2 = c_.family == Family::kQwen2;
+    const bool qwen3 = c_.family == Family::kQwen3;
+    JIGE_DO(require(c_.norm == (gpt2 ? NormKind::kLayer : NormKind::kRms),
+                    gpt2 ? "layer norms" : "RMS norms"));
+    JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
+                    gpt2 ? "learned positions" : "rotary positions"));
+    JIGE_DO(require((c_.activation == ActivationKind::kSwiGlu) != gpt2,
+                    gpt2 ? "a GELU without gate" : "a gated SiLU"));
+    JIGE_DO(require(c_.qk_norm == qwen3, qwen3 ? "query and key norms" : "no query or key norms"));
+    if (gpt2) {
+      JIGE_DO(require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere"));
+      JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
+      JIGE_DO(require(c_.head_count * c_.head_dim == c_.hidden_size,
+                      "n_head times head dimension equal to n_embd"));
+      return require(c_.sliding_window == 0, "no sliding window");
+    }
+    if (qwen2) {
+      JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
+    } else {
+      JIGE_DO(require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
+    }
+    const bool llama = c_.family == Family::kLlama;
+    JIGE_DO(require(llama || !c_.mlp_bias, "no MLP biases"));
+    JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
+    if (c_.family == Family::kMistral) {
+      JIGE_DO(require(!c_.qkv_bias, "no attention biases"));
+      JIGE_DO(require(c_.layer_is_sliding.empty(), "one sliding window for all layers"));
+    }
+    return {};
+  }
+
+  const ModelConfig& c_;
+  const SizeFields fields_;
+  const std::string_view where_;
+};
+
+}  // namespace
+
+std::string_view family_name(Family family) { return family_info(family).model_type; }
+
+Result<Family> parse_family(std::string_view name) {
+  std::string known;
+  for (const FamilyInfo& info : kFamilies) {
+    if (info.model_type == name) return info.family;
+    known += (known.empty() ? "" : ", ") + std::string(info.model_type);
+  }
+  return fail(Code::kInvalidArgument, "\"{}\" is not a model family; known are {}", name, known);
+}
+
+Status check_model_config(const ModelConfig& config, std::string_view where) {
+  return Checker(config, where).run();
+}
+
+int64_t parameter_count(const ModelConfig& config) {
+  const int64_t width = config.hidden_size;
+  const int64_t query_width = config.head_count * config.head_dim;
+  const int64_t kv_width = config.kv_head_count * config.head_dim;
+  const bool gated = config.activation == ActivationKind::kSwiGlu;
+  const int64_t norm = config.norm == NormKind::kLayer ? 2 * width : width;
+
+  int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
+  if (config.qkv_bias) layer += query_width + 2 * kv_width;
+  if (config.output_bias) layer += width;
+  layer += (gated ? 3 : 2) * width * config.ffn_size;
+  if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
+  if (config.qk_norm) layer += 2 * config.head_dim;
+  layer += 2 * norm;
+
+  int64_t total = config.layer_count * layer + norm;
+  total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
+  if (config.position == PositionKind::kLearned) total += config.context_max * width;
+  return total;
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,65 @@
+#include "formats/safetensors.h"
+
+#include <cstring>
+#include <new>
+
+namespace jige::formats {
+
+int64_t StoredTensor::count() const {
+  int64_t product = 1;
+  for (const int64_t dim : dims) product *= dim;
+  return product;
+}
+
+SafetensorsFile::SafetensorsFile(MappedFile map, SafetensorsHeader header)
+    : map_(std::move(map)), header_(std::move(header)), copies_(std::make_unique<Copies>()) {}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
+  JIGE_TRY(MappedFile map, MappedFile::open(path));
+  JIGE_TRY(SafetensorsHeader header, parse_safetensors_header(map.bytes(), path));
+  return SafetensorsFile(std::move(map), std::move(header));
+}
+
+const StoredTensor* SafetensorsFile::find(std::string_view name) const {
+  const auto it = header_.index.find(name);
+  return it == header_.index.end() ? nullptr : &header_.tensors[it->second];
+}
+
+Result<const std::byte*> SafetensorsFile::aligned_copy(size_t index) const {
+  const StoredTensor& tensor = header_.tensors[index];
+  const std::lock_guard lock(copies_->mutex);
+  std::unique_ptr<std::byte[]>& copy = copies_->by_index[index];
+  if (!copy) {
+    copy.reset(new (std::nothrow) std::byte[tensor.bytes]);
+    if (!copy) {
+      return fail(Code::kExhausted, "{}: no memory for the {} bytes of tensor \"{}\"", path(),
+                  tensor.bytes, tensor.name);
+    }
+    std::memcpy(copy.get(), map_.bytes().data() + tensor.offset, tensor.bytes);
+  }
+  return copy.get();
+}
+
+Result<TensorView> SafetensorsFile::view(std::string_view name) const {
+  const StoredTensor* tensor = find(name);
+  if (!tensor) return fail(Code::kNotFound, "{}: has no tensor \"{}\"", path(), name);
+  if (!tensor->dtype) {
+    return fail(Code::kUnsupported,
+                "{}: tensor \"{}\" has type {}, which Jige does not read; it reads F32, BF16, F16, "
+                "I8, U8, I32 and I64",
+                path(), name, tensor->dtype_name);
+  }
+  if (tensor->dims.size() > static_cast<size_t>(kRankMax)) {
+    return fail(Code::kUnsupported, "{}: tensor \"{}\" has {} dimensions; at most {} are supported",
+                path(), name, tensor->dims.size(), kRankMax);
+  }
+  const std::byte* data = map_.bytes().data() + tensor->offset;
+  const auto element_bytes = static_cast<uint64_t>(dtype_info(*tensor->dtype).block_bytes);
+  if (tensor->offset % element_bytes != 0) {
+    JIGE_TRY(data, aligned_copy(static_cast<size_t>(tensor - header_.tensors.data())));
+  }
+  return TensorView::of(const_cast<std::byte*>(data), *tensor->dtype,
+                        Shape(std::span<const int64_t>(tensor->dims)));
+}
+
+}  // namespace jige::formats

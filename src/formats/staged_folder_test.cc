@@ -1,0 +1,61 @@
+#include "formats/staged_folder.h"
+
+#include <gtest/gtest.h>
+
+#include "formats/test_support.h"
+
+namespace jige::formats {
+namespace {
+
+TEST(StagedFolder, AppearsWholeOnCommit) {
+  const ScratchFolder scratch;
+  auto staged = StagedFolder::create(scratch.file("target"));
+  ASSERT_TRUE(staged) << staged.error().message;
+  write_or_fail(staged->path() + "/a", "new");
+  EXPECT_FALSE(std::filesystem::exists(scratch.file("target")));
+  ASSERT_TRUE(staged->commit());
+  EXPECT_EQ(folder_entries(scratch.path()), std::vector<std::string>{"target"});
+  EXPECT_EQ(read_or_fail(scratch.file("target/a")), "new");
+}
+
+TEST(StagedFolder, VanishesWithoutCommit) {
+  const ScratchFolder scratch;
+  {
+    auto staged = StagedFolder::create(scratch.file("target"));
+    ASSERT_TRUE(staged);
+    write_or_fail(staged->path() + "/a", "half");
+    const StagedFolder moved = std::move(*staged);
+    EXPECT_EQ(folder_entries(scratch.path()).size(), 1u);
+  }
+  EXPECT_TRUE(folder_entries(scratch.path()).empty());
+  EXPECT_FAILS_WITH(StagedFolder::create(scratch.file("absent/target")), Code::kIo,
+                    "cannot create folder");
+}
+
+TEST(StagedFolder, ReplacesAnOlderFolderWithOrWithoutExchange) {
+  for (const bool exchange : {true, false}) {
+    const ScratchFolder scratch;
+    for (const char* name : {"old", "new"}) {
+      std::filesystem::create_directory(scratch.file(name));
+      write_or_fail(scratch.file(name) + "/content", name);
+    }
+    write_or_fail(scratch.file("old/more"), "");
+    const Status replaced = replace_folder(
+        {.from = scratch.file("new"), .to = scratch.file("old"), .exchange = exchange});
+    ASSERT_TRUE(replaced) << replaced.error().message;
+    EXPECT_EQ(folder_entries(scratch.path()), std::vector<std::string>{"old"});
+    EXPECT_EQ(folder_entries(scratch.file("old")), std::vector<std::string>{"content"});
+    EXPECT_EQ(read_or_fail(scratch.file("old/content")), "new");
+  }
+}
+
+TEST(StagedFolder, RemovesAFolderWithItsContent) {
+  const ScratchFolder scratch;
+  std::filesystem::create_directories(scratch.file("a/b/c"));
+  write_or_fail(scratch.file("a/b/file"), "x");
+  ASSERT_TRUE(remove_folder(scratch.file("a")));
+  EXPECT_TRUE(folder_entries(scratch.path()).empty());
+}
+
+}  // namespace
+}  // namespace jige::formats

@@ -1,0 +1,55 @@
+// SwiGLU and GELU on rows, forward and backward.
+//
+//   swiglu   h = g σ(g) u:  dg = dh u σ(g) (1 + g (1 - σ(g))),  du = dh g σ(g)
+//   gelu     tanh form, as x σ(2a) with a = √(2/π) (x + 0.044715 x³), since (1 + tanh a) / 2 =
+//   σ(2a):
+//              dx = dh (s + x s (1 - s) 2a'),  s = σ(2a)
+//            erf form, x Φ(x) with Φ(x) = (1 + erf(x/√2)) / 2:
+//              dx = dh (Φ(x) + x φ(x)),  φ(x) = exp(-x²/2) / √(2π)
+// Bytes moved: every operand once. Threads: pure functions on row ranges.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/types.h"
+
+namespace jige::cpu {
+
+struct SwigluForwardArgs {
+  Rows dst;           // [T, F]
+  ConstRows gate_up;  // [T, 2F]
+  int64_t width;      // F
+};
+
+struct SwigluBackwardArgs {
+  Rows grad_gate_up;   // [T, 2F], may be gate_up
+  ConstRows grad_dst;  // [T, F]
+  ConstRows gate_up;   // [T, 2F]
+  int64_t width;       // F
+};
+
+struct GeluForwardArgs {
+  Rows dst;
+  ConstRows src;  // may be dst
+  int64_t width;
+};
+
+struct GeluBackwardArgs {
+  Rows grad_src;  // may be src or grad_dst
+  ConstRows grad_dst;
+  ConstRows src;
+  int64_t width;
+};
+
+struct ActivationKernels {
+  void (*swiglu_forward)(const SwigluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*swiglu_backward)(const SwigluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*gelu_tanh_forward)(const GeluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*gelu_tanh_backward)(const GeluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*gelu_erf_forward)(const GeluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*gelu_erf_backward)(const GeluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+};
+
+const ActivationKernels& activation_kernels(Isa isa);
+
+}  // namespace jige::cpu

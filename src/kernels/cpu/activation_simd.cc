@@ -1,0 +1,142 @@
+#include "kernels/cpu/activation.h"
+
+#include "kernels/cpu/simd_math.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+namespace {
+
+using V = F32x16;
+
+template <typename Dst, typename Src>
+JIGE_FLATTEN void swiglu_forward_row(Dst* dst, const Src* gate_up, int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    const V gate = load_lanes<V>(gate_up + i, lanes);
+    const V up = load_lanes<V>(gate_up + width + i, lanes);
+    store_lanes(gate * sigmoid(gate) * up, dst + i, lanes);
+  });
+}
+
+template <typename GradSrc, typename GradDst, typename Src>
+JIGE_FLATTEN void swiglu_backward_row(GradSrc* grad_gate_up, const GradDst* grad_dst,
+                                      const Src* gate_up, int64_t width) {
+  const V one = V::broadcast(1.0f);
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    const V gate = load_lanes<V>(gate_up + i, lanes);
+    const V up = load_lanes<V>(gate_up + width + i, lanes);
+    const V grad = load_lanes<V>(grad_dst + i, lanes);
+    const V s = sigmoid(gate);
+    const V grad_s = grad * s;
+    store_lanes(grad_s * up * fma(gate, one - s, one), grad_gate_up + i, lanes);
+    store_lanes(grad_s * gate, grad_gate_up + width + i, lanes);
+  });
+}
+
+// The tanh form.
+struct GeluTanh {
+  static constexpr float kLinear = 1.59576912160573f;   // 2 √(2/π)
+  static constexpr float kCubic = 0.0713548162726009f;  // 2 √(2/π) · 0.044715
+
+  static JIGE_INLINE V value(V x) {
+    const V slope = fma(x * x, V::broadcast(kCubic), V::broadcast(kLinear));
+    return x * sigmoid(x * slope);
+  }
+  static JIGE_INLINE V derivative(V x) {
+    const V square = x * x;
+    const V linear = V::broadcast(kLinear);
+    const V s = sigmoid(x * fma(square, V::broadcast(kCubic), linear));
+    const V slope = fma(square, V::broadcast(3 * kCubic), linear);
+    return fma(x * slope, s * (V::broadcast(1.0f) - s), s);
+  }
+};
+
+// The exact form.
+struct GeluErf {
+  static JIGE_INLINE V phi(V x) {
+    const V half = V::broadcast(0.5f);
+    return fma(half, erf(x * V::broadcast(0.707106781186548f)), half);
+  }
+  static JIGE_INLINE V value(V x) { return x * phi(x); }
+  static JIGE_INLINE V derivative(V x) {
+    const V density = V::broadcast(0.398942280401433f) * exp(x * x * V::broadcast(-0.5f));
+    return fma(x, density, phi(x));
+  }
+};
+
+template <typename Form, typename Dst, typename Src>
+JIGE_FLATTEN void gelu_forward_row(Dst* dst, const Src* src, int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    store_lanes(Form::value(load_lanes<V>(src + i, lanes)), dst + i, lanes);
+  });
+}
+
+template <typename Form, typename GradSrc, typename GradDst, typename Src>
+JIGE_FLATTEN void gelu_backward_row(GradSrc* grad_src, const GradDst* grad_dst, const Src* src,
+                                    int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    const V grad = load_lanes<V>(grad_dst + i, lanes);
+    store_lanes(grad * Form::derivative(load_lanes<V>(src + i, lanes)), grad_src + i, lanes);
+  });
+}
+
+void swiglu_forward(const SwigluForwardArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.dst.type, [&](auto dst_tag) {
+    with_element_type(args.gate_up.type, [&](auto src_tag) {
+      for (int64_t t = begin; t < end; ++t) {
+        swiglu_forward_row(row_of<typename decltype(dst_tag)::Type>(args.dst, t),
+                           row_of<typename decltype(src_tag)::Type>(args.gate_up, t), args.width);
+      }
+    });
+  });
+}
+
+void swiglu_backward(const SwigluBackwardArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.grad_gate_up.type, [&](auto grad_src_tag) {
+    with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
+      with_element_type(args.gate_up.type, [&](auto src_tag) {
+        for (int64_t t = begin; t < end; ++t) {
+          swiglu_backward_row(row_of<typename decltype(grad_src_tag)::Type>(args.grad_gate_up, t),
+                              row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
+                              row_of<typename decltype(src_tag)::Type>(args.gate_up, t),
+                              args.width);
+        }
+      });
+    });
+  });
+}
+
+template <typename Form>
+void gelu_forward(const GeluForwardArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.dst.type, [&](auto dst_tag) {
+    with_element_type(args.src.type, [&](auto src_tag) {
+      for (int64_t t = begin; t < end; ++t) {
+        gelu_forward_row<Form>(row_of<typename decltype(dst_tag)::Type>(args.dst, t),
+                               row_of<typename decltype(src_tag)::Type>(args.src, t), args.width);
+      }
+    });
+  });
+}
+
+template <typename Form>
+void gelu_backward(const GeluBackwardArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.grad_src.type, [&](auto grad_src_tag) {
+    with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
+      with_element_type(args.src.type, [&](auto src_tag) {
+        for (int64_t t = begin; t < end; ++t) {
+          gelu_backward_row<Form>(row_of<typename decltype(grad_src_tag)::Type>(args.grad_src, t),
+                                  row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
+                                  row_of<typename decltype(src_tag)::Type>(args.src, t),
+                                  args.width);
+        }
+      });
+    });
+  });
+}
+
+}  // namespace
+
+extern const ActivationKernels kActivationKernels;
+const ActivationKernels kActivationKernels = {swiglu_forward,         swiglu_backward,
+                                              gelu_forward<GeluTanh>, gelu_backward<GeluTanh>,
+                                              gelu_forward<GeluErf>,  gelu_backward<GeluErf>};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,124 @@
+// Causal attention of a tile of query rows against the keys of one key/value head: forward over
+// flat rows or over a paged cache, and backward.
+//
+// The one computation that every path realises, so that the bits of a query row depend on its query
+// and on the keys and values it sees, and on nothing else:
+//   score    s(j) = chain over c ascending of fma(scale·q[c], k[j][c], ·) from 0
+//   tile     64 keys, aligned to the start of the sequence:
+//              m' = max(m, visible s); α = exp(m − m'); p(j) = exp(s(j) − m')
+//              l = l·α, then lane j mod 16 adds p(j), blocks of 16 keys ascending (16 lanes)
+//              o = o·α, then chain over j ascending of fma(p(j), v[j], ·)
+//   split    512 keys, aligned to the start of the sequence, starts anew: m = lowest, l = 0, o = 0;
+//              at its end the 16 lanes of l are added as horizontal_sum does
+//   merge    splits ascending: the first visible one is taken as it is, a later one by
+//              m' = max(M, m); a = exp(M − m'); b = exp(m − m');
+//              L = fma(l, b, L·a); O = fma(o, b, O·a); M = m'
+//   result   dst = O · (1 / L), lse = M + log L
+// Keys, tiles and splits that a row does not see are not touched for it, or are exact no-ops
+// (α = exp(0) = 1, l + 0); so how rows share a tile, and which splits run on which thread, leaves
+// no trace, and values that a row does not see may be anything, NaN too.
+//
+// Backward: P = exp(s − lse), D = Σ dst·grad_dst (16 lanes, horizontal_sum), dP = grad_dst·v,
+// dS = P·(dP − D). grad_q is a chain over keys ascending, times scale at the end; grad_k and grad_v
+// are chains over the rows that see the key, positions ascending and heads ascending within one.
+// All sums are f32; a sequence's gradients depend on that sequence only.
+//
+// Memory: the scratch that the *_scratch_bytes functions state, whatever the length of a sequence,
+// but for attention_backward_sequence, which holds grad_k and grad_v of a sequence in f32.
+// Threads: every function is single-threaded and may run on any thread.
+#pragma once
+
+#include <cstdint>
+
+namespace jige::cpu {
+
+inline constexpr int kAttentionTileKeys = 64;
+inline constexpr int kAttentionSplitKeys = 512;
+inline constexpr int kAttentionRowsMax = 96;   // query rows (positions × heads) of a tile
+inline constexpr int kAttentionDimMax = 256;   // head dimension
+inline constexpr int kAttentionBlockKeys = 16;  // keys of a cache block, lanes of a score vector
+
+// Rows of f32 or bf16; `stride` elements from one token to the next.
+struct AttentionSource {
+  const void* data = nullptr;
+  int64_t stride = 0;
+  bool is_bf16 = false;
+};
+struct AttentionTarget {
+  void* data = nullptr;
+  int64_t stride = 0;
+  bool is_bf16 = false;
+};
+
+// Keys and values of one sequence and one head.
+struct AttentionKeys {
+  // Flat: rows of the sequence's first token. Paged: data is this head's part of cache block 0, for
+  // keys [d][16], for values [16][d]; stride is unused.
+  AttentionSource k, v;
+  const int32_t* blocks = nullptr;  // paged: cache block of every 16 keys; null: flat
+  int64_t block_stride = 0;         // paged: elements from one cache block to the next
+};
+
+// Query rows of one sequence and one key/value head. Row r is head r mod head_count of the position
+// context_count + r / head_count.
+struct AttentionRows {
+  AttentionKeys keys;
+  AttentionSource q;      // of row 0; heads lie head_dim apart
+  AttentionTarget dst;    // likewise
+  float* lse = nullptr;   // of row 0, heads one apart; or null
+  int64_t lse_stride = 0;  // elements from one position to the next
+  int32_t context_count = 0;
+  int32_t head_count = 0;
+  int32_t head_dim = 0;
+  int32_t window = 0;  // 0: none
+  float scale = 0;
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  // Splits [split_begin, split_end). Without `partial` these must be all splits the rows see.
+  int32_t split_begin = 0;
+  int32_t split_end = 0;
+  float* partial = nullptr;  // where each split's (m, l, o) goes, attention_partial_floats each
+  void* scratch = nullptr;   // attention_scratch_bytes, aligned to 64 bytes
+};
+
+// Scratch of attention_rows and attention_merge.
+int64_t attention_scratch_bytes(int32_t head_dim) noexcept;
+// Floats that one split of a tile of `row_count` rows takes in AttentionRows::partial.
+int64_t attention_partial_floats(int32_t row_count, int32_t head_dim) noexcept;
+
+// Attention of one tile of rows. REQUIRES: row_count <= kAttentionRowsMax, and head_dim <=
+// kAttentionDimMax.
+void attention_rows(const AttentionRows& args) noexcept;
+// Merges the splits that attention_rows left in args.partial and writes dst. `args` as there, with
+// [split_begin, split_end) all splits the rows see; partial is at split_begin.
+void attention_merge(const AttentionRows& args) noexcept;
+
+// One sequence and key/value head, backward. Every pointer is at the sequence's first token and the
+// first of `head_count` query heads, or the key/value head.
+struct AttentionGradients {
+  AttentionSource q, k, v, dst, grad_dst;
+  const float* lse = nullptr;
+  int64_t lse_stride = 0;
+  AttentionTarget grad_q, grad_k, grad_v;
+  int32_t length = 0;      // tokens of the sequence
+  int32_t head_count = 0;  // query heads of this key/value head
+  int32_t head_dim = 0;
+  int32_t window = 0;
+  float scale = 0;
+  void* scratch = nullptr;
+};
+
+// Scratch of the two functions below, and of attention_backward_sequence for a length.
+int64_t attention_backward_scratch_bytes(int32_t head_dim) noexcept;
+int64_t attention_sequence_scratch_bytes(int32_t head_dim, int32_t length) noexcept;
+
+// grad_q of rows [row_begin, row_begin + row_count), numbered as in AttentionRows.
+// REQUIRES: row_count <= kAttentionRowsMax.
+void attention_backward_queries(const AttentionGradients& args, int32_t row_begin,
+                                int32_t row_count) noexcept;
+// grad_k and grad_v of the tile of 64 keys from `key_begin`. REQUIRES: a multiple of 64.
+void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) noexcept;
+// All three of the whole sequence, at 5/7 of the arithmetic of the two above.
+void attention_backward_sequence(const AttentionGradients& args) noexcept;
+
+}  // namespace jige::cpu

@@ -1,0 +1,110 @@
+// Brings a tile of 64 keys and values before the products of attention: packs flat rows, and reads
+// a paged cache where it lies or widens it.
+// Threads: values.
+#pragma once
+
+#include "kernels/cpu/attention_layout.h"
+#include "kernels/cpu/attention_pack.h"
+#include "kernels/cpu/simd.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+JIGE_INLINE int min_of(int a, int b) { return a < b ? a : b; }
+JIGE_INLINE int max_of(int a, int b) { return a > b ? a : b; }
+
+// Calls body with the data as f32 or bf16.
+template <typename Body>
+JIGE_INLINE void with_elements(const AttentionSource& source, Body&& body) {
+  if (source.is_bf16) {
+    body(static_cast<const Bf16*>(source.data));
+  } else {
+    body(static_cast<const float*>(source.data));
+  }
+}
+template <typename Body>
+JIGE_INLINE void with_elements(const AttentionTarget& target, Body&& body) {
+  if (target.is_bf16) {
+    body(static_cast<Bf16*>(target.data));
+  } else {
+    body(static_cast<float*>(target.data));
+  }
+}
+
+// Where the blocks of 16 keys of a tile are; those outside the asked range are null.
+struct LoadedTile {
+  const void* k_columns[4] = {};  // [d][16]
+  const void* v_rows[4] = {};     // [16][d], v_stride apart
+  int64_t v_stride = 0;
+  bool k_is_bf16 = false;
+  bool v_is_bf16 = false;
+  bool in_place = false;  // both are read in the cache
+};
+
+inline void load_flat_block(const AttentionKeys& keys, int head_dim, int64_t key, int key_count,
+                            float* k_columns, float* v_rows) {
+  with_elements(keys.k, [&](const auto* k) {
+    pack_columns(k + key * keys.k.stride, keys.k.stride, key_count, head_dim, k_columns);
+  });
+  with_elements(keys.v, [&](const auto* v) {
+    pack_rows(v + key * keys.v.stride, keys.v.stride, key_count, head_dim, 1.0f, v_rows,
+              attention_row_floats(head_dim));
+  });
+}
+
+// Widened copies of a cache block, of the parts that are not read in place.
+inline void load_paged_block(const AttentionKeys& keys, int head_dim, int cache_block,
+                             int key_count, float* k_columns, float* v_rows) {
+  const int64_t offset = cache_block * keys.block_stride;
+  if (k_columns) {
+    with_elements(keys.k, [&](const auto* k) {
+      for (int c = 0; c < head_dim; ++c) {
+        F32x16::load(k + offset + c * 16).store(k_columns + c * 16);
+      }
+    });
+  }
+  if (v_rows) {
+    with_elements(keys.v, [&](const auto* v) {
+      pack_rows(v + offset, head_dim, key_count, head_dim, 1.0f, v_rows,
+                attention_row_floats(head_dim));
+    });
+  }
+}
+
+// Keys [tile_begin + first, tile_begin + end) of a sequence, for the blocks of 16 they fall in.
+// `in_place`: leave in the cache what the products can read there.
+inline LoadedTile load_tile(const AttentionKeys& keys, int head_dim, int tile_begin, int first,
+                            int end, bool in_place, const AttentionTileScratch& scratch) {
+  const int64_t row = attention_row_floats(head_dim);
+  const bool paged = keys.blocks != nullptr;
+  const bool keep_k = paged && (in_place || !keys.k.is_bf16);
+  const bool keep_v = paged && in_place && head_dim % 16 == 0;
+  LoadedTile tile;
+  tile.k_is_bf16 = keep_k && keys.k.is_bf16;
+  tile.v_is_bf16 = keep_v && keys.v.is_bf16;
+  tile.v_stride = keep_v ? head_dim : row;
+  tile.in_place = in_place && keep_k && keep_v;
+  for (int block = first / 16; block * 16 < end; ++block) {
+    float* k_columns = scratch.k_columns + block * 16 * head_dim;
+    float* v_rows = scratch.v_rows + block * 16 * row;
+    const int key_count = min_of(end - block * 16, 16);
+    tile.k_columns[block] = k_columns;
+    tile.v_rows[block] = v_rows;
+    if (!paged) {
+      load_flat_block(keys, head_dim, tile_begin + block * 16, key_count, k_columns, v_rows);
+      continue;
+    }
+    const int cache_block = keys.blocks[tile_begin / 16 + block];
+    load_paged_block(keys, head_dim, cache_block, key_count, keep_k ? nullptr : k_columns,
+                     keep_v ? nullptr : v_rows);
+    const int64_t offset = cache_block * keys.block_stride;
+    with_elements(keys.k, [&](const auto* k) {
+      if (keep_k) tile.k_columns[block] = k + offset;
+    });
+    with_elements(keys.v, [&](const auto* v) {
+      if (keep_v) tile.v_rows[block] = v + offset;
+    });
+  }
+  return tile;
+}
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,78 @@
+#include "kernels/cpu/elementwise.h"
+
+#include "kernels/cpu/simd_math.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+namespace {
+
+using V = F32x16;
+
+template <typename Dst, typename A, typename B>
+JIGE_FLATTEN void add_arrays(Dst* dst, const A* a, const B* b, int64_t count) {
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_lanes(load_lanes<V>(a + i, lanes) + load_lanes<V>(b + i, lanes), dst + i, lanes);
+  });
+}
+
+template <typename Dst, typename Src>
+JIGE_FLATTEN void scale_array(Dst* dst, const Src* src, float factor, int64_t count) {
+  const V factors = V::broadcast(factor);
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_lanes(load_lanes<V>(src + i, lanes) * factors, dst + i, lanes);
+  });
+}
+
+void add(Array dst, ConstArray a, ConstArray b, int64_t count) noexcept {
+  with_element_type(dst.type, [&](auto dst_tag) {
+    with_element_type(a.type, [&](auto a_tag) {
+      with_element_type(b.type, [&](auto b_tag) {
+        add_arrays(static_cast<typename decltype(dst_tag)::Type*>(dst.data),
+                   static_cast<const typename decltype(a_tag)::Type*>(a.data),
+                   static_cast<const typename decltype(b_tag)::Type*>(b.data), count);
+      });
+    });
+  });
+}
+
+void scale(Array dst, ConstArray src, float factor, int64_t count) noexcept {
+  with_element_type(dst.type, [&](auto dst_tag) {
+    with_element_type(src.type, [&](auto src_tag) {
+      scale_array(static_cast<typename decltype(dst_tag)::Type*>(dst.data),
+                  static_cast<const typename decltype(src_tag)::Type*>(src.data), factor, count);
+    });
+  });
+}
+
+// Applies a function object of vectors to an array.
+template <typename Function>
+JIGE_FLATTEN void map(float* dst, const float* src, int64_t count) noexcept {
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    store_lanes(Function()(load_lanes<V>(src + i, lanes)), dst + i, lanes);
+  });
+}
+
+struct Exp {
+  JIGE_INLINE V operator()(V x) const { return exp(x); }
+};
+struct Log {
+  JIGE_INLINE V operator()(V x) const { return log(x); }
+};
+struct Tanh {
+  JIGE_INLINE V operator()(V x) const { return tanh(x); }
+};
+struct Sigmoid {
+  JIGE_INLINE V operator()(V x) const { return sigmoid(x); }
+};
+struct Erf {
+  JIGE_INLINE V operator()(V x) const { return erf(x); }
+};
+
+}  // namespace
+
+extern const ElementwiseKernels kElementwiseKernels;
+const ElementwiseKernels kElementwiseKernels = {add, scale};
+
+extern const VectorMath kVectorMath;
+const VectorMath kVectorMath = {map<Exp>, map<Log>, map<Tanh>, map<Sigmoid>, map<Erf>};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,54 @@
+// Matrix products on the CPU: blocking and threads around the micro-kernels of gemm_engine.h.
+//
+//   out[m][n] = bias[n] + Σ_k left[m][k] · right[k][n]       or, with accumulate,
+//   out[m][n] = (out[m][n] as the first value of the chain) + Σ_k …
+//
+// The sum is the engine's: over ascending k, blocking never changes a bit. The bias is one addition
+// at the end, then the result is rounded to the type of `out`.
+// Work is cut over (m, n) only, never over k. A task packs a block of the left (and of the right,
+// where that is not packed yet) for one stretch of the depth at a time, so that a panel of the right
+// stays in the first-level cache and the block of the left in the second, and keeps its sums in
+// scratch between stretches.
+// Threads: the calling thread and the device's team; the engine picks the order of nothing that
+// shows in results.
+#pragma once
+
+#include "kernels/cpu/gemm_engine.h"
+#include "kernels/cpu/gemm_pack.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::cpu {
+
+struct GemmProduct {
+  int64_t rows = 0;     // m
+  int64_t columns = 0;  // n
+  int64_t depth = 0;    // k
+  GemmOperand left;
+  // The right operand: packed panels, or, where that is null, an operand packed on the way.
+  const void* right_panels = nullptr;
+  GemmOperand right;
+  void* out = nullptr;
+  DType out_dtype = DType::kF32;  // f32 or bf16; f32 with accumulate
+  int64_t out_stride = 0;
+  const float* bias = nullptr;  // null: none
+  bool accumulate = false;
+};
+
+// Computes a product and returns when it is done.
+// REQUIRES: panels packed for this engine; both operands rounded where the engine is a bf16 one.
+void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& product);
+
+// Bytes of a whole right operand packed for an engine.
+int64_t gemm_panels_bytes(const GemmEngine& engine, int64_t lanes, int64_t depth);
+
+// Packs `part`, whose element (0, 0) is (lane_begin, depth_begin) of a right operand of
+// lanes x depth; the part that reaches the last lane or depth also writes the padding there.
+struct GemmPanels {
+  void* data;
+  int64_t lanes;
+  int64_t depth;
+};
+void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPanels& panels,
+                      const GemmOperand& part, const GemmPackRange& range);
+
+}  // namespace jige::cpu

@@ -1,0 +1,171 @@
+#include "kernels/cpu/gemm_choice.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "base/check.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_tile_plain.h"
+
+namespace jige::cpu {
+
+namespace avx2 {
+extern const GemmEngine kGemmChainF32;
+extern const GemmEngine kGemmChainBF16;
+}  // namespace avx2
+namespace avx512 {
+extern const GemmEngine kGemmChainF32;
+extern const GemmEngine kGemmChainBF16;
+}  // namespace avx512
+namespace amx {
+extern const GemmEngine kGemmTile;
+}  // namespace amx
+
+namespace {
+
+// A small product that exercises full and short blocks in every direction.
+struct Sample {
+  int64_t rows, columns, depth;
+};
+constexpr Sample kSamples[] = {{1, 160, 96}, {37, 83, 70}, {64, 96, 1600}};
+
+// The sample's product on one thread.
+std::vector<float> sample_product(const GemmEngine& engine, const Sample& sample,
+                                  const std::vector<float>& left, const std::vector<float>& right) {
+  static CpuDevice device({.name = "check", .thread_count = 1});
+  const bool round = engine.layout != GemmLayout::kChainF32;
+  std::vector<float> out(static_cast<size_t>(sample.rows * sample.columns));
+  const auto panels = device.allocate(gemm_panels_bytes(engine, sample.columns, sample.depth));
+  JIGE_CHECK(panels.has_value(), "no memory for the check of a kernel");
+  const GemmOperand weight = {.data = right.data(),
+                              .row_stride = sample.columns,
+                              .depth_across = true,
+                              .round_to_bf16 = round};
+  gemm_pack_panels(device, engine, {*panels, sample.columns, sample.depth}, weight,
+                   {0, sample.columns, 0, sample.depth});
+  GemmProduct product;
+  product.rows = sample.rows;
+  product.columns = sample.columns;
+  product.depth = sample.depth;
+  product.left = {.data = left.data(), .row_stride = sample.depth, .round_to_bf16 = round};
+  product.right_panels = *panels;
+  product.out = out.data();
+  product.out_stride = sample.columns;
+  gemm(device, engine, product);
+  device.release(*panels, 0);
+  return out;
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+bool close(const std::vector<float>& a, const std::vector<float>& b, double tolerance) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!(std::fabs(a[i] - b[i]) <= tolerance)) return false;
+  }
+  return true;
+}
+
+bool sample_agrees(const GemmEngine& engine, const GemmEngine& measure, const Sample& sample) {
+  Rng rng(20240117);
+  std::vector<float> left(static_cast<size_t>(sample.rows * sample.depth));
+  std::vector<float> right(static_cast<size_t>(sample.columns * sample.depth));
+  const auto fill = [&](auto&& value) {
+    for (float& x : left) x = value();
+    for (float& x : right) x = value();
+  };
+  fill([&] { return static_cast<float>(static_cast<int>(rng.below(17)) - 8); });
+  if (!same_bits(sample_product(engine, sample, left, right),
+                 sample_product(measure, sample, left, right))) {
+    return false;
+  }
+  fill([&] { return static_cast<float>(rng.uniform() - 0.5); });
+  const std::vector<float> product = sample_product(engine, sample, left, right);
+  const std::vector<float> expected = sample_product(measure, sample, left, right);
+  if (engine.layout != GemmLayout::kTileBF16) return same_bits(product, expected);
+  if (!same_bits(product, expected)) {
+    log_debug("{} and {} round differently", engine.name, measure.name);
+  }
+  return close(product, expected, 1e-6 * static_cast<double>(sample.depth));
+}
+
+// The engine, if it passes its check.
+const GemmEngine* proved(const GemmEngine& engine, const GemmEngine& measure) {
+  if (gemm_engine_agrees(engine, measure)) return &engine;
+  log_warn("the {} kernel computes wrong products on this machine and is not used", engine.name);
+  return nullptr;
+}
+
+// The engines in use for each instruction set, strongest last; each falls back to the one before.
+struct Choice {
+  const GemmEngine* f32[3];
+  const GemmEngine* bf16[3];
+
+  Choice() {
+    const auto supported = supported_isas();
+    const auto has = [&](Isa isa) {
+      return std::find(supported.begin(), supported.end(), isa) != supported.end();
+    };
+    f32[0] = f32[1] = &avx2::kGemmChainF32;
+    bf16[0] = bf16[1] = &avx2::kGemmChainBF16;
+    if (has(Isa::kAvx512)) {
+      const GemmEngine* wide_f32 = proved(avx512::kGemmChainF32, avx2::kGemmChainF32);
+      const GemmEngine* wide_bf16 = proved(avx512::kGemmChainBF16, avx2::kGemmChainBF16);
+      if (wide_f32) f32[1] = wide_f32;
+      if (wide_bf16) bf16[1] = wide_bf16;
+    }
+    f32[2] = f32[1];
+    bf16[2] = bf16[1];
+    if (has(Isa::kAmx)) {
+      const GemmEngine* tiles = proved(amx::kGemmTile, kGemmTilePlain);
+      if (tiles) bf16[2] = tiles;
+    }
+  }
+};
+
+const Choice& choice() {
+  static const Choice instance;
+  return instance;
+}
+
+}  // namespace
+
+bool gemm_engine_agrees(const GemmEngine& engine, const GemmEngine& measure) {
+  return std::all_of(std::begin(kSamples), std::end(kSamples), [&](const Sample& sample) {
+    return sample_agrees(engine, measure, sample);
+  });
+}
+
+const GemmEngine& gemm_engine(DType compute) {
+  JIGE_CHECK(compute == DType::kF32 || compute == DType::kBF16, "no products in {}",
+             dtype_info(compute).name);
+  const auto isa = static_cast<size_t>(active_isa());
+  return compute == DType::kF32 ? *choice().f32[isa] : *choice().bf16[isa];
+}
+
+const GemmEngine& gemm_engine_unpacked(DType compute) {
+  const GemmEngine& engine = gemm_engine(compute);
+  return engine.layout == GemmLayout::kChainBF16 ? gemm_engine(DType::kF32) : engine;
+}
+
+const std::vector<const GemmEngine*>& gemm_engines() {
+  static const std::vector<const GemmEngine*> engines = [] {
+    std::vector<const GemmEngine*> list;
+    const auto add = [&list](const GemmEngine* engine) {
+      if (std::find(list.begin(), list.end(), engine) == list.end()) list.push_back(engine);
+    };
+    for (size_t isa = 0; isa < 3; ++isa) {
+      add(choice().f32[isa]);
+      add(choice().bf16[isa]);
+    }
+    add(&kGemmTilePlain);
+    return list;
+  }();
+  return engines;
+}
+
+}  // namespace jige::cpu

@@ -1,0 +1,78 @@
+// Matrix product engines: a micro-kernel and the layout of the operands it reads.
+//
+//   sums[m][n] += Σ_k left[m][k] · right[k][n]
+//
+// The two operands are packed lane by lane: a lane is a row of the left or a column of the right,
+// and runs along the summed index, the depth.
+//   chain engines  one fused multiply-add chain over ascending depth per sum. The left is in blocks
+//                  of `rows` lanes, [depth][lanes of the block] f32; the right in panels of
+//                  `columns` lanes, [depth][columns] f32, or for bf16 [depth][columns / 2] words,
+//                  word i = lane i (low half) and lane i + columns / 2 (high half).
+//   tile engines   depth in steps of 32: even and odd chains of 16 started from zero, added to each
+//                  other and then to the sum (what AMX does). bf16 tiles of 1 KiB: left
+//                  [16 lanes][32 depth], right [16 depth pairs][16 lanes][2]; the tiles of one lane
+//                  group follow each other along the depth. Padding is zero.
+// A chain starts from zero or from the sums already there, so a product may be cut along the depth
+// anywhere (chains) or at multiples of 32 (tiles) without a change of bits.
+// Threads: engines are constants; a micro-kernel runs on the calling thread.
+#pragma once
+
+#include <cstdint>
+
+namespace jige::cpu {
+
+inline constexpr int kTileLanes = 16;
+inline constexpr int kTileDepth = 32;
+inline constexpr int64_t kTileElements = kTileLanes * kTileDepth;
+
+enum class GemmLayout { kChainF32, kChainBF16, kTileBF16 };
+
+// One call of a micro-kernel: `rows` lanes of the left times `panels` panels of the right.
+struct GemmMicroArgs {
+  int64_t depth;         // summed indices, a multiple of the engine's depth_step
+  int rows;              // 1 … engine.rows
+  int64_t panels;        // 1 …
+  const void* left;      // one packed block
+  const void* right;     // the first panel, at the first depth of this call
+  int64_t right_stride;  // bytes from panel to panel
+  float* sums;           // [rows, rounded up to 16 for tiles][panels · columns]
+  int64_t sums_stride;   // elements from row to row
+  bool from_zero;        // start the chains from zero instead of from `sums`
+};
+
+struct GemmEngine {
+  const char* name;
+  GemmLayout layout;
+  int rows;             // lanes of a left block
+  int columns;          // lanes of a right panel
+  int depth_step;       // 1 for chains, 32 for tiles
+  int panel_group;      // panels that one call should get when there are many rows
+  int64_t depth_block;  // depth after which the next block of operands is packed
+  // Run on a thread before its first and after its last micro-kernel call of a product; may be null.
+  void (*begin)();
+  void (*end)();
+  void (*micro)(const GemmMicroArgs& args);
+};
+
+inline int64_t gemm_round_up(int64_t value, int64_t step) {
+  return (value + step - 1) / step * step;
+}
+
+// Depth with the engine's padding.
+inline int64_t gemm_padded_depth(const GemmEngine& engine, int64_t depth) {
+  return gemm_round_up(depth, engine.depth_step);
+}
+
+// Bytes of one packed right panel of `depth` summed indices.
+inline int64_t gemm_panel_bytes(const GemmEngine& engine, int64_t depth) {
+  const int64_t element_bytes = engine.layout == GemmLayout::kChainF32 ? 4 : 2;
+  return gemm_padded_depth(engine, depth) * engine.columns * element_bytes;
+}
+
+// Bytes of a packed left block of `depth` summed indices and all the engine's rows.
+inline int64_t gemm_left_block_bytes(const GemmEngine& engine, int64_t depth) {
+  const int64_t element_bytes = engine.layout == GemmLayout::kTileBF16 ? 2 : 4;
+  return gemm_padded_depth(engine, depth) * engine.rows * element_bytes;
+}
+
+}  // namespace jige::cpu

@@ -1,0 +1,326 @@
+#include "kernels/cpu/gemm_pack.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/gemm_source.h"
+
+namespace jige::cpu {
+namespace {
+
+template <typename Source>
+const typename Source::Element* element_at(const GemmOperand& operand, int64_t lane,
+                                           int64_t depth) {
+  const int64_t row = operand.depth_across ? depth : lane;
+  const int64_t column = operand.depth_across ? lane : depth;
+  return static_cast<const typename Source::Element*>(operand.data) + row * operand.row_stride +
+         column;
+}
+
+// The first `count` lanes, nothing beyond.
+void store_some(float* dst, __m256 value, int64_t count) {
+  if (count == 8) {
+    _mm256_storeu_ps(dst, value);
+    return;
+  }
+  __m128 rest = _mm256_castps256_ps128(value);
+  if (count & 4) {
+    _mm_storeu_ps(dst, rest);
+    dst += 4;
+    rest = _mm256_extractf128_ps(value, 1);
+  }
+  if (count & 2) {
+    _mm_storel_pi(reinterpret_cast<__m64*>(dst), rest);
+    dst += 2;
+    rest = _mm_movehl_ps(rest, rest);
+  }
+  if (count & 1) _mm_store_ss(dst, rest);
+}
+
+// A range of whole lanes in memory rows, at most eight of them: dst[depth][width].
+// `stored` lanes are written, those beyond lane_count as zeros.
+template <typename Source>
+void transpose_lanes(const GemmOperand& operand, const GemmPackRange& range, int64_t stored,
+                     int64_t width, float* dst) {
+  const typename Source::Element* lanes[8];
+  for (int64_t i = 0; i < range.lane_count; ++i) {
+    lanes[i] = element_at<Source>(operand, range.lane_begin + i, range.depth_begin);
+  }
+  for (int64_t depth = 0; depth < range.depth_count; depth += 8) {
+    const int64_t count = std::min<int64_t>(8, range.depth_count - depth);
+    __m256 rows[8];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      rows[i] = i >= range.lane_count ? _mm256_setzero_ps()
+                : count == 8          ? Source::load(lanes[i] + depth)
+                                      : load_some<Source>(lanes[i] + depth, count);
+    }
+    transpose_8x8(rows);
+    for (int64_t i = 0; i < count; ++i) store_some(dst + (depth + i) * width, rows[i], stored);
+  }
+}
+
+// One block of a chain operand: dst[depth][width], lanes beyond lane_count as zeros.
+template <typename Source>
+void pack_chain_block(const GemmOperand& operand, const GemmPackRange& range, int64_t width,
+                      float* dst) {
+  if (operand.depth_across) {
+    for (int64_t depth = 0; depth < range.depth_count; ++depth) {
+      float* row = dst + depth * width;
+      read_row<Source>(
+          element_at<Source>(operand, range.lane_begin, range.depth_begin + depth),
+          range.lane_count, row);
+      std::fill(row + range.lane_count, row + width, 0.0f);
+    }
+    return;
+  }
+  if (width == 1) {
+    read_row<Source>(element_at<Source>(operand, range.lane_begin, range.depth_begin),
+                     range.depth_count, dst);
+    return;
+  }
+  for (int64_t lane = 0; lane < width; lane += 8) {
+    GemmPackRange part = range;
+    part.lane_begin += lane;
+    part.lane_count = std::clamp<int64_t>(range.lane_count - lane, 0, 8);
+    transpose_lanes<Source>(operand, part, std::min<int64_t>(8, width - lane), width, dst + lane);
+  }
+}
+
+constexpr int64_t kLanesBuffered = 384;
+
+// Deals `count` values out to blocks of `Width`, `block_stride` apart.
+template <int64_t Width>
+void deal_row(const float* row, int64_t count, int64_t block_stride, float* dst) {
+  for (int64_t lane = 0; lane + Width <= count; lane += Width) {
+    std::memcpy(dst, row + lane, Width * sizeof(float));
+    dst += block_stride;
+  }
+}
+
+// Full blocks of a left whose memory rows are depths: every row is read once and dealt out.
+template <typename Source, int64_t Width>
+void deal_lanes(const GemmOperand& operand, const GemmPackRange& range, float* dst) {
+  constexpr int64_t kStep = kLanesBuffered / Width * Width;
+  for (int64_t lane = 0; lane < range.lane_count; lane += kStep) {
+    const int64_t count = std::min(kStep, range.lane_count - lane);
+    for (int64_t depth = 0; depth < range.depth_count; ++depth) {
+      float row[kLanesBuffered];
+      read_row<Source>(
+          element_at<Source>(operand, range.lane_begin + lane, range.depth_begin + depth), count,
+          row);
+      deal_row<Width>(row, count, range.depth_count * Width,
+                      dst + lane * range.depth_count + depth * Width);
+    }
+  }
+}
+
+template <typename Source>
+void pack_chain_left(const GemmOperand& left, const GemmPackRange& range, int64_t rows,
+                     float* dst) {
+  int64_t lane = 0;
+  if (left.depth_across && (rows == 6 || rows == 12)) {
+    GemmPackRange full = range;
+    full.lane_count = lane = range.lane_count / rows * rows;
+    rows == 6 ? deal_lanes<Source, 6>(left, full, dst) : deal_lanes<Source, 12>(left, full, dst);
+  }
+  for (; lane < range.lane_count; lane += rows) {
+    GemmPackRange block = range;
+    block.lane_begin += lane;
+    block.lane_count = std::min(rows, range.lane_count - lane);
+    pack_chain_block<Source>(left, block, block.lane_count, dst + lane * range.depth_count);
+  }
+}
+
+// Packs [depth][columns] f32 that hold bf16 values into words.
+void pack_words(const float* src, int64_t depth_count, int64_t columns, uint32_t* dst) {
+  const int64_t half = columns / 2;
+  for (int64_t depth = 0; depth < depth_count; ++depth) {
+    for (int64_t i = 0; i < half; i += 8) {
+      const __m256i low = _mm256_castps_si256(_mm256_loadu_ps(src + i));
+      const __m256i high = _mm256_castps_si256(_mm256_loadu_ps(src + half + i));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i),
+                          _mm256_or_si256(_mm256_srli_epi32(low, 16), high));
+    }
+    src += columns;
+    dst += half;
+  }
+}
+
+template <typename Source>
+void pack_chain_right(const GemmEngine& engine, const GemmOperand& right,
+                      const GemmPackRange& range, int64_t panel_bytes, std::byte* dst) {
+  constexpr int64_t kDepthBuffered = 64;
+  const int64_t columns = engine.columns;
+  for (int64_t lane = 0; lane < range.lane_count; lane += columns) {
+    GemmPackRange panel = range;
+    panel.lane_begin += lane;
+    panel.lane_count = std::min(columns, range.lane_count - lane);
+    if (engine.layout == GemmLayout::kChainF32) {
+      pack_chain_block<Source>(right, panel, columns, reinterpret_cast<float*>(dst));
+    } else {
+      uint32_t* words = reinterpret_cast<uint32_t*>(dst);
+      for (int64_t depth = 0; depth < range.depth_count; depth += kDepthBuffered) {
+        alignas(32) float buffer[kDepthBuffered * 32];
+        panel.depth_begin = range.depth_begin + depth;
+        panel.depth_count = std::min(kDepthBuffered, range.depth_count - depth);
+        pack_chain_block<Source>(right, panel, columns, buffer);
+        pack_words(buffer, panel.depth_count, columns, words + depth * columns / 2);
+      }
+    }
+    dst += panel_bytes;
+  }
+}
+
+// Two rows of bf16 values as words: `even` in the low, `odd` in the high halves.
+__m256 join_rows(__m256 even, __m256 odd) {
+  const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(even), 16);
+  return _mm256_castsi256_ps(_mm256_or_si256(low, _mm256_castps_si256(odd)));
+}
+
+// Sixteen values of one row, in two vectors, as words of neighbours.
+__m256 join_neighbours(__m256 first, __m256 second) {
+  const __m256i low = _mm256_srli_epi32(_mm256_castps_si256(first), 16);
+  const __m256i high = _mm256_srli_epi32(_mm256_castps_si256(second), 16);
+  return _mm256_castsi256_ps(_mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8));
+}
+
+template <typename Source>
+__m256 load_up_to_8(const typename Source::Element* src, int64_t count) {
+  if (count >= 8) return Source::load(src);
+  return count > 0 ? load_some<Source>(src, count) : _mm256_setzero_ps();
+}
+
+// Eight lanes times eight depth pairs of words, rows in memory order: rows[i] is lane i, or with
+// depth_across pair i. What lies outside the range is zero.
+template <typename Source>
+void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t lane, int64_t depth,
+                __m256 (&rows)[8]) {
+  const int64_t lanes_left = range.lane_count - lane;
+  const int64_t depths_left = range.depth_count - depth;
+  for (int64_t i = 0; i < 8; ++i) {
+    rows[i] = _mm256_setzero_ps();
+    if (operand.depth_across) {
+      if (2 * i >= depths_left || lanes_left <= 0) continue;
+      const auto* src = element_at<Source>(operand, range.lane_begin + lane,
+                                           range.depth_begin + depth + 2 * i);
+      const __m256 odd = 2 * i + 1 < depths_left
+                             ? load_up_to_8<Source>(src + operand.row_stride, lanes_left)
+                             : _mm256_setzero_ps();
+      rows[i] = join_rows(load_up_to_8<Source>(src, lanes_left), odd);
+    } else {
+      if (i >= lanes_left || depths_left <= 0) continue;
+      const auto* src =
+          element_at<Source>(operand, range.lane_begin + lane + i, range.depth_begin + depth);
+      rows[i] = join_neighbours(load_up_to_8<Source>(src, depths_left),
+                                depths_left > 8 ? load_up_to_8<Source>(src + 8, depths_left - 8)
+                                                : _mm256_setzero_ps());
+    }
+  }
+}
+
+// Tiles of a range, lane groups `group_bytes` apart. The left stores lanes as rows of a tile, the
+// right depth pairs.
+template <typename Source, bool Left>
+void pack_tiles(const GemmOperand& operand, const GemmPackRange& range, int64_t group_bytes,
+                std::byte* dst) {
+  const bool transpose = Left == operand.depth_across;
+  for (int64_t lane = 0; lane < range.lane_count; lane += kTileLanes) {
+    float* tile = reinterpret_cast<float*>(dst);
+    for (int64_t depth = 0; depth < range.depth_count; depth += kTileDepth) {
+      for (int64_t block = 0; block < 4; ++block) {
+        const int64_t lane_offset = 8 * (block / 2);
+        const int64_t pair_offset = 8 * (block % 2);
+        __m256 rows[8];
+        load_words<Source>(operand, range, lane + lane_offset, depth + 2 * pair_offset, rows);
+        if (transpose) transpose_8x8(rows);
+        const int64_t row = Left ? lane_offset : pair_offset;
+        const int64_t column = Left ? pair_offset : lane_offset;
+        for (int64_t i = 0; i < 8; ++i) {
+          _mm256_storeu_ps(tile + (row + i) * 16 + column, rows[i]);
+        }
+      }
+      tile += kTileElements / 2;
+    }
+    dst += group_bytes;
+  }
+}
+
+// Where (lane, depth) lies in right panels of `depth_count` summed indices, in elements.
+int64_t right_position(const GemmEngine& engine, int64_t lane, int64_t depth,
+                       int64_t depth_count) {
+  const int64_t columns = engine.columns;
+  const int64_t panel = lane / columns * columns * gemm_padded_depth(engine, depth_count);
+  const int64_t column = lane % columns;
+  switch (engine.layout) {
+    case GemmLayout::kChainF32:
+      return panel + depth * columns + column;
+    case GemmLayout::kChainBF16:
+      return panel + depth * columns + column % (columns / 2) * 2 + column / (columns / 2);
+    case GemmLayout::kTileBF16:
+      break;
+  }
+  const int64_t tile = depth / kTileDepth * kTileElements;
+  return panel + tile + depth % kTileDepth / 2 * 32 + column * 2 + depth % 2;
+}
+
+void put_element(const GemmEngine& engine, float value, int64_t position, void* panels) {
+  if (engine.layout == GemmLayout::kChainF32) {
+    static_cast<float*>(panels)[position] = value;
+  } else {
+    static_cast<BFloat16*>(panels)[position] = to_bfloat16(value);
+  }
+}
+
+}  // namespace
+
+void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const GemmPackRange& range,
+                    void* dst) {
+  with_source(left.dtype, left.round_to_bf16, [&](auto source) {
+    using Source = decltype(source);
+    if (engine.layout == GemmLayout::kTileBF16) {
+      const int64_t group_bytes = gemm_padded_depth(engine, range.depth_count) * kTileLanes * 2;
+      pack_tiles<Source, true>(left, range, group_bytes, static_cast<std::byte*>(dst));
+    } else {
+      pack_chain_left<Source>(left, range, engine.rows, static_cast<float*>(dst));
+    }
+  });
+}
+
+void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right,
+                     const GemmPackRange& range, int64_t panel_bytes, void* dst) {
+  with_source(right.dtype, right.round_to_bf16, [&](auto source) {
+    using Source = decltype(source);
+    if (engine.layout == GemmLayout::kTileBF16) {
+      pack_tiles<Source, false>(right, range, panel_bytes, static_cast<std::byte*>(dst));
+    } else {
+      pack_chain_right<Source>(engine, right, range, panel_bytes, static_cast<std::byte*>(dst));
+    }
+  });
+}
+
+void gemm_pack_right_elements(const GemmEngine& engine, const GemmOperand& right,
+                              const GemmPackRange& range, int64_t depth, void* panels) {
+  with_source(right.dtype, right.round_to_bf16, [&](auto source) {
+    using Source = decltype(source);
+    for (int64_t lane = 0; lane < range.lane_count; ++lane) {
+      for (int64_t k = 0; k < range.depth_count; ++k) {
+        float value;
+        read_row<Source>(element_at<Source>(right, lane, k), 1, &value);
+        put_element(engine, value,
+                    right_position(engine, range.lane_begin + lane, range.depth_begin + k, depth),
+                    panels);
+      }
+    }
+  });
+}
+
+void gemm_zero_right_elements(const GemmEngine& engine, const GemmPackRange& range, int64_t depth,
+                              void* panels) {
+  for (int64_t lane = range.lane_begin; lane < range.lane_begin + range.lane_count; ++lane) {
+    for (int64_t k = range.depth_begin; k < range.depth_begin + range.depth_count; ++k) {
+      put_element(engine, 0, right_position(engine, lane, k, depth), panels);
+    }
+  }
+}
+
+}  // namespace jige::cpu

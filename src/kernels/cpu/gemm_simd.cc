@@ -1,0 +1,48 @@
+// The chain engines of one instruction set.
+#include "kernels/cpu/gemm_micro.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+#if defined(JIGE_ISA_avx512)
+constexpr int kRows = 12;  // 24 sums, 2 vectors of the right, 6 registers to spare
+constexpr int kRegisters = 32;
+#else
+constexpr int kRows = 6;  // 12 sums, 2 vectors of the right, 2 registers to spare
+constexpr int kRegisters = 16;
+#endif
+constexpr int kColumns = 2 * F32::kLanes;
+constexpr int kDepthBlock = 256;  // a panel of it takes half of a first-level cache
+
+#define JIGE_TEXT_INNER(name) #name
+#define JIGE_TEXT(name) JIGE_TEXT_INNER(name)
+
+extern const GemmEngine kGemmChainF32;
+extern const GemmEngine kGemmChainBF16;
+
+const GemmEngine kGemmChainF32 = {
+    .name = JIGE_TEXT(JIGE_ISA_NS) " f32 chains",
+    .layout = GemmLayout::kChainF32,
+    .rows = kRows,
+    .columns = kColumns,
+    .depth_step = 1,
+    .panel_group = 1,
+    .depth_block = kDepthBlock,
+    .begin = nullptr,
+    .end = nullptr,
+    .micro = chain_micro<F32, PanelF32<F32>, kRows, kRegisters>,
+};
+
+const GemmEngine kGemmChainBF16 = {
+    .name = JIGE_TEXT(JIGE_ISA_NS) " bf16 chains",
+    .layout = GemmLayout::kChainBF16,
+    .rows = kRows,
+    .columns = kColumns,
+    .depth_step = 1,
+    .panel_group = 1,
+    .depth_block = kDepthBlock,
+    .begin = nullptr,
+    .end = nullptr,
+    .micro = chain_micro<F32, PanelBF16<F32>, kRows, kRegisters>,
+};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,95 @@
+#include "kernels/cpu/gemm_sums.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/gemm_source.h"
+
+namespace jige::cpu {
+namespace {
+
+void store_lanes(__m256 value, float* dst) { _mm256_storeu_ps(dst, value); }
+
+void store_lanes(__m256 value, BFloat16* dst) {
+  const __m256i words = _mm256_srli_epi32(_mm256_castps_si256(round_lanes_to_bf16(value)), 16);
+  _mm_storeu_si128(
+      reinterpret_cast<__m128i*>(dst),
+      _mm_packus_epi32(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1)));
+}
+
+template <typename Element>
+void store_row(const float* sums, const float* bias, int64_t columns, Element* out) {
+  const auto with_bias = [bias](__m256 value, int64_t column) {
+    return bias ? _mm256_add_ps(value, _mm256_loadu_ps(bias + column)) : value;
+  };
+  int64_t i = 0;
+  for (; i + 8 <= columns; i += 8) store_lanes(with_bias(_mm256_loadu_ps(sums + i), i), out + i);
+  if (i == columns) return;
+  __m256 value = load_some<SourceF32>(sums + i, columns - i);
+  if (bias) value = _mm256_add_ps(value, load_some<SourceF32>(bias + i, columns - i));
+  Element lanes[8];
+  store_lanes(value, lanes);
+  std::memcpy(out + i, lanes, static_cast<size_t>(columns - i) * sizeof(Element));
+}
+
+template <typename Element>
+void store_rows(const GemmSumsBlock& block, const float* bias) {
+  for (int64_t row = 0; row < block.rows; ++row) {
+    store_row(block.sums + row * block.sums_stride, bias, block.columns,
+              static_cast<Element*>(block.out) + row * block.out_stride);
+  }
+}
+
+// Two vectors of columns, so that two additions run at once.
+template <typename Source>
+void add_rows(const typename Source::Element* src, int64_t row_stride, int64_t rows,
+              int64_t columns, float* sums) {
+  int64_t i = 0;
+  for (; i + 16 <= columns; i += 16) {
+    __m256 first = _mm256_loadu_ps(sums + i);
+    __m256 second = _mm256_loadu_ps(sums + i + 8);
+    for (int64_t row = 0; row < rows; ++row) {
+      first = _mm256_add_ps(first, Source::load(src + row * row_stride + i));
+      second = _mm256_add_ps(second, Source::load(src + row * row_stride + i + 8));
+    }
+    _mm256_storeu_ps(sums + i, first);
+    _mm256_storeu_ps(sums + i + 8, second);
+  }
+  for (; i < columns; ++i) {
+    for (int64_t row = 0; row < rows; ++row) {
+      float value;
+      read_row<Source>(src + row * row_stride + i, 1, &value);
+      sums[i] += value;
+    }
+  }
+}
+
+}  // namespace
+
+void gemm_load_sums(const GemmSumsBlock& block, int64_t padded_columns) {
+  for (int64_t row = 0; row < block.rows; ++row) {
+    float* sums = block.sums + row * block.sums_stride;
+    std::memcpy(sums, static_cast<const float*>(block.out) + row * block.out_stride,
+                static_cast<size_t>(block.columns) * sizeof(float));
+    std::fill(sums + block.columns, sums + padded_columns, 0.0f);
+  }
+}
+
+void gemm_store_sums(const GemmSumsBlock& block, const float* bias) {
+  if (block.out_dtype == DType::kBF16) {
+    store_rows<BFloat16>(block, bias);
+  } else {
+    store_rows<float>(block, bias);
+  }
+}
+
+void gemm_add_rows(const void* src, DType dtype, int64_t row_stride, int64_t rows, int64_t columns,
+                   float* sums) {
+  with_source(dtype, false, [&](auto source) {
+    using Source = decltype(source);
+    add_rows<Source>(static_cast<const typename Source::Element*>(src), row_stride, rows, columns,
+                     sums);
+  });
+}
+
+}  // namespace jige::cpu

@@ -1,0 +1,338 @@
+// Matrix products against plain chains written out one element at a time: bit for bit, for every
+// engine that runs here, the plain tile engine and a sixteen-lane engine made of AVX2 pairs that
+// takes the code of the AVX-512 one through its paces.
+#define JIGE_ISA_NS wide_test
+#define JIGE_ISA_avx2 1
+#include "kernels/cpu/gemm_micro.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/rng.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_choice.h"
+#include "kernels/cpu/gemm_tile_plain.h"
+
+namespace jige::cpu {
+namespace {
+
+using wide_test::chain_micro;
+using wide_test::F32x16;
+using wide_test::PanelBF16;
+using wide_test::PanelF32;
+
+const GemmEngine kWideF32 = {"wide f32", GemmLayout::kChainF32,
+                             12,         32,
+                             1,          1,
+                             48,         nullptr,
+                             nullptr,    chain_micro<F32x16, PanelF32<F32x16>, 12, 32>};
+const GemmEngine kWideBF16 = {"wide bf16", GemmLayout::kChainBF16,
+                              12,          32,
+                              1,           1,
+                              48,          nullptr,
+                              nullptr,     chain_micro<F32x16, PanelBF16<F32x16>, 12, 32>};
+
+std::vector<const GemmEngine*> tested_engines() {
+  std::vector<const GemmEngine*> engines = gemm_engines();
+  engines.push_back(&kWideF32);
+  engines.push_back(&kWideBF16);
+  return engines;
+}
+
+// The same engine with shorter stretches of depth, so that small products spill their sums.
+GemmEngine short_stretches(const GemmEngine& engine) {
+  GemmEngine copy = engine;
+  copy.depth_block = std::min<int64_t>(engine.depth_block, 32);
+  return copy;
+}
+
+float flush(float value) { return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value; }
+
+// The sum that defines an element: `left` and `right` hold the (rounded) values along the depth.
+float defined_sum(const GemmEngine& engine, const std::vector<float>& left,
+                  const std::vector<float>& right, float start) {
+  float sum = start;
+  if (engine.layout != GemmLayout::kTileBF16) {
+    for (size_t k = 0; k < left.size(); ++k) sum = std::fma(left[k], right[k], sum);
+    return sum;
+  }
+  for (size_t chunk = 0; chunk < left.size(); chunk += 32) {
+    float halves[2] = {0, 0};
+    for (size_t k = chunk; k < std::min(chunk + 32, left.size()); ++k) {
+      halves[k % 2] = flush(std::fma(flush(left[k]), flush(right[k]), halves[k % 2]));
+    }
+    sum = flush(flush(sum) + flush(halves[0] + halves[1]));
+  }
+  return sum;
+}
+
+// A matrix of any type with spare room at the end of each row.
+class Matrix {
+ public:
+  Matrix(DType dtype, int64_t rows, int64_t columns, Rng& rng)
+      : dtype_(dtype), stride_(columns + 3) {
+    bytes_.resize(static_cast<size_t>(dtype_bytes(dtype, rows * stride_)));
+    for (int64_t i = 0; i < rows * stride_; ++i) {
+      set(i, static_cast<float>(rng.normal()));
+    }
+  }
+  void set(int64_t i, float value) {
+    if (dtype_ == DType::kF32) std::memcpy(&bytes_[static_cast<size_t>(4 * i)], &value, 4);
+    if (dtype_ == DType::kBF16) {
+      const BFloat16 half = to_bfloat16(value);
+      std::memcpy(&bytes_[static_cast<size_t>(2 * i)], &half, 2);
+    }
+    if (dtype_ == DType::kF16) {
+      const Float16 half = to_float16(value);
+      std::memcpy(&bytes_[static_cast<size_t>(2 * i)], &half, 2);
+    }
+  }
+  float at(int64_t row, int64_t column) const {
+    const size_t i = static_cast<size_t>(row * stride_ + column);
+    float value;
+    BFloat16 bfloat;
+    Float16 half;
+    switch (dtype_) {
+      case DType::kF32:
+        std::memcpy(&value, &bytes_[4 * i], 4);
+        return value;
+      case DType::kBF16:
+        std::memcpy(&bfloat, &bytes_[2 * i], 2);
+        return to_float(bfloat);
+      default:
+        std::memcpy(&half, &bytes_[2 * i], 2);
+        return to_float(half);
+    }
+  }
+  GemmOperand operand(bool depth_across, bool round) const {
+    return {bytes_.data(), dtype_, stride_, depth_across, round};
+  }
+  void* data() { return bytes_.data(); }
+  int64_t stride() const { return stride_; }
+  DType dtype() const { return dtype_; }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  DType dtype_;
+  int64_t stride_;
+  std::vector<std::byte> bytes_;
+};
+
+struct Case {
+  int64_t rows, columns, depth;
+  DType left = DType::kF32;
+  DType right = DType::kF32;
+  DType out = DType::kF32;
+  bool left_across = false;
+  bool right_across = false;
+  bool packed = true;
+  bool accumulate = false;
+  bool bias = false;
+};
+
+std::string describe(const GemmEngine& engine, const Case& c, int threads) {
+  return fmt::format("{} [{}, {}, {}] {} {} -> {} across {} {} packed {} accumulate {} bias {} "
+                     "threads {}",
+                     engine.name, c.rows, c.columns, c.depth, dtype_info(c.left).name,
+                     dtype_info(c.right).name, dtype_info(c.out).name, c.left_across,
+                     c.right_across, c.packed, c.accumulate, c.bias, threads);
+}
+
+// Packs a right operand in `parts` parts cut along the memory rows.
+std::vector<std::byte> pack_right(CpuDevice& device, const GemmEngine& engine, const Matrix& right,
+                                  const Case& c, bool round, int64_t parts) {
+  std::vector<std::byte> panels(
+      static_cast<size_t>(gemm_panels_bytes(engine, c.columns, c.depth)) + 64,
+      static_cast<std::byte>(0xff));
+  const int64_t memory_rows = c.right_across ? c.depth : c.columns;
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t begin = memory_rows * part / parts;
+    const int64_t count = memory_rows * (part + 1) / parts - begin;
+    GemmOperand operand = right.operand(c.right_across, round);
+    operand.data = static_cast<const std::byte*>(operand.data) +
+                   dtype_bytes(operand.dtype, begin * operand.row_stride);
+    const GemmPackRange range = c.right_across ? GemmPackRange{0, c.columns, begin, count}
+                                               : GemmPackRange{begin, count, 0, c.depth};
+    gemm_pack_panels(device, engine, {panels.data(), c.columns, c.depth}, operand, range);
+  }
+  return panels;
+}
+
+void expect_defined_sums(CpuDevice& device, const GemmEngine& engine, const Case& c,
+                         int64_t parts = 1) {
+  Rng rng(derive_key(7, "gemm", static_cast<uint64_t>(c.rows * 1000003 + c.columns * 1009 + c.depth)));
+  const bool round = engine.layout != GemmLayout::kChainF32;
+  const Matrix left(c.left, c.left_across ? c.depth : c.rows, c.left_across ? c.rows : c.depth, rng);
+  const Matrix right(c.right, c.right_across ? c.depth : c.columns,
+                     c.right_across ? c.columns : c.depth, rng);
+  Matrix out(c.out, c.rows, c.columns, rng);
+  const Matrix before = out;
+  const Matrix bias(DType::kF32, 1, c.columns, rng);
+
+  std::vector<std::byte> panels;
+  GemmProduct product;
+  product.rows = c.rows;
+  product.columns = c.columns;
+  product.depth = c.depth;
+  product.left = left.operand(c.left_across, round);
+  if (c.packed) {
+    panels = pack_right(device, engine, right, c, round, parts);
+    product.right_panels = panels.data();
+  } else {
+    product.right = right.operand(c.right_across, round);
+  }
+  product.out = out.data();
+  product.out_dtype = c.out;
+  product.out_stride = out.stride();
+  product.accumulate = c.accumulate;
+  if (c.bias) product.bias = static_cast<const float*>(bias.operand(false, false).data);
+  gemm(device, engine, product);
+
+  const auto value = [round](float x) { return round ? to_float(to_bfloat16(x)) : x; };
+  std::vector<float> l(static_cast<size_t>(c.depth)), r(l.size());
+  Matrix expected = before;
+  for (int64_t row = 0; row < c.rows; ++row) {
+    for (int64_t column = 0; column < c.columns; ++column) {
+      for (int64_t k = 0; k < c.depth; ++k) {
+        const auto i = static_cast<size_t>(k);
+        l[i] = value(c.left_across ? left.at(k, row) : left.at(row, k));
+        r[i] = value(c.right_across ? right.at(k, column) : right.at(column, k));
+      }
+      float sum = defined_sum(engine, l, r, c.accumulate ? before.at(row, column) : 0.0f);
+      if (c.bias) sum += bias.at(0, column);
+      expected.set(row * expected.stride() + column, sum);
+    }
+  }
+  // The whole memory, so that a write beyond a row's end shows too.
+  ASSERT_EQ(out.bytes(), expected.bytes()) << describe(engine, c, device.team().size());
+}
+
+class GemmOnThreads : public ::testing::TestWithParam<int> {
+ protected:
+  CpuDevice device_{{.name = "cpu0", .thread_count = GetParam()}};
+};
+INSTANTIATE_TEST_SUITE_P(Threads, GemmOnThreads, ::testing::Values(1, 2, 3));
+
+TEST_P(GemmOnThreads, GivesTheDefinedSumsForOddShapes) {
+  const int64_t sizes[] = {1, 2, 3, 5, 6, 7, 8, 13, 16, 17, 31, 33, 64, 65, 100, 257};
+  Rng rng(11);
+  const auto pick = [&] { return sizes[rng.below(std::size(sizes))]; };
+  for (const GemmEngine* full : tested_engines()) {
+    for (const GemmEngine& engine : {*full, short_stretches(*full)}) {
+      for (int i = 0; i < 60; ++i) {
+        Case c = {pick(), pick(), pick()};
+        if (c.rows * c.columns * c.depth > 300000) c.rows = 1 + static_cast<int64_t>(rng.below(14));
+        const DType types[] = {DType::kF32, DType::kBF16, DType::kF16};
+        c.left = types[rng.below(2)];
+        c.right = types[rng.below(3)];
+        c.left_across = rng.below(2);
+        c.right_across = rng.below(2);
+        c.packed = engine.layout == GemmLayout::kChainBF16 || rng.below(3) > 0;
+        c.accumulate = rng.below(2);
+        c.out = c.accumulate ? DType::kF32 : types[rng.below(2)];
+        c.bias = !c.accumulate && rng.below(2);
+        expect_defined_sums(device_, engine, c, 1 + static_cast<int64_t>(rng.below(3)));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST_P(GemmOnThreads, GivesTheDefinedSumsForEveryNumberOfRows) {
+  for (const GemmEngine* engine : tested_engines()) {
+    for (int64_t rows = 1; rows <= engine->rows + 1; ++rows) {
+      expect_defined_sums(device_, *engine, {rows, 5 * engine->columns + 3, 40});
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST_P(GemmOnThreads, GivesTheDefinedSumsForSeveralTasksInBothDirections) {
+  for (const GemmEngine* engine : tested_engines()) {
+    if (engine == &kGemmTilePlain) continue;
+    expect_defined_sums(device_, *engine, {400, 600, 9, DType::kF32, DType::kBF16, DType::kBF16});
+    Case gradient = {400, 600, 11};
+    gradient.left_across = gradient.right_across = gradient.accumulate = true;
+    gradient.packed = engine->layout == GemmLayout::kChainBF16;
+    expect_defined_sums(device_, *engine, gradient);
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST_P(GemmOnThreads, HandlesEmptyProducts) {
+  for (const GemmEngine* engine : tested_engines()) {
+    expect_defined_sums(device_, *engine, {3, 5, 0, DType::kF32, DType::kF32, DType::kF32, false,
+                                           false, true, false, true});
+    Case kept = {3, 5, 0};
+    kept.accumulate = true;
+    expect_defined_sums(device_, *engine, kept);
+    expect_defined_sums(device_, *engine, {0, 5, 7});
+  }
+}
+
+TEST(GemmParts, PackTheSamePanelsAsTheWhole) {
+  CpuDevice device({.name = "cpu0", .thread_count = 2});
+  Rng rng(3);
+  for (const GemmEngine* engine : tested_engines()) {
+    const bool round = engine->layout != GemmLayout::kChainF32;
+    for (const bool across : {false, true}) {
+      Case c = {1, 77, 83};
+      c.right_across = across;
+      const Matrix right(DType::kF32, across ? c.depth : c.columns, across ? c.columns : c.depth,
+                         rng);
+      const auto whole = pack_right(device, *engine, right, c, round, 1);
+      for (int64_t parts : {2, 3, 7, 40}) {
+        EXPECT_EQ(pack_right(device, *engine, right, c, round, parts), whole)
+            << engine->name << " in " << parts << " parts, across " << across;
+      }
+    }
+  }
+}
+
+TEST(GemmTilePlain, FlushesSubnormalNumbers) {
+  CpuDevice device({.name = "cpu0", .thread_count = 1});
+  const float tiny = 0x1p-127f;
+  const std::vector<float> left = {tiny, 0x1p-64f, 1, 0x1p-100f};
+  const std::vector<float> right = {1, 0x1p-64f, tiny, 0x1p-20f};
+  float out = 5;
+  GemmProduct product;
+  product.rows = product.columns = 1;
+  product.depth = 4;
+  product.left = {.data = left.data(), .row_stride = 4, .round_to_bf16 = true};
+  product.right = {.data = right.data(), .row_stride = 4, .round_to_bf16 = true};
+  product.out = &out;
+  product.out_stride = 1;
+  gemm(device, kGemmTilePlain, product);
+  EXPECT_EQ(out, 0x1p-120f);
+}
+
+TEST(GemmEngines, AgreeWithTheirMeasure) {
+  for (const GemmEngine* engine : tested_engines()) {
+    const GemmEngine& measure = engine->layout == GemmLayout::kTileBF16 ? kGemmTilePlain
+                                : engine->layout == GemmLayout::kChainF32
+                                    ? *gemm_engines()[0]
+                                    : *gemm_engines()[1];
+    EXPECT_TRUE(gemm_engine_agrees(*engine, measure)) << engine->name;
+  }
+}
+
+// An engine that forgets the last depth of each call.
+GemmEngine broken(const GemmEngine& engine) {
+  GemmEngine copy = engine;
+  copy.micro = [](const GemmMicroArgs& args) {
+    GemmMicroArgs shorter = args;
+    shorter.depth -= 1;
+    gemm_engines()[0]->micro(shorter);
+  };
+  return copy;
+}
+
+TEST(GemmEngines, FailTheirCheckWhenTheyAreWrong) {
+  EXPECT_FALSE(gemm_engine_agrees(broken(*gemm_engines()[0]), *gemm_engines()[0]));
+}
+
+}  // namespace
+}  // namespace jige::cpu

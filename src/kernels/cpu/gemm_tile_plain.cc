@@ -1,0 +1,66 @@
+#include "kernels/cpu/gemm_tile_plain.h"
+
+#include <bit>
+#include <cmath>
+
+#include "tensor/dtype.h"
+
+namespace jige::cpu {
+namespace {
+
+// Subnormal numbers count as zero of the same sign, as operands and as results.
+float flush(float value) {
+  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}
+
+float multiply_add(BFloat16 left, BFloat16 right, float sum) {
+  return flush(std::fma(flush(to_float(left)), flush(to_float(right)), flush(sum)));
+}
+
+// sum + left · right over one tile's depth.
+float tile_chain(const BFloat16* left, const BFloat16* right, float sum) {
+  float even = 0;
+  float odd = 0;
+  for (int pair = 0; pair < kTileDepth / 2; ++pair) {
+    even = multiply_add(left[2 * pair], right[2 * kTileLanes * pair], even);
+    odd = multiply_add(left[2 * pair + 1], right[2 * kTileLanes * pair + 1], odd);
+  }
+  return flush(flush(sum) + flush(flush(even) + flush(odd)));
+}
+
+void tile_micro(const GemmMicroArgs& args) {
+  const int64_t tiles = args.depth / kTileDepth;
+  const BFloat16* lefts = static_cast<const BFloat16*>(args.left);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const BFloat16* left =
+        lefts + row / kTileLanes * tiles * kTileElements + row % kTileLanes * kTileDepth;
+    for (int64_t column = 0; column < args.panels * kTileLanes; ++column) {
+      const std::byte* panel =
+          static_cast<const std::byte*>(args.right) + column / kTileLanes * args.right_stride;
+      const BFloat16* right =
+          reinterpret_cast<const BFloat16*>(panel) + 2 * (column % kTileLanes);
+      float& sum = args.sums[row * args.sums_stride + column];
+      if (args.from_zero) sum = 0;
+      for (int64_t tile = 0; tile < tiles; ++tile) {
+        sum = tile_chain(left + tile * kTileElements, right + tile * kTileElements, sum);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+const GemmEngine kGemmTilePlain = {
+    .name = "plain bf16 tiles",
+    .layout = GemmLayout::kTileBF16,
+    .rows = 2 * kTileLanes,
+    .columns = kTileLanes,
+    .depth_step = kTileDepth,
+    .panel_group = 2,
+    .depth_block = 512,
+    .begin = nullptr,
+    .end = nullptr,
+    .micro = tile_micro,
+};
+
+}  // namespace jige::cpu

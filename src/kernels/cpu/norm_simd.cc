@@ -1,0 +1,184 @@
+#include "kernels/cpu/norm.h"
+
+#include "kernels/cpu/simd.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+namespace {
+
+using V = F32x16;
+
+template <typename Element>
+float sum_of(const Element* x, int64_t width) {
+  V sum = V::zero();
+  for_each_vector<V>(width, [&](int64_t i, int lanes) { sum = sum + load_lanes<V>(x + i, lanes); });
+  return horizontal_sum(sum);
+}
+
+// Σ (x - mean)². The lanes beyond the end are kept at zero, since 0 - mean is not.
+template <typename Element>
+float sum_of_squares(const Element* x, int64_t width, float mean) {
+  V sum = V::zero();
+  const V center = V::broadcast(mean);
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    const V difference = load_lanes<V>(x + i, lanes) - center;
+    const V kept =
+        lanes == V::kLanes ? difference : select(V::first_lanes(lanes), difference, V::zero());
+    sum = fma(kept, kept, sum);
+  });
+  return horizontal_sum(sum);
+}
+
+template <bool kLayer, typename Dst, typename Src>
+JIGE_FLATTEN void forward_group(const NormForwardArgs& args, Dst* dst, const Src* src,
+                                float* rstd_out, float* mean_out) {
+  const auto width = static_cast<float>(args.width);
+  const float mean = kLayer ? sum_of(src, args.width) / width : 0.0f;
+  const float rstd = 1.0f / sqrt(sum_of_squares(src, args.width, mean) / width + args.eps);
+  if (rstd_out) *rstd_out = rstd;
+  if (kLayer && mean_out) *mean_out = mean;
+  const V center = V::broadcast(mean);
+  const V factor = V::broadcast(rstd);
+  for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    V x = load_lanes<V>(src + i, lanes);
+    if constexpr (kLayer) x = x - center;
+    V y = x * factor * load_lanes<V>(args.weight + i, lanes);
+    if (kLayer && args.bias) y = y + load_lanes<V>(args.bias + i, lanes);
+    store_lanes(y, dst + i, lanes);
+  });
+}
+
+template <bool kLayer>
+void forward(const NormForwardArgs& args, int64_t row_begin, int64_t row_end) {
+  with_element_type(args.dst.type, [&](auto dst_tag) {
+    with_element_type(args.src.type, [&](auto src_tag) {
+      for (int64_t t = row_begin; t < row_end; ++t) {
+        auto* dst = row_of<typename decltype(dst_tag)::Type>(args.dst, t);
+        const auto* src = row_of<typename decltype(src_tag)::Type>(args.src, t);
+        float* rstd = args.rstd.data ? args.rstd.data + t * args.rstd.stride : nullptr;
+        float* mean = args.mean.data ? args.mean.data + t * args.mean.stride : nullptr;
+        for (int64_t g = 0; g < args.group_count; ++g) {
+          forward_group<kLayer>(args, dst + g * args.width, src + g * args.width,
+                                rstd ? rstd + g : nullptr, mean ? mean + g : nullptr);
+        }
+      }
+    });
+  });
+}
+
+template <bool kLayer, typename GradSrc, typename GradDst, typename Src>
+JIGE_FLATTEN void backward_input_group(const NormBackwardInputArgs& args, GradSrc* grad_src,
+                                       const GradDst* grad_dst, const Src* src, float rstd,
+                                       float mean) {
+  const V factor = V::broadcast(rstd);
+  const V center = V::broadcast(mean);
+  V sum_g = V::zero();
+  V sum_gx = V::zero();
+  const auto normalised = [&](int64_t i, int lanes) {
+    V x = load_lanes<V>(src + i, lanes);
+    if constexpr (kLayer) x = x - center;
+    return x * factor;
+  };
+  for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    const V g = load_lanes<V>(grad_dst + i, lanes) * load_lanes<V>(args.weight + i, lanes);
+    if constexpr (kLayer) sum_g = sum_g + g;
+    sum_gx = fma(g, normalised(i, lanes), sum_gx);  // g is zero beyond the end
+  });
+  const auto width = static_cast<float>(args.width);
+  const V mean_g = V::broadcast(kLayer ? horizontal_sum(sum_g) / width : 0.0f);
+  const V mean_gx = V::broadcast(horizontal_sum(sum_gx) / width);
+  for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    V g = load_lanes<V>(grad_dst + i, lanes) * load_lanes<V>(args.weight + i, lanes);
+    if constexpr (kLayer) g = g - mean_g;
+    V result = fma(-normalised(i, lanes), mean_gx, g) * factor;
+    if (args.accumulate) result = load_lanes<V>(grad_src + i, lanes) + result;
+    store_lanes(result, grad_src + i, lanes);
+  });
+}
+
+template <bool kLayer>
+void backward_input(const NormBackwardInputArgs& args, int64_t row_begin, int64_t row_end) {
+  with_element_type(args.grad_src.type, [&](auto grad_src_tag) {
+    with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
+      with_element_type(args.src.type, [&](auto src_tag) {
+        for (int64_t t = row_begin; t < row_end; ++t) {
+          auto* grad_src = row_of<typename decltype(grad_src_tag)::Type>(args.grad_src, t);
+          const auto* grad_dst = row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t);
+          const auto* src = row_of<typename decltype(src_tag)::Type>(args.src, t);
+          for (int64_t g = 0; g < args.group_count; ++g) {
+            const int64_t begin = g * args.width;
+            backward_input_group<kLayer>(args, grad_src + begin, grad_dst + begin, src + begin,
+                                         args.rstd.data[t * args.rstd.stride + g],
+                                         kLayer ? args.mean.data[t * args.mean.stride + g] : 0.0f);
+          }
+        }
+      });
+    });
+  });
+}
+
+// Adds one group of one row to columns [column_begin, column_end). The sums stay in the first-level
+// cache, so the cost is reading grad_dst and src.
+template <bool kLayer, typename GradDst, typename Src>
+JIGE_FLATTEN void backward_weight_group(const NormBackwardWeightArgs& args, const GradDst* grad_dst,
+                                        const Src* src, float rstd, float mean,
+                                        int64_t column_begin, int64_t column_end) {
+  const V factor = V::broadcast(rstd);
+  const V center = V::broadcast(mean);
+  for_each_vector<V>(column_end - column_begin, [&](int64_t offset, int lanes) {
+    const int64_t i = column_begin + offset;
+    const V g = load_lanes<V>(grad_dst + i, lanes);
+    V x = load_lanes<V>(src + i, lanes);
+    if constexpr (kLayer) x = x - center;
+    store_lanes(fma(g, x * factor, load_lanes<V>(args.grad_weight + i, lanes)),
+                args.grad_weight + i, lanes);
+    if (kLayer && args.grad_bias) {
+      store_lanes(load_lanes<V>(args.grad_bias + i, lanes) + g, args.grad_bias + i, lanes);
+    }
+  });
+}
+
+template <bool kLayer>
+void backward_weight(const NormBackwardWeightArgs& args, int64_t column_begin, int64_t column_end) {
+  with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
+    with_element_type(args.src.type, [&](auto src_tag) {
+      for (int64_t t = 0; t < args.row_count; ++t) {
+        const auto* grad_dst = row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t);
+        const auto* src = row_of<typename decltype(src_tag)::Type>(args.src, t);
+        for (int64_t g = 0; g < args.group_count; ++g) {
+          backward_weight_group<kLayer>(args, grad_dst + g * args.width, src + g * args.width,
+                                        args.rstd.data[t * args.rstd.stride + g],
+                                        kLayer ? args.mean.data[t * args.mean.stride + g] : 0.0f,
+                                        column_begin, column_end);
+        }
+      }
+    });
+  });
+}
+
+void rms_forward(const NormForwardArgs& args, int64_t begin, int64_t end) noexcept {
+  forward<false>(args, begin, end);
+}
+void layer_forward(const NormForwardArgs& args, int64_t begin, int64_t end) noexcept {
+  forward<true>(args, begin, end);
+}
+void rms_backward_input(const NormBackwardInputArgs& args, int64_t begin, int64_t end) noexcept {
+  backward_input<false>(args, begin, end);
+}
+void layer_backward_input(const NormBackwardInputArgs& args, int64_t begin, int64_t end) noexcept {
+  backward_input<true>(args, begin, end);
+}
+void rms_backward_weight(const NormBackwardWeightArgs& args, int64_t begin, int64_t end) noexcept {
+  backward_weight<false>(args, begin, end);
+}
+void layer_backward_weight(const NormBackwardWeightArgs& args, int64_t begin,
+                           int64_t end) noexcept {
+  backward_weight<true>(args, begin, end);
+}
+
+}  // namespace
+
+extern const NormKernels kNormKernels;
+const NormKernels kNormKernels = {rms_forward,          layer_forward,       rms_backward_input,
+                                  layer_backward_input, rms_backward_weight, layer_backward_weight};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,136 @@
+#include "model/architecture.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+
+namespace jige::model {
+namespace {
+
+constexpr std::string_view kGpt2Prefix = "transformer.";
+
+struct ModelNames {
+  std::string table;
+  std::string positions;
+  std::string final_norm;
+  std::string head;
+};
+
+ModelNames model_names(const formats::ModelConfig& config) {
+  ModelNames names;
+  if (config.family == formats::Family::kGpt2) {
+    names = {"transformer.wte", "transformer.wpe", "transformer.ln_f", "lm_head"};
+  } else {
+    names = {"model.embed_tokens", "", "model.norm", "lm_head"};
+  }
+  if (config.tied_embeddings) names.head = names.table;
+  return names;
+}
+
+LayerNames layer_names(formats::Family family, int64_t index) {
+  const std::string number = std::to_string(index);
+  if (family == formats::Family::kGpt2) {
+    const std::string at = "transformer.h." + number;
+    return {.norm1 = at + ".ln_1",
+            .qkv = {at + ".attn.c_attn"},
+            .attention_output = at + ".attn.c_proj",
+            .norm2 = at + ".ln_2",
+            .ffn_input = {at + ".mlp.c_fc"},
+            .ffn_output = at + ".mlp.c_proj"};
+  }
+  const std::string at = "model.layers." + number;
+  const std::string attention = at + ".self_attn.";
+  return {.norm1 = at + ".input_layernorm",
+          .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
+          .q_norm = attention + "q_norm",
+          .k_norm = attention + "k_norm",
+          .attention_output = attention + "o_proj",
+          .norm2 = at + ".post_attention_layernorm",
+          .ffn_input = {at + ".mlp.gate_proj", at + ".mlp.up_proj"},
+          .ffn_output = at + ".mlp.down_proj"};
+}
+
+Status check_lora(formats::Family family, const formats::LoraConfig& lora) {
+  if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
+    return fail(Code::kInvalidArgument, "LoRA rank {} is not in 1..{}", lora.rank,
+                formats::kLoraRankMax);
+  }
+  const LayerNames names = layer_names(family, 0);
+  std::vector<std::string> linears = names.qkv;
+  linears.push_back(names.attention_output);
+  linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
+  linears.push_back(names.ffn_output);
+  for (const std::string& target : lora.target_modules) {
+    const bool found = std::any_of(linears.begin(), linears.end(), [&](const std::string& linear) {
+      return linear.ends_with("." + target);
+    });
+    if (!found) {
+      return fail(Code::kInvalidArgument,
+                  "LoRA target \"{}\" is no linear layer of a {} model; known are {}", target,
+                  formats::family_name(family),
+                  fmt::join(formats::lora_linear_modules(family), ", "));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<const Architecture>> Architecture::create(
+    const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora) {
+  JIGE_DO(formats::check_model_config(config, "model configuration"));
+  if (lora) JIGE_DO(check_lora(config.family, *lora));
+  return std::unique_ptr<const Architecture>(new Architecture(config, lora));
+}
+
+Architecture::Architecture(const formats::ModelConfig& config,
+                           const std::optional<formats::LoraConfig>& lora)
+    : config_(config), lora_(lora) {
+  const ModelNames names = model_names(config);
+  embedding_ = std::make_unique<Embedding>(
+      EmbeddingOptions{.table_name = names.table,
+                       .positions_name = names.positions,
+                       .vocab_size = config.vocab_size,
+                       .width = config.hidden_size,
+                       .position_count = config.context_max});
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    layers_.push_back(std::make_unique<TransformerLayer>(
+        config, LayerOptions{.index = i,
+                             .names = layer_names(config.family, i),
+                             .transposed = config.family == formats::Family::kGpt2,
+                             .lora = lora}));
+  }
+  head_ = std::make_unique<Head>(config, names.final_norm, names.head);
+  const auto append = [this](const Block& block) {
+    const auto index = static_cast<int32_t>(graph_.nodes.size());
+    graph_.nodes.push_back({.block = &block});
+    if (index > 0) graph_.nodes.back().inputs = {index - 1};
+  };
+  append(*embedding_);
+  for (const auto& layer : layers_) append(*layer);
+  append(*head_);
+}
+
+int64_t Architecture::rope_columns() const {
+  if (config_.position != formats::PositionKind::kRotary) return 0;
+  return config_.rope.rotated_dims(config_.head_dim);
+}
+
+std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
+  // GPT-2 folders come with and without the prefix.
+  if (!spec.adapter && spec.name.starts_with(kGpt2Prefix)) {
+    return {spec.name, spec.name.substr(kGpt2Prefix.size())};
+  }
+  return {spec.name};
+}
+
+double Architecture::forward_flops(double token_count, double context_mean) const {
+  double flops = 0;
+  for (const BlockGraph::Node& node : graph_.nodes) {
+    flops += node.block->forward_flops(token_count, context_mean);
+  }
+  return flops;
+}
+
+}  // namespace jige::model

@@ -1,0 +1,68 @@
+// Architecture: a ModelConfig as blocks and their graph, with the family's Hugging Face tensor names.
+//
+//   JIGE_TRY(const auto model, model::Architecture::create(config));
+//   for (const BlockGraph::Node& node : model->graph().nodes) node.block->params() …
+//
+// The graph is a chain: embedding, layer 0 … L-1, head. One Architecture serves any number of
+// devices and weights.
+// Invariant: a parameter name is unique, except that a tied head's matrix has the name of the
+// embedding's table.
+// Threads: immutable after create().
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/model_config.h"
+#include "model/block.h"
+#include "model/embedding.h"
+#include "model/head.h"
+#include "model/transformer_layer.h"
+
+namespace jige::model {
+
+class Architecture {
+ public:
+  // `lora` puts adapters on the linears it targets (all of them if it names none) and freezes the
+  // rest. Fails with kInvalidArgument where a configuration contradicts itself, a target names no
+  // linear of a layer or the rank is out of range.
+  static Result<std::unique_ptr<const Architecture>> create(
+      const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora = {});
+
+  const formats::ModelConfig& config() const { return config_; }
+  const std::optional<formats::LoraConfig>& lora() const { return lora_; }
+  const BlockGraph& graph() const { return graph_; }
+  const Embedding& embedding() const { return *embedding_; }
+  const std::vector<std::unique_ptr<TransformerLayer>>& layers() const { return layers_; }
+  const Head& head() const { return *head_; }
+
+  size_t node_count() const { return graph_.nodes.size(); }
+  const Block& block(size_t node) const { return *graph_.nodes[node].block; }
+  size_t head_node() const { return node_count() - 1; }
+
+  // Columns of the rope table; 0 without rotary positions.
+  int64_t rope_columns() const;
+
+  // Names under which a file may hold a parameter, the usual one first.
+  static std::vector<std::string> stored_names(const ParamSpec& spec);
+
+  // Forward floating-point operations for T tokens of mean context length C; a training step takes
+  // three times as many.
+  double forward_flops(double token_count, double context_mean) const;
+
+ private:
+  Architecture(const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora);
+
+  formats::ModelConfig config_;
+  std::optional<formats::LoraConfig> lora_;
+  std::unique_ptr<Embedding> embedding_;
+  std::vector<std::unique_ptr<TransformerLayer>> layers_;
+  std::unique_ptr<Head> head_;
+  BlockGraph graph_;
+};
+
+}  // namespace jige::model

@@ -1,0 +1,191 @@
+#include "model/head.h"
+
+#include <algorithm>
+
+#include "ops/cross_entropy.h"
+
+namespace jige::model {
+namespace {
+
+// A chunk's f32 logits stay near 32 MiB, so that they are read back from a cache where it is large,
+// and the weight, read once a chunk, still meets enough rows to be worth it.
+constexpr int64_t kChunkLogits = int64_t{8} << 20;
+constexpr int64_t kChunkTokensMin = 128;
+constexpr int64_t kChunkTokensMax = 512;
+
+NormStats rows_of(const NormStats& stats, int64_t begin, int64_t end) {
+  NormStats rows;
+  if (stats.rstd) rows.rstd = stats.rstd.row_range(begin, end);
+  if (stats.mean) rows.mean = stats.mean.row_range(begin, end);
+  return rows;
+}
+
+TensorView rows_if_any(const TensorView& view, int64_t begin, int64_t end) {
+  return view ? view.row_range(begin, end) : TensorView{};
+}
+
+}  // namespace
+
+Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
+           const std::string& linear_name)
+    : width_(config.hidden_size),
+      vocab_size_(config.vocab_size),
+      norm_(config.norm, config.norm_eps, norm_name, width_, params_),
+      linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_) {
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    Placement at;
+    int64_t* bytes = packed_bytes_[compute == DType::kBF16 ? 1 : 0];
+    linear_.plan_forward(at, compute);
+    bytes[0] = at.peak_bytes();
+    linear_.plan_backward(at, compute);
+    bytes[1] = at.peak_bytes();
+  }
+}
+
+int64_t Head::chunk_tokens() const {
+  const int64_t tokens = kChunkLogits / vocab_size_ / 32 * 32;  // whole chains of 32, see ops/linear.h
+  return std::clamp(tokens, kChunkTokensMin, kChunkTokensMax);
+}
+
+int64_t Head::packed_bytes(DType compute, PackFor use) const {
+  return packed_bytes_[compute == DType::kBF16 ? 1 : 0][use == PackFor::kTraining ? 1 : 0];
+}
+
+void Head::pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const {
+  linear_.pack(stream, weights, compute, use);
+}
+
+NormStats Head::place_saved(Placement& at, int64_t token_count) const {
+  return norm_.place_stats(at, token_count);
+}
+
+Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute,
+                            PackFor use) const {
+  const int64_t chunk = std::min(chunk_tokens(), token_count);
+  Work work;
+  work.normed = at.take(compute, Shape{chunk, width_});
+  work.logits = at.take(DType::kF32, Shape{chunk, vocab_size_});
+  work.losses = at.take(DType::kF32, Shape{chunk});
+  work.grad_logits = work.logits;
+  if (use == PackFor::kTraining && compute != DType::kF32) {
+    work.grad_logits = at.take(compute, Shape{chunk, vocab_size_});
+  }
+  return work;
+}
+
+int64_t Head::saved_bytes(int64_t token_count, DType) const {
+  Placement at;
+  place_saved(at, token_count);
+  return at.peak_bytes();
+}
+
+int64_t Head::pending_bytes(int64_t token_count, DType compute) const {
+  Placement at;
+  at.take(compute, Shape{token_count, width_});
+  return at.peak_bytes();
+}
+
+int64_t Head::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  Placement at;
+  place_work(at, token_count, compute, use);
+  return at.peak_bytes();
+}
+
+int64_t Head::logits_workspace_bytes(int64_t row_count, DType compute) const {
+  Placement at;
+  at.take(compute, Shape{row_count, width_});
+  return at.peak_bytes();
+}
+
+double Head::forward_flops(double token_count, double) const {
+  return 2.0 * token_count * static_cast<double>(width_) * static_cast<double>(vocab_size_);
+}
+
+void Head::forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                   const TensorView& src, const TensorView& dst, const BlockMemory& memory) const {
+  run_chunks(context, weights, batch, src, {.losses = dst}, memory);
+}
+
+void Head::evaluate(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                    const TensorView& src, const TensorView& losses,
+                    const TensorView& argmax) const {
+  run_chunks(context, weights, batch, src, {.losses = losses, .argmax = argmax}, {});
+}
+
+void Head::backward_input(const BlockContext& context, const BlockWeights& weights,
+                          const Batch& batch, const TensorView& src, const TensorView&,
+                          const TensorView& grad_src, const BlockMemory& memory) const {
+  run_chunks(context, weights, batch, src, {.grad_src = grad_src, .input_gradient = true}, memory);
+}
+
+void Head::backward_weight(const BlockContext& context, const BlockWeights& weights,
+                           const Batch& batch, const TensorView& src,
+                           const BlockMemory& memory) const {
+  run_chunks(context, weights, batch, src, {.weight_gradient = true}, memory);
+}
+
+void Head::forward_backward(const BlockContext& context, const BlockWeights& weights,
+                            const Batch& batch, const TensorView& src, const TensorView& losses,
+                            const TensorView& grad_src, const BlockMemory& memory) const {
+  run_chunks(context, weights, batch, src,
+             {.losses = losses, .grad_src = grad_src, .input_gradient = true, .weight_gradient = true},
+             memory);
+}
+
+void Head::run_chunks(const BlockContext& context, const BlockWeights& weights,
+                      const Batch& batch, const TensorView& src, const Outputs& outputs,
+                      const BlockMemory& memory) const {
+  Stream& stream = context.stream;
+  const DType compute = context.compute;
+  const int64_t t = batch.token_count();
+  const bool gradient = outputs.input_gradient || outputs.weight_gradient;
+  const bool linear_gradient = outputs.weight_gradient && linear_.wants_gradient(weights);
+  Placement kept(memory.saved);
+  Placement left(memory.pending);
+  Placement workspace(context.workspace);
+  const NormStats stats = memory.saved ? place_saved(kept, t) : NormStats{};
+  const TensorView grad_normed = gradient ? left.take(compute, Shape{t, width_}) : TensorView{};
+  const Work work = place_work(workspace, t, compute,
+                               gradient ? PackFor::kTraining : PackFor::kInference);
+
+  const bool needs_logits = outputs.losses || outputs.input_gradient || linear_gradient;
+  const int64_t chunk = needs_logits ? chunk_tokens() : t;
+  for (int64_t begin = 0; needs_logits && begin < t; begin += chunk) {
+    const int64_t end = std::min(begin + chunk, t);
+    const TensorView normed = work.normed.row_range(0, end - begin);
+    const TensorView logits = work.logits.row_range(0, end - begin);
+    const TensorView grad_logits = work.grad_logits.row_range(0, end - begin);
+    const TensorView rows = src.row_range(begin, end);
+    norm_.forward(stream, weights, normed, rows, rows_of(stats, begin, end));
+    linear_.forward(stream, weights, compute, {.dst = logits, .src = normed});
+    ops::cross_entropy(stream,
+                       {.loss = outputs.losses ? outputs.losses.row_range(begin, end)
+                                               : work.losses.row_range(0, end - begin),
+                        .logits = logits,
+                        .targets = batch.targets.row_range(begin, end),
+                        .weights = rows_if_any(batch.loss_weights, begin, end),
+                        .grad_logits = gradient ? grad_logits : TensorView{},
+                        .argmax = rows_if_any(outputs.argmax, begin, end)});
+    if (outputs.input_gradient) {
+      const TensorView grad_rows = grad_normed.row_range(begin, end);
+      linear_.backward_input(stream, weights, compute,
+                             {.grad_src = grad_rows, .grad_dst = grad_logits});
+      norm_.backward_input(stream, weights, outputs.grad_src.row_range(begin, end), grad_rows, rows,
+                           rows_of(stats, begin, end), false);
+    }
+    if (linear_gradient) {
+      linear_.backward_weight(stream, weights, compute, {.grad_dst = grad_logits, .src = normed});
+    }
+  }
+  if (outputs.weight_gradient) norm_.backward_weight(stream, weights, grad_normed, src, stats);
+}
+
+void Head::logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
+                  const TensorView& dst) const {
+  Placement workspace(context.workspace);
+  const TensorView normed = workspace.take(context.compute, Shape{src.rows(), width_});
+  norm_.forward(context.stream, weights, normed, src, {});
+  linear_.forward(context.stream, weights, context.compute, {.dst = dst, .src = normed});
+}
+
+}  // namespace jige::model

@@ -1,0 +1,99 @@
+// Head: the last block of a model, final norm and LM head, with the loss.
+//
+// Shapes: T tokens, D width, V vocabulary, C tokens a chunk.
+//   n = norm(src);  logits = n Wᵀ;  loss[t] = -log softmax(logits[t])[targets[t]]
+// Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
+// their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
+// gives the same bits. C depends on V only, and results do not depend on it as far as ops promise.
+// The block's dst: losses [T] f32, unweighted, 0 where there is no target.
+// The gradient is that of Σ loss_weights[t] · loss[t] (weights of 1 where the batch has none).
+// saved: 1/std of the norm. pending: the gradient of n.
+// Threads: const.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "model/block.h"
+#include "model/norm_layer.h"
+#include "model/placement.h"
+#include "model/projection.h"
+
+namespace jige::model {
+
+class Head final : public Block {
+ public:
+  // `norm_name` and `linear_name` without ".weight". A tied head's linear has the embedding's name;
+  // its value is the embedding's memory, its gradient its own until the end of a step (weights.h).
+  Head(const formats::ModelConfig& config, const std::string& norm_name,
+       const std::string& linear_name);
+
+  const std::string& name() const override { return name_; }
+  std::span<const ParamSpec> params() const override { return params_; }
+  // Index of the LM head's matrix among params().
+  size_t linear_index() const { return params_.size() - 1; }
+  int64_t packed_bytes(DType compute, PackFor use) const override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute,
+            PackFor use) const override;
+  int64_t saved_bytes(int64_t token_count, DType compute) const override;
+  int64_t pending_bytes(int64_t token_count, DType compute) const override;
+  int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
+
+  // Losses in dst. REQUIRES: batch.targets.
+  void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+               const TensorView& src, const TensorView& dst,
+               const BlockMemory& memory) const override;
+  // grad_dst is not read: the gradient starts here, with batch.loss_weights.
+  void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& src, const TensorView& grad_dst,
+                      const TensorView& grad_src, const BlockMemory& memory) const override;
+  void backward_weight(const BlockContext& context, const BlockWeights& weights,
+                       const Batch& batch, const TensorView& src,
+                       const BlockMemory& memory) const override;
+  double forward_flops(double token_count, double context_mean) const override;
+
+  // F, X and W in one pass: each chunk's logits are computed once instead of three times.
+  // Needs saved and pending, and the workspace of PackFor::kTraining.
+  void forward_backward(const BlockContext& context, const BlockWeights& weights,
+                        const Batch& batch, const TensorView& src, const TensorView& losses,
+                        const TensorView& grad_src, const BlockMemory& memory) const;
+
+  // forward() that also tells the most likely token of each row, [T] i32, for accuracies.
+  void evaluate(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                const TensorView& src, const TensorView& losses, const TensorView& argmax) const;
+
+  // logits [R, V] f32 of R rows of the residual stream, for generation. Needs logits_workspace_bytes.
+  void logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
+              const TensorView& dst) const;
+  int64_t logits_workspace_bytes(int64_t row_count, DType compute) const;
+
+  int64_t chunk_tokens() const;
+
+ private:
+  struct Work {
+    TensorView normed;       // [C, D] compute
+    TensorView logits;       // [C, V] f32
+    TensorView grad_logits;  // [C, V] compute; logits itself in f32
+    TensorView losses;       // [C] f32, where the caller wants none
+  };
+  struct Outputs {
+    TensorView losses, argmax, grad_src;
+    bool input_gradient = false;
+    bool weight_gradient = false;
+  };
+  Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
+  NormStats place_saved(Placement& at, int64_t token_count) const;
+  void run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                  const TensorView& src, const Outputs& outputs, const BlockMemory& memory) const;
+
+  std::string name_ = "head";
+  int64_t width_;
+  int64_t vocab_size_;
+  std::vector<ParamSpec> params_;
+  NormLayer norm_;
+  Projection linear_;
+  int64_t packed_bytes_[2][2] = {};  // [f32, bf16][inference, training]
+};
+
+}  // namespace jige::model

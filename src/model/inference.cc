@@ -1,0 +1,237 @@
+#include "model/inference.h"
+
+#include <algorithm>
+
+#include "base/clock.h"
+
+namespace jige::model {
+namespace {
+
+constexpr int64_t kContextDefaultMax = 4096;
+constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
+
+int64_t blocks_for(int64_t token_count) {
+  return (token_count + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
+}
+
+Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
+  if (low <= value && value <= high) return {};
+  return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
+}
+
+// Fills in what the options leave open.
+Result<InferenceSizes> resolve(const InferenceOptions& options, const Architecture& architecture,
+                               const formats::TensorFolder& files) {
+  const formats::ModelConfig& config = architecture.config();
+  InferenceSizes sizes;
+  JIGE_TRY(sizes.table_dtype, stored_table_dtype(architecture, files));
+  const bool wide = sizes.table_dtype == DType::kF32;
+  sizes.compute = options.compute.value_or(wide ? DType::kF32 : DType::kBF16);
+  sizes.kv_dtype = options.kv_dtype.value_or(sizes.compute);
+  if (sizes.kv_dtype != DType::kF32 && sizes.kv_dtype != DType::kBF16) {
+    return fail(Code::kInvalidArgument, "key/value cache type {} is not supported; use f32 or bf16",
+                dtype_info(sizes.kv_dtype).name);
+  }
+  sizes.context_max = options.context_max > 0 ? options.context_max
+                                              : std::min(config.context_max, kContextDefaultMax);
+  JIGE_DO(check_range("the context in tokens", sizes.context_max, 1, config.context_max));
+  sizes.kv_block_count =
+      options.kv_block_count > 0 ? options.kv_block_count : blocks_for(sizes.context_max);
+  JIGE_DO(check_range("the number of cache blocks", sizes.kv_block_count, 1, INT32_MAX));
+  JIGE_DO(check_range("the tokens of a batch", options.batch_tokens_max, 1, kBatchTokensLimit));
+  JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));
+  sizes.batch_tokens_max = options.batch_tokens_max;
+  sizes.logit_rows_max = options.logit_rows_max;
+  sizes.scores = options.scores;
+  return sizes;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& folder,
+                                                             Device& device,
+                                                             const InferenceOptions& options) {
+  const StopWatch watch;
+  JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
+  JIGE_TRY(auto architecture, Architecture::create(config));
+  JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
+  JIGE_TRY(const InferenceSizes sizes, resolve(options, *architecture, files));
+  std::unique_ptr<InferenceModel> model(new InferenceModel(
+      device, std::move(architecture), sizes, options.memory_bytes_max));
+  JIGE_TRY(model->stream_, device.make_stream());
+  JIGE_TRY(model->weights_, ModelWeights::create(model->arena_, *model->architecture_,
+                                                 inference_weights_options(sizes)));
+  JIGE_DO(model->allocate());
+  JIGE_DO(load_weights(*model->weights_, *model->stream_, files));
+  model->load_seconds_ = watch.seconds();
+  return model;
+}
+
+InferenceModel::InferenceModel(Device& device, std::unique_ptr<const Architecture> architecture,
+                               const InferenceSizes& sizes, int64_t memory_bytes_max)
+    : architecture_(std::move(architecture)),
+      sizes_(sizes),
+      arena_(device, device.name() + " inference", memory_bytes_max) {}
+
+Status InferenceModel::allocate() {
+  const formats::ModelConfig& model = config();
+  const InferenceBuffers bytes = inference_buffers(*architecture_, sizes_);
+  const auto make_bytes = [&](int64_t count) { return arena_.make(DType::kU8, Shape{count}); };
+  const Shape rows{sizes_.batch_tokens_max};
+  for (Tensor& stream : buffers_.stream) {
+    JIGE_TRY(stream, arena_.make(DType::kF32, Shape{rows[0], model.hidden_size}));
+  }
+  JIGE_TRY(buffers_.workspace, make_bytes(bytes.workspace_bytes));
+  JIGE_TRY(buffers_.gathered,
+           arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, model.hidden_size}));
+  JIGE_TRY(buffers_.logits,
+           arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, model.vocab_size}));
+  JIGE_TRY(buffers_.tokens, arena_.make(DType::kI32, rows));
+  JIGE_TRY(buffers_.positions, arena_.make(DType::kI32, rows));
+  JIGE_TRY(buffers_.targets, arena_.make(DType::kI32, rows));
+  JIGE_TRY(buffers_.losses, arena_.make(DType::kF32, rows));
+  for (int64_t layer = 0; layer < model.layer_count; ++layer) {
+    const int64_t count = ops::kv_cache_bytes(sizes_.kv_dtype, sizes_.kv_block_count,
+                                              model.kv_head_count, model.head_dim);
+    JIGE_TRY(Tensor cache, make_bytes(count));
+    buffers_.kv.push_back(std::move(cache));
+  }
+  return {};
+}
+
+Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const {
+  if (sequence.row_begin != row_begin || sequence.row_count < 1) {
+    return fail(Code::kInvalidArgument, "a sequence has rows {} + {} where row {} follows",
+                sequence.row_begin, sequence.row_count, row_begin);
+  }
+  const int64_t end = int64_t{sequence.context_count} + sequence.row_count;
+  if (sequence.context_count < 0 || end > sizes_.context_max) {
+    return fail(Code::kInvalidArgument, "a sequence of {} tokens is longer than the context of {}",
+                end, sizes_.context_max);
+  }
+  if (!sequence.blocks) return fail(Code::kInvalidArgument, "a sequence has no cache blocks");
+  for (int64_t i = 0; i < blocks_for(end); ++i) {
+    const int32_t block = sequence.blocks[i];
+    JIGE_DO(check_range("a cache block", block, 0, sizes_.kv_block_count - 1));
+  }
+  return {};
+}
+
+Status InferenceModel::check(const InferenceBatch& batch) const {
+  const auto row_count = static_cast<int64_t>(batch.tokens.size());
+  JIGE_DO(check_range("the tokens of a batch", row_count, 1, sizes_.batch_tokens_max));
+  JIGE_DO(check_range("the rows of logits", static_cast<int64_t>(batch.logit_rows.size()), 0,
+                      sizes_.logit_rows_max));
+  for (const int32_t token : batch.tokens) {
+    JIGE_DO(check_range("a token id", token, 0, config().vocab_size - 1));
+  }
+  for (const int32_t row : batch.logit_rows) {
+    JIGE_DO(check_range("a row of logits", row, 0, row_count - 1));
+  }
+  int64_t row = 0;
+  for (const ops::SequenceSpan& sequence : batch.sequences) {
+    JIGE_DO(check_sequence(sequence, row));
+    row += sequence.row_count;
+  }
+  if (row != row_count) {
+    return fail(Code::kInvalidArgument, "{} tokens, but sequences of {} rows", row_count, row);
+  }
+  return {};
+}
+
+void InferenceModel::put_batch(const InferenceBatch& batch) {
+  const auto row_count = static_cast<int64_t>(batch.tokens.size());
+  host_positions_.clear();
+  for (const ops::SequenceSpan& sequence : batch.sequences) {
+    for (int32_t i = 0; i < sequence.row_count; ++i) {
+      host_positions_.push_back(sequence.context_count + i);
+    }
+  }
+  batch_.tokens = buffers_.tokens.view().row_range(0, row_count);
+  batch_.positions = buffers_.positions.view().row_range(0, row_count);
+  batch_.sequences.assign(batch.sequences.begin(), batch.sequences.end());
+  stream_->copy(batch_.tokens.data, batch.tokens.data(), row_count * 4, CopyKind::kHostToDevice);
+  stream_->copy(batch_.positions.data, host_positions_.data(), row_count * 4,
+                CopyKind::kHostToDevice);
+}
+
+BlockContext InferenceModel::context(size_t node) {
+  BlockContext context{.stream = *stream_,
+                       .compute = sizes_.compute,
+                       .workspace = buffers_.workspace.view()};
+  if (node > 0 && node < architecture_->head_node()) {
+    context.kv_cache = {.data = buffers_.kv[node - 1].view().data,
+                        .dtype = sizes_.kv_dtype,
+                        .block_count = sizes_.kv_block_count,
+                        .kv_head_count = config().kv_head_count,
+                        .head_dim = config().head_dim};
+  }
+  return context;
+}
+
+TensorView InferenceModel::run_body(const InferenceBatch& batch) {
+  put_batch(batch);
+  const int64_t row_count = batch_.token_count();
+  TensorView src;
+  for (size_t node = 0; node < architecture_->head_node(); ++node) {
+    const TensorView dst = buffers_.stream[node % 2].view().row_range(0, row_count);
+    architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst, {});
+    src = dst;
+  }
+  return src;
+}
+
+std::span<const float> InferenceModel::to_host(const TensorView& view) {
+  const auto count = static_cast<size_t>(view.count());
+  if (stream_->device().kind() == DeviceKind::kCpu) {
+    stream_->synchronize();
+    return {view.as<float>(), count};
+  }
+  host_result_.resize(count);
+  stream_->copy(host_result_.data(), view.data, view.count() * 4, CopyKind::kDeviceToHost);
+  stream_->synchronize();
+  return host_result_;
+}
+
+Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
+  JIGE_DO(check(batch));
+  const TensorView hidden = run_body(batch);
+  const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
+  if (wanted == 0) {
+    stream_->synchronize();
+    return std::span<const float>();
+  }
+  const TensorView rows = buffers_.gathered.view().row_range(0, wanted);
+  for (int64_t i = 0; i < wanted; ++i) {
+    const int64_t row = batch.logit_rows[static_cast<size_t>(i)];
+    stream_->copy(rows.row_range(i, i + 1).data, hidden.row_range(row, row + 1).data,
+                  hidden.columns() * 4, CopyKind::kDeviceToDevice);
+  }
+  const TensorView logits = buffers_.logits.view().row_range(0, wanted);
+  const size_t node = architecture_->head_node();
+  architecture_->head().logits(context(node), weights_->block(node), rows, logits);
+  return to_host(logits);
+}
+
+Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batch,
+                                                      std::span<const int32_t> targets) {
+  JIGE_CHECK(sizes_.scores, "losses() of a model loaded without scores");
+  JIGE_DO(check(batch));
+  if (targets.size() != batch.tokens.size()) {
+    return fail(Code::kInvalidArgument, "{} targets for {} tokens", targets.size(),
+                batch.tokens.size());
+  }
+  for (const int32_t target : targets) {
+    JIGE_DO(check_range("a target", target, -1, config().vocab_size - 1));
+  }
+  const TensorView hidden = run_body(batch);
+  const int64_t row_count = batch_.token_count();
+  batch_.targets = buffers_.targets.view().row_range(0, row_count);
+  stream_->copy(batch_.targets.data, targets.data(), row_count * 4, CopyKind::kHostToDevice);
+  const TensorView losses = buffers_.losses.view().row_range(0, row_count);
+  const size_t node = architecture_->head_node();
+  architecture_->head().forward(context(node), weights_->block(node), batch_, hidden, losses, {});
+  return to_host(losses);
+}
+
+}  // namespace jige::model

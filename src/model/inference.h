@@ -1,0 +1,103 @@
+// InferenceModel: a model folder loaded on one device, ready to run batches of sequences over a paged
+// key/value cache.
+//
+//   JIGE_TRY(auto model, InferenceModel::load(folder, device, {.context_max = 4096}));
+//   JIGE_TRY(const auto logits, model->forward({.tokens = …, .sequences = …, .logit_rows = …}));
+//
+// One call runs prompt chunks and single-token decodes of many sequences together. Whoever calls
+// owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in them
+// after the call. A sequence's logits are the same bits whatever runs beside it and however its prompt
+// was cut.
+// Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/architecture.h"
+#include "model/memory_plan.h"
+#include "model/weights.h"
+#include "tensor/arena.h"
+
+namespace jige::model {
+
+struct InferenceOptions {
+  std::optional<DType> compute;   // empty: bf16 where weights are stored in 16 bits, else f32
+  std::optional<DType> kv_dtype;  // empty: as compute
+  int64_t context_max = 0;        // longest sequence; 0: the model's own, but 4096 at most
+  int64_t kv_block_count = 0;     // 0: enough for one sequence of context_max
+  int64_t batch_tokens_max = 512;
+  int64_t logit_rows_max = 8;
+  bool scores = false;                           // losses() will be used
+  int64_t memory_bytes_max = kUnlimitedBytes;    // cap of the arena
+};
+
+// The rows of one forward: sequence after sequence, each with consecutive positions from its
+// context_count on.
+struct InferenceBatch {
+  std::span<const int32_t> tokens;
+  std::span<const ops::SequenceSpan> sequences;  // cover the rows in order; blocks must be given
+  std::span<const int32_t> logit_rows;           // rows whose next-token logits are wanted
+};
+
+class InferenceModel {
+ public:
+  // Reads FOLDER/config.json and its weights. Fails as load_model_config, TensorFolder::open and
+  // load_weights do, with kInvalidArgument on options out of range, kExhausted where memory or the
+  // cap is too small.
+  static Result<std::unique_ptr<InferenceModel>> load(const std::string& folder, Device& device,
+                                                      const InferenceOptions& options = {});
+
+  const formats::ModelConfig& config() const { return architecture_->config(); }
+  const Architecture& architecture() const { return *architecture_; }
+  const InferenceSizes& sizes() const { return sizes_; }
+  int64_t context_max() const { return sizes_.context_max; }
+  int64_t peak_bytes() const { return arena_.peak_bytes(); }
+  double load_seconds() const { return load_seconds_; }
+
+  // The logits of the wanted rows, [rows, V] f32, valid until the next call. Fails with
+  // kInvalidArgument on tokens, rows or positions out of range and batches that are too large.
+  Result<std::span<const float>> forward(const InferenceBatch& batch);
+
+  // The negative log-probability of targets[row] after each row, valid until the next call; 0 where
+  // the target is negative. Fails as forward() does. REQUIRES: options.scores.
+  Result<std::span<const float>> losses(const InferenceBatch& batch,
+                                        std::span<const int32_t> targets);
+
+ private:
+  struct Buffers {
+    Tensor stream[2], workspace, gathered, logits;
+    Tensor tokens, positions, targets, losses;
+    std::vector<Tensor> kv;  // by layer
+  };
+
+  InferenceModel(Device& device, std::unique_ptr<const Architecture> architecture,
+                 const InferenceSizes& sizes, int64_t memory_bytes_max);
+  Status allocate();
+  Status check(const InferenceBatch& batch) const;
+  Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
+  void put_batch(const InferenceBatch& batch);
+  // Runs all blocks but the head; returns the last residual stream.
+  TensorView run_body(const InferenceBatch& batch);
+  BlockContext context(size_t node);
+  std::span<const float> to_host(const TensorView& view);
+
+  std::unique_ptr<const Architecture> architecture_;
+  InferenceSizes sizes_;
+  Arena arena_;
+  std::unique_ptr<Stream> stream_;
+  std::optional<ModelWeights> weights_;
+  Buffers buffers_;
+  Batch batch_;  // views of buffers_, shaped anew for every call
+  std::vector<int32_t> host_positions_;
+  std::vector<float> host_result_;  // for devices whose memory the host cannot read
+  double load_seconds_ = 0;
+};
+
+}  // namespace jige::model

@@ -1,0 +1,269 @@
+// Loaded models against transformers, and batches that must not matter.
+#include "model/inference.h"
+
+#include <numeric>
+
+#include "model/model_test_support.h"
+#include "model/weights_save.h"
+
+namespace jige::model {
+namespace {
+
+using testing::fixture;
+using testing::fixture_names;
+using testing::succeed;
+using testing::TempFolder;
+using testing::value_of;
+
+struct Expected {
+  std::vector<int32_t> tokens;
+  std::vector<float> logits;
+};
+
+Expected expected_of(const std::string& name) {
+  const auto file =
+      value_of(formats::SafetensorsFile::open(fixture(name) + "/expected.safetensors"));
+  const auto tokens = value_of(file.view("tokens"));
+  const auto logits = value_of(file.view("logits"));
+  return {{tokens.as<int32_t>(), tokens.as<int32_t>() + tokens.count()},
+          {logits.as<float>(), logits.as<float>() + logits.count()}};
+}
+
+// Feeds one sequence in chunks of the given sizes (the last one repeats) and returns all logits.
+std::vector<float> logits_in_chunks(InferenceModel& model, std::span<const int32_t> tokens,
+                                    const std::vector<size_t>& chunks,
+                                    const std::vector<int32_t>& blocks) {
+  std::vector<float> all;
+  size_t index = 0;
+  for (size_t done = 0; done < tokens.size(); ++index) {
+    const size_t count =
+        std::min(chunks[std::min(index, chunks.size() - 1)], tokens.size() - done);
+    const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
+                                     .context_count = static_cast<int32_t>(done),
+                                     .blocks = blocks.data()};
+    std::vector<int32_t> rows(count);
+    std::iota(rows.begin(), rows.end(), 0);
+    const auto logits = value_of(model.forward({.tokens = tokens.subspan(done, count),
+                                                .sequences = std::span(&sequence, 1),
+                                                .logit_rows = rows}));
+    all.insert(all.end(), logits.begin(), logits.end());
+    done += count;
+  }
+  return all;
+}
+
+double largest_difference(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    worst = std::max(worst, std::abs(double{a[i]} - b[i]));
+  }
+  return worst;
+}
+
+const std::vector<int32_t> kBlocks = {5, 0, 3, 1, 2, 4};
+
+InferenceOptions test_options(DType compute) {
+  return {.compute = compute,
+          .context_max = 64,
+          .kv_block_count = 6,
+          .batch_tokens_max = 64,
+          .logit_rows_max = 64,
+          .scores = true};
+}
+
+TEST(Inference, LogitsMatchTransformersForEveryFamily) {
+  CpuDevice device({.thread_count = 2});
+  for (const std::string& name : fixture_names()) {
+    const Expected expected = expected_of(name);
+    const auto model =
+        value_of(InferenceModel::load(fixture(name), device, test_options(DType::kF32)));
+    const auto logits = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
+    EXPECT_LE(largest_difference(logits, expected.logits), 1e-4) << name;
+    RecordProperty(name, std::to_string(largest_difference(logits, expected.logits)));
+  }
+}
+
+TEST(Inference, Bf16LogitsAreCloseToTransformers) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string& name : fixture_names()) {
+    const Expected expected = expected_of(name);
+    const auto model =
+        value_of(InferenceModel::load(fixture(name), device, test_options(DType::kBF16)));
+    const auto logits = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
+    EXPECT_LE(largest_difference(logits, expected.logits), 0.5) << name;
+  }
+}
+
+TEST(Inference, PromptsMayBeCutAnywhere) {
+  CpuDevice device({.thread_count = 2});
+  for (const std::string& name : fixture_names()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const Expected expected = expected_of(name);
+      const auto model =
+          value_of(InferenceModel::load(fixture(name), device, test_options(compute)));
+      const auto whole = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
+      for (const std::vector<size_t>& chunks :
+           {std::vector<size_t>{1}, {17, 1}, {3, 5, 16, 11, 1}, {16}}) {
+        EXPECT_EQ(whole, logits_in_chunks(*model, expected.tokens, chunks, kBlocks)) << name;
+      }
+    }
+  }
+}
+
+TEST(Inference, NeighboursDoNotChangeASequence) {
+  CpuDevice device({.thread_count = 2});
+  for (const std::string& name : fixture_names()) {
+    const std::vector<int32_t> tokens = expected_of(name).tokens;
+    const auto model =
+        value_of(InferenceModel::load(fixture(name), device, test_options(DType::kBF16)));
+    const std::vector<int32_t> own = {4, 2};
+    const std::span<const int32_t> prompt = std::span(tokens).first(20);
+    const auto alone = logits_in_chunks(*model, prompt, {19, 1}, own);
+
+    // The same sequence decodes its last token between a neighbour's prompt and another's decode.
+    const std::vector<int32_t> left = {0, 1};
+    const std::vector<int32_t> right = {3};
+    logits_in_chunks(*model, std::span(tokens).first(19), {19}, own);
+    logits_in_chunks(*model, std::span(tokens).subspan(30, 9), {9}, right);
+    std::vector<int32_t> rows_of_all(tokens.begin() + 21, tokens.begin() + 21 + 18);
+    rows_of_all.push_back(prompt.back());
+    rows_of_all.push_back(tokens[40]);
+    const std::vector<ops::SequenceSpan> sequences = {
+        {.row_begin = 0, .row_count = 18, .context_count = 0, .blocks = left.data()},
+        {.row_begin = 18, .row_count = 1, .context_count = 19, .blocks = own.data()},
+        {.row_begin = 19, .row_count = 1, .context_count = 9, .blocks = right.data()}};
+    const std::vector<int32_t> wanted = {18};
+    const auto logits = value_of(
+        model->forward({.tokens = rows_of_all, .sequences = sequences, .logit_rows = wanted}));
+    EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()),
+              std::vector<float>(alone.end() - static_cast<std::ptrdiff_t>(logits.size()),
+                                 alone.end()))
+        << name;
+  }
+}
+
+TEST(Inference, LossesAgreeWithLogitsAndWithTraining) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string& name : fixture_names()) {
+    const Expected expected = expected_of(name);
+    const auto model =
+        value_of(InferenceModel::load(fixture(name), device, test_options(DType::kF32)));
+    const size_t count = expected.tokens.size() - 1;
+    std::vector<int32_t> targets(expected.tokens.begin() + 1, expected.tokens.end());
+    targets[3] = -1;
+    const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
+                                     .blocks = kBlocks.data()};
+    const auto losses = value_of(model->losses({.tokens = std::span(expected.tokens).first(count),
+                                                .sequences = std::span(&sequence, 1),
+                                                .logit_rows = {}},
+                                               targets));
+    const auto vocab = static_cast<size_t>(model->config().vocab_size);
+    ASSERT_EQ(losses.size(), count);
+    EXPECT_EQ(losses[3], 0.0f);
+
+    testing::Trainee trainee(model->config(), {});
+    const auto files = value_of(formats::TensorFolder::open(fixture(name)));
+    succeed(load_weights(trainee.weights(), trainee.stream(), files));
+    const auto trained = trainee.losses({expected.tokens});
+    for (size_t row = 0; row < count; ++row) {
+      if (targets[row] < 0) continue;
+      const float* logits = expected.logits.data() + row * vocab;
+      double sum = 0;
+      for (size_t i = 0; i < vocab; ++i) sum += std::exp(double{logits[i]});
+      const double loss = std::log(sum) - logits[targets[row]];
+      EXPECT_NEAR(losses[row], loss, 1e-4) << name << " row " << row;
+      EXPECT_NEAR(trained[row], loss, 1e-4) << name << " row " << row;
+    }
+  }
+}
+
+TEST(Inference, TakesExactlyThePlannedMemory) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string& name : fixture_names()) {
+    for (const bool scores : {true, false}) {
+      InferenceOptions options = test_options(DType::kBF16);
+      options.scores = scores;
+      const auto model = value_of(InferenceModel::load(fixture(name), device, options));
+      const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
+      EXPECT_EQ(model->peak_bytes(), plan.total_bytes()) << name;
+      EXPECT_EQ(plan.kv_bytes_per_token * 16 * 6, plan.kv_bytes) << name;
+      const int64_t peak = model->peak_bytes();
+      logits_in_chunks(*model, expected_of(name).tokens, {64}, kBlocks);
+      EXPECT_EQ(model->peak_bytes(), peak) << name;
+
+      options.memory_bytes_max = plan.total_bytes() - 1;
+      const auto refused = InferenceModel::load(fixture(name), device, options);
+      ASSERT_FALSE(refused);
+      EXPECT_EQ(refused.error().code, Code::kExhausted);
+      options.memory_bytes_max = plan.total_bytes();
+      EXPECT_TRUE(InferenceModel::load(fixture(name), device, options)) << name;
+    }
+  }
+}
+
+TEST(Inference, ChoosesTypesByWhatIsStored) {
+  CpuDevice device({.thread_count = 1});
+  EXPECT_EQ(value_of(InferenceModel::load(fixture("llama2"), device))->sizes().compute,
+            DType::kF32);
+  for (const char* name : {"llama3", "mistral"}) {  // bf16 and f16
+    const auto model = value_of(InferenceModel::load(fixture(name), device));
+    EXPECT_EQ(model->sizes().compute, DType::kBF16);
+    EXPECT_EQ(model->sizes().kv_dtype, DType::kBF16);
+    EXPECT_EQ(model->context_max(), 128);
+    EXPECT_EQ(model->sizes().kv_block_count, 8);
+  }
+}
+
+Code code_of(const Result<std::span<const float>>& result) {
+  EXPECT_FALSE(result) << "accepted";
+  return result ? Code::kInternal : result.error().code;
+}
+
+TEST(Inference, RefusesBatchesThatDoNotFit) {
+  CpuDevice device({.thread_count = 1});
+  const auto model =
+      value_of(InferenceModel::load(fixture("llama2"), device, test_options(DType::kF32)));
+  const std::vector<int32_t> good = {1, 2, 3};
+  const auto code = [&](std::vector<int32_t> tokens, ops::SequenceSpan sequence,
+                        std::vector<int32_t> rows) {
+    return code_of(model->forward(
+        {.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = rows}));
+  };
+  const ops::SequenceSpan fine{.row_count = 3, .blocks = kBlocks.data()};
+  const std::vector<int32_t> foreign = {6};
+  ops::SequenceSpan late = fine;
+  late.context_count = 62;
+  ops::SequenceSpan outside = fine;
+  outside.blocks = foreign.data();
+  ops::SequenceSpan blockless = fine;
+  blockless.blocks = nullptr;
+  ops::SequenceSpan short_one = fine;
+  short_one.row_count = 2;
+  EXPECT_EQ(code({1, 2, 96}, fine, {2}), Code::kInvalidArgument);
+  EXPECT_EQ(code({1, -1, 3}, fine, {2}), Code::kInvalidArgument);
+  EXPECT_EQ(code(good, late, {2}), Code::kInvalidArgument);
+  EXPECT_EQ(code(good, outside, {2}), Code::kInvalidArgument);
+  EXPECT_EQ(code(good, blockless, {2}), Code::kInvalidArgument);
+  EXPECT_EQ(code(good, short_one, {2}), Code::kInvalidArgument);
+  EXPECT_EQ(code(good, fine, {3}), Code::kInvalidArgument);
+  EXPECT_EQ(code({}, fine, {}), Code::kInvalidArgument);
+  EXPECT_EQ(code(std::vector<int32_t>(65, 1), fine, {}), Code::kInvalidArgument);
+}
+
+TEST(Inference, RefusesOptionsOutOfRange) {
+  CpuDevice device({.thread_count = 1});
+  const auto code = [&](const InferenceOptions& options) {
+    const auto model = InferenceModel::load(fixture("llama2"), device, options);
+    EXPECT_FALSE(model);
+    return model ? Code::kInternal : model.error().code;
+  };
+  EXPECT_EQ(code({.context_max = 129}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.batch_tokens_max = -1}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.batch_tokens_max = 4, .logit_rows_max = 5}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.compute = DType::kI8}), Code::kInvalidArgument);
+  EXPECT_EQ(code({.kv_dtype = DType::kF16}), Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace jige::model

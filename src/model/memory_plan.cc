@@ -1,0 +1,94 @@
+#include "model/memory_plan.h"
+
+#include <algorithm>
+
+namespace jige::model {
+namespace {
+
+int64_t rounded(int64_t bytes) { return bytes > 0 ? arena_bytes(DType::kU8, Shape{bytes}) : 0; }
+
+}  // namespace
+
+int64_t TrainingBuffers::total_bytes() const {
+  int64_t total = (stream_count + 1) * rounded(stream_bytes) + rounded(pending_bytes) +
+                  rounded(workspace_bytes) + rounded(batch_bytes);
+  for (const int64_t bytes : saved_bytes) total += rounded(bytes);
+  return total;
+}
+
+TrainingBuffers training_buffers(const Architecture& architecture, DType compute,
+                                 int64_t token_count) {
+  const int64_t width = architecture.config().hidden_size;
+  TrainingBuffers buffers;
+  buffers.stream_count = static_cast<int64_t>(architecture.node_count()) - 1;
+  buffers.stream_bytes = arena_bytes(DType::kF32, Shape{token_count, width});
+  // Tokens, positions, targets, loss weights and losses, four bytes each.
+  buffers.batch_bytes = 5 * arena_bytes(DType::kI32, Shape{token_count});
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    const Block& block = architecture.block(node);
+    buffers.saved_bytes.push_back(block.saved_bytes(token_count, compute));
+    buffers.pending_bytes =
+        std::max(buffers.pending_bytes, block.pending_bytes(token_count, compute));
+    buffers.workspace_bytes = std::max(
+        buffers.workspace_bytes, block.workspace_bytes(token_count, compute, PackFor::kTraining));
+  }
+  return buffers;
+}
+
+TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,
+                               int64_t micro_batch_tokens) {
+  TrainingMemory memory;
+  memory.weights = weights_memory(architecture, options);
+  memory.moments_bytes = 2 * memory.weights.moment_bytes;
+  memory.buffers = training_buffers(architecture, options.compute, micro_batch_tokens);
+  return memory;
+}
+
+WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
+  return {.compute = sizes.compute,
+          .use = PackFor::kInference,
+          .table_dtype = sizes.table_dtype,
+          .position_count = sizes.context_max};
+}
+
+InferenceBuffers inference_buffers(const Architecture& architecture,
+                                   const InferenceSizes& sizes) {
+  const int64_t width = architecture.config().hidden_size;
+  InferenceBuffers buffers;
+  buffers.stream_bytes = arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, width});
+  buffers.gathered_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, width});
+  // Tokens, positions, targets and losses, four bytes each.
+  buffers.batch_bytes = 4 * arena_bytes(DType::kI32, Shape{sizes.batch_tokens_max});
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    if (node == architecture.head_node() && !sizes.scores) continue;
+    buffers.workspace_bytes = std::max(
+        buffers.workspace_bytes,
+        architecture.block(node).workspace_bytes(sizes.batch_tokens_max, sizes.compute,
+                                                 PackFor::kInference));
+  }
+  buffers.workspace_bytes =
+      std::max(buffers.workspace_bytes,
+               architecture.head().logits_workspace_bytes(sizes.logit_rows_max, sizes.compute));
+  return buffers;
+}
+
+InferenceMemory inference_memory(const Architecture& architecture, const InferenceSizes& sizes) {
+  const formats::ModelConfig& config = architecture.config();
+  InferenceMemory memory;
+  memory.weights = weights_memory(architecture, inference_weights_options(sizes));
+  const int64_t layer_kv = ops::kv_cache_bytes(sizes.kv_dtype, sizes.kv_block_count,
+                                               config.kv_head_count, config.head_dim);
+  memory.kv_bytes = config.layer_count * rounded(layer_kv);
+  memory.kv_bytes_per_token =
+      config.layer_count *
+      ops::kv_cache_bytes(sizes.kv_dtype, 1, config.kv_head_count, config.head_dim) /
+      ops::kKvBlockTokens;
+  const InferenceBuffers buffers = inference_buffers(architecture, sizes);
+  memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
+                             rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes);
+  memory.logits_bytes =
+      arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, config.vocab_size});
+  return memory;
+}
+
+}  // namespace jige::model

@@ -1,0 +1,84 @@
+// Exact memory of running and training a model, from the same functions that size the buffers.
+//
+// A training step on one device, block after block, holds:
+//   weights      ModelWeights (masters, gradients, packed forms, rope table) and two AdamW moments
+//   streams      the residual stream in front of every block but the first, [T, D] f32 each
+//   saved        of every block, F to W
+//   gradient     of the residual stream, one [T, D] f32 (a block's grad_src may be its grad_dst)
+//   pending      of one block at a time, X to W
+//   workspace    the largest of any task
+//   batch        tokens, positions, targets, loss weights and losses
+// for T tokens of a micro-batch. An allocator that follows training_buffers() uses just these bytes.
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "model/architecture.h"
+#include "model/weights.h"
+
+namespace jige::model {
+
+// Sizes of the buffers of one micro-batch of up to T tokens.
+struct TrainingBuffers {
+  std::vector<int64_t> saved_bytes;  // by node
+  int64_t stream_count = 0;          // node_count - 1
+  int64_t stream_bytes = 0;          // of one [T, D] f32; the gradient takes one more
+  int64_t pending_bytes = 0;
+  int64_t workspace_bytes = 0;  // of F, X and W; an evaluation's F is given the saved buffers too
+  int64_t batch_bytes = 0;
+  // Every buffer rounded as an arena rounds it.
+  int64_t total_bytes() const;
+};
+TrainingBuffers training_buffers(const Architecture& architecture, DType compute,
+                                 int64_t token_count);
+
+struct TrainingMemory {
+  WeightsMemory weights;
+  int64_t moments_bytes = 0;  // two f32 tensors for every trainable parameter
+  TrainingBuffers buffers;
+  int64_t total_bytes() const {
+    return weights.total_bytes() + moments_bytes + buffers.total_bytes();
+  }
+};
+TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,
+                               int64_t micro_batch_tokens);
+
+// What an InferenceModel (inference.h) is built with.
+struct InferenceSizes {
+  DType compute = DType::kBF16;
+  DType table_dtype = DType::kBF16;
+  DType kv_dtype = DType::kBF16;
+  int64_t context_max = 0;       // positions a sequence may have
+  int64_t kv_block_count = 0;    // of 16 tokens
+  int64_t batch_tokens_max = 0;  // rows of one forward
+  int64_t logit_rows_max = 0;    // rows of logits of one forward
+  bool scores = false;           // whether losses are asked for: workspace for a chunk of logits
+};
+
+struct InferenceMemory {
+  WeightsMemory weights;
+  int64_t kv_bytes = 0;            // the whole cache
+  int64_t kv_bytes_per_token = 0;
+  int64_t activations_bytes = 0;   // two residual streams, workspace, batch, gathered rows
+  int64_t logits_bytes = 0;
+  int64_t total_bytes() const {
+    return weights.total_bytes() + kv_bytes + activations_bytes + logits_bytes;
+  }
+};
+InferenceMemory inference_memory(const Architecture& architecture, const InferenceSizes& sizes);
+
+// The buffers of an InferenceModel besides weights, cache and logits.
+struct InferenceBuffers {
+  int64_t stream_bytes = 0;  // of one of two [T, D] f32
+  int64_t workspace_bytes = 0;
+  int64_t gathered_bytes = 0;  // rows of the residual stream whose logits are wanted
+  int64_t batch_bytes = 0;
+};
+InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes);
+
+// Weights options of an inference model of these sizes.
+WeightsOptions inference_weights_options(const InferenceSizes& sizes);
+
+}  // namespace jige::model

@@ -1,0 +1,326 @@
+// What the tests of this folder share: fixture folders, small configurations of every family, and a
+// plain runner of training steps over a chain of blocks.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "model/architecture.h"
+#include "model/init.h"
+#include "model/memory_plan.h"
+#include "model/weights.h"
+#include "tensor/arena.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::model::testing {
+
+inline std::string fixture(const std::string& name) {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name;
+}
+
+inline const std::vector<std::string>& fixture_names() {
+  static const std::vector<std::string> names = {"llama2", "llama3",  "llama_linear_biases", "mistral",
+                                                 "qwen2",  "qwen2_5", "qwen3",               "gpt2"};
+  return names;
+}
+
+// A folder that is removed at the end of the test.
+class TempFolder {
+ public:
+  TempFolder() {
+    const std::string pattern = std::filesystem::temp_directory_path() / "jige_model_XXXXXX";
+    std::string path = pattern;
+    path_ = mkdtemp(path.data());
+  }
+  ~TempFolder() { std::filesystem::remove_all(path_); }
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+// Unwraps a Result that the test relies on.
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result) ADD_FAILURE() << result.error().message;
+  return std::move(result.value());
+}
+inline void succeed(const Status& status) {
+  ASSERT_TRUE(status.has_value()) << status.error().message;
+}
+
+// A model small enough for finite differences, with every feature of its family.
+inline formats::ModelConfig tiny_config(formats::Family family) {
+  formats::ModelConfig config;
+  config.family = family;
+  config.vocab_size = 37;
+  config.hidden_size = 20;
+  config.layer_count = 2;
+  config.head_count = 4;
+  config.kv_head_count = 2;
+  config.head_dim = 6;
+  config.ffn_size = 28;
+  config.context_max = 64;
+  config.eos_ids = {2};
+  switch (family) {
+    case formats::Family::kLlama:
+      break;
+    case formats::Family::kMistral:
+      config.sliding_window = 5;
+      break;
+    case formats::Family::kQwen2:
+      config.head_dim = 5 * 2;
+      config.head_count = 2;
+      config.qkv_bias = true;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kQwen3:
+      config.qk_norm = true;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kGpt2:
+      config.norm = formats::NormKind::kLayer;
+      config.activation = formats::ActivationKind::kGeluTanh;
+      config.position = formats::PositionKind::kLearned;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
+      config.tied_embeddings = true;
+      config.kv_head_count = 4;
+      config.head_dim = 5;
+      break;
+  }
+  if (config.kv_head_count > config.head_count) config.kv_head_count = config.head_count;
+  return config;
+}
+
+inline const std::vector<formats::Family>& all_families() {
+  static const std::vector<formats::Family> families = {
+      formats::Family::kLlama, formats::Family::kMistral, formats::Family::kQwen2,
+      formats::Family::kQwen3, formats::Family::kGpt2};
+  return families;
+}
+
+using Sequence = std::vector<int32_t>;
+
+inline std::vector<Sequence> random_sequences(const std::vector<int>& lengths, int64_t vocab_size,
+                                              uint64_t seed) {
+  Rng rng(derive_key(seed, "test sequences"));
+  std::vector<Sequence> sequences;
+  for (const int length : lengths) {
+    sequences.emplace_back();
+    for (int i = 0; i < length; ++i) {
+      sequences.back().push_back(
+          static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab_size))));
+    }
+  }
+  return sequences;
+}
+
+// A model in training on a CPU device, with the buffers of memory_plan.h.
+class Trainee {
+ public:
+  struct Options {
+    DType compute = DType::kF32;
+    int thread_count = 1;
+    bool queued_streams = false;
+    int64_t tokens_max = 128;
+    bool fused_head = true;
+  };
+
+  Trainee(const formats::ModelConfig& config, const Options& options,
+          const std::optional<formats::LoraConfig>& lora = {})
+      : options_(options),
+        device_({.thread_count = options.thread_count, .queued_streams = options.queued_streams}),
+        arena_(device_, "test"),
+        architecture_(value_of(Architecture::create(config, lora))),
+        stream_(value_of(device_.make_stream())) {
+    const WeightsOptions weights_options{.compute = options.compute,
+                                         .position_count = config.context_max};
+    weights_.emplace(value_of(ModelWeights::create(arena_, *architecture_, weights_options)));
+    const TrainingBuffers sizes =
+        training_buffers(*architecture_, options.compute, options.tokens_max);
+    const auto bytes = [&](int64_t count) {
+      return count > 0 ? value_of(arena_.make(DType::kU8, Shape{count})) : Tensor();
+    };
+    for (const int64_t count : sizes.saved_bytes) saved_.push_back(bytes(count));
+    for (int64_t i = 0; i <= sizes.stream_count; ++i) {
+      streams_.push_back(bytes(sizes.stream_bytes));
+    }
+    pending_ = bytes(sizes.pending_bytes);
+    workspace_ = bytes(sizes.workspace_bytes);
+    for (Tensor* tensor : {&tokens_, &positions_, &targets_}) {
+      *tensor = value_of(arena_.make(DType::kI32, Shape{options.tokens_max}));
+    }
+    for (Tensor* tensor : {&loss_weights_, &losses_}) {
+      *tensor = value_of(arena_.make(DType::kF32, Shape{options.tokens_max}));
+    }
+  }
+
+  ModelWeights& weights() { return *weights_; }
+  const Architecture& architecture() const { return *architecture_; }
+  Stream& stream() { return *stream_; }
+  Arena& arena() { return arena_; }
+
+  // Values in which every parameter matters, unlike those of a fresh model.
+  void randomise(uint64_t seed) {
+    for (const NamedParam& param : weights_->trainable()) {
+      ParamSpec spec = *param.spec;
+      const bool one = spec.init == InitKind::kOne;
+      spec.init = InitKind::kNormal;
+      spec.init_std = 0.3;
+      const std::span values(param.value.as<float>(), static_cast<size_t>(param.value.count()));
+      fill_initial(values, spec, seed);
+      for (float& value : values) value += one ? 1.0f : 0.0f;
+    }
+    weights_->pack(*stream_);
+  }
+
+  // Fills the batch; each sequence's last token is a target only. Every target weighs `weight`.
+  void put(const std::vector<Sequence>& sequences, float weight) {
+    batch_.sequences.clear();
+    int64_t row = 0;
+    for (const Sequence& sequence : sequences) {
+      const auto count = static_cast<int32_t>(sequence.size()) - 1;
+      batch_.sequences.push_back(
+          {.row_begin = static_cast<int32_t>(row), .row_count = count});
+      for (int32_t i = 0; i < count; ++i, ++row) {
+        tokens_.view().as<int32_t>()[row] = sequence[static_cast<size_t>(i)];
+        positions_.view().as<int32_t>()[row] = i;
+        targets_.view().as<int32_t>()[row] = sequence[static_cast<size_t>(i) + 1];
+        loss_weights_.view().as<float>()[row] = weight;
+      }
+    }
+    batch_.tokens = tokens_.view().row_range(0, row);
+    batch_.positions = positions_.view().row_range(0, row);
+    batch_.targets = targets_.view().row_range(0, row);
+    batch_.loss_weights = loss_weights_.view().row_range(0, row);
+  }
+
+  // Losses of the batch's rows, F only.
+  std::vector<float> losses(const std::vector<Sequence>& sequences) {
+    put(sequences, 1.0f);
+    run_body();
+    const size_t node = architecture_->head_node();
+    architecture_->block(node).forward(context(), weights_->block(node), batch_,
+                                       stream_view(node - 1), loss_view(), memory(node));
+    stream_->synchronize();
+    return loss_values();
+  }
+
+  double mean_loss(const std::vector<Sequence>& sequences) {
+    double sum = 0;
+    const std::vector<float> values = losses(sequences);
+    for (const float value : values) sum += value;
+    return sum / static_cast<double>(values.size());
+  }
+
+  // F, X and W of one micro-batch; gradients are added to. Returns the losses.
+  std::vector<float> add_gradients(const std::vector<Sequence>& sequences, float weight) {
+    put(sequences, weight);
+    run_body();
+    const size_t last = architecture_->head_node();
+    const TensorView gradient = stream_view(last);
+    const Head& head = architecture_->head();
+    const BlockWeights& head_weights = weights_->block(last);
+    if (options_.fused_head) {
+      head.forward_backward(context(), head_weights, batch_, stream_view(last - 1), loss_view(),
+                            gradient, memory(last));
+    } else {
+      head.forward(context(), head_weights, batch_, stream_view(last - 1), loss_view(),
+                   memory(last));
+      head.backward_input(context(), head_weights, batch_, stream_view(last - 1), {}, gradient,
+                          memory(last));
+      head.backward_weight(context(), head_weights, batch_, stream_view(last - 1), memory(last));
+    }
+    for (size_t node = last; node-- > 0;) {
+      const TensorView src = node > 0 ? stream_view(node - 1) : TensorView{};
+      const Block& block = architecture_->block(node);
+      block.backward_input(context(), weights_->block(node), batch_, src, gradient, gradient,
+                           memory(node));
+      block.backward_weight(context(), weights_->block(node), batch_, src, memory(node));
+    }
+    stream_->synchronize();
+    return loss_values();
+  }
+
+  // The gradient of the mean loss, micro-batch by micro-batch.
+  void gradients(const std::vector<std::vector<Sequence>>& micro_batches) {
+    size_t targets = 0;
+    for (const auto& sequences : micro_batches) {
+      for (const Sequence& sequence : sequences) targets += sequence.size() - 1;
+    }
+    weights_->zero_gradients(*stream_);
+    for (const auto& sequences : micro_batches) {
+      add_gradients(sequences, 1.0f / static_cast<float>(targets));
+    }
+    weights_->finish_gradients(*stream_);
+    stream_->synchronize();
+  }
+
+  // Logits of every row of the last batch that was run, [T, V].
+  std::vector<float> logits() {
+    const int64_t rows = batch_.token_count();
+    const size_t node = architecture_->head_node();
+    Tensor out = value_of(
+        arena_.make(DType::kF32, Shape{rows, architecture_->config().vocab_size}));
+    architecture_->head().logits(context(), weights_->block(node), stream_view(node - 1),
+                                 out.view());
+    stream_->synchronize();
+    const float* data = out.view().as<float>();
+    return {data, data + out.view().count()};
+  }
+
+ private:
+  BlockContext context() {
+    return {.stream = *stream_, .compute = options_.compute, .workspace = workspace_.view()};
+  }
+  BlockMemory memory(size_t node) {
+    return {.saved = saved_[node].view(), .pending = pending_.view()};
+  }
+  TensorView stream_view(size_t index) {
+    return TensorView::of(streams_[index].view().data, DType::kF32,
+                          Shape{batch_.token_count(), architecture_->config().hidden_size});
+  }
+  TensorView loss_view() { return losses_.view().row_range(0, batch_.token_count()); }
+  std::vector<float> loss_values() {
+    const float* data = losses_.view().as<float>();
+    return {data, data + batch_.token_count()};
+  }
+  void run_body() {
+    for (size_t node = 0; node < architecture_->head_node(); ++node) {
+      const TensorView src = node > 0 ? stream_view(node - 1) : TensorView{};
+      architecture_->block(node).forward(context(), weights_->block(node), batch_, src,
+                                         stream_view(node), memory(node));
+    }
+  }
+
+  Options options_;
+  CpuDevice device_;
+  Arena arena_;
+  std::unique_ptr<const Architecture> architecture_;
+  std::unique_ptr<Stream> stream_;
+  std::optional<ModelWeights> weights_;
+  std::vector<Tensor> saved_, streams_;
+  Tensor pending_, workspace_, tokens_, positions_, targets_, loss_weights_, losses_;
+  Batch batch_;
+};
+
+// All gradients one behind the other.
+inline std::vector<float> flat_gradients(Trainee& trainee) {
+  std::vector<float> flat;
+  for (const NamedParam& param : trainee.weights().trainable()) {
+    const float* data = param.grad.as<float>();
+    flat.insert(flat.end(), data, data + param.grad.count());
+  }
+  return flat;
+}
+
+}  // namespace jige::model::testing

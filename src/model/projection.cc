@@ -1,0 +1,319 @@
+#include "model/projection.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "ops/elementwise.h"
+#include "ops/linear.h"
+
+namespace jige::model {
+namespace {
+
+// The columns [begin, begin + count) of a matrix.
+TensorView columns_at(const TensorView& matrix, int64_t begin, int64_t count) {
+  return matrix.column_range(begin, begin + count);
+}
+
+}  // namespace
+
+bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& linear_name) {
+  if (!lora) return false;
+  const auto& targets = lora->target_modules;
+  return targets.empty() || std::any_of(targets.begin(), targets.end(), [&](const auto& target) {
+           return linear_name.ends_with("." + target);
+         });
+}
+
+Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params)
+    : options_(std::move(options)) {
+  for (const auto& part : options_.parts) {
+    parts_.push_back({.row_begin = outputs_, .rows = part.outputs, .weight = params.size()});
+    params.push_back({.name = part.name + ".weight",
+                      .shape = Shape{part.outputs, options_.inputs},
+                      .init = InitKind::kNormal,
+                      .init_std = options_.init_std,
+                      .decay = true,
+                      .packed = true,
+                      .transposed = options_.transposed});
+    outputs_ += part.outputs;
+  }
+  for (size_t i = 0; options_.bias && i < parts_.size(); ++i) {
+    parts_[i].bias = params.size();
+    params.push_back({.name = options_.parts[i].name + ".bias",
+                      .shape = Shape{parts_[i].rows},
+                      .init = InitKind::kZero,
+                      .packed = true});
+  }
+  add_adapters(params);
+}
+
+void Projection::add_adapters(std::vector<ParamSpec>& params) {
+  if (!options_.lora) return;
+  rank_ = options_.lora->rank;
+  adapter_scale_ = static_cast<float>(options_.lora->scale());
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    Part& part = parts_[i];
+    const std::string& name = options_.parts[i].name;
+    part.adapted = adapts(options_.lora, name);
+    if (!part.adapted) continue;
+    part.adapter_row = adapter_rows_;
+    adapter_rows_ += rank_;
+    part.adapter_a = params.size();
+    // The bound of PEFT's default, Kaiming uniform with a = sqrt(5).
+    params.push_back({.name = formats::lora_tensor_name(name, formats::LoraPart::kA),
+                      .shape = Shape{rank_, options_.inputs},
+                      .init = InitKind::kUniform,
+                      .init_std = 1.0 / std::sqrt(static_cast<double>(options_.inputs)),
+                      .decay = true,
+                      .packed = true,
+                      .adapter = true});
+    part.adapter_b = params.size();
+    params.push_back({.name = formats::lora_tensor_name(name, formats::LoraPart::kB),
+                      .shape = Shape{part.rows, rank_},
+                      .init = InitKind::kZero,
+                      .decay = true,
+                      .packed = true,
+                      .adapter = true});
+  }
+}
+
+void Projection::plan_forward(Placement& at, DType compute) {
+  Packed& place = packed(compute);
+  const auto take = [&](int64_t n, int64_t k) {
+    return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kForward, n, k));
+  };
+  place.forward = take(outputs_, options_.inputs);
+  if (options_.bias) place.bias = at.take_bytes(outputs_ * 4);
+  if (!adapted()) return;
+  place.adapter_a_forward = take(adapter_rows_, options_.inputs);
+  for (const Part& part : parts_) {
+    place.adapter_b_forward.push_back(part.adapted ? take(part.rows, rank_) : 0);
+  }
+}
+
+void Projection::plan_backward(Placement& at, DType compute) {
+  Packed& place = packed(compute);
+  const auto take = [&](int64_t n, int64_t k) {
+    return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kInputGradient, n, k));
+  };
+  place.backward = take(outputs_, options_.inputs);
+  if (!adapted()) return;
+  place.adapter_a_backward = take(adapter_rows_, options_.inputs);
+  for (const Part& part : parts_) {
+    place.adapter_b_backward.push_back(part.adapted ? take(part.rows, rank_) : 0);
+  }
+}
+
+TensorView Projection::bias_view(const BlockWeights& weights, DType compute) const {
+  if (!options_.bias) return {};
+  const int64_t offset = packed(compute).bias;
+  JIGE_CHECK(offset + outputs_ * 4 <= weights.packed.count(), "packed bias of {} ends at {} of {}",
+             options_.parts[0].name, offset + outputs_ * 4, weights.packed.count());
+  return TensorView::of(static_cast<std::byte*>(weights.packed.data) + offset, DType::kF32,
+                        Shape{outputs_});
+}
+
+ops::PackedWeight Projection::packed_view(const BlockWeights& weights, DType compute,
+                                          ops::PackUse use, int64_t offset, Shape shape) const {
+  const int64_t bytes = ops::packed_weight_bytes(compute, use, shape[0], shape[1]);
+  JIGE_CHECK(offset + bytes <= weights.packed.count(), "packed {} ends at byte {} of {}",
+             options_.parts[0].name, offset + bytes, weights.packed.count());
+  return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
+          .compute = compute,
+          .use = use,
+          .n = shape[0],
+          .k = shape[1]};
+}
+
+void Projection::pack(Stream& stream, const BlockWeights& weights, DType compute,
+                      PackFor use) const {
+  pack_matrices(stream, weights, compute, ops::PackUse::kForward);
+  if (use == PackFor::kTraining) {
+    pack_matrices(stream, weights, compute, ops::PackUse::kInputGradient);
+  }
+  if (options_.bias) pack_bias(stream, weights, compute);
+}
+
+void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
+                               ops::PackUse use) const {
+  const Packed& place = packed(compute);
+  const bool forward = use == ops::PackUse::kForward;
+  const auto whole = packed_view(weights, compute, use, forward ? place.forward : place.backward,
+                                 Shape{outputs_, options_.inputs});
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    const auto pack_if_there = [&](const ops::PackedWeight& target, size_t param, int64_t row) {
+      const TensorView& value = weights.params[param].value;
+      if (value) ops::pack_weight(stream, target, value, row);
+    };
+    pack_if_there(whole, part.weight, part.row_begin);
+    if (!part.adapted) continue;
+    const int64_t a = forward ? place.adapter_a_forward : place.adapter_a_backward;
+    const int64_t b = forward ? place.adapter_b_forward[i] : place.adapter_b_backward[i];
+    pack_if_there(
+        packed_view(weights, compute, use, a, Shape{adapter_rows_, options_.inputs}),
+        part.adapter_a, part.adapter_row);
+    pack_if_there(packed_view(weights, compute, use, b, Shape{part.rows, rank_}),
+                  part.adapter_b, 0);
+  }
+}
+
+void Projection::pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const {
+  const TensorView fused = bias_view(weights, compute);
+  for (const Part& part : parts_) {
+    const TensorView& value = weights.params[part.bias].value;
+    if (!value) continue;
+    JIGE_CHECK(value.dtype == DType::kF32, "bias of {} is not f32", options_.parts[0].name);
+    stream.copy(fused.as<float>() + part.row_begin, value.data, part.rows * 4,
+                CopyKind::kDeviceToDevice);
+  }
+}
+
+TensorView Projection::place_product(Placement& at, int64_t token_count, DType compute) const {
+  return adapted() ? at.take(compute, Shape{token_count, adapter_rows_}) : TensorView{};
+}
+
+int64_t Projection::scratch_bytes(int64_t token_count) const {
+  if (!adapted()) return 0;
+  int64_t columns = options_.inputs;
+  for (const Part& part : parts_) columns = std::max(columns, part.rows);
+  return dtype_bytes(DType::kF32, token_count * columns);
+}
+
+void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
+                         const Forward& args) const {
+  const Packed& place = packed(compute);
+  const auto use = ops::PackUse::kForward;
+  const Shape shape{outputs_, options_.inputs};
+  ops::linear_forward(stream,
+                      {.dst = args.dst,
+                       .src = args.src,
+                       .weight = packed_view(weights, compute, use, place.forward, shape),
+                       .bias = bias_view(weights, compute)});
+  if (!adapted()) return;
+  const Shape a_shape{adapter_rows_, options_.inputs};
+  ops::linear_forward(
+      stream, {.dst = args.product,
+               .src = args.src,
+               .weight = packed_view(weights, compute, use, place.adapter_a_forward, a_shape)});
+  ops::scale(stream, args.product, args.product, adapter_scale_);
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (!part.adapted) continue;
+    const TensorView dst = columns_at(args.dst, part.row_begin, part.rows);
+    const TensorView delta =
+        TensorView::of(args.scratch.data, dst.dtype, Shape{dst.rows(), part.rows});
+    const auto b = packed_view(weights, compute, use, place.adapter_b_forward[i],
+                               Shape{part.rows, rank_});
+    ops::linear_forward(
+        stream,
+        {.dst = delta, .src = columns_at(args.product, part.adapter_row, rank_), .weight = b});
+    ops::add(stream, dst, dst, delta);
+  }
+}
+
+void Projection::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                                const BackwardInput& args) const {
+  const Packed& place = packed(compute);
+  const auto use = ops::PackUse::kInputGradient;
+  const Shape shape{outputs_, options_.inputs};
+  ops::linear_backward_input(
+      stream, {.grad_src = args.grad_src,
+               .grad_dst = args.grad_dst,
+               .weight = packed_view(weights, compute, use, place.backward, shape)});
+  if (!adapted()) return;
+  for (size_t i = 0; i < parts_.size(); ++i) {
+    const Part& part = parts_[i];
+    if (!part.adapted) continue;
+    const auto b = packed_view(weights, compute, use, place.adapter_b_backward[i],
+                               Shape{part.rows, rank_});
+    ops::linear_backward_input(stream,
+                               {.grad_src = columns_at(args.product, part.adapter_row, rank_),
+                                .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
+                                .weight = b});
+  }
+  ops::scale(stream, args.product, args.product, adapter_scale_);
+  const TensorView delta =
+      TensorView::of(args.scratch.data, args.grad_src.dtype, args.grad_src.shape);
+  const Shape a_shape{adapter_rows_, options_.inputs};
+  ops::linear_backward_input(
+      stream, {.grad_src = delta,
+               .grad_dst = args.product,
+               .weight = packed_view(weights, compute, use, place.adapter_a_backward, a_shape)});
+  ops::add(stream, args.grad_src, args.grad_src, delta);
+}
+
+bool Projection::wants_gradient(const BlockWeights& weights) const {
+  return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
+    return weights.params[part.weight].grad ||
+           (options_.bias && weights.params[part.bias].grad) ||
+           (part.adapted &&
+            (weights.params[part.adapter_a].grad || weights.params[part.adapter_b].grad));
+  });
+}
+
+void Projection::backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                                 const BackwardWeight& args) const {
+  weight_gradients(stream, weights, compute, args);
+  if (options_.bias) {
+    for (const Part& part : parts_) {
+      const TensorView& grad = weights.params[part.bias].grad;
+      if (grad) {
+        ops::bias_backward(stream, grad, columns_at(args.grad_dst, part.row_begin, part.rows));
+      }
+    }
+  }
+  if (adapted()) adapter_gradients(stream, weights, compute, args);
+}
+
+void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, DType compute,
+                                  const BackwardWeight& args) const {
+  // Parts whose gradients lie next to each other in memory are one product.
+  for (size_t first = 0; first < parts_.size();) {
+    TensorView grad = weights.params[parts_[first].weight].grad;
+    size_t last = first + 1;
+    if (!grad) {
+      first = last;
+      continue;
+    }
+    int64_t rows = parts_[first].rows;
+    const auto adjoins = [&](size_t part) {
+      const TensorView& next = weights.params[parts_[part].weight].grad;
+      return next && next.as<float>() == grad.as<float>() + rows * options_.inputs;
+    };
+    for (; last < parts_.size() && adjoins(last); ++last) rows += parts_[last].rows;
+    grad = TensorView::of(grad.data, grad.dtype, Shape{rows, options_.inputs});
+    ops::linear_backward_weight(
+        stream, {.grad_weight = grad,
+                 .grad_dst = columns_at(args.grad_dst, parts_[first].row_begin, rows),
+                 .src = args.src,
+                 .compute = compute});
+    first = last;
+  }
+}
+
+void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, DType compute,
+                                   const BackwardWeight& args) const {
+  for (const Part& part : parts_) {
+    if (!part.adapted) continue;
+    const TensorView& grad_a = weights.params[part.adapter_a].grad;
+    const TensorView& grad_b = weights.params[part.adapter_b].grad;
+    if (grad_b) {
+      ops::linear_backward_weight(
+          stream, {.grad_weight = grad_b,
+                   .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
+                   .src = columns_at(args.product_forward, part.adapter_row, rank_),
+                   .compute = compute});
+    }
+    if (grad_a) {
+      ops::linear_backward_weight(
+          stream, {.grad_weight = grad_a,
+                   .grad_dst = columns_at(args.product_backward, part.adapter_row, rank_),
+                   .src = args.src,
+                   .compute = compute});
+    }
+  }
+}
+
+}  // namespace jige::model

@@ -1,0 +1,137 @@
+// Projection: one linear layer made of parts that share their input (q, k and v; gate and up), run as
+// a single product, with optional biases and LoRA adapters.
+//
+// Shapes: T tokens, K inputs, N outputs of all parts; part p has N_p rows of the weight. A part may
+// carry an adapter A_p [r, K], B_p [N_p, r] of scale s (formats/lora_config.h):
+//   y_p = x W_pᵀ + b_p + u_p B_pᵀ          u = s · x Aᵀ, A all parts' A stacked [R, K]
+//   v_p = s · dy_p B_p                     dx = dy W + v A
+//   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ x
+// x, u, v and dy are in the compute type or, for y into the residual stream, f32.
+// u lives from F to W ("saved"), v from X to W ("pending").
+// Threads: const.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/lora_config.h"
+#include "model/block.h"
+#include "model/placement.h"
+
+namespace jige::model {
+
+// Whether an adapter configuration targets the linear layer of this full name. No targets: every one.
+bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& linear_name);
+
+struct ProjectionOptions {
+  struct Part {
+    std::string name;  // "model.layers.0.self_attn.q_proj"
+    int64_t outputs = 0;
+  };
+  std::vector<Part> parts;
+  int64_t inputs = 0;
+  bool bias = false;
+  bool transposed = false;  // files hold [in, out]
+  double init_std = 0.02;
+  std::optional<formats::LoraConfig> lora;  // low-rank adapters (Hu et al., 2021)
+};
+
+class Projection {
+ public:
+  Projection() = default;
+  // Appends "<part>.weight" of all parts, then "<part>.bias", then the adapters' matrices.
+  Projection(ProjectionOptions options, std::vector<ParamSpec>& params);
+
+  int64_t inputs() const { return options_.inputs; }
+  int64_t outputs() const { return outputs_; }
+  bool adapted() const { return adapter_rows_ > 0; }
+
+  // Plans the places of the packed forms: what F reads first, then (a second call, for training) what
+  // X reads, so that places do not depend on the use. REQUIRES: the same order for every layout.
+  void plan_forward(Placement& at, DType compute);
+  void plan_backward(Placement& at, DType compute);
+  // Packs every parameter that has a value.
+  void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const;
+
+  // The place of u or v, [T, R]; an empty view without adapters.
+  TensorView place_product(Placement& at, int64_t token_count, DType compute) const;
+  // Bytes of scratch that F and X need at most.
+  int64_t scratch_bytes(int64_t token_count) const;
+
+  struct Forward {
+    TensorView dst;      // [T, N] compute type or f32
+    TensorView src;      // [T, K] compute type
+    TensorView product;  // u
+    TensorView scratch;  // u8, scratch_bytes
+  };
+  void forward(Stream& stream, const BlockWeights& weights, DType compute,
+               const Forward& args) const;
+
+  struct BackwardInput {
+    TensorView grad_src;  // [T, K] compute type, overwritten
+    TensorView grad_dst;  // [T, N] compute type
+    TensorView product;   // v
+    TensorView scratch;
+  };
+  void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                      const BackwardInput& args) const;
+
+  struct BackwardWeight {
+    TensorView grad_dst;  // [T, N]
+    TensorView src;       // [T, K]
+    TensorView product_forward;   // u
+    TensorView product_backward;  // v
+  };
+  // Whether any gradient is wanted; W may be skipped, and with it what only W reads, if not.
+  bool wants_gradient(const BlockWeights& weights) const;
+  void backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                       const BackwardWeight& args) const;
+
+ private:
+  // Places in BlockWeights::packed of one compute type.
+  struct Packed {
+    int64_t forward = 0;
+    int64_t bias = 0;  // all parts', [N] f32
+    int64_t backward = 0;
+    int64_t adapter_a_forward = 0;
+    int64_t adapter_a_backward = 0;
+    std::vector<int64_t> adapter_b_forward;   // by part
+    std::vector<int64_t> adapter_b_backward;
+  };
+  struct Part {
+    int64_t row_begin = 0;
+    int64_t rows = 0;
+    size_t weight = 0;        // indices into BlockWeights::params
+    size_t bias = 0;
+    bool adapted = false;
+    size_t adapter_a = 0;
+    size_t adapter_b = 0;
+    int64_t adapter_row = 0;  // first row in the stacked A
+  };
+
+  void add_adapters(std::vector<ParamSpec>& params);
+  const Packed& packed(DType compute) const { return packed_[compute == DType::kBF16 ? 1 : 0]; }
+  Packed& packed(DType compute) { return packed_[compute == DType::kBF16 ? 1 : 0]; }
+  TensorView bias_view(const BlockWeights& weights, DType compute) const;
+  ops::PackedWeight packed_view(const BlockWeights& weights, DType compute, ops::PackUse use,
+                                int64_t offset, Shape shape) const;
+  void pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
+                     ops::PackUse use) const;
+  void pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const;
+  void weight_gradients(Stream& stream, const BlockWeights& weights, DType compute,
+                        const BackwardWeight& args) const;
+  void adapter_gradients(Stream& stream, const BlockWeights& weights, DType compute,
+                         const BackwardWeight& args) const;
+
+  ProjectionOptions options_;
+  std::vector<Part> parts_;
+  int64_t outputs_ = 0;
+  int64_t adapter_rows_ = 0;  // R
+  int64_t rank_ = 0;
+  float adapter_scale_ = 0;
+  Packed packed_[2];          // f32, bf16
+};
+
+}  // namespace jige::model

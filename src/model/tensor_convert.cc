@@ -1,0 +1,96 @@
+#include "model/tensor_convert.h"
+
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+
+namespace jige::model {
+namespace {
+
+constexpr int64_t kChunkElements = int64_t{1} << 16;
+constexpr int64_t kTile = 32;
+
+template <typename T>
+void transpose(T* dst, const T* src, int64_t src_rows, int64_t src_columns) {
+  for (int64_t row0 = 0; row0 < src_rows; row0 += kTile) {
+    const int64_t row_end = std::min(row0 + kTile, src_rows);
+    for (int64_t column0 = 0; column0 < src_columns; column0 += kTile) {
+      const int64_t column_end = std::min(column0 + kTile, src_columns);
+      for (int64_t column = column0; column < column_end; ++column) {
+        for (int64_t row = row0; row < row_end; ++row) {
+          dst[column * src_rows + row] = src[row * src_columns + column];
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void widen(std::span<float> dst, const void* src, DType src_dtype) {
+  if (src_dtype == DType::kF32) {
+    std::memcpy(dst.data(), src, dst.size_bytes());
+  } else if (src_dtype == DType::kBF16) {
+    const auto* from = static_cast<const BFloat16*>(src);
+    for (size_t i = 0; i < dst.size(); ++i) dst[i] = to_float(from[i]);
+  } else {
+    JIGE_CHECK(src_dtype == DType::kF16, "widening {}", dtype_info(src_dtype).name);
+    const auto* from = static_cast<const Float16*>(src);
+    for (size_t i = 0; i < dst.size(); ++i) dst[i] = to_float(from[i]);
+  }
+}
+
+void narrow(void* dst, DType dst_dtype, std::span<const float> src) {
+  if (dst_dtype == DType::kF32) {
+    std::memcpy(dst, src.data(), src.size_bytes());
+  } else if (dst_dtype == DType::kBF16) {
+    auto* to = static_cast<BFloat16*>(dst);
+    for (size_t i = 0; i < src.size(); ++i) to[i] = to_bfloat16(src[i]);
+  } else {
+    JIGE_CHECK(dst_dtype == DType::kF16, "narrowing to {}", dtype_info(dst_dtype).name);
+    auto* to = static_cast<Float16*>(dst);
+    for (size_t i = 0; i < src.size(); ++i) to[i] = to_float16(src[i]);
+  }
+}
+
+Status copy_converted(Stream& stream, const TensorView& dst, const TensorView& src) {
+  JIGE_CHECK(dst.contiguous() && src.contiguous() && dst.count() == src.count(), "{} into {}",
+             src.shape.to_string(), dst.shape.to_string());
+  if (dst.dtype == src.dtype) {
+    stream.copy(dst.data, src.data, dtype_bytes(src.dtype, src.count()), CopyKind::kHostToDevice);
+    stream.synchronize();
+    return {};
+  }
+  if (dst.dtype != DType::kF32) {
+    return fail(Code::kUnsupported, "a tensor stored as {} cannot be kept as {}",
+                dtype_info(src.dtype).name, dtype_info(dst.dtype).name);
+  }
+  const int64_t count = src.count();
+  std::vector<float> chunk(static_cast<size_t>(std::min(kChunkElements, count)));
+  const auto* from = static_cast<const std::byte*>(src.data);
+  for (int64_t begin = 0; begin < count; begin += kChunkElements) {
+    const int64_t size = std::min(kChunkElements, count - begin);
+    widen(std::span(chunk).first(static_cast<size_t>(size)),
+          from + dtype_bytes(src.dtype, begin), src.dtype);
+    stream.copy(dst.as<float>() + begin, chunk.data(), size * 4, CopyKind::kHostToDevice);
+    stream.synchronize();
+  }
+  return {};
+}
+
+void transpose_into(const TensorView& dst, const TensorView& src) {
+  JIGE_CHECK(dst.dtype == src.dtype && dst.contiguous() && src.contiguous() &&
+                 dst.shape[0] == src.shape[1] && dst.shape[1] == src.shape[0],
+             "{} transposed into {}", src.shape.to_string(), dst.shape.to_string());
+  if (dtype_info(src.dtype).block_bytes == 4) {
+    transpose(static_cast<uint32_t*>(dst.data), static_cast<const uint32_t*>(src.data),
+              src.shape[0], src.shape[1]);
+  } else {
+    transpose(static_cast<uint16_t*>(dst.data), static_cast<const uint16_t*>(src.data),
+              src.shape[0], src.shape[1]);
+  }
+}
+
+}  // namespace jige::model

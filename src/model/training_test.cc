@@ -1,0 +1,334 @@
+// Whole-model training on one device: gradients, and what they must not depend on.
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/tensor_folder.h"
+#include "model/model_test_support.h"
+#include "ops/adamw.h"
+
+namespace jige::model {
+namespace {
+
+using formats::Family;
+using testing::all_families;
+using testing::flat_gradients;
+using testing::random_sequences;
+using testing::Sequence;
+using testing::tiny_config;
+using testing::Trainee;
+
+std::string name_of(Family family) { return std::string(formats::family_name(family)); }
+
+// The loss at value + step · direction of one parameter.
+double loss_along(Trainee& trainee, const NamedParam& param, const std::vector<float>& direction,
+                  double step, const std::vector<Sequence>& sequences) {
+  float* values = param.value.as<float>();
+  const std::vector<float> before(values, values + direction.size());
+  for (size_t i = 0; i < direction.size(); ++i) {
+    values[i] = static_cast<float>(before[i] + step * direction[i]);
+  }
+  trainee.weights().pack(trainee.stream());
+  const double loss = trainee.mean_loss(sequences);
+  std::copy(before.begin(), before.end(), values);
+  return loss;
+}
+
+// Along a parameter's own normalised gradient the loss must rise by the gradient's length; along a
+// random direction, by the inner product.
+void expect_gradients_match_differences(Trainee& trainee, const std::vector<Sequence>& sequences) {
+  trainee.gradients({sequences});
+  Rng rng(derive_key(5, "directions"));
+  for (const NamedParam& param : trainee.weights().trainable()) {
+    const auto count = static_cast<size_t>(param.grad.count());
+    const float* gradient = param.grad.as<float>();
+    for (const bool own : {true, false}) {
+      std::vector<float> direction(count);
+      double norm = 0;
+      for (size_t i = 0; i < count; ++i) {
+        direction[i] = own ? gradient[i] : static_cast<float>(rng.normal());
+        norm += static_cast<double>(direction[i]) * direction[i];
+      }
+      double expected = 0;
+      for (size_t i = 0; i < count; ++i) {
+        direction[i] /= static_cast<float>(std::sqrt(norm));
+        expected += static_cast<double>(gradient[i]) * direction[i];
+      }
+      const auto rise = [&](double step) {
+        return loss_along(trainee, param, direction, step, sequences) -
+               loss_along(trainee, param, direction, -step, sequences);
+      };
+      const double step = 1e-2;  // differences of fourth order: f32 losses need a long step
+      const double slope = (8 * rise(step) - rise(2 * step)) / (12 * step);
+      EXPECT_NEAR(slope, expected, 2e-3 * std::abs(expected) + 1e-4)
+          << param.spec->name << (own ? " along its gradient" : " along a random direction");
+      EXPECT_GT(norm, 1e-9) << param.spec->name << " has no gradient";
+    }
+  }
+}
+
+TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
+  for (const Family family : all_families()) {
+    SCOPED_TRACE(name_of(family));
+    Trainee trainee(tiny_config(family), {});
+    trainee.randomise(11);
+    expect_gradients_match_differences(
+        trainee, random_sequences({9, 2, 14}, trainee.architecture().config().vocab_size, 3));
+  }
+}
+
+TEST(Training, GradientsOfBiasesAndErfGeluMatchFiniteDifferences) {
+  formats::ModelConfig config = tiny_config(Family::kLlama);
+  config.qkv_bias = config.output_bias = config.mlp_bias = true;
+  Trainee llama(config, {});
+  llama.randomise(12);
+  expect_gradients_match_differences(llama, random_sequences({12}, config.vocab_size, 4));
+
+  config = tiny_config(Family::kGpt2);
+  config.activation = formats::ActivationKind::kGeluErf;
+  Trainee gpt2(config, {});
+  gpt2.randomise(13);
+  expect_gradients_match_differences(gpt2, random_sequences({12}, config.vocab_size, 4));
+}
+
+TEST(Training, AdapterGradientsMatchFiniteDifferences) {
+  for (const auto& targets : {std::vector<std::string>{}, {"q_proj", "v_proj", "down_proj"}}) {
+    Trainee trainee(tiny_config(Family::kLlama), {},
+                    formats::LoraConfig{.rank = 3, .alpha = 5, .target_modules = targets});
+    EXPECT_EQ(trainee.weights().trainable().size(), targets.empty() ? 2u * 7 * 2 : 2u * 3 * 2);
+    // The base is frozen and has no masters; give it packed values through a source of its own.
+    const Architecture& architecture = trainee.architecture();
+    for (size_t node = 0; node < architecture.node_count(); ++node) {
+      const auto specs = architecture.block(node).params();
+      BlockWeights source = trainee.weights().block(node);
+      std::vector<std::vector<float>> values(specs.size());
+      for (size_t i = 0; i < specs.size(); ++i) {
+        if (specs[i].adapter) continue;
+        values[i].resize(static_cast<size_t>(specs[i].shape.count()));
+        ParamSpec spec = specs[i];
+        if (spec.init == InitKind::kNormal) spec.init_std = 0.3;
+        fill_initial(values[i], spec, 21);
+        TensorView& value = source.params[i].value;
+        if (value) {
+          std::copy(values[i].begin(), values[i].end(), value.as<float>());
+        } else {
+          value = TensorView::of(values[i].data(), DType::kF32, spec.shape);
+        }
+      }
+      architecture.block(node).pack(trainee.stream(), source, DType::kF32, PackFor::kTraining);
+    }
+    trainee.randomise(14);
+    expect_gradients_match_differences(trainee, random_sequences({11, 6}, 37, 5));
+  }
+}
+
+std::vector<float> floats_of(const TensorView& view) {
+  const float* data = view.as<float>();
+  return {data, data + view.count()};
+}
+
+// Reads a model folder into a trainee.
+std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
+                                        const Trainee::Options& options) {
+  auto trainee =
+      std::make_unique<Trainee>(testing::value_of(formats::load_model_config(folder)), options);
+  const auto files = testing::value_of(formats::TensorFolder::open(folder));
+  testing::succeed(load_weights(trainee->weights(), trainee->stream(), files));
+  return trainee;
+}
+
+TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
+  for (const std::string name : {"llama2", "gpt2"}) {
+    SCOPED_TRACE(name);
+    const std::string folder = testing::fixture(name);
+    const auto recording = testing::value_of(
+        formats::SafetensorsFile::open(folder + "/gradients.safetensors"));
+    const auto tokens = testing::value_of(recording.view("tokens"));
+    const auto lengths = testing::value_of(recording.view("lengths"));
+    std::vector<Sequence> sequences;
+    const int32_t* next = tokens.as<int32_t>();
+    for (int64_t i = 0; i < lengths.count(); ++i) {
+      const int32_t length = lengths.as<int32_t>()[i];
+      sequences.emplace_back(next, next + length);
+      next += length;
+    }
+    const auto trainee = loaded_trainee(folder, {});
+    EXPECT_NEAR(trainee->mean_loss(sequences),
+                testing::value_of(recording.view("loss")).as<float>()[0], 1e-5);
+    trainee->gradients({sequences});
+    for (const NamedParam& param : trainee->weights().trainable()) {
+      const TensorView expected = testing::value_of(recording.view(param.spec->name));
+      const std::vector<float> want = floats_of(expected);
+      const std::vector<float> got = floats_of(param.grad);
+      ASSERT_EQ(want.size(), got.size()) << param.spec->name;
+      const auto columns = static_cast<size_t>(param.spec->shape.row_count_elements());
+      const size_t rows = got.size() / columns;
+      double worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        const size_t at = param.spec->transposed ? i % columns * rows + i / columns : i;
+        worst = std::max(worst, std::abs(double{got[i]} - want[at]));
+      }
+      EXPECT_LT(worst, 2e-6) << param.spec->name;
+    }
+  }
+}
+
+std::vector<Sequence> recorded_sequences(const Json& record, size_t step) {
+  std::vector<Sequence> sequences;
+  size_t begin = 0;
+  for (const size_t length : record["lengths"]) {
+    sequences.emplace_back();
+    for (size_t i = 0; i < length; ++i) {
+      sequences.back().push_back(record["tokens"][step][begin + i].get<int32_t>());
+    }
+    begin += length;
+  }
+  return sequences;
+}
+
+TEST(Training, TenAdamWStepsFollowTheRecordingFromPyTorch) {
+  for (const std::string name : {"llama2", "gpt2"}) {
+    const std::string path = testing::fixture(name) + "/training.json";
+    const Json record = testing::value_of(parse_json(testing::value_of(read_file(path)), path));
+    const Json& settings = record["optimizer"];
+    for (const Json& run : record["runs"]) {
+      const double clip = run["clip_norm"].get<double>();
+      SCOPED_TRACE(name + " clipped at " + std::to_string(clip));
+      const auto trainee = loaded_trainee(testing::fixture(name), {});
+      Stream& stream = trainee->stream();
+      std::vector<std::vector<float>> moments;
+      for (const NamedParam& param : trainee->weights().trainable()) {
+        moments.emplace_back(static_cast<size_t>(2 * param.value.count()));
+      }
+      for (size_t step = 0; step < run["losses"].size(); ++step) {
+        const auto sequences = recorded_sequences(record, step);
+        EXPECT_NEAR(trainee->mean_loss(sequences), run["losses"][step].get<double>(), 1e-4) << step;
+        trainee->gradients({sequences});
+        double square = 0;
+        for (const float value : flat_gradients(*trainee)) square += double{value} * value;
+        const double norm = std::sqrt(square);
+        EXPECT_NEAR(norm, run["gradient_norms"][step].get<double>(), 1e-4) << step;
+        const bool clipped = clip > 0 && norm > clip;
+        for (size_t i = 0; i < moments.size(); ++i) {
+          const NamedParam& param = trainee->weights().trainable()[i];
+          float* moment = moments[i].data();
+          const Shape& shape = param.spec->shape;
+          ops::adamw(stream,
+                     {.weight = param.value,
+                      .moment1 = TensorView::of(moment, DType::kF32, shape),
+                      .moment2 = TensorView::of(moment + shape.count(), DType::kF32, shape),
+                      .grad = param.grad,
+                      .learning_rate = settings["lr"].get<double>(),
+                      .beta1 = settings["betas"][0].get<double>(),
+                      .beta2 = settings["betas"][1].get<double>(),
+                      .epsilon = settings["eps"].get<double>(),
+                      .weight_decay = param.spec->decay ? settings["weight_decay"].get<double>() : 0,
+                      .step = static_cast<int64_t>(step) + 1,
+                      .grad_scale = clipped ? clip / (norm + 1e-6) : 1.0});
+        }
+        trainee->weights().pack(stream);
+      }
+    }
+  }
+}
+
+TEST(Training, LossesDoNotDependOnPackingOrderOrThreads) {
+  for (const Family family : all_families()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(name_of(family));
+      const formats::ModelConfig config = tiny_config(family);
+      const auto sequences = random_sequences({23, 2, 9, 30}, config.vocab_size, 8);
+      Trainee one(config, {.compute = compute});
+      Trainee two(config, {.compute = compute, .thread_count = 2, .queued_streams = true});
+      one.randomise(15);
+      two.randomise(15);
+      const std::vector<float> packed = one.losses(sequences);
+      EXPECT_EQ(packed, two.losses(sequences));
+      std::vector<float> alone;
+      for (const Sequence& sequence : sequences) {
+        const auto part = two.losses({sequence});
+        alone.insert(alone.end(), part.begin(), part.end());
+      }
+      EXPECT_EQ(packed, alone);
+      std::vector<float> turned = one.losses({sequences[3], sequences[1], sequences[0],
+                                              sequences[2]});
+      std::rotate(turned.begin(), turned.begin() + 29, turned.end());  // now 1, 0, 2, 3
+      std::rotate(turned.begin(), turned.begin() + 1, turned.begin() + 23);  // 0, 1, 2, 3
+      EXPECT_EQ(packed, turned);
+    }
+  }
+}
+
+TEST(Training, F32GradientsAreTheSameBitsHoweverStepsAreCut) {
+  for (const Family family : all_families()) {
+    SCOPED_TRACE(name_of(family));
+    const formats::ModelConfig config = tiny_config(family);
+    const auto sequences = random_sequences({23, 2, 9, 30}, config.vocab_size, 9);
+    Trainee one(config, {});
+    Trainee two(config, {.thread_count = 2, .queued_streams = true});
+    Trainee separate(config, {.fused_head = false});
+    for (Trainee* trainee : {&one, &two, &separate}) trainee->randomise(16);
+    one.gradients({sequences});
+    const std::vector<float> whole = flat_gradients(one);
+    two.gradients({{sequences[0]}, {sequences[1], sequences[2]}, {sequences[3]}});
+    EXPECT_EQ(whole, flat_gradients(two));
+    separate.gradients({{sequences[0], sequences[1]}, {sequences[2], sequences[3]}});
+    EXPECT_EQ(whole, flat_gradients(separate));
+  }
+}
+
+TEST(Training, Bf16GradientsAreCloseToF32) {
+  for (const Family family : all_families()) {
+    SCOPED_TRACE(name_of(family));
+    const formats::ModelConfig config = tiny_config(family);
+    const auto sequences = random_sequences({40}, config.vocab_size, 10);
+    Trainee wide(config, {});
+    Trainee narrow(config, {.compute = DType::kBF16});
+    Trainee separate(config, {.compute = DType::kBF16, .fused_head = false});
+    for (Trainee* trainee : {&wide, &narrow, &separate}) {
+      trainee->randomise(17);
+      trainee->gradients({sequences});
+    }
+    const auto want = flat_gradients(wide);
+    const auto got = flat_gradients(narrow);
+    double square = 0;
+    double error = 0;
+    for (size_t i = 0; i < want.size(); ++i) {
+      square += double{want[i]} * want[i];
+      error += (double{got[i]} - want[i]) * (double{got[i]} - want[i]);
+    }
+    EXPECT_LT(std::sqrt(error / square), 0.06);
+    EXPECT_EQ(got, flat_gradients(separate));
+  }
+}
+
+TEST(Training, HeadWorksInChunksOfAnyNumber) {
+  formats::ModelConfig config = tiny_config(Family::kLlama);
+  config.context_max = 1024;
+  config.layer_count = 1;
+  const auto sequences = random_sequences({701, 30}, config.vocab_size, 10);
+  Trainee fused(config, {.tokens_max = 768});
+  Trainee separate(config, {.tokens_max = 768, .fused_head = false});
+  EXPECT_EQ(fused.architecture().head().chunk_tokens(), 512);
+  for (Trainee* trainee : {&fused, &separate}) trainee->randomise(18);
+  fused.gradients({sequences});
+  separate.gradients({{sequences[0]}, {sequences[1]}});
+  EXPECT_EQ(flat_gradients(fused), flat_gradients(separate));
+}
+
+TEST(Training, TakesExactlyThePlannedMemory) {
+  for (const Family family : all_families()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const formats::ModelConfig config = tiny_config(family);
+      Trainee trainee(config, {.compute = compute, .tokens_max = 48});
+      const TrainingMemory plan = training_memory(
+          trainee.architecture(), {.compute = compute, .position_count = config.context_max}, 48);
+      EXPECT_EQ(trainee.arena().peak_bytes(), plan.total_bytes() - plan.moments_bytes);
+      EXPECT_EQ(plan.weights.trainable_count, formats::parameter_count(config));
+      EXPECT_GE(plan.moments_bytes, 8 * plan.weights.trainable_count);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige::model

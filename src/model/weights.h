@@ -1,0 +1,107 @@
+// ModelWeights: the memory of a model's parameters on one device: f32 masters and gradients of what is
+// trained, packed forms of every matrix, and the little that tasks read besides.
+//
+//   JIGE_TRY(auto weights, ModelWeights::create(arena, *model, {.compute = DType::kBF16}));
+//   JIGE_DO(load_weights(weights, *stream, files));      // or initialise_weights(), init.h
+//   per step: zero_gradients; F, X and W of every micro-batch; finish_gradients; AdamW over
+//   trainable(); pack
+//
+// Three ways to hold a model:
+//   training       every parameter has an f32 value and gradient; packed for F and X
+//   LoRA training  the adapters have them; the base is only packed (and its norms, biases and
+//                  embedding table kept), as for inference
+//   inference      nothing has a gradient; packed for F
+// A tied head is packed from the embedding's table. Its gradient has memory of its own, added to the
+// table's by finish_gradients(): so a step's bits do not depend on its split into micro-batches.
+// Threads: one at a time; tasks may read block() from several streams while nothing changes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/tensor_folder.h"
+#include "model/architecture.h"
+#include "model/block.h"
+#include "tensor/arena.h"
+
+namespace jige::model {
+
+struct WeightsOptions {
+  DType compute = DType::kF32;          // f32 or bf16
+  PackFor use = PackFor::kTraining;     // kInference: nothing is trained
+  DType table_dtype = DType::kF32;      // of embedding tables that are not trained: as stored
+  int64_t position_count = 0;           // rows of the rope table: the longest sequence
+};
+
+// Exact bytes of the arena that ModelWeights::create takes, by purpose.
+struct WeightsMemory {
+  int64_t values_bytes = 0;     // masters, or norms and tables where frozen
+  int64_t gradients_bytes = 0;
+  int64_t packed_bytes = 0;
+  int64_t rope_bytes = 0;
+  int64_t moment_bytes = 0;     // not in the total: one f32 tensor like each trainable parameter
+  int64_t trainable_count = 0;  // parameters
+  int64_t total_bytes() const { return values_bytes + gradients_bytes + packed_bytes + rope_bytes; }
+};
+WeightsMemory weights_memory(const Architecture& architecture, const WeightsOptions& options);
+
+// A parameter with its memory; a tied one once, as the embedding's table.
+struct NamedParam {
+  const ParamSpec* spec = nullptr;
+  TensorView value;  // f32
+  TensorView grad;   // f32
+};
+
+class ModelWeights {
+ public:
+  // Allocates; values are not set, gradients are zero. The architecture and the arena must outlive
+  // the weights. Fails with kExhausted where the arena's cap is too small, kInvalidArgument on a
+  // compute type other than f32 and bf16.
+  static Result<ModelWeights> create(Arena& arena, const Architecture& architecture,
+                                     const WeightsOptions& options);
+
+  const Architecture& architecture() const { return *architecture_; }
+  const WeightsOptions& options() const { return options_; }
+  // What the tasks of a node need. REQUIRES: node < architecture().node_count().
+  const BlockWeights& block(size_t node) const { return blocks_[node]; }
+  // What an optimizer may change, in graph order; empty for inference.
+  std::span<const NamedParam> trainable() const { return trainable_; }
+
+  // Before the first micro-batch of a step.
+  void zero_gradients(Stream& stream);
+  // After the last one: adds a tied head's gradient to the table's.
+  void finish_gradients(Stream& stream);
+  // Renews packed forms after values changed.
+  void pack(Stream& stream);
+  // The same for one node.
+  void pack(Stream& stream, size_t node);
+
+ private:
+  ModelWeights(const Architecture& architecture, const WeightsOptions& options)
+      : architecture_(&architecture), options_(options) {}
+  Status allocate_block(Arena& arena, size_t node);
+  Status make_rope_table(Arena& arena);
+  void list_trainable();
+
+  const Architecture* architecture_;
+  WeightsOptions options_;
+  std::vector<BlockWeights> blocks_;
+  std::vector<NamedParam> trainable_;
+  std::vector<Tensor> gradients_;  // one a block
+  std::vector<Tensor> others_;     // values, packed forms, rope table
+};
+
+// Reads a folder's tensors into weights and packs them. Adapters and what is trained beside the files
+// are left alone. Every tensor's presence, type and shape is checked first: fails with kNotFound,
+// kCorrupt or kUnsupported naming folder, tensor, what is expected and what is there. Tensors that
+// belong to no parameter are passed over (listed in the debug log).
+Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files);
+
+// The stored type of a folder's embedding tables, for WeightsOptions::table_dtype; f32 where two differ.
+// Fails as load_weights does when one is missing.
+Result<DType> stored_table_dtype(const Architecture& architecture,
+                                 const formats::TensorFolder& files);
+
+}  // namespace jige::model

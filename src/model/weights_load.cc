@@ -1,0 +1,170 @@
+// Folder -> ModelWeights: checks first, then one block after the other.
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <memory>
+#include <new>
+#include <set>
+
+#include "base/log.h"
+#include "model/tensor_convert.h"
+#include "model/weights.h"
+
+namespace jige::model {
+namespace {
+
+// The name under which the files hold a parameter, or an error that says what was looked for.
+Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpec& spec) {
+  const std::vector<std::string> names = Architecture::stored_names(spec);
+  for (const std::string& name : names) {
+    if (files.find(name)) return name;
+  }
+  return fail(Code::kNotFound,
+              "{}: tensor \"{}\" is missing; the model in config.json needs it with shape {}",
+              files.folder(), names.front(), spec.shape.to_string());
+}
+
+// The path of the file that holds a tensor, for errors.
+std::string file_of(const formats::TensorFolder& files, const std::string& name) {
+  for (const formats::SafetensorsFile& file : files.files()) {
+    if (file.find(name)) return file.path();
+  }
+  return files.folder();
+}
+
+// The stored view of a parameter, of the type and shape that it must have.
+Result<TensorView> find_checked(const formats::TensorFolder& files, const ParamSpec& spec) {
+  JIGE_TRY(const std::string name, find_name(files, spec));
+  const formats::StoredTensor& stored = *files.find(name);
+  const DType dtype = stored.dtype.value_or(DType::kU8);
+  if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
+    return fail(Code::kUnsupported, "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16",
+                file_of(files, name), name, stored.dtype_name);
+  }
+  std::vector<int64_t> expected;
+  for (int axis = 0; axis < spec.shape.rank(); ++axis) expected.push_back(spec.shape[axis]);
+  if (spec.transposed) std::reverse(expected.begin(), expected.end());
+  if (stored.dims != expected) {
+    return fail(Code::kCorrupt,
+                "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
+                file_of(files, name), name, fmt::join(stored.dims, ", "),
+                fmt::join(expected, ", "));
+  }
+  return files.view(name);
+}
+
+bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& spec) {
+  return architecture.config().tied_embeddings && node == architecture.head_node() &&
+         spec.name == architecture.embedding().params()[Embedding::kTable].name;
+}
+
+// Checks everything before anything is changed, and names what the files hold besides.
+Status check_folder(const Architecture& architecture, const formats::TensorFolder& files) {
+  std::set<std::string, std::less<>> used;
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    for (const ParamSpec& spec : architecture.block(node).params()) {
+      if (spec.adapter) continue;
+      JIGE_DO(find_checked(files, spec).map([](const TensorView&) {}));
+      JIGE_TRY(std::string name, find_name(files, spec));
+      used.insert(std::move(name));
+    }
+  }
+  if (!log_enabled(LogLevel::kDebug)) return {};
+  for (const formats::StoredTensor* tensor : files.tensors()) {
+    if (!used.contains(tensor->name)) {
+      log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
+                fmt::join(tensor->dims, ", "));
+    }
+  }
+  return {};
+}
+
+// Brings one block's tensors to the device; temporary memory lives until the block is packed.
+class BlockLoader {
+ public:
+  BlockLoader(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files)
+      : weights_(weights), stream_(stream), files_(files), arena_(stream.device(), "loading") {}
+
+  Status load(size_t node) {
+    const Architecture& architecture = weights_.architecture();
+    const auto specs = architecture.block(node).params();
+    const BlockWeights& block = weights_.block(node);
+    BlockWeights source{.packed = block.packed};
+    for (size_t i = 0; i < specs.size(); ++i) {
+      source.params.emplace_back();
+      if (specs[i].adapter) continue;
+      const TensorView& value = block.params[i].value;
+      if (value && tied_head(architecture, node, specs[i])) continue;  // the table's memory
+      JIGE_TRY(TensorView stored, find_checked(files_, specs[i]));
+      if (specs[i].transposed) {
+        JIGE_TRY(stored, transposed(stored));
+      }
+      if (value) {
+        JIGE_DO(copy_converted(stream_, value, stored));
+      } else {
+        JIGE_TRY(source.params.back().value, to_device(stored));
+      }
+    }
+    architecture.block(node).pack(stream_, source, weights_.options().compute,
+                                  weights_.options().use);
+    stream_.synchronize();
+    host_.clear();
+    device_.clear();
+    return {};
+  }
+
+ private:
+  Result<TensorView> transposed(const TensorView& stored) {
+    const Shape shape{stored.shape[1], stored.shape[0]};
+    const int64_t bytes = dtype_bytes(stored.dtype, shape.count());
+    std::unique_ptr<std::byte[]> buffer(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+    if (!buffer) return fail(Code::kExhausted, "{}: no {} bytes to load with", files_.folder(), bytes);
+    const TensorView view = TensorView::of(buffer.get(), stored.dtype, shape);
+    transpose_into(view, stored);
+    host_.push_back(std::move(buffer));
+    return view;
+  }
+
+  // What pack() reads: vectors as f32, matrices as they are; on a CPU straight from the file's map.
+  Result<TensorView> to_device(const TensorView& stored) {
+    const bool vector = stored.shape.rank() == 1;
+    if (!vector && stream_.device().kind() == DeviceKind::kCpu) return stored;
+    JIGE_TRY(Tensor tensor, arena_.make(vector ? DType::kF32 : stored.dtype, stored.shape));
+    const TensorView view = tensor.view();
+    device_.push_back(std::move(tensor));
+    JIGE_DO(copy_converted(stream_, view, stored));
+    return view;
+  }
+
+  ModelWeights& weights_;
+  Stream& stream_;
+  const formats::TensorFolder& files_;
+  Arena arena_;
+  std::vector<std::unique_ptr<std::byte[]>> host_;
+  std::vector<Tensor> device_;  // after arena_: destroyed before it
+};
+
+}  // namespace
+
+Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files) {
+  JIGE_DO(check_folder(weights.architecture(), files));
+  BlockLoader loader(weights, stream, files);
+  for (size_t node = 0; node < weights.architecture().node_count(); ++node) {
+    JIGE_DO(loader.load(node));
+  }
+  weights.pack(stream);
+  stream.synchronize();
+  return {};
+}
+
+Result<DType> stored_table_dtype(const Architecture& architecture,
+                                 const formats::TensorFolder& files) {
+  std::set<DType> types;
+  for (const ParamSpec& spec : architecture.embedding().params()) {
+    JIGE_TRY(const TensorView table, find_checked(files, spec));
+    types.insert(table.dtype);
+  }
+  return types.size() == 1 ? *types.begin() : DType::kF32;
+}
+
+}  // namespace jige::model

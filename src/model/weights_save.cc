@@ -1,0 +1,125 @@
+#include "model/weights_save.h"
+
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/tensor_folder.h"
+#include "model/tensor_convert.h"
+
+namespace jige::model {
+namespace {
+
+constexpr int64_t kChunkElements = int64_t{1} << 20;
+constexpr std::string_view kAdapterStem = "adapter_model";
+
+Status check_dtype(DType dtype) {
+  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return {};
+  return fail(Code::kInvalidArgument, "weights cannot be saved as {}; use f32, bf16 or f16",
+              dtype_info(dtype).name);
+}
+
+// Hands f32 rows of host memory over in another type, chunk by chunk.
+Status sink_rows(const formats::RowSink& sink, const TensorView& rows, DType dtype) {
+  if (dtype == DType::kF32) return sink(rows);
+  const int64_t columns = std::max<int64_t>(rows.columns(), 1);
+  const int64_t step = std::max<int64_t>(kChunkElements / columns, 1);
+  std::vector<std::byte> buffer(static_cast<size_t>(
+      dtype_bytes(dtype, std::min(step, rows.rows()) * rows.columns())));
+  for (int64_t begin = 0; begin < rows.rows(); begin += step) {
+    const TensorView part = rows.row_range(begin, std::min(begin + step, rows.rows()));
+    narrow(buffer.data(), dtype,
+           std::span(part.as<float>(), static_cast<size_t>(part.count())));
+    JIGE_DO(sink(TensorView::of(buffer.data(), dtype, part.shape)));
+  }
+  return {};
+}
+
+// A parameter as files hold it, fetched from the device when its turn comes.
+formats::TensorSource source_of(const NamedParam& param, Stream& stream, DType dtype) {
+  Shape shape = param.spec->shape;
+  if (param.spec->transposed) shape = Shape{shape[1], shape[0]};
+  return {.name = param.spec->name,
+          .dtype = dtype,
+          .shape = shape,
+          .produce = [&stream, value = param.value, shape, dtype,
+                      transposed = param.spec->transposed](const formats::RowSink& sink) -> Status {
+            std::vector<float> host(static_cast<size_t>(value.count()));
+            stream.copy(host.data(), value.data, value.count() * 4, CopyKind::kDeviceToHost);
+            stream.synchronize();
+            if (!transposed) {
+              return sink_rows(sink, TensorView::of(host.data(), DType::kF32, shape), dtype);
+            }
+            std::vector<float> turned(host.size());
+            const TensorView view = TensorView::of(turned.data(), DType::kF32, shape);
+            transpose_into(view, TensorView::of(host.data(), DType::kF32, value.shape));
+            return sink_rows(sink, view, dtype);
+          }};
+}
+
+Status write_json(const std::string& path, const Json& json) {
+  return write_file_atomic(path, dump_json(json, 2) + "\n");
+}
+
+}  // namespace
+
+Status save_model(const std::string& folder, const ModelWeights& weights, Stream& stream,
+                  const SaveOptions& options) {
+  JIGE_DO(check_dtype(options.dtype));
+  if (weights.architecture().lora() || weights.trainable().empty()) {
+    return fail(Code::kInvalidArgument,
+                "{}: these weights are not whole f32 masters; save and merge the adapter instead",
+                folder);
+  }
+  std::vector<formats::TensorSource> sources;
+  for (const NamedParam& param : weights.trainable()) {
+    sources.push_back(source_of(param, stream, options.dtype));
+  }
+  JIGE_DO(make_folders(folder));
+  JIGE_DO(formats::write_tensor_folder(folder, sources,
+                                       {.shard_bytes_max = options.shard_bytes_max}));
+  formats::ModelConfig config = weights.architecture().config();
+  config.stored_dtype = options.dtype;
+  return write_json(folder + "/config.json", formats::to_hf_config(config));
+}
+
+Status save_adapter(const std::string& folder, const ModelWeights& weights, Stream& stream,
+                    const std::string& base_model) {
+  const auto& lora = weights.architecture().lora();
+  if (!lora) return fail(Code::kInvalidArgument, "{}: the model has no adapter to save", folder);
+  std::vector<formats::TensorSource> sources;
+  for (const NamedParam& param : weights.trainable()) {
+    sources.push_back(source_of(param, stream, DType::kF32));
+  }
+  JIGE_DO(make_folders(folder));
+  JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = std::string(kAdapterStem)}));
+  formats::LoraConfig config = *lora;
+  const formats::Family family = weights.architecture().config().family;
+  config.base_model = base_model;
+  config.fan_in_fan_out = family == formats::Family::kGpt2;
+  if (config.target_modules.empty()) config.target_modules = formats::lora_linear_modules(family);
+  return write_json(folder + "/adapter_config.json", formats::to_peft_config(config));
+}
+
+Status load_adapter(ModelWeights& weights, Stream& stream, const std::string& folder) {
+  JIGE_TRY(const auto files, formats::TensorFolder::open(folder, kAdapterStem));
+  for (const bool copying : {false, true}) {  // everything is checked before anything is changed
+    for (const NamedParam& param : weights.trainable()) {
+      const std::string& name = param.spec->name;
+      JIGE_TRY(const TensorView stored, files.view(name));
+      if (stored.shape != param.spec->shape) {
+        return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape {}, but the adapter needs {}",
+                    folder, name, stored.shape.to_string(), param.spec->shape.to_string());
+      }
+      if (copying) JIGE_DO(copy_converted(stream, param.value, stored));
+    }
+  }
+  weights.pack(stream);
+  stream.synchronize();
+  return {};
+}
+
+}  // namespace jige::model

@@ -1,0 +1,73 @@
+#include "ops/adamw.h"
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "base/cpu.h"
+#include "kernels/cpu/adamw.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+// The factors of the kernel's formula, computed in double and rounded once.
+cpu::AdamWFactors factors_of(const AdamW& args) {
+  const auto step = static_cast<double>(args.step);
+  const double correction1 = 1 - std::pow(args.beta1, step);
+  const double correction2 = 1 - std::pow(args.beta2, step);
+  return {.grad_scale = static_cast<float>(args.grad_scale),
+          .beta1 = static_cast<float>(args.beta1),
+          .one_minus_beta1 = static_cast<float>(1 - args.beta1),
+          .beta2 = static_cast<float>(args.beta2),
+          .one_minus_beta2 = static_cast<float>(1 - args.beta2),
+          .root_correction = static_cast<float>(1 / std::sqrt(correction2)),
+          .epsilon = static_cast<float>(args.epsilon),
+          .decay = static_cast<float>(1 - args.learning_rate * args.weight_decay),
+          .step_size = static_cast<float>(args.learning_rate / correction1)};
+}
+
+}  // namespace
+
+void adamw(Stream& stream, const AdamW& args) {
+  const int64_t count = args.weight.count();
+  check_vector("weight", args.weight, DType::kF32, count);
+  check_vector("moment1", args.moment1, DType::kF32, count);
+  check_vector("moment2", args.moment2, DType::kF32, count);
+  check_vector("grad", args.grad, DType::kF32, count);
+  JIGE_CHECK(args.step >= 1, "step {}", args.step);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([args, count, &device = cpu_stream.cpu()] {
+    const cpu::AdamWArrays arrays = {
+        static_cast<float*>(args.weight.data), static_cast<float*>(args.moment1.data),
+        static_cast<float*>(args.moment2.data), static_cast<const float*>(args.grad.data)};
+    const cpu::AdamWFactors factors = factors_of(args);
+    const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
+    device.team().parallel_for(count, kElementsPerRange, [&](int64_t begin, int64_t end, int) {
+      kernels.step(arrays, factors, begin, end);
+    });
+  });
+}
+
+void add_sum_of_squares(Stream& stream, const TensorView& values, double* result) {
+  JIGE_CHECK(values.dtype == DType::kF32 && values.contiguous(), "sum of squares of {} {}",
+             dtype_info(values.dtype).name, values.shape.to_string());
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([values, result, &device = cpu_stream.cpu()] {
+    const auto* data = static_cast<const float*>(values.data);
+    const int64_t count = values.count();
+    const int64_t block_count = (count + cpu::kSquareBlock - 1) / cpu::kSquareBlock;
+    std::vector<double> sums(static_cast<size_t>(block_count));
+    const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
+    device.team().parallel_for(block_count, 4, [&](int64_t begin, int64_t end, int) {
+      for (int64_t block = begin; block < end; ++block) {
+        const int64_t first = block * cpu::kSquareBlock;
+        sums[static_cast<size_t>(block)] =
+            kernels.sum_of_squares(data + first, std::min(cpu::kSquareBlock, count - first));
+      }
+    });
+    for (const double sum : sums) *result += sum;
+  });
+}
+
+}  // namespace jige::ops

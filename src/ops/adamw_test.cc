@@ -1,0 +1,157 @@
+#include "ops/adamw.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "ops/testing.h"
+
+namespace jige::ops {
+namespace {
+
+using test::expect_same_bits_everywhere;
+using test::for_each_isa;
+using test::TestStream;
+using test::view_of;
+
+constexpr int64_t kCounts[] = {1, 7, 8, 15, 17, 100, 4095, 4097, 70001};
+
+struct State {
+  std::vector<float> weight, moment1, moment2, grad;
+
+  explicit State(int64_t count) {
+    Rng rng(derive_key(1, "adamw", static_cast<uint64_t>(count)));
+    for (int64_t i = 0; i < count; ++i) {
+      weight.push_back(static_cast<float>(rng.normal()));
+      moment1.push_back(static_cast<float>(0.1 * rng.normal()));
+      moment2.push_back(static_cast<float>(0.01 * rng.uniform()));
+      grad.push_back(static_cast<float>(rng.normal()));
+    }
+  }
+  AdamW args() {
+    return {.weight = view_of(weight),
+            .moment1 = view_of(moment1),
+            .moment2 = view_of(moment2),
+            .grad = view_of(grad),
+            .learning_rate = 3e-3,
+            .beta1 = 0.9,
+            .beta2 = 0.95,
+            .epsilon = 1e-8,
+            .weight_decay = 0.1,
+            .step = 3,
+            .grad_scale = 0.7};
+  }
+};
+
+TEST(AdamW, FollowsTheFormulaInDouble) {
+  TestStream stream;
+  for_each_isa([&] {
+    for (const int64_t count : kCounts) {
+      const State before(count);
+      State state(count);
+      const AdamW args = state.args();
+      adamw(*stream, args);
+      const double correction1 = 1 - std::pow(0.9, 3);
+      const double correction2 = 1 - std::pow(0.95, 3);
+      for (size_t i = 0; i < before.weight.size(); ++i) {
+        const double g = 0.7 * before.grad[i];
+        const double m = 0.9 * before.moment1[i] + 0.1 * g;
+        const double v = 0.95 * before.moment2[i] + 0.05 * g * g;
+        const double w = before.weight[i];
+        const double expected = w - 3e-3 * ((m / correction1) / (std::sqrt(v / correction2) + 1e-8) +
+                                            0.1 * w);
+        ASSERT_NEAR(state.moment1[i], m, 1e-7);
+        ASSERT_NEAR(state.moment2[i], v, 1e-6 * v);
+        ASSERT_NEAR(state.weight[i], expected, 3e-7 * (1 + std::fabs(expected)));
+        ASSERT_EQ(state.grad[i], before.grad[i]);
+      }
+    }
+  });
+}
+
+// The order of operations that kernels/cpu/adamw.h states.
+TEST(AdamW, GivesTheBitsOfTheStatedOrder) {
+  TestStream stream;
+  for_each_isa([&] {
+    const State before(1003);
+    State state(1003);
+    adamw(*stream, state.args());
+    const auto f = [](double value) { return static_cast<float>(value); };
+    const float root = f(1 / std::sqrt(1 - std::pow(0.95, 3.0)));
+    const float step_size = f(3e-3 / (1 - std::pow(0.9, 3.0)));
+    const float decay = f(1 - 3e-3 * 0.1);
+    for (size_t i = 0; i < before.weight.size(); ++i) {
+      const float g = before.grad[i] * f(0.7);
+      const float m = std::fma(f(1 - 0.9), g, f(0.9) * before.moment1[i]);
+      const float v = std::fma(f(1 - 0.95) * g, g, f(0.95) * before.moment2[i]);
+      const float quotient = m / std::fma(std::sqrt(v), root, f(1e-8));
+      ASSERT_EQ(state.moment1[i], m);
+      ASSERT_EQ(state.moment2[i], v);
+      ASSERT_EQ(state.weight[i], std::fma(-step_size, quotient, before.weight[i] * decay));
+    }
+  });
+}
+
+TEST(AdamW, GivesTheSameBitsOnEveryInstructionSetAndNumberOfThreads) {
+  const State before(70001);
+  expect_same_bits_everywhere([&](Stream& stream) {
+    State state = before;
+    adamw(stream, state.args());
+    return state.weight;
+  });
+}
+
+TEST(AdamW, KeepsAWeightWithoutGradientAndDecay) {
+  TestStream stream;
+  std::vector<float> weight = {1.5f, -2.0f}, zeros(2), moment2(2), grad(2);
+  adamw(*stream, {.weight = view_of(weight),
+                  .moment1 = view_of(zeros),
+                  .moment2 = view_of(moment2),
+                  .grad = view_of(grad),
+                  .learning_rate = 1});
+  EXPECT_EQ(weight, (std::vector<float>{1.5f, -2.0f}));
+}
+
+TEST(SumOfSquares, IsNearTheDoubleSumAndAddsToTheResult) {
+  TestStream stream;
+  for_each_isa([&] {
+    for (const int64_t count : kCounts) {
+      State state(count);
+      double expected = 0;
+      for (const float g : state.grad) expected += static_cast<double>(g) * g;
+      double result = 0.5;
+      add_sum_of_squares(*stream, view_of(state.grad), &result);
+      EXPECT_NEAR(result, expected + 0.5, 1e-12 * (1 + expected)) << count;
+    }
+  });
+}
+
+TEST(SumOfSquares, GivesTheSameBitsOnEveryInstructionSetAndNumberOfThreads) {
+  std::vector<float> values(300007);
+  Rng rng(5);
+  for (float& value : values) value = static_cast<float>(rng.uniform());
+  expect_same_bits_everywhere([&](Stream& stream) {
+    double result = 0;
+    add_sum_of_squares(stream, view_of(values), &result);
+    return result;
+  });
+}
+
+TEST(SumOfSquares, IsNotFiniteWhenAnElementIsNot) {
+  TestStream stream;
+  for (const float bad : {std::numeric_limits<float>::infinity(),
+                          std::numeric_limits<float>::quiet_NaN()}) {
+    for (const size_t at : {size_t{0}, size_t{4999}}) {
+      std::vector<float> values(5000, 1.0f);
+      values[at] = bad;
+      double result = 0;
+      add_sum_of_squares(*stream, view_of(values), &result);
+      EXPECT_FALSE(std::isfinite(result));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige::ops

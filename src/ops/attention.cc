@@ -1,0 +1,143 @@
+#include "ops/attention.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "base/check.h"
+#include "ops/attention_schedule.h"
+
+namespace jige::ops {
+namespace {
+
+// Forward attention with the keys wherever they are.
+struct Problem {
+  TensorView dst, q, lse;
+  std::vector<SequenceSpan> sequences;
+  AttentionShape shape;
+  TensorView k, v;    // flat, or
+  KvCacheView cache;  // paged, when it has data
+};
+
+cpu::AttentionKeys keys_of(const Problem& problem, const SequenceSpan& sequence, int64_t kv_head) {
+  const int64_t head_dim = problem.shape.head_dim;
+  cpu::AttentionKeys keys;
+  if (!problem.cache.data) {
+    keys.k = attention_source(problem.k, sequence.row_begin, kv_head * head_dim);
+    keys.v = attention_source(problem.v, sequence.row_begin, kv_head * head_dim);
+    return keys;
+  }
+  const int64_t keys_of_head = kKvBlockTokens * head_dim;
+  TensorView head;
+  head.data = problem.cache.data;
+  head.dtype = problem.cache.dtype;
+  keys.k = attention_source(head, 0, kv_head * 2 * keys_of_head);
+  keys.v = attention_source(head, 0, (kv_head * 2 + 1) * keys_of_head);
+  keys.blocks = sequence.blocks;
+  keys.block_stride = problem.shape.kv_head_count * 2 * keys_of_head;
+  return keys;
+}
+
+cpu::AttentionRows rows_of(const Problem& problem, const AttentionWork& work) {
+  const SequenceSpan& sequence = problem.sequences[static_cast<size_t>(work.sequence)];
+  const int64_t heads = problem.shape.head_count / problem.shape.kv_head_count;
+  const int64_t column = work.kv_head * heads * problem.shape.head_dim;
+  cpu::AttentionRows rows;
+  rows.keys = keys_of(problem, sequence, work.kv_head);
+  rows.q = attention_source(problem.q, sequence.row_begin, column);
+  rows.dst = attention_target(problem.dst, sequence.row_begin, column);
+  if (problem.lse) {
+    rows.lse_stride = problem.lse.row_stride;
+    rows.lse = problem.lse.as<float>() + sequence.row_begin * rows.lse_stride +
+               work.kv_head * heads;
+  }
+  rows.context_count = sequence.context_count;
+  rows.head_count = static_cast<int32_t>(heads);
+  rows.head_dim = static_cast<int32_t>(problem.shape.head_dim);
+  rows.window = attention_window(problem.shape);
+  rows.scale = static_cast<float>(problem.shape.scale);
+  rows.row_begin = work.row_begin;
+  rows.row_count = work.row_count;
+  rows.split_begin = work.split_begin;
+  rows.split_end = work.split_end;
+  return rows;
+}
+
+// The partial results stand at the head of worker 0's scratch, before that worker's tile.
+void run(const Problem& problem, CpuDevice& device) {
+  ThreadTeam& team = device.team();
+  const AttentionSchedule schedule =
+      make_attention_schedule(problem.sequences, problem.shape, team.size());
+  const int64_t tile_bytes =
+      cpu::attention_scratch_bytes(static_cast<int32_t>(problem.shape.head_dim));
+  const int64_t partial_bytes =
+      (schedule.partial_floats * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
+  char* shared = static_cast<char*>(device.scratch(0, partial_bytes + tile_bytes));
+  const auto run_one = [&](const AttentionWork& work, int worker, auto kernel) {
+    cpu::AttentionRows rows = rows_of(problem, work);
+    rows.scratch =
+        worker == 0 ? shared + partial_bytes : device.scratch(worker, tile_bytes);
+    if (work.partial_offset >= 0) {
+      rows.partial = reinterpret_cast<float*>(shared) + work.partial_offset;
+    }
+    kernel(rows);
+  };
+  run_attention_work(team, static_cast<int64_t>(schedule.attend.size()), [&](int64_t i, int w) {
+    run_one(schedule.attend[static_cast<size_t>(i)], w, cpu::attention_rows);
+  });
+  run_attention_work(team, static_cast<int64_t>(schedule.merge.size()), [&](int64_t i, int w) {
+    run_one(schedule.merge[static_cast<size_t>(i)], w, cpu::attention_merge);
+  });
+}
+
+void submit(Stream& stream, Problem problem) {
+  const bool any_row = std::any_of(problem.sequences.begin(), problem.sequences.end(),
+                                   [](const SequenceSpan& s) { return s.row_count > 0; });
+  if (!any_row) return;
+  CpuStream& cpu_stream = as_cpu(stream);
+  CpuDevice* device = &cpu_stream.cpu();
+  cpu_stream.submit([problem = std::move(problem), device] { run(problem, *device); });
+}
+
+}  // namespace
+
+void attention_forward(Stream& stream, const AttentionForward& args) {
+  const AttentionShape& shape = args.shape;
+  check_attention_shape(shape);
+  const int64_t rows = args.q.rows();
+  check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
+  check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);
+  check_attention_matrix(args.k, "k", rows, shape.kv_head_count * shape.head_dim);
+  check_attention_matrix(args.v, "v", rows, shape.kv_head_count * shape.head_dim);
+  if (args.lse) {
+    check_attention_matrix(args.lse, "lse", rows, shape.head_count);
+    JIGE_CHECK(args.lse.dtype == DType::kF32, "lse is {}", dtype_info(args.lse.dtype).name);
+  }
+  check_attention_sequences(args.sequences, rows);
+  for (const SequenceSpan& sequence : args.sequences) {
+    JIGE_CHECK(sequence.context_count == 0, "{} tokens of context without a cache",
+               sequence.context_count);
+  }
+  submit(stream, {args.dst, args.q, args.lse, args.sequences, shape, args.k, args.v, {}});
+}
+
+void attention_cached(Stream& stream, const AttentionCached& args) {
+  const AttentionShape& shape = args.shape;
+  check_attention_shape(shape);
+  const int64_t rows = args.q.rows();
+  check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
+  check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);
+  check_kv_cache(args.cache);
+  JIGE_CHECK(args.cache.kv_head_count == shape.kv_head_count &&
+                 args.cache.head_dim == shape.head_dim,
+             "cache of {} heads of {}, attention of {} of {}", args.cache.kv_head_count,
+             args.cache.head_dim, shape.kv_head_count, shape.head_dim);
+  check_attention_sequences(args.sequences, rows);
+  for (const SequenceSpan& sequence : args.sequences) {
+    // What lies before the window of the first row is not read, and its blocks may be gone.
+    const int64_t first = shape.window > 0 ? sequence.context_count - shape.window + 1 : 0;
+    check_attention_blocks(sequence, std::max<int64_t>(0, first), args.cache.block_count);
+  }
+  submit(stream, {args.dst, args.q, {}, args.sequences, shape, {}, {}, args.cache});
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,188 @@
+// Backward attention: checks, and how the work is cut. Every cut gives the same bits, see
+// kernels/cpu/attention.h.
+#include <algorithm>
+
+#include "base/check.h"
+#include "ops/attention.h"
+#include "ops/attention_schedule.h"
+
+namespace jige::ops {
+namespace {
+
+// A sequence whose grad_k and grad_v of one head take more than this in f32 is cut, so that the
+// scratch of a thread is bounded.
+constexpr int64_t kSequenceBytesMax = int64_t{4} << 20;
+
+enum class Part { kSequence, kQueries, kKeys };
+
+// Products of 64 keys with d columns that each part takes: S and dP, then those of its gradients.
+constexpr double products_of(Part part) {
+  return part == Part::kSequence ? 5 : part == Part::kQueries ? 3 : 4;
+}
+
+struct Work {
+  int32_t sequence = 0;
+  int32_t kv_head = 0;
+  Part part = Part::kSequence;
+  int32_t begin = 0;  // of rows or keys
+  int32_t count = 0;
+  double cost = 0;
+};
+
+// Pairs of a key and a position of [begin, end) that sees it.
+double pair_count(int64_t begin, int64_t end, int64_t window) {
+  const int64_t ramp_end = window > 0 ? std::clamp(window, begin, end) : end;
+  const double ramp = static_cast<double>(ramp_end - begin) * 0.5 *
+                      static_cast<double>(begin + 1 + ramp_end);
+  return ramp + static_cast<double>(end - ramp_end) * static_cast<double>(window);
+}
+
+// A sequence and head cut into tiles of rows, which give grad_q, and of keys, which give the rest.
+void cut_sequence(Work whole, int64_t length, const AttentionShape& shape,
+                  std::vector<Work>* works) {
+  const int64_t heads = shape.head_count / shape.kv_head_count;
+  const int64_t window = attention_window(shape);
+  const int64_t row_count = length * heads;
+  for (int64_t row = 0; row < row_count; row += cpu::kAttentionRowsMax) {
+    Work work = whole;
+    work.part = Part::kQueries;
+    work.begin = static_cast<int32_t>(row);
+    work.count = static_cast<int32_t>(std::min<int64_t>(row_count - row, cpu::kAttentionRowsMax));
+    const int64_t position = (row + work.count) / heads;
+    const int64_t seen = window > 0 ? std::min(position, window) : position;
+    work.cost = products_of(work.part) * static_cast<double>(seen * work.count);
+    works->push_back(work);
+  }
+  for (int64_t key = 0; key < length; key += cpu::kAttentionTileKeys) {
+    Work work = whole;
+    work.part = Part::kKeys;
+    work.begin = static_cast<int32_t>(key);
+    work.count = static_cast<int32_t>(std::min<int64_t>(length - key, cpu::kAttentionTileKeys));
+    const int64_t positions = window > 0 ? std::min(length - key, window) : length - key;
+    work.cost = products_of(work.part) * static_cast<double>(positions * heads * work.count);
+    works->push_back(work);
+  }
+}
+
+// One piece for a sequence and head, unless it is too long for the scratch or so much of the whole
+// that other threads would wait for it; then tiles, which take 7/5 of the arithmetic.
+std::vector<Work> make_works(const AttentionBackward& args, int thread_count) {
+  const AttentionShape& shape = args.shape;
+  const int64_t heads = shape.head_count / shape.kv_head_count;
+  const int64_t window = attention_window(shape);
+  const auto dim = static_cast<int32_t>(shape.head_dim);
+  const int64_t tile_bytes = cpu::attention_backward_scratch_bytes(dim);
+  const auto cost_of = [&](const SequenceSpan& sequence) {
+    return products_of(Part::kSequence) * pair_count(0, sequence.row_count, window) *
+           static_cast<double>(heads);
+  };
+  double total = 0;
+  for (const SequenceSpan& sequence : args.sequences) {
+    total += cost_of(sequence) * static_cast<double>(shape.kv_head_count);
+  }
+  std::vector<Work> works;
+  for (size_t i = 0; i < args.sequences.size(); ++i) {
+    const SequenceSpan& sequence = args.sequences[i];
+    if (sequence.row_count == 0) continue;
+    const bool fits = cpu::attention_sequence_scratch_bytes(dim, sequence.row_count) - tile_bytes <=
+                      kSequenceBytesMax;
+    const bool balanced =
+        cost_of(sequence) * thread_count <= 1.4 * total || thread_count == 1;
+    for (int64_t head = 0; head < shape.kv_head_count; ++head) {
+      Work work;
+      work.sequence = static_cast<int32_t>(i);
+      work.kv_head = static_cast<int32_t>(head);
+      work.count = sequence.row_count;
+      work.cost = cost_of(sequence);
+      if (fits && balanced) {
+        works.push_back(work);
+      } else {
+        cut_sequence(work, sequence.row_count, shape, &works);
+      }
+    }
+  }
+  std::stable_sort(works.begin(), works.end(),
+                   [](const Work& a, const Work& b) { return a.cost > b.cost; });
+  return works;
+}
+
+cpu::AttentionGradients gradients_of(const AttentionBackward& args, const Work& work) {
+  const SequenceSpan& sequence = args.sequences[static_cast<size_t>(work.sequence)];
+  const AttentionShape& shape = args.shape;
+  const int64_t row = sequence.row_begin;
+  const int64_t heads = shape.head_count / shape.kv_head_count;
+  const int64_t q_column = work.kv_head * heads * shape.head_dim;
+  const int64_t kv_column = work.kv_head * shape.head_dim;
+  cpu::AttentionGradients gradients;
+  gradients.q = attention_source(args.q, row, q_column);
+  gradients.k = attention_source(args.k, row, kv_column);
+  gradients.v = attention_source(args.v, row, kv_column);
+  gradients.dst = attention_source(args.dst, row, q_column);
+  gradients.grad_dst = attention_source(args.grad_dst, row, q_column);
+  gradients.lse_stride = args.lse.row_stride;
+  gradients.lse = args.lse.as<float>() + row * args.lse.row_stride + work.kv_head * heads;
+  gradients.grad_q = attention_target(args.grad_q, row, q_column);
+  gradients.grad_k = attention_target(args.grad_k, row, kv_column);
+  gradients.grad_v = attention_target(args.grad_v, row, kv_column);
+  gradients.length = sequence.row_count;
+  gradients.head_count = static_cast<int32_t>(heads);
+  gradients.head_dim = static_cast<int32_t>(shape.head_dim);
+  gradients.window = attention_window(shape);
+  gradients.scale = static_cast<float>(shape.scale);
+  return gradients;
+}
+
+void run_one(const AttentionBackward& args, const Work& work, CpuDevice& device, int worker) {
+  cpu::AttentionGradients gradients = gradients_of(args, work);
+  const auto dim = static_cast<int32_t>(args.shape.head_dim);
+  const int64_t bytes = work.part == Part::kSequence
+                            ? cpu::attention_sequence_scratch_bytes(dim, gradients.length)
+                            : cpu::attention_backward_scratch_bytes(dim);
+  gradients.scratch = device.scratch(worker, bytes);
+  switch (work.part) {
+    case Part::kSequence:
+      return cpu::attention_backward_sequence(gradients);
+    case Part::kQueries:
+      return cpu::attention_backward_queries(gradients, work.begin, work.count);
+    case Part::kKeys:
+      return cpu::attention_backward_keys(gradients, work.begin);
+  }
+}
+
+}  // namespace
+
+void attention_backward(Stream& stream, const AttentionBackward& args) {
+  const AttentionShape& shape = args.shape;
+  check_attention_shape(shape);
+  const int64_t rows = args.q.rows();
+  const int64_t q_columns = shape.head_count * shape.head_dim;
+  const int64_t kv_columns = shape.kv_head_count * shape.head_dim;
+  check_attention_matrix(args.q, "q", rows, q_columns);
+  check_attention_matrix(args.dst, "dst", rows, q_columns);
+  check_attention_matrix(args.grad_dst, "grad_dst", rows, q_columns);
+  check_attention_matrix(args.grad_q, "grad_q", rows, q_columns);
+  check_attention_matrix(args.k, "k", rows, kv_columns);
+  check_attention_matrix(args.v, "v", rows, kv_columns);
+  check_attention_matrix(args.grad_k, "grad_k", rows, kv_columns);
+  check_attention_matrix(args.grad_v, "grad_v", rows, kv_columns);
+  check_attention_matrix(args.lse, "lse", rows, shape.head_count);
+  JIGE_CHECK(args.lse.dtype == DType::kF32, "lse is {}", dtype_info(args.lse.dtype).name);
+  check_attention_sequences(args.sequences, rows);
+  for (const SequenceSpan& sequence : args.sequences) {
+    JIGE_CHECK(sequence.context_count == 0, "{} tokens of context in training",
+               sequence.context_count);
+    JIGE_CHECK(sequence.row_count * shape.head_count <= INT32_MAX, "{} rows of {} heads",
+               sequence.row_count, shape.head_count);
+  }
+  CpuStream& cpu_stream = as_cpu(stream);
+  CpuDevice* device = &cpu_stream.cpu();
+  cpu_stream.submit([args, device] {
+    const std::vector<Work> works = make_works(args, device->team().size());
+    run_attention_work(device->team(), static_cast<int64_t>(works.size()),
+                       [&](int64_t i, int worker) {
+                         run_one(args, works[static_cast<size_t>(i)], *device, worker);
+                       });
+  });
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,290 @@
+// Attention over the paged cache: bit for bit what flat attention gives, however a prompt is cut
+// into chunks and whatever unused parts of the cache hold.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "base/cpu.h"
+#include "ops/attention.h"
+#include "ops/attention_schedule.h"
+#include "ops/attention_test_support.h"
+
+namespace jige::ops {
+namespace {
+
+using namespace attention_test;
+
+// A cache whose blocks are handed out in random order and start as NaN.
+class Cache {
+ public:
+  Cache(DType dtype, const AttentionShape& shape, const std::vector<int>& lengths, uint64_t seed) {
+    std::vector<int32_t> free_blocks;
+    int64_t needed = 7;  // some that nobody owns
+    for (const int length : lengths) needed += (length + 15) / 16;
+    free_blocks.resize(static_cast<size_t>(needed));
+    std::iota(free_blocks.begin(), free_blocks.end(), 0);
+    Rng rng(derive_key(seed, "blocks"));
+    rng.shuffle(std::span<int32_t>(free_blocks));
+    for (const int length : lengths) {
+      blocks_.emplace_back();
+      for (int i = 0; i < (length + 15) / 16; ++i) {
+        blocks_.back().push_back(free_blocks.back());
+        free_blocks.pop_back();
+      }
+    }
+    data_.resize(static_cast<size_t>(
+        kv_cache_bytes(dtype, needed, shape.kv_head_count, shape.head_dim)));
+    std::memset(data_.data(), 0xff, data_.size());
+    view_ = {data_.data(), dtype, needed, shape.kv_head_count, shape.head_dim};
+  }
+  const KvCacheView& view() const { return view_; }
+  std::vector<int32_t>& blocks(size_t sequence) { return blocks_[sequence]; }
+  float at(int64_t element) const {
+    if (view_.dtype == DType::kF32) return static_cast<const float*>(view_.data)[element];
+    return to_float(static_cast<const BFloat16*>(view_.data)[element]);
+  }
+  // Overwrites a block with NaN.
+  void ruin(int32_t block) {
+    const int64_t bytes = kv_cache_bytes(view_.dtype, 1, view_.kv_head_count, view_.head_dim);
+    std::memset(data_.data() + block * bytes, 0xff, static_cast<size_t>(bytes));
+  }
+
+ private:
+  std::vector<char> data_;
+  std::vector<std::vector<int32_t>> blocks_;
+  KvCacheView view_;
+};
+
+// Runs steps in which sequence i takes chunks(i, done) tokens, until all are done; the steps' rows
+// are packed in order of the sequences.
+template <typename Chunks>
+Matrix run_in_chunks(Machine& machine, Inputs& in, Cache& cache, DType dst_dtype, Chunks chunks) {
+  Matrix dst(dst_dtype, in.rows(), in.q.columns());
+  std::vector<int> done(in.lengths.size(), 0);
+  while (done != in.lengths) {
+    std::vector<SequenceSpan> sequences;
+    std::vector<int64_t> source_rows;
+    int64_t first_row = 0;
+    for (size_t i = 0; i < in.lengths.size(); ++i) {
+      const int count = std::min(chunks(i, done[i]), in.lengths[i] - done[i]);
+      sequences.push_back({static_cast<int32_t>(source_rows.size()), count, done[i],
+                           cache.blocks(i).data()});
+      for (int r = 0; r < count; ++r) source_rows.push_back(first_row + done[i] + r);
+      done[i] += count;
+      first_row += in.lengths[i];
+    }
+    const int64_t rows = static_cast<int64_t>(source_rows.size());
+    Matrix q(in.q.view().dtype, rows, in.q.columns(), 4);
+    Matrix k(in.k.view().dtype, rows, in.k.columns());
+    Matrix v(in.v.view().dtype, rows, in.v.columns(), 8);
+    Matrix out(dst_dtype, rows, in.q.columns());
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t from = source_rows[static_cast<size_t>(r)];
+      for (int64_t c = 0; c < in.q.columns(); ++c) q.set(r, c, in.q.get(from, c));
+      for (int64_t c = 0; c < in.k.columns(); ++c) k.set(r, c, in.k.get(from, c));
+      for (int64_t c = 0; c < in.k.columns(); ++c) v.set(r, c, in.v.get(from, c));
+    }
+    kv_append(*machine.stream, cache.view(), k.view(), v.view(), sequences);
+    attention_cached(*machine.stream, {out.view(), q.view(), cache.view(), sequences, in.shape});
+    machine.stream->synchronize();
+    for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t c = 0; c < in.q.columns(); ++c) {
+        dst.set(source_rows[static_cast<size_t>(r)], c, out.get(r, c));
+      }
+    }
+  }
+  return dst;
+}
+
+TEST(KvAppend, PutsKeysInColumnsAndValuesInRows) {
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    for (const int64_t dim : {3, 16, 21}) {
+      Inputs in = make_inputs({.heads = 2, .kv_heads = 2, .dim = dim, .lengths = {40}});
+      Cache cache(dtype, in.shape, in.lengths, 3);
+      Machine machine(2);
+      int done = 0;
+      for (const int count : {3, 1, 16, 20}) {  // starts and ends inside blocks
+        kv_append(*machine.stream, cache.view(), in.k.view().row_range(done, done + count),
+                  in.v.view().row_range(done, done + count),
+                  {{0, count, done, cache.blocks(0).data()}});
+        done += count;
+      }
+      for (int64_t token = 0; token < 48; ++token) {
+        for (int64_t head = 0; head < 2; ++head) {
+          const int64_t base =
+              (cache.blocks(0)[static_cast<size_t>(token / 16)] * 2 + head) * 2 * 16 * dim;
+          for (int64_t c = 0; c < dim; ++c) {
+            const float k = cache.at(base + c * 16 + token % 16);
+            const float v = cache.at(base + 16 * dim + token % 16 * dim + c);
+            if (token >= 40) {
+              EXPECT_TRUE(std::isnan(k) && std::isnan(v));
+              continue;
+            }
+            const float k_in = in.k.get(token, head * dim + c);
+            const float v_in = in.v.get(token, head * dim + c);
+            EXPECT_EQ(k, dtype == DType::kF32 ? k_in : to_float(to_bfloat16(k_in)));
+            EXPECT_EQ(v, dtype == DType::kF32 ? v_in : to_float(to_bfloat16(v_in)));
+          }
+        }
+      }
+    }
+  }
+}
+
+struct CachedCase {
+  InputOptions options;
+  DType cache_dtype = DType::kF32;
+};
+
+std::vector<CachedCase> cached_cases() {
+  std::vector<CachedCase> cases;
+  const auto add = [&](InputOptions options) {
+    cases.push_back({options, DType::kF32});
+    options.kv_dtype = DType::kBF16;
+    cases.push_back({options, DType::kBF16});
+  };
+  add({.heads = 1, .kv_heads = 1, .dim = 16, .lengths = {70, 5}});
+  add({.heads = 4, .kv_heads = 2, .dim = 32, .lengths = {130, 1, 16, 33}});
+  add({.heads = 6, .kv_heads = 2, .dim = 5, .lengths = {65, 20}});
+  add({.heads = 10, .kv_heads = 1, .dim = 24, .window = 37, .lengths = {150, 64}});
+  add({.heads = 2, .kv_heads = 2, .dim = 17, .window = 16, .lengths = {90}});
+  add({.heads = 8, .kv_heads = 1, .dim = 16, .window = 600, .lengths = {1300, 30}});
+  return cases;
+}
+
+TEST(AttentionCached, GivesTheBitsOfFlatAttentionInAnyChunks) {
+  Rng rng(derive_key(20, "chunks"));
+  for (const CachedCase& test_case : cached_cases()) {
+    for (const DType dst_dtype : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(test_case.options.dim);
+      Inputs in = make_inputs(test_case.options);
+      Machine flat_machine;
+      const Matrix expected = forward(flat_machine, in, dst_dtype).dst;
+      for (const int threads : {1, 2, 3}) {
+        Machine machine(threads, threads == 3);
+        Cache cache(test_case.cache_dtype, in.shape, in.lengths, 5);
+        const Matrix dst =
+            run_in_chunks(machine, in, cache, dst_dtype, [&](size_t, int) {
+              return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
+            });
+        EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST(AttentionCached, DecodingTokenByTokenGivesTheBitsOfOnePiece) {
+  for (const CachedCase& test_case : cached_cases()) {
+    if (test_case.options.lengths[0] > 1000) continue;
+    Inputs in = make_inputs(test_case.options);
+    Machine machine(2);
+    const auto whole = [](size_t, int) { return 1 << 20; };
+    const auto one = [](size_t, int) { return 1; };
+    Cache first(test_case.cache_dtype, in.shape, in.lengths, 6);
+    Cache second(test_case.cache_dtype, in.shape, in.lengths, 7);
+    const Matrix expected = run_in_chunks(machine, in, first, DType::kF32, whole);
+    const Matrix dst = run_in_chunks(machine, in, second, DType::kF32, one);
+    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << test_case.options.dim;
+  }
+}
+
+TEST(AttentionCached, DecodesAmongPromptsGiveTheBitsOfFlatAttention) {
+  Inputs in = make_inputs(
+      {.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}});
+  Machine flat_machine;
+  const Matrix expected = forward(flat_machine, in).dst;
+  for (const int threads : {1, 2, 3}) {
+    Machine machine(threads);
+    Cache cache(DType::kF32, in.shape, in.lengths, 8);
+    // The last tokens one by one, the prompts in pieces of 500: the two meet in one step.
+    const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t i, int done) {
+      return in.lengths[i] - done <= 6 ? 1 : std::min(500, in.lengths[i] - 6 - done);
+    });
+    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads;
+  }
+}
+
+TEST(AttentionCached, MatchesTheDefinition) {
+  Inputs in = make_inputs({.heads = 6, .kv_heads = 2, .dim = 40, .lengths = {600, 30}});
+  Machine machine(2);
+  Cache cache(DType::kF32, in.shape, in.lengths, 9);
+  const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [](size_t, int) { return 97; });
+  int64_t row = 0;
+  for (const int length : in.lengths) {
+    for (int64_t head = 0; head < 6; ++head) {
+      const Oracle o = oracle_forward(in, {row, length, head});
+      for (int64_t i = 0; i < length; ++i) {
+        for (int64_t c = 0; c < 40; ++c) {
+          ASSERT_NEAR(dst.get(row + i, head * 40 + c), o.dst[static_cast<size_t>(i * 40 + c)],
+                      2e-5);
+        }
+      }
+    }
+    row += length;
+  }
+}
+
+TEST(AttentionCached, BlocksBeforeTheWindowMayBeGone) {
+  const int window = 100;
+  Inputs in = make_inputs(
+      {.heads = 2, .kv_heads = 1, .dim = 16, .window = window, .lengths = {1200}});
+  Machine machine(2);
+  Cache cache(DType::kF32, in.shape, in.lengths, 10);
+  Machine flat_machine;
+  const Matrix expected = forward(flat_machine, in).dst;
+  const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t, int done) {
+    for (int i = 0; (i + 1) * 16 <= done - window + 1; ++i) {
+      int32_t& block = cache.blocks(0)[static_cast<size_t>(i)];
+      if (block >= 0) cache.ruin(block);
+      block = -1;
+    }
+    return done < 1150 ? 77 : 1;
+  });
+  EXPECT_TRUE(dst.same_rows(0, expected, 0, 1200));
+}
+
+TEST(AttentionCached, GivesTheSameBitsOnEveryInstructionSet) {
+  const Isa before = active_isa();
+  Inputs in = make_inputs({.heads = 3, .kv_heads = 1, .dim = 48, .lengths = {200, 31}});
+  Machine machine;
+  const Matrix expected = forward(machine, in).dst;
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    Cache cache(DType::kF32, in.shape, in.lengths, 11);
+    const Matrix dst =
+        run_in_chunks(machine, in, cache, DType::kF32, [](size_t, int) { return 3; });
+    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << isa_name(isa);
+  }
+  set_active_isa(before);
+}
+
+// The formula of attention_schedule.h.
+TEST(AttentionCached, ScratchGrowsWithTheSplitsOnly) {
+  const AttentionShape shape{4, 1, 16, 0.25, 0};
+  for (const int context : {100, 5000, 20000}) {
+    std::vector<int> lengths = {context + 1};
+    Cache cache(DType::kBF16, shape, lengths, 12);
+    Matrix q(DType::kF32, 1, 64);
+    Matrix dst(DType::kF32, 1, 64);
+    Machine machine(2);
+    attention_cached(*machine.stream, {dst.view(), q.view(), cache.view(),
+                                       {{0, 1, context, cache.blocks(0).data()}}, shape});
+    const int64_t splits = context / 512 + 1;
+    const int64_t rounding = 2 * 4096;
+    EXPECT_LE(machine.device.scratch_bytes(),
+              2 * cpu::attention_scratch_bytes(16) + rounding + splits * 4 * (16 + 34) * 4);
+  }
+}
+
+TEST(AttentionCachedDeathTest, RefusesBlocksOutsideTheCache) {
+  Inputs in = make_inputs({.heads = 1, .dim = 8, .lengths = {20}});
+  Cache cache(DType::kF32, in.shape, in.lengths, 13);
+  cache.blocks(0)[1] = 1000;
+  Machine machine;
+  EXPECT_DEATH(kv_append(*machine.stream, cache.view(), in.k.view(), in.v.view(),
+                         {{0, 20, 0, cache.blocks(0).data()}}),
+               "cache block 1000 of 9 at tokens 16 to 31");
+}
+
+}  // namespace
+}  // namespace jige::ops

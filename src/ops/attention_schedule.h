@@ -1,0 +1,75 @@
+// What the attention ops share: the checks of their arguments, and how the query rows of all
+// sequences become pieces of work for the threads.
+//
+// Results are defined per row (kernels/cpu/attention.h), so a schedule may cut and order as it
+// likes. Rows of a sequence and key/value head are cut into tiles of up to 96. A tile that is a
+// large part of the whole, as the one row of a decode over a long context, is cut further into its
+// splits of 512 keys, whose results are merged in a second loop.
+//
+// Memory beside the scratch of one tile per thread: the partial results of cut tiles. At most
+// 4 · threads tiles are cut, so these take no more than
+//   4 · threads · splits · rows · (d + 34) floats, splits = ⌈context / 512⌉, rows <= 96.
+// Threads: values.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/attention.h"
+#include "ops/attention.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::ops {
+
+// Ends the process unless the shape is one the kernels take.
+void check_attention_shape(const AttentionShape& shape);
+// Ends the process unless `view` is a [rows, columns] matrix of f32 or bf16.
+void check_attention_matrix(const TensorView& view, const char* name, int64_t rows,
+                            int64_t columns);
+// Ends the process unless the sequences lie in [0, rows).
+void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64_t rows);
+// Ends the process unless a sequence's blocks from that of `first_position` on are in
+// [0, block_count).
+void check_attention_blocks(const SequenceSpan& sequence, int64_t first_position,
+                            int64_t block_count);
+// Ends the process unless the cache is one the kernels take.
+void check_kv_cache(const KvCacheView& cache);
+
+// The kernels' view of a matrix from (row, column) on.
+cpu::AttentionSource attention_source(const TensorView& view, int64_t row, int64_t column);
+cpu::AttentionTarget attention_target(const TensorView& view, int64_t row, int64_t column);
+// The window as kernels take it: 0 when there is none or none that matters.
+int32_t attention_window(const AttentionShape& shape);
+
+// A tile of query rows, over all its splits or one of them.
+struct AttentionWork {
+  int32_t sequence = 0;
+  int32_t kv_head = 0;
+  int32_t row_begin = 0;
+  int32_t row_count = 0;
+  int32_t split_begin = 0;
+  int32_t split_end = 0;
+  int64_t partial_offset = -1;  // floats into the partial results; -1: not cut
+  double cost = 0;              // pairs of a query row and a key
+};
+
+struct AttentionSchedule {
+  std::vector<AttentionWork> attend;  // costly ones first
+  std::vector<AttentionWork> merge;   // the cut tiles as a whole
+  int64_t partial_floats = 0;
+};
+
+AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& sequences,
+                                          const AttentionShape& shape, int thread_count);
+
+// Runs body(index, worker) for every index in [0, count), the lower ones first.
+template <typename Body>
+void run_attention_work(ThreadTeam& team, int64_t count, Body&& body) {
+  std::atomic<int64_t> next{0};
+  team.parallel_for(team.size(), 1, [&](int64_t, int64_t, int worker) {
+    for (int64_t i = next.fetch_add(1); i < count; i = next.fetch_add(1)) body(i, worker);
+  });
+}
+
+}  // namespace jige::ops

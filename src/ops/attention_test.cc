@@ -1,0 +1,242 @@
+// Forward attention over flat rows: against the definition in double precision, and bit for bit
+// under packing and threads.
+#include "ops/attention.h"
+
+#include <gtest/gtest.h>
+
+#include "base/cpu.h"
+#include "ops/attention_schedule.h"
+#include "ops/attention_test_support.h"
+
+namespace jige::ops {
+namespace {
+
+using namespace attention_test;
+
+void expect_matches_oracle(Inputs& in, DType dst_dtype, double tolerance) {
+  Machine machine(2);
+  const ForwardResult result = forward(machine, in, dst_dtype);
+  int64_t row = 0;
+  for (const int length : in.lengths) {
+    for (int64_t head = 0; head < in.shape.head_count; ++head) {
+      const Oracle o = oracle_forward(in, {row, length, head});
+      for (int64_t i = 0; i < length; ++i) {
+        ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 2e-5)
+            << "row " << row + i << " head " << head;
+        for (int64_t c = 0; c < o.dim; ++c) {
+          const double expected = o.dst[static_cast<size_t>(i * o.dim + c)];
+          ASSERT_NEAR(result.dst.get(row + i, head * o.dim + c), expected,
+                      tolerance * std::max(1.0, std::abs(expected)))
+              << "row " << row + i << " head " << head << " column " << c;
+        }
+      }
+    }
+    row += length;
+  }
+}
+
+TEST(AttentionForward, MatchesTheDefinitionAtEveryHeadDimension) {
+  for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256}) {
+    SCOPED_TRACE(dim);
+    Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
+    expect_matches_oracle(in, DType::kF32, 1e-5);
+  }
+}
+
+TEST(AttentionForward, MatchesTheDefinitionAtEveryRatioOfHeads) {
+  for (const auto& [heads, kv_heads] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 3}, {6, 2}, {7, 1}, {14, 2}, {100, 1}}) {
+    SCOPED_TRACE(heads);
+    Inputs in = make_inputs({.heads = heads, .kv_heads = kv_heads, .dim = 12, .lengths = {45, 20}});
+    expect_matches_oracle(in, DType::kF32, 1e-5);
+  }
+}
+
+TEST(AttentionForward, MatchesTheDefinitionOverRaggedSequences) {
+  Inputs in = make_inputs(
+      {.heads = 2, .kv_heads = 1, .dim = 20, .lengths = {1, 0, 63, 64, 65, 1, 129, 0, 512, 513, 7}});
+  expect_matches_oracle(in, DType::kF32, 1e-5);
+}
+
+TEST(AttentionForward, MatchesTheDefinitionUnderAWindow) {
+  for (const int64_t window : {1, 2, 15, 16, 17, 63, 64, 65, 100, 512, 600, 5000}) {
+    SCOPED_TRACE(window);
+    Inputs in = make_inputs(
+        {.heads = 2, .kv_heads = 1, .dim = 8, .window = window, .lengths = {200, 1, 700}});
+    expect_matches_oracle(in, DType::kF32, 1e-5);
+  }
+}
+
+TEST(AttentionForward, MatchesTheDefinitionInEveryMixOfTypes) {
+  for (const DType q : {DType::kF32, DType::kBF16}) {
+    for (const DType kv : {DType::kF32, DType::kBF16}) {
+      for (const DType dst : {DType::kF32, DType::kBF16}) {
+        Inputs in = make_inputs({.heads = 2,
+                                 .kv_heads = 2,
+                                 .dim = 19,
+                                 .lengths = {90, 3},
+                                 .q_dtype = q,
+                                 .kv_dtype = kv});
+        expect_matches_oracle(in, dst, dst == DType::kBF16 ? 1.0 / 256 : 1e-5);
+      }
+    }
+  }
+}
+
+TEST(AttentionForward, LargeScoresDoNotOverflow) {
+  Inputs in = make_inputs({.heads = 1, .dim = 16, .lengths = {600}});
+  in.shape.scale = 100;
+  Machine machine;
+  const ForwardResult result = forward(machine, in);
+  const Oracle o = oracle_forward(in, {0, 600, 0});
+  for (int64_t i = 0; i < 600; ++i) {
+    for (int64_t c = 0; c < 16; ++c) {
+      // Scores reach thousands: an error of one unit in their last place shows in the weights.
+      EXPECT_NEAR(result.dst.get(i, c), o.dst[static_cast<size_t>(i * 16 + c)], 2e-2);
+    }
+  }
+}
+
+TEST(AttentionForward, ANotANumberQueryStaysOne) {
+  Inputs in = make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .lengths = {40}});
+  in.q.set(7, 3, std::nanf(""));
+  Machine machine;
+  const ForwardResult result = forward(machine, in);
+  for (int64_t row = 0; row < 40; ++row) {
+    for (int64_t c = 0; c < 32; ++c) {
+      EXPECT_EQ(std::isnan(result.dst.get(row, c)), row == 7 && c < 16);
+    }
+  }
+}
+
+TEST(AttentionForward, WhatARowDoesNotSeeLeavesNoTrace) {
+  const int64_t window = 50;
+  Inputs in = make_inputs(
+      {.heads = 2, .kv_heads = 1, .dim = 24, .window = window, .lengths = {300}});
+  Machine machine;
+  const ForwardResult expected = forward(machine, in);
+  for (const int64_t row : {0, 5, 15, 63, 64, 100, 299}) {
+    Inputs other = in;
+    for (int64_t j = 0; j < 300; ++j) {
+      if (j <= row && j > row - window) continue;
+      for (int64_t c = 0; c < 24; ++c) {
+        other.k.set(j, c, std::nanf(""));
+        other.v.set(j, c, c % 2 ? std::nanf("") : INFINITY);
+      }
+      for (int64_t c = 0; c < 48; ++c) other.q.set(j, c, std::nanf(""));
+    }
+    const ForwardResult result = forward(machine, other);
+    EXPECT_TRUE(result.dst.same_rows(row, expected.dst, row, 1)) << row;
+    EXPECT_TRUE(result.lse.same_rows(row, expected.lse, row, 1)) << row;
+  }
+}
+
+TEST(AttentionForward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
+  for (const int64_t window : {0, 70}) {
+    Inputs in = make_inputs({.heads = 6,
+                             .kv_heads = 2,
+                             .dim = 16,
+                             .window = window,
+                             .lengths = {33, 1, 700, 64, 0, 1100, 17}});
+    Machine one;
+    const ForwardResult expected = forward(one, in);
+    for (const int threads : {2, 3}) {
+      Machine machine(threads, true);
+      const ForwardResult result = forward(machine, in);
+      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << threads;
+      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << threads;
+    }
+    int64_t row = 0;
+    for (const int length : in.lengths) {
+      Inputs alone = in;
+      alone.lengths = {length};
+      alone.q = in.q.rows_copy(row, length);
+      alone.k = in.k.rows_copy(row, length);
+      alone.v = in.v.rows_copy(row, length);
+      Machine machine(3);
+      const ForwardResult result = forward(machine, alone);
+      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, row, length)) << length;
+      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, row, length)) << length;
+      row += length;
+    }
+  }
+}
+
+TEST(AttentionForward, GivesTheSameBitsOnEveryInstructionSet) {
+  const Isa before = active_isa();
+  Inputs in = make_inputs({.heads = 5, .kv_heads = 1, .dim = 21, .lengths = {600, 40}});
+  Machine machine;
+  set_active_isa(Isa::kAvx2);
+  const ForwardResult expected = forward(machine, in);
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    const ForwardResult result = forward(machine, in);
+    EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << isa_name(isa);
+    EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << isa_name(isa);
+  }
+  set_active_isa(before);
+}
+
+TEST(AttentionForward, LeavesRowsOutsideTheSequencesAlone) {
+  Inputs in = make_inputs({.heads = 1, .dim = 8, .lengths = {10, 10, 10}});
+  Machine machine;
+  Matrix dst(DType::kF32, 30, 8);
+  for (int64_t row = 0; row < 30; ++row) {
+    for (int64_t c = 0; c < 8; ++c) dst.set(row, c, -7);
+  }
+  auto sequences = pack(in.lengths);
+  sequences.erase(sequences.begin() + 1);
+  attention_forward(*machine.stream,
+                    {dst.view(), in.q.view(), in.k.view(), in.v.view(), {}, sequences, in.shape});
+  for (int64_t row = 0; row < 30; ++row) EXPECT_EQ(dst.get(row, 0) == -7, row / 10 == 1) << row;
+}
+
+TEST(AttentionForward, ScratchDoesNotGrowWithTheSequence) {
+  std::vector<int64_t> bytes;
+  for (const int length : {128, 1024, 4096}) {
+    Inputs in = make_inputs({.heads = 1, .dim = 8, .lengths = {length}});
+    Machine machine;
+    forward(machine, in);
+    bytes.push_back(machine.device.scratch_bytes());
+  }
+  EXPECT_EQ(bytes[0], bytes[1]);
+  EXPECT_EQ(bytes[1], bytes[2]);
+  EXPECT_LT(bytes[0], 256 * 1024);
+}
+
+TEST(AttentionForward, AcceptsABatchWithoutRows) {
+  Inputs in = make_inputs({.heads = 2, .kv_heads = 1, .dim = 8, .lengths = {0, 0}});
+  Machine machine(2);
+  forward(machine, in);
+  in.lengths = {};
+  forward(machine, in);
+}
+
+TEST(AttentionSchedule, CoversEveryRowOnceAndCutsOnlyLongOnes) {
+  const AttentionShape shape{8, 2, 16, 1.0, 0};
+  std::vector<SequenceSpan> sequences = {{0, 1, 40000, nullptr}, {1, 1, 50, nullptr},
+                                         {2, 300, 20, nullptr},  {302, 0, 9, nullptr}};
+  const AttentionSchedule schedule = make_attention_schedule(sequences, shape, 4);
+  ASSERT_EQ(schedule.merge.size(), 2u);  // the long one, for each key/value head
+  for (const AttentionWork& work : schedule.merge) EXPECT_EQ(work.sequence, 0);
+  std::vector<std::vector<int>> seen(4);
+  for (size_t i = 0; i < 4; ++i) {
+    seen[i].assign(static_cast<size_t>(sequences[i].row_count) * 8, 0);
+  }
+  for (const AttentionWork& work : schedule.attend) {
+    if (work.partial_offset >= 0) continue;
+    for (int r = 0; r < work.row_count; ++r) {
+      ++seen[static_cast<size_t>(work.sequence)]
+            [static_cast<size_t>((work.row_begin + r) * 2 + work.kv_head)];
+    }
+  }
+  for (size_t i = 1; i < 4; ++i) {
+    for (const int count : seen[i]) EXPECT_EQ(count, 1);
+  }
+  const int64_t split_count = 40000 / 512 + 1;
+  EXPECT_EQ(schedule.partial_floats,
+            2 * split_count * cpu::attention_partial_floats(4, 16));
+}
+
+}  // namespace
+}  // namespace jige::ops

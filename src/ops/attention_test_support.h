@@ -1,0 +1,240 @@
+// What the attention tests share: matrices of either type, and attention forward and backward in
+// double precision by the definition, with its matrix of all pairs.
+// Threads: none.
+#pragma once
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <numeric>
+#include <vector>
+
+#include "base/check.h"
+#include "base/rng.h"
+#include "ops/attention.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::ops::attention_test {
+
+// A matrix of f32 or bf16 whose rows may stand apart, with NaN between them.
+class Matrix {
+ public:
+  Matrix() = default;
+  Matrix(DType dtype, int64_t rows, int64_t columns, int64_t gap = 0)
+      : dtype_(dtype), rows_(rows), columns_(columns), stride_(columns + gap) {
+    data_.resize(static_cast<size_t>(dtype_bytes(dtype, rows * stride_)));
+    std::memset(data_.data(), 0xff, data_.size());  // NaN in both types
+  }
+
+  TensorView view() {
+    return {data_.data(), dtype_, Shape({rows_, columns_}), stride_};
+  }
+  int64_t rows() const { return rows_; }
+  int64_t columns() const { return columns_; }
+
+  float get(int64_t row, int64_t column) const {
+    const size_t i = static_cast<size_t>(row * stride_ + column);
+    if (dtype_ == DType::kBF16) return to_float(reinterpret_cast<const BFloat16*>(data_.data())[i]);
+    return reinterpret_cast<const float*>(data_.data())[i];
+  }
+  void set(int64_t row, int64_t column, float value) {
+    const size_t i = static_cast<size_t>(row * stride_ + column);
+    if (dtype_ == DType::kBF16) {
+      reinterpret_cast<BFloat16*>(data_.data())[i] = to_bfloat16(value);
+    } else {
+      reinterpret_cast<float*>(data_.data())[i] = value;
+    }
+  }
+  void fill_normal(Rng& rng, double scale = 1.0) {
+    for (int64_t r = 0; r < rows_; ++r) {
+      for (int64_t c = 0; c < columns_; ++c) {
+        set(r, c, static_cast<float>(rng.normal() * scale));
+      }
+    }
+  }
+  // Rows [begin, begin + count), as a matrix without gaps.
+  Matrix rows_copy(int64_t begin, int64_t count) const {
+    Matrix result(dtype_, count, columns_);
+    for (int64_t r = 0; r < count; ++r) {
+      for (int64_t c = 0; c < columns_; ++c) result.set(r, c, get(begin + r, c));
+    }
+    return result;
+  }
+  // Bit equality of rows.
+  bool same_rows(int64_t row, const Matrix& other, int64_t other_row, int64_t count) const {
+    const size_t bytes = static_cast<size_t>(dtype_bytes(dtype_, columns_));
+    for (int64_t r = 0; r < count; ++r) {
+      const char* a = data_.data() + dtype_bytes(dtype_, (row + r) * stride_);
+      const char* b = other.data_.data() + dtype_bytes(dtype_, (other_row + r) * other.stride_);
+      if (std::memcmp(a, b, bytes) != 0) return false;
+    }
+    return true;
+  }
+
+ private:
+  DType dtype_ = DType::kF32;
+  int64_t rows_ = 0;
+  int64_t columns_ = 0;
+  int64_t stride_ = 0;
+  std::vector<char> data_;
+};
+
+inline std::vector<SequenceSpan> pack(const std::vector<int>& lengths) {
+  std::vector<SequenceSpan> sequences;
+  int row = 0;
+  for (const int length : lengths) {
+    sequences.push_back({row, length, 0, nullptr});
+    row += length;
+  }
+  return sequences;
+}
+
+struct Inputs {
+  AttentionShape shape;
+  std::vector<int> lengths;
+  Matrix q, k, v;
+
+  int64_t rows() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+};
+
+struct InputOptions {
+  int64_t heads = 1;
+  int64_t kv_heads = 1;
+  int64_t dim = 16;
+  int64_t window = 0;
+  std::vector<int> lengths;
+  DType q_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
+  uint64_t seed = 1;
+};
+
+inline Inputs make_inputs(const InputOptions& options) {
+  Inputs in;
+  in.shape = {options.heads, options.kv_heads, options.dim,
+              1.0 / std::sqrt(static_cast<double>(options.dim)), options.window};
+  in.lengths = options.lengths;
+  Rng rng(derive_key(options.seed, "attention inputs"));
+  in.q = Matrix(options.q_dtype, in.rows(), options.heads * options.dim, 3);
+  in.k = Matrix(options.kv_dtype, in.rows(), options.kv_heads * options.dim, 5);
+  in.v = Matrix(options.kv_dtype, in.rows(), options.kv_heads * options.dim, 1);
+  in.q.fill_normal(rng, 2.0);
+  in.k.fill_normal(rng);
+  in.v.fill_normal(rng);
+  return in;
+}
+
+// Attention of one sequence and head in double precision.
+struct Oracle {
+  int64_t length = 0, dim = 0;
+  std::vector<double> dst;         // [length, dim]
+  std::vector<double> lse;         // [length]
+  std::vector<double> weights;     // [length, length]
+  std::vector<double> grad_q, grad_k, grad_v;
+};
+
+// Where one sequence and query head stand in the matrices.
+struct HeadPlace {
+  int64_t row = 0;
+  int64_t length = 0;
+  int64_t head = 0;
+};
+
+inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
+  const int64_t n = place.length;
+  const int64_t d = in.shape.head_dim;
+  const int64_t q_column = place.head * d;
+  const int64_t kv_column = place.head / (in.shape.head_count / in.shape.kv_head_count) * d;
+  Oracle o{n, d};
+  o.dst.assign(static_cast<size_t>(n * d), 0.0);
+  o.weights.assign(static_cast<size_t>(n * n), 0.0);
+  for (int64_t i = 0; i < n; ++i) {
+    const int64_t first = in.shape.window > 0 ? std::max<int64_t>(0, i - in.shape.window + 1) : 0;
+    double m = -std::numeric_limits<double>::infinity();
+    double* weights = &o.weights[static_cast<size_t>(i * n)];
+    for (int64_t j = first; j <= i; ++j) {
+      double score = 0;
+      for (int64_t c = 0; c < d; ++c) {
+        score += static_cast<double>(in.q.get(place.row + i, q_column + c)) *
+                 in.k.get(place.row + j, kv_column + c);
+      }
+      weights[j] = score * in.shape.scale;
+      m = std::max(m, weights[j]);
+    }
+    double sum = 0;
+    for (int64_t j = first; j <= i; ++j) sum += weights[j] = std::exp(weights[j] - m);
+    for (int64_t j = first; j <= i; ++j) {
+      weights[j] /= sum;
+      for (int64_t c = 0; c < d; ++c) {
+        o.dst[static_cast<size_t>(i * d + c)] +=
+            weights[j] * in.v.get(place.row + j, kv_column + c);
+      }
+    }
+    o.lse.push_back(m + std::log(sum));
+  }
+  return o;
+}
+
+// Gradients of one query head; those of keys and values are to be summed over the heads that share
+// them.
+inline void oracle_backward(const Inputs& in, const HeadPlace& place, const Matrix& grad_dst,
+                            Oracle* o) {
+  const int64_t n = place.length;
+  const int64_t d = in.shape.head_dim;
+  const int64_t q_column = place.head * d;
+  const int64_t kv_column = place.head / (in.shape.head_count / in.shape.kv_head_count) * d;
+  for (auto* grad : {&o->grad_q, &o->grad_k, &o->grad_v}) {
+    grad->assign(static_cast<size_t>(n * d), 0.0);
+  }
+  for (int64_t i = 0; i < n; ++i) {
+    double dot = 0;
+    for (int64_t c = 0; c < d; ++c) {
+      dot += o->dst[static_cast<size_t>(i * d + c)] * grad_dst.get(place.row + i, q_column + c);
+    }
+    for (int64_t j = 0; j <= i; ++j) {
+      const double weight = o->weights[static_cast<size_t>(i * n + j)];
+      if (weight == 0) continue;
+      double grad_weight = 0;
+      for (int64_t c = 0; c < d; ++c) {
+        const double g = grad_dst.get(place.row + i, q_column + c);
+        grad_weight += g * in.v.get(place.row + j, kv_column + c);
+        o->grad_v[static_cast<size_t>(j * d + c)] += weight * g;
+      }
+      const double grad_score = weight * (grad_weight - dot) * in.shape.scale;
+      for (int64_t c = 0; c < d; ++c) {
+        o->grad_q[static_cast<size_t>(i * d + c)] +=
+            grad_score * in.k.get(place.row + j, kv_column + c);
+        o->grad_k[static_cast<size_t>(j * d + c)] +=
+            grad_score * in.q.get(place.row + i, q_column + c);
+      }
+    }
+  }
+}
+
+// A device with its stream.
+struct Machine {
+  explicit Machine(int thread_count = 1, bool queued = false)
+      : device(CpuDeviceOptions{"cpu", thread_count, queued}) {
+    auto made = device.make_stream();
+    JIGE_CHECK(made.has_value(), "no stream");
+    stream = std::move(*made);
+  }
+  CpuDevice device;
+  std::unique_ptr<Stream> stream;
+};
+
+struct ForwardResult {
+  Matrix dst, lse;
+};
+
+inline ForwardResult forward(Machine& machine, Inputs& in, DType dst_dtype = DType::kF32) {
+  ForwardResult result{Matrix(dst_dtype, in.rows(), in.q.columns(), 2),
+                       Matrix(DType::kF32, in.rows(), in.shape.head_count, 1)};
+  attention_forward(*machine.stream,
+                    {result.dst.view(), in.q.view(), in.k.view(), in.v.view(), result.lse.view(),
+                     pack(in.lengths), in.shape});
+  machine.stream->synchronize();
+  return result;
+}
+
+}  // namespace jige::ops::attention_test

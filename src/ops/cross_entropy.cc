@@ -1,0 +1,46 @@
+#include "ops/cross_entropy.h"
+
+#include "base/cpu.h"
+#include "kernels/cpu/cross_entropy.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+
+void cross_entropy(Stream& stream, const CrossEntropy& args) {
+  const int64_t rows = args.logits.rows();
+  const int64_t vocabulary = args.logits.columns();
+  JIGE_CHECK(vocabulary >= 1, "logits {} have no vocabulary", args.logits.shape.to_string());
+  check_typed("logits", args.logits, DType::kF32, rows, vocabulary);
+  check_vector("loss", args.loss, DType::kF32, rows);
+  check_vector("targets", args.targets, DType::kI32, rows);
+  cpu::CrossEntropyArgs kernel_args = {};
+  kernel_args.loss = args.loss.as<float>();
+  kernel_args.logits = args.logits.as<float>();
+  kernel_args.logits_stride = args.logits.row_stride;
+  kernel_args.targets = args.targets.as<int32_t>();
+  kernel_args.vocabulary = vocabulary;
+  if (args.weights) {
+    check_vector("weights", args.weights, DType::kF32, rows);
+    kernel_args.weights = args.weights.as<float>();
+  }
+  if (args.grad_logits) {
+    check_float("grad_logits", args.grad_logits, rows, vocabulary);
+    kernel_args.grad = rows_of(args.grad_logits);
+  }
+  if (args.argmax) {
+    check_vector("argmax", args.argmax, DType::kI32, rows);
+    kernel_args.argmax = args.argmax.as<int32_t>();
+  }
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([kernel_args, rows, &device = cpu_stream.cpu()] {
+    for (int64_t t = 0; t < rows; ++t) {
+      JIGE_CHECK(kernel_args.targets[t] < kernel_args.vocabulary, "target {} of a vocabulary of {}",
+                 kernel_args.targets[t], kernel_args.vocabulary);
+    }
+    const auto kernel = cpu::cross_entropy_kernels(active_isa()).rows;
+    for_row_ranges(device, rows, kernel_args.vocabulary,
+                   [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
+  });
+}
+
+}  // namespace jige::ops

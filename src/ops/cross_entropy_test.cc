@@ -1,0 +1,247 @@
+#include "ops/cross_entropy.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "ops/testing.h"
+
+namespace jige::ops {
+namespace {
+
+using test::Matrix;
+using Values = std::vector<double>;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+struct Case {
+  int64_t rows, vocabulary;
+  double deviation = 3.0;
+};
+
+struct Buffers {
+  Matrix logits, grad;
+  std::vector<float> loss, weights;
+  std::vector<int32_t> targets, argmax;
+  bool operator==(const Buffers&) const = default;
+};
+
+Buffers make_buffers(const Case& c, DType grad_type) {
+  Rng rng(static_cast<uint64_t>(c.vocabulary));
+  Buffers buffers = {Matrix(DType::kF32, c.rows, c.vocabulary),
+                     Matrix(grad_type, c.rows, c.vocabulary, 1),
+                     std::vector<float>(static_cast<size_t>(c.rows), -1.0f),
+                     {},
+                     {},
+                     std::vector<int32_t>(static_cast<size_t>(c.rows), -1)};
+  buffers.logits.fill_normal(rng, c.deviation);
+  for (int64_t t = 0; t < c.rows; ++t) {
+    buffers.weights.push_back(static_cast<float>(rng.uniform()));
+    const auto target = static_cast<int32_t>(rng.below(static_cast<uint64_t>(c.vocabulary)));
+    buffers.targets.push_back(t % 4 == 3 ? -100 : target);
+  }
+  return buffers;
+}
+
+CrossEntropy args_of(Buffers& buffers) {
+  CrossEntropy args;
+  args.loss = test::view_of(buffers.loss);
+  args.logits = buffers.logits.view();
+  args.targets = test::view_of(buffers.targets);
+  args.weights = test::view_of(buffers.weights);
+  args.grad_logits = buffers.grad.view();
+  args.argmax = test::view_of(buffers.argmax);
+  return args;
+}
+
+double row_loss(const Values& logits, size_t begin, size_t count, int32_t target) {
+  if (target < 0) return 0;
+  double largest = -INFINITY;
+  for (size_t i = 0; i < count; ++i) largest = std::max(largest, logits[begin + i]);
+  double sum = 0;
+  for (size_t i = 0; i < count; ++i) sum += std::exp(logits[begin + i] - largest);
+  return std::log(sum) + largest - logits[begin + static_cast<size_t>(target)];
+}
+
+// Σ weight · loss, the function whose gradient cross_entropy gives.
+double total_loss(const Values& logits, const Buffers& buffers) {
+  const size_t count = logits.size() / buffers.targets.size();
+  double sum = 0;
+  for (size_t t = 0; t < buffers.targets.size(); ++t) {
+    sum += static_cast<double>(buffers.weights[t]) *
+           row_loss(logits, t * count, count, buffers.targets[t]);
+  }
+  return sum;
+}
+
+TEST(CrossEntropy, LossAgreesWithDouble) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const Case& c : {Case{5, 1}, Case{5, 2}, Case{5, 15}, Case{5, 16}, Case{5, 17},
+                          Case{6, 1000}, Case{3, 4099}, Case{2, 262144}, Case{3, 5000, 100.0}}) {
+      Buffers buffers = make_buffers(c, DType::kF32);
+      cross_entropy(*stream, args_of(buffers));
+      const Values logits = buffers.logits.values();
+      const auto count = static_cast<size_t>(c.vocabulary);
+      for (size_t t = 0; t < buffers.loss.size(); ++t) {
+        const double expected = row_loss(logits, t * count, count, buffers.targets[t]);
+        EXPECT_NEAR(buffers.loss[t], expected, 2e-7 + 3e-7 * expected)
+            << "vocabulary " << c.vocabulary << " row " << t;
+      }
+    }
+  });
+}
+
+TEST(CrossEntropy, GradientAgreesWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const DType grad_type : {DType::kF32, DType::kBF16}) {
+      for (const int64_t vocabulary : {1, 2, 15, 16, 17, 33, 130}) {
+        Buffers buffers = make_buffers({4, vocabulary}, grad_type);
+        cross_entropy(*stream, args_of(buffers));
+        const Values expected = test::finite_difference(
+            [&](const Values& at) { return total_loss(at, buffers); }, buffers.logits.values());
+        test::expect_near(buffers.grad, expected, 1e-6, 2e-7,
+                          fmt::format("vocabulary {}", vocabulary));
+      }
+    }
+  });
+}
+
+TEST(CrossEntropy, GradientOfALargeVocabularyAgreesWithDouble) {
+  test::TestStream stream;
+  for (const DType grad_type : {DType::kF32, DType::kBF16}) {
+    Buffers buffers = make_buffers({2, 100003}, grad_type);
+    cross_entropy(*stream, args_of(buffers));
+    const Values logits = buffers.logits.values();
+    const auto count = size_t{100003};
+    Values expected;
+    for (size_t t = 0; t < 2; ++t) {
+      const double log_sum = row_loss(logits, t * count, count, 0) + logits[t * count];
+      for (size_t i = 0; i < count; ++i) {
+        const double hit = static_cast<int32_t>(i) == buffers.targets[t] ? 1 : 0;
+        expected.push_back(static_cast<double>(buffers.weights[t]) *
+                           (std::exp(logits[t * count + i] - log_sum) - hit));
+      }
+    }
+    test::expect_near(buffers.grad, expected, 2e-6, 1e-12, "gradient");
+  }
+}
+
+TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
+  test::TestStream stream;
+  Buffers apart = make_buffers({4, 4501}, DType::kF32);
+  cross_entropy(*stream, args_of(apart));
+  Buffers in_place = make_buffers({4, 4501}, DType::kF32);
+  CrossEntropy args = args_of(in_place);
+  args.grad_logits = args.logits;
+  cross_entropy(*stream, args);
+  EXPECT_EQ(in_place.logits.values(), apart.grad.values());
+  EXPECT_EQ(in_place.loss, apart.loss);
+  EXPECT_EQ(in_place.argmax, apart.argmax);
+}
+
+TEST(CrossEntropy, NeedsNoGradientWeightsOrArgmax) {
+  test::TestStream stream;
+  Buffers full = make_buffers({4, 301}, DType::kF32);
+  std::fill(full.weights.begin(), full.weights.end(), 1.0f);
+  cross_entropy(*stream, args_of(full));
+  Buffers bare = make_buffers({4, 301}, DType::kF32);
+  CrossEntropy args = args_of(bare);
+  args.weights = args.grad_logits = args.argmax = {};
+  cross_entropy(*stream, args);
+  EXPECT_EQ(bare.loss, full.loss);
+  args.grad_logits = bare.grad.view();
+  cross_entropy(*stream, args);
+  EXPECT_TRUE(bare.grad == full.grad);
+}
+
+TEST(CrossEntropy, IgnoresRowsWithANegativeTarget) {
+  test::TestStream stream;
+  for (const DType grad_type : {DType::kF32, DType::kBF16}) {
+    Buffers buffers = make_buffers({4, 77}, grad_type);
+    buffers.logits.set(3, 5, NAN);  // row 3 has target -100
+    cross_entropy(*stream, args_of(buffers));
+    EXPECT_EQ(buffers.loss[3], 0.0f);
+    for (int64_t i = 0; i < 77; ++i) EXPECT_EQ(buffers.grad.get(3, i), 0.0f);
+  }
+}
+
+TEST(CrossEntropy, ArgmaxIsTheLowestIndexAmongEquals) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const int64_t vocabulary : {1, 16, 40, 4097}) {
+      for (const int64_t first : {int64_t{0}, vocabulary / 2, vocabulary - 1}) {
+        Buffers buffers = make_buffers({4, vocabulary}, DType::kF32);
+        for (int64_t i = first; i < vocabulary; i += 3) buffers.logits.set(2, i, 50.0);
+        for (int64_t i = 0; i < vocabulary; ++i) buffers.logits.set(3, i, -kInfinity);
+        cross_entropy(*stream, args_of(buffers));
+        EXPECT_EQ(buffers.argmax[2], first);
+        EXPECT_EQ(buffers.argmax[3], 0);
+      }
+    }
+  });
+}
+
+TEST(CrossEntropy, TakesMinusInfinityForImpossibleTokens) {
+  test::TestStream stream;
+  Buffers buffers = make_buffers({1, 37}, DType::kF32);
+  buffers.targets[0] = 4;
+  for (int64_t i = 0; i < 37; ++i) {
+    if (i != 4 && i != 20) buffers.logits.set(0, i, -kInfinity);
+  }
+  buffers.logits.set(0, 4, 1.0);
+  buffers.logits.set(0, 20, 1.0);
+  cross_entropy(*stream, args_of(buffers));
+  EXPECT_NEAR(buffers.loss[0], std::log(2.0), 1e-6);
+  EXPECT_EQ(buffers.grad.get(0, 0), 0.0f);
+  EXPECT_FLOAT_EQ(buffers.grad.get(0, 20), 0.5f * buffers.weights[0]);
+  buffers.targets[0] = 0;
+  cross_entropy(*stream, args_of(buffers));
+  EXPECT_EQ(buffers.loss[0], kInfinity);
+}
+
+TEST(CrossEntropy, ShowsNaNInTheLossOfItsRowOnly) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const float bad : {NAN, kInfinity}) {
+      for (const int64_t place : {0, 16, 99, 100}) {
+        Buffers buffers = make_buffers({3, 101}, DType::kF32);
+        buffers.logits.set(1, place, bad);
+        cross_entropy(*stream, args_of(buffers));
+        EXPECT_TRUE(std::isnan(buffers.loss[1]));
+        EXPECT_TRUE(std::isnan(buffers.grad.get(1, 0)));
+        EXPECT_FALSE(std::isnan(buffers.loss[0]));
+        EXPECT_FALSE(std::isnan(buffers.loss[2]));
+      }
+    }
+  });
+}
+
+TEST(CrossEntropy, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
+  for (const DType grad_type : {DType::kF32, DType::kBF16}) {
+    const Case c = {41, 4321};
+    const auto whole = [&](Stream& stream) {
+      Buffers buffers = make_buffers(c, grad_type);
+      cross_entropy(stream, args_of(buffers));
+      return buffers;
+    };
+    test::expect_same_bits_everywhere(whole);
+    test::TestStream stream;
+    Buffers split = make_buffers(c, grad_type);
+    int64_t begin = 0;
+    for (const int64_t end : {int64_t{1}, int64_t{20}, c.rows}) {
+      CrossEntropy args = args_of(split);
+      for (TensorView* view : {&args.loss, &args.logits, &args.targets, &args.weights,
+                               &args.grad_logits, &args.argmax}) {
+        *view = view->row_range(begin, end);
+      }
+      cross_entropy(*stream, args);
+      begin = end;
+    }
+    EXPECT_TRUE(split == whole(*stream));
+  }
+}
+
+}  // namespace
+}  // namespace jige::ops

@@ -1,0 +1,181 @@
+#include "ops/elementwise.h"
+
+#include "base/cpu.h"
+#include "kernels/cpu/activation.h"
+#include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/embedding.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+// Puts kernel(args, row_begin, row_end) on the stream, shared out by rows. `kernel_of` picks it
+// from the table when the work runs.
+template <typename KernelOf, typename Args>
+void submit_rows(Stream& stream, KernelOf kernel_of, const Args& args, int64_t rows,
+                 int64_t columns) {
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto kernel = kernel_of(cpu::activation_kernels(active_isa()));
+    for_row_ranges(device, rows, columns,
+                   [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  });
+}
+
+void check_tokens(const int32_t* tokens, int64_t count, int64_t vocabulary) {
+  for (int64_t t = 0; t < count; ++t) {
+    JIGE_CHECK(0 <= tokens[t] && tokens[t] < vocabulary, "token {} of a vocabulary of {}",
+               tokens[t], vocabulary);
+  }
+}
+
+// The elements of a view as an array starting at element `index` of row `row`.
+cpu::Array array_at(const TensorView& view, int64_t row, int64_t index) {
+  auto* data = static_cast<std::byte*>(view.data);
+  return {data + dtype_bytes(view.dtype, row * view.row_stride + index), element_type(view.dtype)};
+}
+
+cpu::ConstArray const_array_at(const TensorView& view, int64_t row, int64_t index) {
+  const cpu::Array array = array_at(view, row, index);
+  return {array.data, array.type};
+}
+
+// Calls body(row, index, count) for pieces of rows on the team; views without gaps are one row.
+template <typename Body>
+void for_pieces(CpuDevice& device, bool contiguous, int64_t rows, int64_t columns, Body&& body) {
+  if (contiguous) {
+    device.team().parallel_for(
+        rows * columns, kElementsPerRange,
+        [&](int64_t begin, int64_t end, int) { body(0, begin, end - begin); });
+    return;
+  }
+  for_row_ranges(device, rows, columns, [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; ++row) body(row, 0, columns);
+  });
+}
+
+}  // namespace
+
+void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
+  const int64_t rows = dst.rows();
+  const int64_t width = dst.columns();
+  check_float("dst", dst, rows, width);
+  check_float("gate_up", gate_up, rows, 2 * width);
+  submit_rows(
+      stream, [](const cpu::ActivationKernels& kernels) { return kernels.swiglu_forward; },
+      cpu::SwigluForwardArgs{rows_of(dst), const_rows_of(gate_up), width}, rows, 2 * width);
+}
+
+void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
+                     const TensorView& gate_up) {
+  const int64_t rows = grad_dst.rows();
+  const int64_t width = grad_dst.columns();
+  check_float("grad_dst", grad_dst, rows, width);
+  check_float("grad_gate_up", grad_gate_up, rows, 2 * width);
+  check_float("gate_up", gate_up, rows, 2 * width);
+  submit_rows(
+      stream, [](const cpu::ActivationKernels& kernels) { return kernels.swiglu_backward; },
+      cpu::SwigluBackwardArgs{rows_of(grad_gate_up), const_rows_of(grad_dst),
+                              const_rows_of(gate_up), width},
+      rows, 2 * width);
+}
+
+void gelu_forward(Stream& stream, const TensorView& dst, const TensorView& src, GeluForm form) {
+  const int64_t rows = src.rows();
+  const int64_t width = src.columns();
+  check_float("dst", dst, rows, width);
+  check_float("src", src, rows, width);
+  submit_rows(
+      stream,
+      [form](const cpu::ActivationKernels& kernels) {
+        return form == GeluForm::kTanh ? kernels.gelu_tanh_forward : kernels.gelu_erf_forward;
+      },
+      cpu::GeluForwardArgs{rows_of(dst), const_rows_of(src), width}, rows, width);
+}
+
+void gelu_backward(Stream& stream, const TensorView& grad_src, const TensorView& grad_dst,
+                   const TensorView& src, GeluForm form) {
+  const int64_t rows = src.rows();
+  const int64_t width = src.columns();
+  check_float("grad_src", grad_src, rows, width);
+  check_float("grad_dst", grad_dst, rows, width);
+  check_float("src", src, rows, width);
+  submit_rows(
+      stream,
+      [form](const cpu::ActivationKernels& kernels) {
+        return form == GeluForm::kTanh ? kernels.gelu_tanh_backward : kernels.gelu_erf_backward;
+      },
+      cpu::GeluBackwardArgs{rows_of(grad_src), const_rows_of(grad_dst), const_rows_of(src), width},
+      rows, width);
+}
+
+void embedding_forward(Stream& stream, const TensorView& dst, const TensorView& table,
+                       const TensorView& tokens) {
+  const int64_t rows = dst.rows();
+  const int64_t width = dst.columns();
+  check_typed("dst", dst, DType::kF32, rows, width);
+  check_shape("table", table, table.rows(), width);
+  check_vector("tokens", tokens, DType::kI32, rows);
+  const cpu::EmbeddingForwardArgs args = {dst.as<float>(), dst.row_stride, const_rows_of(table),
+                                          tokens.as<int32_t>(), width};
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([args, rows, vocabulary = table.rows(), &device = cpu_stream.cpu()] {
+    check_tokens(args.tokens, rows, vocabulary);
+    const auto kernel = cpu::embedding_kernels(active_isa()).forward;
+    for_row_ranges(device, rows, args.width,
+                   [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  });
+}
+
+void embedding_backward(Stream& stream, const TensorView& grad_table, const TensorView& grad_dst,
+                        const TensorView& tokens) {
+  const int64_t rows = grad_dst.rows();
+  const int64_t width = grad_dst.columns();
+  check_typed("grad_dst", grad_dst, DType::kF32, rows, width);
+  check_typed("grad_table", grad_table, DType::kF32, grad_table.rows(), width);
+  check_vector("tokens", tokens, DType::kI32, rows);
+  const cpu::EmbeddingBackwardArgs args = {grad_table.as<float>(), grad_table.row_stride,
+                                           grad_dst.as<float>(),   grad_dst.row_stride,
+                                           tokens.as<int32_t>(),   rows};
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([args, width, vocabulary = grad_table.rows(), &device = cpu_stream.cpu()] {
+    check_tokens(args.tokens, args.row_count, vocabulary);
+    const auto kernel = cpu::embedding_kernels(active_isa()).backward;
+    for_column_ranges(device, width, args.row_count,
+                      [&](int64_t begin, int64_t end) { kernel(args, begin, end); });
+  });
+}
+
+void add(Stream& stream, const TensorView& dst, const TensorView& a, const TensorView& b) {
+  const int64_t rows = dst.rows();
+  const int64_t columns = dst.columns();
+  check_float("dst", dst, rows, columns);
+  check_float("a", a, rows, columns);
+  check_float("b", b, rows, columns);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto kernel = cpu::elementwise_kernels(active_isa()).add;
+    const bool contiguous = dst.contiguous() && a.contiguous() && b.contiguous();
+    for_pieces(device, contiguous, rows, columns, [&](int64_t row, int64_t index, int64_t count) {
+      kernel(array_at(dst, row, index), const_array_at(a, row, index),
+             const_array_at(b, row, index), count);
+    });
+  });
+}
+
+void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor) {
+  const int64_t rows = dst.rows();
+  const int64_t columns = dst.columns();
+  check_float("dst", dst, rows, columns);
+  check_float("src", src, rows, columns);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto kernel = cpu::elementwise_kernels(active_isa()).scale;
+    for_pieces(device, dst.contiguous() && src.contiguous(), rows, columns,
+               [&](int64_t row, int64_t index, int64_t count) {
+                 kernel(array_at(dst, row, index), const_array_at(src, row, index), factor, count);
+               });
+  });
+}
+
+}  // namespace jige::ops

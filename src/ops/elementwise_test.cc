@@ -1,0 +1,331 @@
+#include "ops/elementwise.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <functional>
+#include <numbers>
+
+#include "ops/testing.h"
+
+namespace jige::ops {
+namespace {
+
+using test::Matrix;
+using Values = std::vector<double>;
+
+constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
+constexpr int64_t kWidths[] = {1, 7, 8, 15, 16, 17, 40, 129};
+
+double silu(double x) { return x / (1 + std::exp(-x)); }
+
+double gelu(double x, GeluForm form) {
+  if (form == GeluForm::kErf) return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
+  const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
+  return 0.5 * x * (1 + std::tanh(inner));
+}
+
+// Σ grad · swiglu(gate_up), for rows of 2·width.
+double swiglu_dot(const Values& gate_up, const Values& grad, int64_t width) {
+  double sum = 0;
+  for (size_t i = 0; i < grad.size(); ++i) {
+    const size_t row = i / static_cast<size_t>(width);
+    const size_t gate = i + row * static_cast<size_t>(width);
+    sum += grad[i] * silu(gate_up[gate]) * gate_up[gate + static_cast<size_t>(width)];
+  }
+  return sum;
+}
+
+TEST(Swiglu, ForwardAgreesWithDouble) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const DType src_type : kTypes) {
+      for (const DType dst_type : kTypes) {
+        for (const int64_t width : kWidths) {
+          Rng rng(1);
+          Matrix gate_up(src_type, 3, 2 * width);
+          gate_up.fill_normal(rng, 4.0);
+          Matrix dst(dst_type, 3, width, 2);
+          swiglu_forward(*stream, dst.view(), gate_up.view());
+          Values expected;
+          for (int64_t r = 0; r < 3; ++r) {
+            for (int64_t c = 0; c < width; ++c) {
+              expected.push_back(silu(gate_up.get(r, c)) * gate_up.get(r, width + c));
+            }
+          }
+          test::expect_near(dst, expected, 5e-7, 0, fmt::format("width {}", width));
+        }
+      }
+    }
+  });
+}
+
+TEST(Swiglu, GradientAgreesWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const DType src_type : kTypes) {
+      for (const DType grad_type : kTypes) {
+        for (const int64_t width : {1, 7, 17, 40}) {
+          Rng rng(2);
+          Matrix gate_up(src_type, 2, 2 * width);
+          gate_up.fill_normal(rng, 2.0);
+          Matrix grad_dst(grad_type, 2, width, 1);
+          grad_dst.fill_normal(rng);
+          Matrix grad_gate_up(grad_type, 2, 2 * width, 4);
+          swiglu_backward(*stream, grad_gate_up.view(), grad_dst.view(), gate_up.view());
+          const Values dy = grad_dst.values();
+          const Values expected = test::finite_difference(
+              [&](const Values& at) { return swiglu_dot(at, dy, width); }, gate_up.values());
+          test::expect_near(grad_gate_up, expected, 1e-6, 1e-6, fmt::format("width {}", width));
+        }
+      }
+    }
+  });
+}
+
+TEST(Swiglu, BackwardMayOverwriteItsInput) {
+  test::TestStream stream;
+  for (const DType dtype : kTypes) {
+    Rng rng(3);
+    Matrix gate_up(dtype, 3, 90);
+    gate_up.fill_normal(rng);
+    Matrix grad_dst(dtype, 3, 45);
+    grad_dst.fill_normal(rng);
+    Matrix apart(dtype, 3, 90);
+    swiglu_backward(*stream, apart.view(), grad_dst.view(), gate_up.view());
+    swiglu_backward(*stream, gate_up.view(), grad_dst.view(), gate_up.view());
+    EXPECT_TRUE(apart == gate_up);
+  }
+}
+
+TEST(Gelu, ForwardAgreesWithDouble) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const GeluForm form : {GeluForm::kTanh, GeluForm::kErf}) {
+      for (const DType src_type : kTypes) {
+        for (const DType dst_type : kTypes) {
+          Matrix src(src_type, 3, 201);
+          src.fill_by(
+              [](int64_t r, int64_t c) { return 0.05 * static_cast<double>(r * 201 + c) - 15; });
+          Matrix dst(dst_type, 3, 201, 1);
+          gelu_forward(*stream, dst.view(), src.view(), form);
+          Values expected = src.values();
+          for (double& value : expected) value = gelu(value, form);
+          test::expect_near(dst, expected, 1e-6, 5e-7, "gelu");
+        }
+      }
+    }
+  });
+}
+
+TEST(Gelu, GradientAgreesWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const GeluForm form : {GeluForm::kTanh, GeluForm::kErf}) {
+      for (const DType src_type : kTypes) {
+        for (const DType grad_type : kTypes) {
+          for (const int64_t width : kWidths) {
+            Rng rng(4);
+            Matrix src(src_type, 2, width);
+            src.fill_normal(rng, 2.0);
+            Matrix grad_dst(grad_type, 2, width);
+            grad_dst.fill_normal(rng);
+            Matrix grad_src(grad_type, 2, width, 2);
+            gelu_backward(*stream, grad_src.view(), grad_dst.view(), src.view(), form);
+            const Values dy = grad_dst.values();
+            const Values expected = test::finite_difference(
+                [&](const Values& at) {
+                  double sum = 0;
+                  for (size_t i = 0; i < at.size(); ++i) sum += dy[i] * gelu(at[i], form);
+                  return sum;
+                },
+                src.values());
+            test::expect_near(grad_src, expected, 1e-6, 2e-6, fmt::format("width {}", width));
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Activations, HaveTheSameBitsOnAnyThreadsAndInstructionSet) {
+  for (const DType dtype : kTypes) {
+    test::expect_same_bits_everywhere([&](Stream& stream) {
+      Rng rng(5);
+      Matrix gate_up(dtype, 80, 2 * 331);
+      gate_up.fill_normal(rng, 3.0);
+      Matrix hidden(dtype, 80, 331);
+      swiglu_forward(stream, hidden.view(), gate_up.view());
+      Matrix grad(dtype, 80, 2 * 331);
+      swiglu_backward(stream, grad.view(), hidden.view(), gate_up.view());
+      for (const GeluForm form : {GeluForm::kTanh, GeluForm::kErf}) {
+        Matrix out(dtype, 80, 2 * 331);
+        gelu_forward(stream, out.view(), grad.view(), form);
+        gelu_backward(stream, grad.view(), out.view(), gate_up.view(), form);
+      }
+      return grad;
+    });
+  }
+}
+
+TEST(Embedding, CopiesRowsOfEveryTableType) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const DType table_type : {DType::kF32, DType::kBF16, DType::kF16}) {
+      for (const int64_t width : kWidths) {
+        Rng rng(6);
+        Matrix table(table_type, 11, width);
+        table.fill_normal(rng);
+        std::vector<int32_t> tokens = {10, 0, 3, 3, 7};
+        Matrix dst(DType::kF32, 5, width, 2);
+        embedding_forward(*stream, dst.view(), table.view(), test::view_of(tokens));
+        for (int64_t t = 0; t < 5; ++t) {
+          for (int64_t c = 0; c < width; ++c) {
+            ASSERT_EQ(dst.get(t, c), table.get(tokens[static_cast<size_t>(t)], c));
+          }
+        }
+        ASSERT_TRUE(dst.gap_intact());
+      }
+    }
+  });
+}
+
+// Random tokens of a vocabulary of 13, so that rows repeat.
+std::vector<int32_t> repeated_tokens(int64_t count) {
+  Rng rng(7);
+  std::vector<int32_t> tokens;
+  for (int64_t t = 0; t < count; ++t) tokens.push_back(static_cast<int32_t>(rng.below(13)));
+  return tokens;
+}
+
+TEST(Embedding, BackwardAddsTokensInAscendingOrder) {
+  test::TestStream stream(3);
+  test::for_each_isa([&] {
+    for (const int64_t width : kWidths) {
+      Rng rng(8);
+      std::vector<int32_t> tokens = repeated_tokens(50);
+      Matrix grad_dst(DType::kF32, 50, width);
+      grad_dst.fill_normal(rng);
+      Matrix grad_table(DType::kF32, 13, width);
+      grad_table.fill_normal(rng);
+      Matrix expected = grad_table;
+      for (int64_t t = 0; t < 50; ++t) {
+        const int32_t token = tokens[static_cast<size_t>(t)];
+        for (int64_t c = 0; c < width; ++c) {
+          const float sum = expected.get(token, c) + grad_dst.get(t, c);
+          expected.set(token, c, sum);
+        }
+      }
+      embedding_backward(*stream, grad_table.view(), grad_dst.view(), test::view_of(tokens));
+      ASSERT_TRUE(grad_table == expected) << "width " << width;
+    }
+  });
+}
+
+TEST(Embedding, BackwardHasTheSameBitsOnAnyThreadsAndInSplits) {
+  const auto whole = [&](Stream& stream, std::vector<int64_t> ends) {
+    Rng rng(9);
+    std::vector<int32_t> tokens = repeated_tokens(150);
+    Matrix grad_dst(DType::kF32, 150, 523);
+    grad_dst.fill_normal(rng);
+    Matrix grad_table(DType::kF32, 13, 523);
+    grad_table.fill(0.125);
+    int64_t begin = 0;
+    for (const int64_t end : ends) {
+      embedding_backward(stream, grad_table.view(), grad_dst.view().row_range(begin, end),
+                         test::view_of(tokens).row_range(begin, end));
+      begin = end;
+    }
+    return grad_table;
+  };
+  test::expect_same_bits_everywhere([&](Stream& stream) { return whole(stream, {150}); });
+  test::TestStream stream;
+  EXPECT_TRUE(whole(*stream, {150}) == whole(*stream, {1, 2, 77, 150}));
+}
+
+TEST(EmbeddingDeathTest, RefusesATokenOutsideTheTable) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  test::TestStream stream(1);
+  Matrix table(DType::kF32, 4, 8);
+  Matrix dst(DType::kF32, 2, 8);
+  for (const int32_t bad : {4, -1}) {
+    std::vector<int32_t> tokens = {0, bad};
+    EXPECT_DEATH(embedding_forward(*stream, dst.view(), table.view(), test::view_of(tokens)),
+                 "token");
+    EXPECT_DEATH(embedding_backward(*stream, table.view(), dst.view(), test::view_of(tokens)),
+                 "token");
+  }
+}
+
+TEST(Add, AgreesInEveryMixOfTypesAndGaps) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (int mix = 0; mix < 16; ++mix) {
+      for (const int64_t width : kWidths) {
+        Rng rng(10);
+        const int64_t gap = mix & 8 ? 0 : 3;
+        Matrix a(kTypes[mix & 1], 3, width, gap);
+        Matrix b(kTypes[(mix >> 1) & 1], 3, width, gap);
+        Matrix dst(kTypes[(mix >> 2) & 1], 3, width, gap);
+        a.fill_normal(rng);
+        b.fill_normal(rng);
+        Matrix expected = dst;
+        expected.fill_by([&](int64_t r, int64_t c) { return a.get(r, c) + b.get(r, c); });
+        add(*stream, dst.view(), a.view(), b.view());
+        ASSERT_TRUE(dst == expected) << "mix " << mix << " width " << width;
+        if (a.dtype() == dst.dtype()) {
+          add(*stream, a.view(), a.view(), b.view());
+          ASSERT_EQ(a.values(), expected.values());
+        }
+      }
+    }
+  });
+}
+
+TEST(Scale, AgreesInEveryMixOfTypesAndGaps) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (int mix = 0; mix < 8; ++mix) {
+      for (const int64_t width : kWidths) {
+        for (const float factor : {1.0f, -0.3f}) {
+          Rng rng(11);
+          const int64_t gap = mix & 4 ? 0 : 3;
+          Matrix src(kTypes[mix & 1], 3, width, gap);
+          Matrix dst(kTypes[(mix >> 1) & 1], 3, width, gap);
+          src.fill_normal(rng);
+          Matrix expected = dst;
+          expected.fill_by([&](int64_t r, int64_t c) { return src.get(r, c) * factor; });
+          scale(*stream, dst.view(), src.view(), factor);
+          ASSERT_TRUE(dst == expected) << "mix " << mix << " width " << width;
+        }
+      }
+    }
+  });
+}
+
+TEST(Scale, SharesALargeArrayAmongThreads) {
+  test::expect_same_bits_everywhere([](Stream& stream) {
+    Rng rng(12);
+    Matrix src(DType::kF32, 1, 100001, 0);
+    src.fill_normal(rng);
+    scale(stream, src.vector(), src.vector(), 0.7f);
+    return src;
+  });
+}
+
+TEST(Scale, ConvertsSpecialValues) {
+  test::TestStream stream;
+  std::vector<float> src = {std::numeric_limits<float>::infinity(),
+                            -std::numeric_limits<float>::infinity(),
+                            std::numeric_limits<float>::quiet_NaN(), -0.0f, 3.4e38f};
+  Matrix dst(DType::kBF16, 1, 5, 0);
+  scale(*stream, dst.vector(), test::view_of(src), 1.0f);
+  EXPECT_EQ(dst.get(0, 0), std::numeric_limits<float>::infinity());
+  EXPECT_EQ(dst.get(0, 1), -std::numeric_limits<float>::infinity());
+  EXPECT_TRUE(std::isnan(dst.get(0, 2)));
+  EXPECT_TRUE(std::signbit(dst.get(0, 3)));
+  EXPECT_EQ(dst.get(0, 4), std::numeric_limits<float>::infinity());  // rounds up beyond the largest
+}
+
+}  // namespace
+}  // namespace jige::ops

@@ -1,0 +1,194 @@
+#include "ops/linear.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "base/check.h"
+#include "kernels/cpu/gemm.h"
+#include "kernels/cpu/gemm_choice.h"
+#include "kernels/cpu/gemm_sums.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::ops {
+namespace {
+
+using cpu::GemmEngine;
+using cpu::GemmOperand;
+
+// What packed data starts with: which engine it was packed for. The panels follow.
+struct PackedHeader {
+  uint64_t magic;
+  uint64_t engine;  // position in gemm_engines()
+};
+constexpr uint64_t kPackedMagic = 0x6769656b63617031;
+constexpr int64_t kHeaderBytes = 64;
+
+bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
+
+// Lanes and depth of the right operand that a weight is.
+int64_t packed_lanes(PackUse use, int64_t n, int64_t k) {
+  return use == PackUse::kForward ? n : k;
+}
+int64_t packed_depth(PackUse use, int64_t n, int64_t k) {
+  return use == PackUse::kForward ? k : n;
+}
+
+void* panels_of(const PackedWeight& packed) {
+  return static_cast<std::byte*>(packed.data) + kHeaderBytes;
+}
+
+void write_header(const PackedWeight& packed, const GemmEngine& engine) {
+  const auto& engines = cpu::gemm_engines();
+  const auto at = std::find(engines.begin(), engines.end(), &engine);
+  const PackedHeader header = {kPackedMagic, static_cast<uint64_t>(at - engines.begin())};
+  std::memcpy(packed.data, &header, sizeof header);
+}
+
+// The engine a weight was packed for, whatever the instruction set in use is by now.
+const GemmEngine& engine_of(const PackedWeight& packed) {
+  PackedHeader header;
+  std::memcpy(&header, packed.data, sizeof header);
+  JIGE_CHECK(header.magic == kPackedMagic && header.engine < cpu::gemm_engines().size(),
+             "the weight [{}, {}] was not packed", packed.n, packed.k);
+  return *cpu::gemm_engines()[header.engine];
+}
+
+GemmOperand operand_of(const TensorView& view, bool depth_across, bool round_to_bf16) {
+  return {.data = view.data,
+          .dtype = view.dtype,
+          .row_stride = view.row_stride,
+          .depth_across = depth_across,
+          .round_to_bf16 = round_to_bf16};
+}
+
+// dst = src times the packed weight, on the calling thread and the team.
+void multiply_packed(CpuDevice& device, const TensorView& dst, const TensorView& src,
+                     const PackedWeight& weight, const float* bias) {
+  const GemmEngine& engine = engine_of(weight);
+  cpu::GemmProduct product;
+  product.rows = src.rows();
+  product.columns = packed_lanes(weight.use, weight.n, weight.k);
+  product.depth = packed_depth(weight.use, weight.n, weight.k);
+  product.left = operand_of(src, false, weight.compute == DType::kBF16);
+  product.right_panels = panels_of(weight);
+  product.out = dst.data;
+  product.out_dtype = dst.dtype;
+  product.out_stride = dst.row_stride;
+  product.bias = bias;
+  cpu::gemm(device, engine, product);
+}
+
+void check_matrix(const TensorView& view, int64_t columns, const char* name) {
+  JIGE_CHECK(is_float(view.dtype) && view.columns() == columns, "{} is {} {}, not of {} columns",
+             name, dtype_info(view.dtype).name, view.shape.to_string(), columns);
+}
+
+}  // namespace
+
+int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k) {
+  int64_t bytes = 0;
+  for (const GemmEngine* engine : cpu::gemm_engines()) {
+    const bool f32 = engine->layout == cpu::GemmLayout::kChainF32;
+    if (f32 != (compute == DType::kF32)) continue;
+    bytes = std::max(bytes, cpu::gemm_panels_bytes(*engine, packed_lanes(use, n, k),
+                                                   packed_depth(use, n, k)));
+  }
+  return kHeaderBytes + bytes;
+}
+
+void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
+                 int64_t row_begin) {
+  JIGE_CHECK(is_float(weight.dtype) || weight.dtype == DType::kF16, "weight in {}",
+             dtype_info(weight.dtype).name);
+  JIGE_CHECK(weight.columns() == packed.k && row_begin >= 0 &&
+                 row_begin + weight.rows() <= packed.n,
+             "weight {} at row {} of [{}, {}]", weight.shape.to_string(), row_begin, packed.n,
+             packed.k);
+  const GemmEngine& engine = cpu::gemm_engine(packed.compute);
+  CpuStream& cpu = as_cpu(stream);
+  CpuDevice& device = cpu.cpu();
+  cpu.submit([=, &engine, &device] {
+    const bool forward = packed.use == PackUse::kForward;
+    write_header(packed, engine);
+    const cpu::GemmPanels panels = {panels_of(packed),
+                                    packed_lanes(packed.use, packed.n, packed.k),
+                                    packed_depth(packed.use, packed.n, packed.k)};
+    cpu::gemm_pack_panels(
+        device, engine, panels,
+        operand_of(weight, !forward, packed.compute == DType::kBF16),
+        forward ? cpu::GemmPackRange{row_begin, weight.rows(), 0, packed.k}
+                : cpu::GemmPackRange{0, packed.k, row_begin, weight.rows()});
+  });
+}
+
+void linear_forward(Stream& stream, const LinearForward& args) {
+  JIGE_CHECK(args.weight.use == PackUse::kForward, "weight is packed for another use");
+  check_matrix(args.src, args.weight.k, "src");
+  check_matrix(args.dst, args.weight.n, "dst");
+  JIGE_CHECK(args.src.rows() == args.dst.rows(), "{} rows in, {} out", args.src.rows(),
+             args.dst.rows());
+  JIGE_CHECK(!args.bias || (args.bias.dtype == DType::kF32 && args.bias.count() == args.weight.n),
+             "bias is {} {}", dtype_info(args.bias.dtype).name, args.bias.shape.to_string());
+  CpuStream& cpu = as_cpu(stream);
+  CpuDevice& device = cpu.cpu();
+  cpu.submit([args, &device] {
+    multiply_packed(device, args.dst, args.src, args.weight,
+                    static_cast<const float*>(args.bias.data));
+  });
+}
+
+void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
+  JIGE_CHECK(args.weight.use == PackUse::kInputGradient, "weight is packed for another use");
+  check_matrix(args.grad_dst, args.weight.n, "grad_dst");
+  check_matrix(args.grad_src, args.weight.k, "grad_src");
+  JIGE_CHECK(args.grad_src.rows() == args.grad_dst.rows(), "{} rows in, {} out",
+             args.grad_dst.rows(), args.grad_src.rows());
+  CpuStream& cpu = as_cpu(stream);
+  CpuDevice& device = cpu.cpu();
+  cpu.submit([args, &device] {
+    multiply_packed(device, args.grad_src, args.grad_dst, args.weight, nullptr);
+  });
+}
+
+void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
+  JIGE_CHECK(args.grad_weight.dtype == DType::kF32, "grad_weight in {}",
+             dtype_info(args.grad_weight.dtype).name);
+  check_matrix(args.grad_dst, args.grad_weight.rows(), "grad_dst");
+  check_matrix(args.src, args.grad_weight.columns(), "src");
+  JIGE_CHECK(args.src.rows() == args.grad_dst.rows(), "{} and {} rows", args.src.rows(),
+             args.grad_dst.rows());
+  const GemmEngine& engine = cpu::gemm_engine_unpacked(args.compute);
+  CpuStream& cpu = as_cpu(stream);
+  CpuDevice& device = cpu.cpu();
+  cpu.submit([args, &engine, &device] {
+    const bool round = args.compute == DType::kBF16;
+    cpu::GemmProduct product;
+    product.rows = args.grad_weight.rows();
+    product.columns = args.grad_weight.columns();
+    product.depth = args.src.rows();
+    product.left = operand_of(args.grad_dst, true, round);
+    product.right = operand_of(args.src, true, round);
+    product.out = args.grad_weight.data;
+    product.out_stride = args.grad_weight.row_stride;
+    product.accumulate = true;
+    cpu::gemm(device, engine, product);
+  });
+}
+
+void bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst) {
+  JIGE_CHECK(grad_bias.dtype == DType::kF32, "grad_bias in {}", dtype_info(grad_bias.dtype).name);
+  check_matrix(grad_dst, grad_bias.count(), "grad_dst");
+  CpuStream& cpu = as_cpu(stream);
+  CpuDevice& device = cpu.cpu();
+  cpu.submit([=, &device] {
+    constexpr int64_t kColumnGrain = 64;
+    device.team().parallel_for(
+        grad_bias.count(), kColumnGrain, [&](int64_t begin, int64_t end, int) {
+          const TensorView part = grad_dst.column_range(begin, end);
+          cpu::gemm_add_rows(part.data, part.dtype, part.row_stride, part.rows(), end - begin,
+                             static_cast<float*>(grad_bias.data) + begin);
+        });
+  });
+}
+
+}  // namespace jige::ops

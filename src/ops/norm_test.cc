@@ -1,0 +1,255 @@
+#include "ops/norm.h"
+
+#include <fmt/format.h>
+
+#include "ops/testing.h"
+
+namespace jige::ops {
+namespace {
+
+using test::Matrix;
+using Values = std::vector<double>;
+
+constexpr double kEps = 1e-5;
+
+// y of every group by the definition, in double.
+Values reference(const Values& x, const Values& weight, const Values* bias, bool layer) {
+  const size_t width = weight.size();
+  Values y(x.size());
+  for (size_t begin = 0; begin < x.size(); begin += width) {
+    double mean = 0;
+    if (layer) {
+      for (size_t i = 0; i < width; ++i) mean += x[begin + i] / static_cast<double>(width);
+    }
+    double variance = 0;
+    for (size_t i = 0; i < width; ++i) {
+      variance += (x[begin + i] - mean) * (x[begin + i] - mean) / static_cast<double>(width);
+    }
+    const double rstd = 1 / std::sqrt(variance + kEps);
+    for (size_t i = 0; i < width; ++i) {
+      y[begin + i] = (x[begin + i] - mean) * rstd * weight[i] + (bias ? (*bias)[i] : 0);
+    }
+  }
+  return y;
+}
+
+struct Case {
+  int64_t rows, groups, width;
+  bool layer;
+  DType src = DType::kF32;
+  DType dst = DType::kF32;
+  DType grad = DType::kF32;
+
+  std::string name() const {
+    return fmt::format("{} [{}, {}·{}] {} to {}, gradients {}", layer ? "layer" : "rms", rows,
+                       groups, width, dtype_info(src).name, dtype_info(dst).name,
+                       dtype_info(grad).name);
+  }
+};
+
+// Inputs and results of one forward and backward.
+struct Buffers {
+  Matrix src, weight, bias, dst, rstd, mean, grad_dst, grad_src, grad_weight, grad_bias;
+  bool operator==(const Buffers&) const = default;
+};
+
+Buffers make_buffers(const Case& c) {
+  Rng rng(static_cast<uint64_t>(c.rows * 1000 + c.width));
+  const int64_t columns = c.groups * c.width;
+  Buffers run = {Matrix(c.src, c.rows, columns),           Matrix(DType::kF32, 1, c.width, 0),
+                 Matrix(DType::kF32, 1, c.width, 0),       Matrix(c.dst, c.rows, columns, 5),
+                 Matrix(DType::kF32, c.rows, c.groups, 1), Matrix(DType::kF32, c.rows, c.groups, 2),
+                 Matrix(c.grad, c.rows, columns, 1),       Matrix(c.grad, c.rows, columns),
+                 Matrix(DType::kF32, 1, c.width, 0),       Matrix(DType::kF32, 1, c.width, 0)};
+  run.src.fill_normal(rng, 1.0, 0.5);
+  run.weight.fill_normal(rng, 0.5, 1.0);
+  run.bias.fill_normal(rng);
+  run.grad_dst.fill_normal(rng);
+  run.grad_src.fill(0.25);
+  run.grad_weight.fill(2.0);
+  run.grad_bias.fill(-1.0);
+  return run;
+}
+
+void forward(Stream& stream, Buffers& run, bool layer, int64_t begin, int64_t end) {
+  NormForward args;
+  args.dst = run.dst.view().row_range(begin, end);
+  args.src = run.src.view().row_range(begin, end);
+  args.weight = run.weight.vector();
+  args.rstd = run.rstd.view().row_range(begin, end);
+  args.eps = kEps;
+  if (layer) {
+    args.bias = run.bias.vector();
+    args.mean = run.mean.view().row_range(begin, end);
+    layer_norm_forward(stream, args);
+  } else {
+    rms_norm_forward(stream, args);
+  }
+}
+
+void backward(Stream& stream, Buffers& run, bool layer, bool accumulate, int64_t begin,
+              int64_t end) {
+  NormBackwardInput input;
+  input.grad_src = run.grad_src.view().row_range(begin, end);
+  input.grad_dst = run.grad_dst.view().row_range(begin, end);
+  input.src = run.src.view().row_range(begin, end);
+  input.weight = run.weight.vector();
+  input.rstd = run.rstd.view().row_range(begin, end);
+  input.accumulate = accumulate;
+  NormBackwardWeight weight;
+  weight.grad_weight = run.grad_weight.vector();
+  weight.grad_dst = input.grad_dst;
+  weight.src = input.src;
+  weight.rstd = input.rstd;
+  if (layer) {
+    input.mean = weight.mean = run.mean.view().row_range(begin, end);
+    weight.grad_bias = run.grad_bias.vector();
+    layer_norm_backward_input(stream, input);
+    layer_norm_backward_weight(stream, weight);
+  } else {
+    rms_norm_backward_input(stream, input);
+    rms_norm_backward_weight(stream, weight);
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const bool layer : {false, true}) {
+    for (const int64_t width : {1, 7, 16, 33, 100, 515}) {
+      all.push_back({3, 1, width, layer});
+      all.push_back({2, 3, width, layer});
+    }
+    for (const DType src : {DType::kF32, DType::kBF16}) {
+      for (const DType dst : {DType::kF32, DType::kBF16}) {
+        for (const DType grad : {DType::kF32, DType::kBF16}) {
+          all.push_back({5, 2, 37, layer, src, dst, grad});
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Norm, ForwardAgreesWithDouble) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const Case& c : cases()) {
+      Buffers run = make_buffers(c);
+      forward(*stream, run, c.layer, 0, c.rows);
+      const Values bias = run.bias.values();
+      test::expect_near(
+          run.dst,
+          reference(run.src.values(), run.weight.values(), c.layer ? &bias : nullptr, c.layer),
+          2e-6, 4e-6, c.name());
+    }
+  });
+}
+
+TEST(Norm, GradientsAgreeWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const Case& c : cases()) {
+      if (c.width > 200) continue;  // finite differences cost the square
+      Buffers run = make_buffers(c);
+      forward(*stream, run, c.layer, 0, c.rows);
+      backward(*stream, run, c.layer, true, 0, c.rows);
+      const Values x = run.src.values();
+      const Values w = run.weight.values();
+      const Values b = run.bias.values();
+      const Values dy = run.grad_dst.values();
+      const Values* bias = c.layer ? &b : nullptr;
+      Values dx = test::finite_difference(
+          [&](const Values& at) { return test::dot(reference(at, w, bias, c.layer), dy); }, x);
+      for (double& value : dx) value += 0.25;
+      // A group of one has rstd up to 300, which multiplies the error of the differences too.
+      const double loose = c.width == 1 ? 1e-4 : 1e-5;
+      test::expect_near(run.grad_src, dx, loose, loose, "dx of " + c.name());
+      Values dw = test::finite_difference(
+          [&](const Values& at) { return test::dot(reference(x, at, bias, c.layer), dy); }, w);
+      for (double& value : dw) value += 2.0;
+      test::expect_near(run.grad_weight, dw, 1e-5, 1e-5, "dw of " + c.name());
+      if (!c.layer) continue;
+      Values db = test::finite_difference(
+          [&](const Values& at) { return test::dot(reference(x, w, &at, true), dy); }, b);
+      for (double& value : db) value += -1.0;
+      test::expect_near(run.grad_bias, db, 1e-5, 1e-5, "db of " + c.name());
+    }
+  });
+}
+
+TEST(Norm, OverwritesTheInputGradientUnlessToldToAdd) {
+  test::TestStream stream;
+  const Case c = {4, 1, 21, true};
+  Buffers added = make_buffers(c);
+  Buffers written = make_buffers(c);
+  for (Buffers* run : {&added, &written}) forward(*stream, *run, true, 0, 4);
+  backward(*stream, added, true, true, 0, 4);
+  backward(*stream, written, true, false, 0, 4);
+  Values expected = written.grad_src.values();
+  for (double& value : expected) value += 0.25;
+  test::expect_near(added.grad_src, expected, 1e-6, 1e-7, "added");
+}
+
+TEST(Norm, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
+  for (const bool layer : {false, true}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      const Case c = {97, 2, 515, layer, dtype, dtype, dtype};
+      const auto whole = [&](Stream& stream) {
+        Buffers run = make_buffers(c);
+        forward(stream, run, layer, 0, c.rows);
+        backward(stream, run, layer, true, 0, c.rows);
+        return run;
+      };
+      test::expect_same_bits_everywhere(whole);
+      test::TestStream stream;
+      const Buffers expected = whole(*stream);
+      Buffers split = make_buffers(c);
+      int64_t begin = 0;
+      for (const int64_t end : {int64_t{1}, int64_t{30}, int64_t{64}, c.rows}) {
+        forward(*stream, split, layer, begin, end);
+        backward(*stream, split, layer, true, begin, end);
+        begin = end;
+      }
+      EXPECT_TRUE(split == expected) << c.name();
+    }
+  }
+}
+
+TEST(Norm, WorksInPlaceAndWithoutStatistics) {
+  test::TestStream stream;
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    const Case c = {6, 2, 45, false, dtype, dtype};
+    Buffers apart = make_buffers(c);
+    forward(*stream, apart, false, 0, c.rows);
+    Buffers in_place = make_buffers(c);
+    NormForward args;
+    args.dst = args.src = in_place.src.view();
+    args.weight = in_place.weight.vector();
+    args.eps = kEps;
+    rms_norm_forward(*stream, args);
+    EXPECT_EQ(in_place.src.values(), apart.dst.values());
+  }
+}
+
+TEST(Norm, TakesNoRows) {
+  test::TestStream stream;
+  Buffers run = make_buffers({0, 1, 8, false});
+  forward(*stream, run, false, 0, 0);
+  backward(*stream, run, false, false, 0, 0);
+  EXPECT_EQ(run.grad_weight.get(0, 0), 2.0f);
+}
+
+TEST(Norm, KeepsAccuracyWithAMeanFarFromZero) {
+  test::TestStream stream;
+  Buffers run = make_buffers({2, 1, 4096, true});
+  Rng rng(3);
+  run.src.fill_normal(rng, 1.0, 1000.0);
+  forward(*stream, run, true, 0, 2);
+  const Values bias = run.bias.values();
+  // The mean itself is rounded to f32: 3e-5 of a deviation.
+  test::expect_near(run.dst, reference(run.src.values(), run.weight.values(), &bias, true), 1e-3,
+                    1e-3, "mean 1000");
+}
+
+}  // namespace
+}  // namespace jige::ops

@@ -1,0 +1,167 @@
+#include "ops/sampling.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/cpu.h"
+#include "kernels/cpu/logits.h"
+#include "ops/sampling_filter.h"
+
+namespace jige::ops {
+namespace {
+
+const cpu::LogitsKernels& kernels() { return cpu::logits_kernels(active_isa()); }
+
+// exp((logit - largest) · factor) of every logit, with sums by block and in all.
+struct Weights {
+  std::vector<float> values;
+  std::vector<double> block_sums;
+  double total = 0;
+};
+
+Weights make_weights(std::span<const float> logits, float largest, float factor) {
+  Weights weights;
+  const auto count = static_cast<int64_t>(logits.size());
+  weights.values.resize(logits.size());
+  weights.block_sums.resize(
+      static_cast<size_t>((count + cpu::kLogitsBlock - 1) / cpu::kLogitsBlock));
+  kernels().exponentials(weights.values.data(), weights.block_sums.data(), logits.data(), count,
+                         largest, factor);
+  for (const double sum : weights.block_sums) weights.total += sum;
+  return weights;
+}
+
+float max_of(std::span<const float> logits) {
+  return kernels().max(logits.data(), static_cast<int64_t>(logits.size()));
+}
+
+// The token at which the running sum of all weights passes `uniform` of the total.
+int32_t draw_from_all(const Weights& weights, double uniform) {
+  const double wanted = uniform * weights.total;
+  double before = 0;
+  size_t block = 0;
+  while (block + 1 < weights.block_sums.size() && before + weights.block_sums[block] <= wanted) {
+    before += weights.block_sums[block++];
+  }
+  const size_t begin = block * static_cast<size_t>(cpu::kLogitsBlock);
+  const size_t end =
+      std::min(begin + static_cast<size_t>(cpu::kLogitsBlock), weights.values.size());
+  // The block's sum was rounded in another order, so the running sum may end just short of it: then
+  // it is the last token with a weight.
+  int32_t token = -1;
+  for (size_t i = begin; i < end; ++i) {
+    if (weights.values[i] <= 0) continue;
+    token = static_cast<int32_t>(i);
+    before += static_cast<double>(weights.values[i]);
+    if (before > wanted) break;
+  }
+  if (token >= 0) return token;
+  // A block without weights at the end of the vocabulary: the last weight before it.
+  for (size_t i = begin; i-- > 0;) {
+    if (weights.values[i] > 0) return static_cast<int32_t>(i);
+  }
+  return 0;
+}
+
+int32_t draw_from(const std::vector<Candidate>& candidates, double uniform) {
+  double total = 0;
+  for (const Candidate& candidate : candidates) total += static_cast<double>(candidate.weight);
+  const double wanted = uniform * total;
+  double sum = 0;
+  for (const Candidate& candidate : candidates) {
+    sum += static_cast<double>(candidate.weight);
+    if (sum > wanted) return candidate.token;
+  }
+  return candidates.back().token;
+}
+
+bool has_filter(const SamplingParams& params, size_t vocabulary) {
+  return params.top_p < 1 || params.min_p > 0 ||
+         (params.top_k > 0 && params.top_k < static_cast<int64_t>(vocabulary));
+}
+
+bool has_penalty(const SamplingParams& params) {
+  return params.repetition_penalty != 1 || params.presence_penalty != 0 ||
+         params.frequency_penalty != 0;
+}
+
+// Picks from logits after penalties.
+int32_t pick(std::span<const float> logits, const SamplingParams& params, double uniform,
+             const Weights* unit_weights) {
+  const float largest = max_of(logits);
+  if (params.temperature == 0) {
+    return kernels().first_index(logits.data(), static_cast<int64_t>(logits.size()), largest);
+  }
+  // Within these bounds 0 · factor is 0 and -inf · factor is -inf; beyond them nothing would
+  // change.
+  const auto factor = static_cast<float>(std::clamp(1 / params.temperature, 1e-30, 1e30));
+  Weights scaled;
+  if (!unit_weights || factor != 1.0f) {
+    scaled = make_weights(logits, largest, factor);
+    unit_weights = &scaled;
+  }
+  if (!has_filter(params, logits.size())) return draw_from_all(*unit_weights, uniform);
+  return draw_from(filter(unit_weights->values, unit_weights->total, params), uniform);
+}
+
+Status check_range(bool good, const char* field, double value, const char* range) {
+  if (good) return {};
+  return fail(Code::kInvalidArgument, "{} is {}; it must be {}", field, value, range);
+}
+
+}  // namespace
+
+Status validate(const SamplingParams& params) {
+  JIGE_DO(check_range(params.temperature >= 0 && std::isfinite(params.temperature), "temperature",
+                      params.temperature, "a number of at least 0"));
+  if (params.top_k < 0) {
+    return fail(Code::kInvalidArgument, "top_k is {}; it must be at least 0 (0 turns it off)",
+                params.top_k);
+  }
+  JIGE_DO(check_range(params.top_p > 0 && params.top_p <= 1, "top_p", params.top_p,
+                      "above 0 and at most 1"));
+  JIGE_DO(check_range(params.min_p >= 0 && params.min_p < 1, "min_p", params.min_p,
+                      "at least 0 and below 1"));
+  JIGE_DO(check_range(params.repetition_penalty > 0 && std::isfinite(params.repetition_penalty),
+                      "repetition_penalty", params.repetition_penalty, "a number above 0"));
+  JIGE_DO(check_range(std::isfinite(params.presence_penalty), "presence_penalty",
+                      params.presence_penalty, "a finite number"));
+  return check_range(std::isfinite(params.frequency_penalty), "frequency_penalty",
+                     params.frequency_penalty, "a finite number");
+}
+
+Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
+                            std::span<const int32_t> prompt, std::span<const int32_t> generated,
+                            Rng& rng, int top_count) {
+  const double uniform = rng.uniform();  // first, so that every call draws as much
+  const float largest = max_of(logits);
+  if (!std::isfinite(largest)) {
+    return fail(Code::kInternal, "no token can be chosen: the largest of {} logits is {}",
+                logits.size(), largest);
+  }
+  const Weights raw = make_weights(logits, largest, 1.0f);
+  if (std::isnan(raw.total)) {
+    const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return x != x; });
+    return fail(Code::kInternal, "the logit of token {} is NaN", bad - logits.begin());
+  }
+  SampledToken result;
+  if (has_penalty(params)) {
+    std::vector<float> adjusted(logits.begin(), logits.end());
+    apply_penalties(adjusted, params, prompt, generated);
+    result.token = pick(adjusted, params, uniform, nullptr);
+  } else {
+    result.token = pick(logits, params, uniform, &raw);
+  }
+  const double log_total = static_cast<double>(largest) + std::log(raw.total);
+  const auto logprob = [&](float logit) {
+    return static_cast<float>(static_cast<double>(logit) - log_total);
+  };
+  result.logprob = logprob(logits[static_cast<size_t>(result.token)]);
+  for (const Candidate& candidate : heaviest(logits, top_count)) {
+    if (!std::isfinite(candidate.weight)) break;  // -inf: it and what follows cannot be
+    result.top.push_back({candidate.token, logprob(candidate.weight)});
+  }
+  return result;
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,102 @@
+// Generator: text from one sequence at a time: prompt in chunks, then token by token.
+//
+//   Generator generator(model, tokenizer);
+//   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, [](auto& piece) {
+//     fmt::print("{}", piece.text);
+//   }));
+//
+// The cache keeps the last sequence, so that a prompt that begins with it (the next turn of a chat)
+// costs only its new tokens. The bits of the answer do not depend on that, nor on the chunk size.
+// Threads: one at a time; the cancellation flag may be set from anywhere.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "model/inference.h"
+#include "ops/sampling.h"
+#include "text/tokenizer.h"
+
+namespace jige::serve {
+
+struct GenerateOptions {
+  ops::SamplingParams sampling;
+  uint64_t seed = 0;
+  int64_t tokens_max = 256;               // new ones, at most
+  std::vector<int32_t> stop_ids;          // end the answer and are not part of it
+  std::vector<std::string> stop_strings;  // likewise
+  int64_t chunk_tokens = 512;             // prompt tokens of one forward
+  int top_count = 0;                      // alternatives reported for each token
+  const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
+};
+
+// One new token. `text` is what can be shown now: empty while half a character or a possible
+// beginning of a stop string is held back.
+struct GeneratedPiece {
+  int32_t token = -1;  // -1: only the rest of the text, at the end
+  std::string_view text;
+  float logprob = 0;
+  std::span<const ops::TokenLogProb> top;
+};
+using PieceCallback = std::function<void(const GeneratedPiece& piece)>;
+
+enum class FinishReason { kStopId, kStopString, kLength, kContextFull, kCancelled };
+// "stop", "stop", "length", "length", "cancelled": as APIs name them.
+std::string_view finish_reason_name(FinishReason reason);
+
+struct GenerationStats {
+  int64_t prompt_tokens = 0;
+  int64_t reused_tokens = 0;  // of the prompt, found in the cache
+  int64_t generated_tokens = 0;
+  double prefill_seconds = 0;
+  double first_token_seconds = 0;  // from the call to the first token
+  double decode_seconds = 0;       // from the first token to the last
+  double prefill_tokens_per_s() const;
+  double decode_tokens_per_s() const;
+};
+
+struct Generation {
+  std::vector<int32_t> tokens;
+  std::string text;
+  FinishReason finish = FinishReason::kLength;
+  GenerationStats stats;
+};
+
+class Generator {
+ public:
+  // Model and tokenizer must outlive the generator, which uses all of the model's cache.
+  Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer);
+
+  // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in the
+  // context, token ids out of range and bad options.
+  Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
+                              const PieceCallback& callback = {});
+
+  // Tokens that fit: the model's context, or what the cache holds if that is less.
+  int64_t context_max() const;
+  // Forgets the cached sequence.
+  void reset() { cached_.clear(); }
+
+ private:
+  struct Run;
+  Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
+  // Runs tokens behind the cached ones; logits of the last one if wanted.
+  Result<std::span<const float>> extend(std::span<const int32_t> tokens, bool wants_logits);
+  Result<std::span<const float>> prefill(Run& run);
+  Status decode(Run& run, std::span<const float> logits);
+  Result<bool> take_token(Run& run, std::span<const float> logits);
+  void finish(Run& run);
+
+  model::InferenceModel& model_;
+  const text::Tokenizer& tokenizer_;
+  std::vector<int32_t> blocks_;
+  std::vector<int32_t> cached_;  // tokens whose keys and values the cache holds
+};
+
+}  // namespace jige::serve

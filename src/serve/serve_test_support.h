@@ -1,0 +1,64 @@
+// What the tests of this folder share: a loaded fixture model and a tokenizer of its vocabulary.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "model/inference.h"
+#include "tensor/cpu_device.h"
+#include "text/tokenizer.h"
+
+namespace jige::serve::testing {
+
+template <typename T>
+T value_of(Result<T> result) {
+  if (!result) ADD_FAILURE() << result.error().message;
+  return std::move(result.value());
+}
+
+inline std::string fixture(const std::string& name) {
+  return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name;
+}
+
+// One token a character: 0 <unk>, 1 <s>, 2 </s>, 3 space, then '!' to '|': 96 in all.
+inline text::Tokenizer character_tokenizer() {
+  std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2,"Ġ":3)";
+  for (char c = '!'; c <= '|'; ++c) {
+    const std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    vocab += ",\"" + escaped + "\":" + std::to_string(c - '!' + 4);
+  }
+  const std::string json =
+      R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[
+        {"id":1,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,
+         "normalized":false,"special":true},
+        {"id":2,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,
+         "normalized":false,"special":true}],
+      "normalizer":null,
+      "pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,
+                       "use_regex":true},
+      "post_processor":null,
+      "decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
+      "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
+               "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
+               "vocab":{)" + vocab + R"(},"merges":[]}})";
+  return value_of(text::Tokenizer::from_json(json, "test tokenizer"));
+}
+
+struct Loaded {
+  explicit Loaded(const std::string& name, const model::InferenceOptions& options = {})
+      : device({.thread_count = 1}),
+        model(value_of(model::InferenceModel::load(fixture(name), device, options))),
+        tokenizer(character_tokenizer()) {}
+  CpuDevice device;
+  std::unique_ptr<model::InferenceModel> model;
+  text::Tokenizer tokenizer;
+};
+
+inline std::vector<int32_t> ids_of(const text::Tokenizer& tokenizer, const std::string& text) {
+  return value_of(tokenizer.encode(text, {}));
+}
+
+}  // namespace jige::serve::testing

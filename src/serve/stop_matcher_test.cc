@@ -1,0 +1,55 @@
+#include "serve/stop_matcher.h"
+
+#include <gtest/gtest.h>
+
+namespace jige::serve {
+namespace {
+
+TEST(StopMatcher, HoldsBackWhatMightBeAStop) {
+  StopMatcher matcher({"\nUser:"});
+  EXPECT_EQ(matcher.push("Hello\nUs"), "Hello");
+  EXPECT_EQ(matcher.push("er"), "");
+  EXPECT_FALSE(matcher.matched());
+  EXPECT_EQ(matcher.push(": more"), "");
+  EXPECT_TRUE(matcher.matched());
+  EXPECT_EQ(matcher.push("text"), "");
+  EXPECT_EQ(matcher.flush(), "");
+}
+
+TEST(StopMatcher, LetsOutWhatTurnsOutToBeNone) {
+  StopMatcher matcher({"aab"});
+  EXPECT_EQ(matcher.push("aa"), "");
+  EXPECT_EQ(matcher.push("a"), "a");  // the last two may still begin one
+  EXPECT_EQ(matcher.push("c"), "aac");
+  EXPECT_EQ(matcher.push("xa"), "x");
+  EXPECT_EQ(matcher.flush(), "a");
+}
+
+TEST(StopMatcher, TakesTheStopThatBeginsFirst) {
+  StopMatcher matcher({"later", "", "now"});
+  EXPECT_EQ(matcher.push("x now later"), "x ");
+  EXPECT_TRUE(matcher.matched());
+}
+
+TEST(StopMatcher, WithoutStopsEverythingPasses) {
+  StopMatcher matcher({""});
+  EXPECT_EQ(matcher.push("abc"), "abc");
+  EXPECT_FALSE(matcher.matched());
+}
+
+// However a text is cut into pieces, what comes out is the text up to the first stop.
+TEST(StopMatcher, DoesNotDependOnThePieces) {
+  const std::string text = "abacabadabacaba";
+  const std::vector<std::string> stops = {"dab", "abad"};
+  for (size_t step = 1; step <= text.size(); ++step) {
+    StopMatcher matcher(stops);
+    std::string out;
+    for (size_t at = 0; at < text.size(); at += step) out += matcher.push(text.substr(at, step));
+    out += matcher.flush();
+    EXPECT_EQ(out, "abac") << "pieces of " << step;
+    EXPECT_TRUE(matcher.matched());
+  }
+}
+
+}  // namespace
+}  // namespace jige::serve

@@ -1,0 +1,233 @@
+#include "text/bpe.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "text/byte_level.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁
+constexpr size_t kShortSymbols = 40;
+
+// Whether the text holds a space mark after another character.
+bool joins_before_space_mark(std::string_view text) {
+  for (size_t at = text.find(kSpaceMark); at != text.npos; at = text.find(kSpaceMark, at + 3)) {
+    if (at == 0) continue;
+    if (at < 3 || text.substr(at - 3, 3) != kSpaceMark) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
+                                  const std::vector<std::pair<std::string, std::string>>& merges,
+                                  BpeOptions options, std::string_view where) {
+  BpeModel model;
+  model.vocabulary_ = std::move(vocabulary);
+  model.where_ = where;
+  model.merges_ = FlatMap<Merge>(merges.size());
+  const auto id_of = [&](const std::string& token, size_t rank) -> Result<int32_t> {
+    const int32_t id = model.vocabulary_->find(token);
+    if (id >= 0) return id;
+    return fail(Code::kCorrupt, "{}: merge {} needs the token \"{}\", which is not in the vocabulary",
+                where, rank, token);
+  };
+  bool joins = false;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left_text, right_text] = merges[rank];
+    JIGE_TRY(const int32_t left, id_of(left_text, rank));
+    JIGE_TRY(const int32_t right, id_of(right_text, rank));
+    const std::string joined = left_text + right_text;
+    JIGE_TRY(const int32_t id, id_of(joined, rank));
+    model.merges_.set(pair_key(left, right), {static_cast<uint32_t>(rank), id});
+    joins = joins || joins_before_space_mark(joined);
+  }
+  model.cut_before_space_mark_ =
+      !joins && !options.byte_level && model.vocabulary_->find(kSpaceMark) >= 0;
+  if (!options.unk_token.empty()) model.unk_id_ = model.vocabulary_->find(options.unk_token);
+  model.options_ = std::move(options);
+  model.build_character_table();
+  return model;
+}
+
+void BpeModel::build_character_table() {
+  for (char32_t c = 0; c < character_ids_.size(); ++c) {
+    character_ids_[c] = vocabulary_->find(to_utf8(c));
+  }
+  has_all_bytes_ = true;
+  for (int byte = 0; byte < 256; ++byte) {
+    const int32_t id = vocabulary_->find(fmt::format("<0x{:02X}>", byte));
+    byte_ids_[static_cast<size_t>(byte)] = id;
+    has_all_bytes_ = has_all_bytes_ && id >= 0;
+  }
+}
+
+int32_t BpeModel::character_id(std::string_view character) const {
+  const auto lead = static_cast<uint8_t>(character[0]);
+  if (lead < 0x80) return character_ids_[lead];
+  if (character.size() == 2) {
+    return character_ids_[static_cast<size_t>((lead & 0x1F) << 6 | (character[1] & 0x3F))];
+  }
+  return vocabulary_->find(character);
+}
+
+Status BpeModel::encode(std::string_view word, BpeScratch& scratch,
+                        std::vector<int32_t>& ids) const {
+  if (!cut_before_space_mark_) return encode_uncut(word, scratch, ids);
+  // With ignore_merges a vocabulary may hold words that a cut would miss.
+  if (options_.ignore_merges && vocabulary_->find(word) >= 0) {
+    return encode_uncut(word, scratch, ids);
+  }
+  while (!word.empty()) {
+    size_t cut = 0;
+    do {
+      cut = word.find(kSpaceMark, cut + 1);
+    } while (cut != word.npos && cut >= 3 && word.substr(cut - 3, 3) == kSpaceMark);
+    JIGE_DO(encode_uncut(word.substr(0, cut), scratch, ids));
+    if (cut == word.npos) break;
+    word.remove_prefix(cut);
+  }
+  return {};
+}
+
+Status BpeModel::encode_uncut(std::string_view word, BpeScratch& scratch,
+                              std::vector<int32_t>& ids) const {
+  if (word.empty()) return {};
+  if (const auto known = scratch.cache.find(word)) {
+    ids.insert(ids.end(), known->begin(), known->end());
+    return {};
+  }
+  const size_t before = ids.size();
+  if (options_.byte_level) {
+    scratch.spelled.clear();
+    append_byte_level(scratch.spelled, word);
+    JIGE_DO(encode_new(scratch.spelled, scratch, ids));
+  } else {
+    JIGE_DO(encode_new(word, scratch, ids));
+  }
+  scratch.cache.put(word, std::span(ids).subspan(before));
+  return {};
+}
+
+Status BpeModel::encode_new(std::string_view word, BpeScratch& scratch,
+                            std::vector<int32_t>& ids) const {
+  if (options_.ignore_merges) {
+    const int32_t id = vocabulary_->find(word);
+    if (id >= 0 && !forbidden_.find(static_cast<uint64_t>(id))) {
+      ids.push_back(id);
+      return {};
+    }
+  }
+  scratch.ids.clear();
+  JIGE_DO(split_characters(word, scratch.ids));
+  if (scratch.ids.size() <= kShortSymbols) {
+    merge_short(scratch.ids, scratch.ranks);
+  } else {
+    merge_long(scratch);
+  }
+  ids.insert(ids.end(), scratch.ids.begin(), scratch.ids.end());
+  return {};
+}
+
+bool BpeModel::append_bytes(std::string_view character, std::vector<int32_t>& ids) const {
+  const auto id = [&](char byte) { return byte_ids_[static_cast<uint8_t>(byte)]; };
+  if (!has_all_bytes_ &&
+      std::any_of(character.begin(), character.end(), [&](char byte) { return id(byte) < 0; })) {
+    return false;
+  }
+  for (const char byte : character) ids.push_back(id(byte));
+  return true;
+}
+
+Status BpeModel::split_characters(std::string_view word, std::vector<int32_t>& ids) const {
+  // An unknown token waits until the next known character, so that a run can become one.
+  bool unk_waits = false;
+  for (size_t i = 0; i < word.size();) {
+    const std::string_view character = word.substr(i, utf8_size(word[i]));
+    i += character.size();
+    const int32_t id = character_id(character);
+    if (id >= 0) {
+      if (unk_waits) ids.push_back(unk_id_);
+      unk_waits = false;
+      ids.push_back(id);
+      continue;
+    }
+    if (options_.byte_fallback && append_bytes(character, ids)) continue;
+    if (options_.unk_token.empty()) continue;
+    if (unk_id_ < 0) {
+      return fail(Code::kCorrupt, "{}: the text needs the unknown token \"{}\", not in the vocabulary",
+                  where_, options_.unk_token);
+    }
+    if (unk_waits && !options_.fuse_unk) ids.push_back(unk_id_);
+    unk_waits = true;
+  }
+  if (unk_waits) ids.push_back(unk_id_);
+  return {};
+}
+
+void BpeModel::merge_short(std::vector<int32_t>& ids, std::vector<uint32_t>& ranks) const {
+  if (ids.size() < 2) return;
+  ranks.resize(ids.size() - 1);
+  for (size_t i = 0; i + 1 < ids.size(); ++i) ranks[i] = rank(ids[i], ids[i + 1]);
+  while (!ranks.empty()) {
+    const auto best = std::min_element(ranks.begin(), ranks.end());
+    if (*best == kNoRank) return;
+    const auto at = best - ranks.begin();
+    const auto left = static_cast<size_t>(at);
+    ids[left] = merges_.find(pair_key(ids[left], ids[left + 1]))->id;
+    ids.erase(ids.begin() + at + 1);
+    ranks.erase(best);
+    if (left > 0) ranks[left - 1] = rank(ids[left - 1], ids[left]);
+    if (left < ranks.size()) ranks[left] = rank(ids[left], ids[left + 1]);
+  }
+}
+
+// Queues the pair that begins at symbol `left`, as rank and position in one number.
+void BpeModel::push_pair(BpeScratch& scratch, int32_t left) const {
+  const auto& symbol = scratch.symbols[static_cast<size_t>(left)];
+  if (symbol.next < 0) return;
+  const uint32_t found = rank(symbol.id, scratch.symbols[static_cast<size_t>(symbol.next)].id);
+  if (found == kNoRank) return;
+  scratch.heap.push_back(uint64_t{found} << 32 | static_cast<uint32_t>(left));
+  std::push_heap(scratch.heap.begin(), scratch.heap.end(), std::greater<>());
+}
+
+void BpeModel::merge_long(BpeScratch& scratch) const {
+  auto& symbols = scratch.symbols;
+  auto& heap = scratch.heap;
+  const auto count = static_cast<int32_t>(scratch.ids.size());
+  symbols.clear();
+  heap.clear();
+  for (int32_t i = 0; i < count; ++i) {
+    symbols.push_back({scratch.ids[static_cast<size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+  }
+  for (int32_t i = 0; i + 1 < count; ++i) push_pair(scratch, i);
+  while (!heap.empty()) {
+    std::pop_heap(heap.begin(), heap.end(), std::greater<>());
+    const auto left = static_cast<int32_t>(heap.back() & UINT32_MAX);
+    const auto queued_rank = static_cast<uint32_t>(heap.back() >> 32);
+    heap.pop_back();
+    auto& symbol = symbols[static_cast<size_t>(left)];
+    if (symbol.previous == -2 || symbol.next < 0) continue;
+    auto& right = symbols[static_cast<size_t>(symbol.next)];
+    const Merge* merge = merges_.find(pair_key(symbol.id, right.id));
+    // The pair may have changed since it was queued.
+    if (!merge || merge->rank != queued_rank) continue;
+    symbol.id = merge->id;
+    symbol.next = right.next;
+    right.previous = -2;
+    if (symbol.next >= 0) symbols[static_cast<size_t>(symbol.next)].previous = left;
+    if (symbol.previous >= 0) push_pair(scratch, symbol.previous);
+    push_pair(scratch, left);
+  }
+  scratch.ids.clear();
+  for (int32_t i = 0; i >= 0; i = symbols[static_cast<size_t>(i)].next) {
+    scratch.ids.push_back(symbols[static_cast<size_t>(i)].id);
+  }
+}
+
+}  // namespace jige::text

@@ -1,0 +1,103 @@
+// Byte-pair encoding: the model of a tokenizer.
+//
+// A word starts as one symbol per character. While some neighbouring pair has a merge, the pair with
+// the lowest rank (the leftmost of equals) becomes one symbol. Characters outside the vocabulary
+// become their bytes' tokens <0x..> (byte_fallback), or the unknown token, or nothing where there is
+// none; that is also what Hugging Face does.
+//
+// Cost: O(n log n) for a word of n characters through a heap; short words scan for the minimum;
+// repeated words come from a cache. Where no merge joins another character with a following "▁",
+// a text without pre-tokenizer is cut there, which changes no id and makes it words again.
+//
+// Threads: immutable; each BpeScratch belongs to one thread at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "text/hash.h"
+#include "text/vocabulary.h"
+#include "text/word_cache.h"
+
+namespace jige::text {
+
+struct BpeOptions {
+  bool byte_fallback = false;
+  bool fuse_unk = false;
+  // A word that is itself in the vocabulary is that token, whatever the merges say.
+  bool ignore_merges = false;
+  // Words are raw bytes that stand for their byte-level spelling (byte_level.h).
+  bool byte_level = false;
+  std::string unk_token = {};
+};
+
+struct BpeScratch {
+  struct Symbol {
+    int32_t id;
+    int32_t previous;  // -1 at the start; -2 marks a symbol merged away
+    int32_t next;
+  };
+  std::vector<Symbol> symbols;
+  std::vector<uint64_t> heap;
+  std::vector<uint32_t> ranks;
+  std::vector<int32_t> ids;
+  std::string spelled;
+  WordCache cache;
+};
+
+class BpeModel {
+ public:
+  // `merges` in order of rank. Fails with kCorrupt where a merge names a token outside the vocabulary.
+  static Result<BpeModel> create(std::shared_ptr<const Vocabulary> vocabulary,
+                                 const std::vector<std::pair<std::string, std::string>>& merges,
+                                 BpeOptions options, std::string_view where);
+
+  // Appends the ids of one word. Fails with kCorrupt where the text needs an unknown token that the
+  // vocabulary lacks. REQUIRES: below 2^30 bytes; valid UTF-8 unless byte_level.
+  Status encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+
+  // Ids that no plain text may become through ignore_merges: the special tokens.
+  void forbid(int32_t id) { forbidden_.set(static_cast<uint64_t>(id), true); }
+
+ private:
+  struct Merge {
+    uint32_t rank;
+    int32_t id;
+  };
+  static constexpr uint32_t kNoRank = UINT32_MAX;
+
+  BpeModel() = default;
+  void build_character_table();
+  int32_t character_id(std::string_view character) const;
+  Status encode_uncut(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  Status encode_new(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
+  Status split_characters(std::string_view word, std::vector<int32_t>& ids) const;
+  bool append_bytes(std::string_view character, std::vector<int32_t>& ids) const;
+  void merge_short(std::vector<int32_t>& ids, std::vector<uint32_t>& ranks) const;
+  void merge_long(BpeScratch& scratch) const;
+  void push_pair(BpeScratch& scratch, int32_t left) const;
+  uint32_t rank(int32_t left, int32_t right) const {
+    const Merge* merge = merges_.find(pair_key(left, right));
+    return merge ? merge->rank : kNoRank;
+  }
+
+  std::shared_ptr<const Vocabulary> vocabulary_;
+  FlatMap<Merge> merges_;
+  FlatMap<bool> forbidden_;
+  // Ids of the characters below U+0800, which covers byte-level spelling; -1 where there is none.
+  std::array<int32_t, 0x800> character_ids_{};
+  std::array<int32_t, 256> byte_ids_{};
+  bool has_all_bytes_ = false;
+  int32_t unk_id_ = -1;
+  bool cut_before_space_mark_ = false;
+  BpeOptions options_;
+  std::string where_;
+};
+
+}  // namespace jige::text

@@ -1,0 +1,88 @@
+#include "text/component.h"
+
+#include <nlohmann/json.hpp>
+
+#include "text/unicode.h"
+
+namespace jige::text {
+
+const Json* find_field(const Json& object, const char* field) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(field);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+Result<std::string> component_type(const Json& component, std::string_view where) {
+  const Json* type = find_field(component, "type");
+  if (!type || !type->is_string()) {
+    return fail(Code::kCorrupt, "{}: a component has no \"type\"", where);
+  }
+  return type->get<std::string>();
+}
+
+tl::unexpected<Error> unsupported_component(std::string_view kind, std::string_view type,
+                                            std::string_view where) {
+  return fail(Code::kUnsupported, "{}: the {} \"{}\" is not supported", where, kind, type);
+}
+
+Result<const Json*> component_list(const Json& component, const char* field,
+                                   std::string_view where) {
+  const Json* list = find_field(component, field);
+  if (!list || !list->is_array()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be a list of components", where, field);
+  }
+  return list;
+}
+
+Result<Pattern> Pattern::from_json(const Json& component, std::string_view where) {
+  const Json* pattern = find_field(component, "pattern");
+  if (pattern) {
+    const Json* text = pattern->is_string() ? pattern : find_field(*pattern, "String");
+    if (text && text->is_string()) {
+      auto value = text->get<std::string>();
+      if (value.empty()) {
+        return fail(Code::kUnsupported, "{}: an empty \"pattern\" is not supported", where);
+      }
+      return literal(std::move(value));
+    }
+    const Json* expression = find_field(*pattern, "Regex");
+    if (expression && expression->is_string()) {
+      JIGE_TRY(Regex regex, Regex::compile(expression->get<std::string>(), where));
+      return Pattern({}, std::move(regex));
+    }
+  }
+  return fail(Code::kCorrupt, "{}: \"pattern\" must be {{\"String\": …}} or {{\"Regex\": …}}", where);
+}
+
+Status Pattern::find_all(std::string_view text, RegexScratch& scratch,
+                         std::vector<Range>& matches) const {
+  if (regex_) return regex_->find_all(text, scratch, matches);
+  for (size_t at = find_text(text, text_); at != text.npos;
+       at = find_text(text, text_, at + text_.size())) {
+    matches.push_back({at, at + text_.size()});
+  }
+  return {};
+}
+
+Result<std::string> Pattern::replace_all(std::string_view text, std::string_view replacement,
+                                         RegexScratch& scratch) const {
+  if (text.empty()) return std::string();
+  std::vector<Range> matches;
+  JIGE_DO(find_all(text, scratch, matches));
+  const size_t size_max = text.size() + matches.size() * replacement.size();
+  if (size_max > kTextBytesMax) {
+    return fail(Code::kExhausted, "replacing {} matches makes the text longer than {} bytes",
+                matches.size(), kTextBytesMax);
+  }
+  std::string out;
+  out.reserve(size_max);
+  size_t from = 0;
+  for (const Range& match : matches) {
+    out.append(text.substr(from, match.begin - from)).append(replacement);
+    from = match.end;
+  }
+  out.append(text.substr(from));
+  return out;
+}
+
+}  // namespace jige::text

@@ -1,0 +1,58 @@
+// What the parts of a tokenizer.json have in common: each is an object with a "type", absent parts
+// are null, and patterns are {"String": …} or {"Regex": …}.
+//
+// Threads: values; no shared state.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/regex.h"
+
+namespace jige::text {
+
+// Longer texts are refused, before and after every change, with kExhausted.
+inline constexpr size_t kTextBytesMax = size_t{1} << 28;
+
+// The "type" of a component. Fails with kCorrupt when there is none.
+Result<std::string> component_type(const Json& component, std::string_view where);
+
+// The error for a component Jige does not have.
+tl::unexpected<Error> unsupported_component(std::string_view kind, std::string_view type,
+                                            std::string_view where);
+
+// A member that must be a list of components ("normalizers", "decoders", …).
+Result<const Json*> component_list(const Json& component, const char* field,
+                                   std::string_view where);
+
+// The member, or nullptr when it is absent or null.
+const Json* find_field(const Json& object, const char* field);
+
+// What Split and Replace look for: a text or a regular expression.
+class Pattern {
+ public:
+  // Reads the member "pattern". An empty text is refused with kUnsupported.
+  static Result<Pattern> from_json(const Json& component, std::string_view where);
+  static Pattern literal(std::string text) { return Pattern(std::move(text), std::nullopt); }
+
+  // Appends all matches, leftmost first. REQUIRES: valid UTF-8.
+  Status find_all(std::string_view text, RegexScratch& scratch, std::vector<Range>& matches) const;
+
+  // The text with every match replaced; an empty text stays empty.
+  Result<std::string> replace_all(std::string_view text, std::string_view replacement,
+                                  RegexScratch& scratch) const;
+
+ private:
+  Pattern(std::string text, std::optional<Regex> regex)
+      : text_(std::move(text)), regex_(std::move(regex)) {}
+  std::string text_;
+  std::optional<Regex> regex_;
+};
+
+}  // namespace jige::text

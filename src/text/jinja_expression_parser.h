@@ -1,0 +1,89 @@
+// The part of the parser that reads expressions; jinja_parser.cc builds statements on it.
+//
+// Threads: one thread.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "text/jinja_ast.h"
+#include "text/jinja_lexer.h"
+
+namespace jige::text::jinja {
+
+class ExpressionParser {
+ public:
+  ExpressionParser(std::vector<Token> tokens, std::string_view where)
+      : where_(where), tokens_(std::move(tokens)) {}
+
+  // One expression; with `tuples`, "a, b" without brackets is a tuple.
+  Result<ExprPtr> expression(bool tuples = true);
+  // An expression without a ternary at its top, as the sequence of a for loop.
+  Result<ExprPtr> without_ternary();
+  // A chain "|filter|filter…" applied to nothing; reads a first filter without "|" if `first_bare`.
+  Result<ExprPtr> filter_chain(bool first_bare);
+
+ protected:
+  const Token& peek(size_t ahead = 0) const;
+  Token take();
+  bool at_end_of_tag() const;
+  bool is_name(std::string_view text, size_t ahead = 0) const;
+  bool is_operator(std::string_view text, size_t ahead = 0) const;
+  bool skip_name(std::string_view text);
+  bool skip_operator(std::string_view text);
+  Status expect_operator(std::string_view text);
+  // A name that may be assigned to.
+  Result<uint32_t> take_name();
+  uint32_t intern(const std::string& name);
+  tl::unexpected<Error> corrupt(std::string_view what) const;
+  tl::unexpected<Error> unexpected() const;
+  // Fills in the height and refuses trees that nest too deep.
+  Result<ExprPtr> finish(ExprPtr node) const;
+
+  std::vector<std::string> names_;
+  // Set when varargs or kwargs is read.
+  bool saw_extras_ = false;
+  std::string_view where_;
+  uint32_t line_ = 1;
+
+ private:
+  struct Depth;
+  using Rule = Result<ExprPtr> (ExpressionParser::*)();
+
+  ExprPtr make(ExprKind kind) const;
+  Result<ExprPtr> ternary();
+  Result<ExprPtr> either();
+  Result<ExprPtr> both();
+  Result<ExprPtr> negation();
+  Result<ExprPtr> comparison();
+  Result<ExprPtr> sum();
+  Result<ExprPtr> concatenation();
+  Result<ExprPtr> product();
+  Result<ExprPtr> power();
+  Result<ExprPtr> unary();
+  Result<ExprPtr> signed_unary(bool with_filters);
+  Result<ExprPtr> primary();
+  Result<ExprPtr> number(const Token& token);
+  Result<ExprPtr> bracketed();
+  Result<ExprPtr> list();
+  Result<ExprPtr> dict();
+  Result<ExprPtr> postfix(ExprPtr node);
+  Result<ExprPtr> subscript(ExprPtr node);
+  Result<ExprPtr> filters_and_tests(ExprPtr node);
+  Result<ExprPtr> one_filter(ExprPtr node);
+  Result<ExprPtr> test(ExprPtr node);
+  Result<std::vector<Argument>> arguments();
+  // Left-associative chain of binary operators.
+  Result<ExprPtr> chain(Rule operand, std::initializer_list<std::string_view> operators);
+  std::string comparison_operator();
+
+  std::vector<Token> tokens_;
+  size_t at_ = 0;
+  uint32_t depth_ = 0;
+  std::unordered_map<std::string, uint32_t> name_ids_;
+};
+
+}  // namespace jige::text::jinja

@@ -1,0 +1,126 @@
+// Runs a parsed template over values.
+//
+// Scopes: the top of the template, each turn of a loop, each macro call and each {% with %}, {% set %}
+// block and {% filter %} block has its own names; {% if %} has not. A scope whose macro might be called
+// later lives until the end of the run.
+//
+// Bounds: Budget (steps, bytes), depth of nested evaluation, size of the output.
+// Threads: one thread per Interpreter; the Template may be shared.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "text/chat_template.h"
+#include "text/jinja_arguments.h"
+#include "text/jinja_ast.h"
+#include "text/jinja_value.h"
+
+namespace jige::text::jinja {
+
+struct Scope {
+  Scope* parent = nullptr;
+  std::vector<std::pair<uint32_t, Value>> values;
+  // A macro points here, so the scope must outlive its block.
+  bool captured = false;
+};
+
+struct MacroInstance {
+  const Stmt* node;
+  Scope* scope;
+  std::string name;
+};
+
+class Interpreter {
+ public:
+  Interpreter(const Template& source, int64_t now_s);
+
+  // Sets a variable of the template's top scope.
+  void define(std::string_view name, Value value);
+  // Runs the template once.
+  Result<ChatRender> run();
+
+  Budget& budget() { return budget_; }
+  int64_t now_s() const { return now_s_; }
+
+  // For filters such as map and select: applies another filter or test by name.
+  Result<Value> apply_filter(std::string_view name, const Value& input, const Arguments& arguments);
+  Result<bool> apply_test(std::string_view name, const Value& value, const Arguments& arguments);
+  // value.name and value[index] as templates see them; undefined where there is no such thing.
+  Result<Value> member(const Value& value, std::string_view name);
+  Result<Value> index(const Value& value, const Value& key);
+  // A new namespace, alive until the end of the run.
+  Result<Namespace*> make_namespace();
+
+ private:
+  enum class Flow { kNext, kBreak, kContinue };
+  class Capture;
+  struct Depth;
+
+  // Statements.
+  Result<Flow> run_body(const Body& body, Scope& scope);
+  Result<Flow> run_statement(const Stmt& node, Scope& scope);
+  Result<Flow> run_if(const Stmt& node, Scope& scope);
+  Result<Flow> run_for(const Stmt& node, Scope& scope);
+  Result<Items> loop_items(const Stmt& node, Scope& scope);
+  Status run_set(const Stmt& node, Scope& scope);
+  Status run_macro(const Stmt& node, Scope& scope);
+  Status run_call_block(const Stmt& node, Scope& scope);
+  Status run_with(const Stmt& node, Scope& scope);
+  Status run_generation(const Stmt& node, Scope& scope);
+  Status run_output(const Stmt& node, Scope& scope);
+  // The text that a body writes, through a chain of filters (or null).
+  Result<Value> captured_text(const Body& body, const Expr* filters, Scope& scope);
+  Status assign(const Target& target, Value value, Scope& scope);
+  Status write(std::string_view text);
+
+  // Expressions.
+  Result<Value> evaluate(const Expr& node, Scope& scope);
+  Result<Value> evaluate_kind(const Expr& node, Scope& scope);
+  Result<Value> lookup(const Expr& node, const Scope& scope);
+  Result<Value> sequence(const Expr& node, Scope& scope);
+  Result<Value> dict(const Expr& node, Scope& scope);
+  Result<Value> slice(const Expr& node, Scope& scope);
+  Result<Value> compare(const Expr& node, Scope& scope);
+  Result<Value> concat(const Expr& node, Scope& scope);
+  Result<Value> filter(const Expr& node, const Value* block_text, Scope& scope);
+  Result<Value> call(const Expr& node, const Value* caller, Scope& scope);
+  Result<Value> call_value(const Value& callee, const Arguments& arguments, const Value* caller);
+  Result<Value> call_macro(const MacroInstance& macro, const Arguments& arguments,
+                           const Value* caller);
+  Status bind_parameters(const MacroInstance& macro, const Arguments& arguments, Scope& scope);
+  Status bind_extras(const MacroInstance& macro, const Arguments& arguments, Scope& scope);
+  Result<Arguments> arguments(const std::vector<Argument>& list, Scope& scope);
+  Result<Value> make_macro(const Stmt& node, std::string name, Scope& scope);
+
+  Scope& open_scope(Scope* parent);
+  void close_scope(Scope& scope);
+  void set(Scope& scope, uint32_t name, Value value);
+  uint32_t name_id(std::string_view name);
+  // Adds the line to an error that has none yet.
+  tl::unexpected<Error> at_line(Error error, uint32_t line) const;
+
+  const Template& template_;
+  int64_t now_s_;
+  Budget budget_;
+  std::vector<std::string> names_;
+  uint32_t loop_name_, caller_name_, varargs_name_, kwargs_name_;
+  std::deque<MacroInstance> macros_;
+  std::deque<Namespace> namespaces_;
+  std::deque<Scope> scopes_;
+  std::vector<Scope*> free_scopes_;
+  Scope* top_;
+  std::string* out_ = nullptr;
+  std::string text_;
+  std::vector<ChatSpan> generated_;
+  uint32_t depth_ = 0;
+  uint32_t loop_depth_ = 0;
+};
+
+}  // namespace jige::text::jinja

@@ -1,0 +1,298 @@
+#include "text/jinja_operators.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "text/jinja_format.h"
+#include "text/jinja_text.h"
+
+namespace jige::text::jinja {
+namespace {
+
+tl::unexpected<Error> overflow() {
+  return fail(Code::kInvalidArgument, "an integer is beyond 64 bits");
+}
+
+tl::unexpected<Error> unfit(std::string_view op, const Value& left, const Value& right) {
+  for (const Value* side : {&left, &right}) {
+    if (side->is(Kind::kUndefined)) {
+      return fail(Code::kInvalidArgument, "{}", side->undefined_hint());
+    }
+  }
+  return fail(Code::kInvalidArgument, "\"{}\" does not work on {} and {}", op, left.type_name(),
+              right.type_name());
+}
+
+int64_t floor_divide(int64_t a, int64_t b) {
+  const int64_t quotient = a / b;
+  return a % b != 0 && (a < 0) != (b < 0) ? quotient - 1 : quotient;
+}
+
+double float_modulo(double a, double b) {
+  const double rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+Result<Value> integer_power(int64_t base, int64_t exponent) {
+  if (exponent < 0) {
+    if (base == 0) return fail(Code::kInvalidArgument, "division by zero");
+    return Value::number(std::pow(static_cast<double>(base), static_cast<double>(exponent)));
+  }
+  int64_t result = 1;
+  while (exponent > 0) {
+    if ((exponent & 1) && __builtin_mul_overflow(result, base, &result)) return overflow();
+    exponent >>= 1;
+    if (exponent > 0 && __builtin_mul_overflow(base, base, &base)) return overflow();
+  }
+  return Value::integer(result);
+}
+
+Result<Value> integer_arithmetic(std::string_view op, int64_t a, int64_t b) {
+  int64_t result = 0;
+  if (op == "+") {
+    if (__builtin_add_overflow(a, b, &result)) return overflow();
+  } else if (op == "-") {
+    if (__builtin_sub_overflow(a, b, &result)) return overflow();
+  } else if (op == "*") {
+    if (__builtin_mul_overflow(a, b, &result)) return overflow();
+  } else if (op == "**") {
+    return integer_power(a, b);
+  } else {
+    if (b == 0) return fail(Code::kInvalidArgument, "division by zero");
+    if (op == "/") return Value::number(static_cast<double>(a) / static_cast<double>(b));
+    if (b == -1) {  // the smallest integer has no positive counterpart
+      if (op == "%") return Value::integer(0);
+      if (__builtin_sub_overflow(int64_t{0}, a, &result)) return overflow();
+    } else {
+      const int64_t quotient = floor_divide(a, b);
+      result = op == "//" ? quotient : a - quotient * b;
+    }
+  }
+  return Value::integer(result);
+}
+
+Result<Value> float_arithmetic(std::string_view op, double a, double b) {
+  if (op == "+") return Value::number(a + b);
+  if (op == "-") return Value::number(a - b);
+  if (op == "*") return Value::number(a * b);
+  if (op == "**") return Value::number(std::pow(a, b));
+  if (b == 0) return fail(Code::kInvalidArgument, "division by zero");
+  if (op == "/") return Value::number(a / b);
+  if (op == "//") return Value::number(std::floor(a / b));
+  return Value::number(float_modulo(a, b));
+}
+
+Result<Value> repeat(const Value& value, int64_t count, Budget& budget) {
+  const auto times = static_cast<size_t>(std::max<int64_t>(0, count));
+  const size_t unit = value.is(Kind::kString) ? value.text().size() : value.items().size();
+  if (times > 0 && unit > static_cast<size_t>(Budget::kBytes) / times) {
+    return tl::unexpected<Error>(budget.bytes(static_cast<size_t>(Budget::kBytes) + 1).error());
+  }
+  if (value.is(Kind::kString)) {
+    JIGE_DO(budget.bytes(unit * times));
+    std::string text;
+    text.reserve(unit * times);
+    for (size_t i = 0; i < times && unit > 0; ++i) text += value.text();
+    return Value::string(std::move(text));
+  }
+  JIGE_DO(budget.bytes(unit * times * sizeof(Value)));
+  Items items;
+  for (size_t i = 0; i < times && unit > 0; ++i) {
+    items.insert(items.end(), value.items().begin(), value.items().end());
+  }
+  return value.is(Kind::kTuple) ? Value::tuple(std::move(items), budget)
+                                : Value::list(std::move(items), budget);
+}
+
+Result<Value> add_containers(const Value& left, const Value& right, Budget& budget) {
+  if (left.is(Kind::kString)) {
+    JIGE_DO(budget.bytes(left.text().size() + right.text().size()));
+    return Value::string(left.text() + right.text());
+  }
+  JIGE_DO(budget.bytes((left.items().size() + right.items().size()) * sizeof(Value)));
+  Items items = left.items();
+  items.insert(items.end(), right.items().begin(), right.items().end());
+  return left.is(Kind::kTuple) ? Value::tuple(std::move(items), budget)
+                               : Value::list(std::move(items), budget);
+}
+
+// One "%…" of a format: flags, width and precision, then the kind.
+struct Directive {
+  bool left = false, zero = false, plus = false;
+  size_t width = 0;
+  int precision = -1;
+  char kind = '\0';
+};
+
+// Reads the directive after the '%' at `at`, and moves past it.
+Result<Directive> read_directive(std::string_view format, size_t& at) {
+  Directive directive;
+  const auto digit = [&] { return at < format.size() && format[at] >= '0' && format[at] <= '9'; };
+  for (; at < format.size(); ++at) {
+    if (format[at] == '-') directive.left = true;
+    else if (format[at] == '0') directive.zero = true;
+    else if (format[at] == '+') directive.plus = true;
+    else break;
+  }
+  for (; digit(); ++at) {
+    directive.width = std::min<size_t>(10000, directive.width * 10 + static_cast<size_t>(format[at] - '0'));
+  }
+  if (at < format.size() && format[at] == '.') {
+    ++at;
+    directive.precision = 0;
+    for (; digit(); ++at) {
+      directive.precision = std::min(100, directive.precision * 10 + (format[at] - '0'));
+    }
+  }
+  if (at >= format.size()) return fail(Code::kInvalidArgument, "a % format is incomplete");
+  directive.kind = format[at++];
+  return directive;
+}
+
+Result<std::string> format_one(const Directive& directive, const Value& value, Budget& budget) {
+  std::string text;
+  switch (directive.kind) {
+    case 's': JIGE_DO(append_text(text, value, budget)); break;
+    case 'r': JIGE_DO(append_repr(text, value, budget)); break;
+    case 'd':
+    case 'i':
+    case 'x': {
+      if (!value.is_number()) return fail(Code::kInvalidArgument, "%{} needs a number", directive.kind);
+      const double number = value.as_double();
+      if (!(std::fabs(number) < 9e18)) return overflow();
+      const int64_t whole =
+          value.is(Kind::kFloat) ? static_cast<int64_t>(number) : value.as_int();
+      text = directive.kind == 'x' ? fmt::format("{:x}", whole) : std::to_string(whole);
+      if (directive.plus && whole >= 0) text.insert(0, "+");
+      break;
+    }
+    case 'f': {
+      if (!value.is_number()) return fail(Code::kInvalidArgument, "%f needs a number");
+      const int precision = directive.precision < 0 ? 6 : directive.precision;
+      text = fmt::format("{:.{}f}", value.as_double(), precision);
+      if (directive.plus && value.as_double() >= 0) text.insert(0, "+");
+      break;
+    }
+    default:
+      return fail(Code::kUnsupported, "the format %{} is not supported", directive.kind);
+  }
+  const size_t size = characters(text).size();
+  if (size < directive.width) {
+    const size_t missing = directive.width - size;
+    const bool zero = directive.zero && !directive.left && directive.kind != 's';
+    const size_t sign = zero && (text.starts_with('-') || text.starts_with('+')) ? 1 : 0;
+    text.insert(directive.left ? text.size() : sign, missing, zero ? '0' : ' ');
+  }
+  return text;
+}
+
+// A slice bound as Python clamps it into [low, high].
+int64_t clamp_bound(int64_t bound, int64_t size, int64_t low, int64_t high) {
+  if (bound < 0) bound += size;
+  return std::clamp(bound, low, high);
+}
+
+}  // namespace
+
+Result<Value> arithmetic(std::string_view op, const Value& left, const Value& right,
+                         Budget& budget) {
+  if (left.is_number() && right.is_number()) {
+    if (left.is(Kind::kFloat) || right.is(Kind::kFloat)) {
+      return float_arithmetic(op, left.as_double(), right.as_double());
+    }
+    return integer_arithmetic(op, left.as_int(), right.as_int());
+  }
+  const auto is_container = [](const Value& value) {
+    return value.is(Kind::kString) || value.is_sequence();
+  };
+  const auto is_whole = [](const Value& value) {
+    return value.is(Kind::kInt) || value.is(Kind::kBool);
+  };
+  if (op == "+" && is_container(left) && left.kind() == right.kind()) {
+    return add_containers(left, right, budget);
+  }
+  if (op == "*" && is_container(left) && is_whole(right)) {
+    return repeat(left, right.as_int(), budget);
+  }
+  if (op == "*" && is_whole(left) && is_container(right)) {
+    return repeat(right, left.as_int(), budget);
+  }
+  if (op == "%" && left.is(Kind::kString)) return format_percent(left.text(), right, budget);
+  return unfit(op, left, right);
+}
+
+Result<Value> negate(const Value& value) {
+  if (value.is(Kind::kFloat)) return Value::number(-value.as_double());
+  if (!value.is_number()) {
+    return fail(Code::kInvalidArgument, "\"-\" does not work on {}", value.type_name());
+  }
+  return integer_arithmetic("-", 0, value.as_int());
+}
+
+Result<Value> format_percent(std::string_view format, const Value& values, Budget& budget) {
+  std::string out;
+  size_t used = 0;
+  const bool many = values.is(Kind::kTuple);
+  const size_t given = many ? values.items().size() : 1;
+  for (size_t at = 0; at < format.size();) {
+    const size_t percent = std::min(format.find('%', at), format.size());
+    out.append(format.substr(at, percent - at));
+    at = percent + 1;
+    if (percent >= format.size()) break;
+    if (at < format.size() && format[at] == '%') {
+      out.push_back('%');
+      ++at;
+      continue;
+    }
+    JIGE_TRY(const Directive directive, read_directive(format, at));
+    if (used >= given) return fail(Code::kInvalidArgument, "not enough values for the format");
+    JIGE_TRY(const std::string text,
+             format_one(directive, many ? values.items()[used] : values, budget));
+    ++used;
+    JIGE_DO(budget.bytes(text.size()));
+    out += text;
+  }
+  if (used < given && (many || used > 0 || !values.is(Kind::kDict))) {
+    return fail(Code::kInvalidArgument, "more values than the format shows");
+  }
+  JIGE_DO(budget.bytes(out.size()));
+  return Value::string(std::move(out));
+}
+
+Result<Value> slice_value(const Value& value, const SliceBounds& bounds, Budget& budget) {
+  if (!value.is(Kind::kString) && !value.is_sequence()) {
+    return fail(Code::kInvalidArgument, "{} cannot be sliced", value.type_name());
+  }
+  const auto given = [](const Value* bound) { return bound && !bound->is(Kind::kNone); };
+  for (const Value* bound : {bounds.begin, bounds.end, bounds.step}) {
+    if (given(bound) && !bound->is(Kind::kInt) && !bound->is(Kind::kBool)) {
+      return fail(Code::kInvalidArgument, "a slice bound must be an integer, not {}",
+                  bound->type_name());
+    }
+  }
+  JIGE_TRY(const Items items, iterate(value, budget));
+  const auto size = static_cast<int64_t>(items.size());
+  const int64_t step = given(bounds.step) ? bounds.step->as_int() : 1;
+  if (step == 0) return fail(Code::kInvalidArgument, "a slice step must not be 0");
+  const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
+  const int64_t begin = given(bounds.begin) ? clamp_bound(bounds.begin->as_int(), size, low, high)
+                                            : (step > 0 ? low : high);
+  const int64_t end = given(bounds.end) ? clamp_bound(bounds.end->as_int(), size, low, high)
+                                        : (step > 0 ? high : low);
+  Items chosen;
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
+  const int64_t distance = step > 0 ? end - begin : begin - end;
+  for (uint64_t i = 0; distance > 0 && i < static_cast<uint64_t>(distance); i += stride) {
+    const int64_t at = step > 0 ? begin + static_cast<int64_t>(i) : begin - static_cast<int64_t>(i);
+    chosen.push_back(items[static_cast<size_t>(at)]);
+    if (stride >= static_cast<uint64_t>(distance)) break;
+  }
+  if (value.is(Kind::kTuple)) return Value::tuple(std::move(chosen), budget);
+  if (value.is(Kind::kList)) return Value::list(std::move(chosen), budget);
+  std::string text;
+  for (const Value& character : chosen) text += character.text();
+  JIGE_DO(budget.bytes(text.size()));
+  return Value::string(std::move(text));
+}
+
+}  // namespace jige::text::jinja

@@ -1,0 +1,188 @@
+// Values of the template language: what Python would call str, int, list, dict and so on.
+//
+// Strings, lists and dicts are shared and never change; only namespaces do. Every list and dict knows
+// its height (how deep it nests), which is bounded, so that copying, comparing, printing and freeing
+// never exhaust the stack. Namespaces and macros belong to the interpreter that runs the template;
+// values only point to them, so that cycles through namespaces free properly.
+//
+// Budget: everything whose cost could grow with the data charges it, so hostile templates end.
+//
+// Threads: values may be shared between threads as long as their namespaces are not.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace jige::text::jinja {
+
+// What a render may still use. Charges fail with kExhausted once a bound is crossed.
+class Budget {
+ public:
+  static constexpr int64_t kSteps = 30'000'000;
+  static constexpr int64_t kBytes = int64_t{512} << 20;
+
+  // One unit is about what evaluating one expression node costs.
+  Status steps(size_t count);
+  // Bytes of strings and containers made, also counted as steps in proportion.
+  Status bytes(size_t count);
+
+ private:
+  int64_t steps_left_ = kSteps;
+  int64_t bytes_left_ = kBytes;
+};
+
+inline constexpr uint32_t kValueHeightMax = 200;
+
+class Value;
+struct ListData;
+struct DictData;
+struct LoopState;
+struct MacroInstance;
+struct Namespace;
+
+using Items = std::vector<Value>;
+
+enum class Kind {
+  kUndefined,
+  kNone,
+  kBool,
+  kInt,
+  kFloat,
+  kString,
+  kList,
+  kTuple,
+  kDict,
+  kNamespace,
+  kLoop,
+  kMacro,
+  kFunction,  // a global function such as range
+  kMethod,    // a method taken from an object without calling it
+};
+
+class Value {
+ public:
+  Value() : data_(Undefined{}) {}
+  static Value undefined(std::string hint);
+  static Value none();
+  static Value boolean(bool value);
+  static Value integer(int64_t value);
+  static Value number(double value);
+  static Value string(std::string text);
+  static Value string_view(std::string_view text) { return string(std::string(text)); }
+  // A list or tuple. Fails with kUnsupported when it nests too deep.
+  static Result<Value> list(Items items, Budget& budget);
+  static Result<Value> tuple(Items items, Budget& budget);
+  static Result<Value> dict(DictData entries, Budget& budget);
+  static Value name_space(Namespace* value);
+  static Value loop(std::shared_ptr<LoopState> state);
+  static Value macro(const MacroInstance* macro);
+  static Value function(std::string_view name);
+  static Value method(std::string_view name);
+
+  Kind kind() const;
+  bool is(Kind kind_wanted) const { return kind() == kind_wanted; }
+  bool is_sequence() const { return is(Kind::kList) || is(Kind::kTuple); }
+  bool is_number() const { return is(Kind::kBool) || is(Kind::kInt) || is(Kind::kFloat); }
+
+  // REQUIRES of each: the kind it names.
+  const std::string& undefined_hint() const;
+  bool as_bool() const { return std::get<bool>(data_); }
+  int64_t as_int() const;  // kInt or kBool
+  double as_double() const;  // any number
+  const std::string& text() const { return *std::get<Text>(data_); }
+  const Items& items() const;  // kList or kTuple
+  const DictData& entries() const;
+  Namespace& as_namespace() const { return *std::get<Namespace*>(data_); }
+  LoopState& as_loop() const { return *std::get<std::shared_ptr<LoopState>>(data_); }
+  const MacroInstance& as_macro() const { return *std::get<const MacroInstance*>(data_); }
+  std::string_view name() const;  // kFunction or kMethod
+
+  // How deep lists and dicts nest in it; 0 for scalars.
+  uint32_t height() const;
+  // Python's truth of a value.
+  bool truth() const;
+  // Python's name of its type, for messages.
+  std::string_view type_name() const;
+
+ private:
+  struct Undefined {
+    std::shared_ptr<const std::string> hint;
+  };
+  struct None {};
+  struct Function {
+    std::string name;
+  };
+  struct Method {
+    std::string name;
+  };
+  using Text = std::shared_ptr<const std::string>;
+  using ListPointer = std::shared_ptr<const ListData>;
+  using DictPointer = std::shared_ptr<const DictData>;
+  using Data = std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
+                            Namespace*, std::shared_ptr<LoopState>, const MacroInstance*, Function,
+                            Method>;
+  explicit Value(Data data) : data_(std::move(data)) {}
+  Data data_;
+};
+
+struct ListData {
+  Items items;
+  bool is_tuple = false;
+  uint32_t height = 1;
+};
+
+// Entries in the order of insertion.
+struct DictData {
+  std::vector<std::pair<Value, Value>> entries;
+  uint32_t height = 1;
+
+  // The value of a key, or nullptr. Numbers that are equal are the same key.
+  const Value* find(const Value& key) const;
+  const Value* find(std::string_view key) const;
+  // Inserts, or replaces the value of an equal key.
+  void set(Value key, Value value);
+
+ private:
+  std::unordered_map<std::string, size_t> index_;  // of text keys
+};
+
+struct Namespace {
+  DictData attributes;
+};
+
+// The state of one for loop, seen as `loop` inside.
+struct LoopState {
+  Items items;
+  size_t at = 0;
+  size_t depth = 1;
+  uint32_t height = 1;
+  Value last_changed;
+  bool has_changed = false;
+};
+
+// A tree of JSON as a value. Fails with kUnsupported when it nests too deep.
+Result<Value> from_json(const Json& json, Budget& budget);
+
+// Python's == and <; the latter fails with kInvalidArgument on types that have no order.
+Result<bool> equals(const Value& left, const Value& right, Budget& budget);
+Result<bool> less(const Value& left, const Value& right, Budget& budget);
+// Python's `item in container`.
+Result<bool> contains(const Value& container, const Value& item, Budget& budget);
+
+// What a for loop goes through: items, keys, characters; nothing for undefined.
+Result<Items> iterate(const Value& value, Budget& budget);
+// Python's len(); fails on numbers and none.
+Result<int64_t> length(const Value& value);
+
+}  // namespace jige::text::jinja

@@ -1,0 +1,160 @@
+#include "text/normalizer.h"
+
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "text/byte_level.h"
+#include "text/component.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+using Steps = std::vector<std::shared_ptr<const Normalizer::Step>>;
+
+constexpr size_t kStepsMax = 64;
+
+class FormStep final : public Normalizer::Step {
+ public:
+  explicit FormStep(NormalForm form) : form_(form) {}
+  Result<std::string> apply(std::string_view text, RegexScratch&) const override {
+    return normalize(text, form_);
+  }
+
+ private:
+  NormalForm form_;
+};
+
+// A change that is a plain function of the text.
+class FunctionStep final : public Normalizer::Step {
+ public:
+  using Function = std::string (*)(std::string_view);
+  explicit FunctionStep(Function function) : function_(function) {}
+  Result<std::string> apply(std::string_view text, RegexScratch&) const override {
+    return function_(text);
+  }
+
+ private:
+  Function function_;
+};
+
+class StripStep final : public Normalizer::Step {
+ public:
+  StripStep(bool left, bool right) : left_(left), right_(right) {}
+  Result<std::string> apply(std::string_view text, RegexScratch&) const override {
+    while (left_ && !text.empty()) {
+      const Decoded first = decode_utf8(text);
+      if (!is_white_space(first.code_point)) break;
+      text.remove_prefix(first.size);
+    }
+    while (right_ && !text.empty()) {
+      size_t begin = text.size() - 1;
+      while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+      if (!is_white_space(decode_utf8(text.substr(begin)).code_point)) break;
+      text = text.substr(0, begin);
+    }
+    return std::string(text);
+  }
+
+ private:
+  bool left_;
+  bool right_;
+};
+
+class PrependStep final : public Normalizer::Step {
+ public:
+  explicit PrependStep(std::string prefix) : prefix_(std::move(prefix)) {}
+  Result<std::string> apply(std::string_view text, RegexScratch&) const override {
+    if (text.empty()) return std::string();
+    return prefix_ + std::string(text);
+  }
+
+ private:
+  std::string prefix_;
+};
+
+class ReplaceStep final : public Normalizer::Step {
+ public:
+  ReplaceStep(Pattern pattern, std::string content)
+      : pattern_(std::move(pattern)), content_(std::move(content)) {}
+  Result<std::string> apply(std::string_view text, RegexScratch& scratch) const override {
+    return pattern_.replace_all(text, content_, scratch);
+  }
+
+ private:
+  Pattern pattern_;
+  std::string content_;
+};
+
+std::string spell_bytes(std::string_view text) {
+  std::string out;
+  append_byte_level(out, text);
+  return out;
+}
+
+std::optional<NormalForm> form_of(std::string_view type) {
+  if (type == "NFC") return NormalForm::kNfc;
+  if (type == "NFD") return NormalForm::kNfd;
+  if (type == "NFKC") return NormalForm::kNfkc;
+  if (type == "NFKD") return NormalForm::kNfkd;
+  return std::nullopt;
+}
+
+FunctionStep::Function function_of(std::string_view type) {
+  if (type == "Lowercase") return to_lower;
+  if (type == "StripAccents") return strip_marks;
+  if (type == "ByteLevel") return spell_bytes;
+  return nullptr;
+}
+
+Status add_steps(const Json& component, std::string_view where, Steps& steps) {
+  if (steps.size() >= kStepsMax) return fail(Code::kCorrupt, "{}: too many normalizers", where);
+  JIGE_TRY(const std::string type, component_type(component, where));
+  if (type == "Sequence") {
+    JIGE_TRY(const Json* parts, component_list(component, "normalizers", where));
+    for (const Json& part : *parts) JIGE_DO(add_steps(part, where, steps));
+    return {};
+  }
+  if (const auto form = form_of(type)) {
+    steps.push_back(std::make_shared<FormStep>(*form));
+  } else if (const auto function = function_of(type)) {
+    steps.push_back(std::make_shared<FunctionStep>(function));
+  } else if (type == "Strip") {
+    JIGE_TRY(const bool left, get_bool_or(component, "strip_left", true, where));
+    JIGE_TRY(const bool right, get_bool_or(component, "strip_right", true, where));
+    steps.push_back(std::make_shared<StripStep>(left, right));
+  } else if (type == "Prepend") {
+    JIGE_TRY(std::string prefix, get_string(component, "prepend", where));
+    steps.push_back(std::make_shared<PrependStep>(std::move(prefix)));
+  } else if (type == "Replace") {
+    JIGE_TRY(Pattern pattern, Pattern::from_json(component, where));
+    JIGE_TRY(std::string content, get_string(component, "content", where));
+    steps.push_back(std::make_shared<ReplaceStep>(std::move(pattern), std::move(content)));
+  } else {
+    return unsupported_component("normalizer", type, where);
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Normalizer> Normalizer::from_json(const Json* component, std::string_view where) {
+  Normalizer normalizer;
+  if (component) {
+    JIGE_DO(add_steps(*component, fmt::format("{}: normalizer", where), normalizer.steps_));
+  }
+  return normalizer;
+}
+
+Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scratch) const {
+  std::string current(text);
+  for (const auto& step : steps_) {
+    JIGE_TRY(current, step->apply(current, scratch));
+    if (current.size() > kTextBytesMax) {
+      return fail(Code::kExhausted, "the normalized text is longer than {} bytes", kTextBytesMax);
+    }
+  }
+  return current;
+}
+
+}  // namespace jige::text

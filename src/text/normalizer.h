@@ -1,0 +1,40 @@
+// The "normalizer" of a tokenizer.json: changes to the text before it is cut up.
+//
+// Known: NFC NFD NFKC NFKD Lowercase StripAccents Strip Prepend Replace ByteLevel Sequence.
+// Threads: immutable; const members from any thread.
+#pragma once
+
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "text/regex.h"
+
+namespace jige::text {
+
+class Normalizer {
+ public:
+  // One change. REQUIRES of apply: valid UTF-8.
+  class Step {
+   public:
+    virtual ~Step() = default;
+    virtual Result<std::string> apply(std::string_view text, RegexScratch& scratch) const = 0;
+  };
+
+  // `component` may be null: no changes. Fails with kUnsupported naming an unknown type.
+  static Result<Normalizer> from_json(const Json* component, std::string_view where);
+
+  bool empty() const { return steps_.empty(); }
+  // The changed text. REQUIRES: valid UTF-8. Fails with kExhausted when a Prepend or Replace makes
+  // the text too long or a pattern runs away.
+  Result<std::string> apply(std::string_view text, RegexScratch& scratch) const;
+
+ private:
+  std::vector<std::shared_ptr<const Step>> steps_;
+};
+
+}  // namespace jige::text

@@ -1,0 +1,291 @@
+#include "text/pre_tokenizer.h"
+
+#include <nlohmann/json.hpp>
+
+#include "text/byte_level.h"
+#include "text/component.h"
+#include "text/split.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+using Step = PreTokenizer::Step;
+
+constexpr size_t kStepsMax = 64;
+
+// Every character for which `is` holds, as a match of its own.
+template <typename Predicate>
+std::vector<Range> match_characters(std::string_view text, Predicate&& is) {
+  std::vector<Range> matches;
+  for (size_t i = 0; i < text.size();) {
+    const Decoded next = decode_utf8(text.substr(i));
+    if (is(next.code_point)) matches.push_back({i, i + next.size});
+    i += next.size;
+  }
+  return matches;
+}
+
+class PatternStep final : public Step {
+ public:
+  PatternStep(Pattern pattern, SplitRule rule) : pattern_(std::move(pattern)), rule_(rule) {}
+  Status apply(const Piece& piece, RegexScratch& scratch, Pieces&,
+               std::vector<Piece>& out) const override {
+    std::vector<Range> matches;
+    JIGE_DO(pattern_.find_all(piece.text, scratch, matches));
+    split_piece(piece, matches, rule_, out);
+    return {};
+  }
+
+ private:
+  Pattern pattern_;
+  SplitRule rule_;
+};
+
+class CharacterStep final : public Step {
+ public:
+  using Predicate = bool (*)(char32_t);
+  CharacterStep(Predicate is, SplitRule rule) : is_(is), rule_(rule) {}
+  Status apply(const Piece& piece, RegexScratch&, Pieces&, std::vector<Piece>& out) const override {
+    split_piece(piece, match_characters(piece.text, is_), rule_, out);
+    return {};
+  }
+
+ private:
+  Predicate is_;
+  SplitRule rule_;
+};
+
+// Runs of word characters and runs of other characters; white space is dropped.
+class WhitespaceStep final : public Step {
+ public:
+  Status apply(const Piece& piece, RegexScratch&, Pieces&, std::vector<Piece>& out) const override {
+    enum class Kind { kSpace, kWord, kOther };
+    Kind current = Kind::kSpace;
+    size_t begin = 0;
+    const auto emit = [&](size_t end) {
+      if (current == Kind::kSpace || begin == end) return;
+      out.push_back({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
+    };
+    for (size_t i = 0; i < piece.text.size();) {
+      const Decoded next = decode_utf8(piece.text.substr(i));
+      const Kind kind = is_word(next.code_point)          ? Kind::kWord
+                        : is_white_space(next.code_point) ? Kind::kSpace
+                                                          : Kind::kOther;
+      if (kind != current) {
+        emit(i);
+        current = kind;
+        begin = i;
+      }
+      i += next.size;
+    }
+    emit(piece.text.size());
+    return {};
+  }
+};
+
+struct ByteLevelOptions {
+  bool add_prefix_space;
+  bool use_regex;
+};
+
+class ByteLevelStep final : public Step {
+ public:
+  ByteLevelStep(ByteLevelOptions options, std::shared_ptr<const Regex> words)
+      : options_(options), words_(std::move(words)) {}
+  Status apply(const Piece& piece, RegexScratch& scratch, Pieces& pieces,
+               std::vector<Piece>& out) const override {
+    Piece current = piece;
+    if (options_.add_prefix_space && !current.text.starts_with(' ')) {
+      current.text = pieces.keep(" " + std::string(current.text));
+    }
+    if (!options_.use_regex) {
+      out.push_back(current);
+      return {};
+    }
+    std::vector<Range> matches;
+    JIGE_DO(words_->find_all(current.text, scratch, matches));
+    split_piece(current, matches, {SplitBehavior::kIsolated}, out);
+    return {};
+  }
+
+ private:
+  ByteLevelOptions options_;
+  std::shared_ptr<const Regex> words_;
+};
+
+// Spells bytes as characters, for a ByteLevel that is not the last step.
+class SpellStep final : public Step {
+ public:
+  Status apply(const Piece& piece, RegexScratch&, Pieces& pieces,
+               std::vector<Piece>& out) const override {
+    std::string spelled;
+    append_byte_level(spelled, piece.text);
+    out.push_back({pieces.keep(std::move(spelled)), piece.at_start});
+    return {};
+  }
+};
+
+enum class Prepend { kAlways, kFirst, kNever };
+
+struct MetaspaceOptions {
+  std::string mark;
+  Prepend prepend;
+  bool split;
+};
+
+class MetaspaceStep final : public Step {
+ public:
+  explicit MetaspaceStep(MetaspaceOptions options)
+      : options_(std::move(options)),
+        mark_(Pattern::literal(options_.mark)),
+        space_(Pattern::literal(" ")) {}
+  Status apply(const Piece& piece, RegexScratch& scratch, Pieces& pieces,
+               std::vector<Piece>& out) const override {
+    JIGE_TRY(std::string text, space_.replace_all(piece.text, options_.mark, scratch));
+    const bool wanted = options_.prepend == Prepend::kAlways ||
+                        (options_.prepend == Prepend::kFirst && piece.at_start);
+    if (wanted && !text.starts_with(options_.mark)) text.insert(0, options_.mark);
+    const Piece marked{pieces.keep(std::move(text)), piece.at_start};
+    if (!options_.split) {
+      out.push_back(marked);
+      return {};
+    }
+    std::vector<Range> matches;
+    JIGE_DO(mark_.find_all(marked.text, scratch, matches));
+    split_piece(marked, matches, {SplitBehavior::kMergedWithNext}, out);
+    return {};
+  }
+
+ private:
+  MetaspaceOptions options_;
+  Pattern mark_;
+  Pattern space_;
+};
+
+class Builder {
+ public:
+  explicit Builder(std::string where) : where_(std::move(where)) {}
+
+  Status add(const Json& component) {
+    if (steps_.size() >= kStepsMax) {
+      return fail(Code::kCorrupt, "{}: too many pre-tokenizers", where_);
+    }
+    JIGE_TRY(const std::string type, component_type(component, where_));
+    if (type == "Sequence") {
+      JIGE_TRY(const Json* parts, component_list(component, "pretokenizers", where_));
+      for (const Json& part : *parts) JIGE_DO(add(part));
+      return {};
+    }
+    if (pending_spelling_) JIGE_DO(push(std::make_shared<SpellStep>()));
+    pending_spelling_ = false;
+    if (type == "ByteLevel") return add_byte_level(component);
+    if (type == "Metaspace") return add_metaspace(component);
+    if (type == "Split") return add_split(component);
+    if (type == "Punctuation") {
+      JIGE_TRY(const SplitBehavior behavior, behavior_from_json(component, where_));
+      return push(std::make_shared<CharacterStep>(is_punctuation, SplitRule{behavior}));
+    }
+    if (type == "Digits") {
+      JIGE_TRY(const bool single, get_bool_or(component, "individual_digits", false, where_));
+      const auto behavior = single ? SplitBehavior::kIsolated : SplitBehavior::kContiguous;
+      return push(std::make_shared<CharacterStep>(is_numeric, SplitRule{behavior}));
+    }
+    if (type == "WhitespaceSplit") {
+      return push(
+          std::make_shared<CharacterStep>(is_white_space, SplitRule{SplitBehavior::kRemoved}));
+    }
+    if (type == "Whitespace") return push(std::make_shared<WhitespaceStep>());
+    if (type == "BertPreTokenizer") {
+      JIGE_DO(push(
+          std::make_shared<CharacterStep>(is_white_space, SplitRule{SplitBehavior::kRemoved})));
+      return push(
+          std::make_shared<CharacterStep>(is_punctuation, SplitRule{SplitBehavior::kIsolated}));
+    }
+    if (type == "CharDelimiterSplit") {
+      JIGE_TRY(std::string delimiter, get_string(component, "delimiter", where_));
+      if (delimiter.empty()) return fail(Code::kCorrupt, "{}: \"delimiter\" is empty", where_);
+      return push(std::make_shared<PatternStep>(Pattern::literal(std::move(delimiter)),
+                                                SplitRule{SplitBehavior::kRemoved}));
+    }
+    return unsupported_component("pre-tokenizer", type, where_);
+  }
+
+  std::vector<std::shared_ptr<const Step>> take_steps() { return std::move(steps_); }
+  bool pending_spelling() const { return pending_spelling_; }
+
+ private:
+  Status push(std::shared_ptr<const Step> step) {
+    steps_.push_back(std::move(step));
+    return {};
+  }
+
+  Status add_byte_level(const Json& component) {
+    // Each spelling doubles the text.
+    if (has_byte_level_) return unsupported_component("pre-tokenizer", "second ByteLevel", where_);
+    has_byte_level_ = true;
+    JIGE_TRY(const bool prefix, get_bool_or(component, "add_prefix_space", true, where_));
+    JIGE_TRY(const bool use_regex, get_bool_or(component, "use_regex", true, where_));
+    JIGE_TRY(Regex words, Regex::compile(PreTokenizer::kGpt2Pattern, where_));
+    pending_spelling_ = true;
+    return push(std::make_shared<ByteLevelStep>(ByteLevelOptions{prefix, use_regex},
+                                                std::make_shared<const Regex>(std::move(words))));
+  }
+
+  Status add_metaspace(const Json& component) {
+    JIGE_TRY(std::string mark, get_string_or(component, "replacement", "\xE2\x96\x81", where_));
+    if (count_characters(mark) != 1 || mark == " ") {
+      return fail(Code::kCorrupt, "{}: \"replacement\" must be one character", where_);
+    }
+    // Older files say add_prefix_space instead of prepend_scheme.
+    JIGE_TRY(const bool prefix, get_bool_or(component, "add_prefix_space", true, where_));
+    JIGE_TRY(const std::string scheme,
+             get_string_or(component, "prepend_scheme", prefix ? "always" : "never", where_));
+    JIGE_TRY(const bool split, get_bool_or(component, "split", true, where_));
+    Prepend prepend = Prepend::kAlways;
+    if (scheme == "first") {
+      prepend = Prepend::kFirst;
+    } else if (scheme == "never") {
+      prepend = Prepend::kNever;
+    } else if (scheme != "always") {
+      return fail(Code::kCorrupt, "{}: unknown \"prepend_scheme\" \"{}\"", where_, scheme);
+    }
+    return push(std::make_shared<MetaspaceStep>(MetaspaceOptions{std::move(mark), prepend, split}));
+  }
+
+  Status add_split(const Json& component) {
+    JIGE_TRY(Pattern pattern, Pattern::from_json(component, where_));
+    JIGE_TRY(const SplitBehavior behavior, behavior_from_json(component, where_));
+    JIGE_TRY(const bool invert, get_bool_or(component, "invert", false, where_));
+    return push(std::make_shared<PatternStep>(std::move(pattern), SplitRule{behavior, invert}));
+  }
+
+  std::string where_;
+  std::vector<std::shared_ptr<const Step>> steps_;
+  bool has_byte_level_ = false;
+  bool pending_spelling_ = false;
+};
+
+}  // namespace
+
+Result<PreTokenizer> PreTokenizer::from_json(const Json* component, std::string_view where) {
+  PreTokenizer result;
+  if (!component) return result;
+  Builder builder(fmt::format("{}: pre_tokenizer", where));
+  JIGE_DO(builder.add(*component));
+  result.leaves_bytes_ = builder.pending_spelling();
+  result.steps_ = builder.take_steps();
+  return result;
+}
+
+Status PreTokenizer::apply(Pieces& pieces, RegexScratch& scratch) const {
+  std::vector<Piece> out;
+  for (const auto& step : steps_) {
+    out.clear();
+    for (const Piece& piece : pieces.list) JIGE_DO(step->apply(piece, scratch, pieces, out));
+    pieces.list.swap(out);
+  }
+  return {};
+}
+
+}  // namespace jige::text

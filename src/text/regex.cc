@@ -1,0 +1,145 @@
+#include "text/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "text/regex_syntax.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+constexpr size_t kPatternBytesMax = 64 << 10;
+constexpr uint32_t kMatchStepsMax = 20'000'000;
+constexpr size_t kJitStackBytes = 4 << 20;
+// Honest patterns run at tens of MB/s.
+constexpr double kScanBytesPerSecondMin = 200e3;
+constexpr double kScanSecondsMin = 3.0;
+constexpr int kMatchesPerClockLook = 16;
+
+std::string error_text(int code) {
+  PCRE2_UCHAR buffer[160];
+  pcre2_get_error_message(code, buffer, sizeof buffer);
+  return reinterpret_cast<const char*>(buffer);
+}
+
+std::string shortened(std::string_view pattern) {
+  return pattern.size() <= 120 ? std::string(pattern) : std::string(pattern.substr(0, 117)) + "...";
+}
+
+struct FreeCode {
+  void operator()(pcre2_code* p) const { pcre2_code_free(p); }
+};
+struct FreeMatchData {
+  void operator()(pcre2_match_data* p) const { pcre2_match_data_free(p); }
+};
+struct FreeMatchContext {
+  void operator()(pcre2_match_context* p) const { pcre2_match_context_free(p); }
+};
+struct FreeCompileContext {
+  void operator()(pcre2_compile_context* p) const { pcre2_compile_context_free(p); }
+};
+struct FreeJitStack {
+  void operator()(pcre2_jit_stack* p) const { pcre2_jit_stack_free(p); }
+};
+
+}  // namespace
+
+struct RegexScratch::State {
+  std::unique_ptr<pcre2_match_data, FreeMatchData> match{pcre2_match_data_create(1, nullptr)};
+  std::unique_ptr<pcre2_jit_stack, FreeJitStack> stack{
+      pcre2_jit_stack_create(32 << 10, kJitStackBytes, nullptr)};
+  std::unique_ptr<pcre2_match_context, FreeMatchContext> context{
+      pcre2_match_context_create(nullptr)};
+
+  State() {
+    JIGE_CHECK(match && stack && context, "out of memory for the regular expression engine");
+    pcre2_set_match_limit(context.get(), kMatchStepsMax);
+    pcre2_set_depth_limit(context.get(), kMatchStepsMax);
+    pcre2_set_heap_limit(context.get(), 256 << 10);  // KiB
+    pcre2_jit_stack_assign(context.get(), nullptr, stack.get());
+  }
+};
+
+RegexScratch::RegexScratch() = default;
+RegexScratch::RegexScratch(RegexScratch&&) noexcept = default;
+RegexScratch& RegexScratch::operator=(RegexScratch&&) noexcept = default;
+RegexScratch::~RegexScratch() = default;
+
+struct Regex::Compiled {
+  std::unique_ptr<pcre2_code, FreeCode> code;
+  std::string pattern;
+};
+
+Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
+  if (pattern.size() > kPatternBytesMax) {
+    return fail(Code::kUnsupported, "{}: the pattern has {} bytes, more than {}", where,
+                pattern.size(), kPatternBytesMax);
+  }
+  if (!is_valid_utf8(pattern)) {
+    return fail(Code::kCorrupt, "{}: the pattern is not valid UTF-8", where);
+  }
+  JIGE_TRY(const std::string rewritten, to_pcre2_syntax(pattern, where));
+  const std::unique_ptr<pcre2_compile_context, FreeCompileContext> context(
+      pcre2_compile_context_create(nullptr));
+  JIGE_CHECK(context, "out of memory for the regular expression compiler");
+  pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
+  pcre2_set_parens_nest_limit(context.get(), 100);
+  int error = 0;
+  PCRE2_SIZE offset = 0;
+  const uint32_t options =
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C | PCRE2_NO_UTF_CHECK;
+  std::unique_ptr<pcre2_code, FreeCode> code(
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(), options,
+                    &error, &offset, context.get()));
+  if (!code) {
+    return fail(Code::kCorrupt, "{}: cannot read the pattern \"{}\": {}", where,
+                shortened(pattern), error_text(error));
+  }
+  // Without JIT (an unusual machine) matching still works, more slowly.
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
+  return Regex(std::make_shared<const Compiled>(Compiled{std::move(code), std::string(pattern)}));
+}
+
+const std::string& Regex::pattern() const { return compiled_->pattern; }
+
+Status Regex::find_all(std::string_view text, RegexScratch& scratch,
+                       std::vector<Range>& matches) const {
+  if (!scratch.state_) scratch.state_ = std::make_unique<RegexScratch::State>();
+  RegexScratch::State& state = *scratch.state_;
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  const StopWatch watch;
+  const double seconds_max =
+      kScanSecondsMin + static_cast<double>(text.size()) / kScanBytesPerSecondMin;
+  int until_look = kMatchesPerClockLook;
+  size_t from = 0;
+  size_t last_end = SIZE_MAX;
+  while (from <= text.size()) {
+    const int found = pcre2_match(compiled_->code.get(), subject, text.size(), from,
+                                  PCRE2_NO_UTF_CHECK, state.match.get(), state.context.get());
+    if (found == PCRE2_ERROR_NOMATCH) return {};
+    if (found < 0) {
+      return fail(Code::kExhausted, "the pattern \"{}\" needs too many steps at byte {}: {}",
+                  shortened(compiled_->pattern), from, error_text(found));
+    }
+    const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state.match.get());
+    const size_t begin = ends[0], end = ends[1];
+    const bool empty = begin >= end;
+    if (!empty || begin != last_end) matches.push_back({begin, std::max(begin, end)});
+    last_end = end;
+    from = end;
+    if (empty) from = end < text.size() ? end + utf8_size(text[end]) : text.size() + 1;
+    if (--until_look == 0) {
+      until_look = kMatchesPerClockLook;
+      if (watch.seconds() > seconds_max) {
+        return fail(Code::kExhausted, "the pattern \"{}\" is too slow: {} of {} bytes in {:.1f} s",
+                    shortened(compiled_->pattern), end, text.size(), watch.seconds());
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace jige::text

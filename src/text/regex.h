@@ -1,0 +1,62 @@
+// Regular expressions as tokenizer files write them, on PCRE2 with its JIT compiler.
+//
+// The files follow Oniguruma's Ruby syntax; regex_syntax.h rewrites what PCRE2 reads differently and
+// refuses what it cannot express. Matching is Unicode-aware throughout.
+//
+// Bounds: a pattern is at most 64 KiB; one match attempt ends after a fixed number of steps; a scan
+// that falls far behind any honest pattern's pace (kScanBytesPerSecondMin) ends too, with
+// kExhausted naming the pattern. So a hostile pattern or text costs bounded time.
+//
+// Threads: a Regex is immutable and may be shared; each RegexScratch belongs to one thread at a time.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace jige::text {
+
+// A byte range [begin, end) of a text.
+struct Range {
+  size_t begin = 0;
+  size_t end = 0;
+  bool operator==(const Range&) const = default;
+};
+
+// Working memory of matching, made on first use and reused between calls.
+class RegexScratch {
+ public:
+  RegexScratch();
+  RegexScratch(RegexScratch&&) noexcept;
+  RegexScratch& operator=(RegexScratch&&) noexcept;
+  ~RegexScratch();
+
+ private:
+  friend class Regex;
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+class Regex {
+ public:
+  // Compiles a pattern; `where` names the file and field in errors. Fails with kCorrupt on a syntax
+  // error and kUnsupported on syntax that PCRE2 would read differently.
+  static Result<Regex> compile(std::string_view pattern, std::string_view where);
+
+  // Appends all matches to `matches`, leftmost first, without overlap. An empty match right after
+  // another match is left out. REQUIRES: `text` is valid UTF-8. Fails with kExhausted (see Bounds).
+  Status find_all(std::string_view text, RegexScratch& scratch, std::vector<Range>& matches) const;
+
+  const std::string& pattern() const;
+
+ private:
+  struct Compiled;
+  explicit Regex(std::shared_ptr<const Compiled> compiled) : compiled_(std::move(compiled)) {}
+  std::shared_ptr<const Compiled> compiled_;
+};
+
+}  // namespace jige::text

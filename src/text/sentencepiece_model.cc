@@ -1,0 +1,117 @@
+#include "text/sentencepiece_model.h"
+
+#include <sentencepiece_processor.h>
+
+#include <algorithm>
+
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁
+constexpr char32_t kFirstPrivate = 0xE000;
+constexpr char32_t kLastPrivate = 0xE0FF;
+
+bool starts_with(const std::vector<int>& ids, const std::vector<int32_t>& prefix) {
+  return ids.size() >= prefix.size() && std::equal(prefix.begin(), prefix.end(), ids.begin());
+}
+
+}  // namespace
+
+struct SentencePieceModel::Library {
+  sentencepiece::SentencePieceProcessor processor;
+
+  Result<std::vector<int>> encode(std::string_view text) const {
+    try {
+      std::vector<int> ids;
+      const auto status = processor.Encode({text.data(), text.size()}, &ids);
+      if (!status.ok()) return fail(Code::kInternal, "SentencePiece: {}", status.ToString());
+      return ids;
+    } catch (const std::exception& error) {
+      return fail(Code::kInternal, "SentencePiece: {}", error.what());
+    }
+  }
+};
+
+Result<SentencePieceModel> SentencePieceModel::create(std::string_view bytes,
+                                                      std::string_view where) {
+  auto library = std::make_shared<Library>();
+  try {
+    const auto status = library->processor.LoadFromSerializedProto({bytes.data(), bytes.size()});
+    if (!status.ok()) {
+      return fail(Code::kCorrupt, "{}: not a SentencePiece model: {}", where, status.ToString());
+    }
+  } catch (const std::exception& error) {
+    return fail(Code::kCorrupt, "{}: not a SentencePiece model: {}", where, error.what());
+  }
+  if (library->processor.GetPieceSize() <= 0) {
+    return fail(Code::kCorrupt, "{}: the SentencePiece model has no pieces", where);
+  }
+  SentencePieceModel model;
+  model.library_ = std::move(library);
+  JIGE_DO(model.find_separator(where));
+  return model;
+}
+
+Status SentencePieceModel::find_separator(std::string_view where) {
+  const auto& processor = library_->processor;
+  std::vector<bool> used(kLastPrivate - kFirstPrivate + 1, false);
+  for (int id = 0; id < processor.GetPieceSize(); ++id) {
+    const std::string& piece = processor.IdToPiece(id);
+    for (size_t i = 0; i < piece.size();) {
+      const Decoded next = decode_utf8(std::string_view(piece).substr(i));
+      if (next.code_point >= kFirstPrivate && next.code_point <= kLastPrivate) {
+        used[next.code_point - kFirstPrivate] = true;
+      }
+      i += next.size;
+    }
+  }
+  const auto free = std::find(used.begin(), used.end(), false);
+  if (free == used.end()) {
+    return fail(Code::kUnsupported, "{}: the pieces use every private character", where);
+  }
+  separator_ = to_utf8(kFirstPrivate + static_cast<char32_t>(free - used.begin()));
+  JIGE_TRY(const std::vector<int> ids, library_->encode(separator_));
+  separator_ids_.assign(ids.begin(), ids.end());
+  JIGE_TRY(const std::vector<int> letter, library_->encode("a"));
+  adds_space_ = !letter.empty() && processor.IdToPiece(letter[0]).starts_with(kSpaceMark);
+  return {};
+}
+
+Status SentencePieceModel::encode(std::string_view text, bool at_start,
+                                  std::vector<int32_t>& ids) const {
+  if (text.empty()) return {};
+  size_t skip = 0;
+  Result<std::vector<int>> encoded;
+  if (!at_start && adds_space_) {
+    encoded = library_->encode(separator_ + std::string(text));
+    if (encoded && starts_with(*encoded, separator_ids_)) skip = separator_ids_.size();
+  }
+  // Where a normalizer removes the separator, the space stays.
+  if (skip == 0) encoded = library_->encode(text);
+  if (!encoded) return tl::unexpected<Error>(std::move(encoded.error()));
+  ids.insert(ids.end(), encoded->begin() + static_cast<std::ptrdiff_t>(skip), encoded->end());
+  return {};
+}
+
+std::vector<std::pair<std::string, int64_t>> SentencePieceModel::pieces() const {
+  std::vector<std::pair<std::string, int64_t>> list;
+  for (int id = 0; id < library_->processor.GetPieceSize(); ++id) {
+    list.emplace_back(replace_invalid_utf8(library_->processor.IdToPiece(id)), id);
+  }
+  return list;
+}
+
+bool SentencePieceModel::is_special(int32_t id) const {
+  const auto& processor = library_->processor;
+  if (id < 0 || id >= processor.GetPieceSize()) return false;
+  return processor.IsControl(id) || processor.IsUnknown(id);
+}
+
+int32_t SentencePieceModel::bos_id() const { return library_->processor.bos_id(); }
+int32_t SentencePieceModel::eos_id() const { return library_->processor.eos_id(); }
+int32_t SentencePieceModel::pad_id() const { return library_->processor.pad_id(); }
+int32_t SentencePieceModel::unk_id() const { return library_->processor.unk_id(); }
+
+}  // namespace jige::text

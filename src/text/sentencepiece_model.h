@@ -1,0 +1,52 @@
+// A tokenizer.model through the SentencePiece library.
+//
+// The library treats each text as one that begins with a space. Text after a special token must not
+// get that space: it is encoded behind a character that no piece contains, whose ids are then taken
+// off again.
+//
+// Threads: immutable; const members from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace jige::text {
+
+class SentencePieceModel {
+ public:
+  // From the bytes of a tokenizer.model; `where` names it. Fails with kCorrupt.
+  static Result<SentencePieceModel> create(std::string_view bytes, std::string_view where);
+
+  // Appends the ids of a text; at_start says that it begins the whole input. REQUIRES: valid UTF-8.
+  Status encode(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+
+  // The texts of all pieces with their ids.
+  std::vector<std::pair<std::string, int64_t>> pieces() const;
+  // Whether the piece is a control piece, such as <s>, or the unknown piece.
+  bool is_special(int32_t id) const;
+  // Whether encoding puts a space before the text.
+  bool adds_space() const { return adds_space_; }
+  // -1 where the model has none.
+  int32_t bos_id() const;
+  int32_t eos_id() const;
+  int32_t pad_id() const;
+  int32_t unk_id() const;
+
+ private:
+  struct Library;
+  SentencePieceModel() = default;
+  Status find_separator(std::string_view where);
+
+  std::shared_ptr<const Library> library_;
+  std::string separator_;
+  std::vector<int32_t> separator_ids_;
+  bool adds_space_ = false;
+};
+
+}  // namespace jige::text

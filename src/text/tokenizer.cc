@@ -1,0 +1,125 @@
+#include "text/tokenizer.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+#include "text/tokenizer_core.h"
+
+namespace jige::text {
+namespace {
+
+constexpr size_t kTokenizerBytesMax = size_t{256} << 20;
+
+Tokenizer wrap(TokenizerParts parts) {
+  return Tokenizer(std::make_shared<const TokenizerCore>(std::move(parts)));
+}
+
+Result<Tokenizer> from_text(std::string_view text, const TokenizerConfig& config,
+                            std::string_view where) {
+  JIGE_TRY(TokenizerFile file, parse_tokenizer_file(text, where));
+  JIGE_TRY(TokenizerParts parts, build_from_file(std::move(file), config, where));
+  return wrap(std::move(parts));
+}
+
+tl::unexpected<Error> outside(int32_t id, int32_t vocab_size) {
+  return fail(Code::kInvalidArgument, "token {} is outside the vocabulary of {}", id, vocab_size);
+}
+
+}  // namespace
+
+Result<Tokenizer> Tokenizer::load(const std::string& folder) {
+  JIGE_TRY(const TokenizerConfig config, load_tokenizer_config(folder));
+  const std::string json_path = folder + "/tokenizer.json";
+  Result<std::string> text = read_file(json_path, kTokenizerBytesMax);
+  if (text) return from_text(*text, config, json_path);
+  if (text.error().code != Code::kNotFound) return tl::unexpected<Error>(std::move(text.error()));
+
+  const std::string model_path = folder + "/tokenizer.model";
+  Result<std::string> bytes = read_file(model_path, kTokenizerBytesMax);
+  if (!bytes && bytes.error().code == Code::kNotFound) {
+    return fail(Code::kNotFound, "{}: has neither tokenizer.json nor tokenizer.model", folder);
+  }
+  if (!bytes) return tl::unexpected<Error>(std::move(bytes.error()));
+  JIGE_TRY(TokenizerParts parts, build_from_sentencepiece(*bytes, config, model_path));
+  return wrap(std::move(parts));
+}
+
+Result<Tokenizer> Tokenizer::from_json(std::string_view text, std::string_view where) {
+  return from_text(text, {}, where);
+}
+
+Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
+                                               const EncodeOptions& options) const {
+  return core_->encode(text, options);
+}
+
+Result<std::string> Tokenizer::decode(std::span<const int32_t> ids,
+                                      const DecodeOptions& options) const {
+  std::string text;
+  DecoderRun run(core_->parts().decoder);
+  for (const int32_t id : ids) {
+    if (id < 0 || id >= vocab_size()) return outside(id, vocab_size());
+    const std::string* token = core_->token(id);
+    if (!token || (options.skip_special && is_special(id))) continue;
+    run.push(*token, text);
+  }
+  run.finish(text);
+  return text;
+}
+
+int32_t Tokenizer::vocab_size() const { return core_->vocab_size(); }
+
+std::optional<std::string> Tokenizer::id_to_token(int32_t id) const {
+  const std::string* token = core_->token(id);
+  return token ? std::optional<std::string>(*token) : std::nullopt;
+}
+
+std::optional<int32_t> Tokenizer::token_to_id(std::string_view token) const {
+  return core_->id(token);
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const AddedToken* added = core_->parts().added.find(id);
+  return added && added->special;
+}
+
+const SpecialTokens& Tokenizer::special() const { return core_->parts().special; }
+
+std::span<const int32_t> Tokenizer::prefix_ids() const {
+  return core_->parts().post_processor.prefix;
+}
+
+const std::string& Tokenizer::chat_template() const { return core_->parts().chat_template; }
+
+struct StreamDecoder::State {
+  Tokenizer tokenizer;
+  DecodeOptions options;
+  DecoderRun run;
+  State(const Tokenizer& shared, const DecodeOptions& chosen)
+      : tokenizer(shared), options(chosen), run(tokenizer.core().parts().decoder) {}
+};
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, const DecodeOptions& options)
+    : state_(std::make_unique<State>(tokenizer, options)) {}
+StreamDecoder::StreamDecoder(StreamDecoder&&) noexcept = default;
+StreamDecoder& StreamDecoder::operator=(StreamDecoder&&) noexcept = default;
+StreamDecoder::~StreamDecoder() = default;
+
+Result<std::string> StreamDecoder::push(int32_t id) {
+  const Tokenizer& tokenizer = state_->tokenizer;
+  if (id < 0 || id >= tokenizer.vocab_size()) return outside(id, tokenizer.vocab_size());
+  std::string text;
+  const std::string* token = tokenizer.core().token(id);
+  if (token && !(state_->options.skip_special && tokenizer.is_special(id))) {
+    state_->run.push(*token, text);
+  }
+  return text;
+}
+
+std::string StreamDecoder::flush() {
+  std::string text;
+  state_->run.finish(text);
+  return text;
+}
+
+}  // namespace jige::text

@@ -1,0 +1,198 @@
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "text/component.h"
+#include "text/tokenizer_core.h"
+
+namespace jige::text {
+namespace {
+
+Result<std::string> model_type(const TokenizerFile& file, const Json& model) {
+  if (const Json* type = find_field(model, "type"); type && type->is_string()) {
+    return type->get<std::string>();
+  }
+  // Files of early days name no type.
+  return std::string(!file.merges.empty() ? "BPE" : "of unknown type");
+}
+
+Result<BpeOptions> bpe_options(const Json& model, bool byte_level, const std::string& where) {
+  BpeOptions options;
+  options.byte_level = byte_level;
+  JIGE_TRY(options.byte_fallback, get_bool_or(model, "byte_fallback", false, where));
+  JIGE_TRY(options.fuse_unk, get_bool_or(model, "fuse_unk", false, where));
+  JIGE_TRY(options.ignore_merges, get_bool_or(model, "ignore_merges", false, where));
+  JIGE_TRY(options.unk_token, get_string_or(model, "unk_token", "", where));
+  for (const char* field : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    JIGE_TRY(const std::string affix, get_string_or(model, field, "", where));
+    if (!affix.empty()) {
+      return fail(Code::kUnsupported, "{}: \"{}\" = \"{}\" is not supported", where, field, affix);
+    }
+  }
+  return options;
+}
+
+Status read_added_tokens(const Json& root, const Vocabulary& vocabulary, std::string_view where,
+                         AddedTokens& added) {
+  const Json* list = find_field(root, "added_tokens");
+  if (!list) return {};
+  const std::string place = fmt::format("{}: added_tokens", where);
+  if (!list->is_array()) return fail(Code::kCorrupt, "{}: must be a list", place);
+  for (const Json& entry : *list) {
+    AddedToken token;
+    JIGE_TRY(token.content, get_string(entry, "content", place));
+    JIGE_TRY(const int64_t id, get_int(entry, "id", place));
+    JIGE_TRY(token.special, get_bool_or(entry, "special", false, place));
+    JIGE_TRY(token.single_word, get_bool_or(entry, "single_word", false, place));
+    JIGE_TRY(token.lstrip, get_bool_or(entry, "lstrip", false, place));
+    JIGE_TRY(token.rstrip, get_bool_or(entry, "rstrip", false, place));
+    JIGE_TRY(token.normalized, get_bool_or(entry, "normalized", !token.special, place));
+    // A token that the model has too keeps the model's id.
+    const int32_t known = vocabulary.find(token.content);
+    token.id = known >= 0 ? known : static_cast<int32_t>(std::clamp<int64_t>(id, -1, kTokenIdMax + 1));
+    JIGE_DO(added.add(std::move(token), place));
+  }
+  return {};
+}
+
+// The texts of the roles become special tokens, and the ids of the roles are looked up.
+Status resolve_roles(const TokenizerConfig& config, std::string_view where, TokenizerParts& parts) {
+  SpecialTokens& special = parts.special;
+  const auto resolve = [&](const std::string& text, std::string& token, int32_t& id) -> Status {
+    if (text.empty()) return {};
+    const AddedToken* added = parts.added.find(text);
+    const int32_t found = added ? added->id : parts.vocabulary->find(text);
+    if (found < 0) return {};
+    token = text;
+    id = found;
+    AddedToken flags = added ? *added : AddedToken{.content = text, .normalized = false};
+    flags.id = found;
+    flags.special = true;
+    return parts.added.add(std::move(flags), where);
+  };
+  JIGE_DO(resolve(config.bos_token, special.bos_token, special.bos_id));
+  JIGE_DO(resolve(config.eos_token, special.eos_token, special.eos_id));
+  JIGE_DO(resolve(config.pad_token, special.pad_token, special.pad_id));
+  return resolve(config.unk_token, special.unk_token, special.unk_id);
+}
+
+// Ids that every part agrees exist: those of the post-processor, the roles and the ends of answers.
+Status finish(const TokenizerConfig& config, std::string_view where, TokenizerParts& parts) {
+  for (const AddedToken& token : config.added) JIGE_DO(parts.added.add(token, where));
+  JIGE_DO(resolve_roles(config, where, parts));
+  JIGE_DO(parts.added.freeze(parts.normalizer));
+  SpecialTokens& special = parts.special;
+  if (config.add_bos || config.add_eos) {
+    parts.post_processor = {};
+    if (config.add_bos.value_or(false) && special.bos_id >= 0) {
+      parts.post_processor.prefix = {special.bos_id};
+    }
+    if (config.add_eos.value_or(false) && special.eos_id >= 0) {
+      parts.post_processor.suffix = {special.eos_id};
+    }
+  }
+  const int32_t size = std::max(parts.vocabulary->size(), parts.added.size());
+  for (const auto* ids : {&parts.post_processor.prefix, &parts.post_processor.suffix}) {
+    for (const int32_t id : *ids) {
+      if (id < size) continue;
+      return fail(Code::kCorrupt, "{}: the post-processor adds token {}, outside the vocabulary of {}",
+                  where, id, size);
+    }
+  }
+  if (special.eos_id >= 0) special.eos_ids.push_back(special.eos_id);
+  for (const int64_t id : config.generation_eos_ids) {
+    // Some folders list ends that their tokenizer does not have; those can never be produced.
+    if (id < 0 || id >= size) continue;
+    const auto known = static_cast<int32_t>(id);
+    if (std::find(special.eos_ids.begin(), special.eos_ids.end(), known) ==
+        special.eos_ids.end()) {
+      special.eos_ids.push_back(known);
+    }
+  }
+  parts.chat_template = config.chat_template;
+  return {};
+}
+
+}  // namespace
+
+Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig& config,
+                                       std::string_view where) {
+  const Json& root = *file.root;
+  const Json* model = find_field(root, "model");
+  if (!model || !model->is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"model\" is missing", where);
+  }
+  const std::string place = fmt::format("{}: model", where);
+  JIGE_TRY(const std::string type, model_type(file, *model));
+  if (type != "BPE" || file.vocab_is_list) {
+    return fail(Code::kUnsupported, "{}: the model \"{}\" is not supported, only BPE is", where, type);
+  }
+  JIGE_TRY(Vocabulary vocabulary, Vocabulary::create(std::move(file.vocab), place));
+  if (vocabulary.size() == 0) return fail(Code::kCorrupt, "{}: the vocabulary is empty", place);
+  auto shared = std::make_shared<const Vocabulary>(std::move(vocabulary));
+
+  AddedTokens added;
+  JIGE_DO(read_added_tokens(root, *shared, where, added));
+  JIGE_TRY(Normalizer normalizer, Normalizer::from_json(find_field(root, "normalizer"), where));
+  JIGE_TRY(PreTokenizer pre_tokenizer,
+           PreTokenizer::from_json(find_field(root, "pre_tokenizer"), where));
+  JIGE_TRY(PostProcessor post_processor,
+           PostProcessor::from_json(find_field(root, "post_processor"), where));
+  JIGE_TRY(Decoder decoder, Decoder::from_json(find_field(root, "decoder"), where));
+  JIGE_TRY(BpeOptions options, bpe_options(*model, pre_tokenizer.leaves_bytes(), place));
+  JIGE_TRY(BpeModel bpe, BpeModel::create(shared, file.merges, std::move(options), place));
+
+  TokenizerParts parts{shared,
+                       std::move(added),
+                       std::move(normalizer),
+                       std::move(pre_tokenizer),
+                       std::move(bpe),
+                       std::move(post_processor),
+                       std::move(decoder),
+                       {},
+                       {}};
+  JIGE_DO(finish(config, where, parts));
+  for (const AddedToken* token : parts.added.all()) {
+    if (token->special) std::get<BpeModel>(parts.model).forbid(token->id);
+  }
+  return parts;
+}
+
+Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
+                                                const TokenizerConfig& config,
+                                                std::string_view where) {
+  JIGE_TRY(SentencePieceModel model, SentencePieceModel::create(bytes, where));
+  JIGE_TRY(Vocabulary vocabulary, Vocabulary::create(model.pieces(), where));
+  auto shared = std::make_shared<const Vocabulary>(std::move(vocabulary));
+
+  TokenizerConfig roles = config;
+  AddedTokens added;
+  for (int32_t id = 0; id < shared->size(); ++id) {
+    if (!model.is_special(id)) continue;
+    JIGE_DO(added.add({.content = shared->token(id), .id = id, .special = true, .normalized = false},
+                      where));
+  }
+  const auto name = [&](int32_t id, std::string& token) {
+    if (token.empty() && shared->contains(id)) token = shared->token(id);
+  };
+  name(model.bos_id(), roles.bos_token);
+  name(model.eos_id(), roles.eos_token);
+  name(model.pad_id(), roles.pad_token);
+  name(model.unk_id(), roles.unk_token);
+  // The custom of the model families that come as a tokenizer.model.
+  if (!roles.add_bos) roles.add_bos = true;
+
+  const bool adds_space = model.adds_space();
+  TokenizerParts parts{shared,
+                       std::move(added),
+                       {},
+                       {},
+                       std::move(model),
+                       {},
+                       Decoder::for_sentencepiece(adds_space),
+                       {},
+                       {}};
+  JIGE_DO(finish(roles, where, parts));
+  return parts;
+}
+
+}  // namespace jige::text

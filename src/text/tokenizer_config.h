@@ -1,0 +1,32 @@
+// What lies beside the tokenizer in a model folder: tokenizer_config.json, special_tokens_map.json,
+// chat_template.jinja and the end tokens of generation_config.json.
+//
+// Threads: values; no shared state.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "text/added_tokens.h"
+
+namespace jige::text {
+
+struct TokenizerConfig {
+  // Texts of the tokens with a role; empty where not given.
+  std::string bos_token, eos_token, pad_token, unk_token;
+  // Whether encoding adds these, where the file says so; it then overrides the post-processor.
+  std::optional<bool> add_bos, add_eos;
+  // "added_tokens_decoder": the flags here override those of tokenizer.json.
+  std::vector<AddedToken> added;
+  std::string chat_template;
+  std::vector<int64_t> generation_eos_ids;
+};
+
+// Reads the files that are there; all are optional. Fails with kCorrupt or kInvalidArgument on files
+// that cannot be read as what they are.
+Result<TokenizerConfig> load_tokenizer_config(const std::string& folder);
+
+}  // namespace jige::text

@@ -1,0 +1,155 @@
+#include "text/tokenizer_core.h"
+
+#include <algorithm>
+
+#include "text/component.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+constexpr size_t kPoolMax = 64;
+
+}  // namespace
+
+// One text on its way through the parts.
+class TokenizerCore::Run {
+ public:
+  Run(const TokenizerParts& parts, const EncodeOptions& options, Scratch& scratch)
+      : parts_(parts), options_(options), scratch_(scratch) {}
+
+  Result<std::vector<int32_t>> encode(std::string_view text) {
+    const PostProcessor& post = parts_.post_processor;
+    if (options_.add_special) ids_ = post.prefix;
+    scratch_.raw.clear();
+    parts_.added.split_raw(text, {options_.allow_special, options_.guards}, scratch_.raw);
+    for (const Section& section : scratch_.raw) {
+      if (section.id >= 0) {
+        ids_.push_back(section.id);
+      } else {
+        JIGE_DO(encode_raw(text, section));
+      }
+      JIGE_DO(check_count());
+    }
+    if (options_.add_special) ids_.insert(ids_.end(), post.suffix.begin(), post.suffix.end());
+    JIGE_DO(check_count());
+    return std::move(ids_);
+  }
+
+ private:
+  Status check_count() const {
+    if (ids_.size() <= options_.tokens_max) return {};
+    return fail(Code::kExhausted, "the text has more than {} tokens", options_.tokens_max);
+  }
+
+  // Guards are places in the raw text. In a stretch that has one, no special token is looked for
+  // in the normalized text, whose places are different.
+  bool special_allowed(const Section& section) const {
+    if (!options_.allow_special) return false;
+    return std::none_of(options_.guards.begin(), options_.guards.end(), [&](size_t guard) {
+      return guard >= section.begin && guard <= section.end;
+    });
+  }
+
+  Status encode_raw(std::string_view text, const Section& section) {
+    const std::string_view raw = text.substr(section.begin, section.end - section.begin);
+    if (parts_.normalizer.empty()) return encode_normalized(raw, section);
+    JIGE_TRY(const std::string normalized, parts_.normalizer.apply(raw, scratch_.regex));
+    return encode_normalized(normalized, section);
+  }
+
+  Status encode_normalized(std::string_view text, const Section& section) {
+    scratch_.normalized.clear();
+    parts_.added.split_normalized(text, special_allowed(section), scratch_.normalized);
+    for (const Section& part : scratch_.normalized) {
+      if (part.id >= 0) {
+        ids_.push_back(part.id);
+        continue;
+      }
+      const Piece piece{text.substr(part.begin, part.end - part.begin),
+                        section.begin == 0 && part.begin == 0};
+      JIGE_DO(encode_piece(piece));
+    }
+    return {};
+  }
+
+  Status encode_piece(const Piece& piece) {
+    if (const auto* model = std::get_if<SentencePieceModel>(&parts_.model)) {
+      return model->encode(piece.text, piece.at_start, ids_);
+    }
+    const auto& model = std::get<BpeModel>(parts_.model);
+    scratch_.pieces.clear();
+    scratch_.pieces.list.push_back(piece);
+    JIGE_DO(parts_.pre_tokenizer.apply(scratch_.pieces, scratch_.regex));
+    for (const Piece& word : scratch_.pieces.list) {
+      JIGE_DO(model.encode(word.text, scratch_.bpe, ids_));
+      if (ids_.size() > options_.tokens_max) return check_count();
+    }
+    return {};
+  }
+
+  const TokenizerParts& parts_;
+  const EncodeOptions& options_;
+  Scratch& scratch_;
+  std::vector<int32_t> ids_;
+};
+
+std::unique_ptr<TokenizerCore::Scratch> TokenizerCore::borrow() const {
+  const std::lock_guard lock(mutex_);
+  if (pool_.empty()) return std::make_unique<Scratch>();
+  auto scratch = std::move(pool_.back());
+  pool_.pop_back();
+  return scratch;
+}
+
+void TokenizerCore::give_back(std::unique_ptr<Scratch> scratch) const {
+  // A huge text must not leave its memory behind.
+  constexpr size_t kPiecesKept = size_t{1} << 16;
+  if (scratch->pieces.list.capacity() > kPiecesKept) scratch->pieces = {};
+  if (scratch->bpe.symbols.capacity() > kPiecesKept) {
+    scratch->bpe.symbols = {};
+    scratch->bpe.heap = {};
+    scratch->bpe.ids = {};
+    scratch->bpe.spelled = {};
+  }
+  scratch->pieces.clear();
+  const std::lock_guard lock(mutex_);
+  if (pool_.size() < kPoolMax) pool_.push_back(std::move(scratch));
+}
+
+Result<std::vector<int32_t>> TokenizerCore::encode(std::string_view text,
+                                                   const EncodeOptions& options) const {
+  if (text.size() > kTextBytesMax) {
+    return fail(Code::kExhausted, "the text has {} bytes, more than {}; encode it in parts",
+                text.size(), kTextBytesMax);
+  }
+  std::string repaired;
+  if (!is_valid_utf8(text)) {
+    if (!options.guards.empty()) {
+      return fail(Code::kInvalidArgument, "a text with guards must be valid UTF-8");
+    }
+    repaired = replace_invalid_utf8(text);
+    text = repaired;
+  }
+  std::unique_ptr<Scratch> scratch = borrow();
+  auto ids = Run(parts_, options, *scratch).encode(text);
+  give_back(std::move(scratch));
+  return ids;
+}
+
+const std::string* TokenizerCore::token(int32_t id) const {
+  if (const AddedToken* added = parts_.added.find(id)) return &added->shown;
+  return parts_.vocabulary->contains(id) ? &parts_.vocabulary->token(id) : nullptr;
+}
+
+std::optional<int32_t> TokenizerCore::id(std::string_view token) const {
+  if (const AddedToken* added = parts_.added.find(token)) return added->id;
+  const int32_t found = parts_.vocabulary->find(token);
+  return found < 0 ? std::nullopt : std::optional<int32_t>(found);
+}
+
+int32_t TokenizerCore::vocab_size() const {
+  return std::max(parts_.vocabulary->size(), parts_.added.size());
+}
+
+}  // namespace jige::text

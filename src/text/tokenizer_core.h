@@ -1,0 +1,83 @@
+// The insides of a Tokenizer: its parts, and how a text goes through them (see tokenizer.h).
+//
+// Threads: immutable but for a locked pool of working memory; every member from any thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/result.h"
+#include "text/added_tokens.h"
+#include "text/bpe.h"
+#include "text/decoder.h"
+#include "text/normalizer.h"
+#include "text/pieces.h"
+#include "text/post_processor.h"
+#include "text/pre_tokenizer.h"
+#include "text/sentencepiece_model.h"
+#include "text/tokenizer.h"
+#include "text/tokenizer_config.h"
+#include "text/tokenizer_file.h"
+#include "text/vocabulary.h"
+
+namespace jige::text {
+
+struct TokenizerParts {
+  std::shared_ptr<const Vocabulary> vocabulary;
+  AddedTokens added;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
+  std::variant<BpeModel, SentencePieceModel> model;
+  PostProcessor post_processor;
+  Decoder decoder;
+  SpecialTokens special;
+  std::string chat_template;
+};
+
+class TokenizerCore {
+ public:
+  explicit TokenizerCore(TokenizerParts parts) : parts_(std::move(parts)) {}
+
+  const TokenizerParts& parts() const { return parts_; }
+
+  Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
+
+  // The text of a token, or nullptr.
+  const std::string* token(int32_t id) const;
+  std::optional<int32_t> id(std::string_view token) const;
+  int32_t vocab_size() const;
+
+ private:
+  struct Scratch {
+    RegexScratch regex;
+    BpeScratch bpe;
+    Pieces pieces;
+    std::vector<Section> raw;
+    std::vector<Section> normalized;
+  };
+  class Run;
+
+  std::unique_ptr<Scratch> borrow() const;
+  void give_back(std::unique_ptr<Scratch> scratch) const;
+
+  TokenizerParts parts_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::unique_ptr<Scratch>> pool_;  // guarded by mutex_
+};
+
+// Builds the parts from a tokenizer.json and what lies beside it. `where` names the file.
+Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig& config,
+                                       std::string_view where);
+
+// The same from the bytes of a tokenizer.model.
+Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
+                                                const TokenizerConfig& config,
+                                                std::string_view where);
+
+}  // namespace jige::text

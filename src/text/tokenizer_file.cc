@@ -1,0 +1,181 @@
+#include "text/tokenizer_file.h"
+
+#include <nlohmann/json.hpp>
+
+namespace jige::text {
+namespace {
+
+constexpr size_t kMembersMax = 16384;
+
+// Receives parse events. `path_` holds the keys of the open objects; where it says model.vocab or
+// model.merges, values go to the vectors, elsewhere into the tree.
+class Reader final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Reader(TokenizerFile& file) : file_(file) {}
+
+  bool null() override { return scalar(nullptr); }
+  bool boolean(bool value) override { return scalar(value); }
+  bool number_integer(number_integer_t value) override { return number(value); }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value > static_cast<uint64_t>(INT64_MAX)) return complain("a number is out of range");
+    return number(static_cast<int64_t>(value));
+  }
+  bool number_float(number_float_t value, const string_t&) override { return scalar(value); }
+  bool binary(binary_t&) override { return complain("binary values are not JSON"); }
+
+  bool string(string_t& value) override {
+    if (in_merges()) return merge_text(value);
+    return scalar(std::move(value));
+  }
+
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+
+  bool key(string_t& value) override {
+    key_ = std::move(value);
+    if (!skipping() && stack_.back()->size() >= kMembersMax) {
+      return complain("an object has too many members");
+    }
+    return true;
+  }
+
+  bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
+    return complain(error.what());
+  }
+
+  const std::string& complaint() const { return complaint_; }
+  Json take_root() { return std::move(root_); }
+
+ private:
+  enum class List { kNone, kVocab, kMerges };
+
+  bool skipping() const { return list_ != List::kNone; }
+  bool in_merges() const { return list_ == List::kMerges; }
+
+  bool complain(std::string what) {
+    if (complaint_.empty()) complaint_ = std::move(what);
+    return false;
+  }
+
+  bool number(int64_t value) {
+    if (list_ == List::kVocab && list_depth_ == 1 && !file_.vocab_is_list) {
+      file_.vocab.emplace_back(std::move(key_), value);
+      return true;
+    }
+    return scalar(value);
+  }
+
+  // A merge is "a b" or, one level deeper, the two texts of a pair.
+  bool merge_text(std::string& value) {
+    if (list_depth_ == 2) {
+      pair_.push_back(std::move(value));
+      return pair_.size() <= 2 || complain("a merge has more than two parts");
+    }
+    const size_t space = value.find(' ');
+    if (space == std::string::npos || value.find(' ', space + 1) != std::string::npos) {
+      if (value.starts_with("#version")) return true;
+      return complain("merge \"" + value + "\" is not two tokens with a space between them");
+    }
+    file_.merges.emplace_back(value.substr(0, space), value.substr(space + 1));
+    return true;
+  }
+
+  bool scalar(Json value) {
+    if (skipping()) {
+      if (list_ == List::kVocab && file_.vocab_is_list) return true;
+      return complain(in_merges() ? "model.merges holds something else than texts"
+                                  : "model.vocab holds something else than numbers");
+    }
+    place(std::move(value));
+    return true;
+  }
+
+  // Puts a value where the tree is open and returns it.
+  Json* place(Json value) {
+    if (stack_.empty()) {
+      root_ = std::move(value);
+      return &root_;
+    }
+    Json& parent = *stack_.back();
+    if (parent.is_array()) {
+      parent.push_back(std::move(value));
+      return &parent.back();
+    }
+    Json& member = parent[key_];
+    member = std::move(value);
+    return &member;
+  }
+
+  bool open(Json value) {
+    if (++depth_ > static_cast<size_t>(kJsonDepthMax)) return complain("is nested too deeply");
+    if (skipping()) {
+      const size_t deepest = in_merges() || file_.vocab_is_list ? 2 : 1;
+      if (++list_depth_ > deepest) return complain("model.vocab or model.merges is nested");
+      pair_.clear();
+      return true;
+    }
+    if (path_.size() == 2 && path_[1] == "model" && (key_ == "vocab" || key_ == "merges")) {
+      list_ = key_ == "vocab" ? List::kVocab : List::kMerges;
+      list_depth_ = 1;
+      if (in_merges() && !value.is_array()) return complain("model.merges is not a list");
+      if (!in_merges()) file_.vocab_is_list = value.is_array();
+      return true;
+    }
+    // The root has no key; an array's members share the key of the array.
+    path_.push_back(stack_.empty() ? std::string() : key_);
+    stack_.push_back(place(std::move(value)));
+    return true;
+  }
+
+  bool close() {
+    --depth_;
+    if (skipping()) {
+      if (in_merges() && list_depth_ == 2) {
+        if (pair_.size() != 2) return complain("a merge does not have two parts");
+        file_.merges.emplace_back(std::move(pair_[0]), std::move(pair_[1]));
+        pair_.clear();
+      }
+      if (--list_depth_ == 0) list_ = List::kNone;
+      return true;
+    }
+    stack_.pop_back();
+    path_.pop_back();
+    return true;
+  }
+
+  TokenizerFile& file_;
+  Json root_;
+  std::vector<Json*> stack_;
+  std::vector<std::string> path_;
+  std::string key_;
+  std::vector<std::string> pair_;
+  List list_ = List::kNone;
+  size_t list_depth_ = 0;
+  size_t depth_ = 0;
+  std::string complaint_;
+};
+
+}  // namespace
+
+Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view where) {
+  // The library takes a NUL byte for the end of the text.
+  if (text.find('\0') != std::string_view::npos) {
+    return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
+  }
+  TokenizerFile file;
+  Reader reader(file);
+  try {
+    const bool complete = Json::sax_parse(text.begin(), text.end(), &reader);
+    if (!complete) return fail(Code::kCorrupt, "{}: {}", where, reader.complaint());
+  } catch (const std::exception& error) {
+    return fail(Code::kCorrupt, "{}: {}", where, error.what());
+  }
+  Json root = reader.take_root();
+  if (!root.is_object()) return fail(Code::kCorrupt, "{}: is not a JSON object", where);
+  file.root = std::make_shared<const Json>(std::move(root));
+  return file;
+}
+
+}  // namespace jige::text

@@ -1,0 +1,35 @@
+// Reads a tokenizer.json in one pass: the long lists (model.vocab, model.merges) into vectors, all
+// the rest into a small JSON tree. A tree of the whole would cost quadratic time, since an object of
+// ordered JSON looks keys up one by one.
+//
+// Threads: values; no shared state.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace jige::text {
+
+struct TokenizerFile {
+  // The file without model.vocab and model.merges; always an object.
+  std::shared_ptr<const Json> root;
+  std::vector<std::pair<std::string, int64_t>> vocab;
+  std::vector<std::pair<std::string, std::string>> merges;
+  // model.vocab was a list, as in Unigram models.
+  bool vocab_is_list = false;
+};
+
+// Parses the text of a tokenizer.json; `where` names it in errors. Fails with kCorrupt on syntax
+// errors, nesting deeper than 64, wrong types in vocab and merges, and objects of more than 16384
+// members elsewhere.
+Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view where);
+
+}  // namespace jige::text

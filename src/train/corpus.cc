@@ -1,0 +1,39 @@
+#include "train/corpus.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace jige::train {
+
+void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends) {
+  JIGE_CHECK((ends.empty() ? 0 : ends.back()) == tokens.count(), "documents end at {} of {} tokens",
+             ends.empty() ? 0 : ends.back(), tokens.count());
+  const int64_t count = tokens.count();
+  document_count_ += static_cast<int64_t>(ends.size());
+  parts_.push_back(Part{std::move(tokens), std::move(ends), token_count_});
+  token_count_ += count;
+}
+
+const Corpus::Part& Corpus::part_at(int64_t position) const {
+  JIGE_CHECK(position >= 0 && position < token_count_, "token {} of {}", position, token_count_);
+  const auto after =
+      std::upper_bound(parts_.begin(), parts_.end(), position,
+                       [](int64_t value, const Part& part) { return value < part.begin; });
+  return *std::prev(after);
+}
+
+Status Corpus::read(int64_t begin, std::span<int32_t> ids) const {
+  if (ids.empty()) return {};
+  const Part& part = part_at(begin);
+  return part.tokens.read(begin - part.begin, ids);
+}
+
+Status Corpus::read_learned(int64_t begin, std::span<uint8_t> learned) const {
+  if (learned.empty()) return {};
+  const Part& part = part_at(begin);
+  return part.tokens.read_mask(begin - part.begin, learned);
+}
+
+}  // namespace jige::train

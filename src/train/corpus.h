@@ -1,0 +1,44 @@
+// The tokens of all files of a corpus as one address range, with the borders of documents.
+//
+// Threads: immutable once filled; const functions from any thread.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/token_bin.h"
+
+namespace jige::train {
+
+class Corpus {
+ public:
+  // One file's tokens, at [begin, begin + tokens.count()) of the corpus.
+  struct Part {
+    formats::TokenFile tokens;
+    std::vector<int64_t> ends;  // of documents, within the file
+    int64_t begin = 0;
+  };
+
+  // REQUIRES: `ends` ascend and the last is the file's token count (document_index.h).
+  void add(formats::TokenFile tokens, std::vector<int64_t> ends);
+
+  const std::vector<Part>& parts() const { return parts_; }
+  int64_t token_count() const { return token_count_; }
+  int64_t document_count() const { return document_count_; }
+
+  // Copies the tokens at [begin, begin + ids.size()), and whether each is to be learned.
+  // Fails as TokenFile::read. REQUIRES: the range lies in one part.
+  Status read(int64_t begin, std::span<int32_t> ids) const;
+  Status read_learned(int64_t begin, std::span<uint8_t> learned) const;
+
+ private:
+  const Part& part_at(int64_t position) const;
+
+  std::vector<Part> parts_;
+  int64_t token_count_ = 0;
+  int64_t document_count_ = 0;
+};
+
+}  // namespace jige::train

@@ -1,0 +1,116 @@
+#include "train/dataset.h"
+
+#include <utility>
+
+#include "formats/token_bin.h"
+#include "formats/xxhash64.h"
+#include "train/document_index.h"
+#include "train/tokenize.h"
+
+namespace jige::train {
+namespace {
+
+// Adds files to a corpus.
+class Loader {
+ public:
+  Loader(const DatasetOptions& options, const text::Tokenizer& tokenizer, ThreadTeam& team)
+      : options_(options), tokenizer_(tokenizer), team_(team) {}
+
+  Status add(const std::string& path, Corpus& corpus) {
+    JIGE_TRY(const SourceKind kind, source_kind(path));
+    return kind == SourceKind::kTokens ? add_tokens(path, corpus) : add_text(path, corpus);
+  }
+
+  std::vector<uint64_t> take_keys() { return std::move(keys_); }
+  int64_t skipped_count() const { return skipped_count_; }
+
+ private:
+  Status add_text(const std::string& path, Corpus& corpus) {
+    TokenizeOptions options{.cache_folder = options_.data.cache_folder,
+                            .tokenizer_folder = options_.tokenizer_folder,
+                            .records = {.split = options_.data.split,
+                                        .separator = options_.data.separator,
+                                        .skip_bad = options_.data.skip_bad},
+                            .encoder = {.text_field = options_.data.text_field,
+                                        .append_eos = options_.data.append_eos}};
+    if (options_.progress) {
+      options.progress = [&](int64_t done, int64_t total) {
+        return options_.progress({.file = path, .done_bytes = done, .total_bytes = total});
+      };
+    }
+    JIGE_TRY(const TokenizedFile copy, tokenize_file(path, tokenizer_, options, team_));
+    skipped_count_ += copy.skipped_count;
+    keys_.push_back(copy.key);
+    JIGE_TRY(auto file, formats::TokenFile::open(copy.path, {.vocab_size = options_.vocab_size}));
+    JIGE_TRY(auto ends, read_document_ends(file, -1));
+    corpus.add(std::move(file), std::move(ends));
+    return {};
+  }
+
+  Status add_tokens(const std::string& path, Corpus& corpus) {
+    JIGE_TRY(auto file, formats::TokenFile::open(path, {.layout = options_.data.token_layout,
+                                                        .vocab_size = options_.vocab_size}));
+    JIGE_DO(file.check());
+    JIGE_TRY(auto ends, read_document_ends(file, tokenizer_.eos_id()));
+    formats::XxHash64 hash;
+    JIGE_TRY(const uint64_t content, hash_file(path));
+    hash.update(&content, sizeof content);
+    if (file.has_mask()) {
+      JIGE_TRY(const uint64_t mask, hash_file(path + ".mask"));
+      hash.update(&mask, sizeof mask);
+    }
+    hash.update(ends.data(), ends.size() * sizeof ends[0]);
+    keys_.push_back(hash.digest());
+    corpus.add(std::move(file), std::move(ends));
+    return {};
+  }
+
+  const DatasetOptions& options_;
+  const text::Tokenizer& tokenizer_;
+  ThreadTeam& team_;
+  std::vector<uint64_t> keys_;
+  int64_t skipped_count_ = 0;
+};
+
+}  // namespace
+
+int64_t Dataset::input_count() const {
+  int64_t count = 0;
+  for (const Sequence& sequence : training) count += sequence.count;
+  return count;
+}
+
+int64_t Dataset::learned_count() const {
+  int64_t count = 0;
+  for (const Sequence& sequence : training) count += sequence.learned_count;
+  return count;
+}
+
+Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenizer& tokenizer,
+                             ThreadTeam& team) {
+  Dataset dataset;
+  Loader loader(options, tokenizer, team);
+  for (const std::string& path : options.data.files) JIGE_DO(loader.add(path, dataset.corpus));
+  dataset.keys = loader.take_keys();
+  const bool own_eval = !options.data.eval_files.empty();
+  SequenceOptions cut{.context = options.context,
+                      .packing = options.data.packing,
+                      .held_out_fraction = own_eval ? 0 : options.data.eval_fraction,
+                      .seed = options.seed};
+  JIGE_TRY(Sequences sequences, cut_sequences(dataset.corpus, cut));
+  dataset.training = std::move(sequences.training);
+  dataset.held_out = std::move(sequences.held_out);
+  dataset.empty_count = sequences.empty_count;
+  if (own_eval) {
+    for (const std::string& path : options.data.eval_files) {
+      JIGE_DO(loader.add(path, dataset.eval_corpus));
+    }
+    auto evaluation = cut_sequences(dataset.eval_corpus, cut);
+    if (!evaluation) return with_context(std::move(evaluation.error()), "evaluation files");
+    dataset.held_out = std::move(evaluation->training);
+  }
+  dataset.skipped_count = loader.skipped_count();
+  return dataset;
+}
+
+}  // namespace jige::train

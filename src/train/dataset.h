@@ -1,0 +1,58 @@
+// Everything a run reads: the files of a corpus as sequences, with their held-out part.
+//
+// Text and JSONL are tokenised into the cache first (tokenize.h), token files are checked once.
+// Threads: immutable after load_dataset.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "base/threads.h"
+#include "text/tokenizer.h"
+#include "train/corpus.h"
+#include "train/options.h"
+#include "train/sequences.h"
+
+namespace jige::train {
+
+// How far the preparation of a file is.
+struct DataProgress {
+  std::string file;
+  int64_t done_bytes = 0;
+  int64_t total_bytes = 0;
+};
+
+struct DatasetOptions {
+  DataOptions data;  // with a cache folder
+  std::string tokenizer_folder;
+  int64_t vocab_size = 0;  // of the model
+  int64_t context = 0;
+  uint64_t seed = 0;
+  std::function<bool(const DataProgress&)> progress;  // returns whether to go on; may be empty
+};
+
+struct Dataset {
+  Corpus corpus;
+  Corpus eval_corpus;  // of eval_files; empty: held_out lies in `corpus`
+  std::vector<Sequence> training;
+  std::vector<Sequence> held_out;  // in `held_out_corpus()`
+  std::vector<uint64_t> keys;      // by training file: content, tokenizer and options
+  int64_t skipped_count = 0;       // bad lines left out while tokenising just now
+  int64_t empty_count = 0;         // sequences without anything to learn
+
+  const Corpus& held_out_corpus() const {
+    return eval_corpus.parts().empty() ? corpus : eval_corpus;
+  }
+  // Tokens that are read in one epoch, and those of them that are learned.
+  int64_t input_count() const;
+  int64_t learned_count() const;
+};
+
+// Fails as tokenize_file, TokenFile::open and cut_sequences do.
+Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenizer& tokenizer,
+                             ThreadTeam& team);
+
+}  // namespace jige::train

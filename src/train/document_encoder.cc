@@ -1,0 +1,125 @@
+#include "train/document_encoder.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/json.h"
+#include "text/chat_encode.h"
+
+namespace jige::train {
+namespace {
+
+constexpr text::EncodeOptions kPlain = {.add_special = false, .allow_special = false};
+
+Status check_messages(const Json& messages, const std::string& where) {
+  if (!messages.is_array() || messages.empty()) {
+    return fail(Code::kInvalidArgument,
+                "{}: field \"messages\" must be a list of {{\"role\", \"content\"}}", where);
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    if (!messages[i].is_object()) {
+      return fail(Code::kInvalidArgument, "{}: messages[{}] is not an object", where, i);
+    }
+    const std::string place = fmt::format("{}: messages[{}]", where, i);
+    JIGE_DO(get_string(messages[i], "role", place));
+    // A message of tool calls may have no content; the template decides.
+    if (!messages[i].contains("tool_calls")) JIGE_DO(get_string(messages[i], "content", place));
+  }
+  return {};
+}
+
+}  // namespace
+
+DocumentEncoder::DocumentEncoder(text::Tokenizer tokenizer, std::optional<text::ChatTemplate> chat,
+                                 EncoderOptions options)
+    : tokenizer_(std::move(tokenizer)), chat_(std::move(chat)), options_(std::move(options)) {}
+
+Result<DocumentEncoder> DocumentEncoder::create(const text::Tokenizer& tokenizer,
+                                                const EncoderOptions& options) {
+  std::optional<text::ChatTemplate> chat;
+  if (!tokenizer.chat_template().empty()) {
+    JIGE_TRY(chat, text::ChatTemplate::parse(tokenizer.chat_template(), "chat template"));
+  }
+  return DocumentEncoder(tokenizer, std::move(chat), options);
+}
+
+Result<EncodedPart> DocumentEncoder::encode(const Record& record, const std::string& file) const {
+  const std::string where = fmt::format("{}:{}", file, record.line);
+  if (record.json) return encode_json(record, where);
+  auto part = encode_text(record);
+  if (!part) return with_context(std::move(part.error()), "{}", where);
+  return part;
+}
+
+Result<EncodedPart> DocumentEncoder::encode_text(const Record& record) const {
+  EncodedPart part{.begins = record.begins, .ends = record.ends};
+  const auto prefix = tokenizer_.prefix_ids();
+  if (record.begins) part.ids.assign(prefix.begin(), prefix.end());
+  JIGE_TRY(const std::vector<int32_t> ids, tokenizer_.encode(record.text, kPlain));
+  part.ids.insert(part.ids.end(), ids.begin(), ids.end());
+  if (record.ends && options_.append_eos && tokenizer_.eos_id() >= 0) {
+    part.ids.push_back(tokenizer_.eos_id());
+  }
+  return part;
+}
+
+Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
+                                                 const std::string& where) const {
+  JIGE_TRY(const Json object, parse_json(record.text, where));
+  if (!object.is_object()) {
+    return fail(Code::kInvalidArgument, "{}: is not a JSON object", where);
+  }
+  if (object.contains("messages")) return encode_messages(object, where);
+  if (object.contains("prompt") || object.contains("completion")) {
+    return encode_completion(object, where);
+  }
+  if (!object.contains(options_.text_field)) {
+    return fail(Code::kInvalidArgument,
+                "{}: has none of the fields \"{}\", \"messages\", or \"prompt\" with "
+                "\"completion\"",
+                where, options_.text_field);
+  }
+  JIGE_TRY(std::string text, get_string(object, options_.text_field, where));
+  return encode_text(Record{.text = std::move(text)});
+}
+
+Result<EncodedPart> DocumentEncoder::encode_messages(const Json& object,
+                                                     const std::string& where) const {
+  const Json& messages = object.at("messages");
+  JIGE_DO(check_messages(messages, where));
+  if (!chat_) {
+    return fail(Code::kInvalidArgument,
+                "{}: has \"messages\", but the tokenizer has no chat template; put a "
+                "chat_template.jinja into its folder",
+                where);
+  }
+  // A fixed time: the same file gives the same tokens on every day.
+  text::ChatOptions options{.now_s = 0};
+  if (const auto tools = object.find("tools"); tools != object.end() && !tools->is_null()) {
+    options.tools = &*tools;
+  }
+  auto chat = text::encode_chat_answers(tokenizer_, *chat_, messages, options);
+  if (!chat) return with_context(std::move(chat.error()), "{}", where);
+  return EncodedPart{.ids = std::move(chat->ids), .learned = std::move(chat->answer)};
+}
+
+Result<EncodedPart> DocumentEncoder::encode_completion(const Json& object,
+                                                       const std::string& where) const {
+  JIGE_TRY(const std::string prompt, get_string(object, "prompt", where));
+  JIGE_TRY(const std::string completion, get_string(object, "completion", where));
+  EncodedPart part;
+  const auto prefix = tokenizer_.prefix_ids();
+  part.ids.assign(prefix.begin(), prefix.end());
+  JIGE_TRY(const std::vector<int32_t> prompt_ids, tokenizer_.encode(prompt, kPlain));
+  part.ids.insert(part.ids.end(), prompt_ids.begin(), prompt_ids.end());
+  part.learned.assign(part.ids.size(), 0);
+  JIGE_TRY(const std::vector<int32_t> completion_ids, tokenizer_.encode(completion, kPlain));
+  part.ids.insert(part.ids.end(), completion_ids.begin(), completion_ids.end());
+  if (options_.append_eos && tokenizer_.eos_id() >= 0) part.ids.push_back(tokenizer_.eos_id());
+  part.learned.resize(part.ids.size(), 1);
+  return part;
+}
+
+}  // namespace jige::train

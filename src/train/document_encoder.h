@@ -1,0 +1,62 @@
+// From records to token ids, with the mask of the tokens that training learns from.
+//
+//   text                              [prefix] text [eos]                learns every token
+//   {"text": …}                       the same
+//   {"prompt": …, "completion": …}    [prefix] prompt completion [eos]   learns completion and eos
+//   {"messages": [{role, content}…]}  the chat template's text           learns the answers
+//
+// prefix is what the tokenizer puts before every text; the chat template writes its own special
+// tokens. Special tokens spelled out inside texts stay ordinary text. A message list may come with
+// "tools" for the template.
+// Threads: immutable; encode() from any number of threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "train/record_reader.h"
+
+namespace jige::train {
+
+struct EncoderOptions {
+  std::string text_field = "text";  // the JSON field of plain text
+  bool append_eos = true;
+};
+
+// A document or a piece of one.
+struct EncodedPart {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> learned;  // one per id, 1 where it is learned; empty: all are
+  bool begins = true;
+  bool ends = true;
+};
+
+class DocumentEncoder {
+ public:
+  // Fails with kCorrupt or kUnsupported on a chat template that cannot be parsed.
+  static Result<DocumentEncoder> create(const text::Tokenizer& tokenizer,
+                                        const EncoderOptions& options);
+
+  // `file` names the source in errors. Fails with kCorrupt on bad JSON or UTF-8, kInvalidArgument
+  // on fields that are missing or of the wrong type; the message begins with file:line.
+  Result<EncodedPart> encode(const Record& record, const std::string& file) const;
+
+ private:
+  DocumentEncoder(text::Tokenizer tokenizer, std::optional<text::ChatTemplate> chat,
+                  EncoderOptions options);
+  Result<EncodedPart> encode_text(const Record& record) const;
+  Result<EncodedPart> encode_json(const Record& record, const std::string& where) const;
+  Result<EncodedPart> encode_messages(const Json& object, const std::string& where) const;
+  Result<EncodedPart> encode_completion(const Json& object, const std::string& where) const;
+
+  text::Tokenizer tokenizer_;
+  std::optional<text::ChatTemplate> chat_;
+  EncoderOptions options_;
+};
+
+}  // namespace jige::train

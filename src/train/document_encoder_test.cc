@@ -1,0 +1,116 @@
+#include "train/document_encoder.h"
+
+#include <gtest/gtest.h>
+
+#include "train/test_support.h"
+
+namespace jige::train {
+namespace {
+
+class DocumentEncoderTest : public testing::Test {
+ protected:
+  void SetUp() override { write_test_tokenizer(folder_.file("tokenizer")); }
+
+  Result<EncodedPart> encode(const std::string& line, EncoderOptions options = {}) {
+    return encode(Record{.text = line, .json = true, .line = 7}, options);
+  }
+  Result<EncodedPart> encode(const Record& record, EncoderOptions options = {}) {
+    const auto tokenizer = load_test_tokenizer(folder_.file("tokenizer"));
+    const auto encoder = DocumentEncoder::create(tokenizer, options);
+    EXPECT_TRUE(encoder);
+    return encoder->encode(record, "data.jsonl");
+  }
+  // The text of learned tokens, or of the others.
+  std::string text_of(const EncodedPart& part, bool learned) {
+    const auto tokenizer = load_test_tokenizer(folder_.file("tokenizer"));
+    std::vector<int32_t> ids;
+    for (size_t i = 0; i < part.ids.size(); ++i) {
+      if ((part.learned.empty() || part.learned[i] != 0) == learned) ids.push_back(part.ids[i]);
+    }
+    return *tokenizer.decode(ids, {});
+  }
+
+  TestFolder folder_;
+};
+
+TEST_F(DocumentEncoderTest, PutsTextBetweenBeginAndEndTokens) {
+  const auto part = encode(R"({"text": "hi"})");
+  ASSERT_TRUE(part) << part.error().message;
+  EXPECT_EQ(part->ids.front(), kTestBos);
+  EXPECT_EQ(part->ids.back(), kTestEos);
+  EXPECT_EQ(part->ids.size(), 4u);
+  EXPECT_TRUE(part->learned.empty());
+}
+
+TEST_F(DocumentEncoderTest, PutsThemOnlyAtTheEndsOfPieces) {
+  const auto first = encode(Record{.text = "a", .ends = false});
+  const auto middle = encode(Record{.text = "b", .begins = false, .ends = false});
+  const auto last = encode(Record{.text = "", .begins = false});
+  EXPECT_EQ(first->ids.size(), 2u);
+  EXPECT_EQ(first->ids.front(), kTestBos);
+  EXPECT_EQ(middle->ids.size(), 1u);
+  EXPECT_EQ(last->ids, std::vector<int32_t>{kTestEos});
+}
+
+TEST_F(DocumentEncoderTest, LeavesTheEndTokenOutWhereAsked) {
+  EXPECT_EQ(encode(R"({"text": "hi"})", {.append_eos = false})->ids.size(), 3u);
+}
+
+TEST_F(DocumentEncoderTest, ReadsAnotherTextField) {
+  EXPECT_EQ(encode(R"({"content": "hi"})", {.text_field = "content"})->ids.size(), 4u);
+}
+
+TEST_F(DocumentEncoderTest, LearnsTheCompletionOnly) {
+  const auto part = encode(R"({"prompt": "2+2=", "completion": "4"})");
+  ASSERT_TRUE(part);
+  EXPECT_EQ(text_of(*part, false), "<|bos|>2+2=");
+  EXPECT_EQ(text_of(*part, true), "4<|eos|>");
+}
+
+TEST_F(DocumentEncoderTest, LearnsTheAnswersOfAConversationOnly) {
+  const auto part = encode(
+      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"},)"
+      R"({"role": "user", "content": "and?"}, {"role": "assistant", "content": "so"}]})");
+  ASSERT_TRUE(part) << part.error().message;
+  EXPECT_EQ(text_of(*part, true), "yo<|eos|>so<|eos|>");
+  EXPECT_EQ(text_of(*part, false), "<|user|>hi<|assistant|><|user|>and?<|assistant|>");
+  EXPECT_EQ(std::count(part->learned.begin(), part->learned.end(), 1), 6);
+}
+
+TEST_F(DocumentEncoderTest, TakesSpecialTokensInTextsAsText) {
+  const auto part = encode(R"({"text": "<|eos|>"})");
+  ASSERT_TRUE(part);
+  EXPECT_EQ(part->ids.size(), 2 + std::string("<|eos|>").size());
+}
+
+TEST_F(DocumentEncoderTest, NamesFileLineAndFieldOfWhatIsWrong) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"text": 3})", "text"},
+      {R"({"txt": "a"})", "\"text\""},
+      {R"([1])", "object"},
+      {R"({"text": "a")", "data.jsonl:7"},
+      {R"({"prompt": "a"})", "completion"},
+      {R"({"messages": []})", "messages"},
+      {R"({"messages": "a"})", "messages"},
+      {R"({"messages": [3]})", "messages[0]"},
+      {R"({"messages": [{"role": "user"}]})", "content"},
+      {R"({"messages": [{"content": "a"}]})", "role"},
+      {"{\"text\": \"\xFF\"}", "data.jsonl:7"},
+  };
+  for (const auto& [line, word] : cases) {
+    const auto part = encode(line);
+    ASSERT_FALSE(part) << line;
+    EXPECT_EQ(part.error().message.find("data.jsonl:7"), 0u) << part.error().message;
+    EXPECT_NE(part.error().message.find(word), std::string::npos) << part.error().message;
+  }
+}
+
+TEST_F(DocumentEncoderTest, AsksForAChatTemplateWhereThereIsNone) {
+  write_test_tokenizer(folder_.file("tokenizer"), false);
+  const auto part = encode(R"({"messages": [{"role": "user", "content": "hi"}]})");
+  ASSERT_FALSE(part);
+  EXPECT_NE(part.error().message.find("chat_template.jinja"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige::train

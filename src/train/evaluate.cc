@@ -1,0 +1,43 @@
+#include "train/evaluate.h"
+
+#include <algorithm>
+
+#include "base/exact_sum.h"
+#include "base/rng.h"
+#include "train/permutation.h"
+
+namespace jige::train {
+
+std::vector<MicroBatch> choose_evaluation(std::span<const Sequence> held_out,
+                                          const EvaluationOptions& options) {
+  if (held_out.empty()) return {};
+  const Permutation order(derive_key(options.seed, "evaluation"), held_out.size());
+  std::vector<Sequence> chosen;
+  int64_t tokens = 0;
+  for (uint64_t place = 0; place < held_out.size() && tokens < options.tokens_max; ++place) {
+    chosen.push_back(held_out[order(place)]);
+    tokens += chosen.back().count;
+  }
+  // In the order of the corpus, which reads better from disk.
+  std::sort(chosen.begin(), chosen.end(),
+            [](const Sequence& a, const Sequence& b) { return a.begin < b.begin; });
+  return pack_micro_batches(chosen, options.micro_batch_tokens);
+}
+
+Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> micro_batches,
+                            Executor& executor, Stream& stream) {
+  Evaluation result;
+  ExactSum sum;
+  HostBatch batch;
+  for (const MicroBatch& micro_batch : micro_batches) {
+    JIGE_DO(read_batch(corpus, micro_batch, batch));
+    executor.load(stream, batch, 1.0f);
+    executor.evaluate(stream);
+    executor.add_losses(stream, sum);
+    result.learned_count += micro_batch.learned_count;
+  }
+  result.loss = sum.value() / static_cast<double>(result.learned_count);
+  return result;
+}
+
+}  // namespace jige::train

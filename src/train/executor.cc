@@ -1,0 +1,143 @@
+#include "train/executor.h"
+
+#include <utility>
+
+#include "base/check.h"
+
+namespace jige::train {
+
+Result<Executor> Executor::create(Arena& arena, const model::ModelWeights& weights,
+                                  int64_t micro_batch_tokens) {
+  Executor executor(weights);
+  executor.micro_batch_tokens_ = micro_batch_tokens;
+  JIGE_DO(executor.allocate(
+      arena, model::training_buffers(weights.architecture(), weights.options().compute,
+                                     micro_batch_tokens)));
+  return executor;
+}
+
+Status Executor::allocate(Arena& arena, const model::TrainingBuffers& buffers) {
+  const auto make = [&](int64_t bytes) -> Result<Tensor> {
+    if (bytes == 0) return Tensor();
+    return arena.make(DType::kU8, Shape{bytes});
+  };
+  const Shape residual{micro_batch_tokens_, weights_->architecture().config().hidden_size};
+  for (int64_t i = 0; i < buffers.stream_count; ++i) {
+    JIGE_TRY(Tensor output, arena.make(DType::kF32, residual));
+    outputs_.push_back(std::move(output));
+  }
+  for (const int64_t bytes : buffers.saved_bytes) {
+    JIGE_TRY(Tensor saved, make(bytes));
+    saved_.push_back(std::move(saved));
+  }
+  JIGE_TRY(gradient_, arena.make(DType::kF32, residual));
+  JIGE_TRY(pending_, make(buffers.pending_bytes));
+  JIGE_TRY(workspace_, make(buffers.workspace_bytes));
+  const Shape column{micro_batch_tokens_};
+  for (Tensor* tensor : {&tokens_, &positions_, &targets_}) {
+    JIGE_TRY(*tensor, arena.make(DType::kI32, column));
+  }
+  for (Tensor* tensor : {&loss_weights_, &losses_}) {
+    JIGE_TRY(*tensor, arena.make(DType::kF32, column));
+  }
+  return {};
+}
+
+TensorView Executor::rows(const Tensor& tensor) const {
+  return tensor.view().row_range(0, batch_.token_count());
+}
+
+void Executor::load(Stream& stream, const HostBatch& batch, float loss_weight) {
+  const auto count = static_cast<int64_t>(batch.tokens.size());
+  JIGE_CHECK(count >= 1 && count <= micro_batch_tokens_, "{} rows for a micro-batch of {}", count,
+             micro_batch_tokens_);
+  const auto upload = [&](const Tensor& tensor, const void* data) {
+    stream.copy(tensor.view().data, data, count * 4, CopyKind::kHostToDevice);
+    return tensor.view().row_range(0, count);
+  };
+  host_floats_.assign(static_cast<size_t>(count), loss_weight);
+  batch_.tokens = upload(tokens_, batch.tokens.data());
+  batch_.positions = upload(positions_, batch.positions.data());
+  batch_.targets = upload(targets_, batch.targets.data());
+  batch_.loss_weights = upload(loss_weights_, host_floats_.data());
+  batch_.sequences.clear();
+  int32_t row = 0;
+  for (const int32_t rows : batch.counts) {
+    batch_.sequences.push_back({.row_begin = row, .row_count = rows});
+    row += rows;
+  }
+  JIGE_CHECK(row == count, "sequences cover {} of {} rows", row, count);
+  stream.synchronize();  // the host's copy may change from here on
+}
+
+model::BlockContext Executor::context(Stream& stream) const {
+  return {.stream = stream, .compute = weights_->options().compute, .workspace = workspace_.view()};
+}
+
+model::BlockMemory Executor::memory(size_t node) const {
+  return {.saved = saved_[node].view(), .pending = pending_.view()};
+}
+
+TensorView Executor::source(size_t node) const {
+  return node == 0 ? TensorView{} : rows(outputs_[node - 1]);
+}
+
+void Executor::forward(Stream& stream, size_t node) {
+  const TensorView dst = node == head_node() ? rows(losses_) : rows(outputs_[node]);
+  weights_->architecture().block(node).forward(context(stream), weights_->block(node), batch_,
+                                               source(node), dst, memory(node));
+}
+
+void Executor::head_pass(Stream& stream) {
+  const size_t node = head_node();
+  weights_->architecture().head().forward_backward(context(stream), weights_->block(node), batch_,
+                                                   source(node), rows(losses_), rows(gradient_),
+                                                   memory(node));
+}
+
+void Executor::backward_input(Stream& stream, size_t node) {
+  const TensorView before = node == 0 ? TensorView{} : rows(gradient_);
+  weights_->architecture().block(node).backward_input(context(stream), weights_->block(node),
+                                                      batch_, source(node), rows(gradient_), before,
+                                                      memory(node));
+}
+
+void Executor::backward_weight(Stream& stream, size_t node) {
+  weights_->architecture().block(node).backward_weight(context(stream), weights_->block(node),
+                                                       batch_, source(node), memory(node));
+}
+
+void Executor::run(Stream& stream, std::span<const Task> tasks) {
+  for (const Task& task : tasks) {
+    const auto node = static_cast<size_t>(task.node);
+    switch (task.kind) {
+      case TaskKind::kForward:
+        forward(stream, node);
+        break;
+      case TaskKind::kHeadPass:
+        JIGE_CHECK(node == head_node(), "node {} is not the head", node);
+        head_pass(stream);
+        break;
+      case TaskKind::kBackwardInput:
+        backward_input(stream, node);
+        break;
+      case TaskKind::kBackwardWeight:
+        backward_weight(stream, node);
+        break;
+    }
+  }
+}
+
+void Executor::evaluate(Stream& stream) {
+  for (size_t node = 0; node <= head_node(); ++node) forward(stream, node);
+}
+
+void Executor::add_losses(Stream& stream, ExactSum& sum) {
+  const TensorView losses = rows(losses_);
+  host_floats_.resize(static_cast<size_t>(losses.rows()));
+  stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
+  stream.synchronize();
+  sum.add(host_floats_);
+}
+
+}  // namespace jige::train

@@ -1,0 +1,66 @@
+// Runs the tasks of a training step on one device: owns the activations, hands each task its views.
+//
+// Memory: the buffers of model/memory_plan.h for micro-batches of up to M tokens, all allocated at
+// the start: the residual stream behind every node but the head (the inputs that W needs), `saved`
+// of every node, one gradient of the residual stream that X changes in place, one `pending` (W
+// follows X of the same node at once), one workspace, and the batch.
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/exact_sum.h"
+#include "base/result.h"
+#include "model/memory_plan.h"
+#include "model/weights.h"
+#include "tensor/arena.h"
+#include "train/schedule_tasks.h"
+#include "train/step_plan.h"
+
+namespace jige::train {
+
+class Executor {
+ public:
+  // The arena and the weights must outlive the executor. Fails with kExhausted.
+  static Result<Executor> create(Arena& arena, const model::ModelWeights& weights,
+                                 int64_t micro_batch_tokens);
+
+  // Makes a micro-batch the one that tasks see. Every target weighs `loss_weight` in the gradient.
+  // REQUIRES: at most micro_batch_tokens rows.
+  void load(Stream& stream, const HostBatch& batch, float loss_weight);
+  // Runs tasks of the loaded micro-batch, in order; gradients are added to the weights'.
+  void run(Stream& stream, std::span<const Task> tasks);
+  // Losses without gradients: F of every node.
+  void evaluate(Stream& stream);
+  // Adds the losses of the loaded micro-batch, in nats, one a target. Waits for the stream.
+  void add_losses(Stream& stream, ExactSum& sum);
+
+ private:
+  explicit Executor(const model::ModelWeights& weights) : weights_(&weights) {}
+  Status allocate(Arena& arena, const model::TrainingBuffers& buffers);
+  void forward(Stream& stream, size_t node);
+  void head_pass(Stream& stream);
+  void backward_input(Stream& stream, size_t node);
+  void backward_weight(Stream& stream, size_t node);
+
+  model::BlockContext context(Stream& stream) const;
+  model::BlockMemory memory(size_t node) const;
+  // The rows of the loaded micro-batch in a buffer for M of them.
+  TensorView rows(const Tensor& tensor) const;
+  // The input of a node: the output of the one before it, nothing for the first.
+  TensorView source(size_t node) const;
+  size_t head_node() const { return weights_->architecture().head_node(); }
+
+  const model::ModelWeights* weights_;
+  int64_t micro_batch_tokens_ = 0;
+  std::vector<Tensor> outputs_;
+  std::vector<Tensor> saved_;
+  Tensor gradient_, pending_, workspace_;
+  Tensor tokens_, positions_, targets_, loss_weights_, losses_;
+  model::Batch batch_;
+  std::vector<float> host_floats_;
+};
+
+}  // namespace jige::train

@@ -1,0 +1,77 @@
+#include "train/export.h"
+
+#include <array>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "formats/generation_config.h"
+#include "formats/staged_folder.h"
+#include "model/weights_save.h"
+
+namespace jige::train {
+namespace {
+
+constexpr const char* kGenerationConfig = "generation_config.json";
+constexpr std::array kTokenizerFiles = {"tokenizer.json",
+                                        "tokenizer.model",
+                                        "tokenizer_config.json",
+                                        "special_tokens_map.json",
+                                        "chat_template.jinja",
+                                        "vocab.json",
+                                        "merges.txt",
+                                        "added_tokens.json",
+                                        kGenerationConfig};
+
+Status copy_file(const std::string& from, const std::string& to) {
+  JIGE_TRY(const std::string content, read_file(from));
+  return write_file_atomic(to, content);
+}
+
+// Everything of a model folder but weights and config.json.
+Status add_companions(const std::string& folder, const ExportOptions& options,
+                      const text::SpecialTokens& special) {
+  for (const char* name : kTokenizerFiles) {
+    const std::string from = options.tokenizer_folder + "/" + name;
+    std::error_code error;
+    if (!std::filesystem::exists(from, error)) continue;
+    JIGE_DO(copy_file(from, folder + "/" + name));
+  }
+  const std::string generation_path = folder + "/" + kGenerationConfig;
+  std::error_code error;
+  if (std::filesystem::exists(generation_path, error)) return {};
+  formats::GenerationConfig generation{.eos_ids = special.eos_ids};
+  if (special.bos_id >= 0) generation.bos_id = special.bos_id;
+  if (special.pad_id >= 0) generation.pad_id = special.pad_id;
+  return write_file_atomic(generation_path,
+                           dump_json(formats::to_hf_generation_config(generation), 2) + "\n");
+}
+
+}  // namespace
+
+Status export_model(const model::ModelWeights& weights, const text::SpecialTokens& special,
+                    Stream& stream, const ExportOptions& options) {
+  JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
+  JIGE_DO(model::save_model(staged.path(), weights, stream, {.dtype = options.dtype}));
+  JIGE_DO(add_companions(staged.path(), options, special));
+  return staged.commit();
+}
+
+Status export_adapter(const model::ModelWeights& weights, Stream& stream,
+                      const std::string& base_folder, const std::string& folder) {
+  JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(folder));
+  JIGE_DO(model::save_adapter(staged.path(), weights, stream, base_folder));
+  return staged.commit();
+}
+
+Status export_merged(const std::string& base_folder, const std::string& adapter_folder,
+                     const text::SpecialTokens& special, const ExportOptions& options) {
+  JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
+  JIGE_DO(
+      model::merge_adapter(base_folder, adapter_folder, staged.path(), {.dtype = options.dtype}));
+  JIGE_DO(add_companions(staged.path(), options, special));
+  return staged.commit();
+}
+
+}  // namespace jige::train

@@ -1,0 +1,35 @@
+// The result of a run as Hugging Face folders.
+//
+//   OUT/model     config.json, weights, tokenizer files, generation_config.json
+//   OUT/adapter   LoRA: adapter_config.json and adapter_model.safetensors (PEFT)
+// A folder appears whole or not at all, and replaces an older one in one step.
+// Threads: one thread at a time.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "model/weights.h"
+#include "text/tokenizer.h"
+
+namespace jige::train {
+
+struct ExportOptions {
+  std::string folder;            // to be written
+  std::string tokenizer_folder;  // its files are copied
+  DType dtype = DType::kF32;
+};
+
+// Writes trained masters as a model folder. Fails with kExhausted on a full disk.
+Status export_model(const model::ModelWeights& weights, const text::SpecialTokens& special,
+                    Stream& stream, const ExportOptions& options);
+
+// Writes the adapters; `base_folder` is named in their configuration.
+Status export_adapter(const model::ModelWeights& weights, Stream& stream,
+                      const std::string& base_folder, const std::string& folder);
+
+// Writes base and adapter as one model folder.
+Status export_merged(const std::string& base_folder, const std::string& adapter_folder,
+                     const text::SpecialTokens& special, const ExportOptions& options);
+
+}  // namespace jige::train

@@ -1,0 +1,62 @@
+// AdamW over the trained parameters of one device: moments, clipping by the global norm, and the
+// refusal of gradients that are not finite.
+//
+// Decoupled weight decay falls on parameters whose ParamSpec says so (matrices). Clipping scales
+// all gradients by clip / (norm + 1e-6) where the norm is above clip, as PyTorch does. A step with
+// a gradient that is not finite changes nothing: weights, moments and the count of updates stay.
+// The norm adds parameters in the order of the model's graph, in double: its bits depend on the
+// gradients only.
+// Threads: one thread at a time; the moments belong to the arena.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/weights.h"
+#include "tensor/arena.h"
+#include "train/options.h"
+
+namespace jige::train {
+
+struct OptimizerStep {
+  double learning_rate = 0;
+  bool refuse = false;  // counts as not finite whatever the gradients, for a loss that is not
+};
+
+struct OptimizerReport {
+  double grad_norm = 0;   // before clipping
+  double grad_scale = 1;  // what clipping multiplied with
+  bool applied = false;   // false: not finite, nothing changed
+};
+
+class Optimizer {
+ public:
+  // Allocates moments of zero for every parameter. The parameters' memory must outlive the
+  // optimizer. Fails with kExhausted.
+  static Result<Optimizer> create(Arena& arena, std::span<const model::NamedParam> params,
+                                  const OptimizerOptions& options);
+
+  // Updates all values from the gradients; packed forms are the caller's to renew.
+  OptimizerReport step(Stream& stream, const OptimizerStep& args);
+
+  std::span<const model::NamedParam> params() const { return params_; }
+  // Of params()[i]; a checkpoint reads and writes them.
+  const TensorView& moment1(size_t i) const { return moments1_[i].view(); }
+  const TensorView& moment2(size_t i) const { return moments2_[i].view(); }
+  // Updates so far: the t of Adam's bias correction.
+  int64_t update_count() const { return update_count_; }
+  void set_update_count(int64_t count) { update_count_ = count; }
+
+ private:
+  Optimizer(std::span<const model::NamedParam> params, const OptimizerOptions& options);
+
+  std::vector<model::NamedParam> params_;
+  OptimizerOptions options_;
+  std::vector<Tensor> moments1_;
+  std::vector<Tensor> moments2_;
+  int64_t update_count_ = 0;
+};
+
+}  // namespace jige::train

@@ -1,0 +1,220 @@
+#include "train/options.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace jige::train {
+namespace {
+
+template <typename T>
+Status require(bool holds, std::string_view option, const T& value, std::string_view range) {
+  if (holds) return {};
+  return fail(Code::kInvalidArgument, "{} is {}, but must be {}", option, value, range);
+}
+
+Status validate_data(const DataOptions& data) {
+  if (data.files.empty()) {
+    return fail(Code::kInvalidArgument, "no training data: name at least one file");
+  }
+  JIGE_DO(require(data.eval_fraction >= 0 && data.eval_fraction <= 0.5, "eval_fraction",
+                  data.eval_fraction, "between 0 and 0.5"));
+  if (data.split == TextSplit::kSeparator && data.separator.empty()) {
+    return fail(Code::kInvalidArgument,
+                "documents are to be split at a separator line, but the separator is empty");
+  }
+  return {};
+}
+
+Status validate_optimizer(const OptimizerOptions& optimizer) {
+  const auto share = [](double value) { return value >= 0 && value < 1; };
+  JIGE_DO(require(share(optimizer.beta1), "beta1", optimizer.beta1, "at least 0 and below 1"));
+  JIGE_DO(require(share(optimizer.beta2), "beta2", optimizer.beta2, "at least 0 and below 1"));
+  JIGE_DO(require(optimizer.epsilon > 0 && std::isfinite(optimizer.epsilon), "epsilon",
+                  optimizer.epsilon, "above 0"));
+  JIGE_DO(require(optimizer.weight_decay >= 0 && std::isfinite(optimizer.weight_decay),
+                  "weight_decay", optimizer.weight_decay, "0 or more"));
+  JIGE_DO(require(optimizer.clip_norm >= 0 && std::isfinite(optimizer.clip_norm), "clip_norm",
+                  optimizer.clip_norm, "0 (off) or more"));
+  return require(optimizer.bad_steps_in_row_max >= 1, "bad_steps_in_row_max",
+                 optimizer.bad_steps_in_row_max, "at least 1");
+}
+
+Status validate_model(const TrainOptions& options) {
+  if (options.init_folder.empty() == !options.config.has_value()) {
+    return fail(Code::kInvalidArgument,
+                "give either a model folder to start from or the configuration of a new model");
+  }
+  if (options.config && options.tokenizer_folder.empty()) {
+    return fail(Code::kInvalidArgument, "a new model needs the folder of its tokenizer");
+  }
+  if (options.out_folder.empty()) return fail(Code::kInvalidArgument, "no output folder is given");
+  if (!options.lora) return {};
+  if (options.init_folder.empty()) {
+    return fail(Code::kInvalidArgument, "LoRA adapts a trained model: give its folder");
+  }
+  JIGE_DO(require(options.lora->rank >= 1 && options.lora->rank <= formats::kLoraRankMax,
+                  "lora rank", options.lora->rank, "between 1 and 65536"));
+  return require(options.lora->alpha > 0 && std::isfinite(options.lora->alpha), "lora alpha",
+                 options.lora->alpha, "above 0");
+}
+
+Status validate_sizes(const TrainOptions& options) {
+  JIGE_DO(require(options.compute == DType::kF32 || options.compute == DType::kBF16, "compute type",
+                  dtype_info(options.compute).name, "f32 or bf16"));
+  JIGE_DO(require(options.export_dtype == DType::kF32 || options.export_dtype == DType::kBF16 ||
+                      options.export_dtype == DType::kF16,
+                  "export type", dtype_info(options.export_dtype).name, "f32, bf16 or f16"));
+  JIGE_DO(require(options.context >= 0, "context", options.context, "0 (the model's) or more"));
+  JIGE_DO(require(options.micro_batch_tokens >= 1 && options.micro_batch_tokens <= (1 << 24),
+                  "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
+  JIGE_DO(require(options.step_tokens >= 1 && options.step_tokens <= (int64_t{1} << 36),
+                  "step_tokens", options.step_tokens, "at least 1"));
+  if ((options.steps > 0) == (options.epochs > 0)) {
+    return fail(Code::kInvalidArgument, "give either steps or epochs (got {} and {})",
+                options.steps, options.epochs);
+  }
+  JIGE_DO(require(options.steps >= 0, "steps", options.steps, "0 or more"));
+  return require(options.epochs >= 0 && options.epochs <= 1e6, "epochs", options.epochs,
+                 "between 0 and 1000000");
+}
+
+Status validate_habits(const TrainOptions& options) {
+  JIGE_DO(require(options.eval_every_steps >= 0, "eval_every_steps", options.eval_every_steps,
+                  "0 or more"));
+  JIGE_DO(require(options.eval_tokens_max >= 1, "eval_tokens_max", options.eval_tokens_max,
+                  "at least 1"));
+  JIGE_DO(require(options.checkpoint_every_steps >= 0, "checkpoint_every_steps",
+                  options.checkpoint_every_steps, "0 or more"));
+  JIGE_DO(require(options.checkpoint_every_seconds >= 0, "checkpoint_every_seconds",
+                  options.checkpoint_every_seconds, "0 or more"));
+  JIGE_DO(require(options.checkpoints_kept >= 1, "checkpoints_kept", options.checkpoints_kept,
+                  "at least 1"));
+  JIGE_DO(require(options.thread_count >= 0 && options.thread_count <= 4096, "threads",
+                  options.thread_count, "between 0 and 4096"));
+  return require(options.memory_limit_bytes >= 0, "memory_limit", options.memory_limit_bytes,
+                 "0 (no limit) or more");
+}
+
+Json data_identity(const DataOptions& data) {
+  return {{"eval_fraction", data.eval_fraction},  {"split", split_name(data.split)},
+          {"separator", data.separator},          {"text_field", data.text_field},
+          {"append_eos", data.append_eos},        {"skip_bad", data.skip_bad},
+          {"packing", packing_name(data.packing)}};
+}
+
+Json optimizer_identity(const OptimizerOptions& optimizer) {
+  return {{"beta1", optimizer.beta1},
+          {"beta2", optimizer.beta2},
+          {"epsilon", optimizer.epsilon},
+          {"weight_decay", optimizer.weight_decay},
+          {"clip_norm", optimizer.clip_norm}};
+}
+
+Json schedule_identity(const LrSchedule& schedule) {
+  return {{"kind", schedule_name(schedule.kind)},
+          {"learning_rate", schedule.peak},
+          {"min_lr_ratio", schedule.min_ratio},
+          {"decay_share", schedule.decay_share},
+          {"warmup_steps", schedule.warmup_steps}};
+}
+
+// The first place where two values differ, depth first; empty when they are equal.
+struct Difference {
+  std::string path;
+  std::string saved;
+  std::string wanted;
+};
+
+Difference first_difference(const Json& saved, const Json& wanted, const std::string& path) {
+  if (saved == wanted) return {};
+  if (!saved.is_object() || !wanted.is_object()) {
+    return {path, dump_json(saved), dump_json(wanted)};
+  }
+  const auto child = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
+  for (const auto& [key, value] : wanted.items()) {
+    const auto it = saved.find(key);
+    if (it == saved.end()) return {child(key), "absent", dump_json(value)};
+    Difference difference = first_difference(*it, value, child(key));
+    if (!difference.path.empty()) return difference;
+  }
+  for (const auto& [key, value] : saved.items()) {
+    if (!wanted.contains(key)) return {child(key), dump_json(value), "absent"};
+  }
+  return {path, dump_json(saved), dump_json(wanted)};  // the same fields in another order
+}
+
+}  // namespace
+
+std::string_view packing_name(Packing packing) {
+  return packing == Packing::kStream ? "stream" : "documents";
+}
+
+std::string_view split_name(TextSplit split) {
+  switch (split) {
+    case TextSplit::kFile:
+      return "file";
+    case TextSplit::kBlankLines:
+      return "blank-lines";
+    case TextSplit::kSeparator:
+      return "separator";
+  }
+  return "file";
+}
+
+Status validate(const TrainOptions& options) {
+  JIGE_DO(validate_model(options));
+  JIGE_DO(validate_data(options.data));
+  JIGE_DO(validate_optimizer(options.optimizer));
+  JIGE_DO(validate_sizes(options));
+  return validate_habits(options);
+}
+
+Json identity_json(const TrainOptions& options) {
+  Json json = {{"data", data_identity(options.data)},
+               {"optimizer", optimizer_identity(options.optimizer)},
+               {"schedule", schedule_identity(options.schedule)},
+               {"compute", dtype_info(options.compute).name},
+               {"context", options.context},
+               {"step_tokens", options.step_tokens},
+               {"steps", options.steps},
+               {"epochs", options.epochs},
+               {"seed", options.seed}};
+  if (options.config) json["model"] = formats::to_hf_config(*options.config);
+  if (options.lora) {
+    json["lora"] = {{"rank", options.lora->rank},
+                    {"alpha", options.lora->alpha},
+                    {"target_modules", options.lora->target_modules}};
+  }
+  return json;
+}
+
+Json options_json(const TrainOptions& options) {
+  Json json = identity_json(options);
+  json["init_folder"] = options.init_folder;
+  json["tokenizer_folder"] = options.tokenizer_folder;
+  json["out_folder"] = options.out_folder;
+  json["data"]["files"] = options.data.files;
+  json["data"]["eval_files"] = options.data.eval_files;
+  json["optimizer"]["bad_steps_in_row_max"] = options.optimizer.bad_steps_in_row_max;
+  json["micro_batch_tokens"] = options.micro_batch_tokens;
+  json["eval_every_steps"] = options.eval_every_steps;
+  json["eval_tokens_max"] = options.eval_tokens_max;
+  json["checkpoint_every_steps"] = options.checkpoint_every_steps;
+  json["checkpoint_every_seconds"] = options.checkpoint_every_seconds;
+  json["checkpoints_kept"] = options.checkpoints_kept;
+  json["export_dtype"] = dtype_info(options.export_dtype).name;
+  json["threads"] = options.thread_count;
+  json["memory_limit_bytes"] = options.memory_limit_bytes;
+  return json;
+}
+
+Status check_same_identity(const Json& saved, const Json& wanted, const std::string& where) {
+  const Difference difference = first_difference(saved, wanted, "");
+  if (difference.path.empty()) return {};
+  return fail(Code::kInvalidArgument,
+              "{}: was made with {} = {}, this run has {}; continue with the old value, or start "
+              "anew in another folder",
+              where, difference.path, difference.saved, difference.wanted);
+}
+
+}  // namespace jige::train

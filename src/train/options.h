@@ -1,0 +1,113 @@
+// What a training run is asked to do, and the part of it that decides the results.
+//
+// Two runs whose identities agree (identity_json) give the same bits on the same machine, step for
+// step; a run may only be continued under its own identity. Everything else may change between
+// parts of a run: threads, memory limit, when to evaluate, save and log. The micro-batch size is
+// among the free ones: with f32 compute it changes no bit, with bf16 it may change the last ones.
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/lora_config.h"
+#include "formats/model_config.h"
+#include "formats/token_bin.h"
+#include "tensor/dtype.h"
+#include "train/lr_schedule.h"
+#include "train/record_reader.h"
+
+namespace jige::train {
+
+// How documents become sequences.
+enum class Packing {
+  kDocuments,  // every document on its own, cut where it is longer than the context
+  kStream,     // documents one behind the other as one text, cut into pieces of the context
+};
+
+struct DataOptions {
+  std::vector<std::string> files;       // text, JSONL or token files, see record_reader.h
+  std::vector<std::string> eval_files;  // empty: a part of `files` is held out
+  double eval_fraction = 0.01;          // of the documents; 0: nothing is held out
+  TextSplit split = TextSplit::kFile;
+  std::string separator;            // for TextSplit::kSeparator
+  std::string text_field = "text";  // of JSONL
+  bool append_eos = true;
+  bool skip_bad = false;  // leave out bad lines and count them instead of failing
+  Packing packing = Packing::kDocuments;
+  formats::TokenLayout token_layout = formats::TokenLayout::kHeader;  // of .bin files
+  std::string cache_folder;  // of tokenised files; empty: OUT/cache
+};
+
+struct OptimizerOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+  double clip_norm = 1.0;            // global gradient norm; 0: off
+  int64_t bad_steps_in_row_max = 8;  // steps with gradients that are not finite, then the run ends
+};
+
+enum class ResumeMode {
+  kAuto,      // continue where OUT has a checkpoint, else start
+  kRequired,  // fail where there is none
+  kNever,     // fail where there is one
+};
+
+struct TrainOptions {
+  // The model: a folder to fine-tune, or a configuration and a folder with its tokenizer.
+  std::string init_folder;
+  std::optional<formats::ModelConfig> config;
+  std::string tokenizer_folder;             // empty: init_folder
+  std::optional<formats::LoraConfig> lora;  // trains adapters only; needs init_folder
+  std::string out_folder;
+
+  DataOptions data;
+  OptimizerOptions optimizer;
+  LrSchedule schedule;  // steps_total is filled from steps or epochs
+  DType compute = DType::kF32;
+  int64_t context = 0;  // tokens of a sequence at most; 0: the model's context
+  int64_t micro_batch_tokens = 2048;
+  int64_t step_tokens = 8192;
+  int64_t steps = 0;  // 0: as many as `epochs` take
+  double epochs = 0;  // 0: `steps` counts; exactly one of the two is given
+  uint64_t seed = 1;
+
+  int64_t eval_every_steps = 100;  // 0: only at the end
+  int64_t eval_tokens_max = 65536;
+  int64_t checkpoint_every_steps = 0;     // 0: by time only
+  double checkpoint_every_seconds = 300;  // 0: by steps only
+  int64_t checkpoints_kept = 2;
+  ResumeMode resume = ResumeMode::kAuto;
+  DType export_dtype = DType::kF32;  // of the model written at the end
+  bool merge_lora = true;            // also write base and adapter as one model
+
+  int thread_count = 0;            // 0: as many as the process may use
+  int64_t memory_limit_bytes = 0;  // 0: what the machine has
+  std::string log_path;            // empty: OUT/log.jsonl
+  double gemm_flops_per_s = 0;     // measured rate of matrix products; 0: no share is reported
+  std::string program_version;     // for the log
+};
+
+// Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and
+// what is allowed.
+Status validate(const TrainOptions& options);
+
+// Every option, for the log.
+Json options_json(const TrainOptions& options);
+
+// The options that decide results; data enters by the hashes of its files, added by the trainer.
+Json identity_json(const TrainOptions& options);
+
+// Fails with kInvalidArgument naming the first option in which two identities differ, both values,
+// and what to do. `where` is the checkpoint's folder.
+Status check_same_identity(const Json& saved, const Json& wanted, const std::string& where);
+
+std::string_view packing_name(Packing packing);
+std::string_view split_name(TextSplit split);
+
+}  // namespace jige::train

@@ -1,0 +1,147 @@
+#include "train/record_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <utility>
+
+#include "text/unicode.h"
+
+namespace jige::train {
+namespace {
+
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpaces = " \t\r\n\v\f";
+  const size_t begin = text.find_first_not_of(kSpaces);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
+}
+
+std::string lower_extension(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const size_t dot = path.rfind('.');
+  if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) return {};
+  std::string extension = path.substr(dot);
+  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return extension;
+}
+
+}  // namespace
+
+Result<SourceKind> source_kind(const std::string& path) {
+  const std::string extension = lower_extension(path);
+  if (extension == ".jsonl" || extension == ".ndjson") return SourceKind::kJsonl;
+  if (extension == ".bin") return SourceKind::kTokens;
+  constexpr std::array kPacked = {".gz", ".zst", ".xz", ".bz2", ".zip", ".tar", ".7z"};
+  constexpr std::array kTables = {".parquet", ".arrow", ".csv", ".tsv", ".json", ".npy", ".pt"};
+  if (std::find(kPacked.begin(), kPacked.end(), extension) != kPacked.end()) {
+    return fail(Code::kUnsupported, "{}: is a packed file; unpack it first", path);
+  }
+  if (std::find(kTables.begin(), kTables.end(), extension) != kTables.end()) {
+    return fail(Code::kUnsupported,
+                "{}: cannot be read as training data; give text (.txt), one JSON object a line "
+                "(.jsonl) or tokens (.bin)",
+                path);
+  }
+  return SourceKind::kText;
+}
+
+RecordReader::RecordReader(std::string path, RecordOptions options, bool json, LineReader lines)
+    : path_(std::move(path)), options_(std::move(options)), json_(json), lines_(std::move(lines)) {}
+
+Result<RecordReader> RecordReader::open(const std::string& path, const RecordOptions& options) {
+  JIGE_TRY(const SourceKind kind, source_kind(path));
+  const bool json = kind == SourceKind::kJsonl;
+  JIGE_TRY(LineReader lines, LineReader::open(path, json ? kJsonLineBytesMax : kPieceBytes));
+  return RecordReader(path, options, json, std::move(lines));
+}
+
+Result<bool> RecordReader::next(Record& record) {
+  return json_ ? next_json(record) : next_text(record);
+}
+
+Result<bool> RecordReader::next_json(Record& record) {
+  Line line;
+  for (;;) {
+    JIGE_TRY(const bool more, lines_.next(line));
+    if (!more) return false;
+    if (!line.begins) continue;  // the rest of a line that was too long
+    if (!line.ends) {
+      if (!options_.skip_bad) {
+        return fail(Code::kExhausted, "{}:{}: a line longer than {} MiB", path_, line.number,
+                    kJsonLineBytesMax >> 20);
+      }
+      ++skipped_count_;
+      continue;
+    }
+    if (trimmed(line.text).empty()) continue;
+    record = Record{.text = std::string(line.text), .json = true, .line = line.number};
+    return true;
+  }
+}
+
+bool RecordReader::is_border(const Line& line) const {
+  if (!line.begins || !line.ends) return false;
+  switch (options_.split) {
+    case TextSplit::kFile:
+      return false;
+    case TextSplit::kBlankLines:
+      return trimmed(line.text).empty();
+    case TextSplit::kSeparator:
+      return trimmed(line.text) == trimmed(options_.separator);
+  }
+  return false;
+}
+
+void RecordReader::emit(Record& record, bool ends) {
+  record = Record{.text = std::exchange(gathered_, {}),
+                  .begins = !inside_document_,
+                  .ends = ends,
+                  .line = gathered_line_};
+  if (ends && record.text.ends_with('\n')) record.text.pop_back();
+  inside_document_ = !ends;
+}
+
+Result<bool> RecordReader::next_text(Record& record) {
+  Line line;
+  while (!at_end_) {
+    JIGE_TRY(const bool more, lines_.next(line));
+    if (!more) {
+      at_end_ = true;
+      break;
+    }
+    if (is_border(line)) {
+      if (inside_document_ || !trimmed(gathered_).empty()) {
+        emit(record, true);
+        return true;
+      }
+      gathered_.clear();
+      continue;
+    }
+    if (line.begins) dropping_line_ = false;
+    if (dropping_line_) continue;
+    if (!text::is_valid_utf8(line.text)) {
+      if (!options_.skip_bad) {
+        return fail(Code::kCorrupt, "{}:{}: is not valid UTF-8", path_, line.number);
+      }
+      ++skipped_count_;
+      dropping_line_ = true;
+      continue;
+    }
+    if (gathered_.empty()) gathered_line_ = line.number;
+    gathered_.append(line.text);
+    if (line.ends) gathered_.push_back('\n');
+    if (gathered_.size() < kPieceBytes) continue;
+    if (inside_document_ || !trimmed(gathered_).empty()) {
+      // The next line may be a border, which then comes as an empty last piece.
+      emit(record, false);
+      return true;
+    }
+    gathered_.clear();
+  }
+  if (!inside_document_ && trimmed(gathered_).empty()) return false;
+  emit(record, true);
+  return true;
+}
+
+}  // namespace jige::train

@@ -1,0 +1,81 @@
+// The raw documents of a text or JSONL file, one after another, in bounded memory.
+//
+// JSONL (.jsonl, .ndjson): every line that is not blank is a record.
+// Text (anything else): `split` says where documents end: at the end of the file, at runs of blank
+// lines, or at lines that hold only the separator (such as "<|endoftext|>"). A document longer than
+// kPieceBytes comes in pieces that end at line ends (or, inside very long lines, at characters).
+// Documents of white space only are left out. "\r\n" counts as "\n", and the newline at the end of
+// a document is not part of it.
+//
+// A text line that is not valid UTF-8 is kCorrupt naming file:line, or is left out and counted
+// where skip_bad is set. JSON is checked by the encoder (document_encoder.h). Threads: one reader
+// per thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "train/line_reader.h"
+
+namespace jige::train {
+
+inline constexpr size_t kPieceBytes = size_t{1} << 20;
+inline constexpr size_t kJsonLineBytesMax = size_t{256} << 20;
+
+enum class TextSplit { kFile, kBlankLines, kSeparator };
+
+enum class SourceKind { kText, kJsonl, kTokens };
+
+// The kind of a file by its name. Fails with kUnsupported for archives, tables and plain .json,
+// saying what to convert them to.
+Result<SourceKind> source_kind(const std::string& path);
+
+struct RecordOptions {
+  TextSplit split = TextSplit::kFile;
+  std::string separator;  // for kSeparator: the whole line, white space around it ignored
+  bool skip_bad = false;
+};
+
+struct Record {
+  std::string text;  // one JSON line, or a text document or a piece of one
+  bool json = false;
+  bool begins = true;  // first piece of its document
+  bool ends = true;    // last piece of its document; its text may be empty
+  int64_t line = 0;    // where it starts, from 1
+};
+
+class RecordReader {
+ public:
+  // REQUIRES: source_kind(path) is text or JSONL.
+  static Result<RecordReader> open(const std::string& path, const RecordOptions& options);
+
+  // Reads the next record; false at the end of the file.
+  Result<bool> next(Record& record);
+  int64_t bytes_read() const { return lines_.bytes_read(); }
+  // Lines left out so far.
+  int64_t skipped_count() const { return skipped_count_; }
+
+ private:
+  RecordReader(std::string path, RecordOptions options, bool json, LineReader lines);
+  Result<bool> next_json(Record& record);
+  Result<bool> next_text(Record& record);
+  // Whether a whole line ends a document.
+  bool is_border(const Line& line) const;
+  // Hands out what has been gathered.
+  void emit(Record& record, bool ends);
+
+  std::string path_;
+  RecordOptions options_;
+  bool json_ = false;
+  LineReader lines_;
+  std::string gathered_;
+  int64_t gathered_line_ = 0;
+  bool inside_document_ = false;  // a piece of the open document was handed out
+  bool dropping_line_ = false;    // in a long line that was found bad
+  bool at_end_ = false;
+  int64_t skipped_count_ = 0;
+};
+
+}  // namespace jige::train

@@ -1,0 +1,125 @@
+#include "train/records.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/cpu.h"
+
+namespace jige::train {
+namespace {
+
+// JSON has no NaN or infinity.
+Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+Json memory_json(const model::TrainingMemory& memory) {
+  return {{"weights_bytes", memory.weights.values_bytes},
+          {"gradients_bytes", memory.weights.gradients_bytes},
+          {"packed_bytes", memory.weights.packed_bytes},
+          {"rope_bytes", memory.weights.rope_bytes},
+          {"moments_bytes", memory.moments_bytes},
+          {"micro_batch_bytes", memory.buffers.total_bytes()},
+          {"total_bytes", memory.total_bytes()}};
+}
+
+Json memory_report_json(const MemoryReport& memory) {
+  return {{"arena_predicted_bytes", memory.arena_predicted_bytes},
+          {"arena_peak_bytes", memory.arena_peak_bytes},
+          {"process_predicted_bytes", memory.process_predicted_bytes},
+          {"process_private_peak_bytes", memory.process_private_peak_bytes},
+          {"process_peak_bytes", memory.process_peak_bytes}};
+}
+
+}  // namespace
+
+Json plan_json(const TrainPlan& plan) {
+  return {{"parameters", plan.parameter_count},
+          {"trainable_parameters", plan.trainable_count},
+          {"steps", plan.steps_total},
+          {"step_first", plan.step_first},
+          {"documents", plan.document_count},
+          {"sequences", plan.sequence_count},
+          {"epoch_tokens", plan.epoch_tokens},
+          {"epoch_learned", plan.epoch_learned},
+          {"held_out_sequences", plan.held_out_count},
+          {"context", plan.context},
+          {"memory", memory_json(plan.memory)},
+          {"memory_predicted_bytes", plan.memory_predicted_bytes},
+          {"memory_limit_bytes", plan.memory_limit_bytes}};
+}
+
+Json start_record(const RunSetup& setup, int thread_count) {
+  return {{"kind", "start"},
+          {"version", setup.options.program_version},
+          {"cpu", cpu_features().model_name},
+          {"isa", isa_name(active_isa())},
+          {"threads", thread_count},
+          {"options", options_json(setup.options)},
+          {"model", formats::to_hf_config(setup.architecture->config())},
+          {"plan", plan_json(setup.plan)}};
+}
+
+Json step_record(const StepInfo& info) {
+  Json record = {{"kind", "step"},
+                 {"step", info.step},
+                 {"loss", finite(info.loss)},
+                 {"lr", info.learning_rate},
+                 {"grad_norm", finite(info.grad_norm)},
+                 {"skipped", info.skipped},
+                 {"tokens", info.input_count},
+                 {"learned", info.learned_count},
+                 {"micro_batches", info.micro_batch_count},
+                 {"epoch", info.epoch},
+                 {"seconds", info.seconds},
+                 {"tokens_per_s", info.tokens_per_s},
+                 {"flops_per_s", info.flops_per_s}};
+  if (info.flops_share > 0) record["flops_share"] = info.flops_share;
+  record["run_seconds"] = info.run_seconds;
+  return record;
+}
+
+Json eval_record(const EvalInfo& info) {
+  return {{"kind", "eval"},
+          {"step", info.step},
+          {"loss", finite(info.loss)},
+          {"perplexity", finite(info.perplexity)},
+          {"learned", info.learned_count},
+          {"seconds", info.seconds}};
+}
+
+Json checkpoint_record(const CheckpointInfo& info) {
+  return {{"kind", "checkpoint"},
+          {"step", info.step},
+          {"folder", info.folder},
+          {"seconds", info.seconds}};
+}
+
+Json result_json(const TrainResult& result) {
+  Json json = {{"steps", result.steps_done},
+               {"steps_total", result.steps_total},
+               {"stopped", result.stopped},
+               {"was_complete", result.was_complete}};
+  if (result.loss) json["loss"] = finite(*result.loss);
+  if (result.eval) {
+    json["eval"] = {{"step", result.eval->step},
+                    {"loss", finite(result.eval->loss)},
+                    {"perplexity", finite(result.eval->perplexity)},
+                    {"learned", result.eval->learned_count}};
+  }
+  json["bad_steps"] = result.bad_steps;
+  json["tokens"] = result.input_tokens;
+  json["seconds"] = result.seconds;
+  json["tokens_per_s"] = result.tokens_per_s;
+  json["memory"] = memory_report_json(result.memory);
+  json["log"] = result.log_path;
+  if (!result.model_folder.empty()) json["model"] = result.model_folder;
+  if (!result.adapter_folder.empty()) json["adapter"] = result.adapter_folder;
+  return json;
+}
+
+Json end_record(const TrainResult& result) {
+  Json record = {{"kind", "end"}};
+  record.update(result_json(result));
+  return record;
+}
+
+}  // namespace jige::train

@@ -1,0 +1,100 @@
+// What a run tells its caller: before it starts, after every step, and at the end.
+//
+// Threads: values; callbacks are called from the thread that runs the trainer.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "model/memory_plan.h"
+#include "train/dataset.h"
+
+namespace jige::train {
+
+// Known before the first step.
+struct TrainPlan {
+  int64_t parameter_count = 0;
+  int64_t trainable_count = 0;
+  int64_t steps_total = 0;
+  int64_t step_first = 0;  // steps done by earlier parts of this run
+  int64_t document_count = 0;
+  int64_t sequence_count = 0;  // of one epoch
+  int64_t epoch_tokens = 0;    // inputs of one epoch
+  int64_t epoch_learned = 0;   // targets of one epoch
+  int64_t held_out_count = 0;  // sequences
+  int64_t context = 0;
+  model::TrainingMemory memory;        // by purpose
+  int64_t memory_predicted_bytes = 0;  // of the process, see memory_check.h
+  int64_t memory_limit_bytes = 0;
+};
+
+struct StepInfo {
+  int64_t step = 0;  // from 1
+  int64_t steps_total = 0;
+  double loss = 0;  // mean over the step's targets, in nats
+  double learning_rate = 0;
+  double grad_norm = 0;  // before clipping
+  bool skipped = false;  // gradients were not finite: nothing changed
+  int64_t input_count = 0;
+  int64_t learned_count = 0;
+  int64_t micro_batch_count = 0;
+  double epoch = 0;    // epochs of data read so far
+  double seconds = 0;  // this step
+  double tokens_per_s = 0;
+  double flops_per_s = 0;
+  double flops_share = 0;  // of options.gemm_flops_per_s; 0: not known
+  double run_seconds = 0;  // all steps so far
+};
+
+struct EvalInfo {
+  int64_t step = 0;
+  double loss = 0;
+  double perplexity = 0;
+  int64_t learned_count = 0;
+  double seconds = 0;
+};
+
+struct CheckpointInfo {
+  int64_t step = 0;
+  std::string folder;
+  double seconds = 0;
+};
+
+struct TrainCallbacks {
+  std::function<bool(const DataProgress&)> on_data;  // returns whether to go on
+  std::function<void(const TrainPlan&)> on_plan;
+  std::function<void(const StepInfo&)> on_step;
+  std::function<void(const EvalInfo&)> on_eval;
+  std::function<void(const CheckpointInfo&)> on_checkpoint;
+  // Asked between steps; true ends the run behind a checkpoint.
+  std::function<bool()> should_stop;
+};
+
+struct MemoryReport {
+  int64_t arena_predicted_bytes = 0;
+  int64_t arena_peak_bytes = 0;
+  int64_t process_predicted_bytes = 0;
+  int64_t process_private_peak_bytes = 0;  // measured after steps, without mapped files
+  int64_t process_peak_bytes = 0;          // VmHWM, mapped files included
+};
+
+struct TrainResult {
+  int64_t steps_done = 0;
+  int64_t steps_total = 0;
+  bool stopped = false;          // by should_stop; the checkpoint of steps_done is written
+  bool was_complete = false;     // nothing was left to do
+  std::optional<double> loss;    // of the last step of this part
+  std::optional<EvalInfo> eval;  // the last one of this part
+  int64_t bad_steps = 0;         // skipped in the whole run
+  int64_t input_tokens = 0;      // of the whole run
+  double seconds = 0;            // of the whole run
+  double tokens_per_s = 0;       // of this part
+  MemoryReport memory;
+  std::string log_path;
+  std::string model_folder;    // written at the end; empty when stopped, or LoRA without merging
+  std::string adapter_folder;  // LoRA
+};
+
+}  // namespace jige::train

@@ -1,0 +1,184 @@
+#include "train/run_setup.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/bytes.h"
+#include "formats/checkpoint.h"
+#include "formats/tensor_folder.h"
+#include "formats/xxhash64.h"
+#include "train/process_memory.h"
+#include "train/step_plan.h"
+#include "train/tokenize.h"
+
+namespace jige::train {
+namespace {
+
+Result<formats::ModelConfig> read_config(const TrainOptions& options) {
+  if (options.config) return *options.config;
+  return formats::load_model_config(options.init_folder);
+}
+
+// A new model takes the special tokens of its tokenizer where the configuration names none.
+void add_special_tokens(formats::ModelConfig& config, const text::SpecialTokens& special) {
+  if (config.bos_id < 0) config.bos_id = special.bos_id;
+  if (config.pad_id < 0) config.pad_id = special.pad_id;
+  if (config.eos_ids.empty()) config.eos_ids = special.eos_ids;
+}
+
+Status check_context(const formats::ModelConfig& config, TrainOptions& options) {
+  if (options.context == 0) options.context = config.context_max;
+  if (options.context > config.context_max) {
+    return fail(Code::kInvalidArgument,
+                "context is {}, but the model has max_position_embeddings {}; choose at most that",
+                options.context, config.context_max);
+  }
+  if (options.context > options.micro_batch_tokens) {
+    return fail(
+        Code::kInvalidArgument,
+        "context is {}, but a micro-batch has {} tokens; raise micro_batch_tokens or choose "
+        "a smaller context",
+        options.context, options.micro_batch_tokens);
+  }
+  return {};
+}
+
+Status check_memory(RunSetup& setup) {
+  const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
+                                                             : machine_memory_bytes();
+  setup.plan.memory_limit_bytes = limit;
+  setup.plan.memory_predicted_bytes = setup.memory.total_bytes() + kProcessOverheadBytes;
+  if (setup.plan.memory_predicted_bytes <= limit) return {};
+  const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+  return fail(
+      Code::kExhausted,
+      "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
+      "{} tokens {}), the limit is {}; choose a smaller micro_batch_tokens, model or LoRA",
+      shown(setup.plan.memory_predicted_bytes), shown(setup.memory.weights.values_bytes),
+      shown(setup.memory.weights.gradients_bytes), shown(setup.memory.moments_bytes),
+      shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
+      shown(setup.memory.buffers.total_bytes()), shown(limit));
+}
+
+// The base of an adapter decides its results; the masters of a whole model are in its checkpoints.
+Result<std::string> hash_weights(const std::string& folder) {
+  JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
+  formats::XxHash64 hash;
+  for (const formats::SafetensorsFile& file : files.files()) {
+    hash.update(file.bytes().data(), file.bytes().size());
+  }
+  return formats::checksum_text(hash.digest());
+}
+
+Status make_identity(RunSetup& setup) {
+  Json identity = identity_json(setup.options);
+  identity["model"] = formats::to_hf_config(setup.architecture->config());
+  Json hashes = Json::array();
+  for (const uint64_t key : setup.dataset.keys) hashes.push_back(formats::checksum_text(key));
+  identity["data"]["content"] = std::move(hashes);
+  if (setup.architecture->lora()) {
+    JIGE_TRY(identity["lora"]["base"], hash_weights(setup.options.init_folder));
+  }
+  setup.identity = std::make_shared<const Json>(std::move(identity));
+  return {};
+}
+
+Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
+  TrainOptions& options = setup.options;
+  JIGE_TRY(formats::ModelConfig config, read_config(options));
+  JIGE_DO(check_context(config, options));
+  if (tokenizer.vocab_size() > config.vocab_size) {
+    return fail(Code::kInvalidArgument,
+                "{}: the tokenizer has {} tokens, the model vocab_size {}; they do not belong "
+                "together",
+                setup.tokenizer_folder, tokenizer.vocab_size(), config.vocab_size);
+  }
+  add_special_tokens(config, tokenizer.special());
+  setup.weights_options = {.compute = options.compute,
+                           .use = model::PackFor::kTraining,
+                           .position_count = options.context};
+  JIGE_TRY(setup.architecture, model::Architecture::create(config, options.lora));
+  if (options.lora) {
+    JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
+    JIGE_TRY(setup.weights_options.table_dtype,
+             model::stored_table_dtype(*setup.architecture, files));
+  }
+  setup.memory = model::training_memory(*setup.architecture, setup.weights_options,
+                                        options.micro_batch_tokens);
+  setup.plan.memory = setup.memory;
+  setup.plan.parameter_count = formats::parameter_count(config);
+  setup.plan.trainable_count = setup.memory.weights.trainable_count;
+  setup.plan.context = options.context;
+  return check_memory(setup);
+}
+
+Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
+                   const TrainCallbacks& callbacks, ThreadTeam& team) {
+  const TrainOptions& options = setup.options;
+  JIGE_TRY(setup.dataset, load_dataset({.data = options.data,
+                                        .tokenizer_folder = setup.tokenizer_folder,
+                                        .vocab_size = setup.architecture->config().vocab_size,
+                                        .context = options.context,
+                                        .seed = options.seed,
+                                        .progress = callbacks.on_data},
+                                       tokenizer, team));
+  TrainPlan& plan = setup.plan;
+  plan.document_count = setup.dataset.corpus.document_count();
+  plan.sequence_count = static_cast<int64_t>(setup.dataset.training.size());
+  plan.held_out_count = static_cast<int64_t>(setup.dataset.held_out.size());
+  plan.epoch_tokens = setup.dataset.input_count();
+  plan.epoch_learned = setup.dataset.learned_count();
+  return {};
+}
+
+// Fills steps_total from steps or epochs, and checks the schedule against it.
+Status choose_steps(RunSetup& setup) {
+  TrainOptions& options = setup.options;
+  int64_t steps = options.steps;
+  if (steps == 0) {
+    StepPlanner planner(setup.dataset.training, {.seed = options.seed,
+                                                 .step_tokens = options.step_tokens,
+                                                 .micro_batch_tokens = options.micro_batch_tokens,
+                                                 .cursor_max = setup.cursor_max()});
+    steps = planner.count_steps();
+  }
+  if (steps > formats::kCheckpointStepMax) {
+    return fail(Code::kInvalidArgument, "{} steps are more than {}; use larger steps", steps,
+                formats::kCheckpointStepMax);
+  }
+  options.schedule.steps_total = steps;
+  setup.plan.steps_total = steps;
+  return validate(options.schedule);
+}
+
+}  // namespace
+
+uint64_t RunSetup::cursor_max() const {
+  if (options.epochs <= 0) return UINT64_MAX;
+  const double sequences = options.epochs * static_cast<double>(dataset.training.size());
+  return std::max<uint64_t>(static_cast<uint64_t>(std::llround(sequences)), 1);
+}
+
+Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& callbacks,
+                             ThreadTeam& team) {
+  JIGE_DO(validate(options));
+  RunSetup setup{.options = options};
+  TrainOptions& completed = setup.options;
+  if (completed.log_path.empty()) completed.log_path = completed.out_folder + "/log.jsonl";
+  if (completed.data.cache_folder.empty()) {
+    completed.data.cache_folder = completed.out_folder + "/cache";
+  }
+  setup.tokenizer_folder =
+      completed.tokenizer_folder.empty() ? completed.init_folder : completed.tokenizer_folder;
+  JIGE_TRY(const text::Tokenizer tokenizer, text::Tokenizer::load(setup.tokenizer_folder));
+  setup.special = tokenizer.special();
+  JIGE_DO(choose_model(setup, tokenizer));
+  JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
+  JIGE_DO(choose_steps(setup));
+  JIGE_DO(make_identity(setup));
+  return setup;
+}
+
+}  // namespace jige::train

@@ -1,0 +1,49 @@
+// Everything a run decides before it allocates the model: which model, which data, how many steps,
+// how much memory; and that it may run at all.
+//
+// Order: options are checked, the model's configuration is read and the memory plan is compared
+// with the limit before any data is touched; then the data is tokenised and cut, and the steps are
+// counted.
+// Threads: one thread at a time.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "base/threads.h"
+#include "model/architecture.h"
+#include "model/memory_plan.h"
+#include "text/tokenizer.h"
+#include "train/dataset.h"
+#include "train/options.h"
+#include "train/report.h"
+
+namespace jige::train {
+
+// Resident memory of a process besides arenas and mapped files: code, libraries, allocator,
+// threads, tokeniser buffers.
+inline constexpr int64_t kProcessOverheadBytes = int64_t{24} << 20;
+
+struct RunSetup {
+  TrainOptions options;  // with context, folders, log path and steps_total filled in
+  std::string tokenizer_folder;
+  text::SpecialTokens special;
+  std::unique_ptr<const model::Architecture> architecture;
+  model::WeightsOptions weights_options;
+  model::TrainingMemory memory;
+  Dataset dataset;
+  std::shared_ptr<const Json> identity;  // options.h, with the model and the hashes of the data
+  TrainPlan plan;
+
+  std::string checkpoints_folder() const { return options.out_folder + "/checkpoints"; }
+  uint64_t cursor_max() const;  // of the step planner
+};
+
+// Fails with kInvalidArgument naming the option, kExhausted when the plan does not fit into memory,
+// saying what would; and as the readers of configuration, tokenizer and data do.
+Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& callbacks,
+                             ThreadTeam& team);
+
+}  // namespace jige::train

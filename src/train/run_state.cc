@@ -1,0 +1,113 @@
+#include "train/run_state.h"
+
+#include <algorithm>
+#include <cstring>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "formats/safetensors_writer.h"
+
+namespace jige::train {
+namespace {
+
+constexpr const char* kValues = "params";
+constexpr const char* kMoments1 = "adam_m";
+constexpr const char* kMoments2 = "adam_v";
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
+
+// A tensor of a device as a source of host rows, a piece at a time.
+formats::TensorSource device_source(const std::string& name, const TensorView& view,
+                                    Stream& stream) {
+  formats::TensorSource source{.name = name, .dtype = view.dtype, .shape = view.shape};
+  source.produce = [view, &stream](const formats::RowSink& sink) -> Status {
+    const int64_t row_bytes = std::max<int64_t>(dtype_bytes(view.dtype, view.columns()), 1);
+    const int64_t piece_rows = std::max<int64_t>(kPieceBytes / row_bytes, 1);
+    std::vector<std::byte> staging(
+        static_cast<size_t>(std::min(piece_rows, view.rows()) * row_bytes));
+    for (int64_t begin = 0; begin < view.rows(); begin += piece_rows) {
+      const TensorView rows = view.row_range(begin, std::min(begin + piece_rows, view.rows()));
+      stream.copy(staging.data(), rows.data, rows.rows() * row_bytes, CopyKind::kDeviceToHost);
+      stream.synchronize();
+      JIGE_DO(sink(TensorView::of(staging.data(), view.dtype, rows.shape)));
+    }
+    return {};
+  };
+  return source;
+}
+
+Status restore_tensor(const formats::CheckpointReader& checkpoint, const char* file,
+                      const std::string& name, const TensorView& dst, Stream& stream) {
+  JIGE_TRY(const TensorView stored, checkpoint.tensor(file, name));
+  if (stored.dtype != dst.dtype || !(stored.shape == dst.shape)) {
+    return fail(Code::kCorrupt, "{}: {} of {} is {} {}, the model has {} {}", checkpoint.folder(),
+                name, file, dtype_info(stored.dtype).name, stored.shape.to_string(),
+                dtype_info(dst.dtype).name, dst.shape.to_string());
+  }
+  stream.copy(dst.data, stored.data, dtype_bytes(dst.dtype, dst.count()), CopyKind::kHostToDevice);
+  return {};
+}
+
+}  // namespace
+
+Json RunState::to_json() const {
+  return {{"step", step},
+          {"cursor", cursor},
+          {"update_count", update_count},
+          {"input_tokens", input_tokens},
+          {"learned_tokens", learned_tokens},
+          {"bad_steps", bad_steps},
+          {"bad_steps_in_row", bad_steps_in_row},
+          {"log_bytes", log_bytes},
+          {"seconds", seconds}};
+}
+
+Result<RunState> RunState::from_json(const Json& json, const std::string& where) {
+  RunState state;
+  const auto read = [&](const char* field, int64_t& value) -> Status {
+    JIGE_TRY(value, get_int(json, field, where));
+    if (value < 0) {
+      return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}, below 0", where, field, value);
+    }
+    return {};
+  };
+  int64_t cursor = 0;
+  JIGE_DO(read("step", state.step));
+  JIGE_DO(read("cursor", cursor));
+  JIGE_DO(read("update_count", state.update_count));
+  JIGE_DO(read("input_tokens", state.input_tokens));
+  JIGE_DO(read("learned_tokens", state.learned_tokens));
+  JIGE_DO(read("bad_steps", state.bad_steps));
+  JIGE_DO(read("bad_steps_in_row", state.bad_steps_in_row));
+  JIGE_DO(read("log_bytes", state.log_bytes));
+  JIGE_TRY(state.seconds, get_number(json, "seconds", where));
+  state.cursor = static_cast<uint64_t>(cursor);
+  return state;
+}
+
+Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
+                       const Optimizer& optimizer, Stream& stream) {
+  formats::CheckpointWriter writer(request.run_folder, state.step);
+  for (size_t i = 0; i < optimizer.params().size(); ++i) {
+    const model::NamedParam& param = optimizer.params()[i];
+    writer.add(kValues, device_source(param.spec->name, param.value, stream));
+    writer.add(kMoments1, device_source(param.spec->name, optimizer.moment1(i), stream));
+    writer.add(kMoments2, device_source(param.spec->name, optimizer.moment2(i), stream));
+  }
+  const Json json = {{"identity", identity}, {"run", state.to_json()}};
+  return writer.commit(json, static_cast<int>(request.keep_last));
+}
+
+Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,
+                          Stream& stream) {
+  for (size_t i = 0; i < optimizer.params().size(); ++i) {
+    const model::NamedParam& param = optimizer.params()[i];
+    const std::string& name = param.spec->name;
+    JIGE_DO(restore_tensor(checkpoint, kValues, name, param.value, stream));
+    JIGE_DO(restore_tensor(checkpoint, kMoments1, name, optimizer.moment1(i), stream));
+    JIGE_DO(restore_tensor(checkpoint, kMoments2, name, optimizer.moment2(i), stream));
+  }
+  stream.synchronize();
+  return {};
+}
+
+}  // namespace jige::train

@@ -1,0 +1,50 @@
+// Where a run stands, and its checkpoints.
+//
+// A checkpoint (formats/checkpoint.h) under OUT/checkpoints holds the masters and both moments of
+// every trained parameter by name, and in its state JSON the run's identity (options.h, with the
+// hashes of the data) and RunState. There is no random state to keep: data order and initial values
+// are functions of the seed and the cursor.
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+#include "formats/checkpoint.h"
+#include "train/optimizer.h"
+
+namespace jige::train {
+
+struct RunState {
+  int64_t step = 0;            // steps done
+  uint64_t cursor = 0;         // sequences taken, see step_plan.h
+  int64_t update_count = 0;    // steps that changed the weights
+  int64_t input_tokens = 0;    // read so far
+  int64_t learned_tokens = 0;  // targets so far
+  int64_t bad_steps = 0;       // skipped for gradients that were not finite
+  int64_t bad_steps_in_row = 0;
+  int64_t log_bytes = 0;  // of the log, up to this step
+  double seconds = 0;     // of training, over all parts of the run
+
+  Json to_json() const;
+  // Fails with kNotFound or kInvalidArgument naming the field.
+  static Result<RunState> from_json(const Json& json, const std::string& where);
+};
+
+struct SaveRequest {
+  std::string run_folder;  // OUT/checkpoints
+  int64_t keep_last = 2;
+};
+
+// Writes a checkpoint of this state. Fails with kExhausted on a full disk, leaving what was there.
+Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
+                       const Optimizer& optimizer, Stream& stream);
+
+// Reads values and moments back. Fails with kNotFound or kCorrupt naming the tensor when the
+// checkpoint is of another model. The state's JSON fields "identity" and "run" are the caller's.
+Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,
+                          Stream& stream);
+
+}  // namespace jige::train

@@ -1,0 +1,43 @@
+// The log of a run: one JSON record a line, so that a script can follow it.
+//
+//   {"kind": "start", …}  options, versions, machine, memory plan
+//   {"kind": "step", "step", "loss", "lr", "grad_norm", …}
+//   {"kind": "eval", "step", "loss", "perplexity", "tokens"}
+//   {"kind": "checkpoint", "step", "path"}   {"kind": "end", …}
+// Numbers are written so that they read back with the same bits; what is not finite is null.
+// A checkpoint remembers size(): a run that continues cuts the log there, so that every step has
+// one record, whenever the run was killed. Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace jige::train {
+
+class StepLog {
+ public:
+  // Opens a log for writing at `keep_bytes`; what is behind is cut off. A shorter file is continued
+  // at its end. Fails with kIo or kNotFound.
+  static Result<StepLog> open(const std::string& path, int64_t keep_bytes);
+  StepLog(StepLog&& other) noexcept;
+  StepLog& operator=(StepLog&& other) noexcept;
+  ~StepLog();
+
+  // Appends one record as a line. Fails with kExhausted on a full disk, kIo.
+  Status write(const Json& record);
+  // Brings what was written to the disk.
+  Status sync();
+  int64_t size() const { return size_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  StepLog(std::string path, int fd, int64_t size) : path_(std::move(path)), fd_(fd), size_(size) {}
+  std::string path_;
+  int fd_ = -1;
+  int64_t size_ = 0;
+};
+
+}  // namespace jige::train

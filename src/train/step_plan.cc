@@ -1,0 +1,100 @@
+#include "train/step_plan.h"
+
+#include <numeric>
+
+#include "base/check.h"
+#include "base/rng.h"
+
+namespace jige::train {
+
+std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
+                                           int64_t micro_batch_tokens) {
+  std::vector<MicroBatch> packed;
+  for (const Sequence& sequence : sequences) {
+    JIGE_CHECK(sequence.count <= micro_batch_tokens, "a sequence of {} in a micro-batch of {}",
+               sequence.count, micro_batch_tokens);
+    if (packed.empty() || packed.back().input_count + sequence.count > micro_batch_tokens) {
+      packed.emplace_back();
+    }
+    packed.back().sequences.push_back(sequence);
+    packed.back().input_count += sequence.count;
+    packed.back().learned_count += sequence.learned_count;
+  }
+  return packed;
+}
+
+StepPlanner::StepPlanner(std::span<const Sequence> sequences, const StepPlannerOptions& options)
+    : sequences_(sequences), options_(options) {
+  JIGE_CHECK(!sequences.empty(), "no sequences to plan steps with");
+}
+
+const Sequence& StepPlanner::sequence_at(uint64_t cursor) {
+  const uint64_t epoch = cursor / sequences_.size();
+  if (!order_ || epoch != epoch_) {
+    order_.emplace(derive_key(options_.seed, "data order", epoch), sequences_.size());
+    epoch_ = epoch;
+  }
+  return sequences_[(*order_)(cursor % sequences_.size())];
+}
+
+double StepPlanner::epoch_of(uint64_t cursor) const {
+  return static_cast<double>(cursor) / static_cast<double>(sequences_.size());
+}
+
+uint64_t StepPlanner::step_end(uint64_t cursor) {
+  int64_t taken = sequence_at(cursor++).count;
+  for (; cursor < options_.cursor_max; ++cursor) {
+    taken += sequence_at(cursor).count;
+    if (taken > options_.step_tokens) break;
+  }
+  return cursor;
+}
+
+StepPlan StepPlanner::plan(uint64_t cursor) {
+  JIGE_CHECK(cursor < options_.cursor_max, "step at {} of {}", cursor, options_.cursor_max);
+  StepPlan plan{.cursor_end = step_end(cursor)};
+  std::vector<Sequence> sequences;
+  for (; cursor < plan.cursor_end; ++cursor) sequences.push_back(sequence_at(cursor));
+  plan.micro_batches = pack_micro_batches(sequences, options_.micro_batch_tokens);
+  for (const MicroBatch& micro_batch : plan.micro_batches) {
+    plan.input_count += micro_batch.input_count;
+    plan.learned_count += micro_batch.learned_count;
+  }
+  return plan;
+}
+
+int64_t StepPlanner::count_steps() {
+  int64_t steps = 0;
+  for (uint64_t cursor = 0; cursor < options_.cursor_max; ++steps) cursor = step_end(cursor);
+  return steps;
+}
+
+Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch& batch) {
+  const auto input_count = static_cast<size_t>(micro_batch.input_count);
+  batch.tokens.resize(input_count);
+  batch.positions.resize(input_count);
+  batch.targets.resize(input_count);
+  batch.counts.clear();
+  std::vector<uint8_t> learned;
+  size_t row = 0;
+  for (const Sequence& sequence : micro_batch.sequences) {
+    const auto count = static_cast<size_t>(sequence.count);
+    const std::span<int32_t> targets = std::span(batch.targets).subspan(row, count);
+    JIGE_DO(corpus.read(sequence.begin, std::span(batch.tokens).subspan(row, count)));
+    JIGE_DO(corpus.read(sequence.begin + 1, targets));
+    std::iota(batch.positions.begin() + static_cast<std::ptrdiff_t>(row),
+              batch.positions.begin() + static_cast<std::ptrdiff_t>(row + count), 0);
+    if (sequence.learned_count != sequence.count) {
+      learned.resize(count);
+      JIGE_DO(corpus.read_learned(sequence.begin + 1, learned));
+      for (size_t i = 0; i < count; ++i) {
+        if (learned[i] == 0) targets[i] = -1;
+      }
+    }
+    batch.counts.push_back(sequence.count);
+    row += count;
+  }
+  return {};
+}
+
+}  // namespace jige::train

@@ -1,0 +1,83 @@
+// Which sequences a step learns from, and how they are packed into micro-batches.
+//
+// The order of an epoch is a permutation keyed by (seed, epoch); epochs follow one another. The
+// cursor is the number of sequences taken since the start of the run: it says exactly where the
+// data stands. A step takes sequences in order as long as their inputs fit into `step_tokens` (at
+// least one); its micro-batches take them in the same order as long as they fit into
+// `micro_batch_tokens`. So the micro-batch size changes neither what a step learns nor the order of
+// its tokens. Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "train/corpus.h"
+#include "train/permutation.h"
+#include "train/sequences.h"
+
+namespace jige::train {
+
+// Sequences that run together, one behind the other.
+struct MicroBatch {
+  std::vector<Sequence> sequences;
+  int64_t input_count = 0;
+  int64_t learned_count = 0;
+};
+
+// Packs sequences into micro-batches in their order.
+// REQUIRES: no sequence is longer than `micro_batch_tokens`.
+std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
+                                           int64_t micro_batch_tokens);
+
+struct StepPlan {
+  std::vector<MicroBatch> micro_batches;
+  uint64_t cursor_end = 0;    // where the next step begins
+  int64_t input_count = 0;    // tokens of all micro-batches
+  int64_t learned_count = 0;  // targets of all micro-batches
+};
+
+struct StepPlannerOptions {
+  uint64_t seed = 0;
+  int64_t step_tokens = 0;
+  int64_t micro_batch_tokens = 0;
+  uint64_t cursor_max = UINT64_MAX;  // the run ends here, within a step if need be
+};
+
+class StepPlanner {
+ public:
+  // `sequences` must outlive the planner. REQUIRES: not empty.
+  StepPlanner(std::span<const Sequence> sequences, const StepPlannerOptions& options);
+
+  // The step that begins at `cursor`. REQUIRES: cursor < cursor_max.
+  StepPlan plan(uint64_t cursor);
+  // How many steps there are from 0 to cursor_max. Walks them all.
+  int64_t count_steps();
+  // The sequence at a place of the run.
+  const Sequence& sequence_at(uint64_t cursor);
+  double epoch_of(uint64_t cursor) const;
+
+ private:
+  // One past the last sequence of the step that begins at `cursor`.
+  uint64_t step_end(uint64_t cursor);
+
+  std::span<const Sequence> sequences_;
+  StepPlannerOptions options_;
+  uint64_t epoch_ = 0;
+  std::optional<Permutation> order_;  // of epoch_
+};
+
+// A micro-batch as the model sees it, in host memory.
+struct HostBatch {
+  std::vector<int32_t> tokens;
+  std::vector<int32_t> positions;  // from 0 in every sequence
+  std::vector<int32_t> targets;    // -1 where nothing is learned
+  std::vector<int32_t> counts;     // rows of each sequence
+};
+
+// Reads a micro-batch's tokens. Fails as Corpus::read.
+Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch& batch);
+
+}  // namespace jige::train

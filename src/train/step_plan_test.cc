@@ -1,0 +1,144 @@
+#include "train/step_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "base/rng.h"
+#include "train/test_support.h"
+
+namespace jige::train {
+namespace {
+
+// Sequences of random lengths up to 16; `begin` tells them apart.
+std::vector<Sequence> some_sequences(size_t count) {
+  Rng rng(31);
+  std::vector<Sequence> sequences;
+  for (size_t i = 0; i < count; ++i) {
+    const auto length = static_cast<int32_t>(1 + rng.below(16));
+    sequences.push_back({static_cast<int64_t>(i) * 100, length, length});
+  }
+  return sequences;
+}
+
+constexpr StepPlannerOptions kOptions{.seed = 5, .step_tokens = 64, .micro_batch_tokens = 24};
+
+std::vector<Sequence> flat(const StepPlan& plan) {
+  std::vector<Sequence> all;
+  for (const MicroBatch& micro_batch : plan.micro_batches) {
+    all.insert(all.end(), micro_batch.sequences.begin(), micro_batch.sequences.end());
+  }
+  return all;
+}
+
+TEST(StepPlanner, TakesEverySequenceOnceAnEpochInAnotherOrderEachTime) {
+  const auto sequences = some_sequences(50);
+  StepPlannerOptions options = kOptions;
+  options.cursor_max = 150;
+  StepPlanner planner(sequences, options);
+  std::vector<Sequence> taken;
+  int64_t steps = 0;
+  for (uint64_t cursor = 0; cursor < 150; ++steps) {
+    const StepPlan plan = planner.plan(cursor);
+    for (const Sequence& sequence : flat(plan)) taken.push_back(sequence);
+    cursor = plan.cursor_end;
+  }
+  EXPECT_EQ(steps, planner.count_steps());
+  ASSERT_EQ(taken.size(), 150u);
+  for (size_t epoch = 0; epoch < 3; ++epoch) {
+    std::set<int64_t> begins;
+    for (size_t i = 0; i < 50; ++i) begins.insert(taken[epoch * 50 + i].begin);
+    EXPECT_EQ(begins.size(), 50u);
+  }
+  EXPECT_FALSE(std::equal(taken.begin(), taken.begin() + 50, taken.begin() + 50));
+}
+
+TEST(StepPlanner, KeepsToItsBudgets) {
+  const auto sequences = some_sequences(200);
+  StepPlanner planner(sequences, kOptions);
+  for (uint64_t cursor = 0; cursor < 400;) {
+    const StepPlan plan = planner.plan(cursor);
+    EXPECT_LE(plan.input_count, 64);
+    EXPECT_GT(plan.input_count, 64 - 16);
+    EXPECT_EQ(plan.input_count, plan.learned_count);
+    for (const MicroBatch& micro_batch : plan.micro_batches) {
+      EXPECT_LE(micro_batch.input_count, 24);
+    }
+    EXPECT_EQ(flat(plan).size(), plan.cursor_end - cursor);
+    cursor = plan.cursor_end;
+  }
+}
+
+TEST(StepPlanner, GivesTheSameStepFromTheSameCursor) {
+  const auto sequences = some_sequences(40);
+  StepPlanner ahead(sequences, kOptions);
+  uint64_t cursor = 0;
+  for (int step = 0; step < 12; ++step) cursor = ahead.plan(cursor).cursor_end;
+  StepPlanner resumed(sequences, kOptions);
+  EXPECT_EQ(flat(resumed.plan(cursor)), flat(ahead.plan(cursor)));
+  StepPlannerOptions other = kOptions;
+  other.seed = 6;
+  StepPlanner reseeded(sequences, other);
+  EXPECT_NE(flat(reseeded.plan(0)), flat(ahead.plan(0)));
+}
+
+TEST(StepPlanner, TakesTheSameSequencesInTheSameOrderForAnyMicroBatchSize) {
+  const auto sequences = some_sequences(100);
+  StepPlanner planner(sequences, kOptions);
+  for (const int64_t tokens : {16, 17, 40, 1000}) {
+    StepPlannerOptions options = kOptions;
+    options.micro_batch_tokens = tokens;
+    StepPlanner other(sequences, options);
+    for (uint64_t cursor = 0; cursor < 100;) {
+      const StepPlan plan = planner.plan(cursor);
+      EXPECT_EQ(flat(other.plan(cursor)), flat(plan));
+      cursor = plan.cursor_end;
+    }
+  }
+}
+
+TEST(StepPlanner, TakesOneSequenceThatIsLongerThanAStep) {
+  const std::vector<Sequence> sequences = {{0, 16, 16}, {100, 16, 16}};
+  StepPlanner planner(sequences, {.seed = 1, .step_tokens = 4, .micro_batch_tokens = 16});
+  EXPECT_EQ(planner.plan(0).cursor_end, 1u);
+}
+
+TEST(ReadBatch, ShiftsTargetsRestartsPositionsAndMasks) {
+  const TestFolder folder;
+  const std::string path = folder.file("corpus.bin");
+  auto writer = formats::TokenFileWriter::create(path, {.vocab_size = 100, .with_mask = true});
+  ASSERT_TRUE(writer->append(std::vector<int32_t>{10, 11, 12, 13, 20, 21, 22},
+                             std::vector<uint8_t>{0, 0, 1, 1, 1, 1, 1}));
+  ASSERT_TRUE(writer->commit());
+  Corpus corpus;
+  corpus.add(*formats::TokenFile::open(path, {}), {4, 7});
+  const auto sequences = cut_sequences(corpus, {.context = 8});
+  ASSERT_TRUE(sequences);
+  const auto packed = pack_micro_batches(sequences->training, 8);
+  ASSERT_EQ(packed.size(), 1u);
+  EXPECT_EQ(packed[0].learned_count, 4);
+  HostBatch batch;
+  ASSERT_TRUE(read_batch(corpus, packed[0], batch));
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{10, 11, 12, 20, 21}));
+  EXPECT_EQ(batch.targets, (std::vector<int32_t>{-1, 12, 13, 21, 22}));
+  EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 2, 0, 1}));
+  EXPECT_EQ(batch.counts, (std::vector<int32_t>{3, 2}));
+}
+
+TEST(ReadBatch, NamesATokenOutsideTheVocabulary) {
+  const TestFolder folder;
+  const std::string path = folder.file("corpus.bin");
+  auto writer = formats::TokenFileWriter::create(path, {.vocab_size = 100});
+  ASSERT_TRUE(writer->append(std::vector<int32_t>{1, 99}));
+  ASSERT_TRUE(writer->commit());
+  Corpus corpus;
+  corpus.add(*formats::TokenFile::open(path, {.vocab_size = 50}), {2});
+  HostBatch batch;
+  const Status read =
+      read_batch(corpus, pack_micro_batches(std::vector<Sequence>{{0, 1, 1}}, 4)[0], batch);
+  ASSERT_FALSE(read);
+  EXPECT_EQ(read.error().code, Code::kCorrupt);
+}
+
+}  // namespace
+}  // namespace jige::train

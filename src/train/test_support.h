@@ -1,0 +1,128 @@
+// For tests of this folder: temporary folders, a byte-level tokenizer with a chat template, a tiny
+// model and options that train it in milliseconds.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/json.h"
+#include "text/bpe_trainer.h"
+#include "text/tokenizer.h"
+#include "train/options.h"
+
+namespace jige::train {
+
+// A folder of its own for one test, removed at its end.
+class TestFolder {
+ public:
+  TestFolder() {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = testing::TempDir() + "jige_" + info->test_suite_name() + "_" + info->name();
+    for (char& c : name) c = c == ' ' ? '_' : c;
+    path_ = name + "_" + std::to_string(getpid());
+    std::filesystem::remove_all(path_);
+    std::filesystem::create_directories(path_);
+  }
+  ~TestFolder() {
+    std::error_code error;
+    std::filesystem::remove_all(path_, error);
+  }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  std::string file(const std::string& name) const { return path_ + "/" + name; }
+  std::string write(const std::string& name, std::string_view content) const {
+    std::ofstream stream(file(name), std::ios::binary | std::ios::trunc);
+    stream.write(content.data(), static_cast<std::streamsize>(content.size()));
+    EXPECT_TRUE(stream.good()) << name;
+    return file(name);
+  }
+
+ private:
+  std::string path_;
+};
+
+inline constexpr const char* kTestChatTemplate =
+    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['role'] == 'assistant' %}{% generation %}"
+    "{{ m['content'] }}<|eos|>{% endgeneration %}{% else %}{{ m['content'] }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}";
+
+// Ids 0 to 255 are bytes (in the order of the byte-level alphabet), then the special tokens below.
+inline constexpr int32_t kTestBos = 256;
+inline constexpr int32_t kTestEos = 257;
+inline constexpr int32_t kTestUser = 258;
+inline constexpr int32_t kTestAssistant = 259;
+inline constexpr int32_t kTestVocab = 260;
+
+inline void write_test_tokenizer(const std::string& folder, bool with_template = true) {
+  const std::vector<std::string> special = {"<|bos|>", "<|eos|>", "<|user|>", "<|assistant|>"};
+  text::BpeTrainer trainer({.vocab_size = kTestVocab, .special_tokens = special});
+  ASSERT_TRUE(trainer.feed("a"));
+  const auto trained = trainer.train();
+  ASSERT_TRUE(trained) << trained.error().message;
+  std::filesystem::create_directories(folder);
+  const Status written = text::write_tokenizer_folder(
+      *trained, {.folder = folder,
+                 .bos_token = "<|bos|>",
+                 .eos_token = "<|eos|>",
+                 .chat_template = with_template ? kTestChatTemplate : ""});
+  ASSERT_TRUE(written) << written.error().message;
+}
+
+inline text::Tokenizer load_test_tokenizer(const std::string& folder) {
+  auto tokenizer = text::Tokenizer::load(folder);
+  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+  return *tokenizer;
+}
+
+inline formats::ModelConfig tiny_config() {
+  return {.vocab_size = kTestVocab,
+          .hidden_size = 32,
+          .layer_count = 2,
+          .head_count = 4,
+          .kv_head_count = 2,
+          .head_dim = 8,
+          .ffn_size = 48,
+          .context_max = 64};
+}
+
+// Options for a new tiny model; tokenizer and output go below `folder`.
+inline TrainOptions tiny_options(const TestFolder& folder, std::vector<std::string> files) {
+  write_test_tokenizer(folder.file("tokenizer"));
+  TrainOptions options;
+  options.config = tiny_config();
+  options.tokenizer_folder = folder.file("tokenizer");
+  options.out_folder = folder.file("out");
+  options.data.files = std::move(files);
+  options.data.eval_fraction = 0;
+  options.schedule.peak = 3e-3;
+  options.context = 32;
+  options.micro_batch_tokens = 64;
+  options.step_tokens = 128;
+  options.steps = 6;
+  options.eval_every_steps = 0;
+  options.checkpoint_every_seconds = 0;
+  options.thread_count = 1;
+  return options;
+}
+
+// Short documents with something to learn, one JSON line each.
+inline std::string small_corpus(int document_count) {
+  std::string text;
+  for (int i = 0; i < document_count; ++i) {
+    const std::string word(1 + static_cast<size_t>(i * 7 % 23), static_cast<char>('a' + i % 26));
+    text += dump_json(Json{{"text", "Item " + std::to_string(i) + " is " + word + "."}}) + "\n";
+  }
+  return text;
+}
+
+}  // namespace jige::train

@@ -1,0 +1,213 @@
+#include "train/tokenize.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "base/file.h"
+#include "formats/token_bin.h"
+#include "formats/xxhash64.h"
+#include "train/document_index.h"
+
+namespace jige::train {
+namespace {
+
+// Raised when the tokens of an unchanged file would change.
+constexpr uint64_t kCacheVersion = 1;
+constexpr size_t kBatchBytes = size_t{2} << 20;
+constexpr size_t kBatchRecords = 8192;
+constexpr int64_t kRecordsPerRange = 16;
+constexpr size_t kHashBytes = size_t{1} << 20;
+
+// Everything in a folder that may change what its tokenizer does.
+constexpr std::array kTokenizerFiles = {"tokenizer.json",        "tokenizer.model",
+                                        "tokenizer_config.json", "special_tokens_map.json",
+                                        "chat_template.jinja",   "generation_config.json"};
+
+void hash_text(formats::XxHash64& hash, std::string_view text) {
+  const uint64_t size = text.size();
+  hash.update(&size, sizeof size);
+  hash.update(text.data(), text.size());
+}
+
+Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
+                           const TokenizeOptions& options) {
+  formats::XxHash64 hash;
+  hash.update(&kCacheVersion, sizeof kCacheVersion);
+  JIGE_TRY(const uint64_t content, hash_file(path));
+  hash.update(&content, sizeof content);
+  for (const char* name : kTokenizerFiles) {
+    const std::string file = options.tokenizer_folder + "/" + name;
+    std::error_code error;
+    if (!std::filesystem::exists(file, error)) continue;
+    JIGE_TRY(const uint64_t file_hash, hash_file(file));
+    hash_text(hash, name);
+    hash.update(&file_hash, sizeof file_hash);
+  }
+  const std::array<uint8_t, 4> choices = {static_cast<uint8_t>(kind),
+                                          static_cast<uint8_t>(options.records.split),
+                                          options.records.skip_bad, options.encoder.append_eos};
+  hash.update(choices.data(), choices.size());
+  hash_text(hash, options.records.separator);
+  hash_text(hash, options.encoder.text_field);
+  return hash.digest();
+}
+
+std::string cache_path(const std::string& path, uint64_t key, const std::string& folder) {
+  const std::string stem = std::filesystem::path(path).stem().string();
+  return fmt::format("{}/{}-{}.bin", folder, stem, formats::checksum_text(key));
+}
+
+// The copy at `path`, if it is whole.
+Result<TokenizedFile> open_copy(const std::string& path, uint64_t key, int64_t vocab_size) {
+  JIGE_TRY(const auto file, formats::TokenFile::open(path, {.vocab_size = vocab_size}));
+  std::error_code error;
+  if (!std::filesystem::exists(document_index_path(path), error)) {
+    return fail(Code::kNotFound, "{}: has no document index", path);
+  }
+  JIGE_TRY(const auto ends, read_document_ends(file, -1));
+  return TokenizedFile{.path = path,
+                       .key = key,
+                       .from_cache = true,
+                       .token_count = file.count(),
+                       .document_count = static_cast<int64_t>(ends.size())};
+}
+
+// Reads, encodes and writes one file batch by batch.
+class Tokenization {
+ public:
+  Tokenization(const std::string& source, const DocumentEncoder& encoder, RecordReader reader,
+               formats::TokenFileWriter writer, bool skip_bad)
+      : source_(source),
+        encoder_(encoder),
+        reader_(std::move(reader)),
+        writer_(std::move(writer)),
+        skip_bad_(skip_bad) {}
+
+  // Reads the next batch; false at the end of the file.
+  Result<bool> read_batch() {
+    records_.clear();
+    size_t bytes = 0;
+    while (bytes < kBatchBytes && records_.size() < kBatchRecords) {
+      Record record;
+      JIGE_TRY(const bool more, reader_.next(record));
+      if (!more) break;
+      bytes += record.text.size();
+      records_.push_back(std::move(record));
+    }
+    return !records_.empty();
+  }
+
+  void encode_batch(ThreadTeam& team) {
+    parts_.clear();
+    parts_.resize(records_.size());
+    team.parallel_for(static_cast<int64_t>(records_.size()), kRecordsPerRange,
+                      [&](int64_t begin, int64_t end, int) {
+                        for (auto i = static_cast<size_t>(begin); i < static_cast<size_t>(end);
+                             ++i) {
+                          parts_[i] = encoder_.encode(records_[i], source_);
+                        }
+                      });
+  }
+
+  Status write_batch() {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      auto& part = parts_[i];
+      if (!part) {
+        if (!skip_bad_ || !records_[i].json) return tl::unexpected(std::move(part.error()));
+        ++bad_count_;
+        continue;
+      }
+      JIGE_DO(writer_.append(part->ids, part->learned));
+      const int64_t end = writer_.count();
+      if (part->ends && end > (ends_.empty() ? 0 : ends_.back())) ends_.push_back(end);
+    }
+    return {};
+  }
+
+  Status commit(const std::string& path) {
+    // The token file comes last: where it is, the other two are whole.
+    JIGE_DO(write_document_index(path, ends_));
+    return writer_.commit();
+  }
+
+  int64_t bytes_read() const { return reader_.bytes_read(); }
+  int64_t skipped_count() const { return reader_.skipped_count() + bad_count_; }
+  int64_t token_count() const { return writer_.count(); }
+  int64_t document_count() const { return static_cast<int64_t>(ends_.size()); }
+
+ private:
+  const std::string& source_;
+  const DocumentEncoder& encoder_;
+  RecordReader reader_;
+  formats::TokenFileWriter writer_;
+  bool skip_bad_;
+  std::vector<Record> records_;
+  std::vector<Result<EncodedPart>> parts_;
+  std::vector<int64_t> ends_;
+  int64_t bad_count_ = 0;
+};
+
+}  // namespace
+
+Result<uint64_t> hash_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: cannot open: {}", path,
+                std::strerror(errno));
+  }
+  formats::XxHash64 hash;
+  std::vector<std::byte> buffer(kHashBytes);
+  ssize_t got = 0;
+  do {
+    got = ::read(fd, buffer.data(), buffer.size());
+    if (got > 0) hash.update(buffer.data(), static_cast<size_t>(got));
+  } while (got > 0 || (got < 0 && errno == EINTR));
+  const int reason = errno;
+  ::close(fd);
+  if (got < 0) return fail(Code::kIo, "{}: cannot read: {}", path, std::strerror(reason));
+  return hash.digest();
+}
+
+Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokenizer& tokenizer,
+                                    const TokenizeOptions& options, ThreadTeam& team) {
+  JIGE_TRY(const SourceKind kind, source_kind(path));
+  JIGE_TRY(const uint64_t key, cache_key(path, kind, options));
+  const std::string copy_path = cache_path(path, key, options.cache_folder);
+  if (auto copy = open_copy(copy_path, key, tokenizer.vocab_size()); copy) return copy;
+
+  JIGE_DO(make_folders(options.cache_folder));
+  JIGE_TRY(const DocumentEncoder encoder, DocumentEncoder::create(tokenizer, options.encoder));
+  JIGE_TRY(RecordReader reader, RecordReader::open(path, options.records));
+  JIGE_TRY(auto writer,
+           formats::TokenFileWriter::create(copy_path, {.vocab_size = tokenizer.vocab_size(),
+                                                        .with_mask = kind == SourceKind::kJsonl}));
+  std::error_code error;
+  const auto total_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  Tokenization work(path, encoder, std::move(reader), std::move(writer), options.records.skip_bad);
+  for (;;) {
+    JIGE_TRY(const bool more, work.read_batch());
+    if (!more) break;
+    work.encode_batch(team);
+    JIGE_DO(work.write_batch());
+    if (options.progress && !options.progress(work.bytes_read(), total_bytes)) {
+      return fail(Code::kCancelled, "{}: stopped while reading", path);
+    }
+  }
+  JIGE_DO(work.commit(copy_path));
+  return TokenizedFile{.path = copy_path,
+                       .key = key,
+                       .from_cache = false,
+                       .token_count = work.token_count(),
+                       .document_count = work.document_count(),
+                       .skipped_count = work.skipped_count()};
+}
+
+}  // namespace jige::train

@@ -1,0 +1,49 @@
+// Tokenised copies of text and JSONL files, made once and kept.
+//
+// A file's copy is CACHE/<stem>-<key>.bin (formats/token_bin.h) with .mask for JSONL and .documents
+// (document_index.h). The key is the XXH64 of the file's content, the tokenizer's files and the
+// options that decide the tokens, so a changed file or tokenizer gets a new copy and an unchanged
+// one is never made twice. Work is streamed in bounded memory; documents are encoded in parallel
+// and written in order, so the copy does not depend on threads. Nothing is in place before it is
+// whole. Threads: one call at a time per cache folder; several processes may share a folder.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/result.h"
+#include "base/threads.h"
+#include "text/tokenizer.h"
+#include "train/document_encoder.h"
+#include "train/record_reader.h"
+
+namespace jige::train {
+
+struct TokenizeOptions {
+  std::string cache_folder;
+  std::string tokenizer_folder;  // its files enter the key
+  RecordOptions records;
+  EncoderOptions encoder;
+  // Called between batches with the bytes of the file done and in all; returns whether to go on.
+  std::function<bool(int64_t done_bytes, int64_t total_bytes)> progress;
+};
+
+struct TokenizedFile {
+  std::string path;  // of the token file
+  uint64_t key = 0;  // of source, tokenizer and options
+  bool from_cache = false;
+  int64_t token_count = 0;
+  int64_t document_count = 0;
+  int64_t skipped_count = 0;  // bad lines left out; 0 when from the cache
+};
+
+// The XXH64 of a whole file's bytes, read in pieces.
+Result<uint64_t> hash_file(const std::string& path);
+
+// Tokenises a text or JSONL file, or finds its copy. Fails as RecordReader and DocumentEncoder do,
+// naming file:line; with kCancelled when progress says stop; kExhausted on a full disk.
+Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokenizer& tokenizer,
+                                    const TokenizeOptions& options, ThreadTeam& team);
+
+}  // namespace jige::train

@@ -1,0 +1,204 @@
+#include "train/trainer.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/file.h"
+#include "formats/tensor_folder.h"
+#include "model/init.h"
+#include "train/evaluate.h"
+#include "train/export.h"
+#include "train/process_memory.h"
+#include "train/records.h"
+
+namespace jige::train {
+
+Trainer::Trainer(RunLock lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+                 TrainCallbacks callbacks)
+    : lock_(std::move(lock)),
+      setup_(std::move(setup)),
+      callbacks_(std::move(callbacks)),
+      device_(std::move(device)) {}
+
+Trainer::~Trainer() = default;
+
+Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
+                                                 TrainCallbacks callbacks) {
+  JIGE_DO(validate(options));
+  JIGE_DO(make_folders(options.out_folder));
+  JIGE_TRY(RunLock lock, RunLock::take(options.out_folder));
+  auto device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = options.thread_count});
+  JIGE_TRY(RunSetup setup, prepare_run(options, callbacks, device->team()));
+  JIGE_TRY(auto checkpoint, find_checkpoint(setup));
+  std::unique_ptr<Trainer> trainer(
+      new Trainer(std::move(lock), std::move(setup), std::move(device), std::move(callbacks)));
+  JIGE_DO(trainer->allocate());
+  if (checkpoint) {
+    JIGE_DO(trainer->resume(*checkpoint));
+  } else {
+    JIGE_DO(trainer->start_weights());
+  }
+  JIGE_TRY(trainer->log_,
+           StepLog::open(trainer->setup_.options.log_path, trainer->state_.log_bytes));
+  return trainer;
+}
+
+Result<std::optional<formats::CheckpointReader>> Trainer::find_checkpoint(const RunSetup& setup) {
+  const std::string folder = setup.checkpoints_folder();
+  const ResumeMode mode = setup.options.resume;
+  if (formats::list_checkpoints(folder).empty()) {
+    if (mode != ResumeMode::kRequired) return std::nullopt;
+    return fail(Code::kNotFound, "{}: has no checkpoint to continue from", folder);
+  }
+  if (mode == ResumeMode::kNever) {
+    return fail(Code::kInvalidArgument,
+                "{}: has checkpoints of an earlier run; continue it, remove them or choose another "
+                "folder",
+                folder);
+  }
+  JIGE_TRY(auto reader, formats::CheckpointReader::open_latest(folder));
+  const auto identity = reader.state().find("identity");
+  if (identity == reader.state().end()) {
+    return fail(Code::kCorrupt, "{}: state.json has no field \"identity\"", reader.folder());
+  }
+  JIGE_DO(check_same_identity(*identity, *setup.identity, reader.folder()));
+  return std::optional(std::move(reader));
+}
+
+Status Trainer::allocate() {
+  const model::TrainingMemory& memory = setup_.memory;
+  const auto make_arena = [&](const char* purpose, int64_t bytes) {
+    return std::make_unique<Arena>(*device_, device_->name() + " " + purpose, bytes);
+  };
+  weights_arena_ = make_arena("weights", memory.weights.total_bytes());
+  moments_arena_ = make_arena("moments", memory.moments_bytes);
+  activations_arena_ = make_arena("activations", memory.buffers.total_bytes());
+  JIGE_TRY(stream_, device_->make_stream());
+  JIGE_TRY(weights_, model::ModelWeights::create(*weights_arena_, *setup_.architecture,
+                                                 setup_.weights_options));
+  JIGE_TRY(optimizer_,
+           Optimizer::create(*moments_arena_, weights_->trainable(), setup_.options.optimizer));
+  JIGE_TRY(executor_,
+           Executor::create(*activations_arena_, *weights_, setup_.options.micro_batch_tokens));
+  const TrainOptions& options = setup_.options;
+  planner_.emplace(setup_.dataset.training,
+                   StepPlannerOptions{.seed = options.seed,
+                                      .step_tokens = options.step_tokens,
+                                      .micro_batch_tokens = options.micro_batch_tokens,
+                                      .cursor_max = setup_.cursor_max()});
+  evaluation_ =
+      choose_evaluation(setup_.dataset.held_out, {.tokens_max = options.eval_tokens_max,
+                                                  .micro_batch_tokens = options.micro_batch_tokens,
+                                                  .seed = options.seed});
+  tasks_ = one_device_tasks(setup_.architecture->node_count(), 1);
+  return {};
+}
+
+Status Trainer::start_weights() {
+  const TrainOptions& options = setup_.options;
+  if (!options.init_folder.empty()) {
+    JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
+    JIGE_DO(model::load_weights(*weights_, *stream_, files));
+  }
+  if (options.init_folder.empty() || options.lora) {
+    model::initialise_weights(*weights_, *stream_, options.seed);
+  }
+  return {};
+}
+
+Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
+  const Json& state = checkpoint.state();
+  const auto run = state.find("run");
+  if (run == state.end()) {
+    return fail(Code::kCorrupt, "{}: state.json has no field \"run\"", checkpoint.folder());
+  }
+  JIGE_TRY(state_, RunState::from_json(*run, checkpoint.folder() + "/state.json"));
+  if (state_.step != checkpoint.step() || state_.step > setup_.plan.steps_total) {
+    return fail(Code::kCorrupt, "{}: is of step {} of {}, its state says {}", checkpoint.folder(),
+                checkpoint.step(), setup_.plan.steps_total, state_.step);
+  }
+  if (setup_.options.lora) {
+    JIGE_TRY(const auto files, formats::TensorFolder::open(setup_.options.init_folder));
+    JIGE_DO(model::load_weights(*weights_, *stream_, files));
+  }
+  JIGE_DO(restore_parameters(checkpoint, *optimizer_, *stream_));
+  weights_->pack(*stream_);
+  optimizer_->set_update_count(state_.update_count);
+  setup_.plan.step_first = state_.step;
+  checkpoint_step_ = state_.step;
+  return {};
+}
+
+Result<TrainResult> Trainer::run() {
+  if (callbacks_.on_plan) callbacks_.on_plan(setup_.plan);
+  const int64_t steps_total = setup_.plan.steps_total;
+  const bool was_complete = state_.step == steps_total;
+  if (!was_complete) JIGE_DO(log_->write(start_record(setup_, device_->team().size())));
+  bool stopped = false;
+  while (state_.step < steps_total && !stopped) {
+    JIGE_TRY(const StepInfo info, run_step());
+    JIGE_DO(finish_step(info));
+    stopped = state_.step < steps_total && callbacks_.should_stop && callbacks_.should_stop();
+  }
+  if (checkpoint_step_ != state_.step) JIGE_DO(write_checkpoint());
+  note_memory();
+  TrainResult result = make_result();
+  result.stopped = stopped;
+  result.was_complete = was_complete;
+  if (!stopped) JIGE_DO(write_model(result));
+  if (!was_complete) JIGE_DO(log_->write(end_record(result)));
+  JIGE_DO(log_->sync());
+  return result;
+}
+
+Status Trainer::write_model(TrainResult& result) {
+  const TrainOptions& options = setup_.options;
+  const ExportOptions model_options{.folder = options.out_folder + "/model",
+                                    .tokenizer_folder = setup_.tokenizer_folder,
+                                    .dtype = options.export_dtype};
+  const std::string adapter_folder = options.out_folder + "/adapter";
+  const auto exists = [](const std::string& path) {
+    std::error_code error;
+    return std::filesystem::exists(path, error);
+  };
+  // Moments and activations are done with; converting tensors needs room.
+  executor_.reset();
+  optimizer_.reset();
+  const bool merged = options.lora && options.merge_lora;
+  if (options.lora) {
+    result.adapter_folder = adapter_folder;
+    if (!result.was_complete || !exists(adapter_folder)) {
+      JIGE_DO(export_adapter(*weights_, *stream_, options.init_folder, adapter_folder));
+    }
+    if (!merged) return {};
+  }
+  result.model_folder = model_options.folder;
+  if (result.was_complete && exists(model_options.folder)) return {};
+  if (!merged) return export_model(*weights_, setup_.special, *stream_, model_options);
+  return export_merged(options.init_folder, adapter_folder, setup_.special, model_options);
+}
+
+MemoryReport Trainer::memory_report() const {
+  return {.arena_predicted_bytes = setup_.memory.total_bytes(),
+          .arena_peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
+                              activations_arena_->peak_bytes(),
+          .process_predicted_bytes = setup_.plan.memory_predicted_bytes,
+          .process_private_peak_bytes = private_peak_bytes_,
+          .process_peak_bytes = process_peak_bytes()};
+}
+
+TrainResult Trainer::make_result() {
+  return {.steps_done = state_.step,
+          .steps_total = setup_.plan.steps_total,
+          .loss = last_loss_,
+          .eval = last_eval_,
+          .bad_steps = state_.bad_steps,
+          .input_tokens = state_.input_tokens,
+          .seconds = state_.seconds,
+          .tokens_per_s = seconds_here_ > 0 ? static_cast<double>(tokens_here_) / seconds_here_ : 0,
+          .memory = memory_report(),
+          .log_path = setup_.options.log_path};
+}
+
+}  // namespace jige::train

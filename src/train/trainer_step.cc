@@ -1,0 +1,159 @@
+// The steps of a run: trainer.h.
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/exact_sum.h"
+#include "base/log.h"
+#include "train/evaluate.h"
+#include "train/process_memory.h"
+#include "train/records.h"
+#include "train/trainer.h"
+
+namespace jige::train {
+namespace {
+
+// A step's floating-point operations in units of its forward ones: F, X and W take one each; with
+// frozen weights W is next to nothing.
+constexpr double kPassesFull = 3;
+constexpr double kPassesAdapter = 2;
+
+// Mean number of tokens that a row sees: itself and those before it.
+double mean_context(const MicroBatch& micro_batch) {
+  double sum = 0;
+  for (const Sequence& sequence : micro_batch.sequences) {
+    const auto count = static_cast<double>(sequence.count);
+    sum += count * (count + 1) / 2;
+  }
+  return sum / static_cast<double>(micro_batch.input_count);
+}
+
+}  // namespace
+
+Result<StepInfo> Trainer::run_step() {
+  const StopWatch watch;
+  const StepPlan plan = planner_->plan(state_.cursor);
+  StepInfo info{.step = state_.step + 1,
+                .steps_total = setup_.plan.steps_total,
+                .learning_rate = learning_rate(setup_.options.schedule, state_.step + 1),
+                .input_count = plan.input_count,
+                .learned_count = plan.learned_count,
+                .micro_batch_count = static_cast<int64_t>(plan.micro_batches.size()),
+                .epoch = planner_->epoch_of(plan.cursor_end)};
+  const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
+  ExactSum loss;
+  double flops = 0;
+  weights_->zero_gradients(*stream_);
+  for (const MicroBatch& micro_batch : plan.micro_batches) {
+    JIGE_DO(read_batch(setup_.dataset.corpus, micro_batch, batch_));
+    executor_->load(*stream_, batch_, loss_weight);
+    executor_->run(*stream_, tasks_);
+    executor_->add_losses(*stream_, loss);
+    flops += (setup_.options.lora ? kPassesAdapter : kPassesFull) *
+             setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
+                                                mean_context(micro_batch));
+  }
+  weights_->finish_gradients(*stream_);
+  info.loss = loss.value() / static_cast<double>(plan.learned_count);
+  const OptimizerReport report = optimizer_->step(
+      *stream_, {.learning_rate = info.learning_rate, .refuse = !std::isfinite(info.loss)});
+  if (report.applied) weights_->pack(*stream_);
+  stream_->synchronize();
+  info.grad_norm = report.grad_norm;
+  info.skipped = !report.applied;
+  info.seconds = watch.seconds();
+  info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
+  info.flops_per_s = flops / info.seconds;
+  if (setup_.options.gemm_flops_per_s > 0) {
+    info.flops_share = info.flops_per_s / setup_.options.gemm_flops_per_s;
+  }
+
+  state_.step = info.step;
+  state_.cursor = plan.cursor_end;
+  state_.update_count = optimizer_->update_count();
+  state_.input_tokens += plan.input_count;
+  state_.learned_tokens += plan.learned_count;
+  state_.seconds += info.seconds;
+  state_.bad_steps += info.skipped ? 1 : 0;
+  state_.bad_steps_in_row = info.skipped ? state_.bad_steps_in_row + 1 : 0;
+  info.run_seconds = state_.seconds;
+  return info;
+}
+
+Status Trainer::finish_step(const StepInfo& info) {
+  ++steps_here_;
+  tokens_here_ += info.input_count;
+  seconds_here_ += info.seconds;
+  last_loss_ = info.loss;
+  note_memory();
+  JIGE_DO(log_->write(step_record(info)));
+  if (callbacks_.on_step) callbacks_.on_step(info);
+  if (info.skipped) {
+    log_warn("step {}: gradients are not finite, the step is skipped", info.step);
+  }
+  if (state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max) {
+    return fail(Code::kInvalidArgument,
+                "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
+                "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
+                state_.bad_steps_in_row, info.step, info.loss, info.learning_rate,
+                setup_.options.data.files.front());
+  }
+  const bool last = info.step == info.steps_total;
+  const int64_t every = setup_.options.eval_every_steps;
+  if (last || (every > 0 && info.step % every == 0)) JIGE_DO(run_evaluation());
+  if (last || checkpoint_due()) JIGE_DO(write_checkpoint());
+  return {};
+}
+
+Status Trainer::run_evaluation() {
+  if (evaluation_.empty()) return {};
+  const StopWatch watch;
+  JIGE_TRY(const Evaluation evaluation,
+           evaluate(setup_.dataset.held_out_corpus(), evaluation_, *executor_, *stream_));
+  const EvalInfo info{.step = state_.step,
+                      .loss = evaluation.loss,
+                      .perplexity = std::exp(evaluation.loss),
+                      .learned_count = evaluation.learned_count,
+                      .seconds = watch.seconds()};
+  last_eval_ = info;
+  JIGE_DO(log_->write(eval_record(info)));
+  if (callbacks_.on_eval) callbacks_.on_eval(info);
+  return {};
+}
+
+bool Trainer::checkpoint_due() const {
+  const TrainOptions& options = setup_.options;
+  if (options.checkpoint_every_steps > 0 && state_.step % options.checkpoint_every_steps == 0) {
+    return true;
+  }
+  return options.checkpoint_every_seconds > 0 &&
+         checkpoint_watch_.seconds() - checkpoint_seconds_ >= options.checkpoint_every_seconds;
+}
+
+Status Trainer::write_checkpoint() {
+  const StopWatch watch;
+  // The log comes first: a checkpoint may not point behind the end of its log.
+  JIGE_DO(log_->sync());
+  state_.log_bytes = log_->size();
+  const SaveRequest request{.run_folder = setup_.checkpoints_folder(),
+                            .keep_last = setup_.options.checkpoints_kept};
+  auto saved = save_checkpoint(request, *setup_.identity, state_, *optimizer_, *stream_);
+  if (!saved) {
+    return with_context(std::move(saved.error()),
+                        "the checkpoint of step {} was not written; the one before it stays good",
+                        state_.step);
+  }
+  checkpoint_step_ = state_.step;
+  checkpoint_seconds_ = checkpoint_watch_.seconds();
+  const CheckpointInfo info{
+      .step = state_.step, .folder = request.run_folder, .seconds = watch.seconds()};
+  JIGE_DO(log_->write(checkpoint_record(info)));
+  if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(info);
+  return {};
+}
+
+void Trainer::note_memory() {
+  private_peak_bytes_ = std::max(private_peak_bytes_, process_private_bytes());
+}
+
+}  // namespace jige::train

@@ -1,0 +1,140 @@
+#include "integration/process.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "base/file.h"
+
+namespace jige::integration {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int kSecondsMax = 120;
+
+// In the child: connects the standard streams to files and becomes jige.
+[[noreturn]] void become_jige(const std::vector<std::string>& arguments, const std::string& folder) {
+  const auto connect = [&](const char* name, int target, int flags) {
+    const int fd = open((folder + "/" + name).c_str(), flags, 0600);
+    if (fd < 0 || dup2(fd, target) < 0) _exit(126);
+  };
+  connect("in", STDIN_FILENO, O_RDONLY);
+  connect("out", STDOUT_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
+  connect("err", STDERR_FILENO, O_WRONLY | O_CREAT | O_TRUNC);
+  std::vector<char*> argv = {const_cast<char*>("jige")};
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  execv(JIGE_BINARY, argv.data());
+  _exit(127);
+}
+
+}  // namespace
+
+Json Outcome::json() const {
+  Result<Json> parsed = parse_json(out, "standard output");
+  EXPECT_TRUE(parsed) << (parsed ? "" : parsed.error().message) << "\n" << out << err;
+  return parsed ? *parsed : Json(nullptr);
+}
+
+std::vector<Json> Outcome::json_lines() const {
+  std::vector<Json> lines;
+  size_t begin = 0;
+  while (begin < out.size()) {
+    const size_t end = std::min(out.find('\n', begin), out.size());
+    Result<Json> parsed = parse_json(out.substr(begin, end - begin), "standard output");
+    EXPECT_TRUE(parsed) << out.substr(begin, end - begin);
+    if (parsed) lines.push_back(*parsed);
+    begin = end + 1;
+  }
+  return lines;
+}
+
+Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input) {
+  const TestFolder folder;
+  write_text(folder / "in", input);
+  Process process(arguments, folder.path());
+  return process.wait();
+}
+
+Process::Process(const std::vector<std::string>& arguments, const std::string& folder)
+    : folder_(folder) {
+  if (!exists(folder + "/in")) write_text(folder + "/in", "");
+  pid_ = fork();
+  if (pid_ == 0) become_jige(arguments, folder);
+}
+
+Process::~Process() {
+  if (ended_) return;
+  kill(pid_, SIGKILL);
+  waitpid(pid_, &status_, 0);
+}
+
+void Process::send(int signal) { kill(pid_, signal); }
+
+bool Process::running() {
+  if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  return !ended_;
+}
+
+Outcome Process::wait() {
+  for (int i = 0; i < kSecondsMax * 200 && running(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  if (running()) {
+    ADD_FAILURE() << "jige did not end within " << kSecondsMax << " s";
+    kill(pid_, SIGKILL);
+    waitpid(pid_, &status_, 0);
+    ended_ = true;
+  }
+  Outcome outcome;
+  outcome.exit_code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
+  outcome.out = read_text(folder_ + "/out");
+  outcome.err = read_text(folder_ + "/err");
+  return outcome;
+}
+
+TestFolder::TestFolder() {
+  const char* base = std::getenv("TMPDIR");
+  std::string pattern = std::string(base ? base : "/tmp") + "/jige-test-XXXXXX";
+  path_ = mkdtemp(pattern.data()) ? pattern : "";
+  EXPECT_FALSE(path_.empty()) << "no folder could be made in " << (base ? base : "/tmp");
+}
+
+TestFolder::~TestFolder() {
+  std::error_code error;
+  fs::remove_all(path_, error);
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  const Status status = write_file_atomic(path, text);
+  EXPECT_TRUE(status) << status.error().message;
+}
+
+std::string read_text(const std::string& path) {
+  Result<std::string> text = read_file(path);
+  EXPECT_TRUE(text) << (text ? "" : text.error().message);
+  return text ? *text : "";
+}
+
+bool exists(const std::string& path) { return fs::exists(path); }
+
+std::vector<std::string> list_tree(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    names.push_back(fs::relative(entry.path(), folder).string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace jige::integration

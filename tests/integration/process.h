@@ -1,0 +1,75 @@
+// Runs the binary `jige` as a user does and looks at what it says, returns and leaves behind.
+//
+//   const Outcome outcome = run_jige({"inspect", folder, "--json"});
+//   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+//
+// Threads: one thread per Process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+
+namespace jige::integration {
+
+struct Outcome {
+  int exit_code = -1;  // 128 + signal where a signal ended the process
+  std::string out;
+  std::string err;
+
+  // Standard output as one JSON value; a failed expectation and null where it is none.
+  Json json() const;
+  // Its lines, each as JSON.
+  std::vector<Json> json_lines() const;
+};
+
+// Runs jige to its end. Ends it after two minutes.
+Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input = "");
+
+// A jige that runs beside the test, to be ended by it.
+class Process {
+ public:
+  // Output goes to files in `folder`.
+  Process(const std::vector<std::string>& arguments, const std::string& folder);
+  ~Process();
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
+
+  void send(int signal);
+  // Waits for the end, two minutes at most.
+  Outcome wait();
+  bool running();
+
+ private:
+  pid_t pid_ = -1;
+  int status_ = 0;
+  bool ended_ = false;
+  std::string folder_;
+};
+
+// A folder of its own for the running test, removed when the object goes.
+class TestFolder {
+ public:
+  TestFolder();
+  ~TestFolder();
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+
+  const std::string& path() const { return path_; }
+  // The path of something in it.
+  std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
+ private:
+  std::string path_;
+};
+
+void write_text(const std::string& path, const std::string& text);
+std::string read_text(const std::string& path);
+bool exists(const std::string& path);
+// Names of everything below a folder, sorted, relative to it.
+std::vector<std::string> list_tree(const std::string& folder);
+
+}  // namespace jige::integration

@@ -1,0 +1,304 @@
+"""Records the fixtures of src/formats: files written by the real libraries, and files that lie.
+
+    python tests/tools/record_formats.py configs    # any transformers; one folder per major version
+    python tests/tools/record_formats.py weights    # safetensors, torch, peft
+    python tests/tools/record_formats.py lies       # needs nothing but Python
+
+Versions are noted in each recording. Output: tests/fixtures/formats/.
+"""
+
+import json
+import pathlib
+import shutil
+import struct
+import sys
+import tempfile
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "fixtures" / "formats"
+
+LLAMA3_ROPE = {
+    "rope_type": "llama3",
+    "factor": 8.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 64,
+}
+SIZES = dict(
+    vocab_size=96,
+    hidden_size=32,
+    intermediate_size=48,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+)
+QWEN_WINDOW = dict(use_sliding_window=True, sliding_window=16, max_window_layers=2)
+
+# name: (configuration class, constructor arguments)
+CASES = {
+    "llama2": ("LlamaConfig", dict(SIZES, num_key_value_heads=4, rms_norm_eps=1e-5)),
+    "llama3": (
+        "LlamaConfig",
+        dict(SIZES, rope_theta=500000.0, rope_scaling=LLAMA3_ROPE, eos_token_id=[5, 6, 7],
+             bos_token_id=4, torch_dtype="bfloat16"),
+    ),
+    "llama_linear": (
+        "LlamaConfig",
+        dict(SIZES, rope_scaling={"rope_type": "linear", "factor": 2.0}, torch_dtype="float16"),
+    ),
+    "llama_bias": (
+        "LlamaConfig",
+        dict(SIZES, attention_bias=True, mlp_bias=True, head_dim=16, tie_word_embeddings=True,
+             pad_token_id=0),
+    ),
+    "mistral": ("MistralConfig", dict(SIZES)),
+    "mistral_full": ("MistralConfig", dict(SIZES, sliding_window=None, rope_theta=1000000.0)),
+    "qwen2": ("Qwen2Config", dict(SIZES, tie_word_embeddings=True, rope_theta=1000000.0,
+                                  bos_token_id=90, eos_token_id=91)),
+    "qwen2_window": ("Qwen2Config", dict(SIZES, **QWEN_WINDOW)),
+    "qwen3": ("Qwen3Config", dict(SIZES, head_dim=16, rope_theta=1000000.0)),
+    "qwen3_window": ("Qwen3Config", dict(SIZES, attention_bias=True, **QWEN_WINDOW)),
+    "gpt2": ("GPT2Config", dict(vocab_size=96, n_embd=32, n_layer=2, n_head=4, n_positions=64)),
+    "gpt2_gelu": (
+        "GPT2Config",
+        dict(vocab_size=96, n_embd=32, n_layer=2, n_head=2, n_positions=64, n_inner=80,
+             activation_function="gelu", bos_token_id=1, eos_token_id=2),
+    ),
+}
+
+
+def save(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def rope_facts(config):
+    rope = getattr(config, "rope_parameters", None) or {}
+    rope = dict(rope or getattr(config, "rope_scaling", None) or {})
+    return {
+        "theta": rope.get("rope_theta", getattr(config, "rope_theta", None)),
+        "type": rope.get("rope_type", "default"),
+        "factor": rope.get("factor", 1.0),
+    }
+
+
+def sliding_layers(config):
+    """Which layers use the window, as the modelling code of this transformers decides."""
+    window = getattr(config, "sliding_window", None)
+    if window is None:
+        return []
+    types = getattr(config, "layer_types", None)
+    count = config.num_hidden_layers
+    if types is not None:
+        return [i for i in range(count) if types[i] == "sliding_attention"]
+    if config.model_type.startswith("qwen"):
+        return [i for i in range(count) if i >= config.max_window_layers]
+    return list(range(count))
+
+
+def facts(config):
+    """What a reader must understand from the file, asked of transformers itself."""
+    eos = config.eos_token_id
+    eos = [] if eos is None else eos if isinstance(eos, list) else [eos]
+    known = {
+        "hidden_size": config.hidden_size,
+        "layer_count": config.num_hidden_layers,
+        "head_count": config.num_attention_heads,
+        "kv_head_count": getattr(config, "num_key_value_heads", config.num_attention_heads),
+        "head_dim": getattr(config, "head_dim", None)
+        or config.hidden_size // config.num_attention_heads,
+        "context_max": config.max_position_embeddings,
+        "tied": config.tie_word_embeddings,
+        "eos": [token for token in eos if token < config.vocab_size],
+        "sliding_window": getattr(config, "sliding_window", None) or 0,
+        "sliding_layers": sliding_layers(config),
+    }
+    if config.model_type != "gpt2":
+        known["rope"] = rope_facts(config)
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM
+
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config)
+        known["parameters"] = sum(p.numel() for p in model.parameters())
+    except ImportError:
+        pass  # the other recording has the count
+    return known
+
+
+def record_configs():
+    import transformers
+
+    major = transformers.__version__.split(".")[0]
+    folder = ROOT / "configs" / f"transformers-{major}"
+    shutil.rmtree(folder, ignore_errors=True)
+    expected = {"versions": {"transformers": transformers.__version__}, "cases": {}}
+    classes = {"LlamaConfig": "LlamaForCausalLM", "MistralConfig": "MistralForCausalLM",
+               "Qwen2Config": "Qwen2ForCausalLM", "Qwen3Config": "Qwen3ForCausalLM",
+               "GPT2Config": "GPT2LMHeadModel"}
+    for name, (kind, arguments) in CASES.items():
+        if not hasattr(transformers, kind):
+            continue
+        config = getattr(transformers, kind)(architectures=[classes[kind]], **arguments)
+        with tempfile.TemporaryDirectory() as scratch:
+            config.save_pretrained(scratch)
+            text = (pathlib.Path(scratch) / "config.json").read_text()
+        save(folder / f"{name}.json", text)
+        expected["cases"][name] = facts(config)
+    generation = transformers.GenerationConfig(
+        do_sample=True, temperature=0.7, top_k=20, top_p=0.8, repetition_penalty=1.05,
+        max_new_tokens=64, eos_token_id=[5, 6], bos_token_id=4, pad_token_id=0)
+    with tempfile.TemporaryDirectory() as scratch:
+        generation.save_pretrained(scratch)
+        text = (pathlib.Path(scratch) / "generation_config.json").read_text()
+    save(folder / "generation_config.json", text)
+    save(folder / "expected.json", json.dumps(expected, indent=1) + "\n")
+
+
+def record_weights():
+    import peft
+    import safetensors
+    import safetensors.torch
+    import torch
+    import transformers
+
+    folder = ROOT / "weights"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    ramp = torch.arange(6, dtype=torch.float32).reshape(2, 3)
+    tensors = {
+        "f32": ramp + 0.5,
+        "bf16": (ramp - 2).to(torch.bfloat16),
+        "f16": (ramp / 4).to(torch.float16),
+        "i8": (ramp - 3).to(torch.int8),
+        "i32": (ramp * 1000).to(torch.int32),
+        "i64": ramp.to(torch.int64) * 10**10,
+        "u8": (ramp + 250).to(torch.uint8),
+        "f64": ramp.to(torch.float64),
+        "bool": ramp > 2,
+        "f8": ramp.to(torch.float8_e4m3fn),
+        "scalar": torch.tensor(7.0),
+        "none": torch.zeros(0, 4),
+        "rank5": torch.zeros(1, 1, 1, 1, 2),
+        "quote\" and é": torch.ones(1),
+    }
+    safetensors.torch.save_file(tensors, folder / "all_types.safetensors", {"format": "pt"})
+    readable = {name: tensors[name].contiguous() for name in
+                ("f32", "bf16", "f16", "i8", "i32", "i64", "u8", "scalar", "none", "quote\" and é")}
+    safetensors.torch.save_file(readable, folder / "readable.safetensors", {"format": "pt"})
+
+    torch.manual_seed(1)
+    config = transformers.LlamaConfig(**dict(SIZES, num_hidden_layers=1))
+    model = transformers.LlamaForCausalLM(config)
+    model.name_or_path = "base"
+    sums = {name: float(value.double().sum()) for name, value in model.state_dict().items()}
+    with tempfile.TemporaryDirectory() as scratch:
+        model.save_pretrained(scratch, max_shard_size="12KB")
+        shutil.copytree(scratch, folder / "sharded_llama")
+        adapted = peft.get_peft_model(
+            model, peft.LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "v_proj"],
+                                   task_type="CAUSAL_LM", base_model_name_or_path="base"))
+        adapted.save_pretrained(folder / "adapter")
+    (folder / "adapter" / "README.md").unlink(missing_ok=True)
+    for path in folder.rglob("*"):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+    save(folder / "expected.json", json.dumps({
+        "versions": {"safetensors": safetensors.__version__, "torch": torch.__version__,
+                     "transformers": transformers.__version__, "peft": peft.__version__},
+        "sharded_llama_sums": sums,
+    }, indent=1) + "\n")
+
+
+def container(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def tensor(dtype="F32", shape=(2,), offsets=(0, 8), **more):
+    return dict({"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}, **more)
+
+
+def nested_lists(depth):
+    return [nested_lists(depth - 1)] if depth else []
+
+
+def record_lies():
+    """One safetensors file per kind of lie, with words the error must hold."""
+    eight = b"\0" * 8
+    good = container({"a": tensor()}, eight)
+    huge = 2**62
+    entry = b'{"dtype":"F32","shape":[2],"data_offsets":[0,8]}'
+    lies = {
+        "empty_file": (b"", "too few"),
+        "seven_bytes": (b"\1\0\0\0\0\0\0", "too few"),
+        "length_beyond_file": (container({"a": tensor()}, eight, length=10**6), "truncated"),
+        "length_all_ones": (container({"a": tensor()}, eight, length=2**64 - 1), "truncated"),
+        "length_zero": (container({"a": tensor()}, eight, length=0), "does not begin"),
+        "length_short": (container({"a": tensor()}, eight, length=20), "not valid JSON"),
+        "length_long": (container({"a": tensor()}, eight, length=len(good) - 10), "JSON"),
+        "truncated_header": (good[:30], "truncated"),
+        "truncated_data": (good[:-1], "truncated"),
+        "one_byte_more": (good + b"\0", "after the last tensor"),
+        "leading_space": (container(b' {"a":' + entry + b"}", eight), "does not begin"),
+        "not_an_object": (container(b"[1,2,3]"), "does not begin"),
+        "broken_json": (container(b'{"a":' + entry, eight), "not valid JSON"),
+        "nul_in_header": (container(b'{"a":' + entry + b"}\0{", eight), "NUL"),
+        "invalid_utf8": (container(b'{"\xff\xfe":' + entry + b"}", eight), "not valid JSON"),
+        "text_after_header": (container(b'{"a":' + entry + b"} x", eight), "not valid JSON"),
+        "duplicate_name": (container(b'{"a":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"a":'
+                                     + entry + b"}", eight), "appears twice"),
+        "duplicate_field": (container(b'{"a":{"dtype":"F32","dtype":"F32","shape":[2],'
+                                      b'"data_offsets":[0,8]}}', eight), "appears twice"),
+        "duplicate_metadata": (container(b'{"__metadata__":{},"__metadata__":{},"a":' + entry + b"}",
+                                         eight), "appears twice"),
+        "metadata_number": (container({"__metadata__": {"step": 1}, "a": tensor()}, eight),
+                            "unexpected a number"),
+        "metadata_text": (container(b'{"__metadata__":"pt","a":' + entry + b"}", eight),
+                          "unexpected a string"),
+        "entry_number": (container({"a": 1}, eight), "unexpected a number"),
+        "entry_null": (container({"a": None}, eight), "unexpected null"),
+        "no_dtype": (container({"a": {"shape": [2], "data_offsets": [0, 8]}}, eight), "missing"),
+        "no_shape": (container({"a": {"dtype": "F32", "data_offsets": [0, 8]}}, eight), "missing"),
+        "no_offsets": (container({"a": {"dtype": "F32", "shape": [2]}}, eight), "missing"),
+        "dtype_number": (container({"a": tensor(dtype=32)}, eight), "unexpected a number"),
+        "shape_negative": (container({"a": tensor(shape=[-2])}, eight), "negative"),
+        "shape_fraction": (container({"a": tensor(shape=[2.0])}, eight), "fraction"),
+        "shape_text": (container({"a": tensor(shape=["2"])}, eight), "unexpected a string"),
+        "shape_too_large": (container({"a": tensor(shape=[2**63])}, eight), "too large"),
+        "shape_beyond_u64": (container({"a": tensor(shape=[2**70])}, eight), "fraction"),
+        "shape_nested": (container({"a": tensor(shape=[[2]])}, eight), "unexpected an array"),
+        "shape_overflow": (container({"a": tensor(shape=[huge, huge])}, eight), "overflows"),
+        "shape_wraps_to_size": (container({"a": tensor(shape=[2**63 - 1, 2, 2])}, eight), "overflows"),
+        "shape_zero_hides_overflow": (container({"a": tensor(shape=[0, huge, huge], offsets=[0, 0])}),
+                                      "overflows"),
+        "shape_rank": (container({"a": tensor(shape=[1] * 70 + [2])}, eight), "dimensions"),
+        "shape_too_small": (container({"a": tensor(shape=[1])}, eight), "need 4 bytes"),
+        "shape_too_big": (container({"a": tensor(shape=[3])}, eight), "need 12 bytes"),
+        "dtype_size": (container({"a": tensor(dtype="F64")}, eight), "need 16 bytes"),
+        "half_bytes": (container({"a": tensor(dtype="F4", shape=[3], offsets=[0, 1])}, b"\0"), "need"),
+        "offsets_one": (container({"a": tensor(offsets=[0])}, eight), "two numbers"),
+        "offsets_three": (container({"a": tensor(offsets=[0, 8, 8])}, eight), "unexpected a number"),
+        "offsets_backwards": (container({"a": tensor(offsets=[8, 0])}, eight), "backwards"),
+        "offsets_negative": (container({"a": tensor(offsets=[-8, 0])}, eight), "negative"),
+        "offsets_beyond": (container({"a": tensor(offsets=[8, 16])}, eight), "has only 8"),
+        "offsets_huge": (container({"a": tensor(offsets=[0, 2**64 - 1])}, eight), "has only 8"),
+        "offsets_overlap": (container({"a": tensor(), "b": tensor(offsets=[4, 12])}, eight + b"\0" * 4),
+                            "inside the tensor"),
+        "offsets_same": (container({"a": tensor(), "b": tensor()}, eight), "inside the tensor"),
+        "offsets_gap": (container({"a": tensor(), "b": tensor(offsets=[12, 20])}, b"\0" * 20), "gap"),
+        "offsets_gap_first": (container({"a": tensor(offsets=[4, 12])}, b"\0" * 12), "gap"),
+        "deep_unknown_field": (container({"a": tensor(note=nested_lists(40))}, eight), "deep"),
+    }
+    folder = ROOT / "lies"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for name, (content, _) in lies.items():
+        (folder / f"{name}.safetensors").write_bytes(content)
+    save(folder / "expected.json", json.dumps({k: v[1] for k, v in lies.items()}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    parts = {"configs": record_configs, "weights": record_weights, "lies": record_lies}
+    for part in sys.argv[1:] or sys.exit(__doc__):
+        parts[part]()

@@ -1,0 +1,288 @@
+"""Records tiny random models of every family with what transformers and PyTorch make of them.
+
+    python tests/tools/record_models.py [FOLDER]        default: tests/fixtures/model
+
+Writes, for every family, FOLDER/NAME/ as transformers saves it (config.json, safetensors) and
+FOLDER/NAME/expected.safetensors:
+
+    tokens   I32 [T]     one sequence
+    logits   F32 [T, V]  of the model run in float32 with eager attention
+
+and for the models in TRAINED also FOLDER/NAME/gradients.safetensors, the gradient of the mean loss
+of a few sequences in float32 under the parameters' own names, with
+
+    tokens   I32 [T]     the sequences one behind the other
+    lengths  I32 [S]     their lengths; the last token of each is a target only
+    loss     F32 [1]
+
+and FOLDER/NAME/training.json: ten AdamW steps (weight decay on matrices only) with the loss before
+each step and the norm of its gradient, without and with clipping. FOLDER/versions.json names the
+versions of everything used.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import numpy
+import safetensors
+import safetensors.torch
+import torch
+import transformers
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+
+VOCAB = 96
+WIDTH = 32
+TOKENS = 44
+
+COMMON = dict(
+    vocab_size=VOCAB,
+    hidden_size=WIDTH,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    max_position_embeddings=128,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+LLAMA3_ROPE = dict(
+    rope_type="llama3",
+    rope_theta=500000.0,
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=32,
+)
+
+# name: (class, configuration, stored type, options of save_pretrained)
+MODELS = {
+    "llama2": (
+        LlamaForCausalLM,
+        LlamaConfig(**COMMON, num_attention_heads=4, num_key_value_heads=4, rms_norm_eps=1e-5),
+        torch.float32,
+        {},
+    ),
+    "llama3": (
+        LlamaForCausalLM,
+        LlamaConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            rms_norm_eps=1e-5,
+            rope_parameters=LLAMA3_ROPE,
+        ),
+        torch.bfloat16,
+        {"max_shard_size": "20KB"},
+    ),
+    "llama_linear_biases": (
+        LlamaForCausalLM,
+        LlamaConfig(
+            **COMMON,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            attention_bias=True,
+            mlp_bias=True,
+            rope_parameters=dict(rope_type="linear", factor=4.0, rope_theta=10000.0),
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "mistral": (
+        MistralForCausalLM,
+        MistralConfig(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, head_dim=12, sliding_window=9
+        ),
+        torch.float16,
+        {},
+    ),
+    "qwen2": (
+        Qwen2ForCausalLM,
+        Qwen2Config(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, tie_word_embeddings=True
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "qwen2_5": (
+        Qwen2ForCausalLM,
+        Qwen2Config(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=1,
+            use_sliding_window=True,
+            sliding_window=7,
+            max_window_layers=1,
+            rope_parameters=dict(rope_type="default", rope_theta=1000000.0),
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "qwen3": (
+        Qwen3ForCausalLM,
+        Qwen3Config(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            tie_word_embeddings=True,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "gpt2": (
+        GPT2LMHeadModel,
+        GPT2Config(
+            vocab_size=VOCAB,
+            n_embd=24,
+            n_head=3,
+            n_layer=2,
+            n_positions=64,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
+        torch.float32,
+        {},
+    ),
+}
+TRAINED = ("llama2", "gpt2")
+LENGTHS = (18, 3, 27)
+OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
+STEPS = 10
+CLIP_NORM = 0.5
+
+
+def randomise(model, generator):
+    """Values large enough that every part of the model shows in its logits."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            is_norm = "norm" in name or ".ln_" in name
+            if is_norm and name.endswith("weight"):
+                parameter.copy_(1.0 + 0.2 * noise)
+            elif name.endswith("bias"):
+                parameter.copy_(0.2 * noise)
+            elif parameter.shape[0] == VOCAB:
+                parameter.copy_(0.5 * noise)
+            else:
+                parameter.copy_(0.25 * noise)
+
+
+def draw_tokens(count, generator):
+    return torch.randint(0, VOCAB, (count,), generator=generator, dtype=torch.int64)
+
+
+def load(folder):
+    return transformers.AutoModelForCausalLM.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    )
+
+
+def mean_loss(model, tokens, lengths):
+    """The mean over all targets of sequences that do not see each other."""
+    total, count, begin = 0.0, 0, 0
+    for length in lengths:
+        ids = tokens[begin : begin + length]
+        logits = model(ids[None]).logits[0]
+        total = total + torch.nn.functional.cross_entropy(logits[:-1], ids[1:], reduction="sum")
+        count += length - 1
+        begin += length
+    return total / count
+
+
+def record_gradients(folder, generator):
+    model = load(folder)
+    tokens = draw_tokens(sum(LENGTHS), generator)
+    loss = mean_loss(model, tokens, LENGTHS)
+    loss.backward()
+    tensors = {name: p.grad.contiguous() for name, p in model.named_parameters()}
+    tensors["tokens"] = tokens.to(torch.int32)
+    tensors["lengths"] = torch.tensor(LENGTHS, dtype=torch.int32)
+    tensors["loss"] = loss.detach().reshape(1)
+    safetensors.torch.save_file(tensors, os.path.join(folder, "gradients.safetensors"))
+
+
+def train(folder, batches, clip_norm):
+    model = load(folder)
+    matrices = [p for p in model.parameters() if p.dim() >= 2]
+    vectors = [p for p in model.parameters() if p.dim() < 2]
+    groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
+    optimizer = torch.optim.AdamW(groups, **OPTIMIZER)
+    losses, norms = [], []
+    for tokens in batches:
+        optimizer.zero_grad()
+        loss = mean_loss(model, tokens, LENGTHS)
+        loss.backward()
+        limit = clip_norm if clip_norm > 0 else float("inf")
+        norms.append(float(torch.nn.utils.clip_grad_norm_(model.parameters(), limit)))
+        losses.append(float(loss))
+        optimizer.step()
+    return {"clip_norm": clip_norm, "losses": losses, "gradient_norms": norms}
+
+
+def record_training(folder, generator):
+    batches = [draw_tokens(sum(LENGTHS), generator) for _ in range(STEPS)]
+    record = {
+        "optimizer": dict(OPTIMIZER),
+        "decay": "parameters of two dimensions",
+        "lengths": LENGTHS,
+        "tokens": [batch.tolist() for batch in batches],
+        "runs": [train(folder, batches, 0.0), train(folder, batches, CLIP_NORM)],
+    }
+    with open(os.path.join(folder, "training.json"), "w") as file:
+        json.dump(record, file)
+        file.write("\n")
+
+
+def record_model(name, root, seed):
+    model_class, config, dtype, save_options = MODELS[name]
+    folder = os.path.join(root, name)
+    shutil.rmtree(folder, ignore_errors=True)
+    generator = torch.Generator().manual_seed(seed)
+    model = model_class(config)
+    randomise(model, generator)
+    model.to(dtype).save_pretrained(folder, **save_options)
+    for extra in ("generation_config.json",):
+        if os.path.exists(os.path.join(folder, extra)):
+            os.remove(os.path.join(folder, extra))
+    tokens = draw_tokens(TOKENS, generator)
+    with torch.no_grad():
+        logits = load(folder)(tokens[None]).logits[0]
+    expected = {"tokens": tokens.to(torch.int32), "logits": logits.float().contiguous()}
+    safetensors.torch.save_file(expected, os.path.join(folder, "expected.safetensors"))
+    if name in TRAINED:
+        record_gradients(folder, generator)
+        record_training(folder, generator)
+    print(f"{name}: |logits| up to {float(logits.abs().max()):.2f}")
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "fixtures", "model")
+    torch.set_num_threads(1)
+    os.makedirs(root, exist_ok=True)
+    for index, name in enumerate(MODELS):
+        record_model(name, root, seed=1000 + index)
+    versions = {
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "safetensors": safetensors.__version__,
+        "numpy": numpy.__version__,
+    }
+    with open(os.path.join(root, "versions.json"), "w") as file:
+        json.dump(versions, file, indent=2)
+        file.write("\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,435 @@
+"""Records the fixtures of tests/fixtures/text from Hugging Face tokenizers, SentencePiece and Jinja2.
+
+Run it only to renew or extend the fixtures; the tests themselves need no Python:
+
+    python tests/tools/record_text.py [tokenizers] [components] [sentencepiece] [trainer] [templates]
+
+Small tokenizers of each family's structure are trained here on the text below. What is recorded:
+
+    tokenizers/NAME/   tokenizer.json and cases.jsonl: text (or hex bytes), options, ids, decoded text
+    components/*.jsonl one normalizer, pre-tokenizer or decoder per line with input and output
+    sentencepiece/NAME tokenizer.model and cases.jsonl
+    trainer/           a corpus and the merges learned from it
+    templates/NAME/    template.jinja and cases.jsonl: conversation, options, rendered text or error
+
+versions.json notes the libraries that made the recording.
+"""
+
+import json
+import os
+import random
+import sys
+import tempfile
+
+import tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers
+from tokenizers import pre_tokenizers, processors, trainers
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import record_text_inputs as inputs  # noqa: E402
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "fixtures", "text")
+
+GPT4_SPLIT = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
+    r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+QWEN_SPLIT = GPT4_SPLIT.replace(r"\p{N}{1,3}", r"\p{N}")
+TEKKEN_SPLIT = (
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|"
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|"
+    r"\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+DEEPSEEK_SPLIT = (
+    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|"""
+    r""" ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"""
+)
+
+
+def write_jsonl(path, rows):
+    with open(path, "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row, ensure_ascii=True) + "\n")
+
+
+def special(text, **flags):
+    return AddedToken(text, special=True, normalized=flags.pop("normalized", False), **flags)
+
+
+def train(tokenizer, vocab_size, alphabet=(), specials=()):
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=list(specials),
+        initial_alphabet=list(alphabet),
+        limit_alphabet=120 if not alphabet else 256,
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(inputs.corpus(), trainer)
+    return tokenizer
+
+
+def byte_level(normalizer, pre_tokenizer, vocab_size=700):
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.normalizer = normalizer
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoders.ByteLevel()
+    return train(tokenizer, vocab_size, pre_tokenizers.ByteLevel.alphabet())
+
+
+def split_then_bytes(pattern):
+    return pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(pattern), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+
+
+def edited(tokenizer, change):
+    """The tokenizer after a change to its JSON form."""
+    data = json.loads(tokenizer.to_str())
+    change(data)
+    return Tokenizer.from_str(json.dumps(data))
+
+
+def gpt2():
+    tokenizer = byte_level(None, pre_tokenizers.ByteLevel(add_prefix_space=False))
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    tokenizer.add_special_tokens([special("<|endoftext|>", normalized=True)])
+    return tokenizer
+
+
+def gpt2_prefix():
+    tokenizer = byte_level(None, pre_tokenizers.ByteLevel(add_prefix_space=True), 600)
+    tokenizer.add_special_tokens([special("<s>"), special("</s>"), special("<mask>", lstrip=True)])
+    tokenizer.post_processor = processors.RobertaProcessing(
+        ("</s>", tokenizer.token_to_id("</s>")), ("<s>", tokenizer.token_to_id("<s>"))
+    )
+    return tokenizer
+
+
+def llama3():
+    tokenizer = byte_level(None, split_then_bytes(GPT4_SPLIT))
+    tokenizer.add_special_tokens(
+        [
+            special(text)
+            for text in ("<|begin_of_text|>", "<|end_of_text|>", "<|start_header_id|>",
+                         "<|end_header_id|>", "<|eot_id|>", "<|reserved_special_token_0|>")
+        ]
+    )
+    begin = tokenizer.token_to_id("<|begin_of_text|>")
+    tokenizer.post_processor = processors.Sequence(
+        [
+            processors.ByteLevel(trim_offsets=False),
+            processors.TemplateProcessing(
+                single="<|begin_of_text|> $A", special_tokens=[("<|begin_of_text|>", begin)]
+            ),
+        ]
+    )
+
+    def ignore_merges(data):
+        data["model"]["ignore_merges"] = True
+        # A word of the vocabulary that no merge reaches, as large vocabularies have them.
+        data["model"]["vocab"]["\u0120unmergeable"] = 1000
+
+    return edited(tokenizer, ignore_merges)
+
+
+def qwen2():
+    tokenizer = byte_level(normalizers.NFC(), split_then_bytes(QWEN_SPLIT))
+    tokenizer.add_special_tokens([special(t) for t in ("<|endoftext|>", "<|im_start|>", "<|im_end|>")])
+    tokenizer.add_tokens(
+        [AddedToken(t, normalized=False, special=False) for t in ("<think>", "</think>", "<tool_call>")]
+    )
+    tokenizer.post_processor = processors.ByteLevel(trim_offsets=False)
+    return tokenizer
+
+
+def tekken():
+    tokenizer = byte_level(None, split_then_bytes(TEKKEN_SPLIT))
+    tokenizer.add_special_tokens([special(t) for t in ("<unk>", "<s>", "</s>", "[INST]", "[/INST]")])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", special_tokens=[("<s>", tokenizer.token_to_id("<s>"))]
+    )
+
+    def merges_as_texts(data):
+        data["model"]["merges"] = [" ".join(pair) for pair in data["model"]["merges"]]
+
+    return edited(tokenizer, merges_as_texts)
+
+
+def deepseek():
+    tokenizer = byte_level(
+        normalizers.Sequence([]),
+        pre_tokenizers.Sequence(
+            [
+                pre_tokenizers.Split(Regex(r"\p{N}{1,3}"), "isolated"),
+                pre_tokenizers.Split(Regex("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"), "isolated"),
+                pre_tokenizers.Split(Regex(DEEPSEEK_SPLIT), "isolated"),
+                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+            ]
+        ),
+    )
+    tokenizer.add_special_tokens(
+        [special("<\uff5cbegin\u2581of\u2581sentence\uff5c>"), special("<\uff5cUser\uff5c>")]
+    )
+    tokenizer.add_tokens([AddedToken("\u00e9\u00e8 word", normalized=True, single_word=True)])
+    return tokenizer
+
+
+BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
+
+
+def sentencepiece_like(pre_tokenizer, normalizer, decoder_steps, extra_specials=()):
+    """A BPE with byte fallback: pieces with the space mark, bytes as tokens, <unk> <s> </s> first."""
+    tokenizer = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
+    # Train on words cut at spaces, as SentencePiece does; the parts of the family come after.
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="first", split=True)
+    specials = ["<unk>", "<s>", "</s>"] + BYTES
+    train(tokenizer, 900, specials=specials)
+
+    def only_three_added(data):
+        data["added_tokens"] = [t for t in data["added_tokens"] if t["id"] < 3]
+        data["pre_tokenizer"] = None
+
+    tokenizer = edited(tokenizer, only_three_added)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.normalizer = normalizer
+    tokenizer.decoder = decoders.Sequence(decoder_steps)
+    tokenizer.add_special_tokens([special(t) for t in extra_specials])
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)]
+    )
+    return tokenizer
+
+
+def llama_decoder(strip=True):
+    steps = [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse()]
+    return steps + [decoders.Strip(" ", 1, 0)] if strip else steps
+
+
+def llama2_legacy():
+    return sentencepiece_like(
+        None,
+        normalizers.Sequence([normalizers.Prepend("\u2581"), normalizers.Replace(" ", "\u2581")]),
+        llama_decoder(),
+    )
+
+
+def llama2_metaspace():
+    return sentencepiece_like(
+        pre_tokenizers.Metaspace(prepend_scheme="first", split=False), None, llama_decoder()
+    )
+
+
+def mistral():
+    return sentencepiece_like(
+        pre_tokenizers.Metaspace(prepend_scheme="always", split=True),
+        None,
+        [decoders.Metaspace(prepend_scheme="always"), decoders.ByteFallback(), decoders.Fuse()],
+        ("[INST]", "[/INST]", "[TOOL_CALLS]"),
+    )
+
+
+def gemma():
+    """No space before the text, marks through a normalizer, white-space runs as added tokens."""
+    tokenizer = sentencepiece_like(
+        pre_tokenizers.Split(" ", "merged_with_previous"),
+        normalizers.Replace(" ", "\u2581"),
+        llama_decoder(strip=False),
+        ("<start_of_turn>", "<end_of_turn>"),
+    )
+    tokenizer.add_tokens([AddedToken(t, normalized=False) for t in ("\n\n", "\u2581\u2581", "<h1>")])
+    return tokenizer
+
+
+def flags():
+    """Added tokens with every flag, over a plain white-space tokenizer with a lower-casing normalizer."""
+    tokenizer = Tokenizer(models.BPE(unk_token="[UNK]", fuse_unk=False))
+    tokenizer.normalizer = normalizers.Sequence(
+        [normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()]
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    train(tokenizer, 300, specials=["[UNK]"])
+    tokenizer.add_special_tokens(
+        [
+            special("<L>", lstrip=True),
+            special("<R>", rstrip=True),
+            special("<B>", lstrip=True, rstrip=True),
+            special("<W>", single_word=True),
+            special("<Norm>", normalized=True),
+            special("<a>"),
+            special("<a><b>"),
+        ]
+    )
+    tokenizer.add_tokens(
+        [AddedToken("Caf\u00e9", normalized=True), AddedToken("word", single_word=True),
+         AddedToken("RAW", normalized=False)]
+    )
+    return tokenizer
+
+
+FAMILIES = {
+    f.__name__: f
+    for f in (gpt2, gpt2_prefix, llama3, qwen2, tekken, deepseek, llama2_legacy, llama2_metaspace,
+              mistral, gemma, flags)
+}
+
+
+def compact(tokenizer):
+    """The tokenizer.json with the vocabulary on one line."""
+    return json.dumps(json.loads(tokenizer.to_str()), ensure_ascii=False)
+
+
+def record_tokenizers():
+    for name, build in FAMILIES.items():
+        tokenizer = build()
+        folder = os.path.join(ROOT, "tokenizers", name)
+        os.makedirs(folder, exist_ok=True)
+        with open(os.path.join(folder, "tokenizer.json"), "w", encoding="utf-8") as file:
+            file.write(compact(tokenizer))
+        special_ids = {i for i, t in tokenizer.get_added_tokens_decoder().items() if t.special}
+        rows = []
+        for row in inputs.hard_rows(inputs.family_texts(name)):
+            text = inputs.row_text(row)
+            ids = tokenizer.encode(text).ids
+            row["ids"] = ids
+            plain = tokenizer.encode(text, add_special_tokens=False).ids
+            if plain != ids:
+                row["ids_plain"] = plain
+            tokenizer.encode_special_tokens = True
+            as_text = tokenizer.encode(text, add_special_tokens=False).ids
+            tokenizer.encode_special_tokens = False
+            if as_text != plain:
+                row["ids_as_text"] = as_text
+            row["decoded"] = tokenizer.decode(ids, skip_special_tokens=False)
+            # Not skip_special_tokens, which overlooks special tokens that the normalizer changes.
+            kept = [i for i in ids if i not in special_ids]
+            skipped = tokenizer.decode(kept, skip_special_tokens=False)
+            if skipped != row["decoded"]:
+                row["decoded_skip"] = skipped
+            rows.append(row)
+        # Any sequence of ids must decode, too; runs of byte tokens that are not characters are left
+        # to the unit tests, since there Jige keeps the good characters.
+        generator = random.Random(7)
+        size = tokenizer.get_vocab_size()
+        known = [i for i in range(size) if tokenizer.id_to_token(i) not in (None, *BYTES)]
+        for _ in range(20):
+            ids = [generator.choice(known) for _ in range(generator.randrange(1, 12))]
+            rows.append({"decode": ids, "decoded": tokenizer.decode(ids, skip_special_tokens=False)})
+        write_jsonl(os.path.join(folder, "cases.jsonl"), rows)
+
+
+def record_components():
+    folder = os.path.join(ROOT, "components")
+    os.makedirs(folder, exist_ok=True)
+    rows = []
+    for normalizer in inputs.normalizers():
+        for text in inputs.component_texts():
+            rows.append(
+                {
+                    "normalizer": json.loads(normalizer.__getstate__()),
+                    "text": text,
+                    "result": normalizer.normalize_str(text),
+                }
+            )
+    write_jsonl(os.path.join(folder, "normalizers.jsonl"), rows)
+    rows = []
+    for pre_tokenizer in inputs.pre_tokenizers():
+        for text in inputs.component_texts():
+            pieces = [piece for piece, _ in pre_tokenizer.pre_tokenize_str(text)]
+            state = json.loads(pre_tokenizer.__getstate__())
+            rows.append({"pre_tokenizer": state, "text": text, "pieces": pieces})
+    write_jsonl(os.path.join(folder, "pre_tokenizers.jsonl"), rows)
+    rows = []
+    for decoder, token_lists in inputs.decoders():
+        for tokens in token_lists:
+            state = json.loads(decoder.__getstate__())
+            rows.append({"decoder": state, "tokens": tokens, "text": decoder.decode(tokens)})
+    write_jsonl(os.path.join(folder, "decoders.jsonl"), rows)
+
+
+def record_sentencepiece():
+    import sentencepiece
+
+    settings = {
+        "bpe": dict(model_type="bpe", byte_fallback=True, normalization_rule_name="identity",
+                    remove_extra_whitespaces=False, vocab_size=600, split_digits=True),
+        "unigram": dict(model_type="unigram", vocab_size=300, normalization_rule_name="identity",
+                        hard_vocab_limit=False),
+    }
+    for name, options in settings.items():
+        folder = os.path.join(ROOT, "sentencepiece", name)
+        os.makedirs(folder, exist_ok=True)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", encoding="utf-8") as corpus:
+            corpus.write("\n".join(inputs.corpus()))
+            corpus.flush()
+            sentencepiece.SentencePieceTrainer.train(
+                input=corpus.name, model_prefix=os.path.join(folder, "tokenizer"),
+                character_coverage=0.98, num_threads=1, minloglevel=2, **options)
+        os.remove(os.path.join(folder, "tokenizer.vocab"))
+        processor = sentencepiece.SentencePieceProcessor(
+            model_file=os.path.join(folder, "tokenizer.model"))
+        rows = []
+        for row in inputs.hard_rows([]):
+            row["ids"] = processor.encode(inputs.row_text(row))
+            rows.append(row)
+        write_jsonl(os.path.join(folder, "cases.jsonl"), rows)
+
+
+def record_trainer():
+    """What Hugging Face's trainer learns from the corpus; Jige's trainer must learn the same."""
+    folder = os.path.join(ROOT, "trainer")
+    os.makedirs(folder, exist_ok=True)
+    lines = inputs.corpus()[::3]
+    with open(os.path.join(folder, "corpus.txt"), "w", encoding="utf-8") as file:
+        file.write("\n".join(lines))
+    for name, pattern in (("up_to_3", GPT4_SPLIT), ("single", QWEN_SPLIT)):
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = split_then_bytes(pattern)
+        trainer = trainers.BpeTrainer(
+            vocab_size=800, min_frequency=2, show_progress=False,
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+        tokenizer.train_from_iterator(["\n".join(lines)], trainer)
+        with open(os.path.join(folder, name + ".json"), "w", encoding="utf-8") as file:
+            json.dump(json.loads(tokenizer.to_str())["model"]["merges"], file)
+
+
+def record_templates():
+    import record_text_templates
+
+    record_text_templates.record(os.path.join(ROOT, "templates"))
+
+
+def record_versions():
+    import jinja2
+    import sentencepiece
+    import transformers
+
+    versions = {
+        "tokenizers": tokenizers.__version__,
+        "sentencepiece": sentencepiece.__version__,
+        "jinja2": jinja2.__version__,
+        "transformers": transformers.__version__,
+        "python": sys.version.split()[0],
+    }
+    with open(os.path.join(ROOT, "versions.json"), "w", encoding="utf-8") as file:
+        json.dump(versions, file, indent=2)
+        file.write("\n")
+
+
+def main():
+    parts = {
+        "tokenizers": record_tokenizers,
+        "components": record_components,
+        "sentencepiece": record_sentencepiece,
+        "trainer": record_trainer,
+        "templates": record_templates,
+    }
+    for name in sys.argv[1:] or parts:
+        parts[name]()
+    record_versions()
+
+
+if __name__ == "__main__":
+    main()

@@ -25,7 +25,7 @@ done
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 jige=build/release/jige
-model=$run/model
+model=$run/run/model
 
 title "1. Packages"
 tools/install-packages
@@ -33,7 +33,7 @@ tools/install-packages
 title "2. Build"
 [ -f build/release/build.ninja ] || cmake --preset release >/dev/null
 cmake --build --preset release --target jige
-$jige version --brief
+$jige version
 
 title "3. Corpus"
 if [ ${#corpus[@]} -eq 0 ]; then
@@ -51,8 +51,12 @@ title "4. Tokenizer"
 $jige tokenize "$run/tokenizer" "What is the capital of France?"
 
 title "5. Training"
-$jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run" \
-  --size quickstart --steps "$steps" --export "$model"
+if [ -f "$model/config.json" ]; then
+  echo "done before: $model"
+else
+  $jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run/run" --size tiny \
+    --steps "$steps" --batch-tokens 2048 --lr 0.004 --warmup 30 --min-lr-ratio 0.02
+fi
 
 title "6. Chat"
 ask() {
@@ -62,9 +66,10 @@ ask() {
 if [ -f "$run/corpus/questions.jsonl" ]; then
   ask "Tell me a story about a hedgehog."
   ask "Which city is the capital of Korea?"
-  ask "What is 7 plus 5?"
+  ask "Mia has a red kite. Tom has a golden bell. What does Tom have?"
   title "7. Questions it has never seen"
-  $jige score "$model" --data "$run/corpus/questions.jsonl"
+  $jige score "$model" "$run/corpus/questions.jsonl" --chat --max-new-tokens 24 \
+    --out "$run/answers.jsonl"
 else
   $jige generate "$model" --max-new-tokens 120 --prompt "The"
 fi

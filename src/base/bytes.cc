@@ -1,15 +1,17 @@
 #include "base/bytes.h"
 
+#include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
-#include <cstdlib>
 
 namespace jige {
 namespace {
 
 std::string three_digits(double value) {
-  if (value >= 100) return fmt::format("{:.0f}", value);
-  if (value >= 10) return fmt::format("{:.1f}", value);
+  const double size = std::fabs(value);
+  if (size >= 99.95) return fmt::format("{:.0f}", value);
+  if (size >= 9.995) return fmt::format("{:.1f}", value);
   return fmt::format("{:.2f}", value);
 }
 
@@ -20,7 +22,7 @@ std::string format_bytes(uint64_t bytes) {
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes) / 1024;
   size_t unit = 0;
-  while (value >= 1000 && unit < 5) {
+  while (value >= 999.5 && unit < 5) {
     value /= 1024;
     ++unit;
   }
@@ -32,15 +34,12 @@ Result<uint64_t> parse_bytes(std::string_view text) {
     return fail(Code::kInvalidArgument,
                 "\"{}\" is not a size; write for example 4096, 512M, 1.5GiB or 2GB", text);
   };
-  const std::string copy(text);
-  char* end = nullptr;
-  const double value = std::strtod(copy.c_str(), &end);
-  if (end == copy.c_str() || !std::isfinite(value) || value < 0) return invalid();
+  double value = 0;
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (status != std::errc() || !std::isfinite(value) || value < 0) return invalid();
   std::string unit;
-  for (; *end; ++end) {
-    if (!std::isspace(static_cast<unsigned char>(*end))) {
-      unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*end)));
-    }
+  for (const char c : text.substr(static_cast<size_t>(end - text.data()))) {
+    if (c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   }
   double factor = 1;
   if (!unit.empty() && unit != "b") {
@@ -58,15 +57,16 @@ Result<uint64_t> parse_bytes(std::string_view text) {
 std::string format_count(double count) {
   static constexpr const char* kUnits[] = {"", " k", " M", " G", " T", " P"};
   size_t unit = 0;
-  while (std::fabs(count) >= 1000 && unit < 5) {
+  if (count == std::floor(count) && std::fabs(count) < 1000) return fmt::format("{:.0f}", count);
+  while (std::fabs(count) >= 999.5 && unit < 5) {
     count /= 1000;
     ++unit;
   }
-  if (unit == 0 && count == std::floor(count)) return fmt::format("{:.0f}", count);
   return three_digits(count) + kUnits[unit];
 }
 
 std::string format_duration(double seconds) {
+  if (!(seconds < 1e15)) return "unknown";  // or not a number
   const auto total = static_cast<int64_t>(std::llround(std::max(seconds, 0.0)));
   const int64_t hours = total / 3600;
   const int64_t minutes = total / 60 % 60;

@@ -19,7 +19,7 @@ Result<uint64_t> parse_bytes(std::string_view text);
 // 1234567 -> "1.23 M", for parameter and token counts.
 std::string format_count(double count);
 
-// 3725 s -> "1:02:05", 65 s -> "1:05".
+// 3725 s -> "1:02:05", 65 s -> "1:05"; "unknown" for what is infinite or not a number.
 std::string format_duration(double seconds);
 
 }  // namespace jige

@@ -47,7 +47,10 @@ CpuFeatures detect() {
   features.model_name = read_model_name();
   cpu_set_t set;
   CPU_ZERO(&set);
-  features.logical_count = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  // The call fails where the machine has more processors than the set has room for.
+  features.logical_count = sched_getaffinity(0, sizeof set, &set) == 0
+                               ? CPU_COUNT(&set)
+                               : static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
 
   uint32_t a = 0, b = 0, c = 0, d = 0;
   if (!__get_cpuid(1, &a, &b, &c, &d)) return features;

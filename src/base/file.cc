@@ -5,9 +5,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <new>
+
+#include "base/clock.h"
+#include "base/rng.h"
 
 namespace jige {
 namespace {
@@ -41,6 +47,48 @@ std::string parent_folder(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+constexpr int kNameAttempts = 1000;
+
+// Six letters and digits that differ from call to call, between processes and between machines.
+std::string temporary_suffix() {
+  static std::atomic<uint64_t> counter{0};
+  const auto now_ns = static_cast<uint64_t>(RealClock().now_ns());
+  uint64_t key = derive_key(now_ns, "temporary file", counter.fetch_add(1)) +
+                 static_cast<uint64_t>(::getpid());
+  std::string suffix;
+  for (int i = 0; i < 6; ++i, key /= 36) {
+    suffix += "0123456789abcdefghijklmnopqrstuvwxyz"[key % 36];
+  }
+  return suffix;
+}
+
+// Reads an open file to its end. A pipe or a file that grows has no size to trust, so the limit is
+// checked as it comes.
+Result<std::string> read_all(int fd, const struct stat& info, const std::string& path,
+                             size_t size_max) {
+  const auto too_large = [&] {
+    return fail(Code::kExhausted, "{}: is larger than the limit of {} bytes", path, size_max);
+  };
+  try {
+    std::string content;
+    if (S_ISREG(info.st_mode)) {
+      if (static_cast<uint64_t>(info.st_size) > size_max) return too_large();
+      content.reserve(static_cast<size_t>(info.st_size));
+    }
+    char buffer[1 << 16];
+    for (;;) {
+      const ssize_t got = ::read(fd, buffer, sizeof buffer);
+      if (got < 0 && errno == EINTR) continue;
+      if (got < 0) return system_error(path, "read");
+      if (got == 0) return content;
+      if (static_cast<size_t>(got) > size_max - content.size()) return too_large();
+      content.append(buffer, static_cast<size_t>(got));
+    }
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kExhausted, "{}: no memory to read it", path);
+  }
+}
+
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, size_t size_max) {
@@ -53,26 +101,7 @@ Result<std::string> read_file(const std::string& path, size_t size_max) {
     ::close(fd);
     return error;
   }
-  std::string content;
-  char buffer[1 << 16];
-  if (S_ISREG(info.st_mode)) {
-    content.reserve(std::min(static_cast<size_t>(info.st_size), size_max));
-  }
-  for (;;) {
-    const ssize_t got = ::read(fd, buffer, sizeof buffer);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) {
-      auto error = system_error(path, "read");
-      ::close(fd);
-      return error;
-    }
-    if (got == 0) break;
-    if (content.size() + static_cast<size_t>(got) > size_max) {
-      ::close(fd);
-      return fail(Code::kExhausted, "{}: is larger than the limit of {} bytes", path, size_max);
-    }
-    content.append(buffer, static_cast<size_t>(got));
-  }
+  auto content = read_all(fd, info, path, size_max);
   ::close(fd);
   return content;
 }
@@ -86,8 +115,9 @@ Status write_file_atomic(const std::string& path, std::string_view content) {
 Status make_folders(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) return fail(Code::kIo, "{}: cannot create folder: {}", path, error.message());
-  return {};
+  if (!error) return {};
+  errno = error.value();
+  return system_error(path, "create folder");
 }
 
 AtomicFile::AtomicFile(std::string path, std::string temporary, int fd)
@@ -109,11 +139,14 @@ AtomicFile::~AtomicFile() {
 }
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
-  std::string temporary = path + ".XXXXXX";
-  const int fd = ::mkostemp(temporary.data(), O_CLOEXEC);
-  if (fd < 0) return system_error(path, "create");
-  ::fchmod(fd, 0644);
-  return AtomicFile(path, std::move(temporary), fd);
+  // Not mkstemp: its files are private, and the umask, which says how open they should be, cannot
+  // be read without changing it for other threads.
+  for (int attempt = 0;; ++attempt) {
+    std::string temporary = path + "." + temporary_suffix();
+    const int fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
+    if (fd >= 0) return AtomicFile(path, std::move(temporary), fd);
+    if (errno != EEXIST || attempt == kNameAttempts) return system_error(path, "create");
+  }
 }
 
 Status AtomicFile::write(const void* data, size_t size) {

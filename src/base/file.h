@@ -1,8 +1,9 @@
 // Files: whole reads, atomic replacement, and read-only memory maps.
 //
 // Nothing good is overwritten before its replacement is complete: write_file_atomic and AtomicFile
-// write to a temporary sibling, fsync it, rename it over the target and fsync the folder.
-// Threads: distinct objects may be used from distinct threads.
+// write to a temporary sibling (the target's name, a dot and six letters or digits), fsync it,
+// rename it over the target and fsync the folder. Threads: distinct objects may be used from
+// distinct threads.
 #pragma once
 
 #include <cstddef>
@@ -37,7 +38,8 @@ class AtomicFile {
   Status write(const void* data, size_t size);
   // Overwrites bytes that were already written, for headers whose values come last.
   Status write_at(uint64_t offset, const void* data, size_t size);
-  // Brings what was written to the disk, so that a commit that follows cannot fail for lack of room.
+  // Brings what was written to the disk, so that a commit that follows cannot fail for lack of
+  // room.
   Status sync();
   Status commit();
 

@@ -54,7 +54,10 @@ Result<Json> parse_json(std::string_view text, std::string_view where, int depth
   bool too_deep = false, too_wide = false;
   std::vector<size_t> members(static_cast<size_t>(depth_max) + 2, 0);
   const auto callback = [&](int depth, Json::parse_event_t event, Json&) {
-    if (depth > depth_max) too_deep = true;
+    // Where a container starts, `depth` does not count it yet.
+    const bool starts =
+        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
+    if (depth + (starts ? 1 : 0) > depth_max) too_deep = true;
     if (too_deep || too_wide) return false;
     const auto level = static_cast<size_t>(depth);
     if (event == Json::parse_event_t::object_start) members[level + 1] = 0;

@@ -29,7 +29,10 @@ spdlog::logger& logger() {
     auto made = spdlog::stderr_color_mt("jige");
     made->set_pattern("%^%l%$: %v");
     const char* wanted = std::getenv("JIGE_LOG");
-    made->set_level(wanted ? spdlog::level::from_str(wanted) : spdlog::level::info);
+    const auto level = spdlog::level::from_str(wanted ? wanted : "info");
+    // The library answers "off" for what it does not know.
+    const bool known = level != spdlog::level::off || std::string_view(wanted) == "off";
+    made->set_level(known ? level : spdlog::level::info);
     return made;
   }();
   return *instance;

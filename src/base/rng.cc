@@ -40,8 +40,11 @@ uint64_t derive_key(uint64_t seed, std::string_view purpose, uint64_t index) {
 }
 
 uint32_t Rng::next_u32() {
-  const auto block = philox(key_, 0, position_ / 4);
-  return block[position_++ % 4];
+  if (position_ / 4 != block_index_) {
+    block_index_ = position_ / 4;
+    block_ = philox(key_, 0, block_index_);
+  }
+  return block_[position_++ % 4];
 }
 
 uint64_t Rng::next_u64() {

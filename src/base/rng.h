@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace jige {
 
@@ -44,6 +45,9 @@ class Rng {
  private:
   uint64_t key_;
   uint64_t position_;
+  // The block that block_index_ names, kept since four draws share it.
+  std::array<uint32_t, 4> block_{};
+  uint64_t block_index_ = UINT64_MAX;
 };
 
 }  // namespace jige

@@ -13,8 +13,24 @@ namespace {
 // this many times before it parks. Short, since the machine may be shared.
 constexpr int kSpinCount = 2000;
 
-// The worker index of this thread while it runs a loop body, or -1.
-thread_local int current_worker = -1;
+// Which team's loop body this thread runs, and as which of its workers.
+struct Running {
+  const void* team = nullptr;
+  int worker = 0;
+};
+thread_local Running running;
+
+// Marks this thread as running a body, and restores what it ran before.
+class RunningScope {
+ public:
+  RunningScope(const void* team, int worker) : before_(running) { running = {team, worker}; }
+  ~RunningScope() { running = before_; }
+  RunningScope(const RunningScope&) = delete;
+  RunningScope& operator=(const RunningScope&) = delete;
+
+ private:
+  Running before_;
+};
 
 }  // namespace
 
@@ -36,15 +52,14 @@ ThreadTeam::~ThreadTeam() {
 void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void* context) {
   if (count <= 0) return;
   grain = std::max<int64_t>(grain, 1);
-  if (current_worker >= 0) {  // nested: the team is busy with the outer loop
-    function(context, 0, count, current_worker);
+  if (running.team == this) {  // nested: the team is busy with the outer loop
+    function(context, 0, count, running.worker);
     return;
   }
   const std::lock_guard<std::mutex> turn(turn_mutex_);
   if (workers_.empty() || count <= grain) {
-    current_worker = 0;
+    const RunningScope scope(this, 0);
     function(context, 0, count, 0);
-    current_worker = -1;
     return;
   }
   // About four ranges a thread: enough to even out unequal ones, few enough to cost nothing.
@@ -68,13 +83,12 @@ void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void*
 }
 
 void ThreadTeam::work(const Loop& loop, int worker) {
-  current_worker = worker;
+  const RunningScope scope(this, worker);
   for (;;) {
     const int64_t begin = next_.fetch_add(loop.chunk, std::memory_order_relaxed);
     if (begin >= loop.count) break;
     loop.function(loop.context, begin, std::min(begin + loop.chunk, loop.count), worker);
   }
-  current_worker = -1;
 }
 
 void ThreadTeam::worker_main(int worker) {

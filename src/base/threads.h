@@ -3,8 +3,9 @@
 // Invariants: (1) the caller takes part, so a team of one has no thread of its own.
 //             (2) every index of a loop is run exactly once, before parallel_for returns.
 //             (3) which thread runs an index is unspecified; results may not depend on it.
-// Threads: parallel_for may be called from any thread; calls from several threads take turns, a
-// call from inside a loop body runs inline.
+// Threads: parallel_for may be called from any thread; calls from several threads take turns. A
+// call from inside a body of the same team runs inline, with the worker index of that body; one
+// from a body of another team takes its turn, so two teams must not call each other in a circle.
 #pragma once
 
 #include <atomic>
@@ -13,6 +14,7 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 #include <vector>
 
 namespace jige {

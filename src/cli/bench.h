@@ -37,9 +37,9 @@ struct Measurement {
   double value = 0;
   double slowest = 0;
   double fastest = 0;
-  std::string unit;       // "tokens/s"
-  double share = 0;       // of the machine's rate; 0: none
-  std::string share_of;   // "of reading memory"
+  std::string unit;      // "tokens/s"
+  double share = 0;      // of the machine's rate; 0: none
+  std::string share_of;  // "of reading memory"
 };
 
 // A measurement of `amount` units a run.
@@ -51,7 +51,7 @@ Json measurement_json(const Measurement& measurement);
 struct BenchOptions {
   formats::ModelConfig config;
   DType dtype = DType::kF32;
-  int64_t context = 256;       // tokens of a sequence in training and attention
+  int64_t context = 256;        // tokens of a sequence in training and attention
   int64_t batch_tokens = 2048;  // of a training step
   int64_t prompt_tokens = 512;
   int64_t new_tokens = 64;

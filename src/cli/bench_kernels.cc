@@ -45,8 +45,8 @@ Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOpti
   JIGE_TRY(const auto stream, device.make_stream());
   JIGE_TRY(const Tensor weight,
            random_tensor(arena, *stream, DType::kF32, Shape{shape.outputs, shape.inputs}));
-  const int64_t packed_bytes = ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward,
-                                                        shape.outputs, shape.inputs);
+  const int64_t packed_bytes =
+      ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward, shape.outputs, shape.inputs);
   JIGE_TRY(const Tensor packed, arena.make(DType::kU8, Shape{packed_bytes}));
   const ops::PackedWeight form{packed.view().data, options.dtype, ops::PackUse::kForward,
                                shape.outputs, shape.inputs};
@@ -60,19 +60,19 @@ Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOpti
     return {};
   };
   JIGE_TRY(const Timing timing, time_runs(options.seconds / 2, work));
-  const std::string detail = fmt::format("{} [{} x {}] x [{} x {}] {}", shape.name, shape.tokens,
-                                         shape.inputs, shape.inputs, shape.outputs,
-                                         dtype_info(options.dtype).name);
+  const std::string detail =
+      fmt::format("{} [{} x {}] x [{} x {}] {}", shape.name, shape.tokens, shape.inputs,
+                  shape.inputs, shape.outputs, dtype_info(options.dtype).name);
   if (shape.tokens == 1) {
-    Measurement found = make_measurement("gemv", detail, static_cast<double>(packed_bytes) / 1e9,
-                                         "GB/s", timing);
+    Measurement found =
+        make_measurement("gemv", detail, static_cast<double>(packed_bytes) / 1e9, "GB/s", timing);
     found.share = found.value * 1e9 / rates.read_bytes_per_s;
     found.share_of = kOfMemory;
     sink(found);
     return {};
   }
-  const double flops = 2.0 * static_cast<double>(shape.tokens * shape.inputs) *
-                       static_cast<double>(shape.outputs);
+  const double flops =
+      2.0 * static_cast<double>(shape.tokens * shape.inputs) * static_cast<double>(shape.outputs);
   Measurement found = make_measurement("gemm", detail, flops / 1e9, "GFLOP/s", timing);
   found.share = found.value * 1e9 / rates.fma_flops_per_s;
   found.share_of = kOfVectorUnits;
@@ -125,8 +125,12 @@ Status bench_machine(CpuDevice& device, MachineRates& rates, const MeasurementSi
   const int64_t bytes = streaming_bytes();
   JIGE_TRY(rates.read_bytes_per_s, measure_read_bytes_per_s(device, bytes));
   const auto note = [&](const char* name, std::string detail, double value, const char* unit) {
-    sink({.name = name, .detail = std::move(detail), .value = value, .slowest = value,
-          .fastest = value, .unit = unit});
+    sink({.name = name,
+          .detail = std::move(detail),
+          .value = value,
+          .slowest = value,
+          .fastest = value,
+          .unit = unit});
   };
   note("vector units",
        fmt::format("f32 multiply-adds in registers, {}",
@@ -174,8 +178,8 @@ Status bench_attention(CpuDevice& device, const BenchOptions& options, const Mac
   double pairs = 0;
   for (int64_t begin = 0; begin < tokens; begin += options.context) {
     const int64_t count = std::min(options.context, tokens - begin);
-    args.sequences.push_back({.row_begin = static_cast<int32_t>(begin),
-                              .row_count = static_cast<int32_t>(count)});
+    args.sequences.push_back(
+        {.row_begin = static_cast<int32_t>(begin), .row_count = static_cast<int32_t>(count)});
     pairs += static_cast<double>(count) * static_cast<double>(count + 1) / 2;
   }
   const auto work = [&]() -> Status {
@@ -184,12 +188,12 @@ Status bench_attention(CpuDevice& device, const BenchOptions& options, const Mac
     return {};
   };
   JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
-  Measurement found = make_measurement(
-      "attention",
-      fmt::format("forward, {} sequences of {}, {} heads of {}, {}", args.sequences.size(),
-                  options.context, config.head_count, config.head_dim,
-                  dtype_info(options.dtype).name),
-      4 * pairs * static_cast<double>(width) / 1e9, "GFLOP/s", timing);
+  Measurement found =
+      make_measurement("attention",
+                       fmt::format("forward, {} sequences of {}, {} heads of {}, {}",
+                                   args.sequences.size(), options.context, config.head_count,
+                                   config.head_dim, dtype_info(options.dtype).name),
+                       4 * pairs * static_cast<double>(width) / 1e9, "GFLOP/s", timing);
   found.share = found.value * 1e9 / rates.fma_flops_per_s;
   found.share_of = kOfVectorUnits;
   sink(found);

@@ -54,9 +54,8 @@ class Sequence {
                                    .blocks = blocks_.data()};
       const int32_t last = static_cast<int32_t>(now.size()) - 1;
       const std::span<const int32_t> rows(&last, tokens.empty() ? 1 : 0);
-      JIGE_TRY(logits, model_.forward({.tokens = now,
-                                       .sequences = std::span(&span, 1),
-                                       .logit_rows = rows}));
+      JIGE_TRY(logits, model_.forward(
+                           {.tokens = now, .sequences = std::span(&span, 1), .logit_rows = rows}));
       length_ += static_cast<int32_t>(now.size());
     }
     Rng rng(1);
@@ -83,9 +82,9 @@ Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
   // The head computes the last row only.
   const double flops = architecture.forward_flops(count, count / 2) -
                        architecture.head().forward_flops(count - 1, count / 2);
-  Measurement found = make_measurement(
-      "prefill", fmt::format("{} tokens, {}", prompt.size(), model_text(options)), count, "tokens/s",
-      timing);
+  Measurement found =
+      make_measurement("prefill", fmt::format("{} tokens, {}", prompt.size(), model_text(options)),
+                       count, "tokens/s", timing);
   found.share = flops / timing.median_s / gemm_flops_per_s;
   found.share_of = "of matrix products";
   sink(found);
@@ -132,14 +131,17 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options, const Mac
   config.context_max =
       std::max(config.context_max, std::max(options.prompt_tokens, options.new_tokens + 1));
   JIGE_DO(write_random_model(folder.path(), config, 1));
-  JIGE_TRY(const auto model,
-           model::InferenceModel::load(folder.path(), device,
-                                       {.compute = options.dtype,
-                                        .context_max = config.context_max,
-                                        .batch_tokens_max = 512}));
+  JIGE_TRY(const auto model, model::InferenceModel::load(folder.path(), device,
+                                                         {.compute = options.dtype,
+                                                          .context_max = config.context_max,
+                                                          .batch_tokens_max = 512}));
   const double load_s = model->load_seconds();
-  sink({.name = "load", .detail = model_text(options), .value = load_s, .slowest = load_s,
-        .fastest = load_s, .unit = "s"});
+  sink({.name = "load",
+        .detail = model_text(options),
+        .value = load_s,
+        .slowest = load_s,
+        .fastest = load_s,
+        .unit = "s"});
   const std::vector<int32_t> prompt = random_tokens(options.prompt_tokens, config.vocab_size);
   Sequence sequence(*model);
   JIGE_TRY(const double gemm_flops_per_s, gemm_rate(device, options, options.prompt_tokens));
@@ -189,18 +191,20 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
   JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
   JIGE_TRY(const double gemm_flops_per_s, gemm_rate(device, options, options.batch_tokens));
   const auto tokens = static_cast<double>(options.batch_tokens);
-  Measurement found = make_measurement(
-      "train", fmt::format("steps of {} x {} tokens, {}", batch.counts.size(), options.context,
-                           model_text(options)),
-      tokens, "tokens/s", timing);
+  Measurement found =
+      make_measurement("train",
+                       fmt::format("steps of {} x {} tokens, {}", batch.counts.size(),
+                                   options.context, model_text(options)),
+                       tokens, "tokens/s", timing);
   const double flops =
       3 * architecture->forward_flops(tokens, static_cast<double>(options.context) / 2);
   found.share = flops / timing.median_s / gemm_flops_per_s;
   found.share_of = "of matrix products";
   sink(found);
-  sink(make_measurement("train", fmt::format("arithmetic of the same steps; matrix products reach "
-                                             "{:.1f} here, the vector units {:.1f}",
-                                             gemm_flops_per_s / 1e9, rates.fma_flops_per_s / 1e9),
+  sink(make_measurement("train",
+                        fmt::format("arithmetic of the same steps; matrix products reach "
+                                    "{:.1f} here, the vector units {:.1f}",
+                                    gemm_flops_per_s / 1e9, rates.fma_flops_per_s / 1e9),
                         flops / 1e9, "GFLOP/s", timing));
   return {};
 }

@@ -105,8 +105,8 @@ class ChatCommand final : public Command {
     conversation.add("user", question);
     const int64_t context = generator.context_max();
     const auto prompt = conversation.prompt(
-        loaded.tokenizer, {.context_max = context,
-                           .room = std::min(options.tokens_max, context / 4)});
+        loaded.tokenizer,
+        {.context_max = context, .room = std::min(options.tokens_max, context / 4)});
     if (!prompt) {
       // The message is at fault, not the chat: people may go on, scripts get the error.
       if (isatty(STDIN_FILENO) != 1) return tl::unexpected<Error>(prompt.error());

@@ -17,8 +17,8 @@ class ChatInput {
   // On a terminal, says what this is and how to end it.
   void greet(const std::string& model);
   // The next message; lines that end with a backslash are joined with the next one. Nothing at the
-  // end of input or when Ctrl-C comes at the prompt. Fails with kIo, and with kExhausted on a message
-  // longer than 16 MiB.
+  // end of input or when Ctrl-C comes at the prompt. Fails with kIo, and with kExhausted on a
+  // message longer than 16 MiB.
   Result<std::optional<std::string>> next();
 
  private:

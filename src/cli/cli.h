@@ -1,4 +1,5 @@
-// The command line of the binary `jige`: finds the command, reads its flags, runs it, reports errors.
+// The command line of the binary `jige`: finds the command, reads its flags, runs it, reports
+// errors.
 //
 // Standard output carries a command's result and nothing else; messages and progress go to standard
 // error. With --json an error is one JSON object on standard output, besides the line for people.

@@ -66,8 +66,10 @@ Result<std::vector<int32_t>> Conversation::prompt(const text::Tokenizer& tokeniz
     if (drop_oldest()) continue;
     // A last message that leaves less room than wished for still gets its answer.
     if (count < limit.context_max) return ids;
-    return fail(Code::kInvalidArgument, "the message makes a prompt of {} tokens, and the context "
-                "holds {}; shorten it", count, limit.context_max);
+    return fail(Code::kInvalidArgument,
+                "the message makes a prompt of {} tokens, and the context "
+                "holds {}; shorten it",
+                count, limit.context_max);
   }
 }
 

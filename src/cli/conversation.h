@@ -1,6 +1,7 @@
 // A conversation with a model: its messages, and the prompt they make.
 //
-// Folders with a chat template use it. Without one the conversation is written as a plain transcript
+// Folders with a chat template use it. Without one the conversation is written as a plain
+// transcript
 //   User: Hello
 //   Assistant: Hi!
 // and the answer ends where the model begins the next "User:".

@@ -22,7 +22,8 @@ class CorpusCommand final : public Command {
     flags.text("--out FOLDER", folder_, "where the two files go");
     flags.integer("--documents N", documents_, {.min = 1, .max = 10'000'000},
                   "conversations to write");
-    flags.integer("--questions N", questions_, {.min = 0, .max = 100'000}, "held-out questions, "
+    flags.integer("--questions N", questions_, {.min = 0, .max = 100'000},
+                  "held-out questions, "
                   "at most");
     flags.integer("--seed N", seed_, {}, "what the corpus is made from");
     output_.declare(flags, "print one JSON object that names the files");

@@ -60,8 +60,8 @@ Result<int64_t> read_integer(std::string_view name, const std::string& text, Int
   }
   if (error != std::errc() || value < range.min || value > range.max) {
     return range.max == std::numeric_limits<int64_t>::max()
-               ? fail(Code::kInvalidArgument, "{}: {} is out of range; it must be at least {}", name,
-                      text, range.min)
+               ? fail(Code::kInvalidArgument, "{}: {} is out of range; it must be at least {}",
+                      name, text, range.min)
                : fail(Code::kInvalidArgument, "{}: {} is out of range; it must be {} to {}", name,
                       text, range.min, range.max);
   }
@@ -110,8 +110,7 @@ struct Flags::State {
   CLI::Option* value(std::string_view text, std::string shown_default, std::string about,
                      Reader read) {
     const Spec spec = read_spec(text);
-    CLI::Option* option =
-        app.add_option(spec.names, [](const CLI::results_t&) { return true; });
+    CLI::Option* option = app.add_option(spec.names, [](const CLI::results_t&) { return true; });
     option->check(CLI::Validator(
         [this, read = std::move(read)](std::string& word) -> std::string {
           const Status status = read(word);
@@ -121,6 +120,8 @@ struct Flags::State {
         ""));
     if (spec.several) {
       option->expected(1, kValuesMax);
+      // A positional argument takes further values only so; CLI11 then splits values such as [a,b].
+      option->allow_extra_args(spec.positional);
     } else {
       option->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
     }
@@ -174,10 +175,8 @@ void Flags::text(std::string_view spec, std::optional<std::string>& target, std:
 }
 
 void Flags::texts(std::string_view text, std::vector<std::string>& target, std::string help) {
-  CLI::Option* option =
-      state_->value(text, joined(target, " "), std::move(help), [](const std::string&) -> Status {
-        return {};
-      });
+  CLI::Option* option = state_->value(text, joined(target, " "), std::move(help),
+                                      [](const std::string&) -> Status { return {}; });
   // Without "..." the flag takes one value each time it is given.
   if (!read_spec(text).several) option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   option->each([&target](const std::string& word) { target.push_back(word); });
@@ -223,8 +222,10 @@ void Flags::bytes(std::string_view spec, int64_t& target, std::string help) {
                   const Result<uint64_t> size = parse_bytes(word);
                   if (!size) return with_context(size.error(), "{}", name);
                   if (*size == 0 || *size > (uint64_t{1} << 60)) {
-                    return fail(Code::kInvalidArgument, "{}: {} is out of range; it must be 1 byte "
-                                "to 1024 PiB", name, word);
+                    return fail(Code::kInvalidArgument,
+                                "{}: {} is out of range; it must be 1 byte "
+                                "to 1024 PiB",
+                                name, word);
                   }
                   target = static_cast<int64_t>(*size);
                   return {};
@@ -234,15 +235,16 @@ void Flags::bytes(std::string_view spec, int64_t& target, std::string help) {
 void Flags::choice(std::string_view spec, std::string& target, std::vector<std::string> choices,
                    std::string help) {
   help += fmt::format(": {}", joined(choices, ", "));
-  state_->value(spec, target, std::move(help),
-                [&target, choices, name = read_spec(spec).shown](const std::string& word) -> Status {
-                  if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
-                    return fail(Code::kInvalidArgument, "{}: \"{}\" is not one of {}{}", name, word,
-                                joined(choices, ", "), suggestion(word, choices));
-                  }
-                  target = word;
-                  return {};
-                });
+  state_->value(
+      spec, target, std::move(help),
+      [&target, choices, name = read_spec(spec).shown](const std::string& word) -> Status {
+        if (std::find(choices.begin(), choices.end(), word) == choices.end()) {
+          return fail(Code::kInvalidArgument, "{}: \"{}\" is not one of {}{}", name, word,
+                      joined(choices, ", "), suggestion(word, choices));
+        }
+        target = word;
+        return {};
+      });
 }
 
 bool Flags::given(std::string_view name) const {

@@ -51,10 +51,11 @@ struct Sample {
 
 TEST(Flags, ReadsEveryKindIntoItsTarget) {
   Sample sample;
-  const Status status = sample.flags.parse(
-      {"here", "-p", "-x --y", "--data", "a", "b", "--stop", "one", "--stop", "--two", "-n", "3",
-       "--seed=7", "--memory", "1KiB", "--temperature", "0", "--top-p=0.5", "--isa", "avx512",
-       "--json"});
+  const Status status =
+      sample.flags.parse({"here",     "-p",       "-x --y", "--data",        "a",  "b",
+                          "--stop",   "one",      "--stop", "--two",         "-n", "3",
+                          "--seed=7", "--memory", "1KiB",   "--temperature", "0",  "--top-p=0.5",
+                          "--isa",    "avx512",   "--json"});
   ASSERT_TRUE(status) << status.error().message;
   const Values& values = sample.values;
   EXPECT_EQ(values.folder, "here");
@@ -70,6 +71,23 @@ TEST(Flags, ReadsEveryKindIntoItsTarget) {
   EXPECT_TRUE(values.json);
   EXPECT_TRUE(sample.flags.given("--seed"));
   EXPECT_TRUE(sample.flags.given("FOLDER"));
+}
+
+TEST(Flags, PositionalListsTakeEveryWord) {
+  for (const char* spec : {"WHAT...", "[WHAT]..."}) {
+    Flags flags("sample");
+    std::vector<std::string> words;
+    bool json = false;
+    flags.texts(spec, words, "what");
+    flags.toggle("--json", json, "print JSON");
+    ASSERT_TRUE(flags.parse({"a", "--json", "b", "c"})) << spec;
+    EXPECT_EQ(words, (std::vector<std::string>{"a", "b", "c"})) << spec;
+  }
+  Flags flags("sample");
+  std::vector<std::string> words;
+  flags.texts("[WHAT]...", words, "what");
+  ASSERT_TRUE(flags.parse({}));
+  EXPECT_TRUE(words.empty());
 }
 
 TEST(Flags, KeepsDefaultsOfWhatIsNotGiven) {
@@ -130,9 +148,9 @@ TEST(Flags, HelpShowsSectionsDefaultsAndExamplesInEightyColumns) {
   ASSERT_TRUE(sample.flags.parse({"--help"}));
   EXPECT_TRUE(sample.flags.help_asked());
   const std::string help = sample.flags.help();
-  for (const char* part : {"Usage: jige sample FOLDER [options]", "-p, --prompt TEXT",
-                           "    --data FILE...", "[hello]", "\nSampling:\n", "avx2, avx512",
-                           "  jige sample here\n"}) {
+  for (const char* part :
+       {"Usage: jige sample FOLDER [options]", "-p, --prompt TEXT", "    --data FILE...", "[hello]",
+        "\nSampling:\n", "avx2, avx512", "  jige sample here\n"}) {
     EXPECT_NE(help.find(part), std::string::npos) << part << "\n" << help;
   }
 }

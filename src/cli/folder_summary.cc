@@ -36,16 +36,15 @@ bool has_weights(const std::string& folder) {
 }
 
 Status read_tensors(const std::string& folder, FolderSummary& summary) {
-  JIGE_TRY(const auto files, formats::TensorFolder::open(
-                                 folder, summary.adapter ? "adapter_model" : "model"));
+  JIGE_TRY(const auto files,
+           formats::TensorFolder::open(folder, summary.adapter ? "adapter_model" : "model"));
   std::map<DType, int64_t> counts;
   for (const formats::StoredTensor* tensor : files.tensors()) {
     summary.tensors.push_back({tensor->name, tensor->dtype_name, tensor->dims, tensor->bytes});
     if (tensor->dtype) counts[*tensor->dtype] += tensor->count();
   }
-  const auto most = std::max_element(counts.begin(), counts.end(), [](auto& a, auto& b) {
-    return a.second < b.second;
-  });
+  const auto most = std::max_element(counts.begin(), counts.end(),
+                                     [](auto& a, auto& b) { return a.second < b.second; });
   if (most != counts.end()) summary.dominant_dtype = most->first;
   summary.file_count = files.files().size();
   return {};
@@ -153,11 +152,11 @@ std::string summary_text(const FolderSummary& summary) {
   if (summary.tensors.empty()) {
     table.row({"weights", "none"});
   } else {
-    table.row({"weights", fmt::format("{} tensors in {} file{}, {} parameters: {}",
-                                      summary.tensors.size(), summary.file_count,
-                                      summary.file_count == 1 ? "" : "s",
-                                      format_count(static_cast<double>(summary.stored_count())),
-                                      dtype_shares(summary))});
+    table.row({"weights",
+               fmt::format("{} tensors in {} file{}, {} parameters: {}", summary.tensors.size(),
+                           summary.file_count, summary.file_count == 1 ? "" : "s",
+                           format_count(static_cast<double>(summary.stored_count())),
+                           dtype_shares(summary))});
   }
   if (summary.tokenizer) {
     const TokenizerLine& tokenizer = *summary.tokenizer;

@@ -93,12 +93,9 @@ class GenerateCommand final : public Command {
     };
     JIGE_TRY(const serve::Generation answer, generator.generate(prompt, options, show));
     if (output_.json) {
-      Json json{{"sample", index},
-                {"text", answer.text},
-                {"tokens", answer.tokens},
-                {"finish", serve::finish_reason_name(answer.finish)},
-                {"seed", options.seed},
-                {"stats", stats_json(answer.stats)}};
+      Json json{{"sample", index},         {"text", answer.text},
+                {"tokens", answer.tokens}, {"finish", serve::finish_reason_name(answer.finish)},
+                {"seed", options.seed},    {"stats", stats_json(answer.stats)}};
       if (logprobs_) json["logprobs"] = details;
       print_json(json);
     } else {

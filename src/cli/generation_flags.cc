@@ -53,8 +53,8 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& fo
                                                            int64_t tokens_default) const {
   JIGE_TRY(const formats::GenerationConfig config, formats::load_generation_config(folder));
   serve::GenerateOptions options;
-  const double fallback = config.do_sample.value_or(true) ? config.temperature.value_or(kTemperature)
-                                                          : 0;
+  const double fallback =
+      config.do_sample.value_or(true) ? config.temperature.value_or(kTemperature) : 0;
   options.sampling = {
       .temperature = temperature.value_or(fallback),
       .top_k = top_k.value_or(config.top_k.value_or(0)),

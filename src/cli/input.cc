@@ -62,8 +62,10 @@ Result<std::string> find_model_folder(const std::string& path) {
   const fs::path folder(path);
   const fs::file_status status = fs::status(folder, error);
   if (!fs::exists(status)) {
-    return fail(Code::kNotFound, "{}: no such folder; give the path of a model folder, which holds "
-                "config.json, model.safetensors and tokenizer.json", path);
+    return fail(Code::kNotFound,
+                "{}: no such folder; give the path of a model folder, which holds "
+                "config.json, model.safetensors and tokenizer.json",
+                path);
   }
   if (!fs::is_directory(status)) {
     const std::string parent = folder.parent_path().string();
@@ -73,8 +75,10 @@ Result<std::string> find_model_folder(const std::string& path) {
   if (fs::exists(folder / "config.json", error)) return path;
   if (fs::exists(folder / "model" / "config.json", error)) return (folder / "model").string();
   if (fs::exists(folder / "checkpoints", error)) {
-    return fail(Code::kNotFound, "{}: this run has no model yet; continue it with the `jige train` "
-                "command it was started with", path);
+    return fail(Code::kNotFound,
+                "{}: this run has no model yet; continue it with the `jige train` "
+                "command it was started with",
+                path);
   }
   return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
 }
@@ -123,7 +127,8 @@ Status for_each_line(const std::string& path,
     }
     text.erase(0, begin);
     if (text.size() > kLineBytesMax) {
-      return fail(Code::kExhausted, "{}: line {} is longer than 256 MiB", reader.name(), number + 1);
+      return fail(Code::kExhausted, "{}: line {} is longer than 256 MiB", reader.name(),
+                  number + 1);
     }
   }
   if (!text.empty()) JIGE_DO(body(text, ++number));

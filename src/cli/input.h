@@ -13,8 +13,8 @@
 
 namespace jige::cli {
 
-// The model folder a path stands for: itself, or PATH/model where it is the folder of a finished run.
-// Fails, with the remedy, when it is not there, is a file, or holds no config.json.
+// The model folder a path stands for: itself, or PATH/model where it is the folder of a finished
+// run. Fails, with the remedy, when it is not there, is a file, or holds no config.json.
 Result<std::string> find_model_folder(const std::string& path);
 
 // The same for a folder that need not hold a model: FOLDER, FOLDER/tokenizer or FOLDER/model,

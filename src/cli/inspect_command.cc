@@ -51,19 +51,20 @@ class InspectCommand final : public Command {
     JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
     std::optional<MemoryReport> memory;
     if (summary.config) {
-      JIGE_TRY(memory, make_memory_report(
-                           *summary.config, {.context = context_,
-                                             .sequences = sequences_,
-                                             .micro_batch_tokens = micro_batch_tokens_,
-                                             .dtype = dtype_,
-                                             .stored = summary.dominant_dtype}));
+      JIGE_TRY(memory,
+               make_memory_report(*summary.config, {.context = context_,
+                                                    .sequences = sequences_,
+                                                    .micro_batch_tokens = micro_batch_tokens_,
+                                                    .dtype = dtype_,
+                                                    .stored = summary.dominant_dtype}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
     return {};
   }
 
  private:
-  void print_as_json(const FolderSummary& summary, const std::optional<MemoryReport>& memory) const {
+  void print_as_json(const FolderSummary& summary,
+                     const std::optional<MemoryReport>& memory) const {
     Json json = summary_json(summary);
     if (memory) json["memory"] = memory_json(*memory);
     if (tensors_) {
@@ -78,7 +79,8 @@ class InspectCommand final : public Command {
     print_json(json);
   }
 
-  void print_as_text(const FolderSummary& summary, const std::optional<MemoryReport>& memory) const {
+  void print_as_text(const FolderSummary& summary,
+                     const std::optional<MemoryReport>& memory) const {
     std::string text = folder_ + "\n" + summary_text(summary);
     if (memory) text += "\n" + memory_text(*memory);
     if (tensors_) {

@@ -63,8 +63,8 @@ std::string tick_text(double value) {
 
 std::string text_at(double x, double y, const char* color, const char* extra,
                     const std::string& text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, color, extra,
-                     xml_text(text));
+  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, color,
+                     extra, xml_text(text));
 }
 
 Axis make_axis(double low, double high, double pixel_low, double pixel_high, int tick_count) {
@@ -84,22 +84,25 @@ std::string draw_frame(const LineChart& chart, const Axis& x, const Axis& y) {
   svg += text_at(kLeft, 46, kFaint, "font-size=\"12\"", chart.subtitle);
   for (const double tick : y.ticks) {
     const double at = y.pixel(tick);
-    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#d8dee4\"/>\n",
-                       kLeft, kRight, at, at);
+    svg +=
+        fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#d8dee4\"/>\n",
+                    kLeft, kRight, at, at);
     svg += text_at(kLeft - 8, at + 4, kFaint, "text-anchor=\"end\"", tick_text(tick));
   }
   for (const double tick : x.ticks) {
     const double at = x.pixel(tick);
-    svg += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", at, at,
-                       kBottom, kBottom + 5, kFaint);
+    svg += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n",
+                       at, at, kBottom, kBottom + 5, kFaint);
     svg += text_at(at, kBottom + 19, kFaint, "text-anchor=\"middle\"", tick_text(tick));
   }
-  svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kLeft, kRight,
-                     kBottom, kBottom, kFaint);
+  svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kLeft,
+                     kRight, kBottom, kBottom, kFaint);
   svg += text_at((kLeft + kRight) / 2, kHeight - 12, kInk, "text-anchor=\"middle\"", chart.x_label);
   const double middle = (kTop + kBottom) / 2;
-  svg += fmt::format("<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
-                     "fill=\"{}\">{}</text>\n", middle, kInk, xml_text(chart.y_label));
+  svg += fmt::format(
+      "<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
+      "fill=\"{}\">{}</text>\n",
+      middle, kInk, xml_text(chart.y_label));
   return svg;
 }
 
@@ -117,13 +120,14 @@ std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y)
     }
   }
   std::string svg = fmt::format(
-      "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" stroke-linejoin=\"round\"/>\n",
+      "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{}\" "
+      "stroke-linejoin=\"round\"/>\n",
       path, series.color, series.stroke);
   svg += dots;
   if (series.label_last) {
-    svg += text_at(x.pixel(points.back().x) - 2, y.pixel(points.back().y) - 9, series.color.c_str(),
-                   "text-anchor=\"end\" font-weight=\"600\"",
-                   fmt::format("{:.3f}", points.back().y));
+    svg +=
+        text_at(x.pixel(points.back().x) - 2, y.pixel(points.back().y) - 9, series.color.c_str(),
+                "text-anchor=\"end\" font-weight=\"600\"", fmt::format("{:.3f}", points.back().y));
   }
   return svg;
 }
@@ -133,9 +137,10 @@ std::string draw_legend(const LineChart& chart) {
   double y = kTop + 16;
   for (const ChartSeries& series : chart.series) {
     if (series.name.empty() || series.points.empty()) continue;
-    svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
-                       "stroke-width=\"3\"/>\n",
-                       kRight - 150, kRight - 126, y - 4, y - 4, series.color);
+    svg += fmt::format(
+        "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
+        "stroke-width=\"3\"/>\n",
+        kRight - 150, kRight - 126, y - 4, y - 4, series.color);
     svg += text_at(kRight - 118, y, kInk, "", series.name);
     y += 19;
   }
@@ -166,10 +171,18 @@ std::string xml_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
       default:
         if (static_cast<unsigned char>(c) >= 0x20) out += c;
     }

@@ -4,8 +4,8 @@
 //   chart.series.push_back({.name = "training", .points = {{1, 9.0}, {2, 7.5}}});
 //   write_file_atomic("loss.svg", render_svg(chart));
 //
-// A series of more points than pixels is thinned to the mean of each pixel's points. Points that are
-// not finite are left out. Threads: values.
+// A series of more points than pixels is thinned to the mean of each pixel's points. Points that
+// are not finite are left out. Threads: values.
 #pragma once
 
 #include <string>
@@ -20,10 +20,10 @@ struct ChartPoint {
 
 struct ChartSeries {
   std::string name;
-  std::string color;       // "#1f6feb"
-  double stroke = 1.8;     // line width in pixels
-  bool dots = false;       // a dot at every point
-  bool label_last = false; // writes the last value at its end
+  std::string color;        // "#1f6feb"
+  double stroke = 1.8;      // line width in pixels
+  bool dots = false;        // a dot at every point
+  bool label_last = false;  // writes the last value at its end
   std::vector<ChartPoint> points;
 };
 

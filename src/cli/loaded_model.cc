@@ -7,7 +7,9 @@
 
 namespace jige::cli {
 
-void ModelFlags::declare_folder(Flags& flags) { flags.text("FOLDER", folder, "model folder, or folder of a run"); }
+void ModelFlags::declare_folder(Flags& flags) {
+  flags.text("FOLDER", folder, "model folder, or folder of a run");
+}
 
 void ModelFlags::declare(Flags& flags) {
   device.declare(flags);
@@ -22,11 +24,11 @@ Result<LoadedModel> ModelFlags::load(bool scores) const {
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
   JIGE_TRY(auto made, device.make());
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
-  JIGE_TRY(auto model, model::InferenceModel::load(
-                           found, *made, {.compute = compute,
-                                           .context_max = context,
-                                           .scores = scores,
-                                           .memory_bytes_max = device.arena_bytes_max()}));
+  JIGE_TRY(auto model, model::InferenceModel::load(found, *made,
+                                                   {.compute = compute,
+                                                    .context_max = context,
+                                                    .scores = scores,
+                                                    .memory_bytes_max = device.arena_bytes_max()}));
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
             format_bytes(static_cast<uint64_t>(model->peak_bytes())));
   return LoadedModel{std::move(found), std::move(made), std::move(model), std::move(tokenizer)};

@@ -31,8 +31,8 @@ struct ModelFlags {
   void declare_folder(Flags& flags);
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
-  // Fails as find_model_folder, Tokenizer::load and InferenceModel::load do. With `scores`, the model
-  // can score texts.
+  // Fails as find_model_folder, Tokenizer::load and InferenceModel::load do. With `scores`, the
+  // model can score texts.
   Result<LoadedModel> load(bool scores = false) const;
 };
 

@@ -72,15 +72,16 @@ Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const 
   const auto [tokens, inputs, outputs] = shape;
   JIGE_TRY(const Tensor weight, arena.make(DType::kF32, Shape{outputs, inputs}));
   JIGE_TRY(const Tensor packed,
-           arena.make(DType::kU8, Shape{ops::packed_weight_bytes(
-                                      compute, ops::PackUse::kForward, outputs, inputs)}));
+           arena.make(DType::kU8, Shape{ops::packed_weight_bytes(compute, ops::PackUse::kForward,
+                                                                 outputs, inputs)}));
   JIGE_TRY(const Tensor values, arena.make(DType::kF32, Shape{tokens, inputs}));
   JIGE_TRY(const Tensor src, arena.make(compute, Shape{tokens, inputs}));
   JIGE_TRY(const Tensor dst, arena.make(compute, Shape{tokens, outputs}));
   fill_random(weight.view());
   fill_random(values.view());
   ops::scale(*stream, src.view(), values.view(), 1.0f);
-  const ops::PackedWeight form{packed.view().data, compute, ops::PackUse::kForward, outputs, inputs};
+  const ops::PackedWeight form{packed.view().data, compute, ops::PackUse::kForward, outputs,
+                               inputs};
   ops::pack_weight(*stream, form, weight.view());
   const double flops = 2.0 * static_cast<double>(tokens) * static_cast<double>(inputs) *
                        static_cast<double>(outputs);

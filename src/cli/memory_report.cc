@@ -21,14 +21,14 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
                     int64_t context, DType compute, int64_t& kv_bytes_per_token) {
   const int64_t blocks = (context + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
   const model::InferenceOptions defaults;
-  const model::InferenceMemory memory = model::inference_memory(
-      architecture, {.compute = compute,
-                     .table_dtype = request.stored.value_or(compute),
-                     .kv_dtype = compute,
-                     .context_max = context,
-                     .kv_block_count = blocks * request.sequences,
-                     .batch_tokens_max = defaults.batch_tokens_max,
-                     .logit_rows_max = defaults.logit_rows_max});
+  const model::InferenceMemory memory =
+      model::inference_memory(architecture, {.compute = compute,
+                                             .table_dtype = request.stored.value_or(compute),
+                                             .kv_dtype = compute,
+                                             .context_max = context,
+                                             .kv_block_count = blocks * request.sequences,
+                                             .batch_tokens_max = defaults.batch_tokens_max,
+                                             .logit_rows_max = defaults.logit_rows_max});
   kv_bytes_per_token = memory.kv_bytes_per_token;
   return {.title = fmt::format("To run, {}, {} sequence{} of {} tokens", dtype_info(compute).name,
                                request.sequences, request.sequences == 1 ? "" : "s", context),
@@ -90,10 +90,10 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   const bool wide = request.stored.value_or(config.stored_dtype) == DType::kF32;
   report.run_dtype = chosen.value_or(wide ? DType::kF32 : DType::kBF16);
   report.train_dtype = chosen.value_or(default_training_dtype());
-  report.context = request.context > 0 ? request.context
-                                       : std::min(config.context_max, kContextDefaultMax);
-  report.run = running(*architecture, request, report.context, report.run_dtype,
-                       report.kv_bytes_per_token);
+  report.context =
+      request.context > 0 ? request.context : std::min(config.context_max, kContextDefaultMax);
+  report.run =
+      running(*architecture, request, report.context, report.run_dtype, report.kv_bytes_per_token);
   const int64_t train_context = request.context > 0 ? request.context : config.context_max;
   report.train = training(*architecture, request, train_context, report.train_dtype);
   return report;
@@ -101,7 +101,8 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
 
 std::string memory_text(const MemoryReport& report) {
   return table_text(report.run) +
-         fmt::format("  ({} more for each token of context)\n\n", shown(report.kv_bytes_per_token)) +
+         fmt::format("  ({} more for each token of context)\n\n",
+                     shown(report.kv_bytes_per_token)) +
          table_text(report.train);
 }
 

@@ -24,9 +24,8 @@ std::vector<std::string> model_size_names() {
 
 const ModelSize& base_size(const ModelShape& shape) {
   const auto& sizes = model_sizes();
-  const auto found = std::find_if(sizes.begin(), sizes.end(), [&](const ModelSize& size) {
-    return shape.size == size.name;
-  });
+  const auto found = std::find_if(sizes.begin(), sizes.end(),
+                                  [&](const ModelSize& size) { return shape.size == size.name; });
   JIGE_CHECK(found != sizes.end(), "size {}", shape.size);
   return *found;
 }
@@ -41,14 +40,16 @@ Result<formats::ModelConfig> make_llama_config(const ModelShape& shape, int64_t 
   config.layer_count = or_else(shape.layers, size.layers);
   config.head_count = or_else(shape.heads, size.heads);
   config.kv_head_count = or_else(shape.kv_heads, config.head_count);
-  config.ffn_size = or_else(shape.ffn, shape.width > 0 ? (8 * shape.width / 3 + 15) / 16 * 16
-                                                       : size.ffn);
+  config.ffn_size =
+      or_else(shape.ffn, shape.width > 0 ? (8 * shape.width / 3 + 15) / 16 * 16 : size.ffn);
   config.context_max = or_else(shape.context, size.context);
   config.tied_embeddings = true;
   if (config.hidden_size % config.head_count != 0 ||
       config.hidden_size / config.head_count % 2 != 0) {
-    return fail(Code::kInvalidArgument, "--width {} cannot be shared by --heads {}: a head needs an "
-                "even number of columns", config.hidden_size, config.head_count);
+    return fail(Code::kInvalidArgument,
+                "--width {} cannot be shared by --heads {}: a head needs an "
+                "even number of columns",
+                config.hidden_size, config.head_count);
   }
   if (config.head_count % config.kv_head_count != 0) {
     return fail(Code::kInvalidArgument, "--kv-heads {} does not divide --heads {}",

@@ -23,12 +23,11 @@ Status train_run_tokenizer(const TrainFlags& flags, int64_t vocab_size, bool qui
   std::error_code error;
   const bool there = fs::exists(fs::path(folder) / "tokenizer.json", error);
   if (there && !formats::list_checkpoints(options.out_folder + "/checkpoints").empty()) return {};
-  JIGE_TRY(const TokenizerTrained trained,
-           train_tokenizer({.files = options.data.files,
-                            .folder = folder,
-                            .vocab_size = vocab_size,
-                            .text_field = options.data.text_field,
-                            .quiet = quiet}));
+  JIGE_TRY(const TokenizerTrained trained, train_tokenizer({.files = options.data.files,
+                                                            .folder = folder,
+                                                            .vocab_size = vocab_size,
+                                                            .text_field = options.data.text_field,
+                                                            .quiet = quiet}));
   if (trained.vocab_size < vocab_size && flags.vocab_size > 0) {
     log_info("the text gave {} tokens of the {} asked for: no other pair is repeated",
              trained.vocab_size, vocab_size);

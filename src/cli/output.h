@@ -21,8 +21,8 @@ struct OutputFlags {
   bool json = false;
   bool quiet = false;
 
-  // Declares --json with this help, and --quiet. Quiet also silences log lines below a warning, once
-  // apply() is called.
+  // Declares --json with this help, and --quiet. Quiet also silences log lines below a warning,
+  // once apply() is called.
   void declare(Flags& flags, std::string_view json_help);
   void apply() const;
 };

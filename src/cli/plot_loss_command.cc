@@ -56,7 +56,8 @@ Result<LossLog> read_log(const std::string& path) {
     return {};
   };
   JIGE_DO(for_each_line(path, take_the_one_before));
-  if (const Status last = take(pending, pending_number); !last) log_warn("{}", last.error().message);
+  if (const Status last = take(pending, pending_number); !last)
+    log_warn("{}", last.error().message);
   if (log.training.empty()) {
     return fail(Code::kCorrupt, "{}: holds no step with a loss; it must be the log.jsonl of a run",
                 path);
@@ -107,12 +108,14 @@ class PlotLossCommand final : public Command {
     if (log.seconds > 0) chart.subtitle += fmt::format(", {}", format_duration(log.seconds));
     chart.series = {{.name = "", .color = "#b6d4fe", .stroke = 1.2, .points = log.training},
                     {.name = "training", .color = "#1f6feb", .points = smoothed(log.training)},
-                    {.name = "held-out", .color = "#d1570a", .dots = true, .label_last = true,
+                    {.name = "held-out",
+                     .color = "#d1570a",
+                     .dots = true,
+                     .label_last = true,
                      .points = log.held_out}};
     JIGE_DO(write_file_atomic(out_, render_svg(chart)));
     if (output_.json) {
-      Json json{{"picture", out_}, {"steps", log.training.size()},
-                {"loss", log.training.back().y}};
+      Json json{{"picture", out_}, {"steps", log.training.size()}, {"loss", log.training.back().y}};
       json["eval_loss"] = log.held_out.empty() ? Json(nullptr) : Json(log.held_out.back().y);
       print_json(json);
     } else {

@@ -52,13 +52,13 @@ Status write_random_model(const std::string& folder, const formats::ModelConfig&
   for (size_t node = 0; node < architecture->node_count(); ++node) {
     for (const model::ParamSpec& spec : architecture->block(node).params()) {
       if (!names.insert(spec.name).second) continue;
-      sources.push_back({.name = spec.name,
-                         .dtype = config.stored_dtype,
-                         .shape = spec.shape,
-                         .produce = [&spec, seed, dtype = config.stored_dtype](
-                                        const formats::RowSink& sink) {
-                           return produce(spec, dtype, seed, sink);
-                         }});
+      sources.push_back(
+          {.name = spec.name,
+           .dtype = config.stored_dtype,
+           .shape = spec.shape,
+           .produce = [&spec, seed, dtype = config.stored_dtype](const formats::RowSink& sink) {
+             return produce(spec, dtype, seed, sink);
+           }});
     }
   }
   JIGE_DO(make_folders(folder));

@@ -15,8 +15,8 @@ namespace jige::cli {
 namespace {
 
 std::string percent(int64_t part, int64_t whole) {
-  return fmt::format("{:.1f} % ({} of {})", 100.0 * static_cast<double>(part) /
-                                                static_cast<double>(whole), part, whole);
+  return fmt::format("{:.1f} % ({} of {})",
+                     100.0 * static_cast<double>(part) / static_cast<double>(whole), part, whole);
 }
 
 // The index of the right choice: the answer as an index, or as the text of a choice.
@@ -30,8 +30,10 @@ Result<int64_t> right_choice(const Json& answer, const std::vector<std::string>&
     const auto found = std::find(choices.begin(), choices.end(), answer.get<std::string>());
     if (found != choices.end()) return found - choices.begin();
   }
-  return fail(Code::kInvalidArgument, "{}: \"answer\" is {}; it must be the index (from 0) or the "
-              "text of one of the {} choices", where, dump_json(answer), choices.size());
+  return fail(Code::kInvalidArgument,
+              "{}: \"answer\" is {}; it must be the index (from 0) or the "
+              "text of one of the {} choices",
+              where, dump_json(answer), choices.size());
 }
 
 Result<std::vector<std::string>> read_choices(const Json& record, const std::string& where) {

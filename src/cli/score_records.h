@@ -45,8 +45,8 @@ struct ScoreOptions {
 
 class RecordScorer {
  public:
-  // Fails with kUnsupported when a chat template is wanted and there is none. `loaded` must have been
-  // loaded with scores and outlive the scorer.
+  // Fails with kUnsupported when a chat template is wanted and there is none. `loaded` must have
+  // been loaded with scores and outlive the scorer.
   static Result<RecordScorer> create(LoadedModel& loaded, const ScoreOptions& options);
 
   // Scores one record, adds it to the summary and gives its result. `where` names it in errors.

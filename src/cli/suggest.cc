@@ -16,8 +16,8 @@ int edit_distance(std::string_view typed, std::string_view known) {
     for (size_t j = 1; j < columns; ++j) {
       const int replaced = last[j - 1] + (typed[i - 1] == known[j - 1] ? 0 : 1);
       now[j] = std::min({last[j] + 1, now[j - 1] + 1, replaced});
-      const bool swapped = i > 1 && j > 1 && typed[i - 1] == known[j - 2] &&
-                           typed[i - 2] == known[j - 1];
+      const bool swapped =
+          i > 1 && j > 1 && typed[i - 1] == known[j - 2] && typed[i - 2] == known[j - 1];
       if (swapped) now[j] = std::min(now[j], before[j - 2] + 1);
     }
     std::swap(before, last);

@@ -29,8 +29,10 @@ Result<std::vector<int32_t>> read_ids(const std::string& text) {
     const auto [stop, error] = std::from_chars(at, end, id);
     if (error != std::errc()) {
       const std::string shown(at, std::min(end, at + 20));
-      return fail(Code::kInvalidArgument, "--decode: \"{}\" is not a token id; ids are whole "
-                  "numbers between spaces or commas", shown);
+      return fail(Code::kInvalidArgument,
+                  "--decode: \"{}\" is not a token id; ids are whole "
+                  "numbers between spaces or commas",
+                  shown);
     }
     ids.push_back(id);
     at = stop;
@@ -52,8 +54,7 @@ class TokenizeCommand final : public Command {
     flags.toggle("--no-special", no_special_,
                  "without the tokens put around every text; with --decode, leave special tokens "
                  "out");
-    flags.toggle("--literal", literal_,
-                 "special tokens spelled out in the text are ordinary text");
+    flags.toggle("--literal", literal_, "special tokens spelled out in the text are ordinary text");
     output_.declare(flags, "print one JSON object with ids and tokens");
     flags.example("jige tokenize models/tiny --text \"Once upon a time\" --pieces");
     flags.example("jige tokenize models/tiny --file book.txt --count");

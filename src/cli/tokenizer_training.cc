@@ -23,8 +23,10 @@ class CorpusFeeder {
   Status feed_file(const std::string& path) {
     JIGE_TRY(const train::SourceKind kind, train::source_kind(path));
     if (kind == train::SourceKind::kTokens) {
-      return fail(Code::kInvalidArgument, "{}: holds token ids; a tokenizer is trained from text or "
-                  "JSONL", path);
+      return fail(Code::kInvalidArgument,
+                  "{}: holds token ids; a tokenizer is trained from text or "
+                  "JSONL",
+                  path);
     }
     JIGE_TRY(auto reader, train::RecordReader::open(path, {}));
     train::Record record;
@@ -71,15 +73,17 @@ class CorpusFeeder {
       return {};
     }
     bool found = false;
-    for (const std::string& field : {training_.text_field, std::string("prompt"),
-                                     std::string("completion")}) {
+    for (const std::string& field :
+         {training_.text_field, std::string("prompt"), std::string("completion")}) {
       if (!object.is_object() || !object.contains(field)) continue;
       found = true;
       JIGE_DO(feed_field(object[field]));
     }
     if (found) return {};
-    return fail(Code::kInvalidArgument, "{}: has none of the fields \"{}\", \"messages\", \"prompt\"; "
-                "--text-field names another", where, training_.text_field);
+    return fail(Code::kInvalidArgument,
+                "{}: has none of the fields \"{}\", \"messages\", \"prompt\"; "
+                "--text-field names another",
+                where, training_.text_field);
   }
 
   const TokenizerTraining& training_;
@@ -90,10 +94,10 @@ class CorpusFeeder {
 
 Result<TokenizerTrained> train_tokenizer(const TokenizerTraining& training) {
   const std::vector<std::string> special = default_special_tokens();
-  text::BpeTrainer trainer({.vocab_size = static_cast<int32_t>(training.vocab_size),
-                            .special_tokens = special,
-                            .digits = training.single_digits ? text::DigitGroups::kSingle
-                                                             : text::DigitGroups::kUpTo3});
+  text::BpeTrainer trainer(
+      {.vocab_size = static_cast<int32_t>(training.vocab_size),
+       .special_tokens = special,
+       .digits = training.single_digits ? text::DigitGroups::kSingle : text::DigitGroups::kUpTo3});
   CorpusFeeder feeder(training, trainer);
   for (const std::string& path : training.files) {
     if (!feeder.cut) JIGE_DO(feeder.feed_file(path));
@@ -104,7 +108,8 @@ Result<TokenizerTrained> train_tokenizer(const TokenizerTraining& training) {
   }
   Progress progress("tokenizer", training.vocab_size, training.quiet);
   JIGE_TRY(const text::TrainedBpe trained, trainer.train([&](int32_t done, int32_t total) {
-    progress.update(training.vocab_size * done / std::max(total, 1), fmt::format("{} merges", done));
+    progress.update(training.vocab_size * done / std::max(total, 1),
+                    fmt::format("{} merges", done));
     return !interrupted();
   }));
   JIGE_DO(text::write_tokenizer_folder(

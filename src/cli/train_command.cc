@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
@@ -26,12 +27,26 @@ namespace {
 // The part of the rate of matrix products that a step reaches, for the prediction of times.
 constexpr double kTypicalShare = 0.5;
 
+Status check_data_files(const train::DataOptions& data) {
+  for (const auto* files : {&data.files, &data.eval_files}) {
+    for (const std::string& file : *files) {
+      std::error_code error;
+      if (!std::filesystem::is_directory(file, error)) continue;
+      return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
+                  file);
+    }
+  }
+  return {};
+}
+
 class TrainCommand final : public Command {
  public:
   void declare(Flags& flags) override {
     flags.about(
-        "Trains a model from text and writes it as a Hugging Face folder, OUT/model. Without --from "
-        "it trains a tokenizer and a Llama from nothing. A run that was stopped, or killed, goes on "
+        "Trains a model from text and writes it as a Hugging Face folder, OUT/model. Without "
+        "--from "
+        "it trains a tokenizer and a Llama from nothing. A run that was stopped, or killed, goes "
+        "on "
         "from its last checkpoint when the same command is given again. Ctrl-C stops behind a "
         "checkpoint.");
     train_.declare(flags);
@@ -48,6 +63,7 @@ class TrainCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(train::TrainOptions options, train_.to_options());
+    JIGE_DO(check_data_files(options.data));
     options.thread_count = static_cast<int>(device_.threads);
     options.memory_limit_bytes = device_.memory_limit_bytes;
     options.program_version = kVersion;
@@ -84,11 +100,10 @@ class TrainCommand final : public Command {
     TrainReport report(output_);
     JIGE_TRY(const train::RunSetup setup,
              train::prepare_run(options, report.callbacks(), device->team()));
-    const auto step_tokens = static_cast<double>(
-        std::min(setup.options.step_tokens, setup.plan.epoch_tokens));
-    const double flops =
-        3 * setup.architecture->forward_flops(step_tokens,
-                                              static_cast<double>(setup.plan.context) / 2);
+    const auto step_tokens =
+        static_cast<double>(std::min(setup.options.step_tokens, setup.plan.epoch_tokens));
+    const double flops = 3 * setup.architecture->forward_flops(
+                                 step_tokens, static_cast<double>(setup.plan.context) / 2);
     const double seconds = static_cast<double>(setup.plan.steps_total) * flops /
                            (kTypicalShare * options.gemm_flops_per_s);
     if (output_.json) {
@@ -108,8 +123,10 @@ class TrainCommand final : public Command {
     JIGE_TRY(const train::TrainResult result, trainer->run());
     report.finish(result);
     if (!result.stopped) return {};
-    return fail(Code::kCancelled, "after step {} of {}, with a checkpoint; the same command goes on "
-                "from there", result.steps_done, result.steps_total);
+    return fail(Code::kCancelled,
+                "after step {} of {}, with a checkpoint; the same command goes on "
+                "from there",
+                result.steps_done, result.steps_total);
   }
 
   TrainFlags train_;

@@ -9,7 +9,8 @@ namespace {
 void declare_model(TrainFlags& to, Flags& flags) {
   flags.section("Model (from nothing, unless --from names one)");
   flags.choice("--size NAME", to.shape.size, model_size_names(), "a Llama of this size");
-  flags.integer("--width N", to.shape.width, {.min = 0, .max = 1 << 20}, "hidden size; 0 takes the "
+  flags.integer("--width N", to.shape.width, {.min = 0, .max = 1 << 20},
+                "hidden size; 0 takes the "
                 "size's own, here and below");
   flags.integer("--layers N", to.shape.layers, {.min = 0, .max = 10'000}, "transformer layers");
   flags.integer("--heads N", to.shape.heads, {.min = 0, .max = 1 << 16}, "query heads");
@@ -27,9 +28,10 @@ void declare_model(TrainFlags& to, Flags& flags) {
   flags.integer("--lora-rank N", to.lora_options.rank, {.min = 1, .max = 65536}, "its rank");
   flags.number("--lora-alpha A", to.lora_options.alpha, {.min = 0, .above_min = true},
                "its strength is alpha / rank");
-  flags.texts("--lora-target NAME", to.lora_options.target_modules,
-              "a linear layer to adapt, such as q_proj; may be given several times. Without it, all "
-              "of every block");
+  flags.texts(
+      "--lora-target NAME", to.lora_options.target_modules,
+      "a linear layer to adapt, such as q_proj; may be given several times. Without it, all "
+      "of every block");
   flags.toggle("--no-merge", to.no_merge, "write the adapter only, not the merged model");
 }
 
@@ -88,7 +90,8 @@ void declare_run(TrainFlags& to, Flags& flags) {
   flags.toggle("--fresh", to.fresh, "fail where there is one; without both, continue if possible");
   flags.integer("--save-every N", options.checkpoint_every_steps, {},
                 "steps between checkpoints; 0: by time only");
-  flags.number("--save-minutes X", to.save_minutes, {}, "minutes between checkpoints; 0: by steps "
+  flags.number("--save-minutes X", to.save_minutes, {},
+               "minutes between checkpoints; 0: by steps "
                "only");
   flags.integer("--keep N", options.checkpoints_kept, {.min = 1}, "checkpoints that are kept");
   flags.integer("--eval-every N", options.eval_every_steps, {},
@@ -111,7 +114,8 @@ void TrainFlags::declare(Flags& flags) {
 
 Result<train::TrainOptions> TrainFlags::to_options() const {
   const auto contradiction = [](const char* one, const char* other) {
-    return fail(Code::kInvalidArgument, "{} and {} exclude each other; give one of them", one, other);
+    return fail(Code::kInvalidArgument, "{} and {} exclude each other; give one of them", one,
+                other);
   };
   if (options.data.files.empty()) {
     return fail(Code::kInvalidArgument, "--data is missing: name at least one text or JSONL file");
@@ -136,8 +140,7 @@ Result<train::TrainOptions> TrainFlags::to_options() const {
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   made.compute = compute.value_or(default_training_dtype());
   JIGE_TRY(made.export_dtype, parse_dtype(export_dtype));
-  made.data.packing =
-      packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;
+  made.data.packing = packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;
   const bool separated = split == "separator" || !made.data.separator.empty();
   made.data.split = separated                ? train::TextSplit::kSeparator
                     : split == "blank-lines" ? train::TextSplit::kBlankLines

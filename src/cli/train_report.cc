@@ -42,20 +42,20 @@ bool TrainReport::on_data(const train::DataProgress& data) {
 void TrainReport::on_plan(const train::TrainPlan& plan) {
   data_progress_.reset();
   step_first_ = plan.step_first;
-  step_progress_ = std::make_unique<Progress>("training", plan.steps_total - plan.step_first,
-                                              output_.quiet);
+  step_progress_ =
+      std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);
   log_info("{} parameters, {} tokens in {} documents, {} held out; {} steps{}; memory {}",
            shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
-           shown_count(plan.document_count), plan.held_out_count,
-           plan.steps_total, plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
+           shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
+           plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            shown_bytes(plan.memory_predicted_bytes));
 }
 
 void TrainReport::on_step(const train::StepInfo& info) {
   if (output_.json) print_json(train::step_record(info));
-  std::string note = fmt::format("loss {:.3f}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss, eval_note_,
-                                 shown_count(static_cast<int64_t>(info.tokens_per_s)),
-                                 info.flops_per_s / 1e9);
+  std::string note =
+      fmt::format("loss {:.3f}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss, eval_note_,
+                  shown_count(static_cast<int64_t>(info.tokens_per_s)), info.flops_per_s / 1e9);
   if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
   step_progress_->update(info.step - step_first_, note);
 }
@@ -104,10 +104,10 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   table.row({"data", fmt::format("{} documents, {} sequences, {} tokens an epoch",
                                  plan.document_count, plan.sequence_count, plan.epoch_tokens)});
   table.row({"held out", fmt::format("{} sequences", plan.held_out_count)});
-  table.row({"steps", fmt::format("{}{}", plan.steps_total,
-                                  plan.step_first > 0
-                                      ? fmt::format(", {} of them done", plan.step_first)
-                                      : "")});
+  table.row(
+      {"steps",
+       fmt::format("{}{}", plan.steps_total,
+                   plan.step_first > 0 ? fmt::format(", {} of them done", plan.step_first) : "")});
   const model::TrainingMemory& memory = plan.memory;
   table.row({"memory", shown_bytes(plan.memory_predicted_bytes)});
   table.row({"  weights", shown_bytes(memory.weights.total_bytes())});

@@ -13,6 +13,7 @@
 #include "cli/flags.h"
 #include "cli/output.h"
 #include "cli/table.h"
+#include "kernels/cpu/gemm_choice.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::cli {
@@ -47,14 +48,12 @@ std::vector<std::string> feature_names(const CpuFeatures& cpu) {
   return names;
 }
 
-// Which kernels each kind of work gets; only matrix products of bf16 have a form of their own for
-// tiles, everything else uses the vector kernels.
+// Which kernels each kind of work gets.
 std::vector<std::pair<const char*, std::string>> kernel_choices() {
   const Isa isa = active_isa();
-  const char* vector_isa = isa_name(isa == Isa::kAmx ? Isa::kAvx512 : isa);
-  return {{"matrix products, bf16", isa_name(isa)},
-          {"matrix products, f32", vector_isa},
-          {"everything else", vector_isa}};
+  return {{"matrix products, bf16", cpu::gemm_engine(DType::kBF16).name},
+          {"matrix products, f32", cpu::gemm_engine(DType::kF32).name},
+          {"everything else", isa_name(isa == Isa::kAmx ? Isa::kAvx512 : isa)}};
 }
 
 std::vector<std::pair<std::string, std::string>> gpu_lines() {
@@ -74,13 +73,20 @@ class VersionCommand final : public Command {
  public:
   void declare(Flags& flags) override {
     flags.about("Says what this build has, what this processor offers and which kernels run here.");
+    flags.toggle("--brief", brief_, "one line");
     output_.declare(flags, "print one JSON object");
     flags.example("jige version");
     flags.example("JIGE_ISA=avx2 jige version     # kernels of a weaker processor");
   }
 
   Status run() override {
-    output_.json ? print_as_json() : print_as_text();
+    if (output_.json) {
+      print_as_json();
+    } else if (brief_) {
+      print_brief();
+    } else {
+      print_as_text();
+    }
     return {};
   }
 
@@ -103,6 +109,12 @@ class VersionCommand final : public Command {
     print_json(json);
   }
 
+  static void print_brief() {
+    const CpuFeatures& cpu = cpu_features();
+    print_text(fmt::format("jige {} on {}, {} threads, {} kernels\n", kVersion, cpu.model_name,
+                           cpu.logical_count, isa_name(active_isa())));
+  }
+
   static void print_as_text() {
     const CpuFeatures& cpu = cpu_features();
     Table table({{}, {}});
@@ -118,6 +130,7 @@ class VersionCommand final : public Command {
     print_text(fmt::format("jige {}\n{}", kVersion, table.render()));
   }
 
+  bool brief_ = false;
   OutputFlags output_;
 };
 

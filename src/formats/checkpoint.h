@@ -4,7 +4,8 @@
 //   RUN/step-00000123/FILE.safetensors   named tensors, by parameter and never by device
 //   RUN/step-00000123/state.json     {"format": "jige-checkpoint", "version": 1, "step": 123,
 //                                     "state": whatever the caller gave}
-//   RUN/step-00000123/checksums.xxh64    one line per file, "<16 hex digits>  <name>", as xxhsum prints
+//   RUN/step-00000123/checksums.xxh64    one line per file, "<16 hex digits>  <name>", as xxhsum
+//   prints
 //
 // Order of a write: hidden folder, every file fsynced, folder fsynced, rename, `latest` replaced,
 // old ones pruned. A writer killed anywhere leaves the checkpoint that `latest` names as it was. A
@@ -36,8 +37,8 @@ class CheckpointWriter {
   // Touches nothing yet; commit() refuses a step outside [0, kCheckpointStepMax].
   CheckpointWriter(std::string run_folder, int64_t step);
 
-  // Adds a tensor to FILE.safetensors, for example file "params", "adam_m". A view's memory must stay
-  // unchanged until commit() returns; a source is asked for its rows inside commit().
+  // Adds a tensor to FILE.safetensors, for example file "params", "adam_m". A view's memory must
+  // stay unchanged until commit() returns; a source is asked for its rows inside commit().
   void add(const std::string& file, TensorSource source);
   void add(const std::string& file, std::string name, const TensorView& view) {
     add(file, TensorSource::of(std::move(name), view));
@@ -66,9 +67,9 @@ class CheckpointReader {
   // Maps a checkpoint folder and verifies every checksum (one pass over all bytes). Fails with
   // kNotFound or kCorrupt, naming the file; kUnsupported on a newer version of the format.
   static Result<CheckpointReader> open(const std::string& folder);
-  // The checkpoint that `latest` names; should it be missing or damaged, the newest intact one before
-  // it, with a warning. Fails with kNotFound when the run has none, with the reason of the newest
-  // when none is intact.
+  // The checkpoint that `latest` names; should it be missing or damaged, the newest intact one
+  // before it, with a warning. Fails with kNotFound when the run has none, with the reason of the
+  // newest when none is intact.
   static Result<CheckpointReader> open_latest(const std::string& run_folder);
   CheckpointReader(CheckpointReader&&) = default;
   CheckpointReader& operator=(CheckpointReader&&) = default;

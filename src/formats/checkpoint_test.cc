@@ -97,9 +97,9 @@ TEST(Checkpoint, GoesBackWhereLatestSaysSoAndKeepsItsHandsOffTheFuture) {
   expect_step(CheckpointReader::open_latest(scratch.path()), 10);
   ASSERT_TRUE(write_step(scratch.path(), 15, 1));
   expect_step(CheckpointReader::open_latest(scratch.path()), 15);
-  EXPECT_EQ(folder_entries(scratch.path()),
-            (std::vector<std::string>{"latest", "step-00000015", "step-00000020",
-                                      "step-00000030"}));
+  EXPECT_EQ(
+      folder_entries(scratch.path()),
+      (std::vector<std::string>{"latest", "step-00000015", "step-00000020", "step-00000030"}));
 }
 
 TEST(Checkpoint, FallsBackToTheNewestIntactOne) {

@@ -36,8 +36,8 @@ void remove_remains(const std::string& run_folder) {
   for (const auto& path : remains) std::filesystem::remove_all(path, error);
 }
 
-// Keeps the newest `keep_last` of the checkpoints up to `step`. Later ones belong to a future that was
-// abandoned by hand and are none of this writer's business.
+// Keeps the newest `keep_last` of the checkpoints up to `step`. Later ones belong to a future that
+// was abandoned by hand and are none of this writer's business.
 void prune(const std::string& run_folder, int64_t step, int keep_last) {
   if (keep_last < 1) return;
   int kept = 0;

@@ -1,6 +1,6 @@
 // Seeded mutation of every kind of file this folder reads. A parser may refuse or accept what it is
-// given, but what it accepts must hold its promises; crashes and sanitizer reports are failures too.
-// Replay one case with its seed: each failure prints it.
+// given, but what it accepts must hold its promises; crashes and sanitizer reports are failures
+// too. Replay one case with its seed: each failure prints it.
 
 #include <gtest/gtest.h>
 
@@ -116,9 +116,9 @@ TEST(FormatsFuzz, GenerationAndAdapterConfigs) {
 
 TEST(FormatsFuzz, ShardIndexes) {
   const ScratchFolder scratch;
-  std::filesystem::copy(fixture("weights/sharded_llama"), scratch.path(),
-                        std::filesystem::copy_options::recursive |
-                            std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(
+      fixture("weights/sharded_llama"), scratch.path(),
+      std::filesystem::copy_options::recursive | std::filesystem::copy_options::overwrite_existing);
   int accepted = 0;
   fuzz(seeds_below("weights/sharded_llama", ".index.json"), 4000, [&](const std::string& text) {
     write_or_fail(scratch.file("model.safetensors.index.json"), text);
@@ -167,8 +167,7 @@ TEST(FormatsFuzz, CheckpointsWhoseChecksumsHold) {
 }
 
 TEST(FormatsFuzz, ChecksumFiles) {
-  const std::string seed =
-      "0123456789abcdef  params.safetensors\nfedcba9876543210  state.json\n";
+  const std::string seed = "0123456789abcdef  params.safetensors\nfedcba9876543210  state.json\n";
   fuzz({seed}, 5000, [](const std::string& text) {
     const auto entries = parse_checksums(text, "checksums");
     if (!entries) return expect_message(entries.error(), "checksums");

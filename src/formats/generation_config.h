@@ -1,7 +1,7 @@
 // generation_config.json: how the authors of a model want its text to be drawn.
 //
-// A field that is absent (or null) stays empty here, so that a caller can tell "the folder says 1.0"
-// from "nobody said"; order of precedence is flag, folder, built-in default.
+// A field that is absent (or null) stays empty here, so that a caller can tell "the folder says
+// one" from "nobody said". A flag comes before the folder, the folder before a built-in default.
 // Threads: values.
 #pragma once
 
@@ -20,7 +20,7 @@ struct GenerationConfig {
   std::vector<int32_t> eos_ids;
   std::optional<int32_t> bos_id;
   std::optional<int32_t> pad_id;
-  std::optional<bool> do_sample;  // false: greedy, whatever the values below
+  std::optional<bool> do_sample;             // false: greedy, whatever the values below
   std::optional<double> temperature;         // >= 0; 0 is greedy
   std::optional<int64_t> top_k;              // 0: off
   std::optional<double> top_p;               // (0, 1]
@@ -36,7 +36,8 @@ struct GenerationConfig {
 // field and its value.
 Result<GenerationConfig> parse_generation_config(const Json& json, std::string_view where);
 
-// Reads FOLDER/generation_config.json. An absent file gives an empty GenerationConfig: it is optional.
+// Reads FOLDER/generation_config.json. An absent file gives an empty GenerationConfig: it is
+// optional.
 Result<GenerationConfig> load_generation_config(const std::string& folder);
 
 // The file as transformers writes and reads it, with the fields that are set.

@@ -32,8 +32,11 @@ TEST(GenerationConfig, ReadsWhatTransformersWrote) {
 TEST(GenerationConfig, LeavesAbsentAndNullFieldsEmpty) {
   const ScratchFolder scratch;
   EXPECT_EQ(load_generation_config(scratch.path()).value(), GenerationConfig());
-  const Json nulls = {{"temperature", nullptr}, {"eos_token_id", nullptr}, {"top_k", nullptr},
-                      {"do_sample", nullptr},   {"unknown", {1, 2}}};
+  const Json nulls = {{"temperature", nullptr},
+                      {"eos_token_id", nullptr},
+                      {"top_k", nullptr},
+                      {"do_sample", nullptr},
+                      {"unknown", {1, 2}}};
   EXPECT_EQ(parse_generation_config(nulls, "x").value(), GenerationConfig());
   EXPECT_EQ(to_hf_generation_config({}).dump(), "{}");
   EXPECT_EQ(parse_generation_config({{"eos_token_id", 3}}, "x")->eos_ids, std::vector<int32_t>{3});
@@ -41,18 +44,25 @@ TEST(GenerationConfig, LeavesAbsentAndNullFieldsEmpty) {
 }
 
 TEST(GenerationConfig, RefusesValuesOutsideTheirRange) {
-  const std::pair<const char*, Json> kBad[] = {
-      {"temperature", -0.1}, {"temperature", 1e9},        {"top_k", -1},
-      {"top_p", 0.0},        {"top_p", 1.5},              {"min_p", -0.5},
-      {"min_p", 2},          {"repetition_penalty", 0},   {"max_new_tokens", 0},
-      {"max_length", -5},    {"eos_token_id", {1, -7}},   {"bos_token_id", int64_t{1} << 40},
-      {"eos_token_id", Json(std::vector<int>(300, 1))}};
+  const std::pair<const char*, Json> kBad[] = {{"temperature", -0.1},
+                                               {"temperature", 1e9},
+                                               {"top_k", -1},
+                                               {"top_p", 0.0},
+                                               {"top_p", 1.5},
+                                               {"min_p", -0.5},
+                                               {"min_p", 2},
+                                               {"repetition_penalty", 0},
+                                               {"max_new_tokens", 0},
+                                               {"max_length", -5},
+                                               {"eos_token_id", {1, -7}},
+                                               {"bos_token_id", int64_t{1} << 40},
+                                               {"eos_token_id", Json(std::vector<int>(300, 1))}};
   for (const auto& [field, value] : kBad) {
     EXPECT_FAILS_WITH(parse_generation_config({{field, value}}, "generation_config.json"),
                       Code::kCorrupt, field);
   }
   const std::pair<const char*, Json> kMistyped[] = {
-      {"temperature", "hot"}, {"top_k", 0.5},          {"do_sample", 1},
+      {"temperature", "hot"}, {"top_k", 0.5},           {"do_sample", 1},
       {"top_p", {0.5}},       {"eos_token_id", "</s>"}, {"eos_token_id", {1, "</s>"}}};
   for (const auto& [field, value] : kMistyped) {
     EXPECT_FAILS_WITH(parse_generation_config({{field, value}}, "generation_config.json"),

@@ -49,7 +49,8 @@ class StructureCheck : public SaxReader {
     return true;
   }
 
-  std::vector<std::unordered_set<std::string>> names_;  // of the open objects; empty sets for arrays
+  std::vector<std::unordered_set<std::string>>
+      names_;  // of the open objects; empty sets for arrays
 };
 
 }  // namespace

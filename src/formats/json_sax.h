@@ -1,4 +1,5 @@
-// SaxReader: streaming JSON for the large maps of model folders (safetensors headers, shard indexes).
+// SaxReader: streaming JSON for the large maps of model folders (safetensors headers, shard
+// indexes).
 //
 // A header may name a hundred thousand tensors, for which an ordered JSON tree would cost quadratic
 // time and many times the text's memory. A reader sees one token after the other, keeps what it
@@ -20,8 +21,8 @@ namespace jige::formats {
 
 class SaxReader : public nlohmann::json_sax<Json> {
  public:
-  // Reads one JSON text. `where` names the source in errors. Fails with kCorrupt on a syntax error, a
-  // NUL byte or whatever the derived reader refuses.
+  // Reads one JSON text. `where` names the source in errors. Fails with kCorrupt on a syntax error,
+  // a NUL byte or whatever the derived reader refuses.
   Status run(std::string_view text, std::string_view where) {
     where_ = where;
     // The library takes a NUL byte for the end of the text.

@@ -1,8 +1,8 @@
 // LoRA adapters as PEFT writes and reads them: adapter_config.json and the names of the tensors in
 // adapter_model.safetensors.
 //
-// An adapted matrix W [out, in] acts as W + scale · B A with A [r, in] and B [out, r], where scale is
-// alpha / r, or alpha / sqrt(r) with use_rslora. Tensors are named
+// An adapted matrix W [out, in] acts as W + scale · B A with A [r, in] and B [out, r], where scale
+// is alpha / r, or alpha / sqrt(r) with use_rslora. Tensors are named
 //   base_model.model.MODULE.lora_A.weight    and    base_model.model.MODULE.lora_B.weight
 // with MODULE such as model.layers.0.self_attn.q_proj. The weights go through tensor_folder.h with
 // the stem "adapter_model".
@@ -30,8 +30,8 @@ struct LoraConfig {
   // Suffixes of module names ("q_proj"), sorted. Empty: the folder gave a pattern, and the tensors
   // that are there say what is adapted.
   std::vector<std::string> target_modules;
-  std::string target_pattern;  // "all-linear" or a regular expression, or empty
-  std::string base_model;      // base_model_name_or_path, may be empty
+  std::string target_pattern;   // "all-linear" or a regular expression, or empty
+  std::string base_model;       // base_model_name_or_path, may be empty
   bool fan_in_fan_out = false;  // the base stores matrices as [in, out] (GPT-2)
 
   bool operator==(const LoraConfig&) const = default;

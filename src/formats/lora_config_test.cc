@@ -29,7 +29,8 @@ TEST(LoraConfig, ReadsWhatPeftWrote) {
 TEST(LoraConfig, NamesTensorsAsPeftDoes) {
   const auto folder = TensorFolder::open(fixture("weights/adapter"), "adapter_model");
   ASSERT_TRUE(folder) << folder.error().message;
-  for (const char* module : {"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"}) {
+  for (const char* module :
+       {"model.layers.0.self_attn.q_proj", "model.layers.0.self_attn.v_proj"}) {
     for (const LoraPart part : {LoraPart::kA, LoraPart::kB}) {
       const StoredTensor* tensor = folder->find(lora_tensor_name(module, part));
       ASSERT_TRUE(tensor) << lora_tensor_name(module, part);
@@ -40,9 +41,10 @@ TEST(LoraConfig, NamesTensorsAsPeftDoes) {
       EXPECT_EQ(name->part, part);
     }
   }
-  for (const char* bad : {"", "lora_A.weight", "base_model.model..lora_A.weight.x",
-                          "base_model.model.lora_A.weight", "model.q_proj.lora_A.weight",
-                          "base_model.model.q.lora_embedding_A", "base_model.model.q.lora_A.bias"}) {
+  for (const char* bad :
+       {"", "lora_A.weight", "base_model.model..lora_A.weight.x", "base_model.model.lora_A.weight",
+        "model.q_proj.lora_A.weight", "base_model.model.q.lora_embedding_A",
+        "base_model.model.q.lora_A.bias"}) {
     EXPECT_FAILS_WITH(parse_lora_tensor_name(bad, "x"), Code::kUnsupported, "is not named");
   }
 }
@@ -60,12 +62,16 @@ TEST(LoraConfig, AcceptsPatternsAndRankStabilisedScaling) {
 }
 
 TEST(LoraConfig, RefusesVariantsByTheFieldThatAsksForThem) {
-  const std::pair<const char*, Json> kVariants[] = {
-      {"use_dora", true},           {"lora_bias", true},
-      {"bias", "all"},              {"modules_to_save", {"lm_head"}},
-      {"rank_pattern", {{"q", 4}}}, {"alpha_pattern", {{"q", 4}}},
-      {"layer_replication", {{0, 1}}}, {"init_lora_weights", "pissa"},
-      {"alora_invocation_tokens", {1, 2}}, {"peft_type", "IA3"}};
+  const std::pair<const char*, Json> kVariants[] = {{"use_dora", true},
+                                                    {"lora_bias", true},
+                                                    {"bias", "all"},
+                                                    {"modules_to_save", {"lm_head"}},
+                                                    {"rank_pattern", {{"q", 4}}},
+                                                    {"alpha_pattern", {{"q", 4}}},
+                                                    {"layer_replication", {{0, 1}}},
+                                                    {"init_lora_weights", "pissa"},
+                                                    {"alora_invocation_tokens", {1, 2}},
+                                                    {"peft_type", "IA3"}};
   for (const auto& [field, value] : kVariants) {
     Json json = adapter_json();
     json[field] = value;
@@ -80,10 +86,14 @@ TEST(LoraConfig, RefusesFieldsThatAreAbsentOrOutOfRange) {
     json.erase(field);
     EXPECT_FAILS_WITH(parse_lora_config(json, "x"), Code::kNotFound, field);
   }
-  const std::pair<const char*, Json> kBad[] = {
-      {"r", 0},        {"r", 1 << 20},          {"lora_alpha", 1e12},
-      {"lora_dropout", 1.0}, {"lora_dropout", -0.1}, {"target_modules", Json::array()},
-      {"target_modules", {1}}, {"target_modules", 5}};
+  const std::pair<const char*, Json> kBad[] = {{"r", 0},
+                                               {"r", 1 << 20},
+                                               {"lora_alpha", 1e12},
+                                               {"lora_dropout", 1.0},
+                                               {"lora_dropout", -0.1},
+                                               {"target_modules", Json::array()},
+                                               {"target_modules", {1}},
+                                               {"target_modules", 5}};
   for (const auto& [field, value] : kBad) {
     Json json = adapter_json();
     json[field] = value;

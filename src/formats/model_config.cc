@@ -1,4 +1,5 @@
-// Names, checks and counts of ModelConfig; reading and writing stand in model_config_{parse,emit}.cc.
+// Names, checks and counts of ModelConfig; reading and writing stand in
+// model_config_{parse,emit}.cc.
 #include "formats/model_config.h"
 
 #include <algorithm>
@@ -54,9 +55,8 @@ class Checker {
                   where_, fields_.heads, c_.head_count, c_.head_dim, kAttentionWidthMax);
     }
     if (c_.head_count % c_.kv_head_count != 0) {
-      return fail(Code::kInvalidArgument,
-                  "{}: num_key_value_heads ({}) does not divide {} ({})", where_,
-                  c_.kv_head_count, fields_.heads, c_.head_count);
+      return fail(Code::kInvalidArgument, "{}: num_key_value_heads ({}) does not divide {} ({})",
+                  where_, c_.kv_head_count, fields_.heads, c_.head_count);
     }
     return {};
   }
@@ -134,7 +134,8 @@ class Checker {
     if (qwen2) {
       JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
     } else {
-      JIGE_DO(require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
+      JIGE_DO(
+          require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
     }
     const bool llama = c_.family == Family::kLlama;
     JIGE_DO(require(llama || !c_.mlp_bias, "no MLP biases"));

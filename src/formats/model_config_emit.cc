@@ -84,8 +84,7 @@ void emit_gpt2(const ModelConfig& config, Json& out) {
   out["n_positions"] = config.context_max;
   out["n_ctx"] = config.context_max;
   out["n_inner"] = config.ffn_size;
-  out["activation_function"] =
-      config.activation == ActivationKind::kGeluErf ? "gelu" : "gelu_new";
+  out["activation_function"] = config.activation == ActivationKind::kGeluErf ? "gelu" : "gelu_new";
   out["layer_norm_epsilon"] = config.norm_eps;
   for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[field] = 0.0;
   out["scale_attn_weights"] = true;

@@ -14,8 +14,8 @@ namespace jige::formats {
 namespace {
 
 constexpr size_t kEosIdsMax = 256;
-constexpr int64_t kSlidingWindowDefault = 4096;   // Mistral, Qwen2, Qwen3
-constexpr int64_t kMaxWindowLayersDefault = 28;   // Qwen2, Qwen3
+constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
+constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
 constexpr int64_t kQwen3HeadDimDefault = 128;
 
 // The member, or nullptr when it is absent or null.
@@ -55,9 +55,10 @@ Result<Family> detect_family(const Json& config, std::string_view where) {
     known += (known.empty() ? "" : ", ") + std::string(info.causal_class);
   }
   if ((!type.empty() && !by_type) || (!name.empty() && !by_name)) {
-    return fail(Code::kUnsupported,
-                "{}: architecture \"{}\" (model_type \"{}\") is not one that Jige knows; it knows {}",
-                where, name, type, known);
+    return fail(
+        Code::kUnsupported,
+        "{}: architecture \"{}\" (model_type \"{}\") is not one that Jige knows; it knows {}",
+        where, name, type, known);
   }
   if (by_type && by_name && by_type != by_name) {
     return fail(Code::kCorrupt, "{}: model_type \"{}\" contradicts architecture \"{}\"", where,
@@ -94,8 +95,7 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
                 where, top_theta, rope.theta);
   }
   JIGE_TRY(const double top_partial, get_number_or(config, "partial_rotary_factor", 1.0, where));
-  JIGE_TRY(rope.partial_factor,
-           get_number_or(object, "partial_rotary_factor", top_partial, where));
+  JIGE_TRY(rope.partial_factor, get_number_or(object, "partial_rotary_factor", top_partial, where));
   for (const char* nested : {"full_attention", "sliding_attention"}) {
     if (member(object, nested)) {
       return fail(Code::kUnsupported,
@@ -125,8 +125,8 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
 Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::string_view where) {
   const Json* parameters = member(config, "rope_parameters");
   const Json* scaling = member(config, "rope_scaling");
-  for (const auto& [object, field] : {std::pair{parameters, "rope_parameters"},
-                                      std::pair{scaling, "rope_scaling"}}) {
+  for (const auto& [object, field] :
+       {std::pair{parameters, "rope_parameters"}, std::pair{scaling, "rope_scaling"}}) {
     if (object && !object->is_object()) {
       return fail(Code::kCorrupt, "{}: field \"{}\" must be an object or null", where, field);
     }
@@ -153,8 +153,9 @@ Result<std::optional<std::vector<uint8_t>>> parse_layer_types(const Json& config
   const Json* list = member(config, "layer_types");
   if (!list) return std::nullopt;
   if (!list->is_array() || list->size() != static_cast<size_t>(layer_count)) {
-    return fail(Code::kCorrupt, "{}: field \"layer_types\" must be a list of {} names, one per layer",
-                where, layer_count);
+    return fail(Code::kCorrupt,
+                "{}: field \"layer_types\" must be a list of {} names, one per layer", where,
+                layer_count);
   }
   std::vector<uint8_t> flags;
   for (const Json& entry : *list) {
@@ -286,8 +287,7 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
   JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", 1e-6, where));
-  JIGE_TRY(out.kv_head_count,
-           get_size_or(config, "num_key_value_heads", out.head_count, where));
+  JIGE_TRY(out.kv_head_count, get_size_or(config, "num_key_value_heads", out.head_count, where));
   if (member(config, "head_dim")) {
     JIGE_TRY(out.head_dim, get_int(config, "head_dim", where));
   } else if (out.family == Family::kQwen3) {
@@ -297,8 +297,9 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   }
   JIGE_TRY(const std::string activation, get_string_or(config, "hidden_act", "silu", where));
   if (activation != "silu" && activation != "swish") {
-    return fail(Code::kUnsupported, "{}: hidden_act \"{}\" is not supported for {}; it must be silu",
-                where, activation, family_name(out.family));
+    return fail(Code::kUnsupported,
+                "{}: hidden_act \"{}\" is not supported for {}; it must be silu", where, activation,
+                family_name(out.family));
   }
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", false, where));
   JIGE_TRY(out.rope, parse_rope(config, out.context_max, where));
@@ -319,8 +320,8 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
 Result<int64_t> gpt2_size(const Json& config, std::string_view field, std::string_view common,
                           std::string_view where) {
   const bool own = member(config, field);
-  JIGE_TRY(const int64_t value, get_int(config, own || !member(config, common) ? field : common,
-                                        where));
+  JIGE_TRY(const int64_t value,
+           get_int(config, own || !member(config, common) ? field : common, where));
   JIGE_TRY(const int64_t other, get_int_or(config, common, value, where));
   if (other != value) {
     return fail(Code::kCorrupt, "{}: {} ({}) contradicts {} ({})", where, field, value, common,
@@ -353,9 +354,9 @@ Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) 
                 "{}: activation_function \"{}\" is not supported; supported are gelu_new and gelu",
                 where, activation);
   }
-  for (const auto& [field, usual] : {std::pair{"scale_attn_weights", true},
-                                     std::pair{"scale_attn_by_inverse_layer_idx", false},
-                                     std::pair{"add_cross_attention", false}}) {
+  for (const auto& [field, usual] :
+       {std::pair{"scale_attn_weights", true}, std::pair{"scale_attn_by_inverse_layer_idx", false},
+        std::pair{"add_cross_attention", false}}) {
     JIGE_TRY(const bool value, get_bool_or(config, field, usual, where));
     if (value != usual) {
       return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,

@@ -124,14 +124,10 @@ TEST(ModelConfig, CountsTheParametersOfPublishedModels) {
   };
   const auto gated = [](const char* type, int64_t vocab, int64_t hidden, int64_t layers,
                         int64_t heads, int64_t kv, int64_t ffn, bool tied) {
-    return Json{{"model_type", type},
-                {"vocab_size", vocab},
-                {"hidden_size", hidden},
-                {"num_hidden_layers", layers},
-                {"num_attention_heads", heads},
-                {"num_key_value_heads", kv},
-                {"intermediate_size", ffn},
-                {"max_position_embeddings", 32768},
+    return Json{{"model_type", type},           {"vocab_size", vocab},
+                {"hidden_size", hidden},        {"num_hidden_layers", layers},
+                {"num_attention_heads", heads}, {"num_key_value_heads", kv},
+                {"intermediate_size", ffn},     {"max_position_embeddings", 32768},
                 {"tie_word_embeddings", tied}};
   };
   EXPECT_EQ(count(gated("llama", 32000, 4096, 32, 32, 32, 11008, false)), 6738415616);
@@ -139,14 +135,18 @@ TEST(ModelConfig, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(gated("mistral", 32000, 4096, 32, 32, 8, 14336, false)), 7241732096);
   EXPECT_EQ(count(gated("qwen2", 151936, 896, 24, 14, 2, 4864, true)), 494032768);
   EXPECT_EQ(count(gated("qwen3", 151936, 1024, 28, 16, 8, 3072, true)), 596049920);
-  EXPECT_EQ(count({{"model_type", "gpt2"}, {"vocab_size", 50257}, {"n_embd", 768},
-                   {"n_layer", 12}, {"n_head", 12}, {"n_positions", 1024}}),
+  EXPECT_EQ(count({{"model_type", "gpt2"},
+                   {"vocab_size", 50257},
+                   {"n_embd", 768},
+                   {"n_layer", 12},
+                   {"n_head", 12},
+                   {"n_positions", 1024}}),
             124439808);
 }
 
 TEST(ModelConfig, RefusesUnknownArchitecturesByNameWithTheKnownOnes) {
-  const auto unknown = parse(with(with(llama_json(), "model_type", "gemma2"), "architectures",
-                                  {"Gemma2ForCausalLM"}));
+  const auto unknown = parse(
+      with(with(llama_json(), "model_type", "gemma2"), "architectures", {"Gemma2ForCausalLM"}));
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported, "Gemma2ForCausalLM");
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported, "gemma2");
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported,
@@ -178,17 +178,17 @@ TEST(ModelConfig, NamesTheFieldThatIsMissing) {
 }
 
 TEST(ModelConfig, RefusesSizesOutsideTheirRange) {
-  for (const char* field : {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
-                            "num_attention_heads", "num_key_value_heads", "head_dim",
-                            "max_position_embeddings"}) {
-    for (const Json& value : {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX),
-                              Json(INT64_MIN)}) {
+  for (const char* field :
+       {"vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers",
+        "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
+    for (const Json& value :
+         {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN)}) {
       const auto config = parse(with(llama_json(), field, value));
       ASSERT_FALSE(config) << field << " = " << value;
       EXPECT_EQ(config.error().code, Code::kCorrupt) << config.error().message;
     }
-    for (const Json& value : {Json("32"), Json(2.5), Json(1e300), Json(true), Json::array({1}),
-                              Json(UINT64_MAX)}) {
+    for (const Json& value :
+         {Json("32"), Json(2.5), Json(1e300), Json(true), Json::array({1}), Json(UINT64_MAX)}) {
       EXPECT_FAILS_WITH(parse(with(llama_json(), field, value)), Code::kInvalidArgument, field);
     }
   }
@@ -243,8 +243,10 @@ TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
 }
 
 TEST(ModelConfig, ReadsEverySpellingOfRotaryParameters) {
-  const Json llama3 = {{"rope_type", "llama3"},      {"factor", 8.0},
-                       {"low_freq_factor", 1.0},     {"high_freq_factor", 4.0},
+  const Json llama3 = {{"rope_type", "llama3"},
+                       {"factor", 8.0},
+                       {"low_freq_factor", 1.0},
+                       {"high_freq_factor", 4.0},
                        {"original_max_position_embeddings", 64}};
   const auto old = parse(with(with(llama_json(), "rope_scaling", llama3), "rope_theta", 5e5));
   ASSERT_TRUE(old) << old.error().message;
@@ -312,10 +314,8 @@ TEST(ModelConfig, KnowsWhichLayersSlide) {
   EXPECT_EQ(sliding_layers(*parse(with(qwen, "max_window_layers", 0))).size(), 4u);
   EXPECT_TRUE(parse(with(qwen, "max_window_layers", 0))->layer_is_sliding.empty());
   EXPECT_EQ(parse(with(qwen, "max_window_layers", 99))->sliding_window, 0);
-  const Json types = {"sliding_attention", "full_attention", "sliding_attention",
-                      "full_attention"};
-  EXPECT_EQ(sliding_layers(*parse(with(qwen, "layer_types", types))),
-            (std::vector<int64_t>{0, 2}));
+  const Json types = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
+  EXPECT_EQ(sliding_layers(*parse(with(qwen, "layer_types", types))), (std::vector<int64_t>{0, 2}));
   const auto again = parse(to_hf_config(*parse(with(qwen, "layer_types", types))));
   ASSERT_TRUE(again);
   EXPECT_EQ(sliding_layers(*again), (std::vector<int64_t>{0, 2}));
@@ -418,8 +418,8 @@ TEST(ModelConfig, SaysThatAFolderIsNoModelFolder) {
 }
 
 TEST(ModelConfig, ReadsAndWritesFamilyNames) {
-  for (const Family family : {Family::kLlama, Family::kMistral, Family::kQwen2, Family::kQwen3,
-                              Family::kGpt2}) {
+  for (const Family family :
+       {Family::kLlama, Family::kMistral, Family::kQwen2, Family::kQwen3, Family::kGpt2}) {
     EXPECT_EQ(parse_family(family_name(family)).value(), family);
   }
   EXPECT_FAILS_WITH(parse_family("bert"), Code::kInvalidArgument,

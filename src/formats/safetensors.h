@@ -1,8 +1,8 @@
 // safetensors files, read through a memory map: tensor name -> read-only view, without a copy.
 //
 // Layout: u64 little-endian N; N bytes of JSON {"name": {"dtype", "shape", "data_offsets": [begin,
-// end)}, …, "__metadata__": {string: string}}; data, to which the offsets refer. The ranges cover the
-// data without gap or overlap, and the file ends where the data ends.
+// end)}, …, "__metadata__": {string: string}}; data, to which the offsets refer. The ranges cover
+// the data without gap or overlap, and the file ends where the data ends.
 //
 // Invariants: (1) every listed range lies inside the file and has exactly the bytes of its shape.
 //             (2) a view stays valid for as long as its SafetensorsFile, also when that is moved.
@@ -73,9 +73,9 @@ class SafetensorsFile {
 
   // The entry of a name, or nullptr.
   const StoredTensor* find(std::string_view name) const;
-  // The tensor as a contiguous view on the map. Fails with kNotFound, or with kUnsupported for types
-  // and ranks Jige does not compute with. Files of old writers, whose data is not aligned to its
-  // type, get an aligned copy of that tensor on first use (kExhausted without memory).
+  // The tensor as a contiguous view on the map. Fails with kNotFound, or with kUnsupported for
+  // types and ranks Jige does not compute with. Files of old writers, whose data is not aligned to
+  // its type, get an aligned copy of that tensor on first use (kExhausted without memory).
   Result<TensorView> view(std::string_view name) const;
 
  private:

@@ -21,16 +21,16 @@ struct StoredType {
 
 // Every type of the format, so that the sizes of tensors Jige cannot use are checked as well.
 constexpr StoredType kStoredTypes[] = {
-    {"F32", 32},     {"BF16", 16},    {"F16", 16},        {"I8", 8},          {"I32", 32},
-    {"I64", 64},     {"U8", 8},       {"F64", 64},        {"C64", 64},        {"U64", 64},
-    {"U32", 32},     {"I16", 16},     {"U16", 16},        {"BOOL", 8},        {"F8_E4M3", 8},
-    {"F8_E5M2", 8},  {"F8_E8M0", 8},  {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
-    {"F6_E3M2", 6},  {"F4", 4},
+    {"F32", 32},    {"BF16", 16},   {"F16", 16},        {"I8", 8},          {"I32", 32},
+    {"I64", 64},    {"U8", 8},      {"F64", 64},        {"C64", 64},        {"U64", 64},
+    {"U32", 32},    {"I16", 16},    {"U16", 16},        {"BOOL", 8},        {"F8_E4M3", 8},
+    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
+    {"F6_E3M2", 6}, {"F4", 4},
 };
 
 std::optional<DType> readable_dtype(std::string_view name) {
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kI32,
-                            DType::kI64, DType::kU8}) {
+  for (const DType dtype :
+       {DType::kF32, DType::kBF16, DType::kF16, DType::kI8, DType::kI32, DType::kI64, DType::kU8}) {
     if (dtype_info(dtype).safetensors == name) return dtype;
   }
   return std::nullopt;
@@ -164,8 +164,8 @@ class HeaderReader : public SaxReader {
 
   // Fields the format may grow are passed over, whatever their value.
   bool skipping() const {
-    return skip_depth_ > 0 || (place_ == Place::kTensor && field_ != "dtype" &&
-                               field_ != "shape" && field_ != "data_offsets");
+    return skip_depth_ > 0 || (place_ == Place::kTensor && field_ != "dtype" && field_ != "shape" &&
+                               field_ != "data_offsets");
   }
   bool skip_into() {
     return ++skip_depth_ <= kSkippedDepthMax || refuse("{}: is nested too deep", place());
@@ -255,11 +255,11 @@ Status check_coverage(const std::vector<StoredTensor>& tensors, uint64_t data_by
   uint64_t covered = 0;
   for (const StoredTensor& tensor : tensors) {
     if (tensor.offset != covered) {
-      return fail(Code::kCorrupt, "{}: tensor \"{}\" begins at byte {} of the data, {} byte {}",
-                  where, tensor.name, tensor.offset,
-                  tensor.offset < covered ? "inside the tensor that ends at"
-                                          : "leaving a gap after",
-                  covered);
+      return fail(
+          Code::kCorrupt, "{}: tensor \"{}\" begins at byte {} of the data, {} byte {}", where,
+          tensor.name, tensor.offset,
+          tensor.offset < covered ? "inside the tensor that ends at" : "leaving a gap after",
+          covered);
     }
     covered += tensor.bytes;
   }

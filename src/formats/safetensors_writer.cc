@@ -111,9 +111,8 @@ Result<std::vector<const TensorSource*>> ordered(std::span<const TensorSource> s
                                                  std::string_view where) {
   std::vector<const TensorSource*> order;
   for (const TensorSource& source : sources) order.push_back(&source);
-  std::sort(order.begin(), order.end(), [](const TensorSource* a, const TensorSource* b) {
-    return a->name < b->name;
-  });
+  std::sort(order.begin(), order.end(),
+            [](const TensorSource* a, const TensorSource* b) { return a->name < b->name; });
   for (size_t i = 0; i < order.size(); ++i) {
     if (order[i]->name == "__metadata__") {
       return fail(Code::kInvalidArgument, "{}: no tensor may be named \"__metadata__\"", where);

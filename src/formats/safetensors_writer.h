@@ -49,7 +49,8 @@ SafetensorsMetadata default_metadata();
 
 // Replaces `path` by a file of these tensors, all or nothing. Fails with kInvalidArgument on names
 // that are given twice or sources that do not keep to their shape, kExhausted on a full disk.
-Result<WrittenFile> write_safetensors(const std::string& path, std::span<const TensorSource> sources,
+Result<WrittenFile> write_safetensors(const std::string& path,
+                                      std::span<const TensorSource> sources,
                                       const SafetensorsMetadata& metadata = default_metadata());
 
 // The same into a file that the caller commits; `where` names it in errors.

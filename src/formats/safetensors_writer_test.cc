@@ -83,10 +83,9 @@ TEST(SafetensorsWriter, RefusesSourcesThatDoNotKeepToTheirShape) {
                           return {};
                         }};
   };
-  for (const TensorSource& bad :
-       {source(view, 0), source(view, 2), source(view.row_range(0, 3), 1),
-        source(view.column_range(0, 2), 1),
-        source(TensorView::of(data.data(), DType::kI32, {4, 3}), 1)}) {
+  for (const TensorSource& bad : {source(view, 0), source(view, 2), source(view.row_range(0, 3), 1),
+                                  source(view.column_range(0, 2), 1),
+                                  source(TensorView::of(data.data(), DType::kI32, {4, 3}), 1)}) {
     EXPECT_FAILS_WITH(write_safetensors(path, std::span(&bad, 1)), Code::kInvalidArgument,
                       "tensor \"t\"");
   }

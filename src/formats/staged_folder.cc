@@ -4,10 +4,13 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
+#include <string_view>
 #include <utility>
 
 namespace jige::formats {
@@ -28,6 +31,30 @@ std::string parent_of(const std::string& path) {
 std::string hidden_sibling(const std::string& path) {
   return parent_of(path) + "/" + kStagedPrefix + std::filesystem::path(path).filename().string() +
          ".XXXXXX";
+}
+
+// Files that Jige or its like made, and can make again.
+bool is_ours(const std::string& name) {
+  static constexpr std::string_view kNames[] = {"config.json",
+                                                "generation_config.json",
+                                                "adapter_config.json",
+                                                "tokenizer.json",
+                                                "tokenizer_config.json",
+                                                "tokenizer.model",
+                                                "added_tokens.json",
+                                                "special_tokens_map.json",
+                                                "chat_template.jinja",
+                                                "vocab.json",
+                                                "merges.txt",
+                                                "state.json",
+                                                "checksums.xxh64"};
+  return name.ends_with(".safetensors") || name.ends_with(".safetensors.index.json") ||
+         std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+std::string without_trailing_slashes(std::string path) {
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
 }
 
 Status rename_folder(const std::string& from, const std::string& to) {
@@ -64,6 +91,27 @@ Status remove_folder(const std::string& path) {
   return {};
 }
 
+Status check_replaceable(const std::string& target) {
+  std::error_code error;
+  if (!std::filesystem::exists(target, error)) return {};
+  if (!std::filesystem::is_directory(target, error)) {
+    return fail(Code::kInvalidArgument, "{}: is there already and is no folder", target);
+  }
+  for (std::filesystem::directory_iterator it(target, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    std::error_code ignored;
+    if (!is_ours(name) || it->is_directory(ignored)) {
+      return fail(Code::kInvalidArgument,
+                  "{}: is there already and holds \"{}\", which replacing the folder would delete; "
+                  "move it away or choose another folder",
+                  target, name);
+    }
+  }
+  if (error) return fail(Code::kIo, "{}: cannot list: {}", target, error.message());
+  return {};
+}
+
 Status replace_folder(const ReplaceFolderOptions& options) {
   std::error_code error;
   if (!std::filesystem::exists(options.to, error)) return rename_folder(options.from, options.to);
@@ -97,14 +145,17 @@ StagedFolder::~StagedFolder() {
 }
 
 Result<StagedFolder> StagedFolder::create(const std::string& target) {
-  std::string path = hidden_sibling(target);
+  const std::string plain = without_trailing_slashes(target);
+  JIGE_DO(check_replaceable(plain));
+  std::string path = hidden_sibling(plain);
   if (!::mkdtemp(path.data())) return system_error(path, "create folder");
   std::error_code error;
   std::filesystem::permissions(path, std::filesystem::perms{0755}, error);
-  return StagedFolder(target, std::move(path));
+  return StagedFolder(plain, std::move(path));
 }
 
 Status StagedFolder::commit() {
+  JIGE_DO(check_replaceable(target_));
   JIGE_DO(sync_folder(path_));
   JIGE_DO(replace_folder({.from = path_, .to = target_}));
   path_.clear();

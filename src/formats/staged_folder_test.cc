@@ -32,6 +32,32 @@ TEST(StagedFolder, VanishesWithoutCommit) {
                     "cannot create folder");
 }
 
+TEST(StagedFolder, ReplacesAModelButNeverAPersonsOwnFiles) {
+  const ScratchFolder scratch;
+  const std::string target = scratch.file("model");
+  std::filesystem::create_directory(target);
+  for (const char* name : {"config.json", "model-00001-of-00002.safetensors", "tokenizer.json"}) {
+    write_or_fail(target + "/" + name, "old");
+  }
+  EXPECT_TRUE(check_replaceable(target));
+  auto staged = StagedFolder::create(target + "/");  // as shells complete it
+  ASSERT_TRUE(staged) << staged.error().message;
+  write_or_fail(staged->path() + "/config.json", "new");
+  write_or_fail(target + "/notes.txt", "mine");  // appears meanwhile
+  EXPECT_FAILS_WITH(staged->commit(), Code::kInvalidArgument, "\"notes.txt\"");
+  EXPECT_FAILS_WITH(StagedFolder::create(target), Code::kInvalidArgument, "\"notes.txt\"");
+  EXPECT_EQ(read_or_fail(target + "/config.json"), "old");
+  std::filesystem::remove(target + "/notes.txt");
+  std::filesystem::create_directory(target + "/tokenizer.model");  // a folder in a known name
+  EXPECT_FAILS_WITH(check_replaceable(target), Code::kInvalidArgument, "\"tokenizer.model\"");
+  std::filesystem::remove(target + "/tokenizer.model");
+  ASSERT_TRUE(staged->commit());
+  EXPECT_EQ(folder_entries(scratch.path()), std::vector<std::string>{"model"});
+  EXPECT_EQ(folder_entries(target), std::vector<std::string>{"config.json"});
+  EXPECT_FAILS_WITH(StagedFolder::create(target + "/config.json"), Code::kInvalidArgument,
+                    "is no folder");
+}
+
 TEST(StagedFolder, ReplacesAnOlderFolderWithOrWithoutExchange) {
   for (const bool exchange : {true, false}) {
     const ScratchFolder scratch;

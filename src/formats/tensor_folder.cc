@@ -77,8 +77,8 @@ bool exists(const std::string& path) {
 
 // What to say about a folder without safetensors weights.
 tl::unexpected<Error> no_weights(const std::string& folder, std::string_view stem) {
-  for (const char* other : {"pytorch_model.bin", "pytorch_model.bin.index.json",
-                            "tf_model.h5", "flax_model.msgpack"}) {
+  for (const char* other :
+       {"pytorch_model.bin", "pytorch_model.bin.index.json", "tf_model.h5", "flax_model.msgpack"}) {
     if (!exists(folder + "/" + other)) continue;
     return fail(Code::kUnsupported,
                 "{}: has weights only as {}, which Jige does not read; convert the folder with "
@@ -132,10 +132,11 @@ Status TensorFolder::open_shards(const std::string& index_path) {
     if (shard_of.contains(file)) continue;
     const std::string path = folder_ + "/" + file;
     if (!exists(path)) {
-      return fail(Code::kNotFound,
-                  "{}: names shard \"{}\" (for tensor \"{}\"), which is not in the folder; fetch it "
-                  "again",
-                  index_path, file, name);
+      return fail(
+          Code::kNotFound,
+          "{}: names shard \"{}\" (for tensor \"{}\"), which is not in the folder; fetch it "
+          "again",
+          index_path, file, name);
     }
     JIGE_TRY(SafetensorsFile shard, SafetensorsFile::open(path));
     shard_of.emplace(file, files_.size());

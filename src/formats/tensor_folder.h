@@ -1,5 +1,5 @@
-// The weights of a Hugging Face folder as one lookup: tensor name -> view, whether they stand in one
-// file (STEM.safetensors) or in shards named by STEM.safetensors.index.json.
+// The weights of a Hugging Face folder as one lookup: tensor name -> view, whether they stand in
+// one file (STEM.safetensors) or in shards named by STEM.safetensors.index.json.
 //
 // Index layout: {"metadata": {"total_size": bytes}, "weight_map": {tensor name: file name}}. File
 // names are plain names in the same folder. When both forms are there the single file counts, as in
@@ -28,8 +28,8 @@ inline constexpr size_t kShardCountMax = 4096;
 // The "weight_map" of a shard index, in file order.
 using WeightMap = std::vector<std::pair<std::string, std::string>>;
 
-// Parses an index. Fails with kCorrupt on bad syntax, tensors listed twice, file names that leave the
-// folder or are no safetensors files, or more than kShardCountMax of them.
+// Parses an index. Fails with kCorrupt on bad syntax, tensors listed twice, file names that leave
+// the folder or are no safetensors files, or more than kShardCountMax of them.
 Result<WeightMap> parse_weight_index(std::string_view text, std::string_view where);
 
 class TensorFolder {
@@ -65,9 +65,9 @@ struct TensorFolderOptions {
 };
 
 // Writes the weights of a folder that exists: STEM.safetensors, or shards in the order of `sources`
-// and their index. Every new file is complete on disk before the first one is put in place, and only
-// then are files of the other form or of former shards removed; so a full disk (kExhausted) leaves
-// the old weights as they were.
+// and their index. Every new file is complete on disk before the first one is put in place, and
+// only then are files of the other form or of former shards removed; so a full disk (kExhausted)
+// leaves the old weights as they were.
 Status write_tensor_folder(const std::string& folder, std::span<const TensorSource> sources,
                            const TensorFolderOptions& options = {});
 

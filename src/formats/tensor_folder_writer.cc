@@ -41,8 +41,8 @@ std::string index_text(const std::vector<Shard>& shards) {
     for (const TensorSource& source : shard.sources) entries.emplace_back(source.name, shard.name);
   }
   std::sort(entries.begin(), entries.end());
-  std::string text =
-      fmt::format("{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total);
+  std::string text = fmt::format(
+      "{{\n  \"metadata\": {{\n    \"total_size\": {}\n  }},\n  \"weight_map\": {{", total);
   for (size_t i = 0; i < entries.size(); ++i) {
     text += fmt::format("{}\n    {}: {}", i ? "," : "", dump_json(Json(entries[i].first)),
                         dump_json(Json(entries[i].second)));

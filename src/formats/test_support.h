@@ -50,8 +50,8 @@ inline std::string read_or_fail(const std::string& path) {
   return text ? std::move(*text) : std::string();
 }
 
-// Without the care of write_file_atomic, which would spend the time on the disk. Removed first: some
-// file systems bring a file that is truncated and rewritten to the disk at once.
+// Without the care of write_file_atomic, which would spend the time on the disk. Removed first:
+// some file systems bring a file that is truncated and rewritten to the disk at once.
 inline void write_or_fail(const std::string& path, std::string_view content) {
   std::error_code ignored;
   std::filesystem::remove(path, ignored);
@@ -75,13 +75,13 @@ inline std::vector<std::string> folder_entries(const std::string& folder) {
 }
 
 // Expects a failure whose message holds `words`.
-#define EXPECT_FAILS_WITH(expression, wanted_code, words)                                     \
-  do {                                                                                        \
-    const auto& failing_result = (expression);                                                \
-    ASSERT_FALSE(failing_result) << "expected a failure naming " << (words);                  \
-    EXPECT_EQ(failing_result.error().code, wanted_code) << failing_result.error().message;    \
-    EXPECT_NE(failing_result.error().message.find(words), std::string::npos)                  \
-        << failing_result.error().message << "\ndoes not hold: " << (words);                  \
+#define EXPECT_FAILS_WITH(expression, wanted_code, words)                                  \
+  do {                                                                                     \
+    const auto& failing_result = (expression);                                             \
+    ASSERT_FALSE(failing_result) << "expected a failure naming " << (words);               \
+    EXPECT_EQ(failing_result.error().code, wanted_code) << failing_result.error().message; \
+    EXPECT_NE(failing_result.error().message.find(words), std::string::npos)               \
+        << failing_result.error().message << "\ndoes not hold: " << (words);               \
   } while (false)
 
 // Damages a text in one to four ways that real damage and malice take.
@@ -99,10 +99,32 @@ class Mutator {
   size_t place(const std::string& text) { return rng_.below(text.size() + 1); }
 
   void mutate_once(std::string& text) {
-    static constexpr std::string_view kTokens[] = {
-        "0", "-1", "1e999", "1e308", "18446744073709551615", "9223372036854775807", "4294967296",
-        "null", "true", "\"\"", "{}", "[]", "[[[[[[[[", "{\"a\":", ",", ":", "\"", "\\u0000",
-        "\\ud800", "\xff", "\xed\xa0\x80", "../", "NaN", "0.5", "65536", "2147483648"};
+    static constexpr std::string_view kTokens[] = {"0",
+                                                   "-1",
+                                                   "1e999",
+                                                   "1e308",
+                                                   "18446744073709551615",
+                                                   "9223372036854775807",
+                                                   "4294967296",
+                                                   "null",
+                                                   "true",
+                                                   "\"\"",
+                                                   "{}",
+                                                   "[]",
+                                                   "[[[[[[[[",
+                                                   "{\"a\":",
+                                                   ",",
+                                                   ":",
+                                                   "\"",
+                                                   "\\u0000",
+                                                   "\\ud800",
+                                                   "\xff",
+                                                   "\xed\xa0\x80",
+                                                   "../",
+                                                   "NaN",
+                                                   "0.5",
+                                                   "65536",
+                                                   "2147483648"};
     switch (text.empty() ? 3 : rng_.below(9)) {
       case 0:
         text[rng_.below(text.size())] ^= static_cast<char>(1u << rng_.below(8));
@@ -144,9 +166,24 @@ class Mutator {
     const size_t begin = text.find_first_of(kDigits, rng_.below(text.size()));
     if (begin == std::string::npos) return;
     const size_t end = std::min(text.find_first_not_of(kDigits, begin), text.size());
-    static constexpr std::string_view kNumbers[] = {
-        "0", "1", "2", "3", "7", "8", "-1", "255", "4095", "65535", "1048577", "2147483647",
-        "4294967295", "9223372036854775807", "18446744073709551615", "1e30", "0.1", "1e-320"};
+    static constexpr std::string_view kNumbers[] = {"0",
+                                                    "1",
+                                                    "2",
+                                                    "3",
+                                                    "7",
+                                                    "8",
+                                                    "-1",
+                                                    "255",
+                                                    "4095",
+                                                    "65535",
+                                                    "1048577",
+                                                    "2147483647",
+                                                    "4294967295",
+                                                    "9223372036854775807",
+                                                    "18446744073709551615",
+                                                    "1e30",
+                                                    "0.1",
+                                                    "1e-320"};
     text.replace(begin, end - begin, kNumbers[rng_.below(std::size(kNumbers))]);
   }
 

@@ -47,7 +47,8 @@ int64_t find_token(const std::byte* data, int64_t begin, int64_t end, uint32_t w
 
 Header read_header_words(std::span<const std::byte> bytes) {
   Header header{};
-  if (!bytes.empty()) std::memcpy(header.data(), bytes.data(), std::min(bytes.size(), sizeof header));
+  if (!bytes.empty())
+    std::memcpy(header.data(), bytes.data(), std::min(bytes.size(), sizeof header));
   return header;
 }
 
@@ -76,10 +77,11 @@ Status TokenFile::read_header() {
   if (options_.layout != TokenLayout::kHeader) {
     if (whole_header && stored_bytes > 0 &&
         size == kTokenHeaderBytes + int64_t{header[2]} * stored_bytes) {
-      return fail(Code::kInvalidArgument,
-                  "{}: was said to be headerless, but begins with a token file header; read it with "
-                  "the layout \"header\"",
-                  path());
+      return fail(
+          Code::kInvalidArgument,
+          "{}: was said to be headerless, but begins with a token file header; read it with "
+          "the layout \"header\"",
+          path());
     }
     token_bytes_ = options_.layout == TokenLayout::kRawU16 ? 2 : 4;
     if (size % token_bytes_ != 0) {
@@ -148,10 +150,11 @@ Status TokenFile::read(int64_t begin, std::span<int32_t> out) const {
   const auto end = begin + static_cast<int64_t>(out.size());
   const int64_t place = token_bytes_ == 2 ? find_token<uint16_t>(data_, begin, end, largest)
                                           : find_token<uint32_t>(data_, begin, end, largest);
-  return fail(Code::kCorrupt,
-              "{}: token {} has id {}, outside the vocabulary of {}; was the file made with another "
-              "tokenizer?",
-              path(), place, largest, limit);
+  return fail(
+      Code::kCorrupt,
+      "{}: token {} has id {}, outside the vocabulary of {}; was the file made with another "
+      "tokenizer?",
+      path(), place, largest, limit);
 }
 
 Status TokenFile::read_mask(int64_t begin, std::span<uint8_t> out) const {
@@ -182,8 +185,8 @@ Status TokenFile::check() const {
   std::vector<int32_t> tokens(kCheckTokens);
   std::vector<uint8_t> mask(kCheckTokens);
   for (int64_t begin = 0; begin < count_; begin += static_cast<int64_t>(kCheckTokens)) {
-    const auto size = static_cast<size_t>(
-        std::min<int64_t>(count_ - begin, static_cast<int64_t>(kCheckTokens)));
+    const auto size =
+        static_cast<size_t>(std::min<int64_t>(count_ - begin, static_cast<int64_t>(kCheckTokens)));
     JIGE_DO(read(begin, std::span(tokens).first(size)));
     JIGE_DO(read_mask(begin, std::span(mask).first(size)));
   }

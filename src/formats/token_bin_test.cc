@@ -187,8 +187,8 @@ TEST(TokenFile, RefusesEveryKindOfLie) {
   EXPECT_FAILS_WITH(TokenFile::open(path, {.layout = TokenLayout::kRawU16}), Code::kCorrupt,
                     "no multiple of 2");
   write_or_fail(path, good);
-  EXPECT_FAILS_WITH(TokenFile::open(path, {.layout = TokenLayout::kRawU16}),
-                    Code::kInvalidArgument, "layout \"header\"");
+  EXPECT_FAILS_WITH(TokenFile::open(path, {.layout = TokenLayout::kRawU16}), Code::kInvalidArgument,
+                    "layout \"header\"");
   EXPECT_FAILS_WITH(TokenFile::open(scratch.file("no.bin"), {}), Code::kNotFound, "no.bin");
   EXPECT_FAILS_WITH(TokenFile::open(scratch.path(), {}), Code::kIo, "not a regular file");
 }

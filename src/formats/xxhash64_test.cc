@@ -33,9 +33,9 @@ TEST(XxHash64, GivesTheKnownAnswers) {
 // Recorded from the reference library (0.8.1): every branch of the tail, with and without stripes.
 TEST(XxHash64, EqualsTheReferenceAtEveryKindOfLength) {
   const std::pair<size_t, const char*> kRecorded[] = {
-      {1, "db0d1b1c6ee31ae5"},  {3, "d72b73297a0cd03e"},   {4, "7a571ea8902bac14"},
-      {8, "0dd0dd08d95c73d8"},  {31, "b7a8fe0624b051b8"},  {32, "2aea3153926134f9"},
-      {33, "71936e10a8a02234"}, {63, "cc1e0d46dc06c35d"},  {100, "df28bfbc36a38be8"},
+      {1, "db0d1b1c6ee31ae5"},   {3, "d72b73297a0cd03e"},  {4, "7a571ea8902bac14"},
+      {8, "0dd0dd08d95c73d8"},   {31, "b7a8fe0624b051b8"}, {32, "2aea3153926134f9"},
+      {33, "71936e10a8a02234"},  {63, "cc1e0d46dc06c35d"}, {100, "df28bfbc36a38be8"},
       {1000, "9490fc8781702904"}};
   const std::vector<std::byte> bytes = ramp(1000);
   for (const auto& [size, wanted] : kRecorded) {

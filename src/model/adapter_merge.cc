@@ -75,7 +75,8 @@ Status check_fit(const std::string& where, const std::string& module, const Adap
                  const TensorView& stored, int64_t rank, bool transposed) {
   const auto is_matrix = [](const TensorView& view) { return view.shape.rank() == 2; };
   if (!adapter.a.data || !adapter.b.data) {
-    return fail(Code::kCorrupt, "{}: module \"{}\" has only one of lora_A and lora_B", where, module);
+    return fail(Code::kCorrupt, "{}: module \"{}\" has only one of lora_A and lora_B", where,
+                module);
   }
   if (!is_matrix(adapter.a) || !is_matrix(adapter.b) || !is_matrix(stored)) {
     return fail(Code::kCorrupt, "{}: module \"{}\" is not made of matrices", where, module);
@@ -83,11 +84,12 @@ Status check_fit(const std::string& where, const std::string& module, const Adap
   const int64_t out = stored.shape[transposed ? 1 : 0];
   const int64_t in = stored.shape[transposed ? 0 : 1];
   if (adapter.a.shape == Shape{rank, in} && adapter.b.shape == Shape{out, rank}) return {};
-  return fail(Code::kCorrupt,
-              "{}: module \"{}\" has lora_A {} and lora_B {}, but rank {} on a base of {} outputs and {} "
-              "inputs needs [{}, {}] and [{}, {}]",
-              where, module, adapter.a.shape.to_string(), adapter.b.shape.to_string(), rank, out, in,
-              rank, in, out, rank);
+  return fail(
+      Code::kCorrupt,
+      "{}: module \"{}\" has lora_A {} and lora_B {}, but rank {} on a base of {} outputs and {} "
+      "inputs needs [{}, {}] and [{}, {}]",
+      where, module, adapter.a.shape.to_string(), adapter.b.shape.to_string(), rank, out, in, rank,
+      in, out, rank);
 }
 
 using AdapterMap = std::map<std::string, Adapter, std::less<>>;
@@ -155,8 +157,8 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
                 adapters.size(), base_folder, used);
   }
   JIGE_DO(make_folders(folder));
-  JIGE_DO(formats::write_tensor_folder(folder, sources,
-                                       {.shard_bytes_max = options.shard_bytes_max}));
+  JIGE_DO(
+      formats::write_tensor_folder(folder, sources, {.shard_bytes_max = options.shard_bytes_max}));
   config.stored_dtype = options.dtype;
   return write_file_atomic(folder + "/config.json",
                            dump_json(formats::to_hf_config(config), 2) + "\n");

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-
 namespace jige::model {
 namespace {
 
@@ -88,12 +87,11 @@ Architecture::Architecture(const formats::ModelConfig& config,
                            const std::optional<formats::LoraConfig>& lora)
     : config_(config), lora_(lora) {
   const ModelNames names = model_names(config);
-  embedding_ = std::make_unique<Embedding>(
-      EmbeddingOptions{.table_name = names.table,
-                       .positions_name = names.positions,
-                       .vocab_size = config.vocab_size,
-                       .width = config.hidden_size,
-                       .position_count = config.context_max});
+  embedding_ = std::make_unique<Embedding>(EmbeddingOptions{.table_name = names.table,
+                                                            .positions_name = names.positions,
+                                                            .vocab_size = config.vocab_size,
+                                                            .width = config.hidden_size,
+                                                            .position_count = config.context_max});
   for (int64_t i = 0; i < config.layer_count; ++i) {
     layers_.push_back(std::make_unique<TransformerLayer>(
         config, LayerOptions{.index = i,

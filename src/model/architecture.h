@@ -1,4 +1,5 @@
-// Architecture: a ModelConfig as blocks and their graph, with the family's Hugging Face tensor names.
+// Architecture: a ModelConfig as blocks and their graph, with the family's Hugging Face tensor
+// names.
 //
 //   JIGE_TRY(const auto model, model::Architecture::create(config));
 //   for (const BlockGraph::Node& node : model->graph().nodes) node.block->params() …

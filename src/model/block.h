@@ -69,8 +69,9 @@ struct Param {
 // forms of its matrices, laid out by Block::pack(). `packed` is one buffer of packed_bytes().
 struct BlockWeights {
   std::vector<Param> params;
-  TensorView packed;      // u8
-  TensorView rope_table;  // [positions, rotary_dim] f32, see rope_table.h; one for all layers of a device
+  TensorView packed;  // u8
+  TensorView
+      rope_table;  // [positions, rotary_dim] f32, see rope_table.h; one for all layers of a device
 };
 
 // What a block needs besides: compute type and, for inference, the paged key/value cache of its

@@ -67,8 +67,7 @@ void Embedding::backward_weight(const BlockContext& context, const BlockWeights&
   const TensorView& grad_table = weights.params[kTable].grad;
   if (grad_table) ops::embedding_backward(context.stream, grad_table, grad, batch.tokens);
   if (has_positions() && weights.params[kPositions].grad) {
-    ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad,
-                            batch.positions);
+    ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad, batch.positions);
   }
 }
 

@@ -43,11 +43,10 @@ class Embedding final : public Block {
                const BlockMemory& memory) const override;
   // Keeps grad_dst for W; there is no grad_src.
   void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                      const TensorView& src, const TensorView& grad_dst,
-                      const TensorView& grad_src, const BlockMemory& memory) const override;
-  void backward_weight(const BlockContext& context, const BlockWeights& weights,
-                       const Batch& batch, const TensorView& src,
-                       const BlockMemory& memory) const override;
+                      const TensorView& src, const TensorView& grad_dst, const TensorView& grad_src,
+                      const BlockMemory& memory) const override;
+  void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const BlockMemory& memory) const override;
   double forward_flops(double, double) const override { return 0; }
 
  private:

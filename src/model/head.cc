@@ -43,7 +43,8 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
 }
 
 int64_t Head::chunk_tokens() const {
-  const int64_t tokens = kChunkLogits / vocab_size_ / 32 * 32;  // whole chains of 32, see ops/linear.h
+  const int64_t tokens =
+      kChunkLogits / vocab_size_ / 32 * 32;  // whole chains of 32, see ops/linear.h
   return std::clamp(tokens, kChunkTokensMin, kChunkTokensMax);
 }
 
@@ -59,8 +60,7 @@ NormStats Head::place_saved(Placement& at, int64_t token_count) const {
   return norm_.place_stats(at, token_count);
 }
 
-Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute,
-                            PackFor use) const {
+Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const {
   const int64_t chunk = std::min(chunk_tokens(), token_count);
   Work work;
   work.normed = at.take(compute, Shape{chunk, width_});
@@ -127,13 +127,14 @@ void Head::backward_weight(const BlockContext& context, const BlockWeights& weig
 void Head::forward_backward(const BlockContext& context, const BlockWeights& weights,
                             const Batch& batch, const TensorView& src, const TensorView& losses,
                             const TensorView& grad_src, const BlockMemory& memory) const {
-  run_chunks(context, weights, batch, src,
-             {.losses = losses, .grad_src = grad_src, .input_gradient = true, .weight_gradient = true},
-             memory);
+  run_chunks(
+      context, weights, batch, src,
+      {.losses = losses, .grad_src = grad_src, .input_gradient = true, .weight_gradient = true},
+      memory);
 }
 
-void Head::run_chunks(const BlockContext& context, const BlockWeights& weights,
-                      const Batch& batch, const TensorView& src, const Outputs& outputs,
+void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                      const TensorView& src, const Outputs& outputs,
                       const BlockMemory& memory) const {
   Stream& stream = context.stream;
   const DType compute = context.compute;
@@ -145,8 +146,8 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights,
   Placement workspace(context.workspace);
   const NormStats stats = memory.saved ? place_saved(kept, t) : NormStats{};
   const TensorView grad_normed = gradient ? left.take(compute, Shape{t, width_}) : TensorView{};
-  const Work work = place_work(workspace, t, compute,
-                               gradient ? PackFor::kTraining : PackFor::kInference);
+  const Work work =
+      place_work(workspace, t, compute, gradient ? PackFor::kTraining : PackFor::kInference);
 
   const bool needs_logits = outputs.losses || outputs.input_gradient || linear_gradient;
   const int64_t chunk = needs_logits ? chunk_tokens() : t;
@@ -158,14 +159,13 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights,
     const TensorView rows = src.row_range(begin, end);
     norm_.forward(stream, weights, normed, rows, rows_of(stats, begin, end));
     linear_.forward(stream, weights, compute, {.dst = logits, .src = normed});
-    ops::cross_entropy(stream,
-                       {.loss = outputs.losses ? outputs.losses.row_range(begin, end)
-                                               : work.losses.row_range(0, end - begin),
-                        .logits = logits,
-                        .targets = batch.targets.row_range(begin, end),
-                        .weights = rows_if_any(batch.loss_weights, begin, end),
-                        .grad_logits = gradient ? grad_logits : TensorView{},
-                        .argmax = rows_if_any(outputs.argmax, begin, end)});
+    ops::cross_entropy(stream, {.loss = outputs.losses ? outputs.losses.row_range(begin, end)
+                                                       : work.losses.row_range(0, end - begin),
+                                .logits = logits,
+                                .targets = batch.targets.row_range(begin, end),
+                                .weights = rows_if_any(batch.loss_weights, begin, end),
+                                .grad_logits = gradient ? grad_logits : TensorView{},
+                                .argmax = rows_if_any(outputs.argmax, begin, end)});
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);
       linear_.backward_input(stream, weights, compute,

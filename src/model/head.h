@@ -34,8 +34,7 @@ class Head final : public Block {
   // Index of the LM head's matrix among params().
   size_t linear_index() const { return params_.size() - 1; }
   int64_t packed_bytes(DType compute, PackFor use) const override;
-  void pack(Stream& stream, const BlockWeights& weights, DType compute,
-            PackFor use) const override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
@@ -46,11 +45,10 @@ class Head final : public Block {
                const BlockMemory& memory) const override;
   // grad_dst is not read: the gradient starts here, with batch.loss_weights.
   void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                      const TensorView& src, const TensorView& grad_dst,
-                      const TensorView& grad_src, const BlockMemory& memory) const override;
-  void backward_weight(const BlockContext& context, const BlockWeights& weights,
-                       const Batch& batch, const TensorView& src,
-                       const BlockMemory& memory) const override;
+                      const TensorView& src, const TensorView& grad_dst, const TensorView& grad_src,
+                      const BlockMemory& memory) const override;
+  void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const BlockMemory& memory) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
   // F, X and W in one pass: each chunk's logits are computed once instead of three times.
@@ -63,7 +61,8 @@ class Head final : public Block {
   void evaluate(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                 const TensorView& src, const TensorView& losses, const TensorView& argmax) const;
 
-  // logits [R, V] f32 of R rows of the residual stream, for generation. Needs logits_workspace_bytes.
+  // logits [R, V] f32 of R rows of the residual stream, for generation. Needs
+  // logits_workspace_bytes.
   void logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
               const TensorView& dst) const;
   int64_t logits_workspace_bytes(int64_t row_count, DType compute) const;

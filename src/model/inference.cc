@@ -55,9 +55,10 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   JIGE_TRY(auto architecture, Architecture::create(config));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
+  JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(const InferenceSizes sizes, resolve(options, *architecture, files));
-  std::unique_ptr<InferenceModel> model(new InferenceModel(
-      device, std::move(architecture), sizes, options.memory_bytes_max));
+  std::unique_ptr<InferenceModel> model(
+      new InferenceModel(device, std::move(architecture), sizes, options.memory_bytes_max));
   JIGE_TRY(model->stream_, device.make_stream());
   JIGE_TRY(model->weights_, ModelWeights::create(model->arena_, *model->architecture_,
                                                  inference_weights_options(sizes)));
@@ -156,9 +157,8 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
 }
 
 BlockContext InferenceModel::context(size_t node) {
-  BlockContext context{.stream = *stream_,
-                       .compute = sizes_.compute,
-                       .workspace = buffers_.workspace.view()};
+  BlockContext context{
+      .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
   if (node > 0 && node < architecture_->head_node()) {
     context.kv_cache = {.data = buffers_.kv[node - 1].view().data,
                         .dtype = sizes_.kv_dtype,

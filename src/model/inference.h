@@ -1,15 +1,14 @@
-// InferenceModel: a model folder loaded on one device, ready to run batches of sequences over a paged
-// key/value cache.
+// InferenceModel: a model folder loaded on one device, ready to run batches of sequences over a
+// paged key/value cache.
 //
 //   JIGE_TRY(auto model, InferenceModel::load(folder, device, {.context_max = 4096}));
 //   JIGE_TRY(const auto logits, model->forward({.tokens = …, .sequences = …, .logit_rows = …}));
 //
 // One call runs prompt chunks and single-token decodes of many sequences together. Whoever calls
-// owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in them
-// after the call. A sequence's logits are the same bits whatever runs beside it and however its prompt
-// was cut.
-// Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
-// Threads: one at a time.
+// owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in
+// them after the call. A sequence's logits are the same bits whatever runs beside it and however
+// its prompt was cut. Memory is fixed at load (memory_plan.h gives its size beforehand); forward()
+// allocates no tensor. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +33,8 @@ struct InferenceOptions {
   int64_t kv_block_count = 0;     // 0: enough for one sequence of context_max
   int64_t batch_tokens_max = 512;
   int64_t logit_rows_max = 8;
-  bool scores = false;                           // losses() will be used
-  int64_t memory_bytes_max = kUnlimitedBytes;    // cap of the arena
+  bool scores = false;                         // losses() will be used
+  int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
 };
 
 // The rows of one forward: sequence after sequence, each with consecutive positions from its

@@ -36,8 +36,7 @@ std::vector<float> logits_in_chunks(InferenceModel& model, std::span<const int32
   std::vector<float> all;
   size_t index = 0;
   for (size_t done = 0; done < tokens.size(); ++index) {
-    const size_t count =
-        std::min(chunks[std::min(index, chunks.size() - 1)], tokens.size() - done);
+    const size_t count = std::min(chunks[std::min(index, chunks.size() - 1)], tokens.size() - done);
     const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
                                      .context_count = static_cast<int32_t>(done),
                                      .blocks = blocks.data()};
@@ -136,9 +135,9 @@ TEST(Inference, NeighboursDoNotChangeASequence) {
     const std::vector<int32_t> wanted = {18};
     const auto logits = value_of(
         model->forward({.tokens = rows_of_all, .sequences = sequences, .logit_rows = wanted}));
-    EXPECT_EQ(std::vector<float>(logits.begin(), logits.end()),
-              std::vector<float>(alone.end() - static_cast<std::ptrdiff_t>(logits.size()),
-                                 alone.end()))
+    EXPECT_EQ(
+        std::vector<float>(logits.begin(), logits.end()),
+        std::vector<float>(alone.end() - static_cast<std::ptrdiff_t>(logits.size()), alone.end()))
         << name;
   }
 }

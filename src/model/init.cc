@@ -69,12 +69,11 @@ void initialise_weights(ModelWeights& weights, Stream& stream, uint64_t seed) {
       const int64_t size = std::min(kChunkElements, count - begin);
       host.resize(static_cast<size_t>(size));
       team.parallel_for(size, kGrain, [&](int64_t from, int64_t to, int) {
-        fill_initial(std::span(host).subspan(static_cast<size_t>(from),
-                                             static_cast<size_t>(to - from)),
-                     *param.spec, seed, begin + from);
+        fill_initial(
+            std::span(host).subspan(static_cast<size_t>(from), static_cast<size_t>(to - from)),
+            *param.spec, seed, begin + from);
       });
-      stream.copy(param.value.as<float>() + begin, host.data(), size * 4,
-                  CopyKind::kHostToDevice);
+      stream.copy(param.value.as<float>() + begin, host.data(), size * 4, CopyKind::kHostToDevice);
       stream.synchronize();
     }
   }

@@ -51,8 +51,7 @@ WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
           .position_count = sizes.context_max};
 }
 
-InferenceBuffers inference_buffers(const Architecture& architecture,
-                                   const InferenceSizes& sizes) {
+InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes) {
   const int64_t width = architecture.config().hidden_size;
   InferenceBuffers buffers;
   buffers.stream_bytes = arena_bytes(DType::kF32, Shape{sizes.batch_tokens_max, width});
@@ -62,9 +61,8 @@ InferenceBuffers inference_buffers(const Architecture& architecture,
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     if (node == architecture.head_node() && !sizes.scores) continue;
     buffers.workspace_bytes = std::max(
-        buffers.workspace_bytes,
-        architecture.block(node).workspace_bytes(sizes.batch_tokens_max, sizes.compute,
-                                                 PackFor::kInference));
+        buffers.workspace_bytes, architecture.block(node).workspace_bytes(
+                                     sizes.batch_tokens_max, sizes.compute, PackFor::kInference));
   }
   buffers.workspace_bytes =
       std::max(buffers.workspace_bytes,
@@ -86,8 +84,7 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   const InferenceBuffers buffers = inference_buffers(architecture, sizes);
   memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
                              rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes);
-  memory.logits_bytes =
-      arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, config.vocab_size});
+  memory.logits_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, config.vocab_size});
   return memory;
 }
 

@@ -8,8 +8,8 @@
 //   pending      of one block at a time, X to W
 //   workspace    the largest of any task
 //   batch        tokens, positions, targets, loss weights and losses
-// for T tokens of a micro-batch. An allocator that follows training_buffers() uses just these bytes.
-// Threads: pure functions.
+// for T tokens of a micro-batch. An allocator that follows training_buffers() uses just these
+// bytes. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -59,9 +59,9 @@ struct InferenceSizes {
 
 struct InferenceMemory {
   WeightsMemory weights;
-  int64_t kv_bytes = 0;            // the whole cache
+  int64_t kv_bytes = 0;  // the whole cache
   int64_t kv_bytes_per_token = 0;
-  int64_t activations_bytes = 0;   // two residual streams, workspace, batch, gathered rows
+  int64_t activations_bytes = 0;  // two residual streams, workspace, batch, gathered rows
   int64_t logits_bytes = 0;
   int64_t total_bytes() const {
     return weights.total_bytes() + kv_bytes + activations_bytes + logits_bytes;

@@ -28,8 +28,8 @@ inline std::string fixture(const std::string& name) {
 }
 
 inline const std::vector<std::string>& fixture_names() {
-  static const std::vector<std::string> names = {"llama2", "llama3",  "llama_linear_biases", "mistral",
-                                                 "qwen2",  "qwen2_5", "qwen3",               "gpt2"};
+  static const std::vector<std::string> names = {
+      "llama2", "llama3", "llama_linear_biases", "mistral", "qwen2", "qwen2_5", "qwen3", "gpt2"};
   return names;
 }
 
@@ -189,8 +189,7 @@ class Trainee {
     int64_t row = 0;
     for (const Sequence& sequence : sequences) {
       const auto count = static_cast<int32_t>(sequence.size()) - 1;
-      batch_.sequences.push_back(
-          {.row_begin = static_cast<int32_t>(row), .row_count = count});
+      batch_.sequences.push_back({.row_begin = static_cast<int32_t>(row), .row_count = count});
       for (int32_t i = 0; i < count; ++i, ++row) {
         tokens_.view().as<int32_t>()[row] = sequence[static_cast<size_t>(i)];
         positions_.view().as<int32_t>()[row] = i;
@@ -269,8 +268,8 @@ class Trainee {
   std::vector<float> logits() {
     const int64_t rows = batch_.token_count();
     const size_t node = architecture_->head_node();
-    Tensor out = value_of(
-        arena_.make(DType::kF32, Shape{rows, architecture_->config().vocab_size}));
+    Tensor out =
+        value_of(arena_.make(DType::kF32, Shape{rows, architecture_->config().vocab_size}));
     architecture_->head().logits(context(), weights_->block(node), stream_view(node - 1),
                                  out.view());
     stream_->synchronize();

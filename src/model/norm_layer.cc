@@ -4,14 +4,12 @@
 
 namespace jige::model {
 
-NormLayer::NormLayer(formats::NormKind kind, double eps, const std::string& prefix,
-                     int64_t columns, std::vector<ParamSpec>& params)
+NormLayer::NormLayer(formats::NormKind kind, double eps, const std::string& prefix, int64_t columns,
+                     std::vector<ParamSpec>& params)
     : kind_(kind), eps_(eps), weight_index_(params.size()) {
-  params.push_back(
-      {.name = prefix + ".weight", .shape = Shape{columns}, .init = InitKind::kOne});
+  params.push_back({.name = prefix + ".weight", .shape = Shape{columns}, .init = InitKind::kOne});
   if (is_layer_norm()) {
-    params.push_back(
-        {.name = prefix + ".bias", .shape = Shape{columns}, .init = InitKind::kZero});
+    params.push_back({.name = prefix + ".bias", .shape = Shape{columns}, .init = InitKind::kZero});
   }
 }
 

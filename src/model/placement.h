@@ -1,5 +1,6 @@
-// Placement: cuts a buffer into tensors at 64-byte boundaries. Without a buffer it only measures, so the
-// function that places the parts of a buffer also gives its size, and the two cannot disagree.
+// Placement: cuts a buffer into tensors at 64-byte boundaries. Without a buffer it only measures,
+// so the function that places the parts of a buffer also gives its size, and the two cannot
+// disagree.
 //
 //   Views place(Placement& at, int64_t T) { return {.x = at.take(DType::kF32, {T, D}), …}; }
 //   size:  Placement measure;          place(measure, T);  measure.peak_bytes()
@@ -20,7 +21,9 @@ class Placement {
  public:
   Placement() = default;
   explicit Placement(const TensorView& buffer)
-      : data_(static_cast<std::byte*>(buffer.data)), capacity_bytes_(buffer.count()), bound_(true) {}
+      : data_(static_cast<std::byte*>(buffer.data)),
+        capacity_bytes_(buffer.count()),
+        bound_(true) {}
 
   // The next tensor; its data is null when only measuring. REQUIRES: the buffer holds it.
   TensorView take(DType dtype, Shape shape) {
@@ -53,8 +56,8 @@ class Placement {
   int64_t peak_ = 0;
 };
 
-// The memory of a block of rows as a contiguous matrix of fewer columns: one block serves tensors of
-// several widths, one after the other.
+// The memory of a block of rows as a contiguous matrix of fewer columns: one block serves tensors
+// of several widths, one after the other.
 inline TensorView first_columns(const TensorView& rows, int64_t columns) {
   JIGE_DCHECK(columns <= rows.columns(), "{} of {} columns", columns, rows.columns());
   return TensorView::of(rows.data, rows.dtype, Shape{rows.rows(), columns});

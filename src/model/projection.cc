@@ -151,11 +151,10 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
     if (!part.adapted) continue;
     const int64_t a = forward ? place.adapter_a_forward : place.adapter_a_backward;
     const int64_t b = forward ? place.adapter_b_forward[i] : place.adapter_b_backward[i];
-    pack_if_there(
-        packed_view(weights, compute, use, a, Shape{adapter_rows_, options_.inputs}),
-        part.adapter_a, part.adapter_row);
-    pack_if_there(packed_view(weights, compute, use, b, Shape{part.rows, rank_}),
-                  part.adapter_b, 0);
+    pack_if_there(packed_view(weights, compute, use, a, Shape{adapter_rows_, options_.inputs}),
+                  part.adapter_a, part.adapter_row);
+    pack_if_there(packed_view(weights, compute, use, b, Shape{part.rows, rank_}), part.adapter_b,
+                  0);
   }
 }
 
@@ -186,11 +185,10 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
   const Packed& place = packed(compute);
   const auto use = ops::PackUse::kForward;
   const Shape shape{outputs_, options_.inputs};
-  ops::linear_forward(stream,
-                      {.dst = args.dst,
-                       .src = args.src,
-                       .weight = packed_view(weights, compute, use, place.forward, shape),
-                       .bias = bias_view(weights, compute)});
+  ops::linear_forward(stream, {.dst = args.dst,
+                               .src = args.src,
+                               .weight = packed_view(weights, compute, use, place.forward, shape),
+                               .bias = bias_view(weights, compute)});
   if (!adapted()) return;
   const Shape a_shape{adapter_rows_, options_.inputs};
   ops::linear_forward(
@@ -204,8 +202,8 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
     const TensorView dst = columns_at(args.dst, part.row_begin, part.rows);
     const TensorView delta =
         TensorView::of(args.scratch.data, dst.dtype, Shape{dst.rows(), part.rows});
-    const auto b = packed_view(weights, compute, use, place.adapter_b_forward[i],
-                               Shape{part.rows, rank_});
+    const auto b =
+        packed_view(weights, compute, use, place.adapter_b_forward[i], Shape{part.rows, rank_});
     ops::linear_forward(
         stream,
         {.dst = delta, .src = columns_at(args.product, part.adapter_row, rank_), .weight = b});
@@ -218,16 +216,16 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
   const Packed& place = packed(compute);
   const auto use = ops::PackUse::kInputGradient;
   const Shape shape{outputs_, options_.inputs};
-  ops::linear_backward_input(
-      stream, {.grad_src = args.grad_src,
-               .grad_dst = args.grad_dst,
-               .weight = packed_view(weights, compute, use, place.backward, shape)});
+  ops::linear_backward_input(stream,
+                             {.grad_src = args.grad_src,
+                              .grad_dst = args.grad_dst,
+                              .weight = packed_view(weights, compute, use, place.backward, shape)});
   if (!adapted()) return;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     if (!part.adapted) continue;
-    const auto b = packed_view(weights, compute, use, place.adapter_b_backward[i],
-                               Shape{part.rows, rank_});
+    const auto b =
+        packed_view(weights, compute, use, place.adapter_b_backward[i], Shape{part.rows, rank_});
     ops::linear_backward_input(stream,
                                {.grad_src = columns_at(args.product, part.adapter_row, rank_),
                                 .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
@@ -246,8 +244,7 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
 
 bool Projection::wants_gradient(const BlockWeights& weights) const {
   return std::any_of(parts_.begin(), parts_.end(), [&](const Part& part) {
-    return weights.params[part.weight].grad ||
-           (options_.bias && weights.params[part.bias].grad) ||
+    return weights.params[part.weight].grad || (options_.bias && weights.params[part.bias].grad) ||
            (part.adapted &&
             (weights.params[part.adapter_a].grad || weights.params[part.adapter_b].grad));
   });
@@ -300,11 +297,11 @@ void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, 
     const TensorView& grad_a = weights.params[part.adapter_a].grad;
     const TensorView& grad_b = weights.params[part.adapter_b].grad;
     if (grad_b) {
-      ops::linear_backward_weight(
-          stream, {.grad_weight = grad_b,
-                   .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
-                   .src = columns_at(args.product_forward, part.adapter_row, rank_),
-                   .compute = compute});
+      ops::linear_backward_weight(stream,
+                                  {.grad_weight = grad_b,
+                                   .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
+                                   .src = columns_at(args.product_forward, part.adapter_row, rank_),
+                                   .compute = compute});
     }
     if (grad_a) {
       ops::linear_backward_weight(

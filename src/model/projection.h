@@ -1,5 +1,5 @@
-// Projection: one linear layer made of parts that share their input (q, k and v; gate and up), run as
-// a single product, with optional biases and LoRA adapters.
+// Projection: one linear layer made of parts that share their input (q, k and v; gate and up), run
+// as a single product, with optional biases and LoRA adapters.
 //
 // Shapes: T tokens, K inputs, N outputs of all parts; part p has N_p rows of the weight. A part may
 // carry an adapter A_p [r, K], B_p [N_p, r] of scale s (formats/lora_config.h):
@@ -22,7 +22,8 @@
 
 namespace jige::model {
 
-// Whether an adapter configuration targets the linear layer of this full name. No targets: every one.
+// Whether an adapter configuration targets the linear layer of this full name. No targets: every
+// one.
 bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& linear_name);
 
 struct ProjectionOptions {
@@ -48,8 +49,9 @@ class Projection {
   int64_t outputs() const { return outputs_; }
   bool adapted() const { return adapter_rows_ > 0; }
 
-  // Plans the places of the packed forms: what F reads first, then (a second call, for training) what
-  // X reads, so that places do not depend on the use. REQUIRES: the same order for every layout.
+  // Plans the places of the packed forms: what F reads first, then (a second call, for training)
+  // what X reads, so that places do not depend on the use. REQUIRES: the same order for every
+  // layout.
   void plan_forward(Placement& at, DType compute);
   void plan_backward(Placement& at, DType compute);
   // Packs every parameter that has a value.
@@ -79,8 +81,8 @@ class Projection {
                       const BackwardInput& args) const;
 
   struct BackwardWeight {
-    TensorView grad_dst;  // [T, N]
-    TensorView src;       // [T, K]
+    TensorView grad_dst;          // [T, N]
+    TensorView src;               // [T, K]
     TensorView product_forward;   // u
     TensorView product_backward;  // v
   };
@@ -97,13 +99,13 @@ class Projection {
     int64_t backward = 0;
     int64_t adapter_a_forward = 0;
     int64_t adapter_a_backward = 0;
-    std::vector<int64_t> adapter_b_forward;   // by part
+    std::vector<int64_t> adapter_b_forward;  // by part
     std::vector<int64_t> adapter_b_backward;
   };
   struct Part {
     int64_t row_begin = 0;
     int64_t rows = 0;
-    size_t weight = 0;        // indices into BlockWeights::params
+    size_t weight = 0;  // indices into BlockWeights::params
     size_t bias = 0;
     bool adapted = false;
     size_t adapter_a = 0;
@@ -131,7 +133,7 @@ class Projection {
   int64_t adapter_rows_ = 0;  // R
   int64_t rank_ = 0;
   float adapter_scale_ = 0;
-  Packed packed_[2];          // f32, bf16
+  Packed packed_[2];  // f32, bf16
 };
 
 }  // namespace jige::model

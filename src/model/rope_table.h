@@ -22,8 +22,8 @@ namespace jige::model {
 // The rotary_dim / 2 inverse frequencies, scaling included.
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t head_dim);
 
-// The table for positions 0 to position_count - 1: [position_count, rotary_dim], per row all cosines,
-// then all sines.
+// The table for positions 0 to position_count - 1: [position_count, rotary_dim], per row all
+// cosines, then all sines.
 std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t head_dim,
                                    int64_t position_count);
 

@@ -72,8 +72,8 @@ Status copy_converted(Stream& stream, const TensorView& dst, const TensorView& s
   const auto* from = static_cast<const std::byte*>(src.data);
   for (int64_t begin = 0; begin < count; begin += kChunkElements) {
     const int64_t size = std::min(kChunkElements, count - begin);
-    widen(std::span(chunk).first(static_cast<size_t>(size)),
-          from + dtype_bytes(src.dtype, begin), src.dtype);
+    widen(std::span(chunk).first(static_cast<size_t>(size)), from + dtype_bytes(src.dtype, begin),
+          src.dtype);
     stream.copy(dst.as<float>() + begin, chunk.data(), size * 4, CopyKind::kHostToDevice);
     stream.synchronize();
   }

@@ -1,5 +1,5 @@
-// Host-side conversions between stored tensors and device memory: types, and the transposed matrices
-// of GPT-2 folders.
+// Host-side conversions between stored tensors and device memory: types, and the transposed
+// matrices of GPT-2 folders.
 //
 // Threads: free functions; they return when the memory they were given may be released.
 #pragma once

@@ -141,8 +141,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   for (const std::string name : {"llama2", "gpt2"}) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);
-    const auto recording = testing::value_of(
-        formats::SafetensorsFile::open(folder + "/gradients.safetensors"));
+    const auto recording =
+        testing::value_of(formats::SafetensorsFile::open(folder + "/gradients.safetensors"));
     const auto tokens = testing::value_of(recording.view("tokens"));
     const auto lengths = testing::value_of(recording.view("lengths"));
     std::vector<Sequence> sequences;
@@ -213,18 +213,18 @@ TEST(Training, TenAdamWStepsFollowTheRecordingFromPyTorch) {
           const NamedParam& param = trainee->weights().trainable()[i];
           float* moment = moments[i].data();
           const Shape& shape = param.spec->shape;
-          ops::adamw(stream,
-                     {.weight = param.value,
-                      .moment1 = TensorView::of(moment, DType::kF32, shape),
-                      .moment2 = TensorView::of(moment + shape.count(), DType::kF32, shape),
-                      .grad = param.grad,
-                      .learning_rate = settings["lr"].get<double>(),
-                      .beta1 = settings["betas"][0].get<double>(),
-                      .beta2 = settings["betas"][1].get<double>(),
-                      .epsilon = settings["eps"].get<double>(),
-                      .weight_decay = param.spec->decay ? settings["weight_decay"].get<double>() : 0,
-                      .step = static_cast<int64_t>(step) + 1,
-                      .grad_scale = clipped ? clip / (norm + 1e-6) : 1.0});
+          ops::adamw(stream, {.weight = param.value,
+                              .moment1 = TensorView::of(moment, DType::kF32, shape),
+                              .moment2 = TensorView::of(moment + shape.count(), DType::kF32, shape),
+                              .grad = param.grad,
+                              .learning_rate = settings["lr"].get<double>(),
+                              .beta1 = settings["betas"][0].get<double>(),
+                              .beta2 = settings["betas"][1].get<double>(),
+                              .epsilon = settings["eps"].get<double>(),
+                              .weight_decay =
+                                  param.spec->decay ? settings["weight_decay"].get<double>() : 0,
+                              .step = static_cast<int64_t>(step) + 1,
+                              .grad_scale = clipped ? clip / (norm + 1e-6) : 1.0});
         }
         trainee->weights().pack(stream);
       }
@@ -250,9 +250,9 @@ TEST(Training, LossesDoNotDependOnPackingOrderOrThreads) {
         alone.insert(alone.end(), part.begin(), part.end());
       }
       EXPECT_EQ(packed, alone);
-      std::vector<float> turned = one.losses({sequences[3], sequences[1], sequences[0],
-                                              sequences[2]});
-      std::rotate(turned.begin(), turned.begin() + 29, turned.end());  // now 1, 0, 2, 3
+      std::vector<float> turned =
+          one.losses({sequences[3], sequences[1], sequences[0], sequences[2]});
+      std::rotate(turned.begin(), turned.begin() + 29, turned.end());        // now 1, 0, 2, 3
       std::rotate(turned.begin(), turned.begin() + 1, turned.begin() + 23);  // 0, 1, 2, 3
       EXPECT_EQ(packed, turned);
     }

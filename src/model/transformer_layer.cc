@@ -59,8 +59,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     q_norm_ = NormLayer(config.norm, config.norm_eps, names.q_norm, head_dim_, params_);
     k_norm_ = NormLayer(config.norm, config.norm_eps, names.k_norm, head_dim_, params_);
   }
-  attention_output_ = projection({{names.attention_output, width_}}, q_columns(),
-                                 config.output_bias, residual_std);
+  attention_output_ =
+      projection({{names.attention_output, width_}}, q_columns(), config.output_bias, residual_std);
   norm2_ = NormLayer(config.norm, config.norm_eps, names.norm2, width_, params_);
   ffn_input_ = projection(fused_parts(names.ffn_input, {ffn_size_, gated() ? ffn_size_ : 0}),
                           width_, config.mlp_bias, 0.02);
@@ -224,8 +224,9 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
 
   const TensorView n1 = first_columns(work.rows, width_);
   norm1_.forward(stream, weights, n1, src, views.stats1);
-  qkv_.forward(stream, weights, compute,
-               {.dst = views.qkv, .src = n1, .product = views.u_qkv, .scratch = work.adapter_scratch});
+  qkv_.forward(
+      stream, weights, compute,
+      {.dst = views.qkv, .src = n1, .product = views.u_qkv, .scratch = work.adapter_scratch});
   forward_attention(context, weights, batch, views, heads_of(views, work));
   attention_output_.forward(stream, weights, compute,
                             {.dst = dst,
@@ -236,11 +237,9 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
 
   const TensorView n2 = first_columns(work.rows, width_);
   norm2_.forward(stream, weights, n2, views.x1, views.stats2);
-  ffn_input_.forward(stream, weights, compute,
-                     {.dst = views.ffn,
-                      .src = n2,
-                      .product = views.u_ffn_input,
-                      .scratch = work.adapter_scratch});
+  ffn_input_.forward(
+      stream, weights, compute,
+      {.dst = views.ffn, .src = n2, .product = views.u_ffn_input, .scratch = work.adapter_scratch});
   const TensorView activated = first_columns(work.rows, ffn_size_);
   activate(stream, activated, views.ffn);
   ffn_output_.forward(stream, weights, compute,

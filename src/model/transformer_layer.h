@@ -1,6 +1,7 @@
 // TransformerLayer: pre-norm attention and MLP of a decoder, for all families.
 //
-// Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension, F feed-forward width.
+// Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension, F feed-forward
+// width.
 //   n1 = norm1(src)                     [T, D]
 //   q|k|v = n1 Wqkvᵀ + b                [T, (H + 2G) d]
 //   q, k = rope(head_norm(q, k))        head norms: Qwen3; no rope: GPT-2
@@ -55,8 +56,7 @@ class TransformerLayer final : public Block {
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
   int64_t packed_bytes(DType compute, PackFor use) const override;
-  void pack(Stream& stream, const BlockWeights& weights, DType compute,
-            PackFor use) const override;
+  void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
@@ -65,11 +65,10 @@ class TransformerLayer final : public Block {
                const TensorView& src, const TensorView& dst,
                const BlockMemory& memory) const override;
   void backward_input(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                      const TensorView& src, const TensorView& grad_dst,
-                      const TensorView& grad_src, const BlockMemory& memory) const override;
-  void backward_weight(const BlockContext& context, const BlockWeights& weights,
-                       const Batch& batch, const TensorView& src,
-                       const BlockMemory& memory) const override;
+                      const TensorView& src, const TensorView& grad_dst, const TensorView& grad_src,
+                      const BlockMemory& memory) const override;
+  void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
+                       const TensorView& src, const BlockMemory& memory) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
  private:

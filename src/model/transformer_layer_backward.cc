@@ -143,8 +143,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   if (qkv_.wants_gradient(weights)) {
     const TensorView n1 = first_columns(work.rows, width_);
     norm1_.forward(stream, weights, n1, src, {});
-    qkv_.backward_weight(stream, weights, compute,
-                         {pending.qkv, n1, saved.u_qkv, pending.v_qkv});
+    qkv_.backward_weight(stream, weights, compute, {pending.qkv, n1, saved.u_qkv, pending.v_qkv});
   }
   norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
 }

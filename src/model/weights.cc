@@ -75,8 +75,8 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
     }
   }
   if (architecture.rope_columns() > 0) {
-    memory.rope_bytes = arena_bytes(
-        DType::kF32, Shape{options.position_count, architecture.rope_columns()});
+    memory.rope_bytes =
+        arena_bytes(DType::kF32, Shape{options.position_count, architecture.rope_columns()});
   }
   return memory;
 }
@@ -137,8 +137,8 @@ Status ModelWeights::make_rope_table(Arena& arena) {
   const formats::ModelConfig& config = architecture_->config();
   const std::vector<float> host =
       model::make_rope_table(config.rope, config.head_dim, options_.position_count);
-  JIGE_TRY(Tensor table, arena.make(DType::kF32, Shape{options_.position_count,
-                                                       architecture_->rope_columns()}));
+  JIGE_TRY(Tensor table,
+           arena.make(DType::kF32, Shape{options_.position_count, architecture_->rope_columns()}));
   JIGE_TRY(const auto stream, arena.device().make_stream());
   stream->copy(table.view().data, host.data(), static_cast<int64_t>(host.size() * sizeof(float)),
                CopyKind::kHostToDevice);

@@ -1,5 +1,5 @@
-// ModelWeights: the memory of a model's parameters on one device: f32 masters and gradients of what is
-// trained, packed forms of every matrix, and the little that tasks read besides.
+// ModelWeights: the memory of a model's parameters on one device: f32 masters and gradients of what
+// is trained, packed forms of every matrix, and the little that tasks read besides.
 //
 //   JIGE_TRY(auto weights, ModelWeights::create(arena, *model, {.compute = DType::kBF16}));
 //   JIGE_DO(load_weights(weights, *stream, files));      // or initialise_weights(), init.h
@@ -11,9 +11,10 @@
 //   LoRA training  the adapters have them; the base is only packed (and its norms, biases and
 //                  embedding table kept), as for inference
 //   inference      nothing has a gradient; packed for F
-// A tied head is packed from the embedding's table. Its gradient has memory of its own, added to the
-// table's by finish_gradients(): so a step's bits do not depend on its split into micro-batches.
-// Threads: one at a time; tasks may read block() from several streams while nothing changes.
+// A tied head is packed from the embedding's table. Its gradient has memory of its own, added to
+// the table's by finish_gradients(): so a step's bits do not depend on its split into
+// micro-batches. Threads: one at a time; tasks may read block() from several streams while nothing
+// changes.
 #pragma once
 
 #include <cstdint>
@@ -29,15 +30,15 @@
 namespace jige::model {
 
 struct WeightsOptions {
-  DType compute = DType::kF32;          // f32 or bf16
-  PackFor use = PackFor::kTraining;     // kInference: nothing is trained
-  DType table_dtype = DType::kF32;      // of embedding tables that are not trained: as stored
-  int64_t position_count = 0;           // rows of the rope table: the longest sequence
+  DType compute = DType::kF32;       // f32 or bf16
+  PackFor use = PackFor::kTraining;  // kInference: nothing is trained
+  DType table_dtype = DType::kF32;   // of embedding tables that are not trained: as stored
+  int64_t position_count = 0;        // rows of the rope table: the longest sequence
 };
 
 // Exact bytes of the arena that ModelWeights::create takes, by purpose.
 struct WeightsMemory {
-  int64_t values_bytes = 0;     // masters, or norms and tables where frozen
+  int64_t values_bytes = 0;  // masters, or norms and tables where frozen
   int64_t gradients_bytes = 0;
   int64_t packed_bytes = 0;
   int64_t rope_bytes = 0;
@@ -93,14 +94,17 @@ class ModelWeights {
   std::vector<Tensor> others_;     // values, packed forms, rope table
 };
 
-// Reads a folder's tensors into weights and packs them. Adapters and what is trained beside the files
-// are left alone. Every tensor's presence, type and shape is checked first: fails with kNotFound,
-// kCorrupt or kUnsupported naming folder, tensor, what is expected and what is there. Tensors that
-// belong to no parameter are passed over (listed in the debug log).
+// Whether a folder holds every tensor of the model (adapters aside) with the type and shape it must
+// have; worth asking before memory is allocated. Fails with kNotFound, kCorrupt or kUnsupported
+// naming file, tensor, what is expected and what is there.
+Status check_weights(const Architecture& architecture, const formats::TensorFolder& files);
+
+// Reads a folder's tensors into weights and packs them, after check_weights. Adapters are left
+// alone; tensors that belong to no parameter are passed over (listed in the debug log).
 Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files);
 
-// The stored type of a folder's embedding tables, for WeightsOptions::table_dtype; f32 where two differ.
-// Fails as load_weights does when one is missing.
+// The stored type of a folder's embedding tables, for WeightsOptions::table_dtype; f32 where two
+// differ. Fails as load_weights does when one is missing.
 Result<DType> stored_table_dtype(const Architecture& architecture,
                                  const formats::TensorFolder& files);
 

@@ -38,15 +38,15 @@ Result<TensorView> find_checked(const formats::TensorFolder& files, const ParamS
   const formats::StoredTensor& stored = *files.find(name);
   const DType dtype = stored.dtype.value_or(DType::kU8);
   if (dtype != DType::kF32 && dtype != DType::kBF16 && dtype != DType::kF16) {
-    return fail(Code::kUnsupported, "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16",
+    return fail(Code::kUnsupported,
+                "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16",
                 file_of(files, name), name, stored.dtype_name);
   }
   std::vector<int64_t> expected;
   for (int axis = 0; axis < spec.shape.rank(); ++axis) expected.push_back(spec.shape[axis]);
   if (spec.transposed) std::reverse(expected.begin(), expected.end());
   if (stored.dims != expected) {
-    return fail(Code::kCorrupt,
-                "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
+    return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
                 file_of(files, name), name, fmt::join(stored.dims, ", "),
                 fmt::join(expected, ", "));
   }
@@ -58,25 +58,21 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
          spec.name == architecture.embedding().params()[Embedding::kTable].name;
 }
 
-// Checks everything before anything is changed, and names what the files hold besides.
-Status check_folder(const Architecture& architecture, const formats::TensorFolder& files) {
+// Names in the debug log what the files hold besides parameters.
+void log_unused(const Architecture& architecture, const formats::TensorFolder& files) {
+  if (!log_enabled(LogLevel::kDebug)) return;
   std::set<std::string, std::less<>> used;
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     for (const ParamSpec& spec : architecture.block(node).params()) {
-      if (spec.adapter) continue;
-      JIGE_DO(find_checked(files, spec).map([](const TensorView&) {}));
-      JIGE_TRY(std::string name, find_name(files, spec));
-      used.insert(std::move(name));
+      for (std::string& name : Architecture::stored_names(spec)) used.insert(std::move(name));
     }
   }
-  if (!log_enabled(LogLevel::kDebug)) return {};
   for (const formats::StoredTensor* tensor : files.tensors()) {
     if (!used.contains(tensor->name)) {
       log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
                 fmt::join(tensor->dims, ", "));
     }
   }
-  return {};
 }
 
 // Brings one block's tensors to the device; temporary memory lives until the block is packed.
@@ -118,7 +114,8 @@ class BlockLoader {
     const Shape shape{stored.shape[1], stored.shape[0]};
     const int64_t bytes = dtype_bytes(stored.dtype, shape.count());
     std::unique_ptr<std::byte[]> buffer(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
-    if (!buffer) return fail(Code::kExhausted, "{}: no {} bytes to load with", files_.folder(), bytes);
+    if (!buffer)
+      return fail(Code::kExhausted, "{}: no {} bytes to load with", files_.folder(), bytes);
     const TensorView view = TensorView::of(buffer.get(), stored.dtype, shape);
     transpose_into(view, stored);
     host_.push_back(std::move(buffer));
@@ -146,8 +143,18 @@ class BlockLoader {
 
 }  // namespace
 
+Status check_weights(const Architecture& architecture, const formats::TensorFolder& files) {
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    for (const ParamSpec& spec : architecture.block(node).params()) {
+      if (!spec.adapter) JIGE_DO(find_checked(files, spec).map([](const TensorView&) {}));
+    }
+  }
+  return {};
+}
+
 Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files) {
-  JIGE_DO(check_folder(weights.architecture(), files));
+  JIGE_DO(check_weights(weights.architecture(), files));
+  log_unused(weights.architecture(), files);
   BlockLoader loader(weights, stream, files);
   for (size_t node = 0; node < weights.architecture().node_count(); ++node) {
     JIGE_DO(loader.load(node));

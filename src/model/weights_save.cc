@@ -27,12 +27,11 @@ Status sink_rows(const formats::RowSink& sink, const TensorView& rows, DType dty
   if (dtype == DType::kF32) return sink(rows);
   const int64_t columns = std::max<int64_t>(rows.columns(), 1);
   const int64_t step = std::max<int64_t>(kChunkElements / columns, 1);
-  std::vector<std::byte> buffer(static_cast<size_t>(
-      dtype_bytes(dtype, std::min(step, rows.rows()) * rows.columns())));
+  std::vector<std::byte> buffer(
+      static_cast<size_t>(dtype_bytes(dtype, std::min(step, rows.rows()) * rows.columns())));
   for (int64_t begin = 0; begin < rows.rows(); begin += step) {
     const TensorView part = rows.row_range(begin, std::min(begin + step, rows.rows()));
-    narrow(buffer.data(), dtype,
-           std::span(part.as<float>(), static_cast<size_t>(part.count())));
+    narrow(buffer.data(), dtype, std::span(part.as<float>(), static_cast<size_t>(part.count())));
     JIGE_DO(sink(TensorView::of(buffer.data(), dtype, part.shape)));
   }
   return {};
@@ -79,8 +78,8 @@ Status save_model(const std::string& folder, const ModelWeights& weights, Stream
     sources.push_back(source_of(param, stream, options.dtype));
   }
   JIGE_DO(make_folders(folder));
-  JIGE_DO(formats::write_tensor_folder(folder, sources,
-                                       {.shard_bytes_max = options.shard_bytes_max}));
+  JIGE_DO(
+      formats::write_tensor_folder(folder, sources, {.shard_bytes_max = options.shard_bytes_max}));
   formats::ModelConfig config = weights.architecture().config();
   config.stored_dtype = options.dtype;
   return write_json(folder + "/config.json", formats::to_hf_config(config));

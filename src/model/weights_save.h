@@ -1,5 +1,5 @@
-// Weights -> Hugging Face folders: a whole model, an adapter, or a base folder with an adapter merged
-// into it.
+// Weights -> Hugging Face folders: a whole model, an adapter, or a base folder with an adapter
+// merged into it.
 //
 // Only weights and their configuration are written (config.json, or adapter_config.json); tokenizer
 // files are the caller's to copy. Nothing good is replaced before the new weights are complete on
@@ -34,8 +34,8 @@ Status save_adapter(const std::string& folder, const ModelWeights& weights, Stre
 // Reads adapters of the same rank and targets back and packs them. Fails as load_weights does.
 Status load_adapter(ModelWeights& weights, Stream& stream, const std::string& folder);
 
-// Writes to `folder` the base with W + scale · B A in place of every adapted W. Fails where a part of
-// the adapter fits no tensor of the base.
+// Writes to `folder` the base with W + scale · B A in place of every adapted W. Fails where a part
+// of the adapter fits no tensor of the base.
 Status merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
                      const std::string& folder, const SaveOptions& options = {});
 

@@ -35,8 +35,8 @@ std::vector<float> logits_of(const std::string& folder, DType compute,
   std::iota(rows.begin(), rows.end(), 0);
   const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(tokens.size()),
                                    .blocks = blocks.data()};
-  const auto logits = value_of(model->forward(
-      {.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = rows}));
+  const auto logits = value_of(
+      model->forward({.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = rows}));
   return {logits.begin(), logits.end()};
 }
 
@@ -57,7 +57,8 @@ TEST(Weights, WhatIsSavedIsReadBack) {
     Trainee first(config, {});
     first.randomise(3);
     succeed(save_model(temp / "f32", first.weights(), first.stream(), {}));
-    succeed(save_model(temp / "shards", first.weights(), first.stream(), {.shard_bytes_max = 9000}));
+    succeed(
+        save_model(temp / "shards", first.weights(), first.stream(), {.shard_bytes_max = 9000}));
     succeed(save_model(temp / "bf16", first.weights(), first.stream(), {.dtype = DType::kBF16}));
     EXPECT_TRUE(std::filesystem::exists(temp / "shards/model.safetensors.index.json"));
 
@@ -113,8 +114,7 @@ void write_changed(const std::string& folder, const std::string& name,
   const auto files = value_of(formats::TensorFolder::open(fixture(name)));
   std::vector<formats::TensorSource> sources;
   for (const formats::StoredTensor* tensor : files.tensors()) {
-    sources.push_back(
-        formats::TensorSource::of(tensor->name, value_of(files.view(tensor->name))));
+    sources.push_back(formats::TensorSource::of(tensor->name, value_of(files.view(tensor->name))));
   }
   change(sources);
   succeed(make_folders(folder));
@@ -133,9 +133,8 @@ Error load_error(const std::string& folder) {
 TEST(Weights, MissingTensorsAreNamed) {
   const TempFolder temp;
   write_changed(temp / "model", "llama2", [](auto& sources) {
-    std::erase_if(sources, [](const auto& s) {
-      return s.name == "model.layers.1.self_attn.k_proj.weight";
-    });
+    std::erase_if(sources,
+                  [](const auto& s) { return s.name == "model.layers.1.self_attn.k_proj.weight"; });
   });
   const Error error = load_error(temp / "model");
   EXPECT_EQ(error.code, Code::kNotFound);
@@ -150,14 +149,14 @@ TEST(Weights, WrongShapesAreNamedWithBoth) {
   write_changed(temp / "model", "llama2", [&](auto& sources) {
     for (auto& source : sources) {
       if (source.name != "model.layers.0.self_attn.q_proj.weight") continue;
-      source = formats::TensorSource::of(
-          source.name, TensorView::of(values.data(), DType::kF32, Shape{31, 32}));
+      source = formats::TensorSource::of(source.name,
+                                         TensorView::of(values.data(), DType::kF32, Shape{31, 32}));
     }
   });
   const Error error = load_error(temp / "model");
   EXPECT_EQ(error.code, Code::kCorrupt);
-  for (const char* part : {"model.layers.0.self_attn.q_proj.weight", "[31, 32]", "[32, 32]",
-                           "model.safetensors"}) {
+  for (const char* part :
+       {"model.layers.0.self_attn.q_proj.weight", "[31, 32]", "[32, 32]", "model.safetensors"}) {
     EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
   }
 }
@@ -227,8 +226,8 @@ TEST(Init, FollowsTheSpecifications) {
     } else if (name.find("norm") != std::string::npos) {
       EXPECT_EQ(deviation, 1.0) << name;
     } else {
-      const bool residual = name.find("o_proj") != std::string::npos ||
-                            name.find("down_proj") != std::string::npos;
+      const bool residual =
+          name.find("o_proj") != std::string::npos || name.find("down_proj") != std::string::npos;
       EXPECT_NEAR(deviation, residual ? 0.02 / 2 : 0.02, 0.002) << name;
     }
     EXPECT_EQ(param.spec->decay, param.spec->shape.rank() == 2) << name;

@@ -11,7 +11,7 @@ namespace {
 
 // A sequence whose grad_k and grad_v of one head take more than this in f32 is cut, so that the
 // scratch of a thread is bounded.
-constexpr int64_t kSequenceBytesMax = int64_t{4} << 20;
+constexpr int64_t kSequenceBytesMax = int64_t{8} << 20;
 
 enum class Part { kSequence, kQueries, kKeys };
 

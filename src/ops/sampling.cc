@@ -14,21 +14,21 @@ const cpu::LogitsKernels& kernels() { return cpu::logits_kernels(active_isa()); 
 
 // exp((logit - largest) · factor) of every logit, with sums by block and in all.
 struct Weights {
-  std::vector<float> values;
+  std::vector<float> values;  // empty where only the sums are wanted
   std::vector<double> block_sums;
   double total = 0;
 };
 
-Weights make_weights(std::span<const float> logits, float largest, float factor) {
-  Weights weights;
+// Computes exponentials of `logits` into weights.values, where the logits may be, and their sums.
+void take_exponentials(Weights& weights, std::span<const float> logits, float largest,
+                       float factor) {
   const auto count = static_cast<int64_t>(logits.size());
-  weights.values.resize(logits.size());
   weights.block_sums.resize(
       static_cast<size_t>((count + cpu::kLogitsBlock - 1) / cpu::kLogitsBlock));
-  kernels().exponentials(weights.values.data(), weights.block_sums.data(), logits.data(), count,
-                         largest, factor);
+  kernels().exponentials(weights.values.empty() ? nullptr : weights.values.data(),
+                         weights.block_sums.data(), logits.data(), count, largest, factor);
+  weights.total = 0;
   for (const double sum : weights.block_sums) weights.total += sum;
-  return weights;
 }
 
 float max_of(std::span<const float> logits) {
@@ -85,23 +85,35 @@ bool has_penalty(const SamplingParams& params) {
          params.frequency_penalty != 0;
 }
 
-// Picks from logits after penalties.
-int32_t pick(std::span<const float> logits, const SamplingParams& params, double uniform,
-             const Weights* unit_weights) {
-  const float largest = max_of(logits);
-  if (params.temperature == 0) {
-    return kernels().first_index(logits.data(), static_cast<int64_t>(logits.size()), largest);
+int32_t greedy(std::span<const float> logits, float largest) {
+  return kernels().first_index(logits.data(), static_cast<int64_t>(logits.size()), largest);
+}
+
+int32_t draw(const Weights& weights, const SamplingParams& params, double uniform) {
+  if (!has_filter(params, weights.values.size())) return draw_from_all(weights, uniform);
+  return draw_from(filter(weights.values, weights.total, params), uniform);
+}
+
+// Within these bounds 0 · factor is 0 and -inf · factor is -inf; beyond them nothing would change.
+float temperature_factor(const SamplingParams& params) {
+  return static_cast<float>(std::clamp(1 / params.temperature, 1e-30, 1e30));
+}
+
+// Chooses from logits of which the largest is `largest`. Holds one array of the vocabulary's size.
+int32_t choose(std::span<const float> logits, float largest, const SamplingParams& params,
+               std::span<const int32_t> prompt, std::span<const int32_t> generated,
+               double uniform) {
+  Weights weights;
+  if (has_penalty(params)) {
+    weights.values.assign(logits.begin(), logits.end());
+    apply_penalties(weights.values, params, prompt, generated);
+    logits = weights.values;
+    largest = max_of(logits);
   }
-  // Within these bounds 0 · factor is 0 and -inf · factor is -inf; beyond them nothing would
-  // change.
-  const auto factor = static_cast<float>(std::clamp(1 / params.temperature, 1e-30, 1e30));
-  Weights scaled;
-  if (!unit_weights || factor != 1.0f) {
-    scaled = make_weights(logits, largest, factor);
-    unit_weights = &scaled;
-  }
-  if (!has_filter(params, logits.size())) return draw_from_all(*unit_weights, uniform);
-  return draw_from(filter(unit_weights->values, unit_weights->total, params), uniform);
+  if (params.temperature == 0) return greedy(logits, largest);
+  weights.values.resize(logits.size());
+  take_exponentials(weights, logits, largest, temperature_factor(params));
+  return draw(weights, params, uniform);
 }
 
 Status check_range(bool good, const char* field, double value, const char* range) {
@@ -139,19 +151,17 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
     return fail(Code::kInternal, "no token can be chosen: the largest of {} logits is {}",
                 logits.size(), largest);
   }
-  const Weights raw = make_weights(logits, largest, 1.0f);
+  Weights raw;
+  const bool draws_from_raw = params.temperature == 1 && !has_penalty(params);
+  if (draws_from_raw) raw.values.resize(logits.size());
+  take_exponentials(raw, logits, largest, 1.0f);
   if (std::isnan(raw.total)) {
     const auto bad = std::find_if(logits.begin(), logits.end(), [](float x) { return x != x; });
     return fail(Code::kInternal, "the logit of token {} is NaN", bad - logits.begin());
   }
   SampledToken result;
-  if (has_penalty(params)) {
-    std::vector<float> adjusted(logits.begin(), logits.end());
-    apply_penalties(adjusted, params, prompt, generated);
-    result.token = pick(adjusted, params, uniform, nullptr);
-  } else {
-    result.token = pick(logits, params, uniform, &raw);
-  }
+  result.token = draws_from_raw ? draw(raw, params, uniform)
+                                : choose(logits, largest, params, prompt, generated, uniform);
   const double log_total = static_cast<double>(largest) + std::log(raw.total);
   const auto logprob = [&](float logit) {
     return static_cast<float>(static_cast<double>(logit) - log_total);

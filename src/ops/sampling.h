@@ -41,7 +41,7 @@ struct SampledToken {
 
 // Draws one token. `prompt` and `generated` feed the penalties; `rng` advances by a fixed number of
 // draws whatever the parameters. `top_count` most likely alternatives are reported.
-// Fails with kInternal when a logit is NaN or all are -inf.
+// Fails with kInternal when a logit is NaN or +inf, or all are -inf.
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
                             Rng& rng, int top_count = 0);

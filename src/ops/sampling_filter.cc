@@ -1,6 +1,7 @@
 #include "ops/sampling_filter.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -11,25 +12,36 @@ bool heavier(const Candidate& a, const Candidate& b) {
   return a.weight != b.weight ? a.weight > b.weight : a.token < b.token;
 }
 
-// Cuts candidates, of any order, to the shortest run of the heaviest whose sum reaches `wanted`,
-// and leaves them heaviest first. Sorts by pieces that grow, so little more than the run is sorted.
+// Weights of [0, 1] by the upper half of their bits, which is in the order of the weights.
+constexpr size_t kBucketCount = 0x3f81;
+size_t bucket_of(float weight) { return std::bit_cast<uint32_t>(weight) >> 16; }
+
+// Keeps the shortest run of the heaviest candidates whose sum reaches `wanted`, in the order they
+// have.
 void keep_mass(std::vector<Candidate>& candidates, double wanted) {
+  std::vector<double> masses(kBucketCount, 0.0);
+  for (const Candidate& candidate : candidates) {
+    masses[bucket_of(candidate.weight)] += static_cast<double>(candidate.weight);
+  }
   double mass = 0;
-  size_t sorted = 0;
-  for (size_t piece = 256; sorted < candidates.size(); piece *= 4) {
-    const size_t end = std::min(sorted + piece, candidates.size());
-    const auto first = candidates.begin() + static_cast<ptrdiff_t>(sorted);
-    const auto last = candidates.begin() + static_cast<ptrdiff_t>(end);
-    if (last != candidates.end()) std::nth_element(first, last, candidates.end(), heavier);
-    std::sort(first, last, heavier);
-    for (; sorted < end; ++sorted) {
-      mass += static_cast<double>(candidates[sorted].weight);
-      if (mass >= wanted) {
-        candidates.resize(sorted + 1);
-        return;
-      }
+  size_t bucket = kBucketCount - 1;
+  while (bucket > 0 && mass + masses[bucket] < wanted) mass += masses[bucket--];
+  // The run ends in this bucket, at `lightest`.
+  std::vector<Candidate> members;
+  for (const Candidate& candidate : candidates) {
+    if (bucket_of(candidate.weight) == bucket) members.push_back(candidate);
+  }
+  if (members.empty()) return;  // by rounding, all of them do not quite reach what is wanted
+  std::sort(members.begin(), members.end(), heavier);
+  Candidate lightest = members.back();
+  for (const Candidate& member : members) {
+    mass += static_cast<double>(member.weight);
+    if (mass >= wanted) {
+      lightest = member;
+      break;
     }
   }
+  std::erase_if(candidates, [&](const Candidate& c) { return heavier(lightest, c); });
 }
 
 std::vector<Candidate> at_least(std::span<const float> weights, float smallest) {
@@ -42,13 +54,18 @@ std::vector<Candidate> at_least(std::span<const float> weights, float smallest) 
   return candidates;
 }
 
+double to_float_range(double value) {
+  constexpr double kLargest = std::numeric_limits<float>::max();
+  return std::clamp(value, -kLargest, kLargest);
+}
+
 float penalised(double logit, const SamplingParams& params, int32_t generated_count) {
-  logit = logit > 0 ? logit / params.repetition_penalty : logit * params.repetition_penalty;
+  logit = to_float_range(logit > 0 ? logit / params.repetition_penalty
+                                   : logit * params.repetition_penalty);
   if (generated_count > 0) {
     logit -= params.presence_penalty + generated_count * params.frequency_penalty;
   }
-  constexpr double kLargest = std::numeric_limits<float>::max();
-  return static_cast<float>(std::clamp(logit, -kLargest, kLargest));
+  return static_cast<float>(to_float_range(logit));
 }
 
 }  // namespace
@@ -94,40 +111,37 @@ std::vector<Candidate> filter(std::span<const float> weights, double total,
     candidates = at_least(
         weights, std::max(static_cast<float>(light), params.top_p < 1 ? 0.0f : min_weight));
   }
-  if (params.top_p < 1) {
-    keep_mass(candidates, params.top_p * total);
-  } else if (!top_k) {
-    std::sort(candidates.begin(), candidates.end(), heavier);
+  if (params.top_p < 1) keep_mass(candidates, params.top_p * total);
+  std::erase_if(candidates,
+                [&](const Candidate& c) { return c.weight < min_weight || c.weight <= 0; });
+  if (top_k) {
+    std::sort(candidates.begin(), candidates.end(),
+              [](const Candidate& a, const Candidate& b) { return a.token < b.token; });
   }
-  const auto end = std::find_if(candidates.begin(), candidates.end(), [&](const Candidate& c) {
-    return c.weight < min_weight || c.weight <= 0;
-  });
-  candidates.erase(end, candidates.end());
   return candidates;
 }
 
 void apply_penalties(std::span<float> logits, const SamplingParams& params,
                      std::span<const int32_t> prompt, std::span<const int32_t> generated) {
-  const auto known = [&](int32_t token) {
-    return token >= 0 && static_cast<size_t>(token) < logits.size();
-  };
-  constexpr int32_t kDone = -1;
-  std::vector<int32_t> counts(logits.size(), 0);
-  for (const int32_t token : generated) {
-    if (known(token)) ++counts[static_cast<size_t>(token)];
-  }
-  for (const auto tokens : {generated, prompt}) {
-    for (const int32_t token : tokens) {
-      if (!known(token)) continue;
-      const auto i = static_cast<size_t>(token);
-      if (counts[i] == kDone) continue;
-      // -inf stays: a token that cannot be is not made possible.
-      if (std::isfinite(logits[i])) {
-        logits[i] = penalised(static_cast<double>(logits[i]), params, counts[i]);
-      }
-      counts[i] = kDone;
+  std::vector<bool> done(logits.size(), false);
+  const auto apply = [&](int32_t token, int32_t generated_count) {
+    if (token < 0 || static_cast<size_t>(token) >= logits.size()) return;
+    const auto i = static_cast<size_t>(token);
+    if (done[i]) return;
+    done[i] = true;
+    // -inf stays: a token that cannot be is not made possible.
+    if (std::isfinite(logits[i])) {
+      logits[i] = penalised(static_cast<double>(logits[i]), params, generated_count);
     }
+  };
+  std::vector<int32_t> sorted(generated.begin(), generated.end());
+  std::sort(sorted.begin(), sorted.end());
+  for (auto run = sorted.begin(); run != sorted.end();) {
+    const auto end = std::find_if(run, sorted.end(), [&](int32_t token) { return token != *run; });
+    apply(*run, static_cast<int32_t>(end - run));
+    run = end;
   }
+  for (const int32_t token : prompt) apply(token, 0);
 }
 
 }  // namespace jige::ops

@@ -1,7 +1,8 @@
 // The filters of sampling, as functions of weights: weight i is the exponential of a logit after
 // penalties and temperature, so a probability but for a common factor.
 //
-// Ties go to the lowest token. No function sorts the vocabulary unless the filter keeps most of it.
+// Ties go to the lowest token. Nothing sorts the vocabulary: top-k keeps a bounded list of the
+// best, top-p adds weights up by buckets of nearly equal ones and sorts only the bucket it ends in.
 // Threads: pure functions.
 #pragma once
 
@@ -23,8 +24,9 @@ struct Candidate {
 // floats but NaN, so it serves raw logits too.
 std::vector<Candidate> heaviest(std::span<const float> weights, int64_t count);
 
-// What top-k, top-p and min-p of `params` leave, heaviest first; never empty and without weights of
-// zero. `total` is the sum of the weights. REQUIRES: weights in [0, 1], the largest is 1.
+// What top-k, top-p and min-p of `params` leave, in ascending order of tokens; never empty and
+// without weights of zero. `total` is the sum of the weights. REQUIRES: weights in [0, 1], the
+// largest is 1.
 std::vector<Candidate> filter(std::span<const float> weights, double total,
                               const SamplingParams& params);
 

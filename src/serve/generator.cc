@@ -71,8 +71,9 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
                 prompt_count, context_max());
   }
   if (options.tokens_max < 1 || options.chunk_tokens < 1) {
-    return fail(Code::kInvalidArgument, "tokens to generate ({}) and per chunk ({}) must be at least 1",
-                options.tokens_max, options.chunk_tokens);
+    return fail(Code::kInvalidArgument,
+                "tokens to generate ({}) and per chunk ({}) must be at least 1", options.tokens_max,
+                options.chunk_tokens);
   }
   return ops::validate(options.sampling);
 }
@@ -110,14 +111,15 @@ Result<std::span<const float>> Generator::extend(std::span<const int32_t> tokens
 
 // Empty logits mean that the run was cancelled.
 Result<std::span<const float>> Generator::prefill(Run& run) {
-  const auto common = std::mismatch(cached_.begin(), cached_.end(), run.prompt.begin(),
-                                    run.prompt.end()).first - cached_.begin();
+  const auto common =
+      std::mismatch(cached_.begin(), cached_.end(), run.prompt.begin(), run.prompt.end()).first -
+      cached_.begin();
   // The last token is run again in any case: its logits are what the answer starts from.
   cached_.resize(std::min(static_cast<size_t>(common), run.prompt.size() - 1));
   run.out.stats.prompt_tokens = static_cast<int64_t>(run.prompt.size());
   run.out.stats.reused_tokens = static_cast<int64_t>(cached_.size());
-  const auto chunk = static_cast<size_t>(
-      std::min(run.options.chunk_tokens, model_.sizes().batch_tokens_max));
+  const auto chunk =
+      static_cast<size_t>(std::min(run.options.chunk_tokens, model_.sizes().batch_tokens_max));
   std::span<const float> logits;
   while (cached_.size() < run.prompt.size()) {
     if (run.cancelled()) {
@@ -154,7 +156,8 @@ Result<bool> Generator::take_token(Run& run, std::span<const float> logits) {
   text = run.matcher.push(text);
   run.out.text += text;
   if (run.callback) {
-    run.callback({.token = sampled.token, .text = text, .logprob = sampled.logprob, .top = sampled.top});
+    run.callback(
+        {.token = sampled.token, .text = text, .logprob = sampled.logprob, .top = sampled.top});
   }
   if (run.matcher.matched()) {
     run.out.finish = FinishReason::kStopString;

@@ -1,7 +1,8 @@
 // Generator: text from one sequence at a time: prompt in chunks, then token by token.
 //
 //   Generator generator(model, tokenizer);
-//   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, [](auto& piece) {
+//   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, [](auto& piece)
+//   {
 //     fmt::print("{}", piece.text);
 //   }));
 //
@@ -28,11 +29,11 @@ namespace jige::serve {
 struct GenerateOptions {
   ops::SamplingParams sampling;
   uint64_t seed = 0;
-  int64_t tokens_max = 256;               // new ones, at most
-  std::vector<int32_t> stop_ids;          // end the answer and are not part of it
-  std::vector<std::string> stop_strings;  // likewise
-  int64_t chunk_tokens = 512;             // prompt tokens of one forward
-  int top_count = 0;                      // alternatives reported for each token
+  int64_t tokens_max = 256;                      // new ones, at most
+  std::vector<int32_t> stop_ids;                 // end the answer and are not part of it
+  std::vector<std::string> stop_strings;         // likewise
+  int64_t chunk_tokens = 512;                    // prompt tokens of one forward
+  int top_count = 0;                             // alternatives reported for each token
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };
 
@@ -73,8 +74,8 @@ class Generator {
   // Model and tokenizer must outlive the generator, which uses all of the model's cache.
   Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer);
 
-  // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in the
-  // context, token ids out of range and bad options.
+  // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in
+  // the context, token ids out of range and bad options.
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const PieceCallback& callback = {});
 

@@ -27,8 +27,8 @@ std::vector<int32_t> greedy_by_recomputation(model::InferenceModel& model,
     const auto logits = value_of(model.forward({.tokens = tokens,
                                                 .sequences = std::span(&sequence, 1),
                                                 .logit_rows = std::span(&last, 1)}));
-    out.push_back(static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) -
-                                       logits.begin()));
+    out.push_back(
+        static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin()));
     tokens.push_back(out.back());
   }
   return out;
@@ -96,8 +96,7 @@ TEST(Generator, StopIdsEndTheAnswerAndAreNoPartOfIt) {
   const auto free_run = value_of(generator.generate(prompt, {.tokens_max = 12}));
   const int32_t stop = free_run.tokens[5];
   const auto first = std::find(free_run.tokens.begin(), free_run.tokens.end(), stop);
-  const auto stopped =
-      value_of(generator.generate(prompt, {.tokens_max = 12, .stop_ids = {stop}}));
+  const auto stopped = value_of(generator.generate(prompt, {.tokens_max = 12, .stop_ids = {stop}}));
   EXPECT_EQ(stopped.tokens, std::vector<int32_t>(free_run.tokens.begin(), first));
   EXPECT_EQ(stopped.finish, FinishReason::kStopId);
   EXPECT_EQ(finish_reason_name(stopped.finish), "stop");
@@ -111,9 +110,9 @@ TEST(Generator, StopStringsCutTheTextBetweenTokens) {
   ASSERT_GE(free_run.text.size(), 8u);
   const std::string stop = free_run.text.substr(4, 3);
   std::string shown;
-  const auto stopped = value_of(generator.generate(
-      prompt, {.tokens_max = 12, .stop_strings = {stop}},
-      [&](const GeneratedPiece& piece) { shown += piece.text; }));
+  const auto stopped =
+      value_of(generator.generate(prompt, {.tokens_max = 12, .stop_strings = {stop}},
+                                  [&](const GeneratedPiece& piece) { shown += piece.text; }));
   EXPECT_EQ(stopped.finish, FinishReason::kStopString);
   EXPECT_EQ(stopped.text, free_run.text.substr(0, free_run.text.find(stop)));
   EXPECT_EQ(shown, stopped.text);

@@ -8,9 +8,7 @@
 namespace jige::serve {
 namespace {
 
-double ratio(double sum, int64_t count) {
-  return count > 0 ? sum / static_cast<double>(count) : 0;
-}
+double ratio(double sum, int64_t count) { return count > 0 ? sum / static_cast<double>(count) : 0; }
 
 template <typename Value>
 int64_t index_of_max(std::span<const ChoiceScore> scores, Value value) {
@@ -22,9 +20,7 @@ int64_t index_of_max(std::span<const ChoiceScore> scores, Value value) {
 
 }  // namespace
 
-double TokenScores::sum() const {
-  return std::accumulate(logprobs.begin(), logprobs.end(), 0.0);
-}
+double TokenScores::sum() const { return std::accumulate(logprobs.begin(), logprobs.end(), 0.0); }
 
 double ChoiceScore::per_token() const { return ratio(logprob, token_count); }
 double ChoiceScore::per_byte() const { return ratio(logprob, byte_count); }
@@ -44,10 +40,11 @@ Status Scorer::check_length(size_t token_count) const {
   }
   // The last token is a target only.
   if (static_cast<int64_t>(token_count) - 1 > context) {
-    return fail(Code::kInvalidArgument,
-                "the text has {} tokens and the context holds {}; shorten it or load the model with a "
-                "longer context",
-                token_count, context);
+    return fail(
+        Code::kInvalidArgument,
+        "the text has {} tokens and the context holds {}; shorten it or load the model with a "
+        "longer context",
+        token_count, context);
   }
   return {};
 }
@@ -74,6 +71,9 @@ Status Scorer::run(std::span<const int32_t> tokens, std::span<const int32_t> tar
 
 Result<TokenScores> Scorer::score(std::span<const int32_t> tokens) {
   JIGE_DO(check_length(tokens.size()));
+  if (tokens.back() < 0) {  // as a target it would mean: no score here
+    return fail(Code::kInvalidArgument, "token id {} is negative", tokens.back());
+  }
   TokenScores scores;
   scores.tokens.assign(tokens.begin(), tokens.end());
   JIGE_DO(run(tokens.first(tokens.size() - 1), tokens.subspan(1), 0, scores.logprobs));
@@ -93,10 +93,10 @@ Result<ChoiceResult> Scorer::choose(const text::Tokenizer& tokenizer, std::strin
   ChoiceResult result;
   std::vector<int32_t> cached;  // what the cache holds: shared beginnings are run once
   for (const std::string& choice : choices) {
-    JIGE_TRY(const std::vector<int32_t> ids,
-             tokenizer.encode(std::string(context) + choice, {}));
-    const auto differs = std::mismatch(context_ids.begin(), context_ids.end(), ids.begin(),
-                                       ids.end()).second - ids.begin();
+    JIGE_TRY(const std::vector<int32_t> ids, tokenizer.encode(std::string(context) + choice, {}));
+    const auto differs =
+        std::mismatch(context_ids.begin(), context_ids.end(), ids.begin(), ids.end()).second -
+        ids.begin();
     // The first scored token needs one before it.
     const size_t first = std::max<size_t>(static_cast<size_t>(differs), 1);
     if (first >= ids.size()) {

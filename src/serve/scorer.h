@@ -43,8 +43,8 @@ struct ChoiceResult {
 
 class Scorer {
  public:
-  // The model must have been loaded with `scores` and must outlive the scorer, which uses all of its
-  // cache. REQUIRES: model.sizes().scores.
+  // The model must have been loaded with `scores` and must outlive the scorer, which uses all of
+  // its cache. REQUIRES: model.sizes().scores.
   explicit Scorer(model::InferenceModel& model);
 
   // Scores ids as they are. Fails with kInvalidArgument on fewer than two tokens, more than the
@@ -53,9 +53,9 @@ class Scorer {
   // Scores a text with the tokens the tokenizer puts around it.
   Result<TokenScores> score_text(const text::Tokenizer& tokenizer, std::string_view text);
 
-  // Scores each choice as the continuation of the context. A choice starts at the first token in which
-  // context and context + choice differ, so tokens that grow across the border count for the choice.
-  // Fails as score() does, and on no choices or an empty one.
+  // Scores each choice as the continuation of the context. A choice starts at the first token in
+  // which context and context + choice differ, so tokens that grow across the border count for the
+  // choice. Fails as score() does, and on no choices or an empty one.
   Result<ChoiceResult> choose(const text::Tokenizer& tokenizer, std::string_view context,
                               std::span<const std::string> choices);
 

@@ -77,8 +77,8 @@ TEST(Scorer, ChoicesNeedNoContext) {
   const std::vector<std::string> choices = {"abc", "abd"};
   const auto result = value_of(scorer.choose(loaded.tokenizer, "", choices));
   EXPECT_EQ(result.scores[0].token_count, 2);  // nothing predicts the first token
-  EXPECT_NEAR(result.scores[1].logprob,
-              value_of(scorer.score_text(loaded.tokenizer, "abd")).sum(), 1e-5);
+  EXPECT_NEAR(result.scores[1].logprob, value_of(scorer.score_text(loaded.tokenizer, "abd")).sum(),
+              1e-5);
 }
 
 TEST(Scorer, RefusesWhatHasNoScore) {

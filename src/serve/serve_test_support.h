@@ -43,7 +43,8 @@ inline text::Tokenizer character_tokenizer() {
       "decoder":{"type":"ByteLevel","add_prefix_space":true,"trim_offsets":true,"use_regex":true},
       "model":{"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,
                "end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,
-               "vocab":{)" + vocab + R"(},"merges":[]}})";
+               "vocab":{)" +
+      vocab + R"(},"merges":[]}})";
   return value_of(text::Tokenizer::from_json(json, "test tokenizer"));
 }
 

@@ -1,5 +1,5 @@
-// StopMatcher: cuts a stream of text at the first stop string, and never lets out text that might be
-// the beginning of one.
+// StopMatcher: cuts a stream of text at the first stop string, and never lets out text that might
+// be the beginning of one.
 //
 //   StopMatcher matcher({"\nUser:"});
 //   matcher.push("Hello\nUs")  -> "Hello"     held back: "\nUs"

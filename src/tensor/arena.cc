@@ -35,7 +35,7 @@ Result<Tensor> Arena::make(DType dtype, Shape shape) {
   const int64_t bytes = arena_bytes(dtype, shape);
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (bytes > capacity_bytes_ - used_bytes_) {
+    if (bytes == kUnlimitedBytes || bytes > capacity_bytes_ - used_bytes_) {
       return fail(Code::kExhausted, "{}: {} asked, {} of {} free; raise the budget or make less",
                   name_, format_bytes(static_cast<uint64_t>(bytes)),
                   format_bytes(static_cast<uint64_t>(capacity_bytes_ - used_bytes_)),
@@ -83,7 +83,16 @@ void Arena::give_back(void* data, int64_t bytes) {
 }
 
 int64_t arena_bytes(DType dtype, const Shape& shape) {
-  return (dtype_bytes(dtype, shape.count()) + 63) / 64 * 64;
+  int64_t count = 1;
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    // A dimension of zero makes any product zero, so it must not be missed behind an overflow.
+    if (shape[axis] == 0) return 0;
+  }
+  for (int axis = 0; axis < shape.rank(); ++axis) {
+    if (__builtin_mul_overflow(count, shape[axis], &count)) return kUnlimitedBytes;
+  }
+  if (count > kUnlimitedBytes / 16) return kUnlimitedBytes;  // no type has more bytes an element
+  return (dtype_bytes(dtype, count) + 63) / 64 * 64;
 }
 
 }  // namespace jige

@@ -73,7 +73,8 @@ class Arena {
   int64_t peak_bytes_ = 0;
 };
 
-// Bytes an arena counts for a tensor of this type and shape.
+// Bytes an arena counts for a tensor of this type and shape; kUnlimitedBytes when they are beyond
+// what 64 bits can count.
 int64_t arena_bytes(DType dtype, const Shape& shape);
 
 }  // namespace jige

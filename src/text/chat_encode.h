@@ -1,12 +1,17 @@
 // From a conversation to token ids, safely, and with the mask that training needs.
 //
-// Safety: the text of special tokens inside message contents ("<|im_end|>" typed by a user) never
-// becomes a special token; only what the template itself writes does.
+// Safety: before rendering, the text of control tokens inside messages ("<|im_end|>" typed by a user)
+// is put between two marks that no template writes; after rendering the marks go, and no token may
+// begin or span where they were. Control tokens are the special tokens, and in messages that are not
+// the assistant's also other added tokens that the template itself writes ("<tool_call>"). So only
+// what the template writes becomes a control token.
 //
 // Answers: a token is the assistant's own when it ends inside an answer span. Spans come from the
-// template's {% generation %} blocks; a template without them is rendered for every prefix of the
-// conversation: an answer is what the text up to and including an assistant message has beyond the
-// text before that message with the generation prompt added.
+// template's {% generation %} blocks. A template without them is rendered for parts of the
+// conversation: an answer begins where the conversation before it ends with the generation prompt
+// added, and ends with its message, white space at the very end excepted. Where later turns change
+// how earlier ones look (thinking that is dropped), the ends come from comparing with a render in
+// which only this answer's content is another.
 //
 // Threads: pure functions.
 #pragma once
@@ -37,7 +42,7 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatT
 Result<ChatEncoding> encode_chat_answers(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options);
 
-// The spans of `messages`' answers in the rendered text (see "Answers" above).
+// The rendered text with the spans of the answers (see "Answers" above) in `generated`.
 Result<ChatRender> render_answers(const ChatTemplate& chat, const Json& messages,
                                   const ChatOptions& options);
 

@@ -57,7 +57,8 @@ class ChatTemplate {
   // error, kUnsupported on Jinja that is outside the subset (include, import, extends, …).
   static Result<ChatTemplate> parse(std::string_view source, std::string_view where);
 
-  // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}.
+  // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}. Members
+  // that are null count as absent.
   Result<std::string> render(const Json& messages, const ChatOptions& options) const;
 
   // The same with the spans of {% generation %} blocks.
@@ -65,6 +66,8 @@ class ChatTemplate {
 
   // Whether the template has {% generation %} blocks.
   bool has_generation_blocks() const;
+  // The source it was parsed from.
+  const std::string& source() const;
 
  private:
   struct Compiled;

@@ -13,6 +13,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -55,13 +56,14 @@ class Interpreter {
   // value.name and value[index] as templates see them; undefined where there is no such thing.
   Result<Value> member(const Value& value, std::string_view name);
   Result<Value> index(const Value& value, const Value& key);
+  // loop.changed(values): whether they differ from those of the call before.
+  Result<bool> loop_changed(const LoopState& loop, Value values);
   // A new namespace, alive until the end of the run.
   Result<Namespace*> make_namespace();
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
   class Capture;
-  struct Depth;
 
   // Statements.
   Result<Flow> run_body(const Body& body, Scope& scope);
@@ -72,8 +74,8 @@ class Interpreter {
   Status run_set(const Stmt& node, Scope& scope);
   Status run_macro(const Stmt& node, Scope& scope);
   Status run_call_block(const Stmt& node, Scope& scope);
-  Status run_with(const Stmt& node, Scope& scope);
-  Status run_generation(const Stmt& node, Scope& scope);
+  Result<Flow> run_with(const Stmt& node, Scope& scope);
+  Result<Flow> run_generation(const Stmt& node, Scope& scope);
   Status run_output(const Stmt& node, Scope& scope);
   // The text that a body writes, through a chain of filters (or null).
   Result<Value> captured_text(const Body& body, const Expr* filters, Scope& scope);
@@ -113,6 +115,8 @@ class Interpreter {
   uint32_t loop_name_, caller_name_, varargs_name_, kwargs_name_;
   std::deque<MacroInstance> macros_;
   std::deque<Namespace> namespaces_;
+  // Kept here and not in the loops, so that a loop cannot own itself.
+  std::unordered_map<const LoopState*, Value> changed_;
   std::deque<Scope> scopes_;
   std::vector<Scope*> free_scopes_;
   Scope* top_;
@@ -120,7 +124,6 @@ class Interpreter {
   std::string text_;
   std::vector<ChatSpan> generated_;
   uint32_t depth_ = 0;
-  uint32_t loop_depth_ = 0;
 };
 
 }  // namespace jige::text::jinja

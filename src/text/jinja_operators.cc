@@ -186,10 +186,32 @@ Result<std::string> format_one(const Directive& directive, const Value& value, B
   return text;
 }
 
+bool given(const Value* bound) { return bound && !bound->is(Kind::kNone); }
+
 // A slice bound as Python clamps it into [low, high].
 int64_t clamp_bound(int64_t bound, int64_t size, int64_t low, int64_t high) {
   if (bound < 0) bound += size;
   return std::clamp(bound, low, high);
+}
+
+// The places that a slice of `size` items takes, in order. REQUIRES: integer bounds.
+Result<std::vector<size_t>> slice_places(int64_t size, const SliceBounds& bounds) {
+  const int64_t step = given(bounds.step) ? bounds.step->as_int() : 1;
+  if (step == 0) return fail(Code::kInvalidArgument, "a slice step must not be 0");
+  const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
+  const int64_t begin = given(bounds.begin) ? clamp_bound(bounds.begin->as_int(), size, low, high)
+                                            : (step > 0 ? low : high);
+  const int64_t end = given(bounds.end) ? clamp_bound(bounds.end->as_int(), size, low, high)
+                                        : (step > 0 ? high : low);
+  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
+  const int64_t distance = step > 0 ? end - begin : begin - end;
+  std::vector<size_t> places;
+  for (uint64_t i = 0; distance > 0 && i < static_cast<uint64_t>(distance); i += stride) {
+    const int64_t at = step > 0 ? begin + static_cast<int64_t>(i) : begin - static_cast<int64_t>(i);
+    places.push_back(static_cast<size_t>(at));
+    if (stride >= static_cast<uint64_t>(distance)) break;
+  }
+  return places;
 }
 
 }  // namespace
@@ -263,34 +285,28 @@ Result<Value> slice_value(const Value& value, const SliceBounds& bounds, Budget&
   if (!value.is(Kind::kString) && !value.is_sequence()) {
     return fail(Code::kInvalidArgument, "{} cannot be sliced", value.type_name());
   }
-  const auto given = [](const Value* bound) { return bound && !bound->is(Kind::kNone); };
   for (const Value* bound : {bounds.begin, bounds.end, bounds.step}) {
     if (given(bound) && !bound->is(Kind::kInt) && !bound->is(Kind::kBool)) {
       return fail(Code::kInvalidArgument, "a slice bound must be an integer, not {}",
                   bound->type_name());
     }
   }
-  JIGE_TRY(const Items items, iterate(value, budget));
-  const auto size = static_cast<int64_t>(items.size());
-  const int64_t step = given(bounds.step) ? bounds.step->as_int() : 1;
-  if (step == 0) return fail(Code::kInvalidArgument, "a slice step must not be 0");
-  const int64_t low = step > 0 ? 0 : -1, high = step > 0 ? size : size - 1;
-  const int64_t begin = given(bounds.begin) ? clamp_bound(bounds.begin->as_int(), size, low, high)
-                                            : (step > 0 ? low : high);
-  const int64_t end = given(bounds.end) ? clamp_bound(bounds.end->as_int(), size, low, high)
-                                        : (step > 0 ? high : low);
-  Items chosen;
-  const uint64_t stride = step > 0 ? static_cast<uint64_t>(step) : -static_cast<uint64_t>(step);
-  const int64_t distance = step > 0 ? end - begin : begin - end;
-  for (uint64_t i = 0; distance > 0 && i < static_cast<uint64_t>(distance); i += stride) {
-    const int64_t at = step > 0 ? begin + static_cast<int64_t>(i) : begin - static_cast<int64_t>(i);
-    chosen.push_back(items[static_cast<size_t>(at)]);
-    if (stride >= static_cast<uint64_t>(distance)) break;
+  const bool is_text = value.is(Kind::kString);
+  std::vector<std::string_view> letters;
+  if (is_text) {
+    JIGE_DO(budget.steps(value.text().size() / 8));
+    letters = characters(value.text());
   }
-  if (value.is(Kind::kTuple)) return Value::tuple(std::move(chosen), budget);
-  if (value.is(Kind::kList)) return Value::list(std::move(chosen), budget);
+  const auto size = static_cast<int64_t>(is_text ? letters.size() : value.items().size());
+  JIGE_TRY(const std::vector<size_t> places, slice_places(size, bounds));
+  if (!is_text) {
+    Items chosen;
+    for (const size_t place : places) chosen.push_back(value.items()[place]);
+    return value.is(Kind::kTuple) ? Value::tuple(std::move(chosen), budget)
+                                  : Value::list(std::move(chosen), budget);
+  }
   std::string text;
-  for (const Value& character : chosen) text += character.text();
+  for (const size_t place : places) text += letters[place];
   JIGE_DO(budget.bytes(text.size()));
   return Value::string(std::move(text));
 }

@@ -165,10 +165,7 @@ struct Namespace {
 struct LoopState {
   Items items;
   size_t at = 0;
-  size_t depth = 1;
   uint32_t height = 1;
-  Value last_changed;
-  bool has_changed = false;
 };
 
 // A tree of JSON as a value. Fails with kUnsupported when it nests too deep.

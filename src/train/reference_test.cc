@@ -184,10 +184,15 @@ TEST_P(Reference, TenStepsMatchPyTorch) {
   }
   double worst = 0;
   for (const model::NamedParam& param : bench.params()) {
+    // A key's bias shifts all scores of a row alike, so its gradient is rounding noise, which Adam
+    // turns into steps of full size; its values say nothing.
+    const bool fused = param.spec->name.ends_with("c_attn.bias");
+    const int64_t third = param.value.rows() / 3;
     const auto stored = expected->view(param.spec->name);
     ASSERT_TRUE(stored) << param.spec->name;
     ASSERT_EQ(stored->count(), param.value.count());
     for (int64_t row = 0; row < param.value.rows(); ++row) {
+      if (fused && row >= third && row < 2 * third) continue;
       for (int64_t column = 0; column < param.value.columns(); ++column) {
         const float value = param.value.as<float>()[row * param.value.columns() + column];
         worst =

@@ -26,7 +26,7 @@ struct TrainPlan {
   int64_t held_out_count = 0;  // sequences
   int64_t context = 0;
   model::TrainingMemory memory;        // by purpose
-  int64_t memory_predicted_bytes = 0;  // of the process, see memory_check.h
+  int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
 };
 

@@ -49,7 +49,7 @@ Status check_memory(RunSetup& setup) {
   const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
                                                              : machine_memory_bytes();
   setup.plan.memory_limit_bytes = limit;
-  setup.plan.memory_predicted_bytes = setup.memory.total_bytes() + kProcessOverheadBytes;
+  setup.plan.memory_predicted_bytes = predicted_process_bytes(setup.memory);
   if (setup.plan.memory_predicted_bytes <= limit) return {};
   const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
   return fail(

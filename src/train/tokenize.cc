@@ -135,7 +135,9 @@ class Tokenization {
   Status commit(const std::string& path) {
     // The token file comes last: where it is, the other two are whole.
     JIGE_DO(write_document_index(path, ends_));
-    return writer_.commit();
+    Status committed = writer_.commit();
+    if (!committed) ::unlink(document_index_path(path).c_str());
+    return committed;
   }
 
   int64_t bytes_read() const { return reader_.bytes_read(); }

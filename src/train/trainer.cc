@@ -1,5 +1,7 @@
 #include "train/trainer.h"
 
+#include <malloc.h>
+
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -33,6 +35,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
   JIGE_TRY(auto checkpoint, find_checkpoint(setup));
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(lock), std::move(setup), std::move(device), std::move(callbacks)));
+  // The tokenizer is gone; what it held shall not stand beside the arenas.
+  malloc_trim(0);
   JIGE_DO(trainer->allocate());
   if (checkpoint) {
     JIGE_DO(trainer->resume(*checkpoint));

@@ -23,7 +23,8 @@ namespace fs = std::filesystem;
 constexpr int kSecondsMax = 120;
 
 // In the child: connects the standard streams to files and becomes jige.
-[[noreturn]] void become_jige(const std::vector<std::string>& arguments, const std::string& folder) {
+[[noreturn]] void become_jige(const std::vector<std::string>& arguments,
+                              const std::string& folder) {
   const auto connect = [&](const char* name, int target, int flags) {
     const int fd = open((folder + "/" + name).c_str(), flags, 0600);
     if (fd < 0 || dup2(fd, target) < 0) _exit(126);
@@ -86,7 +87,7 @@ bool Process::running() {
   return !ended_;
 }
 
-Outcome Process::wait() {
+void Process::wait_for_end() {
   for (int i = 0; i < kSecondsMax * 200 && running(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
@@ -96,10 +97,19 @@ Outcome Process::wait() {
     waitpid(pid_, &status_, 0);
     ended_ = true;
   }
+}
+
+Outcome Process::wait_without_output() {
+  wait_for_end();
   Outcome outcome;
   outcome.exit_code = WIFEXITED(status_) ? WEXITSTATUS(status_) : 128 + WTERMSIG(status_);
-  outcome.out = read_text(folder_ + "/out");
   outcome.err = read_text(folder_ + "/err");
+  return outcome;
+}
+
+Outcome Process::wait() {
+  Outcome outcome = wait_without_output();
+  outcome.out = read_text(folder_ + "/out");
   return outcome;
 }
 

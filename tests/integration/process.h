@@ -41,9 +41,13 @@ class Process {
   void send(int signal);
   // Waits for the end, two minutes at most.
   Outcome wait();
+  // The same where standard output leads elsewhere.
+  Outcome wait_without_output();
   bool running();
 
  private:
+  void wait_for_end();
+
   pid_t pid_ = -1;
   int status_ = 0;
   bool ended_ = false;

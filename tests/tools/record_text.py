@@ -10,7 +10,7 @@ Small tokenizers of each family's structure are trained here on the text below. 
     components/*.jsonl one normalizer, pre-tokenizer or decoder per line with input and output
     sentencepiece/NAME tokenizer.model and cases.jsonl
     trainer/           a corpus and the merges learned from it
-    templates/NAME/    template.jinja and cases.jsonl: conversation, options, rendered text or error
+    templates/NAME/    cases.jsonl for the template.jinja there: conversation, options, text or error
 
 versions.json notes the libraries that made the recording.
 """

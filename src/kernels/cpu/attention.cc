@@ -5,14 +5,14 @@
 
 namespace jige::cpu {
 
-#define JIGE_DECLARE_ATTENTION(isa)                                                            \
-  namespace isa {                                                                              \
-  void attention_rows(const AttentionRows& args) noexcept;                                     \
-  void attention_merge(const AttentionRows& args) noexcept;                                    \
-  void attention_backward_queries(const AttentionGradients& args, int32_t row_begin,           \
-                                  int32_t row_count) noexcept;                                 \
-  void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) noexcept;    \
-  void attention_backward_sequence(const AttentionGradients& args) noexcept;                   \
+#define JIGE_DECLARE_ATTENTION(isa)                                                         \
+  namespace isa {                                                                           \
+  void attention_rows(const AttentionRows& args) noexcept;                                  \
+  void attention_merge(const AttentionRows& args) noexcept;                                 \
+  void attention_backward_queries(const AttentionGradients& args, int32_t row_begin,        \
+                                  int32_t row_count) noexcept;                              \
+  void attention_backward_keys(const AttentionGradients& args, int32_t key_begin) noexcept; \
+  void attention_backward_sequence(const AttentionGradients& args) noexcept;                \
   }
 JIGE_DECLARE_ATTENTION(avx2)
 JIGE_DECLARE_ATTENTION(avx512)

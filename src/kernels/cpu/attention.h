@@ -34,8 +34,8 @@ namespace jige::cpu {
 
 inline constexpr int kAttentionTileKeys = 64;
 inline constexpr int kAttentionSplitKeys = 512;
-inline constexpr int kAttentionRowsMax = 96;   // query rows (positions × heads) of a tile
-inline constexpr int kAttentionDimMax = 256;   // head dimension
+inline constexpr int kAttentionRowsMax = 96;    // query rows (positions × heads) of a tile
+inline constexpr int kAttentionDimMax = 256;    // head dimension
 inline constexpr int kAttentionBlockKeys = 16;  // keys of a cache block, lanes of a score vector
 
 // Rows of f32 or bf16; `stride` elements from one token to the next.
@@ -63,9 +63,9 @@ struct AttentionKeys {
 // context_count + r / head_count.
 struct AttentionRows {
   AttentionKeys keys;
-  AttentionSource q;      // of row 0; heads lie head_dim apart
-  AttentionTarget dst;    // likewise
-  float* lse = nullptr;   // of row 0, heads one apart; or null
+  AttentionSource q;       // of row 0; heads lie head_dim apart
+  AttentionTarget dst;     // likewise
+  float* lse = nullptr;    // of row 0, heads one apart; or null
   int64_t lse_stride = 0;  // elements from one position to the next
   int32_t context_count = 0;
   int32_t head_count = 0;

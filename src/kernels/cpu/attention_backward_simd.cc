@@ -57,8 +57,8 @@ void load_rows(const Backward& backward, const Rows& rows) {
     pack(args.grad_dst, 1.0f, s.grad_dst + i * row_floats);
     s.lse[i] = args.lse[position * args.lse_stride + head];
     with_elements(args.dst, [&](const auto* dst) {
-      s.dots[i] = row_dot(dst + position * args.dst.stride + column,
-                          s.grad_dst + i * row_floats, args.head_dim);
+      s.dots[i] = row_dot(dst + position * args.dst.stride + column, s.grad_dst + i * row_floats,
+                          args.head_dim);
     });
   }
 }
@@ -125,7 +125,7 @@ void weigh(const Backward& backward, const Rows& rows) {
     for (int j = s.ranges[i].begin / 16 * 16; j < s.ranges[i].end; j += 16) {
       float* score = s.scores + i * kAttentionTileKeys + j;
       float* product = s.products + i * kAttentionTileKeys + j;
-      const F32x16 weight = exp(F32x16::load(score) - lse);
+      const F32x16 weight = exp_weight(F32x16::load(score) - lse);
       weight.store(score);
       (weight * (F32x16::load(product) - dot)).store(product);
     }
@@ -161,13 +161,13 @@ void add_gradients(const Backward& backward, const Rows& rows, const Keys& keys,
   weigh(backward, rows);
   if (gradients.queries) {
     product_tile<false, false>(product(backward, s.grad_q, s.products, s.tile.k_rows, s.ranges),
-                        rows.count);
+                               rows.count);
   }
   if (gradients.grad_k) {
-    product_tile<true, false>(product(backward, gradients.grad_v, s.scores, s.grad_dst, s.key_ranges),
-                       keys.count);
+    product_tile<true, false>(
+        product(backward, gradients.grad_v, s.scores, s.grad_dst, s.key_ranges), keys.count);
     product_tile<true, false>(product(backward, gradients.grad_k, s.products, s.q, s.key_ranges),
-                       keys.count);
+                              keys.count);
   }
 }
 

@@ -12,7 +12,7 @@ constexpr float kLowest = -3.402823466e38f;
 
 // A paged tile of at most this many rows is read where it lies; for more rows, widening and padding
 // it once is cheaper.
-constexpr int kRowsReadInPlace = 8;
+constexpr int kRowsReadInPlace = 32;
 
 struct Tile {
   const AttentionRows& args;
@@ -32,8 +32,8 @@ void load_queries(const Tile& tile) {
   const AttentionRows& args = tile.args;
   for (int i = 0; i < args.row_count; ++i) {
     const int row = args.row_begin + i;
-    const int64_t offset = row / args.head_count * args.q.stride +
-                           int64_t{row % args.head_count} * args.head_dim;
+    const int64_t offset =
+        row / args.head_count * args.q.stride + int64_t{row % args.head_count} * args.head_dim;
     with_elements(args.q, [&](const auto* q) {
       pack_rows(q + offset, 0, 1, args.head_dim, args.scale, tile.scratch.q + i * tile.row_floats,
                 tile.row_floats);
@@ -64,16 +64,27 @@ void find_ranges(const Tile& tile, int key_begin) {
   }
 }
 
-// Calls body(score vector, its lanes the row sees, its address) for the blocks of 16 in a range.
-template <typename Body>
-JIGE_INLINE void for_each_score(float* scores, AttentionRange range, Body&& body) {
+// The lanes of block 16·i … 16·i + 15 that are in a range.
+F32x16::Mask lanes_in(AttentionRange range, int block) {
+  const F32x16 lane = F32x16::iota() + F32x16::broadcast(static_cast<float>(block * 16));
+  return (F32x16::broadcast(static_cast<float>(range.begin)) <= lane) &
+         (lane < F32x16::broadcast(static_cast<float>(range.end)));
+}
+
+// Calls whole(address) for the blocks of 16 scores that a range covers, part(address, lanes) for
+// those that it covers in part, in ascending order.
+template <typename Whole, typename Part>
+JIGE_INLINE void for_each_block(float* scores, AttentionRange range, Whole&& whole, Part&& part) {
+  if (range.begin == 0 && range.end == kAttentionTileKeys) {
+    for (int block = 0; block < 4; ++block) whole(scores + block * 16);
+    return;
+  }
   for (int block = range.begin / 16; block * 16 < range.end; ++block) {
-    float* address = scores + block * 16;
-    const bool whole = range.begin <= block * 16 && range.end >= block * 16 + 16;
-    const F32x16 lane = F32x16::iota() + F32x16::broadcast(static_cast<float>(block * 16));
-    const F32x16::Mask seen = (F32x16::broadcast(static_cast<float>(range.begin)) <= lane) &
-                              (lane < F32x16::broadcast(static_cast<float>(range.end)));
-    body(F32x16::load(address), whole, seen, address);
+    if (range.begin <= block * 16 && range.end >= block * 16 + 16) {
+      whole(scores + block * 16);
+    } else {
+      part(scores + block * 16, lanes_in(range, block));
+    }
   }
 }
 
@@ -83,25 +94,33 @@ void softmax(const Tile& tile) {
   for (int i = 0; i < tile.args.row_count; ++i) {
     if (s.ranges[i].begin >= s.ranges[i].end) continue;
     F32x16 best = F32x16::broadcast(s.m[i]);
-    for_each_score(s.scores + i * kAttentionTileKeys, s.ranges[i],
-                   [&](F32x16 score, bool whole, F32x16::Mask seen, float*) {
-                     best = max(whole ? score : select(seen, score, best), best);
-                   });
+    for_each_block(
+        s.scores + i * kAttentionTileKeys, s.ranges[i],
+        [&](const float* score) { best = max(F32x16::load(score), best); },
+        [&](const float* score, F32x16::Mask seen) {
+          best = max(select(seen, F32x16::load(score), best), best);
+        });
     s.m_next[i] = horizontal_max(best);
   }
   for (int i = 0; i < tile.args.row_count; i += 16) {
-    exp(F32x16::load(s.m + i) - F32x16::load(s.m_next + i)).store(s.alpha + i);
+    exp_weight(F32x16::load(s.m + i) - F32x16::load(s.m_next + i)).store(s.alpha + i);
   }
   for (int i = 0; i < tile.args.row_count; ++i) {
     if (s.ranges[i].begin >= s.ranges[i].end) continue;
     const F32x16 m = F32x16::broadcast(s.m_next[i]);
     F32x16 sum = F32x16::load(s.l + i * 16) * F32x16::broadcast(s.alpha[i]);
-    for_each_score(s.scores + i * kAttentionTileKeys, s.ranges[i],
-                   [&](F32x16 score, bool whole, F32x16::Mask seen, float* address) {
-                     const F32x16 weight = exp(score - m);
-                     weight.store(address);
-                     sum = sum + (whole ? weight : select(seen, weight, F32x16::zero()));
-                   });
+    for_each_block(
+        s.scores + i * kAttentionTileKeys, s.ranges[i],
+        [&](float* score) {
+          const F32x16 weight = exp_weight(F32x16::load(score) - m);
+          weight.store(score);
+          sum = sum + weight;
+        },
+        [&](float* score, F32x16::Mask seen) {
+          const F32x16 weight = exp_weight(F32x16::load(score) - m);
+          weight.store(score);
+          sum = sum + select(seen, weight, F32x16::zero());
+        });
     sum.store(s.l + i * 16);
     s.m[i] = s.m_next[i];
   }
@@ -152,8 +171,8 @@ void attend_split(const Tile& tile, int split) {
   start_split(tile);
   const int end = min_of((split + 1) * kAttentionSplitKeys, tile.position_last() + 1);
   const int first_seen = tile.first_key(tile.position_first());
-  int key = max_of(split * kAttentionSplitKeys,
-                   first_seen / kAttentionTileKeys * kAttentionTileKeys);
+  int key =
+      max_of(split * kAttentionSplitKeys, first_seen / kAttentionTileKeys * kAttentionTileKeys);
   for (; key < end; key += kAttentionTileKeys) {
     find_ranges(tile, key);
     const bool in_place = tile.args.row_count <= kRowsReadInPlace;
@@ -172,9 +191,9 @@ void attend_split(const Tile& tile, int split) {
   }
 }
 
-float exp_one(float x) {
+float exp_weight_one(float x) {
   float lanes[16];
-  exp(F32x16::broadcast(x)).store(lanes);
+  exp_weight(F32x16::broadcast(x)).store(lanes);
   return lanes[0];
 }
 
@@ -203,8 +222,8 @@ void merge_split(const Tile& tile, int split, const SplitResult& result) {
       continue;
     }
     const float m = s.merged_m[i] > result.m[i] ? s.merged_m[i] : result.m[i];
-    const float a = exp_one(s.merged_m[i] - m);
-    const float b = exp_one(result.m[i] - m);
+    const float a = exp_weight_one(s.merged_m[i] - m);
+    const float b = exp_weight_one(result.m[i] - m);
     s.merged_m[i] = m;
     s.merged_l[i] = __builtin_fmaf(result.l[i], b, s.merged_l[i] * a);
     for (int c = 0; c < columns; c += F32::kLanes) {
@@ -268,8 +287,7 @@ void attention_merge(const AttentionRows& args) noexcept {
   const Tile tile = make_tile(args);
   const float* partial = args.partial;
   for (int split = args.split_begin; split < args.split_end; ++split) {
-    merge_split(tile, split,
-                {partial, partial + args.row_count, partial + 2 * args.row_count});
+    merge_split(tile, split, {partial, partial + args.row_count, partial + 2 * args.row_count});
     partial += (2 + tile.row_floats) * args.row_count;
   }
   write_results(tile);

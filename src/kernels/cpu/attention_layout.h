@@ -88,16 +88,16 @@ JIGE_LAYOUT AttentionForwardScratch attention_forward_scratch(void* base, int32_
 
 struct AttentionBackwardScratch {
   AttentionTileScratch tile;
-  float* q;         // rows, scaled
-  float* grad_dst;  // rows
-  float* grad_q;    // rows
-  float* scores;    // rows × 64: scores, then P
-  float* products;  // rows × 64: dP, then dS
-  float* lse;       // rows
-  float* dots;      // rows: D
+  float* q;                    // rows, scaled
+  float* grad_dst;             // rows
+  float* grad_q;               // rows
+  float* scores;               // rows × 64: scores, then P
+  float* products;             // rows × 64: dP, then dS
+  float* lse;                  // rows
+  float* dots;                 // rows: D
   AttentionRange* ranges;      // of keys, a row
   AttentionRange* key_ranges;  // of rows, a key
-  float* grad_k;    // rows of keys: a tile's, or a sequence's
+  float* grad_k;               // rows of keys: a tile's, or a sequence's
   float* grad_v;
   int64_t bytes;
 };

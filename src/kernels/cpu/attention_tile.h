@@ -49,19 +49,27 @@ JIGE_INLINE GroupRange group_range(const AttentionRange* ranges, int rows) {
   return group;
 }
 
+// Rows in groups of kGroupRows; the last may be smaller.
 inline constexpr int kGroupsMax = (kAttentionRowsMax + kGroupRows - 1) / kGroupRows;
 
-struct GroupRanges {
-  GroupRange group[kGroupsMax];
+struct Groups {
+  int count = 0;
+  int whole = 0;  // of kGroupRows
+  int last_rows = 0;
+  GroupRange range[kGroupsMax];
+
+  JIGE_INLINE int rows_of(int i) const { return i < whole ? kGroupRows : last_rows; }
 };
 
-JIGE_INLINE GroupRanges group_ranges(const AttentionRange* ranges, int row_count) {
-  GroupRanges result;
-  for (int row = 0, i = 0; row < row_count; row += kGroupRows, ++i) {
-    const int rows = row_count - row < kGroupRows ? row_count - row : kGroupRows;
-    result.group[i] = group_range(ranges + row, rows);
+JIGE_INLINE Groups make_groups(const AttentionRange* ranges, int row_count) {
+  Groups groups;
+  groups.count = (row_count + kGroupRows - 1) / kGroupRows;
+  groups.whole = row_count / kGroupRows;
+  groups.last_rows = row_count % kGroupRows;
+  for (int i = 0; i < groups.count; ++i) {
+    groups.range[i] = group_range(ranges + i * kGroupRows, groups.rows_of(i));
   }
-  return result;
+  return groups;
 }
 
 template <int kValue>
@@ -69,9 +77,9 @@ struct Constant {
   static constexpr int value = kValue;
 };
 
-// Runs body(Constant<rows>()) for the rows left over by whole groups.
+// Runs body(Constant<rows>()) for a group that is not whole; nothing for none.
 template <typename Body>
-JIGE_INLINE void for_last_group(int rows, Body&& body) {
+JIGE_INLINE void with_rows(int rows, Body&& body) {
   switch (rows) {
     case 1:
       return body(Constant<1>());
@@ -139,8 +147,8 @@ inline void scores_block(const ScoresTile<Element>& tile, int row, int block) {
 
 // Scores of one group of rows in the blocks [begin, end) of 16 keys, as far as the group sees them.
 template <int kRows, bool kFetch, typename Element>
-JIGE_INLINE void scores_blocks(const ScoresTile<Element>& tile, int row, int begin, int end,
-                               const GroupRange& range) {
+inline void scores_blocks(const ScoresTile<Element>& tile, int row, int begin, int end,
+                          const GroupRange& range) {
   if (range.empty()) return;
   constexpr int kGroups = lane_groups(kRows);
   begin = begin > range.first / 16 ? begin : range.first / 16;
@@ -158,23 +166,23 @@ JIGE_INLINE void scores_blocks(const ScoresTile<Element>& tile, int row, int beg
 template <bool kFetch, typename Element>
 inline void scores_tile(const ScoresTile<Element>& tile, int row_count) {
   constexpr int kStep = lane_groups(kGroupRows);
-  const GroupRanges ranges = group_ranges(tile.ranges, row_count);
-  const int whole = row_count / kGroupRows;
+  const Groups groups = make_groups(tile.ranges, row_count);
   for (int block = 0; block < 4; block += kStep) {
-    for (int i = 0; i < whole; ++i) {
+    for (int i = 0; i < groups.whole; ++i) {
       if (kFetch && i == 0) {
-        scores_blocks<kGroupRows, kFetch>(tile, 0, block, block + kStep, ranges.group[0]);
+        scores_blocks<kGroupRows, kFetch>(tile, 0, block, block + kStep, groups.range[i]);
       } else {
         scores_blocks<kGroupRows, false>(tile, i * kGroupRows, block, block + kStep,
-                                         ranges.group[i]);
+                                         groups.range[i]);
       }
     }
   }
-  for_last_group(row_count - whole * kGroupRows, [&](auto rows) {
-    if (kFetch && whole == 0) {
-      scores_blocks<rows.value, kFetch>(tile, 0, 0, 4, ranges.group[0]);
+  with_rows(groups.last_rows, [&](auto rows) {
+    if (kFetch && groups.whole == 0) {
+      scores_blocks<rows.value, kFetch>(tile, 0, 0, 4, groups.range[0]);
     } else {
-      scores_blocks<rows.value, false>(tile, whole * kGroupRows, 0, 4, ranges.group[whole]);
+      scores_blocks<rows.value, false>(tile, groups.whole * kGroupRows, 0, 4,
+                                       groups.range[groups.whole]);
     }
   });
 }
@@ -218,10 +226,12 @@ inline void product_block(const ProductTile<Element>& tile, int row, int column,
     const int end = (j / 16 + 1) * 16 < span.end ? (j / 16 + 1) * 16 : span.end;
     const int64_t offset = j % 16 * tile.b_stride + column;
     const Element* b = tile.b[j / 16] + offset;
-    const Element* next = tile.next[j / 16] + offset;
-    for (; j < end; ++j, b += tile.b_stride, next += tile.b_stride, weights += kStep) {
+    [[maybe_unused]] const Element* next = nullptr;
+    if constexpr (kFetch) next = tile.next[j / 16] + offset;
+    for (; j < end; ++j, b += tile.b_stride, weights += kStep) {
       if constexpr (kFetch) {
         for (int g = 0; g < kGroups; ++g) fetch(next + g * 16);
+        next += tile.b_stride;
       }
       F32 values[kVectors];
       for (int v = 0; v < kVectors; ++v) values[v] = F32::load(b + v * F32::kLanes);
@@ -267,57 +277,56 @@ inline void product_ragged(const ProductTile<Element>& tile, int row, int rows,
   }
 }
 
-// One group of rows: a chain that all rows share, between parts that only some of them see.
+// The chain that all rows of a group share, in some columns.
 template <int kRows, bool kTransposed, bool kFetch, typename Element>
 JIGE_INLINE void product_group(const ProductTile<Element>& tile, int row, AttentionRange columns,
                                const GroupRange& range) {
   if (range.begin >= range.end) return;
-  const bool scaled = range.first < range.begin;
+  const bool scaled = range.first < range.begin;  // by product_ragged
   product_columns<kRows, kTransposed, kFetch>(
       tile, row, columns,
       {range.begin, range.end, tile.alpha && !scaled ? tile.alpha + row : nullptr});
 }
 
-// Columns are the outer loop, so that those of b stay in the first cache. kFetch: the first rows
-// fetch the next tile, too.
+// The chain of a group, between parts that only some of its rows see. Columns are the outer loop,
+// so that those of b stay in the first cache. kFetch: the first rows fetch the next tile, too.
 template <bool kTransposed, bool kFetch, typename Element>
 inline void product_tile(const ProductTile<Element>& tile, int row_count) {
-  constexpr int kStep = 16 * lane_groups(kGroupRows);
-  const GroupRanges ranges = group_ranges(tile.ranges, row_count);
-  const int whole = row_count / kGroupRows;
-  for (int row = 0, i = 0; row < row_count; row += kGroupRows, ++i) {
-    const GroupRange& range = ranges.group[i];
+  const Groups groups = make_groups(tile.ranges, row_count);
+  for (int i = 0; i < groups.count; ++i) {
+    const GroupRange& range = groups.range[i];
     if (range.first >= range.begin) continue;
-    const int rows = row_count - row < kGroupRows ? row_count - row : kGroupRows;
-    product_ragged<kTransposed>(tile, row, rows,
-                                {range.first, range.begin, tile.alpha ? tile.alpha + row : nullptr});
+    product_ragged<kTransposed>(
+        tile, i * kGroupRows, groups.rows_of(i),
+        {range.first, range.begin, tile.alpha ? tile.alpha + i * kGroupRows : nullptr});
   }
+  constexpr int kStep = 16 * lane_groups(kGroupRows);
   for (int column = 0; column < tile.columns; column += kStep) {
-    const AttentionRange columns{
-        column, column + kStep < tile.columns ? column + kStep : tile.columns};
-    for (int i = 0; i < whole; ++i) {
+    const AttentionRange columns{column,
+                                 column + kStep < tile.columns ? column + kStep : tile.columns};
+    for (int i = 0; i < groups.whole; ++i) {
       if (kFetch && i == 0) {
-        product_group<kGroupRows, kTransposed, kFetch>(tile, 0, columns, ranges.group[0]);
+        product_group<kGroupRows, kTransposed, kFetch>(tile, 0, columns, groups.range[0]);
       } else {
         product_group<kGroupRows, kTransposed, false>(tile, i * kGroupRows, columns,
-                                                      ranges.group[i]);
+                                                      groups.range[i]);
       }
     }
   }
-  for_last_group(row_count - whole * kGroupRows, [&](auto rows) {
+  with_rows(groups.last_rows, [&](auto rows) {
     const AttentionRange columns{0, tile.columns};
-    if (kFetch && whole == 0) {
-      product_group<rows.value, kTransposed, kFetch>(tile, 0, columns, ranges.group[0]);
+    if (kFetch && groups.whole == 0) {
+      product_group<rows.value, kTransposed, kFetch>(tile, 0, columns, groups.range[0]);
     } else {
-      product_group<rows.value, kTransposed, false>(tile, whole * kGroupRows, columns,
-                                                    ranges.group[whole]);
+      product_group<rows.value, kTransposed, false>(tile, groups.whole * kGroupRows, columns,
+                                                    groups.range[groups.whole]);
     }
   });
-  for (int row = 0, i = 0; row < row_count; row += kGroupRows, ++i) {
-    const GroupRange& range = ranges.group[i];
+  for (int i = 0; i < groups.count; ++i) {
+    const GroupRange& range = groups.range[i];
     if (range.end >= range.last) continue;
-    const int rows = row_count - row < kGroupRows ? row_count - row : kGroupRows;
-    product_ragged<kTransposed>(tile, row, rows, {range.end, range.last, nullptr});
+    product_ragged<kTransposed>(tile, i * kGroupRows, groups.rows_of(i),
+                                {range.end, range.last, nullptr});
   }
 }
 

@@ -12,11 +12,18 @@ namespace {
 // second-level cache of 1 MiB; every row of the left is packed once for these columns.
 constexpr int64_t kTaskRows = 192;
 constexpr int64_t kTaskColumns = 512;
+// Rows of a task that packs its right operand, which is then used for several blocks of the left.
+constexpr int64_t kTaskRowsUnpacked = 768;
 // Fewer columns than this to a task and packing the left shows; but a product of few rows, where it
 // does not, is cut down to the panels of one micro-kernel call.
 constexpr int64_t kTaskColumnsMin = 128;
 constexpr int64_t kSkinnyPanels = 4;
 constexpr int64_t kTasksPerThread = 4;
+// A product of up to this many rows reads panels faster than it computes with them, ...
+constexpr int64_t kFewRows = 48;
+constexpr int64_t kFewRowsDepth = 2048;
+// Panels packed by one thread at a time, so that memory rows are read in long pieces.
+constexpr int64_t kPackPanels = 8;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kSerialWork = 1 << 16;
 
@@ -24,20 +31,34 @@ int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // How a product is cut into tasks.
 struct Blocking {
-  int64_t task_rows;    // a multiple of the engine's rows
+  int64_t block_rows;   // of one micro-kernel call
+  int64_t left_rows;    // packed at a time; a multiple of block_rows
+  int64_t task_rows;    // likewise
   int64_t task_panels;
   int64_t depth_block;  // a multiple of the engine's depth step
   int64_t row_tasks;
   int64_t column_tasks;
 };
 
+// Rows of a micro-kernel call: all that the registers hold, but equal shares where a product of few
+// rows would leave a last call with too few chains to keep the units busy.
+int64_t choose_block_rows(const GemmEngine& engine, int64_t rows) {
+  if (engine.layout == GemmLayout::kTileBF16 || rows > kFewRows) return engine.rows;
+  return divide_up(rows, divide_up(rows, engine.rows));
+}
+
 Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, int threads) {
   Blocking blocking;
   const bool skinny = product.rows <= engine.rows;
-  const int64_t rows_max = gemm_round_up(kTaskRows, engine.rows);
+  blocking.block_rows = choose_block_rows(engine, product.rows);
+  const int64_t rows_max = gemm_round_up(
+      product.right_panels ? kTaskRows : kTaskRowsUnpacked, blocking.block_rows);
   blocking.row_tasks = divide_up(product.rows, rows_max);
-  blocking.task_rows = gemm_round_up(divide_up(product.rows, blocking.row_tasks), engine.rows);
+  blocking.task_rows =
+      gemm_round_up(divide_up(product.rows, blocking.row_tasks), blocking.block_rows);
   blocking.row_tasks = divide_up(product.rows, blocking.task_rows);
+  blocking.left_rows =
+      std::min(gemm_round_up(kTaskRows, blocking.block_rows), blocking.task_rows);
 
   const int64_t panels = divide_up(product.columns, engine.columns);
   const int64_t tasks = threads > 1 ? kTasksPerThread * threads : 1;
@@ -48,8 +69,12 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
   blocking.task_panels = std::min(panels, std::clamp(wanted, panels_min, panels_max));
   blocking.column_tasks = divide_up(panels, blocking.task_panels);
 
-  // One row block reads every panel once: it may as well run along the whole depth.
-  const int64_t depth_max = skinny ? std::max<int64_t>(product.depth, 1) : engine.depth_block;
+  // Panels of packed weights are best read in long stretches; one row block, which reads each once,
+  // may as well run along the whole depth.
+  const int64_t depth_max = skinny ? std::max<int64_t>(product.depth, 1)
+                            : product.rows <= kFewRows
+                                ? std::max<int64_t>(kFewRowsDepth, engine.depth_block)
+                                : engine.depth_block;
   const int64_t stretches = std::max<int64_t>(divide_up(product.depth, depth_max), 1);
   blocking.depth_block = gemm_round_up(divide_up(product.depth, stretches), engine.depth_step);
   return blocking;
@@ -68,7 +93,7 @@ class Product {
   Product(const GemmEngine& engine, const GemmProduct& product, const Blocking& blocking)
       : engine_(engine), product_(product), blocking_(blocking) {
     left_bytes_ = gemm_round_up(
-        blocking.task_rows / engine.rows * gemm_left_block_bytes(engine, blocking.depth_block), 64);
+        gemm_left_block_bytes(engine, blocking.depth_block, blocking.left_rows), 64);
     right_bytes_ = product.right_panels
                        ? 0
                        : blocking.task_panels * gemm_panel_bytes(engine, blocking.depth_block);
@@ -107,7 +132,6 @@ class Product {
     const int64_t count = std::min(blocking_.depth_block, product_.depth - depth);
     rows.depth_begin = columns.depth_begin = depth;
     rows.depth_count = columns.depth_count = count;
-    gemm_pack_left(engine_, product_.left, rows, scratch.left);
     GemmMicroArgs args;
     args.depth = gemm_padded_depth(engine_, count);
     args.right_stride =
@@ -120,45 +144,69 @@ class Product {
     } else {
       gemm_pack_right(engine_, product_.right, columns, args.right_stride, scratch.right);
     }
-    args.sums_stride = scratch.sums_stride;
     args.from_zero = depth == 0 && !product_.accumulate;
 
     const int64_t panels = divide_up(columns.lane_count, engine_.columns);
-    const int64_t group = rows.lane_count <= engine_.rows ? panels : engine_.panel_group;
-    for (int64_t panel = 0; panel < panels; panel += group) {
-      args.panels = std::min(group, panels - panel);
-      args.right = right + panel * args.right_stride;
-      run_panels(rows, columns, panel, args, scratch);
+    const int64_t group =
+        rows.lane_count <= blocking_.block_rows ? panels : engine_.panel_group;
+    for (int64_t row = 0; row < rows.lane_count; row += blocking_.left_rows) {
+      GemmPackRange part = rows;
+      part.lane_begin += row;
+      part.lane_count = std::min(blocking_.left_rows, rows.lane_count - row);
+      gemm_pack_left(engine_, product_.left, part, blocking_.block_rows, scratch.left);
+      Scratch at = scratch;
+      at.sums += row * scratch.sums_stride;
+      for (int64_t panel = 0; panel < panels; panel += group) {
+        args.panels = std::min(group, panels - panel);
+        args.right = right + panel * args.right_stride;
+        run_panels(part, columns, panel, args, at);
+      }
     }
   }
 
-  // All row blocks of a task times some panels.
+  // All packed row blocks times some panels.
   void run_panels(const GemmPackRange& rows, const GemmPackRange& columns, int64_t panel,
                   GemmMicroArgs& args, const Scratch& scratch) const {
     const bool first = rows.depth_begin == 0;
     const bool last = rows.depth_begin + rows.depth_count >= product_.depth;
-    const int64_t block_bytes = gemm_left_block_bytes(engine_, rows.depth_count);
-    for (int64_t row = 0; row < rows.lane_count; row += engine_.rows) {
-      args.rows = static_cast<int>(std::min<int64_t>(engine_.rows, rows.lane_count - row));
-      args.left = scratch.left + row / engine_.rows * block_bytes;
-      args.sums = scratch.sums + row * scratch.sums_stride + panel * engine_.columns;
-      const GemmSumsBlock block =
-          out_block(args, rows.lane_begin + row, columns, panel * engine_.columns);
-      if (first && product_.accumulate) gemm_load_sums(block, args.panels * engine_.columns);
+    for (int64_t row = 0; row < rows.lane_count; row += blocking_.block_rows) {
+      args.rows = static_cast<int>(std::min(blocking_.block_rows, rows.lane_count - row));
+      args.left = scratch.left + gemm_left_block_bytes(engine_, rows.depth_count, row);
+      const int64_t offset = panel * engine_.columns;
+      GemmSumsBlock block = out_block(args, rows.lane_begin + row, columns, offset);
+      const bool in_place = sums_fit_in_out(block, args.panels);
+      if (in_place) {
+        block.sums = static_cast<float*>(block.out);
+        block.sums_stride = block.out_stride;
+      } else {
+        block.sums = scratch.sums + row * scratch.sums_stride + offset;
+        block.sums_stride = scratch.sums_stride;
+      }
+      args.sums = block.sums;
+      args.sums_stride = block.sums_stride;
+      if (first && product_.accumulate && !in_place) {
+        gemm_load_sums(block, args.panels * engine_.columns);
+      }
       engine_.micro(args);
-      if (last) {
-        const int64_t column = columns.lane_begin + panel * engine_.columns;
+      if (last && (product_.bias || !in_place)) {
+        const int64_t column = columns.lane_begin + offset;
         gemm_store_sums(block, product_.bias ? product_.bias + column : nullptr);
       }
     }
   }
 
+  // Whether a call's sums, with all lanes that the micro-kernel writes, are elements of the output.
+  bool sums_fit_in_out(const GemmSumsBlock& block, int64_t panels) const {
+    const bool whole_tiles =
+        engine_.layout != GemmLayout::kTileBF16 || block.rows % kTileLanes == 0;
+    return block.out_dtype == DType::kF32 && block.columns == panels * engine_.columns &&
+           whole_tiles;
+  }
+
   GemmSumsBlock out_block(const GemmMicroArgs& args, int64_t row, const GemmPackRange& columns,
                           int64_t offset) const {
     const int64_t element = row * product_.out_stride + columns.lane_begin + offset;
-    return {.sums = args.sums,
-            .sums_stride = args.sums_stride,
-            .out = static_cast<std::byte*>(product_.out) + dtype_bytes(product_.out_dtype, element),
+    return {.out = static_cast<std::byte*>(product_.out) + dtype_bytes(product_.out_dtype, element),
             .out_dtype = product_.out_dtype,
             .out_stride = product_.out_stride,
             .rows = args.rows,
@@ -197,49 +245,66 @@ int64_t gemm_panels_bytes(const GemmEngine& engine, int64_t lanes, int64_t depth
   return divide_up(lanes, engine.columns) * gemm_panel_bytes(engine, depth);
 }
 
+namespace {
+
+// Packs a piece that shares a panel or a depth step with another part: element by element, with the
+// padding where it ends at the last lane or depth.
+void pack_shared_piece(const GemmEngine& engine, const GemmPanels& panels, const GemmOperand& piece,
+                       const GemmPackRange& range) {
+  gemm_pack_right_elements(engine, piece, range, panels.depth, panels.data);
+  const int64_t lane_end = range.lane_begin + range.lane_count;
+  const int64_t depth_end = range.depth_begin + range.depth_count;
+  const int64_t lane_pad =
+      lane_end == panels.lanes ? gemm_round_up(lane_end, engine.columns) - lane_end : 0;
+  gemm_zero_right_elements(engine, {lane_end, lane_pad, range.depth_begin, range.depth_count},
+                           panels.depth, panels.data);
+  const int64_t depth_pad =
+      depth_end == panels.depth ? gemm_padded_depth(engine, depth_end) - depth_end : 0;
+  gemm_zero_right_elements(
+      engine, {range.lane_begin, range.lane_count + lane_pad, depth_end, depth_pad}, panels.depth,
+      panels.data);
+}
+
+}  // namespace
+
 void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPanels& panels,
                       const GemmOperand& part, const GemmPackRange& range) {
   const int64_t columns = engine.columns;
   const int64_t panel_bytes = gemm_panel_bytes(engine, panels.depth);
   const int64_t lane_end = range.lane_begin + range.lane_count;
   const int64_t depth_end = range.depth_begin + range.depth_count;
-  // Whole pieces have no neighbour part within their panel and their depth step.
   const bool whole_depth = range.depth_begin % engine.depth_step == 0 &&
                            (depth_end % engine.depth_step == 0 || depth_end == panels.depth);
-  const int64_t panel_begin = range.lane_begin / columns;
-  const int64_t panel_end = divide_up(lane_end, columns);
-  const auto pack_panel = [&](int64_t panel) {
-    const int64_t begin = std::max(panel * columns, range.lane_begin);
-    const int64_t end = std::min((panel + 1) * columns, lane_end);
-    // The source counts from its own first lane and depth.
-    const GemmPackRange source = {begin - range.lane_begin, end - begin, 0, range.depth_count};
-    const bool whole_lanes = begin == panel * columns &&
-                             (end == (panel + 1) * columns || end == panels.lanes);
+  // Lanes [begin, end) of the part; the source counts from its own first lane and depth.
+  const auto pack_lanes = [&](int64_t begin, int64_t end) {
+    const int64_t skipped = begin - range.lane_begin;
+    const bool whole_lanes = begin % columns == 0 && (end % columns == 0 || end == panels.lanes);
     if (whole_lanes && whole_depth) {
-      std::byte* dst = static_cast<std::byte*>(panels.data) + panel * panel_bytes +
+      std::byte* dst = static_cast<std::byte*>(panels.data) + begin / columns * panel_bytes +
                        gemm_panel_bytes(engine, range.depth_begin);
-      gemm_pack_right(engine, part, source, panel_bytes, dst);
+      gemm_pack_right(engine, part, {skipped, end - begin, 0, range.depth_count}, panel_bytes, dst);
       return;
     }
-    GemmOperand rest = part;
-    const int64_t skipped = (begin - range.lane_begin) * (part.depth_across ? 1 : part.row_stride);
-    rest.data = static_cast<const std::byte*>(part.data) + dtype_bytes(part.dtype, skipped);
-    gemm_pack_right_elements(engine, rest, {begin, end - begin, range.depth_begin, range.depth_count},
-                             panels.depth, panels.data);
-    const int64_t lane_pad = end == panels.lanes ? (panel + 1) * columns - end : 0;
-    gemm_zero_right_elements(
-        engine, {end, lane_pad, range.depth_begin, range.depth_count}, panels.depth, panels.data);
-    if (depth_end == panels.depth) {
-      gemm_zero_right_elements(
-          engine, {begin, end - begin + lane_pad, depth_end,
-                   gemm_padded_depth(engine, depth_end) - depth_end},
-          panels.depth, panels.data);
-    }
+    GemmOperand piece = part;
+    piece.data = static_cast<const std::byte*>(part.data) +
+                 dtype_bytes(part.dtype, skipped * (part.depth_across ? 1 : part.row_stride));
+    pack_shared_piece(engine, panels, piece,
+                      {begin, end - begin, range.depth_begin, range.depth_count});
   };
-  device.team().parallel_for(panel_end - panel_begin, 1,
-                             [&](int64_t begin, int64_t end, int) {
-                               for (int64_t i = begin; i < end; ++i) pack_panel(panel_begin + i);
-                             });
+  const int64_t panel_begin = range.lane_begin / columns;
+  const int64_t panel_end = divide_up(lane_end, columns);
+  device.team().parallel_for(
+      panel_end - panel_begin, kPackPanels, [&](int64_t begin, int64_t end, int) {
+        int64_t lane = std::max((panel_begin + begin) * columns, range.lane_begin);
+        const int64_t stop = std::min((panel_begin + end) * columns, lane_end);
+        // Panels that are not the part's alone go by themselves.
+        const int64_t first = std::min(gemm_round_up(lane, columns), stop);
+        const int64_t last = stop == panels.lanes ? stop : stop / columns * columns;
+        for (const int64_t next : {first, last, stop}) {
+          if (next > lane) pack_lanes(lane, next);
+          lane = std::max(lane, next);
+        }
+      });
 }
 
 }  // namespace jige::cpu

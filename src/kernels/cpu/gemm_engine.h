@@ -69,10 +69,10 @@ inline int64_t gemm_panel_bytes(const GemmEngine& engine, int64_t depth) {
   return gemm_padded_depth(engine, depth) * engine.columns * element_bytes;
 }
 
-// Bytes of a packed left block of `depth` summed indices and all the engine's rows.
-inline int64_t gemm_left_block_bytes(const GemmEngine& engine, int64_t depth) {
+// Bytes of a packed left block of `depth` summed indices and `rows` lanes.
+inline int64_t gemm_left_block_bytes(const GemmEngine& engine, int64_t depth, int64_t rows) {
   const int64_t element_bytes = engine.layout == GemmLayout::kTileBF16 ? 2 : 4;
-  return gemm_padded_depth(engine, depth) * engine.rows * element_bytes;
+  return gemm_padded_depth(engine, depth) * rows * element_bytes;
 }
 
 }  // namespace jige::cpu

@@ -53,7 +53,7 @@ struct PanelBF16 {
 
 // How far ahead of the arithmetic a panel is fetched: several lines of each stream in flight hide
 // the latency of memory when there are too few rows for the arithmetic to do so.
-inline constexpr int kPrefetchBytes = 1024;
+inline constexpr int kPrefetchBytes = 512;
 
 template <typename Vector, typename Panel, int Rows, int Panels>
 void chain_block(const GemmMicroArgs& args, const char* right, float* sums) {

@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm_pack.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cpu/gemm_source.h"
 
@@ -16,8 +17,8 @@ const typename Source::Element* element_at(const GemmOperand& operand, int64_t l
          column;
 }
 
-// The first `count` lanes, nothing beyond.
-void store_some(float* dst, __m256 value, int64_t count) {
+// The first `count` lanes, nothing beyond. Inline, since `count` is mostly a constant.
+[[gnu::always_inline]] inline void store_some(float* dst, __m256 value, int64_t count) {
   if (count == 8) {
     _mm256_storeu_ps(dst, value);
     return;
@@ -59,75 +60,74 @@ void transpose_lanes(const GemmOperand& operand, const GemmPackRange& range, int
   }
 }
 
+// Copies memory rows, which are depths, to dst[depth][Width]. Whole vectors are read where `readable`
+// elements of the row allow it.
+template <typename Source, int64_t Width>
+void copy_lanes(const typename Source::Element* src, int64_t row_stride, int64_t depth_count,
+                int64_t readable, float* dst) {
+  for (int64_t depth = 0; depth < depth_count; ++depth) {
+#pragma GCC unroll 4
+    for (int64_t i = 0; i < Width; i += 8) {
+      const __m256 lanes = i + 8 <= readable ? Source::load(src + i)
+                                             : load_some<Source>(src + i, readable - i);
+      store_some(dst + i, lanes, Width - i < 8 ? Width - i : 8);
+    }
+    src += row_stride;
+    dst += Width;
+  }
+}
+
 // One block of a chain operand: dst[depth][width], lanes beyond lane_count as zeros.
+// `lane_end` is the end of the readable lanes.
 template <typename Source>
-void pack_chain_block(const GemmOperand& operand, const GemmPackRange& range, int64_t width,
-                      float* dst) {
+void pack_chain_block(const GemmOperand& operand, const GemmPackRange& range, int64_t lane_end,
+                      int64_t width, float* dst) {
+  const auto* src = element_at<Source>(operand, range.lane_begin, range.depth_begin);
+  const int64_t readable = lane_end - range.lane_begin;
+  const auto copy = [&](auto constant) {
+    copy_lanes<Source, constant()>(src, operand.row_stride, range.depth_count, readable, dst);
+  };
   if (operand.depth_across) {
+    if (range.lane_count == width && width == 6) return copy(std::integral_constant<int, 6>());
+    if (range.lane_count == width && width == 12) return copy(std::integral_constant<int, 12>());
+    if (range.lane_count == width && width == 16) return copy(std::integral_constant<int, 16>());
+    if (range.lane_count == width && width == 32) return copy(std::integral_constant<int, 32>());
     for (int64_t depth = 0; depth < range.depth_count; ++depth) {
       float* row = dst + depth * width;
-      read_row<Source>(
-          element_at<Source>(operand, range.lane_begin, range.depth_begin + depth),
-          range.lane_count, row);
+      read_row<Source>(src + depth * operand.row_stride, range.lane_count, row);
       std::fill(row + range.lane_count, row + width, 0.0f);
     }
-    return;
-  }
-  if (width == 1) {
-    read_row<Source>(element_at<Source>(operand, range.lane_begin, range.depth_begin),
-                     range.depth_count, dst);
-    return;
-  }
-  for (int64_t lane = 0; lane < width; lane += 8) {
-    GemmPackRange part = range;
-    part.lane_begin += lane;
-    part.lane_count = std::clamp<int64_t>(range.lane_count - lane, 0, 8);
-    transpose_lanes<Source>(operand, part, std::min<int64_t>(8, width - lane), width, dst + lane);
-  }
-}
-
-constexpr int64_t kLanesBuffered = 384;
-
-// Deals `count` values out to blocks of `Width`, `block_stride` apart.
-template <int64_t Width>
-void deal_row(const float* row, int64_t count, int64_t block_stride, float* dst) {
-  for (int64_t lane = 0; lane + Width <= count; lane += Width) {
-    std::memcpy(dst, row + lane, Width * sizeof(float));
-    dst += block_stride;
-  }
-}
-
-// Full blocks of a left whose memory rows are depths: every row is read once and dealt out.
-template <typename Source, int64_t Width>
-void deal_lanes(const GemmOperand& operand, const GemmPackRange& range, float* dst) {
-  constexpr int64_t kStep = kLanesBuffered / Width * Width;
-  for (int64_t lane = 0; lane < range.lane_count; lane += kStep) {
-    const int64_t count = std::min(kStep, range.lane_count - lane);
-    for (int64_t depth = 0; depth < range.depth_count; ++depth) {
-      float row[kLanesBuffered];
-      read_row<Source>(
-          element_at<Source>(operand, range.lane_begin + lane, range.depth_begin + depth), count,
-          row);
-      deal_row<Width>(row, count, range.depth_count * Width,
-                      dst + lane * range.depth_count + depth * Width);
+  } else if (width == 1) {
+    read_row<Source>(src, range.depth_count, dst);
+  } else {
+    for (int64_t lane = 0; lane < width; lane += 8) {
+      GemmPackRange part = range;
+      part.lane_begin += lane;
+      part.lane_count = std::clamp<int64_t>(range.lane_count - lane, 0, 8);
+      transpose_lanes<Source>(operand, part, std::min<int64_t>(8, width - lane), width, dst + lane);
     }
   }
+}
+
+// Depths packed for all lanes before the next: few memory rows at a time where lanes lie along them,
+// so that every cache line is read once.
+int64_t depth_chunk(const GemmOperand& operand, int64_t depth_count) {
+  return operand.depth_across ? 8 : std::max<int64_t>(depth_count, 1);
 }
 
 template <typename Source>
 void pack_chain_left(const GemmOperand& left, const GemmPackRange& range, int64_t rows,
                      float* dst) {
-  int64_t lane = 0;
-  if (left.depth_across && (rows == 6 || rows == 12)) {
-    GemmPackRange full = range;
-    full.lane_count = lane = range.lane_count / rows * rows;
-    rows == 6 ? deal_lanes<Source, 6>(left, full, dst) : deal_lanes<Source, 12>(left, full, dst);
-  }
-  for (; lane < range.lane_count; lane += rows) {
-    GemmPackRange block = range;
-    block.lane_begin += lane;
-    block.lane_count = std::min(rows, range.lane_count - lane);
-    pack_chain_block<Source>(left, block, block.lane_count, dst + lane * range.depth_count);
+  const int64_t chunk = depth_chunk(left, range.depth_count);
+  const int64_t lane_end = range.lane_begin + range.lane_count;
+  for (int64_t depth = 0; depth < range.depth_count; depth += chunk) {
+    for (int64_t lane = 0; lane < range.lane_count; lane += rows) {
+      const GemmPackRange block = {range.lane_begin + lane, std::min(rows, range.lane_count - lane),
+                                   range.depth_begin + depth,
+                                   std::min(chunk, range.depth_count - depth)};
+      pack_chain_block<Source>(left, block, lane_end, block.lane_count,
+                               dst + lane * range.depth_count + depth * block.lane_count);
+    }
   }
 }
 
@@ -150,24 +150,28 @@ template <typename Source>
 void pack_chain_right(const GemmEngine& engine, const GemmOperand& right,
                       const GemmPackRange& range, int64_t panel_bytes, std::byte* dst) {
   constexpr int64_t kDepthBuffered = 64;
+  const bool words = engine.layout == GemmLayout::kChainBF16;
   const int64_t columns = engine.columns;
-  for (int64_t lane = 0; lane < range.lane_count; lane += columns) {
-    GemmPackRange panel = range;
-    panel.lane_begin += lane;
-    panel.lane_count = std::min(columns, range.lane_count - lane);
-    if (engine.layout == GemmLayout::kChainF32) {
-      pack_chain_block<Source>(right, panel, columns, reinterpret_cast<float*>(dst));
-    } else {
-      uint32_t* words = reinterpret_cast<uint32_t*>(dst);
-      for (int64_t depth = 0; depth < range.depth_count; depth += kDepthBuffered) {
+  const int64_t chunk = words ? std::min(kDepthBuffered, depth_chunk(right, kDepthBuffered))
+                              : depth_chunk(right, range.depth_count);
+  const int64_t lane_end = range.lane_begin + range.lane_count;
+  for (int64_t depth = 0; depth < range.depth_count; depth += chunk) {
+    for (int64_t lane = 0; lane < range.lane_count; lane += columns) {
+      const GemmPackRange block = {range.lane_begin + lane,
+                                   std::min(columns, range.lane_count - lane),
+                                   range.depth_begin + depth,
+                                   std::min(chunk, range.depth_count - depth)};
+      std::byte* panel = dst + lane / columns * panel_bytes;
+      if (words) {
         alignas(32) float buffer[kDepthBuffered * 32];
-        panel.depth_begin = range.depth_begin + depth;
-        panel.depth_count = std::min(kDepthBuffered, range.depth_count - depth);
-        pack_chain_block<Source>(right, panel, columns, buffer);
-        pack_words(buffer, panel.depth_count, columns, words + depth * columns / 2);
+        pack_chain_block<Source>(right, block, lane_end, columns, buffer);
+        pack_words(buffer, block.depth_count, columns,
+                   reinterpret_cast<uint32_t*>(panel) + depth * columns / 2);
+      } else {
+        pack_chain_block<Source>(right, block, lane_end, columns,
+                                 reinterpret_cast<float*>(panel) + depth * columns);
       }
     }
-    dst += panel_bytes;
   }
 }
 
@@ -274,14 +278,14 @@ void put_element(const GemmEngine& engine, float value, int64_t position, void* 
 }  // namespace
 
 void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const GemmPackRange& range,
-                    void* dst) {
+                    int64_t rows, void* dst) {
   with_source(left.dtype, left.round_to_bf16, [&](auto source) {
     using Source = decltype(source);
     if (engine.layout == GemmLayout::kTileBF16) {
       const int64_t group_bytes = gemm_padded_depth(engine, range.depth_count) * kTileLanes * 2;
       pack_tiles<Source, true>(left, range, group_bytes, static_cast<std::byte*>(dst));
     } else {
-      pack_chain_left<Source>(left, range, engine.rows, static_cast<float*>(dst));
+      pack_chain_left<Source>(left, range, rows, static_cast<float*>(dst));
     }
   });
 }

@@ -28,10 +28,11 @@ struct GemmPackRange {
   int64_t depth_count;
 };
 
-// Packs a range of the left: one block after the other; the last one of chains is as narrow as the
-// lanes left. Tiles are padded with zeros to 16 lanes and 32 depths.
+// Packs a range of the left in blocks of `rows` lanes, one after the other; the last one of chains is
+// as narrow as the lanes left. Tiles are padded with zeros to 16 lanes and 32 depths.
+// REQUIRES: rows <= engine.rows; for tiles equal.
 void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const GemmPackRange& range,
-                    void* dst);
+                    int64_t rows, void* dst);
 
 // Packs a range of the right into panels `panel_bytes` apart, padded with zeros to the engine's
 // columns and depth step. `dst` is the place of the range's first lane and depth.

@@ -9,8 +9,8 @@
 namespace jige::cpu {
 
 struct GemmSumsBlock {
-  float* sums;
-  int64_t sums_stride;
+  float* sums = nullptr;  // may be `out` itself where that is f32
+  int64_t sums_stride = 0;
   void* out;
   DType out_dtype;  // f32 or bf16
   int64_t out_stride;

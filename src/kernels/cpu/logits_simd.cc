@@ -17,7 +17,8 @@ void exponentials(float* dst, double* block_sums, const float* logits, int64_t c
                   float factor) noexcept {
   for (int64_t begin = 0; begin < count; begin += kSoftmaxBlock) {
     const int64_t size = count - begin < kSoftmaxBlock ? count - begin : kSoftmaxBlock;
-    *block_sums++ = block_exponentials(dst + begin, logits + begin, size, shift, factor);
+    *block_sums++ =
+        block_exponentials(dst ? dst + begin : nullptr, logits + begin, size, shift, factor);
   }
 }
 

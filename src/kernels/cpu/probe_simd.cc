@@ -45,6 +45,6 @@ float read_stream(const float* src, int64_t count) noexcept {
 }  // namespace
 
 extern const ProbeKernels kProbeKernels;
-const ProbeKernels kProbeKernels = {fma_chain, 2 * kChains * F32::kLanes, read_stream};
+const ProbeKernels kProbeKernels = {fma_chain, 2 * kChains* F32::kLanes, read_stream};
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -132,6 +132,10 @@ JIGE_INLINE F32 scale_by_power(F32 a, F32 shifted) {
   return {
       _mm256_mul_ps(_mm256_mul_ps(a.v, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second))};
 }
+// 2^n for the whole numbers n with shifted = n + 127 + kRoundShift. REQUIRES: -126 <= n <= 127.
+JIGE_INLINE F32 normal_power(F32 shifted) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted.v), 23))};
+}
 // Splits a = m · 2^e with m in [sqrt(1/2), sqrt(2)). REQUIRES: a positive and normal.
 JIGE_INLINE void split_exponent(F32 a, F32* mantissa, F32* exponent) {
   const __m256i offset = _mm256_set1_epi32(0x3f3504f3);  // sqrt(1/2)
@@ -223,6 +227,9 @@ JIGE_INLINE uint32_t mask_bits(F32x16::Mask mask) {
 }
 JIGE_INLINE F32x16 scale_by_power(F32x16 a, F32x16 shifted) {
   return {scale_by_power(a.low, shifted.low), scale_by_power(a.high, shifted.high)};
+}
+JIGE_INLINE F32x16 normal_power(F32x16 shifted) {
+  return {normal_power(shifted.low), normal_power(shifted.high)};
 }
 JIGE_INLINE void split_exponent(F32x16 a, F32x16* mantissa, F32x16* exponent) {
   split_exponent(a.low, &mantissa->low, &exponent->low);

@@ -126,6 +126,10 @@ JIGE_INLINE F32 scale_by_power(F32 a, F32 shifted) {
   return {
       _mm512_mul_ps(_mm512_mul_ps(a.v, _mm512_castsi512_ps(first)), _mm512_castsi512_ps(second))};
 }
+// 2^n for the whole numbers n with shifted = n + 127 + kRoundShift. REQUIRES: -126 <= n <= 127.
+JIGE_INLINE F32 normal_power(F32 shifted) {
+  return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23))};
+}
 // Splits a = m · 2^e with m in [sqrt(1/2), sqrt(2)). REQUIRES: a positive and normal.
 JIGE_INLINE void split_exponent(F32 a, F32* mantissa, F32* exponent) {
   const __m512i offset = _mm512_set1_epi32(0x3f3504f3);  // sqrt(1/2)

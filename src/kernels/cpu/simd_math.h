@@ -24,9 +24,9 @@ JIGE_INLINE V polynomial(V x, const float (&coefficients)[kCount]) {
   return sum;
 }
 
-// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2.
+// e^(x - n ln 2) for the whole number n next to x / ln 2.
 template <typename V>
-JIGE_INLINE V exp(V x) {
+JIGE_INLINE V exp_remainder(V x, V n) {
   static constexpr float kSeries[] = {1.0f,
                                       1.0f,
                                       0.499999940395f,
@@ -34,14 +34,28 @@ JIGE_INLINE V exp(V x) {
                                       0.0416681058705f,
                                       0.00836914032698f,
                                       0.00138367142063f};
+  // ln 2 in two parts; the first has so few bits that its product with n is exact.
+  const V r = fma(n, V::broadcast(-1.42860682031e-6f), fma(n, V::broadcast(-0x1.62e4p-1f), x));
+  return polynomial(r, kSeries);
+}
+
+// e^x = 2^n e^r with n = round(x / ln 2), |r| <= ln 2 / 2.
+template <typename V>
+JIGE_INLINE V exp(V x) {
   // The bounds stand first: max and min return their second operand when one is NaN.
   const V bounded = min(V::broadcast(89.5f), max(V::broadcast(-104.5f), x));
   const V shifted = fma(bounded, V::broadcast(1.44269504088896f), V::broadcast(kRoundShift));
-  const V n = shifted - V::broadcast(kRoundShift);
-  // ln 2 in two parts; the first has so few bits that its product with n is exact.
-  const V r =
-      fma(n, V::broadcast(-1.42860682031e-6f), fma(n, V::broadcast(-0x1.62e4p-1f), bounded));
-  return scale_by_power(polynomial(r, kSeries), shifted);
+  return scale_by_power(exp_remainder(bounded, shifted - V::broadcast(kRoundShift)), shifted);
+}
+
+// The same for x <= 80, cheaper, with the value at -86.6 (2.5e-38) for all that is below: for the
+// weights of a softmax, of which one is 1.
+template <typename V>
+JIGE_INLINE V exp_weight(V x) {
+  const V bias = V::broadcast(kRoundShift + 127.0f);
+  const V bounded = max(V::broadcast(-86.6f), x);
+  const V shifted = fma(bounded, V::broadcast(1.44269504088896f), bias);
+  return exp_remainder(bounded, shifted - bias) * normal_power(shifted);
 }
 
 // log x = e ln 2 + log(1 + f) with x = (1 + f) 2^e, 1 + f in [sqrt(1/2), sqrt(2)).

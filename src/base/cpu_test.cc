@@ -1,0 +1,59 @@
+#include "base/cpu.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <string>
+
+namespace jige {
+namespace {
+
+TEST(Cpu, KnowsThisMachine) {
+  const CpuFeatures& features = cpu_features();
+  EXPECT_TRUE(features.avx2);  // or this program would not run
+  EXPECT_GE(features.logical_count, 1);
+  EXPECT_FALSE(features.model_name.empty());
+  EXPECT_TRUE(features.avx512 || !features.amx_bf16);
+}
+
+TEST(Cpu, ListsInstructionSetsWeakestFirst) {
+  const auto isas = supported_isas();
+  ASSERT_FALSE(isas.empty());
+  EXPECT_EQ(isas.front(), Isa::kAvx2);
+  EXPECT_TRUE(std::is_sorted(isas.begin(), isas.end()));
+  EXPECT_EQ(isas.size() > 1, cpu_features().avx512);
+}
+
+TEST(Cpu, SwitchesAmongSupportedInstructionSets) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    EXPECT_EQ(active_isa(), isa);
+  }
+  set_active_isa(before);
+}
+
+TEST(CpuDeathTest, RefusesAnUnsupportedInstructionSet) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  if (cpu_features().amx_bf16) GTEST_SKIP() << "this machine has them all";
+  EXPECT_DEATH(set_active_isa(Isa::kAmx), "amx is not supported here");
+}
+
+// The choice is made once in a process, so each case runs in a process of its own.
+TEST(CpuDeathTest, TheEnvironmentLowersTheChoiceAndNeverRaisesIt) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto choice_with = [](const char* wanted) {
+    setenv("JIGE_ISA", wanted, 1);
+    std::fprintf(stderr, "chose %s;", isa_name(active_isa()));
+    std::exit(0);
+  };
+  const std::string best = isa_name(supported_isas().back());
+  const auto exited = testing::ExitedWithCode(0);
+  EXPECT_EXIT(choice_with("avx2"), exited, "chose avx2;");
+  EXPECT_EXIT(choice_with("amx"), exited, "chose " + best + ";");
+  EXPECT_EXIT(choice_with("unknown"), exited, "chose " + best + ";");
+}
+
+}  // namespace
+}  // namespace jige

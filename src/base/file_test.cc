@@ -1,0 +1,245 @@
+#include "base/file.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+#include <set>
+#include <thread>
+#include <vector>
+
+namespace jige {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A folder of its own for every test, removed at the end.
+class FileTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = testing::TempDir() + "jige-file-XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  std::set<std::string> names() const {
+    std::set<std::string> found;
+    for (const auto& entry : fs::directory_iterator(folder_)) found.insert(entry.path().filename());
+    return found;
+  }
+
+  std::string folder_;
+};
+
+TEST_F(FileTest, ReadsBackWhatWasWritten) {
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{65536}, size_t{200001}}) {
+    std::string content(size, 'x');
+    for (size_t i = 0; i < size; i += 97) content[i] = static_cast<char>(i);
+    ASSERT_TRUE(write_file_atomic(path("a"), content).has_value());
+    EXPECT_EQ(read_file(path("a")).value(), content);
+  }
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, ReadFailsByName) {
+  const auto missing = read_file(path("none"));
+  ASSERT_FALSE(missing.has_value());
+  EXPECT_EQ(missing.error().code, Code::kNotFound);
+  EXPECT_NE(missing.error().message.find(path("none")), std::string::npos);
+  EXPECT_EQ(read_file(path("none/below")).error().code, Code::kNotFound);
+  EXPECT_EQ(read_file(folder_).error().code, Code::kIo);
+}
+
+TEST_F(FileTest, ReadStopsAtItsLimit) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "12345").has_value());
+  EXPECT_EQ(read_file(path("a"), 5).value(), "12345");
+  EXPECT_EQ(read_file(path("a"), 4).error().code, Code::kExhausted);
+  // A file whose size says more than there is memory for is refused before it is read.
+  ASSERT_EQ(truncate(path("a").c_str(), off_t{1} << 40), 0);
+  EXPECT_EQ(read_file(path("a")).error().code, Code::kExhausted);
+}
+
+TEST_F(FileTest, ReadTakesAPipeUpToTheLimit) {
+  for (const size_t size_max : {size_t{1000}, size_t{3}}) {
+    int ends[2];
+    ASSERT_EQ(pipe(ends), 0);
+    ASSERT_EQ(write(ends[1], "hello", 5), 5);
+    close(ends[1]);
+    const auto content = read_file("/dev/fd/" + std::to_string(ends[0]), size_max);
+    close(ends[0]);
+    EXPECT_EQ(content.has_value(), size_max == 1000);
+    EXPECT_EQ(content.value_or("hello"), "hello");
+  }
+}
+
+TEST_F(FileTest, WithoutCommitNothingChanges) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "old").has_value());
+  {
+    auto file = AtomicFile::create(path("a"));
+    ASSERT_TRUE(file.has_value());
+    ASSERT_TRUE(file->write("new and longer", 14).has_value());
+    EXPECT_EQ(names().size(), 2u);
+    EXPECT_EQ(read_file(path("a")).value(), "old");
+  }
+  EXPECT_EQ(read_file(path("a")).value(), "old");
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, AProcessThatDiesWhileWritingLeavesTheTargetAlone) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "old").has_value());
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto file = AtomicFile::create(path("a"));
+    if (file) (void)file->write("half", 4);
+    _exit(0);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(read_file(path("a")).value(), "old");
+  // What it leaves behind has the shape that cleaners look for.
+  for (const std::string& name : names()) {
+    EXPECT_TRUE(name == "a" || (name.starts_with("a.") && name.size() == 8)) << name;
+  }
+}
+
+TEST_F(FileTest, AReaderSeesOneVersionOrTheNext) {
+  const auto version = [](char letter) { return std::string(100000 + letter, letter); };
+  ASSERT_TRUE(write_file_atomic(path("a"), version('a')).has_value());
+  std::atomic<bool> stop{false};
+  std::thread writer([&] {
+    for (int round = 0; round < 40; ++round) {
+      (void)write_file_atomic(path("a"), version(static_cast<char>('a' + round % 26)));
+    }
+    stop = true;
+  });
+  int reads = 0;
+  while (!stop || reads < 5) {
+    const auto content = read_file(path("a"));
+    ASSERT_TRUE(content.has_value());
+    ASSERT_EQ(*content, version(content->front()));
+    ++reads;
+  }
+  writer.join();
+}
+
+TEST_F(FileTest, WritersOfOneTargetDoNotMix) {
+  std::vector<std::thread> writers;
+  for (char letter = 'a'; letter < 'e'; ++letter) {
+    writers.emplace_back([this, letter] {
+      for (int round = 0; round < 20; ++round) {
+        EXPECT_TRUE(write_file_atomic(path("a"), std::string(50000, letter)).has_value());
+      }
+    });
+  }
+  for (auto& writer : writers) writer.join();
+  const std::string content = read_file(path("a")).value();
+  EXPECT_EQ(content, std::string(50000, content.front()));
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, AFullDiskLeavesTheOldFileAndNoRemains) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "old").has_value());
+  // A limit on file sizes stands in for a full disk.
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  rlimit small = before;
+  small.rlim_cur = 1000;
+  setrlimit(RLIMIT_FSIZE, &small);
+  const Status status = write_file_atomic(path("a"), std::string(100000, 'x'));
+  setrlimit(RLIMIT_FSIZE, &before);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, Code::kExhausted);
+  EXPECT_NE(status.error().message.find(path("a")), std::string::npos);
+  EXPECT_EQ(read_file(path("a")).value(), "old");
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, WriteAtChangesWhatIsThere) {
+  auto file = AtomicFile::create(path("a"));
+  ASSERT_TRUE(file.has_value());
+  ASSERT_TRUE(file->write("........tail", 12).has_value());
+  ASSERT_TRUE(file->write_at(0, "head", 4).has_value());
+  ASSERT_TRUE(file->write("!", 1).has_value());  // still at the end
+  ASSERT_TRUE(file->sync().has_value());
+  ASSERT_TRUE(file->commit().has_value());
+  EXPECT_EQ(read_file(path("a")).value(), "head....tail!");
+}
+
+TEST_F(FileTest, MovesKeepOneOwner) {
+  {
+    auto first = AtomicFile::create(path("a"));
+    AtomicFile moved = std::move(*first);
+    ASSERT_TRUE(moved.write("1", 1).has_value());
+    auto second = AtomicFile::create(path("b"));
+    moved = std::move(*second);  // the first is given up when `second` goes
+    ASSERT_TRUE(moved.write("2", 1).has_value());
+    ASSERT_TRUE(moved.commit().has_value());
+  }
+  EXPECT_EQ(names(), std::set<std::string>{"b"});
+  EXPECT_EQ(read_file(path("b")).value(), "2");
+}
+
+TEST_F(FileTest, FollowsTheUmask) {
+  const mode_t before = umask(027);
+  const Status status = write_file_atomic(path("a"), "x");
+  umask(before);
+  ASSERT_TRUE(status.has_value());
+  struct stat info {};
+  ASSERT_EQ(stat(path("a").c_str(), &info), 0);
+  EXPECT_EQ(info.st_mode & 0777, 0640u);
+}
+
+TEST_F(FileTest, CreateFailsWhereThereIsNoFolder) {
+  EXPECT_EQ(write_file_atomic(path("none/a"), "x").error().code, Code::kNotFound);
+  const std::string long_name(5000, 'n');
+  EXPECT_FALSE(write_file_atomic(path(long_name), "x").has_value());
+}
+
+TEST_F(FileTest, CommitFailsOverAFolderAndCleansUp) {
+  ASSERT_TRUE(make_folders(path("a/b")).has_value());
+  EXPECT_FALSE(write_file_atomic(path("a"), "x").has_value());
+  EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, MakesFoldersWithTheirParents) {
+  EXPECT_TRUE(make_folders(path("x/y/z")).has_value());
+  EXPECT_TRUE(make_folders(path("x/y/z")).has_value());
+  EXPECT_TRUE(fs::is_directory(path("x/y/z")));
+  ASSERT_TRUE(write_file_atomic(path("file"), "x").has_value());
+  const Status status = make_folders(path("file/below"));
+  ASSERT_FALSE(status.has_value());
+  EXPECT_NE(status.error().message.find("file/below"), std::string::npos);
+}
+
+TEST_F(FileTest, MapsAWholeFile) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "mapped bytes").has_value());
+  auto map = MappedFile::open(path("a"));
+  ASSERT_TRUE(map.has_value());
+  MappedFile moved = std::move(*map);
+  const auto bytes = moved.bytes();
+  ASSERT_EQ(bytes.size(), 12u);
+  EXPECT_EQ(std::memcmp(bytes.data(), "mapped bytes", 12), 0);
+  // A map outlives the replacement of its file.
+  ASSERT_TRUE(write_file_atomic(path("a"), "other").has_value());
+  EXPECT_EQ(std::memcmp(bytes.data(), "mapped bytes", 12), 0);
+}
+
+TEST_F(FileTest, MapsAnEmptyFileAndRefusesWhatIsNone) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "").has_value());
+  EXPECT_TRUE(MappedFile::open(path("a")).value().bytes().empty());
+  EXPECT_EQ(MappedFile::open(path("none")).error().code, Code::kNotFound);
+  EXPECT_EQ(MappedFile::open(folder_).error().code, Code::kIo);
+}
+
+}  // namespace
+}  // namespace jige

@@ -1,0 +1,117 @@
+#include "base/progress.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <string>
+
+namespace jige {
+namespace {
+
+std::string drawn(const std::function<void()>& body) {
+  testing::internal::CaptureStderr();
+  body();
+  return testing::internal::GetCapturedStderr();
+}
+
+// What body() writes to standard error while that is a terminal of `columns` columns.
+std::string drawn_on_terminal(unsigned short columns, const std::function<void()>& body) {
+  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
+  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return "no terminal";
+  const int other_end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
+  winsize size = {24, columns, 0, 0};
+  ioctl(other_end, TIOCSWINSZ, &size);
+  std::fflush(stderr);
+  const int saved = dup(STDERR_FILENO);
+  dup2(other_end, STDERR_FILENO);
+  body();
+  std::fflush(stderr);
+  dup2(saved, STDERR_FILENO);
+  close(saved);
+  close(other_end);
+  std::string text;
+  char buffer[4096];
+  for (ssize_t got; (got = read(terminal, buffer, sizeof buffer)) > 0;) {
+    text.append(buffer, static_cast<size_t>(got));
+  }
+  close(terminal);
+  return text;
+}
+
+size_t count_of(const std::string& text, const std::string& part) {
+  size_t count = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
+TEST(Progress, WritesALineNowAndThenWhereThereIsNoTerminal) {
+  const std::string text = drawn([] {
+    Progress progress("training", 1000);
+    for (int i = 0; i <= 1000; ++i) progress.update(i, "loss 2.5");  // well within five seconds
+    progress.update(500, "half", true);
+    progress.finish("final loss 1.5");
+  });
+  EXPECT_EQ(count_of(text, "\n"), 3u) << text;
+  EXPECT_EQ(count_of(text, "\r"), 0u);
+  EXPECT_NE(text.find("training"), std::string::npos);
+  EXPECT_NE(text.find("50 %"), std::string::npos);
+  EXPECT_NE(text.find("final loss 1.5"), std::string::npos);
+}
+
+TEST(Progress, QuietWritesNothing) {
+  EXPECT_EQ(drawn([] {
+              Progress progress("training", 10, true);
+              progress.update(5, "note", true);
+              progress.finish("end");
+            }),
+            "");
+}
+
+TEST(Progress, TakesAnyTotalAndPosition) {
+  const std::string text = drawn([] {
+    for (const int64_t total : {int64_t{0}, int64_t{-5}, INT64_MAX}) {
+      Progress progress("odd", total);
+      for (const int64_t done : {int64_t{-1}, int64_t{0}, int64_t{7}, INT64_MAX}) {
+        progress.update(done, "", true);
+      }
+    }
+  });
+  EXPECT_EQ(count_of(text, "\n"), 12u);
+  EXPECT_NE(text.find("100 %"), std::string::npos);
+  EXPECT_EQ(text.find("-"), std::string::npos) << text;
+}
+
+TEST(Progress, RedrawsOneLineWithinTheTerminal) {
+  const std::string text = drawn_on_terminal(40, [] {
+    Progress progress("training", 10);
+    progress.update(3, "a note that is much longer than the terminal is wide, äöü", true);
+    progress.update(4, "again", true);
+    progress.finish("end");
+  });
+  ASSERT_NE(text, "no terminal");
+  EXPECT_EQ(count_of(text, "\n"), 1u) << text;
+  EXPECT_EQ(count_of(text, "\x1b[K"), 3u);
+  // Between the carriage return and the erasure stand fewer characters than columns.
+  const size_t begin = text.find('\r') + 1;
+  const std::string line = text.substr(begin, text.find("\x1b[K") - begin);
+  size_t characters = 0;
+  for (const char c : line) characters += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  EXPECT_EQ(characters, 39u) << line;
+}
+
+TEST(Progress, EndsItsLineWhenItIsDropped) {
+  const std::string text = drawn_on_terminal(80, [] {
+    Progress progress("training", 10);
+    progress.update(3, "note", true);
+  });
+  ASSERT_FALSE(text.empty());
+  EXPECT_EQ(text.back(), '\n');
+}
+
+}  // namespace
+}  // namespace jige

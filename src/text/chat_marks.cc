@@ -1,0 +1,111 @@
+#include "text/chat_marks.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "text/tokenizer_core.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+// Two noncharacters: no text needs them, no template writes them.
+constexpr std::string_view kBegin = "\xEF\xB7\x90";  // U+FDD0
+constexpr std::string_view kEnd = "\xEF\xB7\x91";    // U+FDD1
+
+bool is_mark_at(std::string_view text, size_t at) {
+  const std::string_view here = text.substr(at, kBegin.size());
+  return here == kBegin || here == kEnd;
+}
+
+// The first mark at or after `from`, or npos.
+size_t find_mark(std::string_view text, size_t from) {
+  const std::string_view lead = kBegin.substr(0, 2);
+  for (size_t at = find_text(text, lead, from); at != text.npos;
+       at = find_text(text, lead, at + 1)) {
+    if (is_mark_at(text, at)) return at;
+  }
+  return text.npos;
+}
+
+std::string without_marks(std::string_view text) {
+  std::string out;
+  size_t from = 0;
+  for (size_t at = find_mark(text, 0); at != text.npos; at = find_mark(text, from)) {
+    out.append(text.substr(from, at - from));
+    from = at + kBegin.size();
+  }
+  return out.append(text.substr(from));
+}
+
+std::string mark_text(const std::string& raw, const TokenTrie& tokens) {
+  const std::string text = without_marks(raw);
+  std::string out;
+  std::vector<TokenTrie::End> ends;
+  size_t from = 0;
+  for (size_t at = tokens.find(text, 0, ends); at < text.size(); at = tokens.find(text, from, ends)) {
+    const size_t end = ends.back().end;
+    out.append(text, from, at - from).append(kBegin);
+    out.append(text, at, end - at).append(kEnd);
+    from = end;
+  }
+  return out.append(text, from);
+}
+
+void mark_tree(Json& node, const TokenTrie& tokens) {
+  if (node.is_string()) {
+    node = mark_text(node.get_ref<const std::string&>(), tokens);
+  } else if (node.is_structured()) {
+    for (Json& child : node) mark_tree(child, tokens);
+  }
+}
+
+}  // namespace
+
+ControlTokens::ControlTokens(const Tokenizer& tokenizer, const ChatTemplate& chat) {
+  for (const AddedToken* token : tokenizer.core().parts().added.all()) {
+    if (token->special) special_.add(token->content, token->id);
+    if (token->special || chat.source().find(token->content) != std::string::npos) {
+      written_.add(token->content, token->id);
+    }
+  }
+}
+
+Json ControlTokens::mark_messages(const Json& messages) const {
+  Json marked = messages;
+  if (!marked.is_array()) return marked;
+  for (Json& message : marked) {
+    const bool is_assistant =
+        message.is_object() && message.contains("role") && message["role"] == "assistant";
+    mark_tree(message, is_assistant ? special_ : written_);
+  }
+  return marked;
+}
+
+Unmarked remove_marks(const ChatRender& render) {
+  const std::string_view text = render.text;
+  Unmarked result;
+  std::vector<size_t> marks;
+  size_t from = 0;
+  for (size_t at = find_mark(text, 0); at != text.npos; at = find_mark(text, from)) {
+    result.text.append(text.substr(from, at - from));
+    from = at + kBegin.size();
+    marks.push_back(at);
+    const size_t place = result.text.size();
+    // Nothing may span the mark, and behind a first mark nothing may begin.
+    result.guards.push_back(place);
+    if (text.substr(at, kBegin.size()) == kBegin) result.guards.push_back(place + 1);
+  }
+  result.text.append(text.substr(from));
+  std::sort(result.guards.begin(), result.guards.end());
+  const auto moved = [&](size_t place) {
+    const auto before = std::lower_bound(marks.begin(), marks.end(), place) - marks.begin();
+    return place - static_cast<size_t>(before) * kBegin.size();
+  };
+  for (const ChatSpan& span : render.generated) {
+    result.spans.push_back({moved(span.begin), moved(span.end)});
+  }
+  return result;
+}
+
+}  // namespace jige::text

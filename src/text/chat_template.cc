@@ -1,0 +1,92 @@
+#include "text/chat_template.h"
+
+#include <nlohmann/json.hpp>
+
+#include "text/jinja_interpreter.h"
+#include "text/jinja_parser.h"
+
+namespace jige::text {
+namespace {
+
+// Members that are null count as absent; templates handle a missing member better than a null.
+Json without_nulls(const Json& message) {
+  Json kept = Json::object();
+  for (const auto& [key, value] : message.items()) {
+    if (!value.is_null()) kept[key] = value;
+  }
+  return kept;
+}
+
+Result<Json> prepared(const Json& messages) {
+  if (!messages.is_array()) {
+    return fail(Code::kInvalidArgument, "messages must be a list of objects");
+  }
+  Json list = Json::array();
+  for (const Json& message : messages) {
+    if (!message.is_object()) {
+      return fail(Code::kInvalidArgument, "message {} is not an object", list.size());
+    }
+    list.push_back(without_nulls(message));
+  }
+  return list;
+}
+
+Status define_json(jinja::Interpreter& run, std::string_view name, const Json* json) {
+  if (!json) {
+    run.define(name, jinja::Value::none());
+    return {};
+  }
+  JIGE_TRY(jinja::Value value, jinja::from_json(*json, run.budget()));
+  run.define(name, std::move(value));
+  return {};
+}
+
+}  // namespace
+
+struct ChatTemplate::Compiled {
+  jinja::Template tree;
+  std::string source;
+};
+
+Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_view where) {
+  JIGE_TRY(jinja::Template tree, jinja::parse_template(source, where));
+  return ChatTemplate(
+      std::make_shared<const Compiled>(Compiled{std::move(tree), std::string(source)}));
+}
+
+const std::string& ChatTemplate::source() const { return compiled_->source; }
+
+bool ChatTemplate::has_generation_blocks() const { return compiled_->tree.has_generation; }
+
+Result<std::string> ChatTemplate::render(const Json& messages, const ChatOptions& options) const {
+  JIGE_TRY(ChatRender render, render_with_spans(messages, options));
+  return std::move(render.text);
+}
+
+Result<ChatRender> ChatTemplate::render_with_spans(const Json& messages,
+                                                   const ChatOptions& options) const {
+  JIGE_TRY(const Json list, prepared(messages));
+  jinja::Interpreter run(compiled_->tree, options.now_s);
+  JIGE_DO(define_json(run, "messages", &list));
+  JIGE_DO(define_json(run, "tools", options.tools));
+  JIGE_DO(define_json(run, "documents", nullptr));
+  run.define("add_generation_prompt", jinja::Value::boolean(options.add_generation_prompt));
+  // As in transformers, a token the tokenizer lacks is undefined.
+  if (!options.bos_token.empty()) {
+    run.define("bos_token", jinja::Value::string(options.bos_token));
+  }
+  if (!options.eos_token.empty()) {
+    run.define("eos_token", jinja::Value::string(options.eos_token));
+  }
+  if (options.variables) {
+    if (!options.variables->is_object()) {
+      return fail(Code::kInvalidArgument, "the variables of a template must be an object");
+    }
+    for (const auto& [name, value] : options.variables->items()) {
+      JIGE_DO(define_json(run, name, &value));
+    }
+  }
+  return run.run();
+}
+
+}  // namespace jige::text

@@ -1,0 +1,393 @@
+// The methods of strings, lists, dicts and loops that templates may call.
+#include <algorithm>
+#include <array>
+
+#include "text/jinja_builtins.h"
+#include "text/jinja_format.h"
+#include "text/jinja_text.h"
+#include "text/unicode.h"
+
+namespace jige::text::jinja {
+namespace {
+
+constexpr std::array<std::string_view, 35> kStringMethods = {
+    "strip",      "lstrip",  "rstrip",  "split",    "rsplit",   "splitlines",   "startswith",
+    "endswith",   "upper",   "lower",   "title",    "capitalize", "replace",    "join",
+    "find",       "rfind",   "index",   "count",    "isdigit",  "isalpha",      "isalnum",
+    "isspace",    "isupper", "islower", "isnumeric", "format",  "removeprefix", "removesuffix",
+    "partition",  "rpartition", "zfill", "ljust",   "rjust",    "center",       "swapcase"};
+constexpr std::array<std::string_view, 5> kDictMethods = {"items", "keys", "values", "get", "copy"};
+constexpr std::array<std::string_view, 3> kListMethods = {"index", "count", "copy"};
+constexpr std::array<std::string_view, 2> kLoopMethods = {"cycle", "changed"};
+
+template <size_t N>
+bool holds(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// One call of a string method.
+class StringMethod {
+ public:
+  StringMethod(Interpreter& run, std::string_view text, std::string_view name,
+               const Arguments& given)
+      : run_(run), text_(text), name_(name), given_(given) {}
+
+  Result<Value> call() {
+    JIGE_DO(run_.budget().steps(text_.size() / 16));
+    if (name_ == "strip" || name_ == "lstrip" || name_ == "rstrip") return strip();
+    if (name_ == "split" || name_ == "rsplit") return split();
+    if (name_ == "splitlines") return made(split_lines(text_));
+    if (name_ == "startswith" || name_ == "endswith") return affix();
+    if (name_ == "upper") return made(to_upper(text_));
+    if (name_ == "lower") return made(to_lower(text_));
+    if (name_ == "title") return made(title_words(text_));
+    if (name_ == "capitalize") return made(capitalize(text_));
+    if (name_ == "swapcase") return swapcase();
+    if (name_ == "replace") return replace();
+    if (name_ == "join") return join();
+    if (name_ == "find" || name_ == "rfind" || name_ == "index" || name_ == "count") return find();
+    if (name_ == "format") return format();
+    if (name_ == "removeprefix" || name_ == "removesuffix") return remove_affix();
+    if (name_ == "partition" || name_ == "rpartition") return partition();
+    if (name_ == "zfill" || name_ == "ljust" || name_ == "rjust" || name_ == "center") return pad();
+    return is();
+  }
+
+ private:
+  Result<Value> made(std::string text) {
+    JIGE_DO(run_.budget().bytes(text.size()));
+    return Value::string(std::move(text));
+  }
+
+  Result<Value> made(const std::vector<std::string_view>& parts) {
+    Items items;
+    for (const std::string_view part : parts) {
+      JIGE_DO(run_.budget().bytes(part.size() + sizeof(std::string)));
+      items.push_back(Value::string_view(part));
+    }
+    return Value::list(std::move(items), run_.budget());
+  }
+
+  Result<std::string> text_argument(const Value* value, std::string_view what) {
+    if (!value) return fail(Code::kInvalidArgument, "{} needs {}", name_, what);
+    if (value->is(Kind::kString)) return value->text();
+    return fail(Code::kInvalidArgument, "{} needs a string, not {}", name_, value->type_name());
+  }
+
+  Result<Value> strip() {
+    JIGE_TRY(const auto bound, bind(given_, {"chars"}, name_));
+    std::string_view text = text_;
+    if (!bound[0] || bound[0]->is(Kind::kNone)) {
+      if (name_ != "rstrip") text = strip_left(text);
+      if (name_ != "lstrip") text = strip_right(text);
+    } else {
+      JIGE_TRY(const std::string set, text_argument(bound[0], "characters"));
+      JIGE_DO(run_.budget().steps(text.size() / 64 * (set.size() + 1)));
+      if (name_ != "rstrip") text = strip_left(text, set);
+      if (name_ != "lstrip") text = strip_right(text, set);
+    }
+    return made(std::string(text));
+  }
+
+  Result<Value> split() {
+    JIGE_TRY(const auto bound, bind(given_, {"sep", "maxsplit"}, name_));
+    JIGE_TRY(const int64_t count, int_or(bound[1], -1, "maxsplit"));
+    const bool right = name_ == "rsplit";
+    if (!bound[0] || bound[0]->is(Kind::kNone)) {
+      return made(right ? rsplit_space(text_, count) : split_space(text_, count));
+    }
+    JIGE_TRY(const std::string separator, text_argument(bound[0], "a separator"));
+    if (separator.empty()) return fail(Code::kInvalidArgument, "{}: empty separator", name_);
+    if (!right) return made(split_text(text_, separator, count));
+    JIGE_DO(run_.budget().steps(text_.size() / 64 * separator.size()));
+    return made(rsplit_text(text_, separator, count));
+  }
+
+  Result<Value> affix() {
+    JIGE_TRY(const auto bound, bind(given_, {"prefix"}, name_));
+    const auto fits = [&](const Value& value) -> Result<bool> {
+      JIGE_TRY(const std::string part, text_argument(&value, "a string"));
+      return name_ == "startswith" ? text_.starts_with(part) : text_.ends_with(part);
+    };
+    if (!bound[0]) return fail(Code::kInvalidArgument, "{} needs an argument", name_);
+    if (!bound[0]->is(Kind::kTuple)) {
+      JIGE_TRY(const bool result, fits(*bound[0]));
+      return Value::boolean(result);
+    }
+    for (const Value& part : bound[0]->items()) {
+      JIGE_TRY(const bool result, fits(part));
+      if (result) return Value::boolean(true);
+    }
+    return Value::boolean(false);
+  }
+
+  Result<Value> swapcase() {
+    std::string out;
+    for (const std::string_view character : characters(text_)) {
+      const std::string upper = to_upper(character);
+      out += upper == character ? to_lower(character) : upper;
+    }
+    return made(std::move(out));
+  }
+
+  Result<Value> replace() {
+    JIGE_TRY(const auto bound, bind(given_, {"old", "new", "count"}, name_));
+    JIGE_TRY(const std::string from, text_argument(bound[0], "what to replace"));
+    JIGE_TRY(const std::string to, text_argument(bound[1], "a replacement"));
+    JIGE_TRY(const int64_t count, int_or(bound[2], -1, "count"));
+    auto replaced = replace_text(text_, from, to, count, static_cast<size_t>(Budget::kBytes) / 8);
+    if (!replaced) return fail(Code::kExhausted, "replace makes too long a text");
+    return made(std::move(*replaced));
+  }
+
+  Result<Value> join() {
+    JIGE_TRY(const auto bound, bind(given_, {"iterable"}, name_));
+    if (!bound[0]) return fail(Code::kInvalidArgument, "join needs a list");
+    JIGE_TRY(const Items items, iterate(*bound[0], run_.budget()));
+    std::string out;
+    for (size_t i = 0; i < items.size(); ++i) {
+      JIGE_TRY(const std::string part, text_argument(&items[i], "strings"));
+      JIGE_DO(run_.budget().bytes(part.size() + text_.size()));
+      if (i > 0) out += text_;
+      out += part;
+    }
+    return Value::string(std::move(out));
+  }
+
+  Result<Value> find() {
+    JIGE_TRY(const auto bound, bind(given_, {"sub"}, name_));
+    JIGE_TRY(const std::string part, text_argument(bound[0], "what to find"));
+    if (name_ == "count") {
+      if (part.empty()) return Value::integer(static_cast<int64_t>(count_characters(text_)) + 1);
+      return Value::integer(static_cast<int64_t>(split_text(text_, part, -1).size()) - 1);
+    }
+    if (name_ == "rfind") JIGE_DO(run_.budget().steps(text_.size() / 64 * (part.size() + 1)));
+    const size_t at = name_ == "rfind" ? text_.rfind(part) : find_text(text_, part);
+    if (at != text_.npos) {
+      return Value::integer(static_cast<int64_t>(count_characters(text_.substr(0, at))));
+    }
+    if (name_ == "index") return fail(Code::kInvalidArgument, "substring not found");
+    return Value::integer(-1);
+  }
+
+  // {} {0} {name}, without format specifications.
+  Result<Value> format() {
+    std::string out;
+    size_t next = 0;
+    for (size_t i = 0; i < text_.size(); ++i) {
+      const char c = text_[i];
+      if ((c == '{' || c == '}') && i + 1 < text_.size() && text_[i + 1] == c) {
+        out.push_back(c);
+        ++i;
+        continue;
+      }
+      if (c != '{') {
+        out.push_back(c);
+        continue;
+      }
+      const size_t end = text_.find('}', i);
+      if (end == text_.npos) return fail(Code::kInvalidArgument, "format: \"{{\" without \"}}\"");
+      const std::string_view field = text_.substr(i + 1, end - i - 1);
+      JIGE_TRY(const Value* value, field_value(field, next));
+      JIGE_DO(append_text(out, *value, run_.budget()));
+      i = end;
+    }
+    return made(std::move(out));
+  }
+
+  Result<const Value*> field_value(std::string_view field, size_t& next) {
+    if (field.find_first_of(":!.[") != field.npos) {
+      return fail(Code::kUnsupported, "format: the field {{{}}} is not supported", field);
+    }
+    if (!field.empty() && field.find_first_not_of("0123456789") != field.npos) {
+      for (const auto& [name, value] : given_.named) {
+        if (name == field) return &value;
+      }
+      return fail(Code::kInvalidArgument, "format: there is no argument \"{}\"", field);
+    }
+    size_t place = next;
+    if (field.empty()) {
+      ++next;
+    } else {
+      place = field.size() > 4 ? SIZE_MAX : std::stoul(std::string(field));
+    }
+    if (place < given_.positional.size()) return &given_.positional[place];
+    return fail(Code::kInvalidArgument, "format: there are too few arguments");
+  }
+
+  Result<Value> remove_affix() {
+    JIGE_TRY(const auto bound, bind(given_, {"affix"}, name_));
+    JIGE_TRY(const std::string part, text_argument(bound[0], "a string"));
+    std::string_view text = text_;
+    if (name_ == "removeprefix" && text.starts_with(part)) text.remove_prefix(part.size());
+    if (name_ == "removesuffix" && text.ends_with(part)) text.remove_suffix(part.size());
+    return made(std::string(text));
+  }
+
+  Result<Value> partition() {
+    JIGE_TRY(const auto bound, bind(given_, {"sep"}, name_));
+    JIGE_TRY(const std::string separator, text_argument(bound[0], "a separator"));
+    if (separator.empty()) return fail(Code::kInvalidArgument, "{}: empty separator", name_);
+    const bool right = name_ == "rpartition";
+    if (right) JIGE_DO(run_.budget().steps(text_.size() / 64 * separator.size()));
+    const size_t at = right ? text_.rfind(separator) : find_text(text_, separator);
+    std::string_view parts[3] = {text_, "", ""};
+    if (at == text_.npos && right) std::swap(parts[0], parts[2]);
+    if (at != text_.npos) {
+      parts[0] = text_.substr(0, at);
+      parts[1] = separator;
+      parts[2] = text_.substr(at + separator.size());
+    }
+    JIGE_DO(run_.budget().bytes(text_.size()));
+    Items items;
+    for (const std::string_view part : parts) items.push_back(Value::string_view(part));
+    return Value::tuple(std::move(items), run_.budget());
+  }
+
+  Result<Value> pad() {
+    JIGE_TRY(const auto bound, bind(given_, {"width", "fillchar"}, name_));
+    JIGE_TRY(const int64_t width, int_or(bound[0], 0, "width"));
+    JIGE_TRY(const std::string fill, string_or(bound[1], name_ == "zfill" ? "0" : " ", "fillchar"));
+    const auto size = static_cast<int64_t>(count_characters(text_));
+    if (width <= size || count_characters(fill) != 1) return made(std::string(text_));
+    const auto missing = static_cast<size_t>(width - size);
+    JIGE_DO(run_.budget().bytes(missing * fill.size()));
+    // Python's center puts the odd one left when the width is odd.
+    const size_t before = name_ == "ljust"    ? 0
+                          : name_ == "center" ? missing / 2 + (missing & static_cast<size_t>(width) & 1)
+                                              : missing;
+    const bool has_sign = name_ == "zfill" && (text_.starts_with('-') || text_.starts_with('+'));
+    std::string out(text_.substr(0, has_sign ? 1 : 0));
+    for (size_t i = 0; i < before; ++i) out += fill;
+    out += text_.substr(has_sign ? 1 : 0);
+    for (size_t i = before; i < missing; ++i) out += fill;
+    return made(std::move(out));
+  }
+
+  Result<Value> is() {
+    if (name_ == "isupper") {
+      return Value::boolean(to_upper(text_) == text_ && to_lower(text_) != text_);
+    }
+    if (name_ == "islower") {
+      return Value::boolean(to_lower(text_) == text_ && to_upper(text_) != text_);
+    }
+    bool all = !text_.empty();
+    for (size_t i = 0; i < text_.size() && all;) {
+      const Decoded next = decode_utf8(text_.substr(i));
+      const char32_t c = next.code_point;
+      if (name_ == "isalpha") all = is_letter(c);
+      else if (name_ == "isspace") all = is_space(c);
+      else if (name_ == "isalnum") all = is_letter(c) || is_numeric(c);
+      else all = is_numeric(c);
+      i += next.size;
+    }
+    return Value::boolean(all);
+  }
+
+  Interpreter& run_;
+  std::string_view text_;
+  std::string_view name_;
+  const Arguments& given_;
+};
+
+Result<Value> call_dict_method(Interpreter& run, const Value& dict, std::string_view name,
+                               const Arguments& given) {
+  const DictData& data = dict.entries();
+  if (name == "get") {
+    JIGE_TRY(const auto bound, bind(given, {"key", "default"}, name));
+    if (!bound[0]) return fail(Code::kInvalidArgument, "get needs a key");
+    if (!bound[0]->is(Kind::kString)) JIGE_DO(run.budget().steps(data.entries.size()));
+    if (const Value* found = data.find(*bound[0])) return *found;
+    return bound[1] ? *bound[1] : Value::none();
+  }
+  JIGE_TRY([[maybe_unused]] const auto bound, bind(given, {}, name));
+  if (name == "copy") return dict;
+  Items items;
+  for (const auto& [key, value] : data.entries) {
+    if (name == "keys") {
+      items.push_back(key);
+    } else if (name == "values") {
+      items.push_back(value);
+    } else {
+      JIGE_TRY(Value pair, Value::tuple({key, value}, run.budget()));
+      items.push_back(std::move(pair));
+    }
+  }
+  return Value::list(std::move(items), run.budget());
+}
+
+Result<Value> call_list_method(Interpreter& run, const Value& list, std::string_view name,
+                               const Arguments& given) {
+  if (name == "copy") return list;
+  JIGE_TRY(const auto bound, bind(given, {"value"}, name));
+  if (!bound[0]) return fail(Code::kInvalidArgument, "{} needs a value", name);
+  int64_t count = 0;
+  for (size_t i = 0; i < list.items().size(); ++i) {
+    JIGE_TRY(const bool same, equals(list.items()[i], *bound[0], run.budget()));
+    if (same && name == "index") return Value::integer(static_cast<int64_t>(i));
+    count += same ? 1 : 0;
+  }
+  if (name == "index") return fail(Code::kInvalidArgument, "the value is not in the list");
+  return Value::integer(count);
+}
+
+Result<Value> call_loop_method(Interpreter& run, const LoopState& loop, std::string_view name,
+                               const Arguments& given) {
+  if (name == "cycle") {
+    if (given.positional.empty()) {
+      return fail(Code::kInvalidArgument, "loop.cycle needs values to go through");
+    }
+    return given.positional[loop.at % given.positional.size()];
+  }
+  JIGE_TRY(Value now, Value::tuple(given.positional, run.budget()));
+  JIGE_TRY(const bool changed, run.loop_changed(loop, std::move(now)));
+  return Value::boolean(changed);
+}
+
+}  // namespace
+
+bool has_method(const Value& value, std::string_view name) {
+  switch (value.kind()) {
+    case Kind::kString: return holds(kStringMethods, name);
+    case Kind::kDict: return holds(kDictMethods, name);
+    case Kind::kList:
+    case Kind::kTuple: return holds(kListMethods, name);
+    case Kind::kLoop: return holds(kLoopMethods, name);
+    default: return false;
+  }
+}
+
+Result<Value> call_method(Interpreter& run, const Value& value, std::string_view name,
+                          const Arguments& given) {
+  switch (value.kind()) {
+    case Kind::kString: return StringMethod(run, value.text(), name, given).call();
+    case Kind::kDict: return call_dict_method(run, value, name, given);
+    case Kind::kLoop: return call_loop_method(run, value.as_loop(), name, given);
+    default: return call_list_method(run, value, name, given);
+  }
+}
+
+Value loop_attribute(const Value& value, std::string_view name) {
+  const LoopState& loop = value.as_loop();
+  const auto at = static_cast<int64_t>(loop.at);
+  const auto size = static_cast<int64_t>(loop.items.size());
+  if (name == "index") return Value::integer(at + 1);
+  if (name == "index0") return Value::integer(at);
+  if (name == "revindex") return Value::integer(size - at);
+  if (name == "revindex0") return Value::integer(size - at - 1);
+  if (name == "first") return Value::boolean(at == 0);
+  if (name == "last") return Value::boolean(at + 1 == size);
+  if (name == "length") return Value::integer(size);
+  if (name == "depth") return Value::integer(1);
+  if (name == "depth0") return Value::integer(0);
+  if (name == "previtem") {
+    return at > 0 ? loop.items[loop.at - 1] : Value::undefined("there is no previous item");
+  }
+  if (name == "nextitem") {
+    return at + 1 < size ? loop.items[loop.at + 1] : Value::undefined("there is no next item");
+  }
+  if (has_method(value, name)) return Value::method(name);
+  return Value::undefined(fmt::format("loop has no attribute '{}'", name));
+}
+
+}  // namespace jige::text::jinja

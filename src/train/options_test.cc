@@ -1,0 +1,96 @@
+#include "train/options.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "train/test_support.h"
+
+namespace jige::train {
+namespace {
+
+TrainOptions valid_options() {
+  TrainOptions options;
+  options.config = tiny_config();
+  options.tokenizer_folder = "tokenizer";
+  options.out_folder = "out";
+  options.data.files = {"a.txt"};
+  options.steps = 10;
+  return options;
+}
+
+// Empty when `change` makes the options invalid with a message that has `word`.
+template <typename Change>
+std::string refused(Change change, const std::string& word) {
+  TrainOptions options = valid_options();
+  change(options);
+  const Status status = validate(options);
+  if (status) return "accepted";
+  if (status.error().code != Code::kInvalidArgument) return "wrong code";
+  return status.error().message.find(word) != std::string::npos ? "" : status.error().message;
+}
+
+TEST(TrainOptions, AreCheckedFieldByField) {
+  ASSERT_TRUE(validate(valid_options()));
+  EXPECT_EQ(refused([](auto& o) { o.init_folder = "x"; }, "either"), "");
+  EXPECT_EQ(refused([](auto& o) { o.tokenizer_folder = ""; }, "tokenizer"), "");
+  EXPECT_EQ(refused([](auto& o) { o.out_folder = ""; }, "output folder"), "");
+  EXPECT_EQ(refused([](auto& o) { o.lora.emplace(); }, "LoRA"), "");
+  EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = 0.6; }, "eval_fraction"), "");
+  EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = NAN; }, "eval_fraction"), "");
+  EXPECT_EQ(refused([](auto& o) { o.data.split = TextSplit::kSeparator; }, "separator"), "");
+  EXPECT_EQ(refused([](auto& o) { o.optimizer.beta1 = -0.1; }, "beta1"), "");
+  EXPECT_EQ(refused([](auto& o) { o.optimizer.epsilon = 0; }, "epsilon"), "");
+  EXPECT_EQ(refused([](auto& o) { o.optimizer.weight_decay = -1; }, "weight_decay"), "");
+  EXPECT_EQ(refused([](auto& o) { o.optimizer.clip_norm = NAN; }, "clip_norm"), "");
+  EXPECT_EQ(refused([](auto& o) { o.compute = DType::kF16; }, "compute"), "");
+  EXPECT_EQ(refused([](auto& o) { o.export_dtype = DType::kI8; }, "export"), "");
+  EXPECT_EQ(refused([](auto& o) { o.context = -1; }, "context"), "");
+  EXPECT_EQ(refused([](auto& o) { o.micro_batch_tokens = 0; }, "micro_batch_tokens"), "");
+  EXPECT_EQ(refused([](auto& o) { o.step_tokens = 0; }, "step_tokens"), "");
+  EXPECT_EQ(refused([](auto& o) { o.steps = 0; }, "steps or epochs"), "");
+  EXPECT_EQ(refused([](auto& o) { o.epochs = -1; }, "epochs"), "");
+  EXPECT_EQ(refused([](auto& o) { o.checkpoints_kept = 0; }, "checkpoints_kept"), "");
+  EXPECT_EQ(refused([](auto& o) { o.thread_count = -1; }, "threads"), "");
+  EXPECT_EQ(refused([](auto& o) { o.memory_limit_bytes = -1; }, "memory_limit"), "");
+}
+
+TEST(Identity, HoldsWhatDecidesResultsOnly) {
+  const Json identity = identity_json(valid_options());
+  TrainOptions free = valid_options();
+  free.thread_count = 7;
+  free.micro_batch_tokens = 77;
+  free.eval_every_steps = 7;
+  free.checkpoint_every_steps = 7;
+  free.out_folder = "elsewhere";
+  free.data.files = {"b.txt"};  // counts by its content, which the trainer adds
+  EXPECT_TRUE(check_same_identity(identity, identity_json(free), "here"));
+  TrainOptions other = valid_options();
+  other.optimizer.beta2 = 0.9;
+  const Status status = check_same_identity(identity, identity_json(other), "here");
+  ASSERT_FALSE(status);
+  EXPECT_NE(status.error().message.find("here"), std::string::npos);
+  EXPECT_NE(status.error().message.find("optimizer.beta2 = 0.95, this run has 0.9"),
+            std::string::npos)
+      << status.error().message;
+}
+
+TEST(Identity, ReadsBackFromItsText) {
+  const Json identity = identity_json(valid_options());
+  const auto read = parse_json(dump_json(identity), "identity");
+  ASSERT_TRUE(read);
+  EXPECT_TRUE(check_same_identity(*read, identity, "here"));
+}
+
+TEST(Identity, NamesFieldsThatOnlyOneSideHas) {
+  const Json plain = identity_json(valid_options());
+  Json more = plain;
+  more["lora"] = {{"rank", 4}};
+  EXPECT_NE(check_same_identity(plain, more, "x").error().message.find("lora = absent"),
+            std::string::npos);
+  EXPECT_NE(check_same_identity(more, plain, "x").error().message.find("this run has absent"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige::train

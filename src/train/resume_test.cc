@@ -1,0 +1,150 @@
+// A run that is killed at any moment, also while it writes a checkpoint, and continued, ends with
+// the bits of a run that was left alone.
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <map>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "train/test_support.h"
+#include "train/trainer.h"
+
+namespace jige::train {
+namespace {
+
+constexpr uint64_t kSeed = 20240611;
+
+TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+  TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
+  options.out_folder = folder.file(out);
+  options.steps = 12;
+  options.checkpoint_every_steps = 1;
+  options.data.eval_fraction = 0.1;
+  options.eval_every_steps = 3;
+  return options;
+}
+
+// Loss of every step, and of evaluations at step + 0.5, as the log has them.
+std::map<double, double> logged_losses(const TrainOptions& options) {
+  std::map<double, double> losses;
+  const auto text = read_file(options.out_folder + "/log.jsonl");
+  EXPECT_TRUE(text);
+  for (size_t begin = 0; begin < text->size();) {
+    const size_t end = std::min(text->find('\n', begin), text->size());
+    const auto record = parse_json(text->substr(begin, end - begin), "log");
+    EXPECT_TRUE(record) << text->substr(begin, end - begin);
+    begin = end + 1;
+    if (!record || (*record)["kind"] == "start") continue;
+    const double offset = (*record)["kind"] == "eval" ? 0.5 : 0;
+    if ((*record)["kind"] != "step" && offset == 0) continue;
+    const double key = (*record)["step"].get<double>() + offset;
+    EXPECT_FALSE(losses.contains(key)) << "two records of step " << key;
+    losses[key] = (*record)["loss"];
+  }
+  return losses;
+}
+
+// Trains in a process of its own; returns how it ended, as waitpid says.
+int run_in_child(const TrainOptions& options, double kill_after_s) {
+  const pid_t child = fork();
+  if (child == 0) {
+    auto trainer = Trainer::create(options);
+    if (!trainer) {
+      fprintf(stderr, "%s\n", trainer.error().message.c_str());
+      _exit(exit_code(trainer.error().code));
+    }
+    const auto run = (*trainer)->run();
+    if (!run) fprintf(stderr, "%s\n", run.error().message.c_str());
+    _exit(run ? 0 : exit_code(run.error().code));
+  }
+  int status = 0;
+  const StopWatch watch;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    if (watch.seconds() >= kill_after_s) kill(child, SIGKILL);
+    usleep(200);
+  }
+  return status;
+}
+
+TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  const TrainOptions whole = options_for(folder, "whole");
+  const StopWatch watch;
+  ASSERT_EQ(run_in_child(whole, 1e9), 0);
+  const double whole_s = watch.seconds();
+  const auto expected = logged_losses(whole);
+  ASSERT_EQ(expected.size(), 12u + 4);
+
+  Rng rng(kSeed);
+  std::cout << "seed " << kSeed << ", a whole run takes " << whole_s << " s\n";
+  int kills = 0;
+  for (int round = 0; round < 8; ++round) {
+    const TrainOptions options = options_for(folder, "killed" + std::to_string(round));
+    int status = -1;
+    for (int attempt = 0; attempt < 40 && status != 0; ++attempt) {
+      // From the start of the process on, so that the first kills fall before any checkpoint; later
+      // attempts get more time, or a slow machine would never finish.
+      const double limit_s = whole_s * rng.uniform() * (1 + 0.1 * attempt);
+      status = run_in_child(options, limit_s);
+      if (WIFSIGNALED(status)) {
+        ++kills;
+      } else {
+        ASSERT_EQ(status, 0);
+      }
+    }
+    ASSERT_EQ(status, 0);
+    EXPECT_EQ(logged_losses(options), expected);
+    EXPECT_EQ(*read_file(options.out_folder + "/model/model.safetensors"),
+              *read_file(whole.out_folder + "/model/model.safetensors"));
+  }
+  EXPECT_GT(kills, 8);
+}
+
+TEST(Resume, TakesTheCheckpointBeforeADamagedOne) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "out");
+  {
+    int steps = 0;
+    TrainCallbacks callbacks;
+    callbacks.should_stop = [&] { return ++steps == 5; };
+    auto trainer = Trainer::create(options, callbacks);
+    ASSERT_TRUE(trainer);
+    ASSERT_TRUE((*trainer)->run());
+  }
+  const auto names = formats::list_checkpoints(options.out_folder + "/checkpoints");
+  ASSERT_EQ(names.size(), 2u);
+  const std::string newest = options.out_folder + "/checkpoints/" + names[0].folder;
+  std::filesystem::resize_file(newest + "/adam_v.safetensors", 1000);
+  {
+    auto trainer = Trainer::create(options);
+    ASSERT_TRUE(trainer) << trainer.error().message;
+    EXPECT_EQ((*trainer)->state().step, 4);
+    ASSERT_TRUE((*trainer)->run());
+  }
+  EXPECT_EQ(logged_losses(options).size(), 12u + 4);
+}
+
+TEST(Resume, RefusesWhenNoCheckpointIsIntact) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "out");
+  options.steps = 2;
+  ASSERT_EQ(run_in_child(options, 1e9), 0);
+  for (const auto& name : formats::list_checkpoints(options.out_folder + "/checkpoints")) {
+    std::filesystem::resize_file(
+        options.out_folder + "/checkpoints/" + name.folder + "/params.safetensors", 100);
+  }
+  const auto trainer = Trainer::create(options);
+  ASSERT_FALSE(trainer);
+  EXPECT_NE(trainer.error().message.find("params.safetensors"), std::string::npos)
+      << trainer.error().message;
+}
+
+}  // namespace
+}  // namespace jige::train

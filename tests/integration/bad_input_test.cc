@@ -1,0 +1,266 @@
+// Bad input of every kind: a clear error that names file and field, an exit code that is not 0, and
+// nothing half-written left behind.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/mount.h>
+
+#include <filesystem>
+#include <functional>
+#include <nlohmann/json.hpp>
+
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// The last line that begins with "error: ", which must say `parts`.
+void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+  const size_t begin = outcome.err.rfind("error: ");
+  ASSERT_NE(begin, std::string::npos) << outcome.err;
+  const std::string line = outcome.err.substr(begin);
+  for (const std::string& part : parts) EXPECT_THAT(line, HasSubstr(part));
+}
+
+Json read_json(const std::string& path) { return *parse_json(read_text(path), path); }
+
+// A model folder with one change to its config.json.
+class ChangedConfig {
+ public:
+  explicit ChangedConfig(const std::function<void(Json&)>& change)
+      : model_(TinyRun::get().copy_model(folder_)) {
+    Json config = read_json(model_ + "/config.json");
+    change(config);
+    write_text(model_ + "/config.json", dump_json(config));
+  }
+  Outcome generate() const {
+    return run_jige({"generate", model_, "--prompt", "x", "--max-new-tokens", "1"});
+  }
+
+ private:
+  TestFolder folder_;
+  std::string model_;
+};
+
+Outcome generate(const std::string& model) {
+  return run_jige({"generate", model, "--prompt", "x", "--max-new-tokens", "1"});
+}
+
+std::vector<std::string> train_on(const std::string& data, const std::string& out) {
+  std::vector<std::string> arguments = tiny_train_arguments(data, 5);
+  arguments.insert(arguments.end(), {"--tokenizer", TinyRun::get().model(), "--out", out});
+  return arguments;
+}
+
+TEST(BadModel, TruncatedWeights) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  const std::string file = model + "/model.safetensors";
+  for (const uintmax_t size :
+       {uintmax_t{0}, uintmax_t{7}, uintmax_t{100}, fs::file_size(file) - 1}) {
+    fs::remove(file);
+    fs::copy_file(TinyRun::get().model() + "/model.safetensors", file);
+    fs::resize_file(file, size);
+    expect_error(generate(model), 4, {"model.safetensors"});
+    expect_error(run_jige({"inspect", model}), 4, {"model.safetensors"});
+  }
+}
+
+TEST(BadModel, LyingWeightsHeader) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  const std::string file = model + "/model.safetensors";
+  std::string bytes = read_text(file);
+  bytes.replace(0, 8, std::string("\xff\xff\xff\xff\xff\xff\xff\x7f", 8));
+  write_text(file, bytes);
+  expect_error(generate(model), 4, {"model.safetensors", "header"});
+}
+
+TEST(BadModel, MissingShard) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  fs::remove(model + "/model.safetensors");
+  write_text(model + "/model.safetensors.index.json",
+             R"({"weight_map": {"model.norm.weight": "model-00001-of-00002.safetensors"}})");
+  expect_error(generate(model), 3, {"model-00001-of-00002.safetensors"});
+}
+
+TEST(BadModel, NoWeights) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  fs::remove(model + "/model.safetensors");
+  expect_error(generate(model), 3, {model, "model.safetensors"});
+  EXPECT_EQ(run_jige({"inspect", model}).exit_code, 0);
+}
+
+TEST(BadModel, ConfigFieldsAbsent) {
+  for (const char* field : {"hidden_size", "num_hidden_layers", "vocab_size"}) {
+    const ChangedConfig changed([&](Json& config) { config.erase(field); });
+    expect_error(changed.generate(), 3, {"config.json", field});
+  }
+}
+
+TEST(BadModel, ConfigFieldsContradictory) {
+  const ChangedConfig heads([](Json& config) { config["num_key_value_heads"] = 3; });
+  EXPECT_NE(heads.generate().exit_code, 0);
+  expect_error(heads.generate(), heads.generate().exit_code,
+               {"config.json", "num_key_value_heads"});
+  const ChangedConfig width([](Json& config) { config["intermediate_size"] = 64; });
+  expect_error(width.generate(), 4, {"mlp."});
+  const ChangedConfig type([](Json& config) { config["hidden_size"] = "wide"; });
+  EXPECT_NE(type.generate().exit_code, 0);
+  const ChangedConfig huge([](Json& config) { config["num_hidden_layers"] = 1000000000; });
+  EXPECT_NE(huge.generate().exit_code, 0);
+}
+
+TEST(BadModel, UnknownArchitectureNamesTheKnownOnes) {
+  const ChangedConfig changed([](Json& config) {
+    config["architectures"] = {"MambaForCausalLM"};
+    config["model_type"] = "mamba";
+  });
+  expect_error(changed.generate(), 5, {"Mamba", "Llama", "Qwen3"});
+}
+
+TEST(BadModel, DamagedTokenizer) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  write_text(model + "/tokenizer.json", read_text(model + "/tokenizer.json").substr(0, 500));
+  expect_error(generate(model), 4, {"tokenizer.json"});
+}
+
+TEST(BadModel, FileInPlaceOfAFolder) {
+  const std::string file = TinyRun::get().model() + "/model.safetensors";
+  for (const char* command : {"generate", "chat", "score", "inspect"}) {
+    expect_error(run_jige({command, file}), 2, {file, "is a file"});
+  }
+  expect_error(run_jige({"inspect", "/nowhere/at/all"}), 3, {"/nowhere/at/all"});
+  expect_error(run_jige({"tokenize", file, "--text", "x"}), 2, {file});
+}
+
+TEST(BadText, TokenIdsOutOfRange) {
+  expect_error(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--text", "1 999999"}), 2,
+               {"999999"});
+  expect_error(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--text", "1 two"}), 2,
+               {"two"});
+}
+
+TEST(BadText, PromptLongerThanTheContext) {
+  std::string prompt;
+  for (int i = 0; i < 200; ++i) prompt += "many words ";
+  expect_error(run_jige({"generate", TinyRun::get().model()}, prompt), 2, {"96"});
+  expect_error(run_jige({"chat", TinyRun::get().model()}, prompt + "\n"), 2, {"96"});
+  expect_error(
+      run_jige({"score", TinyRun::get().model()}, "\n" + dump_json(Json{{"text", prompt}})), 2,
+      {"standard input:2", "96"});
+  expect_error(run_jige({"generate", TinyRun::get().model(), "--context", "100000"}, "x"), 2,
+               {"100000"});
+}
+
+TEST(BadText, RecordsWithoutWhatIsNeeded) {
+  const auto score = [](const std::string& line) {
+    return run_jige({"score", TinyRun::get().model()}, line);
+  };
+  expect_error(score("{\"txt\": 1}"), 3, {"standard input:1", "text"});
+  expect_error(score("{\"text\": 1}"), 2, {"standard input:1", "text"});
+  expect_error(score("{\"text\": \"a b\"}\n{oops"), 4, {"standard input:2"});
+  expect_error(score("{\"question\": \"a\", \"choices\": []}"), 2, {"choices"});
+  expect_error(score("{\"question\": \"a\", \"choices\": [\"b\"], \"answer\": 7}"), 2,
+               {"answer", "7"});
+  expect_error(score(""), 2, {"no record"});
+}
+
+TEST(BadData, EmptyCorpus) {
+  const TestFolder folder;
+  write_text(folder / "empty.txt", "");
+  write_text(folder / "blank.jsonl", "\n\n");
+  for (const char* name : {"empty.txt", "blank.jsonl"}) {
+    const Outcome outcome = run_jige(train_on(folder / name, folder / "run"));
+    EXPECT_NE(outcome.exit_code, 0);
+    EXPECT_THAT(outcome.err, HasSubstr("error: "));
+    EXPECT_FALSE(exists(folder / "run/model"));
+    std::vector<std::string> without = tiny_train_arguments(folder / name, 5);
+    without.insert(without.end(), {"--out", folder / "run"});
+    expect_error(run_jige(without), 2, {name, "no text"});
+  }
+}
+
+TEST(BadData, InvalidUtf8NamesTheLine) {
+  const TestFolder folder;
+  write_text(folder / "bad.txt", "good line\nbad \xff\xfe line\ngood line again\n");
+  expect_error(run_jige(train_on(folder / "bad.txt", folder / "run")), 4, {"bad.txt:2", "UTF-8"});
+  EXPECT_FALSE(exists(folder / "run/model"));
+  write_text(folder / "bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": \"\xc3(\"}\n");
+  expect_error(run_jige(train_on(folder / "bad.jsonl", folder / "run")), 4, {"bad.jsonl:2"});
+}
+
+TEST(BadData, RecordsOfAnotherShapeNameTheLine) {
+  const TestFolder folder;
+  write_text(folder / "a.jsonl", "{\"text\": \"fine\"}\n{\"body\": \"no\"}\n");
+  const Outcome outcome = run_jige(train_on(folder / "a.jsonl", folder / "run"));
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr("a.jsonl:2"));
+  expect_error(run_jige(train_on(folder / "missing.txt", folder / "run")), 3, {"missing.txt"});
+  expect_error(run_jige(train_on(folder.path(), folder / "run")), 2, {folder.path()});
+}
+
+TEST(BadOutput, AFileInTheWay) {
+  const TestFolder folder;
+  write_text(folder / "file", "x");
+  const Outcome outcome = run_jige(train_on(TinyRun::get().corpus(), folder / "file/run"));
+  EXPECT_NE(outcome.exit_code, 0);
+  EXPECT_THAT(outcome.err, HasSubstr(folder / "file"));
+  EXPECT_EQ(read_text(folder / "file"), "x");
+}
+
+TEST(BadOutput, AFullStandardOutputIsNotSuccess) {
+  const TestFolder folder;
+  fs::create_symlink("/dev/full", folder / "out");
+  // The stream of the process is the link's target.
+  Process process({"version"}, folder.path());
+  const Outcome outcome = process.wait_without_output();
+  EXPECT_EQ(outcome.exit_code, 7);
+  EXPECT_THAT(outcome.err, HasSubstr("standard output"));
+}
+
+// A file system of its own, so small that it fills.
+class SmallDisk {
+ public:
+  explicit SmallDisk(const char* options) {
+    mounted_ = mount("jige-test", folder_.path().c_str(), "tmpfs", 0, options) == 0;
+  }
+  ~SmallDisk() {
+    if (mounted_) umount(folder_.path().c_str());
+  }
+  bool mounted() const { return mounted_; }
+  std::string operator/(const std::string& name) const { return folder_ / name; }
+  const std::string& path() const { return folder_.path(); }
+
+ private:
+  TestFolder folder_;
+  bool mounted_ = false;
+};
+
+TEST(BadOutput, AFullDiskKeepsTheLastCheckpoint) {
+  const SmallDisk disk("size=1500k");
+  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here";
+  // Each checkpoint is about 400 KiB: the second or third does not fit beside the others.
+  std::vector<std::string> arguments = train_on(TinyRun::get().corpus(), disk / "run");
+  arguments.insert(arguments.end(), {"--steps", "100", "--save-every", "2", "--keep", "50"});
+  const Outcome full = run_jige(arguments);
+  expect_error(full, 6, {"checkpoint"});
+  for (const std::string& name : list_tree(disk.path())) {
+    EXPECT_THAT(name, ::testing::Not(HasSubstr("tmp"))) << "left behind";
+  }
+  // With room again the run goes on from the checkpoint that was complete.
+  ASSERT_EQ(mount("jige-test", disk.path().c_str(), "tmpfs", MS_REMOUNT, "size=100m"), 0);
+  arguments[arguments.size() - 1] = "2";
+  const Outcome again = run_jige(arguments);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("done"));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -1,0 +1,131 @@
+// What every command promises: help, errors with remedies, exit codes, JSON.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <regex>
+
+#include "integration/process.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::vector<std::vector<std::string>> all_commands() {
+  std::vector<std::vector<std::string>> commands;
+  const std::string help = run_jige({"--help"}).out;
+  // Lines of the list: two spaces, one or two words, at least two spaces, the summary.
+  const std::regex line("\n  ([a-z-]+)( [a-z]+)?  +[a-z]");
+  for (std::sregex_iterator at(help.begin(), help.end(), line), end; at != end; ++at) {
+    commands.push_back({(*at)[1]});
+    if ((*at)[2].matched) commands.back().push_back((*at)[2].str().substr(1));
+  }
+  return commands;
+}
+
+size_t columns(const std::string& line) {
+  size_t count = 0;
+  for (const char c : line) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  return count;
+}
+
+TEST(CommandLine, HelpListsEveryCommand) {
+  const auto commands = all_commands();
+  EXPECT_EQ(commands.size(), 10u);
+  EXPECT_THAT(commands, ::testing::Contains(std::vector<std::string>{"tokenizer", "train"}));
+  EXPECT_EQ(run_jige({}).exit_code, 0);
+}
+
+TEST(CommandLine, EveryHelpHasTwoExamplesAndFitsATerminal) {
+  for (std::vector<std::string> command : all_commands()) {
+    command.push_back("--help");
+    const Outcome help = run_jige(command);
+    EXPECT_EQ(help.exit_code, 0) << command[0];
+    const size_t examples = help.out.find("\nExamples:\n  ");
+    ASSERT_NE(examples, std::string::npos) << command[0];
+    EXPECT_GE(
+        std::count(help.out.begin() + static_cast<std::ptrdiff_t>(examples), help.out.end(), '\n'),
+        4)
+        << command[0];
+    std::string before = help.out.substr(0, examples);
+    for (size_t begin = 0; begin < before.size();) {
+      const size_t end = std::min(before.find('\n', begin), before.size());
+      EXPECT_LE(columns(before.substr(begin, end - begin)), 80u)
+          << before.substr(begin, end - begin);
+      begin = end + 1;
+    }
+  }
+}
+
+TEST(CommandLine, EveryCommandRefusesUnknownFlags) {
+  for (std::vector<std::string> command : all_commands()) {
+    command.push_back("--jsom");
+    const Outcome outcome = run_jige(command);
+    EXPECT_EQ(outcome.exit_code, 2) << command[0];
+    EXPECT_THAT(outcome.err, StartsWith("error: "));
+    EXPECT_THAT(outcome.err, HasSubstr("--jsom; did you mean --json?"));
+    EXPECT_EQ(outcome.out, "");
+  }
+}
+
+TEST(CommandLine, MistypedCommandsGetASuggestion) {
+  const Outcome outcome = run_jige({"trian"});
+  EXPECT_EQ(outcome.exit_code, 2);
+  EXPECT_THAT(outcome.err, HasSubstr("did you mean train?"));
+  EXPECT_THAT(run_jige({"tokenizer"}).err, HasSubstr("tokenizer train"));
+}
+
+TEST(CommandLine, ErrorsAreJsonWhereJsonIsWanted) {
+  const Outcome outcome = run_jige({"inspect", "/nowhere", "--json"});
+  EXPECT_EQ(outcome.exit_code, 3);
+  const Json json = outcome.json();
+  EXPECT_EQ(json["error"]["code"], "not_found");
+  EXPECT_EQ(json["error"]["exit_code"], 3);
+  EXPECT_THAT(json["error"]["message"].get<std::string>(), HasSubstr("/nowhere"));
+  EXPECT_THAT(outcome.err, StartsWith("error: /nowhere"));
+}
+
+TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
+  const auto train = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"train", "--data", "x.txt", "--out", "y"});
+    return run_jige(more);
+  };
+  EXPECT_THAT(train({"--steps", "3", "--epochs", "1"}).err, HasSubstr("--steps and --epochs"));
+  EXPECT_THAT(train({"--fresh", "--resume"}).err, HasSubstr("--resume and --fresh"));
+  EXPECT_THAT(train({"--lora"}).err, HasSubstr("--from"));
+  EXPECT_THAT(train({"--width", "30", "--heads", "4", "--tokenizer", "z"}).err, HasSubstr("z"));
+  EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
+  EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
+}
+
+TEST(CommandLine, VersionTellsBuildAndKernels) {
+  const Json json = run_jige({"version", "--json"}).json();
+  for (const char* part : {"CUDA", "MPI", "NCCL", "Slurm", "oneDNN"}) {
+    EXPECT_TRUE(json["build"]["parts"].contains(part)) << part;
+  }
+  EXPECT_FALSE(json["kernels"].empty());
+  EXPECT_THAT(run_jige({"--version"}).out, StartsWith("jige "));
+}
+
+TEST(CommandLine, BenchMeasuresTheMachine) {
+  const Outcome outcome = run_jige({"bench", "machine", "--json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_GT(lines[1]["value"].get<double>(), 1);
+  EXPECT_THAT(run_jige({"bench", "gem"}).err, HasSubstr("did you mean gemm?"));
+}
+
+TEST(CommandLine, BenchRunsATinyModel) {
+  const Outcome outcome = run_jige({"bench", "inference", "train", "--size", "tiny", "--seconds",
+                                    "0", "--json", "--prompt-tokens", "32", "--new-tokens", "4",
+                                    "--batch-tokens", "128", "--context", "64"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json_lines().size(), 8u);
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -1,0 +1,258 @@
+// The life of a model through the binary: corpus, training, folder, and everything that uses it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+TEST(Life, TrainingTellsEveryStepAndLearns) {
+  const std::vector<Json> records = TinyRun::get().training().json_lines();
+  std::vector<double> losses;
+  int evals = 0;
+  for (const Json& record : records) {
+    if (record["kind"] == "step") losses.push_back(record["loss"].get<double>());
+    evals += record["kind"] == "eval";
+  }
+  ASSERT_EQ(losses.size(), 30u);
+  EXPECT_EQ(evals, 3);
+  EXPECT_NEAR(losses.front(), std::log(320.0), 0.4);
+  EXPECT_LT(losses.back(), losses.front() - 0.8);
+  ASSERT_FALSE(records.empty());
+  EXPECT_EQ(records.back()["kind"], "end");
+  EXPECT_EQ(records.back()["steps"], 30);
+}
+
+TEST(Life, TrainingTakesTheMemoryItPredicts) {
+  const Json end = TinyRun::get().training().json_lines().back();
+  const Json& memory = end["memory"];
+  EXPECT_EQ(memory["arena_peak_bytes"], memory["arena_predicted_bytes"]);
+}
+
+TEST(Life, TheModelIsAnOrdinaryFolder) {
+  const std::vector<std::string> names = list_tree(TinyRun::get().model());
+  EXPECT_THAT(names, ::testing::IsSupersetOf({"config.json", "model.safetensors", "tokenizer.json",
+                                              "tokenizer_config.json", "generation_config.json"}));
+}
+
+TEST(Life, TrainingAgainFindsNothingToDo) {
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 30);
+  arguments.insert(arguments.end(), {"--out", TinyRun::get().run()});
+  const Outcome again = run_jige(arguments);
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("nothing was left to do"));
+}
+
+TEST(Life, AnotherRunMayNotContinueUnderOtherOptions) {
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 30);
+  arguments.insert(arguments.end(), {"--weight-decay", "0.3", "--out", TinyRun::get().run()});
+  const Outcome other = run_jige(arguments);
+  EXPECT_EQ(other.exit_code, 2) << other.err;
+  EXPECT_THAT(other.err, HasSubstr("weight_decay"));
+}
+
+TEST(Life, InspectShowsPartsAndSums) {
+  const Outcome text = run_jige({"inspect", TinyRun::get().run()});
+  EXPECT_EQ(text.exit_code, 0) << text.err;
+  EXPECT_THAT(text.out, HasSubstr("llama"));
+  EXPECT_THAT(text.out, HasSubstr("AdamW moments"));
+  const Json json = run_jige({"inspect", TinyRun::get().model(), "--json", "--tensors"}).json();
+  EXPECT_EQ(json["family"], "llama");
+  EXPECT_EQ(json["parameters"], json["weights"]["parameters"]);
+  EXPECT_EQ(json["tokenizer"]["chat_template"], true);
+  int64_t sum = 0;
+  for (const auto& [name, bytes] : json["memory"]["train"]["parts"].items()) {
+    sum += bytes.get<int64_t>();
+  }
+  EXPECT_EQ(sum, json["memory"]["train"]["total_bytes"].get<int64_t>());
+}
+
+TEST(Life, InspectPredictsWhatTrainingTook) {
+  const Json end = TinyRun::get().training().json_lines().back();
+  const Json json = run_jige({"inspect", TinyRun::get().model(), "--micro-batch-tokens", "192",
+                              "--context", "96", "--json"})
+                        .json();
+  EXPECT_EQ(json["memory"]["train"]["total_bytes"], end["memory"]["process_predicted_bytes"]);
+}
+
+TEST(Life, GenerateIsTheSameForTheSameSeed) {
+  const std::vector<std::string> arguments = {
+      "generate", TinyRun::get().model(), "--prompt", "Tell me",     "--seed",
+      "3",        "--max-new-tokens",     "20",       "--ignore-eos"};
+  const Outcome once = run_jige(arguments);
+  EXPECT_EQ(once.exit_code, 0) << once.err;
+  EXPECT_GT(once.out.size(), 5u);
+  EXPECT_THAT(once.err, HasSubstr("tokens/s"));
+  EXPECT_EQ(run_jige(arguments).out, once.out);
+}
+
+TEST(Life, GenerateGivesJsonForEverySample) {
+  const Outcome outcome = run_jige({"generate", TinyRun::get().model(), "--json", "-n", "3",
+                                    "--max-new-tokens", "5", "--seed", "1", "--logprobs", "2"},
+                                   "Hello");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> samples = outcome.json_lines();
+  ASSERT_EQ(samples.size(), 3u);
+  for (size_t i = 0; i < samples.size(); ++i) {
+    EXPECT_EQ(samples[i]["sample"], i);
+    EXPECT_EQ(samples[i]["seed"], 1 + i);
+    EXPECT_EQ(samples[i]["logprobs"].size(), samples[i]["tokens"].size());
+    EXPECT_LE(samples[i]["logprobs"][0]["logprob"].get<double>(), 0);
+  }
+}
+
+TEST(Life, GreedyTextDoesNotDependOnThreads) {
+  std::vector<std::string> texts;
+  for (const char* threads : {"1", "2"}) {
+    texts.push_back(
+        run_jige({"generate", TinyRun::get().model(), "--prompt", "Once", "--ignore-eos",
+                  "--temperature", "0", "--max-new-tokens", "30", "--threads", threads, "--quiet"})
+            .out);
+  }
+  EXPECT_EQ(texts[0], texts[1]);
+}
+
+TEST(Life, ChatAnswersEveryLineOfAPipe) {
+  const TestFolder folder;
+  const Outcome outcome = run_jige(
+      {"chat", TinyRun::get().model(), "--temperature", "0", "--max-new-tokens", "8", "--json"},
+      "What is 2 plus 3?\n/system Be brief.\n\nAnd now\\\ntwo lines?\n/save " +
+          (folder / "c.json") + "\n/reset\nLast\n/quit\nnever read\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> answers = outcome.json_lines();
+  ASSERT_EQ(answers.size(), 3u);
+  EXPECT_EQ(answers[0]["role"], "assistant");
+  EXPECT_THAT(outcome.err, HasSubstr("3 answers"));
+  const Json saved = *parse_json(read_text(folder / "c.json"), "saved");
+  ASSERT_EQ(saved["messages"].size(), 5u);
+  EXPECT_EQ(saved["messages"][0]["role"], "system");
+  EXPECT_EQ(saved["messages"][3]["content"], "And now\ntwo lines?");
+}
+
+TEST(Life, ChatWritesATranscriptWithoutATemplate) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  Json config = *parse_json(read_text(model + "/tokenizer_config.json"), "config");
+  config.erase("chat_template");
+  write_text(model + "/tokenizer_config.json", dump_json(config));
+  std::filesystem::remove(model + "/chat_template.jinja");
+  const Outcome outcome = run_jige({"chat", model, "--max-new-tokens", "4"}, "Hello\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("no chat template"));
+}
+
+TEST(Life, ScoreGivesLogProbabilitiesAndAccuracies) {
+  const std::string input =
+      "{\"text\": \"Tell me a story.\"}\n\n"
+      "{\"prompt\": \"What is 2 plus 3?\", \"completion\": \" It is 5.\"}\n"
+      "{\"question\": \"The sky is\", \"choices\": [\"blue\", \"qqqqq\"], \"answer\": \"blue\"}\n"
+      "{\"question\": \"What is 1 plus 1?\", \"answer\": \"2\"}\n";
+  for (const bool chat : {false, true}) {
+    std::vector<std::string> arguments = {"score", TinyRun::get().model(), "--json"};
+    if (chat) arguments.push_back("--chat");
+    const Outcome outcome = run_jige(arguments, input);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<Json> lines = outcome.json_lines();
+    ASSERT_EQ(lines.size(), 5u);
+    EXPECT_EQ(lines[0]["tokens"].size(), lines[0]["logprobs"].size());
+    EXPECT_EQ(lines[1]["line"], 3);
+    EXPECT_LT(lines[1]["logprob"].get<double>(), 0);
+    EXPECT_EQ(lines[2]["choices"].size(), 2u);
+    EXPECT_EQ(lines[2]["answer"], 0);
+    EXPECT_TRUE(lines[3].contains("reply"));
+    const Json& summary = lines[4]["summary"];
+    EXPECT_EQ(summary["records"], 4);
+    EXPECT_EQ(summary["questions"], 1);
+    EXPECT_EQ(summary["replies"], 1);
+    EXPECT_GT(summary["perplexity"].get<double>(), 1);
+  }
+}
+
+TEST(Life, ScoreAgreesWithGenerate) {
+  const Json generated =
+      run_jige({"generate", TinyRun::get().model(), "--prompt", "Tell", "--temperature", "0",
+                "--max-new-tokens", "1", "--ignore-eos", "--json", "--logprobs", "1"})
+          .json();
+  const std::string text = "Tell" + generated["text"].get<std::string>();
+  const Json scored =
+      run_jige({"score", TinyRun::get().model()}, dump_json(Json{{"text", text}}) + "\n").json();
+  EXPECT_EQ(scored["tokens"].back(), generated["tokens"][0]);
+  EXPECT_NEAR(scored["logprobs"].back().get<double>(),
+              generated["logprobs"][0]["logprob"].get<double>(), 1e-4);
+}
+
+TEST(Life, TokenizeGoesThereAndBack) {
+  const std::string text = "Naïve 漢字 👩‍👩‍👧 \t<|eos|> don't";
+  const Json ids =
+      run_jige({"tokenize", TinyRun::get().model(), "--literal", "--no-special", "--json"}, text)
+          .json();
+  EXPECT_EQ(ids["ids"].size(), ids["tokens"].size());
+  const Outcome back =
+      run_jige({"tokenize", TinyRun::get().run(), "--decode", "--text", dump_json(ids["ids"])});
+  EXPECT_EQ(back.out, text + "\n");
+}
+
+TEST(Life, TokenizerTrainWritesAFolder) {
+  const TestFolder folder;
+  write_text(folder / "text.txt", "the cat sat on the mat and the cat sat on the hat\n");
+  const Json made = run_jige({"tokenizer", "train", folder / "text.txt", "--vocab-size", "280",
+                              "--out", folder / "tok", "--json"})
+                        .json();
+  EXPECT_LE(made["vocab_size"].get<int>(), 280);
+  EXPECT_EQ(made["chat_template"], false);
+  const Outcome count =
+      run_jige({"tokenize", folder / "tok", "--text", "the cat", "--count", "--no-special"});
+  EXPECT_LT(std::stoi(count.out), 7);
+}
+
+TEST(Life, PlotLossDrawsTheRun) {
+  const TestFolder folder;
+  const Json drawn =
+      run_jige({"plot-loss", TinyRun::get().run(), "--out", folder / "loss.svg", "--json"}).json();
+  EXPECT_EQ(drawn["steps"], 30);
+  const std::string svg = read_text(folder / "loss.svg");
+  EXPECT_THAT(svg, HasSubstr("held-out"));
+  EXPECT_THAT(svg, Not(HasSubstr("nan")));
+}
+
+TEST(Life, FineTuningStartsFromTheModel) {
+  const TestFolder folder;
+  const Outcome full =
+      run_jige({"train", "--from", TinyRun::get().model(), "--data", TinyRun::get().corpus(),
+                "--steps", "3", "--batch-tokens", "384", "--micro-batch-tokens", "192", "--lr",
+                "1e-4", "--json", "--out", folder / "full"});
+  EXPECT_EQ(full.exit_code, 0) << full.err;
+  EXPECT_LT(full.json_lines()[0]["loss"].get<double>(), 5.3);
+  const Outcome lora =
+      run_jige({"train", "--from", TinyRun::get().model(), "--lora", "--lora-rank", "2", "--data",
+                TinyRun::get().corpus(), "--steps", "3", "--batch-tokens", "384",
+                "--micro-batch-tokens", "192", "--out", folder / "lora"});
+  EXPECT_EQ(lora.exit_code, 0) << lora.err;
+  const Json adapter = run_jige({"inspect", folder / "lora/adapter", "--json"}).json();
+  EXPECT_EQ(adapter["adapter"]["r"], 2);
+  const Outcome merged =
+      run_jige({"generate", folder / "lora", "--prompt", "Hi", "--max-new-tokens", "3"});
+  EXPECT_EQ(merged.exit_code, 0) << merged.err;
+}
+
+TEST(Life, PlanOnlyTellsAndTrainsNothing) {
+  const TestFolder folder;
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 30);
+  arguments.insert(arguments.end(), {"--plan-only", "--json", "--out", folder / "plan"});
+  const Json plan = run_jige(arguments).json();
+  EXPECT_EQ(plan["steps"], 30);
+  EXPECT_GT(plan["seconds"].get<double>(), 0);
+  EXPECT_GT(plan["memory_predicted_bytes"].get<int64_t>(), 1 << 20);
+  EXPECT_FALSE(exists(folder / "plan/model"));
+}
+
+}  // namespace
+}  // namespace jige::integration

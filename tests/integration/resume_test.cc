@@ -1,0 +1,149 @@
+// Runs that are killed, stopped or find their checkpoints damaged.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "formats/checkpoint.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<std::string> run_arguments(const std::string& out, int steps) {
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), steps);
+  arguments.insert(arguments.end(), {"--save-every", "5", "--out", out});
+  return arguments;
+}
+
+// step -> loss, as the bits the log holds; every step once.
+std::map<int64_t, std::string> losses(const std::string& run) {
+  std::map<int64_t, std::string> found;
+  std::string text = read_text(run + "/log.jsonl");
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    const Json record = *parse_json(text.substr(begin, end - begin), "log");
+    if (record["kind"] == "step") {
+      const auto [place, fresh] = found.emplace(record["step"], dump_json(record["loss"]));
+      EXPECT_TRUE(fresh) << "step " << place->first << " is logged twice";
+    }
+    begin = end + 1;
+  }
+  return found;
+}
+
+// Waits until a run has written a checkpoint.
+void wait_for_checkpoint(const std::string& run, Process& process) {
+  for (int i = 0; i < 6000 && process.running(); ++i) {
+    if (!formats::list_checkpoints(run + "/checkpoints").empty()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+void damage(const std::string& path) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  ASSERT_TRUE(file) << path;
+  file.seekp(-9, std::ios::end);
+  file.write("damaged!", 8);
+}
+
+// Damages the parameters of a run's newest checkpoint, or all.
+void damage_checkpoints(const std::string& run, bool all) {
+  const auto checkpoints = formats::list_checkpoints(run + "/checkpoints");
+  ASSERT_GE(checkpoints.size(), 2u);
+  for (const auto& checkpoint : checkpoints) {
+    for (const auto& entry :
+         std::filesystem::directory_iterator(run + "/checkpoints/" + checkpoint.folder)) {
+      if (entry.path().extension() == ".safetensors") damage(entry.path().string());
+    }
+    if (!all) return;
+  }
+}
+
+TEST(Resume, AKilledRunEndsLikeOneThatWasNot) {
+  const TestFolder whole, killed;
+  constexpr int kSteps = 150;
+  ASSERT_EQ(run_jige(run_arguments(whole / "run", kSteps)).exit_code, 0);
+  for (int round = 0; round < 3; ++round) {
+    const TestFolder streams;
+    Process process(run_arguments(killed / "run", kSteps), streams.path());
+    wait_for_checkpoint(killed / "run", process);
+    std::this_thread::sleep_for(std::chrono::milliseconds(70 * (round + 1)));
+    process.send(SIGKILL);
+    EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL) << "the run ended before it was killed";
+  }
+  const Outcome last = run_jige(run_arguments(killed / "run", kSteps));
+  EXPECT_EQ(last.exit_code, 0) << last.err;
+  EXPECT_EQ(losses(killed / "run"), losses(whole / "run"));
+  EXPECT_EQ(read_text(killed / "run/model/model.safetensors"),
+            read_text(whole / "run/model/model.safetensors"));
+}
+
+TEST(Resume, ASignalStopsBehindACheckpoint) {
+  const TestFolder folder, streams;
+  Process process(run_arguments(folder / "run", 100000), streams.path());
+  wait_for_checkpoint(folder / "run", process);
+  process.send(SIGINT);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("with a checkpoint"));
+  EXPECT_FALSE(formats::list_checkpoints(folder / "run/checkpoints").empty());
+  EXPECT_FALSE(exists(folder / "run/model"));
+}
+
+TEST(Resume, ADamagedCheckpointGivesWayToTheOneBefore) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(run_arguments(folder / "run", 20)).exit_code, 0);
+  const auto before = losses(folder / "run");
+  damage_checkpoints(folder / "run", false);
+  const Outcome again = run_jige(run_arguments(folder / "run", 20));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("step-00000020"));
+  EXPECT_EQ(losses(folder / "run"), before);
+}
+
+TEST(Resume, NoIntactCheckpointIsAnErrorAndNothingIsTouched) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(run_arguments(folder / "run", 20)).exit_code, 0);
+  damage_checkpoints(folder / "run", true);
+  const std::vector<std::string> before = list_tree(folder.path());
+  const Outcome again = run_jige(run_arguments(folder / "run", 20));
+  EXPECT_EQ(again.exit_code, 4) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("checkpoints/step-000000"));
+  EXPECT_EQ(list_tree(folder.path()), before);
+}
+
+TEST(Resume, HalfWrittenCheckpointsArePassedOver) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(run_arguments(folder / "run", 20)).exit_code, 0);
+  const std::string newest = folder / "run/checkpoints/step-00000020";
+  std::filesystem::remove(newest + "/state.json");
+  const Outcome again = run_jige(run_arguments(folder / "run", 20));
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_THAT(again.err, HasSubstr("state.json"));
+}
+
+TEST(Resume, FreshRefusesWhereThereIsACheckpoint) {
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 30);
+  arguments.insert(arguments.end(), {"--fresh", "--out", TinyRun::get().run()});
+  const Outcome fresh = run_jige(arguments);
+  EXPECT_NE(fresh.exit_code, 0);
+  EXPECT_THAT(fresh.err, HasSubstr("checkpoint"));
+  const TestFolder folder;
+  arguments = tiny_train_arguments(TinyRun::get().corpus(), 30);
+  arguments.insert(arguments.end(), {"--resume", "--out", folder / "run"});
+  const Outcome resume = run_jige(arguments);
+  EXPECT_NE(resume.exit_code, 0);
+  EXPECT_THAT(resume.err, HasSubstr("checkpoint"));
+}
+
+}  // namespace
+}  // namespace jige::integration

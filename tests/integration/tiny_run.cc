@@ -1,0 +1,64 @@
+#include "integration/tiny_run.h"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <memory>
+
+namespace jige::integration {
+
+std::vector<std::string> tiny_train_arguments(const std::string& data, int steps) {
+  return {"train",
+          "--data",
+          data,
+          "--width",
+          "32",
+          "--layers",
+          "2",
+          "--heads",
+          "2",
+          "--vocab-size",
+          "320",
+          "--context",
+          "96",
+          "--steps",
+          std::to_string(steps),
+          "--batch-tokens",
+          "384",
+          "--micro-batch-tokens",
+          "192",
+          "--lr",
+          "0.003",
+          "--warmup",
+          "5",
+          "--eval-every",
+          "10",
+          "--threads",
+          "2"};
+}
+
+TinyRun::TinyRun() {
+  const Outcome corpus =
+      run_jige({"corpus", "--documents", "400", "--questions", "12", "--out", folder_ / "data"});
+  EXPECT_EQ(corpus.exit_code, 0) << corpus.err;
+  std::vector<std::string> arguments = tiny_train_arguments(this->corpus(), 30);
+  for (const char* more : {"--json", "--save-every", "10", "--out"}) arguments.push_back(more);
+  arguments.push_back(run());
+  training_ = run_jige(arguments);
+  EXPECT_EQ(training_.exit_code, 0) << training_.err;
+}
+
+const TinyRun& TinyRun::get() {
+  static const auto run = std::unique_ptr<const TinyRun>(new TinyRun());
+  return *run;
+}
+
+std::string TinyRun::copy_model(const TestFolder& to) const {
+  const std::string copy = to / "model";
+  std::error_code error;
+  std::filesystem::copy(model(), copy, std::filesystem::copy_options::recursive, error);
+  EXPECT_FALSE(error) << model() << ": " << error.message();
+  return copy;
+}
+
+}  // namespace jige::integration

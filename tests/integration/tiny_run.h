@@ -1,0 +1,36 @@
+// A model trained once for all tests of the program, by the binary: a few steps on a small corpus.
+//
+// Threads: one thread.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "integration/process.h"
+
+namespace jige::integration {
+
+// Arguments of a run that takes about a second: data, shape and steps; without --out.
+std::vector<std::string> tiny_train_arguments(const std::string& data, int steps);
+
+class TinyRun {
+ public:
+  // Trains on first use. Tests that need it fail when that failed.
+  static const TinyRun& get();
+
+  std::string corpus() const { return folder_ / "data/train.jsonl"; }
+  std::string questions() const { return folder_ / "data/questions.jsonl"; }
+  std::string run() const { return folder_ / "run"; }
+  std::string model() const { return folder_ / "run/model"; }
+  const Outcome& training() const { return training_; }
+
+  // A copy of the model folder, to be damaged.
+  std::string copy_model(const TestFolder& to) const;
+
+ private:
+  TinyRun();
+  TestFolder folder_;
+  Outcome training_;
+};
+
+}  // namespace jige::integration

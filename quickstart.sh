@@ -25,7 +25,7 @@ done
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 jige=build/release/jige
-model=$run/run/model
+model=$run/model
 
 title "1. Packages"
 tools/install-packages
@@ -54,7 +54,7 @@ title "5. Training"
 if [ -f "$model/config.json" ]; then
   echo "done before: $model"
 else
-  $jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run/run" --size tiny \
+  $jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run" --size tiny \
     --steps "$steps" --batch-tokens 2048 --lr 0.004 --warmup 30 --min-lr-ratio 0.02
 fi
 

@@ -47,8 +47,8 @@ cpu::AttentionRows rows_of(const Problem& problem, const AttentionWork& work) {
   rows.dst = attention_target(problem.dst, sequence.row_begin, column);
   if (problem.lse) {
     rows.lse_stride = problem.lse.row_stride;
-    rows.lse = problem.lse.as<float>() + sequence.row_begin * rows.lse_stride +
-               work.kv_head * heads;
+    rows.lse =
+        problem.lse.as<float>() + sequence.row_begin * rows.lse_stride + work.kv_head * heads;
   }
   rows.context_count = sequence.context_count;
   rows.head_count = static_cast<int32_t>(heads);
@@ -74,8 +74,7 @@ void run(const Problem& problem, CpuDevice& device) {
   char* shared = static_cast<char*>(device.scratch(0, partial_bytes + tile_bytes));
   const auto run_one = [&](const AttentionWork& work, int worker, auto kernel) {
     cpu::AttentionRows rows = rows_of(problem, work);
-    rows.scratch =
-        worker == 0 ? shared + partial_bytes : device.scratch(worker, tile_bytes);
+    rows.scratch = worker == 0 ? shared + partial_bytes : device.scratch(worker, tile_bytes);
     if (work.partial_offset >= 0) {
       rows.partial = reinterpret_cast<float*>(shared) + work.partial_offset;
     }
@@ -112,7 +111,7 @@ void attention_forward(Stream& stream, const AttentionForward& args) {
     check_attention_matrix(args.lse, "lse", rows, shape.head_count);
     JIGE_CHECK(args.lse.dtype == DType::kF32, "lse is {}", dtype_info(args.lse.dtype).name);
   }
-  check_attention_sequences(args.sequences, rows);
+  check_attention_sequences(args.sequences, rows, shape.head_count);
   for (const SequenceSpan& sequence : args.sequences) {
     JIGE_CHECK(sequence.context_count == 0, "{} tokens of context without a cache",
                sequence.context_count);
@@ -127,11 +126,11 @@ void attention_cached(Stream& stream, const AttentionCached& args) {
   check_attention_matrix(args.q, "q", rows, shape.head_count * shape.head_dim);
   check_attention_matrix(args.dst, "dst", rows, shape.head_count * shape.head_dim);
   check_kv_cache(args.cache);
-  JIGE_CHECK(args.cache.kv_head_count == shape.kv_head_count &&
-                 args.cache.head_dim == shape.head_dim,
-             "cache of {} heads of {}, attention of {} of {}", args.cache.kv_head_count,
-             args.cache.head_dim, shape.kv_head_count, shape.head_dim);
-  check_attention_sequences(args.sequences, rows);
+  JIGE_CHECK(
+      args.cache.kv_head_count == shape.kv_head_count && args.cache.head_dim == shape.head_dim,
+      "cache of {} heads of {}, attention of {} of {}", args.cache.kv_head_count,
+      args.cache.head_dim, shape.kv_head_count, shape.head_dim);
+  check_attention_sequences(args.sequences, rows, shape.head_count);
   for (const SequenceSpan& sequence : args.sequences) {
     // What lies before the window of the first row is not read, and its blocks may be gone.
     const int64_t first = shape.window > 0 ? sequence.context_count - shape.window + 1 : 0;

@@ -59,6 +59,10 @@ struct AttentionBackward {
 };
 void attention_backward(Stream& stream, const AttentionBackward& args);
 
+// Scratch that attention forward and backward take of each thread, for sequences of up to
+// `length_max` tokens.
+int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max);
+
 // Paged key/value cache of one layer. A block holds 16 tokens of every key/value head:
 // [block][G]{ keys [d][16] ; values [16][d] }: keys lie interleaved so that 16 scores are one
 // vector.

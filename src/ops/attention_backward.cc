@@ -20,6 +20,13 @@ constexpr double products_of(Part part) {
   return part == Part::kSequence ? 5 : part == Part::kQueries ? 3 : 4;
 }
 
+// Whether a sequence's gradients of one head fit into the scratch of a thread.
+bool fits(int64_t head_dim, int64_t length) {
+  const auto dim = static_cast<int32_t>(head_dim);
+  return cpu::attention_sequence_scratch_bytes(dim, static_cast<int32_t>(length)) <=
+         cpu::attention_backward_scratch_bytes(dim) + kSequenceBytesMax;
+}
+
 struct Work {
   int32_t sequence = 0;
   int32_t kv_head = 0;
@@ -32,8 +39,8 @@ struct Work {
 // Pairs of a key and a position of [begin, end) that sees it.
 double pair_count(int64_t begin, int64_t end, int64_t window) {
   const int64_t ramp_end = window > 0 ? std::clamp(window, begin, end) : end;
-  const double ramp = static_cast<double>(ramp_end - begin) * 0.5 *
-                      static_cast<double>(begin + 1 + ramp_end);
+  const double ramp =
+      static_cast<double>(ramp_end - begin) * 0.5 * static_cast<double>(begin + 1 + ramp_end);
   return ramp + static_cast<double>(end - ramp_end) * static_cast<double>(window);
 }
 
@@ -70,8 +77,6 @@ std::vector<Work> make_works(const AttentionBackward& args, int thread_count) {
   const AttentionShape& shape = args.shape;
   const int64_t heads = shape.head_count / shape.kv_head_count;
   const int64_t window = attention_window(shape);
-  const auto dim = static_cast<int32_t>(shape.head_dim);
-  const int64_t tile_bytes = cpu::attention_backward_scratch_bytes(dim);
   const auto cost_of = [&](const SequenceSpan& sequence) {
     return products_of(Part::kSequence) * pair_count(0, sequence.row_count, window) *
            static_cast<double>(heads);
@@ -84,17 +89,14 @@ std::vector<Work> make_works(const AttentionBackward& args, int thread_count) {
   for (size_t i = 0; i < args.sequences.size(); ++i) {
     const SequenceSpan& sequence = args.sequences[i];
     if (sequence.row_count == 0) continue;
-    const bool fits = cpu::attention_sequence_scratch_bytes(dim, sequence.row_count) - tile_bytes <=
-                      kSequenceBytesMax;
-    const bool balanced =
-        cost_of(sequence) * thread_count <= 1.4 * total || thread_count == 1;
+    const bool balanced = cost_of(sequence) * thread_count <= 1.4 * total || thread_count == 1;
     for (int64_t head = 0; head < shape.kv_head_count; ++head) {
       Work work;
       work.sequence = static_cast<int32_t>(i);
       work.kv_head = static_cast<int32_t>(head);
       work.count = sequence.row_count;
       work.cost = cost_of(sequence);
-      if (fits && balanced) {
+      if (fits(shape.head_dim, sequence.row_count) && balanced) {
         works.push_back(work);
       } else {
         cut_sequence(work, sequence.row_count, shape, &works);
@@ -151,6 +153,15 @@ void run_one(const AttentionBackward& args, const Work& work, CpuDevice& device,
 
 }  // namespace
 
+int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max) {
+  const auto dim = static_cast<int32_t>(shape.head_dim);
+  const int64_t tile_bytes =
+      std::max(cpu::attention_scratch_bytes(dim), cpu::attention_backward_scratch_bytes(dim));
+  if (!fits(dim, length_max)) return tile_bytes + kSequenceBytesMax;
+  return std::max(tile_bytes,
+                  cpu::attention_sequence_scratch_bytes(dim, static_cast<int32_t>(length_max)));
+}
+
 void attention_backward(Stream& stream, const AttentionBackward& args) {
   const AttentionShape& shape = args.shape;
   check_attention_shape(shape);
@@ -167,12 +178,10 @@ void attention_backward(Stream& stream, const AttentionBackward& args) {
   check_attention_matrix(args.grad_v, "grad_v", rows, kv_columns);
   check_attention_matrix(args.lse, "lse", rows, shape.head_count);
   JIGE_CHECK(args.lse.dtype == DType::kF32, "lse is {}", dtype_info(args.lse.dtype).name);
-  check_attention_sequences(args.sequences, rows);
+  check_attention_sequences(args.sequences, rows, shape.head_count);
   for (const SequenceSpan& sequence : args.sequences) {
     JIGE_CHECK(sequence.context_count == 0, "{} tokens of context in training",
                sequence.context_count);
-    JIGE_CHECK(sequence.row_count * shape.head_count <= INT32_MAX, "{} rows of {} heads",
-               sequence.row_count, shape.head_count);
   }
   CpuStream& cpu_stream = as_cpu(stream);
   CpuDevice* device = &cpu_stream.cpu();

@@ -45,9 +45,9 @@ void check_kv_cache(const KvCacheView& cache) {
   JIGE_CHECK(cache.data, "a cache without memory");
   JIGE_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "cache of {}",
              dtype_info(cache.dtype).name);
-  JIGE_CHECK(cache.kv_head_count > 0 && cache.head_dim > 0 &&
-                 cache.head_dim <= cpu::kAttentionDimMax,
-             "cache of {} heads of {}", cache.kv_head_count, cache.head_dim);
+  JIGE_CHECK(
+      cache.kv_head_count > 0 && cache.head_dim > 0 && cache.head_dim <= cpu::kAttentionDimMax,
+      "cache of {} heads of {}", cache.kv_head_count, cache.head_dim);
 }
 
 void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, const TensorView& v,
@@ -56,7 +56,7 @@ void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, co
   const int64_t columns = cache.kv_head_count * cache.head_dim;
   check_attention_matrix(k, "k", k.rows(), columns);
   check_attention_matrix(v, "v", k.rows(), columns);
-  check_attention_sequences(sequences, k.rows());
+  check_attention_sequences(sequences, k.rows(), cache.kv_head_count);
   for (const SequenceSpan& sequence : sequences) {
     check_attention_blocks(sequence, sequence.context_count, cache.block_count);
   }

@@ -32,8 +32,8 @@ class Cache {
         free_blocks.pop_back();
       }
     }
-    data_.resize(static_cast<size_t>(
-        kv_cache_bytes(dtype, needed, shape.kv_head_count, shape.head_dim)));
+    data_.resize(
+        static_cast<size_t>(kv_cache_bytes(dtype, needed, shape.kv_head_count, shape.head_dim)));
     std::memset(data_.data(), 0xff, data_.size());
     view_ = {data_.data(), dtype, needed, shape.kv_head_count, shape.head_dim};
   }
@@ -67,8 +67,8 @@ Matrix run_in_chunks(Machine& machine, Inputs& in, Cache& cache, DType dst_dtype
     int64_t first_row = 0;
     for (size_t i = 0; i < in.lengths.size(); ++i) {
       const int count = std::min(chunks(i, done[i]), in.lengths[i] - done[i]);
-      sequences.push_back({static_cast<int32_t>(source_rows.size()), count, done[i],
-                           cache.blocks(i).data()});
+      sequences.push_back(
+          {static_cast<int32_t>(source_rows.size()), count, done[i], cache.blocks(i).data()});
       for (int r = 0; r < count; ++r) source_rows.push_back(first_row + done[i] + r);
       done[i] += count;
       first_row += in.lengths[i];
@@ -163,10 +163,9 @@ TEST(AttentionCached, GivesTheBitsOfFlatAttentionInAnyChunks) {
       for (const int threads : {1, 2, 3}) {
         Machine machine(threads, threads == 3);
         Cache cache(test_case.cache_dtype, in.shape, in.lengths, 5);
-        const Matrix dst =
-            run_in_chunks(machine, in, cache, dst_dtype, [&](size_t, int) {
-              return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
-            });
+        const Matrix dst = run_in_chunks(machine, in, cache, dst_dtype, [&](size_t, int) {
+          return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
+        });
         EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads << " threads";
       }
     }
@@ -189,8 +188,7 @@ TEST(AttentionCached, DecodingTokenByTokenGivesTheBitsOfOnePiece) {
 }
 
 TEST(AttentionCached, DecodesAmongPromptsGiveTheBitsOfFlatAttention) {
-  Inputs in = make_inputs(
-      {.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}});
+  Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}});
   Machine flat_machine;
   const Matrix expected = forward(flat_machine, in).dst;
   for (const int threads : {1, 2, 3}) {
@@ -226,8 +224,8 @@ TEST(AttentionCached, MatchesTheDefinition) {
 
 TEST(AttentionCached, BlocksBeforeTheWindowMayBeGone) {
   const int window = 100;
-  Inputs in = make_inputs(
-      {.heads = 2, .kv_heads = 1, .dim = 16, .window = window, .lengths = {1200}});
+  Inputs in =
+      make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .window = window, .lengths = {1200}});
   Machine machine(2);
   Cache cache(DType::kF32, in.shape, in.lengths, 10);
   Machine flat_machine;
@@ -267,8 +265,9 @@ TEST(AttentionCached, ScratchGrowsWithTheSplitsOnly) {
     Matrix q(DType::kF32, 1, 64);
     Matrix dst(DType::kF32, 1, 64);
     Machine machine(2);
-    attention_cached(*machine.stream, {dst.view(), q.view(), cache.view(),
-                                       {{0, 1, context, cache.blocks(0).data()}}, shape});
+    attention_cached(
+        *machine.stream,
+        {dst.view(), q.view(), cache.view(), {{0, 1, context, cache.blocks(0).data()}}, shape});
     const int64_t splits = context / 512 + 1;
     const int64_t rounding = 2 * 4096;
     EXPECT_LE(machine.device.scratch_bytes(),

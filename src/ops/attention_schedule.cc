@@ -37,22 +37,25 @@ AttentionWork make_tile(const SequenceSpan& sequence, const AttentionShape& shap
   return work;
 }
 
-// The splits of a cut tile, each a piece of work.
-void cut_tile(const AttentionWork& tile, const AttentionShape& shape, AttentionSchedule* schedule) {
+// Cuts a tile into pieces of some splits each, of about `cost_max`.
+void cut_tile(const AttentionWork& tile, const AttentionShape& shape, double cost_max,
+              AttentionSchedule* schedule) {
   const int64_t floats =
       cpu::attention_partial_floats(tile.row_count, static_cast<int32_t>(shape.head_dim));
   AttentionWork whole = tile;
   whole.partial_offset = schedule->partial_floats;
   schedule->merge.push_back(whole);
-  for (int32_t split = tile.split_begin; split < tile.split_end; ++split) {
+  const int32_t split_count = tile.split_end - tile.split_begin;
+  const int32_t step = std::max(1, static_cast<int32_t>(split_count * cost_max / tile.cost));
+  for (int32_t split = tile.split_begin; split < tile.split_end; split += step) {
     AttentionWork part = tile;
     part.split_begin = split;
-    part.split_end = split + 1;
-    part.partial_offset = schedule->partial_floats;
-    part.cost = tile.cost / (tile.split_end - tile.split_begin);
+    part.split_end = std::min(split + step, tile.split_end);
+    part.partial_offset = whole.partial_offset + (split - tile.split_begin) * floats;
+    part.cost = tile.cost * (part.split_end - split) / split_count;
     schedule->attend.push_back(part);
-    schedule->partial_floats += floats;
   }
+  schedule->partial_floats += split_count * floats;
 }
 
 }  // namespace
@@ -74,7 +77,8 @@ void check_attention_matrix(const TensorView& view, const char* name, int64_t ro
              "{} is {}, expected [{}, {}]", name, view.shape.to_string(), rows, columns);
 }
 
-void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64_t rows) {
+void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64_t rows,
+                               int64_t head_count) {
   constexpr int64_t kPositionsMax = INT32_MAX - cpu::kAttentionSplitKeys;
   for (const SequenceSpan& sequence : sequences) {
     JIGE_CHECK(sequence.row_begin >= 0 && sequence.row_count >= 0 &&
@@ -83,6 +87,8 @@ void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64
     JIGE_CHECK(sequence.context_count >= 0 &&
                    int64_t{sequence.context_count} + sequence.row_count <= kPositionsMax,
                "context of {} tokens", sequence.context_count);
+    JIGE_CHECK(sequence.row_count * head_count <= INT32_MAX - cpu::kAttentionRowsMax,
+               "{} rows of {} heads", sequence.row_count, head_count);
   }
 }
 
@@ -137,7 +143,7 @@ AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& seque
   const double cost_max = total / static_cast<double>(kCutsPerThread * thread_count);
   for (const AttentionWork& tile : tiles) {
     if (thread_count > 1 && tile.cost > cost_max && tile.split_end - tile.split_begin > 1) {
-      cut_tile(tile, shape, &schedule);
+      cut_tile(tile, shape, cost_max, &schedule);
     } else {
       schedule.attend.push_back(tile);
     }

@@ -3,11 +3,11 @@
 //
 // Results are defined per row (kernels/cpu/attention.h), so a schedule may cut and order as it
 // likes. Rows of a sequence and key/value head are cut into tiles of up to 96. A tile that is a
-// large part of the whole, as the one row of a decode over a long context, is cut further into its
-// splits of 512 keys, whose results are merged in a second loop.
+// large part of the whole, as the one row of a decode over a long context, is cut further between
+// its splits of 512 keys, whose results are merged in a second loop.
 //
-// Memory beside the scratch of one tile per thread: the partial results of cut tiles. At most
-// 4 · threads tiles are cut, so these take no more than
+// Memory beside the scratch of one tile per thread: the partial results of cut tiles. Fewer than
+// 4 · threads tiles are cut, so these take less than
 //   4 · threads · splits · rows · (d + 34) floats, splits = ⌈context / 512⌉, rows <= 96.
 // Threads: values.
 #pragma once
@@ -27,8 +27,9 @@ void check_attention_shape(const AttentionShape& shape);
 // Ends the process unless `view` is a [rows, columns] matrix of f32 or bf16.
 void check_attention_matrix(const TensorView& view, const char* name, int64_t rows,
                             int64_t columns);
-// Ends the process unless the sequences lie in [0, rows).
-void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64_t rows);
+// Ends the process unless the sequences lie in [0, rows) and their rows times heads can be counted.
+void check_attention_sequences(const std::vector<SequenceSpan>& sequences, int64_t rows,
+                               int64_t head_count);
 // Ends the process unless a sequence's blocks from that of `first_position` on are in
 // [0, block_count).
 void check_attention_blocks(const SequenceSpan& sequence, int64_t first_position,
@@ -42,7 +43,7 @@ cpu::AttentionTarget attention_target(const TensorView& view, int64_t row, int64
 // The window as kernels take it: 0 when there is none or none that matters.
 int32_t attention_window(const AttentionShape& shape);
 
-// A tile of query rows, over all its splits or one of them.
+// A tile of query rows, over all its splits or some of them.
 struct AttentionWork {
   int32_t sequence = 0;
   int32_t kv_head = 0;

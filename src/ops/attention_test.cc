@@ -44,8 +44,8 @@ TEST(AttentionForward, MatchesTheDefinitionAtEveryHeadDimension) {
 }
 
 TEST(AttentionForward, MatchesTheDefinitionAtEveryRatioOfHeads) {
-  for (const auto& [heads, kv_heads] :
-       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 3}, {6, 2}, {7, 1}, {14, 2}, {100, 1}}) {
+  for (const auto& [heads, kv_heads] : std::vector<std::pair<int64_t, int64_t>>{
+           {1, 1}, {3, 3}, {6, 2}, {7, 1}, {14, 2}, {100, 1}}) {
     SCOPED_TRACE(heads);
     Inputs in = make_inputs({.heads = heads, .kv_heads = kv_heads, .dim = 12, .lengths = {45, 20}});
     expect_matches_oracle(in, DType::kF32, 1e-5);
@@ -53,8 +53,10 @@ TEST(AttentionForward, MatchesTheDefinitionAtEveryRatioOfHeads) {
 }
 
 TEST(AttentionForward, MatchesTheDefinitionOverRaggedSequences) {
-  Inputs in = make_inputs(
-      {.heads = 2, .kv_heads = 1, .dim = 20, .lengths = {1, 0, 63, 64, 65, 1, 129, 0, 512, 513, 7}});
+  Inputs in = make_inputs({.heads = 2,
+                           .kv_heads = 1,
+                           .dim = 20,
+                           .lengths = {1, 0, 63, 64, 65, 1, 129, 0, 512, 513, 7}});
   expect_matches_oracle(in, DType::kF32, 1e-5);
 }
 
@@ -111,8 +113,8 @@ TEST(AttentionForward, ANotANumberQueryStaysOne) {
 
 TEST(AttentionForward, WhatARowDoesNotSeeLeavesNoTrace) {
   const int64_t window = 50;
-  Inputs in = make_inputs(
-      {.heads = 2, .kv_heads = 1, .dim = 24, .window = window, .lengths = {300}});
+  Inputs in =
+      make_inputs({.heads = 2, .kv_heads = 1, .dim = 24, .window = window, .lengths = {300}});
   Machine machine;
   const ForwardResult expected = forward(machine, in);
   for (const int64_t row : {0, 5, 15, 63, 64, 100, 299}) {
@@ -214,8 +216,8 @@ TEST(AttentionForward, AcceptsABatchWithoutRows) {
 
 TEST(AttentionSchedule, CoversEveryRowOnceAndCutsOnlyLongOnes) {
   const AttentionShape shape{8, 2, 16, 1.0, 0};
-  std::vector<SequenceSpan> sequences = {{0, 1, 40000, nullptr}, {1, 1, 50, nullptr},
-                                         {2, 300, 20, nullptr},  {302, 0, 9, nullptr}};
+  std::vector<SequenceSpan> sequences = {
+      {0, 1, 40000, nullptr}, {1, 1, 50, nullptr}, {2, 300, 20, nullptr}, {302, 0, 9, nullptr}};
   const AttentionSchedule schedule = make_attention_schedule(sequences, shape, 4);
   ASSERT_EQ(schedule.merge.size(), 2u);  // the long one, for each key/value head
   for (const AttentionWork& work : schedule.merge) EXPECT_EQ(work.sequence, 0);
@@ -234,8 +236,7 @@ TEST(AttentionSchedule, CoversEveryRowOnceAndCutsOnlyLongOnes) {
     for (const int count : seen[i]) EXPECT_EQ(count, 1);
   }
   const int64_t split_count = 40000 / 512 + 1;
-  EXPECT_EQ(schedule.partial_floats,
-            2 * split_count * cpu::attention_partial_floats(4, 16));
+  EXPECT_EQ(schedule.partial_floats, 2 * split_count * cpu::attention_partial_floats(4, 16));
 }
 
 }  // namespace

@@ -27,9 +27,7 @@ class Matrix {
     std::memset(data_.data(), 0xff, data_.size());  // NaN in both types
   }
 
-  TensorView view() {
-    return {data_.data(), dtype_, Shape({rows_, columns_}), stride_};
-  }
+  TensorView view() { return {data_.data(), dtype_, Shape({rows_, columns_}), stride_}; }
   int64_t rows() const { return rows_; }
   int64_t columns() const { return columns_; }
 
@@ -127,9 +125,9 @@ inline Inputs make_inputs(const InputOptions& options) {
 // Attention of one sequence and head in double precision.
 struct Oracle {
   int64_t length = 0, dim = 0;
-  std::vector<double> dst;         // [length, dim]
-  std::vector<double> lse;         // [length]
-  std::vector<double> weights;     // [length, length]
+  std::vector<double> dst;      // [length, dim]
+  std::vector<double> lse;      // [length]
+  std::vector<double> weights;  // [length, length]
   std::vector<double> grad_q, grad_k, grad_v;
 };
 
@@ -230,9 +228,8 @@ struct ForwardResult {
 inline ForwardResult forward(Machine& machine, Inputs& in, DType dst_dtype = DType::kF32) {
   ForwardResult result{Matrix(dst_dtype, in.rows(), in.q.columns(), 2),
                        Matrix(DType::kF32, in.rows(), in.shape.head_count, 1)};
-  attention_forward(*machine.stream,
-                    {result.dst.view(), in.q.view(), in.k.view(), in.v.view(), result.lse.view(),
-                     pack(in.lengths), in.shape});
+  attention_forward(*machine.stream, {result.dst.view(), in.q.view(), in.k.view(), in.v.view(),
+                                      result.lse.view(), pack(in.lengths), in.shape});
   machine.stream->synchronize();
   return result;
 }

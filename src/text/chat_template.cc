@@ -8,16 +8,24 @@
 namespace jige::text {
 namespace {
 
-// Members that are null count as absent; templates handle a missing member better than a null.
-Json without_nulls(const Json& message) {
+// Members that are null count as absent; templates handle a missing member better than a null. What
+// the assistant thought goes by several names, of which templates read one or another.
+Json prepared(const Json& message) {
+  const Json* thought = nullptr;
+  for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
+    const auto it = message.find(name);
+    if (!thought && it != message.end() && !it->is_null()) thought = &*it;
+  }
   Json kept = Json::object();
+  if (thought) kept["thinking"] = *thought;
   for (const auto& [key, value] : message.items()) {
     if (!value.is_null()) kept[key] = value;
   }
+  if (thought) kept["reasoning_content"] = *thought;
   return kept;
 }
 
-Result<Json> prepared(const Json& messages) {
+Result<Json> prepared_list(const Json& messages) {
   if (!messages.is_array()) {
     return fail(Code::kInvalidArgument, "messages must be a list of objects");
   }
@@ -26,7 +34,7 @@ Result<Json> prepared(const Json& messages) {
     if (!message.is_object()) {
       return fail(Code::kInvalidArgument, "message {} is not an object", list.size());
     }
-    list.push_back(without_nulls(message));
+    list.push_back(prepared(message));
   }
   return list;
 }
@@ -65,7 +73,7 @@ Result<std::string> ChatTemplate::render(const Json& messages, const ChatOptions
 
 Result<ChatRender> ChatTemplate::render_with_spans(const Json& messages,
                                                    const ChatOptions& options) const {
-  JIGE_TRY(const Json list, prepared(messages));
+  JIGE_TRY(const Json list, prepared_list(messages));
   jinja::Interpreter run(compiled_->tree, options.now_s);
   JIGE_DO(define_json(run, "messages", &list));
   JIGE_DO(define_json(run, "tools", options.tools));

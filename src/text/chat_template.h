@@ -58,7 +58,7 @@ class ChatTemplate {
   static Result<ChatTemplate> parse(std::string_view source, std::string_view where);
 
   // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}. Members
-  // that are null count as absent.
+  // that are null count as absent, "reasoning" and "thinking" also as "reasoning_content".
   Result<std::string> render(const Json& messages, const ChatOptions& options) const;
 
   // The same with the spans of {% generation %} blocks.

@@ -44,7 +44,9 @@ bool has_function(std::string_view name);
 // name(arguments). REQUIRES: has_function.
 Result<Value> call_function(Interpreter& run, std::string_view name, const Arguments& arguments);
 
-// Follows "a.b.0" from a value, as the attribute arguments of filters do.
-Result<Value> follow(Interpreter& run, const Value& value, std::string_view path);
+// Follows "a.b.0" from a value, as the attribute arguments of filters do. A step that leads nowhere
+// gives `fallback`, where there is one.
+Result<Value> follow(Interpreter& run, const Value& value, std::string_view path,
+                     const Value* fallback = nullptr);
 
 }  // namespace jige::text::jinja

@@ -5,19 +5,18 @@
 
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "base/result.h"
 #include "text/jinja_ast.h"
-#include "text/jinja_lexer.h"
+#include "text/jinja_token_reader.h"
 
 namespace jige::text::jinja {
 
-class ExpressionParser {
+class ExpressionParser : protected TokenReader {
  public:
   ExpressionParser(std::vector<Token> tokens, std::string_view where)
-      : where_(where), tokens_(std::move(tokens)) {}
+      : TokenReader(std::move(tokens), where) {}
 
   // One expression; with `tuples`, "a, b" without brackets is a tuple.
   Result<ExprPtr> expression(bool tuples = true);
@@ -27,27 +26,11 @@ class ExpressionParser {
   Result<ExprPtr> filter_chain(bool first_bare);
 
  protected:
-  const Token& peek(size_t ahead = 0) const;
-  Token take();
-  bool at_end_of_tag() const;
-  bool is_name(std::string_view text, size_t ahead = 0) const;
-  bool is_operator(std::string_view text, size_t ahead = 0) const;
-  bool skip_name(std::string_view text);
-  bool skip_operator(std::string_view text);
-  Status expect_operator(std::string_view text);
-  // A name that may be assigned to.
-  Result<uint32_t> take_name();
-  uint32_t intern(const std::string& name);
-  tl::unexpected<Error> corrupt(std::string_view what) const;
-  tl::unexpected<Error> unexpected() const;
   // Fills in the height and refuses trees that nest too deep.
   Result<ExprPtr> finish(ExprPtr node) const;
 
-  std::vector<std::string> names_;
   // Set when varargs or kwargs is read.
   bool saw_extras_ = false;
-  std::string_view where_;
-  uint32_t line_ = 1;
 
  private:
   struct Depth;
@@ -80,10 +63,7 @@ class ExpressionParser {
   Result<ExprPtr> chain(Rule operand, std::initializer_list<std::string_view> operators);
   std::string comparison_operator();
 
-  std::vector<Token> tokens_;
-  size_t at_ = 0;
   uint32_t depth_ = 0;
-  std::unordered_map<std::string, uint32_t> name_ids_;
 };
 
 }  // namespace jige::text::jinja

@@ -236,6 +236,10 @@ Result<Value> items_of(const FilterCall& call) {
 Result<Value> attribute(const FilterCall& call) {
   JIGE_TRY(const auto bound, bind(call.arguments, {"name"}, call.name));
   JIGE_TRY(const std::string name, string_or(bound[0], "", "the name of attr"));
+  // Unlike a dot, this does not look at the keys of a dict.
+  if (call.input.is(Kind::kDict)) {
+    return Value::undefined(fmt::format("dict has no attribute '{}'", name));
+  }
   return call.run.member(call.input, name);
 }
 
@@ -248,8 +252,7 @@ Result<Value> map(const FilterCall& call) {
     if (!bound[0]) return fail(Code::kInvalidArgument, "map needs a filter or an attribute");
     JIGE_TRY(const std::string path, to_text(*bound[0], budget(call)));
     for (const Value& item : items) {
-      JIGE_TRY(Value value, follow(call.run, item, path));
-      if (value.is(Kind::kUndefined) && bound[1]) value = *bound[1];
+      JIGE_TRY(Value value, follow(call.run, item, path, bound[1]));
       mapped.push_back(std::move(value));
     }
     return Value::list(std::move(mapped), budget(call));
@@ -328,12 +331,14 @@ Result<Value> batch(const FilterCall& call) {
 
 }  // namespace
 
-Result<Value> follow(Interpreter& run, const Value& value, std::string_view path) {
+Result<Value> follow(Interpreter& run, const Value& value, std::string_view path,
+                     const Value* fallback) {
   Value current = value;
   for (const std::string_view part : split_text(path, ".", -1)) {
     const auto number = path_index(part);
     JIGE_TRY(current, run.index(current, number ? Value::integer(*number)
                                                 : Value::string_view(part)));
+    if (fallback && current.is(Kind::kUndefined)) current = *fallback;
   }
   return current;
 }

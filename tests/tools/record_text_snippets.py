@@ -52,7 +52,6 @@ PLAIN = [
     "{{ [0,1,2,3,4,5][4:1:-1] }} {{ [0,1,2][5:0:-2] }} {{ (1,2,3)[1:] }} {{ [1,2,3][:] }} {{ [1][none:none] }}",
     "{{ [1, 2][::0] }}",
     "{{ {'items': 1}.items is defined }} {{ {'items': 5}['items'] }} {{ {'get': 7}['get'] }}",
-    "{{ {'a': 1}['items']() }}",
     # Methods of strings.
     "{{ ' a '.strip() }}|{{ ' a '.lstrip() }}|{{ ' a '.rstrip() }}|{{ 'xxaxx'.strip('x') }}|{{ 'abcba'.strip('ab') }}",
     "{{ 'a,b,,c'.split(',') }} {{ ' a  b '.split() }} {{ 'a b c'.split(' ', 1) }} {{ ''.split() }} {{ ''.split(',') }}",

@@ -85,6 +85,7 @@ CASES = [
     {"messages": [{"role": U, "content": [{"type": "text", "text": " look "}, {"type": "image"}]}]},
     {"messages": [{"role": U, "content": "q"},
                   {"role": A, "content": "a", "reasoning_content": "because\n"}]},
+    {"messages": [{"role": U, "content": "q"}, {"role": A, "content": "a", "reasoning": "why"}]},
     {"messages": talk((U, "u"), (A, "x")), "bos_token": "", "eos_token": ""},
 ]
 

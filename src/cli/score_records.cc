@@ -139,11 +139,10 @@ Result<Json> RecordScorer::score_completion(const std::string& prompt,
   if (first >= ids.size()) {
     return fail(Code::kInvalidArgument, "\"completion\" adds no token to \"prompt\"");
   }
-  JIGE_TRY(const serve::TokenScores scores, scorer_.score(ids));
-  const auto logprobs = std::span(scores.logprobs).subspan(first - 1);
-  summary_.token_count += static_cast<int64_t>(logprobs.size());
-  for (const float value : logprobs) summary_.logprob_sum += value;
-  return scores_json(std::span(ids).subspan(first), logprobs);
+  JIGE_TRY(const serve::TokenScores scores, scorer_.score(ids, first));
+  summary_.token_count += static_cast<int64_t>(scores.logprobs.size());
+  summary_.logprob_sum += scores.sum();
+  return scores_json(std::span(ids).subspan(first), scores.logprobs);
 }
 
 Result<std::vector<int32_t>> RecordScorer::question_ids(const std::string& question) const {
@@ -161,13 +160,11 @@ Result<serve::ChoiceResult> RecordScorer::chat_choices(const std::string& questi
              loaded_->tokenizer.encode(choice, {.add_special = false, .allow_special = false}));
     std::vector<int32_t> ids = prompt;
     ids.insert(ids.end(), answer.begin(), answer.end());
-    JIGE_TRY(const serve::TokenScores scores, scorer_.score(ids));
-    serve::ChoiceScore score{.token_count = static_cast<int64_t>(answer.size()),
-                             .byte_count = static_cast<int64_t>(choice.size())};
-    for (const float value : std::span(scores.logprobs).subspan(prompt.size() - 1)) {
-      score.logprob += value;
-    }
-    result.scores.push_back(score);
+    if (answer.empty()) return fail(Code::kInvalidArgument, "a choice is empty");
+    JIGE_TRY(const serve::TokenScores scores, scorer_.score(ids, prompt.size()));
+    result.scores.push_back({.logprob = scores.sum(),
+                             .token_count = static_cast<int64_t>(answer.size()),
+                             .byte_count = static_cast<int64_t>(choice.size())});
   }
   result.best = index_of_best(result.scores, [](const auto& s) { return s.logprob; });
   result.best_per_token = index_of_best(result.scores, [](const auto& s) { return s.per_token(); });

@@ -1,8 +1,8 @@
 // Blocks: the pieces a model is made of, each with three separate tasks.
 //
-//   forward (F)          dst = f(src)                          keeps `saved` when a backward
-//   follows backward_input (X)   grad_src from grad_dst                keeps `pending` for W
-//   backward_weight (W)  parameter gradients += …              from src, saved and pending
+//   forward (F)          dst = f(src)              keeps `saved` when a backward follows
+//   backward_input (X)   grad_src from grad_dst    keeps `pending` for W
+//   backward_weight (W)  parameter gradients += …  from src, saved and pending
 //
 // A schedule decides when and where each task runs; nothing is recorded on a tape. Between blocks
 // flows the residual stream, [T, D] f32. A block is a pure description: it owns no memory and no
@@ -15,9 +15,12 @@
 //   src        the block's input must live from F to W too; src of a block is dst of the one before
 //
 // Sizes are exact functions of the token count T, so that a schedule's peak is known before it
-// runs. Invariant: F, X and W give the same bits whatever the split of tokens into batches, as far
-// as the ops promise (ops/linear.h, ops/attention.h). Threads: const; tasks are asynchronous on the
-// stream they are given.
+// runs. The workspace of PackFor::kTraining covers F, X and W with `saved` given; an F that keeps
+// nothing (saved empty: inference) needs the workspace of PackFor::kInference. dst may not be the
+// memory of src; grad_src may be that of grad_dst, which saves a buffer.
+// Invariant: F, X and W give the same bits whatever the split of tokens into batches, as far as the
+// ops promise (ops/linear.h, ops/attention.h).
+// Threads: const; tasks are asynchronous on the stream they are given.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +37,10 @@ namespace jige::model {
 
 // The flat batch every task of a micro-batch sees. Views are device memory.
 struct Batch {
-  TensorView tokens;     // [T] i32
-  TensorView positions;  // [T] i32, position of each token in its own sequence
-  TensorView targets;    // [T] i32, the next token; -1: no loss here. Training and scoring only
-  TensorView
-      loss_weights;  // [T] f32, gradient weight of each target (mask / total count), or empty
+  TensorView tokens;        // [T] i32
+  TensorView positions;     // [T] i32, position of each token in its own sequence
+  TensorView targets;       // [T] i32, the next token; -1: no loss here. Training and scoring only
+  TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;
   int64_t token_count() const { return tokens.rows(); }
 };
@@ -69,9 +71,8 @@ struct Param {
 // forms of its matrices, laid out by Block::pack(). `packed` is one buffer of packed_bytes().
 struct BlockWeights {
   std::vector<Param> params;
-  TensorView packed;  // u8
-  TensorView
-      rope_table;  // [positions, rotary_dim] f32, see rope_table.h; one for all layers of a device
+  TensorView packed;      // u8
+  TensorView rope_table;  // [positions, rotary_dim] f32 (rope_table.h), one for a whole device
 };
 
 // What a block needs besides: compute type and, for inference, the paged key/value cache of its

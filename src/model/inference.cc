@@ -170,6 +170,7 @@ BlockContext InferenceModel::context(size_t node) {
 }
 
 TensorView InferenceModel::run_body(const InferenceBatch& batch) {
+  ++forward_count_;
   put_batch(batch);
   const int64_t row_count = batch_.token_count();
   TensorView src;

@@ -7,8 +7,9 @@
 // One call runs prompt chunks and single-token decodes of many sequences together. Whoever calls
 // owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in
 // them after the call. A sequence's logits are the same bits whatever runs beside it and however
-// its prompt was cut. Memory is fixed at load (memory_plan.h gives its size beforehand); forward()
-// allocates no tensor. Threads: one at a time.
+// its prompt was cut.
+// Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
+// Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -59,6 +60,9 @@ class InferenceModel {
   int64_t context_max() const { return sizes_.context_max; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   double load_seconds() const { return load_seconds_; }
+  // Calls of forward() and losses() so far: who keeps account of what the cache holds can tell
+  // whether another has used it.
+  uint64_t forward_count() const { return forward_count_; }
 
   // The logits of the wanted rows, [rows, V] f32, valid until the next call. Fails with
   // kInvalidArgument on tokens, rows or positions out of range and batches that are too large.
@@ -97,6 +101,7 @@ class InferenceModel {
   std::vector<int32_t> host_positions_;
   std::vector<float> host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;
+  uint64_t forward_count_ = 0;
 };
 
 }  // namespace jige::model

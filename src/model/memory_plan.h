@@ -8,8 +8,8 @@
 //   pending      of one block at a time, X to W
 //   workspace    the largest of any task
 //   batch        tokens, positions, targets, loss weights and losses
-// for T tokens of a micro-batch. An allocator that follows training_buffers() uses just these
-// bytes. Threads: pure functions.
+// for T tokens of a micro-batch. What follows training_buffers() takes just these bytes.
+// Threads: pure functions.
 #pragma once
 
 #include <cstdint>

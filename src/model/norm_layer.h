@@ -1,8 +1,8 @@
 // NormLayer: an RMSNorm or LayerNorm with its parameters, as blocks use it.
 //
-// Shapes: T tokens, G groups of D columns (G 1, or the head count for norms of query and key
-// heads). The normalised rows are recomputed where a backward needs them; only the statistics are
-// kept. Threads: const.
+// Shapes: T tokens, G groups of D columns; G is 1, or the head count for norms of heads.
+// The normalised rows are recomputed where a backward needs them; only the statistics are kept.
+// Threads: const.
 #pragma once
 
 #include <string>

@@ -11,10 +11,9 @@
 //   LoRA training  the adapters have them; the base is only packed (and its norms, biases and
 //                  embedding table kept), as for inference
 //   inference      nothing has a gradient; packed for F
-// A tied head is packed from the embedding's table. Its gradient has memory of its own, added to
-// the table's by finish_gradients(): so a step's bits do not depend on its split into
-// micro-batches. Threads: one at a time; tasks may read block() from several streams while nothing
-// changes.
+// A tied head is packed from the embedding's table. Its gradient has memory of its own and is added
+// to the table's by finish_gradients(): so bits do not depend on the split into micro-batches.
+// Threads: one at a time; tasks may read block() from several streams while nothing changes.
 #pragma once
 
 #include <cstdint>

@@ -7,10 +7,8 @@
 #include "ops/attention_schedule.h"
 #include "ops/attention_test_support.h"
 
-namespace jige::ops {
+namespace jige::ops::attention_test {
 namespace {
-
-using namespace attention_test;
 
 struct Gradients {
   Matrix q, k, v;
@@ -252,4 +250,4 @@ TEST(AttentionBackward, ScratchIsBoundedWhateverTheLength) {
 }
 
 }  // namespace
-}  // namespace jige::ops
+}  // namespace jige::ops::attention_test

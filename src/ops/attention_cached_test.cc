@@ -9,10 +9,8 @@
 #include "ops/attention_schedule.h"
 #include "ops/attention_test_support.h"
 
-namespace jige::ops {
+namespace jige::ops::attention_test {
 namespace {
-
-using namespace attention_test;
 
 // A cache whose blocks are handed out in random order and start as NaN.
 class Cache {
@@ -286,4 +284,4 @@ TEST(AttentionCachedDeathTest, RefusesBlocksOutsideTheCache) {
 }
 
 }  // namespace
-}  // namespace jige::ops
+}  // namespace jige::ops::attention_test

@@ -8,10 +8,8 @@
 #include "ops/attention_schedule.h"
 #include "ops/attention_test_support.h"
 
-namespace jige::ops {
+namespace jige::ops::attention_test {
 namespace {
-
-using namespace attention_test;
 
 void expect_matches_oracle(Inputs& in, DType dst_dtype, double tolerance) {
   Machine machine(2);
@@ -240,4 +238,4 @@ TEST(AttentionSchedule, CoversEveryRowOnceAndCutsOnlyLongOnes) {
 }
 
 }  // namespace
-}  // namespace jige::ops
+}  // namespace jige::ops::attention_test

@@ -1,7 +1,6 @@
 #include "serve/generator.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -50,14 +49,7 @@ double GenerationStats::decode_tokens_per_s() const {
 }
 
 Generator::Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer)
-    : model_(model), tokenizer_(tokenizer) {
-  blocks_.resize(static_cast<size_t>(model.sizes().kv_block_count));
-  std::iota(blocks_.begin(), blocks_.end(), 0);
-}
-
-int64_t Generator::context_max() const {
-  return std::min(model_.context_max(), model_.sizes().kv_block_count * ops::kKvBlockTokens);
-}
+    : model_(model), tokenizer_(tokenizer), cached_(model) {}
 
 Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options) const {
   const auto prompt_count = static_cast<int64_t>(prompt.size());
@@ -94,28 +86,10 @@ Result<Generation> Generator::generate(std::span<const int32_t> prompt,
   return std::move(run.out);
 }
 
-Result<std::span<const float>> Generator::extend(std::span<const int32_t> tokens,
-                                                 bool wants_logits) {
-  const ops::SequenceSpan sequence{.row_begin = 0,
-                                   .row_count = static_cast<int32_t>(tokens.size()),
-                                   .context_count = static_cast<int32_t>(cached_.size()),
-                                   .blocks = blocks_.data()};
-  const int32_t last = sequence.row_count - 1;
-  JIGE_TRY(const std::span<const float> logits,
-           model_.forward({.tokens = tokens,
-                           .sequences = std::span(&sequence, 1),
-                           .logit_rows = std::span(&last, wants_logits ? 1 : 0)}));
-  cached_.insert(cached_.end(), tokens.begin(), tokens.end());
-  return logits;
-}
-
 // Empty logits mean that the run was cancelled.
 Result<std::span<const float>> Generator::prefill(Run& run) {
-  const auto common =
-      std::mismatch(cached_.begin(), cached_.end(), run.prompt.begin(), run.prompt.end()).first -
-      cached_.begin();
   // The last token is run again in any case: its logits are what the answer starts from.
-  cached_.resize(std::min(static_cast<size_t>(common), run.prompt.size() - 1));
+  cached_.keep_common(run.prompt, run.prompt.size() - 1);
   run.out.stats.prompt_tokens = static_cast<int64_t>(run.prompt.size());
   run.out.stats.reused_tokens = static_cast<int64_t>(cached_.size());
   const auto chunk =
@@ -128,7 +102,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
     }
     const auto rest = run.prompt.subspan(cached_.size());
     const auto part = rest.first(std::min(chunk, rest.size()));
-    JIGE_TRY(logits, extend(part, part.size() == rest.size()));
+    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size()));
   }
   run.out.stats.prefill_seconds = run.watch.seconds();
   return logits;
@@ -177,7 +151,7 @@ Status Generator::decode(Run& run, std::span<const float> logits) {
     run.out.finish = FinishReason::kCancelled;
     if (run.cancelled()) return {};
     const int32_t token = run.out.tokens.back();
-    JIGE_TRY(logits, extend(std::span(&token, 1), true));
+    JIGE_TRY(logits, cached_.extend(std::span(&token, 1), true));
   }
 }
 

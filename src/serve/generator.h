@@ -1,10 +1,8 @@
 // Generator: text from one sequence at a time: prompt in chunks, then token by token.
 //
 //   Generator generator(model, tokenizer);
-//   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, [](auto& piece)
-//   {
-//     fmt::print("{}", piece.text);
-//   }));
+//   const auto show = [](const GeneratedPiece& piece) { fmt::print("{}", piece.text); };
+//   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, show));
 //
 // The cache keeps the last sequence, so that a prompt that begins with it (the next turn of a chat)
 // costs only its new tokens. The bits of the answer do not depend on that, nor on the chunk size.
@@ -22,6 +20,7 @@
 #include "base/result.h"
 #include "model/inference.h"
 #include "ops/sampling.h"
+#include "serve/cached_sequence.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
@@ -71,7 +70,8 @@ struct Generation {
 
 class Generator {
  public:
-  // Model and tokenizer must outlive the generator, which uses all of the model's cache.
+  // Model and tokenizer must outlive the generator, which uses all of the model's cache; it may
+  // take turns with other users of the model.
   Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer);
 
   // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in
@@ -79,16 +79,14 @@ class Generator {
   Result<Generation> generate(std::span<const int32_t> prompt, const GenerateOptions& options,
                               const PieceCallback& callback = {});
 
-  // Tokens that fit: the model's context, or what the cache holds if that is less.
-  int64_t context_max() const;
+  // Tokens that fit, prompt and answer together.
+  int64_t context_max() const { return cached_.context_max(); }
   // Forgets the cached sequence.
   void reset() { cached_.clear(); }
 
  private:
   struct Run;
   Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
-  // Runs tokens behind the cached ones; logits of the last one if wanted.
-  Result<std::span<const float>> extend(std::span<const int32_t> tokens, bool wants_logits);
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
   Result<bool> take_token(Run& run, std::span<const float> logits);
@@ -96,8 +94,7 @@ class Generator {
 
   model::InferenceModel& model_;
   const text::Tokenizer& tokenizer_;
-  std::vector<int32_t> blocks_;
-  std::vector<int32_t> cached_;  // tokens whose keys and values the cache holds
+  CachedSequence cached_;
 };
 
 }  // namespace jige::serve

@@ -14,14 +14,16 @@
 
 #include "base/result.h"
 #include "model/inference.h"
+#include "serve/cached_sequence.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
 
-// The natural logarithm of the probability of tokens 1, 2, … of a text, each given those before it.
+// The natural logarithms of the probabilities of a text's tokens, each given those before it.
 struct TokenScores {
   std::vector<int32_t> tokens;
-  std::vector<float> logprobs;  // one less than tokens
+  std::vector<float>
+      logprobs;  // of the last tokens: all but the first where nothing else was asked
   double sum() const;
 };
 
@@ -47,9 +49,10 @@ class Scorer {
   // its cache. REQUIRES: model.sizes().scores.
   explicit Scorer(model::InferenceModel& model);
 
-  // Scores ids as they are. Fails with kInvalidArgument on fewer than two tokens, more than the
-  // context holds, or ids out of range.
-  Result<TokenScores> score(std::span<const int32_t> tokens);
+  // Scores the tokens from `first` on. What stands before it is taken from the cache where the text
+  // scored last began in the same way. Fails with kInvalidArgument on fewer than two tokens, more
+  // than the context holds, `first` not in 1 … size - 1, or ids out of range.
+  Result<TokenScores> score(std::span<const int32_t> tokens, size_t first = 1);
   // Scores a text with the tokens the tokenizer puts around it.
   Result<TokenScores> score_text(const text::Tokenizer& tokenizer, std::string_view text);
 
@@ -60,13 +63,10 @@ class Scorer {
                               std::span<const std::string> choices);
 
  private:
-  // Negative log-probabilities of targets behind `cached` tokens, appended to `losses`.
-  Status run(std::span<const int32_t> tokens, std::span<const int32_t> targets, int64_t cached,
-             std::vector<float>& losses);
-  Status check_length(size_t token_count) const;
+  Status check(std::span<const int32_t> tokens, size_t first) const;
 
   model::InferenceModel& model_;
-  std::vector<int32_t> blocks_;
+  CachedSequence cached_;
 };
 
 }  // namespace jige::serve

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "formats/safetensors.h"
+#include "serve/generator.h"
 #include "serve/serve_test_support.h"
 
 namespace jige::serve {
@@ -81,6 +82,26 @@ TEST(Scorer, ChoicesNeedNoContext) {
               1e-5);
 }
 
+TEST(Scorer, ReusesWhatIsStillInTheCacheAndNothingElse) {
+  Loaded loaded("llama2", {.scores = true});
+  Scorer scorer(*loaded.model);
+  Generator generator(*loaded.model, loaded.tokenizer);
+  const auto ids = ids_of(loaded.tokenizer, "the answer to everything is forty two");
+  const auto whole = value_of(scorer.score(ids));
+  const std::vector<float> tail(whole.logprobs.begin() + 29, whole.logprobs.end());
+  EXPECT_EQ(value_of(scorer.score(ids, 30)).logprobs, tail);
+
+  // Two users of one model take turns, with prompts that begin alike.
+  const auto prompt = std::vector<int32_t>(ids.begin(), ids.begin() + 30);
+  const auto before = value_of(generator.generate(prompt, {.tokens_max = 8}));
+  const auto other = ids_of(loaded.tokenizer, "something else entirely, of some length");
+  value_of(scorer.score(other));
+  const auto after = value_of(generator.generate(prompt, {.tokens_max = 8}));
+  EXPECT_EQ(after.stats.reused_tokens, 0);
+  EXPECT_EQ(after.tokens, before.tokens);
+  EXPECT_EQ(value_of(scorer.score(ids, 30)).logprobs, tail);
+}
+
 TEST(Scorer, RefusesWhatHasNoScore) {
   Loaded loaded("llama2", {.context_max = 20, .scores = true});
   Scorer scorer(*loaded.model);
@@ -92,6 +113,8 @@ TEST(Scorer, RefusesWhatHasNoScore) {
   EXPECT_EQ(code(scorer.score(std::vector<int32_t>{5, 96})), Code::kInvalidArgument);
   EXPECT_EQ(code(scorer.score(std::vector<int32_t>{5, -1})), Code::kInvalidArgument);
   EXPECT_EQ(code(scorer.score(std::vector<int32_t>(22, 5))), Code::kInvalidArgument);
+  EXPECT_EQ(code(scorer.score(std::vector<int32_t>(5, 5), 0)), Code::kInvalidArgument);
+  EXPECT_EQ(code(scorer.score(std::vector<int32_t>(5, 5), 5)), Code::kInvalidArgument);
   EXPECT_TRUE(scorer.score(std::vector<int32_t>(21, 5)));
   EXPECT_EQ(code(scorer.choose(loaded.tokenizer, "abc", {})), Code::kInvalidArgument);
   const std::vector<std::string> empty = {"x", ""};

@@ -2,8 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "text/unicode.h"
-
 namespace jige::text {
 
 const Json* find_field(const Json& object, const char* field) {
@@ -54,21 +52,14 @@ Result<Pattern> Pattern::from_json(const Json& component, std::string_view where
   return fail(Code::kCorrupt, "{}: \"pattern\" must be {{\"String\": …}} or {{\"Regex\": …}}", where);
 }
 
-Status Pattern::find_all(std::string_view text, RegexScratch& scratch,
-                         std::vector<Range>& matches) const {
-  if (regex_) return regex_->find_all(text, scratch, matches);
-  for (size_t at = find_text(text, text_); at != text.npos;
-       at = find_text(text, text_, at + text_.size())) {
-    matches.push_back({at, at + text_.size()});
-  }
-  return {};
-}
-
 Result<std::string> Pattern::replace_all(std::string_view text, std::string_view replacement,
                                          RegexScratch& scratch) const {
   if (text.empty()) return std::string();
   std::vector<Range> matches;
-  JIGE_DO(find_all(text, scratch, matches));
+  JIGE_DO(for_each(text, scratch, [&](const Range& match) -> Status {
+    matches.push_back(match);
+    return {};
+  }));
   const size_t size_max = text.size() + matches.size() * replacement.size();
   if (size_max > kTextBytesMax) {
     return fail(Code::kExhausted, "replacing {} matches makes the text longer than {} bytes",

@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "text/regex.h"
+#include "text/unicode.h"
 
 namespace jige::text {
 
@@ -41,8 +42,25 @@ class Pattern {
   static Result<Pattern> from_json(const Json& component, std::string_view where);
   static Pattern literal(std::string text) { return Pattern(std::move(text), std::nullopt); }
 
-  // Appends all matches, leftmost first. REQUIRES: valid UTF-8.
-  Status find_all(std::string_view text, RegexScratch& scratch, std::vector<Range>& matches) const;
+  // Hands every match to `found`, a function from Range to Status, leftmost first. REQUIRES: valid
+  // UTF-8.
+  template <typename Found>
+  Status for_each(std::string_view text, RegexScratch& scratch, Found&& found) const {
+    Range match;
+    if (regex_) {
+      Regex::Scan scan(*regex_, text, scratch);
+      for (;;) {
+        JIGE_TRY(const bool more, scan.next(match));
+        if (!more) return {};
+        JIGE_DO(found(match));
+      }
+    }
+    for (size_t at = find_text(text, text_); at != text.npos; at = find_text(text, text_, match.end)) {
+      match = {at, at + text_.size()};
+      JIGE_DO(found(match));
+    }
+    return {};
+  }
 
   // The text with every match replaced; an empty text stays empty.
   Result<std::string> replace_all(std::string_view text, std::string_view replacement,

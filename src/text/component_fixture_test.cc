@@ -8,6 +8,21 @@
 namespace jige::text {
 namespace {
 
+// Keeps the words, spelled as characters where they are raw bytes.
+class Collector final : public PieceSink {
+ public:
+  explicit Collector(bool spells) : spells_(spells) {}
+  Status take(const Piece& piece) override {
+    found.emplace_back(spells_ ? "" : piece.text);
+    if (spells_) append_byte_level(found.back(), piece.text);
+    return {};
+  }
+  std::vector<std::string> found;
+
+ private:
+  bool spells_;
+};
+
 TEST(ComponentFixtures, NormalizersChangeTextAsRecorded) {
   RegexScratch scratch;
   for (const Json& row : fixture_rows("components/normalizers.jsonl")) {
@@ -25,19 +40,12 @@ TEST(ComponentFixtures, PreTokenizersCutTextAsRecorded) {
     const auto pre_tokenizer = PreTokenizer::from_json(&row["pre_tokenizer"], "fixture");
     ASSERT_TRUE(pre_tokenizer.has_value()) << pre_tokenizer.error().message;
     const auto text = row["text"].get<std::string>();
-    Pieces pieces;
-    if (!text.empty()) pieces.list.push_back({text, true});
-    const auto status = pre_tokenizer->apply(pieces, scratch);
-    ASSERT_TRUE(status.has_value()) << status.error().message;
-    std::vector<std::string> found;
-    for (const Piece& piece : pieces.list) {
-      found.emplace_back(piece.text);
-      if (!pre_tokenizer->leaves_bytes()) continue;
-      std::string spelled;
-      append_byte_level(spelled, found.back());
-      found.back() = spelled;
+    Collector words(pre_tokenizer->leaves_bytes());
+    if (!text.empty()) {
+      const auto status = pre_tokenizer->apply({text, true}, scratch, words);
+      ASSERT_TRUE(status.has_value()) << status.error().message;
     }
-    EXPECT_EQ(found, row["pieces"].get<std::vector<std::string>>()) << row.dump();
+    EXPECT_EQ(words.found, row["pieces"].get<std::vector<std::string>>()) << row.dump();
   }
 }
 

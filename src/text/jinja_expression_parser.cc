@@ -248,6 +248,22 @@ Result<ExprPtr> ExpressionParser::number(const Token& token) {
   return node;
 }
 
+ExprPtr ExpressionParser::constant_or_name(std::string_view text) {
+  ExprPtr node = make(ExprKind::kLiteral);
+  if (text == "true" || text == "True") {
+    node->literal = Value::boolean(true);
+  } else if (text == "false" || text == "False") {
+    node->literal = Value::boolean(false);
+  } else if (text == "none" || text == "None") {
+    node->literal = Value::none();
+  } else {
+    node->kind = ExprKind::kName;
+    node->name = intern(std::string(text));
+    saw_extras_ = saw_extras_ || text == "varargs" || text == "kwargs";
+  }
+  return node;
+}
+
 Result<ExprPtr> ExpressionParser::primary() {
   const Token& token = peek();
   if (token.kind == TokenKind::kInteger || token.kind == TokenKind::kFloat) return number(take());
@@ -259,18 +275,8 @@ Result<ExprPtr> ExpressionParser::primary() {
     return node;
   }
   if (token.kind == TokenKind::kName) {
-    ExprPtr node = make(ExprKind::kLiteral);
-    const std::string name = take().text;
-    if (name == "true" || name == "True" || name == "false" || name == "False") {
-      node->literal = Value::boolean(name[0] == 't' || name[0] == 'T');
-    } else if (name == "none" || name == "None") {
-      node->literal = Value::none();
-    } else {
-      node->kind = ExprKind::kName;
-      node->name = intern(name);
-      saw_extras_ = saw_extras_ || name == "varargs" || name == "kwargs";
-    }
-    return node;
+    const Token name = take();
+    return constant_or_name(name.text);
   }
   if (is_operator("(")) return bracketed();
   if (is_operator("[")) return list();

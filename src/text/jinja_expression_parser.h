@@ -49,6 +49,7 @@ class ExpressionParser : protected TokenReader {
   Result<ExprPtr> unary();
   Result<ExprPtr> signed_unary(bool with_filters);
   Result<ExprPtr> primary();
+  ExprPtr constant_or_name(std::string_view text);
   Result<ExprPtr> number(const Token& token);
   Result<ExprPtr> bracketed();
   Result<ExprPtr> list();

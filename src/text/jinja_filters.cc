@@ -280,7 +280,7 @@ Result<Value> to_json(const FilterCall& call) {
   JsonFormat format;
   if (bound[1] && !bound[1]->is(Kind::kNone)) {
     JIGE_TRY(format.indent, int_or(bound[1], 0, "the indent of tojson"));
-    format.item_separator = std::string(1, ',');  // GCC 12 misreads a literal here
+    format.item_separator = ",";
   }
   format.ensure_ascii = bool_or(bound[0], false);
   format.sort_keys = bool_or(bound[3], false);

@@ -1,10 +1,10 @@
 #include "text/pre_tokenizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "text/byte_level.h"
 #include "text/component.h"
-#include "text/split.h"
 #include "text/unicode.h"
 
 namespace jige::text {
@@ -14,27 +14,14 @@ using Step = PreTokenizer::Step;
 
 constexpr size_t kStepsMax = 64;
 
-// Every character for which `is` holds, as a match of its own.
-template <typename Predicate>
-std::vector<Range> match_characters(std::string_view text, Predicate&& is) {
-  std::vector<Range> matches;
-  for (size_t i = 0; i < text.size();) {
-    const Decoded next = decode_utf8(text.substr(i));
-    if (is(next.code_point)) matches.push_back({i, i + next.size});
-    i += next.size;
-  }
-  return matches;
-}
-
 class PatternStep final : public Step {
  public:
   PatternStep(Pattern pattern, SplitRule rule) : pattern_(std::move(pattern)), rule_(rule) {}
-  Status apply(const Piece& piece, RegexScratch& scratch, Pieces&,
-               std::vector<Piece>& out) const override {
-    std::vector<Range> matches;
-    JIGE_DO(pattern_.find_all(piece.text, scratch, matches));
-    split_piece(piece, matches, rule_, out);
-    return {};
+  Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
+    Splitter splitter(piece, rule_, next);
+    JIGE_DO(pattern_.for_each(piece.text, scratch,
+                              [&](const Range& match) { return splitter.match(match); }));
+    return splitter.finish();
   }
 
  private:
@@ -42,13 +29,19 @@ class PatternStep final : public Step {
   SplitRule rule_;
 };
 
+// Every character for which a predicate holds is a match of its own.
 class CharacterStep final : public Step {
  public:
   using Predicate = bool (*)(char32_t);
   CharacterStep(Predicate is, SplitRule rule) : is_(is), rule_(rule) {}
-  Status apply(const Piece& piece, RegexScratch&, Pieces&, std::vector<Piece>& out) const override {
-    split_piece(piece, match_characters(piece.text, is_), rule_, out);
-    return {};
+  Status apply(const Piece& piece, RegexScratch&, PieceSink& sink) const override {
+    Splitter splitter(piece, rule_, sink);
+    for (size_t i = 0; i < piece.text.size();) {
+      const Decoded next = decode_utf8(piece.text.substr(i));
+      if (is_(next.code_point)) JIGE_DO(splitter.match({i, i + next.size}));
+      i += next.size;
+    }
+    return splitter.finish();
   }
 
  private:
@@ -59,13 +52,13 @@ class CharacterStep final : public Step {
 // Runs of word characters and runs of other characters; white space is dropped.
 class WhitespaceStep final : public Step {
  public:
-  Status apply(const Piece& piece, RegexScratch&, Pieces&, std::vector<Piece>& out) const override {
+  Status apply(const Piece& piece, RegexScratch&, PieceSink& sink) const override {
     enum class Kind { kSpace, kWord, kOther };
     Kind current = Kind::kSpace;
     size_t begin = 0;
-    const auto emit = [&](size_t end) {
-      if (current == Kind::kSpace || begin == end) return;
-      out.push_back({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
+    const auto emit = [&](size_t end) -> Status {
+      if (current == Kind::kSpace || begin == end) return {};
+      return sink.take({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
     };
     for (size_t i = 0; i < piece.text.size();) {
       const Decoded next = decode_utf8(piece.text.substr(i));
@@ -73,14 +66,13 @@ class WhitespaceStep final : public Step {
                         : is_white_space(next.code_point) ? Kind::kSpace
                                                           : Kind::kOther;
       if (kind != current) {
-        emit(i);
+        JIGE_DO(emit(i));
         current = kind;
         begin = i;
       }
       i += next.size;
     }
-    emit(piece.text.size());
-    return {};
+    return emit(piece.text.size());
   }
 };
 
@@ -93,20 +85,21 @@ class ByteLevelStep final : public Step {
  public:
   ByteLevelStep(ByteLevelOptions options, std::shared_ptr<const Regex> words)
       : options_(options), words_(std::move(words)) {}
-  Status apply(const Piece& piece, RegexScratch& scratch, Pieces& pieces,
-               std::vector<Piece>& out) const override {
+  Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
+    std::string prefixed;
     Piece current = piece;
     if (options_.add_prefix_space && !current.text.starts_with(' ')) {
-      current.text = pieces.keep(" " + std::string(current.text));
+      prefixed = " " + std::string(current.text);
+      current.text = prefixed;
     }
-    if (!options_.use_regex) {
-      out.push_back(current);
-      return {};
+    if (!options_.use_regex) return next.take(current);
+    Splitter splitter(current, {SplitBehavior::kIsolated}, next);
+    Regex::Scan scan(*words_, current.text, scratch);
+    for (Range match;;) {
+      JIGE_TRY(const bool more, scan.next(match));
+      if (!more) return splitter.finish();
+      JIGE_DO(splitter.match(match));
     }
-    std::vector<Range> matches;
-    JIGE_DO(words_->find_all(current.text, scratch, matches));
-    split_piece(current, matches, {SplitBehavior::kIsolated}, out);
-    return {};
   }
 
  private:
@@ -117,12 +110,10 @@ class ByteLevelStep final : public Step {
 // Spells bytes as characters, for a ByteLevel that is not the last step.
 class SpellStep final : public Step {
  public:
-  Status apply(const Piece& piece, RegexScratch&, Pieces& pieces,
-               std::vector<Piece>& out) const override {
+  Status apply(const Piece& piece, RegexScratch&, PieceSink& next) const override {
     std::string spelled;
     append_byte_level(spelled, piece.text);
-    out.push_back({pieces.keep(std::move(spelled)), piece.at_start});
-    return {};
+    return next.take({spelled, piece.at_start});
   }
 };
 
@@ -137,30 +128,41 @@ struct MetaspaceOptions {
 class MetaspaceStep final : public Step {
  public:
   explicit MetaspaceStep(MetaspaceOptions options)
-      : options_(std::move(options)),
-        mark_(Pattern::literal(options_.mark)),
-        space_(Pattern::literal(" ")) {}
-  Status apply(const Piece& piece, RegexScratch& scratch, Pieces& pieces,
-               std::vector<Piece>& out) const override {
+      : options_(std::move(options)), space_(Pattern::literal(" ")) {}
+  Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
     JIGE_TRY(std::string text, space_.replace_all(piece.text, options_.mark, scratch));
     const bool wanted = options_.prepend == Prepend::kAlways ||
                         (options_.prepend == Prepend::kFirst && piece.at_start);
     if (wanted && !text.starts_with(options_.mark)) text.insert(0, options_.mark);
-    const Piece marked{pieces.keep(std::move(text)), piece.at_start};
-    if (!options_.split) {
-      out.push_back(marked);
-      return {};
-    }
-    std::vector<Range> matches;
-    JIGE_DO(mark_.find_all(marked.text, scratch, matches));
-    split_piece(marked, matches, {SplitBehavior::kMergedWithNext}, out);
-    return {};
+    const Piece marked{text, piece.at_start};
+    return options_.split ? split(marked, next) : next.take(marked);
   }
 
  private:
+  // Cuts before every mark that is not the first character.
+  Status split(const Piece& piece, PieceSink& next) const {
+    for (size_t begin = 0; begin < piece.text.size();) {
+      const size_t mark = find_text(piece.text, options_.mark, begin + 1);
+      const size_t end = std::min(mark, piece.text.size());
+      JIGE_DO(next.take({piece.text.substr(begin, end - begin), piece.at_start && begin == 0}));
+      begin = end;
+    }
+    return {};
+  }
+
   MetaspaceOptions options_;
-  Pattern mark_;
   Pattern space_;
+};
+
+// Hands pieces on to the rest of the steps.
+template <typename Rest>
+class RestSink final : public PieceSink {
+ public:
+  explicit RestSink(Rest rest) : rest_(std::move(rest)) {}
+  Status take(const Piece& piece) override { return rest_(piece); }
+
+ private:
+  Rest rest_;
 };
 
 class Builder {
@@ -278,14 +280,16 @@ Result<PreTokenizer> PreTokenizer::from_json(const Json* component, std::string_
   return result;
 }
 
-Status PreTokenizer::apply(Pieces& pieces, RegexScratch& scratch) const {
-  std::vector<Piece> out;
-  for (const auto& step : steps_) {
-    out.clear();
-    for (const Piece& piece : pieces.list) JIGE_DO(step->apply(piece, scratch, pieces, out));
-    pieces.list.swap(out);
-  }
-  return {};
+Status PreTokenizer::apply_from(size_t step, const Piece& piece, RegexScratch& scratch,
+                                PieceSink& words) const {
+  if (step == steps_.size()) return words.take(piece);
+  if (step + 1 == steps_.size()) return steps_[step]->apply(piece, scratch, words);
+  RestSink rest([&](const Piece& part) { return apply_from(step + 1, part, scratch, words); });
+  return steps_[step]->apply(piece, scratch, rest);
+}
+
+Status PreTokenizer::apply(const Piece& piece, RegexScratch& scratch, PieceSink& words) const {
+  return apply_from(0, piece, scratch, words);
 }
 
 }  // namespace jige::text

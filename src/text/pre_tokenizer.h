@@ -3,6 +3,7 @@
 // Known: ByteLevel Split Metaspace Digits Whitespace WhitespaceSplit Punctuation BertPreTokenizer
 // CharDelimiterSplit Sequence.
 //
+// Pieces go through the steps one after the other, depth first; nothing is stored for a whole text.
 // A ByteLevel at the end does not spell its bytes as characters; the words stay raw bytes and
 // leaves_bytes() tells the model so. That saves copying every word.
 //
@@ -16,8 +17,8 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/pieces.h"
 #include "text/regex.h"
+#include "text/split.h"
 
 namespace jige::text {
 
@@ -26,16 +27,16 @@ class PreTokenizer {
   class Step {
    public:
     virtual ~Step() = default;
-    // Cuts one piece and appends the parts to `out`; new strings are kept in `pieces`.
-    virtual Status apply(const Piece& piece, RegexScratch& scratch, Pieces& pieces,
-                         std::vector<Piece>& out) const = 0;
+    // Cuts one piece and hands the parts to `next`.
+    virtual Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const = 0;
   };
 
   // `component` may be null: the text stays whole. Fails with kUnsupported naming an unknown type.
   static Result<PreTokenizer> from_json(const Json* component, std::string_view where);
 
-  // Cuts every piece of the list. REQUIRES: valid UTF-8. Fails where a pattern runs away.
-  Status apply(Pieces& pieces, RegexScratch& scratch) const;
+  // Cuts a piece and hands the words to `words`. REQUIRES: valid UTF-8. Fails where a pattern runs
+  // away or `words` does.
+  Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& words) const;
 
   // Whether the last step is ByteLevel, so that the words are raw bytes.
   bool leaves_bytes() const { return leaves_bytes_; }
@@ -45,6 +46,8 @@ class PreTokenizer {
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
  private:
+  Status apply_from(size_t step, const Piece& piece, RegexScratch& scratch, PieceSink& words) const;
+
   std::vector<std::shared_ptr<const Step>> steps_;
   bool leaves_bytes_ = false;
 };

@@ -4,7 +4,6 @@
 #include <pcre2.h>
 
 #include "base/check.h"
-#include "base/clock.h"
 #include "text/regex_syntax.h"
 #include "text/unicode.h"
 
@@ -105,41 +104,54 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
 
 const std::string& Regex::pattern() const { return compiled_->pattern; }
 
-Status Regex::find_all(std::string_view text, RegexScratch& scratch,
-                       std::vector<Range>& matches) const {
+Regex::Scan::Scan(const Regex& regex, std::string_view text, RegexScratch& scratch)
+    : regex_(regex), text_(text), scratch_(scratch), until_look_(kMatchesPerClockLook) {
   if (!scratch.state_) scratch.state_ = std::make_unique<RegexScratch::State>();
-  RegexScratch::State& state = *scratch.state_;
-  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
-  const StopWatch watch;
-  const double seconds_max =
-      kScanSecondsMin + static_cast<double>(text.size()) / kScanBytesPerSecondMin;
-  int until_look = kMatchesPerClockLook;
-  size_t from = 0;
-  size_t last_end = SIZE_MAX;
-  while (from <= text.size()) {
-    const int found = pcre2_match(compiled_->code.get(), subject, text.size(), from,
+}
+
+Status Regex::Scan::check_pace() {
+  until_look_ = kMatchesPerClockLook;
+  const double seconds = watch_.seconds();
+  if (seconds < kScanSecondsMin + static_cast<double>(text_.size()) / kScanBytesPerSecondMin) {
+    return {};
+  }
+  return fail(Code::kExhausted, "the pattern \"{}\" is too slow: {} of {} bytes in {:.1f} s",
+              shortened(regex_.pattern()), from_, text_.size(), seconds);
+}
+
+Result<bool> Regex::Scan::next(Range& match) {
+  const RegexScratch::State& state = *scratch_.state_;
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text_.data());
+  while (from_ <= text_.size()) {
+    const int found = pcre2_match(regex_.compiled_->code.get(), subject, text_.size(), from_,
                                   PCRE2_NO_UTF_CHECK, state.match.get(), state.context.get());
-    if (found == PCRE2_ERROR_NOMATCH) return {};
+    if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0) {
       return fail(Code::kExhausted, "the pattern \"{}\" needs too many steps at byte {}: {}",
-                  shortened(compiled_->pattern), from, error_text(found));
+                  shortened(regex_.pattern()), from_, error_text(found));
     }
+    if (--until_look_ == 0) JIGE_DO(check_pace());
     const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(state.match.get());
-    const size_t begin = ends[0], end = ends[1];
-    const bool empty = begin >= end;
-    if (!empty || begin != last_end) matches.push_back({begin, std::max(begin, end)});
-    last_end = end;
-    from = end;
-    if (empty) from = end < text.size() ? end + utf8_size(text[end]) : text.size() + 1;
-    if (--until_look == 0) {
-      until_look = kMatchesPerClockLook;
-      if (watch.seconds() > seconds_max) {
-        return fail(Code::kExhausted, "the pattern \"{}\" is too slow: {} of {} bytes in {:.1f} s",
-                    shortened(compiled_->pattern), end, text.size(), watch.seconds());
-      }
-    }
+    match = {ends[0], std::max(ends[0], ends[1])};
+    const bool empty = match.begin == match.end;
+    const bool counts = !empty || match.begin != last_end_;
+    last_end_ = from_ = match.end;
+    if (empty) from_ += match.end < text_.size() ? utf8_size(text_[match.end]) : 1;
+    if (counts) return true;
   }
-  return {};
+  from_ = text_.size() + 1;
+  return false;
+}
+
+Status Regex::find_all(std::string_view text, RegexScratch& scratch,
+                       std::vector<Range>& matches) const {
+  Scan scan(*this, text, scratch);
+  Range match;
+  for (;;) {
+    JIGE_TRY(const bool more, scan.next(match));
+    if (!more) return {};
+    matches.push_back(match);
+  }
 }
 
 }  // namespace jige::text

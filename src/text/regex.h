@@ -11,11 +11,13 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace jige::text {
@@ -47,8 +49,29 @@ class Regex {
   // error and kUnsupported on syntax that PCRE2 would read differently.
   static Result<Regex> compile(std::string_view pattern, std::string_view where);
 
-  // Appends all matches to `matches`, leftmost first, without overlap. An empty match right after
-  // another match is left out. REQUIRES: `text` is valid UTF-8. Fails with kExhausted (see Bounds).
+  // Goes through the matches of a text, leftmost first, without overlap. An empty match right after
+  // another match is left out.
+  class Scan {
+   public:
+    // REQUIRES: `text` is valid UTF-8; regex, text and scratch outlive the scan. Scans of one thread
+    // may share a scratch, also in turns.
+    Scan(const Regex& regex, std::string_view text, RegexScratch& scratch);
+    // Whether there is another match, which goes to `match`. Fails with kExhausted (see Bounds).
+    Result<bool> next(Range& match);
+
+   private:
+    Status check_pace();
+
+    const Regex& regex_;
+    std::string_view text_;
+    RegexScratch& scratch_;
+    StopWatch watch_;
+    int until_look_;
+    size_t from_ = 0;
+    size_t last_end_ = SIZE_MAX;
+  };
+
+  // Appends all matches of a scan to `matches`.
   Status find_all(std::string_view text, RegexScratch& scratch, std::vector<Range>& matches) const;
 
   const std::string& pattern() const;

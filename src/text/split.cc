@@ -5,26 +5,8 @@
 namespace jige::text {
 namespace {
 
-struct Part {
-  Range range;
-  bool is_match;
-};
-
-// Matches and the stretches between them, in order, covering the whole text.
-std::vector<Part> cover(size_t size, const std::vector<Range>& matches, bool invert) {
-  std::vector<Part> parts;
-  parts.reserve(matches.size() * 2 + 1);
-  size_t from = 0;
-  for (const Range& match : matches) {
-    if (from < match.begin) parts.push_back({{from, match.begin}, invert});
-    parts.push_back({match, !invert});
-    from = match.end;
-  }
-  if (from < size) parts.push_back({{from, size}, invert});
-  return parts;
-}
-
 // Joins a match to its predecessor in `parts`, unless that is a match itself.
+template <typename Part>
 std::vector<Part> merge_with_previous(const std::vector<Part>& parts) {
   std::vector<Part> merged;
   bool previous = false;
@@ -40,6 +22,7 @@ std::vector<Part> merge_with_previous(const std::vector<Part>& parts) {
   return merged;
 }
 
+template <typename Part>
 std::vector<Part> join_equals(const std::vector<Part>& parts) {
   std::vector<Part> joined;
   bool previous = false;
@@ -66,37 +49,39 @@ Result<SplitBehavior> behavior_from_json(const Json& component, std::string_view
   return fail(Code::kCorrupt, "{}: unknown \"behavior\" \"{}\"", where, name);
 }
 
-void split_piece(const Piece& piece, const std::vector<Range>& matches, const SplitRule& rule,
-                 std::vector<Piece>& out) {
-  const auto emit = [&](size_t begin, size_t end) {
-    if (begin < end) {
-      out.push_back({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
-    }
-  };
-  const bool isolated = rule.behavior == SplitBehavior::kIsolated;
-  if (isolated || rule.behavior == SplitBehavior::kRemoved) {
-    const bool keep_matches = isolated || rule.invert;
-    const bool keep_between = isolated || !rule.invert;
-    size_t from = 0;
-    for (const Range& match : matches) {
-      if (keep_between) emit(from, match.begin);
-      if (keep_matches) emit(match.begin, match.end);
-      from = match.end;
-    }
-    if (keep_between) emit(from, piece.text.size());
-    return;
+Status Splitter::emit(size_t begin, size_t end) {
+  if (begin >= end) return {};
+  return sink_.take({piece_.text.substr(begin, end - begin), piece_.at_start && begin == 0});
+}
+
+Status Splitter::part(size_t begin, size_t end, bool is_match) {
+  if (is_match == rule_.invert && rule_.behavior == SplitBehavior::kRemoved) return emit(begin, end);
+  if (rule_.behavior == SplitBehavior::kRemoved) return {};
+  if (rule_.behavior == SplitBehavior::kIsolated) return emit(begin, end);
+  if (begin < end || is_match) parts_.push_back({{begin, end}, is_match != rule_.invert});
+  return {};
+}
+
+Status Splitter::match(const Range& range) {
+  JIGE_DO(part(done_, range.begin, false));
+  done_ = range.end;
+  return part(range.begin, range.end, true);
+}
+
+Status Splitter::finish() {
+  JIGE_DO(part(done_, piece_.text.size(), false));
+  done_ = piece_.text.size();
+  if (rule_.behavior == SplitBehavior::kMergedWithNext) {
+    std::reverse(parts_.begin(), parts_.end());
+    parts_ = merge_with_previous(parts_);
+    std::reverse(parts_.begin(), parts_.end());
+  } else if (rule_.behavior == SplitBehavior::kMergedWithPrevious) {
+    parts_ = merge_with_previous(parts_);
+  } else if (rule_.behavior == SplitBehavior::kContiguous) {
+    parts_ = join_equals(parts_);
   }
-  std::vector<Part> parts = cover(piece.text.size(), matches, rule.invert);
-  if (rule.behavior == SplitBehavior::kMergedWithNext) {
-    std::reverse(parts.begin(), parts.end());
-    parts = merge_with_previous(parts);
-    std::reverse(parts.begin(), parts.end());
-  } else if (rule.behavior == SplitBehavior::kMergedWithPrevious) {
-    parts = merge_with_previous(parts);
-  } else {
-    parts = join_equals(parts);
-  }
-  for (const Part& part : parts) emit(part.range.begin, part.range.end);
+  for (const Part& one : parts_) JIGE_DO(emit(one.range.begin, one.range.end));
+  return {};
 }
 
 }  // namespace jige::text

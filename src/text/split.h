@@ -6,7 +6,9 @@
 //   MergedWithNext      a|-b
 //   Contiguous          like Isolated, but neighbouring matches stay together
 //
-// Threads: pure functions.
+// Pieces are handed on as they are cut, so that a long text needs no list of them.
+//
+// Threads: pure functions; a Splitter belongs to one thread.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -15,10 +17,23 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "text/pieces.h"
 #include "text/regex.h"
 
 namespace jige::text {
+
+// A part of the text on its way to the model. The view holds for the call that hands it on.
+struct Piece {
+  std::string_view text;
+  // Whether the piece begins where the whole input begins.
+  bool at_start = false;
+};
+
+class PieceSink {
+ public:
+  virtual ~PieceSink() = default;
+  // Takes a piece that is not empty. An error ends the encoding.
+  virtual Status take(const Piece& piece) = 0;
+};
 
 enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
@@ -31,8 +46,30 @@ struct SplitRule {
   bool invert = false;
 };
 
-// Appends the non-empty pieces of `piece` to `out`. REQUIRES: `matches` ordered, without overlap.
-void split_piece(const Piece& piece, const std::vector<Range>& matches, const SplitRule& rule,
-                 std::vector<Piece>& out);
+// Takes the matches in one piece, in order, and hands on the parts that the rule makes.
+class Splitter {
+ public:
+  Splitter(const Piece& piece, const SplitRule& rule, PieceSink& sink)
+      : piece_(piece), rule_(rule), sink_(sink) {}
+
+  // REQUIRES: begins at or after the end of the match before.
+  Status match(const Range& range);
+  // Hands on what is behind the last match.
+  Status finish();
+
+ private:
+  struct Part {
+    Range range;
+    bool is_match;
+  };
+  Status part(size_t begin, size_t end, bool is_match);
+  Status emit(size_t begin, size_t end);
+
+  const Piece& piece_;
+  const SplitRule rule_;
+  PieceSink& sink_;
+  size_t done_ = 0;
+  std::vector<Part> parts_;  // for the behaviours that look at neighbours
+};
 
 }  // namespace jige::text

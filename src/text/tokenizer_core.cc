@@ -13,7 +13,7 @@ constexpr size_t kPoolMax = 64;
 }  // namespace
 
 // One text on its way through the parts.
-class TokenizerCore::Run {
+class TokenizerCore::Run final : public PieceSink {
  public:
   Run(const TokenizerParts& parts, const EncodeOptions& options, Scratch& scratch)
       : parts_(parts), options_(options), scratch_(scratch) {}
@@ -77,15 +77,13 @@ class TokenizerCore::Run {
     if (const auto* model = std::get_if<SentencePieceModel>(&parts_.model)) {
       return model->encode(piece.text, piece.at_start, ids_);
     }
-    const auto& model = std::get<BpeModel>(parts_.model);
-    scratch_.pieces.clear();
-    scratch_.pieces.list.push_back(piece);
-    JIGE_DO(parts_.pre_tokenizer.apply(scratch_.pieces, scratch_.regex));
-    for (const Piece& word : scratch_.pieces.list) {
-      JIGE_DO(model.encode(word.text, scratch_.bpe, ids_));
-      if (ids_.size() > options_.tokens_max) return check_count();
-    }
-    return {};
+    return parts_.pre_tokenizer.apply(piece, scratch_.regex, *this);
+  }
+
+  // Every word of the pre-tokenizer comes here.
+  Status take(const Piece& word) override {
+    JIGE_DO(std::get<BpeModel>(parts_.model).encode(word.text, scratch_.bpe, ids_));
+    return check_count();
   }
 
   const TokenizerParts& parts_;
@@ -104,15 +102,13 @@ std::unique_ptr<TokenizerCore::Scratch> TokenizerCore::borrow() const {
 
 void TokenizerCore::give_back(std::unique_ptr<Scratch> scratch) const {
   // A huge text must not leave its memory behind.
-  constexpr size_t kPiecesKept = size_t{1} << 16;
-  if (scratch->pieces.list.capacity() > kPiecesKept) scratch->pieces = {};
-  if (scratch->bpe.symbols.capacity() > kPiecesKept) {
+  constexpr size_t kSymbolsKept = size_t{1} << 16;
+  if (scratch->bpe.symbols.capacity() > kSymbolsKept) {
     scratch->bpe.symbols = {};
     scratch->bpe.heap = {};
     scratch->bpe.ids = {};
     scratch->bpe.spelled = {};
   }
-  scratch->pieces.clear();
   const std::lock_guard lock(mutex_);
   if (pool_.size() < kPoolMax) pool_.push_back(std::move(scratch));
 }

@@ -17,7 +17,6 @@
 #include "text/bpe.h"
 #include "text/decoder.h"
 #include "text/normalizer.h"
-#include "text/pieces.h"
 #include "text/post_processor.h"
 #include "text/pre_tokenizer.h"
 #include "text/sentencepiece_model.h"
@@ -57,7 +56,6 @@ class TokenizerCore {
   struct Scratch {
     RegexScratch regex;
     BpeScratch bpe;
-    Pieces pieces;
     std::vector<Section> raw;
     std::vector<Section> normalized;
   };

@@ -71,12 +71,14 @@ std::string map_characters(std::string_view text, Map&& map) {
   return out;
 }
 
-// Whether the quick look cannot rule out that the form changes the text.
-bool needs_normalization(std::string_view text, NormalForm form) {
-  if (form != NormalForm::kNfc) return ascii_prefix(text) != text.size();
-  // U+0300 is CC 80: every smaller character begins with a byte below CC.
-  return std::any_of(text.begin(), text.end(),
-                     [](char c) { return static_cast<uint8_t>(c) >= 0xCC; });
+// Whether no normal form of this kind changes the character, moves it, or joins it with another. A
+// sufficient condition that covers most text.
+bool is_inert(char32_t c, NormalForm form) {
+  if (c < 0x80) return true;
+  if (form != NormalForm::kNfc) return false;
+  return c < 0x300 || (c >= 0x2010 && c <= 0x2027) || (c >= 0x3000 && c <= 0x3029) ||
+         (c >= 0x3400 && c <= 0x9FFF) || (c >= 0xFF01 && c <= 0xFFEE) ||
+         (c >= 0x1F300 && c <= 0x1FAFF);
 }
 
 void decompose(std::string_view text, bool compatibility, std::vector<utf8proc_int32_t>& out) {
@@ -120,6 +122,24 @@ void order_marks(std::vector<utf8proc_int32_t>& points) {
                      points.begin() + static_cast<std::ptrdiff_t>(end),
                      [](auto a, auto b) { return combining_class(a) < combining_class(b); });
     i = end;
+  }
+}
+
+// Appends the normal form of a run that begins and ends where characters do not interact.
+void append_normalized(std::string_view text, NormalForm form,
+                       std::vector<utf8proc_int32_t>& points, std::string& out) {
+  const bool compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
+  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
+  points.clear();
+  decompose(text, compatibility, points);
+  order_marks(points);
+  auto count = static_cast<utf8proc_ssize_t>(points.size());
+  if (compose) {
+    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
+    count = utf8proc_normalize_utf32(points.data(), count, options);
+  }
+  for (utf8proc_ssize_t i = 0; i < count; ++i) {
+    append_utf8(out, static_cast<char32_t>(points[static_cast<size_t>(i)]));
   }
 }
 
@@ -256,24 +276,36 @@ bool is_word(char32_t c) {
 }
 
 std::string normalize(std::string_view text, NormalForm form) {
-  if (!needs_normalization(text, form)) return std::string(text);
-  const bool compatibility = form == NormalForm::kNfkc || form == NormalForm::kNfkd;
-  const bool compose = form == NormalForm::kNfc || form == NormalForm::kNfkc;
-  std::vector<utf8proc_int32_t> points;
-  points.reserve(text.size());
-  decompose(text, compatibility, points);
-  order_marks(points);
-  auto count = static_cast<utf8proc_ssize_t>(points.size());
-  if (compose) {
-    const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_COMPOSE);
-    count = utf8proc_normalize_utf32(points.data(), count, options);
-  }
   std::string out;
   out.reserve(text.size());
-  for (utf8proc_ssize_t i = 0; i < count; ++i) {
-    append_utf8(out, static_cast<char32_t>(points[static_cast<size_t>(i)]));
+  std::vector<utf8proc_int32_t> points;
+  size_t copied = 0;  // everything before is in `out`
+  size_t last = 0;    // where the character before `i` begins
+  for (size_t i = 0; i < text.size();) {
+    if (form == NormalForm::kNfc && static_cast<uint8_t>(text[i]) < 0xCC) {
+      last = i;
+      i += utf8_size(text[i]);
+      continue;
+    }
+    const Decoded next = decode_utf8(text.substr(i));
+    if (is_inert(next.code_point, form)) {
+      last = i;
+      i += next.size;
+      continue;
+    }
+    // A run of characters that may change, with the one before, which may join them.
+    size_t end = i;
+    while (end < text.size()) {
+      const Decoded one = decode_utf8(text.substr(end));
+      if (is_inert(one.code_point, form)) break;
+      end += one.size;
+    }
+    const size_t begin = std::max(copied, last);
+    out.append(text.substr(copied, begin - copied));
+    append_normalized(text.substr(begin, end - begin), form, points, out);
+    copied = last = i = end;
   }
-  return out;
+  return out.append(text.substr(copied));
 }
 
 std::string to_lower(std::string_view text) {

@@ -81,7 +81,7 @@ TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
   ASSERT_EQ(expected.size(), 12u + 4);
 
   Rng rng(kSeed);
-  std::cout << "seed " << kSeed << ", a whole run takes " << whole_s << " s\n";
+  SCOPED_TRACE("seed " + std::to_string(kSeed));
   int kills = 0;
   for (int round = 0; round < 8; ++round) {
     const TrainOptions options = options_for(folder, "killed" + std::to_string(round));

@@ -118,9 +118,13 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
     return fail(Code::kCorrupt, "{}: state.json has no field \"run\"", checkpoint.folder());
   }
   JIGE_TRY(state_, RunState::from_json(*run, checkpoint.folder() + "/state.json"));
-  if (state_.step != checkpoint.step() || state_.step > setup_.plan.steps_total) {
-    return fail(Code::kCorrupt, "{}: is of step {} of {}, its state says {}", checkpoint.folder(),
-                checkpoint.step(), setup_.plan.steps_total, state_.step);
+  const bool complete = state_.step == setup_.plan.steps_total;
+  if (state_.step != checkpoint.step() || state_.step > setup_.plan.steps_total ||
+      state_.update_count > state_.step || (!complete && state_.cursor >= setup_.cursor_max())) {
+    return fail(Code::kCorrupt,
+                "{}: its state contradicts itself: step {} of {}, {} updates, cursor {}",
+                checkpoint.folder(), state_.step, setup_.plan.steps_total, state_.update_count,
+                state_.cursor);
   }
   if (setup_.options.lora) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(setup_.options.init_folder));

@@ -32,6 +32,10 @@ double mean_context(const MicroBatch& micro_batch) {
 
 Result<StepInfo> Trainer::run_step() {
   const StopWatch watch;
+  if (state_.cursor >= setup_.cursor_max()) {
+    return fail(Code::kCorrupt, "{}: the data ends before step {}; the checkpoint's cursor is {}",
+                setup_.checkpoints_folder(), state_.step + 1, state_.cursor);
+  }
   const StepPlan plan = planner_->plan(state_.cursor);
   StepInfo info{.step = state_.step + 1,
                 .steps_total = setup_.plan.steps_total,

@@ -8,12 +8,8 @@
 namespace jige::cpu {
 namespace {
 
-// Sizes of a task. A left block of 192 x 256 f32 takes 192 KiB and the sums 384 KiB of a
-// second-level cache of 1 MiB; every row of the left is packed once for these columns.
-constexpr int64_t kTaskRows = 192;
-constexpr int64_t kTaskColumns = 512;
-// Rows of a task that packs its right operand, which is then used for several blocks of the left.
-constexpr int64_t kTaskRowsUnpacked = 768;
+// Left blocks that share the columns of a task that packs its right operand on the way.
+constexpr int64_t kLeftBlocksUnpacked = 4;
 // Fewer columns than this to a task and packing the left shows; but a product of few rows, where it
 // does not, is cut down to the panels of one micro-kernel call.
 constexpr int64_t kTaskColumnsMin = 128;
@@ -52,18 +48,19 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
   const bool skinny = product.rows <= engine.rows;
   blocking.block_rows = choose_block_rows(engine, product.rows);
   const int64_t rows_max = gemm_round_up(
-      product.right_panels ? kTaskRows : kTaskRowsUnpacked, blocking.block_rows);
+      product.right_panels ? engine.task_rows : kLeftBlocksUnpacked * engine.task_rows,
+      blocking.block_rows);
   blocking.row_tasks = divide_up(product.rows, rows_max);
   blocking.task_rows =
       gemm_round_up(divide_up(product.rows, blocking.row_tasks), blocking.block_rows);
   blocking.row_tasks = divide_up(product.rows, blocking.task_rows);
   blocking.left_rows =
-      std::min(gemm_round_up(kTaskRows, blocking.block_rows), blocking.task_rows);
+      std::min(gemm_round_up(engine.task_rows, blocking.block_rows), blocking.task_rows);
 
   const int64_t panels = divide_up(product.columns, engine.columns);
   const int64_t tasks = threads > 1 ? kTasksPerThread * threads : 1;
   const int64_t panels_min = skinny ? kSkinnyPanels : kTaskColumnsMin / engine.columns;
-  const int64_t panels_max = kTaskColumns / engine.columns;
+  const int64_t panels_max = engine.task_columns / engine.columns;
   const int64_t wanted =
       gemm_round_up(divide_up(panels * blocking.row_tasks, tasks), skinny ? kSkinnyPanels : 1);
   blocking.task_panels = std::min(panels, std::clamp(wanted, panels_min, panels_max));
@@ -159,6 +156,7 @@ class Product {
       for (int64_t panel = 0; panel < panels; panel += group) {
         args.panels = std::min(group, panels - panel);
         args.right = right + panel * args.right_stride;
+        args.next = panel + group < panels ? right + (panel + group) * args.right_stride : nullptr;
         run_panels(part, columns, panel, args, at);
       }
     }
@@ -167,6 +165,7 @@ class Product {
   // All packed row blocks times some panels.
   void run_panels(const GemmPackRange& rows, const GemmPackRange& columns, int64_t panel,
                   GemmMicroArgs& args, const Scratch& scratch) const {
+    const int64_t panel_bytes = gemm_panel_bytes(engine_, rows.depth_count);
     const bool first = rows.depth_begin == 0;
     const bool last = rows.depth_begin + rows.depth_count >= product_.depth;
     for (int64_t row = 0; row < rows.lane_count; row += blocking_.block_rows) {
@@ -182,6 +181,10 @@ class Product {
         block.sums = scratch.sums + row * scratch.sums_stride + offset;
         block.sums_stride = scratch.sums_stride;
       }
+      // Every call fetches its share of the panels to come.
+      args.next_begin = panel_bytes * row / rows.lane_count;
+      args.next_end = panel_bytes * std::min(row + blocking_.block_rows, rows.lane_count) /
+                      rows.lane_count;
       args.sums = block.sums;
       args.sums_stride = block.sums_stride;
       if (first && product_.accumulate && !in_place) {

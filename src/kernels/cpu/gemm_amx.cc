@@ -81,14 +81,24 @@ inline void store_sums(const SumsAt& sums) {
   _tile_stored(3, sums.at[3], sums.row_bytes);
 }
 
-// Two lane groups times two panels.
+// Two lane groups times two panels. Meanwhile the share of the next two panels goes to the second
+// level: without that, the first row block of a panel would wait for all of it.
 void block_2x2(const GemmMicroArgs& args, const char* right, float* sums) {
   const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
   const SumsAt at = {{sums, sums + kTileLanes, sums + kTileLanes * args.sums_stride,
                       sums + kTileLanes * args.sums_stride + kTileLanes},
                      args.sums_stride * 4};
-  args.from_zero ? zero_sums() : load_sums(at);
+  if (args.from_zero) {
+    zero_sums();
+  } else {
+    load_sums(at);
+  }
   const char* left = static_cast<const char*>(args.left);
+  const char* next = static_cast<const char*>(args.next);
+  int64_t fetch = args.next_begin;
+  const int64_t fetch_end = next ? args.next_end : fetch;
+  const int64_t fetch_step =
+      (fetch_end - fetch) * kTileBytes / (depth_bytes > 0 ? depth_bytes : 1) + 64;
   for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
     _tile_loadd(4, left + k, kTileRowBytes);
     _tile_loadd(6, right + k, kTileRowBytes);
@@ -98,6 +108,11 @@ void block_2x2(const GemmMicroArgs& args, const char* right, float* sums) {
     _tile_loadd(5, left + depth_bytes + k, kTileRowBytes);
     _tile_dpbf16ps(2, 5, 6);
     _tile_dpbf16ps(3, 5, 7);
+    const int64_t stop = fetch + fetch_step < fetch_end ? fetch + fetch_step : fetch_end;
+    for (; fetch < stop; fetch += 64) {
+      _mm_prefetch(next + fetch, _MM_HINT_T1);
+      _mm_prefetch(next + args.right_stride + fetch, _MM_HINT_T1);
+    }
   }
   store_sums(at);
 }
@@ -109,7 +124,11 @@ void block_1x4(const GemmMicroArgs& args, const char* right, float* sums) {
   const SumsAt at = {
       {sums, sums + kTileLanes, sums + 2 * kTileLanes, sums + 3 * kTileLanes},
       args.sums_stride * 4};
-  args.from_zero ? zero_sums() : load_sums(at);
+  if (args.from_zero) {
+    zero_sums();
+  } else {
+    load_sums(at);
+  }
   const char* left = static_cast<const char*>(args.left);
   for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
     for (int64_t panel = 0; panel < 4; ++panel) {
@@ -166,6 +185,95 @@ void micro(const GemmMicroArgs& args) {
   }
 }
 
+// Packing: rows of sixteen words, a word being two neighbours along the depth as bf16.
+
+// Two vectors as bf16, `first` in the lower half. Numbers below the normal range become zeros.
+inline __m512i round_two(const float* first, const float* second) {
+  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(second), _mm512_loadu_ps(first));
+}
+
+inline __m512i join_halves(const uint16_t* first, const uint16_t* second) {
+  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
+  const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second));
+  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+}
+
+inline __m512i words_of_lane(const float* src) { return round_two(src, src + 16); }
+inline __m512i words_of_lane(const uint16_t* src) { return _mm512_loadu_si512(src); }
+
+// Sixteen lanes of two depths that are `row_stride` apart.
+template <typename Element>
+inline __m512i words_of_pair(const Element* src, int64_t row_stride, __m512i interleave) {
+  __m512i halves;
+  if constexpr (sizeof(Element) == 4) {
+    halves = round_two(src, src + row_stride);
+  } else {
+    halves = join_halves(src, src + row_stride);
+  }
+  return _mm512_permutexvar_epi16(interleave, halves);
+}
+
+// rows[i] word j becomes rows[j] word i.
+inline void transpose_16x16(__m512i (&rows)[16]) {
+  __m512i other[16];
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 2) {
+    other[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
+    other[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 16; i += 4) {
+    rows[i] = _mm512_unpacklo_epi64(other[i], other[i + 2]);
+    rows[i + 1] = _mm512_unpackhi_epi64(other[i], other[i + 2]);
+    rows[i + 2] = _mm512_unpacklo_epi64(other[i + 1], other[i + 3]);
+    rows[i + 3] = _mm512_unpackhi_epi64(other[i + 1], other[i + 3]);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    other[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
+    other[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
+    other[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
+    other[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < 4; ++i) {
+    rows[i] = _mm512_shuffle_i32x4(other[i], other[i + 8], 0x88);
+    rows[i + 8] = _mm512_shuffle_i32x4(other[i], other[i + 8], 0xdd);
+    rows[i + 4] = _mm512_shuffle_i32x4(other[i + 4], other[i + 12], 0x88);
+    rows[i + 12] = _mm512_shuffle_i32x4(other[i + 4], other[i + 12], 0xdd);
+  }
+}
+
+template <typename Element>
+void pack_run(const GemmTileRun& run) {
+  alignas(64) uint16_t order[32];
+  for (int i = 0; i < 16; ++i) {
+    order[2 * i] = static_cast<uint16_t>(i);
+    order[2 * i + 1] = static_cast<uint16_t>(16 + i);
+  }
+  const __m512i interleave = _mm512_load_si512(order);
+  const Element* src = static_cast<const Element*>(run.src);
+  char* dst = static_cast<char*>(run.dst);
+  for (int64_t tile = 0; tile < run.tile_count; ++tile) {
+    __m512i rows[16];
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < 16; ++i) {
+      rows[i] = run.depth_across
+                    ? words_of_pair(src + 2 * i * run.row_stride, run.row_stride, interleave)
+                    : words_of_lane(src + i * run.row_stride);
+    }
+    if (run.left == run.depth_across) transpose_16x16(rows);
+#pragma GCC unroll 16
+    for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(dst + i * kTileRowBytes, rows[i]);
+    src += run.depth_across ? kTileDepth * run.row_stride : kTileDepth;
+    dst += kTileBytes;
+  }
+}
+
+void pack_tiles(const GemmTileRun& run) {
+  run.element_bytes == 4 ? pack_run<float>(run) : pack_run<uint16_t>(run);
+}
+
 }  // namespace
 
 const GemmEngine kGemmTile = {
@@ -175,10 +283,13 @@ const GemmEngine kGemmTile = {
     .columns = kTileLanes,
     .depth_step = kTileDepth,
     .panel_group = 2,
-    .depth_block = 768,
+    .depth_block = 512,    // two panels of it take 32 KiB of a first-level cache of 48
+    .task_rows = 256,      // a left block takes 256 KiB of a second-level cache of 2 MiB
+    .task_columns = 1024,  // and the sums of bf16 results 1 MiB
     .begin = begin,
     .end = end,
     .micro = micro,
+    .pack_tiles = pack_tiles,
 };
 
 }  // namespace jige::cpu::amx

@@ -14,6 +14,7 @@
 //                  group follow each other along the depth. Padding is zero.
 // A chain starts from zero or from the sums already there, so a product may be cut along the depth
 // anywhere (chains) or at multiples of 32 (tiles) without a change of bits.
+// Tiles count f32 numbers below the normal range as zeros, as the instruction does.
 // Threads: engines are constants; a micro-kernel runs on the calling thread.
 #pragma once
 
@@ -38,6 +39,22 @@ struct GemmMicroArgs {
   float* sums;           // [rows, rounded up to 16 for tiles][panels · columns]
   int64_t sums_stride;   // elements from row to row
   bool from_zero;        // start the chains from zero instead of from `sums`
+  // What the next calls will read of the right: [next_begin, next_end) bytes from `next` in each of
+  // the following panels, to be fetched meanwhile. Null: nothing.
+  const void* next = nullptr;
+  int64_t next_begin = 0;
+  int64_t next_end = 0;
+};
+
+// Sixteen lanes of an operand in memory to be packed as tiles, without a remainder.
+struct GemmTileRun {
+  const void* src;      // f32 or bf16
+  int element_bytes;    // 4 or 2
+  int64_t row_stride;   // elements between memory rows
+  bool depth_across;    // a memory row is a depth instead of a lane
+  bool left;
+  int64_t tile_count;   // along the depth
+  void* dst;
 };
 
 struct GemmEngine {
@@ -48,10 +65,15 @@ struct GemmEngine {
   int depth_step;       // 1 for chains, 32 for tiles
   int panel_group;      // panels that one call should get when there are many rows
   int64_t depth_block;  // depth after which the next block of operands is packed
+  // Rows of the left packed at a time, and columns that they are packed for.
+  int64_t task_rows;
+  int64_t task_columns;
   // Run on a thread before its first and after its last micro-kernel call of a product; may be null.
   void (*begin)();
   void (*end)();
   void (*micro)(const GemmMicroArgs& args);
+  // A faster way to pack tiles; null for the general one.
+  void (*pack_tiles)(const GemmTileRun& run) = nullptr;
 };
 
 inline int64_t gemm_round_up(int64_t value, int64_t step) {

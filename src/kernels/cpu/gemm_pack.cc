@@ -222,30 +222,54 @@ void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t 
   }
 }
 
-// Tiles of a range, lane groups `group_bytes` apart. The left stores lanes as rows of a tile, the
-// right depth pairs.
+// One tile, [16 rows][16 words]: the left stores lanes as rows of a tile, the right depth pairs.
 template <typename Source, bool Left>
-void pack_tiles(const GemmOperand& operand, const GemmPackRange& range, int64_t group_bytes,
-                std::byte* dst) {
-  const bool transpose = Left == operand.depth_across;
-  for (int64_t lane = 0; lane < range.lane_count; lane += kTileLanes) {
-    float* tile = reinterpret_cast<float*>(dst);
-    for (int64_t depth = 0; depth < range.depth_count; depth += kTileDepth) {
-      for (int64_t block = 0; block < 4; ++block) {
-        const int64_t lane_offset = 8 * (block / 2);
-        const int64_t pair_offset = 8 * (block % 2);
-        __m256 rows[8];
-        load_words<Source>(operand, range, lane + lane_offset, depth + 2 * pair_offset, rows);
-        if (transpose) transpose_8x8(rows);
-        const int64_t row = Left ? lane_offset : pair_offset;
-        const int64_t column = Left ? pair_offset : lane_offset;
-        for (int64_t i = 0; i < 8; ++i) {
-          _mm256_storeu_ps(tile + (row + i) * 16 + column, rows[i]);
-        }
+void pack_tile(const GemmOperand& operand, const GemmPackRange& range, int64_t lane, int64_t depth,
+               float* tile) {
+  for (int64_t block = 0; block < 4; ++block) {
+    const int64_t lane_offset = 8 * (block / 2);
+    const int64_t pair_offset = 8 * (block % 2);
+    __m256 rows[8];
+    load_words<Source>(operand, range, lane + lane_offset, depth + 2 * pair_offset, rows);
+    if (Left == operand.depth_across) transpose_8x8(rows);
+    const int64_t row = Left ? lane_offset : pair_offset;
+    const int64_t column = Left ? pair_offset : lane_offset;
+    for (int64_t i = 0; i < 8; ++i) _mm256_storeu_ps(tile + (row + i) * 16 + column, rows[i]);
+  }
+}
+
+// Tiles of a range, lane groups `group_bytes` apart.
+template <typename Source, bool Left>
+void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const GemmPackRange& range,
+                int64_t group_bytes, std::byte* dst) {
+  const int64_t whole_depth =
+      engine.pack_tiles && operand.dtype != DType::kF16 ? range.depth_count / kTileDepth : 0;
+  // As for chains: memory rows that are depths are read along their length.
+  const int64_t step = operand.depth_across ? 1 : std::max<int64_t>(whole_depth, 1);
+  const int64_t tiles = gemm_padded_depth(engine, range.depth_count) / kTileDepth;
+  for (int64_t tile = 0; tile < tiles;) {
+    const int64_t count = tile < whole_depth ? step : 1;
+    for (int64_t lane = 0; lane < range.lane_count; lane += kTileLanes) {
+      std::byte* at = dst + lane / kTileLanes * group_bytes + tile * kTileElements * 2;
+      const bool whole = tile < whole_depth && lane + kTileLanes <= range.lane_count;
+      if (whole) {
+        engine.pack_tiles(
+            {.src = element_at<Source>(operand, range.lane_begin + lane,
+                                       range.depth_begin + tile * kTileDepth),
+             .element_bytes = static_cast<int>(sizeof(typename Source::Element)),
+             .row_stride = operand.row_stride,
+             .depth_across = operand.depth_across,
+             .left = Left,
+             .tile_count = count,
+             .dst = at});
+        continue;
       }
-      tile += kTileElements / 2;
+      for (int64_t i = 0; i < count; ++i) {
+        pack_tile<Source, Left>(operand, range, lane, (tile + i) * kTileDepth,
+                                reinterpret_cast<float*>(at + i * kTileElements * 2));
+      }
     }
-    dst += group_bytes;
+    tile += count;
   }
 }
 
@@ -279,32 +303,36 @@ void put_element(const GemmEngine& engine, float value, int64_t position, void* 
 
 void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const GemmPackRange& range,
                     int64_t rows, void* dst) {
+  if (engine.layout == GemmLayout::kTileBF16) {
+    const int64_t group_bytes = gemm_padded_depth(engine, range.depth_count) * kTileLanes * 2;
+    with_tile_source(left.dtype, [&](auto source) {
+      pack_tiles<decltype(source), true>(engine, left, range, group_bytes,
+                                         static_cast<std::byte*>(dst));
+    });
+    return;
+  }
   with_source(left.dtype, left.round_to_bf16, [&](auto source) {
-    using Source = decltype(source);
-    if (engine.layout == GemmLayout::kTileBF16) {
-      const int64_t group_bytes = gemm_padded_depth(engine, range.depth_count) * kTileLanes * 2;
-      pack_tiles<Source, true>(left, range, group_bytes, static_cast<std::byte*>(dst));
-    } else {
-      pack_chain_left<Source>(left, range, rows, static_cast<float*>(dst));
-    }
+    pack_chain_left<decltype(source)>(left, range, rows, static_cast<float*>(dst));
   });
 }
 
 void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right,
                      const GemmPackRange& range, int64_t panel_bytes, void* dst) {
+  std::byte* bytes = static_cast<std::byte*>(dst);
+  if (engine.layout == GemmLayout::kTileBF16) {
+    with_tile_source(right.dtype, [&](auto source) {
+      pack_tiles<decltype(source), false>(engine, right, range, panel_bytes, bytes);
+    });
+    return;
+  }
   with_source(right.dtype, right.round_to_bf16, [&](auto source) {
-    using Source = decltype(source);
-    if (engine.layout == GemmLayout::kTileBF16) {
-      pack_tiles<Source, false>(right, range, panel_bytes, static_cast<std::byte*>(dst));
-    } else {
-      pack_chain_right<Source>(engine, right, range, panel_bytes, static_cast<std::byte*>(dst));
-    }
+    pack_chain_right<decltype(source)>(engine, right, range, panel_bytes, bytes);
   });
 }
 
 void gemm_pack_right_elements(const GemmEngine& engine, const GemmOperand& right,
                               const GemmPackRange& range, int64_t depth, void* panels) {
-  with_source(right.dtype, right.round_to_bf16, [&](auto source) {
+  const auto pack = [&](auto source) {
     using Source = decltype(source);
     for (int64_t lane = 0; lane < range.lane_count; ++lane) {
       for (int64_t k = 0; k < range.depth_count; ++k) {
@@ -315,7 +343,12 @@ void gemm_pack_right_elements(const GemmEngine& engine, const GemmOperand& right
                     panels);
       }
     }
-  });
+  };
+  if (engine.layout == GemmLayout::kTileBF16) {
+    with_tile_source(right.dtype, pack);
+  } else {
+    with_source(right.dtype, right.round_to_bf16, pack);
+  }
 }
 
 void gemm_zero_right_elements(const GemmEngine& engine, const GemmPackRange& range, int64_t depth,

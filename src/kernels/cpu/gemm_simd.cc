@@ -12,6 +12,8 @@ constexpr int kRegisters = 16;
 #endif
 constexpr int kColumns = 2 * F32::kLanes;
 constexpr int kDepthBlock = 256;  // a panel of it takes half of a first-level cache
+constexpr int kTaskRows = 192;    // a left block takes 192 KiB of the second-level cache
+constexpr int kTaskColumns = 512;
 
 #define JIGE_TEXT_INNER(name) #name
 #define JIGE_TEXT(name) JIGE_TEXT_INNER(name)
@@ -27,6 +29,8 @@ const GemmEngine kGemmChainF32 = {
     .depth_step = 1,
     .panel_group = 1,
     .depth_block = kDepthBlock,
+    .task_rows = kTaskRows,
+    .task_columns = kTaskColumns,
     .begin = nullptr,
     .end = nullptr,
     .micro = chain_micro<F32, PanelF32<F32>, kRows, kRegisters>,
@@ -40,6 +44,8 @@ const GemmEngine kGemmChainBF16 = {
     .depth_step = 1,
     .panel_group = 1,
     .depth_block = kDepthBlock,
+    .task_rows = kTaskRows,
+    .task_columns = kTaskColumns,
     .begin = nullptr,
     .end = nullptr,
     .micro = chain_micro<F32, PanelBF16<F32>, kRows, kRegisters>,

@@ -50,6 +50,19 @@ struct Rounded {
   static __m256 load(const Element* src) { return round_lanes_to_bf16(Source::load(src)); }
 };
 
+// f32 numbers below the normal range as zeros of the same sign.
+template <typename Source>
+struct Flushed {
+  using Element = typename Source::Element;
+  static __m256 load(const Element* src) {
+    const __m256i bits = _mm256_castps_si256(Source::load(src));
+    const __m256i exponent = _mm256_and_si256(bits, _mm256_set1_epi32(0x7f800000));
+    const __m256i zero = _mm256_cmpeq_epi32(exponent, _mm256_setzero_si256());
+    const __m256i sign = _mm256_and_si256(bits, _mm256_set1_epi32(INT32_MIN));
+    return _mm256_castsi256_ps(_mm256_blendv_epi8(bits, sign, zero));
+  }
+};
+
 // The first `count` < 8 elements, zeros behind; reads nothing beyond.
 template <typename Source>
 __m256 load_some(const typename Source::Element* src, int64_t count) {
@@ -67,6 +80,18 @@ void read_row(const typename Source::Element* src, int64_t count, float* dst) {
     float lanes[8];
     _mm256_storeu_ps(lanes, load_some<Source>(src + i, count - i));
     std::memcpy(dst + i, lanes, static_cast<size_t>(count - i) * sizeof(float));
+  }
+}
+
+// Calls body(Source()) with the source type of an element type as tiles take it.
+template <typename Body>
+void with_tile_source(DType dtype, Body&& body) {
+  if (dtype == DType::kBF16) {
+    body(SourceBF16());
+  } else if (dtype == DType::kF16) {
+    body(Rounded<SourceF16>());
+  } else {
+    body(Rounded<Flushed<SourceF32>>());
   }
 }
 

@@ -24,16 +24,24 @@ using wide_test::F32x16;
 using wide_test::PanelBF16;
 using wide_test::PanelF32;
 
-const GemmEngine kWideF32 = {"wide f32", GemmLayout::kChainF32,
-                             12,         32,
-                             1,          1,
-                             48,         nullptr,
-                             nullptr,    chain_micro<F32x16, PanelF32<F32x16>, 12, 32>};
-const GemmEngine kWideBF16 = {"wide bf16", GemmLayout::kChainBF16,
-                              12,          32,
-                              1,           1,
-                              48,          nullptr,
-                              nullptr,     chain_micro<F32x16, PanelBF16<F32x16>, 12, 32>};
+GemmEngine wide_engine(const char* name, GemmLayout layout, void (*micro)(const GemmMicroArgs&)) {
+  return {.name = name,
+          .layout = layout,
+          .rows = 12,
+          .columns = 32,
+          .depth_step = 1,
+          .panel_group = 1,
+          .depth_block = 48,
+          .task_rows = 48,
+          .task_columns = 128,
+          .begin = nullptr,
+          .end = nullptr,
+          .micro = micro};
+}
+const GemmEngine kWideF32 = wide_engine("wide f32", GemmLayout::kChainF32,
+                                        chain_micro<F32x16, PanelF32<F32x16>, 12, 32>);
+const GemmEngine kWideBF16 = wide_engine("wide bf16", GemmLayout::kChainBF16,
+                                         chain_micro<F32x16, PanelBF16<F32x16>, 12, 32>);
 
 std::vector<const GemmEngine*> tested_engines() {
   std::vector<const GemmEngine*> engines = gemm_engines();

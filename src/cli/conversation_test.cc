@@ -1,0 +1,136 @@
+#include "cli/conversation.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "cli/chat_defaults.h"
+#include "cli/tokenizer_training.h"
+#include "text/chat_encode.h"
+
+namespace jige::cli {
+namespace {
+
+// A tokenizer trained on one line of JSONL (with the chat format) or of text (without).
+class ConversationTest : public ::testing::Test {
+ protected:
+  ConversationTest() {
+    std::string pattern = "/tmp/jige-conversation-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+  }
+  ~ConversationTest() override {
+    std::error_code error;
+    std::filesystem::remove_all(folder_, error);
+  }
+
+  text::Tokenizer train(const std::string& name, const std::string& content) {
+    EXPECT_TRUE(write_file_atomic(folder_ + "/" + name, content));
+    const auto trained = train_tokenizer({.files = {folder_ + "/" + name},
+                                          .folder = folder_ + "/tok",
+                                          .vocab_size = 300,
+                                          .quiet = true});
+    EXPECT_TRUE(trained) << trained.error().message;
+    auto tokenizer = text::Tokenizer::load(folder_ + "/tok");
+    EXPECT_TRUE(tokenizer) << tokenizer.error().message;
+    return *tokenizer;
+  }
+  text::Tokenizer chat_tokenizer() {
+    return train("a.jsonl",
+                 "{\"messages\": [{\"role\": \"user\", \"content\": \"hello hello there\"}, "
+                 "{\"role\": \"assistant\", \"content\": \"hello there\"}]}\n");
+  }
+
+  std::string folder_;
+};
+
+std::string text_of(const text::Tokenizer& tokenizer, const std::vector<int32_t>& ids) {
+  return *tokenizer.decode(ids, {});
+}
+
+TEST_F(ConversationTest, UsesTheTemplateOfTheFolder) {
+  const text::Tokenizer tokenizer = chat_tokenizer();
+  Conversation conversation = *Conversation::create(tokenizer, "here");
+  ASSERT_TRUE(conversation.has_template());
+  EXPECT_TRUE(conversation.stop_strings().empty());
+  conversation.set_system("Be brief.");
+  conversation.add("user", "hello <|eos|>");
+  const auto ids = conversation.prompt(tokenizer, {.context_max = 100, .room = 10});
+  ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ(text_of(tokenizer, *ids),
+            "<|bos|><|system|>Be brief.<|user|>hello <|eos|><|assistant|>");
+  // What the user typed is no end-of-text token.
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), tokenizer.eos_id()), 0);
+}
+
+TEST_F(ConversationTest, TheDefaultTemplateMarksAnswersWithTheirEnd) {
+  const text::Tokenizer tokenizer = chat_tokenizer();
+  const auto chat = text::ChatTemplate::parse(default_chat_template(), "default");
+  ASSERT_TRUE(chat) << chat.error().message;
+  const Json messages = *parse_json(
+      R"([{"role": "user", "content": "hello"}, {"role": "assistant", "content": "there"}])", "x");
+  const auto encoded = text::encode_chat_answers(tokenizer, *chat, messages, {});
+  ASSERT_TRUE(encoded) << encoded.error().message;
+  std::vector<int32_t> learned;
+  for (size_t i = 0; i < encoded->ids.size(); ++i) {
+    if (encoded->answer[i]) learned.push_back(encoded->ids[i]);
+  }
+  EXPECT_EQ(text_of(tokenizer, learned), "there<|eos|>");
+}
+
+TEST_F(ConversationTest, LeavesTheOldestExchangeOutAndKeepsTheSystemMessage) {
+  const text::Tokenizer tokenizer = chat_tokenizer();
+  Conversation conversation = *Conversation::create(tokenizer, "here");
+  conversation.set_system("S");
+  for (const char* word : {"one", "two", "three"}) {
+    conversation.add("user", word);
+    if (std::string(word) != "three") conversation.add("assistant", "hello");
+  }
+  const auto whole = conversation.prompt(tokenizer, {.context_max = 1000, .room = 10});
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(conversation.dropped_count(), 0);
+  const auto count = static_cast<int64_t>(whole->size());
+  const auto ids = conversation.prompt(tokenizer, {.context_max = count + 9, .room = 10});
+  ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ(conversation.dropped_count(), 2);
+  EXPECT_EQ(text_of(tokenizer, *ids),
+            "<|bos|><|system|>S<|user|>two<|assistant|>hello<|eos|><|user|>three<|assistant|>");
+  // The last message stays as long as it fits at all.
+  const auto last = conversation.prompt(tokenizer, {.context_max = 14, .room = 10});
+  ASSERT_TRUE(last) << last.error().message;
+  EXPECT_EQ(conversation.messages().size(), 2u);
+  const auto none = conversation.prompt(tokenizer, {.context_max = 5, .room = 1});
+  ASSERT_FALSE(none);
+  EXPECT_NE(none.error().message.find("shorten it"), std::string::npos);
+}
+
+TEST_F(ConversationTest, ResetKeepsTheSystemMessage) {
+  Conversation conversation = *Conversation::create(chat_tokenizer(), "here");
+  conversation.set_system("S");
+  conversation.add("user", "x");
+  conversation.reset();
+  ASSERT_EQ(conversation.messages().size(), 1u);
+  conversation.set_system("");
+  EXPECT_TRUE(conversation.messages().empty());
+}
+
+TEST_F(ConversationTest, WritesATranscriptWithoutATemplate) {
+  const text::Tokenizer tokenizer = train("a.txt", "hello there hello there\n");
+  Conversation conversation = *Conversation::create(tokenizer, "here");
+  ASSERT_FALSE(conversation.has_template());
+  EXPECT_EQ(conversation.stop_strings().front(), "\nUser:");
+  conversation.set_system("Talk.");
+  conversation.add("user", "hi");
+  conversation.add("assistant", "ho");
+  conversation.add("user", "ha");
+  const auto ids = conversation.prompt(tokenizer, {.context_max = 200, .room = 10});
+  ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ(text_of(tokenizer, *ids),
+            "<|bos|>Talk.\n\nUser: hi\nAssistant: ho\nUser: ha\nAssistant:");
+}
+
+}  // namespace
+}  // namespace jige::cli

@@ -1,0 +1,52 @@
+// CachedSequence: one sequence in a model's key/value cache, that knows which of its tokens are
+// still there.
+//
+// Several of them may share a model and take turns: each notices in keep_common() when another has
+// used the cache in between, and starts over.
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/check.h"
+#include "base/result.h"
+#include "model/inference.h"
+
+namespace jige::serve {
+
+class CachedSequence {
+ public:
+  // The model must outlive the sequence, which uses all of its cache.
+  explicit CachedSequence(model::InferenceModel& model);
+
+  // Tokens that fit: the model's context, or what the cache holds if that is less.
+  int64_t context_max() const;
+  // Tokens whose keys and values the cache holds.
+  size_t size() const { return tokens_.size(); }
+  void clear() { tokens_.clear(); }
+
+  // Keeps the beginning that the cached tokens share with `tokens`, at most `count_max` of them,
+  // and forgets the rest. Returns how many are kept.
+  size_t keep_common(std::span<const int32_t> tokens, size_t count_max);
+
+  // Runs tokens behind the cached ones; the logits of the last one if wanted. Fails as
+  // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
+  Result<std::span<const float>> extend(std::span<const int32_t> tokens, bool wants_logits);
+  // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.
+  Result<std::span<const float>> extend_scored(std::span<const int32_t> tokens,
+                                               std::span<const int32_t> targets);
+
+ private:
+  ops::SequenceSpan span_of(std::span<const int32_t> tokens) const;
+  void appended(std::span<const int32_t> tokens);
+
+  model::InferenceModel& model_;
+  std::vector<int32_t> blocks_;
+  std::vector<int32_t> tokens_;
+  uint64_t forward_count_ = 0;  // of the model, after our last forward
+};
+
+}  // namespace jige::serve

@@ -1,0 +1,168 @@
+#include "text/chat_template.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+namespace jige::text {
+namespace {
+
+Result<std::string> render(std::string_view source, const Json& messages = Json::array(),
+                           const ChatOptions& options = {}) {
+  const auto chat = ChatTemplate::parse(source, "template");
+  if (!chat) return tl::unexpected<Error>(chat.error());
+  return chat->render(messages, options);
+}
+
+Code failure(std::string_view source) {
+  const auto text = render(source);
+  EXPECT_FALSE(text.has_value()) << source << " gave " << text.value_or("");
+  return text ? Code::kInternal : text.error().code;
+}
+
+TEST(ChatTemplate, NamesFileAndLineOfAnError) {
+  const auto text = render("a\nb\n{{ missing.attribute }}");
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().message, "template: line 3: 'missing' is undefined");
+  const auto syntax = ChatTemplate::parse("{% if x %}\n{{ 1 + }}", "chat_template.jinja");
+  ASSERT_FALSE(syntax.has_value());
+  EXPECT_EQ(syntax.error().code, Code::kCorrupt);
+  EXPECT_NE(syntax.error().message.find("chat_template.jinja: line 2"), std::string::npos)
+      << syntax.error().message;
+}
+
+TEST(ChatTemplate, PassesOnTheMessageOfRaiseException) {
+  const auto text = render("{{ raise_exception('roles must alternate') }}");
+  ASSERT_FALSE(text.has_value());
+  EXPECT_EQ(text.error().code, Code::kInvalidArgument);
+  EXPECT_NE(text.error().message.find("roles must alternate"), std::string::npos);
+}
+
+TEST(ChatTemplate, ShowsTheGivenTime) {
+  const char* before = std::getenv("TZ");
+  const std::string zone = before ? before : "";
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(*render("{{ strftime_now('%d %b %Y %H:%M') }}", Json::array(), {.now_s = 86400 * 365}),
+            "01 Jan 1971 00:00");
+  before ? ::setenv("TZ", zone.c_str(), 1) : ::unsetenv("TZ");
+  ::tzset();
+}
+
+TEST(ChatTemplate, LeavesTokensItWasNotGivenUndefined) {
+  EXPECT_EQ(*render("{{ bos_token is defined }}{{ eos_token }}"), "False");
+  EXPECT_EQ(*render("{{ bos_token }}", Json::array(), {.bos_token = "<s>"}), "<s>");
+  EXPECT_EQ(*render("{{ tools is none }}{{ documents is none }}"), "TrueTrue");
+}
+
+TEST(ChatTemplate, TreatsNullMembersAsAbsent) {
+  const Json messages = Json::parse(R"([{"role": "assistant", "content": null, "reasoning": "r"}])");
+  EXPECT_EQ(*render("{{ messages[0].content is defined }}{{ messages[0].reasoning_content }}",
+                    messages),
+            "Falser");
+}
+
+TEST(ChatTemplate, RefusesMessagesThatAreNotObjectsInAList) {
+  EXPECT_EQ(render("x", Json::object()).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(render("x", Json::array({1})).error().code, Code::kInvalidArgument);
+}
+
+TEST(ChatTemplate, RefusesTagsOutsideTheSubsetByName) {
+  for (const std::string tag : {"include 'x'", "import 'x' as y", "extends 'x'", "block a", "do 1",
+                                "autoescape true", "trans"}) {
+    const auto text = render("{% " + tag + " %}");
+    ASSERT_FALSE(text.has_value());
+    EXPECT_EQ(text.error().code, Code::kUnsupported);
+    EXPECT_NE(text.error().message.find(tag.substr(0, tag.find(' '))), std::string::npos);
+  }
+  EXPECT_EQ(failure("{% for x in [1] recursive %}{% endfor %}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ range(*[1]) }}"), Code::kUnsupported);
+}
+
+TEST(ChatTemplate, KeepsTheSpansOfGenerationBlocks) {
+  const auto chat = ChatTemplate::parse(
+      "{% for m in messages %}<{{ m.role }}>{% generation %}{{ m.content }}{% endgeneration %};"
+      "{% endfor %}",
+      "template");
+  ASSERT_TRUE(chat.has_value());
+  EXPECT_TRUE(chat->has_generation_blocks());
+  const Json messages = Json::parse(
+      R"([{"role": "u", "content": "caf\u00e9"}, {"role": "a", "content": ""}])");
+  const auto render = chat->render_with_spans(messages, {});
+  ASSERT_TRUE(render.has_value());
+  EXPECT_EQ(render->text, "<u>caf\xC3\xA9;<a>;");
+  EXPECT_EQ(render->generated, (std::vector<ChatSpan>{{3, 8}, {12, 12}}));
+}
+
+TEST(HostileTemplate, EndsLoopsThatWouldNotEnd) {
+  EXPECT_EQ(failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+            Code::kExhausted);
+  EXPECT_EQ(failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), Code::kExhausted);
+  EXPECT_EQ(failure("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}"
+                    "{% for i in range(2) %}{{ a() }}{% endfor %}{% endmacro %}{{ a() }}"),
+            Code::kExhausted);
+}
+
+TEST(HostileTemplate, EndsTextsThatGrow) {
+  const std::string doubling =
+      "{% set n = namespace(x='aaaaaaaa') %}{% for i in range(99) %}{% set n.x = n.x ~ n.x %}"
+      "{% endfor %}";
+  EXPECT_EQ(failure(doubling), Code::kExhausted);
+  EXPECT_EQ(failure("{{ 'a' * 999999999999 }}"), Code::kExhausted);
+  EXPECT_EQ(failure("{{ [1] * 999999999999 }}"), Code::kExhausted);
+  EXPECT_EQ(failure("{{ 'aa' | replace('a', 'b' * 99999) | replace('b', 'c' * 99999) }}"),
+            Code::kExhausted);
+  EXPECT_EQ(failure("{% for i in range(99999) %}{{ 'x' * 9999 }}{% endfor %}"), Code::kExhausted);
+  EXPECT_EQ(failure("{{ '%99999999d' % 1 }}{{ ''.center(99999999999) }}"), Code::kExhausted);
+}
+
+TEST(HostileTemplate, EndsStructuresThatNestOrShareTooMuch) {
+  EXPECT_EQ(failure("{% set n = namespace(x=[]) %}{% for i in range(99999) %}{% set n.x = [n.x] %}"
+                    "{% endfor %}"),
+            Code::kUnsupported);
+  const std::string shared =
+      "{% set n = namespace(x=[1], y=[1]) %}{% for i in range(150) %}{% set n.x = [n.x, n.x] %}"
+      "{% set n.y = [n.y, n.y] %}{% endfor %}";
+  EXPECT_EQ(failure(shared + "{{ n.x == n.y }}"), Code::kExhausted);
+  EXPECT_EQ(failure(shared + "{{ n.x }}"), Code::kExhausted);
+  EXPECT_EQ(failure(shared + "{{ n.x | tojson }}"), Code::kExhausted);
+  EXPECT_EQ(*render("{% set n = namespace() %}{% set n.me = n %}{% set n.l = [n] %}{{ n.l }}"),
+            "[<namespace>]");
+}
+
+TEST(HostileTemplate, IsRefusedWhenItNestsTooDeep) {
+  const auto repeat = [](const std::string& part, int count) {
+    std::string out;
+    for (int i = 0; i < count; ++i) out += part;
+    return out;
+  };
+  EXPECT_EQ(failure("{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ " + repeat("[", 5000) + repeat("]", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ " + repeat("-", 5000) + "1 }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ " + repeat("not ", 5000) + "1 }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ 1" + repeat("+1", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ x" + repeat(".a", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ 1" + repeat("|int", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ 1" + repeat(" if 1 else 1", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure(repeat("{% if 1 %}", 5000) + repeat("{% endif %}", 5000)), Code::kUnsupported);
+  EXPECT_EQ(ChatTemplate::parse(std::string(2 << 20, 'a'), "big").error().code, Code::kUnsupported);
+  EXPECT_EQ(render("{{ 1" + repeat("~1", 5000) + " }}")->size(), 5001u);
+}
+
+TEST(HostileTemplate, CannotReachArithmeticTraps) {
+  EXPECT_EQ(failure("{{ -9223372036854775807 - 2 }}"), Code::kInvalidArgument);
+  EXPECT_EQ(failure("{{ 9223372036854775807 * 2 }}"), Code::kInvalidArgument);
+  EXPECT_EQ(failure("{{ 10 ** 99 }}"), Code::kInvalidArgument);
+  EXPECT_EQ(failure("{{ (-9223372036854775807 - 1) // -1 }}"), Code::kInvalidArgument);
+  EXPECT_EQ(*render("{{ (-9223372036854775807 - 1) % -1 }}"), "0");
+  EXPECT_EQ(failure("{{ 99999999999999999999 }}"), Code::kCorrupt);
+  EXPECT_EQ(*render("{{ 'abc'[-9223372036854775807:9223372036854775807:9223372036854775807] }}"),
+            "a");
+  EXPECT_EQ(*render("{{ 'abc'[::-9223372036854775807] }}"), "c");
+  EXPECT_EQ(*render("{{ 1e308 * 10 }} {{ (1e308 * 10) | int }}"), "inf 0");
+}
+
+}  // namespace
+}  // namespace jige::text

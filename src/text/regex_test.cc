@@ -1,0 +1,95 @@
+#include "text/regex.h"
+
+#include <gtest/gtest.h>
+
+#include "text/regex_syntax.h"
+
+namespace jige::text {
+namespace {
+
+std::vector<std::string> matches(std::string_view pattern, std::string_view text) {
+  const auto regex = Regex::compile(pattern, "test");
+  EXPECT_TRUE(regex.has_value()) << regex.error().message;
+  if (!regex) return {};
+  RegexScratch scratch;
+  std::vector<Range> ranges;
+  const auto status = regex->find_all(text, scratch, ranges);
+  EXPECT_TRUE(status.has_value()) << status.error().message;
+  std::vector<std::string> found;
+  for (const Range& range : ranges) {
+    found.emplace_back(text.substr(range.begin, range.end - range.begin));
+  }
+  return found;
+}
+
+using Found = std::vector<std::string>;
+
+Code refusal(std::string_view pattern) {
+  const auto regex = Regex::compile(pattern, "tokenizer.json: pre_tokenizer");
+  EXPECT_FALSE(regex.has_value()) << pattern;
+  if (regex) return Code::kInternal;
+  EXPECT_NE(regex.error().message.find("tokenizer.json"), std::string::npos);
+  return regex.error().code;
+}
+
+TEST(Regex, FindsAllMatchesFromTheLeft) {
+  EXPECT_EQ(matches("a+", "aa b a"), (Found{"aa", "a"}));
+  EXPECT_EQ(matches(R"(\p{L}+|\d)", "ab\xC3\xA9 12"), (Found{"ab\xC3\xA9", "1", "2"}));
+}
+
+TEST(Regex, LeavesOutAnEmptyMatchBehindAnotherMatch) {
+  EXPECT_EQ(matches("x*", "axb"), (Found{"", "x", ""}));
+  EXPECT_EQ(matches("", "\xE7\x8C\xAB"), (Found{"", ""}));
+}
+
+TEST(Regex, ReadsClassesAsOnigurumaDoes) {
+  EXPECT_EQ(matches(R"(\h+)", "xyz BEEF 12g"), (Found{"BEEF", "12"}));
+  EXPECT_EQ(matches(R"(\s)", "a\xE1\xA0\x8E" "b c"), (Found{" "})) << "U+180E is no space";
+  EXPECT_EQ(matches(R"((?m:a.))", "a\nab"), (Found{"a\n", "ab"}));
+  EXPECT_EQ(matches("^b", "a\nb"), (Found{"b"}));
+  EXPECT_EQ(matches(R"(\u732b)", "\xE7\x8C\xAB"), (Found{"\xE7\x8C\xAB"}));
+  EXPECT_EQ(matches("ab{,2}", "abbb"), (Found{"abb"}));
+}
+
+TEST(Regex, RefusesWhatWouldBeMisread) {
+  EXPECT_EQ(refusal(R"([\p{L}&&\p{Han}])"), Code::kUnsupported);
+  EXPECT_EQ(refusal("[a-w&&[^c-g]z]"), Code::kUnsupported);
+  EXPECT_EQ(refusal("[a[bc]]"), Code::kUnsupported);
+  EXPECT_EQ(refusal("a{1,2}+"), Code::kUnsupported);
+  EXPECT_EQ(refusal("(*ACCEPT)a"), Code::kUnsupported);
+  EXPECT_EQ(refusal(R"(a\Kb)"), Code::kUnsupported);
+  EXPECT_EQ(refusal("a(?i)b|c"), Code::kUnsupported);
+  EXPECT_EQ(refusal(R"([\Wa])"), Code::kUnsupported);
+}
+
+TEST(Regex, RefusesBrokenPatterns) {
+  EXPECT_EQ(refusal("(a"), Code::kCorrupt);
+  EXPECT_EQ(refusal("[a"), Code::kCorrupt);
+  EXPECT_EQ(refusal("a\\"), Code::kCorrupt);
+  EXPECT_EQ(refusal(R"(\p{NoSuchScript})"), Code::kCorrupt);
+  EXPECT_EQ(refusal("\xFF"), Code::kCorrupt);
+  EXPECT_EQ(refusal(std::string(100 << 10, 'a')), Code::kUnsupported);
+  EXPECT_EQ(refusal(std::string(300, '(') + std::string(300, ')')), Code::kCorrupt);
+}
+
+TEST(Regex, EndsWhenAPatternRunsAway) {
+  const auto regex = Regex::compile("(a+)+$", "test");
+  ASSERT_TRUE(regex.has_value());
+  RegexScratch scratch;
+  std::vector<Range> ranges;
+  const auto status = regex->find_all(std::string(5000, 'a') + "b", scratch, ranges);
+  ASSERT_FALSE(status.has_value());
+  EXPECT_EQ(status.error().code, Code::kExhausted);
+}
+
+TEST(Regex, HasNoTroubleWithAMillionSpaces) {
+  const std::string pattern =
+      R"([^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+  const std::string text = std::string(1 << 20, ' ') + "x";
+  const auto found = matches(pattern, text);
+  ASSERT_EQ(found.size(), 2u);
+  EXPECT_EQ(found[1], " x");
+}
+
+}  // namespace
+}  // namespace jige::text

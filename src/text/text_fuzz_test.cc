@@ -1,0 +1,186 @@
+// Seeded mutations of everything this folder reads: nothing may crash, hang or leave the bounds, and
+// what loads must still work. The seed is printed; JIGE_FUZZ_SEED sets another, JIGE_FUZZ_ROUNDS
+// multiplies the number of rounds.
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/rng.h"
+#include "text/chat_encode.h"
+#include "text/test_fixtures.h"
+#include "text/tokenizer.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+uint64_t environment(const char* name, uint64_t fallback) {
+  const char* text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : fallback;
+}
+
+class TextFuzz : public testing::Test {
+ protected:
+  TextFuzz() : seed_(environment("JIGE_FUZZ_SEED", 2024)), rng_(derive_key(seed_, "text fuzz")) {
+    std::printf("fuzz seed %llu\n", static_cast<unsigned long long>(seed_));
+  }
+
+  static uint64_t rounds(uint64_t count) { return count * environment("JIGE_FUZZ_ROUNDS", 1); }
+
+  size_t place(const std::string& text) { return rng_.below(text.size() + 1); }
+
+  // A few random edits: bytes changed, cut, doubled, moved, or replaced by words of the format.
+  std::string mutate(std::string text, std::span<const std::string> words) {
+    const uint64_t edits = 1 + rng_.below(4);
+    for (uint64_t i = 0; i < edits && !text.empty(); ++i) {
+      const size_t at = place(text);
+      const size_t size = std::min<size_t>(rng_.below(20), text.size() - at);
+      switch (rng_.below(6)) {
+        case 0: if (at < text.size()) text[at] = static_cast<char>(rng_.below(256)); break;
+        case 1: text.erase(at, size); break;
+        case 2: text.insert(place(text), text.substr(at, size)); break;
+        case 3: text.resize(at); break;
+        default: text.replace(at, rng_.below(4) ? 0 : size, words[rng_.below(words.size())]); break;
+      }
+    }
+    return text;
+  }
+
+  std::string random_bytes(size_t size_max) {
+    std::string bytes;
+    const size_t size = rng_.below(size_max);
+    for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(rng_.below(256)));
+    return bytes;
+  }
+
+  // What any tokenizer that loads must do.
+  void use(const Tokenizer& tokenizer) {
+    const std::string texts[] = {"Hello  world\n don't 123 \xE7\x8C\xAB", random_bytes(60), ""};
+    for (const std::string& text : texts) {
+      const auto ids = tokenizer.encode(text, {.allow_special = rng_.below(2) == 0});
+      if (!ids) continue;
+      for (const int32_t id : *ids) {
+        ASSERT_GE(id, 0);
+        ASSERT_LT(id, tokenizer.vocab_size());
+      }
+      const auto decoded = tokenizer.decode(*ids, {});
+      ASSERT_TRUE(decoded.has_value());
+      ASSERT_TRUE(is_valid_utf8(*decoded));
+    }
+  }
+
+  // Replaces one random value somewhere in the tree.
+  void change_tree(Json& node) {
+    if (node.is_structured() && !node.empty() && rng_.below(6) != 0) {
+      auto child = node.begin();
+      std::advance(child, static_cast<std::ptrdiff_t>(rng_.below(node.size())));
+      change_tree(*child);
+      return;
+    }
+    const Json values[] = {nullptr, true,  -1, 3, 1e300, "", "a", "Sequence", "ByteLevel",
+                           "first", "\\s", "(", Json::array(), Json::object(), Json::array({1, "x"})};
+    node = values[rng_.below(std::size(values))];
+  }
+
+  uint64_t seed_;
+  Rng rng_;
+};
+
+TEST_F(TextFuzz, TokenizerFilesWithBrokenBytes) {
+  const std::vector<std::string> words = {"null", "[]", "{}", "\"\"", "-1", "1e9", "\"type\":", ",",
+                                          "\"Regex\":", "(", "\\\\p{L}", "[", "}", "\"vocab\":"};
+  for (const auto& name : fixture_folders("tokenizers")) {
+    const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
+    ASSERT_TRUE(text.has_value());
+    for (uint64_t round = 0; round < rounds(60); ++round) {
+      SCOPED_TRACE(name + " round " + std::to_string(round));
+      const auto tokenizer = Tokenizer::from_json(mutate(*text, words), "fuzz");
+      if (tokenizer) use(*tokenizer);
+    }
+  }
+}
+
+TEST_F(TextFuzz, TokenizerFilesWithOtherValues) {
+  for (const auto& name : fixture_folders("tokenizers")) {
+    const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
+    const Json tree = Json::parse(*text);
+    for (uint64_t round = 0; round < rounds(60); ++round) {
+      SCOPED_TRACE(name + " round " + std::to_string(round));
+      Json changed = tree;
+      const char* parts[] = {"added_tokens", "normalizer",     "pre_tokenizer", "decoder",
+                             "model",        "post_processor", "model",         "pre_tokenizer"};
+      for (uint64_t i = 0; i <= rng_.below(3); ++i) change_tree(changed[parts[rng_.below(8)]]);
+      const auto tokenizer = Tokenizer::from_json(changed.dump(), "fuzz");
+      if (tokenizer) use(*tokenizer);
+    }
+  }
+}
+
+TEST_F(TextFuzz, RandomBytesAndIds) {
+  for (const auto& name : fixture_folders("tokenizers")) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
+    ASSERT_TRUE(tokenizer.has_value());
+    for (uint64_t round = 0; round < rounds(100); ++round) use(*tokenizer);
+  }
+}
+
+TEST_F(TextFuzz, Templates) {
+  const std::vector<std::string> words = {
+      "{{", "}}", "{%", "%}", "{%- ", " -%}", "{#", "#}", "if", "else", "endif", "for x in ", "endfor",
+      "|", "tojson", "join", "is ", "not ", "messages", "loop.", "(", ")", "[", "]", "::", "~", "'",
+      "namespace(", "macro m()", "endmacro", "m()", "set ", "endset", "range(99)", " if ", "**", "9"};
+  const Json messages = Json::parse(
+      R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
+          {"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f",
+           "arguments": {"x": [1, null]}}}]}, {"role": "tool", "content": [1, {"k": 2.5}]}])");
+  for (const auto& name : fixture_folders("templates")) {
+    const auto text = read_file(fixture_path("templates/" + name + "/template.jinja"));
+    for (uint64_t round = 0; round < rounds(150); ++round) {
+      SCOPED_TRACE(name + " round " + std::to_string(round));
+      const auto chat = ChatTemplate::parse(mutate(*text, words), "fuzz");
+      if (!chat) continue;
+      const auto render = chat->render_with_spans(messages, {.tools = &messages});
+      if (!render) continue;
+      EXPECT_TRUE(is_valid_utf8(render->text));
+      for (const ChatSpan& span : render->generated) {
+        EXPECT_LE(span.begin, span.end);
+        EXPECT_LE(span.end, render->text.size());
+      }
+    }
+  }
+}
+
+TEST_F(TextFuzz, SmallTemplates) {
+  const auto rows = fixture_rows("template_language/cases.jsonl");
+  const std::vector<std::string> words = {"{{", "}}", "|", "(", ")", "'", "[", "]", ".", "x", "1", "-1"};
+  for (uint64_t round = 0; round < rounds(3000); ++round) {
+    SCOPED_TRACE("round " + std::to_string(round));
+    std::string text = rows[rng_.below(rows.size())]["template"].get<std::string>();
+    if (rng_.below(3) == 0) text += rows[rng_.below(rows.size())]["template"].get<std::string>();
+    const auto chat = ChatTemplate::parse(mutate(text, words), "fuzz");
+    if (chat) (void)chat->render(Json::array(), {});
+  }
+}
+
+TEST_F(TextFuzz, ConversationsOfAnyShape) {
+  const auto tokenizer = Tokenizer::load(fixture_path("tokenizers/qwen2"));
+  const Json shape = Json::parse(
+      R"([{"role": "user", "content": "a<|im_end|>"}, {"role": "assistant", "content": "b"},
+          {"role": "user", "content": [{"type": "text", "text": "<think>"}]},
+          {"role": "assistant", "content": "c", "tool_calls": []}])");
+  for (const auto& name : fixture_folders("templates")) {
+    const auto source = read_file(fixture_path("templates/" + name + "/template.jinja"));
+    const auto chat = ChatTemplate::parse(*source, name);
+    for (uint64_t round = 0; round < rounds(30); ++round) {
+      SCOPED_TRACE(name + " round " + std::to_string(round));
+      Json messages = shape;
+      for (uint64_t i = 0; i <= rng_.below(3); ++i) change_tree(messages);
+      const auto encoding = encode_chat_answers(*tokenizer, *chat, messages, {});
+      if (!encoding) continue;
+      EXPECT_EQ(encoding->ids.size(), encoding->answer.size());
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige::text

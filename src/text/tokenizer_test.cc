@@ -1,0 +1,357 @@
+#include "text/tokenizer.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/rng.h"
+#include "text/test_fixtures.h"
+#include "text/unicode.h"
+
+namespace jige::text {
+namespace {
+
+using Ids = std::vector<int32_t>;
+
+Tokenizer family(const std::string& name) {
+  auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
+  EXPECT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  return *tokenizer;
+}
+
+Ids encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options = {}) {
+  const auto ids = tokenizer.encode(text, options);
+  EXPECT_TRUE(ids.has_value()) << ids.error().message;
+  return ids.value_or(Ids{});
+}
+
+// A folder with chosen files, removed at the end.
+class Folder {
+ public:
+  Folder() : path_(testing::TempDir() + "jige_tokenizer_" + std::to_string(::getpid())) {
+    std::filesystem::create_directories(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  void copy(const std::string& fixture, const std::string& name) const {
+    std::filesystem::copy_file(fixture_path(fixture), path_ + "/" + name);
+  }
+  void write(const std::string& name, std::string_view text) const {
+    EXPECT_TRUE(write_file_atomic(path_ + "/" + name, text).has_value());
+  }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+const char* const kByteLevelFamilies[] = {"gpt2", "llama3", "tekken", "deepseek"};
+
+TEST(Tokenizer, GivesBackEveryValidTextThroughByteLevelFamilies) {
+  Rng rng(derive_key(3, "round trip"));
+  for (const char* name : kByteLevelFamilies) {
+    const Tokenizer tokenizer = family(name);
+    for (int round = 0; round < 300; ++round) {
+      std::string text;
+      const size_t size = rng.below(60);
+      for (size_t i = 0; i < size; ++i) {
+        const uint64_t kind = rng.below(4);
+        const uint64_t limit = kind == 0 ? 0x80 : kind == 1 ? 0x800 : kind == 2 ? 0x10000 : 0x110000;
+        append_utf8(text, static_cast<char32_t>(rng.below(limit)));
+      }
+      const Ids ids = encode(tokenizer, text, {.add_special = false, .allow_special = false});
+      EXPECT_EQ(*tokenizer.decode(ids, {}), text) << name;
+    }
+  }
+}
+
+TEST(Tokenizer, ReadsInvalidBytesAsReplacementCharacters) {
+  const Tokenizer tokenizer = family("gpt2");
+  Rng rng(derive_key(4, "bytes"));
+  for (int round = 0; round < 300; ++round) {
+    std::string bytes;
+    const size_t size = rng.below(40);
+    for (size_t i = 0; i < size; ++i) bytes.push_back(static_cast<char>(rng.below(256)));
+    EXPECT_EQ(encode(tokenizer, bytes), encode(tokenizer, replace_invalid_utf8(bytes)));
+  }
+}
+
+TEST(Tokenizer, GivesTheSameIdsFromManyThreads) {
+  const Tokenizer tokenizer = family("llama3");
+  const auto corpus = read_file(fixture_path("trainer/corpus.txt"));
+  ASSERT_TRUE(corpus.has_value());
+  const Ids expected = encode(tokenizer, *corpus);
+  std::vector<Ids> found(4);
+  std::vector<std::thread> threads;
+  for (Ids& ids : found) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 5; ++i) ids = *tokenizer.encode(*corpus, {});
+    });
+  }
+  for (auto& thread : threads) thread.join();
+  for (const Ids& ids : found) EXPECT_EQ(ids, expected);
+}
+
+TEST(Tokenizer, StopsAtTheTokenLimit) {
+  const Tokenizer tokenizer = family("llama3");
+  EXPECT_EQ(encode(tokenizer, "hello world", {.tokens_max = 50}).size(),
+            encode(tokenizer, "hello world").size());
+  const auto ids = tokenizer.encode(std::string(100000, 'x'), {.tokens_max = 10});
+  ASSERT_FALSE(ids.has_value());
+  EXPECT_EQ(ids.error().code, Code::kExhausted);
+}
+
+TEST(Tokenizer, RefusesIdsOutsideTheVocabulary) {
+  const Tokenizer tokenizer = family("gpt2");
+  for (const int32_t id : {-1, tokenizer.vocab_size(), INT32_MAX, INT32_MIN}) {
+    const auto text = tokenizer.decode(Ids{id}, {});
+    ASSERT_FALSE(text.has_value());
+    EXPECT_EQ(text.error().code, Code::kInvalidArgument);
+    EXPECT_EQ(tokenizer.id_to_token(id), std::nullopt);
+    StreamDecoder stream(tokenizer);
+    EXPECT_FALSE(stream.push(id).has_value());
+  }
+}
+
+TEST(Tokenizer, DecodesHolesInTheVocabularyAsNothing) {
+  const Tokenizer tokenizer = family("llama3");  // its last vocabulary id is 1000
+  EXPECT_EQ(tokenizer.vocab_size(), 1001);
+  EXPECT_EQ(tokenizer.id_to_token(900), std::nullopt);
+  EXPECT_EQ(*tokenizer.decode(Ids{900}, {}), "");
+}
+
+TEST(Tokenizer, TreatsSpecialTextAsTextWhenTold) {
+  const Tokenizer tokenizer = family("qwen2");
+  const int32_t end = *tokenizer.token_to_id("<|im_end|>");
+  const std::string text = "a<|im_end|>b<think>";
+  const Ids trusted = encode(tokenizer, text);
+  EXPECT_EQ(std::count(trusted.begin(), trusted.end(), end), 1);
+  const Ids untrusted = encode(tokenizer, text, {.allow_special = false});
+  EXPECT_EQ(std::count(untrusted.begin(), untrusted.end(), end), 0);
+  EXPECT_EQ(*tokenizer.decode(untrusted, {.skip_special = true}), text);
+  EXPECT_TRUE(tokenizer.is_special(end));
+  EXPECT_FALSE(tokenizer.is_special(*tokenizer.token_to_id("<think>")));
+}
+
+TEST(Tokenizer, FindsNoSpecialTokenAcrossAGuard) {
+  const Tokenizer tokenizer = family("qwen2");
+  const int32_t end = *tokenizer.token_to_id("<|im_end|>");
+  const std::string text = "<|im_end|><|im_end|>";
+  const std::vector<size_t> guards = {1};
+  const Ids ids = encode(tokenizer, text, {.guards = guards});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), end), 1);
+  EXPECT_EQ(ids.back(), end);
+  EXPECT_EQ(*tokenizer.decode(ids, {}), text);
+}
+
+TEST(Tokenizer, ReadsRolesAndTemplateFromTheFolder) {
+  const Folder folder;
+  folder.copy("tokenizers/llama3/tokenizer.json", "tokenizer.json");
+  folder.write("tokenizer_config.json", R"({"bos_token": "<|begin_of_text|>",
+      "eos_token": {"content": "<|eot_id|>", "lstrip": false}, "pad_token": null,
+      "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
+  folder.write("special_tokens_map.json", R"({"pad_token": "<|end_of_text|>"})");
+  folder.write("generation_config.json", R"({"eos_token_id": [701, 704, 99999, -3]})");
+  const auto tokenizer = Tokenizer::load(folder.path());
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(tokenizer->special().bos_token, "<|begin_of_text|>");
+  EXPECT_EQ(tokenizer->bos_id(), tokenizer->token_to_id("<|begin_of_text|>"));
+  EXPECT_EQ(tokenizer->eos_id(), tokenizer->token_to_id("<|eot_id|>"));
+  EXPECT_EQ(tokenizer->pad_id(), tokenizer->token_to_id("<|end_of_text|>"));
+  EXPECT_EQ(tokenizer->eos_ids(), (Ids{704, 701}));
+  EXPECT_EQ(tokenizer->chat_template(), "D");
+  folder.write("chat_template.jinja", "file");
+  EXPECT_EQ(Tokenizer::load(folder.path())->chat_template(), "file");
+}
+
+TEST(Tokenizer, LetsTheConfigDecideAboutBosAndEos) {
+  const Folder folder;
+  folder.copy("tokenizers/llama3/tokenizer.json", "tokenizer.json");
+  const std::string roles =
+      R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "add_bos_token": )";
+  folder.write("tokenizer_config.json", "{" + roles + "false}");
+  const auto without = Tokenizer::load(folder.path());
+  EXPECT_TRUE(without->prefix_ids().empty());
+  EXPECT_EQ(encode(*without, ""), Ids{});
+  folder.write("tokenizer_config.json", "{" + roles + R"(true, "add_eos_token": true})");
+  const auto both = Tokenizer::load(folder.path());
+  EXPECT_EQ(encode(*both, ""), (Ids{both->bos_id(), both->eos_id()}));
+  EXPECT_EQ(encode(*both, "", {.add_special = false}), Ids{});
+}
+
+TEST(Tokenizer, LoadsSentencePieceModelsAndJoinsTextAfterSpecialTokens) {
+  const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/bpe"));
+  ASSERT_TRUE(tokenizer.has_value());
+  EXPECT_EQ(tokenizer->bos_id(), 1);
+  EXPECT_EQ(tokenizer->eos_id(), 2);
+  EXPECT_EQ(encode(*tokenizer, "red").front(), 1) << "bos is the custom of these models";
+  const Ids ids = encode(*tokenizer, "red</s>green  blue\n<s>", {.add_special = false});
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 1);
+  EXPECT_EQ(ids.back(), 1);
+  EXPECT_EQ(*tokenizer->decode(ids, {}), "red</s>green  blue\n<s>")
+      << "no space is put behind a special token";
+}
+
+TEST(Tokenizer, SentencePieceTextsComeBack) {
+  const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/bpe"));
+  ASSERT_TRUE(tokenizer.has_value());
+  for (const Json& row : fixture_rows("sentencepiece/bpe/cases.jsonl")) {
+    if (!row.contains("text")) continue;
+    const std::string text = row_input(row);
+    if (text.find('\0') != std::string::npos) continue;  // the library drops NUL
+    if (text.find("\xE2\x96\x81") != std::string::npos) continue;  // a literal mark is a space
+    const Ids ids = encode(*tokenizer, text, {.allow_special = false});
+    EXPECT_EQ(*tokenizer->decode(ids, {.skip_special = true}), text);
+  }
+}
+
+struct Refusal {
+  const char* what;
+  std::string json;
+  Code code;
+  const char* named;
+};
+
+std::string tokenizer_with(const std::string& fields) {
+  return R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})" +
+         (fields.empty() ? "" : ", " + fields) + "}";
+}
+
+TEST(TokenizerJson, LoadsTheSmallestFile) {
+  const auto tokenizer = Tokenizer::from_json(tokenizer_with(""), "small");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(encode(*tokenizer, "aba"), (Ids{2, 0}));
+  EXPECT_EQ(*tokenizer->decode(Ids{2, 0}, {}), "ab a") << "without decoder, spaces join tokens";
+}
+
+TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
+  const Refusal refusals[] = {
+      {"a model", R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}})", Code::kUnsupported,
+       "Unigram"},
+      {"another model", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})", Code::kUnsupported,
+       "WordPiece"},
+      {"a normalizer", tokenizer_with(R"("normalizer": {"type": "Precompiled"})"),
+       Code::kUnsupported, "Precompiled"},
+      {"a pre-tokenizer", tokenizer_with(R"("pre_tokenizer": {"type": "UnicodeScripts"})"),
+       Code::kUnsupported, "UnicodeScripts"},
+      {"a decoder", tokenizer_with(R"("decoder": {"type": "CTC"})"), Code::kUnsupported, "CTC"},
+      {"a post-processor", tokenizer_with(R"("post_processor": {"type": "Magic"})"),
+       Code::kUnsupported, "Magic"},
+      {"a part of a sequence",
+       tokenizer_with(R"("decoder": {"type": "Sequence", "decoders": [{"type": "WordPiece"}]})"),
+       Code::kUnsupported, "WordPiece"},
+      {"a suffix", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [],
+       "end_of_word_suffix": "</w>"}})", Code::kUnsupported, "end_of_word_suffix"},
+      {"a class intersection",
+       tokenizer_with(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[a&&b]"}})"),
+       Code::kUnsupported, "&&"},
+  };
+  for (const Refusal& refusal : refusals) {
+    const auto tokenizer = Tokenizer::from_json(refusal.json, "folder/tokenizer.json");
+    ASSERT_FALSE(tokenizer.has_value()) << refusal.what;
+    EXPECT_EQ(tokenizer.error().code, refusal.code) << tokenizer.error().message;
+    EXPECT_NE(tokenizer.error().message.find(refusal.named), std::string::npos)
+        << tokenizer.error().message;
+    EXPECT_NE(tokenizer.error().message.find("folder/tokenizer.json"), std::string::npos);
+  }
+}
+
+TEST(TokenizerJson, RefusesFilesThatContradictThemselves) {
+  const std::string broken[] = {
+      "",
+      "null",
+      "[]",
+      "{}",
+      R"({"model": 3})",
+      R"({"model": {"type": "BPE"}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": -1}, "merges": []}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 99999999999}, "merges": []}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 1.5}, "merges": []}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a"]}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a b c"]}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a", "a", "a"]]}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [["a"]]}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a z"]}})",
+      R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": {"a": 1}}})",
+      tokenizer_with(R"("added_tokens": [{"id": -5, "content": "x"}])"),
+      tokenizer_with(R"("added_tokens": [{"id": 4294967296, "content": "x"}])"),
+      tokenizer_with(R"("added_tokens": [{"content": "x"}])"),
+      tokenizer_with(R"("added_tokens": {"x": 1})"),
+      tokenizer_with(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "("}})"),
+      tokenizer_with(R"("pre_tokenizer": {})"),
+      tokenizer_with(R"("post_processor": {"type": "TemplateProcessing", "single":
+          [{"SpecialToken": {"id": "<s>"}}, {"Sequence": {"id": "A"}}],
+          "special_tokens": {"<s>": {"ids": [7]}}})"),
+      tokenizer_with("").substr(0, 40),
+      std::string("{\"a\": \0 1}", 10),
+  };
+  for (const std::string& text : broken) {
+    const auto tokenizer = Tokenizer::from_json(text, "broken.json");
+    ASSERT_FALSE(tokenizer.has_value()) << text;
+    EXPECT_NE(tokenizer.error().message.find("broken.json"), std::string::npos);
+  }
+}
+
+TEST(TokenizerFolder, SaysWhatIsMissing) {
+  const Folder folder;
+  const auto none = Tokenizer::load(folder.path());
+  ASSERT_FALSE(none.has_value());
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+  EXPECT_NE(none.error().message.find("tokenizer.json"), std::string::npos);
+  folder.write("tokenizer.model", "not a model");
+  const auto broken = Tokenizer::load(folder.path());
+  ASSERT_FALSE(broken.has_value());
+  EXPECT_EQ(broken.error().code, Code::kCorrupt);
+}
+
+TEST(StreamDecoder, NeverEndsInsideACharacter) {
+  for (const std::string name : {"gpt2", "llama2_legacy", "mistral"}) {
+    const Tokenizer tokenizer = family(name);
+    const std::string text = "caf\xC3\xA9 \xE7\x8C\xAB\xE4\xB8\x80\xF0\x9F\x98\x80 \xF0\x9F\x91\xA9 x";
+    const Ids ids = encode(tokenizer, text, {.add_special = false});
+    StreamDecoder stream(tokenizer);
+    std::string joined;
+    for (const int32_t id : ids) {
+      const auto piece = stream.push(id);
+      ASSERT_TRUE(piece.has_value());
+      EXPECT_TRUE(is_valid_utf8(*piece)) << name;
+      joined += *piece;
+    }
+    joined += stream.flush();
+    EXPECT_EQ(joined, text) << name;
+  }
+}
+
+TEST(StreamDecoder, EqualsDecodeForAnySequenceOfIds) {
+  Rng rng(derive_key(5, "stream"));
+  for (const auto& name : fixture_folders("tokenizers")) {
+    const Tokenizer tokenizer = family(name);
+    StreamDecoder stream(tokenizer);
+    for (int round = 0; round < 100; ++round) {
+      Ids ids(rng.below(20));
+      const auto size = static_cast<uint64_t>(tokenizer.vocab_size());
+      for (int32_t& id : ids) id = static_cast<int32_t>(rng.below(size));
+      std::string joined;
+      for (const int32_t id : ids) {
+        const auto piece = stream.push(id);
+        ASSERT_TRUE(piece.has_value());
+        ASSERT_TRUE(is_valid_utf8(*piece));
+        joined += *piece;
+      }
+      joined += stream.flush();
+      EXPECT_EQ(joined, *tokenizer.decode(ids, {})) << name;
+    }
+  }
+}
+
+TEST(StreamDecoder, KeepsGoodCharactersBesideBrokenByteTokens) {
+  const Tokenizer tokenizer = family("llama2_metaspace");
+  Ids ids;
+  for (const char* token : {"<0xE7>", "<0x8C>", "<0xAB>", "<0xE7>", "<0x41>"}) {
+    ids.push_back(*tokenizer.token_to_id(token));
+  }
+  EXPECT_EQ(*tokenizer.decode(ids, {}), "\xE7\x8C\xAB\xEF\xBF\xBD" "A");
+}
+
+}  // namespace
+}  // namespace jige::text

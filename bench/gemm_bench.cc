@@ -57,8 +57,8 @@ struct Case {
            static_cast<double>(width);
   }
   double weight_bytes() const {
-    return static_cast<double>(dtype_bytes(form == Form::kWeight ? DType::kF32 : type,
-                                           width * width)) *
+    return static_cast<double>(
+               dtype_bytes(form == Form::kWeight ? DType::kF32 : type, width * width)) *
            (form == Form::kWeight ? 2 : 1);
   }
   int64_t copies() const {
@@ -92,7 +92,8 @@ int64_t calls_per_batch(const Call& call, int64_t copies) {
   for (int64_t calls = 1;; calls *= 4) {
     const double seconds = batch_seconds(call, copies, calls) * static_cast<double>(calls);
     if (seconds > 0.1 * kBatchSeconds) {
-      return std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(calls) * kBatchSeconds / seconds));
+      return std::max<int64_t>(
+          1, static_cast<int64_t>(static_cast<double>(calls) * kBatchSeconds / seconds));
     }
   }
 }
@@ -149,8 +150,8 @@ class Ours {
         ops::linear_backward_input(*machine_.stream, {dst_.view(), src_.view(), packed_[i]});
         break;
       case Form::kWeight:
-        ops::linear_backward_weight(
-            *machine_.stream, {memory_[i].view(), dst_.view(), src_.view(), test_.type});
+        ops::linear_backward_weight(*machine_.stream,
+                                    {memory_[i].view(), dst_.view(), src_.view(), test_.type});
         break;
     }
     machine_.stream->synchronize();
@@ -168,7 +169,8 @@ class Ours {
 // The peer's side: the same product as a matmul with a weight in the layout it asks for.
 class Peer {
  public:
-  explicit Peer(const Case& test) : test_(test), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+  explicit Peer(const Case& test)
+      : test_(test), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
     using dnnl::memory;
     const auto type = test.type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
     const auto tag = memory::format_tag::ab;

@@ -60,8 +60,8 @@ TEST(AdamW, FollowsTheFormulaInDouble) {
         const double m = 0.9 * before.moment1[i] + 0.1 * g;
         const double v = 0.95 * before.moment2[i] + 0.05 * g * g;
         const double w = before.weight[i];
-        const double expected = w - 3e-3 * ((m / correction1) / (std::sqrt(v / correction2) + 1e-8) +
-                                            0.1 * w);
+        const double expected =
+            w - 3e-3 * ((m / correction1) / (std::sqrt(v / correction2) + 1e-8) + 0.1 * w);
         ASSERT_NEAR(state.moment1[i], m, 1e-7);
         ASSERT_NEAR(state.moment2[i], v, 1e-6 * v);
         ASSERT_NEAR(state.weight[i], expected, 3e-7 * (1 + std::fabs(expected)));
@@ -141,8 +141,8 @@ TEST(SumOfSquares, GivesTheSameBitsOnEveryInstructionSetAndNumberOfThreads) {
 
 TEST(SumOfSquares, IsNotFiniteWhenAnElementIsNot) {
   TestStream stream;
-  for (const float bad : {std::numeric_limits<float>::infinity(),
-                          std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     for (const size_t at : {size_t{0}, size_t{4999}}) {
       std::vector<float> values(5000, 1.0f);
       values[at] = bad;

@@ -79,8 +79,8 @@ class LinearOnIsa : public ::testing::TestWithParam<Isa> {
     stream_ = std::move(device_->make_stream().value());
   }
 
-  std::unique_ptr<CpuDevice> device_ = std::make_unique<CpuDevice>(
-      CpuDeviceOptions{.thread_count = 2});
+  std::unique_ptr<CpuDevice> device_ =
+      std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = 2});
   std::unique_ptr<Stream> stream_ = std::move(device_->make_stream().value());
   std::vector<std::vector<std::byte>> memory_;
 };
@@ -109,8 +109,9 @@ TEST_P(LinearOnIsa, ForwardIsNearTheDoubleProduct) {
         const Matrix bias(DType::kF32, 1, s.n, rng);
         Matrix dst(type, s.tokens, s.n, rng);
         const bool with_bias = s.n % 2 == 1;
-        linear_forward(*stream_, {dst.view(), src.view(), pack(weight, compute, PackUse::kForward, 3),
-                                  with_bias ? bias.vector() : TensorView()});
+        linear_forward(*stream_,
+                       {dst.view(), src.view(), pack(weight, compute, PackUse::kForward, 3),
+                        with_bias ? bias.vector() : TensorView()});
         for (int64_t t = 0; t < s.tokens; ++t) {
           for (int64_t n = 0; n < s.n; ++n) {
             double sum = with_bias ? bias.at(0, n) : 0;
@@ -153,7 +154,8 @@ TEST_P(LinearOnIsa, GradientsAreFiniteDifferencesOfTheForward) {
         for (int64_t n = 0; n < s.n; ++n) {
           double y = n == step.bias ? change : 0;
           for (int64_t k = 0; k < s.k; ++k) {
-            const double x = src.at(t, k) + (t == step.src_row && k == step.src_column ? change : 0);
+            const double x =
+                src.at(t, k) + (t == step.src_row && k == step.src_column ? change : 0);
             const double w =
                 weight.at(n, k) + (n == step.weight_row && k == step.weight_column ? change : 0);
             y += x * w;
@@ -185,7 +187,8 @@ TEST_P(LinearOnIsa, ForwardBitsDependOnNothingButTheToken) {
     const Matrix weight(DType::kF32, 130, 300, rng);
     Matrix whole(DType::kF32, 70, 130, rng);
     use_threads(1);
-    linear_forward(*stream_, {whole.view(), src.view(), pack(weight, compute, PackUse::kForward), {}});
+    linear_forward(*stream_,
+                   {whole.view(), src.view(), pack(weight, compute, PackUse::kForward), {}});
     for (const int threads : {1, 2, 3}) {
       use_threads(threads, true);
       const PackedWeight packed = pack(weight, compute, PackUse::kForward, 4);
@@ -193,8 +196,8 @@ TEST_P(LinearOnIsa, ForwardBitsDependOnNothingButTheToken) {
         Matrix parts = whole;
         for (int64_t t = 0; t < 70; t += step) {
           const int64_t end = std::min<int64_t>(t + step, 70);
-          linear_forward(*stream_, {parts.view().row_range(t, end), src.view().row_range(t, end),
-                                    packed, {}});
+          linear_forward(
+              *stream_, {parts.view().row_range(t, end), src.view().row_range(t, end), packed, {}});
         }
         stream_->synchronize();
         EXPECT_TRUE(parts == whole) << threads << " threads, " << step << " tokens at a time";

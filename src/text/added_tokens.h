@@ -1,8 +1,8 @@
 // Added tokens: texts such as "<|im_end|>" that are one token wherever they stand.
 //
-// Tokens with normalized = false are looked for in the raw text, the others in the normalized text of
-// what is left. At each place the longest token wins; lstrip and rstrip take the white space beside
-// it along, single_word tokens need a non-word neighbour on both sides.
+// Tokens with normalized = false are looked for in the raw text, the others in the normalized text
+// of what is left. At each place the longest token wins; lstrip and rstrip take the white space
+// beside it along, single_word tokens need a non-word neighbour on both sides.
 //
 // Threads: immutable after freeze(); const members from any thread.
 #pragma once
@@ -70,8 +70,8 @@ struct SectionOptions {
 
 class AddedTokens {
  public:
-  // Adds or replaces by content. Fails with kCorrupt on an id outside 0..kTokenIdMax, kUnsupported on
-  // a content longer than 4096 bytes. An empty content is ignored.
+  // Adds or replaces by content. Fails with kCorrupt on an id outside 0..kTokenIdMax, kUnsupported
+  // on a content longer than 4096 bytes. An empty content is ignored.
   Status add(AddedToken token, std::string_view where);
   // Ends adding; contents of normalized tokens go through the normalizer, too.
   Status freeze(const Normalizer& normalizer);

@@ -33,8 +33,9 @@ Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
   const auto id_of = [&](const std::string& token, size_t rank) -> Result<int32_t> {
     const int32_t id = model.vocabulary_->find(token);
     if (id >= 0) return id;
-    return fail(Code::kCorrupt, "{}: merge {} needs the token \"{}\", which is not in the vocabulary",
-                where, rank, token);
+    return fail(Code::kCorrupt,
+                "{}: merge {} needs the token \"{}\", which is not in the vocabulary", where, rank,
+                token);
   };
   bool joins = false;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
@@ -159,8 +160,9 @@ Status BpeModel::split_characters(std::string_view word, std::vector<int32_t>& i
     if (options_.byte_fallback && append_bytes(character, ids)) continue;
     if (options_.unk_token.empty()) continue;
     if (unk_id_ < 0) {
-      return fail(Code::kCorrupt, "{}: the text needs the unknown token \"{}\", not in the vocabulary",
-                  where_, options_.unk_token);
+      return fail(Code::kCorrupt,
+                  "{}: the text needs the unknown token \"{}\", not in the vocabulary", where_,
+                  options_.unk_token);
     }
     if (unk_waits && !options_.fuse_unk) ids.push_back(unk_id_);
     unk_waits = true;

@@ -1,9 +1,9 @@
 // Byte-pair encoding: the model of a tokenizer.
 //
-// A word starts as one symbol per character. While some neighbouring pair has a merge, the pair with
-// the lowest rank (the leftmost of equals) becomes one symbol. Characters outside the vocabulary
-// become their bytes' tokens <0x..> (byte_fallback), or the unknown token, or nothing where there is
-// none; that is also what Hugging Face does.
+// A word starts as one symbol per character. While some neighbouring pair has a merge, the pair
+// with the lowest rank (the leftmost of equals) becomes one symbol. Characters outside the
+// vocabulary become their bytes' tokens <0x..> (byte_fallback), or the unknown token, or nothing
+// where there is none; that is also what Hugging Face does.
 //
 // Cost: O(n log n) for a word of n characters through a heap; short words scan for the minimum;
 // repeated words come from a cache. Where no merge joins another character with a following "▁",
@@ -53,7 +53,8 @@ struct BpeScratch {
 
 class BpeModel {
  public:
-  // `merges` in order of rank. Fails with kCorrupt where a merge names a token outside the vocabulary.
+  // `merges` in order of rank. Fails with kCorrupt where a merge names a token outside the
+  // vocabulary.
   static Result<BpeModel> create(std::shared_ptr<const Vocabulary> vocabulary,
                                  const std::vector<std::pair<std::string, std::string>>& merges,
                                  BpeOptions options, std::string_view where);

@@ -85,7 +85,8 @@ bool BpeMerger::pop_best(int64_t count_min, uint32_t& index) {
 
 // Two pairs may spell the same token; it is one symbol then.
 int32_t BpeMerger::symbol_of(const Pair& pair) {
-  std::string text = tokens_[static_cast<size_t>(pair.left)] + tokens_[static_cast<size_t>(pair.right)];
+  std::string text =
+      tokens_[static_cast<size_t>(pair.left)] + tokens_[static_cast<size_t>(pair.right)];
   const auto [it, is_new] = symbol_ids_.try_emplace(text, static_cast<int32_t>(tokens_.size()));
   if (is_new) tokens_.push_back(std::move(text));
   return it->second;
@@ -113,8 +114,7 @@ void BpeMerger::merge_in_word(uint32_t word, const Pair& pair, int32_t merged) {
   int32_t* symbols = symbols_.data() + place.begin;
   uint32_t kept = 0;
   for (uint32_t i = 0; i < place.size;) {
-    const bool here =
-        i + 1 < place.size && symbols[i] == pair.left && symbols[i + 1] == pair.right;
+    const bool here = i + 1 < place.size && symbols[i] == pair.left && symbols[i + 1] == pair.right;
     if (!here) {
       symbols[kept++] = symbols[i++];
       continue;

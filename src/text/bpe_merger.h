@@ -1,7 +1,7 @@
 // The learning half of BPE training: from counted words to merges.
 //
-// Words are sequences of symbols. Each step takes the most frequent pair of neighbouring symbols (on
-// a tie the one with the smaller ids), replaces it everywhere by a new symbol, and corrects the
+// Words are sequences of symbols. Each step takes the most frequent pair of neighbouring symbols
+// (on a tie the one with the smaller ids), replaces it everywhere by a new symbol, and corrects the
 // counts of the pairs beside each replacement. A heap holds pairs by a count that may be out of
 // date; it is checked when a pair comes to the top.
 //

@@ -21,7 +21,8 @@ constexpr int32_t kBytes = 256;
 
 std::string split_pattern(DigitGroups digits) {
   return fmt::format(
-      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*)"
+      R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|{}|)"
+      R"( ?[^\s\p{{L}}\p{{N}}]+[\r\n]*)"
       R"(|\s*[\r\n]+|\s+(?!\S)|\s+)",
       digits == DigitGroups::kSingle ? R"(\p{N})" : R"(\p{N}{1,3})");
 }
@@ -71,11 +72,9 @@ struct BpeTrainer::State {
       if (specials.find(token)) {
         return fail(Code::kInvalidArgument, "special token \"{}\" is listed twice", token);
       }
-      JIGE_DO(specials.add({.content = token,
-                            .id = static_cast<int32_t>(i),
-                            .special = true,
-                            .normalized = false},
-                           "special_tokens"));
+      JIGE_DO(specials.add(
+          {.content = token, .id = static_cast<int32_t>(i), .special = true, .normalized = false},
+          "special_tokens"));
     }
     return specials.freeze(Normalizer());
   }
@@ -126,9 +125,10 @@ Result<TrainedBpe> BpeTrainer::train(
   JIGE_DO(Status(state_->specials_status));
   const int64_t fixed = kBytes + static_cast<int64_t>(options.special_tokens.size());
   if (options.vocab_size < fixed || options.vocab_size > kTokenIdMax) {
-    return fail(Code::kInvalidArgument,
-                "vocab_size = {} must be at least {} (256 bytes and {} special tokens) and at most {}",
-                options.vocab_size, fixed, options.special_tokens.size(), kTokenIdMax);
+    return fail(
+        Code::kInvalidArgument,
+        "vocab_size = {} must be at least {} (256 bytes and {} special tokens) and at most {}",
+        options.vocab_size, fixed, options.special_tokens.size(), kTokenIdMax);
   }
   if (state_->counts.empty()) {
     return fail(Code::kInvalidArgument, "there is no text to train the tokenizer on");

@@ -28,12 +28,13 @@
 namespace jige::text {
 
 enum class DigitGroups {
-  kSingle,   // every digit is a word: 2024 -> 2 0 2 4; best for arithmetic in small models
-  kUpTo3,    // groups of up to three from the left: 2024 -> 202 4, as Llama 3 does
+  kSingle,  // every digit is a word: 2024 -> 2 0 2 4; best for arithmetic in small models
+  kUpTo3,   // groups of up to three from the left: 2024 -> 202 4, as Llama 3 does
 };
 
 struct BpeTrainerOptions {
-  // Ids in all: 256 bytes, merges and special tokens. Fewer result where the text has no more pairs.
+  // Ids in all: 256 bytes, merges and special tokens. Fewer result where the text has no more
+  // pairs.
   int32_t vocab_size = 4096;
   // Ids after all others, in this order.
   std::vector<std::string> special_tokens = {};
@@ -84,7 +85,8 @@ struct TokenizerFolderOptions {
 };
 
 // The text of tokenizer.json. Fails with kInvalidArgument when a named token is not special.
-Result<std::string> tokenizer_json(const TrainedBpe& trained, const TokenizerFolderOptions& options);
+Result<std::string> tokenizer_json(const TrainedBpe& trained,
+                                   const TokenizerFolderOptions& options);
 
 // Writes tokenizer.json, tokenizer_config.json and special_tokens_map.json, each atomically.
 Status write_tokenizer_folder(const TrainedBpe& trained, const TokenizerFolderOptions& options);

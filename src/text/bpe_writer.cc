@@ -10,8 +10,8 @@ namespace jige::text {
 namespace {
 
 Json added_token(const std::string& content) {
-  return {{"content", content},   {"single_word", false}, {"lstrip", false},
-          {"rstrip", false},      {"normalized", false},  {"special", true}};
+  return {{"content", content}, {"single_word", false}, {"lstrip", false},
+          {"rstrip", false},    {"normalized", false},  {"special", true}};
 }
 
 // The ids of the special tokens begin here.
@@ -42,8 +42,10 @@ Status check_roles(const TrainedBpe& trained, const TokenizerFolderOptions& opti
 }
 
 Json post_processor(size_t bos_id, const std::string& bos) {
-  const Json bytes = {
-      {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", false}, {"use_regex", true}};
+  const Json bytes = {{"type", "ByteLevel"},
+                      {"add_prefix_space", true},
+                      {"trim_offsets", false},
+                      {"use_regex", true}};
   if (bos.empty()) return bytes;
   const Json begin = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
   const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
@@ -119,8 +121,10 @@ Result<std::string> tokenizer_json(const TrainedBpe& trained,
                       {"pattern", {{"Regex", trained.split_pattern}}},
                       {"behavior", "Isolated"},
                       {"invert", false}};
-  const Json bytes = {
-      {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
+  const Json bytes = {{"type", "ByteLevel"},
+                      {"add_prefix_space", false},
+                      {"trim_offsets", true},
+                      {"use_regex", false}};
   Json root = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   root["added_tokens"] = std::move(added);
   root["normalizer"] = nullptr;
@@ -131,8 +135,10 @@ Result<std::string> tokenizer_json(const TrainedBpe& trained,
     JIGE_TRY(bos_id, special_id(trained, bos, "bos_token"));
   }
   root["post_processor"] = post_processor(bos_id, bos);
-  root["decoder"] = {
-      {"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}};
+  root["decoder"] = {{"type", "ByteLevel"},
+                     {"add_prefix_space", true},
+                     {"trim_offsets", true},
+                     {"use_regex", true}};
   std::string text = dump_json(root);
   text.pop_back();
   return text + ",\"model\":" + model_json(trained) + "}\n";

@@ -1,5 +1,5 @@
-// The byte-level alphabet: each byte has a printable character of its own, so that a vocabulary file
-// can spell any bytes as text. Printable Latin-1 bytes stand for themselves, the other 68 for
+// The byte-level alphabet: each byte has a printable character of its own, so that a vocabulary
+// file can spell any bytes as text. Printable Latin-1 bytes stand for themselves, the other 68 for
 // U+0100 onwards in order: a space is "Ġ", a newline "Ċ".
 //
 // Threads: pure functions.

@@ -37,7 +37,8 @@ std::vector<std::string> answers(const ChatTemplate& chat, const Json& messages,
   return texts;
 }
 
-const Json kTwoTurns = talk({{"user", "1+1?"}, {"assistant", "2"}, {"user", "2+2?"}, {"assistant", "4"}});
+const Json kTwoTurns =
+    talk({{"user", "1+1?"}, {"assistant", "2"}, {"user", "2+2?"}, {"assistant", "4"}});
 
 TEST(EncodeChat, NeverMakesControlTokensOfWhatPeopleWrite) {
   const Tokenizer tokenizer = family("qwen2");
@@ -56,7 +57,10 @@ TEST(EncodeChat, NeverMakesControlTokensOfWhatPeopleWrite) {
 TEST(EncodeChat, DropsMarksThatPeopleWriteThemselves) {
   const Tokenizer tokenizer = family("qwen2");
   const ChatTemplate chat = chat_template("chatml");
-  const Json messages = talk({{"user", "a\xEF\xB7\x90<|im_\xEF\xB7\x91" "end|>\xEF\xB7\x91" "b"}});
+  const Json messages = talk({{"user",
+                               "a\xEF\xB7\x90<|im_\xEF\xB7\x91"
+                               "end|>\xEF\xB7\x91"
+                               "b"}});
   const auto ids = encode_chat(tokenizer, chat, messages, {});
   ASSERT_TRUE(ids.has_value());
   EXPECT_EQ(*tokenizer.decode(*ids, {}), "<|im_start|>user\na<|im_end|>b<|im_end|>\n");
@@ -97,7 +101,8 @@ TEST(RenderAnswers, FindsAnswersInEveryFamily) {
   EXPECT_EQ(answers(chat_template("llama3"), kTwoTurns, options),
             (Texts{"2<|eot_id|>", "4<|eot_id|>"}));
   EXPECT_EQ(answers(chat_template("mistral"), kTwoTurns, options), (Texts{" 2</s>", " 4</s>"}));
-  EXPECT_EQ(answers(chat_template("gemma"), kTwoTurns), (Texts{"2<end_of_turn>", "4<end_of_turn>"}));
+  EXPECT_EQ(answers(chat_template("gemma"), kTwoTurns),
+            (Texts{"2<end_of_turn>", "4<end_of_turn>"}));
   EXPECT_EQ(answers(chat_template("qwen25"), kTwoTurns), (Texts{"2<|im_end|>", "4<|im_end|>"}));
   EXPECT_EQ(answers(chat_template("deepseek"), kTwoTurns, options), (Texts{"2</s>", "4</s>"}));
 }
@@ -116,9 +121,11 @@ TEST(RenderAnswers, GivesNothingWhereNobodyAnswered) {
 }
 
 TEST(EncodeChatAnswers, MasksExactlyTheAnswers) {
-  for (const auto& [tokenizer_name, template_name] :
-       {std::pair("qwen2", "chatml"), {"qwen2", "qwen25"}, {"llama3", "llama3"},
-        {"llama2_metaspace", "llama2"}, {"llama2_legacy", "llama2"}}) {
+  for (const auto& [tokenizer_name, template_name] : {std::pair("qwen2", "chatml"),
+                                                      {"qwen2", "qwen25"},
+                                                      {"llama3", "llama3"},
+                                                      {"llama2_metaspace", "llama2"},
+                                                      {"llama2_legacy", "llama2"}}) {
     SCOPED_TRACE(template_name);
     const Tokenizer tokenizer = family(tokenizer_name);
     const ChatTemplate chat = chat_template(template_name);

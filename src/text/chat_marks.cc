@@ -43,7 +43,8 @@ std::string mark_text(const std::string& raw, const TokenTrie& tokens) {
   std::string out;
   std::vector<TokenTrie::End> ends;
   size_t from = 0;
-  for (size_t at = tokens.find(text, 0, ends); at < text.size(); at = tokens.find(text, from, ends)) {
+  for (size_t at = tokens.find(text, 0, ends); at < text.size();
+       at = tokens.find(text, from, ends)) {
     const size_t end = ends.back().end;
     out.append(text, from, at - from).append(kBegin);
     out.append(text, at, end - at).append(kEnd);

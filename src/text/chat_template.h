@@ -53,12 +53,12 @@ struct ChatRender {
 
 class ChatTemplate {
  public:
-  // Parses template source; `where` names it in errors. Fails with kCorrupt and the line on a syntax
-  // error, kUnsupported on Jinja that is outside the subset (include, import, extends, …).
+  // Parses template source; `where` names it in errors. Fails with kCorrupt and the line on a
+  // syntax error, kUnsupported on Jinja that is outside the subset (include, import, extends, …).
   static Result<ChatTemplate> parse(std::string_view source, std::string_view where);
 
-  // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}. Members
-  // that are null count as absent, "reasoning" and "thinking" also as "reasoning_content".
+  // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}.
+  // Members that are null count as absent, "reasoning" and "thinking" also as "reasoning_content".
   Result<std::string> render(const Json& messages, const ChatOptions& options) const;
 
   // The same with the spans of {% generation %} blocks.

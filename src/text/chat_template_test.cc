@@ -58,10 +58,11 @@ TEST(ChatTemplate, LeavesTokensItWasNotGivenUndefined) {
 }
 
 TEST(ChatTemplate, TreatsNullMembersAsAbsent) {
-  const Json messages = Json::parse(R"([{"role": "assistant", "content": null, "reasoning": "r"}])");
-  EXPECT_EQ(*render("{{ messages[0].content is defined }}{{ messages[0].reasoning_content }}",
-                    messages),
-            "Falser");
+  const Json messages =
+      Json::parse(R"([{"role": "assistant", "content": null, "reasoning": "r"}])");
+  EXPECT_EQ(
+      *render("{{ messages[0].content is defined }}{{ messages[0].reasoning_content }}", messages),
+      "Falser");
 }
 
 TEST(ChatTemplate, RefusesMessagesThatAreNotObjectsInAList) {
@@ -88,8 +89,8 @@ TEST(ChatTemplate, KeepsTheSpansOfGenerationBlocks) {
       "template");
   ASSERT_TRUE(chat.has_value());
   EXPECT_TRUE(chat->has_generation_blocks());
-  const Json messages = Json::parse(
-      R"([{"role": "u", "content": "caf\u00e9"}, {"role": "a", "content": ""}])");
+  const Json messages =
+      Json::parse(R"([{"role": "u", "content": "caf\u00e9"}, {"role": "a", "content": ""}])");
   const auto render = chat->render_with_spans(messages, {});
   ASSERT_TRUE(render.has_value());
   EXPECT_EQ(render->text, "<u>caf\xC3\xA9;<a>;");
@@ -97,8 +98,9 @@ TEST(ChatTemplate, KeepsTheSpansOfGenerationBlocks) {
 }
 
 TEST(HostileTemplate, EndsLoopsThatWouldNotEnd) {
-  EXPECT_EQ(failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
-            Code::kExhausted);
+  EXPECT_EQ(
+      failure("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"),
+      Code::kExhausted);
   EXPECT_EQ(failure("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), Code::kExhausted);
   EXPECT_EQ(failure("{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}"
                     "{% for i in range(2) %}{{ a() }}{% endfor %}{% endmacro %}{{ a() }}"),
@@ -138,7 +140,8 @@ TEST(HostileTemplate, IsRefusedWhenItNestsTooDeep) {
     for (int i = 0; i < count; ++i) out += part;
     return out;
   };
-  EXPECT_EQ(failure("{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}"), Code::kUnsupported);
+  EXPECT_EQ(failure("{{ " + repeat("(", 5000) + "1" + repeat(")", 5000) + " }}"),
+            Code::kUnsupported);
   EXPECT_EQ(failure("{{ " + repeat("[", 5000) + repeat("]", 5000) + " }}"), Code::kUnsupported);
   EXPECT_EQ(failure("{{ " + repeat("-", 5000) + "1 }}"), Code::kUnsupported);
   EXPECT_EQ(failure("{{ " + repeat("not ", 5000) + "1 }}"), Code::kUnsupported);

@@ -49,7 +49,8 @@ Result<Pattern> Pattern::from_json(const Json& component, std::string_view where
       return Pattern({}, std::move(regex));
     }
   }
-  return fail(Code::kCorrupt, "{}: \"pattern\" must be {{\"String\": …}} or {{\"Regex\": …}}", where);
+  return fail(Code::kCorrupt, "{}: \"pattern\" must be {{\"String\": …}} or {{\"Regex\": …}}",
+              where);
 }
 
 Result<std::string> Pattern::replace_all(std::string_view text, std::string_view replacement,

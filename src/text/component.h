@@ -55,7 +55,8 @@ class Pattern {
         JIGE_DO(found(match));
       }
     }
-    for (size_t at = find_text(text, text_); at != text.npos; at = find_text(text, text_, match.end)) {
+    for (size_t at = find_text(text, text_); at != text.npos;
+         at = find_text(text, text_, match.end)) {
       match = {at, at + text_.size()};
       JIGE_DO(found(match));
     }

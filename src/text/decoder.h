@@ -1,13 +1,14 @@
-// The "decoder" of a tokenizer.json, as a chain of steps that each turn token texts into token texts.
+// The "decoder" of a tokenizer.json, as a chain of steps that each turn token texts into token
+// texts.
 //
-// Known: ByteLevel Metaspace ByteFallback Fuse Replace Strip Sequence. Without a decoder, token texts
-// are joined with spaces.
+// Known: ByteLevel Metaspace ByteFallback Fuse Replace Strip Sequence. Without a decoder, token
+// texts are joined with spaces.
 //
 // The chain is written once, for streaming: a step takes chunks of tokens and passes on what can no
 // longer change. Decoding a whole is pushing everything and finishing, so both give the same text.
 // ByteFallback passes on every complete character of a run of <0x..> tokens and U+FFFD for what is
-// ill-formed; Hugging Face shows a run with any ill-formed part as U+FFFD throughout, which cannot be
-// streamed and loses good characters.
+// ill-formed; Hugging Face shows a run with any ill-formed part as U+FFFD throughout, which cannot
+// be streamed and loses good characters.
 //
 // Threads: a Decoder is immutable; a DecoderRun belongs to one thread.
 #pragma once

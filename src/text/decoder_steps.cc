@@ -83,8 +83,7 @@ class ByteLevelStep final : public WholeTokenStep {
 
 class MetaspaceStep final : public DecoderStep {
  public:
-  MetaspaceStep(std::string mark, bool drop_first)
-      : mark_(std::move(mark)), drop_(drop_first) {}
+  MetaspaceStep(std::string mark, bool drop_first) : mark_(std::move(mark)), drop_(drop_first) {}
   void push(const TokenChunk& chunk) override {
     std::string text;
     size_t from = 0;
@@ -182,7 +181,8 @@ class ReplaceStep final : public WholeTokenStep {
 // Strips the start as chunks come; a stop count needs the whole token (StripStopStep).
 class StripStartStep final : public DecoderStep {
  public:
-  StripStartStep(std::string content, int64_t count) : content_(std::move(content)), count_(count) {}
+  StripStartStep(std::string content, int64_t count)
+      : content_(std::move(content)), count_(count) {}
   void push(const TokenChunk& chunk) override {
     std::string_view text = chunk.text;
     if (chunk.begins) left_ = count_;

@@ -20,17 +20,27 @@ Result<Value> Interpreter::evaluate(const Expr& node, Scope& scope) {
 
 Result<Value> Interpreter::evaluate_kind(const Expr& node, Scope& scope) {
   switch (node.kind) {
-    case ExprKind::kLiteral: return node.literal;
-    case ExprKind::kName: return lookup(node, scope);
+    case ExprKind::kLiteral:
+      return node.literal;
+    case ExprKind::kName:
+      return lookup(node, scope);
     case ExprKind::kList:
-    case ExprKind::kTuple: return sequence(node, scope);
-    case ExprKind::kDict: return dict(node, scope);
-    case ExprKind::kSlice: return slice(node, scope);
-    case ExprKind::kCall: return call(node, nullptr, scope);
-    case ExprKind::kFilter: return filter(node, nullptr, scope);
-    case ExprKind::kCompare: return compare(node, scope);
-    case ExprKind::kConcat: return concat(node, scope);
-    default: break;
+    case ExprKind::kTuple:
+      return sequence(node, scope);
+    case ExprKind::kDict:
+      return dict(node, scope);
+    case ExprKind::kSlice:
+      return slice(node, scope);
+    case ExprKind::kCall:
+      return call(node, nullptr, scope);
+    case ExprKind::kFilter:
+      return filter(node, nullptr, scope);
+    case ExprKind::kCompare:
+      return compare(node, scope);
+    case ExprKind::kConcat:
+      return concat(node, scope);
+    default:
+      break;
   }
   if (node.kind == ExprKind::kTernary) {
     JIGE_TRY(const Value condition, evaluate(*node.parts[1], scope));
@@ -40,21 +50,27 @@ Result<Value> Interpreter::evaluate_kind(const Expr& node, Scope& scope) {
   }
   JIGE_TRY(const Value left, evaluate(*node.parts[0], scope));
   switch (node.kind) {
-    case ExprKind::kMember: return member(left, node.text);
+    case ExprKind::kMember:
+      return member(left, node.text);
     case ExprKind::kTest: {
       JIGE_TRY(const Arguments given, arguments(node.arguments, scope));
       JIGE_TRY(const bool holds, run_test(*this, node.text, left, given));
       return Value::boolean(holds);
     }
-    case ExprKind::kNegative: return negate(left);
+    case ExprKind::kNegative:
+      return negate(left);
     case ExprKind::kPositive:
       if (left.is(Kind::kBool)) return Value::integer(left.as_int());
       if (left.is_number()) return left;
       return fail(Code::kInvalidArgument, "\"+\" does not work on {}", left.type_name());
-    case ExprKind::kNot: return Value::boolean(!left.truth());
-    case ExprKind::kAnd: return left.truth() ? evaluate(*node.parts[1], scope) : left;
-    case ExprKind::kOr: return left.truth() ? left : evaluate(*node.parts[1], scope);
-    default: break;
+    case ExprKind::kNot:
+      return Value::boolean(!left.truth());
+    case ExprKind::kAnd:
+      return left.truth() ? evaluate(*node.parts[1], scope) : left;
+    case ExprKind::kOr:
+      return left.truth() ? left : evaluate(*node.parts[1], scope);
+    default:
+      break;
   }
   JIGE_TRY(const Value right, evaluate(*node.parts[1], scope));
   if (node.kind == ExprKind::kIndex) return index(left, right);
@@ -160,7 +176,8 @@ Result<Value> Interpreter::member(const Value& value, std::string_view name) {
   if (value.is(Kind::kDict)) found = value.entries().find(name);
   if (value.is(Kind::kNamespace)) found = value.as_namespace().attributes.find(name);
   if (found) return *found;
-  return Value::undefined(fmt::format("'{}' object has no attribute '{}'", value.type_name(), name));
+  return Value::undefined(
+      fmt::format("'{}' object has no attribute '{}'", value.type_name(), name));
 }
 
 Result<Value> Interpreter::index(const Value& value, const Value& key) {
@@ -180,8 +197,8 @@ Result<Value> Interpreter::index(const Value& value, const Value& key) {
       const Value place = Value::integer(at), end = Value::integer(at + 1);
       return slice_value(value, {.begin = &place, .end = &end}, budget_);
     }
-    return Value::undefined(fmt::format("'{}' object has no element {}", value.type_name(),
-                                        key.as_int()));
+    return Value::undefined(
+        fmt::format("'{}' object has no element {}", value.type_name(), key.as_int()));
   }
   if (key.is(Kind::kString)) return member(value, key.text());
   return Value::undefined(fmt::format("'{}' object has no such element", value.type_name()));
@@ -247,9 +264,12 @@ Result<Value> Interpreter::call(const Expr& node, const Value* caller, Scope& sc
 Result<Value> Interpreter::call_value(const Value& callee, const Arguments& given,
                                       const Value* caller) {
   switch (callee.kind()) {
-    case Kind::kMacro: return call_macro(callee.as_macro(), given, caller);
-    case Kind::kFunction: return call_function(*this, callee.name(), given);
-    case Kind::kUndefined: return fail(Code::kInvalidArgument, "{}", callee.undefined_hint());
+    case Kind::kMacro:
+      return call_macro(callee.as_macro(), given, caller);
+    case Kind::kFunction:
+      return call_function(*this, callee.name(), given);
+    case Kind::kUndefined:
+      return fail(Code::kInvalidArgument, "{}", callee.undefined_hint());
     case Kind::kMethod:
       return fail(Code::kUnsupported, "the method \"{}\" can only be called where it is named",
                   callee.name());
@@ -304,9 +324,9 @@ Status Interpreter::bind_extras(const MacroInstance& macro, const Arguments& giv
   }
   DictData named;
   for (const auto& [name, value] : given.named) {
-    const bool known = std::any_of(parameters.begin(), parameters.end(), [&](const auto& parameter) {
-      return names_[parameter.name] == name;
-    });
+    const bool known =
+        std::any_of(parameters.begin(), parameters.end(),
+                    [&](const auto& parameter) { return names_[parameter.name] == name; });
     if (known) continue;
     if (name == "caller") {
       set(scope, caller_name_, value);

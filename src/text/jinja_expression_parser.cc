@@ -13,8 +13,8 @@ bool starts_argument(const Token& token) {
     return token.text == "[" || token.text == "{";
   }
   if (token.kind == TokenKind::kName) {
-    return token.text != "else" && token.text != "or" && token.text != "and" && token.text != "is" &&
-           token.text != "in" && token.text != "if" && token.text != "not";
+    return token.text != "else" && token.text != "or" && token.text != "and" &&
+           token.text != "is" && token.text != "in" && token.text != "if" && token.text != "not";
   }
   return token.kind == TokenKind::kString || token.kind == TokenKind::kInteger ||
          token.kind == TokenKind::kFloat;

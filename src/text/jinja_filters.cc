@@ -160,8 +160,8 @@ Result<Value> format(const FilterCall& call) {
 
 Result<Value> default_value(const FilterCall& call) {
   JIGE_TRY(const auto bound, bind(call.arguments, {"default_value", "boolean"}, call.name));
-  const bool missing = call.input.is(Kind::kUndefined) ||
-                       (bool_or(bound[1], false) && !call.input.truth());
+  const bool missing =
+      call.input.is(Kind::kUndefined) || (bool_or(bound[1], false) && !call.input.truth());
   if (!missing) return call.input;
   return bound[0] ? *bound[0] : Value::string("");
 }
@@ -275,8 +275,8 @@ Result<Value> round(const FilterCall& call) {
 
 Result<Value> to_json(const FilterCall& call) {
   // transformers' order of arguments, not Jinja's.
-  JIGE_TRY(const auto bound, bind(call.arguments,
-                                  {"ensure_ascii", "indent", "separators", "sort_keys"}, call.name));
+  JIGE_TRY(const auto bound,
+           bind(call.arguments, {"ensure_ascii", "indent", "separators", "sort_keys"}, call.name));
   JsonFormat format;
   if (bound[1] && !bound[1]->is(Kind::kNone)) {
     JIGE_TRY(format.indent, int_or(bound[1], 0, "the indent of tojson"));

@@ -257,7 +257,8 @@ Result<Value> map(const FilterCall& call) {
     }
     return Value::list(std::move(mapped), budget(call));
   }
-  JIGE_TRY(const std::string name, string_or(&call.arguments.positional[0], "", "the filter of map"));
+  JIGE_TRY(const std::string name,
+           string_or(&call.arguments.positional[0], "", "the filter of map"));
   const Arguments rest{{call.arguments.positional.begin() + 1, call.arguments.positional.end()},
                        call.arguments.named};
   for (const Value& item : items) {
@@ -336,8 +337,8 @@ Result<Value> follow(Interpreter& run, const Value& value, std::string_view path
   Value current = value;
   for (const std::string_view part : split_text(path, ".", -1)) {
     const auto number = path_index(part);
-    JIGE_TRY(current, run.index(current, number ? Value::integer(*number)
-                                                : Value::string_view(part)));
+    JIGE_TRY(current,
+             run.index(current, number ? Value::integer(*number) : Value::string_view(part)));
     if (fallback && current.is(Kind::kUndefined)) current = *fallback;
   }
   return current;
@@ -345,13 +346,11 @@ Result<Value> follow(Interpreter& run, const Value& value, std::string_view path
 
 Filter find_list_filter(std::string_view name) {
   static const std::unordered_map<std::string_view, Filter> kFilters = {
-      {"attr", attribute},   {"batch", batch},       {"dictsort", dict_sort},
-      {"first", first},      {"items", items_of},    {"join", join},
-      {"last", last},        {"list", list},         {"map", map},
-      {"max", extreme},      {"min", extreme},       {"reject", choose},
-      {"rejectattr", choose}, {"reverse", reverse},  {"select", choose},
-      {"selectattr", choose}, {"sort", sort},        {"sum", sum},
-      {"unique", unique},
+      {"attr", attribute},    {"batch", batch},     {"dictsort", dict_sort}, {"first", first},
+      {"items", items_of},    {"join", join},       {"last", last},          {"list", list},
+      {"map", map},           {"max", extreme},     {"min", extreme},        {"reject", choose},
+      {"rejectattr", choose}, {"reverse", reverse}, {"select", choose},      {"selectattr", choose},
+      {"sort", sort},         {"sum", sum},         {"unique", unique},
   };
   const auto it = kFilters.find(name);
   return it != kFilters.end() ? it->second : nullptr;

@@ -127,24 +127,40 @@ Result<Interpreter::Flow> Interpreter::run_body(const Body& body, Scope& scope) 
 
 Result<Interpreter::Flow> Interpreter::run_statement(const Stmt& node, Scope& scope) {
   switch (node.kind) {
-    case StmtKind::kText: JIGE_DO(write(node.text)); break;
-    case StmtKind::kOutput: JIGE_DO(run_output(node, scope)); break;
-    case StmtKind::kIf: return run_if(node, scope);
-    case StmtKind::kFor: return run_for(node, scope);
+    case StmtKind::kText:
+      JIGE_DO(write(node.text));
+      break;
+    case StmtKind::kOutput:
+      JIGE_DO(run_output(node, scope));
+      break;
+    case StmtKind::kIf:
+      return run_if(node, scope);
+    case StmtKind::kFor:
+      return run_for(node, scope);
     case StmtKind::kSet:
-    case StmtKind::kSetBlock: JIGE_DO(run_set(node, scope)); break;
-    case StmtKind::kMacro: JIGE_DO(run_macro(node, scope)); break;
-    case StmtKind::kCallBlock: JIGE_DO(run_call_block(node, scope)); break;
+    case StmtKind::kSetBlock:
+      JIGE_DO(run_set(node, scope));
+      break;
+    case StmtKind::kMacro:
+      JIGE_DO(run_macro(node, scope));
+      break;
+    case StmtKind::kCallBlock:
+      JIGE_DO(run_call_block(node, scope));
+      break;
     case StmtKind::kFilterBlock: {
       JIGE_TRY(const Value text, captured_text(node.body, node.value.get(), scope));
       JIGE_TRY(const std::string shown, to_text(text, budget_));
       JIGE_DO(write(shown));
       break;
     }
-    case StmtKind::kWith: return run_with(node, scope);
-    case StmtKind::kGeneration: return run_generation(node, scope);
-    case StmtKind::kBreak: return Flow::kBreak;
-    case StmtKind::kContinue: return Flow::kContinue;
+    case StmtKind::kWith:
+      return run_with(node, scope);
+    case StmtKind::kGeneration:
+      return run_generation(node, scope);
+    case StmtKind::kBreak:
+      return Flow::kBreak;
+    case StmtKind::kContinue:
+      return Flow::kContinue;
   }
   return Flow::kNext;
 }
@@ -212,8 +228,8 @@ Status Interpreter::assign(const Target& target, Value value, Scope& scope) {
       for (const auto& [name, known] : at->values) {
         if (name != target.names[0]) continue;
         if (!known.is(Kind::kNamespace)) {
-          return fail(Code::kInvalidArgument, "only attributes of a namespace can be set, not of {}",
-                      known.type_name());
+          return fail(Code::kInvalidArgument,
+                      "only attributes of a namespace can be set, not of {}", known.type_name());
         }
         known.as_namespace().attributes.set(Value::string(target.attribute), std::move(value));
         return {};

@@ -1,8 +1,8 @@
 // Runs a parsed template over values.
 //
-// Scopes: the top of the template, each turn of a loop, each macro call and each {% with %}, {% set %}
-// block and {% filter %} block has its own names; {% if %} has not. A scope whose macro might be called
-// later lives until the end of the run.
+// Scopes: the top of the template, each turn of a loop, each macro call and each {% with %}, {% set
+// %} block and {% filter %} block has its own names; {% if %} has not. A scope whose macro might be
+// called later lives until the end of the run.
 //
 // Bounds: Budget (steps, bytes), depth of nested evaluation, size of the output.
 // Threads: one thread per Interpreter; the Template may be shared.

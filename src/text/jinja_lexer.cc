@@ -105,8 +105,8 @@ class Lexer {
     if (!text.empty()) add(TokenKind::kData, std::string(text));
   }
 
-  // What follows a tag's end at `end` bytes from here: "-" eats all space, otherwise, unless "+", one
-  // newline goes after blocks and comments.
+  // What follows a tag's end at `end` bytes from here: "-" eats all space, otherwise, unless "+",
+  // one newline goes after blocks and comments.
   void close(size_t end, char sign, bool trims) {
     advance(end);
     if (sign == '-') {
@@ -274,8 +274,7 @@ class Lexer {
     size_t end = at_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
     if (end >= source_.size()) return corrupt("a string does not end");
-    JIGE_TRY(std::string text,
-             unescape(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
+    JIGE_TRY(std::string text, unescape(std::string_view(source_).substr(at_ + 1, end - at_ - 1)));
     add(TokenKind::kString, std::move(text));
     advance(end + 1 - at_);
     return {};

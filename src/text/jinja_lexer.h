@@ -1,6 +1,7 @@
 // Cuts template source into tokens, with the white-space rules of transformers: trim_blocks (the
 // newline after a block tag goes) and lstrip_blocks (blanks before a block tag that begins a line
-// go), overridden by "-" and "+" inside the tags. Line ends count as "\n"; one at the very end goes.
+// go), overridden by "-" and "+" inside the tags. Line ends count as "\n"; one at the very end
+// goes.
 //
 // Threads: pure function.
 #pragma once

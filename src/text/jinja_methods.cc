@@ -11,11 +11,11 @@ namespace jige::text::jinja {
 namespace {
 
 constexpr std::array<std::string_view, 35> kStringMethods = {
-    "strip",      "lstrip",  "rstrip",  "split",    "rsplit",   "splitlines",   "startswith",
-    "endswith",   "upper",   "lower",   "title",    "capitalize", "replace",    "join",
-    "find",       "rfind",   "index",   "count",    "isdigit",  "isalpha",      "isalnum",
-    "isspace",    "isupper", "islower", "isnumeric", "format",  "removeprefix", "removesuffix",
-    "partition",  "rpartition", "zfill", "ljust",   "rjust",    "center",       "swapcase"};
+    "strip",     "lstrip",     "rstrip",  "split",     "rsplit",     "splitlines",   "startswith",
+    "endswith",  "upper",      "lower",   "title",     "capitalize", "replace",      "join",
+    "find",      "rfind",      "index",   "count",     "isdigit",    "isalpha",      "isalnum",
+    "isspace",   "isupper",    "islower", "isnumeric", "format",     "removeprefix", "removesuffix",
+    "partition", "rpartition", "zfill",   "ljust",     "rjust",      "center",       "swapcase"};
 constexpr std::array<std::string_view, 5> kDictMethods = {"items", "keys", "values", "get", "copy"};
 constexpr std::array<std::string_view, 3> kListMethods = {"index", "count", "copy"};
 constexpr std::array<std::string_view, 2> kLoopMethods = {"cycle", "changed"};
@@ -253,9 +253,10 @@ class StringMethod {
     const auto missing = static_cast<size_t>(width - size);
     JIGE_DO(run_.budget().bytes(missing * fill.size()));
     // Python's center puts the odd one left when the width is odd.
-    const size_t before = name_ == "ljust"    ? 0
-                          : name_ == "center" ? missing / 2 + (missing & static_cast<size_t>(width) & 1)
-                                              : missing;
+    const size_t before = name_ == "ljust" ? 0
+                          : name_ == "center"
+                              ? missing / 2 + (missing & static_cast<size_t>(width) & 1)
+                              : missing;
     const bool has_sign = name_ == "zfill" && (text_.starts_with('-') || text_.starts_with('+'));
     std::string out(text_.substr(0, has_sign ? 1 : 0));
     for (size_t i = 0; i < before; ++i) out += fill;
@@ -275,10 +276,14 @@ class StringMethod {
     for (size_t i = 0; i < text_.size() && all;) {
       const Decoded next = decode_utf8(text_.substr(i));
       const char32_t c = next.code_point;
-      if (name_ == "isalpha") all = is_letter(c);
-      else if (name_ == "isspace") all = is_space(c);
-      else if (name_ == "isalnum") all = is_letter(c) || is_numeric(c);
-      else all = is_numeric(c);
+      if (name_ == "isalpha")
+        all = is_letter(c);
+      else if (name_ == "isspace")
+        all = is_space(c);
+      else if (name_ == "isalnum")
+        all = is_letter(c) || is_numeric(c);
+      else
+        all = is_numeric(c);
       i += next.size;
     }
     return Value::boolean(all);
@@ -348,22 +353,31 @@ Result<Value> call_loop_method(Interpreter& run, const LoopState& loop, std::str
 
 bool has_method(const Value& value, std::string_view name) {
   switch (value.kind()) {
-    case Kind::kString: return holds(kStringMethods, name);
-    case Kind::kDict: return holds(kDictMethods, name);
+    case Kind::kString:
+      return holds(kStringMethods, name);
+    case Kind::kDict:
+      return holds(kDictMethods, name);
     case Kind::kList:
-    case Kind::kTuple: return holds(kListMethods, name);
-    case Kind::kLoop: return holds(kLoopMethods, name);
-    default: return false;
+    case Kind::kTuple:
+      return holds(kListMethods, name);
+    case Kind::kLoop:
+      return holds(kLoopMethods, name);
+    default:
+      return false;
   }
 }
 
 Result<Value> call_method(Interpreter& run, const Value& value, std::string_view name,
                           const Arguments& given) {
   switch (value.kind()) {
-    case Kind::kString: return StringMethod(run, value.text(), name, given).call();
-    case Kind::kDict: return call_dict_method(run, value, name, given);
-    case Kind::kLoop: return call_loop_method(run, value.as_loop(), name, given);
-    default: return call_list_method(run, value, name, given);
+    case Kind::kString:
+      return StringMethod(run, value.text(), name, given).call();
+    case Kind::kDict:
+      return call_dict_method(run, value, name, given);
+    case Kind::kLoop:
+      return call_loop_method(run, value.as_loop(), name, given);
+    default:
+      return call_list_method(run, value, name, given);
   }
 }
 

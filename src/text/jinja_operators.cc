@@ -129,13 +129,18 @@ Result<Directive> read_directive(std::string_view format, size_t& at) {
   Directive directive;
   const auto digit = [&] { return at < format.size() && format[at] >= '0' && format[at] <= '9'; };
   for (; at < format.size(); ++at) {
-    if (format[at] == '-') directive.left = true;
-    else if (format[at] == '0') directive.zero = true;
-    else if (format[at] == '+') directive.plus = true;
-    else break;
+    if (format[at] == '-')
+      directive.left = true;
+    else if (format[at] == '0')
+      directive.zero = true;
+    else if (format[at] == '+')
+      directive.plus = true;
+    else
+      break;
   }
   for (; digit(); ++at) {
-    directive.width = std::min<size_t>(10000, directive.width * 10 + static_cast<size_t>(format[at] - '0'));
+    directive.width =
+        std::min<size_t>(10000, directive.width * 10 + static_cast<size_t>(format[at] - '0'));
   }
   if (at < format.size() && format[at] == '.') {
     ++at;
@@ -152,16 +157,20 @@ Result<Directive> read_directive(std::string_view format, size_t& at) {
 Result<std::string> format_one(const Directive& directive, const Value& value, Budget& budget) {
   std::string text;
   switch (directive.kind) {
-    case 's': JIGE_DO(append_text(text, value, budget)); break;
-    case 'r': JIGE_DO(append_repr(text, value, budget)); break;
+    case 's':
+      JIGE_DO(append_text(text, value, budget));
+      break;
+    case 'r':
+      JIGE_DO(append_repr(text, value, budget));
+      break;
     case 'd':
     case 'i':
     case 'x': {
-      if (!value.is_number()) return fail(Code::kInvalidArgument, "%{} needs a number", directive.kind);
+      if (!value.is_number())
+        return fail(Code::kInvalidArgument, "%{} needs a number", directive.kind);
       const double number = value.as_double();
       if (!(std::fabs(number) < 9e18)) return overflow();
-      const int64_t whole =
-          value.is(Kind::kFloat) ? static_cast<int64_t>(number) : value.as_int();
+      const int64_t whole = value.is(Kind::kFloat) ? static_cast<int64_t>(number) : value.as_int();
       text = directive.kind == 'x' ? fmt::format("{:x}", whole) : std::to_string(whole);
       if (directive.plus && whole >= 0) text.insert(0, "+");
       break;

@@ -94,8 +94,8 @@ class Parser : public ExpressionParser {
       JIGE_DO(end_tag());
       return node;
     }
-    return fail(Code::kUnsupported, "{}: line {}: the tag \"{}\" is not supported", where_, tag.line,
-                tag.text);
+    return fail(Code::kUnsupported, "{}: line {}: the tag \"{}\" is not supported", where_,
+                tag.line, tag.text);
   }
 
   Result<std::unique_ptr<Stmt>> if_statement(uint32_t line) {
@@ -139,7 +139,8 @@ class Parser : public ExpressionParser {
       JIGE_TRY(node->condition, expression());
     }
     if (is_name("recursive")) {
-      return fail(Code::kUnsupported, "{}: line {}: recursive loops are not supported", where_, line);
+      return fail(Code::kUnsupported, "{}: line {}: recursive loops are not supported", where_,
+                  line);
     }
     JIGE_DO(end_tag());
     ++loop_depth_;

@@ -1,6 +1,8 @@
-// Parses template source into the tree of jinja_ast.h, by recursive descent with Jinja's precedence:
+// Parses template source into the tree of jinja_ast.h, by recursive descent with Jinja's
+// precedence:
 //
-//   ternary > or > and > not > comparison and in > + - > ~ > * / // % > ** > unary > postfix, filter, is
+//   ternary > or > and > not > comparison and in > + - > ~ > * / // % > ** > unary > postfix,
+//   filter, is
 //
 // Threads: pure function.
 #pragma once

@@ -190,7 +190,9 @@ std::string title_words(std::string_view text) {
   bool inside_word = false;
   for (const std::string_view character : characters(text)) {
     const bool cased = is_cased(character);
-    out += !cased ? std::string(character) : inside_word ? to_lower(character) : to_upper(character);
+    out += !cased        ? std::string(character)
+           : inside_word ? to_lower(character)
+                         : to_upper(character);
     inside_word = cased;
   }
   return out;
@@ -202,7 +204,9 @@ std::string title_filter(std::string_view text) {
   for (const std::string_view character : characters(text)) {
     const bool separates = is_space(decode_utf8(character).code_point) ||
                            std::string_view("-({[<").find(character) != std::string_view::npos;
-    out += separates ? std::string(character) : at_start ? to_upper(character) : to_lower(character);
+    out += separates  ? std::string(character)
+           : at_start ? to_upper(character)
+                      : to_lower(character);
     at_start = separates;
   }
   return out;
@@ -222,12 +226,23 @@ std::string escape_html(std::string_view text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '&': out += "&amp;"; break;
-      case '\'': out += "&#39;"; break;
-      case '"': out += "&#34;"; break;
-      default: out.push_back(c);
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '\'':
+        out += "&#39;";
+        break;
+      case '"':
+        out += "&#34;";
+        break;
+      default:
+        out.push_back(c);
     }
   }
   return out;

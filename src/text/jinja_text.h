@@ -21,7 +21,8 @@ std::string_view strip_right(std::string_view text);
 std::string_view strip_left(std::string_view text, std::string_view characters);
 std::string_view strip_right(std::string_view text, std::string_view characters);
 
-// str.split: at runs of white space, dropping empty parts, at most `count` cuts (below 0: no limit).
+// str.split: at runs of white space, dropping empty parts, at most `count` cuts (below 0: no
+// limit).
 std::vector<std::string_view> split_space(std::string_view text, int64_t count);
 // At every `separator`. REQUIRES: separator not empty.
 std::vector<std::string_view> split_text(std::string_view text, std::string_view separator,
@@ -33,8 +34,8 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t count)
 // str.splitlines, line ends dropped.
 std::vector<std::string_view> split_lines(std::string_view text);
 
-// The first `count` occurrences replaced (below 0: all). An empty `from` matches between characters.
-// nullopt when the result would be longer than `bytes_max`.
+// The first `count` occurrences replaced (below 0: all). An empty `from` matches between
+// characters. nullopt when the result would be longer than `bytes_max`.
 std::optional<std::string> replace_text(std::string_view text, std::string_view from,
                                         std::string_view to, int64_t count, size_t bytes_max);
 

@@ -1,13 +1,14 @@
 // Regular expressions as tokenizer files write them, on PCRE2 with its JIT compiler.
 //
-// The files follow Oniguruma's Ruby syntax; regex_syntax.h rewrites what PCRE2 reads differently and
-// refuses what it cannot express. Matching is Unicode-aware throughout.
+// The files follow Oniguruma's Ruby syntax; regex_syntax.h rewrites what PCRE2 reads differently
+// and refuses what it cannot express. Matching is Unicode-aware throughout.
 //
 // Bounds: a pattern is at most 64 KiB; one match attempt ends after a fixed number of steps; a scan
 // that falls far behind any honest pattern's pace (kScanBytesPerSecondMin) ends too, with
 // kExhausted naming the pattern. So a hostile pattern or text costs bounded time.
 //
-// Threads: a Regex is immutable and may be shared; each RegexScratch belongs to one thread at a time.
+// Threads: a Regex is immutable and may be shared; each RegexScratch belongs to one thread at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -53,8 +54,8 @@ class Regex {
   // another match is left out.
   class Scan {
    public:
-    // REQUIRES: `text` is valid UTF-8; regex, text and scratch outlive the scan. Scans of one thread
-    // may share a scratch, also in turns.
+    // REQUIRES: `text` is valid UTF-8; regex, text and scratch outlive the scan. Scans of one
+    // thread may share a scratch, also in turns.
     Scan(const Regex& regex, std::string_view text, RegexScratch& scratch);
     // Whether there is another match, which goes to `match`. Fails with kExhausted (see Bounds).
     Result<bool> next(Range& match);

@@ -46,8 +46,9 @@ class Rewriter {
   char peek(size_t ahead = 0) const { return at_ + ahead < in_.size() ? in_[at_ + ahead] : '\0'; }
 
   tl::unexpected<Error> refuse(std::string_view what) const {
-    return fail(Code::kUnsupported, "{}: the pattern \"{}\" uses {} at byte {}, which is not supported",
-                where_, in_, what, at_);
+    return fail(Code::kUnsupported,
+                "{}: the pattern \"{}\" uses {} at byte {}, which is not supported", where_, in_,
+                what, at_);
   }
 
   void copy(size_t count) {
@@ -57,37 +58,54 @@ class Rewriter {
 
   Status step() {
     switch (peek()) {
-      case '\\': return escape(/*in_class=*/false);
-      case '[': return character_class();
-      case '(': return group();
-      case '{': return interval();
-      default: copy(1); return {};
+      case '\\':
+        return escape(/*in_class=*/false);
+      case '[':
+        return character_class();
+      case '(':
+        return group();
+      case '{':
+        return interval();
+      default:
+        copy(1);
+        return {};
     }
   }
 
   Status escape(bool in_class) {
     const char kind = peek(1);
     switch (kind) {
-      case 's': return items(kSpaceItems, in_class);
-      case 'w': return items(in_class ? std::string(kWordItems) : lone_word(), in_class);
-      case 'h': return items(kHexItems, in_class);
-      case 'S': return negated_items(kSpaceItems, in_class, "\\S inside a class");
-      case 'W': return negated_items(lone_word(), in_class, "\\W inside a class");
-      case 'H': return negated_items(kHexItems, in_class, "\\H inside a class");
+      case 's':
+        return items(kSpaceItems, in_class);
+      case 'w':
+        return items(in_class ? std::string(kWordItems) : lone_word(), in_class);
+      case 'h':
+        return items(kHexItems, in_class);
+      case 'S':
+        return negated_items(kSpaceItems, in_class, "\\S inside a class");
+      case 'W':
+        return negated_items(lone_word(), in_class, "\\W inside a class");
+      case 'H':
+        return negated_items(kHexItems, in_class, "\\H inside a class");
       case 'p':
-      case 'P': return property();
-      case 'u': return code_unit();
+      case 'P':
+        return property();
+      case 'u':
+        return code_unit();
       case 'K':
       case 'C':
       case 'Q':
-      case 'E': return refuse(std::string("\\") + kind);
+      case 'E':
+        return refuse(std::string("\\") + kind);
       case '\0':
         if (at_ + 1 >= in_.size()) {
           return fail(Code::kCorrupt, "{}: the pattern \"{}\" ends in a backslash", where_, in_);
         }
         copy(2);
         return {};
-      default: copy(2); return {};
+      default:
+        copy(2);
+        return {};
     }
   }
 

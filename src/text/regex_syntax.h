@@ -1,7 +1,8 @@
 // Rewrites Oniguruma (Ruby) regular expressions, the dialect of tokenizer files, for PCRE2.
 //
 //   \s \S \w \W \h \H   their Oniguruma meaning as explicit classes
-//   \p{Han}             a script name, not PCRE2's script extensions; \p{Letter} and other long names
+//   \p{Han}             a script name, not PCRE2's script extensions; \p{Letter} and other long
+//   names
 //   (?m) -> (?s)        Ruby's m lets the dot match newlines; ^ and $ always match at lines
 //   \uHHHH, {,n}        spelled as PCRE2 does
 //

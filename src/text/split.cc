@@ -55,7 +55,8 @@ Status Splitter::emit(size_t begin, size_t end) {
 }
 
 Status Splitter::part(size_t begin, size_t end, bool is_match) {
-  if (is_match == rule_.invert && rule_.behavior == SplitBehavior::kRemoved) return emit(begin, end);
+  if (is_match == rule_.invert && rule_.behavior == SplitBehavior::kRemoved)
+    return emit(begin, end);
   if (rule_.behavior == SplitBehavior::kRemoved) return {};
   if (rule_.behavior == SplitBehavior::kIsolated) return emit(begin, end);
   if (begin < end || is_match) parts_.push_back({{begin, end}, is_match != rule_.invert});

@@ -1,6 +1,6 @@
-// Seeded mutations of everything this folder reads: nothing may crash, hang or leave the bounds, and
-// what loads must still work. The seed is printed; JIGE_FUZZ_SEED sets another, JIGE_FUZZ_ROUNDS
-// multiplies the number of rounds.
+// Seeded mutations of everything this folder reads: nothing may crash, hang or leave the bounds,
+// and what loads must still work. The seed is printed; JIGE_FUZZ_SEED sets another,
+// JIGE_FUZZ_ROUNDS multiplies the number of rounds.
 #include <cstdio>
 #include <cstdlib>
 
@@ -35,11 +35,21 @@ class TextFuzz : public testing::Test {
       const size_t at = place(text);
       const size_t size = std::min<size_t>(rng_.below(20), text.size() - at);
       switch (rng_.below(6)) {
-        case 0: if (at < text.size()) text[at] = static_cast<char>(rng_.below(256)); break;
-        case 1: text.erase(at, size); break;
-        case 2: text.insert(place(text), text.substr(at, size)); break;
-        case 3: text.resize(at); break;
-        default: text.replace(at, rng_.below(4) ? 0 : size, words[rng_.below(words.size())]); break;
+        case 0:
+          if (at < text.size()) text[at] = static_cast<char>(rng_.below(256));
+          break;
+        case 1:
+          text.erase(at, size);
+          break;
+        case 2:
+          text.insert(place(text), text.substr(at, size));
+          break;
+        case 3:
+          text.resize(at);
+          break;
+        default:
+          text.replace(at, rng_.below(4) ? 0 : size, words[rng_.below(words.size())]);
+          break;
       }
     }
     return text;
@@ -76,8 +86,21 @@ class TextFuzz : public testing::Test {
       change_tree(*child);
       return;
     }
-    const Json values[] = {nullptr, true,  -1, 3, 1e300, "", "a", "Sequence", "ByteLevel",
-                           "first", "\\s", "(", Json::array(), Json::object(), Json::array({1, "x"})};
+    const Json values[] = {nullptr,
+                           true,
+                           -1,
+                           3,
+                           1e300,
+                           "",
+                           "a",
+                           "Sequence",
+                           "ByteLevel",
+                           "first",
+                           "\\s",
+                           "(",
+                           Json::array(),
+                           Json::object(),
+                           Json::array({1, "x"})};
     node = values[rng_.below(std::size(values))];
   }
 
@@ -86,8 +109,9 @@ class TextFuzz : public testing::Test {
 };
 
 TEST_F(TextFuzz, TokenizerFilesWithBrokenBytes) {
-  const std::vector<std::string> words = {"null", "[]", "{}", "\"\"", "-1", "1e9", "\"type\":", ",",
-                                          "\"Regex\":", "(", "\\\\p{L}", "[", "}", "\"vocab\":"};
+  const std::vector<std::string> words = {"null",     "[]",        "{}", "\"\"",       "-1",
+                                          "1e9",      "\"type\":", ",",  "\"Regex\":", "(",
+                                          "\\\\p{L}", "[",         "}",  "\"vocab\":"};
   for (const auto& name : fixture_folders("tokenizers")) {
     const auto text = read_file(fixture_path("tokenizers/" + name + "/tokenizer.json"));
     ASSERT_TRUE(text.has_value());
@@ -126,9 +150,11 @@ TEST_F(TextFuzz, RandomBytesAndIds) {
 
 TEST_F(TextFuzz, Templates) {
   const std::vector<std::string> words = {
-      "{{", "}}", "{%", "%}", "{%- ", " -%}", "{#", "#}", "if", "else", "endif", "for x in ", "endfor",
-      "|", "tojson", "join", "is ", "not ", "messages", "loop.", "(", ")", "[", "]", "::", "~", "'",
-      "namespace(", "macro m()", "endmacro", "m()", "set ", "endset", "range(99)", " if ", "**", "9"};
+      "{{",     "}}",        "{%",       "%}",         "{%- ",      " -%}",     "{#",     "#}",
+      "if",     "else",      "endif",    "for x in ",  "endfor",    "|",        "tojson", "join",
+      "is ",    "not ",      "messages", "loop.",      "(",         ")",        "[",      "]",
+      "::",     "~",         "'",        "namespace(", "macro m()", "endmacro", "m()",    "set ",
+      "endset", "range(99)", " if ",     "**",         "9"};
   const Json messages = Json::parse(
       R"([{"role": "system", "content": "s"}, {"role": "user", "content": "u"},
           {"role": "assistant", "content": "a", "tool_calls": [{"function": {"name": "f",
@@ -152,7 +178,8 @@ TEST_F(TextFuzz, Templates) {
 
 TEST_F(TextFuzz, SmallTemplates) {
   const auto rows = fixture_rows("template_language/cases.jsonl");
-  const std::vector<std::string> words = {"{{", "}}", "|", "(", ")", "'", "[", "]", ".", "x", "1", "-1"};
+  const std::vector<std::string> words = {"{{", "}}", "|", "(", ")", "'",
+                                          "[",  "]",  ".", "x", "1", "-1"};
   for (uint64_t round = 0; round < rounds(3000); ++round) {
     SCOPED_TRACE("round " + std::to_string(round));
     std::string text = rows[rng_.below(rows.size())]["template"].get<std::string>();

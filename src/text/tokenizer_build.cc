@@ -48,7 +48,8 @@ Status read_added_tokens(const Json& root, const Vocabulary& vocabulary, std::st
     JIGE_TRY(token.normalized, get_bool_or(entry, "normalized", !token.special, place));
     // A token that the model has too keeps the model's id.
     const int32_t known = vocabulary.find(token.content);
-    token.id = known >= 0 ? known : static_cast<int32_t>(std::clamp<int64_t>(id, -1, kTokenIdMax + 1));
+    token.id =
+        known >= 0 ? known : static_cast<int32_t>(std::clamp<int64_t>(id, -1, kTokenIdMax + 1));
     JIGE_DO(added.add(std::move(token), place));
   }
   return {};
@@ -94,8 +95,9 @@ Status finish(const TokenizerConfig& config, std::string_view where, TokenizerPa
   for (const auto* ids : {&parts.post_processor.prefix, &parts.post_processor.suffix}) {
     for (const int32_t id : *ids) {
       if (id < size) continue;
-      return fail(Code::kCorrupt, "{}: the post-processor adds token {}, outside the vocabulary of {}",
-                  where, id, size);
+      return fail(Code::kCorrupt,
+                  "{}: the post-processor adds token {}, outside the vocabulary of {}", where, id,
+                  size);
     }
   }
   if (special.eos_id >= 0) special.eos_ids.push_back(special.eos_id);
@@ -103,8 +105,7 @@ Status finish(const TokenizerConfig& config, std::string_view where, TokenizerPa
     // Some folders list ends that their tokenizer does not have; those can never be produced.
     if (id < 0 || id >= size) continue;
     const auto known = static_cast<int32_t>(id);
-    if (std::find(special.eos_ids.begin(), special.eos_ids.end(), known) ==
-        special.eos_ids.end()) {
+    if (std::find(special.eos_ids.begin(), special.eos_ids.end(), known) == special.eos_ids.end()) {
       special.eos_ids.push_back(known);
     }
   }
@@ -124,7 +125,8 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
   const std::string place = fmt::format("{}: model", where);
   JIGE_TRY(const std::string type, model_type(file, *model));
   if (type != "BPE" || file.vocab_is_list) {
-    return fail(Code::kUnsupported, "{}: the model \"{}\" is not supported, only BPE is", where, type);
+    return fail(Code::kUnsupported, "{}: the model \"{}\" is not supported, only BPE is", where,
+                type);
   }
   JIGE_TRY(Vocabulary vocabulary, Vocabulary::create(std::move(file.vocab), place));
   if (vocabulary.size() == 0) return fail(Code::kCorrupt, "{}: the vocabulary is empty", place);
@@ -168,8 +170,8 @@ Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
   AddedTokens added;
   for (int32_t id = 0; id < shared->size(); ++id) {
     if (!model.is_special(id)) continue;
-    JIGE_DO(added.add({.content = shared->token(id), .id = id, .special = true, .normalized = false},
-                      where));
+    JIGE_DO(added.add(
+        {.content = shared->token(id), .id = id, .special = true, .normalized = false}, where));
   }
   const auto name = [&](int32_t id, std::string& token) {
     if (token.empty() && shared->contains(id)) token = shared->token(id);

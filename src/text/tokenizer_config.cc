@@ -50,8 +50,8 @@ Status read_added(const Json& object, const std::string& where, TokenizerConfig&
     AddedToken token;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), token.id);
     if (error != std::errc() || end != key.data() + key.size()) {
-      return fail(Code::kInvalidArgument, "{}: \"added_tokens_decoder\" has the key \"{}\", not an id",
-                  where, key);
+      return fail(Code::kInvalidArgument,
+                  "{}: \"added_tokens_decoder\" has the key \"{}\", not an id", where, key);
     }
     JIGE_TRY(token.content, get_string(value, "content", where));
     JIGE_TRY(token.special, get_bool_or(value, "special", false, where));

@@ -1,6 +1,6 @@
 // Reads a tokenizer.json in one pass: the long lists (model.vocab, model.merges) into vectors, all
-// the rest into a small JSON tree. A tree of the whole would cost quadratic time, since an object of
-// ordered JSON looks keys up one by one.
+// the rest into a small JSON tree. A tree of the whole would cost quadratic time, since an object
+// of ordered JSON looks keys up one by one.
 //
 // Threads: values; no shared state.
 #pragma once

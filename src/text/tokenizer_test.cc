@@ -56,7 +56,10 @@ TEST(Tokenizer, GivesBackEveryValidTextThroughByteLevelFamilies) {
       const size_t size = rng.below(60);
       for (size_t i = 0; i < size; ++i) {
         const uint64_t kind = rng.below(4);
-        const uint64_t limit = kind == 0 ? 0x80 : kind == 1 ? 0x800 : kind == 2 ? 0x10000 : 0x110000;
+        const uint64_t limit = kind == 0   ? 0x80
+                               : kind == 1 ? 0x800
+                               : kind == 2 ? 0x10000
+                                           : 0x110000;
         append_utf8(text, static_cast<char32_t>(rng.below(limit)));
       }
       const Ids ids = encode(tokenizer, text, {.add_special = false, .allow_special = false});
@@ -149,7 +152,8 @@ TEST(Tokenizer, ReadsRolesAndTemplateFromTheFolder) {
   folder.copy("tokenizers/llama3/tokenizer.json", "tokenizer.json");
   folder.write("tokenizer_config.json", R"({"bos_token": "<|begin_of_text|>",
       "eos_token": {"content": "<|eot_id|>", "lstrip": false}, "pad_token": null,
-      "chat_template": [{"name": "tool_use", "template": "T"}, {"name": "default", "template": "D"}]})");
+      "chat_template": [{"name": "tool_use", "template": "T"},
+                        {"name": "default", "template": "D"}]})");
   folder.write("special_tokens_map.json", R"({"pad_token": "<|end_of_text|>"})");
   folder.write("generation_config.json", R"({"eos_token_id": [701, 704, 99999, -3]})");
   const auto tokenizer = Tokenizer::load(folder.path());
@@ -198,7 +202,7 @@ TEST(Tokenizer, SentencePieceTextsComeBack) {
   for (const Json& row : fixture_rows("sentencepiece/bpe/cases.jsonl")) {
     if (!row.contains("text")) continue;
     const std::string text = row_input(row);
-    if (text.find('\0') != std::string::npos) continue;  // the library drops NUL
+    if (text.find('\0') != std::string::npos) continue;            // the library drops NUL
     if (text.find("\xE2\x96\x81") != std::string::npos) continue;  // a literal mark is a space
     const Ids ids = encode(*tokenizer, text, {.allow_special = false});
     EXPECT_EQ(*tokenizer->decode(ids, {.skip_special = true}), text);
@@ -228,8 +232,8 @@ TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
   const Refusal refusals[] = {
       {"a model", R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}})", Code::kUnsupported,
        "Unigram"},
-      {"another model", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})", Code::kUnsupported,
-       "WordPiece"},
+      {"another model", R"({"model": {"type": "WordPiece", "vocab": {"a": 0}}})",
+       Code::kUnsupported, "WordPiece"},
       {"a normalizer", tokenizer_with(R"("normalizer": {"type": "Precompiled"})"),
        Code::kUnsupported, "Precompiled"},
       {"a pre-tokenizer", tokenizer_with(R"("pre_tokenizer": {"type": "UnicodeScripts"})"),
@@ -241,7 +245,8 @@ TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
        tokenizer_with(R"("decoder": {"type": "Sequence", "decoders": [{"type": "WordPiece"}]})"),
        Code::kUnsupported, "WordPiece"},
       {"a suffix", R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": [],
-       "end_of_word_suffix": "</w>"}})", Code::kUnsupported, "end_of_word_suffix"},
+       "end_of_word_suffix": "</w>"}})",
+       Code::kUnsupported, "end_of_word_suffix"},
       {"a class intersection",
        tokenizer_with(R"("pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[a&&b]"}})"),
        Code::kUnsupported, "&&"},
@@ -307,7 +312,8 @@ TEST(TokenizerFolder, SaysWhatIsMissing) {
 TEST(StreamDecoder, NeverEndsInsideACharacter) {
   for (const std::string name : {"gpt2", "llama2_legacy", "mistral"}) {
     const Tokenizer tokenizer = family(name);
-    const std::string text = "caf\xC3\xA9 \xE7\x8C\xAB\xE4\xB8\x80\xF0\x9F\x98\x80 \xF0\x9F\x91\xA9 x";
+    const std::string text =
+        "caf\xC3\xA9 \xE7\x8C\xAB\xE4\xB8\x80\xF0\x9F\x98\x80 \xF0\x9F\x91\xA9 x";
     const Ids ids = encode(tokenizer, text, {.add_special = false});
     StreamDecoder stream(tokenizer);
     std::string joined;
@@ -350,7 +356,9 @@ TEST(StreamDecoder, KeepsGoodCharactersBesideBrokenByteTokens) {
   for (const char* token : {"<0xE7>", "<0x8C>", "<0xAB>", "<0xE7>", "<0x41>"}) {
     ids.push_back(*tokenizer.token_to_id(token));
   }
-  EXPECT_EQ(*tokenizer.decode(ids, {}), "\xE7\x8C\xAB\xEF\xBF\xBD" "A");
+  EXPECT_EQ(*tokenizer.decode(ids, {}),
+            "\xE7\x8C\xAB\xEF\xBF\xBD"
+            "A");
 }
 
 }  // namespace

@@ -19,11 +19,16 @@ utf8proc_category_t category(char32_t c) {
 // surrogates and values above U+10FFFF.
 bool second_byte_fits(uint8_t lead, uint8_t second) {
   switch (lead) {
-    case 0xE0: return second >= 0xA0 && second <= 0xBF;
-    case 0xED: return second >= 0x80 && second <= 0x9F;
-    case 0xF0: return second >= 0x90 && second <= 0xBF;
-    case 0xF4: return second >= 0x80 && second <= 0x8F;
-    default: return is_continuation(second);
+    case 0xE0:
+      return second >= 0xA0 && second <= 0xBF;
+    case 0xED:
+      return second >= 0x80 && second <= 0x9F;
+    case 0xF0:
+      return second >= 0x90 && second <= 0xBF;
+    case 0xF4:
+      return second >= 0x80 && second <= 0x8F;
+    default:
+      return is_continuation(second);
   }
 }
 
@@ -82,8 +87,8 @@ bool is_inert(char32_t c, NormalForm form) {
 }
 
 void decompose(std::string_view text, bool compatibility, std::vector<utf8proc_int32_t>& out) {
-  const auto options = static_cast<utf8proc_option_t>(
-      UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0));
+  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
+                                                      (compatibility ? UTF8PROC_COMPAT : 0));
   constexpr int kLongestDecomposition = 32;
   utf8proc_int32_t buffer[kLongestDecomposition];
   for (size_t i = 0; i < text.size();) {
@@ -164,7 +169,9 @@ Decoded decode_utf8(std::string_view text) {
 
 void append_utf8(std::string& out, char32_t c) {
   if (c > 0x10FFFF || (c >= 0xD800 && c <= 0xDFFF)) c = kReplacementCharacter;
-  const auto tail = [&](int shift) { out.push_back(static_cast<char>(0x80 | (c >> shift & 0x3F))); };
+  const auto tail = [&](int shift) {
+    out.push_back(static_cast<char>(0x80 | (c >> shift & 0x3F)));
+  };
   if (c < 0x80) {
     out.push_back(static_cast<char>(c));
   } else if (c < 0x800) {
@@ -219,8 +226,7 @@ size_t incomplete_utf8_suffix(std::string_view text) {
 size_t find_text(std::string_view text, std::string_view what, size_t from) {
   if (from > text.size()) return std::string_view::npos;
   if (what.empty()) return from;
-  const void* found =
-      ::memmem(text.data() + from, text.size() - from, what.data(), what.size());
+  const void* found = ::memmem(text.data() + from, text.size() - from, what.data(), what.size());
   if (!found) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data());
 }

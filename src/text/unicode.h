@@ -2,8 +2,8 @@
 //
 // Invalid bytes: every maximal part of an ill-formed sequence counts as one error and is read as
 // U+FFFD (Unicode 15, section 3.9; the same as Python's errors="replace").
-// Properties and normal forms come from utf8proc. All costs are linear in the text, also for hostile
-// runs of combining marks.
+// Properties and normal forms come from utf8proc. All costs are linear in the text, also for
+// hostile runs of combining marks.
 //
 // Threads: pure functions.
 #pragma once
@@ -44,8 +44,8 @@ inline size_t utf8_size(char lead) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
-// The first place of `what` at or after `from`, or npos; linear in the text whatever it holds, which
-// std::string::find is not.
+// The first place of `what` at or after `from`, or npos; linear in the text whatever it holds,
+// which std::string::find is not.
 size_t find_text(std::string_view text, std::string_view what, size_t from = 0);
 
 // Number of characters. REQUIRES: valid UTF-8.

@@ -4,7 +4,8 @@
 //   g = grad · grad_scale
 //   m = fma(one_minus_beta1, g, beta1 · m)
 //   v = fma(one_minus_beta2 · g, g, beta2 · v)
-//   w = w · decay - step_size · (m / fma(sqrt(v), root_correction, epsilon)), the last two as one fma
+//   w = w · decay - step_size · (m / fma(sqrt(v), root_correction, epsilon)), the last two as one
+//   fma
 // Moves 28 bytes an element and is bound by memory. Threads: pure functions.
 #pragma once
 

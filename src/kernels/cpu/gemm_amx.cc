@@ -1,10 +1,10 @@
 // The tile engine on AMX.
 //
 // Two lane groups of the left times two panels of the right fill four tiles of sums; every tile
-// loaded is used twice, so the loads (a tile in 8 cycles) hide behind the products (16 cycles). With
-// at most one lane group, four panels take its place: as many sums, and four streams of the right.
-// The configuration of the tiles belongs to the thread between begin and end.
-// Threads: tiles are thread state; the caller brackets its calls with begin and end.
+// loaded is used twice, so the loads (a tile in 8 cycles) hide behind the products (16 cycles).
+// With at most one lane group, four panels take its place: as many sums, and four streams of the
+// right. The configuration of the tiles belongs to the thread between begin and end. Threads: tiles
+// are thread state; the caller brackets its calls with begin and end.
 #include <cstdint>
 
 #pragma GCC diagnostic push
@@ -121,9 +121,8 @@ void block_2x2(const GemmMicroArgs& args, const char* right, float* sums) {
 void block_1x4(const GemmMicroArgs& args, const char* right, float* sums) {
   const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
   const int64_t stride = args.right_stride;
-  const SumsAt at = {
-      {sums, sums + kTileLanes, sums + 2 * kTileLanes, sums + 3 * kTileLanes},
-      args.sums_stride * 4};
+  const SumsAt at = {{sums, sums + kTileLanes, sums + 2 * kTileLanes, sums + 3 * kTileLanes},
+                     args.sums_stride * 4};
   if (args.from_zero) {
     zero_sums();
   } else {

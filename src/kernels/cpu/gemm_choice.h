@@ -1,10 +1,10 @@
 // Which engine computes a product: the choice by instruction set, with a check at first use.
 //
-// Engines for AVX-512 and AMX prove themselves once per process on small products: AVX-512 must give
-// the bits of AVX2; AMX must be exact on whole numbers (where rounding plays no part, so a wrong
-// layout or a missing permission shows) and close to the plain tile engine on random ones. An engine
-// that fails is reported in the log and the next weaker one takes its place.
-// Threads: every function may be called from any thread.
+// Engines for AVX-512 and AMX prove themselves once per process on small products: AVX-512 must
+// give the bits of AVX2; AMX must be exact on whole numbers (where rounding plays no part, so a
+// wrong layout or a missing permission shows) and close to the plain tile engine on random ones. An
+// engine that fails is reported in the log and the next weaker one takes its place. Threads: every
+// function may be called from any thread.
 #pragma once
 
 #include <vector>
@@ -22,8 +22,8 @@ const GemmEngine& gemm_engine(DType compute);
 // tiles uses f32 panels of rounded values.
 const GemmEngine& gemm_engine_unpacked(DType compute);
 
-// All engines this machine can run, with the plain tile engine last; the number of an engine in this
-// list is the same for the life of the process.
+// All engines this machine can run, with the plain tile engine last; the number of an engine in
+// this list is the same for the life of the process.
 const std::vector<const GemmEngine*>& gemm_engines();
 
 // Whether an engine agrees with its measure on small products. Exposed for tests.

@@ -48,12 +48,12 @@ struct GemmMicroArgs {
 
 // Sixteen lanes of an operand in memory to be packed as tiles, without a remainder.
 struct GemmTileRun {
-  const void* src;      // f32 or bf16
-  int element_bytes;    // 4 or 2
-  int64_t row_stride;   // elements between memory rows
-  bool depth_across;    // a memory row is a depth instead of a lane
+  const void* src;     // f32 or bf16
+  int element_bytes;   // 4 or 2
+  int64_t row_stride;  // elements between memory rows
+  bool depth_across;   // a memory row is a depth instead of a lane
   bool left;
-  int64_t tile_count;   // along the depth
+  int64_t tile_count;  // along the depth
   void* dst;
 };
 
@@ -68,7 +68,8 @@ struct GemmEngine {
   // Rows of the left packed at a time, and columns that they are packed for.
   int64_t task_rows;
   int64_t task_columns;
-  // Run on a thread before its first and after its last micro-kernel call of a product; may be null.
+  // Run on a thread before its first and after its last micro-kernel call of a product; may be
+  // null.
   void (*begin)();
   void (*end)();
   void (*micro)(const GemmMicroArgs& args);

@@ -1,7 +1,7 @@
 // The micro-kernels of the chain engines, written once for any vector of simd.h.
 //
-// A block of Rows x (Panels · 2 vectors) sums stays in registers while the depth runs: per depth one
-// load of the right per vector and one broadcast of the left per row. Every sum is one chain of
+// A block of Rows x (Panels · 2 vectors) sums stays in registers while the depth runs: per depth
+// one load of the right per vector and one broadcast of the left per row. Every sum is one chain of
 // fused multiply-adds, so the shape of the block cannot change a bit; it is chosen so that at least
 // eight chains run at once (latency 4, two units) and all sums fit in registers.
 // Threads: no state.
@@ -12,8 +12,8 @@
 
 namespace jige::cpu::JIGE_ISA_NS {
 
-// A bf16 is the upper half of an f32: shifting up the low halves of 32-bit words and masking off the
-// low halves unpacks a vector of words into two vectors, two cheap instructions beside the fma.
+// A bf16 is the upper half of an f32: shifting up the low halves of 32-bit words and masking off
+// the low halves unpacks a vector of words into two vectors, two cheap instructions beside the fma.
 #if defined(JIGE_ISA_avx512)
 JIGE_INLINE void split_words(const char* words, F32& first, F32& second) {
   const __m512i pairs = _mm512_loadu_si512(words);
@@ -113,8 +113,8 @@ void chain_rows(const GemmMicroArgs& args) {
   }
 }
 
-// Panels at a time for a number of rows: the most of 4, 2 and 1 whose sums fit beside two vectors of
-// the right and a broadcast in `Registers` registers.
+// Panels at a time for a number of rows: the most of 4, 2 and 1 whose sums fit beside two vectors
+// of the right and a broadcast in `Registers` registers.
 template <int Rows, int Registers>
 constexpr int chain_panels() {
   const int room = Registers - 4;

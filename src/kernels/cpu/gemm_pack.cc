@@ -60,16 +60,16 @@ void transpose_lanes(const GemmOperand& operand, const GemmPackRange& range, int
   }
 }
 
-// Copies memory rows, which are depths, to dst[depth][Width]. Whole vectors are read where `readable`
-// elements of the row allow it.
+// Copies memory rows, which are depths, to dst[depth][Width]. Whole vectors are read where
+// `readable` elements of the row allow it.
 template <typename Source, int64_t Width>
 void copy_lanes(const typename Source::Element* src, int64_t row_stride, int64_t depth_count,
                 int64_t readable, float* dst) {
   for (int64_t depth = 0; depth < depth_count; ++depth) {
 #pragma GCC unroll 4
     for (int64_t i = 0; i < Width; i += 8) {
-      const __m256 lanes = i + 8 <= readable ? Source::load(src + i)
-                                             : load_some<Source>(src + i, readable - i);
+      const __m256 lanes =
+          i + 8 <= readable ? Source::load(src + i) : load_some<Source>(src + i, readable - i);
       store_some(dst + i, lanes, Width - i < 8 ? Width - i : 8);
     }
     src += row_stride;
@@ -109,8 +109,8 @@ void pack_chain_block(const GemmOperand& operand, const GemmPackRange& range, in
   }
 }
 
-// Depths packed for all lanes before the next: few memory rows at a time where lanes lie along them,
-// so that every cache line is read once.
+// Depths packed for all lanes before the next: few memory rows at a time where lanes lie along
+// them, so that every cache line is read once.
 int64_t depth_chunk(const GemmOperand& operand, int64_t depth_count) {
   return operand.depth_across ? 8 : std::max<int64_t>(depth_count, 1);
 }
@@ -157,10 +157,9 @@ void pack_chain_right(const GemmEngine& engine, const GemmOperand& right,
   const int64_t lane_end = range.lane_begin + range.lane_count;
   for (int64_t depth = 0; depth < range.depth_count; depth += chunk) {
     for (int64_t lane = 0; lane < range.lane_count; lane += columns) {
-      const GemmPackRange block = {range.lane_begin + lane,
-                                   std::min(columns, range.lane_count - lane),
-                                   range.depth_begin + depth,
-                                   std::min(chunk, range.depth_count - depth)};
+      const GemmPackRange block = {
+          range.lane_begin + lane, std::min(columns, range.lane_count - lane),
+          range.depth_begin + depth, std::min(chunk, range.depth_count - depth)};
       std::byte* panel = dst + lane / columns * panel_bytes;
       if (words) {
         alignas(32) float buffer[kDepthBuffered * 32];
@@ -205,8 +204,8 @@ void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t 
     rows[i] = _mm256_setzero_ps();
     if (operand.depth_across) {
       if (2 * i >= depths_left || lanes_left <= 0) continue;
-      const auto* src = element_at<Source>(operand, range.lane_begin + lane,
-                                           range.depth_begin + depth + 2 * i);
+      const auto* src =
+          element_at<Source>(operand, range.lane_begin + lane, range.depth_begin + depth + 2 * i);
       const __m256 odd = 2 * i + 1 < depths_left
                              ? load_up_to_8<Source>(src + operand.row_stride, lanes_left)
                              : _mm256_setzero_ps();
@@ -215,9 +214,9 @@ void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t 
       if (i >= lanes_left || depths_left <= 0) continue;
       const auto* src =
           element_at<Source>(operand, range.lane_begin + lane + i, range.depth_begin + depth);
-      rows[i] = join_neighbours(load_up_to_8<Source>(src, depths_left),
-                                depths_left > 8 ? load_up_to_8<Source>(src + 8, depths_left - 8)
-                                                : _mm256_setzero_ps());
+      rows[i] = join_neighbours(
+          load_up_to_8<Source>(src, depths_left),
+          depths_left > 8 ? load_up_to_8<Source>(src + 8, depths_left - 8) : _mm256_setzero_ps());
     }
   }
 }
@@ -253,15 +252,14 @@ void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const Gemm
       std::byte* at = dst + lane / kTileLanes * group_bytes + tile * kTileElements * 2;
       const bool whole = tile < whole_depth && lane + kTileLanes <= range.lane_count;
       if (whole) {
-        engine.pack_tiles(
-            {.src = element_at<Source>(operand, range.lane_begin + lane,
-                                       range.depth_begin + tile * kTileDepth),
-             .element_bytes = static_cast<int>(sizeof(typename Source::Element)),
-             .row_stride = operand.row_stride,
-             .depth_across = operand.depth_across,
-             .left = Left,
-             .tile_count = count,
-             .dst = at});
+        engine.pack_tiles({.src = element_at<Source>(operand, range.lane_begin + lane,
+                                                     range.depth_begin + tile * kTileDepth),
+                           .element_bytes = static_cast<int>(sizeof(typename Source::Element)),
+                           .row_stride = operand.row_stride,
+                           .depth_across = operand.depth_across,
+                           .left = Left,
+                           .tile_count = count,
+                           .dst = at});
         continue;
       }
       for (int64_t i = 0; i < count; ++i) {
@@ -274,8 +272,7 @@ void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const Gemm
 }
 
 // Where (lane, depth) lies in right panels of `depth_count` summed indices, in elements.
-int64_t right_position(const GemmEngine& engine, int64_t lane, int64_t depth,
-                       int64_t depth_count) {
+int64_t right_position(const GemmEngine& engine, int64_t lane, int64_t depth, int64_t depth_count) {
   const int64_t columns = engine.columns;
   const int64_t panel = lane / columns * columns * gemm_padded_depth(engine, depth_count);
   const int64_t column = lane % columns;
@@ -316,8 +313,8 @@ void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const Gem
   });
 }
 
-void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right,
-                     const GemmPackRange& range, int64_t panel_bytes, void* dst) {
+void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right, const GemmPackRange& range,
+                     int64_t panel_bytes, void* dst) {
   std::byte* bytes = static_cast<std::byte*>(dst);
   if (engine.layout == GemmLayout::kTileBF16) {
     with_tile_source(right.dtype, [&](auto source) {

@@ -15,10 +15,10 @@ namespace jige::cpu {
 // summed index.
 struct GemmOperand {
   const void* data = nullptr;
-  DType dtype = DType::kF32;    // f32, bf16 or f16
-  int64_t row_stride = 0;       // elements between rows in memory
-  bool depth_across = false;    // false: a memory row is a lane; true: a memory row is a depth
-  bool round_to_bf16 = false;   // round f32 and f16 elements to bf16 first
+  DType dtype = DType::kF32;   // f32, bf16 or f16
+  int64_t row_stride = 0;      // elements between rows in memory
+  bool depth_across = false;   // false: a memory row is a lane; true: a memory row is a depth
+  bool round_to_bf16 = false;  // round f32 and f16 elements to bf16 first
 };
 
 struct GemmPackRange {
@@ -28,17 +28,17 @@ struct GemmPackRange {
   int64_t depth_count;
 };
 
-// Packs a range of the left in blocks of `rows` lanes, one after the other; the last one of chains is
-// as narrow as the lanes left. Tiles are padded with zeros to 16 lanes and 32 depths.
-// REQUIRES: rows <= engine.rows; for tiles equal.
+// Packs a range of the left in blocks of `rows` lanes, one after the other; the last one of chains
+// is as narrow as the lanes left. Tiles are padded with zeros to 16 lanes and 32 depths. REQUIRES:
+// rows <= engine.rows; for tiles equal.
 void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const GemmPackRange& range,
                     int64_t rows, void* dst);
 
 // Packs a range of the right into panels `panel_bytes` apart, padded with zeros to the engine's
 // columns and depth step. `dst` is the place of the range's first lane and depth.
 // REQUIRES: lane_begin a multiple of the columns, depth_begin of the depth step.
-void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right,
-                     const GemmPackRange& range, int64_t panel_bytes, void* dst);
+void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right, const GemmPackRange& range,
+                     int64_t panel_bytes, void* dst);
 
 // Packs any range of the right element by element, without padding, into `panels` that hold
 // `depth` summed indices; source element (0, 0) goes to (lane_begin, depth_begin).

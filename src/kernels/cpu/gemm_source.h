@@ -1,6 +1,5 @@
-// Reading eight elements of any type as f32, or as bf16 in the upper halves of 32-bit words; and the
-// 8 x 8 transposition that packing is made of. For the packing sources only.
-// Threads: no state.
+// Reading eight elements of any type as f32, or as bf16 in the upper halves of 32-bit words; and
+// the 8 x 8 transposition that packing is made of. For the packing sources only. Threads: no state.
 #pragma once
 
 #include <immintrin.h>
@@ -16,8 +15,7 @@ namespace jige::cpu {
 inline __m256 round_lanes_to_bf16(__m256 value) {
   const __m256i bits = _mm256_castps_si256(value);
   const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
-  const __m256i rounded =
-      _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
+  const __m256i rounded = _mm256_add_epi32(_mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff)), odd);
   const __m256i quiet = _mm256_or_si256(bits, _mm256_set1_epi32(0x400000));
   const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(value, value, _CMP_UNORD_Q));
   const __m256i upper = _mm256_set1_epi32(-0x10000);

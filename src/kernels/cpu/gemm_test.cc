@@ -38,8 +38,8 @@ GemmEngine wide_engine(const char* name, GemmLayout layout, void (*micro)(const 
           .end = nullptr,
           .micro = micro};
 }
-const GemmEngine kWideF32 = wide_engine("wide f32", GemmLayout::kChainF32,
-                                        chain_micro<F32x16, PanelF32<F32x16>, 12, 32>);
+const GemmEngine kWideF32 =
+    wide_engine("wide f32", GemmLayout::kChainF32, chain_micro<F32x16, PanelF32<F32x16>, 12, 32>);
 const GemmEngine kWideBF16 = wide_engine("wide bf16", GemmLayout::kChainBF16,
                                          chain_micro<F32x16, PanelBF16<F32x16>, 12, 32>);
 
@@ -57,7 +57,9 @@ GemmEngine short_stretches(const GemmEngine& engine) {
   return copy;
 }
 
-float flush(float value) { return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value; }
+float flush(float value) {
+  return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value;
+}
 
 // The sum that defines an element: `left` and `right` hold the (rounded) values along the depth.
 float defined_sum(const GemmEngine& engine, const std::vector<float>& left,
@@ -142,11 +144,12 @@ struct Case {
 };
 
 std::string describe(const GemmEngine& engine, const Case& c, int threads) {
-  return fmt::format("{} [{}, {}, {}] {} {} -> {} across {} {} packed {} accumulate {} bias {} "
-                     "threads {}",
-                     engine.name, c.rows, c.columns, c.depth, dtype_info(c.left).name,
-                     dtype_info(c.right).name, dtype_info(c.out).name, c.left_across,
-                     c.right_across, c.packed, c.accumulate, c.bias, threads);
+  return fmt::format(
+      "{} [{}, {}, {}] {} {} -> {} across {} {} packed {} accumulate {} bias {} "
+      "threads {}",
+      engine.name, c.rows, c.columns, c.depth, dtype_info(c.left).name, dtype_info(c.right).name,
+      dtype_info(c.out).name, c.left_across, c.right_across, c.packed, c.accumulate, c.bias,
+      threads);
 }
 
 // Packs a right operand in `parts` parts cut along the memory rows.
@@ -171,9 +174,11 @@ std::vector<std::byte> pack_right(CpuDevice& device, const GemmEngine& engine, c
 
 void expect_defined_sums(CpuDevice& device, const GemmEngine& engine, const Case& c,
                          int64_t parts = 1) {
-  Rng rng(derive_key(7, "gemm", static_cast<uint64_t>(c.rows * 1000003 + c.columns * 1009 + c.depth)));
+  Rng rng(
+      derive_key(7, "gemm", static_cast<uint64_t>(c.rows * 1000003 + c.columns * 1009 + c.depth)));
   const bool round = engine.layout != GemmLayout::kChainF32;
-  const Matrix left(c.left, c.left_across ? c.depth : c.rows, c.left_across ? c.rows : c.depth, rng);
+  const Matrix left(c.left, c.left_across ? c.depth : c.rows, c.left_across ? c.rows : c.depth,
+                    rng);
   const Matrix right(c.right, c.right_across ? c.depth : c.columns,
                      c.right_across ? c.columns : c.depth, rng);
   Matrix out(c.out, c.rows, c.columns, rng);
@@ -272,8 +277,9 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForSeveralTasksInBothDirections) {
 
 TEST_P(GemmOnThreads, HandlesEmptyProducts) {
   for (const GemmEngine* engine : tested_engines()) {
-    expect_defined_sums(device_, *engine, {3, 5, 0, DType::kF32, DType::kF32, DType::kF32, false,
-                                           false, true, false, true});
+    expect_defined_sums(
+        device_, *engine,
+        {3, 5, 0, DType::kF32, DType::kF32, DType::kF32, false, false, true, false, true});
     Case kept = {3, 5, 0};
     kept.accumulate = true;
     expect_defined_sums(device_, *engine, kept);
@@ -319,10 +325,9 @@ TEST(GemmTilePlain, FlushesSubnormalNumbers) {
 
 TEST(GemmEngines, AgreeWithTheirMeasure) {
   for (const GemmEngine* engine : tested_engines()) {
-    const GemmEngine& measure = engine->layout == GemmLayout::kTileBF16 ? kGemmTilePlain
-                                : engine->layout == GemmLayout::kChainF32
-                                    ? *gemm_engines()[0]
-                                    : *gemm_engines()[1];
+    const GemmEngine& measure = engine->layout == GemmLayout::kTileBF16   ? kGemmTilePlain
+                                : engine->layout == GemmLayout::kChainF32 ? *gemm_engines()[0]
+                                                                          : *gemm_engines()[1];
     EXPECT_TRUE(gemm_engine_agrees(*engine, measure)) << engine->name;
   }
 }

@@ -57,8 +57,9 @@ TEST(RunState, ReadsBackFromItsText) {
 }
 
 TEST(RunState, NamesTheFieldThatIsWrong) {
-  for (const auto& [field, value] : some_state().to_json().items()) {
-    Json json = some_state().to_json();
+  const Json whole = some_state().to_json();  // outlives the loop, as its items() must
+  for (const auto& [field, value] : whole.items()) {
+    Json json = whole;
     json.erase(field);
     const auto absent = RunState::from_json(json, "state.json");
     ASSERT_FALSE(absent);

@@ -2,8 +2,7 @@
 //
 // Shapes: T rows of G groups of D columns; statistics [T, G]. Formulas are in ops/norm.h.
 //   input gradient   x̂ = (x - m) r, g = dy · w:  dx = r (g - mean(g) - x̂ mean(g x̂));
-//                    rms has m = 0
-//                    and no mean(g)
+//                    rms has m = 0 and no mean(g)
 //   weight gradient  dw += Σ dy · x̂, db += Σ dy over rows, then groups, in ascending order
 // Sums within a row follow the rule in simd.h. Bytes moved: forward 2 T·G·D elements when a row
 // stays in the first-level cache, input gradient 3, weight gradient 2.

@@ -48,7 +48,7 @@ fi
 title "4. Tokenizer"
 [ -f "$run/tokenizer/tokenizer.json" ] ||
   $jige tokenizer train "${corpus[@]}" --vocab-size 1024 --out "$run/tokenizer"
-$jige tokenize "$run/tokenizer" "What is the capital of France?"
+$jige tokenize "$run/tokenizer" --pieces --text "What is the capital of France?"
 
 title "5. Training"
 if [ -f "$model/config.json" ]; then

@@ -125,7 +125,7 @@ TEST(Bpe, CutsAtSpaceMarksOnlyWhereNoMergeCrosses) {
   const std::string mark = "\xE2\x96\x81";
   const Model safe = make({mark, "a", "b"}, {{mark, "a"}, {mark, mark}, {"a", "b"}});
   EXPECT_EQ(cut(safe, mark + "ab" + mark + mark + "a"),
-            (std::vector<std::string>{mark + "a", "b", mark + mark, "a"}));
+            (std::vector<std::string>{mark + "a", "b", mark, mark + "a"}));
   const Model crossing = make({mark, "a", "b"}, {{"a", mark}});
   EXPECT_EQ(cut(crossing, "ba" + mark + "a"), (std::vector<std::string>{"b", "a" + mark, "a"}));
 }

@@ -51,7 +51,7 @@ TEST(EncodeChat, NeverMakesControlTokensOfWhatPeopleWrite) {
   ASSERT_TRUE(ids.has_value()) << ids.error().message;
   EXPECT_EQ(std::count(ids->begin(), ids->end(), end), 1);
   EXPECT_EQ(std::count(ids->begin(), ids->end(), start), 1);
-  EXPECT_EQ(*tokenizer.decode(*ids, {}), "<|im_start|>user\n" + attack + "<|im_end|>\n");
+  EXPECT_EQ(*tokenizer.decode(*ids, {}), "<|im_start|>user\n" + attack + "<|im_end|>\n\n");
 }
 
 TEST(EncodeChat, DropsMarksThatPeopleWriteThemselves) {
@@ -63,7 +63,7 @@ TEST(EncodeChat, DropsMarksThatPeopleWriteThemselves) {
                                "b"}});
   const auto ids = encode_chat(tokenizer, chat, messages, {});
   ASSERT_TRUE(ids.has_value());
-  EXPECT_EQ(*tokenizer.decode(*ids, {}), "<|im_start|>user\na<|im_end|>b<|im_end|>\n");
+  EXPECT_EQ(*tokenizer.decode(*ids, {}), "<|im_start|>user\na<|im_end|>b<|im_end|>\n\n");
   const int32_t end = *tokenizer.token_to_id("<|im_end|>");
   EXPECT_EQ(std::count(ids->begin(), ids->end(), end), 1);
 }
@@ -94,7 +94,9 @@ TEST(EncodeChat, EqualsPlainEncodingOfTheRenderForHonestText) {
 TEST(RenderAnswers, FindsAnswersInEveryFamily) {
   using Texts = std::vector<std::string>;
   const ChatOptions options{.bos_token = "<s>", .eos_token = "</s>"};
-  EXPECT_EQ(answers(chat_template("chatml"), kTwoTurns), (Texts{"2<|im_end|>", "4<|im_end|>"}));
+  // The line break behind this template's prompt is not in its turns, so the whole turn counts.
+  EXPECT_EQ(answers(chat_template("chatml"), kTwoTurns),
+            (Texts{"<|im_start|>assistant\n2<|im_end|>", "<|im_start|>assistant\n4<|im_end|>"}));
   EXPECT_EQ(answers(chat_template("chatml_generation"), kTwoTurns),
             (Texts{"2<|im_end|>", "4<|im_end|>"}));
   EXPECT_EQ(answers(chat_template("llama2"), kTwoTurns, options), (Texts{" 2 </s>", " 4 </s>"}));
@@ -148,7 +150,7 @@ TEST(EncodeChatAnswers, MasksExactlyTheAnswers) {
 
 TEST(EncodeChatAnswers, MasksAnswersThatHoldSpecialText) {
   const Tokenizer tokenizer = family("qwen2");
-  const ChatTemplate chat = chat_template("chatml");
+  const ChatTemplate chat = chat_template("qwen25");
   const Json messages = talk({{"user", "end?"}, {"assistant", "it is <|im_end|> ok"}});
   const auto encoding = encode_chat_answers(tokenizer, chat, messages, {});
   ASSERT_TRUE(encoding.has_value());

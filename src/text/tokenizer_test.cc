@@ -162,7 +162,7 @@ TEST(Tokenizer, ReadsRolesAndTemplateFromTheFolder) {
   EXPECT_EQ(tokenizer->bos_id(), tokenizer->token_to_id("<|begin_of_text|>"));
   EXPECT_EQ(tokenizer->eos_id(), tokenizer->token_to_id("<|eot_id|>"));
   EXPECT_EQ(tokenizer->pad_id(), tokenizer->token_to_id("<|end_of_text|>"));
-  EXPECT_EQ(tokenizer->eos_ids(), (Ids{704, 701}));
+  EXPECT_EQ(tokenizer->eos_ids(), (Ids{705, 701, 704}));
   EXPECT_EQ(tokenizer->chat_template(), "D");
   folder.write("chat_template.jinja", "file");
   EXPECT_EQ(Tokenizer::load(folder.path())->chat_template(), "file");

@@ -9,7 +9,7 @@
 set -euo pipefail
 cd "$(dirname "$0")"
 
-steps=500
+steps=700
 run=runs/quickstart
 corpus=()
 while [ $# -gt 0 ]; do

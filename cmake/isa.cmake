@@ -1,6 +1,10 @@
 # Sources named *_simd.cc are written once against kernels/cpu/simd.h and compiled once per
 # instruction set, each time in a namespace of its own (JIGE_ISA_NS). Their functions are internal
 # or live in that namespace; they include nothing that emits shared inline code.
+set(JIGE_ISA_OPTIMIZATION -O3)
+if(JIGE_SANITIZE)
+  set(JIGE_ISA_OPTIMIZATION -O1)  # instrumented and unrolled, a kernel compiles for minutes
+endif()
 set(JIGE_ISA_FLAGS_avx2 "")
 set(JIGE_ISA_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
 set(JIGE_ISA_FLAGS_amx -march=sapphirerapids -mprefer-vector-width=512)
@@ -13,7 +17,8 @@ function(jige_isa_sources target)
     foreach(isa avx2 avx512)
       add_library(${library}_${isa} OBJECT ${source})
       target_compile_definitions(${library}_${isa} PRIVATE JIGE_ISA_NS=${isa} JIGE_ISA_${isa}=1)
-      target_compile_options(${library}_${isa} PRIVATE ${JIGE_ISA_FLAGS_${isa}} -O3 -fno-exceptions)
+      target_compile_options(${library}_${isa} PRIVATE ${JIGE_ISA_FLAGS_${isa}} ${JIGE_ISA_OPTIMIZATION}
+                             -fno-exceptions)
       target_include_directories(${library}_${isa} PRIVATE ${CMAKE_SOURCE_DIR}/src)
       target_sources(${target} PRIVATE $<TARGET_OBJECTS:${library}_${isa}>)
     endforeach()
@@ -25,7 +30,8 @@ function(jige_amx_sources target)
   if(ARGN)
     add_library(${target}_amx OBJECT ${ARGN})
     target_compile_definitions(${target}_amx PRIVATE JIGE_ISA_NS=amx JIGE_ISA_avx512=1)
-    target_compile_options(${target}_amx PRIVATE ${JIGE_ISA_FLAGS_amx} -O3 -fno-exceptions)
+    target_compile_options(${target}_amx PRIVATE ${JIGE_ISA_FLAGS_amx} ${JIGE_ISA_OPTIMIZATION}
+                           -fno-exceptions)
     target_include_directories(${target}_amx PRIVATE ${CMAKE_SOURCE_DIR}/src)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_amx>)
   endif()

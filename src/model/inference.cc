@@ -19,9 +19,11 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
   return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
 }
 
-// Fills in what the options leave open.
-Result<InferenceSizes> resolve(const InferenceOptions& options, const Architecture& architecture,
-                               const formats::TensorFolder& files) {
+}  // namespace
+
+Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
+                                       const Architecture& architecture,
+                                       const formats::TensorFolder& files) {
   const formats::ModelConfig& config = architecture.config();
   InferenceSizes sizes;
   JIGE_TRY(sizes.table_dtype, stored_table_dtype(architecture, files));
@@ -46,8 +48,6 @@ Result<InferenceSizes> resolve(const InferenceOptions& options, const Architectu
   return sizes;
 }
 
-}  // namespace
-
 Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& folder,
                                                              Device& device,
                                                              const InferenceOptions& options) {
@@ -56,7 +56,7 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_TRY(auto architecture, Architecture::create(config));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
-  JIGE_TRY(const InferenceSizes sizes, resolve(options, *architecture, files));
+  JIGE_TRY(const InferenceSizes sizes, inference_sizes(options, *architecture, files));
   std::unique_ptr<InferenceModel> model(
       new InferenceModel(device, std::move(architecture), sizes, options.memory_bytes_max));
   JIGE_TRY(model->stream_, device.make_stream());
@@ -233,6 +233,22 @@ Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batc
   const size_t node = architecture_->head_node();
   architecture_->head().forward(context(node), weights_->block(node), batch_, hidden, losses, {});
   return to_host(losses);
+}
+
+Status InferenceModel::copy_block(int32_t src, int32_t dst) {
+  JIGE_DO(check_range("a cache block", src, 0, sizes_.kv_block_count - 1));
+  JIGE_DO(check_range("a cache block", dst, 0, sizes_.kv_block_count - 1));
+  ++forward_count_;
+  if (src == dst) return {};
+  const int64_t bytes =
+      ops::kv_cache_bytes(sizes_.kv_dtype, 1, config().kv_head_count, config().head_dim);
+  for (const Tensor& cache : buffers_.kv) {
+    const TensorView view = cache.view();
+    stream_->copy(view.row_range(dst * bytes, (dst + 1) * bytes).data,
+                  view.row_range(src * bytes, (src + 1) * bytes).data, bytes,
+                  CopyKind::kDeviceToDevice);
+  }
+  return {};
 }
 
 }  // namespace jige::model

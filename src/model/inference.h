@@ -38,6 +38,12 @@ struct InferenceOptions {
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
 };
 
+// Fills in what the options leave open for a folder's model. Fails with kInvalidArgument on options
+// out of range, and as stored_table_dtype does.
+Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
+                                       const Architecture& architecture,
+                                       const formats::TensorFolder& files);
+
 // The rows of one forward: sequence after sequence, each with consecutive positions from its
 // context_count on.
 struct InferenceBatch {
@@ -60,8 +66,8 @@ class InferenceModel {
   int64_t context_max() const { return sizes_.context_max; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   double load_seconds() const { return load_seconds_; }
-  // Calls of forward() and losses() so far: who keeps account of what the cache holds can tell
-  // whether another has used it.
+  // Calls of forward(), losses() and copy_block() so far: who keeps account of what the cache holds
+  // can tell whether another has used it.
   uint64_t forward_count() const { return forward_count_; }
 
   // The logits of the wanted rows, [rows, V] f32, valid until the next call. Fails with
@@ -72,6 +78,10 @@ class InferenceModel {
   // the target is negative. Fails as forward() does. REQUIRES: options.scores.
   Result<std::span<const float>> losses(const InferenceBatch& batch,
                                         std::span<const int32_t> targets);
+
+  // Makes cache block `dst` a copy of `src`, keys and values of every layer, for calls from now on.
+  // Fails with kInvalidArgument on blocks that are not there.
+  Status copy_block(int32_t src, int32_t dst);
 
  private:
   struct Buffers {

@@ -142,6 +142,57 @@ TEST(Inference, NeighboursDoNotChangeASequence) {
   }
 }
 
+// Two continuations of one beginning: they share its first block and each has a copy of the second.
+TEST(Inference, ACopiedBlockServesAnotherContinuation) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string& name : fixture_names()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const std::vector<int32_t> tokens = expected_of(name).tokens;
+      const auto model =
+          value_of(InferenceModel::load(fixture(name), device, test_options(compute)));
+      const std::span<const int32_t> first = std::span(tokens).first(24);
+      std::vector<int32_t> second(first.begin(), first.begin() + 20);
+      second.insert(second.end(), tokens.begin() + 30, tokens.begin() + 34);
+      const auto vocab = model->config().vocab_size;
+      const auto fresh = logits_in_chunks(*model, second, {20, 1}, {0, 3});
+
+      const auto run_tail = [&](std::span<const int32_t> all, const std::vector<int32_t>& blocks) {
+        std::vector<float> logits;
+        for (int32_t position = 20; position < 24; ++position) {
+          const int32_t row = 0;
+          const ops::SequenceSpan sequence{
+              .row_count = 1, .context_count = position, .blocks = blocks.data()};
+          const auto out =
+              value_of(model->forward({.tokens = all.subspan(static_cast<size_t>(position), 1),
+                                       .sequences = std::span(&sequence, 1),
+                                       .logit_rows = std::span(&row, 1)}));
+          logits.insert(logits.end(), out.begin(), out.end());
+        }
+        return logits;
+      };
+      logits_in_chunks(*model, first.first(20), {20}, {4, 2});
+      const uint64_t before = model->forward_count();
+      succeed(model->copy_block(2, 1));
+      EXPECT_GT(model->forward_count(), before);
+      run_tail(first, {4, 2});  // writes behind the copied part of block 2 only
+      EXPECT_EQ(run_tail(second, {4, 1}), std::vector<float>(fresh.end() - 4 * vocab, fresh.end()))
+          << name;
+    }
+  }
+}
+
+TEST(Inference, RefusesToCopyBlocksThatAreNotThere) {
+  CpuDevice device({.thread_count = 1});
+  const auto model =
+      value_of(InferenceModel::load(fixture("llama2"), device, test_options(DType::kF32)));
+  for (const auto& [src, dst] : {std::pair{-1, 0}, {6, 0}, {0, -1}, {0, 6}}) {
+    const Status status = model->copy_block(src, dst);
+    ASSERT_FALSE(status.has_value());
+    EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+  }
+  succeed(model->copy_block(5, 5));
+}
+
 TEST(Inference, LossesAgreeWithLogitsAndWithTraining) {
   CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {

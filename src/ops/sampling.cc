@@ -10,6 +10,8 @@
 namespace jige::ops {
 namespace {
 
+constexpr float kBiasMax = 100;
+
 const cpu::LogitsKernels& kernels() { return cpu::logits_kernels(active_isa()); }
 
 // exp((logit - largest) · factor) of every logit, with sums by block and in all.
@@ -85,6 +87,10 @@ bool has_penalty(const SamplingParams& params) {
          params.frequency_penalty != 0;
 }
 
+bool changes_logits(const SamplingParams& params) {
+  return has_penalty(params) || !params.logit_bias.empty();
+}
+
 int32_t greedy(std::span<const float> logits, float largest) {
   return kernels().first_index(logits.data(), static_cast<int64_t>(logits.size()), largest);
 }
@@ -100,20 +106,35 @@ float temperature_factor(const SamplingParams& params) {
 }
 
 // Chooses from logits of which the largest is `largest`. Holds one array of the vocabulary's size.
-int32_t choose(std::span<const float> logits, float largest, const SamplingParams& params,
-               std::span<const int32_t> prompt, std::span<const int32_t> generated,
-               double uniform) {
+Result<int32_t> choose(std::span<const float> logits, float largest, const SamplingParams& params,
+                       std::span<const int32_t> prompt, std::span<const int32_t> generated,
+                       double uniform) {
   Weights weights;
-  if (has_penalty(params)) {
+  if (changes_logits(params)) {
     weights.values.assign(logits.begin(), logits.end());
-    apply_penalties(weights.values, params, prompt, generated);
+    if (has_penalty(params)) apply_penalties(weights.values, params, prompt, generated);
+    apply_bias(weights.values, params);
     logits = weights.values;
     largest = max_of(logits);
+    if (!std::isfinite(largest)) {
+      return fail(Code::kInvalidArgument,
+                  "logit_bias forbids every token that could come next; forbid fewer");
+    }
   }
   if (params.temperature == 0) return greedy(logits, largest);
   weights.values.resize(logits.size());
   take_exponentials(weights, logits, largest, temperature_factor(params));
   return draw(weights, params, uniform);
+}
+
+Status check_bias(const SamplingParams& params) {
+  for (const auto& [token, bias] : params.logit_bias) {
+    if ((bias >= -kBiasMax && bias <= kBiasMax) || bias == -INFINITY) continue;
+    return fail(Code::kInvalidArgument,
+                "logit_bias of token {} is {}; it must be in {}..{} or -infinity", token, bias,
+                -kBiasMax, kBiasMax);
+  }
+  return {};
 }
 
 Status check_range(bool good, const char* field, double value, const char* range) {
@@ -138,8 +159,9 @@ Status validate(const SamplingParams& params) {
                       "repetition_penalty", params.repetition_penalty, "a number above 0"));
   JIGE_DO(check_range(std::isfinite(params.presence_penalty), "presence_penalty",
                       params.presence_penalty, "a finite number"));
-  return check_range(std::isfinite(params.frequency_penalty), "frequency_penalty",
-                     params.frequency_penalty, "a finite number");
+  JIGE_DO(check_range(std::isfinite(params.frequency_penalty), "frequency_penalty",
+                      params.frequency_penalty, "a finite number"));
+  return check_bias(params);
 }
 
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
@@ -152,7 +174,7 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
                 logits.size(), largest);
   }
   Weights raw;
-  const bool draws_from_raw = params.temperature == 1 && !has_penalty(params);
+  const bool draws_from_raw = params.temperature == 1 && !changes_logits(params);
   if (draws_from_raw) raw.values.resize(logits.size());
   take_exponentials(raw, logits, largest, 1.0f);
   if (std::isnan(raw.total)) {
@@ -160,8 +182,11 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
     return fail(Code::kInternal, "the logit of token {} is NaN", bad - logits.begin());
   }
   SampledToken result;
-  result.token = draws_from_raw ? draw(raw, params, uniform)
-                                : choose(logits, largest, params, prompt, generated, uniform);
+  if (draws_from_raw) {
+    result.token = draw(raw, params, uniform);
+  } else {
+    JIGE_TRY(result.token, choose(logits, largest, params, prompt, generated, uniform));
+  }
   const double log_total = static_cast<double>(largest) + std::log(raw.total);
   const auto logprob = [&](float logit) {
     return static_cast<float>(static_cast<double>(logit) - log_total);

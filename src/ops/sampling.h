@@ -1,8 +1,9 @@
 // Choosing the next token from one row of logits.
 //
 // Order of the filters, as Hugging Face applies them: repetition, presence and frequency penalties,
-// temperature, top-k, top-p, min-p; then a draw. Temperature 0 is greedy: the lowest index among
-// the largest logits, no filter but the penalties. Threads: pure functions of their arguments.
+// bias, temperature, top-k, top-p, min-p; then a draw. Temperature 0 is greedy: the lowest index
+// among the largest logits, no filter but the penalties and the bias. Threads: pure functions of
+// their arguments.
 #pragma once
 
 #include <cstdint>
@@ -14,6 +15,12 @@
 
 namespace jige::ops {
 
+// Added to the logit of a token; -infinity forbids it. Several for one token add up.
+struct LogitBias {
+  int32_t token = 0;
+  float bias = 0;
+};
+
 struct SamplingParams {
   double temperature = 0;  // >= 0
   int64_t top_k = 0;       // 0: off
@@ -23,6 +30,7 @@ struct SamplingParams {
       1;  // > 0; 1: off. Divides positive, multiplies negative logits of seen tokens
   double presence_penalty = 0;   // subtracted once from generated tokens' logits
   double frequency_penalty = 0;  // subtracted per occurrence among generated tokens
+  std::vector<LogitBias> logit_bias;
 };
 
 // Fails with kInvalidArgument naming the field, its value and the range.
@@ -41,7 +49,8 @@ struct SampledToken {
 
 // Draws one token. `prompt` and `generated` feed the penalties; `rng` advances by a fixed number of
 // draws whatever the parameters. `top_count` most likely alternatives are reported.
-// Fails with kInternal when a logit is NaN or +inf, or all are -inf.
+// Fails with kInternal when a logit is NaN or +inf, or all are -inf, and with kInvalidArgument when
+// the bias forbids every token.
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
                             Rng& rng, int top_count = 0);

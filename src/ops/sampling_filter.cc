@@ -144,4 +144,11 @@ void apply_penalties(std::span<float> logits, const SamplingParams& params,
   for (const int32_t token : prompt) apply(token, 0);
 }
 
+void apply_bias(std::span<float> logits, const SamplingParams& params) {
+  for (const LogitBias& bias : params.logit_bias) {
+    if (bias.token < 0 || static_cast<size_t>(bias.token) >= logits.size()) continue;
+    logits[static_cast<size_t>(bias.token)] += bias.bias;
+  }
+}
+
 }  // namespace jige::ops

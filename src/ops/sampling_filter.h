@@ -35,4 +35,7 @@ std::vector<Candidate> filter(std::span<const float> weights, double total,
 void apply_penalties(std::span<float> logits, const SamplingParams& params,
                      std::span<const int32_t> prompt, std::span<const int32_t> generated);
 
+// Adds the biases of `params`; tokens outside the vocabulary are passed over.
+void apply_bias(std::span<float> logits, const SamplingParams& params);
+
 }  // namespace jige::ops

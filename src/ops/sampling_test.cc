@@ -36,6 +36,7 @@ std::vector<double> reference(const std::vector<float>& raw, const SamplingParam
     logits[static_cast<size_t>(token)] -=
         params.presence_penalty + count * params.frequency_penalty;
   }
+  for (const auto& [token, bias] : params.logit_bias) logits[static_cast<size_t>(token)] += bias;
   std::vector<size_t> order(logits.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::stable_sort(order.begin(), order.end(),
@@ -134,6 +135,46 @@ TEST(Sampling, DrawsFromThePenalisedDistribution) {
                        .presence_penalty = 0.5,
                        .frequency_penalty = 0.3},
                       context, "everything");
+}
+
+TEST(Sampling, DrawsFromTheBiasedDistribution) {
+  const std::vector<float> logits = some_logits(40, 33);
+  const Context context = {{1, 2}, {3, 5, 5}};
+  expect_distribution(logits, {.temperature = 1, .logit_bias = {{7, 2.5f}, {8, -1.0f}, {7, -1.0f}}},
+                      {}, "bias");
+  expect_distribution(logits, {.temperature = 0.7, .logit_bias = {{4, -kInfinity}, {4, 50.0f}}}, {},
+                      "a token is forbidden");
+  expect_distribution(logits,
+                      {.temperature = 1.3,
+                       .top_k = 9,
+                       .repetition_penalty = 1.4,
+                       .frequency_penalty = 0.3,
+                       .logit_bias = {{5, 3.0f}, {1, -kInfinity}}},
+                      context, "bias with everything");
+}
+
+TEST(Sampling, BiasDecidesGreedyChoicesAndCanForbidAll) {
+  Rng rng(3);
+  const std::vector<float> logits = {1, 4, 2, 3};
+  const auto token = [&](const SamplingParams& params) {
+    const auto sampled = sample(logits, params, {}, {}, rng);
+    EXPECT_TRUE(sampled.has_value());
+    return sampled ? sampled->token : -1;
+  };
+  EXPECT_EQ(token({.logit_bias = {{2, 2.5f}}}), 2);
+  EXPECT_EQ(token({.logit_bias = {{1, -kInfinity}}}), 3);
+  EXPECT_EQ(token({.logit_bias = {{-1, 100.0f}, {4, 100.0f}}}), 1);  // no such tokens
+  // The reported probability is that of the raw logits.
+  const auto plain = sample(logits, {.logit_bias = {{1, 5.0f}}}, {}, {}, rng);
+  EXPECT_EQ(plain->logprob, sample(logits, {}, {}, {}, rng)->logprob);
+  SamplingParams all;
+  for (int32_t i = 0; i < 4; ++i) all.logit_bias.push_back({i, -kInfinity});
+  for (const double temperature : {0.0, 1.0}) {
+    all.temperature = temperature;
+    const auto sampled = sample(logits, all, {}, {}, rng);
+    ASSERT_FALSE(sampled.has_value());
+    EXPECT_EQ(sampled.error().code, Code::kInvalidArgument);
+  }
 }
 
 TEST(Sampling, DrawsAcrossBlocksOfALargeVocabulary) {
@@ -293,6 +334,7 @@ TEST(Sampling, FailsOnLogitsThatAreNoDistribution) {
 
 TEST(Sampling, ValidatesEveryField) {
   EXPECT_TRUE(validate({}).has_value());
+  EXPECT_TRUE(validate({.logit_bias = {{1, -100.0f}, {2, 100.0f}, {3, -kInfinity}}}).has_value());
   EXPECT_TRUE(validate({.temperature = 2, .top_k = 1, .top_p = 1, .min_p = 0}).has_value());
   const std::vector<std::pair<SamplingParams, std::string>> bad = {
       {{.temperature = -0.1}, "temperature"},
@@ -307,7 +349,10 @@ TEST(Sampling, ValidatesEveryField) {
       {{.repetition_penalty = 0}, "repetition_penalty"},
       {{.repetition_penalty = NAN}, "repetition_penalty"},
       {{.presence_penalty = NAN}, "presence_penalty"},
-      {{.frequency_penalty = INFINITY}, "frequency_penalty"}};
+      {{.frequency_penalty = INFINITY}, "frequency_penalty"},
+      {{.logit_bias = {{1, 0.0f}, {2, 100.5f}}}, "logit_bias of token 2"},
+      {{.logit_bias = {{1, kInfinity}}}, "logit_bias of token 1"},
+      {{.logit_bias = {{1, NAN}}}, "logit_bias of token 1"}};
   for (const auto& [params, field] : bad) {
     const Status status = validate(params);
     ASSERT_FALSE(status.has_value()) << field;

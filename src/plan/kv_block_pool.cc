@@ -89,6 +89,12 @@ void KvBlockPool::publish(BlockId id, const PrefixHash& before, std::span<const 
   block.tokens.assign(tokens.begin(), tokens.end());
 }
 
+void KvBlockPool::forget(BlockId id) {
+  Block& block = at(id);
+  JIGE_CHECK(block.ref_count > 0, "block {} forgotten while not live", id);
+  if (block.published) unpublish(block);
+}
+
 std::optional<BlockId> KvBlockPool::find(const PrefixHash& before,
                                          std::span<const int32_t> tokens) {
   const auto found = by_hash_.find(extend_prefix(before, tokens));

@@ -69,6 +69,8 @@ class KvBlockPool {
   // Says that a live, full block holds `tokens` behind `before`. A second block with the same
   // prefix stays unpublished. No effect without the prefix cache.
   void publish(BlockId id, const PrefixHash& before, std::span<const int32_t> tokens);
+  // Takes back the publication of a live block, if there was one: nobody finds it any more.
+  void forget(BlockId id);
   // A block that holds `tokens` behind `before`, retained for the caller.
   std::optional<BlockId> find(const PrefixHash& before, std::span<const int32_t> tokens);
 

@@ -111,12 +111,18 @@ std::optional<Batch> ServeScheduler::next_batch() {
   return batch;
 }
 
+// A request that does not fit closes the door to those behind it, but who is inside goes on: room
+// comes from nobody else.
 void ServeScheduler::select_by_iteration(Batch& batch) {
+  bool door_open = true;
   for (Request* request : scan_order()) {
     if (static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max) break;
-    if (!request->admitted && !admit(*request)) break;
+    if (!request->admitted) {
+      door_open = door_open && admit(*request);
+      if (!door_open) continue;
+    }
     const auto remaining = static_cast<int32_t>(request->tokens.size()) - request->computed;
-    if (!schedule(*request, remaining, batch)) break;
+    schedule(*request, remaining, batch);
   }
 }
 
@@ -134,13 +140,16 @@ void ServeScheduler::select_chunked(Batch& batch) {
     if (!request->admitted || remaining(*request) != 1) continue;
     if (schedule(*request, 1, batch)) --budget;
   }
+  bool door_open = true;
   for (Request* request : order) {  // then prompts, in pieces
     if (full()) return;
     if (request->in_flight_tokens > 0 || (request->admitted && remaining(*request) == 1)) continue;
-    if (!request->admitted && !admit(*request)) return;
+    if (!request->admitted) {
+      door_open = door_open && admit(*request);
+      if (!door_open) continue;
+    }
     const int32_t count = std::min(budget, remaining(*request));
-    if (!schedule(*request, count, batch)) return;
-    budget -= count;
+    if (schedule(*request, count, batch)) budget -= count;
   }
 }
 
@@ -156,7 +165,7 @@ void ServeScheduler::select_static(Batch& batch) {
     }
     ++member_count;
     const auto remaining = static_cast<int32_t>(request->tokens.size()) - request->computed;
-    if (!schedule(*request, remaining, batch)) break;
+    schedule(*request, remaining, batch);
   }
 }
 

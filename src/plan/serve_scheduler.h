@@ -21,9 +21,9 @@
 //       never exceed the capacity and acquiring never fails
 //   (3) orca, equal priorities, no fair share: if x arrived before y, x has been scheduled at least
 //       as often as y while both were unfinished (iteration-level first come, first served)
-//   (4) admitted requests form a prefix of the scan order when they were admitted: the scan stops
-//   at
-//       the first that does not fit, so nobody overtakes it for ever
+//   (4) admitted requests form a prefix of the scan order when they were admitted: nobody is
+//       admitted behind the first that does not fit, so nobody overtakes it for ever
+//   (5) while requests exist and nothing is in flight, next_batch() gives a batch
 // Threads: none; one caller.
 #pragma once
 
@@ -122,11 +122,15 @@ class ServeScheduler {
   // Ends a batch; one entry for every item that samples. Returns the requests that are over and may
   // be answered; their blocks are free or cached.
   std::vector<RequestId> complete(BatchId batch, std::span<const SampledNext> sampled);
-  // The batch's results are lost; its requests run those tokens again.
-  void lose(BatchId batch);
+  // The batch's results are lost; its requests run those tokens again. Returns the requests that are
+  // over because of it (static: those that waited for one that was cancelled in flight).
+  std::vector<RequestId> lose(BatchId batch);
   // Drops a request. One in flight leaves when its batch ends. Unknown ids are ignored. Returns the
   // requests that are over because of it (static: those that waited for this one).
   std::vector<RequestId> cancel(RequestId request);
+  // What the request has computed, and will, cannot be trusted: nobody finds it in the prefix cache
+  // any more. Unknown ids are ignored.
+  void discard(RequestId request);
 
   int32_t waiting_count() const;  // not admitted
   int32_t running_count() const;  // admitted, unfinished
@@ -149,6 +153,7 @@ class ServeScheduler {
     bool admitted = false;
     bool finished = false;   // static: done, waits for its batch
     bool cancelled = false;  // in flight; leaves when the batch ends
+    bool discarded = false;  // its blocks are not published
     std::vector<BlockId> blocks;
     std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
     RequestCounters counters;

@@ -63,16 +63,19 @@ void ServeScheduler::fork(Request& parent, const ForkedNext& next) {
 std::vector<RequestId> ServeScheduler::release_finished() {
   std::vector<RequestId> over;
   bool whole_batch = true;
-  for (const auto& [id, request] : requests_) {
-    if (request.admitted && request.finished) over.push_back(id);
-    if (request.admitted && !request.finished) whole_batch = false;
+  for (auto& [id, request] : requests_) {
+    if (!request.admitted) continue;
+    whole_batch &= request.finished;
+    if (!request.finished) continue;
+    over.push_back(id);
+    give_back_blocks(request);  // the rest of a static batch may need them
   }
   if (options_.policy == ServePolicy::kStatic && !whole_batch) return {};
   for (const RequestId id : over) remove(id);
   return over;
 }
 
-void ServeScheduler::lose(BatchId batch_id) {
+std::vector<RequestId> ServeScheduler::lose(BatchId batch_id) {
   const auto batch = in_flight_.find(batch_id);
   JIGE_CHECK(batch != in_flight_.end(), "batch {} is not in flight", batch_id);
   const std::vector<RequestId> members = std::move(batch->second.members);
@@ -82,6 +85,7 @@ void ServeScheduler::lose(BatchId batch_id) {
     request.in_flight_tokens = 0;
     if (request.cancelled) remove(id);
   }
+  return release_finished();
 }
 
 std::vector<RequestId> ServeScheduler::cancel(RequestId id) {
@@ -95,7 +99,15 @@ std::vector<RequestId> ServeScheduler::cancel(RequestId id) {
   return release_finished();
 }
 
+void ServeScheduler::discard(RequestId id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  found->second.discarded = true;
+  for (const BlockId block : found->second.blocks) pool_.forget(block);
+}
+
 void ServeScheduler::publish_full_blocks(Request& request) {
+  if (request.discarded) return;
   const int32_t size = pool_.block_tokens();
   while (static_cast<int32_t>(request.prefix.size()) * size <= request.computed) {
     const size_t index = request.prefix.size() - 1;

@@ -78,8 +78,9 @@ struct Expected {
 // Runs a random trace of arrivals, cancels and lost batches to its end and checks every step.
 class TraceRun {
  public:
-  TraceRun(ServeSchedulerOptions options, uint64_t seed)
+  TraceRun(ServeSchedulerOptions options, uint64_t seed, bool priorities)
       : options_(options),
+        priorities_(priorities),
         scheduler_(options),
         engine_(options.pool.block_count),
         rng_(derive_key(seed, "trace")) {}
@@ -126,6 +127,7 @@ class TraceRun {
       spec.fork_count = static_cast<int32_t>(1 + rng_.below(2));
     }
     spec.tenant = rng_.below(3);
+    if (priorities_) spec.priority = static_cast<int32_t>(rng_.below(3));
     expected_[spec.id] = {spec.prompt, spec.max_new_tokens, 0, {}, false};
     forks_[spec.id] = spec.fork_count;
     ASSERT_TRUE(scheduler_.arrive(std::move(spec)));
@@ -141,20 +143,22 @@ class TraceRun {
   }
 
   void step() {
-    if (auto batch = scheduler_.next_batch()) {
+    auto batch = scheduler_.next_batch();
+    ASSERT_TRUE(batch || !flying_.empty() || scheduler_.idle()) << "nothing can ever run again";
+    if (batch) {
       check(*batch);
       engine_.run(*batch);
       flying_.push_back(std::move(*batch));
     }
     const bool full = static_cast<int32_t>(flying_.size()) >= options_.batches_in_flight_max;
     if (flying_.empty() || (!full && rng_.below(2) == 0)) return;
-    const Batch batch = std::move(flying_.front());
+    const Batch landed = std::move(flying_.front());
     flying_.erase(flying_.begin());
     if (rng_.below(20) == 0) {
-      scheduler_.lose(batch.id);
+      scheduler_.lose(landed.id);
       return;
     }
-    finish(batch);
+    finish(landed);
   }
 
   void check(const Batch& batch) {
@@ -204,6 +208,7 @@ class TraceRun {
   void end(const std::vector<RequestId>& ids) { over_.insert(ids.begin(), ids.end()); }
 
   ServeSchedulerOptions options_;
+  bool priorities_;
   ServeScheduler scheduler_;
   ToyEngine engine_;
   Rng rng_;
@@ -226,7 +231,7 @@ TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));
     options.batches_in_flight_max = in_flight;
     options.fair_share = fair;
-    TraceRun(options, seed).run(60);
+    TraceRun(options, seed, seed % 2 == 1).run(60);
     if (HasFailure()) return;
   }
 }
@@ -304,6 +309,51 @@ TEST(ServeScheduler, IterationLevelBatchingLetsShortRequestsLeaveEarly) {
   }
 }
 
+// One that is more urgent but does not fit waits for those inside, so those must go on.
+TEST(ServeScheduler, ARequestAtTheDoorDoesNotStopThoseInside) {
+  for (const auto policy : {ServePolicy::kOrca, ServePolicy::kChunked}) {
+    for (const auto admission : {Admission::kReserve, Admission::kOptimistic}) {
+      ServeScheduler scheduler(options_of(policy, admission, 8));
+      ASSERT_TRUE(scheduler.arrive(request_of(1, 20, 3)));
+      auto batch = scheduler.next_batch();
+      ASSERT_TRUE(batch);
+      scheduler.complete(batch->id, sample_all(*batch));
+      RequestSpec urgent = request_of(2, 24, 3);
+      urgent.priority = 5;
+      ASSERT_TRUE(scheduler.arrive(urgent));
+      ASSERT_TRUE(scheduler.arrive(request_of(3, 2, 1)));
+      std::vector<RequestId> order;
+      for (int steps = 0; !scheduler.idle(); ++steps) {
+        ASSERT_LT(steps, 30);
+        batch = scheduler.next_batch();
+        ASSERT_TRUE(batch) << "nothing can ever run again";
+        for (const RequestId id : scheduler.complete(batch->id, sample_all(*batch))) {
+          order.push_back(id);
+        }
+      }
+      ASSERT_EQ(order.size(), 3u);
+      EXPECT_EQ(order[0], 1);
+    }
+  }
+}
+
+// A static batch keeps its finished members, but not their blocks.
+TEST(ServeScheduler, FinishedMembersOfAStaticBatchGiveTheirBlocksToTheOthers) {
+  ServeScheduler scheduler(options_of(ServePolicy::kStatic, Admission::kOptimistic, 8));
+  ASSERT_TRUE(scheduler.arrive(request_of(1, 4, 24)));
+  ASSERT_TRUE(scheduler.arrive(request_of(2, 15, 1)));
+  std::vector<RequestId> over;
+  for (int steps = 0; !scheduler.idle(); ++steps) {
+    ASSERT_LT(steps, 30);
+    const auto batch = scheduler.next_batch();
+    ASSERT_TRUE(batch) << "nothing can ever run again";
+    over = scheduler.complete(batch->id, sample_all(*batch));
+    scheduler.check_invariants();
+    EXPECT_TRUE(over.empty() || scheduler.idle());
+  }
+  EXPECT_EQ(over, (std::vector<RequestId>{1, 2}));
+}
+
 TEST(ServeScheduler, ChunkedNeverLetsAPromptStallADecode) {
   ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 40));
   ASSERT_TRUE(scheduler.arrive(request_of(1, 4, 20)));
@@ -339,6 +389,37 @@ TEST(ServeScheduler, ReusesThePrefixOfAnEarlierPrompt) {
   ASSERT_TRUE(scheduler.arrive(spec));
   batch = scheduler.next_batch();
   EXPECT_EQ(batch->items[0].context_count, 0);
+}
+
+TEST(ServeScheduler, DiscardedWorkIsFoundByNobody) {
+  ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 20));
+  RequestSpec spec = request_of(1, 19, 9);
+  ASSERT_TRUE(scheduler.arrive(spec));
+  auto batch = scheduler.next_batch();  // 11 tokens: two blocks are published
+  ASSERT_TRUE(batch);
+  scheduler.complete(batch->id, {});
+  batch = scheduler.next_batch();
+  scheduler.discard(1);
+  scheduler.discard(77);  // unknown
+  scheduler.complete(batch->id, sample_all(*batch));
+  scheduler.cancel(1);
+  EXPECT_EQ(scheduler.pool().cached_count(), 0);
+  scheduler.check_invariants();
+  // The same prompt again is computed afresh, and then found.
+  for (const int32_t cached : {0, 16}) {
+    ++spec.id;
+    spec.max_new_tokens = 1;
+    ASSERT_TRUE(scheduler.arrive(spec));
+    bool first = true;
+    while (!scheduler.idle()) {
+      batch = scheduler.next_batch();
+      EXPECT_TRUE(!first || batch->items[0].context_count == cached);
+      first = false;
+      scheduler.complete(batch->id, sample_all(*batch));
+    }
+  }
+  EXPECT_GT(scheduler.pool().cached_count(), 0);
+  scheduler.check_invariants();
 }
 
 TEST(ServeScheduler, ServesTenantsEvenlyWhenAsked) {

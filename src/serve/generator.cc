@@ -3,8 +3,6 @@
 #include <algorithm>
 
 #include "base/clock.h"
-#include "base/rng.h"
-#include "serve/stop_matcher.h"
 
 namespace jige::serve {
 
@@ -15,28 +13,12 @@ struct Generator::Run {
   const PieceCallback& callback;
   Generation out;
   StopWatch watch;
-  Rng rng;
-  text::StreamDecoder decoder;
-  StopMatcher matcher;
+  Answer answer;
 
   bool cancelled() const {
     return options.cancelled && options.cancelled->load(std::memory_order_relaxed);
   }
 };
-
-std::string_view finish_reason_name(FinishReason reason) {
-  switch (reason) {
-    case FinishReason::kStopId:
-    case FinishReason::kStopString:
-      return "stop";
-    case FinishReason::kLength:
-    case FinishReason::kContextFull:
-      return "length";
-    case FinishReason::kCancelled:
-      return "cancelled";
-  }
-  return "length";
-}
 
 double GenerationStats::prefill_tokens_per_s() const {
   const auto count = static_cast<double>(prompt_tokens - reused_tokens);
@@ -51,6 +33,17 @@ double GenerationStats::decode_tokens_per_s() const {
 Generator::Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer)
     : model_(model), tokenizer_(tokenizer), cached_(model) {}
 
+AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
+  return {.sampling = options.sampling,
+          .seed = options.seed,
+          .choice = options.choice,
+          .tokens_max = options.tokens_max,
+          .context_max = context_max(),
+          .stop_ids = options.stop_ids,
+          .stop_strings = options.stop_strings,
+          .top_count = options.top_count};
+}
+
 Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options) const {
   const auto prompt_count = static_cast<int64_t>(prompt.size());
   if (prompt.empty()) {
@@ -62,12 +55,11 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
                 "model with a longer context",
                 prompt_count, context_max());
   }
-  if (options.tokens_max < 1 || options.chunk_tokens < 1) {
-    return fail(Code::kInvalidArgument,
-                "tokens to generate ({}) and per chunk ({}) must be at least 1", options.tokens_max,
+  if (options.chunk_tokens < 1) {
+    return fail(Code::kInvalidArgument, "tokens of a chunk are {}; it must be at least 1",
                 options.chunk_tokens);
   }
-  return ops::validate(options.sampling);
+  return validate(answer_options(options));
 }
 
 Result<Generation> Generator::generate(std::span<const int32_t> prompt,
@@ -77,9 +69,7 @@ Result<Generation> Generator::generate(std::span<const int32_t> prompt,
   Run run{.prompt = prompt,
           .options = options,
           .callback = callback,
-          .rng = Rng(derive_key(options.seed, "sampling")),
-          .decoder = text::StreamDecoder(tokenizer_, {.skip_special = true}),
-          .matcher = StopMatcher(options.stop_strings)};
+          .answer = Answer(tokenizer_, prompt, answer_options(options))};
   JIGE_TRY(const std::span<const float> logits, prefill(run));
   if (!logits.empty()) JIGE_DO(decode(run, logits));
   finish(run);
@@ -97,7 +87,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
   std::span<const float> logits;
   while (cached_.size() < run.prompt.size()) {
     if (run.cancelled()) {
-      run.out.finish = FinishReason::kCancelled;
+      run.answer.cancel();
       return std::span<const float>();
     }
     const auto rest = run.prompt.subspan(cached_.size());
@@ -108,61 +98,34 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
   return logits;
 }
 
-// Samples one token and shows its text; false when the answer is complete.
-Result<bool> Generator::take_token(Run& run, std::span<const float> logits) {
-  const GenerateOptions& options = run.options;
-  JIGE_TRY(const ops::SampledToken sampled,
-           ops::sample(logits, options.sampling, run.prompt, run.out.tokens, run.rng,
-                       options.top_count));
-  GenerationStats& stats = run.out.stats;
-  if (++stats.generated_tokens == 1) stats.first_token_seconds = run.watch.seconds();
-  const auto& stops = options.stop_ids;
-  if (std::find(stops.begin(), stops.end(), sampled.token) != stops.end()) {
-    run.out.finish = FinishReason::kStopId;
-    return false;
-  }
-  run.out.tokens.push_back(sampled.token);
-  // A model may have more rows than its tokenizer has tokens; those have no text.
-  std::string text;
-  if (sampled.token < tokenizer_.vocab_size()) {
-    JIGE_TRY(text, run.decoder.push(sampled.token));
-  }
-  text = run.matcher.push(text);
-  run.out.text += text;
-  if (run.callback) {
-    run.callback(
-        {.token = sampled.token, .text = text, .logprob = sampled.logprob, .top = sampled.top});
-  }
-  if (run.matcher.matched()) {
-    run.out.finish = FinishReason::kStopString;
-    return false;
-  }
-  return true;
+// Samples one token and shows its text.
+Status Generator::take_token(Run& run, std::span<const float> logits) {
+  JIGE_TRY(const AnswerPiece piece, run.answer.take(logits));
+  if (run.answer.drawn_count() == 1) run.out.stats.first_token_seconds = run.watch.seconds();
+  run.out.text += piece.text;
+  if (run.callback && piece.token >= 0) run.callback(piece);
+  return {};
 }
 
 Status Generator::decode(Run& run, std::span<const float> logits) {
   for (;;) {
-    JIGE_TRY(const bool goes_on, take_token(run, logits));
-    if (!goes_on) return {};
-    run.out.finish = FinishReason::kLength;
-    if (static_cast<int64_t>(run.out.tokens.size()) >= run.options.tokens_max) return {};
-    run.out.finish = FinishReason::kContextFull;  // the newest token is not in the cache yet
-    if (static_cast<int64_t>(cached_.size()) + 1 >= context_max()) return {};
-    run.out.finish = FinishReason::kCancelled;
-    if (run.cancelled()) return {};
-    const int32_t token = run.out.tokens.back();
+    JIGE_DO(take_token(run, logits));
+    if (!run.answer.done() && run.cancelled()) run.answer.cancel();
+    if (run.answer.done()) return {};
+    const int32_t token = run.answer.last_drawn();
     JIGE_TRY(logits, cached_.extend(std::span(&token, 1), true));
   }
 }
 
 void Generator::finish(Run& run) {
   GenerationStats& stats = run.out.stats;
+  stats.generated_tokens = run.answer.drawn_count();
   if (stats.generated_tokens > 0) {
     stats.decode_seconds = run.watch.seconds() - stats.first_token_seconds;
   }
-  if (run.matcher.matched()) return;
-  std::string rest = run.matcher.push(run.decoder.flush());
-  rest += run.matcher.flush();
+  run.out.finish = run.answer.finish();
+  run.out.tokens = run.answer.tokens();
+  const std::string rest = run.answer.end();
   if (rest.empty()) return;
   run.out.text += rest;
   if (run.callback) run.callback({.text = rest});

@@ -14,12 +14,12 @@
 #include <functional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/result.h"
 #include "model/inference.h"
 #include "ops/sampling.h"
+#include "serve/answer.h"
 #include "serve/cached_sequence.h"
 #include "text/tokenizer.h"
 
@@ -28,6 +28,7 @@ namespace jige::serve {
 struct GenerateOptions {
   ops::SamplingParams sampling;
   uint64_t seed = 0;
+  int32_t choice = 0;                            // which of the seed's streams
   int64_t tokens_max = 256;                      // new ones, at most
   std::vector<int32_t> stop_ids;                 // end the answer and are not part of it
   std::vector<std::string> stop_strings;         // likewise
@@ -36,19 +37,8 @@ struct GenerateOptions {
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };
 
-// One new token. `text` is what can be shown now: empty while half a character or a possible
-// beginning of a stop string is held back.
-struct GeneratedPiece {
-  int32_t token = -1;  // -1: only the rest of the text, at the end
-  std::string_view text;
-  float logprob = 0;
-  std::span<const ops::TokenLogProb> top;
-};
+using GeneratedPiece = AnswerPiece;
 using PieceCallback = std::function<void(const GeneratedPiece& piece)>;
-
-enum class FinishReason { kStopId, kStopString, kLength, kContextFull, kCancelled };
-// "stop", "stop", "length", "length", "cancelled": as APIs name them.
-std::string_view finish_reason_name(FinishReason reason);
 
 struct GenerationStats {
   int64_t prompt_tokens = 0;
@@ -86,10 +76,11 @@ class Generator {
 
  private:
   struct Run;
+  AnswerOptions answer_options(const GenerateOptions& options) const;
   Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
-  Result<bool> take_token(Run& run, std::span<const float> logits);
+  Status take_token(Run& run, std::span<const float> logits);
   void finish(Run& run);
 
   model::InferenceModel& model_;

@@ -5,7 +5,8 @@
 
 namespace jige::serve {
 
-StopMatcher::StopMatcher(std::vector<std::string> stops) : stops_(std::move(stops)) {
+StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_match)
+    : stops_(std::move(stops)), include_match_(include_match) {
   std::erase_if(stops_, [](const std::string& stop) { return stop.empty(); });
 }
 
@@ -13,10 +14,16 @@ std::string StopMatcher::push(std::string_view piece) {
   if (matched_) return {};
   text_ += piece;
   size_t begin = std::string::npos;
-  for (const std::string& stop : stops_) begin = std::min(begin, text_.find(stop));
+  for (const std::string& stop : stops_) {
+    const size_t found = text_.find(stop);
+    if (found == std::string::npos || found > begin) continue;
+    if (found == begin && stop.size() >= matched_stop_.size()) continue;
+    begin = found;
+    matched_stop_ = stop;
+  }
   if (begin != std::string::npos) {
     matched_ = true;
-    text_.resize(begin);
+    text_.resize(begin + (include_match_ ? matched_stop_.size() : 0));
     return std::exchange(text_, {});
   }
   const size_t shown = text_.size() - held_back_bytes();

@@ -31,6 +31,15 @@ TEST(StopMatcher, TakesTheStopThatBeginsFirst) {
   EXPECT_TRUE(matcher.matched());
 }
 
+TEST(StopMatcher, TellsTheStopAndCanIncludeIt) {
+  StopMatcher matcher({"sto", "stop", "top"}, true);
+  EXPECT_EQ(matcher.push("a st"), "a ");
+  EXPECT_EQ(matcher.matched_stop(), "");
+  EXPECT_EQ(matcher.push("op b"), "sto");
+  EXPECT_EQ(matcher.matched_stop(), "sto");
+  EXPECT_EQ(matcher.push("c"), "");
+}
+
 TEST(StopMatcher, WithoutStopsEverythingPasses) {
   StopMatcher matcher({""});
   EXPECT_EQ(matcher.push("abc"), "abc");

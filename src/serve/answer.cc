@@ -1,0 +1,104 @@
+#include "serve/answer.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+
+namespace jige::serve {
+
+std::string_view finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::kStopId:
+    case FinishReason::kStopString:
+      return "stop";
+    case FinishReason::kLength:
+    case FinishReason::kContextFull:
+      return "length";
+    case FinishReason::kCancelled:
+      return "cancelled";
+  }
+  return "length";
+}
+
+Status validate(const AnswerOptions& options) {
+  if (options.tokens_max < 1) {
+    return fail(Code::kInvalidArgument, "tokens to generate are {}; it must be at least 1",
+                options.tokens_max);
+  }
+  if (options.tokens_min < 0 || options.tokens_min > options.tokens_max) {
+    return fail(Code::kInvalidArgument,
+                "the least number of tokens to generate is {}; it must be in 0..{}, the most",
+                options.tokens_min, options.tokens_max);
+  }
+  return ops::validate(options.sampling);
+}
+
+Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt,
+               AnswerOptions options)
+    : tokenizer_(tokenizer),
+      prompt_(prompt),
+      options_(std::move(options)),
+      own_bias_count_(options_.sampling.logit_bias.size()),
+      rng_(derive_key(options_.seed, "sampling", static_cast<uint64_t>(options_.choice))),
+      decoder_(tokenizer, {.skip_special = true}),
+      matcher_(options_.stop_strings, options_.include_stop_string) {
+  if (options_.tokens_min == 0) return;
+  for (const int32_t id : options_.stop_ids) {
+    options_.sampling.logit_bias.push_back({id, -INFINITY});
+  }
+}
+
+Result<AnswerPiece> Answer::take(std::span<const float> logits) {
+  JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
+  JIGE_TRY(sampled_,
+           ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count));
+  last_drawn_ = sampled_.token;
+  ++drawn_count_;
+  if (std::ranges::find(options_.stop_ids, last_drawn_) != options_.stop_ids.end()) {
+    finish_as(FinishReason::kStopId);
+    return AnswerPiece{};
+  }
+  tokens_.push_back(last_drawn_);
+  const auto count = static_cast<int64_t>(tokens_.size());
+  JIGE_TRY(text_, text_of(last_drawn_));
+  if (count > options_.tokens_min) {
+    text_ = matcher_.push(text_);
+  } else if (count == options_.tokens_min) {
+    options_.sampling.logit_bias.resize(own_bias_count_);  // stop ids are allowed from now on
+  }
+  if (matcher_.matched()) {
+    finish_as(FinishReason::kStopString);
+  } else if (count >= options_.tokens_max) {
+    finish_as(FinishReason::kLength);
+  } else if (static_cast<int64_t>(prompt_.size()) + count >= options_.context_max) {
+    finish_as(FinishReason::kContextFull);
+  }
+  return AnswerPiece{
+      .token = last_drawn_, .text = text_, .logprob = sampled_.logprob, .top = sampled_.top};
+}
+
+// A model may have more rows than its tokenizer has tokens; those have no text.
+Result<std::string> Answer::text_of(int32_t token) {
+  if (token >= tokenizer_.vocab_size()) return std::string();
+  return decoder_.push(token);
+}
+
+void Answer::cancel() {
+  if (!done_) finish_as(FinishReason::kCancelled);
+}
+
+void Answer::finish_as(FinishReason reason) {
+  done_ = true;
+  finish_ = reason;
+}
+
+std::string Answer::end() {
+  if (matcher_.matched()) return {};
+  std::string rest = matcher_.push(decoder_.flush());
+  rest += matcher_.flush();
+  return rest;
+}
+
+}  // namespace jige::serve

@@ -1,0 +1,107 @@
+// Answer: one answer in the making. It turns rows of logits into tokens and text and knows when the
+// answer is complete; who runs the model does not matter.
+//
+//   Answer answer(tokenizer, prompt, {.tokens_max = 100, .stop_ids = {2}});
+//   do {
+//     JIGE_TRY(const AnswerPiece piece, answer.take(logits_behind_the_last_token));
+//     …show piece.text…
+//   } while (!answer.done());
+//   …show answer.end()…
+//
+// The tokens depend on the logits, the prompt and the options only: choice i of a seed draws from a
+// stream of its own, whatever else is being answered.
+// Threads: one at a time. The tokenizer and the prompt must outlive the answer.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "base/rng.h"
+#include "ops/sampling.h"
+#include "serve/stop_matcher.h"
+#include "text/tokenizer.h"
+
+namespace jige::serve {
+
+enum class FinishReason { kStopId, kStopString, kLength, kContextFull, kCancelled };
+inline constexpr int kFinishReasonCount = 5;
+// "stop", "stop", "length", "length", "cancelled": as APIs name them.
+std::string_view finish_reason_name(FinishReason reason);
+
+struct AnswerOptions {
+  ops::SamplingParams sampling;
+  uint64_t seed = 0;
+  int32_t choice = 0;                     // which of the seed's streams
+  int64_t tokens_max = 256;               // new ones, at most
+  int64_t tokens_min = 0;                 // nothing stops the answer before
+  int64_t context_max = INT64_MAX;        // prompt and answer together
+  std::vector<int32_t> stop_ids;          // end the answer and are not part of it
+  std::vector<std::string> stop_strings;  // likewise, looked for behind the first tokens_min tokens
+  bool include_stop_string = false;       // it is part of the text after all
+  int top_count = 0;                      // alternatives reported for each token
+};
+
+// Fails with kInvalidArgument on limits that contradict each other and as ops::validate does.
+Status validate(const AnswerOptions& options);
+
+// One new token. `text` is what can be shown now: empty while half a character or a possible
+// beginning of a stop string is held back.
+struct AnswerPiece {
+  int32_t token = -1;  // -1: no token, only text (the rest, at the end)
+  std::string_view text;
+  float logprob = 0;
+  std::span<const ops::TokenLogProb> top;
+};
+
+class Answer {
+ public:
+  // REQUIRES: validate(options), prompt.size() < options.context_max.
+  Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt, AnswerOptions options);
+
+  // Chooses the next token from the logits behind the last one. The piece is valid until the next
+  // call; it has no token when a stop id was met. Fails as ops::sample does.
+  // REQUIRES: !done().
+  Result<AnswerPiece> take(std::span<const float> logits);
+  // Ends an unfinished answer as cancelled.
+  void cancel();
+  // The text still held back; once, after the end.
+  std::string end();
+
+  bool done() const { return done_; }
+  // Why it ended. REQUIRES: done().
+  FinishReason finish() const { return finish_; }
+  // Without the stop id.
+  const std::vector<int32_t>& tokens() const { return tokens_; }
+  // What was drawn last, a stop id too: what the model is to be run with next.
+  int32_t last_drawn() const { return last_drawn_; }
+  // Tokens drawn, a stop id among them.
+  int64_t drawn_count() const { return drawn_count_; }
+  // What ended it, for finish kStopId and kStopString.
+  int32_t stop_id() const { return finish_ == FinishReason::kStopId ? last_drawn_ : -1; }
+  const std::string& stop_string() const { return matcher_.matched_stop(); }
+
+ private:
+  Result<std::string> text_of(int32_t token);
+  void finish_as(FinishReason reason);
+
+  const text::Tokenizer& tokenizer_;
+  std::span<const int32_t> prompt_;
+  AnswerOptions options_;
+  size_t own_bias_count_;  // of options_.sampling.logit_bias; behind them: bans of stop ids
+  Rng rng_;
+  text::StreamDecoder decoder_;
+  StopMatcher matcher_;
+  std::vector<int32_t> tokens_;
+  ops::SampledToken sampled_;
+  std::string text_;
+  int32_t last_drawn_ = -1;
+  int64_t drawn_count_ = 0;
+  bool done_ = false;
+  FinishReason finish_ = FinishReason::kLength;
+};
+
+}  // namespace jige::serve

@@ -1,0 +1,71 @@
+#include "serve/batch_runner.h"
+
+#include <algorithm>
+
+namespace jige::serve {
+
+BatchRunner::BatchRunner(model::InferenceModel& model)
+    : model_(model), roofline_(model.architecture(), model.sizes()) {
+  const auto rows = static_cast<size_t>(model.sizes().batch_tokens_max);
+  const auto logit_rows = static_cast<size_t>(model.sizes().logit_rows_max);
+  tokens_.reserve(rows);
+  sequences_.reserve(rows);
+  logit_rows_.reserve(logit_rows);
+  logit_items_.reserve(logit_rows);
+}
+
+Status BatchRunner::run(const plan::Batch& batch, const LogitsCallback& on_logits) {
+  work_ = {};
+  for (const plan::BlockCopy& copy : batch.copies) {
+    JIGE_DO(model_.copy_block(copy.src, copy.dst));
+  }
+  const int64_t rows_max = model_.sizes().batch_tokens_max;
+  const int64_t logits_max = model_.sizes().logit_rows_max;
+  for (size_t i = 0; i < batch.items.size(); ++i) {
+    const auto count = static_cast<int32_t>(batch.items[i].tokens.size());
+    for (int32_t begin = 0; begin < count;) {
+      const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
+      if (room == 0 || static_cast<int64_t>(logit_rows_.size()) == logits_max) {
+        JIGE_DO(forward(on_logits));
+        continue;
+      }
+      const auto part = static_cast<int32_t>(std::min<int64_t>(room, count - begin));
+      add(batch, i, begin, part);
+      begin += part;
+    }
+  }
+  return forward(on_logits);
+}
+
+void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count) {
+  const plan::WorkItem& work = batch.items[item];
+  sequences_.push_back({.row_begin = static_cast<int32_t>(tokens_.size()),
+                        .row_count = count,
+                        .context_count = work.context_count + begin,
+                        .blocks = work.blocks.data()});
+  tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
+  if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {
+    logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+    logit_items_.push_back(item);
+  }
+}
+
+Status BatchRunner::forward(const LogitsCallback& on_logits) {
+  auto logits =
+      model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_});
+  if (logits) {
+    roofline_.add_forward(work_, sequences_, static_cast<int64_t>(logit_rows_.size()));
+    const size_t width = static_cast<size_t>(model_.config().vocab_size);
+    for (size_t i = 0; i < logit_items_.size(); ++i) {
+      on_logits(logit_items_[i], logits->subspan(i * width, width));
+    }
+  }
+  tokens_.clear();
+  sequences_.clear();
+  logit_rows_.clear();
+  logit_items_.clear();
+  if (!logits) return tl::unexpected<Error>(std::move(logits.error()));
+  return {};
+}
+
+}  // namespace jige::serve

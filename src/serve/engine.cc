@@ -1,0 +1,227 @@
+#include "serve/engine.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "serve/engine_loop.h"
+
+namespace jige::serve {
+namespace {
+
+// A token stands for more bytes than this only in unusual texts; a guess that is too low only makes
+// admission_check less strict than submit().
+constexpr int64_t kBytesPerTokenGuess = 8;
+constexpr double kWaitSecondsMax = 1e6;
+
+Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
+  if (low <= value && value <= high) return {};
+  return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
+}
+
+Status check_options(const EngineOptions& options) {
+  JIGE_DO(check_range("requests of a batch", options.batch_requests_max, 1, 1 << 16));
+  JIGE_DO(check_range("tokens of a batch", options.batch_tokens_max, 0, 1 << 20));
+  JIGE_DO(check_range("preemptions of a request", options.preemptions_max, 0, 1 << 20));
+  JIGE_DO(check_range("choices of a request", options.choices_max, 1, 256));
+  JIGE_DO(check_range("waiting requests", options.waiting_requests_max, 1, 1 << 24));
+  JIGE_DO(check_range("waiting prompt tokens", options.waiting_prompt_tokens_max, 1, INT64_MAX));
+  if (options.stall_seconds_max > 0) return {};
+  return fail(Code::kInvalidArgument, "seconds without an iteration are {}; it must be above 0",
+              options.stall_seconds_max);
+}
+
+plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
+                                              const model::InferenceSizes& sizes) {
+  const int64_t batch_tokens =
+      options.batch_tokens_max > 0 ? options.batch_tokens_max : sizes.batch_tokens_max;
+  return {.policy = options.policy,
+          .admission = options.admission,
+          .batch_requests_max = options.batch_requests_max,
+          .batch_tokens_max = static_cast<int32_t>(batch_tokens),
+          .preemptions_max = options.preemptions_max,
+          .fair_share = options.fair_share,
+          .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
+                   .block_tokens = static_cast<int32_t>(ops::kKvBlockTokens),
+                   .prefix_cache = options.prefix_cache}};
+}
+
+std::vector<int32_t> eos_ids_of(const text::Tokenizer& tokenizer,
+                                const formats::ModelConfig& config) {
+  std::vector<int32_t> ids = tokenizer.eos_ids();
+  ids.insert(ids.end(), config.eos_ids.begin(), config.eos_ids.end());
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+struct Engine::Impl {
+  Impl(model::InferenceModel& served, const text::Tokenizer& text, EngineOptions wanted,
+       std::unique_ptr<EventLog> log)
+      : options(std::move(wanted)),
+        model(served),
+        tokenizer(text),
+        inbox({options.waiting_requests_max, options.waiting_prompt_tokens_max}),
+        board(served.sizes().kv_block_count, options.stall_seconds_max),
+        loop(served, text, eos_ids_of(text, served.config()),
+             RecordedScheduler(scheduler_options(options, served.sizes()), std::move(log)),
+             {options, inbox, board, histograms}),
+        thread([this] { loop.run(); }) {}
+
+  int64_t context_max() const {
+    return std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens);
+  }
+  Status check(const EngineRequest& request) const;
+  Status check_tokens(const EngineRequest& request) const;
+  Status check_room(const EngineRequest& request) const;
+  double retry_after_seconds() const;
+  void stop();
+
+  const EngineOptions options;
+  model::InferenceModel& model;
+  const text::Tokenizer& tokenizer;
+  Inbox inbox;
+  StatusBoard board;
+  EngineHistograms histograms;
+  EngineLoop loop;
+  std::atomic<RequestId> next_id{1};
+  std::mutex join_mutex;
+  std::thread thread;  // after what it uses
+  const std::thread::id thread_id = thread.get_id();
+};
+
+double Engine::Impl::retry_after_seconds() const {
+  return retry_after(inbox.waiting_requests(), board.requests_per_s());
+}
+
+void Engine::Impl::stop() {
+  inbox.stop();
+  if (std::this_thread::get_id() == thread_id) return;  // from a sink
+  const std::lock_guard lock(join_mutex);
+  if (thread.joinable()) thread.join();
+}
+
+Status Engine::Impl::check(const EngineRequest& request) const {
+  const auto prompt_count = static_cast<int64_t>(request.prompt.size());
+  if (prompt_count == 0) {
+    return fail(Code::kInvalidArgument, "the prompt is empty; give at least one token");
+  }
+  if (prompt_count >= context_max()) {
+    return fail(Code::kInvalidArgument,
+                "the prompt has {} tokens and the context holds {}; shorten the prompt or serve "
+                "the model with a longer context",
+                prompt_count, context_max());
+  }
+  JIGE_DO(check_range("the number of choices", request.choice_count, 1, options.choices_max));
+  JIGE_DO(
+      check_range("the number of alternatives", request.top_count, 0, model.config().vocab_size));
+  JIGE_DO(validate(AnswerOptions{.sampling = request.sampling,
+                                 .tokens_max = request.tokens_max,
+                                 .tokens_min = request.tokens_min}));
+  JIGE_DO(check_tokens(request));
+  return check_room(request);
+}
+
+Status Engine::Impl::check_tokens(const EngineRequest& request) const {
+  const int64_t last = model.config().vocab_size - 1;
+  for (const int32_t token : request.prompt) {
+    JIGE_DO(check_range("a token id of the prompt", token, 0, last));
+  }
+  for (const auto& [token, bias] : request.sampling.logit_bias) {
+    JIGE_DO(check_range("a token id of logit_bias", token, 0, last));
+  }
+  return {};
+}
+
+Status Engine::Impl::check_room(const EngineRequest& request) const {
+  const auto prompt_count = static_cast<int64_t>(request.prompt.size());
+  const int64_t tokens = prompt_count + std::min(request.tokens_max, context_max() - prompt_count);
+  const int64_t blocks =
+      (tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens * request.choice_count;
+  if (blocks <= model.sizes().kv_block_count) return {};
+  return fail(Code::kInvalidArgument,
+              "{} choices of {} tokens each need {} key/value blocks and the server has {}; ask "
+              "for fewer choices or tokens",
+              request.choice_count, tokens, blocks, model.sizes().kv_block_count);
+}
+
+Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
+                                               const text::Tokenizer& tokenizer,
+                                               EngineOptions options) {
+  JIGE_DO(check_options(options));
+  std::unique_ptr<EventLog> log;
+  if (!options.event_log_path.empty()) {
+    JIGE_TRY(log, EventLog::create(options.event_log_path));
+  }
+  auto impl = std::make_unique<Impl>(model, tokenizer, std::move(options), std::move(log));
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() { stop(); }
+
+Status Engine::admission_check(int64_t prompt_byte_count) const {
+  Status status =
+      impl_->inbox.check(prompt_byte_count / kBytesPerTokenGuess, impl_->retry_after_seconds());
+  if (!status) impl_->board.refused(0);
+  return status;
+}
+
+Result<RequestId> Engine::submit(EngineRequest request, std::shared_ptr<RequestSink> sink) {
+  JIGE_CHECK(sink, "a request without a sink");
+  const int64_t now_ns = RealClock().now_ns();
+  Status status = impl_->check(request);
+  if (!status) {
+    impl_->board.refused(0);
+    return tl::unexpected<Error>(std::move(status.error()));
+  }
+  const RequestId id = impl_->next_id.fetch_add(request.choice_count);
+  impl_->histograms.tokens_max.observe(static_cast<double>(request.tokens_max));
+  impl_->histograms.choice_count.observe(request.choice_count);
+  // Known to the board first: the engine's thread may be done with it before push() returns.
+  impl_->board.arrived({.id = id,
+                        .prompt_tokens = std::ssize(request.prompt),
+                        .tokens_max = request.tokens_max,
+                        .choice_count = request.choice_count,
+                        .priority = request.priority,
+                        .tenant = request.tenant},
+                       now_ns);
+  status = impl_->inbox.push({id, std::move(request), std::move(sink), now_ns},
+                             impl_->retry_after_seconds());
+  if (status) return id;
+  impl_->board.refused(id);
+  return tl::unexpected<Error>(std::move(status.error()));
+}
+
+void Engine::cancel(RequestId id) { impl_->inbox.cancel(id); }
+int64_t Engine::context_max() const { return impl_->context_max(); }
+const EngineOptions& Engine::options() const { return impl_->options; }
+const text::Tokenizer& Engine::tokenizer() const { return impl_->tokenizer; }
+
+EngineStatus Engine::status(bool with_requests) const {
+  EngineStatus status = impl_->board.snapshot(with_requests, RealClock().now_ns());
+  status.accepting = impl_->inbox.open();
+  status.waiting_requests = impl_->inbox.waiting_requests();
+  status.waiting_prompt_tokens = impl_->inbox.waiting_prompt_tokens();
+  status.retry_after_seconds = retry_after_seconds();
+  return status;
+}
+
+const EngineHistograms& Engine::histograms() const { return impl_->histograms; }
+double Engine::retry_after_seconds() const { return impl_->retry_after_seconds(); }
+void Engine::begin_drain() { impl_->inbox.close(); }
+
+bool Engine::drain(double seconds_max) {
+  begin_drain();
+  return impl_->board.wait_idle(std::clamp(seconds_max, 0.0, kWaitSecondsMax));
+}
+
+void Engine::stop() { impl_->stop(); }
+
+}  // namespace jige::serve

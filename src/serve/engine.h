@@ -1,0 +1,112 @@
+// Engine: many requests on one model, iteration by iteration.
+//
+//   JIGE_TRY(auto engine, Engine::create(model, tokenizer, {.batch_requests_max = 32}));
+//   JIGE_DO(engine->admission_check(body.size()));             // before the text is tokenised
+//   JIGE_TRY(const RequestId id, engine->submit({.prompt = ids, .tokens_max = 100}, sink));
+//   …sink gets the answer…
+//   engine->drain(60);
+//
+// One thread takes requests and cancellations from a queue, asks plan::ServeScheduler for the next
+// batch, runs it, samples, and tells the sinks (engine_request.h says in what order).
+//
+// Contracts:
+//   (1) bits: an answer depends on its request and the model only, never on neighbours, chunks,
+//       cached prefixes, preemption or cancellation of others
+//   (2) faults stay inside: a request whose logits or text cannot be used fails alone; when a
+//       forward fails, the requests of that batch fail and the others go on
+//   (3) cancel() gives the request's cache blocks back before the next forward begins
+//   (4) the queue is bounded, and a refusal names its reason and costs nothing
+// Threads: submit, cancel, admission_check, status, histograms and drain may be called from any
+// thread; sinks may call them too, but for drain(). Model and tokenizer must outlive the engine;
+// the model is the engine's alone while it lives.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "model/inference.h"
+#include "plan/serve_scheduler.h"
+#include "serve/engine_request.h"
+#include "serve/engine_status.h"
+#include "text/tokenizer.h"
+
+namespace jige::serve {
+
+// Faults to be injected by tests; on the engine's thread.
+struct EngineFaults {
+  // Before each iteration, from 1 on; an error makes its forward fail.
+  std::function<Status(int64_t iteration)> before_forward;
+  // May spoil the logits that a choice is about to be sampled from.
+  std::function<void(RequestId request, int32_t choice, std::span<float> logits)> on_logits;
+};
+
+struct EngineOptions {
+  plan::ServePolicy policy = plan::ServePolicy::kChunked;
+  plan::Admission admission = plan::Admission::kReserve;
+  int32_t batch_requests_max = 64;
+  int32_t batch_tokens_max = 0;  // of an iteration, chunked policy; 0: what one forward takes
+  int32_t preemptions_max = 3;   // of one request, optimistic admission
+  bool fair_share = false;       // among equals in priority, the tenant served least goes first
+  bool prefix_cache = true;
+
+  int32_t choices_max = 16;             // of one request
+  int64_t waiting_requests_max = 1024;  // not begun yet
+  int64_t waiting_prompt_tokens_max = int64_t{1} << 20;
+  double stall_seconds_max = 30;  // without a completed iteration while work exists: unhealthy
+
+  // Every scheduling event as a line of JSON (event_log.h), token ids among them; empty: none.
+  std::string event_log_path;
+  EngineFaults faults;
+};
+
+class Engine {
+ public:
+  // Starts the thread. Fails with kInvalidArgument on options out of range, naming field and value,
+  // and with kIo where the event log cannot be written.
+  static Result<std::unique_ptr<Engine>> create(model::InferenceModel& model,
+                                                const text::Tokenizer& tokenizer,
+                                                EngineOptions options = {});
+  // Stops as stop() does.
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  // Whether a prompt of this many bytes would be taken now: worth asking before it is tokenised.
+  // Fails with kUnavailable (draining, stopped) or kExhausted (the queue is full; the message and
+  // retry_after_seconds() say when to come again).
+  Status admission_check(int64_t prompt_byte_count) const;
+  // Queues a request; the sink gets its events. Fails as admission_check does, and with
+  // kInvalidArgument on what could never run, naming the field; the sink is not called then.
+  Result<RequestId> submit(EngineRequest request, std::shared_ptr<RequestSink> sink);
+  // Ends a request before its time; without effect on ids that are unknown or over.
+  void cancel(RequestId id);
+
+  // Tokens that a prompt and its answer may have together.
+  int64_t context_max() const;
+  const EngineOptions& options() const;
+  const text::Tokenizer& tokenizer() const;
+
+  // `with_requests` lists the live requests too.
+  EngineStatus status(bool with_requests = false) const;
+  const EngineHistograms& histograms() const;
+  double retry_after_seconds() const;
+
+  // From now on submit() refuses with kUnavailable; what was taken is finished. Returns at once.
+  void begin_drain();
+  // begin_drain, then waits until nothing is left: true, or false when the time is up.
+  bool drain(double seconds_max);
+  // Refuses new requests, ends all others as cancelled, and joins the thread. From a sink it
+  // returns at once and the rest follows. Again: no effect.
+  void stop();
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace jige::serve

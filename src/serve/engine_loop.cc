@@ -1,0 +1,280 @@
+// The engine's thread: events, one iteration, endings, in this order every turn.
+#include "serve/engine_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace jige::serve {
+namespace {
+
+int64_t now_ns() { return RealClock().now_ns(); }
+
+}  // namespace
+
+EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& tokenizer,
+                       std::vector<int32_t> eos_ids, RecordedScheduler scheduler, Shared shared)
+    : tokenizer_(tokenizer),
+      eos_ids_(std::move(eos_ids)),
+      context_max_(
+          std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens)),
+      shared_(shared),
+      scheduler_(std::move(scheduler)),
+      runner_(model) {}
+
+void EngineLoop::run() {
+  for (;;) {
+    take_events();
+    if (events_.stop) cancel_all();
+    if (!scheduler_.state().idle()) iterate();
+    end_over();
+    publish();
+    if (events_.stop) return;
+  }
+}
+
+void EngineLoop::take_events() {
+  shared_.inbox.take(events_, scheduler_.state().idle());
+  for (Submission& submission : events_.arrivals) arrive(std::move(submission));
+  for (const RequestId id : events_.cancels) cancel(id);
+}
+
+void EngineLoop::arrive(Submission submission) {
+  auto live = std::make_unique<LiveRequest>(std::move(submission), tokenizer_, eos_ids_,
+                                            context_max_, shared_.histograms);
+  LiveRequest& request = *live;
+  requests_.emplace(request.id(), std::move(live));
+  ++not_begun_count_;
+  Status status = scheduler_.arrive(request.spec());
+  if (status) return;
+  request.set_error(std::move(status.error()));
+  fail(request);
+}
+
+void EngineLoop::cancel(RequestId id) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end()) return;
+  LiveRequest& live = *found->second;
+  live.cancel();
+  drop_sequences(live);
+  for (int32_t i = 0; i < live.choice_count(); ++i) {
+    if (!live.is_over(i)) live.end_choice(i);
+  }
+  finish(live);
+}
+
+void EngineLoop::cancel_all() {
+  while (!requests_.empty()) cancel(requests_.begin()->first);
+}
+
+void EngineLoop::iterate() {
+  const StopWatch watch;
+  const std::optional<plan::Batch> batch = scheduler_.next_batch();
+  if (!batch) {
+    // Cannot be, by the scheduler's invariants; to fail is better than to wait for ever.
+    log_error("no request can be scheduled; all {} fail", requests_.size());
+    while (!requests_.empty()) {
+      LiveRequest& live = *requests_.begin()->second;
+      live.set_error({Code::kInternal, "the request could not be scheduled"});
+      fail(live);
+    }
+    return;
+  }
+  begin(*batch);
+  const Status status = run_batch(*batch);
+  if (status) {
+    settle(*batch);
+  } else {
+    lose(*batch, status.error());
+  }
+  account(*batch, watch.seconds(), !status);
+}
+
+void EngineLoop::begin(const plan::Batch& batch) {
+  const int64_t now = now_ns();
+  for (const RequestId sequence : batch.preempted) {
+    LiveRequest& live = live_of(sequence);
+    live.preempted();
+    touched_.push_back(live.id());
+  }
+  for (const plan::WorkItem& item : batch.items) {
+    LiveRequest& live = live_of(item.request);
+    touched_.push_back(live.id());
+    live.computed(static_cast<int32_t>(item.request - live.id()),
+                  item.context_count + std::ssize(item.tokens));
+    if (live.begun()) continue;
+    const int64_t cached = scheduler_.state().counters(item.request).cached_tokens;
+    live.begin(cached, now);
+    --not_begun_count_;
+    shared_.inbox.begun(live.prompt_tokens());
+    if (!shared_.options.prefix_cache) continue;
+    turn_.counters.prefix_query_tokens += live.prompt_tokens();
+    turn_.counters.prefix_hit_tokens += cached;
+  }
+}
+
+Status EngineLoop::run_batch(const plan::Batch& batch) {
+  sampled_.clear();
+  ++turn_.counters.iterations;
+  const EngineFaults& faults = shared_.options.faults;
+  if (faults.before_forward) JIGE_DO(faults.before_forward(turn_.counters.iterations));
+  return runner_.run(batch, [&](size_t item, std::span<const float> logits) {
+    sample(batch.items[item], logits);
+  });
+}
+
+void EngineLoop::sample(const plan::WorkItem& item, std::span<const float> logits) {
+  LiveRequest& live = live_of(item.request);
+  const auto choice = static_cast<int32_t>(item.request - live.id());
+  plan::SampledNext next{.request = item.request};
+  const bool forks = choice == 0 && !live.got_first_token();
+  next.finished = !take(live, choice, logits);
+  next.token = live.answer(choice).last_drawn();
+  for (int32_t i = 1; forks && i < live.choice_count(); ++i) {
+    const bool goes_on = take(live, i, logits);
+    next.forks.push_back(
+        {.child = live.id() + i, .token = live.answer(i).last_drawn(), .finished = !goes_on});
+  }
+  if (forks) turn_.counters.prompt_tokens += live.prompt_tokens();
+  if (live.has_error()) {  // nothing of it is to go on
+    next.forks.clear();
+    next.finished = true;
+  }
+  sampled_.push_back(std::move(next));
+}
+
+bool EngineLoop::take(LiveRequest& live, int32_t choice, std::span<const float> logits) {
+  if (live.has_error()) return false;
+  if (shared_.options.faults.on_logits) {
+    spoiled_.assign(logits.begin(), logits.end());
+    shared_.options.faults.on_logits(live.id(), choice, spoiled_);
+    logits = spoiled_;
+  }
+  const auto before = std::ssize(live.answer(choice).tokens());
+  Status status = live.take(choice, logits, now_ns());
+  turn_.counters.generated_tokens += std::ssize(live.answer(choice).tokens()) - before;
+  if (!status) live.set_error(std::move(status.error()));
+  return status && !live.answer(choice).done();
+}
+
+void EngineLoop::settle(const plan::Batch& batch) {
+  for (const plan::SampledNext& next : sampled_) {
+    const LiveRequest& live = live_of(next.request);
+    if (live.has_error()) discard_sequences(live);  // before anything of it is published
+  }
+  const std::vector<RequestId> over = scheduler_.complete(batch.id, sampled_);
+  over_.insert(over_.end(), over.begin(), over.end());
+  turn_.counters.computed_tokens += batch.token_count();
+  for (const plan::SampledNext& next : sampled_) {
+    LiveRequest* live = find(next.request);
+    if (live && live->has_error()) fail(*live);
+  }
+}
+
+void EngineLoop::lose(const plan::Batch& batch, const Error& error) {
+  ++turn_.counters.iterations_lost;
+  log_error("an iteration over {} tokens of {} requests failed: {}", batch.token_count(),
+            batch.items.size(), error.message);
+  scheduler_.lose(batch.id);
+  for (const plan::WorkItem& item : batch.items) {
+    LiveRequest* live = find(item.request);
+    if (!live) continue;  // another choice of it was in the batch
+    live->set_error(error);
+    fail(*live);
+  }
+}
+
+void EngineLoop::account(const plan::Batch& batch, double seconds, bool lost) {
+  turn_.counters.preemptions += std::ssize(batch.preempted);
+  turn_.iteration = runner_.work();
+  turn_.iteration->seconds = seconds;
+  turn_.iteration_lost = lost;
+  shared_.histograms.iteration_seconds.observe(seconds);
+  shared_.histograms.iteration_tokens.observe(static_cast<double>(batch.token_count()));
+}
+
+// Takes a request's sequences out of the scheduler; those that were not forked yet it does not
+// know.
+void EngineLoop::drop_sequences(const LiveRequest& live) {
+  for (int32_t i = 0; i < live.choice_count(); ++i) {
+    if (live.is_over(i)) continue;
+    const std::vector<RequestId> over = scheduler_.cancel(live.id() + i);
+    over_.insert(over_.end(), over.begin(), over.end());
+  }
+}
+
+void EngineLoop::discard_sequences(const LiveRequest& live) {
+  for (int32_t i = 0; i < live.choice_count(); ++i) scheduler_.discard(live.id() + i);
+}
+
+void EngineLoop::fail(LiveRequest& live) {
+  drop_sequences(live);
+  live.fail();
+  ++turn_.counters.requests_failed;
+  forget(live);
+}
+
+// A sequence of a request that failed meanwhile is passed over.
+void EngineLoop::end_over() {
+  for (const RequestId sequence : over_) {
+    LiveRequest* live = find(sequence);
+    if (!live) continue;
+    touched_.push_back(live->id());
+    live->end_choice(static_cast<int32_t>(sequence - live->id()));
+    if (live->all_over()) finish(*live);
+  }
+  over_.clear();
+}
+
+void EngineLoop::finish(LiveRequest& live) {
+  live.finish(now_ns());
+  ++turn_.counters.requests_finished[static_cast<size_t>(live.finish_reason())];
+  forget(live);
+}
+
+void EngineLoop::forget(const LiveRequest& live) {
+  const RequestId id = live.id();
+  if (!live.begun()) {
+    --not_begun_count_;
+    shared_.inbox.begun(live.prompt_tokens());
+  }
+  turn_.over.push_back(id);
+  requests_.erase(id);
+}
+
+void EngineLoop::publish() {
+  for (const RequestId id : touched_) {
+    const auto found = requests_.find(id);
+    if (found != requests_.end()) turn_.changed.push_back(found->second->row());
+  }
+  const plan::ServeScheduler& state = scheduler_.state();
+  turn_.running_sequences = state.running_count();
+  turn_.preempted_sequences =
+      std::max<int64_t>(0, int64_t{state.waiting_count()} - not_begun_count_);
+  turn_.kv_blocks_live = state.pool().live_count();
+  turn_.kv_blocks_cached = state.pool().cached_count();
+  turn_.kv_evictions = state.pool().eviction_count();
+  shared_.board.publish(turn_, now_ns());
+  touched_.clear();
+  turn_.changed.clear();
+  turn_.over.clear();
+  turn_.iteration.reset();
+}
+
+LiveRequest* EngineLoop::find(RequestId sequence) {
+  auto found = requests_.upper_bound(sequence);
+  if (found == requests_.begin()) return nullptr;
+  LiveRequest& live = *(--found)->second;
+  return sequence < live.id() + live.choice_count() ? &live : nullptr;
+}
+
+LiveRequest& EngineLoop::live_of(RequestId sequence) {
+  LiveRequest* live = find(sequence);
+  JIGE_CHECK(live, "the scheduler knows a sequence {} of no request", sequence);
+  return *live;
+}
+
+}  // namespace jige::serve

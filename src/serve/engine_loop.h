@@ -1,0 +1,93 @@
+// EngineLoop: what the engine's thread does, turn after turn: take events, run one iteration,
+// publish.
+//
+// Invariants between turns: no batch is in flight; every choice that is not over is the
+// scheduler's, or will be forked from its first choice; the scheduler knows no other requests.
+// Threads: one, from construction on; inbox, board and histograms are shared with others.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "model/inference.h"
+#include "serve/batch_runner.h"
+#include "serve/engine.h"
+#include "serve/inbox.h"
+#include "serve/live_request.h"
+#include "serve/recorded_scheduler.h"
+#include "serve/status_board.h"
+
+namespace jige::serve {
+
+class EngineLoop {
+ public:
+  struct Shared {
+    const EngineOptions& options;
+    Inbox& inbox;
+    StatusBoard& board;
+    EngineHistograms& histograms;
+  };
+
+  EngineLoop(model::InferenceModel& model, const text::Tokenizer& tokenizer,
+             std::vector<int32_t> eos_ids, RecordedScheduler scheduler, Shared shared);
+
+  // Until the inbox says stop; what is left then is cancelled.
+  void run();
+
+ private:
+  using Requests = std::map<RequestId, std::unique_ptr<LiveRequest>>;
+
+  // Events.
+  void take_events();
+  void arrive(Submission submission);
+  void cancel(RequestId id);
+  void cancel_all();
+
+  // An iteration.
+  void iterate();
+  void begin(const plan::Batch& batch);
+  Status run_batch(const plan::Batch& batch);
+  void sample(const plan::WorkItem& item, std::span<const float> logits);
+  // Draws one token; true when the choice goes on.
+  bool take(LiveRequest& live, int32_t choice, std::span<const float> logits);
+  void settle(const plan::Batch& batch);
+  void lose(const plan::Batch& batch, const Error& error);
+  void account(const plan::Batch& batch, double seconds, bool lost);
+
+  // Endings. What the scheduler lets go of is collected in over_ and settled at the end of a turn.
+  void drop_sequences(const LiveRequest& live);
+  // What a request with bad logits has left in the cache may be what made them bad.
+  void discard_sequences(const LiveRequest& live);
+  void fail(LiveRequest& live);
+  void end_over();
+  void finish(LiveRequest& live);
+  void forget(const LiveRequest& live);
+  void publish();
+
+  // The request that a sequence is a choice of; null when it is gone.
+  LiveRequest* find(RequestId sequence);
+  LiveRequest& live_of(RequestId sequence);
+
+  const text::Tokenizer& tokenizer_;
+  const std::vector<int32_t> eos_ids_;
+  const int64_t context_max_;
+  Shared shared_;
+  RecordedScheduler scheduler_;
+  BatchRunner runner_;
+  Requests requests_;
+  int64_t not_begun_count_ = 0;
+
+  // Of the current turn; members, so that their memory is kept.
+  Inbox::Events events_;
+  std::vector<plan::SampledNext> sampled_;
+  std::vector<RequestId> over_;
+  std::vector<RequestId> touched_;
+  std::vector<float> spoiled_;  // logits with an injected fault
+  StatusBoard::Turn turn_;
+};
+
+}  // namespace jige::serve

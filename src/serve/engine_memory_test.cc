@@ -1,0 +1,54 @@
+#include "serve/engine_memory.h"
+
+#include "serve/serve_test_support.h"
+
+namespace jige::serve {
+namespace {
+
+using testing::fixture;
+using testing::value_of;
+
+constexpr model::InferenceOptions kOptions = {.context_max = 60, .batch_tokens_max = 64};
+
+TEST(EngineMemory, TakesTheMostBlocksThatFitAndTheModelTakesNoMore) {
+  for (const char* name : {"llama2", "gpt2", "mistral"}) {
+    for (const int64_t limit : {int64_t{400} << 10, int64_t{3} << 20}) {
+      const auto memory = value_of(plan_engine_memory(fixture(name), kOptions, limit));
+      EXPECT_LE(memory.total_bytes(), limit) << name;
+      EXPECT_GE(memory.kv_block_count, 4);
+      EXPECT_EQ(memory.kv_tokens, 16 * memory.kv_block_count);
+      EXPECT_DOUBLE_EQ(memory.full_contexts, static_cast<double>(memory.kv_tokens) / 60);
+      // What is left is less than what a block takes (and what rounding may).
+      EXPECT_GT(memory.total_bytes() + memory.kv_bytes / memory.kv_block_count + 1024, limit);
+
+      model::InferenceOptions options = kOptions;
+      options.kv_block_count = memory.kv_block_count;
+      options.memory_bytes_max = memory.total_bytes();
+      CpuDevice device({.thread_count = 1});
+      const auto model = value_of(model::InferenceModel::load(fixture(name), device, options));
+      EXPECT_EQ(model->peak_bytes(), memory.total_bytes()) << name;
+    }
+  }
+}
+
+TEST(EngineMemory, NamesTheLeastLimitThatWorks) {
+  const auto refused = plan_engine_memory(fixture("llama2"), kOptions, 1000);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  const std::string& message = refused.error().message;
+  const size_t at = message.find("at least ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const int64_t least = std::stoll(message.substr(at + 9));
+  EXPECT_EQ(value_of(plan_engine_memory(fixture("llama2"), kOptions, least)).kv_block_count, 4);
+  EXPECT_FALSE(plan_engine_memory(fixture("llama2"), kOptions, least - 1));
+}
+
+TEST(EngineMemory, ReportsWhatIsWrongWithTheFolder) {
+  EXPECT_FALSE(plan_engine_memory("/no/such/folder", kOptions, 1 << 30));
+  const auto bad = plan_engine_memory(fixture("llama2"), {.context_max = 1 << 20}, 1 << 30);
+  ASSERT_FALSE(bad);
+  EXPECT_EQ(bad.error().code, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace jige::serve

@@ -1,0 +1,76 @@
+// What is asked of an Engine and what it tells about it: requests and their sinks.
+//
+// Events of one request, in order, all on the engine's thread:
+//   on_piece(choice, piece)*   tokens of all choices, interleaved; then, for each choice, at most
+//                              one piece without a token (the text held back) and
+//   on_choice(end)             once a choice
+//   on_done(report)            after the last choice; or instead of all that is still to come:
+//   on_failed(error)           the request has failed, the others are not touched
+// Nothing follows on_done or on_failed; the engine then lets go of the sink. A cancelled request
+// gets on_choice(kCancelled) for every choice that is not complete, and on_done.
+// Threads: requests are values. Sinks run on the engine's thread and must not block: they hold up
+// every request. They may call submit(), cancel() and status() of the engine.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "ops/sampling.h"
+#include "plan/serve_scheduler.h"
+#include "serve/answer.h"
+
+namespace jige::serve {
+
+using RequestId = plan::RequestId;
+
+struct EngineRequest {
+  std::vector<int32_t> prompt;   // at least one token, fewer than the context holds
+  ops::SamplingParams sampling;  // logit_bias among them
+  uint64_t seed = 0;
+  int64_t tokens_max = 256;  // new ones a choice; cut to what the context leaves
+  int64_t tokens_min = 0;
+  std::vector<int32_t> stop_ids;  // besides the tokenizer's end-of-text ids
+  bool ignore_eos = false;        // do not stop at the end-of-text ids
+  std::vector<std::string> stop_strings;
+  bool include_stop_string = false;
+  int32_t choice_count = 1;  // answers to the one prompt, which is run once
+  int top_count = 0;         // most likely alternatives reported with every token
+  int32_t priority = 0;      // larger goes first
+  uint64_t tenant = 0;       // for fair share
+  uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
+};
+
+// A complete choice.
+struct ChoiceEnd {
+  int32_t choice = 0;
+  FinishReason finish = FinishReason::kLength;
+  int64_t generated_tokens = 0;  // those of the answer, without a stop id
+  int32_t stop_id = -1;          // what ended it, for kStopId
+  std::string stop_string;       // for kStopString
+};
+
+struct RequestReport {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
+  int64_t generated_tokens = 0;
+  int32_t preemptions = 0;
+  int64_t iterations = 0;      // of the first choice: batches it had a part in
+  double queue_seconds = 0;    // from submit() to its first iteration
+  double prefill_seconds = 0;  // from there to its first token
+  double decode_seconds = 0;   // from the first token to the end
+  double total_seconds() const { return queue_seconds + prefill_seconds + decode_seconds; }
+};
+
+class RequestSink {
+ public:
+  virtual ~RequestSink() = default;
+  // The piece's text and alternatives are valid during the call only.
+  virtual void on_piece(int32_t choice, const AnswerPiece& piece) = 0;
+  virtual void on_choice(const ChoiceEnd& end) = 0;
+  virtual void on_done(const RequestReport& report) = 0;
+  virtual void on_failed(const Error& error) = 0;
+};
+
+}  // namespace jige::serve

@@ -1,0 +1,204 @@
+// What the engine's tests share: sinks that keep what they are told, requests drawn at random, and
+// what a request gives when it runs alone.
+#pragma once
+
+#include <condition_variable>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/rng.h"
+#include "serve/engine.h"
+#include "serve/generator.h"
+#include "serve/serve_test_support.h"
+
+namespace jige::serve::testing {
+
+// What one choice gave; equal only when every bit is.
+struct ChoiceOutcome {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string text;
+  FinishReason finish = FinishReason::kLength;
+  bool operator==(const ChoiceOutcome&) const = default;
+};
+using Outcome = std::vector<ChoiceOutcome>;
+
+inline void PrintTo(const ChoiceOutcome& choice, std::ostream* out) {
+  *out << choice.tokens.size() << " tokens, \"" << choice.text << "\", "
+       << finish_reason_name(choice.finish);
+}
+
+// Keeps everything and checks the order of events. Threads: the engine's; wait() from another, and
+// what is kept only behind it.
+class KeepingSink final : public RequestSink {
+ public:
+  explicit KeepingSink(int32_t choice_count = 1)
+      : outcome(static_cast<size_t>(choice_count)), ended(static_cast<size_t>(choice_count)) {}
+
+  void on_piece(int32_t choice, const AnswerPiece& piece) override {
+    EXPECT_FALSE(over_) << "a piece behind the end";
+    const auto i = static_cast<size_t>(choice);
+    EXPECT_FALSE(ended[i]) << "a piece behind its choice's end";
+    outcome[i].text += piece.text;
+    if (piece.token >= 0) {
+      outcome[i].tokens.push_back(piece.token);
+      outcome[i].logprobs.push_back(piece.logprob);
+      top_counts.push_back(piece.top.size());
+    }
+    ++piece_count;
+    if (when_piece) when_piece(piece_count);
+  }
+  void on_choice(const ChoiceEnd& end) override {
+    EXPECT_FALSE(over_);
+    const auto i = static_cast<size_t>(end.choice);
+    EXPECT_FALSE(ended[i]) << "choice " << end.choice << " ended twice";
+    ended[i] = true;
+    outcome[i].finish = end.finish;
+    EXPECT_EQ(end.generated_tokens, std::ssize(outcome[i].tokens));
+    ends.push_back(end);
+  }
+  void on_done(const RequestReport& done) override {
+    for (const bool one : ended) EXPECT_TRUE(one) << "done before every choice ended";
+    report = done;
+    finish();
+  }
+  void on_failed(const Error& failure) override {
+    error = failure;
+    finish();
+  }
+
+  // Waits for on_done or on_failed; false when they do not come.
+  bool wait(double seconds = 20) {
+    std::unique_lock lock(mutex_);
+    return came_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return over_; });
+  }
+
+  Outcome outcome;
+  std::vector<bool> ended;
+  std::vector<ChoiceEnd> ends;
+  std::vector<size_t> top_counts;
+  std::optional<RequestReport> report;
+  std::optional<Error> error;
+  int piece_count = 0;
+  std::function<void(int piece_count)> when_piece;
+  std::function<void()> when_over;
+
+ private:
+  void finish() {
+    if (when_over) when_over();
+    {
+      const std::lock_guard lock(mutex_);
+      EXPECT_FALSE(over_) << "two ends";
+      over_ = true;
+    }
+    came_.notify_all();
+  }
+  std::mutex mutex_;
+  std::condition_variable came_;
+  bool over_ = false;
+};
+
+// Holds the engine's thread before its first iteration until open(), so that a test decides what is
+// there by then. Copies share one gate.
+class Gate {
+ public:
+  Gate() : entered_(std::make_shared<std::promise<void>>()), open_(std::make_shared<Open>()) {}
+
+  // For EngineFaults::before_forward.
+  std::function<Status(int64_t)> hook(int64_t at_iteration = 1) {
+    return [entered = entered_, open = open_, at_iteration](int64_t iteration) -> Status {
+      if (iteration != at_iteration) return {};
+      entered->set_value();
+      open->future.wait();
+      return {};
+    };
+  }
+  void wait_until_entered() { entered_->get_future().wait(); }
+  void open() { open_->promise.set_value(); }
+
+ private:
+  struct Open {
+    std::promise<void> promise;
+    std::shared_future<void> future = promise.get_future().share();
+  };
+  std::shared_ptr<std::promise<void>> entered_;
+  std::shared_ptr<Open> open_;
+};
+
+// A request with most of what can be asked for, drawn from `rng`.
+inline EngineRequest random_request(Rng& rng, int64_t prompt_max = 50) {
+  EngineRequest request;
+  const auto shared = static_cast<int32_t>(rng.below(3) * 17);  // beginnings in common
+  for (int32_t i = 0; i < shared; ++i) request.prompt.push_back(3 + (i * 7) % 90);
+  const uint64_t own = 1 + rng.below(static_cast<uint64_t>(prompt_max) - 33);
+  for (uint64_t i = 0; i < own; ++i) {
+    request.prompt.push_back(static_cast<int32_t>(3 + rng.below(90)));
+  }
+  request.seed = rng.next_u64();
+  request.tokens_max = static_cast<int64_t>(1 + rng.below(24));
+  if (rng.below(3) > 0) request.sampling.temperature = 0.8;
+  if (rng.below(3) == 0) request.sampling.top_p = 0.9;
+  if (rng.below(3) == 0) request.sampling.frequency_penalty = 0.5;
+  if (rng.below(4) == 0) request.sampling.logit_bias = {{7, 3.0f}, {9, -50.0f}};
+  if (rng.below(3) == 0) request.stop_strings = {"a", "Z9"};
+  request.priority = static_cast<int32_t>(rng.below(3));
+  request.tenant = rng.below(3);
+  request.top_count = static_cast<int>(rng.below(3));
+  request.choice_count = static_cast<int32_t>(rng.below(4) == 0 ? 3 : 1);
+  return request;
+}
+
+// What a request gives when it runs alone, one choice after the other.
+inline Outcome alone(Loaded& loaded, const EngineRequest& request) {
+  Generator generator(*loaded.model, loaded.tokenizer);
+  Outcome outcome;
+  for (int32_t choice = 0; choice < request.choice_count; ++choice) {
+    generator.reset();
+    ChoiceOutcome one;
+    GenerateOptions options{.sampling = request.sampling,
+                            .seed = request.seed,
+                            .choice = choice,
+                            .tokens_max = request.tokens_max,
+                            .stop_ids = request.stop_ids,
+                            .stop_strings = request.stop_strings};
+    const auto& eos = loaded.model->config().eos_ids;
+    if (!request.ignore_eos) {
+      options.stop_ids.insert(options.stop_ids.end(), eos.begin(), eos.end());
+    }
+    const auto answer =
+        value_of(generator.generate(request.prompt, options, [&](const GeneratedPiece& piece) {
+          if (piece.token >= 0) one.logprobs.push_back(piece.logprob);
+        }));
+    one.tokens = answer.tokens;
+    one.text = answer.text;
+    one.finish = answer.finish;
+    outcome.push_back(std::move(one));
+  }
+  return outcome;
+}
+
+inline std::shared_ptr<KeepingSink> sink_for(const EngineRequest& request) {
+  return std::make_shared<KeepingSink>(request.choice_count);
+}
+
+// After everything is over: no block is in use and every request is accounted for.
+inline void expect_clean(const Engine& engine) {
+  const EngineStatus status = engine.status(true);
+  EXPECT_EQ(status.kv_blocks_live, 0) << "blocks leaked";
+  EXPECT_EQ(status.running_sequences, 0);
+  EXPECT_EQ(status.preempted_sequences, 0);
+  EXPECT_EQ(status.waiting_requests, 0);
+  EXPECT_EQ(status.waiting_prompt_tokens, 0);
+  EXPECT_TRUE(status.requests.empty());
+  EXPECT_EQ(status.seconds_since_iteration, 0);
+  int64_t over = status.counters.requests_refused + status.counters.requests_failed;
+  for (const int64_t finished : status.counters.requests_finished) over += finished;
+  EXPECT_EQ(status.counters.requests_received, over);
+}
+
+}  // namespace jige::serve::testing

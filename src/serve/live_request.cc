@@ -1,0 +1,176 @@
+#include "serve/live_request.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace jige::serve {
+namespace {
+
+double seconds_between(int64_t from_ns, int64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+
+AnswerOptions answer_options(const EngineRequest& request, std::span<const int32_t> eos_ids,
+                             int64_t context_max, int32_t choice) {
+  AnswerOptions options{.sampling = request.sampling,
+                        .seed = request.seed,
+                        .choice = choice,
+                        .tokens_max = request.tokens_max,
+                        .tokens_min = request.tokens_min,
+                        .context_max = context_max,
+                        .stop_ids = request.stop_ids,
+                        .stop_strings = request.stop_strings,
+                        .include_stop_string = request.include_stop_string,
+                        .top_count = request.top_count};
+  if (!request.ignore_eos) {
+    options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
+  }
+  return options;
+}
+
+}  // namespace
+
+LiveRequest::LiveRequest(Submission submission, const text::Tokenizer& tokenizer,
+                         std::span<const int32_t> eos_ids, int64_t context_max,
+                         EngineHistograms& histograms)
+    : id_(submission.id),
+      request_(std::move(submission.request)),
+      sink_(std::move(submission.sink)),
+      submit_ns_(submission.submit_ns),
+      context_max_(context_max),
+      histograms_(histograms) {
+  choices_.reserve(static_cast<size_t>(request_.choice_count));
+  for (int32_t i = 0; i < request_.choice_count; ++i) {
+    choices_.push_back({.answer = Answer(tokenizer, request_.prompt,
+                                         answer_options(request_, eos_ids, context_max, i))});
+  }
+}
+
+plan::RequestSpec LiveRequest::spec() const {
+  const int64_t room = context_max_ - prompt_tokens();
+  return {.id = id_,
+          .prompt = request_.prompt,
+          .max_new_tokens = static_cast<int32_t>(std::min(request_.tokens_max, room)),
+          .fork_count = request_.choice_count - 1,
+          .priority = request_.priority,
+          .tenant = request_.tenant,
+          .cache_salt = request_.cache_salt};
+}
+
+RequestRow LiveRequest::row() const {
+  RequestRow row{.id = id_,
+                 .prompt_tokens = prompt_tokens(),
+                 .computed_tokens = computed_tokens_,
+                 .tokens_max = request_.tokens_max,
+                 .choice_count = request_.choice_count,
+                 .preemptions = preemptions_,
+                 .priority = request_.priority,
+                 .tenant = request_.tenant};
+  for (const Choice& choice : choices_) row.generated_tokens += std::ssize(choice.answer.tokens());
+  if (is_preempted_) {
+    row.state = RequestRow::State::kPreempted;
+  } else if (got_first_token()) {
+    row.state = RequestRow::State::kDecode;
+  } else if (begun()) {
+    row.state = RequestRow::State::kPrefill;
+  }
+  return row;
+}
+
+void LiveRequest::begin(int64_t cached_tokens, int64_t now_ns) {
+  begin_ns_ = now_ns;
+  cached_tokens_ = cached_tokens;
+  histograms_.queue_seconds.observe(seconds_between(submit_ns_, now_ns));
+  histograms_.prompt_tokens.observe(static_cast<double>(prompt_tokens()));
+}
+
+void LiveRequest::computed(int32_t choice, int64_t computed_tokens) {
+  is_preempted_ = false;
+  if (choice > 0) return;
+  ++iterations_;
+  computed_tokens_ = computed_tokens;
+}
+
+void LiveRequest::preempted() {
+  ++preemptions_;
+  is_preempted_ = true;
+}
+
+const Answer& LiveRequest::answer(int32_t choice) const {
+  return choices_[static_cast<size_t>(choice)].answer;
+}
+
+Status LiveRequest::take(int32_t index, std::span<const float> logits, int64_t now_ns) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  JIGE_TRY(const AnswerPiece piece, choice.answer.take(logits));
+  if (first_token_ns_ == 0) {
+    first_token_ns_ = now_ns;
+    histograms_.first_token_seconds.observe(seconds_between(submit_ns_, now_ns));
+    histograms_.prefill_seconds.observe(seconds_between(begin_ns_, now_ns));
+  }
+  if (choice.last_token_ns > 0) {
+    histograms_.inter_token_seconds.observe(seconds_between(choice.last_token_ns, now_ns));
+  }
+  choice.last_token_ns = now_ns;
+  if (piece.token >= 0) sink_->on_piece(index, piece);
+  return {};
+}
+
+void LiveRequest::cancel() {
+  for (Choice& choice : choices_) choice.answer.cancel();
+}
+
+void LiveRequest::end_choice(int32_t index) {
+  Choice& choice = choices_[static_cast<size_t>(index)];
+  JIGE_CHECK(choice.answer.done() && !choice.over, "choice {} of request {} cannot end", index,
+             id_);
+  choice.over = true;
+  ++over_count_;
+  finish_ = choice.answer.finish();
+  const std::string rest = choice.answer.end();
+  if (!rest.empty()) sink_->on_piece(index, {.text = rest});
+  sink_->on_choice({.choice = index,
+                    .finish = finish_,
+                    .generated_tokens = std::ssize(choice.answer.tokens()),
+                    .stop_id = choice.answer.stop_id(),
+                    .stop_string = choice.answer.stop_string()});
+}
+
+RequestReport LiveRequest::report(int64_t now_ns) const {
+  RequestReport report{.prompt_tokens = prompt_tokens(),
+                       .cached_tokens = cached_tokens_,
+                       .preemptions = preemptions_,
+                       .iterations = iterations_};
+  for (const Choice& choice : choices_) {
+    report.generated_tokens += std::ssize(choice.answer.tokens());
+  }
+  // A phase that was not reached took no time; the one that was cut off took the rest.
+  const int64_t begin_ns = begun() ? begin_ns_ : now_ns;
+  const int64_t first_ns = got_first_token() ? first_token_ns_ : now_ns;
+  report.queue_seconds = seconds_between(submit_ns_, begin_ns);
+  report.prefill_seconds = seconds_between(begin_ns, first_ns);
+  report.decode_seconds = seconds_between(first_ns, now_ns);
+  return report;
+}
+
+void LiveRequest::finish(int64_t now_ns) {
+  JIGE_CHECK(all_over(), "request {} is not over", id_);
+  const RequestReport done = report(now_ns);
+  histograms_.total_seconds.observe(done.total_seconds());
+  if (got_first_token()) histograms_.decode_seconds.observe(done.decode_seconds);
+  histograms_.generated_tokens.observe(static_cast<double>(done.generated_tokens));
+  sink_->on_done(done);
+}
+
+void LiveRequest::set_error(Error error) {
+  if (!error_) error_ = std::move(error);
+}
+
+void LiveRequest::fail() {
+  JIGE_CHECK(error_, "request {} has not failed", id_);
+  sink_->on_failed(*error_);
+}
+
+}  // namespace jige::serve

@@ -1,0 +1,99 @@
+// LiveRequest: a request in the engine: its answers, its clock and its sink.
+//
+// Choice i is the scheduler's request id() + i. Each choice is *done* when its answer is complete
+// and *over* when the scheduler has let go of it too, which under the static policy is later; the
+// sink hears of it then. After fail() the sink hears nothing more.
+// Threads: the engine's.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/serve_scheduler.h"
+#include "serve/answer.h"
+#include "serve/engine_request.h"
+#include "serve/engine_status.h"
+#include "serve/inbox.h"
+
+namespace jige::serve {
+
+class LiveRequest {
+ public:
+  // `eos_ids` end an answer unless the request ignores them. Tokenizer and histograms must outlive
+  // the request.
+  LiveRequest(Submission submission, const text::Tokenizer& tokenizer,
+              std::span<const int32_t> eos_ids, int64_t context_max, EngineHistograms& histograms);
+  LiveRequest(const LiveRequest&) = delete;
+  LiveRequest& operator=(const LiveRequest&) = delete;
+
+  RequestId id() const { return id_; }
+  int32_t choice_count() const { return request_.choice_count; }
+  int64_t prompt_tokens() const { return static_cast<int64_t>(request_.prompt.size()); }
+  // What the scheduler is to know.
+  plan::RequestSpec spec() const;
+  // For the live view; without age.
+  RequestRow row() const;
+
+  // Its first batch is about to run.
+  void begin(int64_t cached_tokens, int64_t now_ns);
+  bool begun() const { return begin_ns_ > 0; }
+  // A batch with choice `choice` has run up to `computed_tokens`.
+  void computed(int32_t choice, int64_t computed_tokens);
+  void preempted();
+
+  // Chooses a choice's next token and tells the sink. An error is the request's own: fail() is to
+  // follow. REQUIRES: the choice is not done.
+  Status take(int32_t choice, std::span<const float> logits, int64_t now_ns);
+  const Answer& answer(int32_t choice) const;
+  bool got_first_token() const { return first_token_ns_ > 0; }
+
+  // Ends the choices that are not done as cancelled.
+  void cancel();
+  // The scheduler has let go of a choice: tells the sink. REQUIRES: the choice is done.
+  void end_choice(int32_t choice);
+  bool all_over() const { return over_count_ == choice_count(); }
+  bool is_over(int32_t choice) const { return choices_[static_cast<size_t>(choice)].over; }
+  // The last word to the sink. REQUIRES: all_over().
+  void finish(int64_t now_ns);
+  // The reason of the choice that ended last.
+  FinishReason finish_reason() const { return finish_; }
+
+  // Keeps the first error; the sink is told by fail().
+  void set_error(Error error);
+  bool has_error() const { return error_.has_value(); }
+  // REQUIRES: has_error().
+  void fail();
+
+ private:
+  struct Choice {
+    Answer answer;
+    bool over = false;
+    int64_t last_token_ns = 0;
+  };
+
+  RequestReport report(int64_t now_ns) const;
+
+  const RequestId id_;
+  const EngineRequest request_;
+  const std::shared_ptr<RequestSink> sink_;
+  const int64_t submit_ns_;
+  const int64_t context_max_;
+  EngineHistograms& histograms_;
+  std::vector<Choice> choices_;
+  int32_t over_count_ = 0;
+  int64_t begin_ns_ = 0;
+  int64_t first_token_ns_ = 0;
+  int64_t cached_tokens_ = 0;
+  int64_t computed_tokens_ = 0;
+  int64_t iterations_ = 0;
+  int32_t preemptions_ = 0;
+  bool is_preempted_ = false;
+  FinishReason finish_ = FinishReason::kCancelled;
+  std::optional<Error> error_;
+};
+
+}  // namespace jige::serve

@@ -1,0 +1,37 @@
+// RecordedScheduler: a ServeScheduler whose every event and decision goes to an event log, if there
+// is one. All that changes its state passes through here, so a log cannot miss anything.
+//
+// Threads: none; one caller.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "plan/serve_scheduler.h"
+#include "serve/event_log.h"
+
+namespace jige::serve {
+
+class RecordedScheduler {
+ public:
+  // `log` may be null.
+  RecordedScheduler(const plan::ServeSchedulerOptions& options, std::unique_ptr<EventLog> log);
+
+  Status arrive(plan::RequestSpec spec);
+  std::optional<plan::Batch> next_batch();
+  std::vector<plan::RequestId> complete(plan::BatchId batch,
+                                        std::span<const plan::SampledNext> sampled);
+  void lose(plan::BatchId batch);
+  std::vector<plan::RequestId> cancel(plan::RequestId request);
+  void discard(plan::RequestId request);
+
+  const plan::ServeScheduler& state() const { return scheduler_; }
+
+ private:
+  plan::ServeScheduler scheduler_;
+  std::unique_ptr<EventLog> log_;
+};
+
+}  // namespace jige::serve

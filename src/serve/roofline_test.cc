@@ -1,0 +1,128 @@
+#include "serve/roofline.h"
+
+#include <cmath>
+#include <map>
+
+#include "serve/batch_runner.h"
+#include "serve/serve_test_support.h"
+
+namespace jige::serve {
+namespace {
+
+using testing::Loaded;
+
+// Width 32, feed-forward 40, 4 heads of 8 with keys and values of their own, 2 layers, 96 tokens.
+constexpr double kBody = 2 * (4 * 32 * 32 + 3 * 32 * 40);
+constexpr double kHead = 96 * 32;
+constexpr double kKvBytesPerToken = 2 * 2 * 32 * 4;  // layers, keys and values, width, f32
+
+TEST(Roofline, CountsBytesAndOperationsOfAForward) {
+  Loaded loaded("llama2", {.compute = DType::kF32});
+  const RooflineModel roofline(loaded.model->architecture(), loaded.model->sizes());
+  EXPECT_EQ(roofline.body_bytes(), 4 * kBody);
+  EXPECT_EQ(roofline.head_bytes(), 4 * kHead);
+  const std::vector<ops::SequenceSpan> sequences = {{.row_count = 3, .context_count = 0},
+                                                    {.row_count = 1, .context_count = 10}};
+  RooflineSample sample;
+  roofline.add_forward(sample, sequences, 2);
+  EXPECT_EQ(sample.tokens, 4);
+  EXPECT_EQ(sample.bytes, 4 * (kBody + kHead) + (3 + 11) * kKvBytesPerToken);
+  // Row and key pairs: 1 + 2 + 3 and 11; two products of 32 columns in 2 layers for each.
+  EXPECT_EQ(sample.flops, 2 * (4 * kBody + 2 * kHead) + 17 * 2 * 2 * 32 * 2);
+  const RooflineSample before = sample;
+  roofline.add_forward(sample, std::span(sequences).first(1), 0);  // without the head
+  EXPECT_EQ(sample.bytes - before.bytes, 4 * kBody + 3 * kKvBytesPerToken);
+}
+
+TEST(Roofline, HalfTheBytesInBf16) {
+  Loaded wide("llama2", {.compute = DType::kF32});
+  Loaded narrow("llama2", {.compute = DType::kBF16});
+  const std::vector<ops::SequenceSpan> sequences = {{.row_count = 1, .context_count = 20}};
+  RooflineSample a;
+  RooflineSample b;
+  RooflineModel(wide.model->architecture(), wide.model->sizes()).add_forward(a, sequences, 1);
+  RooflineModel(narrow.model->architecture(), narrow.model->sizes()).add_forward(b, sequences, 1);
+  EXPECT_EQ(a.bytes, 2 * b.bytes);
+  EXPECT_EQ(a.flops, b.flops);
+}
+
+TEST(RecentWork, ForgetsWhatLiesBackAndKeepsRates) {
+  RecentWork recent;
+  EXPECT_EQ(recent.requests_per_s(), 0);
+  const RooflineSample slow{.bytes = 100, .flops = 1000, .seconds = 1, .tokens = 10};
+  for (int i = 0; i < 100; ++i) recent.add(slow, 2);
+  EXPECT_NEAR(recent.sum().bytes_per_s(), 100, 1e-6);
+  EXPECT_NEAR(recent.sum().flops_per_s(), 1000, 1e-6);
+  EXPECT_NEAR(recent.sum().tokens_per_s(), 10, 0.5);
+  EXPECT_NEAR(recent.requests_per_s(), 2, 1e-6);
+  EXPECT_NEAR(recent.sum().seconds, 1 / (1 - std::exp(-0.1)), 0.01);
+  const RooflineSample fast{.bytes = 400, .flops = 4000, .seconds = 1, .tokens = 40};
+  for (int i = 0; i < 10; ++i) recent.add(fast, 6);
+  EXPECT_GT(recent.sum().bytes_per_s(), 250);
+  EXPECT_LT(recent.sum().bytes_per_s(), 400);
+  for (int i = 0; i < 90; ++i) recent.add(fast, 6);
+  EXPECT_NEAR(recent.sum().bytes_per_s(), 400, 0.1);
+  EXPECT_NEAR(recent.requests_per_s(), 6, 0.01);
+}
+
+// A batch larger than the model's limits gives the logits of a model that takes it whole.
+TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
+  Loaded whole("qwen3", {.kv_block_count = 16, .batch_tokens_max = 64, .logit_rows_max = 8});
+  Loaded small("qwen3", {.kv_block_count = 16, .batch_tokens_max = 5, .logit_rows_max = 2});
+  plan::Batch batch;
+  for (int32_t i = 0; i < 5; ++i) {
+    plan::WorkItem item{.request = i, .blocks = {3 * i, 3 * i + 1, 3 * i + 2}, .samples = i != 3};
+    for (int32_t token = 0; token < 1 + 4 * i; ++token) item.tokens.push_back(5 + token * i);
+    batch.items.push_back(item);
+  }
+  const auto logits_of = [&](model::InferenceModel& model) {
+    std::map<size_t, std::vector<float>> logits;
+    BatchRunner runner(model);
+    const Status status = runner.run(batch, [&](size_t item, std::span<const float> row) {
+      EXPECT_TRUE(logits.empty() || logits.rbegin()->first < item);
+      logits[item].assign(row.begin(), row.end());
+    });
+    EXPECT_TRUE(status);
+    EXPECT_EQ(runner.work().tokens, batch.token_count());
+    return logits;
+  };
+  const auto expected = logits_of(*whole.model);
+  EXPECT_EQ(expected.size(), 4u);
+  EXPECT_EQ(logits_of(*small.model), expected);
+}
+
+TEST(BatchRunner, CopiesBlocksBeforeItRuns) {
+  Loaded loaded("llama2", {.kv_block_count = 4});
+  BatchRunner runner(*loaded.model);
+  std::vector<float> last;
+  const auto keep = [&](size_t, std::span<const float> row) {
+    last.assign(row.begin(), row.end());
+  };
+  plan::Batch prompt;
+  prompt.items.push_back({.tokens = {5, 6, 7, 8}, .blocks = {0}, .samples = true});
+  ASSERT_TRUE(runner.run(prompt, keep));
+  plan::Batch next;
+  next.items.push_back({.context_count = 4, .tokens = {9}, .blocks = {0}, .samples = true});
+  ASSERT_TRUE(runner.run(next, keep));
+  const std::vector<float> expected = last;
+  next.items[0].blocks = {2};
+  next.copies = {{0, 2}};
+  ASSERT_TRUE(runner.run(next, keep));
+  EXPECT_EQ(last, expected);
+}
+
+TEST(BatchRunner, ReportsWhatTheModelRefuses) {
+  Loaded loaded("llama2", {.kv_block_count = 4});
+  BatchRunner runner(*loaded.model);
+  plan::Batch batch;
+  batch.items.push_back({.tokens = {5, 960}, .blocks = {0}, .samples = true});
+  int rows = 0;
+  const auto count = [&](size_t, std::span<const float>) { ++rows; };
+  EXPECT_FALSE(runner.run(batch, count));
+  batch.items[0].tokens = {5, 6};
+  EXPECT_TRUE(runner.run(batch, count));  // nothing of the refused one is left
+  EXPECT_EQ(rows, 1);
+}
+
+}  // namespace
+}  // namespace jige::serve

@@ -31,7 +31,7 @@ class BenchCommand final : public Command {
         "Measures this machine (vector units, memory) and Jige on it: matrix products, attention, "
         "prompt processing and decoding (inference), training steps, each as a share of what the "
         "machine can do. Medians, with the slowest and the fastest run. Other load on the machine "
-        "shows.");
+        "shows. `jige bench serve` measures serving.");
     flags.texts("[WHAT]...", subjects_, "machine, gemm, attention, inference, train; all if none");
     flags.section("Model (random weights)");
     flags.choice("--size NAME", shape_.size, model_size_names(), "a Llama of this size");

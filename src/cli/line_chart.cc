@@ -19,17 +19,23 @@ constexpr const char* kFaint = "#6e7781";
 struct Axis {
   double low = 0, high = 1;
   double pixel_low = 0, pixel_high = 1;
+  bool log = false;  // low and high are logarithms
   std::vector<double> ticks = {};
 
   double pixel(double value) const {
+    if (log) value = std::log10(value);
     return pixel_low + (value - low) / (high - low) * (pixel_high - pixel_low);
   }
 };
 
 bool drawable(const ChartPoint& point) { return std::isfinite(point.x) && std::isfinite(point.y); }
+bool drawable(const ChartPoint& point, const Axis& y_axis) {
+  return drawable(point) && (!y_axis.log || point.y > 0);
+}
 
 // One point per horizontal pixel at most, the mean of those that fall on it.
-std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, const Axis& x_axis) {
+std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, const Axis& x_axis,
+                                const Axis& y_axis) {
   std::vector<ChartPoint> out;
   double column = -1e300;
   ChartPoint sum;
@@ -40,7 +46,7 @@ std::vector<ChartPoint> thinned(const std::vector<ChartPoint>& points, const Axi
     count = 0;
   };
   for (const ChartPoint& point : points) {
-    if (!drawable(point)) continue;
+    if (!drawable(point, y_axis)) continue;
     const double now = std::floor(x_axis.pixel(point.x));
     if (now != column) flush();
     column = now;
@@ -78,6 +84,18 @@ Axis make_axis(double low, double high, double pixel_low, double pixel_high, int
   return axis;
 }
 
+// From `low`, which is above zero, to `high`.
+Axis make_log_axis(double low, double high, double pixel_low, double pixel_high, int tick_count) {
+  low /= 1.1;
+  high *= 1.1;
+  return {.low = std::log10(low),
+          .high = std::log10(high),
+          .pixel_low = pixel_low,
+          .pixel_high = pixel_high,
+          .log = true,
+          .ticks = log_ticks(low, high, tick_count)};
+}
+
 std::string draw_frame(const LineChart& chart, const Axis& x, const Axis& y) {
   std::string svg;
   svg += text_at(kLeft, 26, kInk, "font-size=\"17\" font-weight=\"600\"", chart.title);
@@ -107,7 +125,7 @@ std::string draw_frame(const LineChart& chart, const Axis& x, const Axis& y) {
 }
 
 std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y) {
-  const std::vector<ChartPoint> points = thinned(series.points, x);
+  const std::vector<ChartPoint> points = thinned(series.points, x, y);
   if (points.empty()) return "";
   std::string path, dots;
   for (const ChartPoint& point : points) {
@@ -135,13 +153,14 @@ std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y)
 std::string draw_legend(const LineChart& chart) {
   std::string svg;
   double y = kTop + 16;
+  const double left = chart.legend_left ? kLeft + 16 : kRight - 150;
   for (const ChartSeries& series : chart.series) {
     if (series.name.empty() || series.points.empty()) continue;
     svg += fmt::format(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
         "stroke-width=\"3\"/>\n",
-        kRight - 150, kRight - 126, y - 4, y - 4, series.color);
-    svg += text_at(kRight - 118, y, kInk, "", series.name);
+        left, left + 24, y - 4, y - 4, series.color);
+    svg += text_at(left + 32, y, kInk, "", series.name);
     y += 19;
   }
   return svg;
@@ -163,6 +182,22 @@ std::vector<double> axis_ticks(double low, double high, int count) {
     const double tick = (first + i) * step;
     if (tick > high + step * 1e-6) break;
     ticks.push_back(tick == 0 ? 0 : tick);
+  }
+  return ticks;
+}
+
+std::vector<double> log_ticks(double low, double high, int count) {
+  static const std::vector<double> kFactors[] = {{1, 2, 3, 4, 5, 6, 7, 8, 9}, {1, 2, 5}, {1}};
+  std::vector<double> ticks;
+  for (const std::vector<double>& factors : kFactors) {
+    ticks.clear();
+    for (double power = std::pow(10.0, std::floor(std::log10(low))); power <= high; power *= 10) {
+      for (const double factor : factors) {
+        const double tick = factor * power;
+        if (low <= tick && tick <= high) ticks.push_back(tick);
+      }
+    }
+    if (static_cast<int>(ticks.size()) <= count) break;
   }
   return ticks;
 }
@@ -195,7 +230,7 @@ std::string render_svg(const LineChart& chart) {
   double x_low = kInfinite, x_high = -kInfinite, y_low = kInfinite, y_high = -kInfinite;
   for (const ChartSeries& series : chart.series) {
     for (const ChartPoint& point : series.points) {
-      if (!drawable(point)) continue;
+      if (!drawable(point) || (chart.y_log && point.y <= 0)) continue;
       x_low = std::min(x_low, point.x);
       x_high = std::max(x_high, point.x);
       y_low = std::min(y_low, point.y);
@@ -205,7 +240,9 @@ std::string render_svg(const LineChart& chart) {
   if (x_low > x_high) x_low = y_low = 0, x_high = y_high = 1;
   const double room = (y_high - y_low) * 0.05;
   const Axis x = make_axis(x_low, x_high, kLeft, kRight, 8);
-  const Axis y = make_axis(y_low - room, y_high + room, kBottom, kTop, 6);
+  const bool log = chart.y_log && y_low > 0;
+  const Axis y = log ? make_log_axis(y_low, y_high, kBottom, kTop, 12)
+                     : make_axis(y_low - room, y_high + room, kBottom, kTop, 6);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"

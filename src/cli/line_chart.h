@@ -32,6 +32,8 @@ struct LineChart {
   std::string subtitle;
   std::string x_label;
   std::string y_label;
+  bool y_log = false;        // logarithmic; points at or below zero are left out
+  bool legend_left = false;  // for curves that rise to the right
   std::vector<ChartSeries> series = {};
 };
 
@@ -41,6 +43,10 @@ std::string render_svg(const LineChart& chart);
 // Round numbers (1, 2 or 5 times a power of ten) that cover [low, high], `count` of them or fewer
 // inside. REQUIRES: low < high, count >= 2.
 std::vector<double> axis_ticks(double low, double high, int count);
+
+// Multiples of powers of ten inside [low, high]: 1 to 9 times, or 1, 2 and 5 times, or the powers
+// alone, whatever gives at most `count` first. REQUIRES: 0 < low < high.
+std::vector<double> log_ticks(double low, double high, int count);
 
 // Text with the characters that mean something in XML replaced, and control characters left out.
 std::string xml_text(const std::string& text);

@@ -39,6 +39,30 @@ TEST(LineChart, DrawsEverySeriesInsideTheFrame) {
   EXPECT_LT(lines, 730);
 }
 
+TEST(LineChart, LogTicksAreAsManyAsFit) {
+  EXPECT_EQ(log_ticks(35, 72, 12), (std::vector<double>{40, 50, 60, 70}));
+  EXPECT_EQ(log_ticks(3, 60, 12), (std::vector<double>{5, 10, 20, 50}));
+  EXPECT_EQ(log_ticks(0.9, 1100, 5), (std::vector<double>{1, 10, 100, 1000}));
+}
+
+// On a logarithmic axis equal factors are equal distances, and zero has no place.
+TEST(LineChart, DrawsLogarithms) {
+  LineChart chart{.y_log = true};
+  chart.series = {{.name = "a", .color = "#000000", .dots = true}};
+  chart.series[0].points = {{1, 1}, {2, 10}, {3, 100}, {4, 0}};
+  const std::string svg = render_svg(chart);
+  std::vector<double> heights;
+  for (size_t at = svg.find("cy=\""); at != std::string::npos; at = svg.find("cy=\"", at + 1)) {
+    heights.push_back(std::stod(svg.substr(at + 4)));
+  }
+  ASSERT_EQ(heights.size(), 3u);
+  EXPECT_NEAR(heights[0] - heights[1], heights[1] - heights[2], 0.2);
+  EXPECT_GT(heights[0] - heights[1], 100);
+  EXPECT_EQ(svg.find("inf"), std::string::npos);
+  chart.series[0].points = {{1, 0}};
+  EXPECT_EQ(render_svg(chart).find("inf"), std::string::npos);
+}
+
 TEST(LineChart, DrawsAnEmptyFrameWithoutPoints) {
   const std::string svg = render_svg({.title = "nothing"});
   EXPECT_NE(svg.find("</svg>"), std::string::npos);

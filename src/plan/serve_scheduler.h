@@ -122,8 +122,8 @@ class ServeScheduler {
   // Ends a batch; one entry for every item that samples. Returns the requests that are over and may
   // be answered; their blocks are free or cached.
   std::vector<RequestId> complete(BatchId batch, std::span<const SampledNext> sampled);
-  // The batch's results are lost; its requests run those tokens again. Returns the requests that are
-  // over because of it (static: those that waited for one that was cancelled in flight).
+  // The batch's results are lost; its requests run those tokens again. Returns those that are over
+  // because of it (static: who waited for one that was cancelled in flight).
   std::vector<RequestId> lose(BatchId batch);
   // Drops a request. One in flight leaves when its batch ends. Unknown ids are ignored. Returns the
   // requests that are over because of it (static: those that waited for this one).

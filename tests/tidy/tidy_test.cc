@@ -39,6 +39,7 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"comm", {"topology", "tensor", "base"}},
       {"train", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
       {"serve", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
+      {"api", {"serve", "model", "ops", "plan", "text", "formats", "tensor", "base"}},
       {"cluster", {"plan", "sim", "topology", "base"}},
   };
   return table;

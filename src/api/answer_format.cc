@@ -1,0 +1,232 @@
+#include "api/answer_format.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+namespace jige::api {
+namespace {
+
+bool is_chat(const AnswerHead& head) { return head.endpoint == Endpoint::kChat; }
+
+// -infinity has no form in JSON.
+double shown_logprob(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
+}
+
+Json bytes_of(const std::string& text) {
+  // The token of half a character: its bytes are not those of its text.
+  if (text.find("\xEF\xBF\xBD") != std::string::npos) return nullptr;
+  Json bytes = Json::array();
+  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
+  return bytes;
+}
+
+Json chat_token(const text::Tokenizer& tokenizer, int32_t token, float logprob) {
+  const std::string text = token_text(tokenizer, token);
+  return {{"token", text}, {"logprob", shown_logprob(logprob)}, {"bytes", bytes_of(text)}};
+}
+
+Json chat_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer) {
+  Json content = Json::array();
+  for (const TokenEvent& event : tokens) {
+    if (event.token < 0) continue;
+    Json entry = chat_token(tokenizer, event.token, event.logprob);
+    Json top = Json::array();
+    for (const ops::TokenLogProb& other : event.top) {
+      top.push_back(chat_token(tokenizer, other.token, other.logprob));
+    }
+    entry["top_logprobs"] = std::move(top);
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}, {"refusal", nullptr}};
+}
+
+Json completion_logprobs(std::span<const TokenEvent> tokens, int64_t text_offset,
+                         const text::Tokenizer& tokenizer) {
+  Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(),
+       offsets = Json::array();
+  for (const TokenEvent& event : tokens) {
+    if (event.token >= 0) {
+      const std::string text = token_text(tokenizer, event.token);
+      Json top = {{text, shown_logprob(event.logprob)}};
+      for (const ops::TokenLogProb& other : event.top) {
+        top[token_text(tokenizer, other.token)] = shown_logprob(other.logprob);
+      }
+      texts.push_back(text);
+      logprobs.push_back(shown_logprob(event.logprob));
+      tops.push_back(std::move(top));
+      offsets.push_back(text_offset);
+    }
+    text_offset += character_count(event.text);
+  }
+  return {{"tokens", std::move(texts)},
+          {"token_logprobs", std::move(logprobs)},
+          {"top_logprobs", std::move(tops)},
+          {"text_offset", std::move(offsets)}};
+}
+
+Json logprobs_of(const AnswerHead& head, std::span<const TokenEvent> tokens, int64_t text_offset,
+                 const text::Tokenizer& tokenizer) {
+  if (!head.logprobs) return nullptr;
+  return is_chat(head) ? chat_logprobs(tokens, tokenizer)
+                       : completion_logprobs(tokens, text_offset, tokenizer);
+}
+
+// What ended the choice, for programs that gave several stops.
+Json stop_reason(const ChoiceState& state) {
+  if (!state.stop_string.empty()) return state.stop_string;
+  return nullptr;
+}
+
+Json object_of(const AnswerHead& head, std::string_view object, Json choices) {
+  return {{"id", head.id},
+          {"object", object},
+          {"created", head.created_s},
+          {"model", head.model},
+          {"system_fingerprint", head.fingerprint},
+          {"choices", std::move(choices)}};
+}
+
+std::string frame_of(const AnswerHead& head, Json choice) {
+  Json frame = object_of(head, is_chat(head) ? "chat.completion.chunk" : "text_completion",
+                         Json::array({std::move(choice)}));
+  if (head.include_usage) frame["usage"] = nullptr;
+  return sse_frame(frame);
+}
+
+double in_ms(double seconds) { return std::round(seconds * 1e6) / 1e3; }
+
+}  // namespace
+
+std::string_view wire_finish_reason(serve::FinishReason reason) {
+  switch (reason) {
+    case serve::FinishReason::kStopId:
+    case serve::FinishReason::kStopString:
+      return "stop";
+    case serve::FinishReason::kLength:
+    case serve::FinishReason::kContextFull:
+      return "length";
+    case serve::FinishReason::kCancelled:
+      return "abort";
+  }
+  return "abort";
+}
+
+std::string token_text(const text::Tokenizer& tokenizer, int32_t id) {
+  // Behind another token, since some decoders drop the space at the beginning of a text.
+  const int32_t twice[] = {id, id};
+  const auto both = tokenizer.decode(twice, {});
+  const auto once = tokenizer.decode({twice, 1}, {});
+  if (!once) return {};
+  if (both && both->starts_with(*once)) return both->substr(once->size());
+  return *once;
+}
+
+int64_t character_count(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
+}
+
+Json usage_json(const serve::RequestReport& report) {
+  return {{"prompt_tokens", report.prompt_tokens},
+          {"completion_tokens", report.generated_tokens},
+          {"total_tokens", report.prompt_tokens + report.generated_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", report.cached_tokens}}},
+          {"timing",
+           {{"queue_ms", in_ms(report.queue_seconds)},
+            {"prefill_ms", in_ms(report.prefill_seconds)},
+            {"decode_ms", in_ms(report.decode_seconds)},
+            {"preemptions", report.preemptions},
+            {"cached_tokens", report.cached_tokens}}}};
+}
+
+std::string timing_header(const serve::RequestReport& report) {
+  return fmt::format(
+      "queue_ms={:.3f}, prefill_ms={:.3f}, decode_ms={:.3f}, preemptions={}, cached_tokens={}",
+      report.queue_seconds * 1e3, report.prefill_seconds * 1e3, report.decode_seconds * 1e3,
+      report.preemptions, report.cached_tokens);
+}
+
+serve::RequestReport merge_reports(const std::vector<serve::RequestReport>& reports) {
+  serve::RequestReport merged;
+  for (const serve::RequestReport& report : reports) {
+    merged.prompt_tokens += report.prompt_tokens;
+    merged.cached_tokens += report.cached_tokens;
+    merged.generated_tokens += report.generated_tokens;
+    merged.preemptions += report.preemptions;
+    merged.iterations = std::max(merged.iterations, report.iterations);
+    merged.queue_seconds = std::max(merged.queue_seconds, report.queue_seconds);
+    merged.prefill_seconds = std::max(merged.prefill_seconds, report.prefill_seconds);
+    merged.decode_seconds = std::max(merged.decode_seconds, report.decode_seconds);
+  }
+  return merged;
+}
+
+Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choices,
+                  const serve::RequestReport& report, const text::Tokenizer& tokenizer) {
+  Json list = Json::array();
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const ChoiceState& state = choices[i];
+    Json choice = {{"index", i}};
+    if (is_chat(head)) {
+      choice["message"] = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
+    } else {
+      choice["text"] = state.text;
+    }
+    choice["logprobs"] = logprobs_of(head, state.tokens, 0, tokenizer);
+    choice["finish_reason"] = state.finish;
+    choice["stop_reason"] = stop_reason(state);
+    list.push_back(std::move(choice));
+  }
+  Json answer =
+      object_of(head, is_chat(head) ? "chat.completion" : "text_completion", std::move(list));
+  answer["usage"] = usage_json(report);
+  return answer;
+}
+
+std::string sse_frame(const Json& json) { return "data: " + dump_json(json) + "\n\n"; }
+
+std::string role_frame(const AnswerHead& head, int32_t choice) {
+  return frame_of(head, {{"index", choice},
+                         {"delta", {{"role", "assistant"}, {"content", ""}}},
+                         {"logprobs", nullptr},
+                         {"finish_reason", nullptr}});
+}
+
+std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
+                        int64_t text_offset, const text::Tokenizer& tokenizer) {
+  Json json = {{"index", choice}};
+  if (is_chat(head)) {
+    json["delta"] = {{"content", piece.text}};
+  } else {
+    json["text"] = piece.text;
+  }
+  json["logprobs"] = piece.token < 0
+                         ? Json(nullptr)
+                         : logprobs_of(head, std::span(&piece, 1), text_offset, tokenizer);
+  json["finish_reason"] = nullptr;
+  return frame_of(head, std::move(json));
+}
+
+std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state) {
+  Json json = {{"index", choice}};
+  if (is_chat(head)) {
+    json["delta"] = Json::object();
+  } else {
+    json["text"] = "";
+  }
+  json["logprobs"] = nullptr;
+  json["finish_reason"] = state.finish;
+  json["stop_reason"] = stop_reason(state);
+  return frame_of(head, std::move(json));
+}
+
+std::string usage_frame(const AnswerHead& head, const serve::RequestReport& report) {
+  Json frame =
+      object_of(head, is_chat(head) ? "chat.completion.chunk" : "text_completion", Json::array());
+  frame["usage"] = usage_json(report);
+  return sse_frame(frame);
+}
+
+}  // namespace jige::api

@@ -1,0 +1,75 @@
+// What answers look like on the wire: whole ones, frames of streams, usage.
+//
+// A stream is a row of frames "data: {…}\n\n": for chat one with the role of every choice, one for
+// every piece, one with the finish_reason of every choice, one with the usage if it was asked for,
+// and "data: [DONE]\n\n". JSON has no raw line feeds, so a frame is one line.
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "api/api_error.h"
+#include "api/refused_fields.h"
+#include "serve/engine_request.h"
+#include "text/tokenizer.h"
+
+namespace jige::api {
+
+// What every object of one answer repeats.
+struct AnswerHead {
+  Endpoint endpoint = Endpoint::kCompletions;
+  std::string id;
+  int64_t created_s = 0;
+  std::string model;
+  std::string fingerprint;
+  bool logprobs = false;
+  bool include_usage = false;
+};
+
+struct TokenEvent {
+  int32_t token = -1;  // -1: text only
+  std::string text;
+  float logprob = 0;
+  std::vector<ops::TokenLogProb> top;
+};
+
+// One choice as it has come so far.
+struct ChoiceState {
+  std::string text;
+  std::vector<TokenEvent> tokens;  // where logprobs are wanted
+  std::string finish;              // empty: not finished
+  std::string stop_string;         // that ended it
+};
+
+// "stop", "length" or, for answers cut off by a shutdown, "abort".
+std::string_view wire_finish_reason(serve::FinishReason reason);
+
+// A token as it reads in the middle of a text; U+FFFD for half a character.
+std::string token_text(const text::Tokenizer& tokenizer, int32_t id);
+
+Json usage_json(const serve::RequestReport& report);
+// "queue_ms=0.2, prefill_ms=3.1, decode_ms=40.5, preemptions=0, cached_tokens=16".
+std::string timing_header(const serve::RequestReport& report);
+// The usage of several prompts of one request: tokens add up, times are those of the slowest.
+serve::RequestReport merge_reports(const std::vector<serve::RequestReport>& reports);
+
+Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choices,
+                  const serve::RequestReport& report, const text::Tokenizer& tokenizer);
+
+std::string sse_frame(const Json& json);
+inline constexpr std::string_view kDoneFrame = "data: [DONE]\n\n";
+
+// Frames. `text_offset` is the length of the choice's text before this piece, in characters.
+std::string role_frame(const AnswerHead& head, int32_t choice);
+std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
+                        int64_t text_offset, const text::Tokenizer& tokenizer);
+std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state);
+std::string usage_frame(const AnswerHead& head, const serve::RequestReport& report);
+
+// Characters of UTF-8 text.
+int64_t character_count(std::string_view text);
+
+}  // namespace jige::api

@@ -1,0 +1,68 @@
+#include "api/api_keys.h"
+
+#include <algorithm>
+
+#include "base/file.h"
+
+namespace jige::api {
+namespace {
+
+constexpr size_t kKeyBytesMin = 8;
+constexpr size_t kFileBytesMax = size_t{1} << 20;
+
+std::string_view trimmed(std::string_view text) {
+  const char* kSpace = " \t\r";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+}  // namespace
+
+Result<ApiKeys> ApiKeys::load(const std::string& file) {
+  JIGE_TRY(const std::string text, read_file(file, kFileBytesMax));
+  std::vector<std::string> keys;
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = trimmed(std::string_view(text).substr(begin, end - begin));
+    begin = end + 1;
+    if (line.empty() || line.front() == '#') continue;
+    if (line.size() < kKeyBytesMin) {
+      return fail(Code::kInvalidArgument, "{}: key {} is shorter than {} characters", file,
+                  keys.size() + 1, kKeyBytesMin);
+    }
+    keys.emplace_back(line);
+  }
+  if (keys.empty()) return fail(Code::kInvalidArgument, "{}: holds no key; one a line", file);
+  return ApiKeys(std::move(keys));
+}
+
+bool ApiKeys::admits(const HttpRequest& request) const {
+  if (keys_.empty()) return true;
+  constexpr std::string_view kScheme = "bearer ";
+  const std::string_view field = request.header("Authorization");
+  if (field.size() < kScheme.size()) return false;
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = field[i];
+    if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return false;
+  }
+  const std::string_view given = trimmed(field.substr(kScheme.size()));
+  bool admitted = false;
+  for (const std::string& key : keys_) {
+    const bool equal = equal_in_constant_time(given, key);
+    admitted = admitted || equal;  // no early end: it would tell which key
+  }
+  return admitted;
+}
+
+bool equal_in_constant_time(std::string_view given, std::string_view secret) {
+  volatile unsigned char difference = given.size() == secret.size() ? 0 : 1;
+  for (size_t i = 0; i < given.size(); ++i) {
+    const auto expected =
+        static_cast<unsigned char>(secret.empty() ? '\0' : secret[i % secret.size()]);
+    difference = difference | (static_cast<unsigned char>(given[i]) ^ expected);
+  }
+  return difference == 0;
+}
+
+}  // namespace jige::api

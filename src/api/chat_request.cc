@@ -1,0 +1,192 @@
+#include "api/chat_request.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "api/refused_fields.h"
+#include "text/chat_encode.h"
+
+namespace jige::api {
+namespace {
+
+ApiError unsupported(std::string param, std::string_view what) {
+  ApiError error = bad_field(param, "{}: {} not supported", param, what);
+  error.code = "unsupported_parameter";
+  return error;
+}
+
+// A content that is a list of typed parts, as one text.
+ApiResult<std::string> join_parts(const Json& parts, const std::string& where) {
+  std::string joined;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const std::string param = fmt::format("{}[{}]", where, i);
+    const Json& part = parts[i];
+    if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
+      return tl::unexpected(bad_field(param, "{} must be an object with a type", param));
+    }
+    if (part["type"] != "text") {
+      return tl::unexpected(unsupported(
+          param + ".type", fmt::format("parts of type {} are", shown_value(part["type"]))));
+    }
+    if (!part.contains("text") || !part["text"].is_string()) {
+      return tl::unexpected(bad_field(param + ".text", "{}.text must be a text", param));
+    }
+    if (i > 0) joined += '\n';
+    joined += part["text"].get_ref<const std::string&>();
+  }
+  return joined;
+}
+
+ApiResult<std::string> read_role(const Json& message, const std::string& where) {
+  const std::string param = where + ".role";
+  const auto it = message.find("role");
+  if (it != message.end() && it->is_string()) {
+    const std::string role = it->get<std::string>();
+    if (role == "developer") return std::string("system");
+    if (role == "system" || role == "user" || role == "assistant") return role;
+    if (role == "tool" || role == "function") {
+      return tl::unexpected(unsupported(param, "messages of tools are"));
+    }
+  }
+  return tl::unexpected(bad_field(param,
+                                  "{} must be system, developer, user or assistant, found {}",
+                                  param, it == message.end() ? "nothing" : shown_value(*it)));
+}
+
+ApiResult<Json> read_message(const Json& message, const std::string& where) {
+  if (!message.is_object()) {
+    return tl::unexpected(
+        bad_field(where, "{} must be an object, found {}", where, shown_value(message)));
+  }
+  auto role = read_role(message, where);
+  if (!role) return tl::unexpected(std::move(role.error()));
+  for (const char* call : {"tool_calls", "function_call"}) {
+    const auto it = message.find(call);
+    if (it != message.end() && !it->is_null() && !(it->is_array() && it->empty())) {
+      return tl::unexpected(unsupported(where + "." + call, "tool calls are"));
+    }
+  }
+  Json read = {{"role", *role}};
+  const std::string param = where + ".content";
+  const auto content = message.find("content");
+  if (content != message.end() && content->is_string()) {
+    read["content"] = *content;
+  } else if (content != message.end() && content->is_array()) {
+    auto joined = join_parts(*content, param);
+    if (!joined) return tl::unexpected(std::move(joined.error()));
+    read["content"] = std::move(*joined);
+  } else {
+    return tl::unexpected(bad_field(param, "{} must be a text or a list of parts, found {}", param,
+                                    content == message.end() ? "nothing" : shown_value(*content)));
+  }
+  for (const char* more : {"name", "reasoning_content"}) {
+    const auto it = message.find(more);
+    if (it != message.end() && it->is_string()) read[more] = *it;
+  }
+  return read;
+}
+
+ApiResult<Json> read_messages(const FieldReader& fields, const RequestLimits& limits) {
+  const Json* list = fields.find("messages");
+  const auto most = static_cast<size_t>(limits.messages_max);
+  if (!list || !list->is_array() || list->empty() || list->size() > most) {
+    return tl::unexpected(bad_field("messages", "messages must be a list of 1 to {}, found {}",
+                                    most, list ? shown_value(*list) : "nothing"));
+  }
+  Json messages = Json::array();
+  for (size_t i = 0; i < list->size(); ++i) {
+    auto message = read_message((*list)[i], fmt::format("messages[{}]", i));
+    if (!message) return tl::unexpected(std::move(message.error()));
+    messages.push_back(std::move(*message));
+  }
+  return messages;
+}
+
+// The variables a request gives to the template.
+Json read_variables(FieldReader& fields) {
+  Json variables = Json::object();
+  if (const Json* given = fields.find("chat_template_kwargs")) {
+    if (given->is_object()) {
+      variables = *given;
+    } else {
+      fields.refuse(bad_field("chat_template_kwargs",
+                              "chat_template_kwargs must be an object, found {}",
+                              shown_value(*given)));
+    }
+  }
+  if (const auto effort = fields.text("reasoning_effort", 64)) {
+    variables["reasoning_effort"] = *effort;
+  }
+  return variables;
+}
+
+void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationFields& read) {
+  read.logprobs = fields.boolean("logprobs").value_or(false);
+  const auto top = fields.integer("top_logprobs", {0, limits.top_logprobs_max});
+  if (top && !read.logprobs) {
+    fields.refuse(bad_field("top_logprobs", "top_logprobs is allowed only where logprobs is true"));
+  }
+  read.engine.top_count = static_cast<int>(top.value_or(0));
+}
+
+}  // namespace
+
+ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ServedModel& model,
+                                                const RequestLimits& limits) {
+  if (!model.chat_template) {
+    return tl::unexpected(
+        bad_field("messages",
+                  "the model \"{}\" has no chat template; use /v1/completions, or put a "
+                  "chat_template.jinja into its folder",
+                  model.name));
+  }
+  const bool prompt = fields.boolean("add_generation_prompt").value_or(true);
+  const Json variables = read_variables(fields);
+  if (fields.error()) return tl::unexpected(*fields.error());
+  const auto messages = read_messages(fields, limits);
+  if (!messages) return tl::unexpected(messages.error());
+  Result<std::vector<int32_t>> ids =
+      text::encode_chat(model.tokenizer, *model.chat_template, *messages,
+                        {.add_generation_prompt = prompt, .variables = &variables});
+  if (!ids) {
+    // A conversation that the template refuses, or that passes the template's own limits.
+    ApiError error = to_api_error(ids.error(), "messages");
+    error.status = 400;
+    error.code.clear();
+    return tl::unexpected(std::move(error));
+  }
+  if (auto error = check_prompt_length(ids->size(), model, "messages")) {
+    return tl::unexpected(std::move(*error));
+  }
+  return std::move(*ids);
+}
+
+ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
+                                        const RequestLimits& limits, uint64_t seed) {
+  FieldReader fields(body);
+  check_model_name(fields, model);
+  refuse_unserved(fields, Endpoint::kChat);
+  GenerationFields read = read_generation_fields(fields, model, limits, seed);
+  const auto older = fields.integer("max_tokens", {1, INT32_MAX});
+  const auto newer = fields.integer("max_completion_tokens", {1, INT32_MAX});
+  read_logprobs(fields, limits, read);
+  if (fields.error()) return tl::unexpected(*fields.error());
+  auto ids = encode_messages(fields, model, limits);
+  if (!ids) return tl::unexpected(std::move(ids.error()));
+
+  const int64_t room = model.context_max - std::ssize(*ids);
+  const int64_t usual = std::min(model.tokens_default.value_or(room), room);
+  read.engine.tokens_max = newer ? *newer : older.value_or(usual);
+  if (read.engine.tokens_min > read.engine.tokens_max) {
+    return tl::unexpected(bad_field("min_tokens",
+                                    "min_tokens must be at most the answer's length, {}, found {}",
+                                    read.engine.tokens_max, read.engine.tokens_min));
+  }
+  read.engine.prompt = std::move(*ids);
+  PreparedRequest prepared{
+      .stream = read.stream, .include_usage = read.include_usage, .logprobs = read.logprobs};
+  prepared.engine.push_back(std::move(read.engine));
+  return prepared;
+}
+
+}  // namespace jige::api

@@ -1,0 +1,21 @@
+// POST /v1/chat/completions: from the body to a request for the engine.
+//
+// Messages have a role (system, developer, user, assistant) and a content: a text, or a list of
+// {"type": "text", "text": …}, whose texts are joined by line feeds. The folder's chat template
+// makes the prompt; what looks like a control token inside a message stays ordinary text.
+// Threads: pure functions.
+#pragma once
+
+#include "api/completion_request.h"
+
+namespace jige::api {
+
+// Fails with 400 and the name of the field, or 404 where another model is asked for.
+ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
+                                        const RequestLimits& limits, uint64_t seed);
+
+// The ids of "messages" with the members that belong to them. Fails with 400.
+ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ServedModel& model,
+                                                const RequestLimits& limits);
+
+}  // namespace jige::api

@@ -1,0 +1,142 @@
+#include "api/completion_request.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/refused_fields.h"
+
+namespace jige::api {
+namespace {
+
+constexpr int64_t kTokensDefault = 16;  // the OpenAI API's
+
+ApiError too_long(std::string_view found, const ServedModel& model, std::string_view param) {
+  ApiError error = bad_field(std::string(param),
+                             "the prompt has {} tokens, and the context holds {} for prompt and "
+                             "answer together; shorten it",
+                             found, model.context_max);
+  error.code = "context_length_exceeded";
+  return error;
+}
+
+bool is_id_list(const Json& value) {
+  return value.is_array() && !value.empty() && value[0].is_number();
+}
+
+ApiResult<std::vector<int32_t>> read_ids(const Json& list, const ServedModel& model) {
+  if (auto error = check_prompt_length(list.size(), model, "prompt")) {
+    return tl::unexpected(std::move(*error));
+  }
+  std::vector<int32_t> ids;
+  for (const Json& item : list) {
+    const std::optional<int64_t> id = as_integer(item);
+    if (!id || *id < 0 || *id >= model.vocab_size) {
+      return tl::unexpected(bad_field("prompt", "prompt: token ids are from 0 to {}, found {}",
+                                      model.vocab_size - 1, shown_value(item)));
+    }
+    ids.push_back(static_cast<int32_t>(*id));
+  }
+  return ids;
+}
+
+ApiResult<std::vector<int32_t>> read_prompt(const Json& value, const ServedModel& model,
+                                            bool add_special) {
+  if (is_id_list(value)) return read_ids(value, model);
+  if (!value.is_string()) {
+    return tl::unexpected(bad_field("prompt",
+                                    "prompt must be a text, a list of texts, a list of token ids "
+                                    "or a list of such lists, found {}",
+                                    shown_value(value)));
+  }
+  return encode_prompt(value.get_ref<const std::string&>(), model, {.add_special = add_special},
+                       "prompt");
+}
+
+// The prompts as a list of texts and id lists.
+ApiResult<std::vector<const Json*>> list_prompts(const FieldReader& fields, int32_t choice_count,
+                                                 const RequestLimits& limits) {
+  const Json* prompt = fields.find("prompt");
+  if (!prompt) return tl::unexpected(bad_field("prompt", "prompt is missing"));
+  if (!prompt->is_array() || is_id_list(*prompt)) return std::vector<const Json*>{prompt};
+  const auto most = static_cast<size_t>(limits.prompts_max);
+  if (prompt->empty() || prompt->size() > most ||
+      prompt->size() * static_cast<size_t>(choice_count) > most) {
+    return tl::unexpected(bad_field("prompt",
+                                    "prompt must be a list of 1 to {} prompts, and prompts times n "
+                                    "at most as many, found {} and n = {}",
+                                    most, prompt->size(), choice_count));
+  }
+  std::vector<const Json*> prompts;
+  for (const Json& item : *prompt) prompts.push_back(&item);
+  return prompts;
+}
+
+}  // namespace
+
+ApiResult<Json> parse_body(std::string_view body) {
+  Result<Json> parsed = parse_json(body, "the body");
+  if (!parsed) {
+    return tl::unexpected(ApiError{.message = std::move(parsed.error().message)});
+  }
+  if (!parsed->is_object()) {
+    return tl::unexpected(
+        ApiError{.message = "the body must be a JSON object, found " + shown_value(*parsed)});
+  }
+  return std::move(*parsed);
+}
+
+std::optional<ApiError> check_prompt_length(size_t token_count, const ServedModel& model,
+                                            std::string_view param) {
+  if (token_count == 0) return bad_field(std::string(param), "{} makes no tokens", param);
+  if (token_count < static_cast<size_t>(model.context_max)) return std::nullopt;
+  return too_long(std::to_string(token_count), model, param);
+}
+
+ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const ServedModel& model,
+                                              const text::EncodeOptions& options,
+                                              std::string_view param) {
+  text::EncodeOptions capped = options;
+  capped.tokens_max = static_cast<size_t>(model.context_max);
+  Result<std::vector<int32_t>> ids = model.tokenizer.encode(text, capped);
+  if (!ids && ids.error().code == Code::kExhausted) {
+    return tl::unexpected(too_long(fmt::format("more than {}", model.context_max), model, param));
+  }
+  if (!ids) return tl::unexpected(to_api_error(ids.error(), std::string(param)));
+  if (auto error = check_prompt_length(ids->size(), model, param)) {
+    return tl::unexpected(std::move(*error));
+  }
+  return std::move(*ids);
+}
+
+ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedModel& model,
+                                              const RequestLimits& limits, uint64_t seed) {
+  FieldReader fields(body);
+  check_model_name(fields, model);
+  refuse_unserved(fields, Endpoint::kCompletions);
+  GenerationFields read = read_generation_fields(fields, model, limits, seed);
+  read.engine.tokens_max = fields.integer("max_tokens", {1, INT32_MAX}).value_or(kTokensDefault);
+  const auto top = fields.integer("logprobs", {0, limits.top_logprobs_max});
+  read.engine.top_count = static_cast<int>(top.value_or(0));
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  if (read.engine.tokens_min > read.engine.tokens_max) {
+    fields.refuse(bad_field("min_tokens", "min_tokens must be at most max_tokens, {}, found {}",
+                            read.engine.tokens_max, read.engine.tokens_min));
+  }
+  if (fields.error()) return tl::unexpected(*fields.error());
+
+  const auto prompts = list_prompts(fields, read.engine.choice_count, limits);
+  if (!prompts) return tl::unexpected(prompts.error());
+  PreparedRequest prepared{
+      .stream = read.stream, .include_usage = read.include_usage, .logprobs = top.has_value()};
+  for (size_t i = 0; i < prompts->size(); ++i) {
+    auto ids = read_prompt(*(*prompts)[i], model, add_special);
+    if (!ids) return tl::unexpected(std::move(ids.error()));
+    serve::EngineRequest request = read.engine;
+    request.prompt = std::move(*ids);
+    // Prompts of one request draw from streams of their own.
+    request.seed += i;
+    prepared.engine.push_back(std::move(request));
+  }
+  return prepared;
+}
+
+}  // namespace jige::api

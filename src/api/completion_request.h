@@ -1,0 +1,40 @@
+// POST /v1/completions: from the body to requests for the engine.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "api/generation_fields.h"
+
+namespace jige::api {
+
+// A request of either endpoint, read and tokenised: one engine request for every prompt, each with
+// `choice_count` answers. Choice c of prompt p has the index p * choice_count + c.
+struct PreparedRequest {
+  std::vector<serve::EngineRequest> engine;
+  bool stream = false;
+  bool include_usage = false;
+  bool logprobs = false;
+  int32_t choice_count() const { return engine.front().choice_count; }
+};
+
+// Fails with 400 and the name of the field, or 404 where another model is asked for.
+ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedModel& model,
+                                              const RequestLimits& limits, uint64_t seed);
+
+// The body of a request as a JSON object. Fails with 400.
+ApiResult<Json> parse_body(std::string_view body);
+
+// The ids of a text for this model's context. Fails with 400 where they would not fit.
+ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const ServedModel& model,
+                                              const text::EncodeOptions& options,
+                                              std::string_view param);
+
+// 400 unless the context has room for the prompt and one token.
+std::optional<ApiError> check_prompt_length(size_t token_count, const ServedModel& model,
+                                            std::string_view param);
+
+}  // namespace jige::api

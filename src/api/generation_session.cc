@@ -1,0 +1,164 @@
+#include "api/generation_session.h"
+
+#include <nlohmann/json.hpp>
+
+namespace jige::api {
+namespace {
+
+class SessionSink final : public serve::RequestSink {
+ public:
+  SessionSink(std::shared_ptr<GenerationSession> session, std::shared_ptr<Responder> responder,
+              size_t prompt)
+      : session_(std::move(session)), responder_(std::move(responder)), prompt_(prompt) {}
+
+  void on_piece(int32_t choice, const serve::AnswerPiece& piece) override {
+    TokenEvent event{.token = piece.token,
+                     .text = std::string(piece.text),
+                     .logprob = piece.logprob,
+                     .top = {piece.top.begin(), piece.top.end()}};
+    responder_->post(
+        [session = session_, prompt = prompt_, choice, event = std::move(event)]() mutable {
+          session->on_piece(prompt, choice, std::move(event));
+        });
+  }
+  void on_choice(const serve::ChoiceEnd& end) override {
+    responder_->post(
+        [session = session_, prompt = prompt_, end] { session->on_choice(prompt, end); });
+  }
+  void on_done(const serve::RequestReport& report) override {
+    responder_->post([session = session_, report] { session->on_done(report); });
+  }
+  void on_failed(const Error& error) override {
+    responder_->post([session = session_, error] { session->on_failed(error); });
+  }
+
+ private:
+  const std::shared_ptr<GenerationSession> session_;
+  const std::shared_ptr<Responder> responder_;
+  const size_t prompt_;
+};
+
+}  // namespace
+
+GenerationSession::GenerationSession(AnswerHead head, PreparedRequest request,
+                                     const ServedModel& model, std::shared_ptr<Responder> responder)
+    : head_(std::move(head)),
+      request_(std::move(request)),
+      model_(model),
+      responder_(std::move(responder)),
+      prompt_count_(request_.engine.size()),
+      choices_per_prompt_(static_cast<size_t>(request_.choice_count())),
+      choices_(prompt_count_ * choices_per_prompt_),
+      text_offsets_(choices_.size()) {}
+
+size_t GenerationSession::choice_index(size_t prompt, int32_t choice) const {
+  return prompt * choices_per_prompt_ + static_cast<size_t>(choice);
+}
+
+void GenerationSession::start() {
+  responder_->on_gone([weak = weak_from_this()] {
+    if (const auto session = weak.lock()) session->cancel();
+  });
+  for (size_t i = 0; i < prompt_count_ && !over_; ++i) {
+    auto sink = std::make_shared<SessionSink>(shared_from_this(), responder_, i);
+    const Result<serve::RequestId> id =
+        model_.engine->submit(std::move(request_.engine[i]), std::move(sink));
+    if (id) {
+      ids_.push_back(*id);
+      continue;
+    }
+    ApiError error = to_api_error(id.error());
+    if (error.status == 429 || error.status == 503) {
+      error.retry_after_s = model_.engine->retry_after_seconds();
+    }
+    fail_with(error);
+  }
+}
+
+void GenerationSession::on_piece(size_t prompt, int32_t choice, TokenEvent piece) {
+  if (over_) return;
+  const size_t index = choice_index(prompt, choice);
+  if (!request_.stream) {
+    ChoiceState& state = choices_[index];
+    state.text += piece.text;
+    if (head_.logprobs) state.tokens.push_back(std::move(piece));
+    return;
+  }
+  begin_stream();
+  if (piece.text.empty() && !head_.logprobs) return;
+  const auto shown = static_cast<int32_t>(index);
+  const int64_t offset = text_offsets_[index];
+  text_offsets_[index] += character_count(piece.text);
+  send(piece_frame(head_, shown, piece, offset, model_.tokenizer));
+}
+
+void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
+  if (over_) return;
+  const size_t index = choice_index(prompt, end.choice);
+  ChoiceState& state = choices_[index];
+  state.finish = wire_finish_reason(end.finish);
+  state.stop_string = end.stop_string;
+  if (!request_.stream) return;
+  begin_stream();
+  send(finish_frame(head_, static_cast<int32_t>(index), state));
+}
+
+void GenerationSession::on_done(const serve::RequestReport& report) {
+  if (over_) return;
+  reports_.push_back(report);
+  if (reports_.size() == prompt_count_) finish();
+}
+
+void GenerationSession::on_failed(const Error& error) {
+  if (!over_) fail_with(to_api_error(error));
+}
+
+void GenerationSession::finish() {
+  const serve::RequestReport report = merge_reports(reports_);
+  if (!request_.stream) {
+    HttpResponse response = json_response(whole_answer(head_, choices_, report, model_.tokenizer));
+    response.headers.push_back({"x-request-id", head_.id});
+    response.headers.push_back({"x-jige-timing", timing_header(report)});
+    over_ = true;
+    return responder_->respond(std::move(response));
+  }
+  begin_stream();
+  std::string frames;
+  if (head_.include_usage) frames += usage_frame(head_, report);
+  frames += kDoneFrame;
+  send(frames);
+  if (over_) return;
+  over_ = true;
+  responder_->end();
+}
+
+void GenerationSession::fail_with(const ApiError& error) {
+  cancel();
+  if (!streaming_) return responder_->respond(error_response(error));
+  responder_->write(sse_frame(error_json(error)));
+  responder_->end();
+}
+
+void GenerationSession::cancel() {
+  over_ = true;
+  for (const serve::RequestId id : ids_) model_.engine->cancel(id);
+}
+
+void GenerationSession::begin_stream() {
+  if (streaming_) return;
+  streaming_ = true;
+  responder_->begin({.content_type = "text/event-stream; charset=utf-8",
+                     .headers = {{"Cache-Control", "no-cache"},
+                                 {"X-Accel-Buffering", "no"},  // a proxy must not collect frames
+                                 {"x-request-id", head_.id}}});
+  if (head_.endpoint != Endpoint::kChat) return;
+  for (size_t i = 0; i < choices_.size() && !over_; ++i) {
+    send(role_frame(head_, static_cast<int32_t>(i)));
+  }
+}
+
+void GenerationSession::send(const std::string& frames) {
+  if (!over_ && !responder_->write(frames)) cancel();
+}
+
+}  // namespace jige::api

@@ -1,0 +1,59 @@
+// GenerationSession: one request for text on its way: from the engine's events to the client's
+// bytes.
+//
+// The engine's thread only copies what happened and posts it to the server's thread, where all of a
+// session lives. A client that goes away, or reads too slowly, cancels the engine's requests. An
+// error before the first byte becomes a status; later, an "error" frame that ends the stream.
+// Invariants: (1) after over_ nothing is written and no event has an effect.
+//             (2) every engine request of the session has ended, or has been cancelled, when over_.
+// Threads: the server's thread; sinks run on the engine's.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "api/answer_format.h"
+#include "api/completion_request.h"
+#include "api/http_message.h"
+#include "api/served_model.h"
+
+namespace jige::api {
+
+class GenerationSession : public std::enable_shared_from_this<GenerationSession> {
+ public:
+  // `model` and its engine must outlive the session.
+  GenerationSession(AnswerHead head, PreparedRequest request, const ServedModel& model,
+                    std::shared_ptr<Responder> responder);
+
+  // Hands the prompts to the engine, unless the client has gone by now.
+  void start();
+
+  // Events of prompt `prompt`.
+  void on_piece(size_t prompt, int32_t choice, TokenEvent piece);
+  void on_choice(size_t prompt, const serve::ChoiceEnd& end);
+  void on_done(const serve::RequestReport& report);
+  void on_failed(const Error& error);
+
+ private:
+  void fail_with(const ApiError& error);
+  void cancel();
+  void begin_stream();
+  void send(const std::string& frames);
+  void finish();
+  size_t choice_index(size_t prompt, int32_t choice) const;
+
+  const AnswerHead head_;
+  PreparedRequest request_;
+  const ServedModel& model_;
+  const std::shared_ptr<Responder> responder_;
+  const size_t prompt_count_;
+  const size_t choices_per_prompt_;
+  std::vector<serve::RequestId> ids_;
+  std::vector<ChoiceState> choices_;
+  std::vector<int64_t> text_offsets_;  // characters of each choice that were sent
+  std::vector<serve::RequestReport> reports_;
+  bool streaming_ = false;
+  bool over_ = false;
+};
+
+}  // namespace jige::api

@@ -1,0 +1,133 @@
+// Sessions from events, without an engine: what the engine says becomes what the client gets.
+#include "api/generation_session.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "api/api_test_support.h"
+
+namespace jige::api {
+namespace {
+
+using testing::FakeResponder;
+using testing::frames_of;
+using testing::json_of;
+
+class GenerationSessionTest : public ::testing::Test {
+ protected:
+  std::shared_ptr<GenerationSession> make(const std::string& members, Endpoint endpoint) {
+    const Json body = json_of("{" + members + "}");
+    auto prepared = endpoint == Endpoint::kChat ? prepare_chat(body, model_, {}, 1)
+                                                : prepare_completion(body, model_, {}, 1);
+    EXPECT_TRUE(prepared) << prepared.error().message;
+    const AnswerHead head{.endpoint = endpoint,
+                          .id = "id",
+                          .model = "tiny",
+                          .logprobs = prepared->logprobs,
+                          .include_usage = prepared->include_usage};
+    return std::make_shared<GenerationSession>(head, std::move(*prepared), model_, responder_);
+  }
+
+  ServedModel model_ = testing::test_model();
+  std::shared_ptr<FakeResponder> responder_ = std::make_shared<FakeResponder>();
+};
+
+constexpr const char* kChat = R"("messages":[{"role":"user","content":"hi"}])";
+
+TEST_F(GenerationSessionTest, GathersAWholeAnswer) {
+  const auto session = make(R"("prompt":["a","b"],"n":2)", Endpoint::kCompletions);
+  session->on_piece(1, 1, {.token = 5, .text = "four"});
+  session->on_piece(0, 0, {.token = 5, .text = "on"});
+  session->on_piece(0, 1, {.token = 5, .text = "two"});
+  session->on_piece(0, 0, {.token = -1, .text = "e"});
+  session->on_choice(0, {.choice = 0, .finish = serve::FinishReason::kStopString});
+  session->on_choice(0, {.choice = 1, .finish = serve::FinishReason::kLength});
+  session->on_done({.prompt_tokens = 1, .generated_tokens = 3});
+  EXPECT_FALSE(responder_->answered) << "the second prompt is under way";
+  session->on_choice(1, {.choice = 0, .finish = serve::FinishReason::kContextFull});
+  session->on_choice(1, {.choice = 1, .finish = serve::FinishReason::kCancelled});
+  session->on_done({.prompt_tokens = 1, .generated_tokens = 1});
+  ASSERT_TRUE(responder_->answered);
+  EXPECT_FALSE(responder_->streaming);
+  const Json answer = json_of(responder_->head.body);
+  ASSERT_EQ(answer["choices"].size(), 4u);
+  EXPECT_EQ(answer["choices"][0]["text"], "one");
+  EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(answer["choices"][1]["text"], "two");
+  EXPECT_EQ(answer["choices"][1]["finish_reason"], "length");
+  EXPECT_EQ(answer["choices"][2]["finish_reason"], "length");
+  EXPECT_EQ(answer["choices"][3]["text"], "four");
+  EXPECT_EQ(answer["choices"][3]["finish_reason"], "abort");
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 4);
+}
+
+TEST_F(GenerationSessionTest, StreamsChatWithTheRoleFirst) {
+  const auto session =
+      make(std::string(kChat) + R"(,"n":2,"stream":true,"stream_options":{"include_usage":true})",
+           Endpoint::kChat);
+  EXPECT_FALSE(responder_->answered) << "the head waits: the request may still fail";
+  session->on_piece(0, 1, {.token = 5, .text = "b"});
+  session->on_piece(0, 0, {.token = 6, .text = ""});  // half a character
+  session->on_piece(0, 0, {.token = 7, .text = "é"});
+  session->on_choice(0, {.choice = 0, .finish = serve::FinishReason::kStopId});
+  session->on_choice(0, {.choice = 1, .finish = serve::FinishReason::kLength});
+  session->on_done({.prompt_tokens = 4, .generated_tokens = 3});
+  EXPECT_EQ(responder_->head.content_type, "text/event-stream; charset=utf-8");
+  EXPECT_TRUE(responder_->ended);
+  const std::vector<Json> frames = frames_of(responder_->written);
+  ASSERT_EQ(frames.size(), 7u);
+  EXPECT_EQ(frames[0]["choices"][0]["delta"]["role"], "assistant");
+  EXPECT_EQ(frames[1]["choices"][0]["index"], 1);
+  EXPECT_EQ(frames[2]["choices"][0]["delta"]["content"], "b");
+  EXPECT_TRUE(frames[2]["usage"].is_null());
+  EXPECT_EQ(frames[3]["choices"][0]["delta"]["content"], "é");
+  EXPECT_EQ(frames[4]["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(frames[5]["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(frames[6]["usage"]["completion_tokens"], 3);
+}
+
+TEST_F(GenerationSessionTest, StreamsEveryTokenWhereLogprobsAreWanted) {
+  const auto session = make(R"("prompt":"a","stream":true,"logprobs":0)", Endpoint::kCompletions);
+  session->on_piece(0, 0, {.token = 70, .text = ""});
+  session->on_piece(0, 0, {.token = 71, .text = "xy"});
+  session->on_piece(0, 0, {.token = 72, .text = "z"});
+  session->on_choice(0, {.finish = serve::FinishReason::kLength});
+  session->on_done({});
+  const std::vector<Json> frames = frames_of(responder_->written);
+  ASSERT_EQ(frames.size(), 4u);
+  EXPECT_EQ(frames[0]["choices"][0]["logprobs"]["tokens"].size(), 1u);
+  EXPECT_EQ(frames[2]["choices"][0]["logprobs"]["text_offset"][0], 2);
+}
+
+TEST_F(GenerationSessionTest, FailuresBeforeTheFirstByteAreAStatus) {
+  const auto session = make(R"("prompt":"a","stream":true)", Endpoint::kCompletions);
+  session->on_failed({Code::kInternal, "the logits are not numbers"});
+  EXPECT_FALSE(responder_->streaming);
+  EXPECT_EQ(responder_->head.status, 500);
+  EXPECT_EQ(json_of(responder_->head.body)["error"]["message"], "the logits are not numbers");
+  session->on_piece(0, 0, {.token = 5, .text = "late"});
+  session->on_done({});
+}
+
+TEST_F(GenerationSessionTest, FailuresLaterAreAFrame) {
+  const auto session = make(R"("prompt":"a","stream":true)", Endpoint::kCompletions);
+  session->on_piece(0, 0, {.token = 5, .text = "x"});
+  session->on_failed({Code::kInternal, "broken"});
+  EXPECT_TRUE(responder_->ended);
+  const std::vector<Json> frames = frames_of(responder_->written, false);
+  ASSERT_EQ(frames.size(), 2u);
+  EXPECT_EQ(frames[1]["error"]["message"], "broken");
+}
+
+TEST_F(GenerationSessionTest, StopsWritingToClientsThatAreGivenUp) {
+  const auto session = make(std::string(kChat) + R"(,"stream":true,"n":3)", Endpoint::kChat);
+  responder_->refuse_writes = true;
+  session->on_piece(0, 0, {.token = 5, .text = "x"});
+  session->on_piece(0, 0, {.token = 5, .text = "y"});
+  session->on_done({});
+  EXPECT_EQ(responder_->written, "");
+  EXPECT_FALSE(responder_->ended);
+}
+
+}  // namespace
+}  // namespace jige::api

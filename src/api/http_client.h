@@ -1,0 +1,80 @@
+// A client for plain HTTP/1.1, one request a connection: enough to measure a server and to watch
+// it.
+//
+//   JIGE_TRY(const HttpPeer peer, HttpPeer::resolve("http://127.0.0.1:8000"));
+//   JIGE_TRY(const HttpAnswer answer, fetch(peer, {.path = "/v1/models"}, 5));
+//   JIGE_TRY(HttpCall call, HttpCall::start(peer, {.method = "POST", .path = …, .body = …}));
+//   …poll(call.fd(), call.wanted_events())…  JIGE_DO(call.advance());
+//
+// An HttpCall never blocks, so one thread can wait for any number of them with poll().
+// Threads: values and one thread an HttpCall. fetch() and resolve() block.
+#pragma once
+
+#include <netinet/in.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "api/response_reader.h"
+#include "base/result.h"
+
+namespace jige::api {
+
+struct HttpPeer {
+  std::string host;  // as the user wrote it, with the port
+  std::string base;  // what stands in front of every path; no slash at its end
+  sockaddr_storage address{};
+  socklen_t address_bytes = 0;
+
+  // Reads http://HOST[:PORT][/BASE] and looks the host up. A base of "/v1" is dropped: paths here
+  // begin with it. Fails with kInvalidArgument, kUnsupported (https) or kUnavailable.
+  static Result<HttpPeer> resolve(std::string_view url);
+};
+
+struct HttpQuery {
+  std::string method = "GET";
+  std::string path = "/";
+  std::string body;
+  std::string api_key;  // sent as a bearer token when not empty
+};
+
+class HttpCall {
+ public:
+  // Begins to connect. Fails with kUnavailable and kExhausted (file descriptors).
+  static Result<HttpCall> start(const HttpPeer& peer, const HttpQuery& query);
+  HttpCall(HttpCall&& other) noexcept;
+  HttpCall& operator=(HttpCall&& other) noexcept;
+  ~HttpCall();
+
+  int fd() const { return fd_; }
+  short wanted_events() const;
+  // Sends and receives what is possible now. Fails with kUnavailable when the connection breaks and
+  // with kCorrupt on what is no HTTP.
+  Status advance();
+
+  ResponseReader& response() { return response_; }
+  const ResponseReader& response() const { return response_; }
+
+ private:
+  HttpCall(int fd, std::string to_send) : fd_(fd), to_send_(std::move(to_send)) {}
+  Status finish_connecting();
+  Status send_some();
+  Status receive_some();
+
+  int fd_ = -1;
+  bool connected_ = false;
+  std::string to_send_;
+  size_t sent_ = 0;
+  ResponseReader response_;
+};
+
+struct HttpAnswer {
+  int status = 0;
+  std::string body;
+};
+// One request from its beginning to its end. Fails as HttpCall does, with kUnavailable when the
+// time is up and with kExhausted on bodies above 64 MiB.
+Result<HttpAnswer> fetch(const HttpPeer& peer, const HttpQuery& query, double seconds_max);
+
+}  // namespace jige::api

@@ -1,0 +1,215 @@
+#include "api/http_client.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "base/rng.h"
+
+namespace jige::api {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr std::string_view kChunked =
+    "HTTP/1.1 100 Continue\r\n\r\n"
+    "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTRANSFER-encoding: Chunked\r\n\r\n"
+    "5\r\nhello\r\nA;x=y\r\n, big worl\r\n1\r\nd\r\n0\r\nTrailer: x\r\n\r\n";
+
+TEST(ResponseReader, GivesTheSameForEveryCutOfTheBytes) {
+  for (size_t cut = 1; cut < kChunked.size(); ++cut) {
+    ResponseReader reader;
+    std::string body;
+    for (size_t at = 0; at < kChunked.size(); at += cut) {
+      ASSERT_FALSE(reader.complete());
+      ASSERT_TRUE(reader.feed(kChunked.substr(at, cut)));
+      body += reader.take_body();
+    }
+    EXPECT_TRUE(reader.complete());
+    EXPECT_EQ(reader.status(), 200);
+    EXPECT_EQ(reader.field("content-TYPE"), "text/event-stream");
+    EXPECT_EQ(body, "hello, big world");
+  }
+}
+
+TEST(ResponseReader, ReadsBodiesByLengthAndToTheEnd) {
+  ResponseReader counted;
+  ASSERT_TRUE(counted.feed("HTTP/1.1 404 Not Found\r\nContent-Length: 3\r\n\r\nab"));
+  EXPECT_FALSE(counted.complete());
+  EXPECT_FALSE(counted.end_of_stream());
+  ASSERT_TRUE(counted.feed("c"));
+  EXPECT_TRUE(counted.complete());
+  EXPECT_EQ(counted.status(), 404);
+  EXPECT_EQ(counted.take_body(), "abc");
+
+  ResponseReader open;
+  ASSERT_TRUE(open.feed("HTTP/1.0 200 OK\r\n\r\nabc"));
+  EXPECT_FALSE(open.complete());
+  ASSERT_TRUE(open.end_of_stream());
+  EXPECT_TRUE(open.complete());
+  EXPECT_EQ(open.take_body(), "abc");
+
+  ResponseReader empty;
+  ASSERT_TRUE(empty.feed("HTTP/1.1 204 No Content\r\n\r\n"));
+  EXPECT_TRUE(empty.complete());
+}
+
+TEST(ResponseReader, RefusesWhatIsNoHttp) {
+  for (const std::string& bytes :
+       {std::string("SSH-2.0-x\r\n\r\n"), std::string("HTTP/1.1 abc\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nno colon\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nContent-Length: -1\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nabc\r\n"),
+        std::string("HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab"), std::string(70'000, 'x')}) {
+    ResponseReader reader;
+    const Status fed = reader.feed(bytes);
+    ASSERT_FALSE(fed) << bytes.substr(0, 60);
+    EXPECT_EQ(fed.error().code, Code::kCorrupt);
+  }
+}
+
+TEST(ResponseReader, SurvivesSpoiltBytes) {
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Rng rng(derive_key(seed, "spoil"));
+    std::string bytes(kChunked);
+    for (uint64_t i = 1 + rng.below(4); i > 0; --i) {
+      bytes[rng.below(bytes.size())] = static_cast<char>(rng.below(256));
+    }
+    ResponseReader reader;
+    SseReader events;
+    for (size_t at = 0; at < bytes.size(); at += 7) {
+      if (!reader.feed(std::string_view(bytes).substr(at, 7))) break;
+      (void)events.feed(reader.take_body(), [](std::string_view) { return Status(); });
+    }
+  }
+}
+
+TEST(SseReader, GivesTheDataOfEachEventForEveryCut) {
+  constexpr std::string_view kBytes =
+      ": a comment\n\ndata: {\"a\":1}\n\nevent: x\r\ndata:two\r\ndata:  lines\r\nid: 5\r\n\r\n"
+      "data\n\ndata: [DONE]\n\nno end";
+  for (size_t cut = 1; cut <= kBytes.size(); ++cut) {
+    SseReader reader;
+    std::vector<std::string> got;
+    for (size_t at = 0; at < kBytes.size(); at += cut) {
+      ASSERT_TRUE(reader.feed(kBytes.substr(at, cut), [&](std::string_view data) {
+        got.emplace_back(data);
+        return Status();
+      }));
+    }
+    EXPECT_THAT(got, ::testing::ElementsAre("{\"a\":1}", "two\n lines", "[DONE]")) << cut;
+  }
+}
+
+TEST(SseReader, BoundsAnEvent) {
+  SseReader reader;
+  const std::string line(size_t{17} << 20, 'x');
+  const Status fed = reader.feed(line, [](std::string_view) { return Status(); });
+  ASSERT_FALSE(fed);
+  EXPECT_EQ(fed.error().code, Code::kExhausted);
+}
+
+TEST(HttpPeer, ReadsAddresses) {
+  const auto peer = HttpPeer::resolve("http://127.0.0.1:8123/base/v1/");
+  ASSERT_TRUE(peer) << peer.error().message;
+  EXPECT_EQ(peer->host, "127.0.0.1:8123");
+  EXPECT_EQ(peer->base, "/base");
+  EXPECT_EQ(HttpPeer::resolve("127.0.0.1")->host, "127.0.0.1:80");
+  EXPECT_EQ(HttpPeer::resolve("http://[::1]:81")->host, "[::1]:81");
+  EXPECT_EQ(HttpPeer::resolve("https://127.0.0.1").error().code, Code::kUnsupported);
+  for (const char* bad : {"", "http://", "http://:80", "http://a:0", "http://a:99999", "http://a:x",
+                          "http://a b", "http://a/\r\nX: y"}) {
+    const auto none = HttpPeer::resolve(bad);
+    ASSERT_FALSE(none) << bad;
+    EXPECT_EQ(none.error().code, Code::kInvalidArgument) << bad;
+  }
+}
+
+// A server of one connection: reads a request and plays a recording.
+class PlayedServer {
+ public:
+  explicit PlayedServer(std::string answer) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 1), 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this, answer = std::move(answer)] { play(answer); });
+  }
+  ~PlayedServer() {
+    thread_.join();
+    close(listener_);
+  }
+  // What the client sent; after the answer has come.
+  std::string url, request;
+
+ private:
+  void play(const std::string& answer) {
+    const int fd = accept(listener_, nullptr, nullptr);
+    char buffer[4096];
+    while (request.find("\r\n\r\n") == std::string::npos) {
+      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
+      if (count <= 0) break;
+      request.append(buffer, static_cast<size_t>(count));
+    }
+    send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
+    close(fd);
+  }
+  int listener_;
+  std::thread thread_;
+};
+
+TEST(HttpClient, SendsAndFetches) {
+  std::optional<PlayedServer> server(std::in_place, std::string(kChunked));
+  const auto peer = HttpPeer::resolve(server->url + "/v1");
+  ASSERT_TRUE(peer);
+  const auto answer =
+      fetch(*peer, {.method = "POST", .path = "/v1/x", .body = "{}", .api_key = "abc"}, 10);
+  ASSERT_TRUE(answer) << answer.error().message;
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->body, "hello, big world");
+  EXPECT_THAT(server->request, HasSubstr("POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:"));
+  EXPECT_THAT(server->request, HasSubstr("Authorization: Bearer abc\r\n"));
+  EXPECT_THAT(server->request, HasSubstr("Content-Length: 2\r\n"));
+}
+
+TEST(HttpClient, SaysWhenTheServerHangsUp) {
+  PlayedServer server("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf");
+  const auto answer = fetch(*HttpPeer::resolve(server.url), {}, 10);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().code, Code::kUnavailable);
+  EXPECT_THAT(answer.error().message, HasSubstr("before its answer was complete"));
+}
+
+TEST(HttpClient, SaysWhenNobodyIsThereOrNobodyAnswers) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const auto peer =
+      HttpPeer::resolve("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  const auto refused = fetch(*peer, {}, 10);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnavailable);
+  ASSERT_EQ(listen(listener, 1), 0);
+  const auto silent = fetch(*peer, {}, 0.05);
+  ASSERT_FALSE(silent);
+  EXPECT_THAT(silent.error().message, HasSubstr("no answer within"));
+  close(listener);
+}
+
+}  // namespace
+}  // namespace jige::api

@@ -1,0 +1,331 @@
+#include "api/http_connection.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/beast/http/error.hpp>
+
+#include "api/http_exchange.h"
+
+namespace jige::api {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+// Bytes of later requests kept while an answer is being made; beyond it nothing is read.
+constexpr size_t kAheadBytesMax = 65536;
+// How long the rest of a refused request is read and thrown away, so that the client sees the
+// answer instead of a reset.
+constexpr int64_t kLingerMs = 1000;
+
+int status_of(const HttpConnection::ErrorCode& error) {
+  if (error == http::error::body_limit) return 413;
+  if (error == http::error::header_limit) return 431;
+  return 400;
+}
+
+}  // namespace
+
+void HttpCore::post(std::function<void()> work) {
+  const std::lock_guard lock(post_mutex_);
+  if (!closed_) asio::post(io, std::move(work));
+}
+
+void HttpCore::close() {
+  const std::lock_guard lock(post_mutex_);
+  closed_ = true;
+}
+
+void HttpCore::count(int64_t HttpServerStats::*field, int64_t delta) {
+  const std::lock_guard lock(stats_mutex);
+  stats.*field += delta;
+}
+
+HttpConnection::HttpConnection(std::shared_ptr<HttpCore> core, HttpStream::Socket socket,
+                               asio::ssl::context* tls)
+    : core_(std::move(core)),
+      stream_(std::move(socket), tls),
+      read_wake_(core_->io, Time::max()),
+      write_wake_(core_->io, Time::max()) {}
+
+void HttpConnection::start() {
+  enter(Phase::kHandshake, core_->options.request_timeout_ms);
+  const auto self = shared_from_this();
+  const auto ended = [self](const std::exception_ptr&) { self->close(); };
+  asio::co_spawn(core_->io, read_loop(self), ended);
+  asio::co_spawn(core_->io, write_loop(self), ended);
+}
+
+void HttpConnection::enter(Phase phase, int64_t timeout_ms) {
+  phase_ = phase;
+  if (phase == Phase::kIdle) idle_since_ = std::chrono::steady_clock::now();
+  deadline_ = timeout_ms < 0
+                  ? Time::max()
+                  : std::chrono::steady_clock::now() + std::chrono::milliseconds(timeout_ms);
+}
+
+void HttpConnection::check_deadline(Time now) {
+  if (now >= write_deadline_) return close();
+  if (now < deadline_) return;
+  if (phase_ == Phase::kReading) return refuse(408, "the request took too long to arrive");
+  close();
+}
+
+void HttpConnection::wind_down() {
+  keep_alive_ = false;
+  if (phase_ == Phase::kAnswering || phase_ == Phase::kLingering) return;
+  if (out_.empty() && sending_.empty()) return close();
+  enter(Phase::kLingering, -1);
+}
+
+void HttpConnection::close() {
+  if (phase_ == Phase::kClosed) return;
+  phase_ = Phase::kClosed;
+  release_body_bytes();
+  stream_.close();
+  read_wake_.cancel();
+  write_wake_.cancel();
+  if (const auto exchange = exchange_.lock()) exchange->client_gone();
+  core_->count(&HttpServerStats::connections_open, -1);
+  core_->connections.erase(shared_from_this());
+}
+
+asio::awaitable<void> HttpConnection::read_loop(
+    [[maybe_unused]] std::shared_ptr<HttpConnection> self) {
+  ErrorCode error;
+  co_await stream_.handshake(error);
+  if (error || phase_ == Phase::kClosed) {
+    close();
+    co_return;
+  }
+  enter(Phase::kIdle, core_->options.idle_timeout_ms);
+  for (;;) {
+    while ((phase_ == Phase::kAnswering || output_full()) && buffer_.size() >= kAheadBytesMax) {
+      ErrorCode ignored;
+      co_await read_wake_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+    }
+    if (phase_ == Phase::kClosed) co_return;
+    const size_t count = co_await stream_.read_some(asio::buffer(received_), error);
+    if (phase_ == Phase::kClosed) co_return;
+    if (error) break;
+    if (phase_ == Phase::kLingering) continue;  // nobody looks at it any more
+    const asio::const_buffer received(received_.data(), count);
+    buffer_.commit(asio::buffer_copy(buffer_.prepare(count), received));
+    pump();
+  }
+  peer_ended();
+}
+
+void HttpConnection::peer_ended() {
+  // An answer that is complete may still leave: the client may have closed its half only.
+  const bool answered = phase_ == Phase::kIdle || phase_ == Phase::kLingering;
+  if (answered && !(out_.empty() && sending_.empty())) {
+    keep_alive_ = false;
+    phase_ = Phase::kLingering;
+    write_wake_.cancel();
+    return;
+  }
+  close();
+}
+
+asio::awaitable<void> HttpConnection::write_loop(
+    [[maybe_unused]] std::shared_ptr<HttpConnection> self) {
+  while (phase_ != Phase::kClosed) {
+    if (out_.empty()) {
+      if (phase_ == Phase::kLingering) {
+        stream_.shutdown_send();
+        enter(Phase::kLingering, kLingerMs);
+      }
+      ErrorCode ignored;
+      co_await write_wake_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
+      continue;
+    }
+    sending_.swap(out_);
+    out_.clear();
+    for (size_t sent = 0; sent < sending_.size();) {
+      write_deadline_ = std::chrono::steady_clock::now() +
+                        std::chrono::milliseconds(core_->options.write_timeout_ms);
+      ErrorCode error;
+      const asio::const_buffer rest(sending_.data() + sent, sending_.size() - sent);
+      const size_t count = co_await stream_.write_some(rest, error);
+      sent += count;
+      if (error || phase_ == Phase::kClosed) {
+        close();
+        co_return;
+      }
+    }
+    sending_.clear();
+    write_deadline_ = Time::max();
+    read_wake_.cancel();
+    pump();  // what waited for the output to be taken
+  }
+}
+
+bool HttpConnection::output_full() const {
+  return out_.size() + sending_.size() > core_->options.output_bytes_max;
+}
+
+bool HttpConnection::unused_since(Time time) const {
+  return phase_ == Phase::kIdle && idle_since_ <= time && out_.empty() && sending_.empty();
+}
+
+void HttpConnection::enqueue(std::string_view bytes) {
+  out_ += bytes;
+  if (sending_.empty()) write_wake_.cancel();
+}
+
+void HttpConnection::pump() {
+  while ((phase_ == Phase::kIdle || phase_ == Phase::kReading) && buffer_.size() > 0 &&
+         !output_full()) {
+    if (!parser_) {
+      parser_.emplace();
+      parser_->header_limit(static_cast<uint32_t>(core_->options.header_bytes_max));
+      parser_->body_limit(core_->options.body_bytes_max);
+      parser_->eager(true);
+      continue_sent_ = false;
+      enter(Phase::kReading, core_->options.request_timeout_ms);
+    }
+    if (!parse_some()) return;
+    if (parser_->is_done()) begin_exchange();
+  }
+}
+
+// Feeds the parser. False when it needs more bytes or the request was refused.
+bool HttpConnection::parse_some() {
+  ErrorCode error;
+  const size_t used = parser_->put(buffer_.data(), error);
+  buffer_.consume(used);
+  if (error && error != http::error::need_more) {
+    refuse(status_of(error), fmt::format("the request cannot be read: {}", error.message()));
+    return false;
+  }
+  if (!account_body()) return false;
+  if (parser_->is_done()) return true;
+  // A line of a chunked body that does not end: the parser would wait for the rest for ever.
+  const bool waits = used == 0 || error;
+  if (waits && buffer_.size() > core_->options.header_bytes_max) {
+    refuse(431, "a line of the chunked body is too long");
+    return false;
+  }
+  if (parser_->is_header_done() && !continue_sent_ &&
+      boost::beast::iequals(parser_->get()[http::field::expect], "100-continue")) {
+    continue_sent_ = true;
+    enqueue("HTTP/1.1 100 Continue\r\n\r\n");
+  }
+  return used > 0 && !error;
+}
+
+// Counts what the body has grown in the server's total. False when there is no room for it.
+bool HttpConnection::account_body() {
+  const size_t size = parser_->get().body().size();
+  if (core_->bodies_bytes + size - body_bytes_ > core_->options.bodies_bytes_max) {
+    refuse(503, "too many large requests are arriving at once; try again");
+    return false;
+  }
+  core_->bodies_bytes += size - body_bytes_;
+  body_bytes_ = size;
+  return true;
+}
+
+void HttpConnection::release_body_bytes() {
+  core_->bodies_bytes -= body_bytes_;
+  body_bytes_ = 0;
+}
+
+void HttpConnection::begin_exchange() {
+  auto message = parser_->release();
+  keep_alive_ = message.keep_alive() && !core_->stopping;
+  http_1_0_ = message.version() < 11;
+  parser_.reset();
+  release_body_bytes();
+
+  HttpRequest request;
+  request.method = std::string(message.method_string());
+  for (const auto& field : message) {
+    request.headers.push_back({std::string(field.name_string()), std::string(field.value())});
+  }
+  request.body = std::move(message.body());
+  if (!split_target({message.target().data(), message.target().size()}, request)) {
+    return refuse(400, "the path has a percent escape that is not two hexadecimal digits");
+  }
+  head_only_ = request.method == "HEAD";
+  if (head_only_) request.method = "GET";
+
+  enter(Phase::kAnswering, -1);
+  const auto exchange = std::make_shared<HttpExchange>(core_, weak_from_this());
+  exchange_ = exchange;
+  core_->count(&HttpServerStats::requests_total, 1);
+  core_->handler(std::move(request), exchange);
+}
+
+// Answers what is wrong with the form of a request and gives the connection up.
+void HttpConnection::refuse(int status, std::string_view message) {
+  release_body_bytes();
+  HttpResponse response;
+  response.status = status;
+  if (status == 503) response.headers.push_back({"Retry-After", "1"});
+  response.body =
+      fmt::format(R"({{"error":{{"message":"{}","type":"{}","param":null,"code":null}}}})", message,
+                  status == 503 ? "overloaded_error" : "invalid_request_error");
+  parser_.reset();
+  buffer_.consume(buffer_.size());
+  keep_alive_ = false;
+  head_only_ = false;
+  send_whole(std::move(response));
+}
+
+void HttpConnection::send_whole(HttpResponse response) {
+  if (phase_ == Phase::kClosed) return;
+  std::string bytes = response_head(response, {.keep_alive = keep_alive_});
+  if (!head_only_) bytes += response.body;
+  enqueue(bytes);
+  finish_exchange();
+}
+
+void HttpConnection::send_head(const HttpResponse& head) {
+  if (phase_ == Phase::kClosed) return;
+  body_end_ = http_1_0_ ? BodyEnd::kConnection : BodyEnd::kChunks;
+  if (http_1_0_) keep_alive_ = false;
+  enqueue(response_head(head, {.keep_alive = keep_alive_, .end = body_end_}));
+}
+
+bool HttpConnection::send_piece(std::string_view piece) {
+  if (phase_ == Phase::kClosed) return false;
+  if (out_.size() + sending_.size() + piece.size() > core_->options.output_bytes_max) {
+    core_->count(&HttpServerStats::slow_readers_dropped, 1);
+    close();
+    return false;
+  }
+  if (body_end_ == BodyEnd::kChunks) {
+    enqueue(chunk_of(piece));
+  } else {
+    enqueue(piece);
+  }
+  return true;
+}
+
+void HttpConnection::send_end() {
+  if (phase_ == Phase::kClosed) return;
+  if (body_end_ == BodyEnd::kChunks) enqueue("0\r\n\r\n");
+  finish_exchange();
+}
+
+void HttpConnection::finish_exchange() {
+  exchange_.reset();
+  if (!keep_alive_ || core_->stopping) {
+    enter(Phase::kLingering, -1);  // until all is written, which has a deadline of its own
+    write_wake_.cancel();
+    return;
+  }
+  enter(Phase::kIdle, core_->options.idle_timeout_ms);
+  read_wake_.cancel();
+  // Not pump() itself: the caller may be a handler that pump() has called.
+  asio::post(core_->io, [self = shared_from_this()] { self->pump(); });
+}
+
+}  // namespace jige::api

@@ -1,0 +1,44 @@
+// HttpExchange: the Responder of one request on one connection. Internal to the HTTP server.
+//
+// Invariants: after the end, after the client has gone, and after the connection has been
+// destroyed, calls have no effect.
+// Threads: as Responder; the destructor runs on any thread.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "api/http_message.h"
+
+namespace jige::api {
+
+struct HttpCore;
+class HttpConnection;
+
+class HttpExchange final : public Responder, public std::enable_shared_from_this<HttpExchange> {
+ public:
+  HttpExchange(std::shared_ptr<HttpCore> core, std::weak_ptr<HttpConnection> connection);
+  // Answers 500 where nobody has answered.
+  ~HttpExchange() override;
+
+  void respond(HttpResponse response) override;
+  void begin(HttpResponse head) override;
+  bool write(std::string_view piece) override;
+  void end() override;
+  void post(std::function<void()> work) override;
+  void on_gone(std::function<void()> callback) override;
+
+  // The client has gone: tells who waits for it.
+  void client_gone();
+
+ private:
+  enum class State { kFresh, kStreaming, kOver };
+
+  std::shared_ptr<HttpCore> core_;
+  std::weak_ptr<HttpConnection> connection_;
+  State state_ = State::kFresh;
+  bool gone_ = false;
+  std::function<void()> on_gone_;
+};
+
+}  // namespace jige::api

@@ -1,0 +1,123 @@
+#include "api/http_message.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <ctime>
+
+namespace jige::api {
+namespace {
+
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+int hex_value(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  c = lower(c);
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+void append_clean(std::string& out, std::string_view text) {
+  for (const char c : text) {
+    if (c != '\r' && c != '\n' && c != '\0') out += c;
+  }
+}
+
+void append_field(std::string& out, std::string_view name, std::string_view value) {
+  append_clean(out, name);
+  out += ": ";
+  append_clean(out, value);
+  out += "\r\n";
+}
+
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc{};
+  gmtime_r(&now, &utc);
+  char text[40];
+  const size_t size = std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &utc);
+  return std::string(text, size);
+}
+
+}  // namespace
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  for (const HttpHeader& field : headers) {
+    if (std::equal(field.name.begin(), field.name.end(), name.begin(), name.end(),
+                   [](char a, char b) { return lower(a) == lower(b); })) {
+      return field.value;
+    }
+  }
+  return {};
+}
+
+bool split_target(std::string_view target, HttpRequest& request) {
+  const size_t mark = std::min(target.find('?'), target.size());
+  request.query = target.substr(std::min(mark + 1, target.size()));
+  request.path.clear();
+  for (size_t i = 0; i < mark; ++i) {
+    if (target[i] != '%') {
+      request.path += target[i];
+      continue;
+    }
+    if (i + 2 >= mark) return false;
+    const int high = hex_value(target[i + 1]), low = hex_value(target[i + 2]);
+    if (high < 0 || low < 0) return false;
+    request.path += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return true;
+}
+
+std::string_view status_text(int status) {
+  switch (status) {
+    case 200:
+      return "OK";
+    case 400:
+      return "Bad Request";
+    case 401:
+      return "Unauthorized";
+    case 404:
+      return "Not Found";
+    case 405:
+      return "Method Not Allowed";
+    case 408:
+      return "Request Timeout";
+    case 413:
+      return "Content Too Large";
+    case 429:
+      return "Too Many Requests";
+    case 431:
+      return "Request Header Fields Too Large";
+    case 500:
+      return "Internal Server Error";
+    case 501:
+      return "Not Implemented";
+    case 503:
+      return "Service Unavailable";
+    default:
+      return "Status";
+  }
+}
+
+std::string response_head(const HttpResponse& response, const HttpFraming& framing) {
+  std::string head =
+      fmt::format("HTTP/1.1 {} {}\r\n", response.status, status_text(response.status));
+  append_field(head, "Date", http_date());
+  append_field(head, "Server", "jige");
+  append_field(head, "Content-Type", response.content_type);
+  if (framing.end == BodyEnd::kChunks) {
+    append_field(head, "Transfer-Encoding", "chunked");
+  } else if (framing.end == BodyEnd::kLength) {
+    append_field(head, "Content-Length", std::to_string(response.body.size()));
+  }
+  append_field(head, "Connection", framing.keep_alive ? "keep-alive" : "close");
+  for (const HttpHeader& field : response.headers) append_field(head, field.name, field.value);
+  return head + "\r\n";
+}
+
+std::string chunk_of(std::string_view piece) {
+  if (piece.empty()) return {};  // an empty chunk would end the body
+  return fmt::format("{:x}\r\n{}\r\n", piece.size(), piece);
+}
+
+}  // namespace jige::api

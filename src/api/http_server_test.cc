@@ -1,0 +1,457 @@
+#include "api/http_server.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "api/test_client.h"
+#include "base/rng.h"
+
+namespace jige::api {
+namespace {
+
+using testing::fetch;
+using ::testing::HasSubstr;
+using testing::request_text;
+using testing::TestClient;
+using testing::TestResponse;
+
+// Waits for something another thread does.
+template <typename Condition>
+bool soon(Condition condition, int wait_ms = 5000) {
+  for (int i = 0; i < wait_ms && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return condition();
+}
+
+// A server whose handler does what the path says.
+class HttpServerTest : public ::testing::Test {
+ protected:
+  void start(HttpServerOptions options = {}) {
+    auto made = HttpServer::listen(options, [this](HttpRequest request, auto responder) {
+      handle(std::move(request), std::move(responder));
+    });
+    ASSERT_TRUE(made) << made.error().message;
+    server_ = std::move(*made);
+    port_ = server_->port();
+  }
+  void TearDown() override {
+    if (server_) server_->stop(0);
+    held_.clear();
+  }
+
+  void handle(HttpRequest request, std::shared_ptr<Responder> responder) {
+    if (request.path == "/echo") {
+      responder->respond({.content_type = "text/plain", .body = request.method + request.body});
+    } else if (request.path == "/big") {
+      responder->respond({.body = std::string(10'000, 'b')});
+    } else if (request.path == "/later") {
+      // Answered by another thread, as the engine does.
+      std::thread([responder, body = request.body] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(20));
+        responder->post([responder, body] { responder->respond({.body = body}); });
+      }).detach();
+    } else if (request.path == "/stream") {
+      responder->begin({.content_type = "text/event-stream"});
+      for (const char* piece : {"one ", "", "two ", "three"}) responder->write(piece);
+      responder->end();
+    } else if (request.path == "/hold") {
+      responder->on_gone([this] { ++gone_; });
+      const std::lock_guard lock(mutex_);
+      held_.push_back(std::move(responder));
+      ++held_count_;
+    } else if (request.path == "/flood") {
+      responder->on_gone([this] { ++gone_; });
+      responder->begin({});
+      while (responder->write(std::string(1000, 'x'))) ++written_;
+    }  // "/drop": nobody answers
+  }
+  size_t held() { return static_cast<size_t>(held_count_.load()); }
+
+  std::unique_ptr<HttpServer> server_;
+  uint16_t port_ = 0;
+  std::mutex mutex_;
+  std::vector<std::shared_ptr<Responder>> held_;
+  std::atomic<int> held_count_{0}, gone_{0}, written_{0};
+};
+
+TEST_F(HttpServerTest, AnswersRequests) {
+  start();
+  EXPECT_GT(port_, 0);
+  EXPECT_EQ(server_->address(), "http://127.0.0.1:" + std::to_string(port_));
+  const TestResponse response = fetch(port_, "POST", "/echo", "hello");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body, "POSThello");
+  EXPECT_EQ(response.field("Content-Type"), "text/plain");
+  EXPECT_EQ(server_->stats().requests_total, 1);
+}
+
+TEST_F(HttpServerTest, KeepsConnectionsAndTheOrderOfPipelinedRequests) {
+  start();
+  TestClient client(port_);
+  std::string all;
+  for (int i = 0; i < 20; ++i) {
+    all += request_text("POST", i % 2 == 0 ? "/later" : "/echo", std::to_string(i));
+  }
+  client.send(all);
+  for (int i = 0; i < 20; ++i) {
+    const TestResponse response = client.read_response();
+    EXPECT_EQ(response.status, 200);
+    EXPECT_EQ(response.body, (i % 2 == 0 ? "" : "POST") + std::to_string(i));
+  }
+  EXPECT_EQ(server_->stats().connections_total, 1);
+}
+
+TEST_F(HttpServerTest, TakesRequestsByteByByte) {
+  start();
+  TestClient client(port_);
+  for (const char c : request_text("POST", "/echo", "slow")) client.send(std::string(1, c));
+  EXPECT_EQ(client.read_response().body, "POSTslow");
+}
+
+TEST_F(HttpServerTest, TakesBytesThatArriveWhileAnswersAreMade) {
+  start();
+  TestClient client(port_);
+  std::string all;
+  constexpr int kRequests = 12;
+  for (int i = 0; i < kRequests; ++i) {
+    all += request_text("POST", i % 3 == 0 ? "/later" : "/echo", std::to_string(i));
+  }
+  Rng rng(1);
+  while (!all.empty()) {
+    const size_t size = std::min<size_t>(1 + rng.below(60), all.size());
+    client.send(all.substr(0, size));
+    all.erase(0, size);
+    std::this_thread::sleep_for(std::chrono::milliseconds(rng.below(3)));
+  }
+  for (int i = 0; i < kRequests; ++i) {
+    EXPECT_EQ(client.read_response().body, (i % 3 == 0 ? "" : "POST") + std::to_string(i));
+  }
+}
+
+TEST_F(HttpServerTest, StreamsInChunks) {
+  start();
+  TestClient client(port_);
+  client.send(request_text("GET", "/stream"));
+  const TestResponse response = client.read_response();
+  EXPECT_EQ(response.field("Transfer-Encoding"), "chunked");
+  EXPECT_EQ(response.body, "one two three");
+  client.send(request_text("GET", "/echo"));  // the connection goes on
+  EXPECT_EQ(client.read_response().body, "GET");
+}
+
+TEST_F(HttpServerTest, StreamsToOldClientsUntilTheConnectionEnds) {
+  start();
+  TestClient client(port_);
+  client.send("GET /stream HTTP/1.0\r\n\r\n");
+  const TestResponse response = client.read_response();
+  EXPECT_EQ(response.field("Transfer-Encoding"), "");
+  EXPECT_EQ(response.body, "one two three");
+  EXPECT_TRUE(client.ended());
+}
+
+TEST_F(HttpServerTest, AnswersHeadWithoutABody) {
+  start();
+  TestClient client(port_);
+  client.send(request_text("HEAD", "/echo"));
+  const TestResponse response = client.read_response(true);
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.field("Content-Length"), "3");
+  client.send(request_text("GET", "/echo"));
+  EXPECT_EQ(client.read_response().body, "GET");
+}
+
+TEST_F(HttpServerTest, TakesChunkedBodiesAndExpectContinue) {
+  start();
+  TestClient client(port_);
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+      "3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+  EXPECT_EQ(client.read_response().body, "POSTabcde");
+  client.send(
+      "POST /echo HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n");
+  EXPECT_EQ(client.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+  client.send("ok");
+  EXPECT_EQ(client.read_response().body, "POSTok");
+}
+
+TEST_F(HttpServerTest, TakesManyChunksAtOnceAndTheRequestBehindThem) {
+  start();
+  TestClient client(port_);
+  std::string all = "POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n";
+  for (int i = 0; i < 3000; ++i) all += "20;note=1\r\n" + std::string(32, 'c') + "\r\n";
+  client.send(all + "0\r\nX-Trailer: y\r\n\r\n" + request_text("GET", "/echo"));
+  EXPECT_EQ(client.read_response().body, "POST" + std::string(96'000, 'c'));
+  EXPECT_EQ(client.read_response().body, "GET");
+}
+
+TEST_F(HttpServerTest, ClosesWhereTheClientAsksForIt) {
+  start();
+  TestClient client(port_);
+  client.send(request_text("GET", "/echo", "", "Connection: close\r\n"));
+  const TestResponse response = client.read_response();
+  EXPECT_EQ(response.body, "GET");
+  EXPECT_EQ(response.field("Connection"), "close");
+  EXPECT_TRUE(client.ended());
+}
+
+TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
+  start({.header_bytes_max = 1000, .body_bytes_max = 100});
+  EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(101, 'x')).status, 413);
+  EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(100, 'x')).status, 200);
+  EXPECT_EQ(fetch(port_, "GET", "/echo", "", "X: " + std::string(1000, 'x') + "\r\n").status, 431);
+  TestClient endless(port_);
+  endless.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+  for (int i = 0; i < 20 && endless.send("20\r\n" + std::string(32, 'y') + "\r\n"); ++i) {
+  }
+  const TestResponse refused = endless.read_response();
+  EXPECT_EQ(refused.status, 413);
+  EXPECT_THAT(refused.body, HasSubstr(R"("type":"invalid_request_error")"));
+  EXPECT_TRUE(endless.ended());
+}
+
+TEST_F(HttpServerTest, RefusesChunksWhoseLinesDoNotEnd) {
+  start();
+  for (const char* begin : {"5;", "0\r\nX: "}) {
+    TestClient client(port_);
+    client.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
+    client.send(begin + std::string(100'000, 'x'));
+    const int status = client.read_response().status;
+    EXPECT_TRUE(status == 431 || status == 400) << begin << status;
+    EXPECT_TRUE(client.ended()) << begin;
+  }
+}
+
+TEST_F(HttpServerTest, BoundsTheBodiesOfAllConnectionsTogether) {
+  start({.body_bytes_max = 1000, .bodies_bytes_max = 1500});
+  TestClient first(port_), second(port_);
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
+  first.send(head + std::string(900, 'a'));
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 2; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  second.send(head + std::string(900, 'b'));
+  EXPECT_EQ(second.read_response().status, 503);
+  first.send(std::string(100, 'a'));
+  EXPECT_EQ(first.read_response().status, 200);
+  // Both have given their share back.
+  EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(1000, 'c')).status, 200);
+}
+
+TEST_F(HttpServerTest, RefusesMalformedRequests) {
+  start();
+  const std::vector<std::string> bad = {
+      "hello\r\n\r\n",
+      "GET  HTTP/1.1\r\n\r\n",
+      "GET /echo HTTP/9.9\r\n\r\n",
+      "GET /echo HTTP/1.1\r\nNo colon\r\n\r\n",
+      "GET /echo HTTP/1.1\r\nContent-Length: -5\r\n\r\n",
+      "GET /echo HTTP/1.1\r\nContent-Length: 99999999999999999999999\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nabcde",
+      "POST /echo HTTP/1.1\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+      "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
+      std::string("GET /echo HTTP/1.1\r\nX: a\0b\r\n\r\n", 31),
+      "GET /a%2 HTTP/1.1\r\nHost: x\r\n\r\n",
+      std::string(64, '\0'),
+      "\x16\x03\x01\x02\x03 TLS where none is spoken\r\n\r\n",
+  };
+  for (const std::string& text : bad) {
+    TestClient client(port_);
+    client.send(text);
+    const TestResponse response = client.read_response();
+    EXPECT_EQ(response.status, 400) << text;
+    EXPECT_THAT(response.body, HasSubstr(R"({"error":{"message":)")) << text;
+    EXPECT_TRUE(client.ended()) << text;
+  }
+}
+
+TEST_F(HttpServerTest, EndsRequestsThatArriveTooSlowlyAndIdleConnections) {
+  start({.request_timeout_ms = 150, .idle_timeout_ms = 150});
+  TestClient slow(port_);
+  slow.send("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  EXPECT_EQ(slow.read_response().status, 408);
+  slow.close();
+  TestClient idle(port_);
+  EXPECT_TRUE(idle.ended(3000));
+  TestClient used(port_);
+  used.send(request_text("GET", "/echo"));
+  EXPECT_EQ(used.read_response().status, 200);
+  EXPECT_TRUE(used.ended(3000));
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+}
+
+TEST_F(HttpServerTest, NoticesClientsThatGo) {
+  start();
+  TestClient closed(port_), half_closed(port_), reset(port_);
+  for (TestClient* client : {&closed, &half_closed, &reset}) {
+    client->send(request_text("GET", "/hold"));
+  }
+  ASSERT_TRUE(soon([&] { return held() == 3; }));
+  EXPECT_EQ(gone_, 0);
+  closed.close();
+  EXPECT_TRUE(soon([&] { return gone_ == 1; }));
+  half_closed.shutdown_write();
+  EXPECT_TRUE(soon([&] { return gone_ == 2; }));
+  reset.reset();
+  EXPECT_TRUE(soon([&] { return gone_ == 3; }));
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+  EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
+}
+
+TEST_F(HttpServerTest, GivesUpClientsThatDoNotRead) {
+  start({.output_bytes_max = 100'000});
+  TestClient client(port_, 4096);
+  client.send(request_text("GET", "/flood"));
+  EXPECT_TRUE(soon([&] { return server_->stats().slow_readers_dropped == 1; }));
+  EXPECT_GE(written_, 90);
+  EXPECT_TRUE(soon([&] { return gone_ == 1; }));
+  EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
+}
+
+TEST_F(HttpServerTest, EndsWritesThatMakeNoProgress) {
+  start({.output_bytes_max = size_t{64} << 20, .write_timeout_ms = 200});
+  TestClient client(port_, 4096);
+  client.send(request_text("POST", "/echo", std::string(size_t{8} << 20, 'x')));
+  EXPECT_TRUE(soon([&] { return server_->stats().requests_total == 1; }));
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+}
+
+TEST_F(HttpServerTest, ServesBesideManyIdleConnections) {
+  start();
+  std::vector<TestClient> idle;
+  for (int i = 0; i < 200; ++i) idle.emplace_back(port_);
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 200; }));
+  EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
+  for (size_t i = 0; i < idle.size(); i += 2) idle[i].reset();
+  idle[1].send(request_text("GET", "/echo"));
+  EXPECT_EQ(idle[1].read_response().status, 200);
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 100; }));
+}
+
+TEST_F(HttpServerTest, RefusesConnectionsOverTheCap) {
+  start({.connections_max = 2});
+  TestClient one(port_), two(port_);
+  ASSERT_TRUE(soon([&] { return server_->stats().connections_open == 2; }));
+  TestClient three(port_);
+  const TestResponse refused = three.read_response();
+  EXPECT_EQ(refused.status, 503);
+  EXPECT_EQ(refused.field("Retry-After"), "1");
+  one.close();
+  ASSERT_TRUE(soon([&] { return server_->stats().connections_open == 1; }));
+  EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
+  EXPECT_EQ(server_->stats().connections_refused, 1);
+}
+
+TEST_F(HttpServerTest, UnusedConnectionsMakeRoomForNewOnes) {
+  start({.connections_max = 2, .evict_idle_ms = 50});
+  TestClient busy(port_), idle(port_);
+  busy.send(request_text("GET", "/hold"));
+  ASSERT_TRUE(soon([&] { return held() == 1 && server_->stats().connections_open == 2; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
+  EXPECT_TRUE(idle.ended());
+  EXPECT_EQ(gone_, 0) << "the one in use stays";
+}
+
+// Without a bound, small requests that nobody reads the answers of would fill the memory.
+TEST_F(HttpServerTest, PipelinedRequestsWaitForTheirAnswersToBeRead) {
+  start({.output_bytes_max = 50'000});
+  constexpr int kRequests = 1500;
+  TestClient client(port_, 4096);
+  std::string all;
+  for (int i = 0; i < kRequests; ++i) all += request_text("GET", "/big");
+  client.send(all);
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  EXPECT_LT(server_->stats().requests_total, 200);
+  for (int i = 0; i < kRequests; ++i) {
+    ASSERT_EQ(client.read_response().body.size(), 10'000u) << i;
+  }
+  client.send(request_text("GET", "/echo"));
+  EXPECT_EQ(client.read_response().body, "GET");
+}
+
+TEST_F(HttpServerTest, AnswersRequestsThatNobodyAnswers) {
+  start();
+  EXPECT_EQ(fetch(port_, "GET", "/drop").status, 500);
+}
+
+TEST_F(HttpServerTest, StopsWhileRequestsAreUnderWay) {
+  start();
+  TestClient held_client(port_), idle(port_);
+  held_client.send(request_text("GET", "/hold"));
+  ASSERT_TRUE(soon([&] { return held() == 1; }));
+  server_->stop(100);
+  EXPECT_TRUE(held_client.ended());
+  EXPECT_TRUE(idle.ended());
+  EXPECT_EQ(gone_, 1);
+  EXPECT_FALSE(TestClient(port_).connected());
+  // The holder of a request may outlive the server.
+  const std::lock_guard lock(mutex_);
+  held_.front()->post([] { FAIL() << "ran after the stop"; });
+  held_.front()->respond({});
+}
+
+TEST_F(HttpServerTest, NamesWhatItCannotListenOn) {
+  start();
+  const HttpHandler none = [](HttpRequest, std::shared_ptr<Responder>) {};
+  const auto taken = HttpServer::listen({.port = port_}, none);
+  ASSERT_FALSE(taken);
+  EXPECT_EQ(taken.error().code, Code::kUnavailable);
+  EXPECT_THAT(taken.error().message, HasSubstr("--port"));
+  const auto nowhere = HttpServer::listen({.host = "no such host"}, none);
+  ASSERT_FALSE(nowhere);
+  EXPECT_EQ(nowhere.error().code, Code::kInvalidArgument);
+  const auto half = HttpServer::listen({.tls_certificate_file = "a.pem"}, none);
+  EXPECT_EQ(half.error().code, Code::kInvalidArgument);
+  const auto absent =
+      HttpServer::listen({.tls_certificate_file = "/no/a.pem", .tls_key_file = "/no/b.pem"}, none);
+  ASSERT_FALSE(absent);
+  EXPECT_THAT(absent.error().message, HasSubstr("/no/a.pem"));
+}
+
+// Whatever bytes come, the server answers the next client.
+TEST_F(HttpServerTest, SurvivesMutatedRequests) {
+  start({.body_bytes_max = 4096, .request_timeout_ms = 1000});
+  const std::string good =
+      request_text("POST", "/echo?a=%20", R"({"prompt":"x"})", "Accept: */*\r\n") +
+      "POST /later HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    Rng rng(derive_key(seed, "http mutation"));
+    std::string text = good;
+    const uint64_t edits = 1 + rng.below(6);
+    for (uint64_t i = 0; i < edits; ++i) {
+      const size_t at = rng.below(text.size());
+      switch (rng.below(4)) {
+        case 0:
+          text[at] = static_cast<char>(rng.below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + rng.below(8));
+          break;
+        case 2:
+          text.insert(at, text.substr(rng.below(text.size()), rng.below(32)));
+          break;
+        default:
+          text.insert(at, 1, "\r\n\0:%0 "[rng.below(7)]);
+      }
+    }
+    TestClient client(port_);
+    client.send(text);
+    if (rng.below(2) == 0) {
+      client.reset();
+    } else {
+      client.shutdown_write();
+      client.read_until("", 2000);
+    }
+  }
+  EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
+  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+}
+
+}  // namespace
+}  // namespace jige::api

@@ -1,0 +1,49 @@
+// HttpStream: one accepted connection as bytes, plain or TLS. Internal to the HTTP server: includes
+// Boost.
+//
+// One read and one write may be under way at a time. close() ends both with an error.
+// Threads: the server's own.
+#pragma once
+
+// Boost.Asio 1.74 uses std::exchange without including it.
+#include <utility>
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <memory>
+
+// Boost.Asio's TLS headers are large; only http_stream.cc sees them.
+namespace boost::asio::ssl {
+class context;
+}
+
+namespace jige::api {
+
+class HttpStream {
+ public:
+  using Socket = boost::asio::ip::tcp::socket;
+  using ErrorCode = boost::system::error_code;
+
+  // `tls` may be null: plain TCP. It must outlive the stream.
+  HttpStream(Socket socket, boost::asio::ssl::context* tls);
+  ~HttpStream();
+  HttpStream(const HttpStream&) = delete;
+  HttpStream& operator=(const HttpStream&) = delete;
+
+  boost::asio::awaitable<void> handshake(ErrorCode& error);
+  boost::asio::awaitable<size_t> read_some(boost::asio::mutable_buffer into, ErrorCode& error);
+  boost::asio::awaitable<size_t> write_some(boost::asio::const_buffer from, ErrorCode& error);
+  // Tells the client that nothing more comes; what it still sends can be read.
+  void shutdown_send();
+  void close();
+
+ private:
+  struct Tls;
+  Socket& socket();
+
+  std::unique_ptr<Tls> tls_;
+  Socket plain_;
+};
+
+}  // namespace jige::api

@@ -1,0 +1,110 @@
+#include "api/refused_fields.h"
+
+#include <nlohmann/json.hpp>
+#include <span>
+
+namespace jige::api {
+namespace {
+
+struct Refused {
+  std::string_view name;
+  // The value that asks for nothing; the text "empty" stands for null and empty values alone.
+  std::string_view harmless;
+  std::string_view what;
+};
+
+constexpr Refused kBoth[] = {
+    {"prompt_logprobs", "empty", "log-probabilities of the prompt are"},
+    {"guided_json", "empty", "constrained output is"},
+    {"guided_regex", "empty", "constrained output is"},
+    {"guided_choice", "empty", "constrained output is"},
+    {"guided_grammar", "empty", "constrained output is"},
+    {"structured_outputs", "empty", "constrained output is"},
+    {"allowed_token_ids", "empty", "a list of allowed tokens is"},
+    {"bad_words", "empty", "a list of forbidden words is"},
+    {"truncate_prompt_tokens", "empty", "cutting the prompt is"},
+    {"use_beam_search", "false", "beam search is"},
+    {"skip_special_tokens", "true", "showing special tokens as text is"},
+    {"return_token_ids", "false", "token ids in answers are"},
+    {"return_tokens_as_token_ids", "false", "token ids in answers are"},
+};
+
+constexpr Refused kCompletions[] = {
+    {"echo", "false", "repeating the prompt in the answer is"},
+    {"suffix", "\"\"", "filling in before a suffix is"},
+};
+
+constexpr Refused kChat[] = {
+    {"tools", "empty", "tool calls are"},
+    {"tool_choice", "\"none\"", "tool calls are"},
+    {"functions", "empty", "function calls are"},
+    {"function_call", "\"none\"", "function calls are"},
+    {"audio", "empty", "audio is"},
+    {"prediction", "empty", "predicted output is"},
+    {"web_search_options", "empty", "web search is"},
+    {"chat_template", "empty", "a template in the request is"},
+    {"continue_final_message", "false", "continuing the last message is"},
+    {"documents", "empty", "documents are"},
+};
+
+void refuse_from(FieldReader& fields, std::span<const Refused> list) {
+  for (const Refused& entry : list) {
+    const Json* value = fields.find(entry.name);
+    if (!value) continue;
+    const bool empty = value->is_structured() && value->empty();
+    if (empty) continue;
+    if (!value->is_structured() && shown_value(*value) == entry.harmless) continue;
+    ApiError error =
+        bad_field(std::string(entry.name), "{}: {} not supported", entry.name, entry.what);
+    error.code = "unsupported_parameter";
+    fields.refuse(std::move(error));
+  }
+}
+
+void refuse_response_format(FieldReader& fields) {
+  const Json* format = fields.find("response_format");
+  if (!format) return;
+  const bool typed = format->is_object() && format->contains("type");
+  if (typed && (*format)["type"] == "text") return;
+  ApiError error = bad_field("response_format",
+                             "response_format: only {{\"type\": \"text\"}} is supported, found {}",
+                             typed ? shown_value((*format)["type"]) : shown_value(*format));
+  error.code = "unsupported_parameter";
+  fields.refuse(std::move(error));
+}
+
+void refuse_modalities(FieldReader& fields) {
+  const Json* list = fields.find("modalities");
+  if (!list) return;
+  if (list->is_array() && list->size() == 1 && (*list)[0] == "text") return;
+  ApiError error = bad_field("modalities", "modalities: only [\"text\"] is supported");
+  error.code = "unsupported_parameter";
+  fields.refuse(std::move(error));
+}
+
+void refuse_best_of(FieldReader& fields) {
+  const std::optional<int64_t> best_of = fields.integer("best_of", {1, 1024});
+  if (!best_of) return;
+  const Json* n = fields.find("n");
+  if (*best_of == (n ? as_integer(*n).value_or(1) : 1)) return;
+  ApiError error =
+      bad_field("best_of", "best_of: choosing among more answers than n is not supported");
+  error.code = "unsupported_parameter";
+  fields.refuse(std::move(error));
+}
+
+}  // namespace
+
+void refuse_unserved(FieldReader& fields, Endpoint endpoint) {
+  refuse_from(fields, kBoth);
+  refuse_response_format(fields);
+  if (endpoint == Endpoint::kCompletions) {
+    refuse_from(fields, kCompletions);
+    refuse_best_of(fields);
+  } else {
+    refuse_from(fields, kChat);
+    refuse_modalities(fields);
+  }
+}
+
+}  // namespace jige::api

@@ -1,0 +1,215 @@
+#include "api/response_reader.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+
+namespace jige::api {
+namespace {
+
+constexpr size_t kHeadBytesMax = 64 * 1024;
+constexpr size_t kLineBytesMax = 8 * 1024;
+constexpr size_t kEventBytesMax = size_t{16} << 20;
+constexpr uint64_t kBodyBytesMax = uint64_t{1} << 40;
+
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+template <typename T>
+bool read_number(std::string_view text, T& number, int base = 10) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, base);
+  return error == std::errc() && end == text.data() + text.size() && !text.empty();
+}
+
+}  // namespace
+
+Status ResponseReader::feed(std::string_view bytes) {
+  pending_.append(bytes);
+  while (state_ != State::kDone) {
+    JIGE_TRY(const bool more, step());
+    if (!more) return {};
+  }
+  if (pending_.empty()) return {};
+  return fail(Code::kCorrupt, "the server sent {} bytes behind the end of its answer",
+              pending_.size());
+}
+
+Status ResponseReader::end_of_stream() {
+  if (state_ == State::kUntilClose) state_ = State::kDone;
+  if (state_ == State::kDone) return {};
+  return fail(Code::kUnavailable,
+              "the server closed the connection before its answer was complete");
+}
+
+Result<bool> ResponseReader::step() {
+  switch (state_) {
+    case State::kHead:
+      return read_head();
+    case State::kLength:
+      return read_counted(State::kDone);
+    case State::kChunkSize:
+      return read_chunk_size();
+    case State::kChunk:
+      return read_counted(State::kChunkEnd);
+    case State::kChunkEnd: {
+      std::string line;
+      JIGE_TRY(const bool there, take_line(line));
+      if (!there) return false;
+      if (!line.empty()) return fail(Code::kCorrupt, "a chunk of the body is longer than it says");
+      state_ = State::kChunkSize;
+      return true;
+    }
+    case State::kTrailer:
+      return read_trailer();
+    case State::kUntilClose:
+      body_.append(std::exchange(pending_, {}));
+      return false;
+    case State::kDone:
+      return false;
+  }
+  return false;
+}
+
+Result<bool> ResponseReader::read_head() {
+  const size_t end = pending_.find("\r\n\r\n");
+  if (end == std::string::npos || end > kHeadBytesMax) {
+    if (pending_.size() <= kHeadBytesMax) return false;
+    return fail(Code::kCorrupt, "the head of the answer has more than {} bytes", kHeadBytesMax);
+  }
+  const std::string head = pending_.substr(0, end);
+  pending_.erase(0, end + 4);
+  JIGE_DO(parse_head(head));
+  if (status_ < 200) {  // an interim answer; the real one follows
+    status_ = 0;
+    fields_.clear();
+    return true;
+  }
+  JIGE_DO(choose_body());
+  return true;
+}
+
+Status ResponseReader::parse_head(std::string_view head) {
+  const std::string_view line = head.substr(0, head.find("\r\n"));
+  const bool http = line.starts_with("HTTP/1.1 ") || line.starts_with("HTTP/1.0 ");
+  if (!http || !read_number(line.substr(9, 3), status_) || status_ < 100) {
+    return fail(Code::kCorrupt, "the server does not speak HTTP/1.1: its answer begins \"{}\"",
+                line.substr(0, 40));
+  }
+  head.remove_prefix(std::min(line.size() + 2, head.size()));
+  while (!head.empty()) {
+    const std::string_view field = head.substr(0, head.find("\r\n"));
+    head.remove_prefix(std::min(field.size() + 2, head.size()));
+    const size_t colon = field.find(':');
+    if (colon == std::string_view::npos) {
+      return fail(Code::kCorrupt, "a field in the head of the answer has no colon");
+    }
+    fields_.emplace_back(lower(field.substr(0, colon)), trimmed(field.substr(colon + 1)));
+  }
+  return {};
+}
+
+Status ResponseReader::choose_body() {
+  const std::string_view length = field("content-length");
+  if (status_ == 204 || status_ == 304) {
+    state_ = State::kDone;
+  } else if (lower(field("transfer-encoding")) == "chunked") {
+    state_ = State::kChunkSize;
+  } else if (length.empty()) {
+    state_ = State::kUntilClose;
+  } else if (!read_number(length, left_) || left_ > kBodyBytesMax) {
+    return fail(Code::kCorrupt, "the answer's Content-Length is \"{}\"", length.substr(0, 40));
+  } else {
+    state_ = left_ == 0 ? State::kDone : State::kLength;
+  }
+  return {};
+}
+
+bool ResponseReader::read_counted(State next) {
+  const size_t now = static_cast<size_t>(std::min<uint64_t>(left_, pending_.size()));
+  body_.append(pending_, 0, now);
+  pending_.erase(0, now);
+  left_ -= now;
+  if (left_ > 0) return false;
+  state_ = next;
+  return true;
+}
+
+Result<bool> ResponseReader::take_line(std::string& line) {
+  const size_t end = pending_.find("\r\n");
+  if (end == std::string::npos || end > kLineBytesMax) {
+    if (pending_.size() <= kLineBytesMax) return false;
+    return fail(Code::kCorrupt, "a line of the body's framing has more than {} bytes",
+                kLineBytesMax);
+  }
+  line = pending_.substr(0, end);
+  pending_.erase(0, end + 2);
+  return true;
+}
+
+Result<bool> ResponseReader::read_chunk_size() {
+  std::string line;
+  JIGE_TRY(const bool there, take_line(line));
+  if (!there) return false;
+  const std::string_view size = trimmed(std::string_view(line).substr(0, line.find(';')));
+  if (!read_number(size, left_, 16) || left_ > kBodyBytesMax) {
+    return fail(Code::kCorrupt, "the size of a chunk is \"{}\"", size.substr(0, 40));
+  }
+  state_ = left_ == 0 ? State::kTrailer : State::kChunk;
+  return true;
+}
+
+Result<bool> ResponseReader::read_trailer() {
+  std::string line;
+  JIGE_TRY(const bool there, take_line(line));
+  if (there && line.empty()) state_ = State::kDone;
+  return there;
+}
+
+std::string_view ResponseReader::field(std::string_view name) const {
+  const std::string wanted = lower(name);
+  for (const auto& [key, value] : fields_) {
+    if (key == wanted) return value;
+  }
+  return {};
+}
+
+Status SseReader::feed(std::string_view bytes, const OnData& on_data) {
+  pending_.append(bytes);
+  size_t begin = 0;
+  for (;;) {
+    const size_t end = pending_.find('\n', begin);
+    if (end == std::string::npos) break;
+    std::string_view line(pending_.data() + begin, end - begin);
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    JIGE_DO(take_line(line, on_data));
+    begin = end + 1;
+  }
+  pending_.erase(0, begin);
+  if (pending_.size() + data_.size() <= kEventBytesMax) return {};
+  return fail(Code::kExhausted, "an event of the answer has more than {} bytes", kEventBytesMax);
+}
+
+Status SseReader::take_line(std::string_view line, const OnData& on_data) {
+  if (line.empty()) {
+    if (!std::exchange(has_data_, false)) return {};
+    return on_data(std::exchange(data_, {}));
+  }
+  if (!line.starts_with("data:")) return {};  // names, ids and comments
+  line.remove_prefix(5);
+  if (line.starts_with(' ')) line.remove_prefix(1);
+  if (has_data_) data_ += '\n';
+  has_data_ = true;
+  data_.append(line);
+  return {};
+}
+
+}  // namespace jige::api

@@ -1,0 +1,43 @@
+// ServedModel: what the API knows of the model it serves, and the limits of requests for it.
+//
+// Threads: immutable while it serves; the engine looks after itself.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ops/sampling.h"
+#include "serve/engine.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace jige::api {
+
+struct ServedModel {
+  std::string name;                       // in answers
+  std::string fingerprint;                // changes when answers may: program, model, number format
+  int64_t created_s = 0;                  // since 1970
+  int64_t context_max = 0;                // tokens of prompt and answer together
+  int32_t vocab_size = 0;                 // ids a prompt may have lie below it
+  ops::SamplingParams defaults;           // where a request says nothing
+  std::optional<int64_t> tokens_default;  // of a chat answer; none: what the context leaves
+  std::optional<text::ChatTemplate> chat_template;
+  text::Tokenizer tokenizer;
+  serve::Engine* engine = nullptr;
+};
+
+// Caps on what one request may ask for.
+struct RequestLimits {
+  int32_t choices_max = 16;  // n
+  int32_t prompts_max = 64;  // of one completion request; times n, the same cap
+  int32_t messages_max = 4096;
+  int32_t stops_max = 16;
+  size_t stop_bytes_max = 1024;
+  int32_t biases_max = 1024;
+  int32_t stop_ids_max = 64;
+  int32_t top_logprobs_max = 20;
+};
+
+}  // namespace jige::api

@@ -1,0 +1,188 @@
+#include "api/server_metrics.h"
+
+#include <nlohmann/json.hpp>
+
+#include "api/answer_format.h"
+#include "api/prometheus_text.h"
+
+namespace jige::api {
+namespace {
+
+double as_double(int64_t number) { return static_cast<double>(number); }
+
+void write_http(PrometheusText& text, const MetricsSource& source) {
+  std::vector<MetricSample> samples;
+  for (const auto& [key, count] : source.responses) {
+    samples.push_back({.labels = {{"handler", key.first}, {"status", std::to_string(key.second)}},
+                       .value = as_double(count)});
+  }
+  text.counter("jige:http_requests_total", "Answers by route and status.", samples);
+  text.gauge("jige:http_connections_open", "Connections that are open.",
+             as_double(source.http.connections_open));
+  text.counter("jige:http_connections_refused_total", "Connections refused over the cap.",
+               as_double(source.http.connections_refused));
+  text.counter("jige:http_slow_readers_dropped_total", "Streams ended as nobody read them.",
+               as_double(source.http.slow_readers_dropped));
+}
+
+void write_state(PrometheusText& text, const serve::EngineStatus& status) {
+  text.gauge("jige:num_requests_running", "Answers being made.",
+             as_double(status.running_sequences));
+  text.gauge("jige:num_requests_waiting", "Requests that wait to begin.",
+             as_double(status.waiting_requests));
+  text.gauge("jige:num_prompt_tokens_waiting", "Prompt tokens of requests that wait.",
+             as_double(status.waiting_prompt_tokens));
+  text.gauge("jige:num_requests_preempted", "Answers that gave their cache back and wait for it.",
+             as_double(status.preempted_sequences));
+  text.gauge("jige:kv_cache_usage_perc", "Share of cache blocks in use, from 0 to 1.",
+             status.kv_usage());
+  text.gauge("jige:kv_cache_blocks", "Cache blocks in all.", as_double(status.kv_blocks));
+  text.gauge("jige:kv_cache_blocks_cached", "Unused cache blocks that hold known prefixes.",
+             as_double(status.kv_blocks_cached));
+  text.counter("jige:kv_cache_evictions_total", "Known prefixes dropped for room.",
+               as_double(status.kv_evictions));
+  text.gauge("jige:engine_stalled", "1 when work exists and no iteration completes.",
+             status.stalled ? 1 : 0);
+  text.gauge("jige:uptime_seconds", "Seconds since the engine began.", status.uptime_seconds);
+}
+
+void write_counters(PrometheusText& text, const serve::EngineCounters& counters) {
+  text.counter("jige:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.",
+               as_double(counters.prefix_query_tokens));
+  text.counter("jige:prefix_cache_hits", "Prompt tokens found in the prefix cache.",
+               as_double(counters.prefix_hit_tokens));
+  text.counter("jige:num_preemptions", "Answers that had to give their cache back.",
+               as_double(counters.preemptions));
+  text.counter("jige:prompt_tokens_total", "Prompt tokens of requests that began to answer.",
+               as_double(counters.prompt_tokens));
+  text.counter("jige:generation_tokens_total", "Tokens generated.",
+               as_double(counters.generated_tokens));
+  text.counter("jige:computed_tokens_total", "Rows run through the model.",
+               as_double(counters.computed_tokens));
+  text.counter("jige:iterations_total", "Model iterations.", as_double(counters.iterations));
+  text.counter("jige:iterations_lost_total", "Iterations that failed.",
+               as_double(counters.iterations_lost));
+  text.counter("jige:requests_received_total", "Requests handed to the engine.",
+               as_double(counters.requests_received));
+  text.counter("jige:requests_refused_total", "Requests the engine refused.",
+               as_double(counters.requests_refused));
+  text.counter("jige:requests_failed_total", "Requests that failed while they ran.",
+               as_double(counters.requests_failed));
+  std::map<std::string, double> by_reason = {{"stop", 0}, {"length", 0}, {"abort", 0}};
+  for (int i = 0; i < serve::kFinishReasonCount; ++i) {
+    by_reason[std::string(wire_finish_reason(static_cast<serve::FinishReason>(i)))] +=
+        as_double(counters.requests_finished[static_cast<size_t>(i)]);
+  }
+  std::vector<MetricSample> samples;
+  for (const auto& [reason, count] : by_reason) {
+    samples.push_back({.labels = {{"finished_reason", reason}}, .value = count});
+  }
+  text.counter("jige:request_success_total", "Requests answered, by what ended them.", samples);
+}
+
+void write_histograms(PrometheusText& text, const serve::EngineHistograms& all) {
+  const auto write = [&](std::string_view name, std::string_view help,
+                         const serve::Histogram& histogram) {
+    text.histogram(name, help, histogram.snapshot());
+  };
+  write("jige:time_to_first_token_seconds", "From arrival to the first token.",
+        all.first_token_seconds);
+  write("jige:inter_token_latency_seconds", "Between tokens of one answer.",
+        all.inter_token_seconds);
+  write("jige:e2e_request_latency_seconds", "From arrival to the end.", all.total_seconds);
+  write("jige:request_queue_time_seconds", "From arrival to the first iteration.",
+        all.queue_seconds);
+  write("jige:request_prefill_time_seconds", "From the first iteration to the first token.",
+        all.prefill_seconds);
+  write("jige:request_decode_time_seconds", "From the first token to the end.", all.decode_seconds);
+  write("jige:request_prompt_tokens", "Prompt tokens of a request.", all.prompt_tokens);
+  write("jige:request_generation_tokens", "Tokens generated for a request.", all.generated_tokens);
+  write("jige:request_params_max_tokens", "max_tokens as asked for.", all.tokens_max);
+  write("jige:request_params_n", "n as asked for.", all.choice_count);
+  write("jige:iteration_tokens_total", "Tokens of one iteration.", all.iteration_tokens);
+  write("jige:iteration_seconds", "Duration of one iteration.", all.iteration_seconds);
+}
+
+void write_roofline(PrometheusText& text, const serve::RooflineSample& recent,
+                    const MachinePeaks& peaks) {
+  text.gauge("jige:roofline_memory_bytes_per_second",
+             "Bytes of weights and cache read a second, over the last busy seconds.",
+             recent.bytes_per_s());
+  text.gauge("jige:roofline_flops_per_second",
+             "Arithmetic operations a second, over the last busy seconds.", recent.flops_per_s());
+  text.gauge("jige:roofline_tokens_per_second", "Tokens computed a second, likewise.",
+             recent.tokens_per_s());
+  if (peaks.bytes_per_s > 0) {
+    text.gauge("jige:roofline_memory_share", "Share of the machine's measured memory rate.",
+               recent.bytes_per_s() / peaks.bytes_per_s);
+  }
+  if (peaks.flops_per_s > 0) {
+    text.gauge("jige:roofline_flops_share", "Share of the machine's measured arithmetic rate.",
+               recent.flops_per_s() / peaks.flops_per_s);
+  }
+}
+
+Json row_json(const serve::RequestRow& row) {
+  return {{"id", row.id},
+          {"state", serve::request_state_name(row.state)},
+          {"prompt_tokens", row.prompt_tokens},
+          {"computed_tokens", row.computed_tokens},
+          {"generated_tokens", row.generated_tokens},
+          {"tokens_max", row.tokens_max},
+          {"n", row.choice_count},
+          {"preemptions", row.preemptions},
+          {"priority", -static_cast<int64_t>(row.priority)},
+          {"age_seconds", row.age_seconds}};
+}
+
+}  // namespace
+
+std::string metrics_text(const MetricsSource& source) {
+  PrometheusText text({{"model_name", source.model}});
+  write_http(text, source);
+  if (source.engine) {
+    const serve::EngineStatus status = source.engine->status();
+    write_state(text, status);
+    write_counters(text, status.counters);
+    write_histograms(text, source.engine->histograms());
+    write_roofline(text, status.recent, source.peaks);
+  }
+  return text.take();
+}
+
+Json top_json(const MetricsSource& source) {
+  Json top = {{"model", source.model},
+              {"loading", source.engine == nullptr},
+              {"connections", source.http.connections_open}};
+  if (!source.engine) return top;
+  const serve::EngineStatus status = source.engine->status(true);
+  const auto& histograms = source.engine->histograms();
+  const auto first = histograms.first_token_seconds.snapshot();
+  const auto between = histograms.inter_token_seconds.snapshot();
+  top["accepting"] = status.accepting;
+  top["stalled"] = status.stalled;
+  top["uptime_seconds"] = status.uptime_seconds;
+  top["waiting_requests"] = status.waiting_requests;
+  top["waiting_prompt_tokens"] = status.waiting_prompt_tokens;
+  top["running"] = status.running_sequences;
+  top["preempted"] = status.preempted_sequences;
+  top["kv_usage"] = status.kv_usage();
+  top["kv_blocks"] = status.kv_blocks;
+  top["kv_blocks_live"] = status.kv_blocks_live;
+  top["kv_blocks_cached"] = status.kv_blocks_cached;
+  top["iterations"] = status.counters.iterations;
+  top["generated_tokens"] = status.counters.generated_tokens;
+  top["last_iteration_tokens"] = status.last_iteration_tokens;
+  top["last_iteration_seconds"] = status.last_iteration_seconds;
+  top["tokens_per_second"] = status.recent.tokens_per_s();
+  top["memory_bytes_per_second"] = status.recent.bytes_per_s();
+  top["flops_per_second"] = status.recent.flops_per_s();
+  top["first_token_seconds"] = {{"p50", first.quantile(0.5)}, {"p99", first.quantile(0.99)}};
+  top["inter_token_seconds"] = {{"p50", between.quantile(0.5)}, {"p99", between.quantile(0.99)}};
+  Json rows = Json::array();
+  for (const serve::RequestRow& row : status.requests) rows.push_back(row_json(row));
+  top["requests"] = std::move(rows);
+  return top;
+}
+
+}  // namespace jige::api

@@ -1,0 +1,214 @@
+#include "api/service.h"
+
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "api/chat_request.h"
+#include "api/generation_session.h"
+#include "base/clock.h"
+#include "base/rng.h"
+
+namespace jige::api {
+
+// Counts what is answered, by route and status.
+class Service::CountedResponder final : public Responder {
+ public:
+  CountedResponder(Service& service, std::shared_ptr<Responder> inner, std::string route)
+      : service_(service), inner_(std::move(inner)), route_(std::move(route)) {}
+
+  void respond(HttpResponse response) override {
+    service_.count_response(route_, response.status);
+    inner_->respond(std::move(response));
+  }
+  void begin(HttpResponse head) override {
+    service_.count_response(route_, head.status);
+    inner_->begin(std::move(head));
+  }
+  bool write(std::string_view piece) override { return inner_->write(piece); }
+  void end() override { inner_->end(); }
+  void post(std::function<void()> work) override { inner_->post(std::move(work)); }
+  void on_gone(std::function<void()> callback) override { inner_->on_gone(std::move(callback)); }
+
+ private:
+  Service& service_;
+  const std::shared_ptr<Responder> inner_;
+  const std::string route_;
+};
+
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)),
+      key_(derive_key(static_cast<uint64_t>(RealClock().now_ns()) ^
+                          static_cast<uint64_t>(std::time(nullptr)) << 20,
+                      "service")),
+      work_(options_.work) {}
+
+Service::~Service() { stop(); }
+
+HttpHandler Service::handler() {
+  return [this](HttpRequest request, std::shared_ptr<Responder> responder) {
+    handle(std::move(request), std::move(responder));
+  };
+}
+
+void Service::set_model(ServedModel model) {
+  model_ = std::move(model);
+  model_set_ = true;
+}
+
+void Service::set_peaks(MachinePeaks peaks) {
+  const std::lock_guard lock(mutex_);
+  peaks_ = peaks;
+}
+
+void Service::set_http_stats(std::function<HttpServerStats()> stats) {
+  const std::lock_guard lock(mutex_);
+  options_.http_stats = std::move(stats);
+}
+
+const ServedModel* Service::ready_model() const { return model_set_ ? &*model_ : nullptr; }
+
+void Service::count_response(const std::string& route, int status) {
+  const std::lock_guard lock(mutex_);
+  ++responses_[{route, status}];
+}
+
+const std::vector<Service::Route>& Service::routes() {
+  static const std::vector<Route> kRoutes = {
+      {"GET", "/health", &Service::health},
+      {"GET", "/ready", &Service::ready},
+      {"GET", "/version", &Service::version},
+      {"GET", "/metrics", &Service::metrics},
+      {"GET", "/top", &Service::top},
+      {"GET", "/v1/models", &Service::list_models},
+      {"GET", "/v1/models/", &Service::show_model, true},
+      {"POST", "/tokenize", &Service::tokenize},
+      {"POST", "/detokenize", &Service::detokenize},
+      {"POST", "/v1/completions", &Service::completions},
+      {"POST", "/v1/chat/completions", &Service::chat_completions},
+  };
+  return kRoutes;
+}
+
+const Service::Route* Service::find_route(const HttpRequest& request, bool& path_known) const {
+  path_known = false;
+  for (const Route& route : routes()) {
+    const bool matches = route.prefix ? request.path.starts_with(route.path) &&
+                                            request.path.size() > route.path.size()
+                                      : request.path == route.path;
+    if (!matches) continue;
+    path_known = true;
+    if (request.method == route.method) return &route;
+  }
+  return nullptr;
+}
+
+void Service::handle(HttpRequest request, Respond responder) {
+  bool path_known = false;
+  const Route* route = find_route(request, path_known);
+  // Paths that are not there share one label: a scanner must not fill the metrics.
+  const std::string label = route ? std::string(route->path) : "other";
+  const Respond counted = std::make_shared<CountedResponder>(*this, std::move(responder), label);
+  if (request.path != "/health" && !options_.keys.admits(request)) {
+    return counted->respond(error_response(
+        {.status = 401,
+         .message = "this server asks for a key: send the header Authorization: Bearer KEY",
+         .code = "invalid_api_key"}));
+  }
+  if (!path_known) {
+    return counted->respond(error_response(
+        {.status = 404,
+         .message = fmt::format("there is no route {}", shown_value(Json(request.path))),
+         .code = "unknown_route"}));
+  }
+  if (!route) {
+    HttpResponse response = error_response(
+        {.status = 405,
+         .message = fmt::format("{} does not take {}", shown_value(Json(request.path)),
+                                shown_value(Json(request.method))),
+         .code = "method_not_allowed"});
+    for (const Route& other : routes()) {
+      const bool same =
+          other.prefix ? request.path.starts_with(other.path) : request.path == other.path;
+      if (same) response.headers = {{"Allow", std::string(other.method)}};
+    }
+    return counted->respond(std::move(response));
+  }
+  (this->*route->handler)(std::move(request), counted);
+}
+
+std::optional<ApiError> Service::refusal(const HttpRequest& request) const {
+  const ServedModel* model = ready_model();
+  if (!model) {
+    return ApiError{
+        .status = 503, .message = "the model is loading", .code = "loading", .retry_after_s = 2};
+  }
+  if (draining_) {
+    return ApiError{.status = 503,
+                    .message = "the server is shutting down",
+                    .code = "draining",
+                    .retry_after_s = 5};
+  }
+  const Status open = model->engine->admission_check(static_cast<int64_t>(request.body.size()));
+  if (open) return std::nullopt;
+  ApiError error = to_api_error(open.error());
+  error.retry_after_s = model->engine->retry_after_seconds();
+  return error;
+}
+
+void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
+  if (auto error = refusal(request)) return respond->respond(error_response(*error));
+  const size_t bytes = request.body.size();
+  std::function<void()> job = [respond, body = std::move(request.body),
+                               handle_body = std::move(body_handler)] {
+    ApiResult<Json> json = parse_body(body);
+    if (json) return handle_body(*json, respond);
+    respond->post(
+        [respond, error = std::move(json.error())] { respond->respond(error_response(error)); });
+  };
+  if (work_.try_push(job, bytes)) return;
+  respond->respond(error_response({.status = 429,
+                                   .message = "too many requests wait to be read; try again",
+                                   .code = "queue_full",
+                                   .retry_after_s = 1}));
+}
+
+AnswerHead Service::next_head(Endpoint endpoint) {
+  const uint64_t number = next_number_++;
+  AnswerHead head;
+  head.endpoint = endpoint;
+  head.id = fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl",
+                        derive_key(key_, "id", number));
+  head.created_s = static_cast<int64_t>(std::time(nullptr));
+  head.model = model_->name;
+  head.fingerprint = model_->fingerprint;
+  return head;
+}
+
+void Service::generate(HttpRequest request, const Respond& respond, Endpoint endpoint) {
+  with_body(std::move(request), respond, [this, endpoint](const Json& body, const Respond& to) {
+    AnswerHead head = next_head(endpoint);
+    const uint64_t seed = derive_key(key_, head.id);
+    auto prepared = endpoint == Endpoint::kChat
+                        ? prepare_chat(body, *model_, options_.limits, seed)
+                        : prepare_completion(body, *model_, options_.limits, seed);
+    if (!prepared) {
+      return to->post(
+          [to, error = std::move(prepared.error())] { to->respond(error_response(error)); });
+    }
+    head.logprobs = prepared->logprobs;
+    head.include_usage = prepared->include_usage;
+    const auto session =
+        std::make_shared<GenerationSession>(std::move(head), std::move(*prepared), *model_, to);
+    to->post([session] { session->start(); });
+  });
+}
+
+void Service::completions(HttpRequest request, const Respond& respond) {
+  generate(std::move(request), respond, Endpoint::kCompletions);
+}
+
+void Service::chat_completions(HttpRequest request, const Respond& respond) {
+  generate(std::move(request), respond, Endpoint::kChat);
+}
+
+}  // namespace jige::api

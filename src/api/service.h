@@ -1,0 +1,110 @@
+// Service: the routes of `jige serve`, behind the HTTP server and in front of the engine.
+//
+//   Service service({.version = "1.0"});
+//   JIGE_TRY(auto server, HttpServer::listen(options, service.handler()));
+//   …load the model…
+//   service.set_model(std::move(model));          // /ready turns to 200
+//   …
+//   service.begin_drain();                        // new work is refused with 503
+//   engine.drain(60);
+//   server->stop(2000);
+//   service.stop();
+//
+// Order of the checks: key (but for /health), route, method, readiness, queue, and only then is the
+// body read and tokenised, on threads of its own.
+// Threads: handler() runs on the server's thread. set_model, begin_drain and stop from one other
+// thread; set_model once. The service must outlive the server's run and the engine's sinks.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/answer_format.h"
+#include "api/api_keys.h"
+#include "api/http_message.h"
+#include "api/http_server.h"
+#include "api/served_model.h"
+#include "api/server_metrics.h"
+#include "api/work_queue.h"
+
+namespace jige::api {
+
+struct ServiceOptions {
+  std::string version;
+  std::string model_name;  // shown while the model is loading
+  ApiKeys keys;
+  RequestLimits limits;
+  WorkQueue::Limits work;
+  // The HTTP server's own numbers, for /metrics; may be empty.
+  std::function<HttpServerStats()> http_stats;
+};
+
+class Service {
+ public:
+  explicit Service(ServiceOptions options);
+  ~Service();
+
+  HttpHandler handler();
+  void set_model(ServedModel model);
+  // Rates that /metrics compares with; any time.
+  void set_peaks(MachinePeaks peaks);
+  void set_http_stats(std::function<HttpServerStats()> stats);
+  void begin_drain() { draining_ = true; }
+  // Refuses what is not tokenised yet and joins the service's threads.
+  void stop() { work_.stop(); }
+
+ private:
+  using Respond = std::shared_ptr<Responder>;
+  using Handler = void (Service::*)(HttpRequest, const Respond&);
+  struct Route {
+    std::string_view method;
+    std::string_view path;
+    Handler handler;
+    bool prefix = false;  // whatever follows the path is an argument
+  };
+  static const std::vector<Route>& routes();
+  class CountedResponder;
+
+  void handle(HttpRequest request, Respond responder);
+  const Route* find_route(const HttpRequest& request, bool& path_known) const;
+  const ServedModel* ready_model() const;
+  std::optional<ApiError> refusal(const HttpRequest& request) const;
+
+  void health(HttpRequest request, const Respond& respond);
+  void ready(HttpRequest request, const Respond& respond);
+  void version(HttpRequest request, const Respond& respond);
+  void metrics(HttpRequest request, const Respond& respond);
+  void top(HttpRequest request, const Respond& respond);
+  void list_models(HttpRequest request, const Respond& respond);
+  void show_model(HttpRequest request, const Respond& respond);
+  void tokenize(HttpRequest request, const Respond& respond);
+  void detokenize(HttpRequest request, const Respond& respond);
+  void completions(HttpRequest request, const Respond& respond);
+  void chat_completions(HttpRequest request, const Respond& respond);
+
+  // Reads the body on a thread of the service and calls `body_handler` with it there.
+  using BodyHandler = std::function<void(const Json& body, const Respond& respond)>;
+  void with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler);
+  void generate(HttpRequest request, const Respond& respond, Endpoint endpoint);
+  MetricsSource metrics_source() const;
+  AnswerHead next_head(Endpoint endpoint);
+  void count_response(const std::string& route, int status);
+
+  ServiceOptions options_;
+  const uint64_t key_;  // of ids and seeds
+  std::atomic<uint64_t> next_number_{0};
+  std::optional<ServedModel> model_;
+  std::atomic<bool> model_set_{false};
+  std::atomic<bool> draining_{false};
+  mutable std::mutex mutex_;  // guards what follows
+  MachinePeaks peaks_;
+  ResponseCounts responses_;
+  WorkQueue work_;
+};
+
+}  // namespace jige::api

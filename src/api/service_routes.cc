@@ -1,0 +1,152 @@
+// The routes of Service that do not generate.
+#include <nlohmann/json.hpp>
+
+#include "api/chat_request.h"
+#include "api/service.h"
+
+namespace jige::api {
+namespace {
+
+constexpr size_t kIdsMax = size_t{1} << 20;  // of one call
+
+Json model_json(const ServedModel& model) {
+  return {{"id", model.name},
+          {"object", "model"},
+          {"created", model.created_s},
+          {"owned_by", "jige"},
+          {"root", model.name},
+          {"parent", nullptr},
+          {"max_model_len", model.context_max}};
+}
+
+HttpResponse state_response(std::string_view state, int status) {
+  HttpResponse response = json_response({{"status", state}}, status);
+  if (status == 503) response.headers.push_back({"Retry-After", "2"});
+  return response;
+}
+
+// The spelling of each token, with U+FFFD for bytes that are not UTF-8.
+Json token_texts(const ServedModel& model, const std::vector<int32_t>& ids) {
+  Json texts = Json::array();
+  for (const int32_t id : ids) texts.push_back(token_text(model.tokenizer, id));
+  return texts;
+}
+
+ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
+                              const RequestLimits& limits) {
+  FieldReader fields(body);
+  check_model_name(fields, model);
+  const bool add_special = fields.boolean("add_special_tokens").value_or(true);
+  const bool with_texts = fields.boolean("return_token_strs").value_or(false);
+  if (fields.error()) return tl::unexpected(*fields.error());
+  const Json* prompt = fields.find("prompt");
+  ApiResult<std::vector<int32_t>> ids;
+  if (fields.find("messages")) {
+    ids = encode_messages(fields, model, limits);
+  } else if (prompt && prompt->is_string()) {
+    Result<std::vector<int32_t>> encoded = model.tokenizer.encode(
+        prompt->get_ref<const std::string&>(), {.add_special = add_special, .tokens_max = kIdsMax});
+    if (!encoded) return tl::unexpected(to_api_error(encoded.error(), "prompt"));
+    ids = std::move(*encoded);
+  } else {
+    return tl::unexpected(bad_field("prompt", "prompt must be a text, or messages be given"));
+  }
+  if (!ids) return tl::unexpected(std::move(ids.error()));
+  Json json = {{"count", ids->size()},
+               {"max_model_len", model.context_max},
+               {"tokens", *ids},
+               {"token_strs", nullptr}};
+  if (with_texts) json["token_strs"] = token_texts(model, *ids);
+  return json;
+}
+
+ApiResult<Json> detokenize_body(const Json& body, const ServedModel& model) {
+  FieldReader fields(body);
+  check_model_name(fields, model);
+  if (!fields.find("tokens")) fields.refuse(bad_field("tokens", "tokens is missing"));
+  const std::vector<int32_t> ids =
+      fields.ids("tokens", {0, model.tokenizer.vocab_size() - 1}, kIdsMax);
+  if (fields.error()) return tl::unexpected(*fields.error());
+  const Result<std::string> text = model.tokenizer.decode(ids, {});
+  if (!text) return tl::unexpected(to_api_error(text.error(), "tokens"));
+  return Json{{"prompt", *text}};
+}
+
+void answer(const std::shared_ptr<Responder>& respond, ApiResult<Json> result) {
+  // Written out here, not on the server's thread: it may be long.
+  HttpResponse response = result ? json_response(*result) : error_response(result.error());
+  respond->post([respond, response = std::move(response)] { respond->respond(response); });
+}
+
+}  // namespace
+
+void Service::health(HttpRequest, const Respond& respond) {
+  const ServedModel* model = ready_model();
+  if (!model) return respond->respond(state_response("loading", 200));
+  const serve::EngineStatus status = model->engine->status();
+  if (!status.stalled) return respond->respond(state_response("ok", 200));
+  Json json = {{"status", "stalled"}, {"seconds_since_iteration", status.seconds_since_iteration}};
+  respond->respond(json_response(json, 503));
+}
+
+void Service::ready(HttpRequest, const Respond& respond) {
+  if (!ready_model()) return respond->respond(state_response("loading", 503));
+  if (draining_) return respond->respond(state_response("draining", 503));
+  respond->respond(state_response("ready", 200));
+}
+
+void Service::version(HttpRequest, const Respond& respond) {
+  respond->respond(json_response({{"version", options_.version}}));
+}
+
+MetricsSource Service::metrics_source() const {
+  MetricsSource source;
+  const ServedModel* model = ready_model();
+  source.model = model ? model->name : options_.model_name;
+  source.engine = model ? model->engine : nullptr;
+  const std::lock_guard lock(mutex_);
+  if (options_.http_stats) source.http = options_.http_stats();
+  source.responses = responses_;
+  source.peaks = peaks_;
+  return source;
+}
+
+void Service::metrics(HttpRequest, const Respond& respond) {
+  respond->respond({.content_type = "text/plain; version=0.0.4; charset=utf-8",
+                    .body = metrics_text(metrics_source())});
+}
+
+void Service::top(HttpRequest, const Respond& respond) {
+  respond->respond(json_response(top_json(metrics_source())));
+}
+
+void Service::list_models(HttpRequest, const Respond& respond) {
+  Json data = Json::array();
+  if (const ServedModel* model = ready_model()) data.push_back(model_json(*model));
+  respond->respond(json_response({{"object", "list"}, {"data", std::move(data)}}));
+}
+
+void Service::show_model(HttpRequest request, const Respond& respond) {
+  const std::string name = request.path.substr(std::string_view("/v1/models/").size());
+  const ServedModel* model = ready_model();
+  if (model && model->name == name) return respond->respond(json_response(model_json(*model)));
+  respond->respond(error_response(
+      {.status = 404,
+       .message = fmt::format("the model {} is not served here", shown_value(Json(name))),
+       .param = "model",
+       .code = "model_not_found"}));
+}
+
+void Service::tokenize(HttpRequest request, const Respond& respond) {
+  with_body(std::move(request), respond, [this](const Json& body, const Respond& to) {
+    answer(to, tokenize_body(body, *model_, options_.limits));
+  });
+}
+
+void Service::detokenize(HttpRequest request, const Respond& respond) {
+  with_body(std::move(request), respond, [this](const Json& body, const Respond& to) {
+    answer(to, detokenize_body(body, *model_));
+  });
+}
+
+}  // namespace jige::api

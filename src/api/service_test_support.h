@@ -1,0 +1,97 @@
+// A whole server on loopback: a tiny model, the engine, the routes, HTTP.
+//
+// Threads: one test at a time.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "api/api_test_support.h"
+#include "api/service.h"
+#include "api/test_client.h"
+
+namespace jige::api::testing {
+
+// Waits for something another thread does.
+template <typename Condition>
+bool soon(Condition condition, int wait_ms = 5000) {
+  for (int i = 0; i < wait_ms && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return condition();
+}
+
+struct TestServerOptions {
+  serve::EngineOptions engine;
+  HttpServerOptions http;
+  ServiceOptions service;
+  bool with_model = true;
+  // Before each iteration, so that tests can come in between.
+  int iteration_ms = 0;
+  int64_t kv_blocks = 128;
+};
+
+class TestServer {
+ public:
+  explicit TestServer(TestServerOptions options = {})
+      : device_({.thread_count = 1}),
+        model_(value_of(model::InferenceModel::load(serve::testing::fixture("llama3"), device_,
+                                                    {.context_max = kContext,
+                                                     .kv_block_count = options.kv_blocks,
+                                                     .batch_tokens_max = 64,
+                                                     .logit_rows_max = 16}))),
+        tokenizer_(character_tokenizer()),
+        service_(std::move(options.service)),
+        http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
+    if (options.iteration_ms > 0) {
+      options.engine.faults.before_forward = [pause = options.iteration_ms](int64_t) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(pause));
+        return Status();
+      };
+    }
+    engine_ = value_of(serve::Engine::create(*model_, tokenizer_, options.engine));
+    service_.set_http_stats([this] { return http_->stats(); });
+    if (options.with_model) set_model();
+  }
+  ~TestServer() {
+    engine_->stop();
+    http_->stop(0);
+    service_.stop();
+  }
+
+  void set_model() {
+    ServedModel served = test_model();
+    served.engine = engine_.get();
+    service_.set_model(std::move(served));
+  }
+
+  uint16_t port() const { return http_->port(); }
+  serve::Engine& engine() { return *engine_; }
+  Service& service() { return service_; }
+
+  TestResponse post(std::string_view path, std::string_view body, std::string_view fields = "") {
+    return fetch(port(), "POST", path, body, fields);
+  }
+  TestResponse get(std::string_view path, std::string_view fields = "") {
+    return fetch(port(), "GET", path, "", fields);
+  }
+  // Whether the engine has nothing to do and holds no block.
+  bool idle() const {
+    const serve::EngineStatus status = engine_->status();
+    return status.running_sequences == 0 && status.waiting_requests == 0 &&
+           status.kv_blocks_live == 0;
+  }
+
+ private:
+  CpuDevice device_;
+  std::unique_ptr<model::InferenceModel> model_;
+  text::Tokenizer tokenizer_;
+  Service service_;
+  std::unique_ptr<HttpServer> http_;
+  std::unique_ptr<serve::Engine> engine_;
+};
+
+}  // namespace jige::api::testing

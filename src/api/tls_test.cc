@@ -1,0 +1,164 @@
+// HTTPS: the server with a certificate made on the spot, and a client that verifies it.
+#include <gtest/gtest.h>
+#include <openssl/err.h>
+#include <openssl/evp.h>
+#include <openssl/pem.h>
+#include <openssl/ssl.h>
+#include <openssl/x509.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+#include <string>
+
+#include "api/http_server.h"
+#include "api/test_client.h"
+#include "base/file.h"
+
+namespace jige::api {
+namespace {
+
+using testing::request_text;
+using testing::TestClient;
+
+template <auto release>
+struct Release {
+  template <typename T>
+  void operator()(T* object) const {
+    release(object);
+  }
+};
+template <typename T, auto release>
+using Owned = std::unique_ptr<T, Release<release>>;
+
+// A self-signed certificate for 127.0.0.1 and its key, as PEM files.
+class Certificate {
+ public:
+  Certificate() {
+    const Owned<EVP_PKEY, EVP_PKEY_free> key(EVP_EC_gen("P-256"));
+    const Owned<X509, X509_free> certificate(X509_new());
+    X509_set_version(certificate.get(), 2);
+    ASN1_INTEGER_set(X509_get_serialNumber(certificate.get()), 1);
+    X509_gmtime_adj(X509_getm_notBefore(certificate.get()), -3600);
+    X509_gmtime_adj(X509_getm_notAfter(certificate.get()), 3600);
+    X509_set_pubkey(certificate.get(), key.get());
+    X509_NAME* name = X509_get_subject_name(certificate.get());
+    X509_NAME_add_entry_by_txt(name, "CN", MBSTRING_ASC,
+                               reinterpret_cast<const unsigned char*>("127.0.0.1"), -1, -1, 0);
+    X509_set_issuer_name(certificate.get(), name);
+    EXPECT_GT(X509_sign(certificate.get(), key.get(), EVP_sha256()), 0);
+    write(key_file, [&](FILE* file) {
+      return PEM_write_PrivateKey(file, key.get(), nullptr, nullptr, 0, nullptr, nullptr);
+    });
+    write(certificate_file, [&](FILE* file) { return PEM_write_X509(file, certificate.get()); });
+  }
+  ~Certificate() {
+    std::remove(key_file.c_str());
+    std::remove(certificate_file.c_str());
+  }
+
+  const std::string key_file = ::testing::TempDir() + "jige_key_" + std::to_string(getpid());
+  const std::string certificate_file =
+      ::testing::TempDir() + "jige_certificate_" + std::to_string(getpid());
+
+ private:
+  template <typename Body>
+  static void write(const std::string& path, Body body) {
+    FILE* file = std::fopen(path.c_str(), "w");
+    ASSERT_NE(file, nullptr);
+    EXPECT_EQ(body(file), 1);
+    std::fclose(file);
+  }
+};
+
+class TlsClient {
+ public:
+  TlsClient(uint16_t port, const Certificate& certificate, int version_max = 0)
+      : client_(port), context_(SSL_CTX_new(TLS_client_method())) {
+    SSL_CTX_load_verify_locations(context_.get(), certificate.certificate_file.c_str(), nullptr);
+    SSL_CTX_set_verify(context_.get(), SSL_VERIFY_PEER, nullptr);
+    if (version_max != 0) SSL_CTX_set_max_proto_version(context_.get(), version_max);
+    ssl_.reset(SSL_new(context_.get()));
+    SSL_set_fd(ssl_.get(), client_.fd());
+    connected_ = SSL_connect(ssl_.get()) == 1;
+    ERR_clear_error();
+  }
+  bool connected() const { return connected_; }
+  void send(const std::string& text) {
+    EXPECT_GT(SSL_write(ssl_.get(), text.data(), static_cast<int>(text.size())), 0);
+  }
+  std::string read_until(const std::string& mark) {
+    std::string text;
+    char buffer[4096];
+    while (text.find(mark) == std::string::npos) {
+      const int count = SSL_read(ssl_.get(), buffer, sizeof buffer);
+      if (count <= 0) break;
+      text.append(buffer, static_cast<size_t>(count));
+    }
+    return text;
+  }
+  void reset() { client_.reset(); }
+
+ private:
+  TestClient client_;
+  Owned<SSL_CTX, SSL_CTX_free> context_;
+  Owned<SSL, SSL_free> ssl_;
+  bool connected_ = false;
+};
+
+class Tls : public ::testing::Test {
+ protected:
+  Tls() {
+    auto made =
+        HttpServer::listen({.tls_certificate_file = certificate_.certificate_file,
+                            .tls_key_file = certificate_.key_file,
+                            .request_timeout_ms = 300},
+                           [](HttpRequest request, const std::shared_ptr<Responder>& responder) {
+                             if (request.path != "/stream")
+                               return responder->respond({.body = request.body + "|end"});
+                             responder->begin({});
+                             for (int i = 0; i < 100; ++i) responder->write(std::string(100, 'x'));
+                             responder->write("|end");
+                             responder->end();
+                           });
+    EXPECT_TRUE(made) << made.error().message;
+    server_ = std::move(*made);
+  }
+
+  Certificate certificate_;
+  std::unique_ptr<HttpServer> server_;
+};
+
+TEST_F(Tls, ServesOverACertificate) {
+  EXPECT_TRUE(server_->address().starts_with("https://127.0.0.1:"));
+  TlsClient client(server_->port(), certificate_);
+  ASSERT_TRUE(client.connected());
+  client.send(request_text("POST", "/", std::string(5000, 'b')));
+  EXPECT_NE(client.read_until("|end").find(std::string(5000, 'b')), std::string::npos);
+  client.send(request_text("GET", "/stream"));
+  EXPECT_NE(client.read_until("|end").find("|end"), std::string::npos);
+}
+
+TEST_F(Tls, RefusesOldVersionsPlainTextAndSilence) {
+  EXPECT_FALSE(TlsClient(server_->port(), certificate_, TLS1_1_VERSION).connected());
+  TestClient plain(server_->port());
+  plain.send(request_text("GET", "/"));
+  EXPECT_TRUE(plain.ended());
+  TestClient silent(server_->port());
+  EXPECT_TRUE(silent.ended(3000));
+  TlsClient gone(server_->port(), certificate_);
+  gone.reset();
+  EXPECT_TRUE(TlsClient(server_->port(), certificate_).connected());
+}
+
+TEST_F(Tls, NamesFilesThatAreNoCertificate) {
+  const auto swapped = HttpServer::listen({.tls_certificate_file = certificate_.key_file,
+                                           .tls_key_file = certificate_.certificate_file},
+                                          {});
+  ASSERT_FALSE(swapped);
+  EXPECT_EQ(swapped.error().code, Code::kInvalidArgument);
+  EXPECT_NE(swapped.error().message.find(certificate_.key_file), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige::api

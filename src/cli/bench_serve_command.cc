@@ -1,0 +1,241 @@
+// jige bench serve: what a server, or an engine in this process, does under load.
+#include <fmt/format.h>
+
+#include <cstdlib>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "base/rng.h"
+#include "cli/bench_serve_model.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/load_engine_target.h"
+#include "cli/load_flags.h"
+#include "cli/load_http_target.h"
+#include "cli/load_view.h"
+#include "cli/output.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int64_t kQueueMax = 1 << 24;  // nothing is refused: the load is what is measured
+
+class BenchServeCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags_ = &flags;
+    flags.about(
+        "Puts load on a server with the OpenAI API (plain HTTP, streamed completions), or on an "
+        "engine in this process, and reports throughput and latencies: first token (TTFT), per "
+        "further token (TPOT), between tokens (ITL), whole answer (E2E), and E2E divided by its "
+        "tokens, Orca's normalised latency. Prompts are random tokens that never repeat, so no "
+        "prefix cache helps.");
+    flags.section("What is measured");
+    flags.text("[URL]", url_, "a server, such as http://127.0.0.1:8000");
+    model_.declare(flags);
+    flags.text("--served-model NAME", served_model_, "URL: which model; else its first");
+    flags.integer("--vocab-size N", vocab_size_, {.min = 2, .max = 1 << 30},
+                  "URL: prompts are of token ids below this, which the model must have");
+    flags.number("--silence-seconds S", silence_seconds_, {.min = 0.1, .max = 1e6},
+                 "URL: a request that hears nothing for so long has failed");
+    load_.declare(flags);
+    flags.section("Scheduling, in this process");
+    scheduling_.declare(flags);
+    model_.device.declare(flags);
+    output_.declare(flags, "one JSON line for what is measured, then one a load");
+    flags.example("jige bench serve http://127.0.0.1:8000 --rate 4 --goodput ttft=500,tpot=50");
+    flags.example("jige bench serve --model models/tiny --users 16 --lengths chat");
+    flags.example(
+        "jige bench serve --random 15m --sweep 1,2,4,8 --policies static,orca,chunked --svg "
+        "orca.svg");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    if (url_.empty() != model_.given()) {
+      return fail(Code::kInvalidArgument, "give one of URL, --model FOLDER and --random SIZE");
+    }
+    if (!url_.empty() && (flags_->given("--policies") || flags_->given("--admission"))) {
+      return fail(Code::kInvalidArgument,
+                  "--policies and --admission are for an engine in this process; a server at a URL "
+                  "has chosen its own");
+    }
+    JIGE_TRY(plan_, load_.plan(*flags_));
+    // Prompts of two runs differ, or the second would find those of the first in a server's cache.
+    prompt_key_ = derive_key(plan_.seed, "bench serve", static_cast<uint64_t>(std::time(nullptr)));
+    JIGE_DO(url_.empty() ? bench_engine() : bench_server());
+    return finish();
+  }
+
+ private:
+  Status bench_server() {
+    const char* environment = std::getenv("JIGE_API_KEY");
+    HttpTargetOptions options{.api_key = environment ? environment : "",
+                              .vocab_size = vocab_size_,
+                              .silence_seconds_max = silence_seconds_};
+    JIGE_TRY(options.peer, api::HttpPeer::resolve(url_));
+    JIGE_TRY(const ServedModelInfo served,
+             ask_for_model(options.peer, options.api_key, served_model_));
+    options.model = served.name;
+    caption_ = fmt::format("{} at {}, client on {}", served.name, options.peer.host,
+                           cpu_features().model_name);
+    print_head();
+    JIGE_DO(warm_up_server(options));
+    for (size_t i = 0; i < plan_.rates.size(); ++i) {
+      options.prompt_key = next_prompt_key();
+      HttpTarget target(options);
+      JIGE_DO(run_load(options.peer.host, i, served.context_max, target));
+      if (!target.first_error().empty()) {
+        log_warn("the first failure: {}", target.first_error());
+      }
+    }
+    return {};
+  }
+
+  // One short request, so that what cannot work is told before the load.
+  Status warm_up_server(HttpTargetOptions options) {
+    options.prompt_key = next_prompt_key();
+    HttpTarget target(options);
+    const std::vector<sim::RequestShape> one = {{.prompt_tokens = 8, .output_tokens = 2}};
+    const LoadRun run = drive_load(one, 0, target, interrupt_flag());
+    if (run.stopped || run.outcomes.empty()) return fail(Code::kCancelled, "by a signal");
+    if (run.outcomes[0].failure.empty()) return {};
+    return fail(Code::kUnavailable,
+                "{}: a first request failed with {}: {}; --vocab-size may be larger than the "
+                "model's, and JIGE_API_KEY holds a key where one is needed",
+                url_, run.outcomes[0].failure, target.first_error());
+  }
+
+  Status bench_engine() {
+    JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies());
+    JIGE_TRY(BenchServeModel served,
+             model_.load(plan_.tokens_max(), scheduling_.kv_block_count(ops::kKvBlockTokens),
+                         scheduling_.batch_tokens, scheduling_.batch_requests));
+    const int threads = served.device->team().size();
+    caption_ = fmt::format("{} on {}, {} thread{}", served.text, cpu_features().model_name, threads,
+                           threads == 1 ? "" : "s");
+    print_head();
+    JIGE_DO(run_engine(served, policies[0], std::nullopt));  // caches and pages, once
+    for (const plan::ServePolicy policy : policies) {
+      for (size_t i = 0; i < plan_.rates.size(); ++i) {
+        JIGE_DO(run_engine(served, policy, i));
+      }
+    }
+    return {};
+  }
+
+  // The load at one rate, or a short one to warm up.
+  Status run_engine(BenchServeModel& served, plan::ServePolicy policy,
+                    std::optional<size_t> rate_index) {
+    serve::EngineOptions options;
+    options.policy = policy;
+    options.admission = scheduling_.read_admission();
+    options.batch_requests_max = static_cast<int32_t>(scheduling_.batch_requests);
+    options.batch_tokens_max = static_cast<int32_t>(scheduling_.batch_tokens);
+    options.waiting_requests_max = kQueueMax;
+    options.waiting_prompt_tokens_max = INT64_MAX;
+    JIGE_TRY(const auto engine, serve::Engine::create(*served.model, *served.tokenizer, options));
+    EngineTarget target(*engine, served.model->config().vocab_size, next_prompt_key());
+    const Status status = rate_index ? run_load(std::string(policy_name(policy)), *rate_index,
+                                                engine->context_max(), target)
+                                     : warm_up_engine(target);
+    engine->stop();
+    return status;
+  }
+
+  Status warm_up_engine(EngineTarget& target) {
+    const std::vector<sim::RequestShape> two(2, {.prompt_tokens = 16, .output_tokens = 4});
+    sim::Workload load{.requests = two};
+    sim::cut_to_context(load, plan_.tokens_max());
+    const LoadRun run = drive_load(load.requests, 0, target, interrupt_flag());
+    if (run.stopped) return fail(Code::kCancelled, "by a signal");
+    if (run.outcomes[0].failure.empty()) return {};
+    return fail(Code::kInternal, "a first request failed with {}", run.outcomes[0].failure);
+  }
+
+  Status run_load(std::string subject, size_t rate_index, int64_t context_max, LoadTarget& target) {
+    const sim::Workload load = plan_.at(rate_index, context_max);
+    if (load.cut_count > 0) {
+      log_warn("{} of {} requests were cut to the context of {} tokens", load.cut_count,
+               load.requests.size(), context_max);
+    }
+    LoadPoint point{
+        .subject = std::move(subject), .rate = plan_.rates[rate_index], .users = plan_.users};
+    Progress progress(fmt::format("{}, {}", point.subject, load_text(point)),
+                      std::ssize(load.requests), output_.quiet || output_.json);
+    const LoadRun run = drive_load(load.requests, plan_.users, target, interrupt_flag(),
+                                   [&](int64_t over) { progress.update(over, ""); });
+    progress.finish("");
+    point.report = sim::make_report(run.outcomes, plan_.goodput);
+    if (run.short_count > 0) {
+      log_warn("{} answers were shorter than asked for: the server does not know ignore_eos",
+               run.short_count);
+    }
+    if (run.late_s_max > 0.1) {
+      log_warn("requests were sent up to {:.2f} s late: this machine is too busy to send them",
+               run.late_s_max);
+    }
+    if (output_.json) print_json(point_json(point));
+    points_.push_back(std::move(point));
+    if (run.stopped) return fail(Code::kCancelled, "by a signal, the last load is not complete");
+    return {};
+  }
+
+  uint64_t next_prompt_key() { return derive_key(prompt_key_, "load", load_count_++); }
+
+  void print_head() const {
+    if (output_.json) {
+      print_json(Json{{"subject", caption_},
+                      {"machine", cpu_features().model_name},
+                      {"isa", isa_name(active_isa())},
+                      {"version", kVersion},
+                      {"build", kBuildType}});
+    } else {
+      print_text(caption_ + "\n");
+    }
+  }
+
+  Status finish() {
+    if (!output_.json) {
+      print_text(points_.size() == 1 ? report_text(points_[0]) : points_table(points_));
+    }
+    if (load_.svg.empty()) return {};
+    JIGE_DO(write_file_atomic(
+        load_.svg, render_svg(load_chart(points_, "Latency against throughput", caption_))));
+    log_info("{}: {} loads", load_.svg, points_.size());
+    return {};
+  }
+
+  const Flags* flags_ = nullptr;
+  std::string url_, served_model_;
+  int64_t vocab_size_ = 1000;
+  double silence_seconds_ = 600;
+  BenchServeModelFlags model_;
+  LoadFlags load_;
+  SchedulingFlags scheduling_;
+  OutputFlags output_;
+
+  LoadPlan plan_;
+  std::string caption_;
+  uint64_t prompt_key_ = 0;
+  uint64_t load_count_ = 0;
+  std::vector<LoadPoint> points_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_serve_command() {
+  return std::make_unique<BenchServeCommand>();
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,131 @@
+#include "cli/bench_serve_model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "base/bytes.h"
+#include "cli/bench.h"
+#include "cli/flags.h"
+#include "cli/input.h"
+#include "cli/model_sizes.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr double kMeasureSeconds = 0.3;
+
+Result<std::string> write_random(const TemporaryFolder& folder, const std::string& size,
+                                 std::optional<DType> dtype, int64_t context_max) {
+  const ModelShape shape{.size = size, .context = context_max};
+  JIGE_TRY(formats::ModelConfig config, make_llama_config(shape, base_size(shape).vocab_size));
+  config.stored_dtype = dtype.value_or(default_training_dtype());
+  JIGE_DO(write_random_model(folder.path(), config, 1));
+  return folder.path();
+}
+
+// The time of a forward over `count` tokens behind `context` others.
+Result<double> forward_seconds(model::InferenceModel& model, int64_t context, int64_t count) {
+  std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  const std::vector<int32_t> tokens(static_cast<size_t>(count), 1);
+  const ops::SequenceSpan span{.row_count = static_cast<int32_t>(count),
+                               .context_count = static_cast<int32_t>(context),
+                               .blocks = blocks.data()};
+  const int32_t last = static_cast<int32_t>(count) - 1;
+  JIGE_TRY(const Timing timing, time_runs(kMeasureSeconds, [&]() -> Status {
+             JIGE_TRY([[maybe_unused]] const std::span<const float> logits,
+                      model.forward({.tokens = tokens,
+                                     .sequences = std::span(&span, 1),
+                                     .logit_rows = std::span(&last, 1)}));
+             return {};
+           }));
+  return timing.median_s;
+}
+
+}  // namespace
+
+void BenchServeModelFlags::declare(Flags& flags) {
+  flags.text("--model FOLDER", folder, "a model folder, run in this process");
+  flags.text(
+      "--random SIZE", random,
+      fmt::format("a Llama with random weights instead: {}", fmt::join(model_size_names(), ", ")));
+  flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
+               "type of matrix products; auto: as the weights, and bf16 for random ones where the "
+               "processor has tiles for it");
+}
+
+Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t kv_blocks,
+                                                   int64_t batch_tokens,
+                                                   int64_t batch_requests) const {
+  if (folder.empty() == random.empty()) {
+    return fail(Code::kInvalidArgument, "give one of --model FOLDER and --random SIZE");
+  }
+  const std::vector<std::string> sizes = model_size_names();
+  if (!random.empty() && std::ranges::find(sizes, random) == sizes.end()) {
+    return fail(Code::kInvalidArgument, "--random: \"{}\" is not one of {}", random,
+                fmt::join(sizes, ", "));
+  }
+  BenchServeModel made;
+  JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
+  std::string path;
+  int64_t context_max = tokens_max;
+  if (random.empty()) {
+    JIGE_TRY(path, find_model_folder(folder));
+    JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(path));
+    context_max = std::min(context_max, config.context_max);
+    JIGE_TRY(made.tokenizer, text::Tokenizer::load(path));
+  } else {
+    JIGE_TRY(TemporaryFolder temporary, TemporaryFolder::make());
+    made.folder.emplace(std::move(temporary));
+    JIGE_TRY(path, write_random(*made.folder, random, compute, context_max));
+  }
+  JIGE_TRY(made.device, device.make());
+  JIGE_TRY(made.model,
+           model::InferenceModel::load(path, *made.device,
+                                       {.compute = compute,
+                                        .context_max = context_max,
+                                        .kv_block_count = kv_blocks,
+                                        .batch_tokens_max = batch_tokens,
+                                        .logit_rows_max = std::min(batch_requests, batch_tokens),
+                                        .memory_bytes_max = device.arena_bytes_max()}));
+  const formats::ModelConfig& config = made.model->config();
+  if (!made.tokenizer) {
+    JIGE_TRY(made.tokenizer, numbered_tokenizer(config.vocab_size));
+  }
+  made.text = fmt::format("{}, {} parameters, {}", random.empty() ? folder : random + " (random)",
+                          format_count(static_cast<double>(parameter_count(config))),
+                          dtype_info(made.model->sizes().compute).name);
+  return made;
+}
+
+Result<text::Tokenizer> numbered_tokenizer(int64_t vocab_size) {
+  std::string json =
+      R"({"version":"1.0","added_tokens":[],"normalizer":null,"pre_tokenizer":null,)"
+      R"("post_processor":null,"decoder":{"type":"ByteLevel","add_prefix_space":false,)"
+      R"("trim_offsets":true,"use_regex":true},"model":{"type":"BPE","merges":[],"vocab":{)";
+  for (int64_t id = 0; id < vocab_size; ++id) {
+    json += fmt::format("{}\"t{}\":{}", id == 0 ? "" : ",", id, id);
+  }
+  return text::Tokenizer::from_json(json + "}}}", "the tokenizer of a random model");
+}
+
+Result<sim::StepTime> measure_step_time(model::InferenceModel& model) {
+  const int64_t room = std::min(model.context_max(), model.sizes().kv_block_count * 16);
+  const int64_t prompt = std::max<int64_t>(2, std::min(model.sizes().batch_tokens_max, room) / 2);
+  const int64_t context = std::max<int64_t>(1, room - 1);
+  JIGE_TRY(const double one_s, forward_seconds(model, 0, 1));
+  JIGE_TRY(const double prompt_s, forward_seconds(model, 0, prompt));
+  JIGE_TRY(const double far_s, forward_seconds(model, context, 1));
+  // one = a + b + c, prompt = a + prompt (b + c), far = a + b + (context + 1) c. Noise may make a
+  // term negative where it is small: it is taken as none then.
+  sim::StepTime step;
+  step.kv_token_s = std::max(0.0, (far_s - one_s) / static_cast<double>(context));
+  const double both_s = std::max(0.0, (prompt_s - one_s) / static_cast<double>(prompt - 1));
+  step.token_s = std::max(0.0, both_s - step.kv_token_s);
+  step.base_s = std::max(1e-9, one_s - step.token_s - step.kv_token_s);
+  return step;
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,49 @@
+// The model that `jige bench serve` and `jige simulate serve` measure in this process: a folder, or
+// a Llama of a size with random weights and a tokenizer made up for it.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/device_flags.h"
+#include "cli/random_model.h"
+#include "model/inference.h"
+#include "sim/serve_simulation.h"
+#include "text/tokenizer.h"
+
+namespace jige::cli {
+
+struct BenchServeModel {
+  std::optional<TemporaryFolder> folder;  // of random weights
+  std::unique_ptr<CpuDevice> device;
+  std::unique_ptr<model::InferenceModel> model;
+  std::optional<text::Tokenizer> tokenizer;
+  std::string text;  // "15m, 15.2 M parameters, f32"
+};
+
+struct BenchServeModelFlags {
+  std::string folder, random;
+  std::string dtype = "auto";
+  DeviceFlags device;
+
+  // --model, --random, --dtype; device.declare() is the caller's.
+  void declare(Flags& flags);
+  bool given() const { return !folder.empty() || !random.empty(); }
+  // Contexts of `tokens_max`, or what the model of a folder has where that is less. Fails as
+  // loading does, and with kInvalidArgument where both or neither are given.
+  Result<BenchServeModel> load(int64_t tokens_max, int64_t kv_blocks, int64_t batch_tokens,
+                               int64_t batch_requests) const;
+};
+
+// A tokenizer of `vocab_size` tokens spelled by their numbers; it decodes and cannot encode.
+Result<text::Tokenizer> numbered_tokenizer(int64_t vocab_size);
+
+// The times of a prompt, of one token and of one token behind a long context give the three terms.
+Result<sim::StepTime> measure_step_time(model::InferenceModel& model);
+
+}  // namespace jige::cli

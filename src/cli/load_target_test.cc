@@ -1,0 +1,250 @@
+// The two targets of a load: an engine with a random model, and servers that play a recording.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "cli/bench_serve_model.h"
+#include "cli/load_engine_target.h"
+#include "cli/load_http_target.h"
+
+namespace jige::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::atomic<bool> kGoOn = false;
+
+TEST(EngineTarget, GivesEveryRequestItsWholeAnswer) {
+  BenchServeModelFlags flags;
+  flags.random = "tiny";
+  flags.device.threads = 1;
+  auto served = flags.load(64, 64, 64, 8);
+  ASSERT_TRUE(served) << served.error().message;
+  EXPECT_THAT(served->text, HasSubstr("tiny (random)"));
+  for (const auto policy :
+       {plan::ServePolicy::kOrca, plan::ServePolicy::kChunked, plan::ServePolicy::kStatic}) {
+    auto engine = serve::Engine::create(*served->model, *served->tokenizer, {.policy = policy});
+    ASSERT_TRUE(engine);
+    EngineTarget target(**engine, served->model->config().vocab_size, 7);
+    std::vector<sim::RequestShape> requests;
+    for (int i = 0; i < 12; ++i) requests.push_back({0.001 * i, 5 + i, 1 + i % 5});
+    const LoadRun run = drive_load(requests, 0, target, kGoOn);
+    ASSERT_EQ(run.outcomes.size(), 12u);
+    for (size_t i = 0; i < 12; ++i) {
+      const sim::RequestOutcome& outcome = run.outcomes[i];
+      EXPECT_EQ(outcome.failure, "");
+      EXPECT_EQ(outcome.prompt_tokens, requests[i].prompt_tokens);
+      EXPECT_EQ(outcome.output_tokens, requests[i].output_tokens);
+      EXPECT_EQ(std::ssize(outcome.gaps_s), requests[i].output_tokens - 1);
+      EXPECT_GT(outcome.first_token_s, outcome.start_s);
+      EXPECT_GE(outcome.end_s, outcome.first_token_s);
+    }
+    // No prompt began like an earlier one.
+    EXPECT_EQ((*engine)->status().counters.prefix_hit_tokens, 0);
+  }
+}
+
+TEST(EngineTarget, TellsRefusalsAndCancels) {
+  BenchServeModelFlags flags;
+  flags.random = "tiny";
+  flags.device.threads = 1;
+  auto served = flags.load(64, 64, 64, 8);
+  ASSERT_TRUE(served);
+  auto engine = serve::Engine::create(*served->model, *served->tokenizer);
+  EngineTarget target(**engine, 50, 7);
+  const auto refused = drive_load(std::vector<sim::RequestShape>{{0, 99, 1}}, 0, target, kGoOn);
+  EXPECT_EQ(refused.outcomes[0].failure, "invalid_argument");
+  const std::atomic<bool> stop = true;
+  target.send(0, {0, 10, 50});
+  target.cancel_all();
+  std::vector<LoadTarget::Finished> finished;
+  target.wait(10, finished);
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].outcome.failure, "cancelled");
+}
+
+TEST(BenchServeModel, MeasuresStepTimes) {
+  BenchServeModelFlags flags;
+  EXPECT_FALSE(flags.load(64, 64, 64, 8));
+  flags.random = "huge";
+  EXPECT_THAT(flags.load(64, 64, 64, 8).error().message, HasSubstr("tiny"));
+  flags.random = "tiny";
+  auto served = flags.load(64, 64, 64, 8);
+  ASSERT_TRUE(served);
+  const auto step = measure_step_time(*served->model);
+  ASSERT_TRUE(step) << step.error().message;
+  EXPECT_GT(step->base_s, 0);
+  EXPECT_GE(step->token_s, 0);
+  EXPECT_LT(step->base_s + 64 * step->token_s, 1);
+}
+
+// A server that gives the same bytes to every connection and keeps what it was sent.
+class PlayedServer {
+ public:
+  PlayedServer(std::string answer, int connections)
+      : listener_(socket(AF_INET, SOCK_STREAM, 0)), answer_(std::move(answer)) {
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
+    EXPECT_EQ(listen(listener_, 16), 0);
+    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
+    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+    thread_ = std::thread([this, connections] {
+      for (int i = 0; i < connections; ++i) play();
+    });
+  }
+  ~PlayedServer() {
+    join();
+    close(listener_);
+  }
+  void join() {
+    if (thread_.joinable()) thread_.join();
+  }
+  api::HttpPeer peer() const { return *api::HttpPeer::resolve(url_); }
+  // After join().
+  std::string last_request;
+
+ private:
+  void play() {
+    const int fd = accept(listener_, nullptr, nullptr);
+    last_request.clear();
+    char buffer[4096];
+    while (!whole()) {
+      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
+      if (count <= 0) break;
+      last_request.append(buffer, static_cast<size_t>(count));
+    }
+    send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL);
+    shutdown(fd, SHUT_WR);
+    close(fd);
+  }
+  bool whole() const {
+    const size_t head = last_request.find("\r\n\r\n");
+    if (head == std::string::npos) return false;
+    const size_t length = last_request.find("Content-Length: ");
+    if (length == std::string::npos) return true;
+    return last_request.size() >= head + 4 + std::stoul(last_request.substr(length + 16));
+  }
+
+  int listener_;
+  const std::string answer_;
+  std::string url_;
+  std::thread thread_;
+};
+
+std::string answer_of(const std::string& events) {
+  return "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events;
+}
+
+std::string piece(const std::string& text) {
+  return "data: {\"choices\":[{\"text\":\"" + text + "\",\"finish_reason\":null}]}\n\n";
+}
+
+sim::RequestOutcome outcome_of(const std::string& answer, std::string* error = nullptr) {
+  PlayedServer server(answer, 1);
+  HttpTarget target({.peer = server.peer(), .model = "m"});
+  LoadRun run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kGoOn);
+  if (error) *error = target.first_error();
+  return run.outcomes[0];
+}
+
+TEST(HttpTarget, ReadsAStream) {
+  const auto outcome = outcome_of(
+      answer_of(piece("a") + piece("") + piece("b") +
+                "data: {\"choices\":[{\"text\":\"\",\"finish_reason\":\"length\"}]}\n\n"
+                "data: {\"choices\":[],\"usage\":{\"completion_tokens\":3}}\n\ndata: [DONE]\n\n"));
+  EXPECT_EQ(outcome.failure, "");
+  EXPECT_EQ(outcome.output_tokens, 3) << "what usage says";
+  EXPECT_EQ(outcome.gaps_s.size(), 1u) << "two pieces have text";
+  EXPECT_GE(outcome.end_s, outcome.first_token_s);
+  EXPECT_GT(outcome.first_token_s, 0);
+}
+
+TEST(HttpTarget, CountsPiecesWithoutUsage) {
+  EXPECT_EQ(outcome_of(answer_of(piece("a") + piece("b") + "data: [DONE]\n\n")).output_tokens, 2);
+}
+
+TEST(HttpTarget, TellsFailuresApart) {
+  std::string error;
+  EXPECT_EQ(outcome_of("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 34\r\n\r\n"
+                       R"({"error":{"message":"come again"}})",
+                       &error)
+                .failure,
+            "HTTP 429");
+  EXPECT_EQ(error, "come again");
+  EXPECT_EQ(outcome_of(answer_of(piece("a"))).failure, "cut off");
+  EXPECT_EQ(outcome_of(answer_of("data: {nonsense\n\n")).failure, "bad stream");
+  EXPECT_EQ(outcome_of(answer_of("data: 5\n\n")).failure, "bad stream");
+  EXPECT_EQ(outcome_of(answer_of("data: {\"choices\":[7]}\n\n")).failure, "bad stream");
+  EXPECT_EQ(outcome_of(answer_of(piece("a") + "data: {\"error\":{\"message\":\"oh\"}}\n\n"), &error)
+                .failure,
+            "error in the stream");
+  EXPECT_EQ(error, "oh");
+  EXPECT_EQ(outcome_of("no http\r\n\r\n").failure, "connection");
+  EXPECT_EQ(outcome_of("").failure, "connection");
+}
+
+TEST(HttpTarget, GivesUpOnSilence) {
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 4), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  const auto peer =
+      api::HttpPeer::resolve("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  HttpTarget target({.peer = *peer, .model = "m", .silence_seconds_max = 0.05});
+  const auto run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kGoOn);
+  EXPECT_EQ(run.outcomes[0].failure, "timeout");
+  target.send(5, {0, 4, 3});
+  target.cancel_all();
+  std::vector<LoadTarget::Finished> finished;
+  target.wait(0, finished);
+  ASSERT_EQ(finished.size(), 1u);
+  EXPECT_EQ(finished[0].index, 5u);
+  EXPECT_EQ(finished[0].outcome.failure, "cancelled");
+  close(listener);
+}
+
+TEST(HttpTarget, AsksForWholeAnswersToTokens) {
+  PlayedServer server(answer_of(piece("a") + "data: [DONE]\n\n"), 1);
+  HttpTarget target(
+      {.peer = server.peer(), .model = "m", .api_key = "key", .vocab_size = 30, .prompt_key = 9});
+  drive_load(std::vector<sim::RequestShape>{{0, 6, 11}}, 0, target, kGoOn);
+  server.join();
+  EXPECT_THAT(server.last_request, HasSubstr("POST /v1/completions"));
+  EXPECT_THAT(server.last_request, HasSubstr("Bearer key"));
+  const auto body = parse_json(
+      std::string_view(server.last_request).substr(server.last_request.find("\r\n\r\n") + 4), "b");
+  ASSERT_TRUE(body);
+  EXPECT_EQ((*body)["prompt"], Json(sim::random_prompt(9, 0, 6, 30)));
+  EXPECT_EQ((*body)["max_tokens"], 11);
+  EXPECT_EQ((*body)["ignore_eos"], true);
+  EXPECT_EQ((*body)["stream"], true);
+  EXPECT_EQ((*body)["stream_options"]["include_usage"], true);
+}
+
+TEST(HttpTarget, FindsTheModel) {
+  const std::string list = R"({"data":[{"id":"a"},{"id":"b","max_model_len":512}]})";
+  const std::string answer =
+      "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(list.size()) + "\r\n\r\n" + list;
+  PlayedServer server(answer, 3);
+  EXPECT_EQ(ask_for_model(server.peer(), "", "")->name, "a");
+  EXPECT_EQ(ask_for_model(server.peer(), "", "b")->context_max, 512);
+  const auto none = ask_for_model(server.peer(), "", "c");
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kNotFound);
+  EXPECT_THAT(none.error().message, HasSubstr("a, b"));
+}
+
+}  // namespace
+}  // namespace jige::cli

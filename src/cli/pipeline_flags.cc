@@ -1,0 +1,165 @@
+#include "cli/pipeline_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "cli/flags.h"
+#include "cli/input.h"
+#include "cli/model_costs.h"
+#include "cli/model_sizes.h"
+#include "formats/json_file.h"
+#include "formats/model_config.h"
+
+namespace jige::cli {
+namespace {
+
+std::vector<std::string> schedule_choices() {
+  std::vector<std::string> names{"auto"};
+  for (int k = 0; k < plan::kScheduleKindCount; ++k) {
+    names.emplace_back(plan::schedule_name(static_cast<plan::ScheduleKind>(k)));
+  }
+  return names;
+}
+
+void declare_model(PipelineFlags& f, Flags& flags) {
+  flags.text("[FOLDER]", f.folder, "model folder; its config.json is enough");
+  flags.section("Model and costs");
+  flags.text("--size NAME", f.size,
+             fmt::format("instead of a folder, a Llama of this size: {}",
+                         fmt::join(model_size_names(), ", ")));
+  flags.text("--costs FILE", f.costs_file,
+             "instead of a folder, times and bytes of every block as JSON (docs/formats.md)");
+  flags.integer("--micro-batch-tokens N", f.micro_batch_tokens, {.min = 1, .max = 1 << 24},
+                "tokens that pass through the model at once");
+  flags.integer("--context N", f.context, {.min = 0, .max = 1 << 24},
+                "length of a sequence; 0: the model's, but the micro-batch at most");
+  flags.choice("--dtype NAME", f.dtype, {"bf16", "f32"}, "type of the matrix products");
+}
+
+void declare_machine(PipelineFlags& f, Flags& flags) {
+  flags.section("Machine (assumed rates, unless --costs has them)");
+  flags.integer("--devices N", f.devices, {.min = 1, .max = 1024},
+                "devices that share the work, such as GPUs");
+  flags.bytes("--device-memory SIZE", f.device_memory, "budget of each device; 0: no limit");
+  flags.bytes("--host-memory SIZE", f.host_memory, "budget of the host; 0: no limit");
+  flags.number("--device-tflops X", f.device_tflops, {.min = 0, .above_min = true},
+               "10^12 operations a second that a device achieves");
+  flags.number("--fetch-gb-per-s X", f.fetch_gb_per_s, {.min = 0, .above_min = true},
+               "between host and device, each way");
+  flags.number("--link-gb-per-s X", f.link_gb_per_s, {.min = 0, .above_min = true},
+               "between two devices");
+  flags.number("--host-optimizer X", f.host_optimizer, {.min = 0, .above_min = true},
+               "parameters a second that the host updates for one device");
+  flags.number("--device-optimizer X", f.device_optimizer, {.min = 0, .above_min = true},
+               "parameters a second that a device updates");
+}
+
+void declare_choices(PipelineFlags& f, Flags& flags) {
+  flags.section("What may be chosen");
+  flags.integer("--micro-batches N", f.micro_batches, {.min = 0, .max = 1 << 16},
+                "micro-batches of a step; 0: twice as many as devices");
+  flags.choice("--schedule NAME", f.schedule, schedule_choices(),
+               "how passes are ordered; auto tries all");
+  flags.choice("--optimizer NAME", f.optimizer, {"auto", "device", "sync", "async"},
+               "on the device; on the host behind all passes; on the host beside them");
+  flags.choice("--parameters NAME", f.parameters, {"auto", "device", "host"},
+               "where parameters stay; from the host they are fetched stage by stage");
+  flags.choice("--recompute NAME", f.recompute, {"auto", "on", "off"},
+               "run forward passes again instead of keeping what they computed");
+  flags.choice("--clip NAME", f.clip, {"none", "exact", "speculate"},
+               "gradient clipping: updates wait for the norm, or are redone where needed");
+  flags.integer("--forward-stages N", f.forward_stages, {.min = 0, .max = 1024},
+                "pieces of the model on each device; 0: tries 1 to --stages-max");
+  flags.integer("--backward-stages N", f.backward_stages, {.min = 0, .max = 1024},
+                "the same for backward passes, where a schedule has them apart (spipe)");
+  flags.integer("--stages-max N", f.stages_max, {.min = 1, .max = 64},
+                "most pieces on each device that are tried");
+}
+
+// The enumerator whose name is `name`; `fallback` for "auto".
+template <typename Enum>
+std::vector<Enum> chosen(const std::string& name, std::string_view (*name_of)(Enum), int count) {
+  std::vector<Enum> list;
+  for (int i = 0; i < count; ++i) {
+    if (name_of(static_cast<Enum>(i)) == name) list.push_back(static_cast<Enum>(i));
+  }
+  return list;
+}
+
+std::vector<bool> switched(const std::string& name, std::string_view on) {
+  return name == "auto" ? std::vector<bool>{} : std::vector<bool>{name == on};
+}
+
+}  // namespace
+
+void PipelineFlags::declare(Flags& flags) {
+  declare_model(*this, flags);
+  declare_machine(*this, flags);
+  declare_choices(*this, flags);
+}
+
+Result<plan::TrainPlanRequest> PipelineFlags::request() const {
+  if (!folder.empty() + !size.empty() + !costs_file.empty() != 1) {
+    return fail(
+        Code::kInvalidArgument,
+        "what is to be trained? give one of: a model folder, --size NAME ({}), --costs FILE",
+        fmt::join(model_size_names(), ", "));
+  }
+  plan::TrainPlanRequest request;
+  if (!costs_file.empty()) {
+    JIGE_TRY(const Json json, formats::load_json_object(costs_file));
+    JIGE_TRY(request.costs, plan::costs_from_json(json, costs_file));
+  } else {
+    formats::ModelConfig config;
+    if (!size.empty()) {
+      const std::vector<std::string> names = model_size_names();
+      if (std::ranges::find(names, size) == names.end()) {
+        return fail(Code::kInvalidArgument, "--size: \"{}\" is not one of {}", size,
+                    fmt::join(names, ", "));
+      }
+      const ModelShape shape{.size = size};
+      JIGE_TRY(config, make_llama_config(shape, base_size(shape).vocab_size));
+    } else {
+      JIGE_TRY(const std::string found, find_model_folder(folder));
+      JIGE_TRY(config, formats::load_model_config(found));
+    }
+    JIGE_TRY(request.costs,
+             model_costs(config, {.micro_batch_tokens = micro_batch_tokens,
+                                  .context = context,
+                                  .compute = dtype == "f32" ? DType::kF32 : DType::kBF16,
+                                  .device_flops = device_tflops * 1e12}));
+    request.costs.rates = {.fetch_bytes_per_s = fetch_gb_per_s * 1e9,
+                           .offload_bytes_per_s = fetch_gb_per_s * 1e9,
+                           .link_bytes_per_s = link_gb_per_s * 1e9,
+                           .host_parameters_per_s = host_optimizer,
+                           .device_parameters_per_s = device_optimizer};
+  }
+  request.devices = static_cast<int32_t>(devices);
+  request.micro_batches = {static_cast<int32_t>(micro_batches > 0 ? micro_batches : 2 * devices)};
+  if (device_memory > 0) request.budget.device_bytes = device_memory;
+  if (host_memory > 0) request.budget.host_bytes = host_memory;
+  request.clip = chosen(clip, plan::clip_name, 3).front();
+  request.kinds = chosen(schedule, plan::schedule_name, plan::kScheduleKindCount);
+  request.optimizers = chosen(optimizer, plan::optimizer_name, 3);
+  request.recompute = switched(recompute, "on");
+  request.host_parameters = switched(parameters, "host");
+  if (forward_stages > 0) request.forward_stages = {static_cast<int32_t>(forward_stages)};
+  if (backward_stages > 0) request.backward_stages = {static_cast<int32_t>(backward_stages)};
+  request.stages_max = static_cast<int32_t>(stages_max);
+  return request;
+}
+
+std::string PipelineFlags::summary() const {
+  const std::string what = !costs_file.empty() ? costs_file : !size.empty() ? size : folder;
+  const int64_t count = micro_batches > 0 ? micro_batches : 2 * devices;
+  std::string text = fmt::format("{}, {} device{}, {} micro-batches", what, devices,
+                                 devices == 1 ? "" : "s", count);
+  if (costs_file.empty()) text += fmt::format(" of {} tokens", micro_batch_tokens);
+  return text;
+}
+
+}  // namespace jige::cli

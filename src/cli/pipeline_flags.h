@@ -1,0 +1,53 @@
+// The flags that `jige plan train` and `jige simulate train` share: the model and its costs, the
+// machine, and what the planner may choose.
+//
+// Costs come from a file (--costs), or from a model's shape and assumed rates; either way nothing
+// is measured here.
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "plan/pipeline_planner.h"
+
+namespace jige::cli {
+
+class Flags;
+
+struct PipelineFlags {
+  // Model and costs.
+  std::string folder, size, costs_file;
+  int64_t micro_batch_tokens = 2048;
+  int64_t context = 0;
+  std::string dtype = "bf16";
+  double device_tflops = 40;
+  double fetch_gb_per_s = 10;
+  double link_gb_per_s = 10;
+  double host_optimizer = 5e8;
+  double device_optimizer = 2e10;
+  // Machine.
+  int64_t devices = 4;
+  int64_t micro_batches = 0;  // 0: twice as many as devices
+  int64_t device_memory = 0;  // 0: no limit
+  int64_t host_memory = 0;
+  // What may be chosen.
+  std::string schedule = "auto";
+  std::string optimizer = "auto";
+  std::string parameters = "auto";
+  std::string recompute = "auto";
+  std::string clip = "none";
+  int64_t forward_stages = 0;  // 0: searched
+  int64_t backward_stages = 0;
+  int64_t stages_max = 8;
+
+  void declare(Flags& flags);
+  // Fails with kInvalidArgument unless exactly one source of costs is given, and as reading it
+  // does.
+  Result<plan::TrainPlanRequest> request() const;
+  // "110m, 4 devices, 8 micro-batches of 2048 tokens".
+  std::string summary() const;
+};
+
+}  // namespace jige::cli

@@ -1,0 +1,121 @@
+#include "cli/pipeline_report.h"
+
+#include <fmt/format.h>
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/file.h"
+#include "cli/table.h"
+#include "plan/pipeline_svg.h"
+
+namespace jige::cli {
+namespace {
+
+std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
+
+std::string with_budget(int64_t bytes, int64_t budget) {
+  if (budget == std::numeric_limits<int64_t>::max()) return bytes_text(bytes);
+  return fmt::format("{} of {}", bytes_text(bytes), bytes_text(budget));
+}
+
+std::string stages_text(const plan::ScheduleRequest& choice) {
+  if (choice.forward_stages == choice.backward_stages) {
+    return fmt::format("{} on each device", choice.forward_stages);
+  }
+  return fmt::format("{} forward and {} backward on each device", choice.forward_stages,
+                     choice.backward_stages);
+}
+
+std::string order_text(const plan::ScheduleRequest& choice) {
+  switch (choice.defer) {
+    case plan::WeightDefer::kOne:
+      return "one pass later";
+    case plan::WeightDefer::kUnbounded:
+      return "where the device would wait";
+    default:
+      return choice.fast_forward ? "after the gradient has left" : "with the input gradients";
+  }
+}
+
+}  // namespace
+
+std::string seconds_text(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  if (seconds < 1) return fmt::format("{:.3g} ms", seconds * 1e3);
+  return fmt::format("{:.4g} s", seconds);
+}
+
+Json choice_json(const plan::ScheduleRequest& choice) {
+  return Json{{"schedule", plan::schedule_name(choice.kind)},
+              {"devices", choice.devices},
+              {"micro_batches", choice.micro_batches},
+              {"forward_stages", choice.forward_stages},
+              {"backward_stages", choice.backward_stages},
+              {"forward_cuts", choice.forward_cuts},
+              {"backward_cuts", choice.backward_cuts},
+              {"parameters", choice.host_parameters ? "host" : "device"},
+              {"resident_stages", choice.resident_stages},
+              {"recompute", choice.recompute},
+              {"optimizer", plan::optimizer_name(choice.optimizer)},
+              {"clip", plan::clip_name(choice.clip)},
+              {"weight_gradients", plan::defer_name(choice.defer)}};
+}
+
+Json prediction_json(const plan::TrainPrediction& prediction) {
+  Json json{{"simulated", true},
+            {"step_s", prediction.step_s},
+            {"bubble", prediction.bubble},
+            {"tail_s", prediction.tail_s},
+            {"device_bytes", prediction.device_bytes},
+            {"host_bytes", prediction.host_bytes}};
+  json["devices"] = Json::array();
+  for (const plan::DeviceTime& device : prediction.devices) {
+    json["devices"].push_back({{"busy_s", device.busy_s},
+                               {"ramp_s", device.ramp_s},
+                               {"turn_s", device.turn_s},
+                               {"transfer_s", device.transfer_s},
+                               {"optimizer_s", device.optimizer_s}});
+  }
+  return json;
+}
+
+std::string plan_text(const plan::TrainPlan& plan, const plan::MemoryBudget& budget) {
+  const plan::ScheduleRequest& choice = plan.choice;
+  const plan::TrainPrediction& prediction = plan.prediction;
+  Table table({{}, {}});
+  table.row({"schedule", fmt::format("{}: {}", plan::schedule_name(choice.kind),
+                                     plan::schedule_summary(choice.kind))});
+  table.row({"stages", stages_text(choice)});
+  table.row({"parameters",
+             choice.host_parameters ? "on the host, fetched stage by stage" : "on the devices"});
+  table.row({"optimizer", choice.optimizer == plan::OptimizerMode::kDevice ? "on the devices"
+                          : choice.optimizer == plan::OptimizerMode::kSync
+                              ? "on the host, behind all passes"
+                              : "on the host, beside the passes"});
+  table.row({"recompute", choice.recompute ? "on" : "off"});
+  table.row({"weight gradients", order_text(choice)});
+  table.rule();
+  table.row({"step", seconds_text(prediction.step_s)});
+  table.row({"bubble", fmt::format("{:.1f} % of the devices' time", 100 * prediction.bubble)});
+  table.row({"behind the passes", seconds_text(prediction.tail_s)});
+  table.row({"fullest device", with_budget(prediction.device_bytes, budget.device_bytes)});
+  table.row({"host", with_budget(prediction.host_bytes, budget.host_bytes)});
+  return table.render() + fmt::format(
+                              "\nWhat limits it: {}.\nSimulated, not measured; best of {} "
+                              "candidates.\n",
+                              plan.binding, plan.candidate_count);
+}
+
+Status write_timeline(const std::string& path, const plan::PipelineSchedule& schedule,
+                      const plan::PipelineCosts& costs, const std::string& subtitle) {
+  JIGE_TRY(const plan::PipelineGraph graph, plan::PipelineGraph::create(schedule));
+  const plan::PipelineTimes times = plan::time_tasks(schedule, graph, costs);
+  return write_file_atomic(
+      path, plan::timeline_svg(schedule, graph, times,
+                               {.title = fmt::format("One training step, {}", schedule.name),
+                                .subtitle = subtitle + "; simulated, not measured"}));
+}
+
+}  // namespace jige::cli

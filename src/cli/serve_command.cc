@@ -1,0 +1,243 @@
+// jige serve: a model for many users at once, with the OpenAI API.
+#include <fmt/format.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <thread>
+
+#include "api/service.h"
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/loaded_model.h"
+#include "cli/machine_rates.h"
+#include "cli/output.h"
+#include "cli/serve_flags.h"
+#include "formats/generation_config.h"
+#include "serve/engine_memory.h"
+#include "train/process_memory.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int64_t kContextsDefault = 16;  // that fit into the cache where nobody says how large
+constexpr int64_t kFlushMs = 2000;
+constexpr std::chrono::milliseconds kSignalPoll(50);
+
+// The name of a folder; of the run for RUN/model.
+std::string name_of(const std::string& folder) {
+  std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  if (path.filename() == "model" && path.has_parent_path()) path = path.parent_path();
+  const std::string name = path.filename().string();
+  return name.empty() || name == "." ? "model" : name;
+}
+
+// Connections are file descriptors; the usual limit of 1024 would be met before our own.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+class ServeCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Serves a model to many users at once over HTTP, with the OpenAI API: completions and chat "
+        "completions, streamed or whole. SIGTERM or Ctrl-C: new requests are refused and those "
+        "under way are finished; a second one ends the server at once. Exit codes: 0 all was "
+        "finished, 130 requests were cut off; others as in `jige --help`.");
+    model_.declare_folder(flags);
+    serve_.declare(flags);
+    model_.declare(flags);
+    output_.declare(flags, "print a JSON object when it listens, when it is ready, and at the end");
+    flags.example("jige serve models/tiny");
+    flags.example("jige serve models/llama-3.2-1b --port 8080 --memory-limit 6GiB");
+    flags.example("JIGE_API_KEY=secret-key jige serve runs/tuned --host 0.0.0.0");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    raise_descriptor_limit();
+    JIGE_TRY(folder_, find_model_folder(model_.folder));
+    name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
+    JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
+    if (keys.empty() && serve_.host != "127.0.0.1" && serve_.host != "localhost") {
+      log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
+               serve_.host);
+    }
+    api::Service service({.version = kVersion,
+                          .model_name = name_,
+                          .keys = std::move(keys),
+                          .limits = serve_.request_limits()});
+    JIGE_TRY(const auto server, api::HttpServer::listen(serve_.http_options(), service.handler()));
+    service.set_http_stats([&server = *server] { return server.stats(); });
+    tell_address(*server);
+    JIGE_DO(load(service));
+    const Status served = serve_until_stopped(service, *server);
+    engine_->stop();  // what is left ends as "abort", which the server may still send
+    server->stop(kFlushMs);
+    service.stop();
+    return served;
+  }
+
+ private:
+  void tell_address(const api::HttpServer& server) {
+    if (output_.json) {
+      print_json(
+          Json{{"event", "listening"}, {"address", server.address()}, {"port", server.port()}});
+    } else {
+      print_text(fmt::format("listening on {}\n", server.address()));
+    }
+  }
+
+  Result<model::InferenceOptions> inference_options() {
+    JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
+    model::InferenceOptions options{
+        .compute = compute,
+        .context_max = model_.context,
+        .batch_tokens_max = serve_.batch_tokens,
+        .logit_rows_max = std::min(serve_.batch_requests, serve_.batch_tokens),
+        .memory_bytes_max = model_.device.arena_bytes_max()};
+    if (serve_.kv_tokens > 0) {
+      options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
+      return options;
+    }
+    const int64_t limit_bytes = model_.device.memory_limit_bytes;
+    JIGE_TRY(const serve::EngineMemory memory,
+             serve::plan_engine_memory(
+                 folder_, options,
+                 limit_bytes > 0 ? limit_bytes : train::machine_memory_bytes() / 4 * 3));
+    options.kv_block_count = memory.kv_block_count;
+    if (limit_bytes == 0 && memory.full_contexts > kContextsDefault) {
+      options.kv_block_count = static_cast<int64_t>(static_cast<double>(memory.kv_block_count) /
+                                                    memory.full_contexts * kContextsDefault);
+    }
+    return options;
+  }
+
+  Status load(api::Service& service) {
+    const StopWatch watch;
+    JIGE_TRY(device_, model_.device.make());
+    if (serve_.measure_peaks) JIGE_DO(measure_peaks(service));
+    JIGE_TRY(text::Tokenizer tokenizer, text::Tokenizer::load(folder_));
+    JIGE_TRY(const model::InferenceOptions options, inference_options());
+    JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
+    tokenizer_.emplace(std::move(tokenizer));
+    JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, serve_.engine_options()));
+    JIGE_TRY(api::ServedModel served, served_model());
+    service.set_model(std::move(served));
+    tell_ready(watch.seconds());
+    return {};
+  }
+
+  Status measure_peaks(api::Service& service) {
+    JIGE_TRY(const double bytes, measure_read_bytes_per_s(*device_, streaming_bytes()));
+    JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
+    JIGE_TRY(
+        const double flops,
+        measure_gemm_flops_per_s(*device_, compute.value_or(default_training_dtype()), {}, 0.3));
+    service.set_peaks({.bytes_per_s = bytes, .flops_per_s = flops});
+    return {};
+  }
+
+  Result<api::ServedModel> served_model() {
+    JIGE_TRY(const formats::GenerationConfig config, formats::load_generation_config(folder_));
+    JIGE_TRY(const std::string description, read_file(folder_ + "/config.json"));
+    const model::InferenceSizes& sizes = loaded_->sizes();
+    api::ServedModel served{.name = name_, .tokenizer = *tokenizer_, .engine = engine_.get()};
+    served.fingerprint = fmt::format(
+        "jige-{}-{}-{:08x}", kVersion, dtype_info(sizes.compute).name,
+        static_cast<uint32_t>(derive_key(static_cast<uint64_t>(active_isa()), description)));
+    served.created_s = static_cast<int64_t>(std::time(nullptr));
+    served.context_max = engine_->context_max();
+    served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
+    served.defaults = {
+        .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
+        .top_k = config.top_k.value_or(0),
+        .top_p = config.top_p.value_or(1),
+        .min_p = config.min_p.value_or(0),
+        .repetition_penalty = config.repetition_penalty.value_or(1)};
+    served.tokens_default = config.max_new_tokens;
+    if (serve_.tokens_default > 0) served.tokens_default = serve_.tokens_default;
+    if (!tokenizer_->chat_template().empty()) {
+      JIGE_TRY(served.chat_template,
+               text::ChatTemplate::parse(tokenizer_->chat_template(), folder_));
+    }
+    return served;
+  }
+
+  void tell_ready(double seconds) {
+    const model::InferenceSizes& sizes = loaded_->sizes();
+    const model::InferenceMemory memory = model::inference_memory(loaded_->architecture(), sizes);
+    const int64_t work_bytes = memory.activations_bytes + memory.logits_bytes;
+    if (output_.json) {
+      return print_json(Json{{"event", "ready"},
+                             {"model", name_},
+                             {"seconds", seconds},
+                             {"context_max", engine_->context_max()},
+                             {"weights_bytes", memory.weights.total_bytes()},
+                             {"kv_bytes", memory.kv_bytes},
+                             {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
+                             {"workspace_bytes", work_bytes},
+                             {"memory_bytes", loaded_->peak_bytes()}});
+    }
+    const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+    print_text(fmt::format(
+        "memory: {} weights, {} cache of {} tokens, {} workspace; {} in all\n"
+        "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",
+        shown(memory.weights.total_bytes()), shown(memory.kv_bytes),
+        sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(loaded_->peak_bytes()),
+        seconds, name_, engine_->context_max(), serve_.batch_requests));
+  }
+
+  // Serves until a signal comes, then finishes what is under way.
+  Status serve_until_stopped(api::Service& service, const api::HttpServer& server) {
+    while (!interrupted()) std::this_thread::sleep_for(kSignalPoll);
+    service.begin_drain();
+    log_info("finishing the requests under way; once more ends the server at once");
+    const bool drained = engine_->drain(serve_.drain_seconds);
+    const serve::EngineStatus status = engine_->status();
+    if (output_.json) {
+      print_json(Json{{"event", "stopped"},
+                      {"drained", drained},
+                      {"http_requests", server.stats().requests_total},
+                      {"generated_tokens", status.counters.generated_tokens}});
+    }
+    if (drained) return {};
+    return fail(Code::kCancelled, "{} requests were cut off after {} s; --drain-seconds gives more",
+                status.waiting_requests + status.running_sequences, serve_.drain_seconds);
+  }
+
+  ModelFlags model_;
+  ServeFlags serve_;
+  OutputFlags output_;
+  std::string folder_, name_;
+  std::unique_ptr<CpuDevice> device_;
+  std::unique_ptr<model::InferenceModel> loaded_;
+  std::optional<text::Tokenizer> tokenizer_;
+  std::unique_ptr<serve::Engine> engine_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_serve_command() { return std::make_unique<ServeCommand>(); }
+
+}  // namespace jige::cli

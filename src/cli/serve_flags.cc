@@ -1,0 +1,133 @@
+#include "cli/serve_flags.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "cli/flags.h"
+
+namespace jige::cli {
+namespace {
+
+int64_t in_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
+
+void declare_address(Flags& flags, ServeFlags& serve) {
+  flags.section("Address and keys");
+  flags.text("--host ADDRESS", serve.host, "address to listen on; 0.0.0.0 for every network");
+  flags.integer("--port N", serve.port, {.min = 0, .max = 65535},
+                "0: one that is free, printed at the start");
+  flags.text("--api-key-file FILE", serve.api_key_file,
+             "keys that clients must send, one a line; without it the key in the environment "
+             "variable JIGE_API_KEY, if there is one");
+  flags.text("--tls-cert FILE", serve.tls_certificate, "PEM certificate chain: serve HTTPS");
+  flags.text("--tls-key FILE", serve.tls_key, "PEM private key of --tls-cert");
+  flags.text("--served-model-name NAME", serve.served_name,
+             "what clients call the model; without it the folder's name");
+}
+
+void declare_scheduling(Flags& flags, ServeFlags& serve) {
+  flags.section("Scheduling and memory");
+  flags.choice("--policy NAME", serve.policy, {"chunked", "orca", "static"},
+               "chunked: running answers first, then pieces of prompts; orca: whole prompts, first "
+               "come first served by iteration; static: batch after batch, for comparison");
+  flags.choice("--admission NAME", serve.admission, {"reserve", "optimistic"},
+               "reserve: an answer begins when its longest form fits; optimistic: when its prompt "
+               "does, and is computed again where memory gets short");
+  flags.integer("--max-batch N", serve.batch_requests, {.min = 1, .max = 4096},
+                "answers that are made at once at most");
+  flags.integer("--batch-tokens N", serve.batch_tokens, {.min = 16, .max = 1 << 16},
+                "tokens of one iteration; fewer: steadier answers, more: faster prompts");
+  flags.integer("--kv-tokens N", serve.kv_tokens, {.min = 0, .max = int64_t{1} << 30},
+                "tokens the key/value cache holds; 0: what --memory-limit leaves; without it 16 "
+                "contexts, or what three quarters of the machine's memory leave");
+  flags.toggle("--no-prefix-cache", serve.no_prefix_cache,
+               "do not keep what prompts begin with for later prompts");
+  flags.toggle("--fair-share", serve.fair_share, "the user served least goes first");
+  flags.text("--event-log FILE", serve.event_log,
+             "write every scheduling event, token ids among them, for replay");
+}
+
+void declare_limits(Flags& flags, ServeFlags& serve) {
+  flags.section("Limits");
+  flags.integer("--queue-requests N", serve.queue_requests, {.min = 1, .max = 1 << 24},
+                "requests that may wait; more get 429");
+  flags.integer("--queue-tokens N", serve.queue_tokens, {.min = 1, .max = int64_t{1} << 40},
+                "prompt tokens that may wait; more get 429");
+  flags.integer("--max-n N", serve.choices_max, {.min = 1, .max = 256},
+                "answers one request may ask for");
+  flags.integer("--default-max-tokens N", serve.tokens_default, {.min = 0, .max = 1 << 30},
+                "length of a chat answer where the request names none; 0: what the folder says, or "
+                "the rest of the context");
+  flags.bytes("--max-body SIZE", serve.body_bytes, "body of one request at most; 8 MiB without it");
+  flags.integer("--max-connections N", serve.connections_max, {.min = 1, .max = 1 << 20},
+                "connections at once at most");
+  flags.number("--idle-seconds S", serve.idle_seconds, {.min = 0.1, .max = 1e6},
+               "an unused connection is closed after this");
+  flags.number("--request-seconds S", serve.request_seconds, {.min = 0.1, .max = 1e6},
+               "a request must have arrived within this");
+  flags.number("--write-seconds S", serve.write_seconds, {.min = 0.1, .max = 1e6},
+               "a client that reads nothing for so long is given up");
+  flags.number("--stall-seconds S", serve.stall_seconds, {.max = 1e6, .above_min = true},
+               "/health fails when work exists and no iteration completes within this");
+  flags.number("--drain-seconds S", serve.drain_seconds, {.min = 0, .max = 1e6},
+               "time for answers under way when the server is told to stop");
+  flags.toggle("--measure-peaks", serve.measure_peaks,
+               "measure this machine before loading (2 s), so that /metrics can show shares of it");
+}
+
+}  // namespace
+
+void ServeFlags::declare(Flags& flags) {
+  declare_address(flags, *this);
+  declare_scheduling(flags, *this);
+  declare_limits(flags, *this);
+}
+
+api::HttpServerOptions ServeFlags::http_options() const {
+  const auto body = static_cast<size_t>(body_bytes);
+  api::HttpServerOptions options;
+  options.host = host;
+  options.port = static_cast<uint16_t>(port);
+  options.tls_certificate_file = tls_certificate;
+  options.tls_key_file = tls_key;
+  options.body_bytes_max = body;
+  options.bodies_bytes_max = std::max(options.bodies_bytes_max, 2 * body);
+  options.connections_max = static_cast<int>(connections_max);
+  options.idle_timeout_ms = in_ms(idle_seconds);
+  options.request_timeout_ms = in_ms(request_seconds);
+  options.write_timeout_ms = in_ms(write_seconds);
+  return options;
+}
+
+serve::EngineOptions ServeFlags::engine_options() const {
+  serve::EngineOptions options;
+  options.policy = policy == "orca"     ? plan::ServePolicy::kOrca
+                   : policy == "static" ? plan::ServePolicy::kStatic
+                                        : plan::ServePolicy::kChunked;
+  options.admission =
+      admission == "optimistic" ? plan::Admission::kOptimistic : plan::Admission::kReserve;
+  options.batch_requests_max = static_cast<int32_t>(batch_requests);
+  options.fair_share = fair_share;
+  options.prefix_cache = !no_prefix_cache;
+  options.choices_max = static_cast<int32_t>(choices_max);
+  options.waiting_requests_max = queue_requests;
+  options.waiting_prompt_tokens_max = queue_tokens;
+  options.stall_seconds_max = stall_seconds;
+  options.event_log_path = event_log;
+  return options;
+}
+
+api::RequestLimits ServeFlags::request_limits() const {
+  api::RequestLimits limits;
+  limits.choices_max = static_cast<int32_t>(choices_max);
+  limits.prompts_max = std::max(limits.prompts_max, limits.choices_max);
+  return limits;
+}
+
+Result<api::ApiKeys> ServeFlags::api_keys() const {
+  if (!api_key_file.empty()) return api::ApiKeys::load(api_key_file);
+  const char* key = std::getenv("JIGE_API_KEY");
+  if (!key || !*key) return api::ApiKeys();
+  return api::ApiKeys({key});
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,58 @@
+// The flags of `jige serve`: address, keys, scheduling, limits.
+//
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "api/api_keys.h"
+#include "api/http_server.h"
+#include "api/served_model.h"
+#include "base/result.h"
+#include "serve/engine.h"
+
+namespace jige::cli {
+
+class Flags;
+
+struct ServeFlags {
+  std::string host = "127.0.0.1";
+  int64_t port = 8000;
+  std::string tls_certificate, tls_key;
+  std::string api_key_file;
+  std::string served_name;
+
+  std::string policy = "chunked";
+  std::string admission = "reserve";
+  int64_t batch_requests = 64;
+  int64_t batch_tokens = 512;
+  int64_t kv_tokens = 0;
+  bool no_prefix_cache = false;
+  bool fair_share = false;
+  std::string event_log;
+
+  int64_t queue_requests = 1024;
+  int64_t queue_tokens = int64_t{1} << 20;
+  int64_t choices_max = 16;
+  int64_t tokens_default = 0;
+  int64_t body_bytes = int64_t{8} << 20;
+  int64_t connections_max = 1024;
+  double idle_seconds = 75;
+  double request_seconds = 30;
+  double write_seconds = 30;
+  double stall_seconds = 30;
+  double drain_seconds = 60;
+  bool measure_peaks = false;
+
+  // Everything but FOLDER and what every command that computes has.
+  void declare(Flags& flags);
+
+  api::HttpServerOptions http_options() const;
+  serve::EngineOptions engine_options() const;
+  api::RequestLimits request_limits() const;
+  // The keys of --api-key-file, else that of JIGE_API_KEY, else none. Fails as ApiKeys::load does.
+  Result<api::ApiKeys> api_keys() const;
+};
+
+}  // namespace jige::cli

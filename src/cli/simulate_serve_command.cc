@@ -1,0 +1,219 @@
+// jige simulate serve: the scheduler that serves, on a virtual clock.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/progress.h"
+#include "cli/bench_serve_model.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/load_flags.h"
+#include "cli/load_view.h"
+#include "cli/output.h"
+#include "sim/serve_simulation.h"
+#include "sim/serve_trace.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int64_t kTracesBetweenLooks = 256;
+
+class SimulateServeCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags_ = &flags;
+    flags.about(
+        "Runs the scheduler of `jige serve` on a virtual clock: an iteration takes base + token * "
+        "its tokens + kv-token * the cached tokens it reads. Arrivals, lengths and figures are "
+        "those of `jige bench serve`. With --traces, random traces with cancels, full caches, lost "
+        "workers and early stops are run instead, and every step is checked.");
+    load_.declare(flags);
+    flags.section("Scheduling");
+    scheduling_.policies = "static,orca,chunked";
+    scheduling_.declare(flags);
+    flags.integer("--in-flight N", in_flight_, {.min = 1, .max = 64},
+                  "batches at once, in a pipeline of N equal stages");
+    flags.section("Time of an iteration");
+    flags.number("--base-ms X", base_ms_, {.min = 0, .max = 1e6}, "of any iteration");
+    flags.number("--token-us X", token_us_, {.min = 0, .max = 1e9}, "more for each token in it");
+    flags.number("--kv-token-ns X", kv_token_ns_, {.min = 0, .max = 1e9},
+                 "more for each cached token that is read");
+    model_.declare(flags);
+    flags.section("Faults");
+    flags.number("--cancel-share X", faults_.cancel_share, {.min = 0, .max = 1},
+                 "of requests whose client gives up");
+    flags.number("--cancel-seconds S", faults_.cancel_after_s, {.min = 0, .max = 1e6},
+                 "mean time until it does");
+    flags.number("--lose-share X", faults_.lose_share, {.min = 0, .max = 1, .below_max = true},
+                 "of iterations whose results are lost");
+    flags.integer("--traces N", traces_, {.min = 0},
+                  "check N random traces from --seed on instead");
+    model_.device.declare(flags);
+    output_.declare(flags, "one JSON line for what is simulated, then one a load");
+    flags.example("jige simulate serve --sweep 1,2,4,8,16 --svg orca.svg");
+    flags.example("jige simulate serve --random 15m --users 16 --lengths chat");
+    flags.example("jige simulate serve --traces 1000000");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    if (traces_ > 0) return check_traces();
+    JIGE_TRY(plan_, load_.plan(*flags_));
+    JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies());
+    JIGE_DO(choose_step_time());
+    print_head();
+    for (const plan::ServePolicy policy : policies) {
+      for (size_t i = 0; i < plan_.rates.size(); ++i) JIGE_DO(simulate(policy, i));
+    }
+    return finish();
+  }
+
+ private:
+  Status choose_step_time() {
+    step_ = {
+        .base_s = base_ms_ / 1e3, .token_s = token_us_ / 1e6, .kv_token_s = kv_token_ns_ / 1e9};
+    if (model_.given()) {
+      for (const char* name : {"--base-ms", "--token-us", "--kv-token-ns"}) {
+        if (!flags_->given(name)) continue;
+        return fail(Code::kInvalidArgument, "{} says what --model and --random measure; give one",
+                    name);
+      }
+      JIGE_TRY(BenchServeModel measured,
+               model_.load(plan_.tokens_max(), scheduling_.kv_block_count(16),
+                           scheduling_.batch_tokens, scheduling_.batch_requests));
+      JIGE_TRY(step_, measure_step_time(*measured.model));
+      caption_ = fmt::format("as {} on {}: ", measured.text, cpu_features().model_name);
+    }
+    if (step_.base_s + step_.token_s + step_.kv_token_s <= 0) {
+      return fail(Code::kInvalidArgument, "an iteration must take time; give --base-ms above 0");
+    }
+    caption_ = fmt::format(
+        "SIMULATED {}{:.3g} ms an iteration, {:.3g} us a token, {:.3g} ns a "
+        "cached token",
+        caption_, step_.base_s * 1e3, step_.token_s * 1e6, step_.kv_token_s * 1e9);
+    return {};
+  }
+
+  Status simulate(plan::ServePolicy policy, size_t rate_index) {
+    if (interrupted()) return fail(Code::kCancelled, "by a signal");
+    sim::ServeSimulationOptions options;
+    options.scheduler.policy = policy;
+    options.scheduler.admission = scheduling_.read_admission();
+    options.scheduler.batch_requests_max = static_cast<int32_t>(scheduling_.batch_requests);
+    options.scheduler.batch_tokens_max = static_cast<int32_t>(scheduling_.batch_tokens);
+    options.scheduler.batches_in_flight_max = static_cast<int32_t>(in_flight_);
+    options.scheduler.pool.block_count =
+        scheduling_.kv_block_count(options.scheduler.pool.block_tokens);
+    options.step = step_;
+    options.users = plan_.users;
+    options.faults = faults_;
+    options.seed = plan_.seed;
+    const sim::Workload load = plan_.at(rate_index, 0);
+    JIGE_TRY(const sim::ServeSimulationResult result, sim::simulate_serve(load.requests, options));
+    LoadPoint point{.subject = std::string(policy_name(policy)),
+                    .rate = plan_.rates[rate_index],
+                    .users = plan_.users,
+                    .report = sim::make_report(result.outcomes, plan_.goodput)};
+    if (output_.json) print_json(simulated_json(point, result));
+    points_.push_back(std::move(point));
+    return {};
+  }
+
+  static Json simulated_json(const LoadPoint& point, const sim::ServeSimulationResult& result) {
+    Json json{{"simulated", true}};
+    json.update(point_json(point));
+    json["iterations"] = result.iterations;
+    json["iterations_lost"] = result.iterations_lost;
+    json["preemptions"] = result.preemptions;
+    json["computed_tokens"] = result.computed_tokens;
+    json["kv_blocks_live_max"] = result.kv_blocks_live_max;
+    return json;
+  }
+
+  void print_head() const {
+    if (!output_.json) return print_text(caption_ + "\n");
+    print_json(Json{{"simulated", true},
+                    {"base_s", step_.base_s},
+                    {"token_s", step_.token_s},
+                    {"kv_token_s", step_.kv_token_s}});
+  }
+
+  Status finish() {
+    if (!output_.json) {
+      print_text(points_.size() == 1 ? report_text(points_[0]) : points_table(points_));
+    }
+    if (load_.svg.empty()) return {};
+    JIGE_DO(write_file_atomic(
+        load_.svg,
+        render_svg(load_chart(points_, "Latency against throughput, simulated", caption_))));
+    log_info("{}: {} loads", load_.svg, points_.size());
+    return {};
+  }
+
+  Status check_traces() {
+    const StopWatch watch;
+    Progress progress("checking traces", traces_, output_.quiet || output_.json);
+    sim::TraceCounts counts;
+    for (int64_t i = 0; i < traces_; ++i) {
+      JIGE_TRY(const sim::TraceCounts one,
+               sim::run_checked_trace(static_cast<uint64_t>(load_.seed + i)));
+      counts += one;
+      if (i % kTracesBetweenLooks != 0) continue;
+      if (interrupted()) {
+        return fail(Code::kCancelled, "by a signal, after {} good traces", counts.traces);
+      }
+      progress.update(i, "");
+    }
+    progress.finish("");
+    if (output_.json) {
+      print_json(Json{{"simulated", true},
+                      {"traces", counts.traces},
+                      {"requests", counts.requests},
+                      {"cancelled", counts.cancelled},
+                      {"iterations", counts.iterations},
+                      {"iterations_lost", counts.iterations_lost},
+                      {"preemptions", counts.preemptions},
+                      {"cached_tokens", counts.cached_tokens},
+                      {"seconds", watch.seconds()}});
+      return {};
+    }
+    print_text(fmt::format(
+        "{} traces kept every invariant in {:.1f} s: {} requests, {} cancelled, {} iterations, {} "
+        "lost, {} preemptions, {} tokens from the prefix cache\n",
+        counts.traces, watch.seconds(), counts.requests, counts.cancelled, counts.iterations,
+        counts.iterations_lost, counts.preemptions, counts.cached_tokens));
+    return {};
+  }
+
+  const Flags* flags_ = nullptr;
+  LoadFlags load_;
+  SchedulingFlags scheduling_;
+  BenchServeModelFlags model_;
+  OutputFlags output_;
+  sim::ServeFaults faults_;
+  int64_t in_flight_ = 1;
+  int64_t traces_ = 0;
+  double base_ms_ = 20, token_us_ = 100, kv_token_ns_ = 20;
+
+  LoadPlan plan_;
+  sim::StepTime step_;
+  std::string caption_;
+  std::vector<LoadPoint> points_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_simulate_serve_command() {
+  return std::make_unique<SimulateServeCommand>();
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,208 @@
+#include "cli/top_frame.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "base/bytes.h"
+#include "cli/table.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int kBarCells = 30;
+constexpr const char* kNothing = "–";
+
+const Json* member(const Json& object, const char* field) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(field);
+  return found == object.end() ? nullptr : &*found;
+}
+
+std::optional<double> number(const Json& object, const char* field) {
+  const Json* found = member(object, field);
+  if (!found || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+std::string text(const Json& object, const char* field) {
+  const Json* found = member(object, field);
+  if (!found || !found->is_string()) return kNothing;
+  // A name from elsewhere must not command the terminal.
+  std::string shown = found->get<std::string>().substr(0, 100);
+  std::erase_if(shown, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
+  return shown;
+}
+
+bool is_true(const Json& object, const char* field) {
+  const Json* found = member(object, field);
+  return found && found->is_boolean() && found->get<bool>();
+}
+
+std::string shown(const std::optional<double>& value, std::string_view unit = "") {
+  if (!value || !std::isfinite(*value)) return kNothing;
+  const bool whole = *value == std::floor(*value) || std::fabs(*value) >= 1000;
+  return whole ? fmt::format("{:.0f}{}", *value, unit) : fmt::format("{:.3g}{}", *value, unit);
+}
+
+std::string in_ms(const std::optional<double>& seconds) {
+  return seconds ? shown(*seconds * 1000, " ms") : kNothing;
+}
+
+std::string percent(const std::optional<double>& share) {
+  return share ? fmt::format("{:.0f} %", *share * 100) : kNothing;
+}
+
+std::string bar(const std::optional<double>& share) {
+  const double full = std::clamp(share.value_or(0), 0.0, 1.0) * kBarCells;
+  std::string cells;
+  for (int i = 0; i < kBarCells; ++i) cells += i < std::lround(full) ? "█" : "░";
+  return cells;
+}
+
+const Json& requests_of(const Json& top) {
+  static const Json kNone = Json::array();
+  const Json* found = member(top, "requests");
+  return found && found->is_array() ? *found : kNone;
+}
+
+int64_t count_in_state(const Json& top, std::string_view state) {
+  return std::ranges::count_if(requests_of(top),
+                               [&](const Json& row) { return text(row, "state") == state; });
+}
+
+std::string state_of(const Json& top) {
+  if (is_true(top, "loading")) return "loading";
+  if (is_true(top, "stalled")) return "STALLED";
+  return is_true(top, "accepting") ? "accepting" : "draining";
+}
+
+std::string latency_text(const Json& top, const char* field) {
+  const Json* found = member(top, field);
+  if (!found) return kNothing;
+  return fmt::format("p50 {}, p99 {}", in_ms(number(*found, "p50")), in_ms(number(*found, "p99")));
+}
+
+std::vector<std::string> head_lines(const TopSample& now, const TopSample* before,
+                                    const TopView& view) {
+  const Json& top = now.top;
+  const auto age = number(top, "uptime_seconds");
+  return {
+      fmt::format("{} at {}, {}, up {}", text(top, "model"), view.address, state_of(top),
+                  age ? format_duration(*age) : kNothing),
+      fmt::format("requests  {} prefilling, {} decoding, {} waiting ({} prompt tokens), {} "
+                  "preempted",
+                  count_in_state(top, "prefill"), count_in_state(top, "decode"),
+                  shown(number(top, "waiting_requests")),
+                  shown(number(top, "waiting_prompt_tokens")), shown(number(top, "preempted"))),
+      fmt::format("cache     {} {} of {} blocks, {} kept for later, {} of prompts found",
+                  bar(number(top, "kv_usage")), percent(number(top, "kv_usage")),
+                  shown(number(top, "kv_blocks")), shown(number(top, "kv_blocks_cached")),
+                  percent(prefix_hit_share(now))),
+      fmt::format("speed     {} tokens/s of answers, {} tokens/s computed, {} and {} tokens in the "
+                  "last iteration",
+                  shown(answer_tokens_per_s(now, before)), shown(number(top, "tokens_per_second")),
+                  in_ms(number(top, "last_iteration_seconds")),
+                  shown(number(top, "last_iteration_tokens"))),
+      fmt::format("latency   first token {}; between tokens {}",
+                  latency_text(top, "first_token_seconds"),
+                  latency_text(top, "inter_token_seconds")),
+  };
+}
+
+std::string request_table(const Json& rows, size_t rows_max) {
+  using enum Table::Align;
+  Table table({{"request", kRight},
+               {"state"},
+               {"prompt", kRight},
+               {"computed", kRight},
+               {"answer", kRight},
+               {"at most", kRight},
+               {"preempted", kRight},
+               {"age", kRight}});
+  for (size_t i = 0; i < std::min(rows.size(), rows_max); ++i) {
+    const Json& row = rows[i];
+    table.row({shown(number(row, "id")), text(row, "state"), shown(number(row, "prompt_tokens")),
+               shown(number(row, "computed_tokens")), shown(number(row, "generated_tokens")),
+               shown(number(row, "tokens_max")), shown(number(row, "preemptions")),
+               shown(number(row, "age_seconds"), " s")});
+  }
+  std::string lines = table.render();
+  if (rows.size() > rows_max) lines += fmt::format("  and {} more\n", rows.size() - rows_max);
+  return lines;
+}
+
+// Every line cut to so many code points.
+std::string cut_lines(const std::string& lines, int columns_max) {
+  std::string out;
+  int column = 0;
+  for (const char c : lines) {
+    const bool begins = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+    if (c == '\n') {
+      column = 0;
+      out += c;
+      continue;
+    }
+    column += begins;
+    if (column <= columns_max) out += c;
+  }
+  return out;
+}
+
+}  // namespace
+
+std::optional<double> metric_sum(std::string_view text, std::string_view name) {
+  std::optional<double> sum;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    std::string_view line = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    if (!line.starts_with(name)) continue;
+    line.remove_prefix(name.size());
+    if (line.empty() || (line[0] != ' ' && line[0] != '{')) continue;
+    // Labels may hold spaces, and a brace ends them.
+    const size_t labels = line.rfind('}');
+    if (labels != std::string_view::npos) line.remove_prefix(labels + 1);
+    while (line.starts_with(' ')) line.remove_prefix(1);
+    double value = 0;
+    const auto parsed = std::from_chars(line.data(), line.data() + line.size(), value);
+    if (parsed.ec == std::errc()) sum = sum.value_or(0) + value;
+  }
+  return sum;
+}
+
+std::optional<double> prefix_hit_share(const TopSample& sample) {
+  const auto asked = metric_sum(sample.metrics, "jige:prefix_cache_queries");
+  const auto found = metric_sum(sample.metrics, "jige:prefix_cache_hits");
+  if (!asked || !found || *asked <= 0) return std::nullopt;
+  return *found / *asked;
+}
+
+std::optional<double> answer_tokens_per_s(const TopSample& now, const TopSample* before) {
+  if (!before || now.at_s <= before->at_s) return std::nullopt;
+  const auto later = number(now.top, "generated_tokens");
+  const auto earlier = number(before->top, "generated_tokens");
+  if (!later || !earlier || *later < *earlier) return std::nullopt;
+  return (*later - *earlier) / (now.at_s - before->at_s);
+}
+
+std::string render_top(const TopSample& now, const TopSample* before, const TopView& view) {
+  std::string lines;
+  int used = 3;  // the table's head and what may stand below it
+  for (const std::string& line : head_lines(now, before, view)) {
+    lines += line + "\n";
+    ++used;
+  }
+  const Json& rows = requests_of(now.top);
+  if (!rows.empty()) {
+    const int left = std::max(1, view.rows_max - used - 1);
+    lines += "\n" + request_table(rows, static_cast<size_t>(left));
+  }
+  return cut_lines(lines, view.columns_max);
+}
+
+}  // namespace jige::cli

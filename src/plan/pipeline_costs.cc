@@ -1,0 +1,200 @@
+#include "plan/pipeline_costs.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+namespace jige::plan {
+namespace {
+
+constexpr int64_t kBlocksMax = 1024;
+
+struct NumberField {
+  const char* name;
+  double BlockCost::*field;
+};
+struct CountField {
+  const char* name;
+  int64_t BlockCost::*field;
+};
+struct RateField {
+  const char* name;
+  double PipelineRates::*field;
+};
+
+constexpr NumberField kTimes[] = {{"forward_s", &BlockCost::forward_s},
+                                  {"recompute_s", &BlockCost::recompute_s},
+                                  {"backward_input_s", &BlockCost::backward_input_s},
+                                  {"backward_weight_s", &BlockCost::backward_weight_s}};
+constexpr CountField kCounts[] = {{"parameters", &BlockCost::parameters},
+                                  {"parameter_bytes", &BlockCost::parameter_bytes},
+                                  {"gradient_bytes", &BlockCost::gradient_bytes},
+                                  {"input_bytes", &BlockCost::input_bytes},
+                                  {"saved_bytes", &BlockCost::saved_bytes},
+                                  {"pending_bytes", &BlockCost::pending_bytes}};
+constexpr RateField kRates[] = {
+    {"fetch_bytes_per_s", &PipelineRates::fetch_bytes_per_s},
+    {"offload_bytes_per_s", &PipelineRates::offload_bytes_per_s},
+    {"link_bytes_per_s", &PipelineRates::link_bytes_per_s},
+    {"host_parameters_per_s", &PipelineRates::host_parameters_per_s},
+    {"device_parameters_per_s", &PipelineRates::device_parameters_per_s}};
+
+// Far above any machine, and small enough that sums over a schedule stay exact.
+constexpr int64_t kBytesMax = int64_t{1} << 40;
+
+}  // namespace
+
+Status check_costs(const PipelineCosts& costs, int32_t block_count) {
+  if (static_cast<int64_t>(costs.blocks.size()) != block_count) {
+    return fail(Code::kInvalidArgument, "costs of {} blocks for a model of {}", costs.blocks.size(),
+                block_count);
+  }
+  for (size_t b = 0; b < costs.blocks.size(); ++b) {
+    for (const NumberField& time : kTimes) {
+      const double value = costs.blocks[b].*time.field;
+      if (std::isfinite(value) && value >= 0) continue;
+      return fail(Code::kInvalidArgument, "block {}: {} is {}, must be a time of 0 or more", b,
+                  time.name, value);
+    }
+    for (const CountField& count : kCounts) {
+      const int64_t value = costs.blocks[b].*count.field;
+      if (value >= 0 && value <= kBytesMax) continue;
+      return fail(Code::kInvalidArgument, "block {}: {} is {}, must be 0 to {}", b, count.name,
+                  value, kBytesMax);
+    }
+  }
+  for (const RateField& rate : kRates) {
+    if (costs.rates.*rate.field > 0) continue;
+    return fail(Code::kInvalidArgument, "{} is {}, must be above 0", rate.name,
+                costs.rates.*rate.field);
+  }
+  if (!(costs.rates.link_latency_s >= 0) || !std::isfinite(costs.rates.link_latency_s)) {
+    return fail(Code::kInvalidArgument, "link_latency_s is {}, must be 0 or more",
+                costs.rates.link_latency_s);
+  }
+  for (const int64_t bytes : {costs.state_bytes_per_parameter, costs.undo_bytes_per_parameter}) {
+    if (bytes < 0 || bytes > 64) {
+      return fail(Code::kInvalidArgument, "{} bytes per parameter, must be 0 to 64", bytes);
+    }
+  }
+  if (costs.workspace_bytes < 0 || costs.workspace_bytes > kBytesMax) {
+    return fail(Code::kInvalidArgument, "workspace_bytes is {}, must be 0 to {}",
+                costs.workspace_bytes, kBytesMax);
+  }
+  return {};
+}
+
+double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs,
+                    const PipelineTask& task) {
+  const PipelineRates& rates = costs.rates;
+  const auto bytes_of = [&](int64_t BlockCost::*field) {
+    return static_cast<double>(sum_blocks(costs, task.blocks, field));
+  };
+  switch (task.kind) {
+    case TaskKind::kForward:
+      return sum_blocks(costs, task.blocks, &BlockCost::forward_s);
+    case TaskKind::kRecompute:
+      return sum_blocks(costs, task.blocks, &BlockCost::recompute_s);
+    case TaskKind::kBackwardInput:
+      return sum_blocks(costs, task.blocks, &BlockCost::backward_input_s);
+    case TaskKind::kBackwardWeight:
+      return sum_blocks(costs, task.blocks, &BlockCost::backward_weight_s);
+    case TaskKind::kFetch:
+      return bytes_of(&BlockCost::parameter_bytes) / rates.fetch_bytes_per_s;
+    case TaskKind::kGradientOffload:
+      return bytes_of(&BlockCost::gradient_bytes) / rates.offload_bytes_per_s;
+    case TaskKind::kOptimizerStep:
+      return bytes_of(&BlockCost::parameters) / (schedule.optimizer == OptimizerMode::kDevice
+                                                     ? rates.device_parameters_per_s
+                                                     : rates.host_parameters_per_s);
+    case TaskKind::kSendActivation:
+    case TaskKind::kSendGradient:
+    case TaskKind::kCheckpointSend: {
+      const BlockCost& behind = costs.blocks[static_cast<size_t>(task.blocks.begin)];
+      return rates.link_latency_s +
+             static_cast<double>(behind.input_bytes) / rates.link_bytes_per_s;
+    }
+    default:
+      return 0;  // releases, receives and barriers wait, but take no time of their own
+  }
+}
+
+StageTimes stage_times(const PipelineOrder& stages, const PipelineCosts& costs, bool recompute) {
+  StageTimes times;
+  for (const PipelineStage& stage : stages.forward) {
+    times.forward.push_back(sum_blocks(costs, stage.blocks, &BlockCost::forward_s));
+  }
+  for (const PipelineStage& stage : stages.backward) {
+    times.backward_input.push_back(
+        sum_blocks(costs, stage.blocks, &BlockCost::backward_input_s) +
+        (recompute ? sum_blocks(costs, stage.blocks, &BlockCost::recompute_s) : 0));
+    times.backward_weight.push_back(sum_blocks(costs, stage.blocks, &BlockCost::backward_weight_s));
+  }
+  times.link = costs.rates.link_latency_s;
+  return times;
+}
+
+Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) {
+  PipelineCosts costs;
+  const auto blocks = json.find("blocks");
+  if (!json.is_object() || blocks == json.end() || !blocks->is_array() || blocks->empty()) {
+    return fail(Code::kCorrupt, "{}: field \"blocks\" must be a list of block costs", where);
+  }
+  for (size_t i = 0; i < blocks->size(); ++i) {
+    const std::string place = fmt::format("{}: blocks[{}]", where, i);
+    const Json& entry = (*blocks)[i];
+    if (!entry.is_object()) return fail(Code::kCorrupt, "{}: must be an object", place);
+    BlockCost block;
+    for (const NumberField& time : kTimes) {
+      JIGE_TRY(block.*time.field, get_number_or(entry, time.name, 0, place));
+    }
+    for (const CountField& count : kCounts) {
+      JIGE_TRY(block.*count.field, get_int_or(entry, count.name, 0, place));
+    }
+    JIGE_TRY(const int64_t repeat, get_int_or(entry, "count", 1, place));
+    if (repeat < 1 || repeat > kBlocksMax - static_cast<int64_t>(costs.blocks.size())) {
+      return fail(Code::kInvalidArgument, "{}: count is {}; there must be 1 to {} blocks", place,
+                  repeat, kBlocksMax);
+    }
+    costs.blocks.insert(costs.blocks.end(), static_cast<size_t>(repeat), block);
+  }
+  if (const auto rates = json.find("rates"); rates != json.end()) {
+    const std::string place = fmt::format("{}: rates", where);
+    for (const RateField& rate : kRates) {
+      JIGE_TRY(costs.rates.*rate.field,
+               get_number_or(*rates, rate.name, costs.rates.*rate.field, place));
+    }
+    JIGE_TRY(costs.rates.link_latency_s, get_number_or(*rates, "link_latency_s", 0, place));
+  }
+  JIGE_TRY(costs.state_bytes_per_parameter,
+           get_int_or(json, "state_bytes_per_parameter", 12, where));
+  JIGE_TRY(costs.undo_bytes_per_parameter, get_int_or(json, "undo_bytes_per_parameter", 12, where));
+  JIGE_TRY(costs.workspace_bytes, get_int_or(json, "workspace_bytes", 0, where));
+  if (const Status sound = check_costs(costs, static_cast<int32_t>(costs.blocks.size())); !sound) {
+    return with_context(sound.error(), "{}", where);
+  }
+  return costs;
+}
+
+Json costs_to_json(const PipelineCosts& costs) {
+  Json blocks = Json::array();
+  for (const BlockCost& block : costs.blocks) {
+    Json entry = Json::object();
+    for (const NumberField& time : kTimes) entry[time.name] = block.*time.field;
+    for (const CountField& count : kCounts) entry[count.name] = block.*count.field;
+    blocks.push_back(std::move(entry));
+  }
+  Json rates = Json::object();
+  for (const RateField& rate : kRates) {
+    if (std::isfinite(costs.rates.*rate.field)) rates[rate.name] = costs.rates.*rate.field;
+  }
+  rates["link_latency_s"] = costs.rates.link_latency_s;
+  return Json{{"blocks", std::move(blocks)},
+              {"rates", std::move(rates)},
+              {"state_bytes_per_parameter", costs.state_bytes_per_parameter},
+              {"undo_bytes_per_parameter", costs.undo_bytes_per_parameter},
+              {"workspace_bytes", costs.workspace_bytes}};
+}
+
+}  // namespace jige::plan

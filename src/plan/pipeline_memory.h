@@ -1,0 +1,63 @@
+// What a schedule keeps in memory: every buffer of a step, with the tasks between which it lives.
+//
+// Buffers follow from the tasks and the costs alone, by these rules (d: device of the pass):
+//   parameters   of a visit, from its fetch to its release; always, where parameters stay
+//   boundary     a pass's input: from the pass that makes it, or the send that brings it, to the
+//                pass that uses it last (W, where X or R works on it); what is sent also stays with
+//                the sender until the send has ended
+//   saved        what F, or R, keeps for X and W, until W
+//   pending      gradients inside a stage, from X to W
+//   transient    what an F without memory needs while it runs: its largest block
+//   gradient     of a stage, from its first W to the end of its offload or update
+//   state        masters and moments, where the optimizer runs, always; on the host together with
+//                the parameters and gradients there
+//   undo         what speculative clipping keeps to undo an update, always
+// A send that brings a boundary occupies the receiver from its start, so no receive is without
+// room.
+//
+// Invariant: for a schedule that verify_pipeline() accepts, a buffer's first task is before all its
+// users and its last task behind them.
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "plan/pipeline_costs.h"
+#include "plan/pipeline_graph.h"
+#include "plan/pipeline_schedule.h"
+
+namespace jige::plan {
+
+enum class BufferKind : uint8_t {
+  kParameters,
+  kBoundary,
+  kSaved,
+  kPending,
+  kTransient,
+  kGradient,
+  kState,
+  kUndo,
+  kWorkspace,
+};
+inline constexpr int kBufferKindCount = 9;
+inline constexpr int32_t kHostDevice = -1;
+
+struct PipelineBuffer {
+  BufferKind kind = BufferKind::kBoundary;
+  int32_t device = kHostDevice;
+  BlockRange blocks;
+  int32_t micro_batch = -1;
+  int64_t bytes = 0;
+  int32_t first = -1;  // appears when this task starts; -1: always there
+  int32_t last = -1;   // goes when this task has ended; -1: stays
+};
+
+std::string_view buffer_name(BufferKind kind);
+
+// All buffers of more than 0 bytes. REQUIRES: verify_pipeline(schedule), check_costs(costs).
+std::vector<PipelineBuffer> pipeline_buffers(const PipelineSchedule& schedule,
+                                             const PipelineCosts& costs);
+
+}  // namespace jige::plan

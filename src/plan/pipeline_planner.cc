@@ -1,0 +1,217 @@
+#include "plan/pipeline_planner.h"
+
+#include <algorithm>
+
+#include "base/bytes.h"
+#include "plan/pipeline_graph.h"
+#include "plan/pipeline_memory.h"
+#include "plan/pipeline_verify.h"
+
+namespace jige::plan {
+namespace {
+
+Status check_request(const TrainPlanRequest& request) {
+  if (request.devices < 1 || request.micro_batches.empty() || request.costs.blocks.empty()) {
+    return fail(Code::kInvalidArgument,
+                "{} devices, {} choices of micro-batches, {} blocks; each must be at least 1",
+                request.devices, request.micro_batches.size(), request.costs.blocks.size());
+  }
+  return check_costs(request.costs, static_cast<int32_t>(request.costs.blocks.size()));
+}
+
+// A candidate with its schedule and its times; memory is looked at where it may matter.
+struct Timed {
+  size_t index = 0;
+  double seconds_per_micro_batch = 0;
+};
+
+Result<TrainPrediction> predict_times(const TrainPlanRequest& request,
+                                      const PipelineSchedule& schedule,
+                                      const PipelineGraph& graph) {
+  const PipelineTimes times = time_tasks(schedule, graph, request.costs);
+  TrainPrediction prediction;
+  prediction.step_s = times.step_s;
+  prediction.seconds_per_micro_batch = times.step_s / schedule.micro_batch_count;
+  prediction.devices = split_device_time(schedule, graph, times);
+  prediction.bubble = bubble_fraction(prediction.devices);
+  prediction.tail_s = tail_seconds(schedule, times);
+  return prediction;
+}
+
+std::string choice_text(const ScheduleRequest& choice) {
+  std::string text{schedule_name(choice.kind)};
+  if (choice.kind == ScheduleKind::kSPipe) {
+    text += fmt::format(" with {} forward and {} backward stages a device", choice.forward_stages,
+                        choice.backward_stages);
+  } else if (has_stage_choice(choice.kind)) {
+    text += fmt::format(" with {} stage{} a device", choice.forward_stages,
+                        choice.forward_stages == 1 ? "" : "s");
+  }
+  return text + fmt::format(", {} micro-batches, parameters on the {}, recompute {}, optimizer {}",
+                            choice.micro_batches, choice.host_parameters ? "host" : "device",
+                            choice.recompute ? "on" : "off", optimizer_name(choice.optimizer));
+}
+
+// What a prediction lacks, in bytes; 0 where it fits.
+struct Shortfall {
+  int64_t device_bytes = 0;
+  int64_t host_bytes = 0;
+  int64_t total() const { return device_bytes + host_bytes; }
+};
+
+Shortfall shortfall_of(const TrainPrediction& prediction, const MemoryBudget& budget) {
+  return {std::max<int64_t>(0, prediction.device_bytes - budget.device_bytes),
+          std::max<int64_t>(0, prediction.host_bytes - budget.host_bytes)};
+}
+
+std::string raise_text(const TrainPrediction& prediction, const MemoryBudget& budget) {
+  const Shortfall lacks = shortfall_of(prediction, budget);
+  std::vector<std::string> parts;
+  const auto add = [&](const char* name, int64_t lack, int64_t needed) {
+    if (lack == 0) return;
+    parts.push_back(fmt::format("the {} budget by {} bytes, to {} ({})", name, lack, needed,
+                                format_bytes(static_cast<uint64_t>(needed))));
+  };
+  add("device", lacks.device_bytes, prediction.device_bytes);
+  add("host", lacks.host_bytes, prediction.host_bytes);
+  return fmt::format("raise {}", fmt::join(parts, " and "));
+}
+
+// The largest part of the devices' time that is not work, or work itself.
+std::string slowest_part(const TrainPrediction& prediction) {
+  DeviceTime sum;
+  for (const DeviceTime& device : prediction.devices) {
+    sum.busy_s += device.busy_s;
+    sum.ramp_s += device.ramp_s;
+    sum.turn_s += device.turn_s;
+    sum.transfer_s += device.transfer_s;
+    sum.optimizer_s += device.optimizer_s;
+  }
+  const double waits = std::max({sum.ramp_s + sum.turn_s, sum.transfer_s, sum.optimizer_s});
+  const double total = sum.busy_s + sum.idle_s();
+  if (total <= 0) return "nothing takes time";
+  if (waits < 0.1 * total) {
+    return fmt::format("compute: devices work {:.1f} % of the time", 100 * sum.busy_s / total);
+  }
+  const char* name = waits == sum.optimizer_s  ? "the optimizer"
+                     : waits == sum.transfer_s ? "transfers"
+                                               : "other devices' passes";
+  return fmt::format("devices wait {:.1f} % of the time for {}", 100 * waits / total, name);
+}
+
+class Search {
+ public:
+  explicit Search(const TrainPlanRequest& request) : request_(request) {}
+
+  Result<TrainPlan> run() {
+    JIGE_TRY(candidates_, train_candidates(request_));
+    JIGE_TRY(const std::vector<Timed> order, by_time());
+    for (const Timed& timed : order) {
+      const ScheduleRequest& candidate = candidates_[timed.index];
+      JIGE_TRY(const TrainPrediction prediction, predict_candidate(request_, candidate));
+      if (shortfall_of(prediction, request_.budget).total() == 0) {
+        return accept(candidate, prediction);
+      }
+      refuse(candidate, prediction);
+    }
+    return fail(Code::kExhausted, "nothing fits the budgets; closest is {}: {}",
+                choice_text(*closest_), raise_text(closest_prediction_, request_.budget));
+  }
+
+ private:
+  Result<std::vector<Timed>> by_time() const {
+    std::vector<Timed> order;
+    for (size_t i = 0; i < candidates_.size(); ++i) {
+      JIGE_TRY(const PipelineSchedule schedule, generate_pipeline(candidates_[i]));
+      JIGE_TRY(const PipelineGraph graph, PipelineGraph::create(schedule));
+      const double step = time_tasks(schedule, graph, request_.costs).step_s;
+      order.push_back({i, step / schedule.micro_batch_count});
+    }
+    std::stable_sort(order.begin(), order.end(), [](const Timed& a, const Timed& b) {
+      return a.seconds_per_micro_batch < b.seconds_per_micro_batch;
+    });
+    return order;
+  }
+
+  void refuse(const ScheduleRequest& candidate, const TrainPrediction& prediction) {
+    if (!fastest_) {
+      fastest_ = candidate;
+      fastest_prediction_ = prediction;
+    }
+    const int64_t lack = shortfall_of(prediction, request_.budget).total();
+    if (closest_ && lack >= shortfall_of(closest_prediction_, request_.budget).total()) return;
+    closest_ = candidate;
+    closest_prediction_ = prediction;
+  }
+
+  Result<TrainPlan> accept(const ScheduleRequest& candidate, const TrainPrediction& prediction) {
+    TrainPlan plan;
+    plan.choice = candidate;
+    plan.prediction = prediction;
+    plan.candidate_count = candidates_.size();
+    JIGE_TRY(plan.schedule, generate_pipeline(candidate));
+    if (const Status verified = verify_pipeline(plan.schedule); !verified) {
+      return fail(Code::kInternal, "{}: {}", choice_text(candidate), verified.error().message);
+    }
+    plan.binding = slowest_part(prediction);
+    const double saved = fastest_ ? 1 - fastest_prediction_.seconds_per_micro_batch /
+                                            prediction.seconds_per_micro_batch
+                                  : 0;
+    if (saved > 0.001) {
+      plan.binding =
+          fmt::format("memory: {} would take {:.1f} % less time; {}", choice_text(*fastest_),
+                      100 * saved, raise_text(fastest_prediction_, request_.budget));
+    }
+    return plan;
+  }
+
+  const TrainPlanRequest& request_;
+  std::vector<ScheduleRequest> candidates_;
+  std::optional<ScheduleRequest> fastest_, closest_;  // of those that do not fit
+  TrainPrediction fastest_prediction_, closest_prediction_;
+};
+
+}  // namespace
+
+Result<TrainPrediction> predict_candidate(const TrainPlanRequest& request,
+                                          const ScheduleRequest& candidate) {
+  JIGE_TRY(const PipelineSchedule schedule, generate_pipeline(candidate));
+  JIGE_TRY(const PipelineGraph graph, PipelineGraph::create(schedule));
+  JIGE_TRY(TrainPrediction prediction, predict_times(request, schedule, graph));
+  const std::vector<PipelineBuffer> buffers = pipeline_buffers(schedule, request.costs);
+  const HappensBefore order(graph);
+  JIGE_TRY(const PipelinePeaks peaks, pipeline_peaks(schedule, graph, order, buffers));
+  prediction.device_bytes = peaks.device_bytes_max();
+  prediction.host_bytes = peaks.host.bytes;
+  return prediction;
+}
+
+Result<TrainPlan> plan_train(const TrainPlanRequest& request) {
+  JIGE_DO(check_request(request));
+  return Search(request).run();
+}
+
+Result<std::vector<KindOutcome>> plan_each_kind(const TrainPlanRequest& request) {
+  JIGE_DO(check_request(request));
+  std::vector<KindOutcome> outcomes;
+  for (int k = 0; k < kScheduleKindCount; ++k) {
+    KindOutcome outcome{.kind = static_cast<ScheduleKind>(k)};
+    const auto& allowed = request.kinds;
+    if (!allowed.empty() && std::ranges::find(allowed, outcome.kind) == allowed.end()) continue;
+    TrainPlanRequest alone = request;
+    alone.kinds = {outcome.kind};
+    Result<TrainPlan> plan = Search(alone).run();
+    if (plan) {
+      outcome.best = std::move(plan->choice);
+      outcome.prediction = std::move(plan->prediction);
+    } else if (plan.error().code == Code::kInternal) {
+      return tl::unexpected<Error>(std::move(plan.error()));
+    } else {
+      outcome.refusal = std::move(plan.error().message);
+    }
+    outcomes.push_back(std::move(outcome));
+  }
+  return outcomes;
+}
+
+}  // namespace jige::plan

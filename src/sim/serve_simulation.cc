@@ -1,0 +1,214 @@
+#include "sim/serve_simulation.h"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <limits>
+#include <queue>
+#include <utility>
+
+namespace jige::sim {
+namespace {
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+struct Flight {
+  plan::Batch batch;
+  double end_s = 0;
+};
+
+class Simulation {
+ public:
+  Simulation(std::span<const RequestShape> requests, const ServeSimulationOptions& options,
+             SimulationObserver& observer)
+      : requests_(requests),
+        options_(options),
+        observer_(observer),
+        scheduler_(options.scheduler),
+        rng_(derive_key(options.seed, "serve faults")) {
+    result_.outcomes.resize(requests.size());
+    over_.resize(requests.size());
+  }
+
+  Result<ServeSimulationResult> run() {
+    free_users_ = options_.users;
+    for (;;) {
+      land_until_now();
+      cancel_until_now();
+      while (next_arrival_s() <= now_s_) arrive_next();
+      launch();
+      const double next_s = next_event_s();
+      if (next_s == kNever) break;
+      now_s_ = std::max(now_s_, next_s);
+    }
+    if (!scheduler_.idle()) {
+      return fail(Code::kInternal, "after {} iterations requests are left and nothing can run",
+                  result_.iterations);
+    }
+    result_.kv_blocks_live_end = scheduler_.pool().live_count();
+    return std::move(result_);
+  }
+
+ private:
+  using Cancel = std::pair<double, plan::RequestId>;
+
+  double next_arrival_s() const {
+    if (next_ >= requests_.size()) return kNever;
+    if (options_.users <= 0) return requests_[next_].arrival_s;
+    return free_users_ > 0 ? now_s_ : kNever;
+  }
+
+  double next_event_s() const {
+    double next_s = next_arrival_s();
+    if (!flying_.empty()) next_s = std::min(next_s, flying_.front().end_s);
+    // Cancels of requests that are over hold nothing up: they are taken when time has come to them.
+    if (!cancels_.empty() && !scheduler_.idle()) next_s = std::min(next_s, cancels_.top().first);
+    if (stage_free_s_ > now_s_ && !scheduler_.idle()) next_s = std::min(next_s, stage_free_s_);
+    return next_s;
+  }
+
+  void arrive_next() {
+    const auto id = static_cast<plan::RequestId>(next_);
+    const RequestShape& shape = requests_[next_++];
+    RequestOutcome& outcome = outcome_of(id);
+    outcome.start_s = options_.users > 0 ? now_s_ : shape.arrival_s;
+    --free_users_;
+    plan::RequestSpec spec;
+    spec.id = id;
+    spec.max_new_tokens = static_cast<int32_t>(shape.output_tokens);
+    observer_.complete_spec(shape, spec);
+    outcome.prompt_tokens = std::ssize(spec.prompt);
+    if (!scheduler_.arrive(spec)) {
+      outcome.failure = "too large";
+      finish(id);
+      return;
+    }
+    observer_.on_arrival(spec);
+    if (rng_.uniform() < options_.faults.cancel_share) {
+      const double patience_s = -std::log(1 - rng_.uniform()) * options_.faults.cancel_after_s;
+      cancels_.emplace(now_s_ + patience_s, id);
+    }
+    observer_.check(scheduler_);
+  }
+
+  void cancel_until_now() {
+    while (!cancels_.empty() && cancels_.top().first <= now_s_) {
+      const plan::RequestId id = cancels_.top().second;
+      cancels_.pop();
+      if (over_[static_cast<size_t>(id)]) continue;
+      outcome_of(id).failure = "cancelled";
+      finish(id);
+      for (const plan::RequestId other : scheduler_.cancel(id)) finish(other);
+      observer_.check(scheduler_);
+    }
+  }
+
+  void launch() {
+    while (stage_free_s_ <= now_s_) {
+      std::optional<plan::Batch> batch = scheduler_.next_batch();
+      if (!batch) return;
+      observer_.on_batch(*batch);
+      observer_.check(scheduler_);
+      const double step_s = options_.step.seconds(*batch);
+      const double stage_s = step_s / options_.scheduler.batches_in_flight_max;
+      stage_free_s_ = now_s_ + stage_s;
+      const double before_s = flying_.empty() ? 0 : flying_.back().end_s + stage_s;
+      result_.busy_s += step_s;
+      result_.preemptions += std::ssize(batch->preempted);
+      result_.kv_blocks_live_max =
+          std::max(result_.kv_blocks_live_max, scheduler_.pool().live_count());
+      flying_.push_back({std::move(*batch), std::max(now_s_ + step_s, before_s)});
+    }
+  }
+
+  void land_until_now() {
+    while (!flying_.empty() && flying_.front().end_s <= now_s_) {
+      const plan::Batch batch = std::move(flying_.front().batch);
+      flying_.pop_front();
+      result_.computed_tokens += batch.token_count();
+      if (rng_.uniform() < options_.faults.lose_share) {
+        ++result_.iterations_lost;
+        observer_.on_lost(batch);
+        for (const plan::RequestId id : scheduler_.lose(batch.id)) finish(id);
+      } else {
+        ++result_.iterations;
+        complete(batch);
+      }
+      observer_.check(scheduler_);
+    }
+  }
+
+  void complete(const plan::Batch& batch) {
+    std::vector<plan::SampledNext> sampled;
+    for (const plan::WorkItem& item : batch.items) {
+      if (!item.samples) continue;
+      const bool stop = rng_.uniform() < options_.faults.stop_share;
+      sampled.push_back({item.request, observer_.next_token(item), stop, {}});
+      if (!over_[static_cast<size_t>(item.request)]) token_came(outcome_of(item.request));
+    }
+    observer_.on_complete(batch);
+    for (const plan::RequestId id : scheduler_.complete(batch.id, sampled)) finish(id);
+  }
+
+  void token_came(RequestOutcome& outcome) {
+    if (outcome.output_tokens++ == 0) {
+      outcome.first_token_s = now_s_;
+    } else {
+      outcome.gaps_s.push_back(now_s_ - outcome.end_s);
+    }
+    outcome.end_s = now_s_;  // of the last token so far
+  }
+
+  void finish(plan::RequestId id) {
+    if (over_[static_cast<size_t>(id)]) return;
+    over_[static_cast<size_t>(id)] = true;
+    outcome_of(id).end_s = std::max(now_s_, outcome_of(id).start_s);
+    observer_.on_over(id);
+    ++free_users_;
+  }
+
+  RequestOutcome& outcome_of(plan::RequestId id) {
+    return result_.outcomes[static_cast<size_t>(id)];
+  }
+
+  std::span<const RequestShape> requests_;
+  const ServeSimulationOptions& options_;
+  SimulationObserver& observer_;
+  plan::ServeScheduler scheduler_;
+  Rng rng_;
+  ServeSimulationResult result_;
+  std::vector<bool> over_;
+  std::deque<Flight> flying_;
+  std::priority_queue<Cancel, std::vector<Cancel>, std::greater<>> cancels_;
+  size_t next_ = 0;
+  int64_t free_users_ = 0;  // closed loop
+  double now_s_ = 0;
+  double stage_free_s_ = 0;
+};
+
+}  // namespace
+
+double StepTime::seconds(const plan::Batch& batch) const {
+  int64_t tokens = 0, kv_tokens = 0;
+  for (const plan::WorkItem& item : batch.items) {
+    tokens += std::ssize(item.tokens);
+    kv_tokens += item.context_count + std::ssize(item.tokens);
+  }
+  return base_s + token_s * static_cast<double>(tokens) +
+         kv_token_s * static_cast<double>(kv_tokens);
+}
+
+void SimulationObserver::complete_spec(const RequestShape& shape, plan::RequestSpec& spec) {
+  // Blocks with the number of the request in front match no others.
+  spec.prompt.resize(static_cast<size_t>(shape.prompt_tokens));
+  spec.prompt.front() = static_cast<int32_t>(spec.id);
+}
+
+Result<ServeSimulationResult> simulate_serve(std::span<const RequestShape> requests,
+                                             const ServeSimulationOptions& options,
+                                             SimulationObserver* observer) {
+  SimulationObserver none;
+  return Simulation(requests, options, observer ? *observer : none).run();
+}
+
+}  // namespace jige::sim

@@ -1,0 +1,85 @@
+// Simulation of serving: plan::ServeScheduler, the code that serves, driven by a virtual clock and
+// a model of how long an iteration takes.
+//
+//   JIGE_TRY(const ServeSimulationResult result,
+//            simulate_serve(load.requests, {.scheduler = …, .step = {.base_s = 0.01}}));
+//   const LoadReport report = make_report(result.outcomes);
+//
+// With n batches in flight the machine is a pipeline of n equal stages: a batch enters when the
+// first stage is free and leaves n stages later, in order. Cancels come after an exponential time,
+// a lost batch takes its time and yields nothing, a stop ends an answer early; all are drawn from
+// the seed, so a run repeats exactly. With the static policy an answer ends with its batch.
+// Threads: none.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "plan/serve_scheduler.h"
+#include "sim/load_report.h"
+#include "sim/workload.h"
+
+namespace jige::sim {
+
+// Seconds of an iteration: base + token * tokens + kv_token * tokens in the cache that are read.
+struct StepTime {
+  double base_s = 0;
+  double token_s = 0;
+  double kv_token_s = 0;
+  double seconds(const plan::Batch& batch) const;
+};
+
+struct ServeFaults {
+  double cancel_share = 0;    // of requests whose client gives up
+  double cancel_after_s = 1;  // mean time until it does
+  double lose_share = 0;      // of batches whose results are lost; below 1
+  double stop_share = 0;      // of tokens that end their answer
+};
+
+struct ServeSimulationOptions {
+  plan::ServeSchedulerOptions scheduler;
+  StepTime step;
+  int64_t users = 0;  // > 0: closed loop, each user sends the next request when one is over
+  ServeFaults faults;
+  uint64_t seed = 1;
+};
+
+// Looks on and takes part: for tests of the scheduler.
+class SimulationObserver {
+ public:
+  virtual ~SimulationObserver() = default;
+  // Fills in the prompt and what else is wanted of a request that has its id and length already; by
+  // default a prompt that shares nothing with others.
+  virtual void complete_spec(const RequestShape& shape, plan::RequestSpec& spec);
+  virtual void on_arrival(const plan::RequestSpec&) {}
+  virtual void on_batch(const plan::Batch&) {}
+  virtual void on_lost(const plan::Batch&) {}
+  // The token that a sampling item gives; before on_complete.
+  virtual int32_t next_token(const plan::WorkItem&) { return 0; }
+  virtual void on_complete(const plan::Batch&) {}
+  virtual void on_over(plan::RequestId) {}
+  // Behind every event.
+  virtual void check(const plan::ServeScheduler&) {}
+};
+
+struct ServeSimulationResult {
+  std::vector<RequestOutcome> outcomes;  // by request; failures: "cancelled", "too large"
+  double busy_s = 0;                     // batches in flight
+  int64_t iterations = 0;                // complete
+  int64_t iterations_lost = 0;
+  int64_t preemptions = 0;
+  int64_t computed_tokens = 0;
+  int32_t kv_blocks_live_max = 0;
+  int32_t kv_blocks_live_end = 0;  // anything but 0 is a leak
+};
+
+// Request i has the id i. Fails with kInternal where the scheduler comes to a stand while requests
+// are left. REQUIRES: requests by arrival; lengths fit into 31 bits; times of the model >= 0 and
+// not all 0; shares in [0, 1], lose_share < 1.
+Result<ServeSimulationResult> simulate_serve(std::span<const RequestShape> requests,
+                                             const ServeSimulationOptions& options,
+                                             SimulationObserver* observer = nullptr);
+
+}  // namespace jige::sim

@@ -1,0 +1,245 @@
+#include "sim/serve_trace.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace jige::sim {
+namespace {
+
+constexpr int32_t kBlockTokens = 4;
+constexpr int32_t kEmpty = -1;
+constexpr int32_t kTokenKinds = 7;  // few, so that prompts have beginnings in common
+
+// Uniform over [low, high].
+int32_t between(Rng& rng, int32_t low, int32_t high) {
+  return low + static_cast<int32_t>(rng.below(static_cast<uint64_t>(high - low + 1)));
+}
+
+plan::ServeSchedulerOptions draw_limits(Rng& rng) {
+  using plan::ServePolicy;
+  constexpr ServePolicy kPolicies[] = {ServePolicy::kOrca, ServePolicy::kChunked,
+                                       ServePolicy::kStatic};
+  plan::ServeSchedulerOptions limits;
+  limits.policy = kPolicies[rng.below(3)];
+  limits.admission = rng.below(2) == 0 ? plan::Admission::kReserve : plan::Admission::kOptimistic;
+  limits.batch_requests_max = between(rng, 1, 5);
+  limits.batch_tokens_max = between(rng, 1, 12);
+  limits.batches_in_flight_max = between(rng, 1, 3);
+  limits.preemptions_max = between(rng, 0, 3);
+  limits.fair_share = rng.below(4) == 0;
+  limits.pool = {.block_count = between(rng, 3, 7),
+                 .block_tokens = kBlockTokens,
+                 .prefix_cache = rng.below(4) != 0};
+  return limits;
+}
+
+}  // namespace
+
+TraceCounts& TraceCounts::operator+=(const TraceCounts& other) {
+  traces += other.traces;
+  requests += other.requests;
+  cancelled += other.cancelled;
+  iterations += other.iterations;
+  iterations_lost += other.iterations_lost;
+  preemptions += other.preemptions;
+  cached_tokens += other.cached_tokens;
+  return *this;
+}
+
+TraceSetup draw_trace(uint64_t seed) {
+  Rng rng(derive_key(seed, "serve trace"));
+  TraceSetup setup;
+  setup.options.scheduler = draw_limits(rng);
+  setup.options.step = {.base_s = 0.01, .token_s = 0.001, .kv_token_s = 0.0001};
+  if (rng.below(4) == 0) setup.options.users = between(rng, 1, 4);
+  setup.options.faults = {.cancel_share = rng.below(2) == 0 ? 0.3 : 0,
+                          .cancel_after_s = 0.05,
+                          .lose_share = rng.below(3) == 0 ? 0.2 : 0,
+                          .stop_share = rng.below(3) == 0 ? 0.2 : 0};
+  setup.options.seed = seed;
+  setup.priorities = rng.below(4) == 0;
+  setup.requests =
+      make_workload({.request_count = between(rng, 1, 8),
+                     .rate_per_s = static_cast<double>(between(rng, 0, 3)) * 20,
+                     .burst_shape = rng.below(2) == 0 ? 1 : 0.3,
+                     .lengths = {.prompt = {.low = 1, .high = 12}, .output = {.low = 1, .high = 6}},
+                     .seed = seed})
+          .requests;
+  return setup;
+}
+
+TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
+    : setup_(setup),
+      limits_(setup.options.scheduler),
+      rng_(derive_key(seed, "serve trace prompts")),
+      cells_(static_cast<size_t>(limits_.pool.block_count) *
+                 static_cast<size_t>(limits_.pool.block_tokens),
+             kEmpty),
+      requests_(setup.requests.size()) {}
+
+void TraceChecker::broken(std::string what) {
+  if (!violation_) violation_ = std::move(what);
+}
+
+int32_t& TraceChecker::cell(plan::BlockId block, int32_t position) {
+  return cells_[static_cast<size_t>(block * limits_.pool.block_tokens +
+                                    position % limits_.pool.block_tokens)];
+}
+
+void TraceChecker::complete_spec(const RequestShape& shape, plan::RequestSpec& spec) {
+  // A beginning that others have too, then tokens of its own.
+  const auto shared = static_cast<int64_t>(rng_.below(3)) * kBlockTokens;
+  for (int64_t i = 0; i < shape.prompt_tokens; ++i) {
+    spec.prompt.push_back(i < shared ? 1 : between(rng_, 0, kTokenKinds - 1));
+  }
+  spec.cache_salt = rng_.below(8) == 0 ? 1 : 0;
+  spec.tenant = rng_.below(2);
+  if (setup_.priorities) spec.priority = between(rng_, 0, 2);
+}
+
+void TraceChecker::on_arrival(const plan::RequestSpec& spec) {
+  Tracked& request = at(spec.id);
+  request.tokens = spec.prompt;
+  request.tokens_max = std::ssize(spec.prompt) + spec.max_new_tokens;
+  int64_t in_front = 0;
+  for (const Tracked& other : requests_) {
+    if (!other.over) in_front += other.tokens_max;  // 0 for those to come; its own among them
+  }
+  request.deadline = turns_ + in_front * limits_.batches_in_flight_max;
+}
+
+void TraceChecker::on_batch(const plan::Batch& batch) {
+  if (batch.items.empty()) broken("an empty batch");
+  if (std::ssize(batch.items) > limits_.batch_requests_max) broken("too many requests in a batch");
+  if (limits_.policy == plan::ServePolicy::kChunked &&
+      batch.token_count() > limits_.batch_tokens_max) {
+    broken("too many tokens in a batch");
+  }
+  for (const plan::RequestId id : batch.preempted) {
+    if (++at(id).preemptions > limits_.preemptions_max) broken("preempted too often");
+  }
+  for (const plan::BlockCopy& copy : batch.copies) {
+    for (int32_t i = 0; i < limits_.pool.block_tokens; ++i) cell(copy.dst, i) = cell(copy.src, i);
+  }
+  for (const plan::WorkItem& item : batch.items) {
+    Tracked& request = at(item.request);
+    if (request.in_flight) broken(fmt::format("request {} is in two batches", item.request));
+    if (!request.began) cached_tokens_ += item.context_count;
+    request.in_flight = request.began = true;
+    for (size_t i = 0; i < item.tokens.size(); ++i) {
+      const int32_t position = item.context_count + static_cast<int32_t>(i);
+      cell(item.blocks[static_cast<size_t>(position / limits_.pool.block_tokens)], position) =
+          item.tokens[i];
+    }
+  }
+}
+
+std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item) {
+  std::vector<int32_t> tokens;
+  const int32_t end = item.context_count + static_cast<int32_t>(item.tokens.size());
+  tokens.reserve(static_cast<size_t>(end));
+  for (int32_t i = 0; i < end; ++i) {
+    tokens.push_back(cell(item.blocks[static_cast<size_t>(i / limits_.pool.block_tokens)], i));
+  }
+  return tokens;
+}
+
+// A function of all that the item reads, so that a wrong token anywhere changes what follows.
+int32_t TraceChecker::next_token(const plan::WorkItem& item) {
+  uint32_t hash = 2166136261u;
+  for (const int32_t token : context(item)) {
+    hash = (hash ^ static_cast<uint32_t>(token)) * 16777619u;
+  }
+  const auto token = static_cast<int32_t>((hash >> 8) % kTokenKinds);
+  at(item.request).tokens.push_back(token);
+  return token;
+}
+
+void TraceChecker::land(const plan::Batch& batch) {
+  for (const plan::WorkItem& item : batch.items) at(item.request).in_flight = false;
+}
+
+void TraceChecker::on_lost(const plan::Batch& batch) {
+  land(batch);
+  turns_ -= limits_.batches_in_flight_max - 1;
+}
+
+void TraceChecker::on_complete(const plan::Batch& batch) {
+  land(batch);
+  ++turns_;
+  for (const plan::WorkItem& item : batch.items) {
+    const std::vector<int32_t> read = context(item);
+    const std::vector<int32_t>& own = at(item.request).tokens;
+    if (read.size() > own.size() || !std::equal(read.begin(), read.end(), own.begin())) {
+      broken(fmt::format("request {} reads other tokens than its own", item.request));
+    }
+    if (item.samples && std::ssize(own) == at(item.request).tokens_max) {
+      check_deadline(item.request);
+    }
+  }
+}
+
+void TraceChecker::on_over(plan::RequestId id) {
+  at(id).over = true;
+  if (limits_.policy != plan::ServePolicy::kStatic) check_deadline(id);
+}
+
+void TraceChecker::check_deadline(plan::RequestId id) {
+  const Tracked& request = at(id);
+  const bool nobody_overtakes =
+      limits_.admission == plan::Admission::kReserve && !limits_.fair_share && !setup_.priorities;
+  if (nobody_overtakes && request.tokens_max > 0 && turns_ > request.deadline) {
+    broken(fmt::format("request {} is over {} iterations too late", id, turns_ - request.deadline));
+  }
+}
+
+void TraceChecker::check(const plan::ServeScheduler& scheduler) {
+  scheduler.check_invariants();
+  scheduler.pool().check_invariants();
+}
+
+void TraceChecker::check_end(const ServeSimulationResult& result) {
+  if (result.kv_blocks_live_end != 0) {
+    broken(fmt::format("{} blocks are live at the end", result.kv_blocks_live_end));
+  }
+  int64_t work = 0;
+  for (size_t i = 0; i < requests_.size(); ++i) {
+    const Tracked& request = requests_[i];
+    const RequestOutcome& outcome = result.outcomes[i];
+    work += request.tokens_max * (1 + request.preemptions);
+    if (!request.over) broken(fmt::format("request {} never ended", i));
+    if (!outcome.failure.empty()) continue;
+    const int64_t asked = setup_.requests[i].output_tokens;
+    const bool may_stop = setup_.options.faults.stop_share > 0;
+    if (outcome.output_tokens > asked || (!may_stop && outcome.output_tokens < asked)) {
+      broken(fmt::format("request {} got {} tokens of {}", i, outcome.output_tokens, asked));
+    }
+  }
+  if (result.iterations > work) {
+    broken(fmt::format("{} iterations for {} tokens", result.iterations, work));
+  }
+}
+
+Result<TraceCounts> run_checked_trace(uint64_t seed) {
+  const TraceSetup setup = draw_trace(seed);
+  TraceChecker checker(setup, seed);
+  Result<ServeSimulationResult> result = simulate_serve(setup.requests, setup.options, &checker);
+  if (!result) return with_context(std::move(result.error()), "trace {}", seed);
+  checker.check_end(*result);
+  if (checker.violation()) {
+    return fail(Code::kInternal, "trace {}: {}", seed, *checker.violation());
+  }
+  TraceCounts counts{.traces = 1,
+                     .requests = std::ssize(setup.requests),
+                     .iterations = result->iterations,
+                     .iterations_lost = result->iterations_lost,
+                     .preemptions = result->preemptions,
+                     .cached_tokens = checker.cached_tokens()};
+  for (const RequestOutcome& outcome : result->outcomes) {
+    counts.cancelled += outcome.failure == "cancelled";
+  }
+  return counts;
+}
+
+}  // namespace jige::sim

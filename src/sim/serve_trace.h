@@ -1,0 +1,101 @@
+// Random traces against the serving scheduler: options, requests and faults (cancels, exhaustion,
+// lost workers, early stops) are drawn from a seed, and every step is checked.
+//
+//   JIGE_TRY(const TraceCounts counts, run_checked_trace(seed));
+//
+// What is checked beyond ServeScheduler::check_invariants():
+//   (1) a stand-in for the cache holds the tokens written to each block: every item of a complete
+//       batch reads its own request's tokens and nobody else's
+//   (2) batches keep the limits on requests, tokens and preemptions; no request is in two at once
+//   (3) at the end no block is live, and every request that was not cancelled has its whole answer
+//   (4) work: iterations never exceed the tokens there are, each computed at most once more than
+//       its request was preempted
+//   (5) no starvation: where nobody may overtake (reserved blocks, equal priorities, no fair share)
+//       a request is over after at most one iteration a token of itself and of those in front of
+//       it, times the batches in flight; each lost one lets those beside it pass. With the static
+//       policy this holds for its last token: then it waits for its batch
+// Threads: values; seeds may run on different threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "sim/serve_simulation.h"
+
+namespace jige::sim {
+
+struct TraceCounts {
+  int64_t traces = 0;
+  int64_t requests = 0;
+  int64_t cancelled = 0;
+  int64_t iterations = 0;
+  int64_t iterations_lost = 0;
+  int64_t preemptions = 0;
+  int64_t cached_tokens = 0;  // found in the prefix cache
+  TraceCounts& operator+=(const TraceCounts& other);
+};
+
+// Fails with kInternal, naming the seed and what was broken. An invariant of the scheduler that
+// fails ends the process.
+Result<TraceCounts> run_checked_trace(uint64_t seed);
+
+struct TraceSetup {
+  ServeSimulationOptions options;
+  std::vector<RequestShape> requests;
+  bool priorities = false;
+};
+TraceSetup draw_trace(uint64_t seed);
+
+// The checks as an observer.
+class TraceChecker final : public SimulationObserver {
+ public:
+  TraceChecker(const TraceSetup& setup, uint64_t seed);
+
+  void complete_spec(const RequestShape& shape, plan::RequestSpec& spec) override;
+  void on_arrival(const plan::RequestSpec& spec) override;
+  void on_batch(const plan::Batch& batch) override;
+  void on_lost(const plan::Batch& batch) override;
+  int32_t next_token(const plan::WorkItem& item) override;
+  void on_complete(const plan::Batch& batch) override;
+  void on_over(plan::RequestId id) override;
+  void check(const plan::ServeScheduler& scheduler) override;
+  // After the run.
+  void check_end(const ServeSimulationResult& result);
+
+  // What was broken first, if anything.
+  const std::optional<std::string>& violation() const { return violation_; }
+  int64_t cached_tokens() const { return cached_tokens_; }
+
+ private:
+  struct Tracked {
+    std::vector<int32_t> tokens;  // prompt and answer
+    int64_t tokens_max = 0;       // of both
+    int64_t deadline = 0;         // by turns_
+    int32_t preemptions = 0;
+    bool began = false;
+    bool over = false;
+    bool in_flight = false;
+  };
+
+  void broken(std::string what);
+  Tracked& at(plan::RequestId id) { return requests_[static_cast<size_t>(id)]; }
+  int32_t& cell(plan::BlockId block, int32_t position);
+  std::vector<int32_t> context(const plan::WorkItem& item);
+  void land(const plan::Batch& batch);
+  void check_deadline(plan::RequestId id);
+
+  const TraceSetup& setup_;
+  const plan::ServeSchedulerOptions& limits_;
+  Rng rng_;
+  std::vector<int32_t> cells_;
+  std::vector<Tracked> requests_;
+  // Complete iterations, less those that a lost one may have let pass.
+  int64_t turns_ = 0;
+  int64_t cached_tokens_ = 0;
+  std::optional<std::string> violation_;
+};
+
+}  // namespace jige::sim

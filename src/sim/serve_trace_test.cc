@@ -1,0 +1,141 @@
+#include "sim/serve_trace.h"
+
+#include <gtest/gtest.h>
+
+namespace jige::sim {
+namespace {
+
+TEST(ServeTraces, TwentyThousandKeepEveryInvariant) {
+  TraceCounts all;
+  for (uint64_t seed = 0; seed < 20'000; ++seed) {
+    const auto counts = run_checked_trace(seed);
+    ASSERT_TRUE(counts) << counts.error().message;
+    all += *counts;
+  }
+  // The traces are worth something only if all of this happens in them.
+  EXPECT_GT(all.cancelled, 5'000);
+  EXPECT_GT(all.iterations_lost, 5'000);
+  EXPECT_GT(all.preemptions, 1'000);
+  EXPECT_GT(all.cached_tokens, 10'000);
+}
+
+// The checks themselves: each must see what it is for.
+class TraceCheckerSees : public ::testing::Test {
+ protected:
+  TraceCheckerSees() {
+    setup_.options.scheduler.policy = plan::ServePolicy::kChunked;
+    setup_.options.scheduler.batch_requests_max = 2;
+    setup_.options.scheduler.batch_tokens_max = 4;
+    setup_.options.scheduler.preemptions_max = 1;
+    setup_.options.scheduler.pool = {.block_count = 4, .block_tokens = 4};
+    setup_.requests = {{0, 3, 2}, {0, 3, 2}, {0, 3, 2}};
+  }
+
+  void arrive(TraceChecker& checker) {
+    for (plan::RequestId id = 0; id < 3; ++id) {
+      plan::RequestSpec spec;
+      spec.id = id;
+      spec.prompt = {static_cast<int32_t>(id), 5, 6};
+      spec.max_new_tokens = 2;
+      checker.on_arrival(spec);
+    }
+  }
+
+  static plan::WorkItem item(plan::RequestId id, plan::BlockId block) {
+    return {.request = id, .tokens = {static_cast<int32_t>(id), 5, 6}, .blocks = {block}};
+  }
+
+  TraceSetup setup_;
+};
+
+TEST_F(TraceCheckerSees, NothingWrongInAGoodBatch) {
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  const plan::Batch batch{.items = {item(0, 2)}};
+  checker.on_batch(batch);
+  checker.on_complete(batch);
+  EXPECT_FALSE(checker.violation());
+}
+
+TEST_F(TraceCheckerSees, ARequestInTwoBatches) {
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  checker.on_batch({.items = {item(0, 2)}});
+  checker.on_batch({.items = {item(0, 2)}});
+  EXPECT_EQ(checker.violation(), "request 0 is in two batches");
+}
+
+TEST_F(TraceCheckerSees, ABlockThatTwoRequestsWrite) {
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  const plan::Batch first{.items = {item(0, 2)}};
+  checker.on_batch(first);
+  checker.on_batch({.items = {item(1, 2)}});
+  checker.on_complete(first);
+  EXPECT_EQ(checker.violation(), "request 0 reads other tokens than its own");
+}
+
+TEST_F(TraceCheckerSees, BatchesBeyondTheLimits) {
+  for (const size_t count : {0u, 2u, 3u}) {
+    TraceChecker checker(setup_, 1);
+    arrive(checker);
+    plan::Batch batch;
+    for (size_t i = 0; i < count; ++i) {
+      batch.items.push_back(item(static_cast<plan::RequestId>(i), static_cast<int32_t>(i)));
+    }
+    checker.on_batch(batch);
+    EXPECT_EQ(checker.violation(), count == 0   ? "an empty batch"
+                                   : count == 2 ? "too many tokens in a batch"
+                                                : "too many requests in a batch");
+  }
+}
+
+TEST_F(TraceCheckerSees, APreemptionTooMany) {
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(checker.violation());
+    const plan::Batch batch{.items = {item(0, 2)}, .preempted = {1}};
+    checker.on_batch(batch);
+    checker.on_lost(batch);
+  }
+  EXPECT_EQ(checker.violation(), "preempted too often");
+}
+
+TEST_F(TraceCheckerSees, ARequestThatStarves) {
+  TraceChecker checker(setup_, 1);
+  arrive(checker);
+  // 15 tokens in all: the last must be over after 15 iterations.
+  const plan::Batch batch{.items = {item(0, 2)}};
+  for (int i = 0; i < 16; ++i) {
+    checker.on_batch(batch);
+    checker.on_complete(batch);
+  }
+  checker.on_over(2);
+  EXPECT_EQ(checker.violation(), "request 2 is over 1 iterations too late");
+}
+
+TEST_F(TraceCheckerSees, LeaksAndAnswersThatAreNotWhole) {
+  ServeSimulationResult result;
+  result.outcomes.resize(3);
+  for (RequestOutcome& outcome : result.outcomes) outcome.output_tokens = 2;
+  const auto violation_of = [&](const ServeSimulationResult& end) {
+    TraceChecker checker(setup_, 1);
+    arrive(checker);
+    for (plan::RequestId id = 0; id < 3; ++id) checker.on_over(id);
+    checker.check_end(end);
+    return checker.violation();
+  };
+  EXPECT_FALSE(violation_of(result));
+  result.outcomes[1].output_tokens = 1;
+  EXPECT_EQ(violation_of(result), "request 1 got 1 tokens of 2");
+  result.outcomes[1].failure = "cancelled";
+  EXPECT_FALSE(violation_of(result));
+  result.iterations = 16;
+  EXPECT_EQ(violation_of(result), "16 iterations for 15 tokens");
+  result.kv_blocks_live_end = 3;
+  EXPECT_EQ(violation_of(result), "3 blocks are live at the end");
+}
+
+}  // namespace
+}  // namespace jige::sim

@@ -1,0 +1,122 @@
+// Load on a running server, the same in this process and on a virtual clock, and the live view.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string url_of(const Serving& server) {
+  return "http://127.0.0.1:" + std::to_string(server.port());
+}
+
+TEST(Load, MeasuresARunningServer) {
+  Serving server({TinyRun::get().model(), "--threads", "1"});
+  const Outcome outcome = run_jige({"bench", "serve", url_of(server), "--users", "3", "-n", "9",
+                                    "--prompt-tokens", "8", "--output-tokens", "2:6",
+                                    "--vocab-size", "200", "--goodput", "ttft=60000", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 2u);
+  const Json& load = lines[1];
+  EXPECT_EQ(load["succeeded"], 9) << load;
+  EXPECT_EQ(load["prompt_tokens"], 72);
+  EXPECT_GE(load["output_tokens"], 18);
+  EXPECT_LE(load["output_tokens"], 54);
+  EXPECT_GT(load["ttft_s"]["p50"], 0);
+  EXPECT_GE(load["e2e_s"]["p50"], load["ttft_s"]["p50"]);
+  EXPECT_EQ(load["goodput_per_s"], load["requests_per_s"]);
+
+  const Outcome top = run_jige({"top", url_of(server), "--once", "--json"});
+  ASSERT_EQ(top.exit_code, 0) << top.err;
+  EXPECT_EQ(top.json()["top"]["model"], "run");
+  EXPECT_EQ(top.json()["prefix_hit_share"], 0.0) << "no prompt is like another";
+  const Outcome frame = run_jige({"top", url_of(server), "--once"});
+  EXPECT_THAT(frame.out, HasSubstr("accepting"));
+  EXPECT_THAT(frame.out, HasSubstr("0 waiting"));
+
+  const Outcome bad = run_jige({"bench", "serve", url_of(server), "--vocab-size", "999999999"});
+  EXPECT_EQ(bad.exit_code, 8);
+  EXPECT_THAT(bad.err, HasSubstr("--vocab-size"));
+}
+
+TEST(Load, ComparesPoliciesAndDrawsThem) {
+  const TestFolder folder;
+  const Outcome outcome = run_jige({"bench",
+                                    "serve",
+                                    "--random",
+                                    "tiny",
+                                    "--threads",
+                                    "1",
+                                    "-n",
+                                    "6",
+                                    "--sweep",
+                                    "50,100",
+                                    "--policies",
+                                    "static,orca,chunked",
+                                    "--prompt-tokens",
+                                    "4:20",
+                                    "--output-tokens",
+                                    "1:6",
+                                    "--kv-tokens",
+                                    "512",
+                                    "--svg",
+                                    folder / "orca.svg"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  for (const char* word : {"static", "orca", "chunked", "50 /s", "100 /s", "random"}) {
+    EXPECT_THAT(outcome.out, HasSubstr(word));
+  }
+  const std::string svg = read_text(folder / "orca.svg");
+  EXPECT_THAT(svg, HasSubstr("</svg>"));
+  EXPECT_THAT(svg, HasSubstr(">chunked<"));
+  EXPECT_THAT(svg, HasSubstr("tiny (random)"));
+}
+
+TEST(Load, SimulatesTheSame) {
+  const TestFolder folder;
+  const std::vector<std::string> arguments = {"simulate", "serve", "--sweep",        "1,4",   "-n",
+                                              "50",       "--svg", folder / "s.svg", "--json"};
+  const Outcome outcome = run_jige(arguments);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 7u);
+  for (const Json& line : lines) EXPECT_EQ(line["simulated"], true);
+  EXPECT_EQ(lines[1]["subject"], "static");
+  EXPECT_EQ(lines[6]["subject"], "chunked");
+  EXPECT_EQ(lines[6]["succeeded"], 50);
+  EXPECT_THAT(read_text(folder / "s.svg"), HasSubstr("SIMULATED"));
+  EXPECT_EQ(run_jige(arguments).out, outcome.out) << "a simulation repeats";
+  EXPECT_THAT(run_jige({"simulate", "serve", "--users", "2", "-n", "5"}).out,
+              HasSubstr("SIMULATED"));
+}
+
+TEST(Load, ChecksTraces) {
+  const Outcome outcome = run_jige({"simulate", "serve", "--traces", "500", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json()["traces"], 500);
+  EXPECT_GT(outcome.json()["iterations"], 500);
+}
+
+TEST(Load, SaysWhatIsWrong) {
+  EXPECT_EQ(run_jige({"bench", "serve"}).exit_code, 2);
+  EXPECT_THAT(run_jige({"bench", "serve", "http://127.0.0.1:1", "--random", "tiny"}).err,
+              HasSubstr("give one of"));
+  EXPECT_EQ(run_jige({"bench", "serve", "http://127.0.0.1:1"}).exit_code, 8);
+  EXPECT_EQ(run_jige({"bench", "serve", "https://127.0.0.1"}).exit_code, 5);
+  EXPECT_EQ(run_jige({"top", "http://127.0.0.1:1", "--once"}).exit_code, 8);
+  EXPECT_THAT(run_jige({"bench", "serve", "--random", "tiny", "--policies", "fifo"}).err,
+              HasSubstr("--policies"));
+  EXPECT_THAT(
+      run_jige({"simulate", "serve", "--base-ms", "0", "--token-us", "0", "--kv-token-ns", "0"})
+          .err,
+      HasSubstr("--base-ms"));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -1,0 +1,107 @@
+// Planning and simulating training through the binary: budgets to the byte, files, tables.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "integration/process.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Plan, FitsTheBudgetAndRefusesAByteLess) {
+  // Offload with recomputation, whose needs are the smallest.
+  const std::vector<std::string> base{"plan",
+                                      "train",
+                                      "--size",
+                                      "tiny",
+                                      "--devices",
+                                      "2",
+                                      "--stages-max",
+                                      "3",
+                                      "--recompute",
+                                      "on",
+                                      "--parameters",
+                                      "host",
+                                      "--micro-batch-tokens",
+                                      "256",
+                                      "--json"};
+  const auto plan = [&](const std::string& budget) {
+    std::vector<std::string> arguments = base;
+    arguments.insert(arguments.end(), {"--device-memory", budget});
+    return run_jige(arguments);
+  };
+  const Outcome tiny = plan("1");
+  EXPECT_EQ(tiny.exit_code, 6);
+  const std::string message = tiny.json()["error"]["message"];
+  const size_t at = message.find(" bytes, to ");
+  ASSERT_NE(at, std::string::npos) << message;
+  const int64_t needed = std::stoll(message.substr(at + 11));
+  const Outcome enough = plan(std::to_string(needed));
+  ASSERT_EQ(enough.exit_code, 0) << enough.err << enough.out;
+  EXPECT_LE(enough.json()["prediction"]["device_bytes"].get<int64_t>(), needed);
+  EXPECT_EQ(enough.json()["choice"]["parameters"], "host");
+  const Outcome less = plan(std::to_string(needed - 1));
+  EXPECT_EQ(less.exit_code, 6);
+  EXPECT_THAT(less.out, HasSubstr("raise the device budget by 1 bytes"));
+}
+
+TEST(Plan, WritesPlanAndTimeline) {
+  const TestFolder folder;
+  const Outcome plan = run_jige({"plan", "train", "--size", "tiny", "--devices", "2", "-o",
+                                 folder / "plan.json", "--svg", folder / "step.svg", "--tasks"});
+  ASSERT_EQ(plan.exit_code, 0) << plan.err;
+  EXPECT_THAT(plan.out, HasSubstr("device 1, compute\n"));
+  EXPECT_THAT(plan.out, HasSubstr("Simulated, not measured"));
+  const auto text = read_file(folder / "plan.json");
+  ASSERT_TRUE(text);
+  const auto json = parse_json(*text, "plan.json");
+  ASSERT_TRUE(json);
+  EXPECT_EQ((*json)["schedule"]["format"], "jige.pipeline-schedule");
+  EXPECT_EQ((*json)["schedule"]["devices"], 2);
+  EXPECT_GT((*json)["schedule"]["tasks"].size(), 20u);
+  const auto svg = read_file(folder / "step.svg");
+  ASSERT_TRUE(svg);
+  EXPECT_THAT(*svg, HasSubstr("simulated, not measured"));
+  // The costs in the plan are a file for --costs: the same plan comes out.
+  ASSERT_TRUE(write_file_atomic(folder / "costs.json", dump_json((*json)["costs"])));
+  const Outcome again =
+      run_jige({"plan", "train", "--costs", folder / "costs.json", "--devices", "2", "--json"});
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(again.json()["choice"], (*json)["choice"]);
+  EXPECT_EQ(again.json()["prediction"], (*json)["prediction"]);
+}
+
+TEST(Plan, SimulatesEverySchedule) {
+  const Outcome table = run_jige({"simulate", "train", "--size", "tiny", "--devices", "2"});
+  ASSERT_EQ(table.exit_code, 0) << table.err;
+  for (const char* name : {"gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "breadth-first",
+                           "mobius", "spipe", "What does not run:\nzero-offload"}) {
+    EXPECT_THAT(table.out, HasSubstr(name));
+  }
+  const Outcome json =
+      run_jige({"simulate", "train", "--size", "tiny", "--devices", "1", "--json"});
+  EXPECT_EQ(json.json()["schedules"].size(), 9u);
+  EXPECT_EQ(json.json()["simulated"], true);
+}
+
+TEST(Plan, SaysWhatToGiveAndWhatToChange) {
+  const Outcome nothing = run_jige({"plan", "train"});
+  EXPECT_EQ(nothing.exit_code, 2);
+  EXPECT_THAT(nothing.err, HasSubstr("give one of: a model folder, --size NAME"));
+  const Outcome many =
+      run_jige({"plan", "train", "--size", "tiny", "--devices", "7", "--schedule", "1f1b"});
+  EXPECT_EQ(many.exit_code, 2);
+  EXPECT_THAT(many.err, HasSubstr("take fewer devices or fewer stages"));
+  const TestFolder folder;
+  ASSERT_TRUE(write_file_atomic(folder / "costs.json", R"({"blocks": [{"forward_s": -1}]})"));
+  const Outcome bad = run_jige({"simulate", "train", "--costs", folder / "costs.json"});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("block 0: forward_s is -1"));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -1,0 +1,199 @@
+// `jige serve` as its users meet it: from the first line to the exit code.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using api::testing::request_text;
+using api::testing::TestClient;
+using api::testing::TestResponse;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Json json_of(const std::string& text) {
+  Result<Json> parsed = parse_json(text, "an answer");
+  EXPECT_TRUE(parsed) << text;
+  return parsed ? *parsed : Json(nullptr);
+}
+
+std::string completion(int tokens, const std::string& more = "") {
+  return R"({"prompt":"A small story","ignore_eos":true,"seed":1,"max_tokens":)" +
+         std::to_string(tokens) + more + "}";
+}
+
+TEST(Serve, AnswersUntilItIsToldToStop) {
+  Serving server({TinyRun::get().run()});
+  EXPECT_THAT(server.out(), HasSubstr("listening on http://127.0.0.1:"));
+  EXPECT_THAT(server.out(), HasSubstr("weights"));
+  EXPECT_THAT(server.out(), HasSubstr("ready after"));
+  EXPECT_EQ(server.get("/ready").status, 200);
+  const Json models = json_of(server.get("/v1/models").body);
+  EXPECT_EQ(models["data"][0]["id"], "run") << "the run's name, not \"model\"";
+
+  const TestResponse whole = server.post("/v1/completions", completion(24));
+  ASSERT_EQ(whole.status, 200) << whole.body;
+  EXPECT_EQ(json_of(whole.body)["usage"]["completion_tokens"], 24);
+  const TestResponse chat = server.post(
+      "/v1/chat/completions",
+      R"({"model":"run","messages":[{"role":"user","content":"Hello"}],"max_tokens":5})");
+  EXPECT_EQ(chat.status, 200) << chat.body;
+  const TestResponse streamed = server.post("/v1/completions", completion(24, R"(,"stream":true)"));
+  EXPECT_THAT(streamed.body, HasSubstr("data: {\"id\":\"cmpl-"));
+  EXPECT_TRUE(streamed.body.ends_with("data: [DONE]\n\n"));
+
+  server.process().send(SIGTERM);
+  const Outcome outcome = server.process().wait();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST(Serve, GivesTheTextThatGenerateGives) {
+  const std::string model = TinyRun::get().model();
+  Serving server({model, "--threads", "1"});
+  const TestResponse greedy = server.post(
+      "/v1/completions",
+      R"({"prompt":"A small story","max_tokens":20,"temperature":0,"add_special_tokens":true})");
+  const Outcome generated = run_jige({"generate", model, "--prompt", "A small story",
+                                      "--temperature", "0", "--max-new-tokens", "20", "--json"});
+  ASSERT_EQ(generated.exit_code, 0) << generated.err;
+  const Json json = generated.json();
+  EXPECT_EQ(json_of(greedy.body)["choices"][0]["text"], json["text"]) << generated.out;
+}
+
+TEST(Serve, FinishesRequestsUnderWayBeforeItEnds) {
+  Serving server({TinyRun::get().model(), "--threads", "1"});
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 8; ++i) {
+    clients.emplace_back(server.port());
+    clients.back().send(request_text("POST", "/v1/completions", completion(70, R"(,"n":8)")));
+  }
+  // All have been taken once the first has made a token.
+  for (int i = 0; i < 2000; ++i) {
+    const Json top = json_of(server.get("/top").body);
+    if (top["running"].get<int>() + top["waiting_requests"].get<int>() >= 8 ||
+        top["generated_tokens"].get<int>() > 0) {
+      break;
+    }
+  }
+  server.process().send(SIGTERM);
+  int answered = 0;
+  for (TestClient& client : clients) {
+    const TestResponse response = client.read_response();
+    EXPECT_TRUE(response.status == 200 || response.status == 503) << response.status;
+    if (response.status == 200) {
+      ++answered;
+      EXPECT_EQ(json_of(response.body)["usage"]["completion_tokens"], 8 * 70);
+    }
+  }
+  EXPECT_GT(answered, 0);
+  EXPECT_EQ(server.process().wait().exit_code, 0);
+}
+
+TEST(Serve, ASecondSignalEndsItAtOnce) {
+  Serving server(
+      {TinyRun::get().model(), "--threads", "1", "--kv-tokens", "96", "--max-batch", "1"});
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back(server.port());
+    clients.back().send(request_text("POST", "/v1/completions", completion(80)));
+  }
+  EXPECT_NE(clients[0].read_response().status, 0);
+  server.process().send(SIGINT);
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  server.process().send(SIGINT);
+  EXPECT_EQ(server.process().wait().exit_code, 130);
+}
+
+TEST(Serve, CutsOffWhatTheDrainTimeDoesNotHold) {
+  Serving server({TinyRun::get().model(), "--threads", "1", "--kv-tokens", "96", "--max-batch", "1",
+                  "--drain-seconds", "0"});
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 200; ++i) {
+    clients.emplace_back(server.port());
+    clients.back().send(request_text("POST", "/v1/completions", completion(80)));
+  }
+  EXPECT_NE(clients[0].read_response().status, 0);
+  server.process().send(SIGTERM);
+  const Outcome outcome = server.process().wait();
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("--drain-seconds"));
+  EXPECT_THAT(clients[199].read_until(""), HasSubstr("abort"));
+}
+
+TEST(Serve, TakesTheKeyFromTheEnvironment) {
+  setenv("JIGE_API_KEY", "key-of-the-test", 1);
+  Serving server({TinyRun::get().model()});
+  unsetenv("JIGE_API_KEY");
+  EXPECT_EQ(server.get("/v1/models").status, 401);
+  EXPECT_EQ(server.get("/health").status, 200);
+  EXPECT_EQ(server.get("/v1/models", "Authorization: Bearer key-of-the-test\r\n").status, 200);
+  EXPECT_THAT(server.out(), Not(HasSubstr("key-of-the-test")));
+}
+
+TEST(Serve, PrintsEventsAsJson) {
+  TestFolder folder;
+  Process process({"serve", TinyRun::get().model(), "--port", "0", "--json"}, folder.path());
+  for (int i = 0; i < 6000 && process.running(); ++i) {
+    if (exists(folder / "out") &&
+        read_text(folder / "out").find("\"ready\"") != std::string::npos) {
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  process.send(SIGTERM);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 0);
+  const std::vector<Json> events = outcome.json_lines();
+  ASSERT_EQ(events.size(), 3u) << outcome.out;
+  EXPECT_EQ(events[0]["event"], "listening");
+  EXPECT_GT(events[0]["port"].get<int>(), 0);
+  EXPECT_EQ(events[1]["event"], "ready");
+  EXPECT_EQ(events[1]["context_max"], 96);
+  EXPECT_EQ(events[1]["memory_bytes"].get<int64_t>(),
+            events[1]["weights_bytes"].get<int64_t>() + events[1]["kv_bytes"].get<int64_t>() +
+                events[1]["workspace_bytes"].get<int64_t>());
+  EXPECT_EQ(events[2]["drained"], true);
+}
+
+TEST(Serve, SaysWhatKeepsItFromStarting) {
+  const std::string model = TinyRun::get().model();
+  EXPECT_EQ(run_jige({"serve", "/nowhere"}).exit_code, 3);
+  EXPECT_EQ(run_jige({"serve", model, "--port", "70000"}).exit_code, 2);
+  const Outcome memory = run_jige({"serve", model, "--port", "0", "--memory-limit", "64KiB"});
+  EXPECT_EQ(memory.exit_code, 6);
+  EXPECT_THAT(memory.err, HasSubstr("memory limit of 64"));
+  const Outcome tls = run_jige({"serve", model, "--port", "0", "--tls-cert", "/nowhere.pem"});
+  EXPECT_EQ(tls.exit_code, 2);
+  const Outcome keys = run_jige({"serve", model, "--port", "0", "--api-key-file", "/nowhere"});
+  EXPECT_EQ(keys.exit_code, 3);
+  Serving first({model});
+  const Outcome taken = run_jige({"serve", model, "--port", std::to_string(first.port())});
+  EXPECT_EQ(taken.exit_code, 8);
+  EXPECT_THAT(taken.err, HasSubstr("--port"));
+}
+
+// The official client, where a Python with it is at hand: JIGE_TEST_PYTHON, else python3.
+TEST(Serve, TheOfficialClientWorksUnchanged) {
+  const char* wanted = std::getenv("JIGE_TEST_PYTHON");
+  const std::string python = wanted ? wanted : "python3";
+  if (std::system((python + " -c 'import openai' 2>/dev/null").c_str()) != 0) {
+    GTEST_SKIP() << python << " has no package openai";
+  }
+  Serving server({TinyRun::get().model(), "--served-model-name", "tiny"});
+  const std::string script = std::string(JIGE_SOURCE_DIR) + "/tests/tools/check_openai_client.py";
+  const std::string command =
+      python + " " + script + " http://127.0.0.1:" + std::to_string(server.port());
+  EXPECT_EQ(std::system(command.c_str()), 0);
+}
+
+}  // namespace
+}  // namespace jige::integration

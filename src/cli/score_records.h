@@ -3,8 +3,8 @@
 //   {"text": T}                                  log-probability of every token of T but the first
 //   {"prompt": P, "completion": C}               of every token of C behind P
 //   {"question": Q, "choices": [C…], "answer": A}  the likeliest choice; A is an index or a choice
-//   {"question": Q, "answer": A}                 a greedy reply; right if it holds A as whole words;
-//                                                with "kind": K counted by kind as well
+//   {"question": Q, "answer": A}                 a greedy reply; right if it holds A as whole
+//                                                words; with "kind": K counted by kind as well
 // A choice stands behind "Q" and a space, or, with a chat template in use, where the answer begins.
 // Log-probabilities are natural. Threads: one thread.
 #pragma once

@@ -229,7 +229,8 @@ TEST(Trainer, PlansNoMicroBatchLargerThanAStep) {
   const auto larger = train(options);
   ASSERT_TRUE(equal && larger);
   EXPECT_EQ(larger->losses, equal->losses);
-  EXPECT_EQ(larger->result.memory.arena_predicted_bytes, equal->result.memory.arena_predicted_bytes);
+  EXPECT_EQ(larger->result.memory.arena_predicted_bytes,
+            equal->result.memory.arena_predicted_bytes);
 }
 
 TEST(Trainer, HasNothingToDoWhenARunIsComplete) {

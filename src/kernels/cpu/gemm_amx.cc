@@ -280,6 +280,30 @@ void pack_tiles(const GemmTileRun& run) {
   run.element_bytes == 4 ? pack_run<float>(run) : pack_run<uint16_t>(run);
 }
 
+// As round_lanes_to_bf16 (gemm_source.h); the instruction for it would make zeros of small numbers.
+inline __m256i round_to_bf16(__m512 value) {
+  const __m512i bits = _mm512_castps_si512(value);
+  const __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+  const __m512i half = _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff));
+  const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
+  const __m512i rounded = _mm512_add_epi32(bits, half);
+  const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
+  return _mm512_cvtepi32_epi16(
+      _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
+}
+
+void store_bf16(const GemmStoreBF16& store) {
+  for (int64_t row = 0; row < store.rows; ++row) {
+    const float* sums = store.sums + row * store.sums_stride;
+    uint16_t* out = store.out + row * store.out_stride;
+    for (int64_t i = 0; i < store.columns; i += 16) {
+      __m512 value = _mm512_loadu_ps(sums + i);
+      if (store.bias) value = _mm512_add_ps(value, _mm512_loadu_ps(store.bias + i));
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), round_to_bf16(value));
+    }
+  }
+}
+
 }  // namespace
 
 const GemmEngine kGemmTile = {
@@ -296,6 +320,7 @@ const GemmEngine kGemmTile = {
     .end = end,
     .micro = micro,
     .pack_tiles = pack_tiles,
+    .store_bf16 = store_bf16,
 };
 
 }  // namespace jige::cpu::amx

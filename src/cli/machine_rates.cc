@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/rng.h"
@@ -15,18 +16,23 @@
 namespace jige::cli {
 namespace {
 
-// Units of work per second: `work` does `units` of it; the best of at least three runs that take
-// `seconds` in all.
-double best_rate(double units, double seconds, const std::function<void()>& work) {
+// Units of work per second, ascending, of at least three runs of `work`, which does `units` of it,
+// that take `seconds` in all.
+std::vector<double> sorted_rates(double units, double seconds, const std::function<void()>& work) {
   work();
-  double best = 0;
+  std::vector<double> rates;
   const StopWatch all;
-  for (int run = 0; run < 3 || all.seconds() < seconds; ++run) {
+  while (rates.size() < 3 || all.seconds() < seconds) {
     const StopWatch watch;
     work();
-    best = std::max(best, units / std::max(watch.seconds(), 1e-9));
+    rates.push_back(units / std::max(watch.seconds(), 1e-9));
   }
-  return best;
+  std::sort(rates.begin(), rates.end());
+  return rates;
+}
+
+double best_rate(double units, double seconds, const std::function<void()>& work) {
+  return sorted_rates(units, seconds, work).back();
 }
 
 void fill_random(const TensorView& view) {
@@ -85,10 +91,11 @@ Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const 
   ops::pack_weight(*stream, form, weight.view());
   const double flops = 2.0 * static_cast<double>(tokens) * static_cast<double>(inputs) *
                        static_cast<double>(outputs);
-  return best_rate(flops, seconds, [&] {
+  const std::vector<double> rates = sorted_rates(flops, seconds, [&] {
     ops::linear_forward(*stream, {.dst = dst.view(), .src = src.view(), .weight = form});
     stream->synchronize();
   });
+  return rates[rates.size() / 2];
 }
 
 int64_t streaming_bytes() {

@@ -26,7 +26,8 @@ struct GemmShape {
   int64_t outputs = 1024;
 };
 
-// Operations per second of Jige's own linear layer, forward, weights packed beforehand.
+// Operations per second of Jige's own linear layer, forward, weights packed beforehand: the median,
+// since a share of it compares a median with it.
 // Fails with kExhausted.
 Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const GemmShape& shape,
                                         double seconds);

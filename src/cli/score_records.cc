@@ -209,6 +209,12 @@ Result<Json> RecordScorer::score_reply(const Json& record, const std::string& wh
   const bool right = train::reply_is_right(reply.text, answer);
   ++summary_.reply_count;
   summary_.replies_right += right;
+  JIGE_TRY(const std::string kind, get_string_or(record, "kind", "", where));
+  if (!kind.empty()) {
+    ScoreSummary::Kind& counted = summary_.kinds[kind];
+    ++counted.count;
+    counted.right += right;
+  }
   return Json{{"reply", reply.text}, {"answer", answer}, {"right", right}};
 }
 
@@ -232,6 +238,9 @@ Json ScoreSummary::to_json() const {
     json["replies"] = reply_count;
     json["replies_right"] = replies_right;
     json["reply_accuracy"] = share(replies_right, reply_count);
+    for (const auto& [kind, counted] : kinds) {
+      json["kinds"][kind] = {{"replies", counted.count}, {"replies_right", counted.right}};
+    }
   }
   return json;
 }
@@ -250,6 +259,9 @@ std::string ScoreSummary::to_text() const {
     table.row({"by byte", percent(right_per_byte, choice_count)});
   }
   if (reply_count > 0) table.row({"right replies", percent(replies_right, reply_count)});
+  for (const auto& [kind, counted] : kinds) {
+    table.row({"  " + kind, percent(counted.right, counted.count)});
+  }
   return table.render();
 }
 

@@ -3,12 +3,14 @@
 //   {"text": T}                                  log-probability of every token of T but the first
 //   {"prompt": P, "completion": C}               of every token of C behind P
 //   {"question": Q, "choices": [C…], "answer": A}  the likeliest choice; A is an index or a choice
-//   {"question": Q, "answer": A}                 a greedy reply; right if it holds A as whole words
+//   {"question": Q, "answer": A}                 a greedy reply; right if it holds A as whole
+//                                                words; with "kind": K counted by kind as well
 // A choice stands behind "Q" and a space, or, with a chat template in use, where the answer begins.
 // Log-probabilities are natural. Threads: one thread.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -33,6 +35,11 @@ struct ScoreSummary {
   int64_t right_per_byte = 0;
   int64_t reply_count = 0;  // questions answered freely
   int64_t replies_right = 0;
+  struct Kind {
+    int64_t count = 0;
+    int64_t right = 0;
+  };
+  std::map<std::string, Kind> kinds;  // the same replies by the record's "kind", where it has one
 
   Json to_json() const;
   std::string to_text() const;

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "formats/checkpoint.h"
+#include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
 #include "train/process_memory.h"
@@ -42,7 +43,17 @@ Status check_context(const formats::ModelConfig& config, TrainOptions& options) 
         "a smaller context",
         options.context, options.micro_batch_tokens);
   }
+  // No micro-batch is larger than a step; what is planned for is used.
+  options.micro_batch_tokens =
+      std::min(options.micro_batch_tokens, std::max(options.step_tokens, options.context));
   return {};
+}
+
+// What the end of the run will replace is refused before the run if it is not ours.
+Status check_results(const TrainOptions& options) {
+  if (options.lora) JIGE_DO(formats::check_replaceable(options.out_folder + "/adapter"));
+  if (options.lora && !options.merge_lora) return {};
+  return formats::check_replaceable(options.out_folder + "/model");
 }
 
 Status check_memory(RunSetup& setup) {
@@ -170,6 +181,7 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   if (completed.data.cache_folder.empty()) {
     completed.data.cache_folder = completed.out_folder + "/cache";
   }
+  JIGE_DO(check_results(completed));
   setup.tokenizer_folder =
       completed.tokenizer_folder.empty() ? completed.init_folder : completed.tokenizer_folder;
   JIGE_TRY(const text::Tokenizer tokenizer, text::Tokenizer::load(setup.tokenizer_folder));

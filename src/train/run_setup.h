@@ -24,7 +24,7 @@ namespace jige::train {
 
 // Resident memory of a process besides arenas and mapped files: code, libraries, allocator,
 // threads, tokeniser buffers.
-inline constexpr int64_t kProcessOverheadBytes = int64_t{20} << 20;
+inline constexpr int64_t kProcessOverheadBytes = int64_t{6} << 20;
 
 // The resident memory of a process that trains with this plan.
 inline int64_t predicted_process_bytes(const model::TrainingMemory& memory) {

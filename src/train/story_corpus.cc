@@ -118,17 +118,28 @@ Conversation make_reading(Rng& rng) {
           fmt::format("{} has a {}.", names[asked], held), held};
 }
 
+// Copying teaches to look back, which readings need.
+Conversation make_echo(Rng& rng) {
+  std::string text;
+  for (uint64_t left = 1 + rng.below(3); left > 0; --left) {
+    text += fmt::format("{}{} has a {} {}.", text.empty() ? "" : " ", pick(rng, kNames),
+                        pick(rng, kColours), pick(rng, kThings));
+  }
+  return {"echo", "Say this again: " + text, text, text};
+}
+
 Conversation draw_training(Rng& rng, uint64_t seed) {
   const uint64_t kind = rng.below(100);
-  if (kind < 30) return make_story(rng);
-  if (kind < 55) {
+  if (kind < 15) return make_story(rng);
+  if (kind < 30) return make_echo(rng);
+  if (kind < 48) {
     for (;;) {
       const int a = static_cast<int>(rng.below(kSumMax + 1));
       const int b = static_cast<int>(rng.below(kSumMax + 1));
       if (!sum_is_held_out(seed, a, b)) return make_sum(a, b, rng.below(kSumWays.size()));
     }
   }
-  if (kind < 80) {
+  if (kind < 66) {
     const size_t family = rng.below(kFactFamilies.size());
     const FactFamily& facts = kFactFamilies[family];
     const size_t index = rng.below(facts.pairs.size());

@@ -1,11 +1,11 @@
 // The corpus of the quickstart: conversations made from a seed, small enough to be learned in
 // minutes and checkable by anyone, since every question has one right answer.
 //
-// Kinds: stories on request; sums; facts (capitals, colours, opposites, sounds, the next day or
-// month), each fact asked in several ways; and small readings, where the answer stands in the
-// question. Held out, so never in the training part: for sums, some ordered pairs; for facts, one
-// way of asking for each fact; for readings, fresh combinations. A model that only memorised fails
-// them. Threads: pure functions; the same options give the same bytes.
+// Kinds: stories on request; texts to say again; sums; facts (capitals, colours, opposites, sounds,
+// the next day or month), each fact asked in several ways; and small readings, where the answer
+// stands in the question. Held out, so never in the training part: for sums, some ordered pairs;
+// for facts, one way of asking for each fact; for readings, fresh combinations. A model that only
+// memorised fails them. Threads: pure functions; the same options give the same bytes.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ struct StoryCorpusOptions {
 };
 
 struct Conversation {
-  std::string kind;  // "story", "sum", "fact" or "reading"
+  std::string kind;  // "story", "echo", "sum", "fact" or "reading"
   std::string user;
   std::string assistant;
   std::string answer;  // the words that make a reply right; empty for stories
@@ -31,7 +31,7 @@ struct Conversation {
 
 struct StoryCorpus {
   std::vector<Conversation> training;
-  std::vector<Conversation> held_out;  // shuffled over the kinds, no stories
+  std::vector<Conversation> held_out;  // shuffled over the kinds, no stories, no echoes
 };
 
 StoryCorpus make_story_corpus(const StoryCorpusOptions& options);

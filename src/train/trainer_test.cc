@@ -1,10 +1,12 @@
 #include "train/trainer.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
 #include <cmath>
 #include <csignal>
+#include <fstream>
 
 #include "base/exact_sum.h"
 #include "formats/tensor_folder.h"
@@ -202,6 +204,33 @@ TEST(Trainer, StopsBehindACheckpointAndGoesOn) {
   EXPECT_EQ(losses, whole->losses);
   EXPECT_EQ(model_bytes(options), expected);
   EXPECT_EQ(log_records(options, "step").size(), 6u);
+}
+
+TEST(Trainer, RefusesAForeignModelFolderBeforeTheFirstStep) {
+  const TestFolder folder;
+  const TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  std::filesystem::create_directories(options.out_folder + "/model");
+  std::ofstream(options.out_folder + "/model/diary.txt") << "mine";
+  const auto refused = train(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr("diary.txt"));
+  EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/log.jsonl"));
+  EXPECT_EQ(bytes_of(options.out_folder + "/model/diary.txt"), "mine");
+}
+
+TEST(Trainer, PlansNoMicroBatchLargerThanAStep) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.micro_batch_tokens = options.step_tokens;
+  const auto equal = train(options);
+  options.micro_batch_tokens = 64 * options.step_tokens;
+  options.out_folder = folder.file("larger");
+  const auto larger = train(options);
+  ASSERT_TRUE(equal && larger);
+  EXPECT_EQ(larger->losses, equal->losses);
+  EXPECT_EQ(larger->result.memory.arena_predicted_bytes,
+            equal->result.memory.arena_predicted_bytes);
 }
 
 TEST(Trainer, HasNothingToDoWhenARunIsComplete) {

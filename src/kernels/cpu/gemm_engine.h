@@ -57,6 +57,17 @@ struct GemmTileRun {
   void* dst;
 };
 
+// Finished sums to be written as bf16: out = sums + bias, rounded to nearest, ties to even.
+struct GemmStoreBF16 {
+  const float* sums;
+  int64_t sums_stride;
+  const float* bias;  // null: none
+  uint16_t* out;
+  int64_t out_stride;
+  int64_t rows;
+  int64_t columns;  // a multiple of 16
+};
+
 struct GemmEngine {
   const char* name;
   GemmLayout layout;
@@ -75,6 +86,8 @@ struct GemmEngine {
   void (*micro)(const GemmMicroArgs& args);
   // A faster way to pack tiles; null for the general one.
   void (*pack_tiles)(const GemmTileRun& run) = nullptr;
+  // A faster way to write bf16 results; null for the general one, whose bits it gives.
+  void (*store_bf16)(const GemmStoreBF16& store) = nullptr;
 };
 
 inline int64_t gemm_round_up(int64_t value, int64_t step) {

@@ -2,6 +2,7 @@
 option(JIGE_WERROR "Treat warnings as errors" ON)
 option(JIGE_DCHECK "Keep checks in hot loops" OFF)
 option(JIGE_BENCH "Build the benchmarks" OFF)
+option(JIGE_PRECOMPILED "Precompile common headers" ON)
 set(JIGE_SANITIZE "" CACHE STRING "address, thread or empty")
 
 find_program(CCACHE_PROGRAM ccache)
@@ -9,7 +10,9 @@ if(CCACHE_PROGRAM)
   # ccache takes precompiled headers only when told that dates in them do not matter.
   set(CMAKE_CXX_COMPILER_LAUNCHER
       ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
-  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  if(JIGE_PRECOMPILED)
+    add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+  endif()
 endif()
 
 # Contraction is off so that a multiply and an add are fused exactly where the source says fma:

@@ -1,6 +1,5 @@
 # Headers that most sources include, parsed once for all libraries and once for all test programs.
 # Every source still includes what it uses: -DJIGE_PRECOMPILED=OFF builds without.
-option(JIGE_PRECOMPILED "Precompile common headers" ON)
 if(JIGE_PRECOMPILED)
   # From a precompiled header GCC 12 no longer knows that a warning lies in the standard library.
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wno-stringop-overflow>

@@ -146,7 +146,7 @@ class BenchServeCommand final : public Command {
     options.waiting_prompt_tokens_max = INT64_MAX;
     JIGE_TRY(const auto engine, serve::Engine::create(*served.model, *served.tokenizer, options));
     EngineTarget target(*engine, served.model->config().vocab_size, next_prompt_key());
-    const Status status = rate_index ? run_load(std::string(policy_name(policy)), *rate_index,
+    const Status status = rate_index ? run_load(std::string(plan::policy_name(policy)), *rate_index,
                                                 engine->context_max(), target)
                                      : warm_up_engine(target);
     engine->stop();

@@ -148,18 +148,16 @@ void SchedulingFlags::declare(Flags& flags) {
 }
 
 Result<std::vector<plan::ServePolicy>> SchedulingFlags::read_policies() const {
-  using plan::ServePolicy;
-  constexpr ServePolicy kAll[] = {ServePolicy::kChunked, ServePolicy::kOrca, ServePolicy::kStatic};
   std::vector<std::string> names;
-  for (const ServePolicy policy : kAll) names.emplace_back(policy_name(policy));
-  std::vector<ServePolicy> found;
+  for (const auto policy : plan::kServePolicies) names.emplace_back(plan::policy_name(policy));
+  std::vector<plan::ServePolicy> found;
   for (const std::string_view item : split_list(policies)) {
-    const auto at = std::ranges::find(names, item);
-    if (at == names.end()) {
+    const auto policy = plan::find_policy(item);
+    if (!policy) {
       return fail(Code::kInvalidArgument, "--policies: \"{}\" is not one of {}{}", item,
                   fmt::join(names, ", "), suggestion(std::string(item), names));
     }
-    found.push_back(kAll[at - names.begin()]);
+    found.push_back(*policy);
   }
   return found;
 }

@@ -38,18 +38,6 @@ void summary_row(Table& table, const std::string& name, const sim::Summary& summ
 
 }  // namespace
 
-std::string_view policy_name(plan::ServePolicy policy) {
-  switch (policy) {
-    case plan::ServePolicy::kOrca:
-      return "orca";
-    case plan::ServePolicy::kChunked:
-      return "chunked";
-    case plan::ServePolicy::kStatic:
-      return "static";
-  }
-  return "";
-}
-
 std::string load_text(const LoadPoint& point) {
   if (point.users > 0) return fmt::format("{} users", point.users);
   return point.rate > 0 ? fmt::format("{:.4g} /s", point.rate) : "all at once";

@@ -6,17 +6,13 @@
 #include <optional>
 #include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "cli/line_chart.h"
-#include "plan/serve_scheduler.h"
 #include "sim/load_report.h"
 
 namespace jige::cli {
-
-std::string_view policy_name(plan::ServePolicy policy);
 
 // One load against one subject.
 struct LoadPoint {

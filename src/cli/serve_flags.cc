@@ -100,9 +100,7 @@ api::HttpServerOptions ServeFlags::http_options() const {
 
 serve::EngineOptions ServeFlags::engine_options() const {
   serve::EngineOptions options;
-  options.policy = policy == "orca"     ? plan::ServePolicy::kOrca
-                   : policy == "static" ? plan::ServePolicy::kStatic
-                                        : plan::ServePolicy::kChunked;
+  options.policy = plan::find_policy(policy).value_or(options.policy);
   options.admission =
       admission == "optimistic" ? plan::Admission::kOptimistic : plan::Admission::kReserve;
   options.batch_requests_max = static_cast<int32_t>(batch_requests);

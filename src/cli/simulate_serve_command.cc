@@ -119,7 +119,7 @@ class SimulateServeCommand final : public Command {
     options.seed = plan_.seed;
     const sim::Workload load = plan_.at(rate_index, 0);
     JIGE_TRY(const sim::ServeSimulationResult result, sim::simulate_serve(load.requests, options));
-    LoadPoint point{.subject = std::string(policy_name(policy)),
+    LoadPoint point{.subject = std::string(plan::policy_name(policy)),
                     .rate = plan_.rates[rate_index],
                     .users = plan_.users,
                     .report = sim::make_report(result.outcomes, plan_.goodput)};

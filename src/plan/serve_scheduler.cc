@@ -6,6 +6,24 @@
 
 namespace jige::plan {
 
+std::string_view policy_name(ServePolicy policy) {
+  switch (policy) {
+    case ServePolicy::kOrca:
+      return "orca";
+    case ServePolicy::kChunked:
+      return "chunked";
+    case ServePolicy::kStatic:
+      return "static";
+  }
+  return "chunked";
+}
+
+std::optional<ServePolicy> find_policy(std::string_view name) {
+  const auto found = std::ranges::find(kServePolicies, name, policy_name);
+  if (found == std::end(kServePolicies)) return std::nullopt;
+  return *found;
+}
+
 int64_t Batch::token_count() const {
   int64_t count = 0;
   for (const WorkItem& item : items) count += static_cast<int64_t>(item.tokens.size());

@@ -31,6 +31,7 @@
 #include <map>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -42,6 +43,12 @@ using RequestId = int64_t;
 using BatchId = int64_t;
 
 enum class ServePolicy { kOrca, kChunked, kStatic };
+inline constexpr ServePolicy kServePolicies[] = {ServePolicy::kChunked, ServePolicy::kOrca,
+                                                 ServePolicy::kStatic};
+// "orca", "chunked", "static".
+std::string_view policy_name(ServePolicy policy);
+std::optional<ServePolicy> find_policy(std::string_view name);
+
 enum class Admission { kReserve, kOptimistic };
 
 struct ServeSchedulerOptions {

@@ -178,7 +178,8 @@ void EngineLoop::lose(const plan::Batch& batch, const Error& error) {
   ++turn_.counters.iterations_lost;
   log_error("an iteration over {} tokens of {} requests failed: {}", batch.token_count(),
             batch.items.size(), error.message);
-  scheduler_.lose(batch.id);
+  const std::vector<RequestId> over = scheduler_.lose(batch.id);
+  over_.insert(over_.end(), over.begin(), over.end());
   for (const plan::WorkItem& item : batch.items) {
     LiveRequest* live = find(item.request);
     if (!live) continue;  // another choice of it was in the batch

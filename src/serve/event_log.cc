@@ -43,18 +43,6 @@ Json as_json(std::span<const plan::RequestId> ids) {
   return std::vector<plan::RequestId>(ids.begin(), ids.end());
 }
 
-std::string_view policy_name(plan::ServePolicy policy) {
-  switch (policy) {
-    case plan::ServePolicy::kOrca:
-      return "orca";
-    case plan::ServePolicy::kChunked:
-      return "chunked";
-    case plan::ServePolicy::kStatic:
-      return "static";
-  }
-  return "chunked";
-}
-
 }  // namespace
 
 Json batch_line(const std::optional<plan::Batch>& batch) {
@@ -85,7 +73,7 @@ Result<std::unique_ptr<EventLog>> EventLog::create(const std::string& path) {
 
 void EventLog::start(const plan::ServeSchedulerOptions& options) {
   write({{"event", "start"},
-         {"policy", policy_name(options.policy)},
+         {"policy", plan::policy_name(options.policy)},
          {"optimistic", options.admission == plan::Admission::kOptimistic},
          {"batch_requests_max", options.batch_requests_max},
          {"batch_tokens_max", options.batch_tokens_max},

@@ -52,11 +52,9 @@ bool is_sampled_row(const Json& row, size_t size) {
 Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_view where) {
   plan::ServeSchedulerOptions options;
   JIGE_TRY(const std::string policy, get_string(line, "policy", where));
-  if (policy == "orca") {
-    options.policy = plan::ServePolicy::kOrca;
-  } else if (policy == "static") {
-    options.policy = plan::ServePolicy::kStatic;
-  } else if (policy != "chunked") {
+  if (const auto known = plan::find_policy(policy)) {
+    options.policy = *known;
+  } else {
     return fail(Code::kCorrupt, "{}: policy \"{}\" is unknown", where, policy);
   }
   JIGE_TRY(const bool optimistic, get_bool_or(line, "optimistic", false, where));

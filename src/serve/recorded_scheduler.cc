@@ -28,9 +28,9 @@ std::vector<plan::RequestId> RecordedScheduler::complete(
   return over;
 }
 
-void RecordedScheduler::lose(plan::BatchId batch) {
+std::vector<plan::RequestId> RecordedScheduler::lose(plan::BatchId batch) {
   if (log_) log_->lose(batch);
-  scheduler_.lose(batch);
+  return scheduler_.lose(batch);
 }
 
 std::vector<plan::RequestId> RecordedScheduler::cancel(plan::RequestId request) {

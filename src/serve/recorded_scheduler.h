@@ -23,7 +23,7 @@ class RecordedScheduler {
   std::optional<plan::Batch> next_batch();
   std::vector<plan::RequestId> complete(plan::BatchId batch,
                                         std::span<const plan::SampledNext> sampled);
-  void lose(plan::BatchId batch);
+  std::vector<plan::RequestId> lose(plan::BatchId batch);
   std::vector<plan::RequestId> cancel(plan::RequestId request);
   void discard(plan::RequestId request);
 

@@ -84,9 +84,9 @@ inline void store_sums(const SumsAt& sums) {
 // Two lane groups times two panels. Meanwhile the share of the next two panels goes to the second
 // level: without that, the first row block of a panel would wait for all of it. The left, which
 // comes from the second level, is loaded with the hint that it is not used again soon, all four
-// loads stand before the products, and every other line of one lane group is fetched ahead: on a
-// processor whose other hyperthread is idle this order reaches 99 % of the rate of the products
-// alone, against 75 % for loads just before their use; beside a busy one 7 to 14 % more.
+// loads stand before the products, and every other line of one lane group is fetched ahead: in this
+// order the rate is 99 % of that of the products alone, with loads just before their use 75 %
+// (docs/decisions/0001-own-matrix-products.md).
 void block_2x2(const GemmMicroArgs& args, const char* right, float* sums) {
   const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
   const SumsAt at = {{sums, sums + kTileLanes, sums + kTileLanes * args.sums_stride,

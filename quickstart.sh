@@ -55,7 +55,7 @@ if [ -f "$model/config.json" ]; then
   echo "done before: $model"
 else
   $jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run" --size tiny \
-    --steps "$steps" --batch-tokens 2048 --lr 0.005 --warmup 40 --min-lr-ratio 0.02
+    --steps "$steps" --batch-tokens 2048 --lr 0.005 --warmup 30 --min-lr-ratio 0.02
 fi
 
 title "6. Chat"

@@ -126,11 +126,14 @@ void Head::backward_weight(const BlockContext& context, const BlockWeights& weig
 
 void Head::forward_backward(const BlockContext& context, const BlockWeights& weights,
                             const Batch& batch, const TensorView& src, const TensorView& losses,
-                            const TensorView& grad_src, const BlockMemory& memory) const {
-  run_chunks(
-      context, weights, batch, src,
-      {.losses = losses, .grad_src = grad_src, .input_gradient = true, .weight_gradient = true},
-      memory);
+                            const TensorView& grad_src, const BlockMemory& memory,
+                            HeadPass pass) const {
+  run_chunks(context, weights, batch, src,
+             {.losses = losses,
+              .grad_src = grad_src,
+              .input_gradient = true,
+              .weight_gradient = pass == HeadPass::kAll},
+             memory);
 }
 
 void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,

@@ -22,6 +22,9 @@
 
 namespace jige::model {
 
+// What forward_backward() does.
+enum class HeadPass { kAll, kForwardAndInput };
+
 class Head final : public Block {
  public:
   // `norm_name` and `linear_name` without ".weight". A tied head's linear has the embedding's name;
@@ -51,11 +54,13 @@ class Head final : public Block {
                        const TensorView& src, const BlockMemory& memory) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
-  // F, X and W in one pass: each chunk's logits are computed once instead of three times.
-  // Needs saved and pending, and the workspace of PackFor::kTraining.
+  // F, X and W in one pass, or F and X where W comes later: each chunk's logits are computed once
+  // instead of three times or twice. Needs saved and pending, and the workspace of
+  // PackFor::kTraining.
   void forward_backward(const BlockContext& context, const BlockWeights& weights,
                         const Batch& batch, const TensorView& src, const TensorView& losses,
-                        const TensorView& grad_src, const BlockMemory& memory) const;
+                        const TensorView& grad_src, const BlockMemory& memory,
+                        HeadPass pass = HeadPass::kAll) const;
 
   // forward() that also tells the most likely token of each row, [T] i32, for accuracies.
   void evaluate(const BlockContext& context, const BlockWeights& weights, const Batch& batch,

@@ -1,51 +1,10 @@
 #include "model/weights.h"
 
-#include "model/placement.h"
-#include "model/rope_table.h"
+#include "model/weights_layout.h"
 #include "ops/elementwise.h"
 
 namespace jige::model {
 namespace {
-
-bool is_trained(const Architecture& architecture, const WeightsOptions& options,
-                const ParamSpec& spec) {
-  if (options.use == PackFor::kInference) return false;
-  return architecture.lora() ? spec.adapter : true;
-}
-
-// A head's matrix that is the embedding's table.
-bool is_tied(const Architecture& architecture, size_t node, size_t index) {
-  return architecture.config().tied_embeddings && node == architecture.head_node() &&
-         index == architecture.head().linear_index();
-}
-
-// Values of one block: masters of what is trained, and of the rest only what tasks read.
-std::vector<TensorView> place_values(Placement& at, const Architecture& architecture,
-                                     const WeightsOptions& options, size_t node) {
-  std::vector<TensorView> values;
-  const auto specs = architecture.block(node).params();
-  for (size_t i = 0; i < specs.size(); ++i) {
-    const bool trained = is_trained(architecture, options, specs[i]);
-    const bool table = specs[i].shape.rank() == 2;  // of an embedding, where not packed
-    if (is_tied(architecture, node, i) || (!trained && specs[i].packed)) {
-      values.emplace_back();
-    } else {
-      values.push_back(
-          at.take(!trained && table ? options.table_dtype : DType::kF32, specs[i].shape));
-    }
-  }
-  return values;
-}
-
-std::vector<TensorView> place_gradients(Placement& at, const Architecture& architecture,
-                                        const WeightsOptions& options, size_t node) {
-  std::vector<TensorView> gradients;
-  for (const ParamSpec& spec : architecture.block(node).params()) {
-    const bool trained = is_trained(architecture, options, spec);
-    gradients.push_back(trained ? at.take(DType::kF32, spec.shape) : TensorView{});
-  }
-  return gradients;
-}
 
 // Bytes of an arena for a buffer of this size; an empty buffer is not allocated.
 int64_t buffer_bytes(int64_t bytes) {
@@ -62,7 +21,7 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
     place_values(values, architecture, options, node);
     place_gradients(gradients, architecture, options, node);
     memory.values_bytes += buffer_bytes(values.peak_bytes());
-    memory.gradients_bytes += buffer_bytes(gradients.peak_bytes());
+    if (options.gradients) memory.gradients_bytes += buffer_bytes(gradients.peak_bytes());
     memory.packed_bytes +=
         buffer_bytes(architecture.block(node).packed_bytes(options.compute, options.use));
     const auto specs = architecture.block(node).params();
@@ -74,15 +33,21 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
       }
     }
   }
-  if (architecture.rope_columns() > 0) {
-    memory.rope_bytes =
-        arena_bytes(DType::kF32, Shape{options.position_count, architecture.rope_columns()});
-  }
+  memory.rope_bytes = rope_tensor_bytes(architecture, options.position_count);
   return memory;
 }
 
 Result<ModelWeights> ModelWeights::create(Arena& arena, const Architecture& architecture,
                                           const WeightsOptions& options) {
+  const std::vector<Arena*> arenas(architecture.node_count(), &arena);
+  return create(arenas, architecture, options);
+}
+
+Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
+                                          const Architecture& architecture,
+                                          const WeightsOptions& options) {
+  JIGE_CHECK(arenas.size() == architecture.node_count(), "{} arenas for {} nodes", arenas.size(),
+             architecture.node_count());
   if (options.compute != DType::kF32 && options.compute != DType::kBF16) {
     return fail(Code::kInvalidArgument, "compute type {} is not supported; use f32 or bf16",
                 dtype_info(options.compute).name);
@@ -90,14 +55,16 @@ Result<ModelWeights> ModelWeights::create(Arena& arena, const Architecture& arch
   ModelWeights weights(architecture, options);
   weights.blocks_.resize(architecture.node_count());
   for (size_t node = 0; node < architecture.node_count(); ++node) {
-    JIGE_DO(weights.allocate_block(arena, node));
+    JIGE_DO(weights.allocate_block(*arenas[node], node));
   }
   if (architecture.config().tied_embeddings && options.use == PackFor::kTraining &&
       !architecture.lora()) {
     weights.blocks_.back().params[architecture.head().linear_index()].value =
         weights.blocks_.front().params[Embedding::kTable].value;
   }
-  if (architecture.rope_columns() > 0) JIGE_DO(weights.make_rope_table(arena));
+  JIGE_TRY(Tensor table, make_rope_tensor(*arenas.front(), architecture, options.position_count));
+  for (BlockWeights& block : weights.blocks_) block.rope_table = table.view();
+  weights.others_.push_back(std::move(table));
   weights.list_trainable();
   return weights;
 }
@@ -117,7 +84,7 @@ Status ModelWeights::allocate_block(Arena& arena, size_t node) {
     values = place_values(at, *architecture_, options_, node);
     others_.push_back(std::move(tensor));
   }
-  if (gradient_sizes.peak_bytes() > 0) {
+  if (options_.gradients && gradient_sizes.peak_bytes() > 0) {
     JIGE_TRY(Tensor tensor, arena.make_zero(DType::kU8, Shape{gradient_sizes.peak_bytes()}));
     Placement at(tensor.view());
     gradients = place_gradients(at, *architecture_, options_, node);
@@ -133,28 +100,15 @@ Status ModelWeights::allocate_block(Arena& arena, size_t node) {
   return {};
 }
 
-Status ModelWeights::make_rope_table(Arena& arena) {
-  const formats::ModelConfig& config = architecture_->config();
-  const std::vector<float> host =
-      model::make_rope_table(config.rope, config.head_dim, options_.position_count);
-  JIGE_TRY(Tensor table,
-           arena.make(DType::kF32, Shape{options_.position_count, architecture_->rope_columns()}));
-  JIGE_TRY(const auto stream, arena.device().make_stream());
-  stream->copy(table.view().data, host.data(), static_cast<int64_t>(host.size() * sizeof(float)),
-               CopyKind::kHostToDevice);
-  stream->synchronize();
-  for (BlockWeights& block : blocks_) block.rope_table = table.view();
-  others_.push_back(std::move(table));
-  return {};
-}
-
 void ModelWeights::list_trainable() {
   for (size_t node = 0; node < blocks_.size(); ++node) {
     const auto specs = architecture_->block(node).params();
     for (size_t i = 0; i < specs.size(); ++i) {
       const Param& param = blocks_[node].params[i];
-      if (!param.grad || is_tied(*architecture_, node, i)) continue;
-      trainable_.push_back({.spec = &specs[i], .value = param.value, .grad = param.grad});
+      if (!is_trained(*architecture_, options_, specs[i])) continue;
+      if (is_tied(*architecture_, node, i)) continue;
+      trainable_.push_back(
+          {.spec = &specs[i], .value = param.value, .grad = param.grad, .node = node, .index = i});
     }
   }
 }

@@ -32,7 +32,8 @@ struct WeightsOptions {
   DType compute = DType::kF32;       // f32 or bf16
   PackFor use = PackFor::kTraining;  // kInference: nothing is trained
   DType table_dtype = DType::kF32;   // of embedding tables that are not trained: as stored
-  int64_t position_count = 0;        // rows of the rope table: the longest sequence
+  int64_t position_count = 0;        // rows of the rope table: the longest sequence; 0: no table
+  bool gradients = true;             // false: training whose gradients are kept elsewhere
 };
 
 // Exact bytes of the arena that ModelWeights::create takes, by purpose.
@@ -51,7 +52,9 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
 struct NamedParam {
   const ParamSpec* spec = nullptr;
   TensorView value;  // f32
-  TensorView grad;   // f32
+  TensorView grad;   // f32, empty where gradients are kept elsewhere
+  size_t node = 0;   // of the graph
+  size_t index = 0;  // among the node's parameters
 };
 
 class ModelWeights {
@@ -60,6 +63,10 @@ class ModelWeights {
   // the weights. Fails with kExhausted where the arena's cap is too small, kInvalidArgument on a
   // compute type other than f32 and bf16.
   static Result<ModelWeights> create(Arena& arena, const Architecture& architecture,
+                                     const WeightsOptions& options);
+  // The same with an arena for each node (the first one's holds the rope table too).
+  static Result<ModelWeights> create(std::span<Arena* const> arenas,
+                                     const Architecture& architecture,
                                      const WeightsOptions& options);
 
   const Architecture& architecture() const { return *architecture_; }
@@ -82,7 +89,6 @@ class ModelWeights {
   ModelWeights(const Architecture& architecture, const WeightsOptions& options)
       : architecture_(&architecture), options_(options) {}
   Status allocate_block(Arena& arena, size_t node);
-  Status make_rope_table(Arena& arena);
   void list_trainable();
 
   const Architecture* architecture_;

@@ -85,10 +85,9 @@ class Lowering {
     const DeviceOrder& ops = order_.devices[static_cast<size_t>(device)];
     std::vector<BlockRange> uses;
     for (const OrderOp& op : ops) {
-      const bool parameters = schedule_.host_parameters && op.kind != kBackwardWeight;
-      uses.push_back(!parameters           ? BlockRange{}
-                     : op.kind == kForward ? forward_stage(op.stage).blocks
-                                           : backward_stage(op.stage).blocks);
+      uses.push_back(!schedule_.host_parameters ? BlockRange{}
+                     : op.kind == kForward      ? forward_stage(op.stage).blocks
+                                                : backward_stage(op.stage).blocks);
     }
     const ResidencyPlan residency = plan_residency(uses, resident_stages);
     std::vector<int32_t> fetches, releases;
@@ -125,7 +124,7 @@ class Lowering {
     } else if (op.kind == kBackwardInput) {
       add_backward_input(op.stage, op.micro_batch, fetch);
     } else {
-      add_backward_weight(op.stage, op.micro_batch);
+      add_backward_weight(op.stage, op.micro_batch, fetch);
     }
   }
 
@@ -158,9 +157,9 @@ class Lowering {
     if (!order_.fused) add_gradient_message(q, m, input_[at(q, m)]);
   }
 
-  void add_backward_weight(int32_t q, int32_t m) {
+  void add_backward_weight(int32_t q, int32_t m, int32_t fetch) {
     const PipelineStage& stage = backward_stage(q);
-    weight_[at(q, m)] = add_pass(kBackwardWeight, stage, m, -1);
+    weight_[at(q, m)] = add_pass(kBackwardWeight, stage, m, fetch);
     if (order_.fused) add_gradient_message(q, m, weight_[at(q, m)]);
     if (m != schedule_.micro_batch_count - 1) return;
     done_.push_back(q);

@@ -24,9 +24,9 @@ class BufferList {
     for (int32_t i = 0; i < static_cast<int32_t>(schedule_.tasks.size()); ++i) {
       const TaskKind kind = at(i).kind;
       if (kind == kForward) add_forward(i);
-      if (kind == kRecompute) add_saved(i);
+      if (kind == kRecompute) add_recompute(i);
       if (kind == kBackwardInput) add_backward_input(i);
-      if (kind == kBackwardWeight && at(i).micro_batch == 0) add_gradient(i);
+      if (kind == kBackwardInput && at(i).micro_batch == 0) add_gradient(i);
     }
     schedule_.host_parameters ? add_visits() : add_resident_parameters();
     add_state();
@@ -45,6 +45,13 @@ class BufferList {
   // Boundaries inside a range, not those at its ends.
   int64_t inner_boundary_bytes(BlockRange range) const {
     return sum_blocks(costs_, {range.begin + 1, range.end}, &BlockCost::input_bytes);
+  }
+  int64_t largest_inner_boundary(BlockRange range) const {
+    int64_t largest = 0;
+    for (int32_t b = range.begin + 1; b < range.end; ++b) {
+      largest = std::max(largest, boundary_bytes(b));
+    }
+    return largest;
   }
 
   // The task that stands for boundary b on a device, keeping it for the backward pass: W of the
@@ -74,13 +81,21 @@ class BufferList {
          m,
          boundary_bytes(begin),
          maker,
-         kept >= 0 ? kept : task});
+         kept >= 0 ? kept : task,
+         task});
     // Its output, while it waits to be sent.
     const int32_t end = f.blocks.end;
     if (end < schedule_.block_count) {
       const int32_t send = passes_.message(kSendActivation, end, m);
       if (send >= 0) {
-        add({BufferKind::kBoundary, f.device, {end, end}, m, boundary_bytes(end), task, send});
+        add({BufferKind::kBoundary,
+             f.device,
+             {end, end},
+             m,
+             boundary_bytes(end),
+             task,
+             send,
+             task});
       }
     }
     if (!schedule_.recompute) {
@@ -90,14 +105,22 @@ class BufferList {
     for (int32_t b = begin + 1; b < end; ++b) {
       const int32_t checkpoint = keeper(b, m, f.device);
       if (checkpoint < 0) continue;
-      add({BufferKind::kBoundary, f.device, {b, b}, m, boundary_bytes(b), task, checkpoint});
+      add({BufferKind::kBoundary, f.device, {b, b}, m, boundary_bytes(b), task, checkpoint, task});
     }
     int64_t largest = 0;
     for (int32_t b = begin; b < end; ++b) {
-      largest = std::max(largest, costs_.blocks[static_cast<size_t>(b)].saved_bytes +
-                                      (b + 1 < end ? boundary_bytes(b + 1) : 0));
+      largest = std::max(largest, costs_.blocks[static_cast<size_t>(b)].saved_bytes);
     }
-    add({BufferKind::kTransient, f.device, f.blocks, m, largest, task, task});
+    largest += std::min(f.blocks.size() - 1, 2) * largest_inner_boundary(f.blocks);
+    add({BufferKind::kTransient, f.device, f.blocks, m, largest, task, task, task});
+  }
+
+  // What R makes again, its output included, which nobody reads.
+  void add_recompute(int32_t task) {
+    const PipelineTask& r = at(task);
+    add_saved(task);
+    add({BufferKind::kTransient, r.device, r.blocks, r.micro_batch, boundary_bytes(r.blocks.end),
+         task, task, task});
   }
 
   // What W needs beside the stage's input; by R or a remembering F. A received checkpoint too.
@@ -109,7 +132,7 @@ class BufferList {
     add({BufferKind::kSaved, pass.device, pass.blocks, m,
          sum_blocks(costs_, pass.blocks, &BlockCost::saved_bytes) +
              inner_boundary_bytes(pass.blocks),
-         task, weight});
+         task, weight, task});
     const int32_t send = begin > 0 ? passes_.message(kCheckpointSend, begin, m) : -1;
     if (send >= 0) {
       add({BufferKind::kBoundary,
@@ -118,9 +141,10 @@ class BufferList {
            m,
            boundary_bytes(begin),
            send,
-           weight});
+           weight,
+           task});
     } else if (begin == 0 && at(passes_.pass(kForward, 0, m)).device != pass.device) {
-      add({BufferKind::kBoundary, pass.device, {0, 0}, m, boundary_bytes(0), task, weight});
+      add({BufferKind::kBoundary, pass.device, {0, 0}, m, boundary_bytes(0), task, weight, task});
     }
   }
 
@@ -132,24 +156,40 @@ class BufferList {
     if (end < schedule_.block_count) {
       const int32_t send = passes_.message(kSendGradient, end, m);
       const int32_t maker = send >= 0 ? send : passes_.pass(kBackwardInput, end, m);
-      add({BufferKind::kBoundary, x.device, {end, end}, m, boundary_bytes(end), maker, weight});
+      add({BufferKind::kBoundaryGradient,
+           x.device,
+           {end, end},
+           m,
+           boundary_bytes(end),
+           maker,
+           task,
+           task});
     }
     const int32_t begin = x.blocks.begin;
     const int32_t send = begin > 0 ? passes_.message(kSendGradient, begin, m) : -1;
     if (send >= 0) {
-      add({BufferKind::kBoundary, x.device, {begin, begin}, m, boundary_bytes(begin), task, send});
+      add({BufferKind::kBoundaryGradient,
+           x.device,
+           {begin, begin},
+           m,
+           boundary_bytes(begin),
+           task,
+           send,
+           task});
     }
     add({BufferKind::kPending, x.device, x.blocks, m,
-         sum_blocks(costs_, x.blocks, &BlockCost::pending_bytes) + inner_boundary_bytes(x.blocks),
-         task, weight});
+         sum_blocks(costs_, x.blocks, &BlockCost::pending_bytes) + largest_inner_boundary(x.blocks),
+         task, weight, task});
   }
 
-  void add_gradient(int32_t first_weight) {
-    const PipelineTask& w = at(first_weight);
-    const int32_t offload = passes_.offload(w.blocks.begin);
-    add({BufferKind::kGradient, w.device, w.blocks, -1,
-         sum_blocks(costs_, w.blocks, &BlockCost::gradient_bytes), first_weight,
-         offload >= 0 ? offload : passes_.update(w.blocks.begin)});
+  void add_gradient(int32_t first_input) {
+    const PipelineTask& x = at(first_input);
+    const int32_t offload = passes_.offload(x.blocks.begin);
+    // An update on the device that may have to be made again needs its gradient until then.
+    const bool redone = offload < 0 && schedule_.clip == ClipMode::kSpeculate;
+    const int32_t last = offload >= 0 ? offload : redone ? -1 : passes_.update(x.blocks.begin);
+    add({BufferKind::kGradient, x.device, x.blocks, -1,
+         sum_blocks(costs_, x.blocks, &BlockCost::gradient_bytes), first_input, last, first_input});
   }
 
   void add_visits() {
@@ -159,7 +199,7 @@ class BufferList {
       const int64_t bytes = sum_blocks(costs_, at(i).blocks, &BlockCost::parameter_bytes);
       if (bytes == 0) continue;
       open[{at(i).device, at(i).blocks}].push_back(buffers_.size());
-      add({BufferKind::kParameters, at(i).device, at(i).blocks, -1, bytes, i, -1});
+      add({BufferKind::kParameters, at(i).device, at(i).blocks, -1, bytes, i, -1, i});
     }
     std::map<std::pair<int32_t, BlockRange>, size_t> released;
     for (int32_t i = 0; i < static_cast<int32_t>(schedule_.tasks.size()); ++i) {
@@ -211,8 +251,9 @@ class BufferList {
 
 std::string_view buffer_name(BufferKind kind) {
   static constexpr std::string_view kNames[kBufferKindCount] = {
-      "parameters", "boundary activations", "saved activations", "pending gradients",
-      "transient",  "weight gradients",     "optimizer state",   "undo images",
+      "parameters",        "boundary activations", "boundary gradients",
+      "saved activations", "pending gradients",    "transient",
+      "weight gradients",  "optimizer state",      "undo images",
       "workspace"};
   return kNames[static_cast<size_t>(kind)];
 }

@@ -5,10 +5,16 @@
 //   boundary     a pass's input: from the pass that makes it, or the send that brings it, to the
 //                pass that uses it last (W, where X or R works on it); what is sent also stays with
 //                the sender until the send has ended
+//   boundary gradient  the same for X: the gradient it starts from, until it has ended, and the one
+//                it makes, while that waits to be sent
 //   saved        what F, or R, keeps for X and W, until W
-//   pending      gradients inside a stage, from X to W
-//   transient    what an F without memory needs while it runs: its largest block
-//   gradient     of a stage, from its first W to the end of its offload or update
+//   pending      gradients inside a stage, from X to W, and one boundary gradient where a stage has
+//                several blocks
+//   transient    what an F without memory needs while it runs: its largest block, and up to two
+//                boundaries inside the stage; R's output, which nobody reads
+//   gradient     of a stage, from its first X (the head's W may be part of it) to the end of its
+//                offload or update; to the end of the step where an update on the device may have
+//                to be made again
 //   state        masters and moments, where the optimizer runs, always; on the host together with
 //                the parameters and gradients there
 //   undo         what speculative clipping keeps to undo an update, always
@@ -33,6 +39,7 @@ namespace jige::plan {
 enum class BufferKind : uint8_t {
   kParameters,
   kBoundary,
+  kBoundaryGradient,
   kSaved,
   kPending,
   kTransient,
@@ -41,7 +48,7 @@ enum class BufferKind : uint8_t {
   kUndo,
   kWorkspace,
 };
-inline constexpr int kBufferKindCount = 9;
+inline constexpr int kBufferKindCount = 10;
 inline constexpr int32_t kHostDevice = -1;
 
 struct PipelineBuffer {
@@ -52,6 +59,11 @@ struct PipelineBuffer {
   int64_t bytes = 0;
   int32_t first = -1;  // appears when this task starts; -1: always there
   int32_t last = -1;   // goes when this task has ended; -1: stays
+  // The pass whose input, output or memory it is: F for `blocks.begin` of a boundary at its begin
+  // (input), at its end (output) or between (a checkpoint); R for a received checkpoint; X for
+  // boundary gradients, pending and gradient (that of micro-batch 0); the fetch for parameters of a
+  // visit. -1: none. (kind, user, blocks) is unique where there is a user.
+  int32_t user = -1;
 };
 
 std::string_view buffer_name(BufferKind kind);

@@ -10,7 +10,7 @@
 //   (3) every pass has its input: from the pass beside it on the same device, or by a message of
 //       the same boundary and micro-batch. Every message is needed, is sent once and received once,
 //       and arrives in the order of sending
-//   (4) parameters are on the device in every F, R and X, and no update changes what a pass of this
+//   (4) parameters are on the device in every pass, and no update changes what a pass of this
 //       step still reads
 //   (5) a block is updated exactly once, with the gradients of all micro-batches, added up in
 //       ascending order; they are on the host before a host optimizer reads them

@@ -9,7 +9,7 @@ namespace {
 
 using enum TaskKind;
 
-constexpr TaskKind kReaders[] = {kForward, kRecompute, kBackwardInput};
+constexpr TaskKind kReaders[] = {kForward, kRecompute, kBackwardInput, kBackwardWeight};
 
 // Parameters on the host: every pass lies within a visit, from a fetch to its release.
 class HostParameters : public VerifierBase {
@@ -19,8 +19,7 @@ class HostParameters : public VerifierBase {
   Status run() {
     JIGE_DO(collect_visits());
     for (int32_t i = 0; i < static_cast<int32_t>(schedule_.tasks.size()); ++i) {
-      const TaskKind kind = at(i).kind;
-      if (kind == kForward || kind == kRecompute || kind == kBackwardInput) JIGE_DO(covered(i));
+      if (is_pass(at(i).kind)) JIGE_DO(covered(i));
     }
     for (const auto& [place, visits] : visits_) {
       for (const Visit& visit : visits) JIGE_DO(sound(visit));

@@ -1,5 +1,6 @@
 #include "train/optimizer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -10,13 +11,6 @@ namespace {
 
 constexpr double kClipEpsilon = 1e-6;
 
-double global_norm(Stream& stream, std::span<const model::NamedParam> params) {
-  double sum = 0;
-  for (const model::NamedParam& param : params) ops::add_sum_of_squares(stream, param.grad, &sum);
-  stream.synchronize();
-  return std::sqrt(sum);
-}
-
 }  // namespace
 
 Optimizer::Optimizer(std::span<const model::NamedParam> params, const OptimizerOptions& options)
@@ -24,8 +18,17 @@ Optimizer::Optimizer(std::span<const model::NamedParam> params, const OptimizerO
 
 Result<Optimizer> Optimizer::create(Arena& arena, std::span<const model::NamedParam> params,
                                     const OptimizerOptions& options) {
+  size_t nodes = 0;
+  for (const model::NamedParam& param : params) nodes = std::max(nodes, param.node + 1);
+  return create(std::vector<Arena*>(nodes, &arena), params, options);
+}
+
+Result<Optimizer> Optimizer::create(std::span<Arena* const> arenas,
+                                    std::span<const model::NamedParam> params,
+                                    const OptimizerOptions& options) {
   Optimizer optimizer(params, options);
   for (const model::NamedParam& param : optimizer.params_) {
+    Arena& arena = *arenas[param.node];
     JIGE_TRY(Tensor moment1, arena.make_zero(DType::kF32, param.value.shape));
     JIGE_TRY(Tensor moment2, arena.make_zero(DType::kF32, param.value.shape));
     optimizer.moments1_.push_back(std::move(moment1));
@@ -34,26 +37,46 @@ Result<Optimizer> Optimizer::create(Arena& arena, std::span<const model::NamedPa
   return optimizer;
 }
 
-OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
-  OptimizerReport report{.grad_norm = global_norm(stream, params_)};
-  report.applied = std::isfinite(report.grad_norm) && !args.refuse;
-  if (!report.applied) return report;
-  if (options_.clip_norm > 0 && report.grad_norm > options_.clip_norm) {
+OptimizerReport Optimizer::decide(std::span<const double> squares, bool refuse) const {
+  double sum = 0;
+  for (const double square : squares) sum += square;
+  OptimizerReport report{.grad_norm = std::sqrt(sum)};
+  report.applied = std::isfinite(report.grad_norm) && !refuse;
+  if (report.applied && options_.clip_norm > 0 && report.grad_norm > options_.clip_norm) {
     report.grad_scale = options_.clip_norm / (report.grad_norm + kClipEpsilon);
   }
+  return report;
+}
+
+void Optimizer::update(Stream& stream, size_t i, const TensorView& grad,
+                       const OptimizerUpdate& args) {
+  ops::adamw(stream, {.weight = params_[i].value,
+                      .moment1 = moments1_[i].view(),
+                      .moment2 = moments2_[i].view(),
+                      .grad = grad,
+                      .learning_rate = args.learning_rate,
+                      .beta1 = options_.beta1,
+                      .beta2 = options_.beta2,
+                      .epsilon = options_.epsilon,
+                      .weight_decay = params_[i].spec->decay ? options_.weight_decay : 0,
+                      .step = args.update,
+                      .grad_scale = args.grad_scale});
+}
+
+OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
+  std::vector<double> squares(params_.size());
+  for (size_t i = 0; i < params_.size(); ++i) {
+    ops::add_sum_of_squares(stream, params_[i].grad, &squares[i]);
+  }
+  stream.synchronize();
+  const OptimizerReport report = decide(squares, args.refuse);
+  if (!report.applied) return report;
   ++update_count_;
   for (size_t i = 0; i < params_.size(); ++i) {
-    ops::adamw(stream, {.weight = params_[i].value,
-                        .moment1 = moments1_[i].view(),
-                        .moment2 = moments2_[i].view(),
-                        .grad = params_[i].grad,
-                        .learning_rate = args.learning_rate,
-                        .beta1 = options_.beta1,
-                        .beta2 = options_.beta2,
-                        .epsilon = options_.epsilon,
-                        .weight_decay = params_[i].spec->decay ? options_.weight_decay : 0,
-                        .step = update_count_,
-                        .grad_scale = report.grad_scale});
+    update(stream, i, params_[i].grad,
+           {.learning_rate = args.learning_rate,
+            .grad_scale = report.grad_scale,
+            .update = update_count_});
   }
   return report;
 }

@@ -4,9 +4,13 @@
 // Decoupled weight decay falls on parameters whose ParamSpec says so (matrices). Clipping scales
 // all gradients by clip / (norm + 1e-6) where the norm is above clip, as PyTorch does. A step with
 // a gradient that is not finite changes nothing: weights, moments and the count of updates stay.
-// The norm adds parameters in the order of the model's graph, in double: its bits depend on the
-// gradients only.
-// Threads: one thread at a time; the moments belong to the arena.
+// The norm adds the sums of squares of the parameters in the order of the model's graph, in double:
+// its bits depend on the gradients only.
+//
+// step() does all of it. A schedule that updates blocks one by one puts it together from its parts:
+// ops::add_sum_of_squares per parameter, decide(), update() per parameter, set_update_count().
+// Threads: one thread at a time, but update() of different parameters may run at once; the moments
+// belong to the arenas.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +29,13 @@ struct OptimizerStep {
   bool refuse = false;  // counts as not finite whatever the gradients, for a loss that is not
 };
 
+// What an update of one parameter needs besides its gradient.
+struct OptimizerUpdate {
+  double learning_rate = 0;
+  double grad_scale = 1;
+  int64_t update = 1;  // the t of Adam's bias correction, this update included
+};
+
 struct OptimizerReport {
   double grad_norm = 0;   // before clipping
   double grad_scale = 1;  // what clipping multiplied with
@@ -37,9 +48,18 @@ class Optimizer {
   // optimizer. Fails with kExhausted.
   static Result<Optimizer> create(Arena& arena, std::span<const model::NamedParam> params,
                                   const OptimizerOptions& options);
+  // The same with an arena for each node of the model.
+  static Result<Optimizer> create(std::span<Arena* const> arenas,
+                                  std::span<const model::NamedParam> params,
+                                  const OptimizerOptions& options);
 
   // Updates all values from the gradients; packed forms are the caller's to renew.
   OptimizerReport step(Stream& stream, const OptimizerStep& args);
+
+  // Whether and how a step with these sums of squares, one for each parameter, is applied.
+  OptimizerReport decide(std::span<const double> squares, bool refuse) const;
+  // Updates params()[i] from a gradient.
+  void update(Stream& stream, size_t i, const TensorView& grad, const OptimizerUpdate& args);
 
   std::span<const model::NamedParam> params() const { return params_; }
   // Of params()[i]; a checkpoint reads and writes them.

@@ -1,0 +1,65 @@
+#include "model/weights_layout.h"
+
+#include "model/rope_table.h"
+
+namespace jige::model {
+
+bool is_trained(const Architecture& architecture, const WeightsOptions& options,
+                const ParamSpec& spec) {
+  if (options.use == PackFor::kInference) return false;
+  return architecture.lora() ? spec.adapter : true;
+}
+
+bool is_tied(const Architecture& architecture, size_t node, size_t index) {
+  return architecture.config().tied_embeddings && node == architecture.head_node() &&
+         index == architecture.head().linear_index();
+}
+
+std::vector<TensorView> place_values(Placement& at, const Architecture& architecture,
+                                     const WeightsOptions& options, size_t node) {
+  std::vector<TensorView> values;
+  const auto specs = architecture.block(node).params();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const bool trained = is_trained(architecture, options, specs[i]);
+    const bool table = specs[i].shape.rank() == 2;  // of an embedding, where not packed
+    if (is_tied(architecture, node, i) || (!trained && specs[i].packed)) {
+      values.emplace_back();
+    } else {
+      values.push_back(
+          at.take(!trained && table ? options.table_dtype : DType::kF32, specs[i].shape));
+    }
+  }
+  return values;
+}
+
+std::vector<TensorView> place_gradients(Placement& at, const Architecture& architecture,
+                                        const WeightsOptions& options, size_t node) {
+  std::vector<TensorView> gradients;
+  for (const ParamSpec& spec : architecture.block(node).params()) {
+    const bool trained = is_trained(architecture, options, spec);
+    gradients.push_back(trained ? at.take(DType::kF32, spec.shape) : TensorView{});
+  }
+  return gradients;
+}
+
+int64_t rope_tensor_bytes(const Architecture& architecture, int64_t position_count) {
+  const int64_t columns = architecture.rope_columns();
+  if (columns == 0 || position_count == 0) return 0;
+  return arena_bytes(DType::kF32, Shape{position_count, columns});
+}
+
+Result<Tensor> make_rope_tensor(Arena& arena, const Architecture& architecture,
+                                int64_t position_count) {
+  const int64_t columns = architecture.rope_columns();
+  if (columns == 0 || position_count == 0) return Tensor();
+  const formats::ModelConfig& config = architecture.config();
+  const std::vector<float> host = make_rope_table(config.rope, config.head_dim, position_count);
+  JIGE_TRY(Tensor table, arena.make(DType::kF32, Shape{position_count, columns}));
+  JIGE_TRY(const auto stream, arena.device().make_stream());
+  stream->copy(table.view().data, host.data(), static_cast<int64_t>(host.size() * sizeof(float)),
+               CopyKind::kHostToDevice);
+  stream->synchronize();
+  return table;
+}
+
+}  // namespace jige::model

@@ -1,0 +1,38 @@
+// Where the parameters of a node stand in memory: which have values and gradients, and in what
+// order they are placed into a buffer. Shared by what allocates them (weights.h) and what copies
+// them (weights_copy.h).
+//
+// Threads: pure functions but for make_rope_tensor, which allocates.
+#pragma once
+
+#include <vector>
+
+#include "model/architecture.h"
+#include "model/placement.h"
+#include "model/weights.h"
+
+namespace jige::model {
+
+bool is_trained(const Architecture& architecture, const WeightsOptions& options,
+                const ParamSpec& spec);
+
+// A head's matrix that is the embedding's table.
+bool is_tied(const Architecture& architecture, size_t node, size_t index);
+
+// Values of one node: masters of what is trained, and of the rest only what tasks read. In the
+// order of Block::params(), empty where there is none.
+std::vector<TensorView> place_values(Placement& at, const Architecture& architecture,
+                                     const WeightsOptions& options, size_t node);
+
+// Gradients of one node, f32, empty where a parameter is frozen.
+std::vector<TensorView> place_gradients(Placement& at, const Architecture& architecture,
+                                        const WeightsOptions& options, size_t node);
+
+// The rope table of a device in its arena, [position_count, rotary_dim] f32, and the bytes it takes
+// there; no tensor and 0 bytes for a model without rotary positions or for no positions. Fails with
+// kExhausted.
+Result<Tensor> make_rope_tensor(Arena& arena, const Architecture& architecture,
+                                int64_t position_count);
+int64_t rope_tensor_bytes(const Architecture& architecture, int64_t position_count);
+
+}  // namespace jige::model

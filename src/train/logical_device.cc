@@ -1,0 +1,126 @@
+#include "train/logical_device.h"
+
+#include <algorithm>
+
+#include "base/check.h"
+#include "model/placement.h"
+#include "model/rope_table.h"
+
+namespace jige::train {
+namespace {
+
+constexpr int64_t kColumns = 4;  // of a micro-batch's ids
+
+struct WorkspaceParts {
+  TensorView scratch, rope_table, losses, ids;
+};
+
+WorkspaceParts place_workspace(model::Placement& at, const model::Architecture& architecture,
+                               const model::WeightsOptions& weights, const DeviceBatches& batches) {
+  int64_t scratch = 0;
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    scratch = std::max(scratch,
+                       architecture.block(node).workspace_bytes(
+                           batches.micro_batch_tokens, weights.compute, model::PackFor::kTraining));
+  }
+  WorkspaceParts parts;
+  parts.scratch = at.take(DType::kU8, Shape{scratch});
+  if (architecture.rope_columns() > 0) {
+    parts.rope_table =
+        at.take(DType::kF32, Shape{weights.position_count, architecture.rope_columns()});
+  }
+  parts.losses = at.take(DType::kF32, Shape{batches.micro_batch_tokens});
+  parts.ids =
+      at.take(DType::kI32, Shape{kColumns * batches.micro_batches, batches.micro_batch_tokens});
+  return parts;
+}
+
+}  // namespace
+
+int64_t device_workspace_bytes(const model::Architecture& architecture,
+                               const model::WeightsOptions& weights, const DeviceBatches& batches) {
+  model::Placement measure;
+  place_workspace(measure, architecture, weights, batches);
+  return measure.peak_bytes();
+}
+
+Result<std::unique_ptr<LogicalDevice>> LogicalDevice::create(const LogicalDeviceOptions& options) {
+  std::unique_ptr<LogicalDevice> device(new LogicalDevice());
+  const auto make_cpu = [&](const char* what, int threads) {
+    return std::make_unique<CpuDevice>(
+        CpuDeviceOptions{.name = options.name + what, .thread_count = threads});
+  };
+  device->cpu_ = make_cpu("", options.compute_threads);
+  device->copies_ = make_cpu(" copies", 1);
+  device->host_ = make_cpu(" optimizer", options.optimizer_threads);
+  device->arena_ = std::make_unique<Arena>(*device->cpu_, options.name, options.capacity_bytes);
+  JIGE_TRY(device->compute_, device->cpu_->make_stream());
+  JIGE_TRY(device->fetch_, device->copies_->make_stream());
+  JIGE_TRY(device->offload_, device->copies_->make_stream());
+  JIGE_TRY(device->send_, device->copies_->make_stream());
+  JIGE_TRY(device->optimizer_, device->host_->make_stream());
+  return device;
+}
+
+void LogicalDevice::use_workspace(const model::Architecture& architecture,
+                                  const model::WeightsOptions& weights,
+                                  const DeviceBatches& batches, const TensorView& buffer) {
+  model::Placement at(buffer);
+  const WorkspaceParts parts = place_workspace(at, architecture, weights, batches);
+  workspace_ = parts.scratch;
+  rope_table_ = parts.rope_table;
+  losses_ = parts.losses;
+  ids_ = parts.ids;
+  batches_.resize(static_cast<size_t>(batches.micro_batches));
+  if (!rope_table_) return;
+  const formats::ModelConfig& config = architecture.config();
+  const std::vector<float> table =
+      model::make_rope_table(config.rope, config.head_dim, weights.position_count);
+  compute_->copy(rope_table_.data, table.data(), static_cast<int64_t>(table.size() * 4),
+                 CopyKind::kHostToDevice);
+  compute_->synchronize();
+}
+
+int64_t LogicalDevice::token_count(int32_t m) const { return batch(m).token_count(); }
+
+void LogicalDevice::load(std::span<const HostBatch> batches, float loss_weight) {
+  JIGE_CHECK(batches.size() == batches_.size(), "{} micro-batches for {}", batches.size(),
+             batches_.size());
+  const int64_t room = ids_.columns();
+  host_floats_.assign(static_cast<size_t>(room), loss_weight);
+  for (size_t m = 0; m < batches.size(); ++m) {
+    const HostBatch& host = batches[m];
+    const auto count = static_cast<int64_t>(host.tokens.size());
+    JIGE_CHECK(count <= room, "{} rows for a micro-batch of {}", count, room);
+    const auto upload = [&](int64_t column, DType dtype, const void* data) {
+      const int64_t row = kColumns * static_cast<int64_t>(m) + column;
+      const TensorView target =
+          TensorView::of(ids_.row_range(row, row + 1).data, dtype, Shape{count});
+      if (count > 0) compute_->copy(target.data, data, count * 4, CopyKind::kHostToDevice);
+      return target;
+    };
+    model::Batch& batch = batches_[m];
+    batch.tokens = upload(0, DType::kI32, host.tokens.data());
+    batch.positions = upload(1, DType::kI32, host.positions.data());
+    batch.targets = upload(2, DType::kI32, host.targets.data());
+    batch.loss_weights = upload(3, DType::kF32, host_floats_.data());
+    batch.sequences.clear();
+    int32_t row = 0;
+    for (const int32_t rows : host.counts) {
+      batch.sequences.push_back({.row_begin = row, .row_count = rows});
+      row += rows;
+    }
+    JIGE_CHECK(row == count, "sequences cover {} of {} rows", row, count);
+  }
+  compute_->synchronize();
+}
+
+void LogicalDevice::add_losses(int32_t m, ExactSum& sum) {
+  const TensorView view = losses(m);
+  host_floats_.resize(static_cast<size_t>(view.rows()));
+  compute_->copy(host_floats_.data(), view.data, view.rows() * 4, CopyKind::kDeviceToHost);
+  compute_->synchronize();
+  sum.add(host_floats_);
+}
+
+}  // namespace jige::train

@@ -1,0 +1,51 @@
+#include "train/pipeline_costs.h"
+
+#include <algorithm>
+
+#include "model/weights_copy.h"
+#include "model/weights_layout.h"
+#include "train/logical_device.h"
+
+namespace jige::train {
+namespace {
+
+int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+}  // namespace
+
+plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
+                                   const model::WeightsOptions& weights,
+                                   const PipelineCostOptions& options) {
+  const formats::ModelConfig& config = architecture.config();
+  const int64_t tokens = options.micro_batch_tokens;
+  const int64_t context =
+      std::min(tokens, options.context > 0 ? options.context : config.context_max);
+  plan::PipelineCosts costs{.rates = options.rates};
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    const model::Block& block = architecture.block(node);
+    plan::BlockCost cost;
+    const auto specs = block.params();
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (!model::is_trained(architecture, weights, specs[i])) continue;
+      if (!model::is_tied(architecture, node, i)) cost.parameters += specs[i].shape.count();
+    }
+    cost.parameter_bytes = model::copy_bytes(architecture, weights, node);
+    cost.gradient_bytes = model::gradient_bytes(architecture, weights, node);
+    cost.input_bytes = node == 0 ? 0 : whole_lines(tokens * config.hidden_size * 4);
+    cost.saved_bytes = whole_lines(block.saved_bytes(tokens, weights.compute));
+    cost.pending_bytes = whole_lines(block.pending_bytes(tokens, weights.compute));
+    // A token sees half of its sequence on average.
+    cost.forward_s =
+        block.forward_flops(static_cast<double>(tokens), static_cast<double>(context) / 2) /
+        options.device_flops;
+    cost.recompute_s = cost.backward_weight_s = cost.forward_s;
+    cost.backward_input_s = node == 0 ? 0 : cost.forward_s;
+    costs.blocks.push_back(cost);
+  }
+  costs.workspace_bytes = device_workspace_bytes(
+      architecture, weights,
+      {.micro_batch_tokens = tokens, .micro_batches = options.micro_batches});
+  return costs;
+}
+
+}  // namespace jige::train

@@ -1,0 +1,193 @@
+#include "train/pipeline_executor.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/check.h"
+#include "model/weights_copy.h"
+#include "plan/pipeline_verify.h"
+
+namespace jige::train {
+
+using plan::BufferKind;
+using plan::PipelineTask;
+using plan::TaskKind;
+
+Result<std::unique_ptr<PipelineMachine>> PipelineMachine::create(
+    plan::PipelineSchedule schedule, plan::PipelineCosts costs,
+    const PipelineMachineOptions& options) {
+  JIGE_DO(plan::verify_pipeline(schedule));
+  JIGE_DO(plan::check_costs(costs, schedule.block_count));
+  std::unique_ptr<PipelineMachine> machine(new PipelineMachine());
+  machine->schedule_ = std::move(schedule);
+  machine->costs_ = std::move(costs);
+  machine->host_ = std::make_unique<CpuDevice>(
+      CpuDeviceOptions{.name = "host", .thread_count = options.optimizer_threads});
+  machine->host_arena_ = std::make_unique<Arena>(*machine->host_, "host", options.host_bytes);
+  JIGE_TRY(machine->host_stream_, machine->host_->make_stream());
+  for (int32_t d = 0; d < machine->schedule_.device_count; ++d) {
+    JIGE_TRY(auto device, LogicalDevice::create({.name = fmt::format("device{}", d),
+                                                 .capacity_bytes = options.device_bytes,
+                                                 .compute_threads = options.compute_threads,
+                                                 .optimizer_threads = options.optimizer_threads}));
+    machine->devices_.push_back(std::move(device));
+  }
+  return machine;
+}
+
+std::vector<Arena*> PipelineMachine::node_arenas() {
+  std::vector<Arena*> arenas(static_cast<size_t>(schedule_.block_count), host_arena_.get());
+  if (host_gradients()) return arenas;
+  for (const PipelineTask& task : schedule_.tasks) {
+    if (task.kind != TaskKind::kOptimizerStep) continue;
+    for (int32_t b = task.blocks.begin; b < task.blocks.end; ++b) {
+      arenas[static_cast<size_t>(b)] = &device(task.device).arena();
+    }
+  }
+  return arenas;
+}
+
+PipelineExecutor::PipelineExecutor(PipelineMachine& machine, model::ModelWeights& weights,
+                                   Optimizer& optimizer, PipelineExecutorOptions options)
+    : machine_(machine), weights_(weights), optimizer_(optimizer), options_(std::move(options)) {}
+
+Result<std::unique_ptr<PipelineExecutor>> PipelineExecutor::create(
+    PipelineMachine& machine, model::ModelWeights& weights, Optimizer& optimizer,
+    PipelineExecutorOptions options) {
+  std::unique_ptr<PipelineExecutor> executor(
+      new PipelineExecutor(machine, weights, optimizer, std::move(options)));
+  JIGE_DO(executor->prepare());
+  return executor;
+}
+
+Status PipelineExecutor::prepare() {
+  const plan::PipelineSchedule& schedule = machine_.schedule();
+  JIGE_CHECK(weights_.options().gradients == machine_.host_gradients(),
+             "gradients of an optimizer on the host are the weights' own, others are not");
+  if (weights_.architecture().config().tied_embeddings && !weights_.architecture().lora()) {
+    return fail(Code::kUnsupported,
+                "the model's head is tied to its embedding (tie_word_embeddings), which a pipeline "
+                "cannot train yet; train on one device without a schedule, or untie them");
+  }
+  JIGE_TRY(graph_, plan::PipelineGraph::create(schedule));
+  JIGE_TRY(passes_, plan::PipelinePasses::create(schedule));
+  std::vector<plan::PipelineBuffer> buffers = plan::pipeline_buffers(schedule, machine_.costs());
+  // Masters, moments and images are the weights', the optimizer's and the updates' own.
+  std::erase_if(buffers, [&](const plan::PipelineBuffer& buffer) {
+    const bool state = buffer.kind == BufferKind::kState || buffer.kind == BufferKind::kUndo;
+    const bool own = buffer.kind == BufferKind::kParameters && !machine_.host_gradients();
+    return state || own || buffer.device == plan::kHostDevice;
+  });
+  std::vector<Arena*> arenas;
+  for (int32_t d = 0; d < schedule.device_count; ++d) arenas.push_back(&machine_.device(d).arena());
+  JIGE_TRY(memory_,
+           ScheduleMemory::create(std::move(buffers), schedule.tasks.size(), std::move(arenas)));
+  for (int32_t d = 0; d < schedule.device_count; ++d) {
+    machine_.device(d).use_workspace(weights_.architecture(), weights_.options(),
+                                     {.micro_batch_tokens = options_.micro_batch_tokens,
+                                      .micro_batches = schedule.micro_batch_count},
+                                     memory_->lasting(BufferKind::kWorkspace, d, 0));
+  }
+  places_.emplace(schedule, *graph_, *passes_, weights_, *memory_);
+  std::optional<UndoImages> undo;
+  if (schedule.clip == plan::ClipMode::kSpeculate) {
+    JIGE_TRY(undo, UndoImages::create(machine_.node_arenas(), optimizer_));
+  }
+  updates_.emplace(schedule, weights_, optimizer_, *places_, std::move(undo));
+  pass_runner_.emplace(PassWorld{.schedule = schedule,
+                                 .graph = *graph_,
+                                 .passes = *passes_,
+                                 .architecture = weights_.architecture(),
+                                 .compute = weights_.options().compute,
+                                 .memory = *memory_,
+                                 .weights = *places_,
+                                 .micro_batch_tokens = options_.micro_batch_tokens});
+  refresh();
+  runner_ = std::make_unique<QueueRunner>(*graph_, [this](int32_t task) { return execute(task); });
+  return {};
+}
+
+void PipelineExecutor::refresh() {
+  for (int32_t d = 0; d < machine_.schedule().device_count; ++d) {
+    places_->refresh(machine_.device(d).fetch(), d);
+  }
+}
+
+Result<PipelineStep> PipelineExecutor::run(std::span<const HostBatch> batches, float loss_weight,
+                                           double learning_rate) {
+  for (int32_t d = 0; d < machine_.schedule().device_count; ++d) {
+    machine_.device(d).load(batches, loss_weight);
+  }
+  loss_ = ExactSum();
+  updates_->begin(learning_rate);
+  if (Status status = runner_->run(); !status) {
+    memory_->release_all();
+    updates_->abandon(machine_.host_stream());
+    return tl::unexpected(std::move(status.error()));
+  }
+  const double loss = loss_.value();
+  const PipelineUpdates::Outcome outcome =
+      updates_->finish(machine_.host_stream(), std::isfinite(loss));
+  memory_->release_all();
+  if (outcome.redone) refresh();
+  return PipelineStep{.loss_sum = loss, .optimizer = outcome.report};
+}
+
+bool PipelineExecutor::is_last_weight(const PipelineTask& task) const {
+  return task.kind == TaskKind::kBackwardWeight &&
+         task.micro_batch == machine_.schedule().micro_batch_count - 1;
+}
+
+// The barrier in front of the updates, not the one that ends the step.
+bool PipelineExecutor::is_decision(int32_t barrier) const {
+  return static_cast<size_t>(barrier) + 1 != machine_.schedule().tasks.size();
+}
+
+Status PipelineExecutor::execute(int32_t id) {
+  const PipelineTask& task = machine_.schedule().tasks[static_cast<size_t>(id)];
+  if (options_.before_task) JIGE_DO(options_.before_task(id));
+  JIGE_DO(memory_->acquire(id));
+  const auto device = [&]() -> LogicalDevice& { return machine_.device(task.device); };
+  if (plan::is_pass(task.kind)) {
+    execute_pass(id);
+  } else if (plan::is_send(task.kind)) {
+    send(id);
+  } else if (task.kind == TaskKind::kFetch) {
+    places_->fetch(device().fetch(), id);
+  } else if (task.kind == TaskKind::kGradientOffload) {
+    updates_->gather(device().offload(), task.blocks);
+  } else if (task.kind == TaskKind::kOptimizerStep) {
+    updates_->update(machine_.host_gradients() ? device().optimizer() : device().compute(),
+                     task.blocks);
+  } else if (task.kind == TaskKind::kBarrier && is_decision(id)) {
+    updates_->decide(std::isfinite(loss_.value()));
+  }
+  memory_->release(id);
+  return {};
+}
+
+void PipelineExecutor::execute_pass(int32_t id) {
+  const PipelineTask& task = machine_.schedule().tasks[static_cast<size_t>(id)];
+  LogicalDevice& device = machine_.device(task.device);
+  pass_runner_->run(device, id);
+  if (pass_runner_->makes_losses(id) && device.token_count(task.micro_batch) > 0) {
+    device.add_losses(task.micro_batch, loss_);
+  }
+  if (is_last_weight(task) && !machine_.host_gradients()) {
+    updates_->gather(device.compute(), task.blocks);
+  }
+}
+
+void PipelineExecutor::send(int32_t id) {
+  const PipelineTask& task = machine_.schedule().tasks[static_cast<size_t>(id)];
+  LogicalDevice& device = machine_.device(task.device);
+  const PassRunner::Message message = pass_runner_->message(id);
+  const int64_t bytes =
+      device.token_count(task.micro_batch) * weights_.architecture().config().hidden_size * 4;
+  if (bytes == 0) return;
+  device.send().copy(message.to.data, message.from.data, bytes, CopyKind::kDeviceToDevice);
+  device.send().synchronize();
+}
+
+}  // namespace jige::train

@@ -1,0 +1,140 @@
+// Runs training steps as a schedule says: on logical devices with capped arenas, each queue on a
+// thread of its own, with the optimizer on the devices or on the host, during the passes or behind
+// them.
+//
+//   JIGE_TRY(auto machine, PipelineMachine::create(…));
+//   JIGE_TRY(auto weights, model::ModelWeights::create(machine->node_arenas(), …)); …
+//   JIGE_TRY(auto executor, PipelineExecutor::create(*machine, weights, optimizer));
+//   JIGE_TRY(const PipelineStep step, executor->run(batches, loss_weight, learning_rate));
+//
+// A step ends when every task has ended, updates included: the next one reads the new weights.
+// Invariants: (1) with f32 compute, losses, gradients, parameters and moments have the bits of
+//                 train/executor.h with train/optimizer.h, whatever the schedule, the devices, the
+//                 optimizer's place and the clipping.
+//             (2) a device never holds more than its cap; what it holds at most is planned
+//                 (plan/pipeline_peak.h).
+// Threads: run() and evaluate() from one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/exact_sum.h"
+#include "base/result.h"
+#include "model/weights.h"
+#include "plan/pipeline_costs.h"
+#include "plan/pipeline_graph.h"
+#include "plan/pipeline_memory.h"
+#include "plan/pipeline_passes.h"
+#include "plan/pipeline_schedule.h"
+#include "train/logical_device.h"
+#include "train/optimizer.h"
+#include "train/pipeline_passes.h"
+#include "train/pipeline_updates.h"
+#include "train/pipeline_weights.h"
+#include "train/queue_runner.h"
+#include "train/schedule_memory.h"
+
+namespace jige::train {
+
+struct PipelineMachineOptions {
+  int64_t device_bytes = kUnlimitedBytes;  // cap of each device
+  int64_t host_bytes = kUnlimitedBytes;
+  int compute_threads = 1;  // of each device
+  int optimizer_threads = 1;
+};
+
+// The devices of a schedule and the host's memory.
+class PipelineMachine {
+ public:
+  // Fails with kInvalidArgument or kCorrupt when the schedule is not sound.
+  static Result<std::unique_ptr<PipelineMachine>> create(plan::PipelineSchedule schedule,
+                                                         plan::PipelineCosts costs,
+                                                         const PipelineMachineOptions& options);
+
+  const plan::PipelineSchedule& schedule() const { return schedule_; }
+  const plan::PipelineCosts& costs() const { return costs_; }
+  LogicalDevice& device(int32_t d) { return *devices_[static_cast<size_t>(d)]; }
+  Arena& host_arena() { return *host_arena_; }
+  Stream& host_stream() { return *host_stream_; }
+  // By block: the arena of its masters and moments.
+  std::vector<Arena*> node_arenas();
+  // Whether gradients are kept with the masters (on the host) or in the devices' buffers.
+  bool host_gradients() const { return schedule_.optimizer != plan::OptimizerMode::kDevice; }
+
+ private:
+  PipelineMachine() = default;
+
+  plan::PipelineSchedule schedule_;
+  plan::PipelineCosts costs_;
+  std::unique_ptr<CpuDevice> host_;
+  std::unique_ptr<Arena> host_arena_;
+  std::unique_ptr<Stream> host_stream_;
+  std::vector<std::unique_ptr<LogicalDevice>> devices_;
+};
+
+struct PipelineStep {
+  double loss_sum = 0;  // over all targets, unweighted; NaN when one is not finite
+  OptimizerReport optimizer;
+};
+
+struct PipelineExecutorOptions {
+  int64_t micro_batch_tokens = 0;
+  // Called in a task's queue before it runs; a failure fails the run. For tests.
+  std::function<Status(int32_t task)> before_task;
+};
+
+class PipelineExecutor {
+ public:
+  // The weights and the optimizer were made in machine.node_arenas(), and their values are set.
+  // Everything must outlive the executor. Fails with kExhausted when what is always on a device is
+  // more than its cap, with kUnsupported on a tied head.
+  static Result<std::unique_ptr<PipelineExecutor>> create(PipelineMachine& machine,
+                                                          model::ModelWeights& weights,
+                                                          Optimizer& optimizer,
+                                                          PipelineExecutorOptions options);
+
+  // One training step. `batches`: as many as the schedule has micro-batches; some may be empty.
+  // A failed step changes nothing where updates are speculative or behind a barrier that was not
+  // reached; else the weights may be of neither step.
+  Result<PipelineStep> run(std::span<const HostBatch> batches, float loss_weight,
+                           double learning_rate);
+
+  // Loss of one micro-batch without training: block after block on device 0, each block's
+  // parameters brought there. Adds to `sum`. Fails with kExhausted when the device has no room.
+  Status evaluate(const HostBatch& batch, ExactSum& sum);
+
+  // Renews what devices keep, after the weights were changed from outside.
+  void refresh();
+
+  std::span<const TaskSpan> spans() const { return runner_->spans(); }
+
+ private:
+  PipelineExecutor(PipelineMachine& machine, model::ModelWeights& weights, Optimizer& optimizer,
+                   PipelineExecutorOptions options);
+  Status prepare();
+  Status execute(int32_t task);
+  void execute_pass(int32_t task);
+  void send(int32_t task);
+  bool is_last_weight(const plan::PipelineTask& task) const;
+  bool is_decision(int32_t barrier) const;
+
+  PipelineMachine& machine_;
+  model::ModelWeights& weights_;
+  Optimizer& optimizer_;
+  PipelineExecutorOptions options_;
+  std::optional<plan::PipelineGraph> graph_;
+  std::optional<plan::PipelinePasses> passes_;
+  std::optional<ScheduleMemory> memory_;
+  std::optional<PipelineWeights> places_;
+  std::optional<PipelineUpdates> updates_;
+  std::optional<PassRunner> pass_runner_;
+  ExactSum loss_;                        // of the step; written by the queue that runs the head
+  std::unique_ptr<QueueRunner> runner_;  // last: its threads use all of the above
+};
+
+}  // namespace jige::train

@@ -1,0 +1,114 @@
+#include "train/pipeline_updates.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "ops/adamw.h"
+
+namespace jige::train {
+
+PipelineUpdates::PipelineUpdates(const plan::PipelineSchedule& schedule,
+                                 model::ModelWeights& weights, Optimizer& optimizer,
+                                 const PipelineWeights& places, std::optional<UndoImages> undo)
+    : schedule_(&schedule),
+      weights_(&weights),
+      optimizer_(&optimizer),
+      places_(&places),
+      undo_(std::move(undo)),
+      params_of_(static_cast<size_t>(schedule.block_count)),
+      squares_(optimizer.params().size()),
+      updated_(optimizer.params().size()) {
+  for (size_t i = 0; i < optimizer.params().size(); ++i) {
+    params_of_[optimizer.params()[i].node].push_back(i);
+  }
+}
+
+void PipelineUpdates::begin(double learning_rate) {
+  learning_rate_ = learning_rate;
+  decision_.reset();
+  std::ranges::fill(squares_, 0.0);
+  std::ranges::fill(updated_, uint8_t{0});
+}
+
+TensorView PipelineUpdates::gradient(size_t param) const {
+  const model::NamedParam& named = optimizer_->params()[param];
+  if (on_host()) return named.grad;
+  return places_->gradients_of(static_cast<int32_t>(named.node))[named.index].grad;
+}
+
+void PipelineUpdates::gather(Stream& stream, plan::BlockRange blocks) {
+  for (int32_t b = blocks.begin; b < blocks.end; ++b) {
+    const std::vector<model::Param> on_device = places_->gradients_of(b);
+    for (const size_t i : params_of(b)) {
+      const model::NamedParam& param = optimizer_->params()[i];
+      const TensorView& source = on_device[param.index].grad;
+      if (on_host()) {
+        stream.copy(param.grad.data, source.data, source.count() * 4, CopyKind::kDeviceToHost);
+      }
+      ops::add_sum_of_squares(stream, on_host() ? param.grad : source, &squares_[i]);
+    }
+  }
+  stream.synchronize();
+}
+
+void PipelineUpdates::decide(bool loss_finite) {
+  decision_ = optimizer_->decide(squares_, !loss_finite);
+}
+
+void PipelineUpdates::update_param(Stream& stream, size_t param, double grad_scale) {
+  optimizer_->update(stream, param, gradient(param),
+                     {.learning_rate = learning_rate_,
+                      .grad_scale = grad_scale,
+                      .update = optimizer_->update_count() + 1});
+  updated_[param] = 1;
+}
+
+void PipelineUpdates::update(Stream& stream, plan::BlockRange blocks) {
+  if (decision_ && !decision_->applied) return;
+  JIGE_CHECK(decision_ || undo_, "an update before the norm is known, without images");
+  for (int32_t b = blocks.begin; b < blocks.end; ++b) {
+    for (const size_t i : params_of(b)) {
+      if (!decision_) undo_->save(stream, *optimizer_, i);
+      update_param(stream, i, decision_ ? decision_->grad_scale : 1.0);
+    }
+    weights_->pack(stream, static_cast<size_t>(b));
+  }
+  stream.synchronize();
+}
+
+void PipelineUpdates::take_back(Stream& stream) {
+  for (size_t i = 0; i < updated_.size(); ++i) {
+    if (updated_[i] == 0) continue;
+    undo_->restore(stream, *optimizer_, i);
+    updated_[i] = 0;
+  }
+}
+
+PipelineUpdates::Outcome PipelineUpdates::finish(Stream& stream, bool loss_finite) {
+  Outcome outcome;
+  const bool speculated = !decision_;
+  if (speculated) decide(loss_finite);
+  outcome.report = *decision_;
+  const int64_t count = optimizer_->update_count();
+  outcome.redone = speculated && (!decision_->applied || decision_->grad_scale != 1);
+  if (outcome.redone) {
+    take_back(stream);
+    for (size_t i = 0; decision_->applied && i < squares_.size(); ++i) {
+      update_param(stream, i, decision_->grad_scale);
+    }
+    weights_->pack(stream);
+    stream.synchronize();
+  }
+  if (decision_->applied) optimizer_->set_update_count(count + 1);
+  return outcome;
+}
+
+void PipelineUpdates::abandon(Stream& stream) {
+  if (!undo_) return;
+  take_back(stream);
+  weights_->pack(stream);
+  stream.synchronize();
+}
+
+}  // namespace jige::train

@@ -55,6 +55,7 @@ class Lattice {
         base.micro_batches = micro_batches;
         base.block_count = static_cast<int32_t>(request_.costs.blocks.size());
         base.clip = request_.clip;
+        base.tied = request_.tied;
         add_places(base);
       }
     }

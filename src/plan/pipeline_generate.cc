@@ -217,6 +217,13 @@ Result<PipelineOrder> pipeline_stages(const ScheduleRequest& request) {
   PipelineOrder order;
   order.forward = make_stages(request, true);
   order.backward = make_stages(request, false);
+  const int32_t first = order.backward.front().device, last = order.backward.back().device;
+  if (request.tied && request.optimizer == OptimizerMode::kDevice && first != last) {
+    return fail(Code::kInvalidArgument,
+                "the last block shares parameters with the first, and {} puts them on devices {} "
+                "and {}: their optimizer must be on the host (sync or async), or the head untied",
+                schedule_name(request.kind), last, first);
+  }
   return order;
 }
 
@@ -248,6 +255,7 @@ Result<PipelineSchedule> generate_pipeline(const ScheduleRequest& request) {
   schedule.recompute = request.recompute;
   schedule.optimizer = request.optimizer;
   schedule.clip = request.clip;
+  schedule.tied = request.tied;
   lower_pipeline(order, request.resident_stages, schedule);
   return schedule;
 }

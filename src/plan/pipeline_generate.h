@@ -67,6 +67,7 @@ struct ScheduleRequest {
   bool recompute = false;
   OptimizerMode optimizer = OptimizerMode::kDevice;
   ClipMode clip = ClipMode::kNone;
+  bool tied = false;  // the last block reads parameters of the first
   bool fast_forward = false;
   WeightDefer defer = WeightDefer::kNone;
   // What a W that looks for a wait reckons with; empty: the same time for everything.

@@ -1,5 +1,6 @@
 #include "plan/pipeline_lower.h"
 
+#include <algorithm>
 #include <map>
 #include <tuple>
 
@@ -223,6 +224,9 @@ class Lowering {
         for (const int32_t last : last_compute_) depend(barrier, last);
       }
     }
+    // A queue's order must not make the last block's update wait for the first's.
+    if (schedule_.tied) std::ranges::stable_partition(done_, [](int32_t q) { return q != 0; });
+    std::vector<int32_t> steps(order_.backward.size(), -1);
     for (const int32_t q : done_) {
       const PipelineStage& stage = backward_stage(q);
       const int32_t step = add({kOptimizerStep, stage.device, stage.blocks, -1, -1, {}});
@@ -237,10 +241,29 @@ class Lowering {
       if (schedule_.recompute && own_forward_open) {
         depend(step, forward_[at(forward_count() - 1, schedule_.micro_batch_count - 1)]);
       }
-      if (host_optimizer() && !schedule_.host_parameters) {
-        add({kFetch, stage.device, stage.blocks, -1, -1, {step}});
-      }
+      steps[static_cast<size_t>(q)] = step;
     }
+    wire_tied(steps);
+    for (const int32_t q : done_) {
+      if (!host_optimizer() || schedule_.host_parameters) continue;
+      const bool shares = schedule_.tied && q + 1 == backward_count();
+      add({kFetch,
+           backward_stage(q).device,
+           backward_stage(q).blocks,
+           -1,
+           -1,
+           {steps[static_cast<size_t>(shares ? 0 : q)]}});
+    }
+  }
+
+  // The first block's update is that of the last block's part too, and renews what the last reads.
+  void wire_tied(const std::vector<int32_t>& steps) {
+    const int32_t last = backward_count() - 1;
+    if (!schedule_.tied || last == 0) return;
+    const int32_t gradient = host_optimizer() ? offload_[static_cast<size_t>(last)]
+                                              : weight_[at(last, schedule_.micro_batch_count - 1)];
+    depend(steps.front(), gradient);
+    depend(steps.front(), steps[static_cast<size_t>(last)]);
   }
 
   void add_end() {

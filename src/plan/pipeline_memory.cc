@@ -187,7 +187,9 @@ class BufferList {
     const int32_t offload = passes_.offload(x.blocks.begin);
     // An update on the device that may have to be made again needs its gradient until then.
     const bool redone = offload < 0 && schedule_.clip == ClipMode::kSpeculate;
-    const int32_t last = offload >= 0 ? offload : redone ? -1 : passes_.update(x.blocks.begin);
+    const bool shared = schedule_.tied && x.blocks.end == schedule_.block_count;
+    const int32_t update = passes_.update(shared ? 0 : x.blocks.begin);
+    const int32_t last = offload >= 0 ? offload : redone ? -1 : update;
     add({BufferKind::kGradient, x.device, x.blocks, -1,
          sum_blocks(costs_, x.blocks, &BlockCost::gradient_bytes), first_input, last, first_input});
   }

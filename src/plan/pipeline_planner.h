@@ -34,6 +34,7 @@ struct TrainPlanRequest {
   std::vector<int32_t> micro_batches;  // at least one; the costs are those of one micro-batch
   MemoryBudget budget;
   ClipMode clip = ClipMode::kNone;
+  bool tied = false;  // the last block reads parameters of the first
   std::vector<ScheduleKind> kinds;
   std::vector<OptimizerMode> optimizers;  // everything: device and async; sync is never faster
   std::vector<bool> recompute;

@@ -88,6 +88,9 @@ struct PipelineSchedule {
   bool recompute = false;
   OptimizerMode optimizer = OptimizerMode::kDevice;
   ClipMode clip = ClipMode::kNone;
+  // The last block reads parameters of the first, such as a head tied to the embedding: its part of
+  // their gradient is added to the first block's, whose update is that of both.
+  bool tied = false;
   std::vector<PipelineTask> tasks;
   bool operator==(const PipelineSchedule&) const = default;
 };

@@ -105,7 +105,8 @@ Json schedule_to_json(const PipelineSchedule& schedule) {
             {"parameters", schedule.host_parameters ? "host" : "device"},
             {"recompute", schedule.recompute},
             {"optimizer", optimizer_name(schedule.optimizer)},
-            {"clip", clip_name(schedule.clip)}};
+            {"clip", clip_name(schedule.clip)},
+            {"tied", schedule.tied}};
   Json tasks = Json::array();
   for (const PipelineTask& task : schedule.tasks) {
     Json entry{{"kind", kind_name(task.kind)}};
@@ -144,6 +145,7 @@ Result<PipelineSchedule> schedule_from_json(const Json& json, std::string_view w
   JIGE_TRY(schedule.recompute, get_bool_or(json, "recompute", false, where));
   JIGE_TRY(schedule.optimizer, named(json, "optimizer", optimizer_name, 3, where));
   JIGE_TRY(schedule.clip, named(json, "clip", clip_name, 3, where));
+  JIGE_TRY(schedule.tied, get_bool_or(json, "tied", false, where));
   const auto tasks = json.find("tasks");
   if (tasks == json.end() || !tasks->is_array()) {
     return fail(Code::kCorrupt, "{}: field \"tasks\" must be a list", where);

@@ -2,12 +2,12 @@
 //
 //   {"format": "jige.pipeline-schedule", "version": 1, "name": "spipe", "devices": 4,
 //    "micro_batches": 8, "blocks": 26, "parameters": "host", "recompute": true,
-//    "optimizer": "async", "clip": "none",
+//    "optimizer": "async", "clip": "none", "tied": false,
 //    "tasks": [{"kind": "F", "device": 0, "blocks": [0, 2], "micro_batch": 0, "peer": 1,
 //               "after": [3, 7]}, …]}
 //
-// Absent: micro_batch -1, peer -1, after []. Reading checks types and ranges, so that whatever it
-// returns can be described, verified and simulated; it does not verify the schedule.
+// Absent: tied false, micro_batch -1, peer -1, after []. Reading checks types and ranges, so that
+// whatever it returns can be described, verified and simulated; it does not verify the schedule.
 // Threads: pure functions.
 #pragma once
 

@@ -57,10 +57,10 @@ inline double step_seconds(const PipelineSchedule& schedule, const PipelineCosts
 
 inline std::string request_name(const ScheduleRequest& r) {
   return fmt::format(
-      "{} P={} M={} blocks={} V={}/{} host={} R={} optimizer={} clip={} ff={} defer={}",
+      "{} P={} M={} blocks={} V={}/{} host={} R={} optimizer={} clip={} tied={} ff={} defer={}",
       schedule_name(r.kind), r.devices, r.micro_batches, r.block_count, r.forward_stages,
       r.backward_stages, r.host_parameters, r.recompute, optimizer_name(r.optimizer),
-      clip_name(r.clip), r.fast_forward, defer_name(r.defer));
+      clip_name(r.clip), r.tied, r.fast_forward, defer_name(r.defer));
 }
 
 // Every generator with every option that it takes, at small sizes. `blocks_per_stage` > 1 gives
@@ -98,6 +98,12 @@ inline std::vector<ScheduleRequest> all_requests(int32_t devices, int32_t micro_
         }
       }
     }
+  }
+  // Every third also with a tied head, where that can be.
+  for (size_t i = 0, count = requests.size(); i < count; i += 3) {
+    ScheduleRequest tied = requests[i];
+    tied.tied = true;
+    if (generate_pipeline(tied)) requests.push_back(tied);
   }
   return requests;
 }

@@ -14,6 +14,8 @@
 //       step still reads
 //   (5) a block is updated exactly once, with the gradients of all micro-batches, added up in
 //       ascending order; they are on the host before a host optimizer reads them
+//       where the last block reads parameters of the first, the first is updated behind the last,
+//       with both gradients
 //   (6) sync: updates after all passes. Exact clipping: updates after the last gradient of all
 //       blocks
 // Memory is another question: plan/pipeline_peak.h.

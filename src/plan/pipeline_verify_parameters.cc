@@ -129,8 +129,10 @@ class DeviceParameters : public VerifierBase {
         return fail(Code::kCorrupt, "{} brings block {} to a device that does not hold it",
                     name(fetch), b);
       }
-      if (passes_.update(b) >= 0) {
-        JIGE_DO(require_before(passes_.update(b), fetch, "it brings the updated parameters"));
+      const bool shares = schedule_.tied && b + 1 == schedule_.block_count;
+      for (const int32_t update : {passes_.update(b), shares ? passes_.update(0) : -1}) {
+        if (update < 0) continue;
+        JIGE_DO(require_before(update, fetch, "it brings the updated parameters"));
       }
       for (const TaskKind kind : kReaders) {
         const int32_t last = passes_.pass(kind, b, schedule_.micro_batch_count - 1);

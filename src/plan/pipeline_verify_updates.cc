@@ -13,6 +13,7 @@ class UpdateVerifier : public VerifierBase {
 
   Status run() const {
     for (int32_t b = 0; b < schedule_.block_count; ++b) JIGE_DO(updated_once(b));
+    if (schedule_.tied) JIGE_DO(updated_together());
     if (schedule_.host_parameters && !host()) {
       return fail(Code::kCorrupt, "parameters are on the host, but their optimizer on the device");
     }
@@ -55,6 +56,24 @@ class UpdateVerifier : public VerifierBase {
           require_before(passes_.pass(kind, b, schedule_.micro_batch_count - 1), update, kSame));
     }
     return {};
+  }
+
+  // What the last block shares with the first is updated with the first, by both gradients.
+  Status updated_together() const {
+    const int32_t last = schedule_.block_count - 1;
+    const int32_t update = passes_.update(0);
+    if (passes_.update(last) == update) return {};
+    if (!host() && at(passes_.update(last)).device != at(update).device) {
+      return fail(Code::kCorrupt,
+                  "{} and {} share parameters, so with the optimizer on the device they must be on "
+                  "one device",
+                  name(update), name(passes_.update(last)));
+    }
+    constexpr std::string_view kBoth = "it uses the last block's part of the gradient";
+    const int32_t gradient = host() ? passes_.offload(last) : last_weight(last);
+    JIGE_DO(require_before(gradient, update, kBoth));
+    return require_before(passes_.update(last), update,
+                          "it renews the parameters that the last block shares with the first");
   }
 
   // The first barrier stands between all gradients, or all passes, and all updates.

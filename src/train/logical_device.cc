@@ -16,18 +16,18 @@ struct WorkspaceParts {
 };
 
 WorkspaceParts place_workspace(model::Placement& at, const model::Architecture& architecture,
-                               const model::WeightsOptions& weights, const DeviceBatches& batches) {
+                               DType compute, const DeviceBatches& batches) {
   int64_t scratch = 0;
   for (size_t node = 0; node < architecture.node_count(); ++node) {
-    scratch = std::max(scratch,
-                       architecture.block(node).workspace_bytes(
-                           batches.micro_batch_tokens, weights.compute, model::PackFor::kTraining));
+    scratch =
+        std::max(scratch, architecture.block(node).workspace_bytes(
+                              batches.micro_batch_tokens, compute, model::PackFor::kTraining));
   }
   WorkspaceParts parts;
   parts.scratch = at.take(DType::kU8, Shape{scratch});
   if (architecture.rope_columns() > 0) {
     parts.rope_table =
-        at.take(DType::kF32, Shape{weights.position_count, architecture.rope_columns()});
+        at.take(DType::kF32, Shape{batches.position_count, architecture.rope_columns()});
   }
   parts.losses = at.take(DType::kF32, Shape{batches.micro_batch_tokens});
   parts.ids =
@@ -37,10 +37,10 @@ WorkspaceParts place_workspace(model::Placement& at, const model::Architecture& 
 
 }  // namespace
 
-int64_t device_workspace_bytes(const model::Architecture& architecture,
-                               const model::WeightsOptions& weights, const DeviceBatches& batches) {
+int64_t device_workspace_bytes(const model::Architecture& architecture, DType compute,
+                               const DeviceBatches& batches) {
   model::Placement measure;
-  place_workspace(measure, architecture, weights, batches);
+  place_workspace(measure, architecture, compute, batches);
   return measure.peak_bytes();
 }
 
@@ -62,11 +62,10 @@ Result<std::unique_ptr<LogicalDevice>> LogicalDevice::create(const LogicalDevice
   return device;
 }
 
-void LogicalDevice::use_workspace(const model::Architecture& architecture,
-                                  const model::WeightsOptions& weights,
+void LogicalDevice::use_workspace(const model::Architecture& architecture, DType compute,
                                   const DeviceBatches& batches, const TensorView& buffer) {
   model::Placement at(buffer);
-  const WorkspaceParts parts = place_workspace(at, architecture, weights, batches);
+  const WorkspaceParts parts = place_workspace(at, architecture, compute, batches);
   workspace_ = parts.scratch;
   rope_table_ = parts.rope_table;
   losses_ = parts.losses;
@@ -75,7 +74,7 @@ void LogicalDevice::use_workspace(const model::Architecture& architecture,
   if (!rope_table_) return;
   const formats::ModelConfig& config = architecture.config();
   const std::vector<float> table =
-      model::make_rope_table(config.rope, config.head_dim, weights.position_count);
+      model::make_rope_table(config.rope, config.head_dim, batches.position_count);
   compute_->copy(rope_table_.data, table.data(), static_cast<int64_t>(table.size() * 4),
                  CopyKind::kHostToDevice);
   compute_->synchronize();

@@ -27,11 +27,12 @@ namespace jige::train {
 struct DeviceBatches {
   int64_t micro_batch_tokens = 0;
   int32_t micro_batches = 0;
+  int64_t position_count = 0;  // rows of the rope table: the longest sequence
 };
 
 // Scratch of the largest task, rope table, and ids, weights and losses of all micro-batches.
-int64_t device_workspace_bytes(const model::Architecture& architecture,
-                               const model::WeightsOptions& weights, const DeviceBatches& batches);
+int64_t device_workspace_bytes(const model::Architecture& architecture, DType compute,
+                               const DeviceBatches& batches);
 
 struct LogicalDeviceOptions {
   std::string name = "device0";
@@ -45,7 +46,7 @@ class LogicalDevice {
   static Result<std::unique_ptr<LogicalDevice>> create(const LogicalDeviceOptions& options);
 
   // Divides the workspace (device_workspace_bytes()); before the first load().
-  void use_workspace(const model::Architecture& architecture, const model::WeightsOptions& weights,
+  void use_workspace(const model::Architecture& architecture, DType compute,
                      const DeviceBatches& batches, const TensorView& buffer);
   // Takes a step's micro-batches, all of them; those without tokens are passed over by the tasks.
   void load(std::span<const HostBatch> batches, float loss_weight);

@@ -27,7 +27,9 @@ plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
     const auto specs = block.params();
     for (size_t i = 0; i < specs.size(); ++i) {
       if (!model::is_trained(architecture, weights, specs[i])) continue;
-      if (!model::is_tied(architecture, node, i)) cost.parameters += specs[i].shape.count();
+      if (model::is_tied(architecture, node, i)) continue;
+      // An arena gives whole cache lines to each tensor of the optimizer's state.
+      cost.parameters += whole_lines(specs[i].shape.count() * 4) / 4;
     }
     cost.parameter_bytes = model::copy_bytes(architecture, weights, node);
     cost.gradient_bytes = model::gradient_bytes(architecture, weights, node);
@@ -42,9 +44,10 @@ plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
     cost.backward_input_s = node == 0 ? 0 : cost.forward_s;
     costs.blocks.push_back(cost);
   }
-  costs.workspace_bytes = device_workspace_bytes(
-      architecture, weights,
-      {.micro_batch_tokens = tokens, .micro_batches = options.micro_batches});
+  costs.workspace_bytes = device_workspace_bytes(architecture, weights.compute,
+                                                 {.micro_batch_tokens = tokens,
+                                                  .micro_batches = options.micro_batches,
+                                                  .position_count = weights.position_count});
   return costs;
 }
 

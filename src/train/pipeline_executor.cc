@@ -65,10 +65,25 @@ Status PipelineExecutor::prepare() {
   const plan::PipelineSchedule& schedule = machine_.schedule();
   JIGE_CHECK(weights_.options().gradients == machine_.host_gradients(),
              "gradients of an optimizer on the host are the weights' own, others are not");
-  if (weights_.architecture().config().tied_embeddings && !weights_.architecture().lora()) {
-    return fail(Code::kUnsupported,
-                "the model's head is tied to its embedding (tie_word_embeddings), which a pipeline "
-                "cannot train yet; train on one device without a schedule, or untie them");
+  const bool tied =
+      weights_.architecture().config().tied_embeddings && !weights_.architecture().lora();
+  if (tied != schedule.tied) {
+    return fail(Code::kInvalidArgument,
+                "the schedule is made for a model whose head is {}tied to its embedding, this one "
+                "is {}; plan anew",
+                schedule.tied ? "" : "not ", tied ? "tied" : "not");
+  }
+  const auto nodes = static_cast<int32_t>(weights_.architecture().node_count());
+  if (schedule.block_count != nodes) {
+    return fail(Code::kInvalidArgument,
+                "the schedule is made for a model of {} blocks, this one has {}; plan anew",
+                schedule.block_count, nodes);
+  }
+  if (schedule.clip == plan::ClipMode::kNone && schedule.optimizer != plan::OptimizerMode::kSync &&
+      !options_.timed) {
+    return fail(Code::kInvalidArgument,
+                "a step whose gradients are not finite must be taken back as a whole: plan with "
+                "clipping `exact` or `speculate`, or the optimizer `sync`");
   }
   JIGE_TRY(graph_, plan::PipelineGraph::create(schedule));
   JIGE_TRY(passes_, plan::PipelinePasses::create(schedule));
@@ -84,9 +99,10 @@ Status PipelineExecutor::prepare() {
   JIGE_TRY(memory_,
            ScheduleMemory::create(std::move(buffers), schedule.tasks.size(), std::move(arenas)));
   for (int32_t d = 0; d < schedule.device_count; ++d) {
-    machine_.device(d).use_workspace(weights_.architecture(), weights_.options(),
+    machine_.device(d).use_workspace(weights_.architecture(), weights_.options().compute,
                                      {.micro_batch_tokens = options_.micro_batch_tokens,
-                                      .micro_batches = schedule.micro_batch_count},
+                                      .micro_batches = schedule.micro_batch_count,
+                                      .position_count = options_.position_count},
                                      memory_->lasting(BufferKind::kWorkspace, d, 0));
   }
   places_.emplace(schedule, *graph_, *passes_, weights_, *memory_);
@@ -103,6 +119,7 @@ Status PipelineExecutor::prepare() {
                                  .memory = *memory_,
                                  .weights = *places_,
                                  .micro_batch_tokens = options_.micro_batch_tokens});
+  if (options_.timed) pacing_.emplace(schedule, machine_.costs());
   refresh();
   runner_ = std::make_unique<QueueRunner>(*graph_, [this](int32_t task) { return execute(task); });
   return {};
@@ -124,7 +141,12 @@ Result<PipelineStep> PipelineExecutor::run(std::span<const HostBatch> batches, f
   if (Status status = runner_->run(); !status) {
     memory_->release_all();
     updates_->abandon(machine_.host_stream());
+    refresh();
     return tl::unexpected(std::move(status.error()));
+  }
+  if (pacing_) {
+    memory_->release_all();
+    return PipelineStep{};
   }
   const double loss = loss_.value();
   const PipelineUpdates::Outcome outcome =
@@ -145,26 +167,46 @@ bool PipelineExecutor::is_decision(int32_t barrier) const {
 }
 
 Status PipelineExecutor::execute(int32_t id) {
-  const PipelineTask& task = machine_.schedule().tasks[static_cast<size_t>(id)];
+  const int64_t begun_ns = pacing_ ? pacing_->now_ns() : 0;
   if (options_.before_task) JIGE_DO(options_.before_task(id));
   JIGE_DO(memory_->acquire(id));
+  if (pacing_) {
+    move_bytes(id);
+    pacing_->hold(id, begun_ns);
+  } else {
+    compute(id);
+  }
+  memory_->release(id);
+  return {};
+}
+
+void PipelineExecutor::compute(int32_t id) {
+  const PipelineTask& task = machine_.schedule().tasks[static_cast<size_t>(id)];
   const auto device = [&]() -> LogicalDevice& { return machine_.device(task.device); };
   if (plan::is_pass(task.kind)) {
     execute_pass(id);
-  } else if (plan::is_send(task.kind)) {
-    send(id);
-  } else if (task.kind == TaskKind::kFetch) {
-    places_->fetch(device().fetch(), id);
   } else if (task.kind == TaskKind::kGradientOffload) {
     updates_->gather(device().offload(), task.blocks);
   } else if (task.kind == TaskKind::kOptimizerStep) {
     updates_->update(machine_.host_gradients() ? device().optimizer() : device().compute(),
                      task.blocks);
   } else if (task.kind == TaskKind::kBarrier && is_decision(id)) {
-    updates_->decide(std::isfinite(loss_.value()));
+    updates_->decide(machine_.host_stream(), std::isfinite(loss_.value()));
+  } else {
+    move_bytes(id);
   }
-  memory_->release(id);
-  return {};
+}
+
+// What a task copies; passes, updates and waits copy nothing.
+void PipelineExecutor::move_bytes(int32_t id) {
+  const PipelineTask& task = machine_.schedule().tasks[static_cast<size_t>(id)];
+  if (plan::is_send(task.kind)) {
+    send(id);
+  } else if (task.kind == TaskKind::kFetch) {
+    places_->fetch(machine_.device(task.device).fetch(), id);
+  } else if (task.kind == TaskKind::kGradientOffload) {
+    updates_->take(machine_.device(task.device).offload(), task.blocks);
+  }
 }
 
 void PipelineExecutor::execute_pass(int32_t id) {

@@ -38,6 +38,7 @@
 #include "train/pipeline_weights.h"
 #include "train/queue_runner.h"
 #include "train/schedule_memory.h"
+#include "train/task_pacing.h"
 
 namespace jige::train {
 
@@ -84,15 +85,21 @@ struct PipelineStep {
 
 struct PipelineExecutorOptions {
   int64_t micro_batch_tokens = 0;
+  int64_t position_count = 0;  // rows of the devices' rope tables: the longest sequence
   // Called in a task's queue before it runs; a failure fails the run. For tests.
   std::function<Status(int32_t task)> before_task;
+  // Timed devices (train/task_pacing.h): passes and updates take the time of the machine's costs
+  // and compute nothing, copies move their bytes and take theirs. Weights stay as they are, losses
+  // are 0.
+  bool timed = false;
 };
 
 class PipelineExecutor {
  public:
   // The weights and the optimizer were made in machine.node_arenas(), and their values are set.
   // Everything must outlive the executor. Fails with kExhausted when what is always on a device is
-  // more than its cap, with kUnsupported on a tied head.
+  // more than its cap, with kInvalidArgument when the
+  // schedule is of another model or could not skip a step.
   static Result<std::unique_ptr<PipelineExecutor>> create(PipelineMachine& machine,
                                                           model::ModelWeights& weights,
                                                           Optimizer& optimizer,
@@ -118,6 +125,8 @@ class PipelineExecutor {
                    PipelineExecutorOptions options);
   Status prepare();
   Status execute(int32_t task);
+  void compute(int32_t task);
+  void move_bytes(int32_t task);
   void execute_pass(int32_t task);
   void send(int32_t task);
   bool is_last_weight(const plan::PipelineTask& task) const;
@@ -133,6 +142,7 @@ class PipelineExecutor {
   std::optional<PipelineWeights> places_;
   std::optional<PipelineUpdates> updates_;
   std::optional<PassRunner> pass_runner_;
+  std::optional<TaskPacing> pacing_;     // of timed devices
   ExactSum loss_;                        // of the step; written by the queue that runs the head
   std::unique_ptr<QueueRunner> runner_;  // last: its threads use all of the above
 };

@@ -2,211 +2,29 @@
 
 #include <gtest/gtest.h>
 
-#include <bit>
+#include <atomic>
 #include <chrono>
-#include <map>
+#include <cstdlib>
 #include <thread>
 
-#include "base/rng.h"
-#include "model/init.h"
-#include "plan/pipeline_generate.h"
-#include "plan/pipeline_peak.h"
-#include "train/executor.h"
-#include "train/pipeline_costs.h"
+#include "train/pipeline_rig.h"
 
 namespace jige::train {
 namespace {
 
-using plan::ClipMode;
-using plan::OptimizerMode;
-using plan::ScheduleKind;
-using plan::ScheduleRequest;
-
-constexpr int64_t kTokens = 24;  // of a micro-batch at most
-constexpr int64_t kContext = 16;
-
-formats::ModelConfig test_config(int64_t layers) {
-  formats::ModelConfig config =
-      *formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/llama2");
-  config.layer_count = layers;
-  config.tied_embeddings = false;
-  return config;
-}
-
-HostBatch random_batch(Rng& rng, int64_t vocab, int64_t tokens) {
-  HostBatch batch;
-  while (tokens > 0) {
-    const auto count = static_cast<int32_t>(
-        std::min<int64_t>(tokens, 1 + static_cast<int64_t>(rng.below(kContext))));
-    for (int32_t i = 0; i < count; ++i) {
-      batch.tokens.push_back(static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab))));
-      batch.positions.push_back(i);
-      batch.targets.push_back(static_cast<int32_t>(rng.below(static_cast<uint64_t>(vocab))));
-    }
-    batch.counts.push_back(count);
-    tokens -= count;
-  }
-  return batch;
-}
-
-// The micro-batches of a step, the same for everybody; one of them may be empty.
-std::vector<HostBatch> step_batches(int64_t step, int32_t count, int64_t vocab) {
-  Rng rng(derive_key(static_cast<uint64_t>(step), "batches"));
-  std::vector<HostBatch> batches;
-  for (int32_t m = 0; m < count; ++m) {
-    const bool empty = m > 0 && step % 5 == 4 && m == count - 1;
-    batches.push_back(empty ? HostBatch{} : random_batch(rng, vocab, kTokens - m % 3));
-  }
-  return batches;
-}
-
-float loss_weight(const std::vector<HostBatch>& batches) {
-  size_t count = 0;
-  for (const HostBatch& batch : batches) count += batch.tokens.size();
-  return static_cast<float>(1.0 / static_cast<double>(count));
-}
-
-// Everything that must not depend on the schedule.
-struct Trace {
-  std::vector<uint64_t> bits;
-  void add(double value) { bits.push_back(std::bit_cast<uint64_t>(value)); }
-  void add(const TensorView& view) {
-    uint64_t hash = 1469598103934665603u;
-    const auto* bytes = static_cast<const unsigned char*>(view.data);
-    for (int64_t i = 0; i < view.count() * 4; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
-    bits.push_back(hash);
-  }
-  void add(const Optimizer& optimizer) {
-    for (size_t i = 0; i < optimizer.params().size(); ++i) {
-      add(optimizer.params()[i].value);
-      add(optimizer.moment1(i));
-      add(optimizer.moment2(i));
-    }
-  }
-  bool operator==(const Trace&) const = default;
-};
-
-OptimizerOptions optimizer_options() { return {.weight_decay = 0.1, .clip_norm = 0.9}; }
-double rate_of(int64_t step) { return 0.01 / static_cast<double>(1 + step % 7); }
-
-// One device, no schedule: train/executor.h and train/optimizer.h.
-Trace train_alone(const model::Architecture& architecture, int32_t micro_batches, int64_t steps) {
-  CpuDevice cpu({.thread_count = 1});
-  Arena arena(cpu, "alone");
-  const auto stream = *cpu.make_stream();
-  auto weights = *model::ModelWeights::create(
-      arena, architecture, {.use = model::PackFor::kTraining, .position_count = kContext});
-  model::initialise_weights(weights, *stream, 7);
-  auto optimizer = *Optimizer::create(arena, weights.trainable(), optimizer_options());
-  auto executor = *Executor::create(arena, weights, kTokens);
-  Trace trace;
-  for (int64_t step = 0; step < steps; ++step) {
-    const auto batches = step_batches(step, micro_batches, architecture.config().vocab_size);
-    ExactSum loss;
-    weights.zero_gradients(*stream);
-    for (const HostBatch& batch : batches) {
-      if (batch.tokens.empty()) continue;
-      executor.load(*stream, batch, loss_weight(batches));
-      executor.run(*stream, one_device_tasks(architecture.node_count(), 1));
-      executor.add_losses(*stream, loss);
-    }
-    const auto report = optimizer.step(*stream, {.learning_rate = rate_of(step)});
-    weights.pack(*stream);
-    trace.add(loss.value());
-    trace.add(report.grad_norm);
-  }
-  trace.add(optimizer);
-  ExactSum loss;
-  executor.load(*stream, step_batches(0, 1, architecture.config().vocab_size)[0], 1.0f);
-  executor.evaluate(*stream);
-  executor.add_losses(*stream, loss);
-  trace.add(loss.value());
-  return trace;
-}
-
-// A schedule with everything it runs on.
-struct Rig {
-  std::unique_ptr<PipelineMachine> machine;
-  std::optional<model::ModelWeights> weights;
-  std::optional<Optimizer> optimizer;
-  std::unique_ptr<PipelineExecutor> executor;
-  plan::PipelinePeaks planned;
-
-  void build(const model::Architecture& architecture, const ScheduleRequest& request,
-             PipelineExecutorOptions options = {}) {
-    plan::PipelineSchedule schedule = *plan::generate_pipeline(request);
-    model::WeightsOptions weights_options{.use = model::PackFor::kTraining,
-                                          .position_count = kContext,
-                                          .gradients = request.optimizer != OptimizerMode::kDevice};
-    const plan::PipelineCosts costs =
-        pipeline_costs(architecture, weights_options,
-                       {.micro_batch_tokens = kTokens, .micro_batches = request.micro_batches});
-    const auto graph = plan::PipelineGraph::create(schedule);
-    planned = *plan::pipeline_peaks(schedule, *graph, plan::HappensBefore(*graph),
-                                    plan::pipeline_buffers(schedule, costs));
-    auto made = PipelineMachine::create(
-        std::move(schedule), costs,
-        {.device_bytes = planned.device_bytes_max() + arena_slack(request)});
-    ASSERT_TRUE(made) << made.error().message;
-    machine = std::move(*made);
-    const auto arenas = machine->node_arenas();
-    auto model_weights = model::ModelWeights::create(arenas, architecture, weights_options);
-    ASSERT_TRUE(model_weights) << model_weights.error().message;
-    weights.emplace(std::move(*model_weights));
-    model::initialise_weights(*weights, machine->host_stream(), 7);
-    optimizer.emplace(*Optimizer::create(arenas, weights->trainable(), optimizer_options()));
-    options.micro_batch_tokens = kTokens;
-    auto run = PipelineExecutor::create(*machine, *weights, *optimizer, std::move(options));
-    ASSERT_TRUE(run) << run.error().message;
-    executor = std::move(*run);
-  }
-
-  // The state of an optimizer on the device is rounded to whole lines tensor by tensor, and the
-  // rope table of the weights stands with the first block.
-  static int64_t arena_slack(const ScheduleRequest& request) {
-    return request.optimizer == OptimizerMode::kDevice ? 64 * 1024 : 0;
-  }
-};
-
-Trace train_by_schedule(const model::Architecture& architecture, const ScheduleRequest& request,
-                        int64_t steps, PipelineExecutorOptions options = {}) {
-  Trace trace;
-  Rig rig;
-  rig.build(architecture, request, std::move(options));
-  if (!rig.executor) return trace;
-  for (int64_t step = 0; step < steps; ++step) {
-    const auto batches =
-        step_batches(step, request.micro_batches, architecture.config().vocab_size);
-    const auto result = rig.executor->run(batches, loss_weight(batches), rate_of(step));
-    EXPECT_TRUE(result) << result.error().message;
-    if (!result) return trace;
-    trace.add(result->loss_sum);
-    trace.add(result->optimizer.grad_norm);
-  }
-  trace.add(*rig.optimizer);
-  for (int32_t d = 0; d < request.devices; ++d) {
-    EXPECT_LE(rig.machine->device(d).arena().peak_bytes(),
-              rig.planned.devices[static_cast<size_t>(d)].bytes + Rig::arena_slack(request));
-  }
-  ExactSum loss;
-  const auto batch = step_batches(0, 1, architecture.config().vocab_size)[0];
-  const Status evaluated = rig.executor->evaluate(batch, loss);
-  EXPECT_TRUE(evaluated) << evaluated.error().message;
-  trace.add(loss.value());
-  return trace;
-}
-
 std::vector<ScheduleRequest> requests_for(int32_t devices, int32_t micro_batches,
-                                          int32_t block_count) {
+                                          int32_t block_count, bool tied = false) {
   std::vector<ScheduleRequest> requests;
   for (int k = 0; k < plan::kScheduleKindCount; ++k) {
-    const auto kind = static_cast<ScheduleKind>(k);
+    const auto kind = static_cast<plan::ScheduleKind>(k);
     ScheduleRequest base = plan::natural_request(kind);
-    if (kind == ScheduleKind::kZeroOffload && devices > 1) continue;
+    if (kind == plan::ScheduleKind::kZeroOffload && devices > 1) continue;
     base.devices = devices;
     base.micro_batches = micro_batches;
     base.block_count = block_count;
-    if (kind == ScheduleKind::kSPipe) base.backward_stages = std::max(1, block_count / devices);
+    base.tied = tied;
+    if (kind == plan::ScheduleKind::kSPipe)
+      base.backward_stages = std::max(1, block_count / devices);
     for (const OptimizerMode optimizer :
          {OptimizerMode::kDevice, OptimizerMode::kSync, OptimizerMode::kAsync}) {
       for (const ClipMode clip : {ClipMode::kExact, ClipMode::kSpeculate}) {
@@ -226,28 +44,229 @@ std::vector<ScheduleRequest> requests_for(int32_t devices, int32_t micro_batches
   return requests;
 }
 
-std::string request_name(const ScheduleRequest& r) {
-  return fmt::format("{} P={} M={} V={}/{} host={} R={} optimizer={} clip={}",
-                     plan::schedule_name(r.kind), r.devices, r.micro_batches, r.forward_stages,
-                     r.backward_stages, r.host_parameters, r.recompute,
-                     plan::optimizer_name(r.optimizer), plan::clip_name(r.clip));
+// JIGE_PIPELINE_STEPS=50 trains every schedule for as many steps.
+int64_t matrix_steps() {
+  const char* steps = std::getenv("JIGE_PIPELINE_STEPS");
+  return steps == nullptr ? 2 : std::atoll(steps);
+}
+
+int32_t micro_batches_for(int32_t devices) { return devices == 3 ? 3 : 4; }
+
+std::unique_ptr<const model::Architecture> model_for(int32_t devices, bool tied = false) {
+  return *model::Architecture::create(test_config(2 * devices, tied));
+}
+
+// Every kind as it is meant to be run.
+std::vector<ScheduleRequest> natural_requests(int32_t devices, OptimizerMode optimizer,
+                                              ClipMode clip) {
+  std::vector<ScheduleRequest> requests;
+  for (const ScheduleRequest& request :
+       requests_for(devices, micro_batches_for(devices), 2 * devices + 2)) {
+    const ScheduleRequest natural = plan::natural_request(request.kind);
+    const bool host = natural.host_parameters && optimizer != OptimizerMode::kDevice;
+    if (request.optimizer != optimizer || request.clip != clip) continue;
+    if (request.host_parameters != host || request.recompute != natural.recompute) continue;
+    requests.push_back(request);
+  }
+  return requests;
 }
 
 TEST(PipelineExecutor, EveryScheduleHasTheBitsOfOneDevice) {
   int tried = 0;
   for (const int32_t devices : {1, 2, 3, 4}) {
-    const int64_t layers = 2 * devices;  // blocks: embedding, layers, head
-    const auto architecture = *model::Architecture::create(test_config(layers));
-    const int32_t micro_batches = devices == 3 ? 3 : 4;
-    const Trace expected = train_alone(*architecture, micro_batches, 3);
-    for (const ScheduleRequest& request :
-         requests_for(devices, micro_batches, static_cast<int32_t>(layers) + 2)) {
-      const Trace trace = train_by_schedule(*architecture, request, 3);
+    const auto architecture = model_for(devices);
+    const int32_t micro_batches = micro_batches_for(devices);
+    const Trace expected = train_alone(*architecture, micro_batches, matrix_steps());
+    for (const ScheduleRequest& request : requests_for(devices, micro_batches, 2 * devices + 2)) {
+      const Trace trace = train_by_schedule(*architecture, request, matrix_steps());
       EXPECT_TRUE(trace == expected) << request_name(request);
       ++tried;
     }
   }
-  EXPECT_GT(tried, 150);
+  EXPECT_GT(tried, 200);
+}
+
+TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
+  int tried = 0;
+  for (const int32_t devices : {1, 2, 4}) {
+    const auto architecture = model_for(devices, true);
+    const Trace expected = train_alone(*architecture, 4, matrix_steps());
+    for (const ScheduleRequest& request : requests_for(devices, 4, 2 * devices + 2, true)) {
+      const Trace trace = train_by_schedule(*architecture, request, matrix_steps());
+      EXPECT_TRUE(trace == expected) << request_name(request);
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 100);
+}
+
+TEST(PipelineExecutor, FiftyStepsHaveTheBitsOfOneDevice) {
+  const int32_t devices = 4;
+  const auto architecture = model_for(devices);
+  const Trace expected = train_alone(*architecture, micro_batches_for(devices), 50);
+  // Both outcomes of clipping occur, so speculation is right and wrong.
+  EXPECT_GT(expected.clipped, 5);
+  EXPECT_LT(expected.clipped, 45);
+  int tried = 0;
+  for (const OptimizerMode optimizer : {OptimizerMode::kDevice, OptimizerMode::kAsync}) {
+    for (const ScheduleRequest& request :
+         natural_requests(devices, optimizer, ClipMode::kSpeculate)) {
+      const Trace trace = train_by_schedule(*architecture, request, 50);
+      EXPECT_TRUE(trace == expected) << request_name(request);
+      EXPECT_EQ(trace.clipped, expected.clipped);
+      ++tried;
+    }
+  }
+  EXPECT_GE(tried, 10);
+}
+
+TEST(PipelineExecutor, ADroppedMicroBatchChangesTheBits) {
+  const auto architecture = model_for(2);
+  const Trace expected = train_alone(*architecture, 4, 2);
+  const ScheduleRequest request = natural_requests(2, OptimizerMode::kAsync, ClipMode::kExact)[0];
+  Trace trace;
+  Rig rig;
+  rig.build(*architecture, request);
+  for (int64_t step = 0; step < 2; ++step) {
+    auto batches = step_batches(step, 4, architecture->config().vocab_size);
+    const float weight = loss_weight(batches);
+    if (step == 1) batches[2] = {};
+    trace.add(*rig.executor->run(batches, weight, rate_of(step)));
+  }
+  EXPECT_EQ(trace.bits[0], expected.bits[0]);
+  EXPECT_EQ(trace.bits[1], expected.bits[1]);
+  EXPECT_NE(trace.bits[2], expected.bits[2]);
+  EXPECT_NE(trace.bits[3], expected.bits[3]);
+}
+
+TEST(PipelineExecutor, DelaysChangeNoBits) {
+  const int32_t devices = 3;
+  const auto architecture = model_for(devices);
+  const Trace expected = train_alone(*architecture, micro_batches_for(devices), 2);
+  for (const ScheduleRequest& request :
+       natural_requests(devices, OptimizerMode::kAsync, ClipMode::kSpeculate)) {
+    std::atomic<uint64_t> calls{0};
+    const auto delay = [&calls](int32_t) -> Status {
+      const uint64_t draw = derive_key(calls++, "delay") % 8;
+      if (draw == 0) std::this_thread::sleep_for(std::chrono::microseconds(700));
+      if (draw == 1) std::this_thread::yield();
+      return {};
+    };
+    const Trace trace = train_by_schedule(*architecture, request, 2, {.before_task = delay});
+    EXPECT_TRUE(trace == expected) << request_name(request);
+  }
+}
+
+TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
+  const auto architecture = model_for(2);
+  for (const ClipMode clip : {ClipMode::kExact, ClipMode::kSpeculate}) {
+    for (const ScheduleRequest& request : natural_requests(2, OptimizerMode::kAsync, clip)) {
+      const Trace expected = train_by_schedule(*architecture, request, 3);
+      Rig rig;
+      std::atomic<int32_t> failing{-1};
+      rig.build(*architecture, request, {.before_task = [&failing](int32_t task) -> Status {
+        if (task != failing) return {};
+        return fail(Code::kUnavailable, "device lost at task {}", task);
+      }});
+      const auto tasks = static_cast<int32_t>(rig.machine->schedule().tasks.size());
+      Trace trace;
+      for (int64_t step = 0; step < 3; ++step) {
+        const auto batches = step_batches(step, 4, architecture->config().vocab_size);
+        for (int32_t task = static_cast<int32_t>(step); task < tasks; task += tasks / 5) {
+          const auto kind = rig.machine->schedule().tasks[static_cast<size_t>(task)].kind;
+          // With exact clipping an update is final; a failure among updates loses the step.
+          if (clip == ClipMode::kExact && kind == plan::TaskKind::kOptimizerStep) continue;
+          if (clip == ClipMode::kExact && task > tasks * 3 / 4) continue;
+          failing = task;
+          const auto failed = rig.executor->run(batches, loss_weight(batches), rate_of(step));
+          ASSERT_FALSE(failed) << request_name(request) << " task " << task;
+          EXPECT_NE(failed.error().message.find("device lost"), std::string::npos);
+        }
+        failing = -1;
+        trace.add(*rig.executor->run(batches, loss_weight(batches), rate_of(step)));
+      }
+      trace.add(*rig.optimizer);
+      trace.bits.push_back(expected.bits.back());  // no evaluation here
+      EXPECT_TRUE(trace == expected) << request_name(request);
+    }
+  }
+}
+
+TEST(PipelineExecutor, AStepThatIsNotFiniteChangesNothing) {
+  const auto architecture = model_for(2);
+  for (const OptimizerMode optimizer :
+       {OptimizerMode::kDevice, OptimizerMode::kSync, OptimizerMode::kAsync}) {
+    for (const ClipMode clip : {ClipMode::kExact, ClipMode::kSpeculate}) {
+      for (const ScheduleRequest& request : natural_requests(2, optimizer, clip)) {
+        Rig rig;
+        rig.build(*architecture, request);
+        const auto batches = step_batches(0, 4, architecture->config().vocab_size);
+        trace_step(rig, batches, 0.01);
+        Trace before;
+        before.add(*rig.optimizer);
+        const auto skipped =
+            rig.executor->run(batches, std::numeric_limits<float>::infinity(), 0.01);
+        ASSERT_TRUE(skipped);
+        EXPECT_FALSE(skipped->optimizer.applied) << request_name(request);
+        EXPECT_EQ(rig.optimizer->update_count(), 1);
+        Trace after;
+        after.add(*rig.optimizer);
+        EXPECT_TRUE(after == before) << request_name(request);
+        // And the devices still see the weights of before.
+        Rig fresh;
+        fresh.build(*architecture, request);
+        trace_step(fresh, batches, 0.01);
+        EXPECT_EQ(trace_step(rig, batches, 0.02), trace_step(fresh, batches, 0.02));
+      }
+    }
+  }
+}
+
+// Bytes of masters, moments and gradients in f32.
+int64_t state_bytes(const model::Architecture& architecture) {
+  const auto memory = model::weights_memory(architecture, {.position_count = kContext});
+  return 16 * memory.trainable_count;
+}
+
+TEST(PipelineExecutor, AModelFourTimesTheDeviceTrainsWithinIt) {
+  const auto architecture = *model::Architecture::create(test_config(24));
+  ScheduleRequest request = plan::natural_request(plan::ScheduleKind::kSPipe);
+  request.devices = 2;
+  request.micro_batches = 2;
+  request.block_count = 26;
+  request.forward_stages = 6;
+  request.backward_stages = 12;
+  request.optimizer = OptimizerMode::kAsync;
+  request.clip = ClipMode::kSpeculate;
+  Rig rig;
+  rig.build(*architecture, request);
+  const int64_t cap = rig.machine->device(0).arena().capacity_bytes();
+  EXPECT_GE(state_bytes(*architecture), 4 * cap);
+  const Trace expected = train_alone(*architecture, 2, 2);
+  EXPECT_TRUE(train_by_schedule(*architecture, request, 2) == expected);
+}
+
+TEST(PipelineExecutor, ACapOneByteTooSmallIsAnErrorAndNoHang) {
+  const auto architecture = model_for(1);
+  ScheduleRequest request = plan::natural_request(plan::ScheduleKind::kGPipe);
+  request.micro_batches = 2;
+  request.block_count = 4;
+  request.clip = ClipMode::kExact;
+  request.optimizer = OptimizerMode::kSync;
+  Rig rig;
+  rig.build(*architecture, request);
+  const auto batches = step_batches(0, 2, architecture->config().vocab_size);
+  ASSERT_TRUE(rig.executor->run(batches, loss_weight(batches), 0.01));
+  // One device and nothing fetched during the passes: the planned peak is what is reached.
+  EXPECT_EQ(rig.machine->device(0).arena().peak_bytes(), rig.planned.devices[0].bytes);
+  Rig small;
+  small.device_bytes = rig.planned.devices[0].bytes - 1;
+  small.build(*architecture, request);
+  ASSERT_NE(small.executor, nullptr);
+  const auto refused = small.executor->run(batches, loss_weight(batches), 0.01);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_NE(refused.error().message.find("device0"), std::string::npos);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "ops/adamw.h"
+#include "ops/elementwise.h"
 
 namespace jige::train {
 
@@ -18,7 +19,8 @@ PipelineUpdates::PipelineUpdates(const plan::PipelineSchedule& schedule,
       undo_(std::move(undo)),
       params_of_(static_cast<size_t>(schedule.block_count)),
       squares_(optimizer.params().size()),
-      updated_(optimizer.params().size()) {
+      updated_(optimizer.params().size()),
+      tied_(weights.architecture().config().tied_embeddings && !weights.architecture().lora()) {
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     params_of_[optimizer.params()[i].node].push_back(i);
   }
@@ -27,6 +29,7 @@ PipelineUpdates::PipelineUpdates(const plan::PipelineSchedule& schedule,
 void PipelineUpdates::begin(double learning_rate) {
   learning_rate_ = learning_rate;
   decision_.reset();
+  merged_ = false;
   std::ranges::fill(squares_, 0.0);
   std::ranges::fill(updated_, uint8_t{0});
 }
@@ -37,22 +40,56 @@ TensorView PipelineUpdates::gradient(size_t param) const {
   return places_->gradients_of(static_cast<int32_t>(named.node))[named.index].grad;
 }
 
-void PipelineUpdates::gather(Stream& stream, plan::BlockRange blocks) {
+bool PipelineUpdates::is_table(size_t param) const {
+  const model::NamedParam& named = optimizer_->params()[param];
+  return tied_ && named.node == 0 && named.index == model::Embedding::kTable;
+}
+
+void PipelineUpdates::take(Stream& stream, plan::BlockRange blocks) {
   for (int32_t b = blocks.begin; b < blocks.end; ++b) {
     const std::vector<model::Param> on_device = places_->gradients_of(b);
-    for (const size_t i : params_of(b)) {
-      const model::NamedParam& param = optimizer_->params()[i];
-      const TensorView& source = on_device[param.index].grad;
-      if (on_host()) {
-        stream.copy(param.grad.data, source.data, source.count() * 4, CopyKind::kDeviceToHost);
-      }
-      ops::add_sum_of_squares(stream, on_host() ? param.grad : source, &squares_[i]);
+    const model::BlockWeights& mine = weights_->block(static_cast<size_t>(b));
+    for (size_t i = 0; i < on_device.size(); ++i) {
+      const TensorView& source = on_device[i].grad;
+      if (!source) continue;
+      stream.copy(mine.params[i].grad.data, source.data, source.count() * 4,
+                  CopyKind::kDeviceToHost);
     }
   }
   stream.synchronize();
 }
 
-void PipelineUpdates::decide(bool loss_finite) {
+void PipelineUpdates::gather(Stream& stream, plan::BlockRange blocks) {
+  if (on_host()) take(stream, blocks);
+  for (int32_t b = blocks.begin; b < blocks.end; ++b) {
+    for (const size_t i : params_of(b)) {
+      // The table's gradient is not complete without the head's.
+      if (!is_table(i)) ops::add_sum_of_squares(stream, gradient(i), &squares_[i]);
+    }
+  }
+  stream.synchronize();
+}
+
+void PipelineUpdates::merge_tied(Stream& stream) {
+  if (!tied_ || merged_) return;
+  merged_ = true;
+  const model::Architecture& architecture = weights_->architecture();
+  const size_t head = architecture.head_node();
+  const size_t linear = architecture.head().linear_index();
+  const TensorView part = on_host()
+                              ? weights_->block(head).params[linear].grad
+                              : places_->gradients_of(static_cast<int32_t>(head))[linear].grad;
+  for (const size_t i : params_of(0)) {
+    if (!is_table(i)) continue;
+    const TensorView table = gradient(i);
+    ops::add(stream, table, table, part);
+    ops::add_sum_of_squares(stream, table, &squares_[i]);
+  }
+  stream.synchronize();
+}
+
+void PipelineUpdates::decide(Stream& stream, bool loss_finite) {
+  merge_tied(stream);
   decision_ = optimizer_->decide(squares_, !loss_finite);
 }
 
@@ -66,15 +103,24 @@ void PipelineUpdates::update_param(Stream& stream, size_t param, double grad_sca
 
 void PipelineUpdates::update(Stream& stream, plan::BlockRange blocks) {
   if (decision_ && !decision_->applied) return;
+  if (blocks.begin == 0) merge_tied(stream);
   JIGE_CHECK(decision_ || undo_, "an update before the norm is known, without images");
   for (int32_t b = blocks.begin; b < blocks.end; ++b) {
     for (const size_t i : params_of(b)) {
       if (!decision_) undo_->save(stream, *optimizer_, i);
       update_param(stream, i, decision_ ? decision_->grad_scale : 1.0);
     }
-    weights_->pack(stream, static_cast<size_t>(b));
   }
+  pack(stream, blocks);
   stream.synchronize();
+}
+
+void PipelineUpdates::pack(Stream& stream, plan::BlockRange blocks) {
+  const int32_t head = schedule_->block_count - 1;
+  for (int32_t b = blocks.begin; b < blocks.end; ++b) {
+    if (!tied_ || b != head) weights_->pack(stream, static_cast<size_t>(b));
+  }
+  if (tied_ && blocks.begin == 0) weights_->pack(stream, static_cast<size_t>(head));
 }
 
 void PipelineUpdates::take_back(Stream& stream) {
@@ -88,7 +134,7 @@ void PipelineUpdates::take_back(Stream& stream) {
 PipelineUpdates::Outcome PipelineUpdates::finish(Stream& stream, bool loss_finite) {
   Outcome outcome;
   const bool speculated = !decision_;
-  if (speculated) decide(loss_finite);
+  if (speculated) decide(stream, loss_finite);
   outcome.report = *decision_;
   const int64_t count = optimizer_->update_count();
   outcome.redone = speculated && (!decision_->applied || decision_->grad_scale != 1);

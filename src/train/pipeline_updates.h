@@ -6,7 +6,10 @@
 // speculate  updates go ahead as if nothing had to be clipped, keeping images; at the end of the
 //            step a norm above the bound makes them again with its scale, and a loss or gradient
 //            that is not finite takes them back. The bits are those of `exact`.
-// Threads: gather() and update() of different stages may run at once; the rest while none does.
+// A head that reads the embedding's table has its part of the gradient added to the table's once
+// both are complete; the table's update renews the head's packed form.
+// Threads: gather(), take() and update() of different stages may run at once; the rest while none
+// does.
 #pragma once
 
 #include <cstdint>
@@ -35,8 +38,10 @@ class PipelineUpdates {
   // Once a stage's gradient is complete: its sums of squares; for an optimizer on the host, after
   // taking it there from the device.
   void gather(Stream& stream, plan::BlockRange blocks);
+  // The copy of gather() alone. REQUIRES: an optimizer on the host.
+  void take(Stream& stream, plan::BlockRange blocks);
   // At the barrier before the updates: decides, from all gradients and the loss of the step.
-  void decide(bool loss_finite);
+  void decide(Stream& stream, bool loss_finite);
   // One stage's parameters, and their packed forms.
   void update(Stream& stream, plan::BlockRange blocks);
   // At the end of a step. Says how the step was applied; `redone` whether updates were made again
@@ -56,6 +61,9 @@ class PipelineUpdates {
     return params_of_[static_cast<size_t>(block)];
   }
   void update_param(Stream& stream, size_t param, double grad_scale);
+  bool is_table(size_t param) const;
+  void merge_tied(Stream& stream);
+  void pack(Stream& stream, plan::BlockRange blocks);
   void take_back(Stream& stream);
 
   const plan::PipelineSchedule* schedule_;
@@ -68,6 +76,8 @@ class PipelineUpdates {
   std::vector<uint8_t> updated_;                // by parameter: changed in this step
   double learning_rate_ = 0;
   std::optional<OptimizerReport> decision_;  // once taken
+  bool tied_ = false;                        // the head's matrix is the embedding's table
+  bool merged_ = false;                      // their gradients have been added in this step
 };
 
 }  // namespace jige::train

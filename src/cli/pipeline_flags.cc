@@ -11,19 +11,12 @@
 #include "cli/input.h"
 #include "cli/model_costs.h"
 #include "cli/model_sizes.h"
+#include "cli/schedule_choice.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
 
 namespace jige::cli {
 namespace {
-
-std::vector<std::string> schedule_choices() {
-  std::vector<std::string> names{"auto"};
-  for (int k = 0; k < plan::kScheduleKindCount; ++k) {
-    names.emplace_back(plan::schedule_name(static_cast<plan::ScheduleKind>(k)));
-  }
-  return names;
-}
 
 void declare_model(PipelineFlags& f, Flags& flags) {
   flags.text("[FOLDER]", f.folder, "model folder; its config.json is enough");
@@ -78,20 +71,6 @@ void declare_choices(PipelineFlags& f, Flags& flags) {
                 "the same for backward passes, where a schedule has them apart (spipe)");
   flags.integer("--stages-max N", f.stages_max, {.min = 1, .max = 64},
                 "most pieces on each device that are tried");
-}
-
-// The enumerator whose name is `name`; `fallback` for "auto".
-template <typename Enum>
-std::vector<Enum> chosen(const std::string& name, std::string_view (*name_of)(Enum), int count) {
-  std::vector<Enum> list;
-  for (int i = 0; i < count; ++i) {
-    if (name_of(static_cast<Enum>(i)) == name) list.push_back(static_cast<Enum>(i));
-  }
-  return list;
-}
-
-std::vector<bool> switched(const std::string& name, std::string_view on) {
-  return name == "auto" ? std::vector<bool>{} : std::vector<bool>{name == on};
 }
 
 }  // namespace

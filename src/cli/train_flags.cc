@@ -110,6 +110,7 @@ void TrainFlags::declare(Flags& flags) {
   declare_data(*this, flags);
   declare_learning(*this, flags);
   declare_run(*this, flags);
+  pipeline.declare(flags);
 }
 
 Result<train::TrainOptions> TrainFlags::to_options() const {
@@ -151,6 +152,7 @@ Result<train::TrainOptions> TrainFlags::to_options() const {
                 : fresh     ? train::ResumeMode::kNever
                             : train::ResumeMode::kAuto;
   made.merge_lora = !no_merge;
+  JIGE_TRY(made.pipeline, pipeline.options());
   made.seed = static_cast<uint64_t>(seed);
   return made;
 }

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "cli/model_sizes.h"
+#include "cli/train_pipeline_flags.h"
 #include "train/options.h"
 
 namespace jige::cli {
@@ -28,6 +29,7 @@ struct TrainFlags {
   int64_t seed = 1;
   double save_minutes = 5;
   bool no_eos = false, must_resume = false, fresh = false, no_merge = false;
+  TrainPipelineFlags pipeline;
   train::TrainOptions options;  // targets of the remaining flags
 
   void declare(Flags& flags);

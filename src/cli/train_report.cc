@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,28 @@ namespace {
 
 std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
 std::string shown_count(int64_t count) { return format_count(static_cast<double>(count)); }
+
+// "spipe over 2 devices, 4 micro-batches, parameters on the host, optimizer async".
+std::string pipeline_line(const plan::PipelineSchedule& schedule) {
+  return fmt::format(
+      "{} over {} logical device{}, {} micro-batches, parameters on the {}, "
+      "optimizer {}, clipping {}{}",
+      schedule.name, schedule.device_count, schedule.device_count == 1 ? "" : "s",
+      schedule.micro_batch_count, schedule.host_parameters ? "host" : "device",
+      plan::optimizer_name(schedule.optimizer), plan::clip_name(schedule.clip),
+      schedule.recompute ? ", recompute" : "");
+}
+
+void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
+  for (size_t d = 0; d < pipeline.device_bytes.size(); ++d) {
+    table.row({fmt::format("  device {}", d), shown_bytes(pipeline.device_bytes[d])});
+  }
+  table.row({"  host", shown_bytes(pipeline.host_bytes)});
+  table.row({"schedule", pipeline_line(pipeline.schedule)});
+  table.row({"bubble", fmt::format("{:.0f} % of the devices' time, from assumed rates",
+                                   100 * pipeline.bubble)});
+  if (!pipeline.binding.empty()) table.row({"bound by", pipeline.binding});
+}
 
 }  // namespace
 
@@ -49,6 +72,10 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            shown_bytes(plan.memory_predicted_bytes));
+  if (!plan.pipeline) return;
+  const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
+  log_info("{}; at most {} on a device, {} on the host", pipeline_line(plan.pipeline->schedule),
+           shown_bytes(*std::ranges::max_element(devices)), shown_bytes(plan.pipeline->host_bytes));
 }
 
 void TrainReport::on_step(const train::StepInfo& info) {
@@ -90,6 +117,10 @@ void TrainReport::finish(const train::TrainResult& result) {
     log_info("memory: {} predicted, {} at the peak", shown_bytes(memory.process_predicted_bytes),
              shown_bytes(memory.process_private_peak_bytes));
   }
+  for (size_t d = 0; d < memory.device_peak_bytes.size(); ++d) {
+    log_info("device {}: {} planned, {} at the peak", d,
+             shown_bytes(memory.device_planned_bytes[d]), shown_bytes(memory.device_peak_bytes[d]));
+  }
   if (result.was_complete) log_info("nothing was left to do: all steps are done");
   if (!result.adapter_folder.empty()) log_info("adapter: {}", result.adapter_folder);
   if (!result.model_folder.empty()) {
@@ -108,11 +139,14 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       {"steps",
        fmt::format("{}{}", plan.steps_total,
                    plan.step_first > 0 ? fmt::format(", {} of them done", plan.step_first) : "")});
-  const model::TrainingMemory& memory = plan.memory;
   table.row({"memory", shown_bytes(plan.memory_predicted_bytes)});
-  table.row({"  weights", shown_bytes(memory.weights.total_bytes())});
-  table.row({"  moments", shown_bytes(memory.moments_bytes)});
-  table.row({"  activations", shown_bytes(memory.buffers.total_bytes())});
+  if (plan.pipeline) {
+    add_pipeline(table, *plan.pipeline);
+  } else {
+    table.row({"  weights", shown_bytes(plan.memory.weights.total_bytes())});
+    table.row({"  moments", shown_bytes(plan.memory.moments_bytes)});
+    table.row({"  activations", shown_bytes(plan.memory.buffers.total_bytes())});
+  }
   table.row({"limit", shown_bytes(plan.memory_limit_bytes)});
   table.row({"time", fmt::format("about {}", format_duration(seconds))});
   return table.render();

@@ -106,7 +106,7 @@ class Lattice {
   void add_orders(ScheduleRequest base) {
     // What contradicts itself does so with every order.
     if (const auto stages = pipeline_stages(base); !stages) {
-      reason_ = stages.error().message;
+      if (reason_.empty()) reason_ = stages.error().message;
       return;
     }
     const std::vector<int32_t> rooms =

@@ -45,7 +45,7 @@ struct TrainPlanRequest {
 };
 
 // All combinations, with partitions, in a fixed order. Requests that contradict themselves are left
-// out. Fails with kInvalidArgument when nothing is left, with the reason of the last.
+// out. Fails with kInvalidArgument when nothing is left, with the reason of the first.
 Result<std::vector<ScheduleRequest>> train_candidates(const TrainPlanRequest& request);
 
 // A candidate's predictions.

@@ -25,15 +25,13 @@ std::vector<MicroBatch> choose_evaluation(std::span<const Sequence> held_out,
 }
 
 Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> micro_batches,
-                            Executor& executor, Stream& stream) {
+                            StepEngine& engine) {
   Evaluation result;
   ExactSum sum;
   HostBatch batch;
   for (const MicroBatch& micro_batch : micro_batches) {
     JIGE_DO(read_batch(corpus, micro_batch, batch));
-    executor.load(stream, batch, 1.0f);
-    executor.evaluate(stream);
-    executor.add_losses(stream, sum);
+    JIGE_DO(engine.evaluate(batch, sum));
     result.learned_count += micro_batch.learned_count;
   }
   result.loss = sum.value() / static_cast<double>(result.learned_count);

@@ -11,7 +11,7 @@
 
 #include "base/result.h"
 #include "train/corpus.h"
-#include "train/executor.h"
+#include "train/step_engine.h"
 #include "train/step_plan.h"
 
 namespace jige::train {
@@ -31,8 +31,9 @@ struct Evaluation {
   int64_t learned_count = 0;
 };
 
-// REQUIRES: micro_batches is not empty. Fails as Corpus::read.
+// REQUIRES: micro_batches is not empty. Fails as Corpus::read and
+// StepEngine::evaluate.
 Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> micro_batches,
-                            Executor& executor, Stream& stream);
+                            StepEngine& engine);
 
 }  // namespace jige::train

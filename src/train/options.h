@@ -19,6 +19,7 @@
 #include "formats/token_bin.h"
 #include "tensor/dtype.h"
 #include "train/lr_schedule.h"
+#include "train/pipeline_plan.h"
 #include "train/record_reader.h"
 
 namespace jige::train {
@@ -86,7 +87,9 @@ struct TrainOptions {
   DType export_dtype = DType::kF32;  // of the model written at the end
   bool merge_lora = true;            // also write base and adapter as one model
 
-  int thread_count = 0;            // 0: as many as the process may use
+  std::optional<PipelineOptions> pipeline;  // none: one device that holds everything
+
+  int thread_count = 0;            // 0: as many as the process may use; of each pipeline device
   int64_t memory_limit_bytes = 0;  // 0: what the machine has
   std::string log_path;            // empty: OUT/log.jsonl
   double gemm_flops_per_s = 0;     // measured rate of matrix products; 0: no share is reported

@@ -119,7 +119,7 @@ Status PipelineExecutor::prepare() {
                                  .memory = *memory_,
                                  .weights = *places_,
                                  .micro_batch_tokens = options_.micro_batch_tokens});
-  if (options_.timed) pacing_.emplace(schedule, machine_.costs());
+  if (options_.timed) pacing_.emplace(schedule, *graph_, machine_.costs());
   refresh();
   runner_ = std::make_unique<QueueRunner>(*graph_, [this](int32_t task) { return execute(task); });
   return {};
@@ -167,7 +167,7 @@ bool PipelineExecutor::is_decision(int32_t barrier) const {
 }
 
 Status PipelineExecutor::execute(int32_t id) {
-  const int64_t begun_ns = pacing_ ? pacing_->now_ns() : 0;
+  const int64_t begun_ns = pacing_ ? pacing_->begin(id, pacing_->now_ns()) : 0;
   if (options_.before_task) JIGE_DO(options_.before_task(id));
   JIGE_DO(memory_->acquire(id));
   if (pacing_) {

@@ -146,12 +146,12 @@ Result<PipelineRecord> pipeline_record_from_json(const Json& json, std::string_v
   PipelineRecord record;
   JIGE_TRY(record.schedule,
            plan::schedule_from_json(json["schedule"], fmt::format("{}: schedule", where)));
-  if (const Status sound = plan::verify_pipeline(record.schedule); !sound) {
-    return with_context(sound.error(), "{}: schedule", where);
-  }
   JIGE_TRY(record.costs, plan::costs_from_json(json["costs"], fmt::format("{}: costs", where)));
   if (const Status fit = plan::check_costs(record.costs, record.schedule.block_count); !fit) {
     return with_context(fit.error(), "{}: costs", where);
+  }
+  if (const Status sound = plan::verify_pipeline(record.schedule); !sound) {
+    return with_context(sound.error(), "{}: schedule", where);
   }
   const Json& steps = json["steps"];
   if (!steps.is_array()) {

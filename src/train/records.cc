@@ -26,25 +26,45 @@ Json memory_report_json(const MemoryReport& memory) {
           {"arena_peak_bytes", memory.arena_peak_bytes},
           {"process_predicted_bytes", memory.process_predicted_bytes},
           {"process_private_peak_bytes", memory.process_private_peak_bytes},
-          {"process_peak_bytes", memory.process_peak_bytes}};
+          {"process_peak_bytes", memory.process_peak_bytes},
+          {"device_planned_bytes", memory.device_planned_bytes},
+          {"device_peak_bytes", memory.device_peak_bytes}};
+}
+
+Json pipeline_json(const PipelinePlan& pipeline) {
+  const plan::PipelineSchedule& schedule = pipeline.schedule;
+  return {{"schedule", schedule.name},
+          {"devices", schedule.device_count},
+          {"micro_batches", schedule.micro_batch_count},
+          {"parameters", schedule.host_parameters ? "host" : "device"},
+          {"recompute", schedule.recompute},
+          {"optimizer", plan::optimizer_name(schedule.optimizer)},
+          {"clip", plan::clip_name(schedule.clip)},
+          {"device_bytes", pipeline.device_bytes},
+          {"host_bytes", pipeline.host_bytes},
+          {"predicted_step_s", pipeline.step_s},
+          {"predicted_bubble", pipeline.bubble},
+          {"binding", pipeline.binding}};
 }
 
 }  // namespace
 
 Json plan_json(const TrainPlan& plan) {
-  return {{"parameters", plan.parameter_count},
-          {"trainable_parameters", plan.trainable_count},
-          {"steps", plan.steps_total},
-          {"step_first", plan.step_first},
-          {"documents", plan.document_count},
-          {"sequences", plan.sequence_count},
-          {"epoch_tokens", plan.epoch_tokens},
-          {"epoch_learned", plan.epoch_learned},
-          {"held_out_sequences", plan.held_out_count},
-          {"context", plan.context},
-          {"memory", memory_json(plan.memory)},
-          {"memory_predicted_bytes", plan.memory_predicted_bytes},
-          {"memory_limit_bytes", plan.memory_limit_bytes}};
+  Json json = {{"parameters", plan.parameter_count},
+               {"trainable_parameters", plan.trainable_count},
+               {"steps", plan.steps_total},
+               {"step_first", plan.step_first},
+               {"documents", plan.document_count},
+               {"sequences", plan.sequence_count},
+               {"epoch_tokens", plan.epoch_tokens},
+               {"epoch_learned", plan.epoch_learned},
+               {"held_out_sequences", plan.held_out_count},
+               {"context", plan.context},
+               {"memory", memory_json(plan.memory)},
+               {"memory_predicted_bytes", plan.memory_predicted_bytes},
+               {"memory_limit_bytes", plan.memory_limit_bytes}};
+  if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);
+  return json;
 }
 
 Json start_record(const RunSetup& setup, int thread_count) {

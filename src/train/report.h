@@ -7,9 +7,11 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "model/memory_plan.h"
 #include "train/dataset.h"
+#include "train/pipeline_plan.h"
 
 namespace jige::train {
 
@@ -28,6 +30,7 @@ struct TrainPlan {
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
+  std::optional<PipelinePlan> pipeline;
 };
 
 struct StepInfo {
@@ -78,6 +81,7 @@ struct MemoryReport {
   int64_t process_predicted_bytes = 0;
   int64_t process_private_peak_bytes = 0;  // measured after steps, without mapped files
   int64_t process_peak_bytes = 0;          // VmHWM, mapped files included
+  std::vector<int64_t> device_planned_bytes, device_peak_bytes;  // of a pipeline, by device
 };
 
 struct TrainResult {

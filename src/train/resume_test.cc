@@ -70,7 +70,10 @@ int run_in_child(const TrainOptions& options, double kill_after_s) {
   return status;
 }
 
-TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
+// Kills a run again and again until it ends, `rounds` times; `change` may alter what an attempt is
+// given.
+template <typename Change>
+void kill_and_continue(int rounds, Change change) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
   const TrainOptions whole = options_for(folder, "whole");
@@ -83,10 +86,11 @@ TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
   Rng rng(kSeed);
   SCOPED_TRACE("seed " + std::to_string(kSeed));
   int kills = 0;
-  for (int round = 0; round < 8 || (kills <= 8 && round < 40); ++round) {
-    const TrainOptions options = options_for(folder, "killed" + std::to_string(round));
+  for (int round = 0; round < rounds || (kills <= rounds && round < 40); ++round) {
+    TrainOptions options = options_for(folder, "killed" + std::to_string(round));
     int status = -1;
     for (int attempt = 0; attempt < 40 && status != 0; ++attempt) {
+      change(options, round + attempt);
       // From the start of the process on, so that the first kills fall before any checkpoint; later
       // attempts get more time, or a slow machine would never finish.
       const double limit_s = whole_s * rng.uniform() * (1 + 0.1 * attempt);
@@ -105,7 +109,28 @@ TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
     EXPECT_EQ(*read_file(options.out_folder + "/model/model.safetensors"),
               *read_file(whole.out_folder + "/model/model.safetensors"));
   }
-  EXPECT_GT(kills, 8);
+  EXPECT_GT(kills, rounds);
+}
+
+TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
+  kill_and_continue(8, [](TrainOptions&, int) {});
+}
+
+TEST(Resume, EndsWithTheSameBitsOnOtherDevicesAndSchedulesEachTime) {
+  using enum plan::OptimizerMode;
+  kill_and_continue(5, [](TrainOptions& options, int attempt) {
+    options.micro_batch_tokens = 32;  // four micro-batches a step and more
+    options.pipeline.reset();
+    if (attempt % 5 == 0) return;  // one device, no schedule
+    options.pipeline = PipelineOptions{.devices = 1 + attempt % 3};
+    if (attempt % 5 == 1) options.pipeline->kinds = {plan::ScheduleKind::k1F1B};
+    if (attempt % 5 == 2) {
+      options.pipeline->kinds = {plan::ScheduleKind::kSPipe};
+      options.pipeline->forward_stages = options.pipeline->backward_stages = {1};
+    }
+    if (attempt % 5 == 3) options.pipeline->optimizers = {kSync};
+    if (attempt % 5 == 4) options.pipeline->clip = plan::ClipMode::kExact;
+  });
 }
 
 TEST(Resume, TakesTheCheckpointBeforeADamagedOne) {

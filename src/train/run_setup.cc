@@ -17,6 +17,8 @@
 namespace jige::train {
 namespace {
 
+constexpr int64_t kMicroBatchesMax = 4096;
+
 Result<formats::ModelConfig> read_config(const TrainOptions& options) {
   if (options.config) return *options.config;
   return formats::load_model_config(options.init_folder);
@@ -122,7 +124,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   setup.plan.parameter_count = formats::parameter_count(config);
   setup.plan.trainable_count = setup.memory.weights.trainable_count;
   setup.plan.context = options.context;
-  return check_memory(setup);
+  return options.pipeline ? Status{} : check_memory(setup);
 }
 
 Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
@@ -164,6 +166,37 @@ Status choose_steps(RunSetup& setup) {
   return validate(options.schedule);
 }
 
+Status choose_pipeline(RunSetup& setup) {
+  const TrainOptions& options = setup.options;
+  if (!options.pipeline) return {};
+  StepPlanner planner(setup.dataset.training, {.seed = options.seed,
+                                               .step_tokens = options.step_tokens,
+                                               .micro_batch_tokens = options.micro_batch_tokens,
+                                               .cursor_max = setup.cursor_max()});
+  const int64_t most = planner.most_micro_batches(setup.plan.steps_total);
+  if (most > kMicroBatchesMax) {
+    return fail(Code::kInvalidArgument,
+                "a step has {} micro-batches, a schedule at most {}; raise micro_batch_tokens",
+                most, kMicroBatchesMax);
+  }
+  PipelineDemand demand{.architecture = *setup.architecture,
+                        .weights = setup.weights_options,
+                        .micro_batch_tokens = options.micro_batch_tokens,
+                        .micro_batches = static_cast<int32_t>(most)};
+  if (options.gemm_flops_per_s > 0) demand.device_flops = options.gemm_flops_per_s;
+  JIGE_TRY(setup.pipeline, plan_pipeline(*options.pipeline, demand));
+  setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + kProcessOverheadBytes;
+  setup.plan.memory_limit_bytes =
+      options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
+  setup.plan.pipeline = *setup.pipeline;
+  if (setup.plan.memory_predicted_bytes <= setup.plan.memory_limit_bytes) return {};
+  return fail(Code::kExhausted,
+              "training by schedule needs {} in all (devices and host), the limit is {}; choose a "
+              "smaller micro_batch_tokens or model",
+              format_bytes(static_cast<uint64_t>(setup.plan.memory_predicted_bytes)),
+              format_bytes(static_cast<uint64_t>(setup.plan.memory_limit_bytes)));
+}
+
 }  // namespace
 
 uint64_t RunSetup::cursor_max() const {
@@ -189,6 +222,7 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   JIGE_DO(choose_model(setup, tokenizer));
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
   JIGE_DO(choose_steps(setup));
+  JIGE_DO(choose_pipeline(setup));
   JIGE_DO(make_identity(setup));
   return setup;
 }

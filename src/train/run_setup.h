@@ -41,6 +41,7 @@ struct RunSetup {
   Dataset dataset;
   std::shared_ptr<const Json> identity;  // options.h, with the model and the hashes of the data
   TrainPlan plan;
+  std::optional<PipelinePlan> pipeline;  // with options.pipeline
 
   std::string checkpoints_folder() const { return options.out_folder + "/checkpoints"; }
   uint64_t cursor_max() const;  // of the step planner

@@ -69,6 +69,17 @@ int64_t StepPlanner::count_steps() {
   return steps;
 }
 
+int64_t StepPlanner::most_micro_batches(int64_t steps) {
+  size_t most = 0;
+  uint64_t cursor = 0;
+  for (int64_t step = 0; step < steps && cursor < options_.cursor_max; ++step) {
+    const StepPlan planned = plan(cursor);
+    most = std::max(most, planned.micro_batches.size());
+    cursor = planned.cursor_end;
+  }
+  return static_cast<int64_t>(most);
+}
+
 Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch& batch) {
   const auto input_count = static_cast<size_t>(micro_batch.input_count);
   batch.tokens.resize(input_count);

@@ -55,6 +55,8 @@ class StepPlanner {
   StepPlan plan(uint64_t cursor);
   // How many steps there are from 0 to cursor_max. Walks them all.
   int64_t count_steps();
+  // The most micro-batches that one of the first `steps` steps has. Walks them.
+  int64_t most_micro_batches(int64_t steps);
   // The sequence at a place of the run.
   const Sequence& sequence_at(uint64_t cursor);
   double epoch_of(uint64_t cursor) const;

@@ -11,6 +11,8 @@
 #include "model/init.h"
 #include "train/evaluate.h"
 #include "train/export.h"
+#include "train/one_device_engine.h"
+#include "train/pipeline_engine.h"
 #include "train/process_memory.h"
 #include "train/records.h"
 
@@ -71,20 +73,16 @@ Result<std::optional<formats::CheckpointReader>> Trainer::find_checkpoint(const 
 }
 
 Status Trainer::allocate() {
-  const model::TrainingMemory& memory = setup_.memory;
-  const auto make_arena = [&](const char* purpose, int64_t bytes) {
-    return std::make_unique<Arena>(*device_, device_->name() + " " + purpose, bytes);
-  };
-  weights_arena_ = make_arena("weights", memory.weights.total_bytes());
-  moments_arena_ = make_arena("moments", memory.moments_bytes);
-  activations_arena_ = make_arena("activations", memory.buffers.total_bytes());
-  JIGE_TRY(stream_, device_->make_stream());
-  JIGE_TRY(weights_, model::ModelWeights::create(*weights_arena_, *setup_.architecture,
-                                                 setup_.weights_options));
-  JIGE_TRY(optimizer_,
-           Optimizer::create(*moments_arena_, weights_->trainable(), setup_.options.optimizer));
-  JIGE_TRY(executor_,
-           Executor::create(*activations_arena_, *weights_, setup_.options.micro_batch_tokens));
+  if (setup_.pipeline) {
+    JIGE_TRY(auto engine, PipelineEngine::create(*setup_.architecture, setup_.weights_options,
+                                                 *setup_.pipeline, setup_.options));
+    pipeline_ = engine.get();
+    engine_ = std::move(engine);
+  } else {
+    JIGE_TRY(engine_,
+             OneDeviceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
+                                     setup_.memory, setup_.options));
+  }
   const TrainOptions& options = setup_.options;
   planner_.emplace(setup_.dataset.training,
                    StepPlannerOptions{.seed = options.seed,
@@ -95,7 +93,6 @@ Status Trainer::allocate() {
       choose_evaluation(setup_.dataset.held_out, {.tokens_max = options.eval_tokens_max,
                                                   .micro_batch_tokens = options.micro_batch_tokens,
                                                   .seed = options.seed});
-  tasks_ = one_device_tasks(setup_.architecture->node_count(), 1);
   return {};
 }
 
@@ -103,11 +100,12 @@ Status Trainer::start_weights() {
   const TrainOptions& options = setup_.options;
   if (!options.init_folder.empty()) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
-    JIGE_DO(model::load_weights(*weights_, *stream_, files));
+    JIGE_DO(model::load_weights(engine_->weights(), engine_->stream(), files));
   }
   if (options.init_folder.empty() || options.lora) {
-    model::initialise_weights(*weights_, *stream_, options.seed);
+    model::initialise_weights(engine_->weights(), engine_->stream(), options.seed);
   }
+  engine_->refresh();
   return {};
 }
 
@@ -128,11 +126,12 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   }
   if (setup_.options.lora) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(setup_.options.init_folder));
-    JIGE_DO(model::load_weights(*weights_, *stream_, files));
+    JIGE_DO(model::load_weights(engine_->weights(), engine_->stream(), files));
   }
-  JIGE_DO(restore_parameters(checkpoint, *optimizer_, *stream_));
-  weights_->pack(*stream_);
-  optimizer_->set_update_count(state_.update_count);
+  JIGE_DO(restore_parameters(checkpoint, engine_->optimizer(), engine_->stream()));
+  engine_->weights().pack(engine_->stream());
+  engine_->refresh();
+  engine_->optimizer().set_update_count(state_.update_count);
   setup_.plan.step_first = state_.step;
   checkpoint_step_ = state_.step;
   return {};
@@ -152,6 +151,8 @@ Result<TrainResult> Trainer::run() {
   if (checkpoint_step_ != state_.step) JIGE_DO(write_checkpoint());
   note_memory();
   TrainResult result = make_result();
+  // Moments and activations are done with; converting tensors needs room.
+  JIGE_DO(engine_->end_steps());
   result.stopped = stopped;
   result.was_complete = was_complete;
   if (!stopped) JIGE_DO(write_model(result));
@@ -170,30 +171,34 @@ Status Trainer::write_model(TrainResult& result) {
     std::error_code error;
     return std::filesystem::exists(path, error);
   };
-  // Moments and activations are done with; converting tensors needs room.
-  executor_.reset();
-  optimizer_.reset();
   const bool merged = options.lora && options.merge_lora;
   if (options.lora) {
     result.adapter_folder = adapter_folder;
     if (!result.was_complete || !exists(adapter_folder)) {
-      JIGE_DO(export_adapter(*weights_, *stream_, options.init_folder, adapter_folder));
+      JIGE_DO(export_adapter(engine_->weights(), engine_->stream(), options.init_folder,
+                             adapter_folder));
     }
     if (!merged) return {};
   }
   result.model_folder = model_options.folder;
   if (result.was_complete && exists(model_options.folder)) return {};
-  if (!merged) return export_model(*weights_, setup_.special, *stream_, model_options);
+  if (!merged)
+    return export_model(engine_->weights(), setup_.special, engine_->stream(), model_options);
   return export_merged(options.init_folder, adapter_folder, setup_.special, model_options);
 }
 
 MemoryReport Trainer::memory_report() const {
-  return {.arena_predicted_bytes = setup_.memory.total_bytes(),
-          .arena_peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
-                              activations_arena_->peak_bytes(),
-          .process_predicted_bytes = setup_.plan.memory_predicted_bytes,
-          .process_private_peak_bytes = private_peak_bytes_,
-          .process_peak_bytes = process_peak_bytes()};
+  const EngineMemory arenas = engine_->memory();
+  MemoryReport report{.arena_predicted_bytes = arenas.predicted_bytes,
+                      .arena_peak_bytes = arenas.peak_bytes,
+                      .process_predicted_bytes = setup_.plan.memory_predicted_bytes,
+                      .process_private_peak_bytes = private_peak_bytes_,
+                      .process_peak_bytes = process_peak_bytes()};
+  for (int32_t d = 0; pipeline_ != nullptr && d < pipeline_->schedule().device_count; ++d) {
+    report.device_planned_bytes.push_back(setup_.pipeline->device_bytes[static_cast<size_t>(d)]);
+    report.device_peak_bytes.push_back(pipeline_->device_peak_bytes(d));
+  }
+  return report;
 }
 
 TrainResult Trainer::make_result() {

@@ -1,21 +1,21 @@
-// A training run on one device, from data to model folder.
+// A training run, from data to model folder.
 //
 //   JIGE_TRY(auto trainer, train::Trainer::create(options, callbacks));
 //   JIGE_TRY(const train::TrainResult result, trainer->run());
 //
-// A step: zero gradients; for every micro-batch in order, its tasks (schedule_tasks.h); AdamW;
-// pack. The gradient is that of the mean loss over all targets of the step; the reported loss is
-// that mean, as an exact sum. So with f32 compute losses and weights have the same bits whatever
-// the micro-batch size and the number of threads, and a run that is killed and continued ends with
-// the bits of one that was not.
+// Steps are computed by an engine (step_engine.h): one device that holds everything, or a pipeline
+// of devices with little memory each (TrainOptions::pipeline). The gradient is that of the mean
+// loss over all targets of the step; the reported loss is that mean, as an exact sum. So with f32
+// compute losses and weights have the same bits whatever the micro-batch size, the number of
+// threads, the devices and their schedule, and a run that is killed and continued ends with the
+// bits of one that was not.
 //
 // OUT/checkpoints   see run_state.h; the newest `checkpoints_kept`
 // OUT/log.jsonl     see step_log.h
 // OUT/cache         tokenised data
 // OUT/model, OUT/adapter   the result, see export.h
 //
-// Memory: weights, optimizer and activations have an arena each, capped at what the plan says.
-// Threads: one thread at a time; the device's team runs the kernels.
+// Threads: one thread at a time; engines have threads of their own.
 #pragma once
 
 #include <memory>
@@ -26,19 +26,19 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "formats/checkpoint.h"
-#include "tensor/arena.h"
 #include "tensor/cpu_device.h"
-#include "train/executor.h"
-#include "train/optimizer.h"
 #include "train/options.h"
 #include "train/report.h"
 #include "train/run_lock.h"
 #include "train/run_setup.h"
 #include "train/run_state.h"
+#include "train/step_engine.h"
 #include "train/step_log.h"
 #include "train/step_plan.h"
 
 namespace jige::train {
+
+class PipelineEngine;
 
 class Trainer {
  public:
@@ -85,17 +85,11 @@ class Trainer {
   RunSetup setup_;
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;
-  std::unique_ptr<Stream> stream_;
-  // Arenas come before what lives in them.
-  std::unique_ptr<Arena> weights_arena_, moments_arena_, activations_arena_;
-  std::optional<model::ModelWeights> weights_;
-  std::optional<Optimizer> optimizer_;
-  std::optional<Executor> executor_;
+  std::unique_ptr<StepEngine> engine_;
+  PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
   std::optional<StepPlanner> planner_;
   std::optional<StepLog> log_;
   std::vector<MicroBatch> evaluation_;
-  std::vector<Task> tasks_;  // of one micro-batch
-  HostBatch batch_;
   RunState state_;
   int64_t steps_here_ = 0;
   int64_t tokens_here_ = 0;

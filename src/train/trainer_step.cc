@@ -3,7 +3,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "base/exact_sum.h"
 #include "base/log.h"
 #include "train/evaluate.h"
 #include "train/process_memory.h"
@@ -44,27 +43,18 @@ Result<StepInfo> Trainer::run_step() {
                 .learned_count = plan.learned_count,
                 .micro_batch_count = static_cast<int64_t>(plan.micro_batches.size()),
                 .epoch = planner_->epoch_of(plan.cursor_end)};
-  const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
-  ExactSum loss;
   double flops = 0;
-  weights_->zero_gradients(*stream_);
   for (const MicroBatch& micro_batch : plan.micro_batches) {
-    JIGE_DO(read_batch(setup_.dataset.corpus, micro_batch, batch_));
-    executor_->load(*stream_, batch_, loss_weight);
-    executor_->run(*stream_, tasks_);
-    executor_->add_losses(*stream_, loss);
     flops += (setup_.options.lora ? kPassesAdapter : kPassesFull) *
              setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
                                                 mean_context(micro_batch));
   }
-  weights_->finish_gradients(*stream_);
-  info.loss = loss.value() / static_cast<double>(plan.learned_count);
-  const OptimizerReport report = optimizer_->step(
-      *stream_, {.learning_rate = info.learning_rate, .refuse = !std::isfinite(info.loss)});
-  if (report.applied) weights_->pack(*stream_);
-  stream_->synchronize();
-  info.grad_norm = report.grad_norm;
-  info.skipped = !report.applied;
+  JIGE_TRY(const StepOutcome outcome,
+           engine_->run(setup_.dataset.corpus, plan,
+                        {.step = info.step, .learning_rate = info.learning_rate}));
+  info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
+  info.grad_norm = outcome.optimizer.grad_norm;
+  info.skipped = !outcome.optimizer.applied;
   info.seconds = watch.seconds();
   info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
   info.flops_per_s = flops / info.seconds;
@@ -74,7 +64,7 @@ Result<StepInfo> Trainer::run_step() {
 
   state_.step = info.step;
   state_.cursor = plan.cursor_end;
-  state_.update_count = optimizer_->update_count();
+  state_.update_count = engine_->optimizer().update_count();
   state_.input_tokens += plan.input_count;
   state_.learned_tokens += plan.learned_count;
   state_.seconds += info.seconds;
@@ -113,7 +103,7 @@ Status Trainer::run_evaluation() {
   if (evaluation_.empty()) return {};
   const StopWatch watch;
   JIGE_TRY(const Evaluation evaluation,
-           evaluate(setup_.dataset.held_out_corpus(), evaluation_, *executor_, *stream_));
+           evaluate(setup_.dataset.held_out_corpus(), evaluation_, *engine_));
   const EvalInfo info{.step = state_.step,
                       .loss = evaluation.loss,
                       .perplexity = std::exp(evaluation.loss),
@@ -141,7 +131,8 @@ Status Trainer::write_checkpoint() {
   state_.log_bytes = log_->size();
   const SaveRequest request{.run_folder = setup_.checkpoints_folder(),
                             .keep_last = setup_.options.checkpoints_kept};
-  auto saved = save_checkpoint(request, *setup_.identity, state_, *optimizer_, *stream_);
+  auto saved =
+      save_checkpoint(request, *setup_.identity, state_, engine_->optimizer(), engine_->stream());
   if (!saved) {
     return with_context(std::move(saved.error()),
                         "the checkpoint of step {} was not written; the one before it stays good",

@@ -1,0 +1,91 @@
+#include "train/pipeline_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+
+namespace jige::train {
+
+Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
+    const model::Architecture& architecture, const model::WeightsOptions& weights_options,
+    const PipelinePlan& plan, const TrainOptions& options) {
+  std::unique_ptr<PipelineEngine> engine(new PipelineEngine());
+  const PipelineOptions& wanted = *options.pipeline;
+  const auto capacity = [](int64_t bytes) { return bytes > 0 ? bytes : kUnlimitedBytes; };
+  engine->predicted_bytes_ = plan.total_bytes();
+  JIGE_TRY(engine->machine_,
+           PipelineMachine::create(plan.schedule, plan.costs,
+                                   {.device_bytes = capacity(wanted.device_bytes),
+                                    .host_bytes = capacity(wanted.host_bytes),
+                                    .compute_threads = std::max(options.thread_count, 1)}));
+  model::WeightsOptions kept = weights_options;
+  kept.gradients = engine->machine_->host_gradients();
+  kept.position_count = 0;  // devices have their own rope tables
+  const std::vector<Arena*> arenas = engine->machine_->node_arenas();
+  JIGE_TRY(engine->weights_, model::ModelWeights::create(arenas, architecture, kept));
+  JIGE_TRY(engine->optimizer_,
+           Optimizer::create(arenas, engine->weights_->trainable(), options.optimizer));
+  JIGE_TRY(engine->executor_,
+           PipelineExecutor::create(*engine->machine_, *engine->weights_, *engine->optimizer_,
+                                    {.micro_batch_tokens = options.micro_batch_tokens,
+                                     .position_count = weights_options.position_count}));
+  engine->record_ = {.schedule = plan.schedule,
+                     .costs = plan.costs,
+                     .memory = {.device_budget_bytes = wanted.device_bytes,
+                                .host_budget_bytes = wanted.host_bytes,
+                                .device_planned_bytes = plan.device_bytes,
+                                .host_planned_bytes = plan.host_bytes}};
+  engine->record_path_ = options.out_folder + "/pipeline.json";
+  if (!wanted.trace_path.empty()) {
+    JIGE_TRY(engine->trace_, TraceWriter::create(wanted.trace_path, {.steps = wanted.trace_steps}));
+  }
+  engine->batches_.resize(static_cast<size_t>(plan.schedule.micro_batch_count));
+  return engine;
+}
+
+Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& plan,
+                                        const StepRates& rates) {
+  JIGE_CHECK(plan.micro_batches.size() <= batches_.size(), "{} micro-batches for a schedule of {}",
+             plan.micro_batches.size(), batches_.size());
+  for (size_t m = 0; m < batches_.size(); ++m) {
+    batches_[m] = {};
+    if (m >= plan.micro_batches.size()) continue;
+    JIGE_DO(read_batch(corpus, plan.micro_batches[m], batches_[m]));
+  }
+  const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
+  JIGE_TRY(const PipelineStep step, executor_->run(batches_, loss_weight, rates.learning_rate));
+  record_.add_step(rates.step, executor_->spans());
+  if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));
+  return StepOutcome{.loss_sum = step.loss_sum, .optimizer = step.optimizer};
+}
+
+Status PipelineEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
+  return executor_->evaluate(batch, sum);
+}
+
+void PipelineEngine::record_memory() {
+  record_.memory.device_peak_bytes.clear();
+  for (int32_t d = 0; d < schedule().device_count; ++d) {
+    record_.memory.device_peak_bytes.push_back(device_peak_bytes(d));
+  }
+  record_.memory.host_peak_bytes = machine_->host_arena().peak_bytes();
+}
+
+Status PipelineEngine::end_steps() {
+  executor_.reset();
+  optimizer_.reset();
+  if (trace_) JIGE_DO(trace_->finish());
+  if (record_.steps.empty()) return {};  // nothing was left to do
+  record_memory();
+  return write_pipeline_record(record_path_, record_);
+}
+
+EngineMemory PipelineEngine::memory() const {
+  EngineMemory memory{.predicted_bytes = predicted_bytes_,
+                      .peak_bytes = machine_->host_arena().peak_bytes()};
+  for (int32_t d = 0; d < schedule().device_count; ++d) memory.peak_bytes += device_peak_bytes(d);
+  return memory;
+}
+
+}  // namespace jige::train

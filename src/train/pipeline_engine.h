@@ -1,0 +1,63 @@
+// Training by a pipeline schedule: logical devices with capped memory, and the masters on the host
+// or on the devices, as the plan says. Keeps when the tasks of the last steps ran
+// (OUT/pipeline.json, for `jige report`), and traces the first ones where asked.
+//
+// Threads: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "train/options.h"
+#include "train/pipeline_executor.h"
+#include "train/pipeline_plan.h"
+#include "train/pipeline_record.h"
+#include "train/step_engine.h"
+#include "train/trace.h"
+
+namespace jige::train {
+
+class PipelineEngine final : public StepEngine {
+ public:
+  // The architecture must outlive the engine. `options.pipeline` is set. Fails with kExhausted.
+  static Result<std::unique_ptr<PipelineEngine>> create(
+      const model::Architecture& architecture, const model::WeightsOptions& weights_options,
+      const PipelinePlan& plan, const TrainOptions& options);
+
+  model::ModelWeights& weights() override { return *weights_; }
+  Optimizer& optimizer() override { return *optimizer_; }
+  Stream& stream() override { return machine_->host_stream(); }
+  void refresh() override { executor_->refresh(); }
+  Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
+                          const StepRates& rates) override;
+  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  Status end_steps() override;
+  EngineMemory memory() const override;
+
+  const plan::PipelineSchedule& schedule() const { return machine_->schedule(); }
+  // When the tasks of the last step ran.
+  std::span<const TaskSpan> spans() const { return executor_->spans(); }
+  int64_t device_peak_bytes(int32_t device) const {
+    return machine_->device(device).arena().peak_bytes();
+  }
+
+ private:
+  PipelineEngine() = default;
+
+  void record_memory();
+
+  int64_t predicted_bytes_ = 0;
+  PipelineRecord record_;
+  std::string record_path_;
+  std::optional<TraceWriter> trace_;
+  std::unique_ptr<PipelineMachine> machine_;
+  std::optional<model::ModelWeights> weights_;
+  std::optional<Optimizer> optimizer_;
+  std::unique_ptr<PipelineExecutor> executor_;
+  std::vector<HostBatch> batches_;
+};
+
+}  // namespace jige::train

@@ -1,0 +1,150 @@
+#include "train/pipeline_plan.h"
+
+#include <numeric>
+#include <utility>
+
+#include "plan/pipeline_memory.h"
+#include "plan/pipeline_verify.h"
+#include "train/pipeline_costs.h"
+
+namespace jige::train {
+namespace {
+
+// Assumed where nothing was measured: copies at the speed of a core, AdamW at that of memory.
+constexpr plan::PipelineRates kAssumedRates = {.fetch_bytes_per_s = 5e9,
+                                               .offload_bytes_per_s = 5e9,
+                                               .link_bytes_per_s = 5e9,
+                                               .host_parameters_per_s = 3e8,
+                                               .device_parameters_per_s = 3e8};
+
+bool is_tied(const model::Architecture& architecture) {
+  return architecture.config().tied_embeddings && !architecture.lora();
+}
+
+Status check_counts(const PipelineOptions& options, const PipelineDemand& demand) {
+  if (demand.micro_batches >= options.devices) return {};
+  return fail(
+      Code::kInvalidArgument,
+      "a step has {} micro-batch(es) of {} tokens for {} devices, so some would never work; "
+      "make micro-batches smaller (--micro-batch-tokens) or steps larger (--batch-tokens)",
+      demand.micro_batches, demand.micro_batch_tokens, options.devices);
+}
+
+plan::MemoryBudget budget_of(const PipelineOptions& options) {
+  plan::MemoryBudget budget;
+  if (options.device_bytes > 0) budget.device_bytes = options.device_bytes;
+  if (options.host_bytes > 0) budget.host_bytes = options.host_bytes;
+  return budget;
+}
+
+// The planner's answer for one way to clip; no way at all is an error of its own.
+Result<plan::TrainPlan> plan_with(plan::TrainPlanRequest request, plan::ClipMode clip,
+                                  std::vector<plan::OptimizerMode> optimizers) {
+  request.clip = clip;
+  request.optimizers = std::move(optimizers);
+  return plan::plan_train(request);
+}
+
+// Waits for the norm and speculation, each where it makes sense; the faster one that fits.
+Result<plan::TrainPlan> plan_open(const plan::TrainPlanRequest& request) {
+  using enum plan::OptimizerMode;
+  std::vector<plan::OptimizerMode> waiting, running;
+  for (const plan::OptimizerMode mode :
+       request.optimizers.empty() ? std::vector{kDevice, kAsync} : request.optimizers) {
+    (mode == kAsync ? running : waiting).push_back(mode);
+  }
+  if (running.empty()) return plan_with(request, plan::ClipMode::kExact, waiting);
+  Result<plan::TrainPlan> ahead = plan_with(request, plan::ClipMode::kSpeculate, running);
+  if (waiting.empty()) return ahead;
+  Result<plan::TrainPlan> behind = plan_with(request, plan::ClipMode::kExact, waiting);
+  if (!behind) return ahead;
+  if (!ahead) return behind;
+  return ahead->prediction.seconds_per_micro_batch < behind->prediction.seconds_per_micro_batch
+             ? std::move(ahead)
+             : std::move(behind);
+}
+
+Status check_given(const plan::PipelineSchedule& schedule, const PipelineOptions& options,
+                   const PipelineDemand& demand) {
+  const auto blocks = static_cast<int32_t>(demand.architecture.node_count());
+  if (schedule.block_count != blocks || schedule.tied != is_tied(demand.architecture)) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a plan for {} blocks{}, the model has {}{}; plan anew for this model",
+                options.source, schedule.block_count, schedule.tied ? " with a tied head" : "",
+                blocks, is_tied(demand.architecture) ? " and a tied head" : "");
+  }
+  if (schedule.micro_batch_count < demand.micro_batches) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a plan for {} micro-batches, a step of this run has up to {}; plan with "
+                "--micro-batches {}, or raise --micro-batch-tokens",
+                options.source, schedule.micro_batch_count, demand.micro_batches,
+                demand.micro_batches);
+  }
+  if (Status sound = plan::verify_pipeline(schedule); !sound) {
+    return with_context(std::move(sound.error()), "{}", options.source);
+  }
+  return {};
+}
+
+// Timing and memory of a schedule under the model's costs.
+Status predict(PipelinePlan& plan, const plan::MemoryBudget& budget) {
+  JIGE_TRY(const plan::PipelineGraph graph, plan::PipelineGraph::create(plan.schedule));
+  const plan::HappensBefore order(graph);
+  const std::vector<plan::PipelineBuffer> buffers =
+      plan::pipeline_buffers(plan.schedule, plan.costs);
+  JIGE_TRY(const plan::PipelinePeaks peaks,
+           plan::pipeline_peaks(plan.schedule, graph, order, buffers));
+  JIGE_DO(plan::check_budgets(plan.schedule, peaks, buffers, budget));
+  for (const plan::MemoryPeak& peak : peaks.devices) plan.device_bytes.push_back(peak.bytes);
+  plan.host_bytes = peaks.host.bytes;
+  const plan::PipelineTimes times = plan::time_tasks(plan.schedule, graph, plan.costs);
+  plan.step_s = times.step_s;
+  plan.bubble = plan::bubble_fraction(plan::split_device_time(plan.schedule, graph, times));
+  return {};
+}
+
+}  // namespace
+
+int64_t PipelinePlan::total_bytes() const {
+  return std::accumulate(device_bytes.begin(), device_bytes.end(), host_bytes);
+}
+
+Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const PipelineDemand& demand) {
+  PipelinePlan result;
+  // Groups of as many micro-batches as devices suit every schedule; the last may be empty.
+  const int32_t groups = (demand.micro_batches + options.devices - 1) / options.devices;
+  const int32_t micro_batches =
+      options.schedule ? options.schedule->micro_batch_count : groups * options.devices;
+  result.costs = pipeline_costs(demand.architecture, demand.weights,
+                                {.micro_batch_tokens = demand.micro_batch_tokens,
+                                 .micro_batches = micro_batches,
+                                 .context = demand.weights.position_count,
+                                 .device_flops = demand.device_flops,
+                                 .rates = kAssumedRates});
+  if (options.schedule) {
+    JIGE_DO(check_given(*options.schedule, options, demand));
+    result.schedule = *options.schedule;
+  } else {
+    JIGE_DO(check_counts(options, demand));
+    plan::TrainPlanRequest request{.costs = result.costs,
+                                   .devices = options.devices,
+                                   .micro_batches = {micro_batches},
+                                   .budget = budget_of(options),
+                                   .tied = is_tied(demand.architecture),
+                                   .kinds = options.kinds,
+                                   .optimizers = options.optimizers,
+                                   .recompute = options.recompute,
+                                   .host_parameters = options.host_parameters,
+                                   .forward_stages = options.forward_stages,
+                                   .backward_stages = options.backward_stages};
+    JIGE_TRY(plan::TrainPlan plan, options.clip
+                                       ? plan_with(request, *options.clip, options.optimizers)
+                                       : plan_open(request));
+    result.schedule = std::move(plan.schedule);
+    result.binding = std::move(plan.binding);
+  }
+  JIGE_DO(predict(result, budget_of(options)));
+  return result;
+}
+
+}  // namespace jige::train

@@ -1,0 +1,65 @@
+// From what a run asks of its pipeline to a schedule that fits: costs of the model, budgets, and
+// the planner's choice, or a schedule that was given.
+//
+// Clipping: every schedule of a run can take a step back as a whole (gradients that are not
+// finite), so updates either wait for the norm (`exact`) or keep images (`speculate`). Where it is
+// left open, an asynchronous optimizer speculates and the others wait. Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "model/architecture.h"
+#include "model/weights.h"
+#include "plan/pipeline_planner.h"
+
+namespace jige::train {
+
+// Empty lists allow everything.
+struct PipelineOptions {
+  int32_t devices = 1;
+  int64_t device_bytes = 0;  // memory of each device; 0: no limit
+  int64_t host_bytes = 0;    // of the host; 0: no limit
+  std::vector<plan::ScheduleKind> kinds;
+  std::vector<plan::OptimizerMode> optimizers;
+  std::vector<bool> recompute;
+  std::vector<bool> host_parameters;
+  std::vector<int32_t> forward_stages, backward_stages;
+  std::optional<plan::ClipMode> clip;
+  // A schedule made before (`jige plan train -o`), instead of all the choices above; `source` names
+  // its file.
+  std::optional<plan::PipelineSchedule> schedule;
+  std::string source;
+  std::string trace_path;  // a Chrome trace of the first steps; empty: none
+  int64_t trace_steps = 10;
+};
+
+// What decides a plan besides the options.
+struct PipelineDemand {
+  const model::Architecture& architecture;
+  const model::WeightsOptions& weights;
+  int64_t micro_batch_tokens = 0;
+  int32_t micro_batches = 1;   // of the fullest step
+  double device_flops = 1e11;  // assumed or measured
+};
+
+struct PipelinePlan {
+  plan::PipelineSchedule schedule;  // verified, within the budgets
+  plan::PipelineCosts costs;
+  double step_s = 0;  // predicted from assumed rates
+  double bubble = 0;
+  std::string binding;  // what keeps the step from being shorter; empty for a given schedule
+  std::vector<int64_t> device_bytes;  // planned peak of each device
+  int64_t host_bytes = 0;
+  int64_t total_bytes() const;
+};
+
+// Fails with kInvalidArgument on demands that contradict themselves (more stages than blocks, fewer
+// micro-batches than devices, a schedule of another model), with kExhausted when nothing fits the
+// budgets, saying which one to raise to what.
+Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const PipelineDemand& demand);
+
+}  // namespace jige::train

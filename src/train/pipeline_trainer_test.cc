@@ -1,0 +1,165 @@
+// Runs by a pipeline schedule: the same results as on one device, within the memory they are given.
+
+#include <gtest/gtest.h>
+
+#include "plan/pipeline_schedule_json.h"
+#include "train/pipeline_record.h"
+#include "train/test_support.h"
+#include "train/trainer.h"
+
+namespace jige::train {
+namespace {
+
+TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+  TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
+  options.out_folder = folder.file(out);
+  options.micro_batch_tokens = 32;
+  options.data.eval_fraction = 0.1;
+  options.eval_every_steps = 3;
+  options.config->layer_count = 6;
+  return options;
+}
+
+struct Outcome {
+  Result<TrainResult> result = fail(Code::kInternal, "not run");
+  std::vector<double> losses;
+  std::optional<TrainPlan> plan;
+};
+
+Outcome train(const TrainOptions& options) {
+  Outcome run;
+  TrainCallbacks callbacks;
+  callbacks.on_plan = [&](const TrainPlan& plan) { run.plan = plan; };
+  callbacks.on_step = [&](const StepInfo& info) {
+    run.losses.push_back(info.loss);
+    run.losses.push_back(info.grad_norm);
+  };
+  callbacks.on_eval = [&](const EvalInfo& info) { run.losses.push_back(info.loss); };
+  auto trainer = Trainer::create(options, callbacks);
+  if (trainer) {
+    run.result = (*trainer)->run();
+  } else {
+    run.result = tl::unexpected(std::move(trainer.error()));
+  }
+  return run;
+}
+
+std::string model_bytes(const TrainOptions& options) {
+  return *read_file(options.out_folder + "/model/model.safetensors");
+}
+
+TEST(PipelineTrainer, GivesTheModelOfOneDevice) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  const TrainOptions alone = options_for(folder, "alone");
+  const Outcome expected = train(alone);
+  ASSERT_TRUE(expected.result) << expected.result.error().message;
+  for (const int32_t devices : {1, 2, 4}) {
+    TrainOptions options = options_for(folder, "devices" + std::to_string(devices));
+    options.pipeline = PipelineOptions{.devices = devices};
+    const Outcome run = train(options);
+    ASSERT_TRUE(run.result) << run.result.error().message;
+    EXPECT_EQ(run.losses, expected.losses);
+    EXPECT_EQ(model_bytes(options), model_bytes(alone));
+  }
+}
+
+TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "small");
+  options.config->layer_count = 40;
+  const TrainOptions alone = [&] {
+    TrainOptions other = options;
+    other.out_folder = folder.file("alone");
+    return other;
+  }();
+  const Outcome expected = train(alone);
+  ASSERT_TRUE(expected.result) << expected.result.error().message;
+  // Masters, moments and gradients, at least four times what a device has.
+  const int64_t state = 16 * expected.plan->trainable_count;
+  options.pipeline = PipelineOptions{.devices = 2, .device_bytes = state / 4};
+  const Outcome run = train(options);
+  ASSERT_TRUE(run.result) << run.result.error().message;
+  EXPECT_EQ(run.losses, expected.losses);
+  EXPECT_TRUE(run.plan->pipeline->schedule.host_parameters);
+  for (const int64_t peak : run.result->memory.device_peak_bytes) {
+    EXPECT_GT(peak, 0);
+    EXPECT_LE(peak, state / 4);
+  }
+  // Without the host the same budget is refused, and the reason says what would do.
+  options.out_folder = folder.file("refused");
+  options.pipeline->host_parameters = {false};
+  options.pipeline->optimizers = {plan::OptimizerMode::kSync, plan::OptimizerMode::kAsync};
+  const Outcome refused = train(options);
+  ASSERT_FALSE(refused.result);
+  EXPECT_EQ(refused.result.error().code, Code::kExhausted);
+  EXPECT_NE(refused.result.error().message.find("raise the device budget"), std::string::npos)
+      << refused.result.error().message;
+}
+
+TEST(PipelineTrainer, TakesAPlanMadeBefore) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "first");
+  options.pipeline = PipelineOptions{.devices = 2};
+  const Outcome first = train(options);
+  ASSERT_TRUE(first.result) << first.result.error().message;
+  const auto record = read_pipeline_record(options.out_folder + "/pipeline.json");
+  ASSERT_TRUE(record) << record.error().message;
+  EXPECT_EQ(record->schedule, first.plan->pipeline->schedule);
+  EXPECT_EQ(record->steps.back().step, 6);
+
+  options.out_folder = folder.file("second");
+  options.pipeline = PipelineOptions{.devices = record->schedule.device_count,
+                                     .schedule = record->schedule,
+                                     .source = "plan.json"};
+  const Outcome second = train(options);
+  ASSERT_TRUE(second.result) << second.result.error().message;
+  EXPECT_EQ(second.losses, first.losses);
+
+  options.out_folder = folder.file("other");
+  options.config->layer_count = 5;
+  const Outcome other = train(options);
+  ASSERT_FALSE(other.result);
+  EXPECT_NE(other.result.error().message.find("plan.json: is a plan for 8 blocks"),
+            std::string::npos)
+      << other.result.error().message;
+
+  options.config->layer_count = 6;
+  options.step_tokens = 1024;
+  const Outcome longer = train(options);
+  ASSERT_FALSE(longer.result);
+  EXPECT_NE(longer.result.error().message.find("micro-batches"), std::string::npos);
+}
+
+TEST(PipelineTrainer, RefusesDevicesThatWouldNeverWork) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "out");
+  options.pipeline = PipelineOptions{.devices = 50};
+  const Outcome run = train(options);
+  ASSERT_FALSE(run.result);
+  EXPECT_EQ(run.result.error().code, Code::kInvalidArgument);
+  EXPECT_NE(run.result.error().message.find("for 50 devices"), std::string::npos)
+      << run.result.error().message;
+}
+
+TEST(PipelineTrainer, TracesTheFirstSteps) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "out");
+  options.pipeline =
+      PipelineOptions{.devices = 2, .trace_path = folder.file("trace.json"), .trace_steps = 2};
+  const Outcome run = train(options);
+  ASSERT_TRUE(run.result) << run.result.error().message;
+  const auto text = read_file(folder.file("trace.json"));
+  ASSERT_TRUE(text);
+  const auto trace = parse_json(*text, "trace");
+  ASSERT_TRUE(trace) << trace.error().message;
+  EXPECT_NE(text->find("\"step\":2"), std::string::npos);
+  EXPECT_EQ(text->find("\"step\":3"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige::train

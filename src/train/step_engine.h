@@ -1,0 +1,60 @@
+// What computes a run's steps and holds its model: on one device with everything in its memory, or
+// by a pipeline schedule on several. The trainer does the rest: data, rates, log, checkpoints.
+//
+// Invariant: weights(), optimizer() and stream() give the current state in host memory between
+// steps, whatever holds it during one.
+// Threads: one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+#include "base/exact_sum.h"
+#include "base/result.h"
+#include "model/weights.h"
+#include "train/corpus.h"
+#include "train/optimizer.h"
+#include "train/step_plan.h"
+
+namespace jige::train {
+
+struct StepRates {
+  int64_t step = 0;  // from 1
+  double learning_rate = 0;
+};
+
+struct StepOutcome {
+  double loss_sum = 0;  // over all targets, unweighted; NaN where one is not finite
+  OptimizerReport optimizer;
+};
+
+// Bytes of all arenas, and of each device of a pipeline.
+struct EngineMemory {
+  int64_t predicted_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+
+class StepEngine {
+ public:
+  virtual ~StepEngine() = default;
+
+  virtual model::ModelWeights& weights() = 0;
+  virtual Optimizer& optimizer() = 0;
+  virtual Stream& stream() = 0;
+  // After weights or moments were changed from outside.
+  virtual void refresh() = 0;
+
+  // Gradient of the mean loss over the step's targets, and the update. Fails as Corpus::read, and
+  // where a device fails.
+  virtual Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
+                                  const StepRates& rates) = 0;
+  // Adds the losses of a micro-batch, without training.
+  virtual Status evaluate(const HostBatch& batch, ExactSum& sum) = 0;
+
+  // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
+  // stay. Fails where a file cannot be written.
+  virtual Status end_steps() = 0;
+  virtual EngineMemory memory() const = 0;
+};
+
+}  // namespace jige::train

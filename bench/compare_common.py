@@ -1,4 +1,4 @@
-"""What compare_train and compare_generate share: running Jige and a peer in turns and comparing."""
+"""What the comparisons share: running Jige and a peer in turns and comparing."""
 import json
 import os
 import shutil
@@ -10,19 +10,25 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 SKIP = 77  # exit code of a peer that is not there, and of a comparison without one
 
 
-def add_common_flags(parser):
+def add_run_flags(parser, sizes):
+    """Flags of every comparison."""
     parser.add_argument("--jige", default=None,
                         help="the binary; by default build/release/jige, else build/bench/jige")
+    parser.add_argument("--size", choices=sizes, action="append",
+                        help="shapes to compare; several times for several")
+    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--rounds", type=int, default=3, help="each runs Jige and the peer")
+    parser.add_argument("--json", action="store_true", help="one JSON line a comparison")
+
+
+def add_common_flags(parser):
+    """Flags of the comparisons with PyTorch."""
+    add_run_flags(parser, ["15m", "110m"])
     parser.add_argument("--python", default="python3",
                         help="a Python that has torch and transformers")
-    parser.add_argument("--size", choices=["15m", "110m"], action="append",
-                        help="shapes to compare; both by default")
     parser.add_argument("--dtype", choices=["auto", "f32", "bf16"], default="auto",
                         help="auto: bf16 where the processor has instructions for it, else f32")
-    parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=3, help="each runs Jige, then the peer")
     parser.add_argument("--seconds", type=float, default=10, help="of each run")
-    parser.add_argument("--json", action="store_true", help="one JSON line a comparison")
 
 
 def find_jige(given):
@@ -66,27 +72,33 @@ def run_peer(python, script, arguments):
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
-def show(args, version, title, jige_rates, peer_rates, peer):
+def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s"):
     """One comparison: medians, and the ratio of each round with its spread."""
-    ratios = sorted(j / p for j, p in zip(jige_rates, peer_rates))
+    ratios = sorted(j / p for j, p in zip(jige_values, peer_values))
+    key = unit.replace("/", "_per_")
+    jige_median, peer_median = statistics.median(jige_values), statistics.median(peer_values)
     record = {
         "comparison": title, "threads": args.threads, "cpu": version["cpu"]["model"],
         "isa": version["cpu"]["isa"], "jige": version["version"], "peer": peer,
-        "jige_tokens_per_s": statistics.median(jige_rates),
-        "peer_tokens_per_s": statistics.median(peer_rates),
+        f"jige_{key}": jige_median, f"peer_{key}": peer_median,
         "ratio": statistics.median(ratios), "ratio_low": ratios[0], "ratio_high": ratios[-1],
         "rounds": len(ratios),
     }
     if args.json:
         print(json.dumps(record), flush=True)
         return
-    print(f"{title}: jige {record['jige_tokens_per_s']:.1f} tokens/s, "
-          f"peer {record['peer_tokens_per_s']:.1f} tokens/s, "
+    digits = 1 if unit == "tokens/s" else 3
+    print(f"{title}: jige {jige_median:.{digits}f} {unit}, peer {peer_median:.{digits}f} {unit}, "
           f"ratio {record['ratio']:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}, "
           f"{len(ratios)} rounds)", flush=True)
 
 
 def show_head(args, version, peer):
+    tell(args, f"{version['cpu']['model']}, {args.threads} threads, {version['cpu']['isa']} "
+         f"kernels; jige {version['version']} ({version['build']['type']}) and {peer}")
+
+
+def tell(args, text):
+    """A line for people; JSON goes without."""
     if not args.json:
-        print(f"{version['cpu']['model']}, {args.threads} threads, {version['cpu']['isa']} kernels; "
-              f"jige {version['version']} ({version['build']['type']}) and {peer}", flush=True)
+        print(text, flush=True)

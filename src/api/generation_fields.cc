@@ -125,6 +125,29 @@ GenerationFields read_generation_fields(FieldReader& fields, const ServedModel& 
   return read;
 }
 
+std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
+  using enum serve::RequestField;
+  const bool chat = endpoint == Endpoint::kChat;
+  switch (field) {
+    case kPrompt:
+      return chat ? "messages" : "prompt";
+    case kChoiceCount:
+      return "n";
+    case kTopCount:
+      return chat ? "top_logprobs" : "logprobs";
+    case kTokensMax:
+      return "max_tokens";
+    case kTokensMin:
+      return "min_tokens";
+    case kLogitBias:
+      return "logit_bias";
+    case kSampling:
+    case kNone:
+      return "";
+  }
+  return "";
+}
+
 void check_model_name(FieldReader& fields, const ServedModel& model) {
   const std::optional<std::string> name = fields.text("model", kNameBytesMax);
   if (!name || *name == model.name) return;

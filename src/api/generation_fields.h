@@ -8,8 +8,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "api/field_reader.h"
+#include "api/refused_fields.h"
 #include "api/served_model.h"
 #include "serve/engine_request.h"
 
@@ -26,6 +28,9 @@ struct GenerationFields {
 // endpoints. Without a seed in the request, `seed` is taken.
 GenerationFields read_generation_fields(FieldReader& fields, const ServedModel& model,
                                         const RequestLimits& limits, uint64_t seed);
+
+// What the API calls a member that the engine refuses; empty where the message alone can tell.
+std::string_view wire_field(serve::RequestField field, Endpoint endpoint);
 
 // Refuses, with 404, a "model" that is not the one served. Absent: no objection.
 void check_model_name(FieldReader& fields, const ServedModel& model);

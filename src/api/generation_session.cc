@@ -61,13 +61,13 @@ void GenerationSession::start() {
   });
   for (size_t i = 0; i < prompt_count_ && !over_; ++i) {
     auto sink = std::make_shared<SessionSink>(shared_from_this(), responder_, i);
-    const Result<serve::RequestId> id =
-        model_.engine->submit(std::move(request_.engine[i]), std::move(sink));
+    const auto id = model_.engine->submit(std::move(request_.engine[i]), std::move(sink));
     if (id) {
       ids_.push_back(*id);
       continue;
     }
-    ApiError error = to_api_error(id.error());
+    ApiError error =
+        to_api_error(id.error(), std::string(wire_field(id.error().field, head_.endpoint)));
     if (error.status == 429 || error.status == 503) {
       error.retry_after_s = model_.engine->retry_after_seconds();
     }

@@ -1,20 +1,17 @@
 #include "api/http_client.h"
 
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <thread>
-
+#include "api/played_server.h"
 #include "base/rng.h"
 
 namespace jige::api {
 namespace {
 
 using ::testing::HasSubstr;
+using testing::PlayedServer;
+using testing::TestPort;
 
 constexpr std::string_view kChunked =
     "HTTP/1.1 100 Continue\r\n\r\n"
@@ -132,83 +129,39 @@ TEST(HttpPeer, ReadsAddresses) {
   }
 }
 
-// A server of one connection: reads a request and plays a recording.
-class PlayedServer {
- public:
-  explicit PlayedServer(std::string answer) : listener_(socket(AF_INET, SOCK_STREAM, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(listener_, 1), 0);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    url = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-    thread_ = std::thread([this, answer = std::move(answer)] { play(answer); });
-  }
-  ~PlayedServer() {
-    thread_.join();
-    close(listener_);
-  }
-  // What the client sent; after the answer has come.
-  std::string url, request;
-
- private:
-  void play(const std::string& answer) {
-    const int fd = accept(listener_, nullptr, nullptr);
-    char buffer[4096];
-    while (request.find("\r\n\r\n") == std::string::npos) {
-      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
-      if (count <= 0) break;
-      request.append(buffer, static_cast<size_t>(count));
-    }
-    send(fd, answer.data(), answer.size(), MSG_NOSIGNAL);
-    close(fd);
-  }
-  int listener_;
-  std::thread thread_;
-};
-
 TEST(HttpClient, SendsAndFetches) {
-  std::optional<PlayedServer> server(std::in_place, std::string(kChunked));
-  const auto peer = HttpPeer::resolve(server->url + "/v1");
+  PlayedServer server{std::string(kChunked)};
+  const auto peer = HttpPeer::resolve(server.url() + "/v1");
   ASSERT_TRUE(peer);
   const auto answer =
       fetch(*peer, {.method = "POST", .path = "/v1/x", .body = "{}", .api_key = "abc"}, 10);
   ASSERT_TRUE(answer) << answer.error().message;
   EXPECT_EQ(answer->status, 200);
   EXPECT_EQ(answer->body, "hello, big world");
-  EXPECT_THAT(server->request, HasSubstr("POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:"));
-  EXPECT_THAT(server->request, HasSubstr("Authorization: Bearer abc\r\n"));
-  EXPECT_THAT(server->request, HasSubstr("Content-Length: 2\r\n"));
+  server.join();
+  EXPECT_THAT(server.last_request, HasSubstr("POST /v1/x HTTP/1.1\r\nHost: 127.0.0.1:"));
+  EXPECT_THAT(server.last_request, HasSubstr("Authorization: Bearer abc\r\n"));
+  EXPECT_THAT(server.last_request, HasSubstr("Content-Length: 2\r\n"));
 }
 
 TEST(HttpClient, SaysWhenTheServerHangsUp) {
   PlayedServer server("HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhalf");
-  const auto answer = fetch(*HttpPeer::resolve(server.url), {}, 10);
+  const auto answer = fetch(*HttpPeer::resolve(server.url()), {}, 10);
   ASSERT_FALSE(answer);
   EXPECT_EQ(answer.error().code, Code::kUnavailable);
   EXPECT_THAT(answer.error().message, HasSubstr("before its answer was complete"));
 }
 
 TEST(HttpClient, SaysWhenNobodyIsThereOrNobodyAnswers) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  const auto peer =
-      HttpPeer::resolve("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  TestPort port;
+  const auto peer = HttpPeer::resolve(port.url());
   const auto refused = fetch(*peer, {}, 10);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnavailable);
-  ASSERT_EQ(listen(listener, 1), 0);
+  port.listen();
   const auto silent = fetch(*peer, {}, 0.05);
   ASSERT_FALSE(silent);
   EXPECT_THAT(silent.error().message, HasSubstr("no answer within"));
-  close(listener);
 }
 
 }  // namespace

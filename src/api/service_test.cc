@@ -15,6 +15,7 @@
 namespace jige::api {
 namespace {
 
+using testing::completion_body;
 using testing::frames_of;
 using ::testing::HasSubstr;
 using testing::json_of;
@@ -23,16 +24,7 @@ using testing::soon;
 using testing::TestClient;
 using testing::TestResponse;
 using testing::TestServer;
-
-// An answer that does not end by itself.
-std::string completion_body(int seed, int tokens, const std::string& more = "") {
-  return R"({"prompt":"Once upon a time","ignore_eos":true,"seed":)" + std::to_string(seed) +
-         R"(,"max_tokens":)" + std::to_string(tokens) + more + "}";
-}
-
-std::string text_of(const TestResponse& response) {
-  return json_of(response.body)["choices"][0]["text"].get<std::string>();
-}
+using testing::text_of;
 
 TEST(Service, CompletesTexts) {
   TestServer server;
@@ -211,7 +203,9 @@ TEST(Service, RefusesWhatCouldNeverRun) {
   const TestResponse response =
       server.post("/v1/completions", completion_body(1, 100, R"(,"n":9)"));
   EXPECT_EQ(response.status, 400);
-  EXPECT_THAT(response.body, HasSubstr("fewer choices"));
+  const Json error = json_of(response.body)["error"];
+  EXPECT_THAT(error["message"].get<std::string>(), HasSubstr("fewer choices"));
+  EXPECT_EQ(error["param"], "n");
 }
 
 TEST(Service, AsksForTheKeyOnEveryRouteButHealth) {
@@ -414,44 +408,6 @@ TEST(Service, ShowsEveryRequestForALiveView) {
   EXPECT_EQ(top["requests"][0]["prompt_tokens"], 16);
   EXPECT_GT(top["kv_usage"].get<double>(), 0);
   EXPECT_EQ(client.read_response().status, 200);
-}
-
-// Mutated requests through the whole server: every answer is well formed, and the next client and a
-// neighbour get theirs.
-TEST(Service, SurvivesMutatedBodies) {
-  TestServer server;
-  const std::string expected = text_of(server.post("/v1/completions", completion_body(1, 20)));
-  const std::string good =
-      R"({"prompt":["ab",[5,6]],"max_tokens":3,"n":2,"stop":["x"],"logit_bias":{"5":-1.5},)"
-      R"("logprobs":2,"min_tokens":1,"stop_token_ids":[9],"temperature":1.5,"top_k":7})";
-  const std::vector<std::string> snippets = {
-      "null", "-1", "1e308", "[[[[", "{}", "\"\"", "2", "0.5", "\"stream\":true,",
-      "95",   "96", "true"};
-  std::map<int, int> statuses;
-  for (uint64_t seed = 0; seed < 200; ++seed) {
-    Rng rng(derive_key(seed, "body mutation"));
-    std::string body = good;
-    const uint64_t edits = rng.below(4);
-    for (uint64_t i = 0; i < edits; ++i) {
-      body.replace(rng.below(body.size()), 1 + rng.below(3),
-                   rng.below(3) == 0 ? std::string(1, static_cast<char>(rng.below(256)))
-                                     : snippets[rng.below(snippets.size())]);
-    }
-    const TestResponse response =
-        server.post(seed % 2 == 0 ? "/v1/completions" : "/tokenize", body);
-    ++statuses[response.status];
-    ASSERT_TRUE(response.status == 200 || response.status == 400) << body;
-    if (response.field("Content-Type") == "application/json") {
-      const Json json = json_of(response.body);
-      EXPECT_EQ(json.contains("error"), response.status == 400);
-    } else {
-      frames_of(response.body);
-    }
-  }
-  EXPECT_GT(statuses[200], 20);
-  EXPECT_GT(statuses[400], 50);
-  EXPECT_EQ(text_of(server.post("/v1/completions", completion_body(1, 20))), expected);
-  EXPECT_TRUE(soon([&] { return server.idle(); }));
 }
 
 }  // namespace

@@ -24,6 +24,17 @@ bool soon(Condition condition, int wait_ms = 5000) {
   return condition();
 }
 
+// An answer that does not end by itself.
+inline std::string completion_body(int seed, int tokens, const std::string& more = "") {
+  return R"({"prompt":"Once upon a time","ignore_eos":true,"seed":)" + std::to_string(seed) +
+         R"(,"max_tokens":)" + std::to_string(tokens) + more + "}";
+}
+
+// The text of a whole answer.
+inline std::string text_of(const TestResponse& response) {
+  return json_of(response.body)["choices"][0]["text"].get<std::string>();
+}
+
 struct TestServerOptions {
   serve::EngineOptions engine;
   HttpServerOptions http;
@@ -71,6 +82,7 @@ class TestServer {
   uint16_t port() const { return http_->port(); }
   serve::Engine& engine() { return *engine_; }
   Service& service() { return service_; }
+  HttpServerStats http_stats() const { return http_->stats(); }
 
   TestResponse post(std::string_view path, std::string_view body, std::string_view fields = "") {
     return fetch(port(), "POST", path, body, fields);

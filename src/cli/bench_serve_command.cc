@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -72,7 +73,9 @@ class BenchServeCommand final : public Command {
     }
     JIGE_TRY(plan_, load_.plan(*flags_));
     // Prompts of two runs differ, or the second would find those of the first in a server's cache.
-    prompt_key_ = derive_key(plan_.seed, "bench serve", static_cast<uint64_t>(std::time(nullptr)));
+    prompt_key_ = derive_key(plan_.seed, "bench serve",
+                             static_cast<uint64_t>(RealClock().now_ns()) ^
+                                 static_cast<uint64_t>(std::time(nullptr)) << 32);
     JIGE_DO(url_.empty() ? bench_engine() : bench_server());
     return finish();
   }
@@ -142,6 +145,7 @@ class BenchServeCommand final : public Command {
     options.admission = scheduling_.read_admission();
     options.batch_requests_max = static_cast<int32_t>(scheduling_.batch_requests);
     options.batch_tokens_max = static_cast<int32_t>(scheduling_.batch_tokens);
+    options.sampling_team = &served.device->team();
     options.waiting_requests_max = kQueueMax;
     options.waiting_prompt_tokens_max = INT64_MAX;
     JIGE_TRY(const auto engine, serve::Engine::create(*served.model, *served.tokenizer, options));

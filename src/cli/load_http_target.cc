@@ -66,8 +66,11 @@ Result<ServedModelInfo> ask_for_model(const api::HttpPeer& peer, const std::stri
       others += (others.empty() ? "" : ", ") + id;
     }
   }
-  return fail(Code::kNotFound, "{}: no model {}; there is {}", where, name,
-              others.empty() ? "none" : others);
+  if (others.empty()) {
+    return fail(Code::kUnavailable, "{}: lists no model; the server may still be loading one",
+                where);
+  }
+  return fail(Code::kNotFound, "{}: no model {}; there is {}", where, name, others);
 }
 
 // One request under way.

@@ -25,7 +25,7 @@ struct ServedModelInfo {
   int64_t context_max = 0;  // 0: the server does not say
 };
 // The server's first model, or the one called `name`. Fails as fetch() does, with kNotFound where
-// there is none, and with kUnavailable on other answers.
+// others are there, and with kUnavailable where none is and on other answers.
 Result<ServedModelInfo> ask_for_model(const api::HttpPeer& peer, const std::string& api_key,
                                       const std::string& name);
 

@@ -1,13 +1,10 @@
 // The two targets of a load: an engine with a random model, and servers that play a recording.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "api/played_server.h"
 #include "cli/bench_serve_model.h"
 #include "cli/load_engine_target.h"
 #include "cli/load_http_target.h"
@@ -15,6 +12,8 @@
 namespace jige::cli {
 namespace {
 
+using api::testing::PlayedServer;
+using api::testing::TestPort;
 using ::testing::HasSubstr;
 
 const std::atomic<bool> kGoOn = false;
@@ -83,61 +82,7 @@ TEST(BenchServeModel, MeasuresStepTimes) {
   EXPECT_LT(step->base_s + 64 * step->token_s, 1);
 }
 
-// A server that gives the same bytes to every connection and keeps what it was sent.
-class PlayedServer {
- public:
-  PlayedServer(std::string answer, int connections)
-      : listener_(socket(AF_INET, SOCK_STREAM, 0)), answer_(std::move(answer)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(bind(listener_, reinterpret_cast<sockaddr*>(&address), size), 0);
-    EXPECT_EQ(listen(listener_, 16), 0);
-    getsockname(listener_, reinterpret_cast<sockaddr*>(&address), &size);
-    url_ = "http://127.0.0.1:" + std::to_string(ntohs(address.sin_port));
-    thread_ = std::thread([this, connections] {
-      for (int i = 0; i < connections; ++i) play();
-    });
-  }
-  ~PlayedServer() {
-    join();
-    close(listener_);
-  }
-  void join() {
-    if (thread_.joinable()) thread_.join();
-  }
-  api::HttpPeer peer() const { return *api::HttpPeer::resolve(url_); }
-  // After join().
-  std::string last_request;
-
- private:
-  void play() {
-    const int fd = accept(listener_, nullptr, nullptr);
-    last_request.clear();
-    char buffer[4096];
-    while (!whole()) {
-      const ssize_t count = recv(fd, buffer, sizeof buffer, 0);
-      if (count <= 0) break;
-      last_request.append(buffer, static_cast<size_t>(count));
-    }
-    send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL);
-    shutdown(fd, SHUT_WR);
-    close(fd);
-  }
-  bool whole() const {
-    const size_t head = last_request.find("\r\n\r\n");
-    if (head == std::string::npos) return false;
-    const size_t length = last_request.find("Content-Length: ");
-    if (length == std::string::npos) return true;
-    return last_request.size() >= head + 4 + std::stoul(last_request.substr(length + 16));
-  }
-
-  int listener_;
-  const std::string answer_;
-  std::string url_;
-  std::thread thread_;
-};
+api::HttpPeer peer_of(const PlayedServer& server) { return *api::HttpPeer::resolve(server.url()); }
 
 std::string answer_of(const std::string& events) {
   return "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n" + events;
@@ -148,8 +93,8 @@ std::string piece(const std::string& text) {
 }
 
 sim::RequestOutcome outcome_of(const std::string& answer, std::string* error = nullptr) {
-  PlayedServer server(answer, 1);
-  HttpTarget target({.peer = server.peer(), .model = "m"});
+  PlayedServer server(answer);
+  HttpTarget target({.peer = peer_of(server), .model = "m"});
   LoadRun run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kGoOn);
   if (error) *error = target.first_error();
   return run.outcomes[0];
@@ -192,16 +137,9 @@ TEST(HttpTarget, TellsFailuresApart) {
 }
 
 TEST(HttpTarget, GivesUpOnSilence) {
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(listener, 4), 0);
-  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
-  const auto peer =
-      api::HttpPeer::resolve("http://127.0.0.1:" + std::to_string(ntohs(address.sin_port)));
+  TestPort port;
+  port.listen();
+  const auto peer = api::HttpPeer::resolve(port.url());
   HttpTarget target({.peer = *peer, .model = "m", .silence_seconds_max = 0.05});
   const auto run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kGoOn);
   EXPECT_EQ(run.outcomes[0].failure, "timeout");
@@ -212,13 +150,12 @@ TEST(HttpTarget, GivesUpOnSilence) {
   ASSERT_EQ(finished.size(), 1u);
   EXPECT_EQ(finished[0].index, 5u);
   EXPECT_EQ(finished[0].outcome.failure, "cancelled");
-  close(listener);
 }
 
 TEST(HttpTarget, AsksForWholeAnswersToTokens) {
-  PlayedServer server(answer_of(piece("a") + "data: [DONE]\n\n"), 1);
+  PlayedServer server(answer_of(piece("a") + "data: [DONE]\n\n"));
   HttpTarget target(
-      {.peer = server.peer(), .model = "m", .api_key = "key", .vocab_size = 30, .prompt_key = 9});
+      {.peer = peer_of(server), .model = "m", .api_key = "key", .vocab_size = 30, .prompt_key = 9});
   drive_load(std::vector<sim::RequestShape>{{0, 6, 11}}, 0, target, kGoOn);
   server.join();
   EXPECT_THAT(server.last_request, HasSubstr("POST /v1/completions"));
@@ -238,12 +175,17 @@ TEST(HttpTarget, FindsTheModel) {
   const std::string answer =
       "HTTP/1.1 200 OK\r\nContent-Length: " + std::to_string(list.size()) + "\r\n\r\n" + list;
   PlayedServer server(answer, 3);
-  EXPECT_EQ(ask_for_model(server.peer(), "", "")->name, "a");
-  EXPECT_EQ(ask_for_model(server.peer(), "", "b")->context_max, 512);
-  const auto none = ask_for_model(server.peer(), "", "c");
+  EXPECT_EQ(ask_for_model(peer_of(server), "", "")->name, "a");
+  EXPECT_EQ(ask_for_model(peer_of(server), "", "b")->context_max, 512);
+  const auto none = ask_for_model(peer_of(server), "", "c");
   ASSERT_FALSE(none);
   EXPECT_EQ(none.error().code, Code::kNotFound);
   EXPECT_THAT(none.error().message, HasSubstr("a, b"));
+  PlayedServer loading("HTTP/1.1 200 OK\r\nContent-Length: 11\r\n\r\n{\"data\":[]}");
+  const auto later = ask_for_model(peer_of(loading), "", "");
+  ASSERT_FALSE(later);
+  EXPECT_EQ(later.error().code, Code::kUnavailable);
+  EXPECT_THAT(later.error().message, HasSubstr("still be loading"));
 }
 
 }  // namespace

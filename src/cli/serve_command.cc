@@ -74,6 +74,7 @@ class ServeCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    JIGE_DO(serve::validate(serve_.engine_options()));
     const InterruptScope interrupts;
     raise_descriptor_limit();
     JIGE_TRY(folder_, find_model_folder(model_.folder));
@@ -141,7 +142,9 @@ class ServeCommand final : public Command {
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
     tokenizer_.emplace(std::move(tokenizer));
-    JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, serve_.engine_options()));
+    serve::EngineOptions engine_options = serve_.engine_options();
+    engine_options.sampling_team = &device_->team();
+    JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, std::move(engine_options)));
     JIGE_TRY(api::ServedModel served, served_model());
     service.set_model(std::move(served));
     tell_ready(watch.seconds());

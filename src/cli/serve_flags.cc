@@ -34,6 +34,9 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
                "does, and is computed again where memory gets short");
   flags.integer("--max-batch N", serve.batch_requests, {.min = 1, .max = 4096},
                 "answers that are made at once at most");
+  flags.integer("--in-flight N", serve.in_flight, {.min = 1, .max = 64},
+                "batches at work at once, one a pipeline stage (Orca's n_workers); this engine has "
+                "one stage and refuses more, `jige simulate serve --in-flight` has many");
   flags.integer("--batch-tokens N", serve.batch_tokens, {.min = 16, .max = 1 << 16},
                 "tokens of one iteration; fewer: steadier answers, more: faster prompts");
   flags.integer("--kv-tokens N", serve.kv_tokens, {.min = 0, .max = int64_t{1} << 30},
@@ -104,6 +107,7 @@ serve::EngineOptions ServeFlags::engine_options() const {
   options.admission =
       admission == "optimistic" ? plan::Admission::kOptimistic : plan::Admission::kReserve;
   options.batch_requests_max = static_cast<int32_t>(batch_requests);
+  options.batches_in_flight = static_cast<int32_t>(in_flight);
   options.fair_share = fair_share;
   options.prefix_cache = !no_prefix_cache;
   options.choices_max = static_cast<int32_t>(choices_max);

@@ -26,6 +26,7 @@ struct ServeFlags {
   std::string policy = "chunked";
   std::string admission = "reserve";
   int64_t batch_requests = 64;
+  int64_t in_flight = 1;
   int64_t batch_tokens = 512;
   int64_t kv_tokens = 0;
   bool no_prefix_cache = false;

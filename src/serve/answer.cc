@@ -50,11 +50,15 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
   }
 }
 
-Result<AnswerPiece> Answer::take(std::span<const float> logits) {
+void Answer::draw(std::span<const float> logits) {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
-  JIGE_TRY(sampled_,
-           ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count));
-  last_drawn_ = sampled_.token;
+  sampled_ = ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count);
+}
+
+Result<AnswerPiece> Answer::accept() {
+  JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
+  if (!sampled_) return tl::unexpected(sampled_.error());
+  last_drawn_ = sampled_->token;
   ++drawn_count_;
   if (std::ranges::find(options_.stop_ids, last_drawn_) != options_.stop_ids.end()) {
     finish_as(FinishReason::kStopId);
@@ -76,7 +80,7 @@ Result<AnswerPiece> Answer::take(std::span<const float> logits) {
     finish_as(FinishReason::kContextFull);
   }
   return AnswerPiece{
-      .token = last_drawn_, .text = text_, .logprob = sampled_.logprob, .top = sampled_.top};
+      .token = last_drawn_, .text = text_, .logprob = sampled_->logprob, .top = sampled_->top};
 }
 
 // A model may have more rows than its tokenizer has tokens; those have no text.

@@ -10,7 +10,8 @@
 //
 // The tokens depend on the logits, the prompt and the options only: choice i of a seed draws from a
 // stream of its own, whatever else is being answered.
-// Threads: one at a time. The tokenizer and the prompt must outlive the answer.
+// Threads: one at a time; several answers may draw() at once, each on a thread of its own. The
+// tokenizer and the prompt must outlive the answer.
 #pragma once
 
 #include <cstdint>
@@ -62,10 +63,16 @@ class Answer {
   // REQUIRES: validate(options), prompt.size() < options.context_max.
   Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt, AnswerOptions options);
 
-  // Chooses the next token from the logits behind the last one. The piece is valid until the next
-  // call; it has no token when a stop id was met. Fails as ops::sample does.
-  // REQUIRES: !done().
-  Result<AnswerPiece> take(std::span<const float> logits);
+  // Chooses the next token from the logits behind the last one. REQUIRES: !done().
+  void draw(std::span<const float> logits);
+  // Makes what was drawn part of the answer. The piece is valid until the next call; it has no
+  // token when a stop id was met. Fails as ops::sample does. REQUIRES: draw(), !done().
+  Result<AnswerPiece> accept();
+  // Both.
+  Result<AnswerPiece> take(std::span<const float> logits) {
+    draw(logits);
+    return accept();
+  }
   // Ends an unfinished answer as cancelled.
   void cancel();
   // The text still held back; once, after the end.
@@ -96,7 +103,7 @@ class Answer {
   text::StreamDecoder decoder_;
   StopMatcher matcher_;
   std::vector<int32_t> tokens_;
-  ops::SampledToken sampled_;
+  Result<ops::SampledToken> sampled_;
   std::string text_;
   int32_t last_drawn_ = -1;
   int64_t drawn_count_ = 0;

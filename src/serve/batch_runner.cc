@@ -55,10 +55,7 @@ Status BatchRunner::forward(const LogitsCallback& on_logits) {
       model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_});
   if (logits) {
     roofline_.add_forward(work_, sequences_, static_cast<int64_t>(logit_rows_.size()));
-    const size_t width = static_cast<size_t>(model_.config().vocab_size);
-    for (size_t i = 0; i < logit_items_.size(); ++i) {
-      on_logits(logit_items_[i], logits->subspan(i * width, width));
-    }
+    if (!logit_items_.empty()) on_logits(logit_items_, *logits);
   }
   tokens_.clear();
   sequences_.clear();

@@ -20,14 +20,16 @@ namespace jige::serve {
 
 class BatchRunner {
  public:
-  // The logits behind items[item], valid during the call.
-  using LogitsCallback = std::function<void(size_t item, std::span<const float> logits)>;
+  // The items that sample in one forward, in their order, and their rows of logits one behind the
+  // other, valid during the call.
+  using LogitsCallback =
+      std::function<void(std::span<const size_t> items, std::span<const float> logits)>;
 
   // The model must outlive the runner.
   explicit BatchRunner(model::InferenceModel& model);
 
-  // Copies blocks, runs every item and hands out the logits of those that sample, in the order of
-  // the items. Fails as InferenceModel::forward does; logits of earlier forwards have been handed
+  // Copies blocks, runs every item and hands out the logits of those that sample, forward by
+  // forward. Fails as InferenceModel::forward does; logits of earlier forwards have been handed
   // out then.
   Status run(const plan::Batch& batch, const LogitsCallback& on_logits);
   // Bytes and operations of the last run, as far as it got.

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/clock.h"
 #include "serve/engine_loop.h"
+#include "serve/request_check.h"
 
 namespace jige::serve {
 namespace {
@@ -23,18 +24,6 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
   return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
 }
 
-Status check_options(const EngineOptions& options) {
-  JIGE_DO(check_range("requests of a batch", options.batch_requests_max, 1, 1 << 16));
-  JIGE_DO(check_range("tokens of a batch", options.batch_tokens_max, 0, 1 << 20));
-  JIGE_DO(check_range("preemptions of a request", options.preemptions_max, 0, 1 << 20));
-  JIGE_DO(check_range("choices of a request", options.choices_max, 1, 256));
-  JIGE_DO(check_range("waiting requests", options.waiting_requests_max, 1, 1 << 24));
-  JIGE_DO(check_range("waiting prompt tokens", options.waiting_prompt_tokens_max, 1, INT64_MAX));
-  if (options.stall_seconds_max > 0) return {};
-  return fail(Code::kInvalidArgument, "seconds without an iteration are {}; it must be above 0",
-              options.stall_seconds_max);
-}
-
 plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
                                               const model::InferenceSizes& sizes) {
   const int64_t batch_tokens =
@@ -43,6 +32,7 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .admission = options.admission,
           .batch_requests_max = options.batch_requests_max,
           .batch_tokens_max = static_cast<int32_t>(batch_tokens),
+          .batches_in_flight_max = options.batches_in_flight,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
           .pool = {.block_count = static_cast<int32_t>(sizes.kv_block_count),
@@ -61,6 +51,26 @@ std::vector<int32_t> eos_ids_of(const text::Tokenizer& tokenizer,
 
 }  // namespace
 
+Status validate(const EngineOptions& options) {
+  JIGE_DO(check_range("requests of a batch", options.batch_requests_max, 1, 1 << 16));
+  JIGE_DO(check_range("tokens of a batch", options.batch_tokens_max, 0, 1 << 20));
+  JIGE_DO(check_range("batches in flight", options.batches_in_flight, 1, 1 << 10));
+  if (options.batches_in_flight > 1) {
+    return fail(Code::kUnsupported,
+                "{} batches in flight: this engine runs the model as one stage, where a second "
+                "batch would only wait for the first; `jige simulate serve --in-flight {}` shows "
+                "what a pipeline would do",
+                options.batches_in_flight, options.batches_in_flight);
+  }
+  JIGE_DO(check_range("preemptions of a request", options.preemptions_max, 0, 1 << 20));
+  JIGE_DO(check_range("choices of a request", options.choices_max, 1, 256));
+  JIGE_DO(check_range("waiting requests", options.waiting_requests_max, 1, 1 << 24));
+  JIGE_DO(check_range("waiting prompt tokens", options.waiting_prompt_tokens_max, 1, INT64_MAX));
+  if (options.stall_seconds_max > 0) return {};
+  return fail(Code::kInvalidArgument, "seconds without an iteration are {}; it must be above 0",
+              options.stall_seconds_max);
+}
+
 struct Engine::Impl {
   Impl(model::InferenceModel& served, const text::Tokenizer& text, EngineOptions wanted,
        std::unique_ptr<EventLog> log)
@@ -77,9 +87,12 @@ struct Engine::Impl {
   int64_t context_max() const {
     return std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens);
   }
-  Status check(const EngineRequest& request) const;
-  Status check_tokens(const EngineRequest& request) const;
-  Status check_room(const EngineRequest& request) const;
+  RequestBounds bounds() const {
+    return {.context_max = context_max(),
+            .vocab_size = model.config().vocab_size,
+            .kv_block_count = model.sizes().kv_block_count,
+            .choices_max = options.choices_max};
+  }
   double retry_after_seconds() const;
   void stop();
 
@@ -107,54 +120,10 @@ void Engine::Impl::stop() {
   if (thread.joinable()) thread.join();
 }
 
-Status Engine::Impl::check(const EngineRequest& request) const {
-  const auto prompt_count = static_cast<int64_t>(request.prompt.size());
-  if (prompt_count == 0) {
-    return fail(Code::kInvalidArgument, "the prompt is empty; give at least one token");
-  }
-  if (prompt_count >= context_max()) {
-    return fail(Code::kInvalidArgument,
-                "the prompt has {} tokens and the context holds {}; shorten the prompt or serve "
-                "the model with a longer context",
-                prompt_count, context_max());
-  }
-  JIGE_DO(check_range("the number of choices", request.choice_count, 1, options.choices_max));
-  JIGE_DO(
-      check_range("the number of alternatives", request.top_count, 0, model.config().vocab_size));
-  JIGE_DO(validate(AnswerOptions{.sampling = request.sampling,
-                                 .tokens_max = request.tokens_max,
-                                 .tokens_min = request.tokens_min}));
-  JIGE_DO(check_tokens(request));
-  return check_room(request);
-}
-
-Status Engine::Impl::check_tokens(const EngineRequest& request) const {
-  const int64_t last = model.config().vocab_size - 1;
-  for (const int32_t token : request.prompt) {
-    JIGE_DO(check_range("a token id of the prompt", token, 0, last));
-  }
-  for (const auto& [token, bias] : request.sampling.logit_bias) {
-    JIGE_DO(check_range("a token id of logit_bias", token, 0, last));
-  }
-  return {};
-}
-
-Status Engine::Impl::check_room(const EngineRequest& request) const {
-  const auto prompt_count = static_cast<int64_t>(request.prompt.size());
-  const int64_t tokens = prompt_count + std::min(request.tokens_max, context_max() - prompt_count);
-  const int64_t blocks =
-      (tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens * request.choice_count;
-  if (blocks <= model.sizes().kv_block_count) return {};
-  return fail(Code::kInvalidArgument,
-              "{} choices of {} tokens each need {} key/value blocks and the server has {}; ask "
-              "for fewer choices or tokens",
-              request.choice_count, tokens, blocks, model.sizes().kv_block_count);
-}
-
 Result<std::unique_ptr<Engine>> Engine::create(model::InferenceModel& model,
                                                const text::Tokenizer& tokenizer,
                                                EngineOptions options) {
-  JIGE_DO(check_options(options));
+  JIGE_DO(validate(options));
   std::unique_ptr<EventLog> log;
   if (!options.event_log_path.empty()) {
     JIGE_TRY(log, EventLog::create(options.event_log_path));
@@ -173,13 +142,13 @@ Status Engine::admission_check(int64_t prompt_byte_count) const {
   return status;
 }
 
-Result<RequestId> Engine::submit(EngineRequest request, std::shared_ptr<RequestSink> sink) {
+tl::expected<RequestId, Refusal> Engine::submit(EngineRequest request,
+                                                std::shared_ptr<RequestSink> sink) {
   JIGE_CHECK(sink, "a request without a sink");
   const int64_t now_ns = RealClock().now_ns();
-  Status status = impl_->check(request);
-  if (!status) {
+  if (auto refusal = check_request(request, impl_->bounds())) {
     impl_->board.refused(0);
-    return tl::unexpected<Error>(std::move(status.error()));
+    return tl::unexpected(std::move(*refusal));
   }
   const RequestId id = impl_->next_id.fetch_add(request.choice_count);
   impl_->histograms.tokens_max.observe(static_cast<double>(request.tokens_max));
@@ -192,11 +161,11 @@ Result<RequestId> Engine::submit(EngineRequest request, std::shared_ptr<RequestS
                         .priority = request.priority,
                         .tenant = request.tenant},
                        now_ns);
-  status = impl_->inbox.push({id, std::move(request), std::move(sink), now_ns},
-                             impl_->retry_after_seconds());
+  Status status = impl_->inbox.push({id, std::move(request), std::move(sink), now_ns},
+                                    impl_->retry_after_seconds());
   if (status) return id;
   impl_->board.refused(id);
-  return tl::unexpected<Error>(std::move(status.error()));
+  return tl::unexpected(Refusal{std::move(status.error())});
 }
 
 void Engine::cancel(RequestId id) { impl_->inbox.cancel(id); }

@@ -28,6 +28,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "base/threads.h"
 #include "model/inference.h"
 #include "plan/serve_scheduler.h"
 #include "serve/engine_request.h"
@@ -48,9 +49,10 @@ struct EngineOptions {
   plan::ServePolicy policy = plan::ServePolicy::kChunked;
   plan::Admission admission = plan::Admission::kReserve;
   int32_t batch_requests_max = 64;
-  int32_t batch_tokens_max = 0;  // of an iteration, chunked policy; 0: what one forward takes
-  int32_t preemptions_max = 3;   // of one request, optimistic admission
-  bool fair_share = false;       // among equals in priority, the tenant served least goes first
+  int32_t batch_tokens_max = 0;   // of an iteration, chunked policy; 0: what one forward takes
+  int32_t batches_in_flight = 1;  // Orca's n_workers: one a pipeline stage, and here is one stage
+  int32_t preemptions_max = 3;    // of one request, optimistic admission
+  bool fair_share = false;        // among equals in priority, the tenant served least goes first
   bool prefix_cache = true;
 
   int32_t choices_max = 16;             // of one request
@@ -58,15 +60,23 @@ struct EngineOptions {
   int64_t waiting_prompt_tokens_max = int64_t{1} << 20;
   double stall_seconds_max = 30;  // without a completed iteration while work exists: unhealthy
 
+  // Draws tokens of different answers at once; null: on the engine's thread. It should be the
+  // device's own, which is at rest then, and must outlive the engine.
+  ThreadTeam* sampling_team = nullptr;
+
   // Every scheduling event as a line of JSON (event_log.h), token ids among them; empty: none.
   std::string event_log_path;
   EngineFaults faults;
 };
 
+// Fails with kInvalidArgument on options out of range, naming field and value, and kUnsupported on
+// more than one batch in flight. create() asks too.
+Status validate(const EngineOptions& options);
+
 class Engine {
  public:
-  // Starts the thread. Fails with kInvalidArgument on options out of range, naming field and value,
-  // and with kIo where the event log cannot be written.
+  // Starts the thread. Fails as validate() does, and with kIo where the event log cannot be
+  // written.
   static Result<std::unique_ptr<Engine>> create(model::InferenceModel& model,
                                                 const text::Tokenizer& tokenizer,
                                                 EngineOptions options = {});
@@ -80,8 +90,8 @@ class Engine {
   // retry_after_seconds() say when to come again).
   Status admission_check(int64_t prompt_byte_count) const;
   // Queues a request; the sink gets its events. Fails as admission_check does, and with
-  // kInvalidArgument on what could never run, naming the field; the sink is not called then.
-  Result<RequestId> submit(EngineRequest request, std::shared_ptr<RequestSink> sink);
+  // kInvalidArgument on what could never run, with the field; the sink is not called then.
+  tl::expected<RequestId, Refusal> submit(EngineRequest request, std::shared_ptr<RequestSink> sink);
   // Ends a request before its time; without effect on ids that are unknown or over.
   void cancel(RequestId id);
 

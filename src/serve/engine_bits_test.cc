@@ -36,9 +36,12 @@ Trace random_trace(Loaded& loaded, uint64_t seed, int count) {
   return trace;
 }
 
-// Runs all requests at once and compares every one; gives the engine's last status.
+// Runs all requests at once, drawing on three threads, and compares every one; gives the engine's
+// last status.
 EngineStatus run_and_compare(Loaded& loaded, const Trace& trace, EngineOptions options) {
   Gate gate;
+  ThreadTeam team(3);
+  options.sampling_team = &team;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
   std::vector<std::shared_ptr<KeepingSink>> sinks;

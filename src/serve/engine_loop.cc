@@ -13,6 +13,11 @@ namespace {
 
 int64_t now_ns() { return RealClock().now_ns(); }
 
+// Whether a choice's logits are those behind the prompt, from which every choice begins.
+bool forks(const LiveRequest& live, int32_t choice) {
+  return choice == 0 && !live.got_first_token();
+}
+
 }  // namespace
 
 EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& tokenizer,
@@ -121,24 +126,70 @@ Status EngineLoop::run_batch(const plan::Batch& batch) {
   ++turn_.counters.iterations;
   const EngineFaults& faults = shared_.options.faults;
   if (faults.before_forward) JIGE_DO(faults.before_forward(turn_.counters.iterations));
-  return runner_.run(batch, [&](size_t item, std::span<const float> logits) {
-    sample(batch.items[item], logits);
+  return runner_.run(batch, [&](std::span<const size_t> items, std::span<const float> logits) {
+    sample(batch, items, logits);
   });
 }
 
-void EngineLoop::sample(const plan::WorkItem& item, std::span<const float> logits) {
+// Drawing costs up to a pass over the vocabulary for each row, and a row touches its own answer
+// alone, so the team shares it. What follows is told to sinks, in the order of the items.
+void EngineLoop::sample(const plan::Batch& batch, std::span<const size_t> items,
+                        std::span<const float> logits) {
+  draws_.clear();
+  spoiled_.clear();
+  const size_t width = logits.size() / items.size();
+  for (size_t i = 0; i < items.size(); ++i) {
+    add_draws(batch.items[items[i]], logits.subspan(i * width, width));
+  }
+  draw_all();
+  for (const size_t item : items) take_drawn(batch.items[item]);
+}
+
+void EngineLoop::add_draws(const plan::WorkItem& item, std::span<const float> logits) {
+  LiveRequest& live = live_of(item.request);
+  if (live.has_error()) return;
+  const auto choice = static_cast<int32_t>(item.request - live.id());
+  const int32_t end = forks(live, choice) ? live.choice_count() : choice + 1;
+  const auto& on_logits = shared_.options.faults.on_logits;
+  for (int32_t i = choice; i < end; ++i) {
+    std::span<const float> row = logits;
+    if (on_logits) {
+      std::vector<float>& spoiled = spoiled_.emplace_back(logits.begin(), logits.end());
+      on_logits(live.id(), i, spoiled);
+      row = spoiled;
+    }
+    draws_.push_back({&live, i, row});
+  }
+}
+
+void EngineLoop::draw_all() {
+  const auto draw = [this](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) {
+      const Draw& one = draws_[static_cast<size_t>(i)];
+      one.live->draw(one.choice, one.logits);
+    }
+  };
+  ThreadTeam* team = shared_.options.sampling_team;
+  if (team && draws_.size() > 1) {
+    team->parallel_for(std::ssize(draws_), 1, draw);
+  } else {
+    draw(0, std::ssize(draws_), 0);
+  }
+}
+
+void EngineLoop::take_drawn(const plan::WorkItem& item) {
   LiveRequest& live = live_of(item.request);
   const auto choice = static_cast<int32_t>(item.request - live.id());
   plan::SampledNext next{.request = item.request};
-  const bool forks = choice == 0 && !live.got_first_token();
-  next.finished = !take(live, choice, logits);
+  const bool begins = forks(live, choice);
+  next.finished = !take(live, choice);
   next.token = live.answer(choice).last_drawn();
-  for (int32_t i = 1; forks && i < live.choice_count(); ++i) {
-    const bool goes_on = take(live, i, logits);
+  for (int32_t i = 1; begins && i < live.choice_count(); ++i) {
+    const bool goes_on = take(live, i);
     next.forks.push_back(
         {.child = live.id() + i, .token = live.answer(i).last_drawn(), .finished = !goes_on});
   }
-  if (forks) turn_.counters.prompt_tokens += live.prompt_tokens();
+  if (begins) turn_.counters.prompt_tokens += live.prompt_tokens();
   if (live.has_error()) {  // nothing of it is to go on
     next.forks.clear();
     next.finished = true;
@@ -146,15 +197,10 @@ void EngineLoop::sample(const plan::WorkItem& item, std::span<const float> logit
   sampled_.push_back(std::move(next));
 }
 
-bool EngineLoop::take(LiveRequest& live, int32_t choice, std::span<const float> logits) {
+bool EngineLoop::take(LiveRequest& live, int32_t choice) {
   if (live.has_error()) return false;
-  if (shared_.options.faults.on_logits) {
-    spoiled_.assign(logits.begin(), logits.end());
-    shared_.options.faults.on_logits(live.id(), choice, spoiled_);
-    logits = spoiled_;
-  }
   const auto before = std::ssize(live.answer(choice).tokens());
-  Status status = live.take(choice, logits, now_ns());
+  Status status = live.take(choice, now_ns());
   turn_.counters.generated_tokens += std::ssize(live.answer(choice).tokens()) - before;
   if (!status) live.set_error(std::move(status.error()));
   return status && !live.answer(choice).done();

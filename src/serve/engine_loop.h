@@ -51,9 +51,14 @@ class EngineLoop {
   void iterate();
   void begin(const plan::Batch& batch);
   Status run_batch(const plan::Batch& batch);
-  void sample(const plan::WorkItem& item, std::span<const float> logits);
-  // Draws one token; true when the choice goes on.
-  bool take(LiveRequest& live, int32_t choice, std::span<const float> logits);
+  // Draws and takes the next tokens of the items that sample, from their rows of logits.
+  void sample(const plan::Batch& batch, std::span<const size_t> items,
+              std::span<const float> logits);
+  void add_draws(const plan::WorkItem& item, std::span<const float> logits);
+  void draw_all();
+  void take_drawn(const plan::WorkItem& item);
+  // Takes one token; true when the choice goes on.
+  bool take(LiveRequest& live, int32_t choice);
   void settle(const plan::Batch& batch);
   void lose(const plan::Batch& batch, const Error& error);
   void account(const plan::Batch& batch, double seconds, bool lost);
@@ -86,7 +91,13 @@ class EngineLoop {
   std::vector<plan::SampledNext> sampled_;
   std::vector<RequestId> over_;
   std::vector<RequestId> touched_;
-  std::vector<float> spoiled_;  // logits with an injected fault
+  struct Draw {
+    LiveRequest* live;
+    int32_t choice;
+    std::span<const float> logits;
+  };
+  std::vector<Draw> draws_;
+  std::vector<std::vector<float>> spoiled_;  // logits with injected faults
   StatusBoard::Turn turn_;
 };
 

@@ -42,6 +42,23 @@ struct EngineRequest {
   uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
 };
 
+// The member of EngineRequest that a refusal is about; kSampling: the message names which of them.
+enum class RequestField {
+  kNone,
+  kPrompt,
+  kChoiceCount,
+  kTopCount,
+  kTokensMax,
+  kTokensMin,
+  kSampling,
+  kLogitBias,
+};
+
+// Why a request is not taken.
+struct Refusal : Error {
+  RequestField field = RequestField::kNone;
+};
+
 // A complete choice.
 struct ChoiceEnd {
   int32_t choice = 0;

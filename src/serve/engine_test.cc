@@ -121,30 +121,39 @@ TEST(Engine, RefusesWhatCouldNeverRun) {
   Loaded loaded("llama2", {.context_max = 64, .kv_block_count = 8});
   const auto engine = engine_of(loaded, {.choices_max = 4});
   EXPECT_EQ(engine->context_max(), 64);
-  const auto refused = [&](const EngineRequest& request, std::string_view word) {
+  using enum RequestField;
+  const auto refused = [&](const EngineRequest& request, RequestField field,
+                           std::string_view word) {
     const auto sink = sink_for(request);
-    const Error error = error_of(engine->submit(request, sink));
+    const auto id = engine->submit(request, sink);
+    ASSERT_FALSE(id) << word;
+    const Refusal& error = id.error();
     EXPECT_EQ(error.code, Code::kInvalidArgument);
+    EXPECT_EQ(error.field, field) << error.message;
     EXPECT_NE(error.message.find(word), std::string::npos) << error.message;
     EXPECT_FALSE(sink->report || sink->error);
   };
-  refused(request_of(0, 5), "empty");
-  refused(request_of(64, 5), "64 tokens");
-  refused(request_of(5, 0), "are 0");
+  refused(request_of(0, 5), kPrompt, "empty");
+  refused(request_of(64, 5), kPrompt, "64 tokens");
+  refused(request_of(5, 0), kTokensMax, "are 0");
   const auto with = [](auto change) {
     EngineRequest request = request_of(5, 5);
     change(request);
     return request;
   };
-  refused(with([](auto& r) { r.prompt[2] = 96; }), "prompt is 96");
-  refused(with([](auto& r) { r.prompt[2] = -1; }), "prompt is -1");
-  refused(with([](auto& r) { r.choice_count = 5; }), "choices is 5");
-  refused(with([](auto& r) { r.choice_count = 0; }), "choices is 0");
-  refused(with([](auto& r) { r.top_count = -1; }), "alternatives is -1");
-  refused(with([](auto& r) { r.tokens_min = 6; }), "is 6");
-  refused(with([](auto& r) { r.sampling.top_p = 0; }), "top_p");
-  refused(with([](auto& r) { r.sampling.logit_bias = {{96, 1.0f}}; }), "logit_bias is 96");
-  refused(with([](auto& r) { r.choice_count = 3, r.tokens_max = 60; }), "12 key/value blocks");
+  refused(with([](auto& r) { r.prompt[2] = 96; }), kPrompt, "prompt is 96");
+  refused(with([](auto& r) { r.prompt[2] = -1; }), kPrompt, "prompt is -1");
+  refused(with([](auto& r) { r.choice_count = 5; }), kChoiceCount, "choices is 5");
+  refused(with([](auto& r) { r.choice_count = 0; }), kChoiceCount, "choices is 0");
+  refused(with([](auto& r) { r.top_count = -1; }), kTopCount, "alternatives is -1");
+  refused(with([](auto& r) { r.tokens_min = 6; }), kTokensMin, "is 6");
+  refused(with([](auto& r) { r.sampling.top_p = 0; }), kSampling, "top_p");
+  refused(with([](auto& r) {
+            r.sampling.logit_bias = {{96, 1.0f}};
+          }),
+          kLogitBias, "logit_bias is 96");
+  refused(with([](auto& r) { r.choice_count = 3, r.tokens_max = 60; }), kChoiceCount,
+          "12 key/value blocks");
   EXPECT_EQ(engine->status().counters.requests_refused, 12);
   // The answer is cut to what the context leaves.
   const auto sink = std::make_shared<KeepingSink>();
@@ -160,13 +169,18 @@ TEST(Engine, RefusesOptionsOutOfRange) {
   Loaded loaded("llama2", kModel);
   for (const EngineOptions& bad :
        {EngineOptions{.batch_requests_max = 0}, EngineOptions{.batch_tokens_max = -1},
-        EngineOptions{.preemptions_max = -1}, EngineOptions{.choices_max = 0},
-        EngineOptions{.choices_max = 1000}, EngineOptions{.waiting_requests_max = 0},
-        EngineOptions{.waiting_prompt_tokens_max = 0}, EngineOptions{.stall_seconds_max = 0}}) {
+        EngineOptions{.batches_in_flight = 0}, EngineOptions{.preemptions_max = -1},
+        EngineOptions{.choices_max = 0}, EngineOptions{.choices_max = 1000},
+        EngineOptions{.waiting_requests_max = 0}, EngineOptions{.waiting_prompt_tokens_max = 0},
+        EngineOptions{.stall_seconds_max = 0}}) {
     const auto engine = Engine::create(*loaded.model, loaded.tokenizer, bad);
     ASSERT_FALSE(engine);
     EXPECT_EQ(engine.error().code, Code::kInvalidArgument);
   }
+  const auto nested = Engine::create(*loaded.model, loaded.tokenizer, {.batches_in_flight = 2});
+  ASSERT_FALSE(nested);
+  EXPECT_EQ(nested.error().code, Code::kUnsupported);
+  EXPECT_NE(nested.error().message.find("--in-flight 2"), std::string::npos);
   const auto engine = Engine::create(*loaded.model, loaded.tokenizer,
                                      {.event_log_path = "/no/such/folder/events.jsonl"});
   ASSERT_FALSE(engine);

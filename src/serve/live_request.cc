@@ -102,9 +102,13 @@ const Answer& LiveRequest::answer(int32_t choice) const {
   return choices_[static_cast<size_t>(choice)].answer;
 }
 
-Status LiveRequest::take(int32_t index, std::span<const float> logits, int64_t now_ns) {
+void LiveRequest::draw(int32_t choice, std::span<const float> logits) {
+  choices_[static_cast<size_t>(choice)].answer.draw(logits);
+}
+
+Status LiveRequest::take(int32_t index, int64_t now_ns) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  JIGE_TRY(const AnswerPiece piece, choice.answer.take(logits));
+  JIGE_TRY(const AnswerPiece piece, choice.answer.accept());
   if (first_token_ns_ == 0) {
     first_token_ns_ = now_ns;
     histograms_.first_token_seconds.observe(seconds_between(submit_ns_, now_ns));

@@ -3,7 +3,7 @@
 // Choice i is the scheduler's request id() + i. Each choice is *done* when its answer is complete
 // and *over* when the scheduler has let go of it too, which under the static policy is later; the
 // sink hears of it then. After fail() the sink hears nothing more.
-// Threads: the engine's.
+// Threads: the engine's; draw() on others too.
 #pragma once
 
 #include <cstdint>
@@ -45,9 +45,12 @@ class LiveRequest {
   void computed(int32_t choice, int64_t computed_tokens);
   void preempted();
 
-  // Chooses a choice's next token and tells the sink. An error is the request's own: fail() is to
-  // follow. REQUIRES: the choice is not done.
-  Status take(int32_t choice, std::span<const float> logits, int64_t now_ns);
+  // Chooses a choice's next token; choices may do so on several threads at once. REQUIRES: the
+  // choice is not done.
+  void draw(int32_t choice, std::span<const float> logits);
+  // Takes what a choice has drawn and tells the sink. An error is the request's own: fail() is to
+  // follow. REQUIRES: draw(choice), the choice is not done.
+  Status take(int32_t choice, int64_t now_ns);
   const Answer& answer(int32_t choice) const;
   bool got_first_token() const { return first_token_ns_ > 0; }
 

@@ -78,10 +78,16 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
   const auto logits_of = [&](model::InferenceModel& model) {
     std::map<size_t, std::vector<float>> logits;
     BatchRunner runner(model);
-    const Status status = runner.run(batch, [&](size_t item, std::span<const float> row) {
-      EXPECT_TRUE(logits.empty() || logits.rbegin()->first < item);
-      logits[item].assign(row.begin(), row.end());
-    });
+    const auto keep = [&](std::span<const size_t> items, std::span<const float> rows) {
+      ASSERT_FALSE(items.empty());
+      const size_t width = rows.size() / items.size();
+      for (size_t i = 0; i < items.size(); ++i) {
+        EXPECT_TRUE(logits.empty() || logits.rbegin()->first < items[i]);
+        const auto row = rows.subspan(i * width, width);
+        logits[items[i]].assign(row.begin(), row.end());
+      }
+    };
+    const Status status = runner.run(batch, keep);
     EXPECT_TRUE(status);
     EXPECT_EQ(runner.work().tokens, batch.token_count());
     return logits;
@@ -95,7 +101,7 @@ TEST(BatchRunner, CopiesBlocksBeforeItRuns) {
   Loaded loaded("llama2", {.kv_block_count = 4});
   BatchRunner runner(*loaded.model);
   std::vector<float> last;
-  const auto keep = [&](size_t, std::span<const float> row) {
+  const auto keep = [&](std::span<const size_t>, std::span<const float> row) {
     last.assign(row.begin(), row.end());
   };
   plan::Batch prompt;
@@ -117,7 +123,9 @@ TEST(BatchRunner, ReportsWhatTheModelRefuses) {
   plan::Batch batch;
   batch.items.push_back({.tokens = {5, 960}, .blocks = {0}, .samples = true});
   int rows = 0;
-  const auto count = [&](size_t, std::span<const float>) { ++rows; };
+  const auto count = [&](std::span<const size_t> items, std::span<const float>) {
+    rows += static_cast<int>(items.size());
+  };
   EXPECT_FALSE(runner.run(batch, count));
   batch.items[0].tokens = {5, 6};
   EXPECT_TRUE(runner.run(batch, count));  // nothing of the refused one is left

@@ -13,8 +13,8 @@
 
 namespace jige::serve::testing {
 
-template <typename T>
-T value_of(Result<T> result) {
+template <typename T, typename E>
+T value_of(tl::expected<T, E> result) {
   if (!result) ADD_FAILURE() << result.error().message;
   return std::move(result.value());
 }

@@ -31,6 +31,18 @@ std::string completion(int tokens, const std::string& more = "") {
          std::to_string(tokens) + more + "}";
 }
 
+// Waits until the engine has been handed so many requests.
+void wait_for_requests(const Serving& server, int64_t count) {
+  int64_t received = 0;
+  for (int i = 0; i < 2000 && received < count; ++i) {
+    const std::string metrics = server.get("/metrics").body;
+    const size_t line = metrics.find("\njige:requests_received_total{");
+    ASSERT_NE(line, std::string::npos) << metrics;
+    received = std::atoll(metrics.c_str() + metrics.find("} ", line) + 2);
+  }
+  ASSERT_GE(received, count);
+}
+
 TEST(Serve, AnswersUntilItIsToldToStop) {
   Serving server({TinyRun::get().run()});
   EXPECT_THAT(server.out(), HasSubstr("listening on http://127.0.0.1:"));
@@ -106,7 +118,7 @@ TEST(Serve, ASecondSignalEndsItAtOnce) {
     clients.emplace_back(server.port());
     clients.back().send(request_text("POST", "/v1/completions", completion(80)));
   }
-  EXPECT_NE(clients[0].read_response().status, 0);
+  wait_for_requests(server, 200);
   server.process().send(SIGINT);
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
   server.process().send(SIGINT);
@@ -121,7 +133,7 @@ TEST(Serve, CutsOffWhatTheDrainTimeDoesNotHold) {
     clients.emplace_back(server.port());
     clients.back().send(request_text("POST", "/v1/completions", completion(80)));
   }
-  EXPECT_NE(clients[0].read_response().status, 0);
+  wait_for_requests(server, 200);
   server.process().send(SIGTERM);
   const Outcome outcome = server.process().wait();
   EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
@@ -171,6 +183,9 @@ TEST(Serve, SaysWhatKeepsItFromStarting) {
   const Outcome memory = run_jige({"serve", model, "--port", "0", "--memory-limit", "64KiB"});
   EXPECT_EQ(memory.exit_code, 6);
   EXPECT_THAT(memory.err, HasSubstr("memory limit of 64"));
+  const Outcome nested = run_jige({"serve", model, "--port", "0", "--in-flight", "2"});
+  EXPECT_EQ(nested.exit_code, 5);
+  EXPECT_THAT(nested.err, HasSubstr("jige simulate serve --in-flight 2"));
   const Outcome tls = run_jige({"serve", model, "--port", "0", "--tls-cert", "/nowhere.pem"});
   EXPECT_EQ(tls.exit_code, 2);
   const Outcome keys = run_jige({"serve", model, "--port", "0", "--api-key-file", "/nowhere"});

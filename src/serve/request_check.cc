@@ -1,0 +1,99 @@
+#include "serve/request_check.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "ops/attention.h"
+
+namespace jige::serve {
+namespace {
+
+Status in_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
+  if (low <= value && value <= high) return {};
+  return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
+}
+
+Status check_prompt(const EngineRequest& request, const RequestBounds& bounds) {
+  const int64_t count = std::ssize(request.prompt);
+  if (count == 0) {
+    return fail(Code::kInvalidArgument, "the prompt is empty; give at least one token");
+  }
+  if (count >= bounds.context_max) {
+    return fail(Code::kInvalidArgument,
+                "the prompt has {} tokens and the context holds {}; shorten the prompt or serve "
+                "the model with a longer context",
+                count, bounds.context_max);
+  }
+  for (const int32_t token : request.prompt) {
+    JIGE_DO(in_range("a token id of the prompt", token, 0, bounds.vocab_size - 1));
+  }
+  return {};
+}
+
+Status check_choices(const EngineRequest& request, const RequestBounds& bounds) {
+  return in_range("the number of choices", request.choice_count, 1, bounds.choices_max);
+}
+
+Status check_alternatives(const EngineRequest& request, const RequestBounds& bounds) {
+  return in_range("the number of alternatives", request.top_count, 0, bounds.vocab_size);
+}
+
+Status check_tokens_max(const EngineRequest& request, const RequestBounds&) {
+  return validate(AnswerOptions{.tokens_max = request.tokens_max});
+}
+
+Status check_tokens_min(const EngineRequest& request, const RequestBounds&) {
+  return validate(
+      AnswerOptions{.tokens_max = request.tokens_max, .tokens_min = request.tokens_min});
+}
+
+Status check_sampling(const EngineRequest& request, const RequestBounds&) {
+  return ops::validate(request.sampling);
+}
+
+Status check_bias(const EngineRequest& request, const RequestBounds& bounds) {
+  for (const auto& [token, bias] : request.sampling.logit_bias) {
+    JIGE_DO(in_range("a token id of logit_bias", token, 0, bounds.vocab_size - 1));
+  }
+  return {};
+}
+
+// The cache holds a whole context, so only several choices can be too much for it.
+Status check_room(const EngineRequest& request, const RequestBounds& bounds) {
+  const int64_t prompt_count = std::ssize(request.prompt);
+  const int64_t tokens =
+      prompt_count + std::min(request.tokens_max, bounds.context_max - prompt_count);
+  const int64_t blocks =
+      (tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens * request.choice_count;
+  if (blocks <= bounds.kv_block_count) return {};
+  return fail(Code::kInvalidArgument,
+              "{} choices of {} tokens each need {} key/value blocks and the server has {}; ask "
+              "for fewer choices or tokens",
+              request.choice_count, tokens, blocks, bounds.kv_block_count);
+}
+
+struct Check {
+  RequestField field;
+  Status (*check)(const EngineRequest& request, const RequestBounds& bounds);
+};
+
+// In this order: later ones rely on what earlier ones have found in order.
+constexpr Check kChecks[] = {
+    {RequestField::kPrompt, check_prompt},         {RequestField::kChoiceCount, check_choices},
+    {RequestField::kTopCount, check_alternatives}, {RequestField::kTokensMax, check_tokens_max},
+    {RequestField::kTokensMin, check_tokens_min},  {RequestField::kSampling, check_sampling},
+    {RequestField::kLogitBias, check_bias},        {RequestField::kChoiceCount, check_room},
+};
+
+}  // namespace
+
+std::optional<Refusal> check_request(const EngineRequest& request, const RequestBounds& bounds) {
+  for (const auto& [field, check] : kChecks) {
+    if (Status status = check(request, bounds); !status) {
+      return Refusal{std::move(status.error()), field};
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace jige::serve

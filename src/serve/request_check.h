@@ -1,0 +1,23 @@
+// What an engine could never run is refused when it is submitted, with the member that is wrong.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+
+#include "serve/engine_request.h"
+
+namespace jige::serve {
+
+struct RequestBounds {
+  int64_t context_max = 0;
+  int64_t vocab_size = 0;
+  int64_t kv_block_count = 0;
+  int32_t choices_max = 1;
+};
+
+// Nothing where the request can run; else kInvalidArgument.
+std::optional<Refusal> check_request(const EngineRequest& request, const RequestBounds& bounds);
+
+}  // namespace jige::serve

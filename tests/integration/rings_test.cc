@@ -1,0 +1,104 @@
+// Topologies, link profiles and ring plans as a user makes them.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "integration/process.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(Rings, ThisMachineHasATopology) {
+  const Outcome outcome = run_jige({"topology", "--json"});
+  if (outcome.exit_code == 5) GTEST_SKIP() << outcome.err;
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json()["format"], "jige.topology");
+}
+
+TEST(Rings, AReferenceIsWrittenReadDrawnAndPlanned) {
+  const TestFolder folder;
+  const std::string box = folder / "box.json", svg = folder / "box.svg";
+  const Outcome made =
+      run_jige({"topology", "--reference", "pcie-4gpu-2numa-interleaved", "-o", box, "--svg", svg});
+  EXPECT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_THAT(made.out, HasSubstr("└─ gpu0  device, numa 0, link 12.5 GB/s"));
+  EXPECT_THAT(*read_file(svg), HasSubstr("<svg "));
+
+  const std::string plan = folder / "ring.json", graph = folder / "graph.xml";
+  const Outcome planned = run_jige({"plan", "rings", "--topology", box, "-o", plan, "--export-nccl",
+                                    graph, "--svg", folder / "ring.svg"});
+  EXPECT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("all rates simulated"));
+  EXPECT_THAT(planned.out, HasSubstr("rank order"));
+  EXPECT_THAT(planned.out, HasSubstr("no other ring is faster"));
+  const Json json = *parse_json(*read_file(plan), plan);
+  EXPECT_EQ(json["rates"], "simulated");
+  EXPECT_GT(json["ring"]["rate"].get<double>(),
+            1.2 * json["baselines"]["rank order"]["rate"].get<double>());
+  EXPECT_THAT(*read_file(graph), HasSubstr("<graph id=\"1\" pattern=\"3\""));
+  EXPECT_THAT(*read_file(graph + ".env"), HasSubstr("NCCL_GRAPH_FILE=" + graph));
+}
+
+TEST(Rings, AProfileIsKeptResumedAndRefusedElsewhere) {
+  const TestFolder folder;
+  const std::string store = folder / "links.jsonl";
+  const std::vector<std::string> solo = {"profile",         "links",   "solo", "--reference",
+                                         "pcie-4gpu-2numa", "--store", store};
+  EXPECT_THAT(run_jige(solo).out, HasSubstr("48 sets, 48 measured now, rates simulated"));
+  std::string text = *read_file(store);
+  ASSERT_TRUE(write_file_atomic(store, text.substr(0, text.size() - 20)));  // killed while writing
+  EXPECT_THAT(run_jige(solo).out, HasSubstr("48 sets, 1 measured now"));
+  const Outcome foreign =
+      run_jige({"plan", "rings", "--reference", "pcie-4gpu-4numa-3110", "--store", store});
+  EXPECT_EQ(foreign.exit_code, 2);
+  EXPECT_THAT(foreign.err, HasSubstr("What differs:\n  - component"));
+  const Outcome pair =
+      run_jige({"profile", "links", "all-subsets", "--reference", "pcie-4gpu-2numa", "--set",
+                "gpu0>gpu1:push,gpu0>gpu2:push", "--json"});
+  EXPECT_EQ(pair.json_lines().size(), 3u);
+  EXPECT_NEAR(pair.json_lines().back()["rate"].get<double>(), 6.25, 1e-6);
+}
+
+TEST(Rings, MachinesThatDifferShareARing) {
+  const Outcome outcome =
+      run_jige({"plan", "rings", "--nodes", "pcie-8gpu-2numa", "pcie-8gpu-4numa", "pcie-8gpu-2numa",
+                "--devices", "gpu0,gpu1,gpu4", "--rails", "--budget-seconds", "5", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = outcome.json();
+  EXPECT_EQ(json["machines"].size(), 3u);
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(json["machines"][i]["exit"], json["machines"][(i + 1) % 3]["entry"]);
+    EXPECT_EQ(json["machines"][i]["transfers"].size(), 4u);  // in, twice on, out
+  }
+  EXPECT_GT(json["rate"].get<double>(), 1);
+  EXPECT_THAT(run_jige({"plan", "rings", "--nodes", "pcie-4gpu-2numa", "pcie-4gpu-2numa"}).err,
+              HasSubstr("has no NIC"));
+}
+
+TEST(Rings, MistakesAreNamed) {
+  const TestFolder folder;
+  const std::string box = folder / "box.json";
+  ASSERT_TRUE(write_file_atomic(
+      box, R"({"format":"jige.topology","version":1,"components":[{"name":"a","kind":"host"}]})"));
+  EXPECT_THAT(run_jige({"plan", "rings", "--topology", box}).err,
+              HasSubstr("1 device to plan for"));
+  EXPECT_THAT(run_jige({"plan", "rings", "--reference", "pcie-9gpu"}).err,
+              HasSubstr("no reference topology \"pcie-9gpu\"; there are pcie-4gpu-2numa"));
+  EXPECT_THAT(
+      run_jige({"plan", "rings", "--reference", "trunk-4host", "--nccl-version", "2.9"}).err,
+      HasSubstr("2.18 and later"));
+  EXPECT_THAT(run_jige({"plan", "rings", "--topology", box, "--reference", "trunk-4host"}).err,
+              HasSubstr("not both"));
+  EXPECT_THAT(run_jige({"profile", "links", "set", "--reference", "pcie-4gpu-2numa"}).err,
+              HasSubstr("--set is missing"));
+  EXPECT_THAT(
+      run_jige({"plan", "rings", "--reference", "pcie-4gpu-2numa", "--devices", "gpu0,gpu7"}).err,
+      HasSubstr("no component \"gpu7\""));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -50,12 +50,13 @@ title "4. Tokenizer"
   $jige tokenizer train "${corpus[@]}" --vocab-size 1024 --out "$run/tokenizer"
 $jige tokenize "$run/tokenizer" --pieces --text "What is the capital of France?"
 
-title "5. Training"
+title "5. Training, on two logical devices that have less memory than the model needs"
 if [ -f "$model/config.json" ]; then
   echo "done before: $model"
 else
   $jige train --data "${corpus[@]}" --tokenizer "$run/tokenizer" --out "$run" --size tiny \
-    --steps "$steps" --batch-tokens 2048 --lr 0.005 --warmup 30 --min-lr-ratio 0.02
+    --steps "$steps" --batch-tokens 2048 --lr 0.005 --warmup 30 --min-lr-ratio 0.02 \
+    --devices 2 --device-memory 12MiB --micro-batch-tokens 256
 fi
 
 title "6. Chat"

@@ -15,6 +15,9 @@
 namespace jige::cli {
 namespace {
 
+// Master, gradient and two moments in f32.
+constexpr int64_t kStateBytesPerParameter = 16;
+
 std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
 std::string shown_count(int64_t count) { return format_count(static_cast<double>(count)); }
 
@@ -76,6 +79,10 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
   log_info("{}; at most {} on a device, {} on the host", pipeline_line(plan.pipeline->schedule),
            shown_bytes(*std::ranges::max_element(devices)), shown_bytes(plan.pipeline->host_bytes));
+  const int64_t state = kStateBytesPerParameter * plan.trainable_count;
+  if (plan.device_budget_bytes == 0 || state <= plan.device_budget_bytes) return;
+  log_info("weights, gradients and moments take {}, a device has {}: stages come and go",
+           shown_bytes(state), shown_bytes(plan.device_budget_bytes));
 }
 
 void TrainReport::on_step(const train::StepInfo& info) {

@@ -13,6 +13,7 @@ Result<std::unique_ptr<StepEngine>> OneDeviceEngine::create(
   const auto make_arena = [&](const char* purpose, int64_t bytes) {
     return std::make_unique<Arena>(device, device.name() + " " + purpose, bytes);
   };
+  engine->device_ = &device;
   engine->predicted_bytes_ = memory.total_bytes();
   engine->weights_arena_ = make_arena("weights", memory.weights.total_bytes());
   engine->moments_arena_ = make_arena("moments", memory.moments_bytes);
@@ -41,12 +42,15 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
   }
   weights_->finish_gradients(*stream_);
   StepOutcome outcome{.loss_sum = loss.value()};
+  if (rates.before_update) rates.before_update();
   outcome.optimizer = optimizer_->step(
       *stream_, {.learning_rate = rates.learning_rate, .refuse = !std::isfinite(outcome.loss_sum)});
   if (outcome.optimizer.applied) weights_->pack(*stream_);
   stream_->synchronize();
   return outcome;
 }
+
+Result<std::unique_ptr<Stream>> OneDeviceEngine::make_stream() { return device_->make_stream(); }
 
 Status OneDeviceEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
   executor_->load(*stream_, batch, 1.0f);

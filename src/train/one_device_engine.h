@@ -30,6 +30,7 @@ class OneDeviceEngine final : public StepEngine {
   model::ModelWeights& weights() override { return *weights_; }
   Optimizer& optimizer() override { return *optimizer_; }
   Stream& stream() override { return *stream_; }
+  Result<std::unique_ptr<Stream>> make_stream() override;
   void refresh() override {}
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                           const StepRates& rates) override;
@@ -40,6 +41,7 @@ class OneDeviceEngine final : public StepEngine {
  private:
   OneDeviceEngine() = default;
 
+  CpuDevice* device_ = nullptr;
   int64_t predicted_bytes_ = 0;
   std::unique_ptr<Stream> stream_;
   // Arenas come before what lives in them.

@@ -54,10 +54,17 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
     JIGE_DO(read_batch(corpus, plan.micro_batches[m], batches_[m]));
   }
   const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
-  JIGE_TRY(const PipelineStep step, executor_->run(batches_, loss_weight, rates.learning_rate));
+  JIGE_TRY(const PipelineStep step, executor_->run({.batches = batches_,
+                                                    .loss_weight = loss_weight,
+                                                    .learning_rate = rates.learning_rate,
+                                                    .before_update = rates.before_update}));
   record_.add_step(rates.step, executor_->spans());
   if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));
   return StepOutcome{.loss_sum = step.loss_sum, .optimizer = step.optimizer};
+}
+
+Result<std::unique_ptr<Stream>> PipelineEngine::make_stream() {
+  return machine_->host_stream().device().make_stream();
 }
 
 Status PipelineEngine::evaluate(const HostBatch& batch, ExactSum& sum) {

@@ -30,6 +30,7 @@ class PipelineEngine final : public StepEngine {
   model::ModelWeights& weights() override { return *weights_; }
   Optimizer& optimizer() override { return *optimizer_; }
   Stream& stream() override { return machine_->host_stream(); }
+  Result<std::unique_ptr<Stream>> make_stream() override;
   void refresh() override { executor_->refresh(); }
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                           const StepRates& rates) override;

@@ -131,13 +131,13 @@ void PipelineExecutor::refresh() {
   }
 }
 
-Result<PipelineStep> PipelineExecutor::run(std::span<const HostBatch> batches, float loss_weight,
-                                           double learning_rate) {
+Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   for (int32_t d = 0; d < machine_.schedule().device_count; ++d) {
-    machine_.device(d).load(batches, loss_weight);
+    machine_.device(d).load(input.batches, input.loss_weight);
   }
+  before_update_ = input.before_update;
   loss_ = ExactSum();
-  updates_->begin(learning_rate);
+  updates_->begin(input.learning_rate);
   if (Status status = runner_->run(); !status) {
     memory_->release_all();
     updates_->abandon(machine_.host_stream());
@@ -188,6 +188,7 @@ void PipelineExecutor::compute(int32_t id) {
   } else if (task.kind == TaskKind::kGradientOffload) {
     updates_->gather(device().offload(), task.blocks);
   } else if (task.kind == TaskKind::kOptimizerStep) {
+    if (before_update_) before_update_();
     updates_->update(machine_.host_gradients() ? device().optimizer() : device().compute(),
                      task.blocks);
   } else if (task.kind == TaskKind::kBarrier && is_decision(id)) {

@@ -5,7 +5,7 @@
 //   JIGE_TRY(auto machine, PipelineMachine::create(…));
 //   JIGE_TRY(auto weights, model::ModelWeights::create(machine->node_arenas(), …)); …
 //   JIGE_TRY(auto executor, PipelineExecutor::create(*machine, weights, optimizer));
-//   JIGE_TRY(const PipelineStep step, executor->run(batches, loss_weight, learning_rate));
+//   JIGE_TRY(const PipelineStep step, executor->run({.batches = batches, …}));
 //
 // A step ends when every task has ended, updates included: the next one reads the new weights.
 // Invariants: (1) with f32 compute, losses, gradients, parameters and moments have the bits of
@@ -78,6 +78,15 @@ class PipelineMachine {
   std::vector<std::unique_ptr<LogicalDevice>> devices_;
 };
 
+struct PipelineInput {
+  std::span<const HostBatch>
+      batches;  // as many as the schedule has micro-batches; some may be empty
+  float loss_weight = 0;
+  double learning_rate = 0;
+  // Called in an update's queue before weights or moments change; may wait. Empty: nothing.
+  std::function<void()> before_update;
+};
+
 struct PipelineStep {
   double loss_sum = 0;  // over all targets, unweighted; NaN when one is not finite
   OptimizerReport optimizer;
@@ -105,11 +114,9 @@ class PipelineExecutor {
                                                           Optimizer& optimizer,
                                                           PipelineExecutorOptions options);
 
-  // One training step. `batches`: as many as the schedule has micro-batches; some may be empty.
-  // A failed step changes nothing where updates are speculative or behind a barrier that was not
-  // reached; else the weights may be of neither step.
-  Result<PipelineStep> run(std::span<const HostBatch> batches, float loss_weight,
-                           double learning_rate);
+  // One training step. A failed step changes nothing where updates are speculative or behind a
+  // barrier that was not reached; else the weights may be of neither step.
+  Result<PipelineStep> run(const PipelineInput& input);
 
   // Loss of one micro-batch without training: block after block on device 0, each block's
   // parameters brought there. Adds to `sum`. Fails with kExhausted when the device has no room.
@@ -143,6 +150,7 @@ class PipelineExecutor {
   std::optional<PipelineUpdates> updates_;
   std::optional<PassRunner> pass_runner_;
   std::optional<TaskPacing> pacing_;     // of timed devices
+  std::function<void()> before_update_;  // of the step
   ExactSum loss_;                        // of the step; written by the queue that runs the head
   std::unique_ptr<QueueRunner> runner_;  // last: its threads use all of the above
 };

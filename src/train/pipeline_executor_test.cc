@@ -131,7 +131,7 @@ TEST(PipelineExecutor, ADroppedMicroBatchChangesTheBits) {
     auto batches = step_batches(step, 4, architecture->config().vocab_size);
     const float weight = loss_weight(batches);
     if (step == 1) batches[2] = {};
-    trace.add(*rig.executor->run(batches, weight, rate_of(step)));
+    trace.add(*rig.executor->run({batches, weight, rate_of(step)}));
   }
   EXPECT_EQ(trace.bits[0], expected.bits[0]);
   EXPECT_EQ(trace.bits[1], expected.bits[1]);
@@ -178,12 +178,12 @@ TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
           if (clip == ClipMode::kExact && kind == plan::TaskKind::kOptimizerStep) continue;
           if (clip == ClipMode::kExact && task > tasks * 3 / 4) continue;
           failing = task;
-          const auto failed = rig.executor->run(batches, loss_weight(batches), rate_of(step));
+          const auto failed = rig.executor->run({batches, loss_weight(batches), rate_of(step)});
           ASSERT_FALSE(failed) << request_name(request) << " task " << task;
           EXPECT_NE(failed.error().message.find("device lost"), std::string::npos);
         }
         failing = -1;
-        trace.add(*rig.executor->run(batches, loss_weight(batches), rate_of(step)));
+        trace.add(*rig.executor->run({batches, loss_weight(batches), rate_of(step)}));
       }
       trace.add(*rig.optimizer);
       trace.bits.push_back(expected.bits.back());  // no evaluation here
@@ -205,7 +205,7 @@ TEST(PipelineExecutor, AStepThatIsNotFiniteChangesNothing) {
         Trace before;
         before.add(*rig.optimizer);
         const auto skipped =
-            rig.executor->run(batches, std::numeric_limits<float>::infinity(), 0.01);
+            rig.executor->run({batches, std::numeric_limits<float>::infinity(), 0.01});
         ASSERT_TRUE(skipped);
         EXPECT_FALSE(skipped->optimizer.applied) << request_name(request);
         EXPECT_EQ(rig.optimizer->update_count(), 1);
@@ -256,14 +256,14 @@ TEST(PipelineExecutor, ACapOneByteTooSmallIsAnErrorAndNoHang) {
   Rig rig;
   rig.build(*architecture, request);
   const auto batches = step_batches(0, 2, architecture->config().vocab_size);
-  ASSERT_TRUE(rig.executor->run(batches, loss_weight(batches), 0.01));
+  ASSERT_TRUE(rig.executor->run({batches, loss_weight(batches), 0.01}));
   // One device and nothing fetched during the passes: the planned peak is what is reached.
   EXPECT_EQ(rig.machine->device(0).arena().peak_bytes(), rig.planned.devices[0].bytes);
   Rig small;
   small.device_bytes = rig.planned.devices[0].bytes - 1;
   small.build(*architecture, request);
   ASSERT_NE(small.executor, nullptr);
-  const auto refused = small.executor->run(batches, loss_weight(batches), 0.01);
+  const auto refused = small.executor->run({batches, loss_weight(batches), 0.01});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
   EXPECT_NE(refused.error().message.find("device0"), std::string::npos);

@@ -188,7 +188,7 @@ inline Trace train_by_schedule(const model::Architecture& architecture,
   for (int64_t step = 0; step < steps; ++step) {
     const auto batches =
         step_batches(step, request.micro_batches, architecture.config().vocab_size);
-    const auto result = rig.executor->run(batches, loss_weight(batches), rate_of(step));
+    const auto result = rig.executor->run({batches, loss_weight(batches), rate_of(step)});
     EXPECT_TRUE(result) << result.error().message;
     if (!result) return trace;
     trace.add(*result);
@@ -207,7 +207,7 @@ inline Trace train_by_schedule(const model::Architecture& architecture,
 }
 
 inline double trace_step(Rig& rig, const std::vector<HostBatch>& batches, double rate) {
-  const auto result = rig.executor->run(batches, loss_weight(batches), rate);
+  const auto result = rig.executor->run({batches, loss_weight(batches), rate});
   EXPECT_TRUE(result) << result.error().message;
   return result ? result->loss_sum : 0;
 }

@@ -31,6 +31,7 @@ struct TrainPlan {
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
   std::optional<PipelinePlan> pipeline;
+  int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
 };
 
 struct StepInfo {

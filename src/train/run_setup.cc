@@ -189,6 +189,7 @@ Status choose_pipeline(RunSetup& setup) {
   setup.plan.memory_limit_bytes =
       options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
   setup.plan.pipeline = *setup.pipeline;
+  setup.plan.device_budget_bytes = options.pipeline->device_bytes;
   if (setup.plan.memory_predicted_bytes <= setup.plan.memory_limit_bytes) return {};
   return fail(Code::kExhausted,
               "training by schedule needs {} in all (devices and host), the limit is {}; choose a "

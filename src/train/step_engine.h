@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "base/exact_sum.h"
@@ -21,6 +22,8 @@ namespace jige::train {
 struct StepRates {
   int64_t step = 0;  // from 1
   double learning_rate = 0;
+  // Called, from any thread, before weights or moments change; may wait. Empty: nothing.
+  std::function<void()> before_update;
 };
 
 struct StepOutcome {
@@ -41,6 +44,8 @@ class StepEngine {
   virtual model::ModelWeights& weights() = 0;
   virtual Optimizer& optimizer() = 0;
   virtual Stream& stream() = 0;
+  // One more, for reading the state from another thread.
+  virtual Result<std::unique_ptr<Stream>> make_stream() = 0;
   // After weights or moments were changed from outside.
   virtual void refresh() = 0;
 

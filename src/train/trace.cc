@@ -50,7 +50,8 @@ std::string task_event(int64_t step, const PipelineSchedule& schedule, const Pip
   if (task.micro_batch >= 0) args += fmt::format(",\"micro_batch\":{}", task.micro_batch);
   if (task.peer >= 0) args += fmt::format(",\"peer\":{}", task.peer);
   return fmt::format(
-      R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},"args":{{{}}}}})",
+      R"({{"ph":"X","name":"{}","cat":"{}","pid":{},"tid":{},"ts":{:.3f},"dur":{:.3f},)"
+      R"("args":{{{}}}}})",
       name, plan::kind_name(task.kind), process_of(task), row_of(schedule, task),
       us(offset_ns + span.start_ns), us(span.end_ns - span.start_ns), args);
 }

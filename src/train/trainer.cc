@@ -148,7 +148,8 @@ Result<TrainResult> Trainer::run() {
     JIGE_DO(finish_step(info));
     stopped = state_.step < steps_total && callbacks_.should_stop && callbacks_.should_stop();
   }
-  if (checkpoint_step_ != state_.step) JIGE_DO(write_checkpoint());
+  if (checkpoint_step_ != state_.step) JIGE_DO(start_checkpoint());
+  JIGE_DO(await_checkpoint());
   note_memory();
   TrainResult result = make_result();
   // Moments and activations are done with; converting tensors needs room.

@@ -27,6 +27,7 @@
 #include "base/result.h"
 #include "formats/checkpoint.h"
 #include "tensor/cpu_device.h"
+#include "train/checkpoint_task.h"
 #include "train/options.h"
 #include "train/report.h"
 #include "train/run_lock.h"
@@ -74,7 +75,9 @@ class Trainer {
   // What follows a step: log, callbacks, evaluation and checkpoint where they are due.
   Status finish_step(const StepInfo& info);
   Status run_evaluation();
-  Status write_checkpoint();
+  // Begins to write; await_checkpoint() says how it went.
+  Status start_checkpoint();
+  Status await_checkpoint();
   bool checkpoint_due() const;
   Status write_model(TrainResult& result);
   TrainResult make_result();
@@ -95,7 +98,8 @@ class Trainer {
   int64_t tokens_here_ = 0;
   double seconds_here_ = 0;
   int64_t private_peak_bytes_ = 0;
-  int64_t checkpoint_step_ = -1;  // of the newest checkpoint
+  CheckpointTask checkpoint_;
+  int64_t checkpoint_step_ = -1;  // of the newest checkpoint, be it still being written
   StopWatch checkpoint_watch_;
   double checkpoint_seconds_ = 0;  // on checkpoint_watch_, of the newest checkpoint
   std::optional<double> last_loss_;

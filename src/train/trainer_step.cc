@@ -51,7 +51,9 @@ Result<StepInfo> Trainer::run_step() {
   }
   JIGE_TRY(const StepOutcome outcome,
            engine_->run(setup_.dataset.corpus, plan,
-                        {.step = info.step, .learning_rate = info.learning_rate}));
+                        {.step = info.step,
+                         .learning_rate = info.learning_rate,
+                         .before_update = [this] { checkpoint_.wait_written(); }}));
   info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
@@ -80,6 +82,8 @@ Status Trainer::finish_step(const StepInfo& info) {
   seconds_here_ += info.seconds;
   last_loss_ = info.loss;
   note_memory();
+  // Before the update of this step had to wait for it, so it is over.
+  JIGE_DO(await_checkpoint());
   JIGE_DO(log_->write(step_record(info)));
   if (callbacks_.on_step) callbacks_.on_step(info);
   if (info.skipped) {
@@ -95,7 +99,7 @@ Status Trainer::finish_step(const StepInfo& info) {
   const bool last = info.step == info.steps_total;
   const int64_t every = setup_.options.eval_every_steps;
   if (last || (every > 0 && info.step % every == 0)) JIGE_DO(run_evaluation());
-  if (last || checkpoint_due()) JIGE_DO(write_checkpoint());
+  if (last || checkpoint_due()) JIGE_DO(start_checkpoint());
   return {};
 }
 
@@ -124,26 +128,25 @@ bool Trainer::checkpoint_due() const {
          checkpoint_watch_.seconds() - checkpoint_seconds_ >= options.checkpoint_every_seconds;
 }
 
-Status Trainer::write_checkpoint() {
-  const StopWatch watch;
+Status Trainer::start_checkpoint() {
+  JIGE_DO(await_checkpoint());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();
-  const SaveRequest request{.run_folder = setup_.checkpoints_folder(),
-                            .keep_last = setup_.options.checkpoints_kept};
-  auto saved =
-      save_checkpoint(request, *setup_.identity, state_, engine_->optimizer(), engine_->stream());
-  if (!saved) {
-    return with_context(std::move(saved.error()),
-                        "the checkpoint of step {} was not written; the one before it stays good",
-                        state_.step);
-  }
+  JIGE_TRY(auto stream, engine_->make_stream());
+  checkpoint_.start(
+      {.run_folder = setup_.checkpoints_folder(), .keep_last = setup_.options.checkpoints_kept},
+      setup_.identity, state_, engine_->optimizer(), std::move(stream));
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
-  const CheckpointInfo info{
-      .step = state_.step, .folder = request.run_folder, .seconds = watch.seconds()};
-  JIGE_DO(log_->write(checkpoint_record(info)));
-  if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(info);
+  return {};
+}
+
+Status Trainer::await_checkpoint() {
+  JIGE_TRY(const std::optional<CheckpointInfo> info, checkpoint_.finish());
+  if (!info) return {};
+  JIGE_DO(log_->write(checkpoint_record(*info)));
+  if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(*info);
   return {};
 }
 

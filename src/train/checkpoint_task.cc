@@ -1,0 +1,43 @@
+#include "train/checkpoint_task.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "base/clock.h"
+
+namespace jige::train {
+
+CheckpointTask::~CheckpointTask() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void CheckpointTask::start(SaveRequest request, std::shared_ptr<const Json> identity,
+                           RunState state, const Optimizer& optimizer,
+                           std::unique_ptr<Stream> stream) {
+  JIGE_CHECK(!under_way(), "a checkpoint of step {} while another is written", state.step);
+  info_ = {.step = state.step, .folder = request.run_folder};
+  writing_ = true;
+  thread_ = std::thread([this, request = std::move(request), identity = std::move(identity), state,
+                         &optimizer, stream = std::move(stream)] {
+    const StopWatch watch;
+    status_ = save_checkpoint(request, *identity, state, optimizer, *stream);
+    info_.seconds = watch.seconds();
+    writing_ = false;
+    writing_.notify_all();
+  });
+}
+
+void CheckpointTask::wait_written() const { writing_.wait(true); }
+
+Result<std::optional<CheckpointInfo>> CheckpointTask::finish() {
+  if (!under_way()) return std::nullopt;
+  thread_.join();
+  if (status_) return info_;
+  Error error = std::move(status_.error());
+  status_ = {};
+  return with_context(std::move(error),
+                      "the checkpoint of step {} was not written; the one before it stays good",
+                      info_.step);
+}
+
+}  // namespace jige::train

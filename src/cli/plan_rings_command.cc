@@ -1,0 +1,173 @@
+// jige plan rings: the ring that runs fastest when all its transfers run at once.
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/node_ring_report.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "cli/topology_flags.h"
+#include "plan/nccl_export.h"
+#include "plan/ring_plan_json.h"
+#include "topology/topology_svg.h"
+
+namespace jige::cli {
+namespace {
+
+class PlanRingsCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Finds in which order, by which transfers and through which host buffers a ring over all "
+        "devices should run, so that its slowest edge is fastest while all edges are busy. "
+        "Measures sets of transfers, learns which get in each other's way, and goes on until "
+        "nothing faster can be left or the budget ends. Rates are simulated from the description.");
+    source_.declare(flags, "--topology");
+    links_.declare(flags);
+    flags.section("Several machines");
+    flags.texts("--nodes FILES...", nodes_.nodes,
+                "a ring over machines instead: the description or reference of each, in rank "
+                "order; the same one twice means two machines alike");
+    flags.toggle("--rails", nodes_.rails, "NICs reach only those of the same number");
+    flags.number("--network-gb-per-s X", nodes_.network_gb_per_s, {.min = 0},
+                 "between two NICs; 0: unlimited");
+    flags.section("Search");
+    flags.number("--budget-seconds S", options_.budget_s, {.min = 0, .max = 1e9},
+                 "of measuring, as the links would take for it");
+    flags.integer("--keep N", keep_, {.min = 1, .max = 100}, "rings measured again at the end");
+    flags.number("--tolerance X", options_.tolerance, {.min = 0, .max = 0.5},
+                 "smaller gains, relative, are not looked for");
+    flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
+    flags.section("Result");
+    flags.text("-o,--out FILE", out_, "write the plan as JSON");
+    flags.text("--svg FILE", svg_, "draw the ring");
+    flags.text(
+        "--export-nccl FILE", nccl_,
+        "write the order as a graph file of NCCL, and its environment beside it as FILE.env");
+    flags.text("--nccl-version X.Y", nccl_version_, "that shall read it; 2.18 and later");
+    output_.declare(flags, "print the plan as one JSON object");
+    flags.example("jige plan rings --reference pcie-8gpu-2numa-interleaved");
+    flags.example(
+        "jige plan rings --nodes pcie-8gpu-2numa pcie-8gpu-2numa pcie-8gpu-4numa --rails");
+    flags.example("jige plan rings --topology box.json -o ring.json --export-nccl graph.xml");
+  }
+
+  Status run() override {
+    output_.apply();
+    JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
+    options_.keep = static_cast<int32_t>(keep_);
+    options_.symmetry = !no_symmetry_;
+    options_.seed = static_cast<uint64_t>(links_.seed);
+    if (!nodes_.nodes.empty()) return run_over_nodes();
+    JIGE_TRY(const topology::Topology topology, source_.load());
+    JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
+    JIGE_TRY(const plan::RingProblem problem,
+             plan::ring_problem(topology, devices, links_.ring_options()));
+    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(topology, links_));
+    JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
+    Json json = plan::ring_plan_to_json(problem, plan, bench->profiler().source());
+    std::string text = report(problem, plan, bench->profiler().source());
+    if (!nccl_.empty()) {
+      JIGE_TRY(const plan::NcclExport out,
+               plan::export_to_nccl(problem, plan.best.front(), bench->profiler(), version));
+      JIGE_DO(write_nccl(out));
+      json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
+      text += nccl_report(out);
+    }
+    if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
+    if (!svg_.empty()) JIGE_DO(draw(problem, plan));
+    output_.json ? print_json(json) : print_text(text);
+    return {};
+  }
+
+ private:
+  Status run_over_nodes() {
+    if (!svg_.empty() || !nccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
+        !links_.store_file.empty()) {
+      return fail(Code::kInvalidArgument,
+                  "--nodes names all machines and goes with neither --topology, --reference, "
+                  "--store, --svg nor --export-nccl");
+    }
+    JIGE_TRY(const NodeRingReport result, plan_over_nodes(nodes_, links_, options_));
+    if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(result.json, 1) + "\n"));
+    output_.json ? print_json(result.json) : print_text(result.text);
+    return {};
+  }
+
+  static std::string report(const plan::RingProblem& problem, const plan::RingPlan& plan,
+                            std::string_view source) {
+    using enum Table::Align;
+    Table table({{"ring"}, {"GB/s", kRight}, {"planned is", kRight}, {"order"}});
+    const double best = plan.best.front().rate;
+    const auto row = [&](std::string name, const plan::MeasuredRing& ring) {
+      table.row({std::move(name), fmt::format("{:.3f}", ring.rate),
+                 fmt::format("{:.2f}x", best / ring.rate), plan::ring_text(problem, ring.ring)});
+    };
+    row("planned", plan.best.front());
+    row("constants, as NCCL", plan.constants);
+    row("single links", plan.single_link);
+    row("rank order", plan.rank_order);
+    if (plan.best.size() > 1) table.rule();
+    for (size_t i = 1; i < plan.best.size(); ++i) row(fmt::format("next {}", i), plan.best[i]);
+    const std::string certainty =
+        plan.proven ? "no other ring is faster: measured sets exclude them all"
+                    : fmt::format("{}measured sets leave room for one {:.1f} % faster",
+                                  plan.unpromised ? "by the description no ring is faster; " : "",
+                                  100 * plan.gap());
+    return fmt::format(
+        "{}, {} devices; all rates {}\n{}\n{}\n{} sets measured in {:.1f} s ({} in place of their "
+        "mirror images), the best one met after {:.1f} s\n",
+        problem.topology->name(), problem.node_count, source, table.render(), certainty,
+        plan.counts.measured, plan.counts.cost_s, plan.counts.by_symmetry, plan.found_after_s);
+  }
+
+  Status write_nccl(const plan::NcclExport& out) const {
+    JIGE_DO(write_file_atomic(nccl_, out.graph_xml));
+    std::string environment = out.environment;
+    const std::string placeholder = "NCCL_GRAPH_FILE=graph.xml";
+    environment.replace(environment.find(placeholder), placeholder.size(),
+                        "NCCL_GRAPH_FILE=" + std::filesystem::absolute(nccl_).string());
+    return write_file_atomic(nccl_ + ".env", environment);
+  }
+
+  std::string nccl_report(const plan::NcclExport& out) const {
+    std::string text = fmt::format("\nstock NCCL by {}: {:.3f} GB/s", nccl_, out.rate);
+    if (out.lost.empty()) return text + ", nothing is lost\n";
+    return text + fmt::format(" of {:.3f}; what it runs another way:\n  {}\n", out.planned_rate,
+                              fmt::join(out.lost, "\n  "));
+  }
+
+  Status draw(const plan::RingProblem& problem, const plan::RingPlan& plan) const {
+    std::vector<int32_t> order;
+    for (const topology::Transfer& t : plan::ring_transfers(problem, plan.best.front().ring)) {
+      order.push_back(t.src);
+    }
+    return write_file_atomic(
+        svg_, topology::topology_svg(*problem.topology,
+                                     {.subtitle = fmt::format("ring of {:.3f} GB/s, simulated",
+                                                              plan.best.front().rate),
+                                      .rings = {order}}));
+  }
+
+  TopologyFlags source_;
+  LinkFlags links_;
+  NodeRingRequest nodes_;
+  plan::RingPlanOptions options_;
+  int64_t keep_ = 5;
+  bool no_symmetry_ = false;
+  std::string out_, svg_, nccl_, nccl_version_ = "2.21";
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan_rings_command() { return std::make_unique<PlanRingsCommand>(); }
+
+}  // namespace jige::cli

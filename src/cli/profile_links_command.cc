@@ -1,0 +1,146 @@
+// jige profile links: the rates of transfers, alone and together.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/table.h"
+#include "cli/topology_flags.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr size_t kSubsetMembersMax = 12;
+
+class ProfileLinksCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Runs sets of transfers at once and tells the rate of each member and of the whole. Rates "
+        "are simulated from the description: links shared fairly, penalties as it states them. "
+        "With --store, what was measured is kept, and an interrupted run goes on where it ended.");
+    flags.text("[WHAT]", what_,
+               "solo: every transfer alone; pairs: every two that one ring can hold; set: the "
+               "transfers of --set together; all-subsets: every part of --set");
+    flags.text("--set TRANSFERS", set_, "such as gpu0>gpu1:push,gpu1>gpu2:via-numa0");
+    source_.declare(flags, "--topology");
+    links_.declare(flags);
+    output_.declare(flags, "one JSON line a set");
+    flags.example("jige profile links solo --reference pcie-4gpu-2numa");
+    flags.example(
+        "jige profile links set --topology box.json --set 'gpu0>gpu1:push,gpu1>gpu0:pull'");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    JIGE_TRY(const topology::Topology topology, source_.load());
+    JIGE_TRY(const std::vector<std::vector<topology::Transfer>> sets, chosen_sets(topology));
+    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(topology, links_));
+    profile::Profiler& profiler = bench->profiler();
+    Table table(
+        {{"set"}, {"GB/s", Table::Align::kRight}, {"+-", Table::Align::kRight}, {"members"}});
+    for (const auto& set : sets) {
+      if (interrupted())
+        return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+      if (bench->resumed() && sets.size() > 1) {
+        JIGE_TRY(const double rate, profiler.rate(set));
+        report(topology, set, {.rate = rate}, table);
+        continue;
+      }
+      JIGE_TRY(const profile::Measurement m, profiler.measure(set));
+      report(topology, set, m, table);
+    }
+    if (!output_.json) {
+      print_text(fmt::format("{}: {} sets, {} measured now, rates {}\n{}", topology.name(),
+                             sets.size(), profiler.counts().measured, profiler.source(),
+                             table.render()));
+    }
+    return {};
+  }
+
+ private:
+  Result<std::vector<std::vector<topology::Transfer>>> chosen_sets(
+      const topology::Topology& topology) const {
+    std::vector<std::vector<topology::Transfer>> sets;
+    if (what_ == "solo" || what_ == "pairs") {
+      JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
+      JIGE_TRY(const plan::RingProblem problem,
+               plan::ring_problem(topology, devices, links_.ring_options()));
+      const std::vector<topology::Transfer> all = problem.transfers();
+      for (size_t a = 0; a < all.size(); ++a) {
+        if (what_ == "solo") sets.push_back({all[a]});
+        for (size_t b = a + 1; what_ == "pairs" && b < all.size(); ++b) {
+          if (all[a].src != all[b].src && all[a].dst != all[b].dst)
+            sets.push_back({all[a], all[b]});
+        }
+      }
+      return sets;
+    }
+    if (what_ != "set" && what_ != "all-subsets") {
+      return fail(Code::kInvalidArgument,
+                  "WHAT: \"{}\" is not one of solo, pairs, set, all-subsets", what_);
+    }
+    JIGE_TRY(const std::vector<topology::Transfer> set, topology::parse_transfers(topology, set_));
+    if (set.empty()) return fail(Code::kInvalidArgument, "--set is missing: which transfers?");
+    for (const topology::Transfer& transfer : set) {
+      if (std::ranges::count(set, transfer) > 1) {
+        return fail(Code::kInvalidArgument, "--set: {} is there twice",
+                    topology::transfer_text(topology, transfer));
+      }
+    }
+    if (what_ == "set") return std::vector<std::vector<topology::Transfer>>{set};
+    if (set.size() > kSubsetMembersMax) {
+      return fail(Code::kInvalidArgument,
+                  "--set: all subsets of {} transfers are too many, at most {}", set.size(),
+                  kSubsetMembersMax);
+    }
+    for (size_t mask = 1; mask < size_t{1} << set.size(); ++mask) {
+      sets.emplace_back();
+      for (size_t i = 0; i < set.size(); ++i) {
+        if (mask >> i & 1) sets.back().push_back(set[i]);
+      }
+    }
+    return sets;
+  }
+
+  void report(const topology::Topology& topology, const std::vector<topology::Transfer>& set,
+              const profile::Measurement& m, Table& table) const {
+    std::vector<std::string> names;
+    for (const auto& transfer : set) names.push_back(topology::transfer_text(topology, transfer));
+    if (output_.json) {
+      print_json({{"set", names},
+                  {"rate", m.rate},
+                  {"gb_per_s", m.gb_per_s},
+                  {"deviation", m.deviation},
+                  {"half_width", m.half_width},
+                  {"repeats", m.repeats},
+                  {"rates", "simulated"}});
+      return;
+    }
+    std::vector<std::string> rates;
+    for (const double rate : m.gb_per_s) rates.push_back(fmt::format("{:.2f}", rate));
+    table.row({fmt::format("{}", fmt::join(names, ", ")), fmt::format("{:.3f}", m.rate),
+               m.repeats > 0 ? fmt::format("{:.1f} %", 100 * m.half_width) : "kept",
+               fmt::format("{}", fmt::join(rates, " "))});
+  }
+
+  std::string what_ = "solo", set_;
+  TopologyFlags source_;
+  LinkFlags links_;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_profile_links_command() {
+  return std::make_unique<ProfileLinksCommand>();
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,101 @@
+#include "plan/ring_plan_json.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "topology/fingerprint.h"
+
+namespace jige::plan {
+namespace {
+
+constexpr std::string_view kFormat = "jige.ring-plan";
+constexpr int64_t kVersion = 1;
+
+Json ring_to_json(const RingProblem& problem, const MeasuredRing& ring) {
+  const topology::Topology& t = *problem.topology;
+  Json order = Json::array(), transfers = Json::array();
+  for (const topology::Transfer& transfer : ring_transfers(problem, ring.ring)) {
+    order.push_back(t.component(transfer.src).name);
+    transfers.push_back(topology::transfer_text(t, transfer));
+  }
+  return {{"order", std::move(order)},
+          {"transfers", std::move(transfers)},
+          {"rate", ring.rate},
+          {"half_width", ring.half_width},
+          {"predicted", ring.predicted}};
+}
+
+}  // namespace
+
+Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source) {
+  Json json{{"format", kFormat},
+            {"version", kVersion},
+            {"topology", problem.topology->name()},
+            {"fingerprint", topology::fingerprint(problem.topology->description()).hash},
+            {"rates", source},
+            {"ring", ring_to_json(problem, plan.best.front())},
+            {"alternatives", Json::array()},
+            {"bound", plan.bound},
+            {"gap", plan.gap()},
+            {"proven", plan.proven},
+            {"unpromised", plan.unpromised},
+            {"baselines",
+             {{"rank order", ring_to_json(problem, plan.rank_order)},
+              {"single links", ring_to_json(problem, plan.single_link)},
+              {"constants", ring_to_json(problem, plan.constants)}}},
+            {"measured_sets", plan.counts.measured},
+            {"measuring_s", plan.counts.cost_s},
+            {"found_after_s", plan.found_after_s},
+            {"symmetries", plan.symmetries},
+            {"restarts", plan.restarts}};
+  for (size_t i = 1; i < plan.best.size(); ++i) {
+    json["alternatives"].push_back(ring_to_json(problem, plan.best[i]));
+  }
+  return json;
+}
+
+Result<std::vector<topology::Transfer>> ring_from_json(const Json& json,
+                                                       const topology::Topology& topology,
+                                                       std::string_view where) {
+  JIGE_TRY(const std::string format, get_string(json, "format", where));
+  JIGE_TRY(const int64_t version, get_int(json, "version", where));
+  if (format != kFormat || version != kVersion) {
+    return fail(Code::kUnsupported,
+                "{}: is \"{}\" version {}, this program reads \"{}\" version {}", where, format,
+                version, kFormat, kVersion);
+  }
+  JIGE_TRY(const std::string hash, get_string(json, "fingerprint", where));
+  const std::string ours = topology::fingerprint(topology.description()).hash;
+  if (hash != ours) {
+    return fail(Code::kInvalidArgument,
+                "{}: was planned for fingerprint {}, {} has {}; plan anew with `jige plan rings`",
+                where, hash, topology.name(), ours);
+  }
+  const auto ring = json.find("ring");
+  const bool listed = ring != json.end() && ring->is_object() && ring->contains("transfers") &&
+                      (*ring)["transfers"].is_array() && !(*ring)["transfers"].empty();
+  if (!listed) return fail(Code::kCorrupt, "{}: field \"ring\" has no list \"transfers\"", where);
+  std::vector<topology::Transfer> transfers;
+  std::set<int32_t> sources;
+  for (const Json& text : (*ring)["transfers"]) {
+    if (!text.is_string()) {
+      return fail(Code::kCorrupt, "{}: field \"transfers\" must hold names", where);
+    }
+    JIGE_TRY(const topology::Transfer transfer,
+             topology::parse_transfer(topology, text.get_ref<const std::string&>()));
+    JIGE_TRY(const auto usage, topology.usage(transfer));
+    (void)usage;
+    const bool follows = transfers.empty() || transfers.back().dst == transfer.src;
+    if (!follows || !sources.insert(transfer.src).second) {
+      return fail(Code::kCorrupt, "{}: {} does not go on where the ring was", where,
+                  dump_json(text));
+    }
+    transfers.push_back(transfer);
+  }
+  if (transfers.back().dst != transfers.front().src) {
+    return fail(Code::kCorrupt, "{}: the ring is not closed", where);
+  }
+  return transfers;
+}
+
+}  // namespace jige::plan

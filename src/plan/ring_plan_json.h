@@ -1,0 +1,31 @@
+// A planned ring as JSON, for the runtime and for people.
+//
+//   {"format": "jige.ring-plan", "version": 1, "topology": "box", "fingerprint": "…",
+//    "rates": "simulated",
+//    "ring": {"order": ["gpu0", …], "transfers": ["gpu0>gpu2:push", …], "rate": 8, "half_width": 0,
+//             "predicted": 8},
+//    "alternatives": […], "bound": 8, "gap": 0, "proven": true, "unpromised": true,
+//    "baselines": {"rank order": {…}, "single links": {…}, "constants": {…}},
+//    "measured_sets": 380, "measuring_s": 10.2, "found_after_s": 6.5, "symmetries": 1152}
+//
+// Rates are GB/s of every edge while all run. Threads: pure functions.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+
+#include "base/json.h"
+#include "plan/ring_planner.h"
+
+namespace jige::plan {
+
+Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source);
+
+// The transfers of such a file, checked against a topology: same fingerprint, known components, and
+// one closed ring. Fails with kInvalidArgument on another fingerprint, kCorrupt, kNotFound or
+// kUnsupported on the rest, naming `where` and the field.
+Result<std::vector<topology::Transfer>> ring_from_json(const Json& json,
+                                                       const topology::Topology& topology,
+                                                       std::string_view where);
+
+}  // namespace jige::plan

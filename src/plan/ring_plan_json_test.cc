@@ -1,0 +1,49 @@
+#include "plan/ring_plan_json.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "profile/simulated_meter.h"
+#include "topology/reference_topologies.h"
+
+namespace jige::plan {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(RingPlanJson, SurvivesItsFileAndRefusesOthers) {
+  const topology::Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  const RingProblem problem = *ring_problem(box, ring_devices(box), {});
+  profile::SimulatedMeter meter(box);
+  profile::Profiler profiler(box, meter);
+  const RingPlan plan = *plan_ring(problem, profiler, {});
+  const Json json = ring_plan_to_json(problem, plan, "simulated");
+  const auto read = ring_from_json(*parse_json(dump_json(json), "p"), box, "plan.json");
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(*read, ring_transfers(problem, plan.best.front().ring));
+  EXPECT_EQ(json["rates"], "simulated");
+  EXPECT_EQ(json["proven"], true);
+  EXPECT_TRUE(json["baselines"].contains("rank order"));
+
+  const auto broken = [&](const char* pointer, const Json& value) {
+    Json copy = json;
+    copy[Json::json_pointer(pointer)] = value;
+    const auto result = ring_from_json(copy, box, "plan.json");
+    return result ? "accepted" : result.error().message;
+  };
+  EXPECT_THAT(broken("/fingerprint", "0"), HasSubstr("plan anew"));
+  EXPECT_THAT(broken("/format", "x"), HasSubstr("plan.json: is \"x\""));
+  EXPECT_THAT(broken("/ring/transfers/1", "gpu9>gpu0:push"), HasSubstr("gpu9"));
+  EXPECT_THAT(broken("/ring/transfers/1", json["ring"]["transfers"][0]),
+              HasSubstr("does not go on"));
+  EXPECT_THAT(broken("/ring/transfers", Json::array()), HasSubstr("has no list"));
+  EXPECT_THAT(broken("/ring/transfers/2", 7), HasSubstr("must hold names"));
+  Json open = json;
+  open["ring"]["transfers"].erase(3);
+  EXPECT_THAT(ring_from_json(open, box, "plan.json").error().message, HasSubstr("not closed"));
+}
+
+}  // namespace
+}  // namespace jige::plan

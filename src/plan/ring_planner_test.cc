@@ -1,0 +1,324 @@
+#include "plan/ring_planner.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <functional>
+#include <limits>
+
+#include "base/rng.h"
+#include "plan/ring_search.h"
+#include "profile/simulated_meter.h"
+#include "topology/fluid.h"
+#include "topology/reference_topologies.h"
+
+namespace jige::plan {
+namespace {
+
+using ::testing::HasSubstr;
+using topology::Description;
+using topology::Topology;
+
+// A box of up to five devices with random rates; some share switches, some have no peer access.
+Description random_box(Rng& rng) {
+  const auto devices = static_cast<int32_t>(3 + rng.below(3));
+  topology::PcieBox box{.numa_count = static_cast<int32_t>(1 + rng.below(2))};
+  box.numa_of_device.clear();
+  for (int32_t i = 0; i < devices; ++i) {
+    box.numa_of_device.push_back(
+        static_cast<int32_t>(rng.below(static_cast<uint64_t>(box.numa_count))));
+  }
+  box.peer = static_cast<topology::PeerAccess>(rng.below(3));
+  box.devices_per_switch = static_cast<int32_t>(rng.below(3));
+  const bool alike = rng.below(3) == 0;  // leaves symmetries
+  Description d = make_pcie_box(box);
+  const auto vary = [&](double& rate) {
+    if (rate != topology::kUnlimited && !alike) rate *= 0.4 + 1.2 * rng.uniform();
+  };
+  for (topology::Link& link : d.links) {
+    vary(link.gb_per_s);
+    vary(link.back_gb_per_s);
+  }
+  for (topology::Component& c : d.components) {
+    vary(c.gb_per_s);
+    if (c.gb_per_s != topology::kUnlimited && rng.below(3) == 0) {
+      c.penalty = {static_cast<int32_t>(2 + rng.below(2)), 0.6, "collapses under load"};
+    }
+  }
+  return d;
+}
+
+// The best rate over all rings by plain enumeration of the truth: bytes over the time of the
+// fullest resource, with the penalty for as many as use it. With `prune`, beginnings that are no
+// faster than the best ring are left: adding a transfer never makes them faster.
+double best_by_enumeration(const RingProblem& problem, const Topology& truth, bool prune) {
+  const auto n = static_cast<size_t>(problem.node_count);
+  std::vector<std::vector<topology::Usage>> usage;
+  for (const RingCandidate& c : problem.candidates) usage.push_back(*truth.usage(c.transfer));
+  std::vector<double> load(truth.resources().size(), 0);
+  std::vector<int> flows(load.size(), 0);
+  std::vector<char> visited(n, 0);
+  double best = 0;
+  const std::function<void(int32_t, size_t, double)> extend = [&](int32_t at, size_t depth,
+                                                                  double rate) {
+    if (depth == n) {
+      best = std::max(best, rate);
+      return;
+    }
+    for (int32_t to = 0; to < problem.node_count; ++to) {
+      if ((depth + 1 == n) != (to == 0) || visited[static_cast<size_t>(to)]) continue;
+      visited[static_cast<size_t>(to)] = 1;
+      for (const int32_t way : problem.edge(at, to)) {
+        std::vector<double> saved;
+        double with = rate;
+        for (const topology::Usage& u : usage[static_cast<size_t>(way)]) {
+          const auto r = static_cast<size_t>(u.resource);
+          saved.push_back(load[r]);
+          load[r] += u.cost;
+          ++flows[r];
+          const topology::Resource& resource = truth.resources()[r];
+          const bool lossy = resource.penalty.flows > 0 && flows[r] > resource.penalty.flows;
+          with =
+              std::min(with, resource.gb_per_s * (lossy ? resource.penalty.factor : 1) / load[r]);
+        }
+        if (!prune || with > best) extend(to, depth + 1, with);
+        for (size_t i = 0; i < saved.size(); ++i) {
+          const auto r = static_cast<size_t>(usage[static_cast<size_t>(way)][i].resource);
+          load[r] = saved[i];
+          --flows[r];
+        }
+      }
+      visited[static_cast<size_t>(to)] = 0;
+    }
+  };
+  extend(0, 0, std::numeric_limits<double>::infinity());
+  return best;
+}
+
+Topology made(Description d) {
+  auto topology = Topology::create(std::move(d), "random");
+  EXPECT_TRUE(topology) << topology.error().message;
+  return *topology;
+}
+
+int64_t seeds_from_environment(int64_t fallback) {
+  const char* text = std::getenv("JIGE_RING_SEEDS");
+  return text ? std::atoll(text) : fallback;
+}
+
+constexpr RingPlanOptions kUnlimited{.budget_s = 1e9};
+
+TEST(RingPlanner, EqualsBruteForceOnRandomTopologies) {
+  int64_t measured = 0, gain = 0;
+  const int64_t seeds = seeds_from_environment(80);
+  for (int64_t seed = 0; seed < seeds; ++seed) {
+    Rng rng(derive_key(5, "random box", static_cast<uint64_t>(seed)));
+    const Topology box = made(random_box(rng));
+    const auto problem = ring_problem(box, ring_devices(box), {});
+    ASSERT_TRUE(problem) << problem.error().message;
+    profile::SimulatedMeter meter(box);
+    profile::Profiler profiler(box, meter);
+    const auto plan = plan_ring(*problem, profiler, kUnlimited);
+    ASSERT_TRUE(plan) << plan.error().message;
+    ASSERT_NEAR(plan->best.front().rate, best_by_enumeration(*problem, box, false), 1e-6) << seed;
+    ASSERT_TRUE(plan->proven) << seed;
+    ASSERT_LE(plan->gap(), 1e-6);
+    measured += plan->counts.measured;
+    gain += plan->best.front().rate > plan->single_link.rate * 1.01;
+  }
+  EXPECT_GT(gain, seeds / 10);  // the boxes are not trivial
+  RecordProperty("measured_sets_per_box", std::to_string(measured / seeds));
+}
+
+// What the planner believes and what is true differ: rates, and a hidden trunk.
+TEST(RingPlanner, EqualsBruteForceWhenTheDescriptionIsWrong) {
+  const int64_t seeds = seeds_from_environment(150) / 3;
+  for (int64_t seed = 0; seed < seeds; ++seed) {
+    Rng rng(derive_key(6, "wrong box", static_cast<uint64_t>(seed)));
+    const Description d = random_box(rng);
+    Description truth = d;
+    for (topology::Link& link : truth.links) {
+      if (link.gb_per_s == topology::kUnlimited) continue;
+      link.gb_per_s *= 0.3 + rng.uniform();
+      link.back_gb_per_s *= 0.3 + rng.uniform();
+    }
+    for (topology::Component& c : truth.components) {
+      if (c.kind == topology::ComponentKind::kHostBridge) c.gb_per_s *= 0.3 + rng.uniform();
+    }
+    const Topology believed = made(d), real = made(truth);
+    const auto problem = ring_problem(believed, ring_devices(believed), {});
+    profile::SimulatedMeter meter(real);
+    profile::Profiler profiler(believed, meter);
+    RingPlanOptions options = kUnlimited;
+    options.symmetry = false;
+    const auto plan = plan_ring(*problem, profiler, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    ASSERT_NEAR(plan->best.front().rate, best_by_enumeration(*problem, real, false), 1e-6) << seed;
+    ASSERT_TRUE(plan->proven);
+  }
+}
+
+// The budget of the notes: 32 MiB a transfer, ten runs, sixty seconds on the links.
+class ReferenceBox : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(ReferenceBox, TheOptimumIsFoundWithinAMinuteOfMeasuring) {
+  const Topology box = *topology::reference_topology(GetParam());
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  profile::SimulatedMeter meter(box);
+  profile::Profiler profiler(box, meter);
+  const auto plan = plan_ring(*problem, profiler, {.budget_s = 50});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_LT(plan->counts.cost_s, 60);
+  const double optimum = best_by_enumeration(*problem, box, true);
+  EXPECT_NEAR(plan->best.front().rate, optimum, 1e-6);
+  EXPECT_LT(plan->found_after_s, 20);
+  EXPECT_GE(plan->bound, optimum * (1 - 1e-9));
+  RecordProperty("found_after_s", fmt::format("{:.1f}", plan->found_after_s));
+}
+
+INSTANTIATE_TEST_SUITE_P(Boxes, ReferenceBox,
+                         ::testing::Values("pcie-8gpu-2numa", "pcie-8gpu-2numa-interleaved",
+                                           "pcie-8gpu-4numa", "pcie-8gpu-4numa-interleaved",
+                                           "pcie-8gpu-4numa-nopeer"));
+
+TEST(RingPlanner, NoiseDoesNotMisleadItFar) {
+  const Topology box = *topology::reference_topology("pcie-8gpu-2numa-interleaved");
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  for (uint64_t seed = 1; seed <= 2; ++seed) {
+    profile::SimulatedMeter meter(box, {.noise = 0.03, .seed = seed});
+    profile::Profiler profiler(box, meter);
+    const auto plan = plan_ring(*problem, profiler, {.budget_s = 30, .tolerance = 0.03});
+    ASSERT_TRUE(plan) << plan.error().message;
+    // What it chose, without noise.
+    profile::SimulatedMeter quiet(box);
+    EXPECT_GT(quiet.measure(ring_transfers(*problem, plan->best.front().ring))->rate, 8 * 0.97);
+    EXPECT_GT(plan->best.front().half_width, 0);
+  }
+}
+
+// Two pairs of hosts, each behind one router; the trunk between is narrow, and the description the
+// planner has shows one switch instead.
+TEST(RingPlanner, DiscoversATrunkThatTheDescriptionHides) {
+  for (const int32_t hosts : {4, 6, 8}) {
+    Description star{.name = "star"};
+    for (int32_t i = 0; i < hosts; ++i) {
+      star.add({.name = fmt::format("host{}", i), .kind = topology::ComponentKind::kHost});
+    }
+    const int32_t hub = star.add({.name = "hub", .kind = topology::ComponentKind::kRouter});
+    for (int32_t i = 0; i < hosts; ++i) {
+      star.join({.from = i,
+                 .to = hub,
+                 .kind = topology::LinkKind::kNetwork,
+                 .gb_per_s = 0.125,
+                 .back_gb_per_s = 0.125});
+    }
+    const Topology believed = made(star);
+    const Topology truth = made(topology::make_trunk_network({.hosts = hosts}));
+    const auto problem = ring_problem(believed, ring_devices(believed), {});
+    ASSERT_TRUE(problem);
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      // Slow links need no 32 MiB to be timed.
+      profile::SimulatedMeter meter(truth, {.bytes = 1 << 20});
+      profile::Profiler profiler(believed, meter);
+      const auto plan = plan_ring(*problem, profiler, {.budget_s = 600, .seed = seed});
+      ASSERT_TRUE(plan) << plan.error().message;
+      EXPECT_NEAR(plan->best.front().rate, 0.125, 1e-9)
+          << hosts << " hosts, seed " << seed;                  // crosses once each way
+      EXPECT_NEAR(plan->rank_order.rate, 0.25 / hosts, 1e-9);   // crosses at every step
+      EXPECT_NEAR(plan->single_link.rate, 0.25 / hosts, 1e-9);  // alone, all links look alike
+    }
+  }
+}
+
+TEST(RingPlanner, LargeProblemsStateTheirGap) {
+  topology::PcieBox box{.numa_count = 4, .bridge_gb_per_s = 25};
+  box.numa_of_device.clear();
+  for (int32_t i = 0; i < 12; ++i) box.numa_of_device.push_back(i % 4);
+  const Topology big = made(make_pcie_box(box));
+  const auto problem = ring_problem(big, ring_devices(big), {});
+  profile::SimulatedMeter meter(big);
+  profile::Profiler profiler(big, meter);
+  const auto plan = plan_ring(*problem, profiler, {.proposals = 6, .budget_s = 200});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_FALSE(plan->proven);
+  // Three GPUs on a bridge: two edges inside and two across, so 25 / 4 is the best there is.
+  EXPECT_NEAR(plan->best.front().rate, 6.25, 1e-6);
+  EXPECT_NEAR(plan->gap(), 12.5 / 6.25 - 1, 1e-6);
+  EXPECT_LT(plan->rank_order.rate, 4.6);
+}
+
+TEST(RingPlanner, RefusesWhatIsNoRing) {
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa-nopeer");
+  EXPECT_THAT(ring_problem(box, {}, {}).error().message, HasSubstr("0 devices to plan for"));
+  EXPECT_THAT(ring_problem(box, std::vector<int32_t>{1}, {}).error().message,
+              HasSubstr("1 device to"));
+  EXPECT_THAT(ring_problem(box, std::vector<int32_t>{1, 1}, {}).error().message,
+              HasSubstr("\"gpu1\" is named twice"));
+  EXPECT_THAT(ring_problem(box, std::vector<int32_t>{1, box.find("numa0")}, {}).error().message,
+              HasSubstr("is a memory"));
+  EXPECT_THAT(ring_problem(box, std::vector<int32_t>{0, 1}, {.staged = false}).error().message,
+              HasSubstr("need host memory"));
+}
+
+// A meter that ends in the middle, as a device does that falls off the bus.
+class FailingMeter final : public profile::LinkMeter {
+ public:
+  FailingMeter(const Topology& t, int32_t good) : meter_(t), good_(good) {}
+  Result<profile::Measurement> measure(std::span<const topology::Transfer> set) override {
+    if (good_-- > 0) return meter_.measure(set);
+    return fail(Code::kUnavailable, "gpu1 does not answer");
+  }
+  std::string_view source() const override { return "simulated"; }
+
+ private:
+  profile::SimulatedMeter meter_;
+  int32_t good_;
+};
+
+TEST(RingPlanner, ADeviceThatDisappearsEndsItWithTheReason) {
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  for (const int32_t good : {0, 10, 50, 60}) {
+    FailingMeter meter(box, good);
+    profile::Profiler profiler(box, meter);
+    const auto plan = plan_ring(*problem, profiler, {});
+    ASSERT_FALSE(plan) << good;
+    EXPECT_EQ(plan.error().code, Code::kUnavailable);
+    EXPECT_EQ(plan.error().message, "gpu1 does not answer");
+  }
+}
+
+TEST(RingPlanner, StartsAnewWhenALinkChangesItsRate) {
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  Description slow = box.description();
+  for (topology::Link& link : slow.links) {
+    if (link.gb_per_s == 12.5) link.gb_per_s = link.back_gb_per_s = 5;
+  }
+  // Changes after 70 measurements.
+  class ChangingMeter final : public profile::LinkMeter {
+   public:
+    ChangingMeter(const Topology& before, Topology after)
+        : meter_(before), after_(std::move(after)) {}
+    Result<profile::Measurement> measure(std::span<const topology::Transfer> set) override {
+      if (++calls_ == 50) meter_.change(after_);
+      return meter_.measure(set);
+    }
+    std::string_view source() const override { return "simulated"; }
+
+   private:
+    profile::SimulatedMeter meter_;
+    Topology after_;
+    int32_t calls_ = 0;
+  } meter(box, made(slow));
+  profile::Profiler profiler(box, meter, nullptr, {.check_every = 20});
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  const auto plan = plan_ring(*problem, profiler, {});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->restarts, 1);
+  EXPECT_NEAR(plan->best.front().rate, 5, 1e-6);
+  EXPECT_NEAR(plan->bound, 5, 1e-6);
+}
+
+}  // namespace
+}  // namespace jige::plan

@@ -1,0 +1,283 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "profile/profiler.h"
+#include "profile/simulated_meter.h"
+#include "topology/fluid.h"
+#include "topology/reference_topologies.h"
+
+namespace jige::profile {
+namespace {
+
+using ::testing::HasSubstr;
+using topology::Topology;
+using topology::Transfer;
+using topology::TransferKind;
+
+Topology reference(std::string_view name) { return *topology::reference_topology(name); }
+
+std::vector<Transfer> pushes(const Topology& t) {
+  std::vector<Transfer> list;
+  for (const int32_t a : t.of_kind(topology::ComponentKind::kDevice)) {
+    for (const int32_t b : t.of_kind(topology::ComponentKind::kDevice)) {
+      if (a != b) list.push_back({TransferKind::kPush, a, b});
+    }
+  }
+  return list;
+}
+
+std::string fresh_path(const char* name) {
+  const std::string path = ::testing::TempDir() + "jige_profile_" + name + ".jsonl";
+  std::filesystem::remove(path);
+  return path;
+}
+
+TEST(SimulatedMeter, WithoutNoiseReportsTheFluidRates) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  SimulatedMeter meter(box);
+  const Transfer set[] = {{TransferKind::kPush, 0, 1}, {TransferKind::kPush, 0, 2}};
+  const auto m = meter.measure(set);
+  ASSERT_TRUE(m);
+  EXPECT_NEAR(m->rate, 6.25, 1e-9);  // both leave through one link
+  EXPECT_EQ(m->repeats, 9);
+  EXPECT_NEAR(m->cost_s, 10 * 32.0 * (1 << 20) / 6.25e9, 1e-9);
+  EXPECT_EQ(m->deviation, 0);
+}
+
+TEST(SimulatedMeter, RepeatsUntilTheIntervalIsNarrowAndIsReproducible) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const Transfer set[] = {{TransferKind::kPush, 0, 1}};
+  SimulatedMeter quiet(box, {.noise = 0.005}), loud(box, {.noise = 0.08}),
+      again(box, {.noise = 0.08});
+  EXPECT_EQ(quiet.measure(set)->repeats, 9);
+  const auto m = loud.measure(set);
+  EXPECT_GT(m->repeats, 9);
+  EXPECT_LE(m->half_width, 0.03);
+  EXPECT_NEAR(m->rate, 12.5, 12.5 * 0.05);
+  EXPECT_EQ(again.measure(set)->rate, m->rate);
+}
+
+TEST(MeasurementStore, KeepsAndReadsBack) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("keeps");
+  {
+    auto store = MeasurementStore::open(path, box, "simulated");
+    ASSERT_TRUE(store) << store.error().message;
+    ASSERT_TRUE(
+        store->append({"a", "b"}, {.gb_per_s = {1, 2}, .rate = 1, .repeats = 3, .cost_s = 4}));
+    ASSERT_TRUE(store->append({"a", "b"}, {.gb_per_s = {3, 4}, .rate = 3}));
+    EXPECT_THAT(MeasurementStore::open(path, box, "simulated").error().message,
+                HasSubstr("another process"));
+  }
+  auto store = MeasurementStore::open(path, box, "simulated");
+  ASSERT_TRUE(store);
+  ASSERT_EQ(store->all().size(), 1u);
+  EXPECT_EQ(store->all().begin()->second.rate, 3);
+  EXPECT_FALSE(store->was_interrupted());
+  ASSERT_TRUE(store->invalidate("x"));
+  EXPECT_TRUE(store->all().empty());
+}
+
+TEST(MeasurementStore, ResumesAfterEveryInterruption) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("cut");
+  {
+    auto store = MeasurementStore::open(path, box, "simulated");
+    ASSERT_TRUE(store->append({"a"}, {.gb_per_s = {1}, .rate = 1}));
+    ASSERT_TRUE(store->append({"b"}, {.gb_per_s = {2}, .rate = 2}));
+  }
+  const std::string whole = *read_file(path);
+  for (size_t size = 0; size <= whole.size(); size += size + 40 < whole.size() ? 61 : 3) {
+    ASSERT_TRUE(write_file_atomic(path, whole.substr(0, size)));
+    auto store = MeasurementStore::open(path, box, "simulated");
+    ASSERT_TRUE(store) << size << ": " << store.error().message;
+    EXPECT_EQ(store->was_interrupted(), size > 0 && whole[size - 1] != '\n') << size;
+    ASSERT_TRUE(store->append({"c"}, {.gb_per_s = {3}, .rate = 3}));
+    const auto lines = std::ranges::count(whole.substr(0, size), '\n');
+    EXPECT_EQ(store->all().size(), static_cast<size_t>(std::max<long>(lines - 1, 0)) + 1);
+    *store = *MeasurementStore::open(fresh_path("other"), box, "simulated");
+    EXPECT_TRUE(MeasurementStore::open(path, box, "simulated")) << size;
+  }
+}
+
+TEST(MeasurementStore, RefusesAnotherFingerprintWithTheDifference) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("foreign");
+  { ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")); }
+  topology::Description d = box.description();
+  d.environment["driver"] = "555.42";
+  const Topology newer = *Topology::create(d, "newer");
+  const auto refused = MeasurementStore::open(path, newer, "simulated");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("+ environment driver 555.42"));
+  EXPECT_THAT(MeasurementStore::open(path, box, "measured").error().message,
+              HasSubstr("holds simulated rates"));
+}
+
+TEST(MeasurementStore, LeavesFilesThatAreNoProfileAlone) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("notes");
+  for (const std::string text :
+       {"my notes", "my notes\n", "{}\n", "[1]\n", "{\"format\":\"x\",\"version\":1}\n"}) {
+    ASSERT_TRUE(write_file_atomic(path, text));
+    EXPECT_FALSE(MeasurementStore::open(path, box, "simulated")) << text;
+    EXPECT_EQ(*read_file(path), text);
+  }
+}
+
+TEST(Symmetry, FindsWhatCanBeSwapped) {
+  // Two GPUs on each of two nodes: either pair swaps, and the nodes do.
+  const Symmetry four = find_symmetry(reference("pcie-4gpu-2numa"));
+  EXPECT_EQ(four.permutations.size(), 8u);
+  EXPECT_TRUE(four.complete);
+  EXPECT_EQ(find_symmetry(reference("pcie-8gpu-2numa")).permutations.size(), 1152u);  // 4! 4! 2
+  EXPECT_EQ(find_symmetry(reference("pcie-8gpu-4numa")).permutations.size(), 384u);   // 2!^4 4!
+  topology::Description d = reference("pcie-4gpu-2numa").description();
+  d.components[0].copy_engine_gb_per_s = 7;
+  EXPECT_EQ(find_symmetry(*Topology::create(d, "odd")).permutations.size(), 2u);
+}
+
+TEST(Symmetry, EveryPermutationKeepsFluidRatesOfRandomSets) {
+  for (const char* name :
+       {"pcie-8gpu-2numa", "pcie-8gpu-4numa", "dual-trunk-8host", "switch-8gpu-2numa"}) {
+    const Topology t = reference(name);
+    const Symmetry symmetry = find_symmetry(t);
+    EXPECT_GT(symmetry.permutations.size(), 1u) << name;
+    Rng rng(derive_key(3, name));
+    const auto ends = t.of_kind(t.find("gpu0") >= 0 ? topology::ComponentKind::kDevice
+                                                    : topology::ComponentKind::kHost);
+    const auto memories = t.of_kind(topology::ComponentKind::kMemory);
+    for (int round = 0; round < 200; ++round) {
+      std::vector<Transfer> set;
+      while (set.size() < 4) {
+        const int32_t a = ends[rng.below(ends.size())], b = ends[rng.below(ends.size())];
+        if (a == b) continue;
+        set.push_back(memories.empty() ? Transfer{TransferKind::kSend, a, b}
+                                       : Transfer{TransferKind::kStaged, a, b,
+                                                  memories[rng.below(memories.size())]});
+      }
+      const auto& p = symmetry.permutations[rng.below(symmetry.permutations.size())];
+      std::vector<topology::Flow> here, there;
+      std::vector<Transfer> images;
+      for (const Transfer& transfer : set) {
+        images.push_back(image(p, transfer));
+        here.push_back({*t.usage(transfer)});
+        there.push_back({*t.usage(images.back())});
+      }
+      const auto a = topology::max_min_rates(t.resources(), here);
+      const auto b = topology::max_min_rates(t.resources(), there);
+      for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-9) << name;
+      ASSERT_EQ(symmetry.canonical(set), symmetry.canonical(images)) << name;
+    }
+  }
+}
+
+TEST(Profiler, MeasuresOnceAndReusesConfirmedSymmetries) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  SimulatedMeter meter(box);
+  Profiler profiler(box, meter);
+  const std::vector<Transfer> solos = pushes(box);
+  ASSERT_TRUE(profiler.use_symmetry(find_symmetry(box), solos, {}));
+  EXPECT_EQ(profiler.symmetry().permutations.size(), 8u);
+  const int64_t before = profiler.counts().measured;
+  const Transfer set[] = {solos[0], {TransferKind::kPush, 1, 2}, {TransferKind::kPush, 2, 0}};
+  const Transfer same[] = {
+      {TransferKind::kPush, 1, 0}, {TransferKind::kPush, 0, 3}, {TransferKind::kPush, 3, 1}};
+  EXPECT_EQ(*profiler.rate(set), *profiler.rate(same));
+  EXPECT_EQ(profiler.counts().measured, before + 2);  // the set, and one look at its image
+  EXPECT_EQ(profiler.counts().by_symmetry, 1);
+}
+
+TEST(Profiler, DropsSymmetriesThatMeasurementDenies) {
+  const Topology believed = reference("pcie-4gpu-2numa");
+  topology::Description d = believed.description();
+  for (topology::Link& link : d.links) {
+    if (link.name == "gpu1-port1") link.gb_per_s = link.back_gb_per_s = 6;  // trained down
+  }
+  const Topology truth = *Topology::create(d, "truth");
+  SimulatedMeter meter(truth, {.noise = 0.01});
+  Profiler profiler(believed, meter);
+  ASSERT_TRUE(profiler.use_symmetry(find_symmetry(believed), pushes(believed), {}));
+  EXPECT_TRUE(profiler.symmetry().complete);
+  // What is left: the identity and the swap of gpu2 with gpu3.
+  EXPECT_EQ(profiler.symmetry().permutations.size(), 2u);
+  EXPECT_LT(*profiler.rate(std::vector<Transfer>{{TransferKind::kPush, 1, 0}}), 7);
+}
+
+// Alone and in pairs all looks alike; three through one bridge do not.
+TEST(Profiler, AnAuditEndsASymmetryThatOnlyLargerSetsDeny) {
+  const Topology believed = reference("pcie-8gpu-2numa");
+  topology::Description d = believed.description();
+  d.components[static_cast<size_t>(believed.find("bridge1"))].gb_per_s = 26;
+  const Topology truth = *Topology::create(d, "truth");
+  SimulatedMeter meter(truth);
+  Profiler profiler(believed, meter, nullptr, {.audit_every = 1});
+  ASSERT_TRUE(profiler.use_symmetry(find_symmetry(believed), pushes(believed), {}));
+  EXPECT_EQ(profiler.symmetry().permutations.size(), 1152u);
+  const auto triple = [](int32_t first) {
+    return std::vector<Transfer>{{TransferKind::kPush, first, first + 1},
+                                 {TransferKind::kPush, first + 1, first + 2},
+                                 {TransferKind::kPush, first + 2, first}};
+  };
+  EXPECT_NEAR(*profiler.rate(triple(0)), 12.5, 1e-9);
+  EXPECT_NEAR(*profiler.rate(triple(4)), 26.0 / 3, 1e-9);
+  EXPECT_TRUE(profiler.symmetry_failed());
+  EXPECT_EQ(profiler.epoch(), 1);
+  EXPECT_EQ(profiler.symmetry().permutations.size(), 1u);
+}
+
+TEST(Symmetry, GeneratorsGiveBackTheGroup) {
+  const Symmetry whole = find_symmetry(reference("pcie-8gpu-4numa"));
+  Symmetry built = no_symmetry(reference("pcie-8gpu-4numa"));
+  int32_t generators = 0;
+  for (const Permutation& p : whole.permutations) {
+    if (built.contains(p)) continue;
+    built.extend(p, 5000);
+    ++generators;
+  }
+  EXPECT_EQ(built.permutations.size(), whole.permutations.size());
+  EXPECT_LT(generators, 12);
+}
+
+TEST(Profiler, SeesAChangeAndMeasuresAnew) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  topology::Description slow = box.description();
+  for (topology::Link& link : slow.links) {
+    if (link.gb_per_s == 12.5) link.gb_per_s = link.back_gb_per_s = 6;
+  }
+  const std::string path = fresh_path("change");
+  SimulatedMeter meter(box, {.noise = 0.01});
+  auto store = MeasurementStore::open(path, box, "simulated");
+  Profiler profiler(box, meter, &*store, {.check_every = 4});
+  const std::vector<Transfer> solos = pushes(box);
+  for (size_t i = 0; i < 4; ++i) EXPECT_NEAR(*profiler.rate(std::span(&solos[i], 1)), 12.5, 0.6);
+  meter.change(*Topology::create(slow, "slow"));
+  for (size_t i = 4; i < 10; ++i) EXPECT_NEAR(*profiler.rate(std::span(&solos[i], 1)), 6, 0.3) << i;
+  EXPECT_EQ(profiler.epoch(), 1);
+  EXPECT_THAT(profiler.last_change(), HasSubstr("gpu0>gpu1:push was 12."));
+  EXPECT_NEAR(*profiler.rate(std::span(&solos[0], 1)), 6, 0.3);
+  for (const auto& [set, m] : store->all()) EXPECT_LT(m.rate, 7) << set[0];
+}
+
+TEST(Profiler, ResumesFromTheStore) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("resume");
+  const std::vector<Transfer> solos = pushes(box);
+  for (const int64_t expected : {7, 5}) {
+    SimulatedMeter meter(box);
+    auto store = MeasurementStore::open(path, box, "simulated");
+    Profiler profiler(box, meter, &*store);
+    for (size_t i = 0; i < (expected == 7 ? 7u : 12u); ++i)
+      ASSERT_TRUE(profiler.rate(std::span(&solos[i], 1)));
+    EXPECT_EQ(profiler.counts().measured, expected);
+  }
+}
+
+}  // namespace
+}  // namespace jige::profile

@@ -1,0 +1,25 @@
+// Topologies from NCCL's own description (what NCCL_TOPO_DUMP_FILE writes, NCCL_TOPO_FILE reads).
+//
+//   <system version="1"><cpu numaid="0" …><pci busid="0000:17:00.0" class="0x060400"
+//     link_speed="16.0 GT/s PCIe" link_width="16"><pci …><gpu dev="0"
+//     …/></pci></pci></cpu></system>
+//
+// A cpu becomes a host bridge with its memory, a pci a switch, a device or a NIC by what is inside.
+// Link rates follow from width and speed; bridges, memory and sockets stay unlimited, for NCCL
+// knows them as constants only. NVLink is refused: Jige plans for machines without. Threads: pure
+// functions, but for the file.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "topology/topology.h"
+
+namespace jige::topology {
+
+// Fails with kCorrupt or kUnsupported, naming `where` and the line.
+Result<Description> description_from_nccl(std::string_view xml, std::string_view where);
+Result<Topology> load_nccl_topology(const std::string& path);
+
+}  // namespace jige::topology

@@ -1,0 +1,98 @@
+#include "topology/sysfs_topology.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+
+namespace jige::topology {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A copy of sysfs with what the reader looks at.
+class FakeSysfs {
+ public:
+  FakeSysfs() : root_(::testing::TempDir() + "jige_sysfs") {
+    fs::remove_all(root_);
+    fs::create_directories(root_ + "/bus/pci/devices");
+  }
+  ~FakeSysfs() { fs::remove_all(root_); }
+  const std::string& root() const { return root_; }
+  void node(int n) {
+    fs::create_directories(fmt::format("{}/devices/system/node/node{}", root_, n));
+  }
+  // A function below /sys/devices, with its attributes.
+  void pci(const std::string& path, const std::string& type, const std::string& vendor, int numa,
+           const std::string& speed, const std::string& width) {
+    const fs::path folder = root_ + "/devices/" + path;
+    fs::create_directories(folder);
+    const auto put = [&](const char* name, const std::string& text) {
+      ASSERT_TRUE(write_file_atomic(folder / name, text + "\n"));
+    };
+    put("class", type);
+    put("vendor", vendor);
+    put("numa_node", std::to_string(numa));
+    put("current_link_speed", speed);
+    put("current_link_width", width);
+    fs::create_symlink(folder, root_ + "/bus/pci/devices/" + folder.filename().string());
+  }
+
+ private:
+  std::string root_;
+};
+
+TEST(SysfsTopology, ReadsPortsSwitchesAndRates) {
+  FakeSysfs sys;
+  sys.node(0);
+  sys.node(1);
+  const std::string port = "pci0000:16/0000:16:01.0";
+  sys.pci(port, "0x060400", "0x8086", 0, "16.0 GT/s PCIe", "16");
+  const std::string up = port + "/0000:17:00.0";
+  sys.pci(up, "0x060400", "0x1000", 0, "16.0 GT/s PCIe", "16");
+  sys.pci(up + "/0000:18:00.0", "0x060400", "0x1000", 0, "16.0 GT/s PCIe", "16");
+  sys.pci(up + "/0000:18:00.0/0000:19:00.0", "0x030200", "0x10de", 0, "8.0 GT/s PCIe", "8");
+  sys.pci(up + "/0000:18:01.0", "0x060400", "0x1000", 0, "16.0 GT/s PCIe", "16");
+  sys.pci(up + "/0000:18:01.0/0000:1a:00.0", "0x030200", "0x10de", 0, "16.0 GT/s PCIe", "16");
+  sys.pci("pci0000:80/0000:80:01.0", "0x060400", "0x8086", 1, "16.0 GT/s PCIe", "16");
+  sys.pci("pci0000:80/0000:80:01.0/0000:81:00.0", "0x020000", "0x15b3", 1, "Unknown", "0");
+  sys.pci("pci0000:00/0000:00:02.0", "0x030000", "0x8086", 0, "Unknown", "0");  // a display, no GPU
+
+  const auto machine = sysfs_topology(sys.root());
+  ASSERT_TRUE(machine) << machine.error().message;
+  ASSERT_EQ(machine->of_kind(ComponentKind::kDevice).size(), 2u);
+  const int32_t gpu0 = machine->find("gpu0"), gpu1 = machine->find("gpu1");
+  EXPECT_EQ(machine->component(gpu0).address, "0000:19:00.0");
+  EXPECT_FALSE(machine->passes(gpu0, gpu1, ComponentKind::kHostBridge));
+  EXPECT_TRUE(machine->passes(gpu0, gpu1, ComponentKind::kSwitch));
+  EXPECT_EQ(machine->route(gpu0, gpu1).size(), 2u);
+  const Link& link = machine->links()[static_cast<size_t>(machine->route(gpu0, gpu1)[0].link)];
+  EXPECT_EQ(link.width, 8);
+  EXPECT_NEAR(link.gb_per_s, 7.88, 0.01);
+  const int32_t nic = machine->find("nic0");
+  ASSERT_GE(nic, 0);
+  EXPECT_EQ(machine->component(nic).numa, 1);
+  EXPECT_EQ(machine->count_links(gpu0, nic, LinkKind::kSocket), 1);
+}
+
+TEST(SysfsTopology, AMachineWithoutPciStillHasItsMemory) {
+  FakeSysfs sys;
+  sys.node(0);
+  const auto machine = sysfs_topology(sys.root());
+  ASSERT_TRUE(machine) << machine.error().message;
+  EXPECT_EQ(machine->components().size(), 2u);
+  const auto nothing = sysfs_topology("/nowhere");
+  EXPECT_EQ(nothing.error().code, Code::kUnsupported);
+  EXPECT_THAT(nothing.error().message, ::testing::HasSubstr("/nowhere/devices/system/node"));
+}
+
+TEST(SysfsTopology, ReadsThisMachine) {
+  const auto machine = sysfs_topology();
+  if (!machine) GTEST_SKIP() << machine.error().message;
+  EXPECT_FALSE(machine->of_kind(ComponentKind::kMemory).empty());
+}
+
+}  // namespace
+}  // namespace jige::topology

@@ -1,0 +1,91 @@
+// Simulated clusters through the binary: one policy, comparisons, traces, training, bad input.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "integration/process.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::vector<std::string> small(std::vector<std::string> words) {
+  for (const char* word : {"--cluster", "2x2x4@100/4", "--jobs", "60", "--sizes", "2:1,4:1,8:1",
+                           "--fixed-shapes", "0.5"}) {
+    words.emplace_back(word);
+  }
+  return words;
+}
+
+TEST(Cluster, SimulatesTheSameTwice) {
+  const TestFolder folder;
+  const auto once = [&](const std::string& file) {
+    const Outcome outcome = run_jige(small(
+        {"cluster", "simulate", "--policy", "greedy", "--json", "--schedule", folder / file}));
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_EQ(outcome.json()["finished"], 60);
+    EXPECT_EQ(outcome.json()["simulated"], true);
+    return *read_file(folder / file);
+  };
+  const std::string schedule = once("a.jsonl");
+  EXPECT_EQ(schedule, once("b.jsonl"));
+  EXPECT_EQ(std::count(schedule.begin(), schedule.end(), '\n'), 60);
+}
+
+TEST(Cluster, ComparesOnAPage) {
+  const TestFolder folder;
+  const Outcome outcome =
+      run_jige(small({"cluster", "compare", "--policies", "srtf,greedy", "--loads", "0.5,0.9",
+                      "--seeds", "2", "--html", folder / "page.html"}));
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.out, HasSubstr("SIMULATED"));
+  EXPECT_THAT(outcome.out, HasSubstr("mean vs srtf"));
+  const auto page = read_file(folder / "page.html");
+  ASSERT_TRUE(page);
+  EXPECT_THAT(*page, HasSubstr("Congestion: greedy"));
+  EXPECT_THAT(*page, HasSubstr("Distribution of job completion times"));
+  EXPECT_THAT(*page, Not(HasSubstr("<script")));
+}
+
+TEST(Cluster, ReadsTracesAndNamesWhatIsWrong) {
+  const TestFolder folder;
+  const std::string head = "job_id,num_gpu,submit_time,iterations,model_name,duration,interval\n";
+  ASSERT_TRUE(write_file_atomic(folder / "good.csv", head + "1,4,0,10,resnet50,300,0\n"
+                                                            "2,99,5,10,bert,300,0\n"));
+  const Outcome good = run_jige({"cluster", "simulate", "--policy", "fifo", "--cluster", "1x2x4",
+                                 "--trace", folder / "good.csv", "--trim", "0", "--json"});
+  ASSERT_EQ(good.exit_code, 0) << good.err;
+  EXPECT_EQ(good.json()["finished"], 1);
+  EXPECT_EQ(good.json()["refused"], 1);
+  EXPECT_THAT(good.json()["scene"].get<std::string>(), HasSubstr("traffic assigned by model"));
+  ASSERT_TRUE(write_file_atomic(folder / "bad.csv", head + "1,4,zero,10,resnet50,300,0\n"));
+  const Outcome bad = run_jige({"cluster", "simulate", "--trace", folder / "bad.csv"});
+  EXPECT_EQ(bad.exit_code, 4);
+  EXPECT_THAT(bad.err, HasSubstr("bad.csv:2: field submit_time: \"zero\""));
+  EXPECT_EQ(run_jige({"cluster", "simulate", "--policy", "best"}).exit_code, 2);
+  EXPECT_EQ(run_jige({"cluster", "compare", "--base", "las", "--policies", "fifo"}).exit_code, 2);
+  EXPECT_EQ(run_jige({"cluster", "simulate", "--policy", "learned"}).exit_code, 2);
+}
+
+TEST(Cluster, TrainsAPolicyThatRuns) {
+  const TestFolder folder;
+  const std::string policy = folder / "policy.json";
+  const Outcome trained =
+      run_jige(small({"cluster", "train-policy", "--iterations", "2", "--episodes", "1", "--json",
+                      "--out", policy, "--svg", folder / "curve.svg"}));
+  ASSERT_EQ(trained.exit_code, 0) << trained.err;
+  EXPECT_EQ(trained.json_lines().size(), 2u);
+  EXPECT_TRUE(read_file(folder / "curve.svg"));
+  const Outcome used = run_jige(
+      small({"cluster", "simulate", "--policy", "learned", "--learned", policy, "--json"}));
+  EXPECT_EQ(used.exit_code, 0) << used.err;
+  ASSERT_TRUE(write_file_atomic(policy, "{\"jige_policy\": 7}"));
+  EXPECT_EQ(run_jige(small({"cluster", "simulate", "--learned", policy})).exit_code, 3);
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -27,7 +27,7 @@ std::string group_lines(CommandGroup group, std::string_view title) {
   std::string text = fmt::format("\n{}:\n", title);
   for (const CommandEntry& entry : command_list()) {
     if (entry.group != group) continue;
-    text += fmt::format("  {:<18}{}\n", entry.name, wrap_text(entry.summary, 20, 80));
+    text += fmt::format("  {:<23}{}\n", entry.name, wrap_text(entry.summary, 25, 80));
   }
   return text;
 }

@@ -151,11 +151,18 @@ std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y)
 }
 
 std::string draw_legend(const LineChart& chart) {
-  std::string svg;
   double y = kTop + 16;
   const double left = chart.legend_left ? kLeft + 16 : kRight - 150;
+  const auto shown = [](const ChartSeries& s) { return !s.name.empty() && !s.points.empty(); };
+  const auto rows = std::count_if(chart.series.begin(), chart.series.end(), shown);
+  if (rows == 0) return "";
+  // Curves behind it fade, so that names can be read.
+  std::string svg = fmt::format(
+      "<rect x=\"{}\" y=\"{}\" width=\"152\" height=\"{}\" fill=\"#ffffff\" "
+      "fill-opacity=\"0.85\"/>\n",
+      left - 6, y - 14, 19 * rows + 2);
   for (const ChartSeries& series : chart.series) {
-    if (series.name.empty() || series.points.empty()) continue;
+    if (!shown(series)) continue;
     svg += fmt::format(
         "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
         "stroke-width=\"3\"/>\n",

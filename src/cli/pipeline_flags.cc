@@ -9,11 +9,12 @@
 
 #include "cli/flags.h"
 #include "cli/input.h"
-#include "cli/model_costs.h"
 #include "cli/model_sizes.h"
 #include "cli/schedule_choice.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
+#include "model/architecture.h"
+#include "train/pipeline_costs.h"
 
 namespace jige::cli {
 namespace {
@@ -63,8 +64,9 @@ void declare_choices(PipelineFlags& f, Flags& flags) {
                "where parameters stay; from the host they are fetched stage by stage");
   flags.choice("--recompute NAME", f.recompute, {"auto", "on", "off"},
                "run forward passes again instead of keeping what they computed");
-  flags.choice("--clip NAME", f.clip, {"none", "exact", "speculate"},
-               "gradient clipping: updates wait for the norm, or are redone where needed");
+  flags.choice("--clip NAME", f.clip, {"auto", "none", "exact", "speculate"},
+               "updates wait for the gradient norm, or are made again where they must; auto: an "
+               "asynchronous optimizer speculates, others wait");
   flags.integer("--forward-stages N", f.forward_stages, {.min = 0, .max = 1024},
                 "pieces of the model on each device; 0: tries 1 to --stages-max");
   flags.integer("--backward-stages N", f.backward_stages, {.min = 0, .max = 1024},
@@ -106,22 +108,27 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
       JIGE_TRY(const std::string found, find_model_folder(folder));
       JIGE_TRY(config, formats::load_model_config(found));
     }
-    JIGE_TRY(request.costs,
-             model_costs(config, {.micro_batch_tokens = micro_batch_tokens,
-                                  .context = context,
-                                  .compute = dtype == "f32" ? DType::kF32 : DType::kBF16,
-                                  .device_flops = device_tflops * 1e12}));
-    request.costs.rates = {.fetch_bytes_per_s = fetch_gb_per_s * 1e9,
-                           .offload_bytes_per_s = fetch_gb_per_s * 1e9,
-                           .link_bytes_per_s = link_gb_per_s * 1e9,
-                           .host_parameters_per_s = host_optimizer,
-                           .device_parameters_per_s = device_optimizer};
+    JIGE_TRY(const auto architecture, model::Architecture::create(config));
+    request.tied = config.tied_embeddings;
+    const int64_t length = std::min(micro_batch_tokens, context > 0 ? context : config.context_max);
+    request.costs = train::pipeline_costs(
+        *architecture,
+        {.compute = dtype == "f32" ? DType::kF32 : DType::kBF16, .position_count = length},
+        {.micro_batch_tokens = micro_batch_tokens,
+         .micro_batches = micro_batch_count(),
+         .context = length,
+         .device_flops = device_tflops * 1e12,
+         .rates = {.fetch_bytes_per_s = fetch_gb_per_s * 1e9,
+                   .offload_bytes_per_s = fetch_gb_per_s * 1e9,
+                   .link_bytes_per_s = link_gb_per_s * 1e9,
+                   .host_parameters_per_s = host_optimizer,
+                   .device_parameters_per_s = device_optimizer}});
   }
   request.devices = static_cast<int32_t>(devices);
-  request.micro_batches = {static_cast<int32_t>(micro_batches > 0 ? micro_batches : 2 * devices)};
+  request.micro_batches = {micro_batch_count()};
   if (device_memory > 0) request.budget.device_bytes = device_memory;
   if (host_memory > 0) request.budget.host_bytes = host_memory;
-  request.clip = chosen(clip, plan::clip_name, 3).front();
+  if (clip != "auto") request.clip = chosen(clip, plan::clip_name, 3).front();
   request.kinds = chosen(schedule, plan::schedule_name, plan::kScheduleKindCount);
   request.optimizers = chosen(optimizer, plan::optimizer_name, 3);
   request.recompute = switched(recompute, "on");
@@ -132,11 +139,14 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
   return request;
 }
 
+int32_t PipelineFlags::micro_batch_count() const {
+  return static_cast<int32_t>(micro_batches > 0 ? micro_batches : 2 * devices);
+}
+
 std::string PipelineFlags::summary() const {
   const std::string what = !costs_file.empty() ? costs_file : !size.empty() ? size : folder;
-  const int64_t count = micro_batches > 0 ? micro_batches : 2 * devices;
   std::string text = fmt::format("{}, {} device{}, {} micro-batches", what, devices,
-                                 devices == 1 ? "" : "s", count);
+                                 devices == 1 ? "" : "s", micro_batch_count());
   if (costs_file.empty()) text += fmt::format(" of {} tokens", micro_batch_tokens);
   return text;
 }

@@ -37,7 +37,7 @@ struct PipelineFlags {
   std::string optimizer = "auto";
   std::string parameters = "auto";
   std::string recompute = "auto";
-  std::string clip = "none";
+  std::string clip = "auto";
   int64_t forward_stages = 0;  // 0: searched
   int64_t backward_stages = 0;
   int64_t stages_max = 8;
@@ -46,6 +46,7 @@ struct PipelineFlags {
   // Fails with kInvalidArgument unless exactly one source of costs is given, and as reading it
   // does.
   Result<plan::TrainPlanRequest> request() const;
+  int32_t micro_batch_count() const;
   // "110m, 4 devices, 8 micro-batches of 2048 tokens".
   std::string summary() const;
 };

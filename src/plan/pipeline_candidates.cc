@@ -54,7 +54,6 @@ class Lattice {
         base.devices = request_.devices;
         base.micro_batches = micro_batches;
         base.block_count = static_cast<int32_t>(request_.costs.blocks.size());
-        base.clip = request_.clip;
         base.tied = request_.tied;
         add_places(base);
       }
@@ -78,6 +77,8 @@ class Lattice {
         for (const OptimizerMode optimizer :
              or_all(request_.optimizers, {OptimizerMode::kDevice, OptimizerMode::kAsync})) {
           base.optimizer = optimizer;
+          base.clip = request_.clip.value_or(
+              optimizer == OptimizerMode::kAsync ? ClipMode::kSpeculate : ClipMode::kExact);
           add_stages(base);
         }
       }

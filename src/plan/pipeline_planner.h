@@ -33,7 +33,9 @@ struct TrainPlanRequest {
   int32_t devices = 1;
   std::vector<int32_t> micro_batches;  // at least one; the costs are those of one micro-batch
   MemoryBudget budget;
-  ClipMode clip = ClipMode::kNone;
+  // Without a choice an asynchronous optimizer speculates and the others wait for the norm, so that
+  // every plan can take back a step whose gradients are not finite.
+  std::optional<ClipMode> clip;
   bool tied = false;  // the last block reads parameters of the first
   std::vector<ScheduleKind> kinds;
   std::vector<OptimizerMode> optimizers;  // everything: device and async; sync is never faster

@@ -127,6 +127,7 @@ TEST(Planner, AByteLessThanNeededIsRefusedAndTheMessageSaysHowMuchToRaise) {
 TEST(Planner, TheHostBudgetCountsToTheByteToo) {
   TrainPlanRequest request = small_request();
   request.stages_max = 2;
+  request.clip = ClipMode::kNone;  // which keeps no images
   request.host_parameters = {true};
   const Result<TrainPlan> free = plan_train(request);
   ASSERT_TRUE(free) << free.error().message;
@@ -140,6 +141,19 @@ TEST(Planner, TheHostBudgetCountsToTheByteToo) {
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("raise the host budget by 1 bytes"), std::string::npos)
       << refused.error().message;
+}
+
+TEST(Planner, EveryPlanCanTakeAStepBackUnlessToldOtherwise) {
+  TrainPlanRequest request = small_request();
+  const auto candidates = train_candidates(request);
+  ASSERT_TRUE(candidates);
+  bool speculates = false;
+  for (const ScheduleRequest& candidate : *candidates) {
+    const bool async = candidate.optimizer == OptimizerMode::kAsync;
+    EXPECT_EQ(candidate.clip, async ? ClipMode::kSpeculate : ClipMode::kExact);
+    speculates = speculates || async;
+  }
+  EXPECT_TRUE(speculates);
 }
 
 TEST(Planner, OffloadsWhenTheStateDoesNotFitAndSaysWhatMemoryWouldBuy) {

@@ -64,7 +64,8 @@ class TimeSplit {
   void explain(int32_t task, double since, double& passes, DeviceTime& time) const {
     while (task >= 0 && start(task) > since) {
       const int32_t before = awaited(task);
-      if (before < 0) return;
+      // What had ended by then was no reason to wait; measured tasks may start late all the same.
+      if (before < 0 || end(before) <= since) return;
       part_of(before, passes, time) += end(before) - std::max(since, start(before));
       task = before;
     }

@@ -29,8 +29,9 @@ struct PipelineTimes {
 PipelineTimes time_tasks(const PipelineSchedule& schedule, const PipelineGraph& graph,
                          const PipelineCosts& costs);
 
-// Where a device's time goes; the parts add up to the step. A wait has the cause of what was being
-// waited for: the chain of tasks that ends where the wait ends.
+// Where a device's time goes; the parts add up to the step where tasks start as soon as they can,
+// as simulated ones do. A wait has the cause of what was being waited for: the chain of tasks that
+// ends where the wait ends. What measured tasks start later than that has no part.
 struct DeviceTime {
   double busy_s = 0;       // F, R, X, W
   double ramp_s = 0;       // other devices' passes, before the first or after the last pass here

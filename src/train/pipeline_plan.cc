@@ -37,33 +37,6 @@ plan::MemoryBudget budget_of(const PipelineOptions& options) {
   return budget;
 }
 
-// The planner's answer for one way to clip; no way at all is an error of its own.
-Result<plan::TrainPlan> plan_with(plan::TrainPlanRequest request, plan::ClipMode clip,
-                                  std::vector<plan::OptimizerMode> optimizers) {
-  request.clip = clip;
-  request.optimizers = std::move(optimizers);
-  return plan::plan_train(request);
-}
-
-// Waits for the norm and speculation, each where it makes sense; the faster one that fits.
-Result<plan::TrainPlan> plan_open(const plan::TrainPlanRequest& request) {
-  using enum plan::OptimizerMode;
-  std::vector<plan::OptimizerMode> waiting, running;
-  for (const plan::OptimizerMode mode :
-       request.optimizers.empty() ? std::vector{kDevice, kAsync} : request.optimizers) {
-    (mode == kAsync ? running : waiting).push_back(mode);
-  }
-  if (running.empty()) return plan_with(request, plan::ClipMode::kExact, waiting);
-  Result<plan::TrainPlan> ahead = plan_with(request, plan::ClipMode::kSpeculate, running);
-  if (waiting.empty()) return ahead;
-  Result<plan::TrainPlan> behind = plan_with(request, plan::ClipMode::kExact, waiting);
-  if (!behind) return ahead;
-  if (!ahead) return behind;
-  return ahead->prediction.seconds_per_micro_batch < behind->prediction.seconds_per_micro_batch
-             ? std::move(ahead)
-             : std::move(behind);
-}
-
 Status check_given(const plan::PipelineSchedule& schedule, const PipelineOptions& options,
                    const PipelineDemand& demand) {
   const auto blocks = static_cast<int32_t>(demand.architecture.node_count());
@@ -126,20 +99,19 @@ Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const Pipelin
     result.schedule = *options.schedule;
   } else {
     JIGE_DO(check_counts(options, demand));
-    plan::TrainPlanRequest request{.costs = result.costs,
-                                   .devices = options.devices,
-                                   .micro_batches = {micro_batches},
-                                   .budget = budget_of(options),
-                                   .tied = is_tied(demand.architecture),
-                                   .kinds = options.kinds,
-                                   .optimizers = options.optimizers,
-                                   .recompute = options.recompute,
-                                   .host_parameters = options.host_parameters,
-                                   .forward_stages = options.forward_stages,
-                                   .backward_stages = options.backward_stages};
-    JIGE_TRY(plan::TrainPlan plan, options.clip
-                                       ? plan_with(request, *options.clip, options.optimizers)
-                                       : plan_open(request));
+    const plan::TrainPlanRequest request{.costs = result.costs,
+                                         .devices = options.devices,
+                                         .micro_batches = {micro_batches},
+                                         .budget = budget_of(options),
+                                         .clip = options.clip,
+                                         .tied = is_tied(demand.architecture),
+                                         .kinds = options.kinds,
+                                         .optimizers = options.optimizers,
+                                         .recompute = options.recompute,
+                                         .host_parameters = options.host_parameters,
+                                         .forward_stages = options.forward_stages,
+                                         .backward_stages = options.backward_stages};
+    JIGE_TRY(plan::TrainPlan plan, plan::plan_train(request));
     result.schedule = std::move(plan.schedule);
     result.binding = std::move(plan.binding);
   }

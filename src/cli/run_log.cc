@@ -1,0 +1,131 @@
+#include "cli/run_log.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "base/bytes.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "cli/input.h"
+
+namespace jige::cli {
+namespace {
+
+double number_or(const Json& record, const char* field, double fallback) {
+  const auto found = record.find(field);
+  return found != record.end() && found->is_number() ? found->get<double>() : fallback;
+}
+
+int64_t count_or_0(const Json& record, const char* field) {
+  const double number = number_or(record, field, 0);
+  return number >= 0 && number < 9e18 ? static_cast<int64_t>(number) : 0;
+}
+
+std::string text_or_none(const Json& record, const char* field) {
+  const auto found = record.find(field);
+  return found != record.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+// The object in a field, or an empty one.
+Json part_of(const Json& record, const char* field) {
+  const auto found = record.find(field);
+  return found != record.end() && found->is_object() ? *found : Json::object();
+}
+
+void take_start(const Json& record, RunLog& log) {
+  log.version = text_or_none(record, "version");
+  log.cpu = text_or_none(record, "cpu");
+  log.threads = count_or_0(record, "threads");
+  const Json plan = part_of(record, "plan");
+  log.parameters = count_or_0(plan, "parameters");
+  log.steps_planned = count_or_0(plan, "steps");
+  log.memory_predicted_bytes = count_or_0(plan, "memory_predicted_bytes");
+  log.memory_limit_bytes = count_or_0(plan, "memory_limit_bytes");
+}
+
+void take_end(const Json& record, RunLog& log) {
+  const Json memory = part_of(record, "memory");
+  log.memory_peak_bytes = count_or_0(memory, "process_private_peak_bytes");
+  log.arena_predicted_bytes = count_or_0(memory, "arena_predicted_bytes");
+  log.arena_peak_bytes = count_or_0(memory, "arena_peak_bytes");
+  log.ended = true;
+}
+
+void take_record(const Json& record, const std::string& kind, RunLog& log) {
+  const double step = number_or(record, "step", NAN);
+  const ChartPoint loss{step, number_or(record, "loss", NAN)};
+  if (kind == "start") take_start(record, log);
+  if (kind == "end") take_end(record, log);
+  if (kind == "eval") log.held_out.push_back(loss);
+  if (kind == "step") {
+    log.training.push_back(loss);
+    log.tokens_per_s.push_back({step, number_or(record, "tokens_per_s", NAN)});
+    log.tokens += number_or(record, "tokens", 0);
+  }
+  log.seconds = number_or(record, "run_seconds", log.seconds);
+}
+
+}  // namespace
+
+Result<RunLog> read_run_log(const std::string& path) {
+  RunLog log;
+  // The last line may be half-written while the run goes on.
+  std::string pending;
+  int64_t pending_number = 0;
+  const auto take = [&](const std::string& line, int64_t number) -> Status {
+    if (line.empty()) return {};
+    JIGE_TRY(const Json record, parse_json(line, fmt::format("{}:{}", path, number)));
+    if (!record.is_object()) return {};
+    take_record(record, text_or_none(record, "kind"), log);
+    return {};
+  };
+  const auto take_the_one_before = [&](std::string_view line, int64_t number) -> Status {
+    JIGE_DO(take(pending, pending_number));
+    pending = line;
+    pending_number = number;
+    return {};
+  };
+  JIGE_DO(for_each_line(path, take_the_one_before));
+  if (const Status last = take(pending, pending_number); !last) {
+    log_warn("{}", last.error().message);
+  }
+  if (log.training.empty()) {
+    return fail(Code::kCorrupt, "{}: holds no step with a loss; it must be the log.jsonl of a run",
+                path);
+  }
+  return log;
+}
+
+std::vector<ChartPoint> smoothed(const std::vector<ChartPoint>& points) {
+  const double window = std::max(1.0, static_cast<double>(points.size()) / 40);
+  const double keep = 1 - 1 / window;
+  std::vector<ChartPoint> out;
+  double mean = 0, weight = 0;
+  for (const ChartPoint& point : points) {
+    if (!std::isfinite(point.y)) continue;
+    mean = keep * mean + (1 - keep) * point.y;
+    weight = keep * weight + (1 - keep);
+    out.push_back({point.x, mean / weight});
+  }
+  return out;
+}
+
+LineChart loss_chart(const RunLog& log, const std::string& title) {
+  LineChart chart{.title = title, .x_label = "step", .y_label = "loss (nats per token)"};
+  chart.subtitle = fmt::format("{} steps", log.training.size());
+  if (log.tokens > 0) chart.subtitle += fmt::format(", {} tokens", format_count(log.tokens));
+  if (log.seconds > 0) chart.subtitle += fmt::format(", {}", format_duration(log.seconds));
+  chart.series = {{.name = "", .color = "#b6d4fe", .stroke = 1.2, .points = log.training},
+                  {.name = "training", .color = "#1f6feb", .points = smoothed(log.training)},
+                  {.name = "held-out",
+                   .color = "#d1570a",
+                   .dots = true,
+                   .label_last = true,
+                   .points = log.held_out}};
+  return chart;
+}
+
+}  // namespace jige::cli

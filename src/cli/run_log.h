@@ -1,0 +1,45 @@
+// The log of a training run (train/step_log.h) as a reader of the whole run wants it: curves, and
+// the facts of its first and last records.
+//
+// Threads: pure functions.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cli/line_chart.h"
+
+namespace jige::cli {
+
+// Zero or empty where the log does not say.
+struct RunLog {
+  std::vector<ChartPoint> training;      // loss by step
+  std::vector<ChartPoint> held_out;      // loss by step
+  std::vector<ChartPoint> tokens_per_s;  // by step
+  double tokens = 0;
+  double seconds = 0;
+  std::string version, cpu;
+  int64_t threads = 0;
+  int64_t parameters = 0;
+  int64_t steps_planned = 0;
+  int64_t memory_predicted_bytes = 0;  // of the process
+  int64_t memory_limit_bytes = 0;
+  int64_t memory_peak_bytes = 0;  // of the process; known when a run has ended
+  int64_t arena_predicted_bytes = 0;
+  int64_t arena_peak_bytes = 0;
+  bool ended = false;
+};
+
+// A last line that is half-written is left out with a warning. Fails with kNotFound or kIo, with
+// kCorrupt naming the line, and when there is no step with a loss.
+Result<RunLog> read_run_log(const std::string& path);
+
+// Means over about a fortieth of the curve, which show the trend through the noise of single steps.
+std::vector<ChartPoint> smoothed(const std::vector<ChartPoint>& points);
+
+// Loss in training and on held-out data.
+LineChart loss_chart(const RunLog& log, const std::string& title);
+
+}  // namespace jige::cli

@@ -1,0 +1,120 @@
+#include "cli/run_report.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "cli/line_chart.h"
+#include "cli/report_pipeline.h"
+
+namespace jige::cli {
+namespace {
+
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+constexpr std::string_view kStyle =
+    "body{font-family:system-ui,sans-serif;color:#24292f;background:#f6f8fa;margin:24px auto;"
+    "max-width:1240px;padding:0 16px}"
+    "h1{font-size:24px}h2{font-size:18px;margin-top:32px}p{color:#57606a}"
+    "table{border-collapse:collapse;background:#fff}td{border:1px solid #d8dee4;padding:4px 12px}"
+    "td+td{font-variant-numeric:tabular-nums}"
+    "figure{margin:12px 0;overflow-x:auto;background:#fff;border:1px solid #d8dee4;"
+    "border-radius:8px;padding:8px}svg{max-width:100%;height:auto;display:block}";
+
+std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
+
+Facts run_facts(const RunLog& log) {
+  Facts facts;
+  if (log.parameters > 0) {
+    facts.emplace_back("parameters", format_count(static_cast<double>(log.parameters)));
+  }
+  std::string steps = fmt::format("{}", log.training.size());
+  if (log.steps_planned > 0) steps += fmt::format(" of {}", log.steps_planned);
+  facts.emplace_back("steps", steps + (log.ended ? "" : ", not ended"));
+  facts.emplace_back("last loss", fmt::format("{:.4f}", log.training.back().y));
+  if (!log.held_out.empty()) {
+    facts.emplace_back("last loss on held-out data", fmt::format("{:.4f}", log.held_out.back().y));
+  }
+  if (log.tokens > 0) facts.emplace_back("tokens", format_count(log.tokens));
+  if (log.seconds > 0) facts.emplace_back("time of the steps", format_duration(log.seconds));
+  if (!log.cpu.empty()) {
+    facts.emplace_back("machine", fmt::format("{}, {} threads", log.cpu, log.threads));
+  }
+  if (!log.version.empty()) facts.emplace_back("jige", log.version);
+  return facts;
+}
+
+Facts memory_facts(const RunLog& log) {
+  Facts facts;
+  const auto add = [&](const char* name, int64_t bytes) {
+    if (bytes > 0) facts.emplace_back(name, shown_bytes(bytes));
+  };
+  add("arenas, planned", log.arena_predicted_bytes);
+  add("arenas, at the peak", log.arena_peak_bytes);
+  add("process, predicted", log.memory_predicted_bytes);
+  add("process, at the peak", log.memory_peak_bytes);
+  add("limit", log.memory_limit_bytes);
+  return facts;
+}
+
+std::string table(const Facts& facts) {
+  std::string html = "<table>\n";
+  for (const auto& [name, value] : facts) {
+    html += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", xml_text(name), xml_text(value));
+  }
+  return html + "</table>\n";
+}
+
+std::string figure(const std::string& svg) { return "<figure>\n" + svg + "</figure>\n"; }
+
+std::string heading(const std::string& text) {
+  return fmt::format("<h2>{}</h2>\n", xml_text(text));
+}
+
+std::string pipeline_sections(const PipelineView& view) {
+  std::string html = heading("A step") + table(pipeline_facts(view)) + heading("Timeline");
+  html += figure(timelines_svg(view, false));
+  if (view.has_measured()) html += figure(timelines_svg(view, true));
+  html += heading("Where the devices' time goes");
+  html +=
+      "<p>Shares of the step. Ramp: other devices' passes, before the first or after the last pass "
+      "here; turn: those in between; transfer stall: fetches, gradients and messages on their way; "
+      "optimizer tail: updates that passes or the end of the step wait for; starting tasks: from "
+      "the end of what a task waited for to its start. Logical devices share one machine's cores: "
+      "passes that run at once slow one another down, which no prediction here knows.</p>\n";
+  html += figure(split_svg(view));
+  html += heading("Memory over a step") + figure(memory_svg(view));
+  return html;
+}
+
+std::string speed_figure(const RunLog& log) {
+  LineChart chart{.title = "Speed", .x_label = "step", .y_label = "tokens per second"};
+  chart.series = {{.name = "", .color = "#b6d4fe", .stroke = 1.2, .points = log.tokens_per_s},
+                  {.name = "mean", .color = "#1f6feb", .points = smoothed(log.tokens_per_s)}};
+  return figure(render_svg(chart));
+}
+
+}  // namespace
+
+Result<std::string> run_report_html(const std::string& title, const RunLog& log,
+                                    const std::optional<train::PipelineRecord>& record) {
+  std::string html = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
+      "<meta name=\"viewport\" content=\"width=device-width\">\n<title>{0}</title>\n"
+      "<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
+      xml_text(title), kStyle);
+  html += table(run_facts(log)) + heading("Loss") + figure(render_svg(loss_chart(log, "Loss")));
+  html += speed_figure(log);
+  if (record) {
+    JIGE_TRY(const PipelineView view, view_pipeline(*record));
+    html += pipeline_sections(view);
+  }
+  if (const Facts facts = memory_facts(log); !facts.empty()) {
+    html += heading("Memory of the process") + table(facts);
+  }
+  return html + "</body>\n</html>\n";
+}
+
+}  // namespace jige::cli

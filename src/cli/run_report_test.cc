@@ -1,0 +1,222 @@
+#include "cli/run_report.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "cli/report_pipeline.h"
+#include "plan/pipeline_generate.h"
+
+namespace jige::cli {
+namespace {
+
+std::string write_log(const std::string& text) {
+  const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+  const std::string path = testing::TempDir() + "jige_log_" + info->name() + ".jsonl";
+  EXPECT_TRUE(write_file_atomic(path, text));
+  return path;
+}
+
+const char* const kLog =
+    "{\"kind\":\"start\",\"version\":\"0.1\",\"cpu\":\"a <fast> one\",\"threads\":2,"
+    "\"plan\":{\"parameters\":1234567,\"steps\":4,\"memory_predicted_bytes\":1048576}}\n"
+    "{\"kind\":\"step\",\"step\":1,\"loss\":5.0,\"tokens\":100,\"tokens_per_s\":50.0,"
+    "\"run_seconds\":2.0}\n"
+    "{\"kind\":\"step\",\"step\":2,\"loss\":4.0,\"tokens\":100,\"tokens_per_s\":60.0,"
+    "\"run_seconds\":4.0}\n"
+    "{\"kind\":\"eval\",\"step\":2,\"loss\":4.5}\n";
+
+// A record whose measured step is the predicted one, slowed down by `factor`.
+train::PipelineRecord example(double factor) {
+  train::PipelineRecord record;
+  record.schedule = *plan::generate_pipeline({.kind = plan::ScheduleKind::kSPipe,
+                                              .devices = 2,
+                                              .micro_batches = 4,
+                                              .block_count = 8,
+                                              .forward_stages = 2,
+                                              .backward_stages = 4,
+                                              .host_parameters = true,
+                                              .recompute = true,
+                                              .optimizer = plan::OptimizerMode::kAsync});
+  record.costs.blocks.assign(8, {.forward_s = 1e-3,
+                                 .recompute_s = 1e-3,
+                                 .backward_input_s = 1e-3,
+                                 .backward_weight_s = 1e-3,
+                                 .parameters = 100,
+                                 .parameter_bytes = 1 << 20,
+                                 .gradient_bytes = 1 << 20,
+                                 .input_bytes = 1 << 10,
+                                 .saved_bytes = 1 << 18});
+  record.costs.rates = {.fetch_bytes_per_s = 1e9,
+                        .offload_bytes_per_s = 1e9,
+                        .link_bytes_per_s = 1e9,
+                        .host_parameters_per_s = 1e5};
+  record.memory = {.device_budget_bytes = 8 << 20,
+                   .device_planned_bytes = {7 << 20, 7 << 20},
+                   .device_peak_bytes = {6 << 20, 6 << 20},
+                   .host_planned_bytes = 64 << 20,
+                   .host_peak_bytes = 64 << 20};
+  const auto graph = plan::PipelineGraph::create(record.schedule);
+  const auto times = plan::time_tasks(record.schedule, *graph, record.costs);
+  std::vector<train::TaskSpan> spans;
+  for (size_t i = 0; i < times.end.size(); ++i) {
+    const auto ns = [&](double s) { return static_cast<int64_t>(std::llround(s * factor * 1e9)); };
+    spans.push_back({.start_ns = ns(times.start[i]), .end_ns = ns(times.end[i])});
+  }
+  record.add_step(12, spans);
+  return record;
+}
+
+int64_t count(const std::string& text, const std::string& part) {
+  int64_t found = 0;
+  for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
+  return found;
+}
+
+void expect_whole(const std::string& html) {
+  for (const char* tag : {"svg", "table", "tr", "figure", "h2", "body", "html", "style"}) {
+    const auto open =
+        count(html, std::string("<") + tag + ">") + count(html, std::string("<") + tag + " ");
+    EXPECT_EQ(open, count(html, std::string("</") + tag + ">")) << tag;
+    EXPECT_GT(open, 0) << tag;
+  }
+  // Nothing is loaded from elsewhere, and nothing runs.
+  EXPECT_EQ(count(html, "http"), count(html, "xmlns=\"http://www.w3.org/2000/svg\""));
+  for (const char* part : {"<script", "src=", "@import", "url(", "nan", "inf "}) {
+    EXPECT_EQ(count(html, part), 0) << part;
+  }
+}
+
+TEST(RunReport, ShowsLossAndMemoryOfARunWithoutASchedule) {
+  const auto log = read_run_log(write_log(kLog));
+  ASSERT_TRUE(log) << log.error().message;
+  EXPECT_EQ(log->training.size(), 2u);
+  EXPECT_EQ(log->held_out.size(), 1u);
+  EXPECT_EQ(log->tokens, 200);
+  EXPECT_EQ(log->seconds, 4);
+  EXPECT_EQ(log->parameters, 1234567);
+  EXPECT_FALSE(log->ended);
+  const auto html = run_report_html("a & b", *log, std::nullopt);
+  ASSERT_TRUE(html);
+  expect_whole(*html);
+  EXPECT_EQ(count(*html, "<svg"), 2);
+  EXPECT_EQ(count(*html, "<title>a &amp; b</title>"), 1);
+  EXPECT_EQ(count(*html, "a &lt;fast&gt; one"), 1);
+  EXPECT_EQ(count(*html, "2 of 4, not ended"), 1);
+  EXPECT_EQ(count(*html, "1.00 MiB"), 1);
+  EXPECT_EQ(count(*html, "Timeline"), 0);
+}
+
+TEST(RunReport, ReadsALogThatIsStillWritten) {
+  EXPECT_EQ(read_run_log(write_log(std::string(kLog) + "{\"kind\":\"st"))->training.size(), 2u);
+  const auto corrupt = read_run_log(write_log("{\"kind\":\"st\n" + std::string(kLog)));
+  ASSERT_FALSE(corrupt);
+  EXPECT_EQ(corrupt.error().code, Code::kCorrupt);
+  EXPECT_FALSE(read_run_log(write_log("{}\n[]\n3\n")));
+  EXPECT_FALSE(read_run_log(testing::TempDir() + "no_such_log.jsonl"));
+}
+
+TEST(RunReport, ShowsPredictedBesideMeasured) {
+  const auto log = read_run_log(write_log(kLog));
+  const auto html = run_report_html("run", *log, example(1.25));
+  ASSERT_TRUE(html) << html.error().message;
+  expect_whole(*html);
+  EXPECT_EQ(count(*html, "<svg"), 6);
+  EXPECT_EQ(count(*html, ">Predicted: "), 1);
+  EXPECT_EQ(count(*html, ">Measured: "), 1);
+  EXPECT_EQ(count(*html, "step 12, +25.0 % against the prediction"), 1);
+  EXPECT_EQ(count(*html, ">budget<"), 1);
+  for (const char* part : {"ramp", "turn", "transfer stall", "optimizer tail"}) {
+    EXPECT_GE(count(*html, std::string("devices' time, ") + part), 1) << part;
+  }
+}
+
+TEST(RunReport, ARunWithoutMeasuredStepsShowsThePrediction) {
+  train::PipelineRecord record = example(1);
+  record.steps.clear();
+  const auto log = read_run_log(write_log(kLog));
+  const auto html = run_report_html("run", *log, record);
+  ASSERT_TRUE(html);
+  expect_whole(*html);
+  EXPECT_EQ(count(*html, "<svg"), 5);
+  EXPECT_EQ(count(*html, "measured step"), 0);
+}
+
+TEST(RunReport, NoPartOfTheDevicesTimeIsNegative) {
+  // Messages that arrived long before their receive's thread woke up.
+  train::PipelineRecord record = example(1);
+  const auto graph = plan::PipelineGraph::create(record.schedule);
+  std::vector<int64_t> end(record.schedule.tasks.size(), 0);
+  std::vector<train::TaskSpan>& spans = record.steps[0].spans;
+  Rng rng(5);
+  for (const int32_t task : graph->topological_order()) {
+    const auto i = static_cast<size_t>(task);
+    int64_t start = 0;
+    for (const int32_t p : graph->predecessors(task)) {
+      start = std::max(start, end[static_cast<size_t>(p)]);
+    }
+    const int64_t length = spans[i].end_ns - spans[i].start_ns;
+    start += static_cast<int64_t>(rng.below(3'000'000));
+    spans[i] = {.start_ns = start, .end_ns = start + length};
+    end[i] = start + length;
+  }
+  const auto view = view_pipeline(record);
+  ASSERT_TRUE(view);
+  for (const plan::DeviceTime& device : view->measured_split) {
+    const double rest = unexplained_s(device, view->measured.step_s);
+    for (const double part :
+         {device.busy_s, device.ramp_s, device.turn_s, device.transfer_s, device.optimizer_s}) {
+      EXPECT_GE(part, 0);
+    }
+    EXPECT_GT(rest, 0);
+    EXPECT_NEAR(device.busy_s + device.idle_s() + rest, view->measured.step_s, 1e-9);
+  }
+}
+
+TEST(RunReport, PartsOfTheDevicesTimeAddUpToTheStep) {
+  train::PipelineRecord record = example(2);
+  const auto same = view_pipeline(record);
+  ASSERT_TRUE(same);
+  ASSERT_EQ(same->measured_split.size(), 2u);
+  for (size_t d = 0; d < 2; ++d) {
+    const plan::DeviceTime& predicted = same->predicted_split[d];
+    const plan::DeviceTime& measured = same->measured_split[d];
+    // Slowed down evenly, every cause doubles and nothing is left over.
+    EXPECT_NEAR(measured.busy_s, 2 * predicted.busy_s, 1e-6);
+    EXPECT_NEAR(measured.ramp_s, 2 * predicted.ramp_s, 1e-6);
+    EXPECT_NEAR(measured.turn_s, 2 * predicted.turn_s, 1e-6);
+    EXPECT_NEAR(measured.transfer_s, 2 * predicted.transfer_s, 1e-6);
+    EXPECT_NEAR(measured.optimizer_s, 2 * predicted.optimizer_s, 1e-6);
+    EXPECT_NEAR(unexplained_s(measured, same->measured.step_s), 0, 1e-6);
+  }
+  EXPECT_NEAR(same->replayed_s, same->measured.step_s, 1e-6);
+  // A millisecond between each two events: what tasks took is the same, the rest is not theirs.
+  const auto graph = plan::PipelineGraph::create(record.schedule);
+  std::vector<int64_t> end(record.schedule.tasks.size(), 0);
+  train::MeasuredStep& step = record.steps[0];
+  for (const int32_t task : graph->topological_order()) {
+    const auto i = static_cast<size_t>(task);
+    int64_t start = 0;
+    for (const int32_t p : graph->predecessors(task)) {
+      start = std::max(start, end[static_cast<size_t>(p)] + 1'000'000);
+    }
+    const int64_t length = step.spans[i].end_ns - step.spans[i].start_ns;
+    step.spans[i] = {.start_ns = start, .end_ns = start + length};
+    end[i] = start + length;
+  }
+  const auto late = view_pipeline(record);
+  ASSERT_TRUE(late);
+  EXPECT_NEAR(late->replayed_s, same->measured.step_s, 1e-6);
+  EXPECT_GT(late->measured.step_s, same->measured.step_s + 0.01);
+  for (const plan::DeviceTime& device : late->measured_split) {
+    EXPECT_GT(unexplained_s(device, late->measured.step_s), 0.01);
+    EXPECT_NEAR(device.busy_s + device.idle_s() + unexplained_s(device, late->measured.step_s),
+                late->measured.step_s, 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace jige::cli

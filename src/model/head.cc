@@ -48,6 +48,10 @@ int64_t Head::chunk_tokens() const {
   return std::clamp(tokens, kChunkTokensMin, kChunkTokensMax);
 }
 
+int64_t Head::gradient_tokens(DType compute) const {
+  return compute == DType::kF32 ? chunk_tokens() : 2 * chunk_tokens();
+}
+
 int64_t Head::packed_bytes(DType compute, PackFor use) const {
   return packed_bytes_[compute == DType::kBF16 ? 1 : 0][use == PackFor::kTraining ? 1 : 0];
 }
@@ -62,13 +66,20 @@ NormStats Head::place_saved(Placement& at, int64_t token_count) const {
 
 Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const {
   const int64_t chunk = std::min(chunk_tokens(), token_count);
+  const int64_t gradient_chunk = use == PackFor::kTraining
+                                     ? std::min(gradient_tokens(compute), token_count)
+                                     : chunk;
   Work work;
-  work.normed = at.take(compute, Shape{chunk, width_});
+  work.normed = at.take(compute, Shape{gradient_chunk, width_});
   work.logits = at.take(DType::kF32, Shape{chunk, vocab_size_});
   work.losses = at.take(DType::kF32, Shape{chunk});
   work.grad_logits = work.logits;
   if (use == PackFor::kTraining && compute != DType::kF32) {
-    work.grad_logits = at.take(compute, Shape{chunk, vocab_size_});
+    work.grad_logits = at.take(compute, Shape{gradient_chunk, vocab_size_});
+  }
+  const int64_t scratch_bytes = linear_.weight_scratch_bytes(gradient_chunk, compute);
+  if (use == PackFor::kTraining && scratch_bytes > 0) {
+    work.scratch = at.take(DType::kU8, Shape{scratch_bytes});
   }
   return work;
 }
@@ -153,22 +164,29 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
       place_work(workspace, t, compute, gradient ? PackFor::kTraining : PackFor::kInference);
 
   const bool needs_logits = outputs.losses || outputs.input_gradient || linear_gradient;
-  const int64_t chunk = needs_logits ? chunk_tokens() : t;
-  for (int64_t begin = 0; needs_logits && begin < t; begin += chunk) {
-    const int64_t end = std::min(begin + chunk, t);
+  const int64_t step = gradient ? gradient_tokens(compute) : chunk_tokens();
+  for (int64_t begin = 0; needs_logits && begin < t; begin += step) {
+    const int64_t end = std::min(begin + step, t);
     const TensorView normed = work.normed.row_range(0, end - begin);
-    const TensorView logits = work.logits.row_range(0, end - begin);
     const TensorView grad_logits = work.grad_logits.row_range(0, end - begin);
     const TensorView rows = src.row_range(begin, end);
     norm_.forward(stream, weights, normed, rows, rows_of(stats, begin, end));
-    linear_.forward(stream, weights, compute, {.dst = logits, .src = normed});
-    ops::cross_entropy(stream, {.loss = outputs.losses ? outputs.losses.row_range(begin, end)
-                                                       : work.losses.row_range(0, end - begin),
-                                .logits = logits,
-                                .targets = batch.targets.row_range(begin, end),
-                                .weights = rows_if_any(batch.loss_weights, begin, end),
-                                .grad_logits = gradient ? grad_logits : TensorView{},
-                                .argmax = rows_if_any(outputs.argmax, begin, end)});
+    for (int64_t first = begin; first < end; first += chunk_tokens()) {
+      const int64_t last = std::min(first + chunk_tokens(), end);
+      const TensorView logits = work.logits.row_range(0, last - first);
+      linear_.forward(stream, weights, compute,
+                      {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
+      ops::cross_entropy(
+          stream,
+          {.loss = outputs.losses ? outputs.losses.row_range(first, last)
+                                  : work.losses.row_range(0, last - first),
+           .logits = logits,
+           .targets = batch.targets.row_range(first, last),
+           .weights = rows_if_any(batch.loss_weights, first, last),
+           .grad_logits =
+               gradient ? grad_logits.row_range(first - begin, last - begin) : TensorView{},
+           .argmax = rows_if_any(outputs.argmax, first, last)});
+    }
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);
       linear_.backward_input(stream, weights, compute,
@@ -177,7 +195,8 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
                            rows_of(stats, begin, end), false);
     }
     if (linear_gradient) {
-      linear_.backward_weight(stream, weights, compute, {.grad_dst = grad_logits, .src = normed});
+      linear_.backward_weight(stream, weights, compute,
+                              {.grad_dst = grad_logits, .src = normed, .scratch = work.scratch});
     }
   }
   if (outputs.weight_gradient) norm_.backward_weight(stream, weights, grad_normed, src, stats);

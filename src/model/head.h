@@ -4,7 +4,9 @@
 //   n = norm(src);  logits = n Wᵀ;  loss[t] = -log softmax(logits[t])[targets[t]]
 // Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
 // their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
-// gives the same bits. C depends on V only, and results do not depend on it as far as ops promise.
+// gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
+// before X and W run, so that the gradient of the weight is read and written half as often. C and G
+// depend on V and the type only, and results do not depend on them as far as ops promise.
 // The block's dst: losses [T] f32, unweighted, 0 where there is no target.
 // The gradient is that of Σ loss_weights[t] · loss[t] (weights of 1 where the batch has none).
 // saved: 1/std of the norm. pending: the gradient of n.
@@ -72,14 +74,15 @@ class Head final : public Block {
               const TensorView& dst) const;
   int64_t logits_workspace_bytes(int64_t row_count, DType compute) const;
 
-  int64_t chunk_tokens() const;
+  int64_t chunk_tokens() const;  // C
 
  private:
   struct Work {
-    TensorView normed;       // [C, D] compute
+    TensorView normed;       // [G, D] compute
     TensorView logits;       // [C, V] f32
-    TensorView grad_logits;  // [C, V] compute; logits itself in f32
+    TensorView grad_logits;  // [G, V] compute; logits itself in f32
     TensorView losses;       // [C] f32, where the caller wants none
+    TensorView scratch;      // of W's product
   };
   struct Outputs {
     TensorView losses, argmax, grad_src;
@@ -88,6 +91,7 @@ class Head final : public Block {
   };
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
   NormStats place_saved(Placement& at, int64_t token_count) const;
+  int64_t gradient_tokens(DType compute) const;  // G
   void run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                   const TensorView& src, const Outputs& outputs, const BlockMemory& memory) const;
 

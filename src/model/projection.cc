@@ -180,6 +180,11 @@ int64_t Projection::scratch_bytes(int64_t token_count) const {
   return dtype_bytes(DType::kF32, token_count * columns);
 }
 
+int64_t Projection::weight_scratch_bytes(int64_t token_count, DType compute) const {
+  return ops::linear_backward_weight_scratch_bytes(compute, token_count,
+                                                   std::max(options_.inputs, rank_));
+}
+
 void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
                          const Forward& args) const {
   const Packed& place = packed(compute);
@@ -285,7 +290,8 @@ void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, D
         stream, {.grad_weight = grad,
                  .grad_dst = columns_at(args.grad_dst, parts_[first].row_begin, rows),
                  .src = args.src,
-                 .compute = compute});
+                 .compute = compute,
+                 .scratch = args.scratch});
     first = last;
   }
 }
@@ -301,14 +307,16 @@ void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, 
                                   {.grad_weight = grad_b,
                                    .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
                                    .src = columns_at(args.product_forward, part.adapter_row, rank_),
-                                   .compute = compute});
+                                   .compute = compute,
+                                   .scratch = args.scratch});
     }
     if (grad_a) {
       ops::linear_backward_weight(
           stream, {.grad_weight = grad_a,
                    .grad_dst = columns_at(args.product_backward, part.adapter_row, rank_),
                    .src = args.src,
-                   .compute = compute});
+                   .compute = compute,
+                   .scratch = args.scratch});
     }
   }
 }

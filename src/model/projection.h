@@ -59,8 +59,9 @@ class Projection {
 
   // The place of u or v, [T, R]; an empty view without adapters.
   TensorView place_product(Placement& at, int64_t token_count, DType compute) const;
-  // Bytes of scratch that F and X need at most.
+  // Bytes of scratch that F and X need at most, and that W uses.
   int64_t scratch_bytes(int64_t token_count) const;
+  int64_t weight_scratch_bytes(int64_t token_count, DType compute) const;
 
   struct Forward {
     TensorView dst;      // [T, N] compute type or f32
@@ -85,6 +86,7 @@ class Projection {
     TensorView src;               // [T, K]
     TensorView product_forward;   // u
     TensorView product_backward;  // v
+    TensorView scratch;           // u8, weight_scratch_bytes
   };
   // Whether any gradient is wanted; W may be skipped, and with it what only W reads, if not.
   bool wants_gradient(const BlockWeights& weights) const;

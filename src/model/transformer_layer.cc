@@ -151,18 +151,21 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
 }
 
 TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token_count,
-                                                    DType compute, bool keeps_heads) const {
+                                                    DType compute, bool training) const {
   Work work;
   const int64_t columns = std::max({width_, ffn_size_, q_columns()});
   work.rows = at.take(compute, Shape{token_count, columns});
-  if (head_norms_ && keeps_heads) {
+  if (head_norms_ && training) {
     work.heads = at.take(compute, Shape{token_count, qk_columns()});
   }
   int64_t scratch_bytes = 0;
+  int64_t weight_bytes = 0;
   for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
     scratch_bytes = std::max(scratch_bytes, p->scratch_bytes(token_count));
+    weight_bytes = std::max(weight_bytes, p->weight_scratch_bytes(token_count, compute));
   }
   if (scratch_bytes > 0) work.adapter_scratch = at.take(DType::kU8, Shape{scratch_bytes});
+  if (training && weight_bytes > 0) work.weight_scratch = at.take(DType::kU8, Shape{weight_bytes});
   return work;
 }
 

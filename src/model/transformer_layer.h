@@ -12,8 +12,8 @@
 // src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1, q|k|v (before head norms where there are any, after rope where not), attention output,
-// its log-sum-exp, g|u, and 1/std of the norms. n1, n2, a and normalised heads are computed anew
-// where they are needed.
+// its log-sum-exp, g|u, and 1/std of the norms. n1, n2, the a of gelu and normalised heads are
+// computed anew where they are needed; the a of g|u takes the place of g in X, on the way.
 // pending: the gradients at the outputs of the four products and of the norms.
 // Threads: const.
 #pragma once
@@ -84,6 +84,7 @@ class TransformerLayer final : public Block {
     TensorView rows;   // [T, columns of the widest]
     TensorView heads;  // [T, (H + G) d] normalised and rotated q|k; empty: those of qkv themselves
     TensorView adapter_scratch;
+    TensorView weight_scratch;  // of W's products
   };
   // What X leaves for W.
   struct Gradients {
@@ -93,7 +94,7 @@ class TransformerLayer final : public Block {
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
-  Work place_work(Placement& at, int64_t token_count, DType compute, bool keeps_heads) const;
+  Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
 
   TensorView heads_of(const Activations& saved, const Work& work) const;
   void forward_attention(const BlockContext& context, const BlockWeights& weights,

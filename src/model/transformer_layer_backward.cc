@@ -32,7 +32,9 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                               .product = pending.v_ffn_output,
                               .scratch = work.adapter_scratch});
   if (gated()) {
-    ops::swiglu_backward(stream, pending.ffn, grad_activated, saved.ffn);
+    // W wants a again, and nobody the gate.
+    ops::swiglu_backward(stream, pending.ffn, grad_activated, saved.ffn,
+                         saved.ffn.column_range(0, ffn_size_));
   } else {
     const bool tanh = activation_ == formats::ActivationKind::kGeluTanh;
     ops::gelu_backward(stream, pending.ffn, grad_activated, saved.ffn,
@@ -116,22 +118,35 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const Work work = place_work(workspace, t, compute, true);
 
   if (ffn_output_.wants_gradient(weights)) {
-    const TensorView activated = first_columns(work.rows, ffn_size_);
-    activate(stream, activated, saved.ffn);
-    ffn_output_.backward_weight(
-        stream, weights, compute,
-        {pending.ffn_output, activated, saved.u_ffn_output, pending.v_ffn_output});
+    TensorView activated = saved.ffn.column_range(0, ffn_size_);  // X left it there
+    if (!gated()) {
+      activated = first_columns(work.rows, ffn_size_);
+      activate(stream, activated, saved.ffn);
+    }
+    ffn_output_.backward_weight(stream, weights, compute,
+                                {.grad_dst = pending.ffn_output,
+                                 .src = activated,
+                                 .product_forward = saved.u_ffn_output,
+                                 .product_backward = pending.v_ffn_output,
+                                 .scratch = work.weight_scratch});
   }
   if (ffn_input_.wants_gradient(weights)) {
     const TensorView n2 = first_columns(work.rows, width_);
     norm2_.forward(stream, weights, n2, saved.x1, {});
     ffn_input_.backward_weight(stream, weights, compute,
-                               {pending.ffn, n2, saved.u_ffn_input, pending.v_ffn_input});
+                               {.grad_dst = pending.ffn,
+                                .src = n2,
+                                .product_forward = saved.u_ffn_input,
+                                .product_backward = pending.v_ffn_input,
+                                .scratch = work.weight_scratch});
   }
   norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
   attention_output_.backward_weight(stream, weights, compute,
-                                    {pending.attention_output, saved.attended,
-                                     saved.u_attention_output, pending.v_attention_output});
+                                    {.grad_dst = pending.attention_output,
+                                     .src = saved.attended,
+                                     .product_forward = saved.u_attention_output,
+                                     .product_backward = pending.v_attention_output,
+                                     .scratch = work.weight_scratch});
   if (head_norms_) {
     const int64_t q_end = q_columns();
     const int64_t k_end = qk_columns();
@@ -143,7 +158,12 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   if (qkv_.wants_gradient(weights)) {
     const TensorView n1 = first_columns(work.rows, width_);
     norm1_.forward(stream, weights, n1, src, {});
-    qkv_.backward_weight(stream, weights, compute, {pending.qkv, n1, saved.u_qkv, pending.v_qkv});
+    qkv_.backward_weight(stream, weights, compute,
+                         {.grad_dst = pending.qkv,
+                          .src = n1,
+                          .product_forward = saved.u_qkv,
+                          .product_backward = pending.v_qkv,
+                          .scratch = work.weight_scratch});
   }
   norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
 }

@@ -114,9 +114,7 @@ void ModelWeights::list_trainable() {
 }
 
 void ModelWeights::zero_gradients(Stream& stream) {
-  for (const Tensor& tensor : gradients_) {
-    stream.fill_zero(tensor.view().data, tensor.view().count());
-  }
+  for (const Tensor& tensor : gradients_) ops::zero(stream, tensor.view());
 }
 
 void ModelWeights::finish_gradients(Stream& stream) {

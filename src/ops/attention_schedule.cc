@@ -8,19 +8,25 @@ namespace jige::ops {
 namespace {
 
 // Rows of a tile: fewer than the kernels' most where that gives every thread something to do.
-constexpr int64_t kTileRowsMin = 24;
 constexpr int64_t kTilesPerThread = 3;
-constexpr int64_t kRowGroup = 6;  // rows the kernels hold in registers
+struct TileRows {
+  int64_t least, most;
+  int64_t group;  // rows the kernels hold in registers
+};
+constexpr TileRows kChainRows = {24, cpu::kAttentionRowsMax, 6};
+constexpr TileRows kTiledRows = {32, cpu::kAttentionTiledRowsMax, 16};
 // A tile is cut into splits when it is more than one part in so many of a thread's share.
 constexpr int64_t kCutsPerThread = 4;
 
 int64_t tile_rows(const std::vector<SequenceSpan>& sequences, const AttentionShape& shape,
-                  int thread_count) {
+                  const AttentionMachine& machine) {
+  const TileRows& limits = machine.on_tiles ? kTiledRows : kChainRows;
   int64_t rows = 0;
   for (const SequenceSpan& sequence : sequences) rows += sequence.row_count * shape.head_count;
-  const int64_t tiles = kTilesPerThread * thread_count;
-  const int64_t even = ((rows + tiles - 1) / tiles + kRowGroup - 1) / kRowGroup * kRowGroup;
-  return std::clamp<int64_t>(even, kTileRowsMin, cpu::kAttentionRowsMax);
+  const int64_t tiles = kTilesPerThread * machine.thread_count;
+  const int64_t group = limits.group;
+  const int64_t even = ((rows + tiles - 1) / tiles + group - 1) / group * group;
+  return std::clamp(even, limits.least, limits.most);
 }
 
 // A tile with the splits that its rows see, and its cost.
@@ -120,9 +126,11 @@ int32_t attention_window(const AttentionShape& shape) {
 }
 
 AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& sequences,
-                                          const AttentionShape& shape, int thread_count) {
+                                          const AttentionShape& shape,
+                                          const AttentionMachine& machine) {
+  const int thread_count = machine.thread_count;
   const int64_t heads = shape.head_count / shape.kv_head_count;
-  const int64_t rows_max = tile_rows(sequences, shape, thread_count);
+  const int64_t rows_max = tile_rows(sequences, shape, machine);
   std::vector<AttentionWork> tiles;
   double total = 0;
   for (size_t i = 0; i < sequences.size(); ++i) {

@@ -2,13 +2,14 @@
 // sequences become pieces of work for the threads.
 //
 // Results are defined per row (kernels/cpu/attention.h), so a schedule may cut and order as it
-// likes. Rows of a sequence and key/value head are cut into tiles of up to 96. A tile that is a
+// likes. Rows of a sequence and key/value head are cut into tiles of up to 96, or 256 where the
+// kernels run on matrix tiles and pack the keys for every tile of rows. A tile that is a
 // large part of the whole, as the one row of a decode over a long context, is cut further between
 // its splits of 512 keys, whose results are merged in a second loop.
 //
 // Memory beside the scratch of one tile per thread: the partial results of cut tiles. Fewer than
 // 4 · threads tiles are cut, so these take less than
-//   4 · threads · splits · rows · (d + 34) floats, splits = ⌈context / 512⌉, rows <= 96.
+//   4 · threads · splits · rows · (d + 34) floats, splits = ⌈context / 512⌉, rows <= 256.
 // Threads: values.
 #pragma once
 
@@ -61,8 +62,13 @@ struct AttentionSchedule {
   int64_t partial_floats = 0;
 };
 
+struct AttentionMachine {
+  int thread_count = 1;
+  bool on_tiles = false;  // cpu::attention_on_tiles
+};
 AttentionSchedule make_attention_schedule(const std::vector<SequenceSpan>& sequences,
-                                          const AttentionShape& shape, int thread_count);
+                                          const AttentionShape& shape,
+                                          const AttentionMachine& machine);
 
 // Runs body(index, worker) for every index in [0, count), the lower ones first.
 template <typename Body>

@@ -234,4 +234,34 @@ inline ForwardResult forward(Machine& machine, Inputs& in, DType dst_dtype = DTy
   return result;
 }
 
+struct Gradients {
+  Matrix q, k, v;
+
+  bool same_rows(int64_t row, const Gradients& other, int64_t other_row, int64_t count) const {
+    return q.same_rows(row, other.q, other_row, count) &&
+           k.same_rows(row, other.k, other_row, count) &&
+           v.same_rows(row, other.v, other_row, count);
+  }
+};
+
+inline Matrix make_grad_dst(const Inputs& in, DType dtype = DType::kF32) {
+  Matrix grad(dtype, in.rows(), in.q.columns(), 2);
+  Rng rng(derive_key(77, "grad_dst"));
+  grad.fill_normal(rng);
+  return grad;
+}
+
+inline Gradients backward(Machine& machine, Inputs& in, ForwardResult& result, Matrix& grad_dst,
+                          DType grad_dtype = DType::kF32) {
+  Gradients grads{Matrix(grad_dtype, in.rows(), in.q.columns(), 1),
+                  Matrix(grad_dtype, in.rows(), in.k.columns(), 2),
+                  Matrix(grad_dtype, in.rows(), in.k.columns(), 3)};
+  attention_backward(
+      *machine.stream,
+      {grads.q.view(), grads.k.view(), grads.v.view(), grad_dst.view(), in.q.view(), in.k.view(),
+       in.v.view(), result.dst.view(), result.lse.view(), pack(in.lengths), in.shape});
+  machine.stream->synchronize();
+  return grads;
+}
+
 }  // namespace jige::ops::attention_test

@@ -38,8 +38,16 @@ void cross_entropy(Stream& stream, const CrossEntropy& args) {
                  kernel_args.targets[t], kernel_args.vocabulary);
     }
     const auto kernel = cpu::cross_entropy_kernels(active_isa()).rows;
-    for_row_ranges(device, rows, kernel_args.vocabulary,
-                   [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
+    const bool keeps = kernel_args.grad.data && kernel_args.grad.type != cpu::ElementType::kF32;
+    device.team().parallel_for(
+        rows, row_grain(kernel_args.vocabulary), [&](int64_t begin, int64_t end, int worker) {
+          cpu::CrossEntropyArgs mine = kernel_args;
+          if (keeps) {
+            mine.exponentials =
+                static_cast<float*>(device.scratch(worker, kernel_args.vocabulary * 4));
+          }
+          kernel(mine, begin, end);
+        });
   });
 }
 

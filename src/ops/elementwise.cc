@@ -1,5 +1,7 @@
 #include "ops/elementwise.h"
 
+#include <cstring>
+
 #include "base/cpu.h"
 #include "kernels/cpu/activation.h"
 #include "kernels/cpu/elementwise.h"
@@ -67,16 +69,23 @@ void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gat
 }
 
 void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
-                     const TensorView& gate_up) {
+                     const TensorView& gate_up, const TensorView& activated) {
   const int64_t rows = grad_dst.rows();
   const int64_t width = grad_dst.columns();
   check_float("grad_dst", grad_dst, rows, width);
   check_float("grad_gate_up", grad_gate_up, rows, 2 * width);
   check_float("gate_up", gate_up, rows, 2 * width);
+  cpu::SwigluBackwardArgs args = {};
+  args.grad_gate_up = rows_of(grad_gate_up);
+  args.grad_dst = const_rows_of(grad_dst);
+  args.gate_up = const_rows_of(gate_up);
+  args.width = width;
+  if (activated) {
+    check_typed("activated", activated, gate_up.dtype, rows, width);
+    args.activated = rows_of(activated);
+  }
   submit_rows(
-      stream, [](const cpu::ActivationKernels& kernels) { return kernels.swiglu_backward; },
-      cpu::SwigluBackwardArgs{rows_of(grad_gate_up), const_rows_of(grad_dst),
-                              const_rows_of(gate_up), width},
+      stream, [](const cpu::ActivationKernels& kernels) { return kernels.swiglu_backward; }, args,
       rows, 2 * width);
 }
 
@@ -160,6 +169,19 @@ void add(Stream& stream, const TensorView& dst, const TensorView& a, const Tenso
       kernel(array_at(dst, row, index), const_array_at(a, row, index),
              const_array_at(b, row, index), count);
     });
+  });
+}
+
+void zero(Stream& stream, const TensorView& dst) {
+  JIGE_CHECK(dst.contiguous(), "zero of {} with gaps", dst.shape.to_string());
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([dst, &device = cpu_stream.cpu()] {
+    constexpr int64_t kBytesPerRange = int64_t{1} << 18;
+    device.team().parallel_for(dtype_bytes(dst.dtype, dst.count()), kBytesPerRange,
+                               [&](int64_t begin, int64_t end, int) {
+                                 std::memset(static_cast<std::byte*>(dst.data) + begin, 0,
+                                             static_cast<size_t>(end - begin));
+                               });
   });
 }
 

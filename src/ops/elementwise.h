@@ -14,9 +14,11 @@ namespace jige::ops {
 
 // dst [T, F], gate_up [T, 2F]; f32 or bf16 each.
 void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up);
-// grad_gate_up [T, 2F] (may be gate_up itself), grad_dst [T, F].
+// grad_gate_up [T, 2F] (may be gate_up itself), grad_dst [T, F]. `activated` [T, F], where it is
+// given, gets what the forward gave, in gate_up's type; it may be the gate columns of gate_up when
+// grad_gate_up is not.
 void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
-                     const TensorView& gate_up);
+                     const TensorView& gate_up, const TensorView& activated = {});
 
 enum class GeluForm { kTanh, kErf };
 void gelu_forward(Stream& stream, const TensorView& dst, const TensorView& src, GeluForm form);
@@ -36,5 +38,7 @@ void embedding_backward(Stream& stream, const TensorView& grad_table, const Tens
 void add(Stream& stream, const TensorView& dst, const TensorView& a, const TensorView& b);
 // dst = scale · src; dst may be src. f32 or bf16 each. With scale 1 it converts between types.
 void scale(Stream& stream, const TensorView& dst, const TensorView& src, float factor);
+// Every element of dst becomes zero; any type, no gaps between rows.
+void zero(Stream& stream, const TensorView& dst);
 
 }  // namespace jige::ops

@@ -98,6 +98,51 @@ TEST(Swiglu, BackwardMayOverwriteItsInput) {
   }
 }
 
+TEST(Swiglu, BackwardRepeatsTheForwardInPlaceOfTheGate) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const DType dtype : kTypes) {
+      for (const int64_t width : {1, 15, 16, 45}) {
+        Rng rng(4);
+        Matrix gate_up(dtype, 3, 2 * width);
+        gate_up.fill_normal(rng);
+        Matrix grad_dst(dtype, 3, width);
+        grad_dst.fill_normal(rng);
+        Matrix activated(dtype, 3, width);
+        swiglu_forward(*stream, activated.view(), gate_up.view());
+        Matrix expected(dtype, 3, 2 * width);
+        swiglu_backward(*stream, expected.view(), grad_dst.view(), gate_up.view());
+        Matrix grad(dtype, 3, 2 * width);
+        const Values before = gate_up.values();
+        swiglu_backward(*stream, grad.view(), grad_dst.view(), gate_up.view(),
+                        gate_up.view().column_range(0, width));
+        EXPECT_TRUE(grad == expected) << width;
+        const Values after = gate_up.values();
+        const Values want = activated.values();
+        for (size_t row = 0, w = static_cast<size_t>(width); row < 3; ++row) {
+          for (size_t i = 0; i < w; ++i) {
+            EXPECT_EQ(after[row * 2 * w + i], want[row * w + i]) << width;
+            EXPECT_EQ(after[row * 2 * w + w + i], before[row * 2 * w + w + i]) << width;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST(Zero, ClearsEveryElementAndNothingElse) {
+  for (const int threads : {1, 3}) {
+    test::TestStream stream(threads);
+    for (const int64_t count : {1, 65, 200003}) {
+      std::vector<float> values(static_cast<size_t>(count) + 1, 1.0f);
+      zero(*stream, TensorView::of(values.data(), DType::kF32, Shape{count}));
+      EXPECT_EQ(values.back(), 1.0f);
+      values.pop_back();
+      EXPECT_EQ(values, std::vector<float>(values.size(), 0.0f)) << count;
+    }
+  }
+}
+
 TEST(Gelu, ForwardAgreesWithDouble) {
   test::TestStream stream;
   test::for_each_isa([&] {

@@ -73,11 +73,15 @@ inline void check_vector(const char* name, const TensorView& view, DType dtype, 
 // Elements a thread should have for a loop to be worth sharing.
 inline constexpr int64_t kElementsPerRange = 16384;
 
+// Rows of `columns` elements that a thread should have for a loop to be worth sharing.
+inline int64_t row_grain(int64_t columns) {
+  return std::max<int64_t>(kElementsPerRange / std::max<int64_t>(columns, 1), 1);
+}
+
 // Calls body(row_begin, row_end) on the team for ranges that cover [0, row_count).
 template <typename Body>
 void for_row_ranges(CpuDevice& device, int64_t row_count, int64_t columns, Body&& body) {
-  const int64_t grain = std::max<int64_t>(kElementsPerRange / std::max<int64_t>(columns, 1), 1);
-  device.team().parallel_for(row_count, grain,
+  device.team().parallel_for(row_count, row_grain(columns),
                              [&](int64_t begin, int64_t end, int) { body(begin, end); });
 }
 

@@ -26,12 +26,8 @@ constexpr int64_t kHeaderBytes = 64;
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
 
 // Lanes and depth of the right operand that a weight is.
-int64_t packed_lanes(PackUse use, int64_t n, int64_t k) {
-  return use == PackUse::kForward ? n : k;
-}
-int64_t packed_depth(PackUse use, int64_t n, int64_t k) {
-  return use == PackUse::kForward ? k : n;
-}
+int64_t packed_lanes(PackUse use, int64_t n, int64_t k) { return use == PackUse::kForward ? n : k; }
+int64_t packed_depth(PackUse use, int64_t n, int64_t k) { return use == PackUse::kForward ? k : n; }
 
 void* panels_of(const PackedWeight& packed) {
   return static_cast<std::byte*>(packed.data) + kHeaderBytes;
@@ -90,8 +86,8 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k) {
   for (const GemmEngine* engine : cpu::gemm_engines()) {
     const bool f32 = engine->layout == cpu::GemmLayout::kChainF32;
     if (f32 != (compute == DType::kF32)) continue;
-    bytes = std::max(bytes, cpu::gemm_panels_bytes(*engine, packed_lanes(use, n, k),
-                                                   packed_depth(use, n, k)));
+    bytes = std::max(
+        bytes, cpu::gemm_panels_bytes(*engine, packed_lanes(use, n, k), packed_depth(use, n, k)));
   }
   return kHeaderBytes + bytes;
 }
@@ -100,24 +96,21 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
                  int64_t row_begin) {
   JIGE_CHECK(is_float(weight.dtype) || weight.dtype == DType::kF16, "weight in {}",
              dtype_info(weight.dtype).name);
-  JIGE_CHECK(weight.columns() == packed.k && row_begin >= 0 &&
-                 row_begin + weight.rows() <= packed.n,
-             "weight {} at row {} of [{}, {}]", weight.shape.to_string(), row_begin, packed.n,
-             packed.k);
+  JIGE_CHECK(
+      weight.columns() == packed.k && row_begin >= 0 && row_begin + weight.rows() <= packed.n,
+      "weight {} at row {} of [{}, {}]", weight.shape.to_string(), row_begin, packed.n, packed.k);
   const GemmEngine& engine = cpu::gemm_engine(packed.compute);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([=, &engine, &device] {
     const bool forward = packed.use == PackUse::kForward;
     write_header(packed, engine);
-    const cpu::GemmPanels panels = {panels_of(packed),
-                                    packed_lanes(packed.use, packed.n, packed.k),
+    const cpu::GemmPanels panels = {panels_of(packed), packed_lanes(packed.use, packed.n, packed.k),
                                     packed_depth(packed.use, packed.n, packed.k)};
-    cpu::gemm_pack_panels(
-        device, engine, panels,
-        operand_of(weight, !forward, packed.compute == DType::kBF16),
-        forward ? cpu::GemmPackRange{row_begin, weight.rows(), 0, packed.k}
-                : cpu::GemmPackRange{0, packed.k, row_begin, weight.rows()});
+    cpu::gemm_pack_panels(device, engine, panels,
+                          operand_of(weight, !forward, packed.compute == DType::kBF16),
+                          forward ? cpu::GemmPackRange{row_begin, weight.rows(), 0, packed.k}
+                                  : cpu::GemmPackRange{0, packed.k, row_begin, weight.rows()});
   });
 }
 
@@ -150,6 +143,15 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
   });
 }
 
+int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k) {
+  int64_t bytes = 0;
+  for (const GemmEngine* engine : cpu::gemm_engines()) {
+    if (compute == DType::kF32 || engine->layout != cpu::GemmLayout::kTileBF16) continue;
+    bytes = std::max(bytes, cpu::gemm_panels_bytes(*engine, k, token_count));
+  }
+  return bytes;
+}
+
 void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
   JIGE_CHECK(args.grad_weight.dtype == DType::kF32, "grad_weight in {}",
              dtype_info(args.grad_weight.dtype).name);
@@ -171,6 +173,10 @@ void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
     product.out = args.grad_weight.data;
     product.out_stride = args.grad_weight.row_stride;
     product.accumulate = true;
+    if (args.scratch &&
+        args.scratch.count() >= cpu::gemm_panels_bytes(engine, product.columns, product.depth)) {
+      product.right_scratch = args.scratch.data;
+    }
     cpu::gemm(device, engine, product);
   });
 }

@@ -61,7 +61,12 @@ struct LinearBackwardWeight {
   TensorView grad_dst;     // [T, n], f32 or bf16
   TensorView src;          // [T, k], f32 or bf16
   DType compute = DType::kF32;
+  // u8: memory in which src is packed once for all threads. Without it, or with less than the
+  // product wants, every thread packs what it needs, which takes longer and gives the same bits.
+  TensorView scratch;
 };
+// Bytes of scratch that make a weight gradient fast; 0 where none would.
+int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k);
 void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);
 
 // grad_bias[n] += sum over t of grad_dst[t, n], in ascending t. grad_bias f32.

@@ -222,12 +222,19 @@ TEST_P(LinearOnIsa, GradientBitsDependNeitherOnThreadsNorOnHowTokensAreSplit) {
     for (const int64_t step : {32, 64, 100, 1, 7}) {
       if (GetParam() == Isa::kAmx && compute == DType::kBF16 && step < 32) continue;
       use_threads(3);
+      // Enough for a step's tokens, but for steps of 64 half of it; none where no scratch helps.
+      std::vector<std::byte> scratch(static_cast<size_t>(
+          linear_backward_weight_scratch_bytes(compute, step == 64 ? 32 : step, 90)));
+      const TensorView scratch_view =
+          scratch.empty() ? TensorView()
+                          : TensorView::of(scratch.data(), DType::kU8,
+                                           Shape{static_cast<int64_t>(scratch.size())});
       Matrix grad = start;
       Matrix bias = bias_start;
       for (int64_t t = 0; t < 100; t += step) {
         const int64_t end = std::min<int64_t>(t + step, 100);
         linear_backward_weight(*stream_, {grad.view(), grad_dst.view().row_range(t, end),
-                                          src.view().row_range(t, end), compute});
+                                          src.view().row_range(t, end), compute, scratch_view});
         bias_backward(*stream_, bias.vector(), grad_dst.view().row_range(t, end));
       }
       EXPECT_TRUE(grad == expected) << step;

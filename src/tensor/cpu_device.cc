@@ -24,6 +24,37 @@ constexpr size_t kAlignment = 64;
 constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kHugeFromBytes = 4 * kHugePageBytes;
 
+// Memory from this size on has pages of its own and goes back to the system at once: buffers that
+// come and go with the tasks of a schedule leave nothing behind.
+constexpr size_t kPageBytes = 4096;
+constexpr size_t kMapFromBytes = size_t{128} << 10;
+
+size_t whole(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
+
+// Null when the system has no room.
+void* map_pages(size_t bytes) {
+  const size_t length = whole(bytes, kPageBytes);
+  const size_t alignment = bytes >= kHugeFromBytes ? kHugePageBytes : kPageBytes;
+  const size_t mapped = length + alignment - kPageBytes;
+  if (mapped < bytes) return nullptr;
+  void* const start =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (start == MAP_FAILED) return nullptr;
+  auto* const first = static_cast<std::byte*>(start);
+  const size_t skipped =
+      whole(reinterpret_cast<uintptr_t>(first), alignment) - reinterpret_cast<uintptr_t>(first);
+  if (skipped > 0) munmap(first, skipped);
+  if (const size_t rest = mapped - skipped - length; rest > 0) {
+    munmap(first + skipped + length, rest);
+  }
+  // Whole huge pages only, so that no memory beyond `bytes` becomes resident. A system without
+  // them refuses, which changes nothing.
+  if (alignment == kHugePageBytes) {
+    madvise(first + skipped, bytes / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
+  }
+  return first + skipped;
+}
+
 class CpuEventState final : public Event::State {
  public:
   bool complete() const override { return done_.load(std::memory_order_acquire); }
@@ -144,18 +175,17 @@ CpuDevice::~CpuDevice() = default;
 Result<void*> CpuDevice::allocate(int64_t bytes) {
   JIGE_CHECK(bytes >= 0, "{} bytes", bytes);
   const size_t size = static_cast<size_t>(bytes);
-  const size_t alignment = size >= kHugeFromBytes ? kHugePageBytes : kAlignment;
-  void* data = std::aligned_alloc(alignment, (size + alignment) / alignment * alignment);
+  void* data = size < kMapFromBytes ? std::aligned_alloc(kAlignment, whole(size + 1, kAlignment))
+                                    : map_pages(size);
   if (!data) return fail(Code::kExhausted, "{}: the system has no {} bytes left", name_, bytes);
-  // Whole huge pages only, so that no memory beyond `bytes` becomes resident. A system without
-  // them refuses, which changes nothing.
-  if (alignment == kHugePageBytes) {
-    madvise(data, size / kHugePageBytes * kHugePageBytes, MADV_HUGEPAGE);
-  }
   return data;
 }
 
-void CpuDevice::release(void* data, int64_t) { std::free(data); }
+void CpuDevice::release(void* data, int64_t bytes) {
+  const size_t size = static_cast<size_t>(bytes);
+  if (size < kMapFromBytes) return std::free(data);
+  munmap(data, whole(size, kPageBytes));
+}
 
 Result<std::unique_ptr<Stream>> CpuDevice::make_stream() {
   if (queued_streams_) return std::make_unique<QueuedStream>(*this);

@@ -25,6 +25,7 @@ struct SwigluBackwardArgs {
   Rows grad_gate_up;   // [T, 2F], may be gate_up
   ConstRows grad_dst;  // [T, F]
   ConstRows gate_up;   // [T, 2F]
+  Rows activated;      // [T, F] h again, of gate_up's type, may be its gate columns; or null data
   int64_t width;       // F
 };
 

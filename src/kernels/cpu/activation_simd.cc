@@ -18,13 +18,14 @@ JIGE_FLATTEN void swiglu_forward_row(Dst* dst, const Src* gate_up, int64_t width
 
 template <typename GradSrc, typename GradDst, typename Src>
 JIGE_FLATTEN void swiglu_backward_row(GradSrc* grad_gate_up, const GradDst* grad_dst,
-                                      const Src* gate_up, int64_t width) {
+                                      const Src* gate_up, Src* activated, int64_t width) {
   const V one = V::broadcast(1.0f);
   for_each_vector<V>(width, [&](int64_t i, int lanes) {
     const V gate = load_lanes<V>(gate_up + i, lanes);
     const V up = load_lanes<V>(gate_up + width + i, lanes);
     const V grad = load_lanes<V>(grad_dst + i, lanes);
     const V s = sigmoid(gate);
+    if (activated) store_lanes(gate * s * up, activated + i, lanes);
     const V grad_s = grad * s;
     store_lanes(grad_s * up * fma(gate, one - s, one), grad_gate_up + i, lanes);
     store_lanes(grad_s * gate, grad_gate_up + width + i, lanes);
@@ -97,6 +98,9 @@ void swiglu_backward(const SwigluBackwardArgs& args, int64_t begin, int64_t end)
           swiglu_backward_row(row_of<typename decltype(grad_src_tag)::Type>(args.grad_gate_up, t),
                               row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
                               row_of<typename decltype(src_tag)::Type>(args.gate_up, t),
+                              args.activated.data
+                                  ? row_of<typename decltype(src_tag)::Type>(args.activated, t)
+                                  : nullptr,
                               args.width);
         }
       });

@@ -23,6 +23,21 @@
 // are chains over the rows that see the key, positions ascending and heads ascending within one.
 // All sums are f32; a sequence's gradients depend on that sequence only.
 //
+// On matrix tiles (attention_on_tiles), for bf16 alone, the same with these differences:
+//   score    S(j) = tile products over c in steps of 32 (attention_amx.h), from 0; x(j) = S(j)·f
+//            with f = scale·log2 e in f32
+//   tile     64 keys: m' = max(m, f·max S); α = 2^(m − m');
+//            p(j) = 2^fma(S(j), f, −m'); powers by power_of_two (attention_amx.h);
+//              l = l·α, lanes as above (of p in f32, not as rounded for the product)
+//              o = fma(o, α, Σ p(j)·v[j] + 0): tile products over j in steps of 32, from 0, of p
+//              rounded to bf16, p = 0 where the row does not see the key
+//   split    in it numbers below the normal range count as zeros; at its end m becomes m·ln 2;
+//            merge and result as above
+// Backward there: P = 2^fma(S, f, −lse·log2 e); P and dS are rounded to bf16; grad_q sums over keys
+// in steps of 32 ascending, grad_k and grad_v over rows (positions × heads from the start of the
+// sequence) in steps of 32 ascending, for the steps of which some row sees a key of the tile of 64;
+// scale multiplies grad_q and grad_k at the end.
+//
 // Memory: the scratch that the *_scratch_bytes functions state, whatever the length of a sequence,
 // but for attention_backward_sequence, which holds grad_k and grad_v of a sequence in f32.
 // Threads: every function is single-threaded and may run on any thread.
@@ -34,8 +49,9 @@ namespace jige::cpu {
 
 inline constexpr int kAttentionTileKeys = 64;
 inline constexpr int kAttentionSplitKeys = 512;
-inline constexpr int kAttentionRowsMax = 96;    // query rows (positions × heads) of a tile
-inline constexpr int kAttentionDimMax = 256;    // head dimension
+inline constexpr int kAttentionRowsMax = 96;        // query rows (positions × heads) of a tile
+inline constexpr int kAttentionTiledRowsMax = 256;  // the same forward on matrix tiles
+inline constexpr int kAttentionDimMax = 256;        // head dimension
 inline constexpr int kAttentionBlockKeys = 16;  // keys of a cache block, lanes of a score vector
 
 // Rows of f32 or bf16; `stride` elements from one token to the next.
@@ -81,13 +97,17 @@ struct AttentionRows {
   void* scratch = nullptr;   // attention_scratch_bytes, aligned to 64 bytes
 };
 
+// Whether operands that are all bf16, or not, and this scale are attended on matrix tiles under the
+// active instruction set.
+bool attention_on_tiles(bool all_bf16, float scale) noexcept;
+
 // Scratch of attention_rows and attention_merge.
 int64_t attention_scratch_bytes(int32_t head_dim) noexcept;
 // Floats that one split of a tile of `row_count` rows takes in AttentionRows::partial.
 int64_t attention_partial_floats(int32_t row_count, int32_t head_dim) noexcept;
 
-// Attention of one tile of rows. REQUIRES: row_count <= kAttentionRowsMax, and head_dim <=
-// kAttentionDimMax.
+// Attention of one tile of rows. REQUIRES: row_count <= kAttentionRowsMax, or
+// kAttentionTiledRowsMax on matrix tiles; head_dim <= kAttentionDimMax.
 void attention_rows(const AttentionRows& args) noexcept;
 // Merges the splits that attention_rows left in args.partial and writes dst. `args` as there, with
 // [split_begin, split_end) all splits the rows see; partial is at split_begin.

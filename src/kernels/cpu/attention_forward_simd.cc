@@ -1,32 +1,13 @@
 #include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_layout.h"
-#include "kernels/cpu/attention_load.h"
+#include "kernels/cpu/attention_rows.h"
 #include "kernels/cpu/attention_tile.h"
-#include "kernels/cpu/simd_math.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
 namespace {
 
-// Below every score; finite, so that m − m' is a number when no key has been seen yet.
-constexpr float kLowest = -3.402823466e38f;
-
 // A paged tile of at most this many rows is read where it lies; for more rows, widening and padding
 // it once is cheaper.
 constexpr int kRowsReadInPlace = 32;
-
-struct Tile {
-  const AttentionRows& args;
-  AttentionForwardScratch scratch;
-  int64_t row_floats;
-
-  int position(int row) const { return args.context_count + row / args.head_count; }
-  // The first key that a row at `position` sees.
-  int first_key(int position) const {
-    return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
-  }
-  int position_first() const { return position(args.row_begin); }
-  int position_last() const { return position(args.row_begin + args.row_count - 1); }
-};
 
 void load_queries(const Tile& tile) {
   const AttentionRows& args = tile.args;
@@ -38,29 +19,6 @@ void load_queries(const Tile& tile) {
       pack_rows(q + offset, 0, 1, args.head_dim, args.scale, tile.scratch.q + i * tile.row_floats,
                 tile.row_floats);
     });
-  }
-}
-
-void start_split(const Tile& tile) {
-  const AttentionForwardScratch& s = tile.scratch;
-  for (int i = 0; i < kAttentionRowsMax; ++i) s.m[i] = s.m_next[i] = kLowest;
-  std::memset(s.l, 0, sizeof(float) * 16 * tile.args.row_count);
-  std::memset(s.o, 0, sizeof(float) * tile.row_floats * tile.args.row_count);
-}
-
-// What each row sees of the keys [key_begin, key_begin + 64).
-void find_ranges(const Tile& tile, int key_begin) {
-  int head = tile.args.row_begin % tile.args.head_count;
-  int position = tile.position_first();
-  for (int i = 0; i < tile.args.row_count; ++i) {
-    const int first = tile.first_key(position) - key_begin;
-    const int end = position + 1 - key_begin;
-    tile.scratch.ranges[i] = {first < 0 ? 0 : first,
-                              end > kAttentionTileKeys ? kAttentionTileKeys : end};
-    if (++head == tile.args.head_count) {
-      head = 0;
-      ++position;
-    }
   }
 }
 
@@ -174,7 +132,7 @@ void attend_split(const Tile& tile, int split) {
   int key =
       max_of(split * kAttentionSplitKeys, first_seen / kAttentionTileKeys * kAttentionTileKeys);
   for (; key < end; key += kAttentionTileKeys) {
-    find_ranges(tile, key);
+    find_ranges(tile, key, kAttentionTileKeys);
     const bool in_place = tile.args.row_count <= kRowsReadInPlace;
     const LoadedTile keys =
         load_tile(tile.args.keys, tile.args.head_dim, key, max_of(first_seen - key, 0),
@@ -191,96 +149,12 @@ void attend_split(const Tile& tile, int split) {
   }
 }
 
-float exp_weight_one(float x) {
-  float lanes[16];
-  exp_weight(F32x16::broadcast(x)).store(lanes);
-  return lanes[0];
-}
-
-// The result of one split: m, l (summed) and o of every row.
-struct SplitResult {
-  const float* m;
-  const float* l;
-  const float* o;
-};
-
-// Joins a split to the splits before it, row by row where the row sees some of its keys.
-void merge_split(const Tile& tile, int split, const SplitResult& result) {
-  const AttentionForwardScratch& s = tile.scratch;
-  const int split_begin = split * kAttentionSplitKeys;
-  const int columns = attention_padded_dim(tile.args.head_dim);
-  for (int i = 0; i < tile.args.row_count; ++i) {
-    const int position = tile.position(tile.args.row_begin + i);
-    const int first = tile.first_key(position);
-    if (position < split_begin || first >= split_begin + kAttentionSplitKeys) continue;
-    const float* o = result.o + i * tile.row_floats;
-    float* merged = s.merged + i * tile.row_floats;
-    if (first >= split_begin) {  // the row's first split
-      s.merged_m[i] = result.m[i];
-      s.merged_l[i] = result.l[i];
-      std::memcpy(merged, o, sizeof(float) * columns);
-      continue;
-    }
-    const float m = s.merged_m[i] > result.m[i] ? s.merged_m[i] : result.m[i];
-    const float a = exp_weight_one(s.merged_m[i] - m);
-    const float b = exp_weight_one(result.m[i] - m);
-    s.merged_m[i] = m;
-    s.merged_l[i] = __builtin_fmaf(result.l[i], b, s.merged_l[i] * a);
-    for (int c = 0; c < columns; c += F32::kLanes) {
-      const F32 kept = F32::load(merged + c) * F32::broadcast(a);
-      fma(F32::load(o + c), F32::broadcast(b), kept).store(merged + c);
-    }
-  }
-}
-
-void write_results(const Tile& tile) {
-  const AttentionRows& args = tile.args;
-  const AttentionForwardScratch& s = tile.scratch;
-  for (int i = 0; i < args.row_count; ++i) {
-    const int row = args.row_begin + i;
-    const int head = row % args.head_count;
-    const F32x16 inverse = F32x16::broadcast(1.0f / s.merged_l[i]);
-    const int64_t offset = row / args.head_count * args.dst.stride + int64_t{head} * args.head_dim;
-    with_elements(args.dst, [&](auto* dst) {
-      for_each_vector<F32x16>(args.head_dim, [&](int64_t c, int lanes) {
-        const F32x16 o = F32x16::load(s.merged + i * tile.row_floats + c);
-        store_lanes(o * inverse, dst + offset + c, lanes);
-      });
-    });
-    if (args.lse) {
-      float lanes[16];
-      log(F32x16::broadcast(s.merged_l[i])).store(lanes);
-      args.lse[row / args.head_count * args.lse_stride + head] = s.merged_m[i] + lanes[0];
-    }
-  }
-}
-
-Tile make_tile(const AttentionRows& args) {
-  return {args, attention_forward_scratch(args.scratch, args.head_dim),
-          attention_row_floats(args.head_dim)};
-}
-
 }  // namespace
 
 void attention_rows(const AttentionRows& args) noexcept {
   const Tile tile = make_tile(args);
-  const AttentionForwardScratch& s = tile.scratch;
   load_queries(tile);
-  float* partial = args.partial;
-  for (int split = args.split_begin; split < args.split_end; ++split) {
-    attend_split(tile, split);
-    for (int i = 0; i < args.row_count; ++i) s.l[i] = horizontal_sum(F32x16::load(s.l + i * 16));
-    if (partial) {
-      std::memcpy(partial, s.m, sizeof(float) * args.row_count);
-      std::memcpy(partial + args.row_count, s.l, sizeof(float) * args.row_count);
-      std::memcpy(partial + 2 * args.row_count, s.o,
-                  sizeof(float) * args.row_count * tile.row_floats);
-      partial += (2 + tile.row_floats) * args.row_count;
-    } else {
-      merge_split(tile, split, {s.m, s.l, s.o});
-    }
-  }
-  if (!partial) write_results(tile);
+  run_splits(tile, [&](int split) { attend_split(tile, split); });
 }
 
 void attention_merge(const AttentionRows& args) noexcept {

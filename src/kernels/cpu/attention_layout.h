@@ -64,24 +64,32 @@ struct AttentionForwardScratch {
   int64_t bytes;
 };
 
-JIGE_LAYOUT AttentionForwardScratch attention_forward_scratch(void* base, int32_t head_dim) {
+// What both ways to compute a split, and the merging of splits, keep of `rows` rows.
+JIGE_LAYOUT void attention_take_rows(AttentionPieces* pieces, int64_t rows, int64_t row_floats,
+                                     AttentionForwardScratch* s) {
+  s->o = pieces->take<float>(rows * row_floats);
+  s->merged = pieces->take<float>(rows * row_floats);
+  s->l = pieces->take<float>(rows * 16);
+  s->m = pieces->take<float>(rows);
+  s->m_next = pieces->take<float>(rows);
+  s->alpha = pieces->take<float>(rows);
+  s->merged_m = pieces->take<float>(rows);
+  s->merged_l = pieces->take<float>(rows);
+  s->ranges = pieces->take<AttentionRange>(rows);
+}
+
+JIGE_LAYOUT AttentionForwardScratch attention_forward_scratch(void* base, int32_t head_dim,
+                                                              int32_t row_count) {
+  const int64_t rows = (int64_t{row_count} + 15) / 16 * 16;
   const int64_t row = attention_row_floats(head_dim);
   const int64_t columns = int64_t{kAttentionTileKeys} * head_dim;
   AttentionPieces pieces{static_cast<char*>(base)};
   AttentionForwardScratch s{};
+  attention_take_rows(&pieces, rows, row, &s);
   s.tile.k_columns = pieces.take<float>(columns);
   s.tile.v_rows = pieces.take<float>(kAttentionTileKeys * row);
-  s.q = pieces.take<float>(kAttentionRowsMax * row);
-  s.o = pieces.take<float>(kAttentionRowsMax * row);
-  s.merged = pieces.take<float>(kAttentionRowsMax * row);
-  s.scores = pieces.take<float>(kAttentionRowsMax * kAttentionTileKeys);
-  s.l = pieces.take<float>(kAttentionRowsMax * 16);
-  s.m = pieces.take<float>(kAttentionRowsMax);
-  s.m_next = pieces.take<float>(kAttentionRowsMax);
-  s.alpha = pieces.take<float>(kAttentionRowsMax);
-  s.merged_m = pieces.take<float>(kAttentionRowsMax);
-  s.merged_l = pieces.take<float>(kAttentionRowsMax);
-  s.ranges = pieces.take<AttentionRange>(kAttentionRowsMax);
+  s.q = pieces.take<float>(rows * row);
+  s.scores = pieces.take<float>(rows * kAttentionTileKeys);
   s.bytes = pieces.used;
   return s;
 }

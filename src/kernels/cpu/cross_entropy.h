@@ -4,8 +4,8 @@
 //   grad = exp(x - m) · (weight / s), less weight at the target
 // s sums blocks of 4096 logits, each by the rule in simd.h, and adds the blocks in ascending order
 // in double: so a large vocabulary loses no accuracy.
-// Three passes over a row, of which all but the first find it in cache. Bytes moved: the logits and
-// the gradient once.
+// Three passes over a row, of which all but the first find it in cache; a bf16 gradient is made
+// from exponentials kept in a row of scratch. Bytes moved: the logits and the gradient once.
 // Threads: a pure function on row ranges.
 #pragma once
 
@@ -23,6 +23,7 @@ struct CrossEntropyArgs {
   const float* weights;  // or null: 1
   Rows grad;             // data null: none; f32 may be the logits
   int32_t* argmax;       // or null
+  float* exponentials;   // a row of the calling thread's, where the gradient is bf16
   int64_t vocabulary;
 };
 

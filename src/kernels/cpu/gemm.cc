@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/gemm_sums.h"
+#include "kernels/cpu/gemm_tiles.h"
 
 namespace jige::cpu {
 namespace {
@@ -27,9 +28,9 @@ int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 // How a product is cut into tasks.
 struct Blocking {
-  int64_t block_rows;   // of one micro-kernel call
-  int64_t left_rows;    // packed at a time; a multiple of block_rows
-  int64_t task_rows;    // likewise
+  int64_t block_rows;  // of one micro-kernel call
+  int64_t left_rows;   // packed at a time; a multiple of block_rows
+  int64_t task_rows;   // likewise
   int64_t task_panels;
   int64_t depth_block;  // a multiple of the engine's depth step
   int64_t row_tasks;
@@ -89,8 +90,8 @@ class Product {
  public:
   Product(const GemmEngine& engine, const GemmProduct& product, const Blocking& blocking)
       : engine_(engine), product_(product), blocking_(blocking) {
-    left_bytes_ = gemm_round_up(
-        gemm_left_block_bytes(engine, blocking.depth_block, blocking.left_rows), 64);
+    left_bytes_ =
+        gemm_round_up(gemm_left_block_bytes(engine, blocking.depth_block, blocking.left_rows), 64);
     right_bytes_ = product.right_panels
                        ? 0
                        : blocking.task_panels * gemm_panel_bytes(engine, blocking.depth_block);
@@ -113,8 +114,7 @@ class Product {
     const int64_t column = task / blocking_.row_tasks * blocking_.task_panels * engine_.columns;
     const GemmPackRange rows = {row, std::min(blocking_.task_rows, product_.rows - row), 0, 0};
     const GemmPackRange columns = {
-        column,
-        std::min(blocking_.task_panels * engine_.columns, product_.columns - column), 0, 0};
+        column, std::min(blocking_.task_panels * engine_.columns, product_.columns - column), 0, 0};
     int64_t depth = 0;
     do {
       run_stretch(rows, columns, depth, scratch);
@@ -131,8 +131,7 @@ class Product {
     rows.depth_count = columns.depth_count = count;
     GemmMicroArgs args;
     args.depth = gemm_padded_depth(engine_, count);
-    args.right_stride =
-        gemm_panel_bytes(engine_, product_.right_panels ? product_.depth : count);
+    args.right_stride = gemm_panel_bytes(engine_, product_.right_panels ? product_.depth : count);
     const std::byte* right = scratch.right;
     if (product_.right_panels) {
       right = static_cast<const std::byte*>(product_.right_panels) +
@@ -141,11 +140,10 @@ class Product {
     } else {
       gemm_pack_right(engine_, product_.right, columns, args.right_stride, scratch.right);
     }
-    args.from_zero = depth == 0 && !product_.accumulate;
+    args.left_stride = gemm_left_block_bytes(engine_, count, kTileLanes);
 
     const int64_t panels = divide_up(columns.lane_count, engine_.columns);
-    const int64_t group =
-        rows.lane_count <= blocking_.block_rows ? panels : engine_.panel_group;
+    const int64_t group = rows.lane_count <= blocking_.block_rows ? panels : engine_.panel_group;
     for (int64_t row = 0; row < rows.lane_count; row += blocking_.left_rows) {
       GemmPackRange part = rows;
       part.lane_begin += row;
@@ -183,10 +181,11 @@ class Product {
       }
       // Every call fetches its share of the panels to come.
       args.next_begin = panel_bytes * row / rows.lane_count;
-      args.next_end = panel_bytes * std::min(row + blocking_.block_rows, rows.lane_count) /
-                      rows.lane_count;
+      args.next_end =
+          panel_bytes * std::min(row + blocking_.block_rows, rows.lane_count) / rows.lane_count;
       args.sums = block.sums;
-      args.sums_stride = block.sums_stride;
+      args.sums_stride = args.from_stride = block.sums_stride;
+      args.from = first && !product_.accumulate ? nullptr : block.sums;
       if (first && product_.accumulate && !in_place) {
         gemm_load_sums(block, args.panels * engine_.columns);
       }
@@ -244,9 +243,12 @@ void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& produc
   JIGE_CHECK(!product.accumulate || (product.out_dtype == DType::kF32 && !product.bias),
              "only f32 products accumulate, and without a bias");
   if (product.rows <= 0 || product.columns <= 0) return;
+  if (gemm_tiles_suit(engine, product)) {
+    gemm_tiles(device, engine, product);
+    return;
+  }
   const bool serial = product.rows * product.columns * product.depth < kSerialWork;
-  const Blocking blocking =
-      choose_blocking(engine, product, serial ? 1 : device.team().size());
+  const Blocking blocking = choose_blocking(engine, product, serial ? 1 : device.team().size());
   const Product run(engine, product, blocking);
   const int64_t tasks = blocking.row_tasks * blocking.column_tasks;
   device.team().parallel_for(
@@ -277,9 +279,9 @@ void pack_shared_piece(const GemmEngine& engine, const GemmPanels& panels, const
                            panels.depth, panels.data);
   const int64_t depth_pad =
       depth_end == panels.depth ? gemm_padded_depth(engine, depth_end) - depth_end : 0;
-  gemm_zero_right_elements(
-      engine, {range.lane_begin, range.lane_count + lane_pad, depth_end, depth_pad}, panels.depth,
-      panels.data);
+  gemm_zero_right_elements(engine,
+                           {range.lane_begin, range.lane_count + lane_pad, depth_end, depth_pad},
+                           panels.depth, panels.data);
 }
 
 }  // namespace

@@ -5,7 +5,8 @@
 //
 // The sum is the engine's: over ascending k, blocking never changes a bit. The bias is one addition
 // at the end, then the result is rounded to the type of `out`.
-// Work is cut over (m, n) only, never over k. A task packs a block of the left (and of the right,
+// Work is cut over (m, n) only, never over k; products of many rows on tiles go their own way
+// (gemm_tiles.h). Otherwise a task packs a block of the left (and of the right,
 // where that is not packed yet) for one stretch of the depth at a time, so that a panel of the
 // right stays in the first-level cache and the block of the left in the second, and keeps its sums
 // in scratch between stretches. Threads: the calling thread and the device's team; the engine picks
@@ -26,6 +27,9 @@ struct GemmProduct {
   // The right operand: packed panels, or, where that is null, an operand packed on the way.
   const void* right_panels = nullptr;
   GemmOperand right;
+  // Memory for the whole right in panels (gemm_panels_bytes), so that it is packed once; where that
+  // is null, or the product is not one that gains, every task packs its share.
+  void* right_scratch = nullptr;
   void* out = nullptr;
   DType out_dtype = DType::kF32;  // f32 or bf16; f32 with accumulate
   int64_t out_stride = 0;

@@ -18,6 +18,7 @@
 namespace jige::cpu::amx {
 
 extern const GemmEngine kGemmTile;
+void pack_tiles(const GemmTileRun& run);  // gemm_pack_amx.cc
 
 namespace {
 
@@ -54,60 +55,85 @@ inline void prefetch_tile(const char* tile) {
   }
 }
 
-// Sums in tiles 0 … 3. The intrinsics take tile numbers as literals only.
-inline void zero_sums() {
-  _tile_zero(0);
-  _tile_zero(1);
-  _tile_zero(2);
-  _tile_zero(3);
-}
-
-struct SumsAt {
-  float* at[4];
-  int64_t row_bytes;
+// Where four tiles of sums lie, in elements from the first: two by two, or in a row.
+struct Places {
+  int64_t at[4];
 };
+inline Places square(int64_t stride) {
+  return {{0, kTileLanes, kTileLanes * stride, kTileLanes * stride + kTileLanes}};
+}
+constexpr Places kInARow = {{0, kTileLanes, 2 * kTileLanes, 3 * kTileLanes}};
 
-inline void load_sums(const SumsAt& sums) {
-  _tile_loadd(0, sums.at[0], sums.row_bytes);
-  _tile_loadd(1, sums.at[1], sums.row_bytes);
-  _tile_loadd(2, sums.at[2], sums.row_bytes);
-  _tile_loadd(3, sums.at[3], sums.row_bytes);
+// Sums are in tiles 0 … 3, from `from` on, or zeros. The intrinsics take tile numbers as literals
+// only.
+inline void start_sums(const float* from, const Places& places, int64_t stride) {
+  if (!from) {
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    return;
+  }
+  _tile_loadd(0, from + places.at[0], stride * 4);
+  _tile_loadd(1, from + places.at[1], stride * 4);
+  _tile_loadd(2, from + places.at[2], stride * 4);
+  _tile_loadd(3, from + places.at[3], stride * 4);
 }
 
-inline void store_sums(const SumsAt& sums) {
-  _tile_stored(0, sums.at[0], sums.row_bytes);
-  _tile_stored(1, sums.at[1], sums.row_bytes);
-  _tile_stored(2, sums.at[2], sums.row_bytes);
-  _tile_stored(3, sums.at[3], sums.row_bytes);
+inline void store_sums(float* sums, const Places& places, int64_t stride) {
+  _tile_stored(0, sums + places.at[0], stride * 4);
+  _tile_stored(1, sums + places.at[1], stride * 4);
+  _tile_stored(2, sums + places.at[2], stride * 4);
+  _tile_stored(3, sums + places.at[3], stride * 4);
 }
+
+// Fetches the lines of some rows in equal shares beside the steps of a loop.
+template <int kWrite, int kLocality>
+class LinesFetcher {
+ public:
+  LinesFetcher(const GemmLines& lines, int64_t step_count)
+      : lines_(lines),
+        end_(lines.at ? lines.at + lines.rows * lines.stride : nullptr),
+        rows_per_step_(step_count > 0 ? (lines.rows + step_count - 1) / step_count : 0) {}
+
+  void step() {
+    for (int64_t row = 0; row < rows_per_step_ && lines_.at < end_; ++row) {
+      for (int64_t line = 0; line < lines_.lines; ++line) {
+        __builtin_prefetch(lines_.at + 64 * line, kWrite, kLocality);
+      }
+      lines_.at += lines_.stride;
+    }
+  }
+
+ private:
+  GemmLines lines_;
+  const char* end_;
+  int64_t rows_per_step_;
+};
 
 // Two lane groups times two panels. Meanwhile the share of the next two panels goes to the second
 // level: without that, the first row block of a panel would wait for all of it. The left, which
 // comes from the second level, is loaded with the hint that it is not used again soon, all four
 // loads stand before the products, and every other line of one lane group is fetched ahead: in this
 // order the rate is 99 % of that of the products alone, with loads just before their use 75 %
-// (docs/decisions/0001-own-matrix-products.md).
-void block_2x2(const GemmMicroArgs& args, const char* right, float* sums) {
+// (docs/decisions/0001-own-matrix-products.md). Output that is touched soon, and what is packed
+// next, come in as well.
+void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
-  const SumsAt at = {{sums, sums + kTileLanes, sums + kTileLanes * args.sums_stride,
-                      sums + kTileLanes * args.sums_stride + kTileLanes},
-                     args.sums_stride * 4};
-  if (args.from_zero) {
-    zero_sums();
-  } else {
-    load_sums(at);
-  }
+  start_sums(from, square(args.from_stride), args.from_stride);
   const char* left = static_cast<const char*>(args.left);
   const char* next = static_cast<const char*>(args.next);
-  int64_t fetch = args.next_begin;
-  const int64_t fetch_end = next ? args.next_end : fetch;
-  const int64_t fetch_step =
-      (fetch_end - fetch) * kTileBytes / (depth_bytes > 0 ? depth_bytes : 1) + 64;
+  const int64_t steps = args.depth / kTileDepth;
+  int64_t fetched = args.next_begin;
+  const int64_t fetch_end = next ? args.next_end : fetched;
+  const int64_t fetch_step = (fetch_end - fetched) / (steps > 0 ? steps : 1) + 64;
+  LinesFetcher<1, 3> output(args.fetch, steps);
+  LinesFetcher<0, 2> ahead(args.ahead, steps);
   for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
     _tile_stream_loadd(4, left + k, kTileRowBytes);
     _tile_loadd(6, right + k, kTileRowBytes);
     _tile_loadd(7, right + args.right_stride + k, kTileRowBytes);
-    _tile_stream_loadd(5, left + depth_bytes + k, kTileRowBytes);
+    _tile_stream_loadd(5, left + args.left_stride + k, kTileRowBytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
@@ -115,26 +141,22 @@ void block_2x2(const GemmMicroArgs& args, const char* right, float* sums) {
     for (int64_t line = 0; line < kTileBytes; line += 128) {
       _mm_prefetch(left + k + kPrefetchBytes + line, _MM_HINT_T0);
     }
-    const int64_t stop = fetch + fetch_step < fetch_end ? fetch + fetch_step : fetch_end;
-    for (; fetch < stop; fetch += 64) {
-      _mm_prefetch(next + fetch, _MM_HINT_T1);
-      _mm_prefetch(next + args.right_stride + fetch, _MM_HINT_T1);
+    const int64_t stop = fetched + fetch_step < fetch_end ? fetched + fetch_step : fetch_end;
+    for (; fetched < stop; fetched += 64) {
+      _mm_prefetch(next + fetched, _MM_HINT_T1);
+      _mm_prefetch(next + args.right_stride + fetched, _MM_HINT_T1);
     }
+    output.step();
+    ahead.step();
   }
-  store_sums(at);
+  store_sums(sums, square(args.sums_stride), args.sums_stride);
 }
 
 // One lane group times four panels, for products bound by the reading of the right.
-void block_1x4(const GemmMicroArgs& args, const char* right, float* sums) {
+void block_1x4(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
   const int64_t stride = args.right_stride;
-  const SumsAt at = {{sums, sums + kTileLanes, sums + 2 * kTileLanes, sums + 3 * kTileLanes},
-                     args.sums_stride * 4};
-  if (args.from_zero) {
-    zero_sums();
-  } else {
-    load_sums(at);
-  }
+  start_sums(from, kInARow, args.from_stride);
   const char* left = static_cast<const char*>(args.left);
   for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
     for (int64_t panel = 0; panel < 4; ++panel) {
@@ -150,16 +172,17 @@ void block_1x4(const GemmMicroArgs& args, const char* right, float* sums) {
     _tile_loadd(5, right + 3 * stride + k, kTileRowBytes);
     _tile_dpbf16ps(3, 4, 5);
   }
-  store_sums(at);
+  store_sums(sums, kInARow, args.sums_stride);
 }
 
 // One lane group times one panel, for what is left over.
-void block_1x1(const GemmMicroArgs& args, const char* left, const char* right, float* sums) {
+void block_1x1(const GemmMicroArgs& args, const char* left, const char* right, const float* from,
+               float* sums) {
   const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
-  if (args.from_zero) {
-    _tile_zero(0);
+  if (from) {
+    _tile_loadd(0, from, args.from_stride * 4);
   } else {
-    _tile_loadd(0, sums, args.sums_stride * 4);
+    _tile_zero(0);
   }
   for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
     _tile_loadd(4, left + k, kTileRowBytes);
@@ -172,112 +195,27 @@ void block_1x1(const GemmMicroArgs& args, const char* left, const char* right, f
 void micro(const GemmMicroArgs& args) {
   const char* left = static_cast<const char*>(args.left);
   const char* right = static_cast<const char*>(args.right);
-  const int64_t group_bytes = args.depth / kTileDepth * kTileBytes;
   const bool two_groups = args.rows > kTileLanes;
   const int64_t step = two_groups ? 2 : 4;
+  const auto from_at = [&](int64_t panel, int64_t row) {
+    return args.from ? args.from + row * args.from_stride + panel * kTileLanes : nullptr;
+  };
   int64_t panel = 0;
   for (; panel + step <= args.panels; panel += step) {
-    const char* from = right + panel * args.right_stride;
+    const char* at = right + panel * args.right_stride;
     float* sums = args.sums + panel * kTileLanes;
-    two_groups ? block_2x2(args, from, sums) : block_1x4(args, from, sums);
+    two_groups ? block_2x2(args, at, from_at(panel, 0), sums)
+               : block_1x4(args, at, from_at(panel, 0), sums);
   }
   for (; panel < args.panels; ++panel) {
-    const char* from = right + panel * args.right_stride;
+    const char* at = right + panel * args.right_stride;
     float* sums = args.sums + panel * kTileLanes;
-    block_1x1(args, left, from, sums);
+    block_1x1(args, left, at, from_at(panel, 0), sums);
     if (two_groups) {
-      block_1x1(args, left + group_bytes, from, sums + kTileLanes * args.sums_stride);
+      block_1x1(args, left + args.left_stride, at, from_at(panel, kTileLanes),
+                sums + kTileLanes * args.sums_stride);
     }
   }
-}
-
-// Packing: rows of sixteen words, a word being two neighbours along the depth as bf16.
-
-// Two vectors as bf16, `first` in the lower half. Numbers below the normal range become zeros.
-inline __m512i round_two(const float* first, const float* second) {
-  return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(second), _mm512_loadu_ps(first));
-}
-
-inline __m512i join_halves(const uint16_t* first, const uint16_t* second) {
-  const __m256i low = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(first));
-  const __m256i high = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(second));
-  return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-}
-
-inline __m512i words_of_lane(const float* src) { return round_two(src, src + 16); }
-inline __m512i words_of_lane(const uint16_t* src) { return _mm512_loadu_si512(src); }
-
-// Sixteen lanes of two depths that are `row_stride` apart.
-template <typename Element>
-inline __m512i words_of_pair(const Element* src, int64_t row_stride, __m512i interleave) {
-  __m512i halves;
-  if constexpr (sizeof(Element) == 4) {
-    halves = round_two(src, src + row_stride);
-  } else {
-    halves = join_halves(src, src + row_stride);
-  }
-  return _mm512_permutexvar_epi16(interleave, halves);
-}
-
-// rows[i] word j becomes rows[j] word i.
-inline void transpose_16x16(__m512i (&rows)[16]) {
-  __m512i other[16];
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 2) {
-    other[i] = _mm512_unpacklo_epi32(rows[i], rows[i + 1]);
-    other[i + 1] = _mm512_unpackhi_epi32(rows[i], rows[i + 1]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; i += 4) {
-    rows[i] = _mm512_unpacklo_epi64(other[i], other[i + 2]);
-    rows[i + 1] = _mm512_unpackhi_epi64(other[i], other[i + 2]);
-    rows[i + 2] = _mm512_unpacklo_epi64(other[i + 1], other[i + 3]);
-    rows[i + 3] = _mm512_unpackhi_epi64(other[i + 1], other[i + 3]);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 4; ++i) {
-    other[i] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0x88);
-    other[i + 4] = _mm512_shuffle_i32x4(rows[i], rows[i + 4], 0xdd);
-    other[i + 8] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0x88);
-    other[i + 12] = _mm512_shuffle_i32x4(rows[i + 8], rows[i + 12], 0xdd);
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < 4; ++i) {
-    rows[i] = _mm512_shuffle_i32x4(other[i], other[i + 8], 0x88);
-    rows[i + 8] = _mm512_shuffle_i32x4(other[i], other[i + 8], 0xdd);
-    rows[i + 4] = _mm512_shuffle_i32x4(other[i + 4], other[i + 12], 0x88);
-    rows[i + 12] = _mm512_shuffle_i32x4(other[i + 4], other[i + 12], 0xdd);
-  }
-}
-
-template <typename Element>
-void pack_run(const GemmTileRun& run) {
-  alignas(64) uint16_t order[32];
-  for (int i = 0; i < 16; ++i) {
-    order[2 * i] = static_cast<uint16_t>(i);
-    order[2 * i + 1] = static_cast<uint16_t>(16 + i);
-  }
-  const __m512i interleave = _mm512_load_si512(order);
-  const Element* src = static_cast<const Element*>(run.src);
-  char* dst = static_cast<char*>(run.dst);
-  for (int64_t tile = 0; tile < run.tile_count; ++tile) {
-    __m512i rows[16];
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < 16; ++i) {
-      rows[i] = run.depth_across
-                    ? words_of_pair(src + 2 * i * run.row_stride, run.row_stride, interleave)
-                    : words_of_lane(src + i * run.row_stride);
-    }
-    if (run.left == run.depth_across) transpose_16x16(rows);
-#pragma GCC unroll 16
-    for (int64_t i = 0; i < 16; ++i) _mm512_storeu_si512(dst + i * kTileRowBytes, rows[i]);
-    src += run.depth_across ? kTileDepth * run.row_stride : kTileDepth;
-    dst += kTileBytes;
-  }
-}
-
-void pack_tiles(const GemmTileRun& run) {
-  run.element_bytes == 4 ? pack_run<float>(run) : pack_run<uint16_t>(run);
 }
 
 // As round_lanes_to_bf16 (gemm_source.h); the instruction for it would make zeros of small numbers.
@@ -288,8 +226,7 @@ inline __m256i round_to_bf16(__m512 value) {
   const __mmask16 nan = _mm512_cmp_ps_mask(value, value, _CMP_UNORD_Q);
   const __m512i rounded = _mm512_add_epi32(bits, half);
   const __m512i quiet = _mm512_or_si512(bits, _mm512_set1_epi32(0x400000));
-  return _mm512_cvtepi32_epi16(
-      _mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
+  return _mm512_cvtepi32_epi16(_mm512_srli_epi32(_mm512_mask_mov_epi32(rounded, nan, quiet), 16));
 }
 
 void store_bf16(const GemmStoreBF16& store) {

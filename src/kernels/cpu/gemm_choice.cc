@@ -38,7 +38,8 @@ std::vector<float> sample_product(const GemmEngine& engine, const Sample& sample
   static CpuDevice device({.name = "check", .thread_count = 1});
   const bool round = engine.layout != GemmLayout::kChainF32;
   std::vector<float> out(static_cast<size_t>(sample.rows * sample.columns));
-  const auto panels = device.allocate(gemm_panels_bytes(engine, sample.columns, sample.depth));
+  const int64_t bytes = gemm_panels_bytes(engine, sample.columns, sample.depth);
+  const auto panels = device.allocate(bytes);
   JIGE_CHECK(panels.has_value(), "no memory for the check of a kernel");
   const GemmOperand weight = {.data = right.data(),
                               .row_stride = sample.columns,
@@ -55,7 +56,7 @@ std::vector<float> sample_product(const GemmEngine& engine, const Sample& sample
   product.out = out.data();
   product.out_stride = sample.columns;
   gemm(device, engine, product);
-  device.release(*panels, 0);
+  device.release(*panels, bytes);
   return out;
 }
 
@@ -135,9 +136,8 @@ const Choice& choice() {
 }  // namespace
 
 bool gemm_engine_agrees(const GemmEngine& engine, const GemmEngine& measure) {
-  return std::all_of(std::begin(kSamples), std::end(kSamples), [&](const Sample& sample) {
-    return sample_agrees(engine, measure, sample);
-  });
+  return std::all_of(std::begin(kSamples), std::end(kSamples),
+                     [&](const Sample& sample) { return sample_agrees(engine, measure, sample); });
 }
 
 const GemmEngine& gemm_engine(DType compute) {

@@ -28,22 +28,35 @@ inline constexpr int64_t kTileElements = kTileLanes * kTileDepth;
 
 enum class GemmLayout { kChainF32, kChainBF16, kTileBF16 };
 
+// The first `lines` cache lines of each of some rows in memory. Null: nothing.
+struct GemmLines {
+  const char* at = nullptr;
+  int64_t stride = 0;  // bytes
+  int64_t rows = 0;
+  int64_t lines = 0;
+};
+
 // One call of a micro-kernel: `rows` lanes of the left times `panels` panels of the right.
 struct GemmMicroArgs {
-  int64_t depth;         // summed indices, a multiple of the engine's depth_step
-  int rows;              // 1 … engine.rows
-  int64_t panels;        // 1 …
-  const void* left;      // one packed block
-  const void* right;     // the first panel, at the first depth of this call
-  int64_t right_stride;  // bytes from panel to panel
-  float* sums;           // [rows, rounded up to 16 for tiles][panels · columns]
-  int64_t sums_stride;   // elements from row to row
-  bool from_zero;        // start the chains from zero instead of from `sums`
+  int64_t depth;            // summed indices, a multiple of the engine's depth_step
+  int rows;                 // 1 … engine.rows
+  int64_t panels;           // 1 …
+  const void* left;         // one packed block
+  int64_t left_stride = 0;  // bytes from lane group to lane group; of tiles only
+  const void* right;        // the first panel, at the first depth of this call
+  int64_t right_stride;     // bytes from panel to panel
+  // Where the chains start: null for zero, or [rows][panels · columns], may be `sums`.
+  const float* from;
+  int64_t from_stride;  // elements from row to row
+  float* sums;          // where they end: [rows, rounded up to 16 for tiles][panels · columns]
+  int64_t sums_stride;
   // What the next calls will read of the right: [next_begin, next_end) bytes from `next` in each of
   // the following panels, to be fetched meanwhile. Null: nothing.
   const void* next = nullptr;
   int64_t next_begin = 0;
   int64_t next_end = 0;
+  GemmLines fetch;  // output that is written or read soon, to be fetched for writing
+  GemmLines ahead;  // what is packed next, to be brought into the second level
 };
 
 // Sixteen lanes of an operand in memory to be packed as tiles, without a remainder.
@@ -88,6 +101,10 @@ struct GemmEngine {
   void (*pack_tiles)(const GemmTileRun& run) = nullptr;
   // A faster way to write bf16 results; null for the general one, whose bits it gives.
   void (*store_bf16)(const GemmStoreBF16& store) = nullptr;
+  // Bytes of the left that gemm_tiles.h packs at a time: half of a second-level cache.
+  int64_t left_bytes = int64_t{1} << 20;
+  // Up to as many, the next ones are fetched while they are worked with.
+  int64_t left_ahead_bytes = int64_t{1} << 19;
 };
 
 inline int64_t gemm_round_up(int64_t value, int64_t step) {

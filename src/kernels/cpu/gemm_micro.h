@@ -56,7 +56,7 @@ struct PanelBF16 {
 inline constexpr int kPrefetchBytes = 512;
 
 template <typename Vector, typename Panel, int Rows, int Panels>
-void chain_block(const GemmMicroArgs& args, const char* right, float* sums) {
+void chain_block(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   constexpr int kLanes = Vector::kLanes;
   constexpr int kVectors = 2 * Panels;
   Vector chains[Rows][kVectors];
@@ -64,8 +64,8 @@ void chain_block(const GemmMicroArgs& args, const char* right, float* sums) {
   for (int row = 0; row < Rows; ++row) {
 #pragma GCC unroll 16
     for (int i = 0; i < kVectors; ++i) {
-      chains[row][i] = args.from_zero ? Vector::zero()
-                                      : Vector::load(sums + row * args.sums_stride + i * kLanes);
+      chains[row][i] =
+          from ? Vector::load(from + row * args.from_stride + i * kLanes) : Vector::zero();
     }
   }
   const float* left = static_cast<const float*>(args.left);
@@ -99,16 +99,19 @@ void chain_block(const GemmMicroArgs& args, const char* right, float* sums) {
 template <typename Vector, typename Panel, int Rows, int Panels>
 void chain_rows(const GemmMicroArgs& args) {
   const char* right = static_cast<const char*>(args.right);
+  const float* from = args.from;
   float* sums = args.sums;
   int64_t panel = 0;
   for (; panel + Panels <= args.panels; panel += Panels) {
-    chain_block<Vector, Panel, Rows, Panels>(args, right, sums);
+    chain_block<Vector, Panel, Rows, Panels>(args, right, from, sums);
     right += Panels * args.right_stride;
+    if (from) from += Panels * 2 * Vector::kLanes;
     sums += Panels * 2 * Vector::kLanes;
   }
   for (; panel < args.panels; ++panel) {
-    chain_block<Vector, Panel, Rows, 1>(args, right, sums);
+    chain_block<Vector, Panel, Rows, 1>(args, right, from, sums);
     right += args.right_stride;
+    if (from) from += 2 * Vector::kLanes;
     sums += 2 * Vector::kLanes;
   }
 }

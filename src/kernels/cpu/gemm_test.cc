@@ -50,10 +50,13 @@ std::vector<const GemmEngine*> tested_engines() {
   return engines;
 }
 
-// The same engine with shorter stretches of depth, so that small products spill their sums.
+// The same engine with shorter stretches of depth and smaller tasks, so that small products spill
+// their sums and have several tasks.
 GemmEngine short_stretches(const GemmEngine& engine) {
   GemmEngine copy = engine;
   copy.depth_block = std::min<int64_t>(engine.depth_block, 32);
+  copy.task_rows = std::min<int64_t>(engine.task_rows, 2 * engine.rows);
+  copy.left_bytes = 64 * 2 * copy.task_rows;
   return copy;
 }
 
@@ -139,17 +142,18 @@ struct Case {
   bool left_across = false;
   bool right_across = false;
   bool packed = true;
+  bool scratch = false;  // where not packed: whether there is memory to pack it once
   bool accumulate = false;
   bool bias = false;
 };
 
 std::string describe(const GemmEngine& engine, const Case& c, int threads) {
   return fmt::format(
-      "{} [{}, {}, {}] {} {} -> {} across {} {} packed {} accumulate {} bias {} "
+      "{} [{}, {}, {}] {} {} -> {} across {} {} packed {} scratch {} accumulate {} bias {} "
       "threads {}",
       engine.name, c.rows, c.columns, c.depth, dtype_info(c.left).name, dtype_info(c.right).name,
-      dtype_info(c.out).name, c.left_across, c.right_across, c.packed, c.accumulate, c.bias,
-      threads);
+      dtype_info(c.out).name, c.left_across, c.right_across, c.packed, c.scratch, c.accumulate,
+      c.bias, threads);
 }
 
 // Packs a right operand in `parts` parts cut along the memory rows.
@@ -196,6 +200,11 @@ void expect_defined_sums(CpuDevice& device, const GemmEngine& engine, const Case
     product.right_panels = panels.data();
   } else {
     product.right = right.operand(c.right_across, round);
+    if (c.scratch) {
+      panels.resize(static_cast<size_t>(gemm_panels_bytes(engine, c.columns, c.depth)),
+                    std::byte{0xff});
+      product.right_scratch = panels.data();
+    }
   }
   product.out = out.data();
   product.out_dtype = c.out;
@@ -244,6 +253,7 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForOddShapes) {
         c.left_across = rng.below(2);
         c.right_across = rng.below(2);
         c.packed = engine.layout == GemmLayout::kChainBF16 || rng.below(3) > 0;
+        c.scratch = rng.below(2);
         c.accumulate = rng.below(2);
         c.out = c.accumulate ? DType::kF32 : types[rng.below(2)];
         c.bias = !c.accumulate && rng.below(2);
@@ -275,11 +285,33 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForSeveralTasksInBothDirections) {
   }
 }
 
+// Shapes that gemm_tiles.h cuts into tasks, blocks of the left, and stretches, with a rest of each.
+TEST_P(GemmOnThreads, GivesTheDefinedSumsForManyRowsOfTiles) {
+  for (const GemmEngine* full : tested_engines()) {
+    if (full->layout != GemmLayout::kTileBF16) continue;
+    const GemmEngine engine = short_stretches(*full);
+    for (const int64_t rows : {49, 131}) {
+      for (const int64_t columns : {32, 83}) {
+        for (const int64_t depth : {1, 64, 131}) {
+          Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kBF16};
+          c.bias = depth % 2 == 0;
+          expect_defined_sums(device_, engine, c);
+          c.out = DType::kF32;
+          expect_defined_sums(device_, engine, c);
+          c.bias = false;
+          c.accumulate = c.left_across = c.right_across = c.scratch = true;
+          c.packed = false;
+          expect_defined_sums(device_, engine, c);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
 TEST_P(GemmOnThreads, HandlesEmptyProducts) {
   for (const GemmEngine* engine : tested_engines()) {
-    expect_defined_sums(
-        device_, *engine,
-        {3, 5, 0, DType::kF32, DType::kF32, DType::kF32, false, false, true, false, true});
+    expect_defined_sums(device_, *engine, {.rows = 3, .columns = 5, .depth = 0, .bias = true});
     Case kept = {3, 5, 0};
     kept.accumulate = true;
     expect_defined_sums(device_, *engine, kept);

@@ -33,17 +33,16 @@ void tile_micro(const GemmMicroArgs& args) {
   const BFloat16* lefts = static_cast<const BFloat16*>(args.left);
   for (int64_t row = 0; row < args.rows; ++row) {
     const BFloat16* left =
-        lefts + row / kTileLanes * tiles * kTileElements + row % kTileLanes * kTileDepth;
+        lefts + row / kTileLanes * (args.left_stride / 2) + row % kTileLanes * kTileDepth;
     for (int64_t column = 0; column < args.panels * kTileLanes; ++column) {
       const std::byte* panel =
           static_cast<const std::byte*>(args.right) + column / kTileLanes * args.right_stride;
-      const BFloat16* right =
-          reinterpret_cast<const BFloat16*>(panel) + 2 * (column % kTileLanes);
-      float& sum = args.sums[row * args.sums_stride + column];
-      if (args.from_zero) sum = 0;
+      const BFloat16* right = reinterpret_cast<const BFloat16*>(panel) + 2 * (column % kTileLanes);
+      float sum = args.from ? args.from[row * args.from_stride + column] : 0.0f;
       for (int64_t tile = 0; tile < tiles; ++tile) {
         sum = tile_chain(left + tile * kTileElements, right + tile * kTileElements, sum);
       }
+      args.sums[row * args.sums_stride + column] = sum;
     }
   }
 }

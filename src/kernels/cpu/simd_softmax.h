@@ -39,9 +39,10 @@ JIGE_FLATTEN int32_t first_index_of(const float* x, int64_t count, float value) 
 }
 
 // Σ exp((x - shift) · factor) of one block; stores the exponentials where `dst` is not null (it may
-// be x). REQUIRES: count <= kSoftmaxBlock.
+// be x), and fetches as many elements at `ahead` where that is not null. REQUIRES: count <=
+// kSoftmaxBlock.
 JIGE_FLATTEN double block_exponentials(float* dst, const float* x, int64_t count, float shift,
-                                       float factor) {
+                                       float factor, const float* ahead = nullptr) {
   using V = F32x16;
   const V shifts = V::broadcast(shift);
   const V factors = V::broadcast(factor);
@@ -51,6 +52,7 @@ JIGE_FLATTEN double block_exponentials(float* dst, const float* x, int64_t count
     if (lanes < V::kLanes) e = select(V::first_lanes(lanes), e, V::zero());
     sum = sum + e;
     if (dst) store_lanes(e, dst + i, lanes);
+    if (ahead) _mm_prefetch(reinterpret_cast<const char*>(ahead + i), _MM_HINT_T1);
   });
   return static_cast<double>(horizontal_sum(sum));
 }

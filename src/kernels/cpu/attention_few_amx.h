@@ -1,0 +1,194 @@
+// The two products of attention for one position over a paged cache, in vectors instead of tiles:
+// the bits of the tiles without packing, for products bound by the reading of keys and values.
+//
+// Two neighbours in memory are one word of 32 bits: shifted up, it is the first as f32; with its
+// lower half cleared, the second. A vector of keys holds two rows of [d][16], that is an even and
+// an odd depth, and so the even and the odd chain of a tile product are the halves of its sums.
+// Values are [16][d]: even and odd keys have sums of their own. REQUIRES: a head dimension that is
+// a multiple of 32; denormals are zeros (ZeroDenormals). Threads: values.
+#pragma once
+
+#include "kernels/cpu/attention_amx.h"
+#include "kernels/cpu/attention_tiled_layout.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+JIGE_INLINE __m512 first_of_words(__m512i words) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
+JIGE_INLINE __m512 second_of_words(__m512i words) {
+  return _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(~0xffff)));
+}
+
+// Sixteen numbers of which the even ones and the odd ones are given.
+JIGE_INLINE __m512 in_turns(__m256 even, __m256 odd) {
+  const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+  return _mm512_permutexvar_ps(order, _mm512_insertf32x8(_mm512_castps256_ps512(even), odd, 1));
+}
+
+// A row of q as factors of keys: q[c] eight times, q[c + 1] eight times.
+inline void spread_query(const uint16_t* q, int dim, float* factors) {
+  for (int c = 0; c < dim; ++c) {
+    const float value = to_f32(Bf16{q[c]});
+    _mm256_storeu_ps(factors + c * 8, _mm256_set1_ps(value));
+  }
+}
+
+// Where the keys or values of a tile are, of every 16 keys, and those of the next tile, which are
+// fetched meanwhile.
+struct FewBlocks {
+  const uint16_t* at[kAttentionTileKeys / 16];
+  const uint16_t* next[kAttentionTileKeys / 16];
+  int dim;
+};
+
+// scores[r] of the keys of kBlocks blocks from `block` on. Several blocks at a time are as many
+// streams from memory.
+template <int kRows, int kBlocks>
+inline void score_few(const FewBlocks& keys, int block, const float* factors, float* scores) {
+  const int dim = keys.dim;
+  __m256 sums[kBlocks][kRows][2];
+  for (auto& rows : sums) {
+    for (auto& sum : rows) sum[0] = sum[1] = _mm256_setzero_ps();
+  }
+  for (int step = 0; step < dim; step += 32) {
+    __m512 chains[kBlocks][kRows][2];
+    for (auto& rows : chains) {
+      for (auto& chain : rows) chain[0] = chain[1] = _mm512_setzero_ps();
+    }
+    for (int c = step; c < step + 32; c += 2) {
+      for (int b = 0; b < kBlocks; ++b) {
+        const __m512i words = _mm512_loadu_si512(keys.at[block + b] + c * 16);
+        _mm_prefetch(reinterpret_cast<const char*>(keys.next[block + b] + c * 16), _MM_HINT_T0);
+        const __m512 first = first_of_words(words);
+        const __m512 second = second_of_words(words);
+        for (int r = 0; r < kRows; ++r) {
+          const __m512 query = _mm512_loadu_ps(factors + (r * dim + c) * 8);
+          chains[b][r][0] = _mm512_fmadd_ps(query, first, chains[b][r][0]);
+          chains[b][r][1] = _mm512_fmadd_ps(query, second, chains[b][r][1]);
+        }
+      }
+    }
+    for (int b = 0; b < kBlocks; ++b) {
+      for (int r = 0; r < kRows; ++r) {
+        for (int i = 0; i < 2; ++i) {
+          const __m256 even = _mm512_castps512_ps256(chains[b][r][i]);
+          const __m256 odd = _mm512_extractf32x8_ps(chains[b][r][i], 1);
+          sums[b][r][i] = _mm256_add_ps(sums[b][r][i], _mm256_add_ps(even, odd));
+        }
+      }
+    }
+  }
+  for (int b = 0; b < kBlocks; ++b) {
+    for (int r = 0; r < kRows; ++r) {
+      _mm512_storeu_ps(scores + r * kAttentionScoresStride + (block + b) * 16,
+                       in_turns(sums[b][r][0], sums[b][r][1]));
+    }
+  }
+}
+
+// Scores of the blocks [begin, end).
+template <int kRows>
+inline void score_blocks(const FewBlocks& keys, int begin, int end, const float* factors,
+                         float* scores) {
+  constexpr int kBlocks = kRows == 1 ? 4 : 2;
+  for (; begin + kBlocks <= end; begin += kBlocks) {
+    score_few<kRows, kBlocks>(keys, begin, factors, scores);
+  }
+  for (; begin < end; ++begin) score_few<kRows, 1>(keys, begin, factors, scores);
+}
+
+// product[r][32·kChunks columns] = Σ weights[r][j]·values[j] of the keys j in `seen`.
+template <int kRows, int kChunks>
+inline void weigh_few(const FewBlocks& values, AttentionRange seen, int column,
+                      const float* weights, float* product) {
+  __m512 sums[kRows][2 * kChunks];
+  for (auto& row : sums) {
+    for (auto& sum : row) sum = _mm512_setzero_ps();
+  }
+  for (int step = seen.begin / 32 * 32; step < seen.end; step += 32) {
+    __m512 chains[2][kRows][2 * kChunks];  // of even and of odd keys
+    for (auto& rows : chains) {
+      for (auto& row : rows) {
+        for (auto& chain : row) chain = _mm512_setzero_ps();
+      }
+    }
+    const int end = step + 32 < seen.end ? step + 32 : seen.end;
+    const auto add = [&](int j, auto& chain) {
+      const int64_t at = int64_t{j % 16} * values.dim + column;
+      for (int i = 0; i < kChunks; ++i) {
+        const __m512i words = _mm512_loadu_si512(values.at[j / 16] + at + 32 * i);
+        _mm_prefetch(reinterpret_cast<const char*>(values.next[j / 16] + at + 32 * i), _MM_HINT_T0);
+        for (int r = 0; r < kRows; ++r) {
+          const __m512 weight = _mm512_set1_ps(weights[r * kAttentionTileKeys + j]);
+          chain[r][2 * i] = _mm512_fmadd_ps(weight, first_of_words(words), chain[r][2 * i]);
+          chain[r][2 * i + 1] =
+              _mm512_fmadd_ps(weight, second_of_words(words), chain[r][2 * i + 1]);
+        }
+      }
+    };
+    int j = step > seen.begin ? step : seen.begin;
+    if (j % 2 == 1) add(j++, chains[1]);
+    for (; j + 2 <= end; j += 2) {
+      add(j, chains[0]);
+      add(j + 1, chains[1]);
+    }
+    if (j < end) add(j, chains[0]);
+    for (int r = 0; r < kRows; ++r) {
+      for (int i = 0; i < 2 * kChunks; ++i) {
+        sums[r][i] = _mm512_add_ps(sums[r][i], _mm512_add_ps(chains[0][r][i], chains[1][r][i]));
+      }
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int i = 0; i < kChunks; ++i) {
+      float* to = product + r * values.dim + column + 32 * i;
+      const __m512 even = sums[r][2 * i];
+      const __m512 odd = sums[r][2 * i + 1];
+      _mm512_storeu_ps(to, in_turns(_mm512_castps512_ps256(even), _mm512_castps512_ps256(odd)));
+      _mm512_storeu_ps(to + 16,
+                       in_turns(_mm512_extractf32x8_ps(even, 1), _mm512_extractf32x8_ps(odd, 1)));
+    }
+  }
+}
+
+// product[r] in all columns. Two rows at a time leave registers for 64 columns, a stretch of
+// memory.
+template <int kRows>
+inline void weigh_columns(const FewBlocks& values, AttentionRange seen, const float* weights,
+                          float* product) {
+  constexpr int kNow = kRows < 2 ? kRows : 2;
+  int column = 0;
+  for (; column + 64 <= values.dim; column += 64) {
+    weigh_few<kNow, 2>(values, seen, column, weights, product);
+  }
+  for (; column < values.dim; column += 32) {
+    weigh_few<kNow, 1>(values, seen, column, weights, product);
+  }
+  if constexpr (kRows > kNow) {
+    weigh_columns<kRows - kNow>(values, seen, weights + kNow * kAttentionTileKeys,
+                                product + kNow * values.dim);
+  }
+}
+
+template <int kValue>
+struct RowCount {
+  static constexpr int value = kValue;
+};
+
+// Calls body(RowCount) for a number of rows. REQUIRES: 1 … kAttentionFewRows.
+template <typename Body>
+JIGE_INLINE void with_few_rows(int rows, Body&& body) {
+  switch (rows) {
+    case 1:
+      return body(RowCount<1>());
+    case 2:
+      return body(RowCount<2>());
+    case 3:
+      return body(RowCount<3>());
+    default:
+      return body(RowCount<4>());
+  }
+}
+
+}  // namespace jige::cpu::JIGE_ISA_NS

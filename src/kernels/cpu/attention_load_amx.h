@@ -1,0 +1,163 @@
+// Brings query rows, and tiles of 64 keys and values of flat rows or a paged cache, into the
+// scratch of forward attention on matrix tiles. Threads: values.
+#pragma once
+
+#include "kernels/cpu/attention_pack_amx.h"
+#include "kernels/cpu/attention_rows.h"
+#include "kernels/cpu/attention_tiled_layout.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+inline constexpr int kKeys = kAttentionTileKeys;
+inline constexpr int kKeySteps = kKeys / 32;
+
+struct Tiled {
+  Tile tile;
+  AttentionTiledScratch scratch;
+  int steps;     // of the head dimension
+  int columns;   // tiles of 16 of the result
+  float factor;  // scale · log2 e
+
+  int depth() const { return steps * 32; }
+};
+
+// The keys of a tile that are in the scratch, and whether their values are all finite.
+struct Loaded {
+  AttentionRange keys;
+  bool finite;
+};
+
+// Asks for a cache line that will be needed a block later.
+JIGE_INLINE void fetch(const uint16_t* line) {
+  _mm_prefetch(reinterpret_cast<const char*>(line), _MM_HINT_T0);
+}
+
+inline const uint16_t* halves_of(const AttentionSource& source) {
+  return static_cast<const uint16_t*>(source.data);
+}
+
+inline void load_queries(const Tiled& t) {
+  const AttentionRows& args = t.tile.args;
+  for (int i = 0; i < (args.row_count + 15) / 16 * 16; ++i) {
+    uint16_t* to = t.scratch.q + i * t.depth();
+    if (i >= args.row_count) {
+      zero_row(to, t.depth());
+      continue;
+    }
+    const int row = args.row_begin + i;
+    const int64_t offset =
+        row / args.head_count * args.q.stride + int64_t{row % args.head_count} * args.head_dim;
+    copy_row(halves_of(args.q) + offset, args.head_dim, to, t.depth());
+  }
+}
+
+// Where sixteen rows of keys or values lie.
+struct RowBlock {
+  const uint16_t* data;
+  int64_t stride;
+};
+
+// The same rows with zeros instead of rows outside `present` and of columns that are missing to
+// `multiple`: in place where nothing is missing, else a copy.
+inline RowBlock padded(const Tiled& t, const RowBlock& rows, AttentionRange present, int multiple) {
+  const int dim = t.tile.args.head_dim;
+  if (present.begin <= 0 && present.end >= 16 && dim % multiple == 0) return rows;
+  for (int i = 0; i < 16; ++i) {
+    uint16_t* to = t.scratch.block + i * t.depth();
+    if (i >= present.begin && i < present.end) {
+      copy_row(rows.data + i * rows.stride, dim, to, t.depth());
+    } else {
+      zero_row(to, t.depth());
+    }
+  }
+  return {t.scratch.block, t.depth()};
+}
+
+// Where a block of 16 keys lies in a paged cache, and where the next one does.
+struct PagedBlock {
+  int64_t offset;
+  int64_t next;
+};
+
+inline PagedBlock paged_block(const Tiled& t, int block) {
+  const AttentionKeys& keys = t.tile.args.keys;
+  const int last = t.tile.position_last() / 16;
+  return {keys.blocks[block] * keys.block_stride,
+          keys.blocks[min_of(block + 1, last)] * keys.block_stride};
+}
+
+// Keys of a cache block, [d][16], as right tiles: two rows are one line of a tile.
+inline void pack_paged_keys(const Tiled& t, const PagedBlock& block, uint16_t* dst) {
+  const int dim = t.tile.args.head_dim;
+  const uint16_t* src = halves_of(t.tile.args.keys.k) + block.offset;
+  const uint16_t* next = halves_of(t.tile.args.keys.k) + block.next;
+  int c = 0;
+  for (; c + 2 <= dim; c += 2) {
+    fetch(next + c * 16);
+    _mm512_storeu_si512(dst + c * 16, interleave(_mm512_loadu_si512(src + c * 16)));
+  }
+  for (; c < t.depth(); c += 2) {
+    const __mmask32 lanes = c < dim ? 0xffff : 0;
+    _mm512_storeu_si512(dst + c * 16, interleave(_mm512_maskz_loadu_epi16(lanes, src + c * 16)));
+  }
+}
+
+inline void pack_keys(const Tiled& t, int tile_begin, AttentionRange range) {
+  const AttentionKeys& keys = t.tile.args.keys;
+  for (int block = range.begin / 16; block * 16 < range.end; ++block) {
+    uint16_t* dst = t.scratch.k_tiles + block * t.steps * kTileElements;
+    const int key = tile_begin + block * 16;
+    if (keys.blocks) {
+      pack_paged_keys(t, paged_block(t, key / 16), dst);
+      continue;
+    }
+    const RowBlock rows = padded(t, {halves_of(keys.k) + key * keys.k.stride, keys.k.stride},
+                                 {range.begin - block * 16, range.end - block * 16}, 32);
+    for (int step = 0; step < t.steps; ++step) {
+      transpose_tile(rows.data + step * 32, rows.stride, dst + step * kTileElements);
+    }
+  }
+}
+
+// Values as right tiles whose depth are keys; zeros for keys of a step outside the range. Returns
+// the largest magnitude as bits.
+inline uint32_t pack_values(const Tiled& t, int tile_begin, AttentionRange range) {
+  const AttentionKeys& keys = t.tile.args.keys;
+  const __m512i magnitude = _mm512_set1_epi16(0x7fff);
+  __m512i largest = _mm512_setzero_si512();
+  for (int block = range.begin / 32 * 2; block < (range.end + 31) / 32 * 2; ++block) {
+    const AttentionRange present{range.begin - block * 16, range.end - block * 16};
+    const bool any = present.end > 0 && present.begin < 16;
+    RowBlock rows{nullptr, 0};
+    if (any && keys.blocks) {
+      const PagedBlock paged = paged_block(t, tile_begin / 16 + block);
+      const uint16_t* next = halves_of(keys.v) + paged.next;
+      for (int i = 0; i < 16 * t.tile.args.head_dim; i += 32) fetch(next + i);
+      rows = {halves_of(keys.v) + paged.offset, t.tile.args.head_dim};
+    } else if (any) {
+      rows = {halves_of(keys.v) + (tile_begin + block * 16) * keys.v.stride, keys.v.stride};
+    }
+    rows = padded(t, rows, any ? present : AttentionRange{0, 0}, 16);
+    for (int column = 0; column < t.columns; ++column) {
+      uint16_t* dst =
+          t.scratch.v_tiles + (column * kKeySteps + block / 2) * kTileElements + block % 2 * 256;
+      for (int pair = 0; pair < 8; ++pair) {
+        const __m512i line =
+            pair_of_rows(rows.data + 2 * pair * rows.stride + column * 16, rows.stride);
+        largest = _mm512_max_epu16(largest, _mm512_and_si512(line, magnitude));
+        _mm512_storeu_si512(dst + pair * 32, line);
+      }
+    }
+  }
+  const __m512i odd = _mm512_srli_epi32(largest, 16);
+  const __m512i even = _mm512_and_si512(largest, _mm512_set1_epi32(0xffff));
+  return _mm512_reduce_max_epu32(_mm512_max_epu32(odd, even));
+}
+
+inline Loaded load_tile(const Tiled& t, int tile_begin, AttentionRange range) {
+  pack_keys(t, tile_begin, range);
+  constexpr uint32_t kInfinity = 0x7f80;
+  return {range, pack_values(t, tile_begin, range) < kInfinity};
+}
+
+}  // namespace jige::cpu::JIGE_ISA_NS

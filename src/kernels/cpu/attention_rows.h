@@ -1,0 +1,146 @@
+// The frame of forward attention, whichever way a split of keys is computed: what a row sees, how
+// splits are joined, and how results are written. For the sources compiled once per instruction
+// set.
+// Threads: values.
+#pragma once
+
+#include "kernels/cpu/attention_load.h"
+#include "kernels/cpu/simd_math.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+// Below every score; finite, so that m − m' is a number when no key has been seen yet.
+inline constexpr float kLowest = -3.402823466e38f;
+
+struct Tile {
+  const AttentionRows& args;
+  AttentionForwardScratch scratch;
+  int64_t row_floats;
+
+  int position(int row) const { return args.context_count + row / args.head_count; }
+  // The first key that a row at `position` sees.
+  int first_key(int position) const {
+    return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
+  }
+  int position_first() const { return position(args.row_begin); }
+  int position_last() const { return position(args.row_begin + args.row_count - 1); }
+};
+
+inline void start_split(const Tile& tile) {
+  const AttentionForwardScratch& s = tile.scratch;
+  for (int i = 0; i < tile.args.row_count; i += 16) {
+    F32x16::broadcast(kLowest).store(s.m + i);
+    F32x16::broadcast(kLowest).store(s.m_next + i);
+  }
+  std::memset(s.l, 0, sizeof(float) * 16 * tile.args.row_count);
+  std::memset(s.o, 0, sizeof(float) * tile.row_floats * tile.args.row_count);
+}
+
+// What each row sees of the keys [key_begin, key_begin + key_count).
+inline void find_ranges(const Tile& tile, int key_begin, int key_count) {
+  int head = tile.args.row_begin % tile.args.head_count;
+  int position = tile.position_first();
+  for (int i = 0; i < tile.args.row_count; ++i) {
+    const int first = tile.first_key(position) - key_begin;
+    const int end = position + 1 - key_begin;
+    tile.scratch.ranges[i] = {first < 0 ? 0 : first, end > key_count ? key_count : end};
+    if (++head == tile.args.head_count) {
+      head = 0;
+      ++position;
+    }
+  }
+}
+
+inline float exp_weight_one(float x) {
+  float lanes[16];
+  exp_weight(F32x16::broadcast(x)).store(lanes);
+  return lanes[0];
+}
+
+// The result of one split: m, l (summed) and o of every row.
+struct SplitResult {
+  const float* m;
+  const float* l;
+  const float* o;
+};
+
+// Joins a split to the splits before it, row by row where the row sees some of its keys.
+inline void merge_split(const Tile& tile, int split, const SplitResult& result) {
+  const AttentionForwardScratch& s = tile.scratch;
+  const int split_begin = split * kAttentionSplitKeys;
+  const int columns = attention_padded_dim(tile.args.head_dim);
+  for (int i = 0; i < tile.args.row_count; ++i) {
+    const int position = tile.position(tile.args.row_begin + i);
+    const int first = tile.first_key(position);
+    if (position < split_begin || first >= split_begin + kAttentionSplitKeys) continue;
+    const float* o = result.o + i * tile.row_floats;
+    float* merged = s.merged + i * tile.row_floats;
+    if (first >= split_begin) {  // the row's first split
+      s.merged_m[i] = result.m[i];
+      s.merged_l[i] = result.l[i];
+      std::memcpy(merged, o, sizeof(float) * columns);
+      continue;
+    }
+    const float m = s.merged_m[i] > result.m[i] ? s.merged_m[i] : result.m[i];
+    const float a = exp_weight_one(s.merged_m[i] - m);
+    const float b = exp_weight_one(result.m[i] - m);
+    s.merged_m[i] = m;
+    s.merged_l[i] = __builtin_fmaf(result.l[i], b, s.merged_l[i] * a);
+    for (int c = 0; c < columns; c += F32::kLanes) {
+      const F32 kept = F32::load(merged + c) * F32::broadcast(a);
+      fma(F32::load(o + c), F32::broadcast(b), kept).store(merged + c);
+    }
+  }
+}
+
+inline void write_results(const Tile& tile) {
+  const AttentionRows& args = tile.args;
+  const AttentionForwardScratch& s = tile.scratch;
+  for (int i = 0; i < args.row_count; ++i) {
+    const int row = args.row_begin + i;
+    const int head = row % args.head_count;
+    const F32x16 inverse = F32x16::broadcast(1.0f / s.merged_l[i]);
+    const int64_t offset = row / args.head_count * args.dst.stride + int64_t{head} * args.head_dim;
+    with_elements(args.dst, [&](auto* dst) {
+      for_each_vector<F32x16>(args.head_dim, [&](int64_t c, int lanes) {
+        const F32x16 o = F32x16::load(s.merged + i * tile.row_floats + c);
+        store_lanes(o * inverse, dst + offset + c, lanes);
+      });
+    });
+    if (args.lse) {
+      float lanes[16];
+      log(F32x16::broadcast(s.merged_l[i])).store(lanes);
+      args.lse[row / args.head_count * args.lse_stride + head] = s.merged_m[i] + lanes[0];
+    }
+  }
+}
+
+inline Tile make_tile(const AttentionRows& args) {
+  return {args, attention_forward_scratch(args.scratch, args.head_dim, args.row_count),
+          attention_row_floats(args.head_dim)};
+}
+
+// Runs attend(split) for every split, which leaves its m, l (16 lanes) and o in the scratch, and
+// does with them what args.partial says.
+template <typename Attend>
+JIGE_INLINE void run_splits(const Tile& tile, Attend&& attend) {
+  const AttentionRows& args = tile.args;
+  const AttentionForwardScratch& s = tile.scratch;
+  float* partial = args.partial;
+  for (int split = args.split_begin; split < args.split_end; ++split) {
+    attend(split);
+    for (int i = 0; i < args.row_count; ++i) s.l[i] = horizontal_sum(F32x16::load(s.l + i * 16));
+    if (partial) {
+      std::memcpy(partial, s.m, sizeof(float) * args.row_count);
+      std::memcpy(partial + args.row_count, s.l, sizeof(float) * args.row_count);
+      std::memcpy(partial + 2 * args.row_count, s.o,
+                  sizeof(float) * args.row_count * tile.row_floats);
+      partial += (2 + tile.row_floats) * args.row_count;
+    } else {
+      merge_split(tile, split, {s.m, s.l, s.o});
+    }
+  }
+  if (!partial) write_results(tile);
+}
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,304 @@
+#include "kernels/cpu/gemm_tiles.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/gemm_sums.h"
+
+namespace jige::cpu {
+namespace {
+
+// Products of fewer rows read panels faster than they compute with them (gemm.cc).
+constexpr int64_t kRowsMin = 49;
+constexpr int64_t kTaskColumnsMin = 256;
+constexpr int64_t kColumnTasksMax = 64;
+constexpr int64_t kLineBytes = 64;
+
+// What a task costs for each summed index, in cycles: products of 16 x 16 tiles in 16 cycles for 32
+// indices, and memory rates that only their ratio to it matters of. Lanes that lie along memory
+// rows are packed faster than those across them.
+constexpr double kCyclesPerProduct = 1.0 / 512;
+constexpr double kCyclesPerPackedLane = 0.2;
+constexpr double kCyclesPerPackedLaneAcross = 0.4;
+constexpr double kCyclesPerPanelLane = 0.06;
+
+int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
+
+// How a product is cut into tasks.
+struct Blocking {
+  int64_t task_rows;     // a multiple of the engine's rows
+  int64_t task_panels;   // a multiple of the engine's panel group
+  int64_t depth_packed;  // of the left at a time
+  int64_t depth_block;   // of a micro-kernel call
+  int64_t row_tasks;
+  int64_t column_tasks;
+};
+
+// Cycles for each summed index of all tasks, when threads take them in turns.
+double cost_of(const Blocking& cut, const GemmEngine& engine, bool lanes_across, int threads) {
+  const auto rows = static_cast<double>(cut.task_rows);
+  const auto columns = static_cast<double>(cut.task_panels * engine.columns);
+  const int64_t rounds = divide_up(cut.row_tasks * cut.column_tasks, threads);
+  return static_cast<double>(rounds) *
+         (rows * columns * kCyclesPerProduct +
+          rows * (lanes_across ? kCyclesPerPackedLaneAcross : kCyclesPerPackedLane) +
+          columns * kCyclesPerPanelLane);
+}
+
+Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, int threads) {
+  const int64_t panels = divide_up(product.columns, engine.columns);
+  const int64_t column_tasks_max =
+      std::clamp<int64_t>(product.columns / kTaskColumnsMin, 1, kColumnTasksMax);
+  Blocking best{};
+  double best_cost = 0;
+  for (int64_t rows = engine.task_rows; rows >= 2 * engine.rows; rows -= engine.rows) {
+    for (int64_t column_tasks = 1; column_tasks <= column_tasks_max; ++column_tasks) {
+      Blocking cut{};
+      cut.task_rows = rows;
+      cut.row_tasks = divide_up(product.rows, rows);
+      cut.task_panels = gemm_round_up(divide_up(panels, column_tasks), engine.panel_group);
+      cut.column_tasks = divide_up(panels, cut.task_panels);
+      const double cost = cost_of(cut, engine, product.left.depth_across, threads);
+      if (best.task_rows == 0 || cost < best_cost) {
+        best = cut;
+        best_cost = cost;
+      }
+    }
+  }
+  const auto share = [&](int64_t depth, int64_t max) {
+    return gemm_round_up(divide_up(depth, divide_up(depth, max)), engine.depth_step);
+  };
+  const int64_t packed_max = std::max(engine.left_bytes / (2 * best.task_rows), engine.depth_block);
+  best.depth_packed = share(product.depth, packed_max);
+  best.depth_block = share(best.depth_packed, engine.depth_block);
+  return best;
+}
+
+class Product {
+ public:
+  Product(const GemmEngine& engine, const GemmProduct& product, const Blocking& blocking)
+      : engine_(engine), product_(product), blocking_(blocking) {
+    left_bytes_ = gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows);
+    block_floats_ = engine.rows * engine.panel_group * engine.columns;
+  }
+
+  int64_t scratch_bytes() const {
+    const int64_t row_blocks = blocking_.task_rows / engine_.rows;
+    const int64_t groups = sums_stay() ? 1 : blocking_.task_panels / engine_.panel_group;
+    return left_bytes_ + row_blocks * groups * block_floats_ * 4;
+  }
+
+  // Tasks in ascending order, of which the one after this is run next where there is `more`.
+  void run_task(int64_t task, bool more, void* scratch) const {
+    std::byte* left = static_cast<std::byte*>(scratch);
+    float* sums = reinterpret_cast<float*>(left + left_bytes_);
+    GemmPackRange rows = rows_of(task);
+    const int64_t panel_begin = task / blocking_.row_tasks * blocking_.task_panels;
+    const int64_t panel_end =
+        std::min(panel_begin + blocking_.task_panels, divide_up(product_.columns, engine_.columns));
+    for (int64_t depth = 0; depth < product_.depth; depth += blocking_.depth_packed) {
+      rows.depth_begin = depth;
+      rows.depth_count = std::min(blocking_.depth_packed, product_.depth - depth);
+      gemm_pack_left(engine_, product_.left, rows, engine_.rows, left);
+      Ahead ahead = ahead_of(task, rows, more, panel_end - panel_begin);
+      for (int64_t panel = panel_begin; panel < panel_end; panel += engine_.panel_group) {
+        const int64_t panels = std::min<int64_t>(engine_.panel_group, panel_end - panel);
+        float* group = sums_stay()
+                           ? sums
+                           : sums + (panel - panel_begin) / engine_.panel_group *
+                                        (blocking_.task_rows / engine_.rows) * block_floats_;
+        run_panels(rows, {panel, panels, panel + panels < panel_end}, left, group, ahead);
+      }
+    }
+  }
+
+ private:
+  struct PanelGroup {
+    int64_t begin;
+    int64_t count;
+    bool more;  // another group follows
+  };
+
+  // What is packed after a block of the left, shared out over the calls that work on that block.
+  struct Ahead {
+    GemmLines lines;
+    int64_t calls = 1;
+    int64_t call = 0;
+
+    GemmLines next_share() {
+      GemmLines share = lines;
+      const int64_t begin = lines.rows * call / calls;
+      share.rows = lines.rows * ++call / calls - begin;
+      if (share.at) share.at += begin * lines.stride;
+      return share;
+    }
+  };
+
+  GemmPackRange rows_of(int64_t task) const {
+    const int64_t begin = task % blocking_.row_tasks * blocking_.task_rows;
+    return {begin, std::min(blocking_.task_rows, product_.rows - begin), 0, 0};
+  }
+
+  // Lanes across memory rows are read in short pieces, each of which waits for memory, so they come
+  // in ahead. Those along them the processor foresees by itself.
+  Ahead ahead_of(int64_t task, const GemmPackRange& rows, bool more, int64_t panels) const {
+    GemmPackRange next = rows;
+    next.depth_begin += rows.depth_count;
+    if (next.depth_begin >= product_.depth) {
+      if (!more) return {};
+      next = rows_of(task + 1);
+    }
+    const GemmOperand& left = product_.left;
+    const int64_t depth_count = std::min(blocking_.depth_packed, product_.depth - next.depth_begin);
+    if (!left.depth_across || engine_.left_ahead_bytes < left_bytes_) return {};
+    const int64_t calls = divide_up(panels, engine_.panel_group) *
+                          divide_up(rows.depth_count, blocking_.depth_block) *
+                          divide_up(rows.lane_count, engine_.rows);
+    const GemmLines lines = {
+        .at = static_cast<const char*>(left.data) +
+              dtype_bytes(left.dtype, next.depth_begin * left.row_stride + next.lane_begin),
+        .stride = dtype_bytes(left.dtype, left.row_stride),
+        .rows = depth_count,
+        .lines = divide_up(dtype_bytes(left.dtype, next.lane_count), kLineBytes)};
+    return {.lines = lines, .calls = calls};
+  }
+
+  // Whether sums live no longer than the work on one group of panels.
+  bool sums_stay() const { return blocking_.depth_packed >= product_.depth; }
+
+  // All packed rows times one group of panels.
+  void run_panels(const GemmPackRange& rows, const PanelGroup& group, const std::byte* left,
+                  float* sums, Ahead& ahead) const {
+    const int64_t panel_stride = gemm_panel_bytes(engine_, product_.depth);
+    const std::byte* panel =
+        static_cast<const std::byte*>(product_.right_panels) + group.begin * panel_stride;
+    const bool one_stretch = rows.depth_count <= blocking_.depth_block && sums_stay();
+    GemmMicroArgs args;
+    args.left_stride = gemm_padded_depth(engine_, rows.depth_count) * kTileLanes * 2;
+    args.right_stride = panel_stride;
+    args.panels = group.count;
+    for (int64_t begin = 0; begin < rows.depth_count; begin += blocking_.depth_block) {
+      const int64_t count = std::min(blocking_.depth_block, rows.depth_count - begin);
+      const int64_t depth = rows.depth_begin + begin;
+      args.depth = gemm_padded_depth(engine_, count);
+      args.right = panel + gemm_panel_bytes(engine_, depth);
+      const bool last = depth + count >= product_.depth;
+      // What follows: the next stretch, or the next panels' first.
+      const int64_t next_depth =
+          begin + count < rows.depth_count ? depth + count : rows.depth_begin;
+      const bool next_panels = begin + count >= rows.depth_count;
+      args.next = next_panels && !group.more
+                      ? nullptr
+                      : panel + (next_panels ? group.count * panel_stride : 0) +
+                            gemm_panel_bytes(engine_, next_depth);
+      const int64_t next_bytes =
+          gemm_panel_bytes(engine_, std::min(blocking_.depth_block, product_.depth - next_depth));
+      for (int64_t row = 0; row < rows.lane_count; row += engine_.rows) {
+        args.rows = static_cast<int>(std::min<int64_t>(engine_.rows, rows.lane_count - row));
+        args.left = left + row / kTileLanes * args.left_stride +
+                    gemm_left_block_bytes(engine_, begin, kTileLanes);
+        args.next_begin = next_bytes * row / rows.lane_count / kLineBytes * kLineBytes;
+        args.next_end = next_bytes * std::min(row + engine_.rows, rows.lane_count) /
+                        rows.lane_count / kLineBytes * kLineBytes;
+        args.ahead = ahead.next_share();
+        float* block = one_stretch ? sums : sums + row / engine_.rows * block_floats_;
+        run_block(args, block, rows.lane_begin + row, group.begin * engine_.columns, depth == 0,
+                  last);
+      }
+    }
+  }
+
+  // One call of the micro-kernel, from where its sums are to where they go.
+  void run_block(GemmMicroArgs& args, float* block, int64_t row, int64_t column, bool first,
+                 bool last) const {
+    const int64_t stride = engine_.panel_group * engine_.columns;
+    GemmSumsBlock out = {
+        .sums = block,
+        .sums_stride = stride,
+        .out = static_cast<std::byte*>(product_.out) +
+               dtype_bytes(product_.out_dtype, row * product_.out_stride + column),
+        .out_dtype = product_.out_dtype,
+        .out_stride = product_.out_stride,
+        .rows = args.rows,
+        .columns = std::min(args.panels * engine_.columns, product_.columns - column)};
+    const bool fits = out.out_dtype == DType::kF32 && args.rows % kTileLanes == 0 &&
+                      out.columns == args.panels * engine_.columns;
+    args.from = block;
+    args.from_stride = stride;
+    if (first && !product_.accumulate) {
+      args.from = nullptr;
+    } else if (first && fits) {
+      args.from = static_cast<const float*>(out.out);
+      args.from_stride = out.out_stride;
+    } else if (first) {
+      gemm_load_sums(out, stride);
+    }
+    const bool in_place = last && fits && !product_.bias;
+    args.sums = in_place ? static_cast<float*>(out.out) : block;
+    args.sums_stride = in_place ? out.out_stride : stride;
+    args.fetch = lines_of(out, first && product_.accumulate, last);
+    engine_.micro(args);
+    if (last && !in_place) store(out, product_.bias ? product_.bias + column : nullptr);
+  }
+
+  // What a call should fetch of the output: what the next one starts from, or what it ends in.
+  GemmLines lines_of(const GemmSumsBlock& out, bool loads, bool last) const {
+    if (!loads && !last) return {};
+    GemmLines lines = {
+        .at = static_cast<const char*>(out.out),
+        .stride = dtype_bytes(out.out_dtype, out.out_stride),
+        .rows = out.rows,
+        .lines = dtype_bytes(out.out_dtype, engine_.panel_group * engine_.columns) / kLineBytes};
+    if (loads) lines.at += engine_.rows * lines.stride;
+    return lines;
+  }
+
+  void store(const GemmSumsBlock& block, const float* bias) const {
+    if (!engine_.store_bf16 || block.out_dtype != DType::kBF16 || block.columns % kTileLanes != 0) {
+      gemm_store_sums(block, bias);
+      return;
+    }
+    engine_.store_bf16({.sums = block.sums,
+                        .sums_stride = block.sums_stride,
+                        .bias = bias,
+                        .out = static_cast<uint16_t*>(block.out),
+                        .out_stride = block.out_stride,
+                        .rows = block.rows,
+                        .columns = block.columns});
+  }
+
+  const GemmEngine& engine_;
+  const GemmProduct& product_;
+  const Blocking blocking_;
+  int64_t left_bytes_;
+  int64_t block_floats_;  // sums of one micro-kernel call
+};
+
+}  // namespace
+
+bool gemm_tiles_suit(const GemmEngine& engine, const GemmProduct& product) {
+  return engine.layout == GemmLayout::kTileBF16 &&
+         (product.right_panels || product.right_scratch) && product.rows >= kRowsMin &&
+         product.depth > 0;
+}
+
+void gemm_tiles(CpuDevice& device, const GemmEngine& engine, const GemmProduct& given) {
+  GemmProduct product = given;
+  if (!product.right_panels) {
+    gemm_pack_panels(device, engine, {product.right_scratch, product.columns, product.depth},
+                     product.right, {0, product.columns, 0, product.depth});
+    product.right_panels = product.right_scratch;
+  }
+  const Blocking blocking = choose_blocking(engine, product, device.team().size());
+  const Product run(engine, product, blocking);
+  device.team().parallel_for(blocking.row_tasks * blocking.column_tasks, 1,
+                             [&](int64_t begin, int64_t end, int worker) {
+                               void* scratch = device.scratch(worker, run.scratch_bytes());
+                               if (engine.begin) engine.begin();
+                               for (int64_t task = begin; task < end; ++task) {
+                                 run.run_task(task, task + 1 < end, scratch);
+                               }
+                               if (engine.end) engine.end();
+                             });
+}
+
+}  // namespace jige::cpu

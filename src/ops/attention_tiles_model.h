@@ -1,0 +1,176 @@
+// The forward arithmetic of attention on matrix tiles as kernels/cpu/attention.h states it, one
+// query row at a time in plain C++: what the tests compare bits with.
+// Threads: none.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "ops/attention_test_support.h"
+
+namespace jige::ops::attention_test {
+
+struct TilesModel {
+  std::vector<float> dst;
+  float lse = 0;
+};
+
+inline float flushed(float value) {
+  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+}
+
+// Σ left(k)·right(k) as tile products sum it: 32 at a time, even and odd apart.
+template <typename Left, typename Right>
+float tile_sum(int64_t begin, int64_t end, Left&& left, Right&& right) {
+  float sum = 0;
+  for (int64_t step = begin; step < end; step += 32) {
+    float chains[2] = {0, 0};
+    for (int64_t k = step; k < step + 32; ++k) {
+      if (k >= end) continue;
+      float& chain = chains[k % 2];
+      chain = flushed(std::fma(flushed(left(k)), flushed(right(k)), chain));
+    }
+    sum = flushed(sum + flushed(chains[0] + chains[1]));
+  }
+  return sum;
+}
+
+// power_of_two of attention_amx.h.
+inline float power_of_two_model(float x) {
+  if (x < -125.0f) return 0;
+  const float n = std::nearbyint(x);
+  const float r = x - n;
+  float sum = 0.009582852944731712f;
+  for (const float c : {0.055906426161527634f, 0.24024099111557007f, 0.6931241750717163f, 1.0f}) {
+    sum = std::fma(sum, r, c);
+  }
+  return std::ldexp(sum, static_cast<int>(n));
+}
+
+// e^x as the kernels that merge splits compute it (exp_weight of simd_math.h).
+inline float exp_weight_model(float x) {
+  const float bounded = std::max(-86.6f, x);
+  const float bias = 12582912.0f + 127.0f;
+  const float n = std::fma(bounded, 1.44269504088896f, bias) - bias;
+  const float r = std::fma(n, -1.42860682031e-6f, std::fma(n, -0x1.62e4p-1f, bounded));
+  float sum = 0.00138367142063f;
+  for (const float c :
+       {0.00836914032698f, 0.0416681058705f, 0.166665166616f, 0.499999940395f, 1.0f, 1.0f}) {
+    sum = std::fma(sum, r, c);
+  }
+  return std::ldexp(sum, static_cast<int>(n));
+}
+
+// m, l and o of some keys.
+struct TilesState {
+  float m = -3.402823466e38f;
+  float l = 0;
+  std::vector<float> o;
+};
+
+// The row at `position` of a sequence and head.
+class TilesRow {
+ public:
+  TilesRow(const Inputs& in, const HeadPlace& place, int64_t position)
+      : in_(in), place_(place), position_(position), dim_(in.shape.head_dim) {
+    kv_column_ = place.head / (in.shape.head_count / in.shape.kv_head_count) * dim_;
+    first_ = in.shape.window > 0 ? std::max<int64_t>(0, position - in.shape.window + 1) : 0;
+    factor_ = static_cast<float>(in.shape.scale) * 1.44269504088896f;
+  }
+
+  bool sees(int64_t j) const { return first_ <= j && j <= position_; }
+  int64_t first() const { return first_; }
+  int64_t tile_keys() const { return 64; }
+
+  // One split of 512 keys.
+  TilesState split(int64_t begin) const {
+    TilesState state;
+    state.o.assign(static_cast<size_t>(dim_), 0.0f);
+    std::vector<float> lanes(16, 0.0f);
+    for (int64_t tile = begin; tile < begin + 512; tile += tile_keys()) {
+      if (tile > position_ || tile + tile_keys() <= first_) continue;
+      attend(tile, &state, &lanes);
+    }
+    for (size_t width = 8; width > 0; width /= 2) {
+      for (size_t i = 0; i < width; ++i) lanes[i] += lanes[i + width];
+    }
+    state.l = lanes[0];
+    state.m *= 0.693147180559945f;
+    return state;
+  }
+
+ private:
+  float score(int64_t j) const {
+    return tile_sum(
+        0, dim_,
+        [&](int64_t c) { return in_.q.get(place_.row + position_, place_.head * dim_ + c); },
+        [&](int64_t c) { return in_.k.get(place_.row + j, kv_column_ + c); });
+  }
+
+  void attend(int64_t tile, TilesState* state, std::vector<float>* lanes) const {
+    const auto count = static_cast<size_t>(tile_keys());
+    std::vector<float> weights(count, 0.0f);
+    float largest = -3.402823466e38f;
+    for (size_t j = 0; j < count; ++j) {
+      const int64_t key = tile + static_cast<int64_t>(j);
+      if (!sees(key)) continue;
+      weights[j] = score(key);
+      largest = std::max(largest, weights[j]);
+    }
+    const float m = std::max(state->m, largest * factor_);
+    const float alpha = power_of_two_model(state->m - m);
+    state->m = m;
+    for (float& lane : *lanes) lane *= alpha;
+    for (size_t j = 0; j < count; ++j) {
+      if (!sees(tile + static_cast<int64_t>(j))) continue;
+      weights[j] = power_of_two_model(std::fma(weights[j], factor_, -m));
+      (*lanes)[j % 16] += weights[j];
+    }
+    for (int64_t c = 0; c < dim_; ++c) {
+      const float sum = tile_sum(
+          0, tile_keys(),
+          [&](int64_t j) { return to_float(to_bfloat16(weights[static_cast<size_t>(j)])); },
+          [&](int64_t j) {
+            return sees(tile + j) ? in_.v.get(place_.row + tile + j, kv_column_ + c) : 0.0f;
+          });
+      float& o = state->o[static_cast<size_t>(c)];
+      o = std::fma(o, alpha, sum + 0.0f);
+    }
+  }
+
+  const Inputs& in_;
+  HeadPlace place_;
+  int64_t position_;
+  int64_t dim_;
+  int64_t kv_column_ = 0;
+  int64_t first_ = 0;
+  float factor_ = 0;
+};
+
+inline TilesModel tiles_model(const Inputs& in, const HeadPlace& place, int64_t position) {
+  const TilesRow row(in, place, position);
+  TilesState merged;
+  for (int64_t begin = row.first() / 512 * 512; begin <= position; begin += 512) {
+    const TilesState split = row.split(begin);
+    if (merged.o.empty()) {
+      merged = split;
+      continue;
+    }
+    const float m = std::max(merged.m, split.m);
+    const float a = exp_weight_model(merged.m - m);
+    const float b = exp_weight_model(split.m - m);
+    merged.m = m;
+    merged.l = std::fma(split.l, b, merged.l * a);
+    for (size_t c = 0; c < merged.o.size(); ++c) {
+      merged.o[c] = std::fma(split.o[c], b, merged.o[c] * a);
+    }
+  }
+  TilesModel model;
+  const float inverse = 1.0f / merged.l;
+  for (const float o : merged.o) model.dst.push_back(o * inverse);
+  model.lse = merged.m + static_cast<float>(std::log(static_cast<double>(merged.l)));
+  return model;
+}
+
+}  // namespace jige::ops::attention_test

@@ -9,13 +9,20 @@
 namespace jige::cli {
 
 std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_bench_schedules_command();
 std::unique_ptr<Command> make_bench_serve_command();
 std::unique_ptr<Command> make_chat_command();
+std::unique_ptr<Command> make_cluster_compare_command();
+std::unique_ptr<Command> make_cluster_simulate_command();
+std::unique_ptr<Command> make_cluster_train_command();
 std::unique_ptr<Command> make_corpus_command();
 std::unique_ptr<Command> make_generate_command();
 std::unique_ptr<Command> make_inspect_command();
+std::unique_ptr<Command> make_plan_rings_command();
 std::unique_ptr<Command> make_plan_train_command();
 std::unique_ptr<Command> make_plot_loss_command();
+std::unique_ptr<Command> make_report_command();
+std::unique_ptr<Command> make_profile_links_command();
 std::unique_ptr<Command> make_score_command();
 std::unique_ptr<Command> make_serve_command();
 std::unique_ptr<Command> make_simulate_serve_command();
@@ -23,6 +30,7 @@ std::unique_ptr<Command> make_simulate_train_command();
 std::unique_ptr<Command> make_tokenize_command();
 std::unique_ptr<Command> make_tokenizer_train_command();
 std::unique_ptr<Command> make_top_command();
+std::unique_ptr<Command> make_topology_command();
 std::unique_ptr<Command> make_train_command();
 std::unique_ptr<Command> make_version_command();
 

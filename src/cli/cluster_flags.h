@@ -1,0 +1,61 @@
+// What `jige cluster` commands are told about the cluster, the jobs and their contention.
+//
+// Threads: one thread.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "cluster/contention.h"
+#include "cluster/policy_list.h"
+#include "cluster/workload.h"
+
+namespace jige::cli {
+
+class Flags;
+
+// What is simulated, read and checked.
+struct ClusterScene {
+  cluster::ClusterSpec spec;
+  std::optional<cluster::Workload> trace;  // nothing: generated
+  cluster::WorkloadOptions generated;
+  std::string contention;  // links, table or none
+  cluster::LinkModel links;
+  std::optional<cluster::SlowdownTable> table;
+  double noise = 1;
+  std::shared_ptr<const cluster::PolicyNetwork> network;  // for the policy `learned`
+  std::string text;                                       // in words
+
+  // The jobs of a seed at an offered load; without one a trace keeps its own arrivals.
+  cluster::Workload workload(uint64_t seed, std::optional<double> load) const;
+  std::unique_ptr<cluster::Contention> make_contention(const cluster::Workload& workload) const;
+  // History for Gittins: other generated jobs, or the trace itself.
+  cluster::PolicyContext policy_context(uint64_t seed) const;
+};
+
+class ClusterFlags {
+ public:
+  void declare(Flags& flags);
+  // Reads files. Fails as they do, and with kInvalidArgument.
+  Result<ClusterScene> scene() const;
+  // For commands that run policies: --learned and --noise..
+  void declare_policies(Flags& flags);
+
+ private:
+  Status read_jobs(ClusterScene& scene) const;
+  Status read_contention(ClusterScene& scene) const;
+
+  std::string cluster_ = "8x4x8@100/2", trace_, trace_format_ = "auto";
+  std::string sizes_ = "distributed", lengths_ = "lognormal:1800:1.5", models_ = "heavy";
+  std::string learned_, contention_ = "links", fairness_ = "bytes", phases_ = "collide", table_;
+  int64_t jobs_ = 1000;
+  double fixed_shapes_ = 0, burst_ = 1, noise_ = 1;
+};
+
+// Numbers between commas. Fails with kInvalidArgument, naming `flag` and the text.
+Result<std::vector<double>> read_loads(const std::string& text, std::string_view flag);
+
+}  // namespace jige::cli

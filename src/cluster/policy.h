@@ -1,0 +1,28 @@
+// Policy: decides who runs where. A pure state machine: it is told what happens and changes the
+// ClusterState it is given; it has no clock and no thread, and its random numbers come from a seed.
+//
+// Calls come in this order for each instant at which something happens: finished() for every job
+// that ended, arrived() for every one that came, then one schedule().
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+
+#include "cluster/cluster_state.h"
+
+namespace jige::cluster {
+
+class Policy {
+ public:
+  virtual ~Policy() = default;
+
+  // Time between rounds, instants at which schedule() is called though nothing else happened;
+  // 0: none.
+  virtual int64_t round_ns() const { return 0; }
+  virtual void arrived(const ClusterState& cluster, JobId id) = 0;
+  virtual void finished(const ClusterState& cluster, JobId id) = 0;
+  // Starts, preempts and migrates. On an empty cluster it must start some job that waits.
+  virtual void schedule(ClusterState& cluster, bool is_round) = 0;
+};
+
+}  // namespace jige::cluster

@@ -1,0 +1,178 @@
+#include "cluster/queue_policy.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace jige::cluster {
+namespace {
+
+// Jobs that a placer may turn down at one instant before the queue is left alone.
+constexpr int kDeclinedMax = 8;
+
+}  // namespace
+
+QueuePolicy::QueuePolicy(const QueueOptions& options, std::unique_ptr<Order> order,
+                         std::unique_ptr<Placer> placer)
+    : options_(options), order_(std::move(order)), placer_(std::move(placer)) {}
+
+QueuePolicy::Rank QueuePolicy::rank_of(const ClusterState& cluster, JobId id) {
+  const auto i = static_cast<size_t>(id);
+  if (urgent_.size() <= i) urgent_.resize(i + 1);
+  const int64_t arrival_ns = cluster.job(id).arrival_ns;
+  if (options_.urgent_factor >= 0 && !urgent_[i]) {
+    const int64_t without_ns = cluster.now_ns() - arrival_ns - cluster.held_ns(id);
+    const double bound_ns =
+        static_cast<double>(options_.urgent_min_ns) + options_.urgent_factor * cluster.alone_ns(id);
+    urgent_[i] = static_cast<double>(without_ns) > bound_ns;
+  }
+  if (urgent_[i]) return {false, 0, arrival_ns, id};
+  return {true, order_->key(cluster, id), arrival_ns, id};
+}
+
+void QueuePolicy::wait(const ClusterState& cluster, JobId id) {
+  const auto i = static_cast<size_t>(id);
+  if (ranks_.size() <= i) ranks_.resize(i + 1);
+  ranks_[i] = rank_of(cluster, id);
+  waiting_.insert(ranks_[i]);
+  ++by_size_[cluster.job(id).gpus];
+}
+
+void QueuePolicy::stop_waiting(const ClusterState& cluster, JobId id) {
+  waiting_.erase(ranks_[static_cast<size_t>(id)]);
+  const auto size = by_size_.find(cluster.job(id).gpus);
+  if (--size->second == 0) by_size_.erase(size);
+}
+
+void QueuePolicy::arrived(const ClusterState& cluster, JobId id) { wait(cluster, id); }
+
+void QueuePolicy::finished(const ClusterState&, JobId) {}
+
+void QueuePolicy::rank_anew(const ClusterState& cluster) {
+  std::set<Rank> anew;
+  for (const Rank& rank : waiting_) {
+    ranks_[static_cast<size_t>(rank.id)] = rank_of(cluster, rank.id);
+    anew.insert(ranks_[static_cast<size_t>(rank.id)]);
+  }
+  waiting_ = std::move(anew);
+}
+
+void QueuePolicy::schedule(ClusterState& cluster, bool is_round) {
+  if (is_round && (order_->ages() || options_.urgent_factor >= 0)) rank_anew(cluster);
+  if (options_.preemptive && (!options_.preempt_in_rounds || is_round)) make_room(cluster);
+  fill(cluster);
+  if (is_round) placer_->improve(cluster);
+}
+
+bool QueuePolicy::start(ClusterState& cluster, JobId id, bool must) {
+  const std::optional<Placement> placement = placer_->place(cluster, id, must);
+  if (!placement) return false;
+  stop_waiting(cluster, id);
+  cluster.start(id, *placement);
+  return true;
+}
+
+std::vector<QueuePolicy::Rank> QueuePolicy::ranked_running(const ClusterState& cluster) {
+  std::vector<Rank> ranks;
+  ranks.reserve(cluster.running().size());
+  for (const JobId id : cluster.running()) ranks.push_back(rank_of(cluster, id));
+  std::ranges::sort(ranks);
+  return ranks;
+}
+
+// Walks both queues in order while there are GPUs; running jobs that are not reached can be
+// stopped for waiting ones that are.
+void QueuePolicy::make_room(ClusterState& cluster) {
+  if (waiting_.empty()) return;
+  const std::vector<Rank> running = ranked_running(cluster);
+  if (running.empty() || running.back() < *waiting_.begin()) return;
+  std::vector<JobId> chosen;   // of those that wait
+  std::vector<JobId> victims;  // of those that run; the first to stop is the last
+  int32_t room = cluster.spec().gpu_count();
+  auto next_waiting = waiting_.begin();
+  for (size_t i = 0; i < running.size() || (next_waiting != waiting_.end() && room > 0);) {
+    const bool runs = i < running.size() &&
+                      (next_waiting == waiting_.end() || room == 0 || running[i] < *next_waiting);
+    const JobId id = runs ? running[i++].id : (next_waiting++)->id;
+    const int32_t gpus = cluster.job(id).gpus;
+    if (gpus <= room) {
+      room -= gpus;
+      if (!runs) chosen.push_back(id);
+    } else if (runs) {
+      victims.push_back(id);
+    } else if (options_.admission != Admission::kSkip) {
+      room = 0;
+    }
+  }
+  for (const JobId id : chosen) {
+    if (victims.empty() && !cluster.free().fits(cluster.job(id))) return;
+    if (cluster.free().fits(cluster.job(id))) {
+      start(cluster, id, false);
+    } else if (stop_others_for(cluster, id, victims)) {
+      start(cluster, id, true);
+    }
+  }
+}
+
+// Stops victims from the last on until the job fits; nobody where all together do not suffice.
+bool QueuePolicy::stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims) {
+  FreeGpus free = cluster.free();
+  size_t kept = victims.size();
+  while (kept > 0 && !free.fits(cluster.job(id))) free.give(cluster.at(victims[--kept]).placement);
+  if (!free.fits(cluster.job(id))) return false;
+  while (victims.size() > kept) {
+    cluster.preempt(victims.back());
+    wait(cluster, victims.back());
+    victims.pop_back();
+  }
+  return true;
+}
+
+void QueuePolicy::fill(ClusterState& cluster) {
+  std::optional<Reservation> reservation;
+  int declined = 0;
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    if (cluster.free().total() < by_size_.begin()->first) return;
+    const Rank rank = *next++;
+    const bool urgent = !rank.ordinary;
+    if (!cluster.free().fits(cluster.job(rank.id))) {
+      if (options_.admission == Admission::kStrict || urgent) return;
+      if (options_.admission == Admission::kEasy && !reservation) {
+        cluster.refresh();
+        reservation = reserve(cluster, rank.id);
+      }
+      continue;
+    }
+    if (reservation && !may_backfill(cluster, rank.id, *reservation)) continue;
+    if (start(cluster, rank.id, urgent || cluster.running().empty())) continue;
+    if (options_.admission == Admission::kStrict || ++declined == kDeclinedMax) return;
+  }
+}
+
+QueuePolicy::Reservation QueuePolicy::reserve(const ClusterState& cluster, JobId head) const {
+  std::vector<std::pair<double, JobId>> ends;
+  for (const JobId id : cluster.running()) {
+    const auto now_ns = static_cast<double>(cluster.now_ns());
+    ends.emplace_back(now_ns + cluster.remaining_ns(id) / cluster.progress(id), id);
+  }
+  std::ranges::sort(ends);
+  FreeGpus free = cluster.free();
+  for (const auto& [end_ns, id] : ends) {
+    free.give(cluster.at(id).placement);
+    if (free.fits(cluster.job(head))) {
+      return {end_ns, free.total() - cluster.job(head).gpus};
+    }
+  }
+  return {std::numeric_limits<double>::infinity(), 0};
+}
+
+bool QueuePolicy::may_backfill(const ClusterState& cluster, JobId id,
+                               Reservation& reservation) const {
+  const double end_ns = static_cast<double>(cluster.now_ns()) + cluster.remaining_ns(id);
+  if (end_ns <= reservation.start_ns) return true;
+  const int32_t gpus = cluster.job(id).gpus;
+  if (gpus > reservation.spare_gpus) return false;
+  reservation.spare_gpus -= gpus;
+  return true;
+}
+
+}  // namespace jige::cluster

@@ -1,0 +1,86 @@
+// QueuePolicy: an order, an admission rule and a placer put together. All classical policies are
+// one of these.
+//
+//   strict   the first job that does not fit holds up all behind it
+//   skip     those behind it may start
+//   easy     they may if they end before the first one can start, as running jobs are estimated, or
+//            leave it enough GPUs (EASY backfill)
+//
+// A preemptive one looks, at each instant or each round, which jobs come first in the order while
+// there are GPUs, and stops others, the last first, only as far as those that wait need their GPUs.
+//
+// Ageing: a job that has been without GPUs for longer than urgent_min + urgent_factor * its length
+// stands before all others, by arrival; while it does not fit nobody behind it starts, and it is
+// not preempted again. Threads: one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "cluster/order.h"
+#include "cluster/placer.h"
+#include "cluster/policy.h"
+
+namespace jige::cluster {
+
+enum class Admission : uint8_t { kStrict, kSkip, kEasy };
+
+struct QueueOptions {
+  Admission admission = Admission::kSkip;
+  bool preemptive = false;
+  bool preempt_in_rounds = false;  // else at each instant
+  int64_t round_ns = 0;
+  double urgent_factor = -1;  // below 0: nobody becomes urgent
+  int64_t urgent_min_ns = 0;
+};
+
+class QueuePolicy final : public Policy {
+ public:
+  QueuePolicy(const QueueOptions& options, std::unique_ptr<Order> order,
+              std::unique_ptr<Placer> placer);
+
+  int64_t round_ns() const override { return options_.round_ns; }
+  void arrived(const ClusterState& cluster, JobId id) override;
+  void finished(const ClusterState& cluster, JobId id) override;
+  void schedule(ClusterState& cluster, bool is_round) override;
+
+ private:
+  // Where a job stands; the lowest first.
+  struct Rank {
+    bool ordinary = true;  // not urgent
+    double key = 0;
+    int64_t arrival_ns = 0;
+    JobId id = 0;
+    auto operator<=>(const Rank&) const = default;
+  };
+  // What an EASY head was promised.
+  struct Reservation {
+    double start_ns = 0;
+    int32_t spare_gpus = 0;  // at that time
+  };
+
+  Rank rank_of(const ClusterState& cluster, JobId id);
+  void wait(const ClusterState& cluster, JobId id);
+  void stop_waiting(const ClusterState& cluster, JobId id);
+  void rank_anew(const ClusterState& cluster);
+  void make_room(ClusterState& cluster);
+  std::vector<Rank> ranked_running(const ClusterState& cluster);
+  bool stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims);
+  void fill(ClusterState& cluster);
+  bool start(ClusterState& cluster, JobId id, bool must);
+  Reservation reserve(const ClusterState& cluster, JobId head) const;
+  bool may_backfill(const ClusterState& cluster, JobId id, Reservation& reservation) const;
+
+  QueueOptions options_;
+  std::unique_ptr<Order> order_;
+  std::unique_ptr<Placer> placer_;
+  std::set<Rank> waiting_;
+  std::vector<Rank> ranks_;             // by job, of those that wait
+  std::vector<bool> urgent_;            // by job; stays
+  std::map<int32_t, int64_t> by_size_;  // how many wait, by GPUs
+};
+
+}  // namespace jige::cluster

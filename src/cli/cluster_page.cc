@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/xml_text.h"
 #include "cli/heat_map.h"
 #include "cli/line_chart.h"
 

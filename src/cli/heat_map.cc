@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/xml_text.h"
 #include "cli/line_chart.h"
 
 namespace jige::cli {

@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "base/bytes.h"
+#include "base/xml_text.h"
 
 namespace jige::cli {
 namespace {
@@ -207,29 +208,6 @@ std::vector<double> log_ticks(double low, double high, int count) {
     if (static_cast<int>(ticks.size()) <= count) break;
   }
   return ticks;
-}
-
-std::string xml_text(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        if (static_cast<unsigned char>(c) >= 0x20) out += c;
-    }
-  }
-  return out;
 }
 
 std::string render_svg(const LineChart& chart) {

@@ -48,7 +48,4 @@ std::vector<double> axis_ticks(double low, double high, int count);
 // alone, whatever gives at most `count` first. REQUIRES: 0 < low < high.
 std::vector<double> log_ticks(double low, double high, int count);
 
-// Text with the characters that mean something in XML replaced, and control characters left out.
-std::string xml_text(const std::string& text);
-
 }  // namespace jige::cli

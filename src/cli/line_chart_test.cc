@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/xml_text.h"
+
 namespace jige::cli {
 namespace {
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/xml_text.h"
 #include "cli/line_chart.h"
 #include "cli/report_pipeline.h"
 

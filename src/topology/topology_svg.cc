@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/xml_text.h"
 #include "topology/topology_text.h"
-#include "topology/xml.h"
 
 namespace jige::topology {
 namespace {
@@ -45,7 +45,7 @@ class Picture {
         "</marker></defs>\n<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n"
         "<text x=\"{2}\" y=\"24\" font-size=\"16\" font-weight=\"bold\">{3}</text>\n"
         "<text x=\"{2}\" y=\"42\" fill=\"#555555\">{4}</text>\n{5}</svg>\n",
-        width_, height_, kMargin, xml_escape(title), xml_escape(options_.subtitle), body);
+        width_, height_, kMargin, xml_text(title), xml_text(options_.subtitle), body);
   }
 
  private:
@@ -95,7 +95,7 @@ class Picture {
         "{}</title></path>\n",
         path,
         link.kind == LinkKind::kSocket || link.kind == LinkKind::kTrunk ? "#a569bd" : "#999999",
-        width, xml_escape(link.name), link_kind_name(link.kind), describe_rate(link));
+        width, xml_text(link.name), link_kind_name(link.kind), describe_rate(link));
     if (link.gb_per_s == kUnlimited) return text;
     return text + fmt::format(
                       "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"9\" fill=\"#555555\">{}"
@@ -112,7 +112,7 @@ class Picture {
         "rx=\"4\" fill=\"{6}\" stroke=\"#666666\"/><text x=\"{7:.1f}\" y=\"{8:.1f}\" "
         "text-anchor=\"middle\">{0}</text><text x=\"{7:.1f}\" y=\"{9:.1f}\" font-size=\"9\" "
         "fill=\"#555555\" text-anchor=\"middle\">{10}</text></g>\n",
-        xml_escape(c.name), xml_escape(describe(c)), p.x - kBoxWidth / 2, p.y - kBoxHeight / 2,
+        xml_text(c.name), xml_text(describe(c)), p.x - kBoxWidth / 2, p.y - kBoxHeight / 2,
         kBoxWidth, kBoxHeight, kFill[static_cast<size_t>(c.kind)], p.x, p.y - 2, p.y + 11,
         c.gb_per_s == kUnlimited ? "" : fmt::format("{:.4g} GB/s", c.gb_per_s));
   }

@@ -29,7 +29,4 @@ struct XmlElement {
 // The root element. Fails with kCorrupt, naming `where` and the line.
 Result<XmlElement> parse_xml(std::string_view text, std::string_view where);
 
-// & < > " as entities, control characters dropped.
-std::string xml_escape(std::string_view text);
-
 }  // namespace jige::topology

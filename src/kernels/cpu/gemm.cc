@@ -192,23 +192,9 @@ class Product {
       engine_.micro(args);
       if (last && (product_.bias || !in_place)) {
         const int64_t column = columns.lane_begin + offset;
-        store(block, product_.bias ? product_.bias + column : nullptr);
+        gemm_store_sums(engine_, block, product_.bias ? product_.bias + column : nullptr);
       }
     }
-  }
-
-  void store(const GemmSumsBlock& block, const float* bias) const {
-    if (!engine_.store_bf16 || block.out_dtype != DType::kBF16 || block.columns % kTileLanes != 0) {
-      gemm_store_sums(block, bias);
-      return;
-    }
-    engine_.store_bf16({.sums = block.sums,
-                        .sums_stride = block.sums_stride,
-                        .bias = bias,
-                        .out = static_cast<uint16_t*>(block.out),
-                        .out_stride = block.out_stride,
-                        .rows = block.rows,
-                        .columns = block.columns});
   }
 
   // Whether a call's sums, with all lanes that the micro-kernel writes, are elements of the output.

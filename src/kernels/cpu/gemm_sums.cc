@@ -75,12 +75,18 @@ void gemm_load_sums(const GemmSumsBlock& block, int64_t padded_columns) {
   }
 }
 
-void gemm_store_sums(const GemmSumsBlock& block, const float* bias) {
-  if (block.out_dtype == DType::kBF16) {
-    store_rows<BFloat16>(block, bias);
-  } else {
-    store_rows<float>(block, bias);
+void gemm_store_sums(const GemmEngine& engine, const GemmSumsBlock& block, const float* bias) {
+  if (block.out_dtype != DType::kBF16) return store_rows<float>(block, bias);
+  if (!engine.store_bf16 || block.columns % kTileLanes != 0) {
+    return store_rows<BFloat16>(block, bias);
   }
+  engine.store_bf16({.sums = block.sums,
+                     .sums_stride = block.sums_stride,
+                     .bias = bias,
+                     .out = static_cast<uint16_t*>(block.out),
+                     .out_stride = block.out_stride,
+                     .rows = block.rows,
+                     .columns = block.columns});
 }
 
 void gemm_add_rows(const void* src, DType dtype, int64_t row_stride, int64_t rows, int64_t columns,

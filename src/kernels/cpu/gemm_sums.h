@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/gemm_engine.h"
 #include "tensor/dtype.h"
 
 namespace jige::cpu {
@@ -21,8 +22,9 @@ struct GemmSumsBlock {
 // sums = out, and zeros from `columns` up to `padded_columns`. REQUIRES: out is f32.
 void gemm_load_sums(const GemmSumsBlock& block, int64_t padded_columns);
 
-// out = sums + bias, rounded to the type of out; `bias` is null or has `columns` elements.
-void gemm_store_sums(const GemmSumsBlock& block, const float* bias);
+// out = sums + bias, rounded to the type of out, by the engine's own store where it has one that
+// fits; `bias` is null or has `columns` elements.
+void gemm_store_sums(const GemmEngine& engine, const GemmSumsBlock& block, const float* bias);
 
 // sums[column] += src[row][column], rows in ascending order; src is f32 or bf16.
 void gemm_add_rows(const void* src, DType dtype, int64_t row_stride, int64_t rows, int64_t columns,

@@ -237,7 +237,8 @@ class Product {
     args.sums_stride = in_place ? out.out_stride : stride;
     args.fetch = lines_of(out, first && product_.accumulate, last);
     engine_.micro(args);
-    if (last && !in_place) store(out, product_.bias ? product_.bias + column : nullptr);
+    if (last && !in_place)
+      gemm_store_sums(engine_, out, product_.bias ? product_.bias + column : nullptr);
   }
 
   // What a call should fetch of the output: what the next one starts from, or what it ends in.
@@ -250,20 +251,6 @@ class Product {
         .lines = dtype_bytes(out.out_dtype, engine_.panel_group * engine_.columns) / kLineBytes};
     if (loads) lines.at += engine_.rows * lines.stride;
     return lines;
-  }
-
-  void store(const GemmSumsBlock& block, const float* bias) const {
-    if (!engine_.store_bf16 || block.out_dtype != DType::kBF16 || block.columns % kTileLanes != 0) {
-      gemm_store_sums(block, bias);
-      return;
-    }
-    engine_.store_bf16({.sums = block.sums,
-                        .sums_stride = block.sums_stride,
-                        .bias = bias,
-                        .out = static_cast<uint16_t*>(block.out),
-                        .out_stride = block.out_stride,
-                        .rows = block.rows,
-                        .columns = block.columns});
   }
 
   const GemmEngine& engine_;

@@ -109,7 +109,6 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
       JIGE_TRY(config, formats::load_model_config(found));
     }
     JIGE_TRY(const auto architecture, model::Architecture::create(config));
-    request.tied = config.tied_embeddings;
     const int64_t length = std::min(micro_batch_tokens, context > 0 ? context : config.context_max);
     request.costs = train::pipeline_costs(
         *architecture,

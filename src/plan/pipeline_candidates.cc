@@ -54,7 +54,7 @@ class Lattice {
         base.devices = request_.devices;
         base.micro_batches = micro_batches;
         base.block_count = static_cast<int32_t>(request_.costs.blocks.size());
-        base.tied = request_.tied;
+        base.tied = request_.costs.tied;
         add_places(base);
       }
     }

@@ -171,6 +171,7 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
            get_int_or(json, "state_bytes_per_parameter", 12, where));
   JIGE_TRY(costs.undo_bytes_per_parameter, get_int_or(json, "undo_bytes_per_parameter", 12, where));
   JIGE_TRY(costs.workspace_bytes, get_int_or(json, "workspace_bytes", 0, where));
+  JIGE_TRY(costs.tied, get_bool_or(json, "tied", false, where));
   if (const Status sound = check_costs(costs, static_cast<int32_t>(costs.blocks.size())); !sound) {
     return with_context(sound.error(), "{}", where);
   }
@@ -194,7 +195,8 @@ Json costs_to_json(const PipelineCosts& costs) {
               {"rates", std::move(rates)},
               {"state_bytes_per_parameter", costs.state_bytes_per_parameter},
               {"undo_bytes_per_parameter", costs.undo_bytes_per_parameter},
-              {"workspace_bytes", costs.workspace_bytes}};
+              {"workspace_bytes", costs.workspace_bytes},
+              {"tied", costs.tied}};
 }
 
 }  // namespace jige::plan

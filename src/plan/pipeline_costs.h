@@ -46,6 +46,7 @@ struct PipelineCosts {
   int64_t state_bytes_per_parameter = 12;  // master and two moments in f32
   int64_t undo_bytes_per_parameter = 12;   // images of the state, for speculative clipping
   int64_t workspace_bytes = 0;             // of every device, always there
+  bool tied = false;  // the last block reads parameters of the first (plan/pipeline_schedule.h)
 };
 
 // Fails with kInvalidArgument when block counts differ or a number is negative or not finite where
@@ -70,7 +71,8 @@ double task_seconds(const PipelineSchedule& schedule, const PipelineCosts& costs
 StageTimes stage_times(const PipelineOrder& stages, const PipelineCosts& costs, bool recompute);
 
 // {"blocks": [{"forward_s": 0.01, …, "count": 24}, …], "rates": {"fetch_bytes_per_s": 5e10, …},
-//  "state_bytes_per_parameter": 12, "workspace_bytes": 0}; "count" repeats a block, absent rates
+//  "state_bytes_per_parameter": 12, "workspace_bytes": 0, "tied": false}; "count" repeats a block,
+//  absent rates
 // are free, absent numbers of a block are 0. Fails with kInvalidArgument or kCorrupt.
 Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where);
 Json costs_to_json(const PipelineCosts& costs);

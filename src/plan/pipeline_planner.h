@@ -36,7 +36,6 @@ struct TrainPlanRequest {
   // Without a choice an asynchronous optimizer speculates and the others wait for the norm, so that
   // every plan can take back a step whose gradients are not finite.
   std::optional<ClipMode> clip;
-  bool tied = false;  // the last block reads parameters of the first
   std::vector<ScheduleKind> kinds;
   std::vector<OptimizerMode> optimizers;  // everything: device and async; sync is never faster
   std::vector<bool> recompute;

@@ -20,7 +20,8 @@ plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
   const int64_t tokens = options.micro_batch_tokens;
   const int64_t context =
       std::min(tokens, options.context > 0 ? options.context : config.context_max);
-  plan::PipelineCosts costs{.rates = options.rates};
+  plan::PipelineCosts costs{.rates = options.rates,
+                            .tied = config.tied_embeddings && !architecture.lora()};
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     const model::Block& block = architecture.block(node);
     plan::BlockCost cost;

@@ -104,7 +104,6 @@ Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const Pipelin
                                          .micro_batches = {micro_batches},
                                          .budget = budget_of(options),
                                          .clip = options.clip,
-                                         .tied = is_tied(demand.architecture),
                                          .kinds = options.kinds,
                                          .optimizers = options.optimizers,
                                          .recompute = options.recompute,

@@ -89,7 +89,7 @@ class BenchSchedulesCommand final : public Command {
                          .forward_stages = static_cast<int32_t>(forward_stages_),
                          .backward_stages = static_cast<int32_t>(backward_stages_)};
     JIGE_TRY(matrix.kinds, chosen_kinds());
-    JIGE_TRY(options_.config, even_blocks_config(blocks_, width_));
+    JIGE_TRY(options_.config, train::even_blocks_config(blocks_, width_));
     if (timed_) {
       ratios_.forward_s = forward_ms_ * 1e-3;
       options_.timed = ratios_;
@@ -203,8 +203,8 @@ class BenchSchedulesCommand final : public Command {
   int64_t forward_stages_ = 2, backward_stages_ = 6;
   bool timed_ = false;
   double forward_ms_ = 5;
-  TimedRatios ratios_;
-  RigOptions options_;
+  train::TimedRatios ratios_;
+  train::RigOptions options_;
   RunCounts counts_;
   OutputFlags output_;
 };

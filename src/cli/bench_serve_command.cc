@@ -1,6 +1,7 @@
 // jige bench serve: what a server, or an engine in this process, does under load.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -17,6 +18,7 @@
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/equal_latency.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "cli/load_engine_target.h"
@@ -52,7 +54,8 @@ class BenchServeCommand final : public Command {
     flags.section("Scheduling, in this process");
     scheduling_.declare(flags);
     model_.device.declare(flags);
-    output_.declare(flags, "one JSON line for what is measured, then one a load");
+    output_.declare(flags,
+                    "one JSON line for what is measured, then one a load, then equal latencies");
     flags.example("jige bench serve http://127.0.0.1:8000 --rate 4 --goodput ttft=500,tpot=50");
     flags.example("jige bench serve --model models/tiny --users 16 --lengths chat");
     flags.example(
@@ -129,11 +132,15 @@ class BenchServeCommand final : public Command {
                            threads == 1 ? "" : "s");
     print_head();
     JIGE_DO(run_engine(served, policies[0], std::nullopt));  // caches and pages, once
-    for (const plan::ServePolicy policy : policies) {
-      for (size_t i = 0; i < plan_.rates.size(); ++i) {
+    // Policies in turns, so that what else the machine does falls on all of them.
+    for (size_t i = 0; i < plan_.rates.size(); ++i) {
+      for (const plan::ServePolicy policy : policies) {
         JIGE_DO(run_engine(served, policy, i));
       }
     }
+    std::ranges::stable_sort(points_, {}, [&](const LoadPoint& point) {
+      return std::ranges::find(policies, point.subject, plan::policy_name) - policies.begin();
+    });
     return {};
   }
 
@@ -210,8 +217,12 @@ class BenchServeCommand final : public Command {
   }
 
   Status finish() {
+    const std::optional<EqualLatency> equal = equal_latency(points_);
     if (!output_.json) {
       print_text(points_.size() == 1 ? report_text(points_[0]) : points_table(points_));
+      if (equal) print_text("\n" + equal_latency_table(*equal));
+    } else if (equal) {
+      print_json(equal_latency_json(*equal));
     }
     if (load_.svg.empty()) return {};
     JIGE_DO(write_file_atomic(

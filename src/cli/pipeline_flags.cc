@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/log.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/model_sizes.h"
@@ -14,6 +15,7 @@
 #include "formats/json_file.h"
 #include "formats/model_config.h"
 #include "model/architecture.h"
+#include "train/measured_costs.h"
 #include "train/pipeline_costs.h"
 
 namespace jige::cli {
@@ -26,16 +28,22 @@ void declare_model(PipelineFlags& f, Flags& flags) {
              fmt::format("instead of a folder, a Llama of this size: {}",
                          fmt::join(model_size_names(), ", ")));
   flags.text("--costs FILE", f.costs_file,
-             "instead of a folder, times and bytes of every block as JSON (docs/formats.md)");
+             "instead of a folder, times and bytes of every block as JSON (docs/formats.md), or "
+             "a plan that has them");
   flags.integer("--micro-batch-tokens N", f.micro_batch_tokens, {.min = 1, .max = 1 << 24},
                 "tokens that pass through the model at once");
   flags.integer("--context N", f.context, {.min = 0, .max = 1 << 24},
                 "length of a sequence; 0: the model's, but the micro-batch at most");
   flags.choice("--dtype NAME", f.dtype, {"bf16", "f32"}, "type of the matrix products");
+  flags.toggle("--measure", f.measure,
+               "time some of the model's blocks here, on as many logical devices, instead of "
+               "assuming rates");
+  flags.integer("--threads N", f.threads, {.min = 1, .max = 4096},
+                "of each device, with --measure");
 }
 
 void declare_machine(PipelineFlags& f, Flags& flags) {
-  flags.section("Machine (assumed rates, unless --costs has them)");
+  flags.section("Machine (assumed rates, unless --costs has them or --measure finds them)");
   flags.integer("--devices N", f.devices, {.min = 1, .max = 1024},
                 "devices that share the work, such as GPUs");
   flags.bytes("--device-memory SIZE", f.device_memory, "budget of each device; 0: no limit");
@@ -75,6 +83,56 @@ void declare_choices(PipelineFlags& f, Flags& flags) {
                 "most pieces on each device that are tried");
 }
 
+Result<formats::ModelConfig> model_config(const PipelineFlags& f) {
+  if (f.size.empty()) {
+    JIGE_TRY(const std::string found, find_model_folder(f.folder));
+    return formats::load_model_config(found);
+  }
+  const std::vector<std::string> names = model_size_names();
+  if (std::ranges::find(names, f.size) == names.end()) {
+    return fail(Code::kInvalidArgument, "--size: \"{}\" is not one of {}", f.size,
+                fmt::join(names, ", "));
+  }
+  const ModelShape shape{.size = f.size};
+  return make_llama_config(shape, base_size(shape).vocab_size);
+}
+
+// Counted, and measured if that is asked for.
+Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
+  JIGE_TRY(const formats::ModelConfig config, model_config(f));
+  JIGE_TRY(const auto architecture, model::Architecture::create(config));
+  const DType compute = f.dtype == "f32" ? DType::kF32 : DType::kBF16;
+  const int64_t length =
+      std::min(f.micro_batch_tokens, f.context > 0 ? f.context : config.context_max);
+  const plan::PipelineCosts counted =
+      train::pipeline_costs(*architecture, {.compute = compute, .position_count = length},
+                            {.micro_batch_tokens = f.micro_batch_tokens,
+                             .micro_batches = f.micro_batch_count(),
+                             .context = length,
+                             .device_flops = f.device_tflops * 1e12,
+                             .rates = {.fetch_bytes_per_s = f.fetch_gb_per_s * 1e9,
+                                       .offload_bytes_per_s = f.fetch_gb_per_s * 1e9,
+                                       .link_bytes_per_s = f.link_gb_per_s * 1e9,
+                                       .host_parameters_per_s = f.host_optimizer,
+                                       .device_parameters_per_s = f.device_optimizer}});
+  if (!f.measure) return counted;
+  log_info("timing some blocks on {} logical device{} of {} thread{}", f.devices,
+           f.devices == 1 ? "" : "s", f.threads, f.threads == 1 ? "" : "s");
+  return train::measure_costs(*architecture, counted,
+                              {.devices = static_cast<int32_t>(f.devices),
+                               .micro_batch_tokens = f.micro_batch_tokens,
+                               .context = length,
+                               .compute = compute,
+                               .compute_threads = static_cast<int>(f.threads)});
+}
+
+// Of a file that is all costs, or of a plan.
+Result<plan::PipelineCosts> file_costs(const PipelineFlags& f) {
+  JIGE_TRY(const Json json, formats::load_json_object(f.costs_file));
+  const auto part = json.find("costs");
+  return plan::costs_from_json(part == json.end() ? json : *part, f.costs_file);
+}
+
 }  // namespace
 
 void PipelineFlags::declare(Flags& flags) {
@@ -90,39 +148,13 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
         "what is to be trained? give one of: a model folder, --size NAME ({}), --costs FILE",
         fmt::join(model_size_names(), ", "));
   }
-  plan::TrainPlanRequest request;
-  if (!costs_file.empty()) {
-    JIGE_TRY(const Json json, formats::load_json_object(costs_file));
-    JIGE_TRY(request.costs, plan::costs_from_json(json, costs_file));
-  } else {
-    formats::ModelConfig config;
-    if (!size.empty()) {
-      const std::vector<std::string> names = model_size_names();
-      if (std::ranges::find(names, size) == names.end()) {
-        return fail(Code::kInvalidArgument, "--size: \"{}\" is not one of {}", size,
-                    fmt::join(names, ", "));
-      }
-      const ModelShape shape{.size = size};
-      JIGE_TRY(config, make_llama_config(shape, base_size(shape).vocab_size));
-    } else {
-      JIGE_TRY(const std::string found, find_model_folder(folder));
-      JIGE_TRY(config, formats::load_model_config(found));
-    }
-    JIGE_TRY(const auto architecture, model::Architecture::create(config));
-    const int64_t length = std::min(micro_batch_tokens, context > 0 ? context : config.context_max);
-    request.costs = train::pipeline_costs(
-        *architecture,
-        {.compute = dtype == "f32" ? DType::kF32 : DType::kBF16, .position_count = length},
-        {.micro_batch_tokens = micro_batch_tokens,
-         .micro_batches = micro_batch_count(),
-         .context = length,
-         .device_flops = device_tflops * 1e12,
-         .rates = {.fetch_bytes_per_s = fetch_gb_per_s * 1e9,
-                   .offload_bytes_per_s = fetch_gb_per_s * 1e9,
-                   .link_bytes_per_s = link_gb_per_s * 1e9,
-                   .host_parameters_per_s = host_optimizer,
-                   .device_parameters_per_s = device_optimizer}});
+  if (measure && !costs_file.empty()) {
+    return fail(Code::kInvalidArgument,
+                "--measure times a model's blocks, --costs {} has times; give one of them",
+                costs_file);
   }
+  plan::TrainPlanRequest request;
+  JIGE_TRY(request.costs, costs_file.empty() ? model_costs(*this) : file_costs(*this));
   request.devices = static_cast<int32_t>(devices);
   request.micro_batches = {micro_batch_count()};
   if (device_memory > 0) request.budget.device_bytes = device_memory;

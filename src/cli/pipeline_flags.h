@@ -1,8 +1,8 @@
 // The flags that `jige plan train` and `jige simulate train` share: the model and its costs, the
 // machine, and what the planner may choose.
 //
-// Costs come from a file (--costs), or from a model's shape and assumed rates; either way nothing
-// is measured here.
+// Costs come from a file (--costs), from a model's shape and assumed rates, or are measured here
+// (--measure).
 // Threads: one thread.
 #pragma once
 
@@ -22,6 +22,8 @@ struct PipelineFlags {
   int64_t micro_batch_tokens = 2048;
   int64_t context = 0;
   std::string dtype = "bf16";
+  bool measure = false;
+  int64_t threads = 1;  // of each device, where times are measured
   double device_tflops = 40;
   double fetch_gb_per_s = 10;
   double link_gb_per_s = 10;
@@ -43,8 +45,8 @@ struct PipelineFlags {
   int64_t stages_max = 8;
 
   void declare(Flags& flags);
-  // Fails with kInvalidArgument unless exactly one source of costs is given, and as reading it
-  // does.
+  // Measures where that is asked for. Fails with kInvalidArgument unless exactly one source of
+  // costs is given, and as reading or measuring it does.
   Result<plan::TrainPlanRequest> request() const;
   int32_t micro_batch_count() const;
   // "110m, 4 devices, 8 micro-batches of 2048 tokens".

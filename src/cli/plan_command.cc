@@ -12,6 +12,7 @@
 #include "cli/pipeline_flags.h"
 #include "cli/pipeline_report.h"
 #include "plan/pipeline_schedule_json.h"
+#include "train/measured_costs.h"
 
 namespace jige::cli {
 namespace {
@@ -23,7 +24,8 @@ class PlanTrainCommand final : public Command {
         "Plans how to train a model on several devices with limited memory: in which order passes "
         "run, how the model is cut into stages, what stays on the host, and how long a step should "
         "take. Tries every combination, and keeps the fastest that fits. If nothing fits, it says "
-        "which budget to raise, and to how much. Times are simulated from assumed or given rates.");
+        "which budget to raise, and to how much. Times are simulated "
+        "from assumed, given or measured costs.");
     pipeline_.declare(flags);
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan with its whole schedule as JSON");
@@ -49,6 +51,7 @@ class PlanTrainCommand final : public Command {
     if (!out_.empty()) {
       Json whole = json;
       whole["costs"] = plan::costs_to_json(request.costs);
+      if (pipeline_.measure) whole["machine"] = train::machine_identity();
       whole["schedule"] = plan::schedule_to_json(plan.schedule);
       JIGE_DO(write_file_atomic(out_, dump_json(whole) + "\n"));
     }

@@ -32,8 +32,8 @@ std::string label_of(const ScheduleRuns& runs) {
 }
 
 // One round of one row.
-Status run_round(ScheduleRuns& runs, const RigOptions& options, int64_t steps) {
-  JIGE_TRY(const auto rig, ScheduleRig::create(runs.row.schedule, options));
+Status run_round(ScheduleRuns& runs, const train::RigOptions& options, int64_t steps) {
+  JIGE_TRY(const auto rig, train::ScheduleRig::create(runs.row.schedule, options));
   JIGE_TRY([[maybe_unused]] const double warm, rig->step());
   for (int64_t i = 0; i < steps; ++i) {
     JIGE_TRY(const double seconds, rig->step());
@@ -104,7 +104,7 @@ int64_t ScheduleRuns::fullest_bytes() const {
 }
 
 Result<std::vector<ScheduleRuns>> run_schedules(
-    std::vector<ScheduleRow> rows, const RigOptions& options, const RunCounts& counts,
+    std::vector<ScheduleRow> rows, const train::RigOptions& options, const RunCounts& counts,
     const std::function<void(const std::string&)>& progress) {
   std::vector<ScheduleRuns> all;
   for (ScheduleRow& row : rows) all.push_back({.row = std::move(row)});

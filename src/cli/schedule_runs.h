@@ -14,7 +14,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "cli/schedule_matrix.h"
-#include "cli/schedule_rig.h"
+#include "train/schedule_rig.h"
 
 namespace jige::cli {
 
@@ -46,7 +46,7 @@ struct ScheduleRuns {
 // the rest run. Fails with kCancelled when interrupted, with kInternal when a row's losses differ
 // from the first row's by a bit, and as a step does.
 Result<std::vector<ScheduleRuns>> run_schedules(
-    std::vector<ScheduleRow> rows, const RigOptions& options, const RunCounts& counts,
+    std::vector<ScheduleRow> rows, const train::RigOptions& options, const RunCounts& counts,
     const std::function<void(const std::string&)>& progress);
 
 // One object a row: {"schedule", "optimizer", "step_s", …}.

@@ -11,9 +11,9 @@ namespace {
 using plan::OptimizerMode;
 using plan::ScheduleKind;
 
-RigOptions small_options() {
-  RigOptions options;
-  options.config = *even_blocks_config(8, 32);
+train::RigOptions small_options() {
+  train::RigOptions options;
+  options.config = *train::even_blocks_config(8, 32);
   options.micro_batch_tokens = 12;
   options.context = 8;
   return options;
@@ -30,7 +30,7 @@ std::vector<ScheduleRow> small_rows() {
 }
 
 TEST(ScheduleRuns, BlocksOfTheModelWeighTheSame) {
-  const auto config = even_blocks_config(24, 64);
+  const auto config = train::even_blocks_config(24, 64);
   ASSERT_TRUE(config);
   const auto architecture = model::Architecture::create(*config);
   ASSERT_TRUE(architecture) << architecture.error().message;
@@ -40,8 +40,8 @@ TEST(ScheduleRuns, BlocksOfTheModelWeighTheSame) {
     for (const auto& spec : (*architecture)->block(node).params()) count += spec.shape.count();
     EXPECT_NEAR(static_cast<double>(count), 13 * 64 * 64, 0.005 * 13 * 64 * 64) << node;
   }
-  EXPECT_FALSE(even_blocks_config(2, 64));
-  EXPECT_FALSE(even_blocks_config(24, 40));
+  EXPECT_FALSE(train::even_blocks_config(2, 64));
+  EXPECT_FALSE(train::even_blocks_config(24, 40));
 }
 
 TEST(ScheduleRuns, RealRowsAgreeToTheBitWithinTheirMemory) {
@@ -72,7 +72,7 @@ TEST(ScheduleRuns, RealRowsAgreeToTheBitWithinTheirMemory) {
 }
 
 TEST(ScheduleRuns, ARowBeyondItsMemoryIsRefusedAndTheOthersRun) {
-  RigOptions options = small_options();
+  train::RigOptions options = small_options();
   const auto unlimited =
       run_schedules(small_rows(), options, {.rounds = 1, .steps = 1}, [](const std::string&) {});
   ASSERT_TRUE(unlimited);
@@ -93,8 +93,8 @@ TEST(ScheduleRuns, ARowBeyondItsMemoryIsRefusedAndTheOthersRun) {
 }
 
 TEST(ScheduleRuns, TimedRowsNeverBeatTheirPrediction) {
-  RigOptions options = small_options();
-  options.timed = TimedRatios{.forward_s = 1e-4};
+  train::RigOptions options = small_options();
+  options.timed = train::TimedRatios{.forward_s = 1e-4};
   const auto all =
       run_schedules(small_rows(), options, {.rounds = 1, .steps = 2}, [](const std::string&) {});
   ASSERT_TRUE(all) << all.error().message;

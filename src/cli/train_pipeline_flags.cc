@@ -5,7 +5,9 @@
 #include "cli/flags.h"
 #include "cli/schedule_choice.h"
 #include "formats/json_file.h"
+#include "plan/pipeline_costs.h"
 #include "plan/pipeline_schedule_json.h"
+#include "train/measured_costs.h"
 
 namespace jige::cli {
 
@@ -32,6 +34,8 @@ void TrainPipelineFlags::declare(Flags& flags) {
                 "pieces of the model on each device; 0: planned");
   flags.integer("--backward-stages N", backward_stages, {.min = 0, .max = 1024},
                 "the same for backward passes, where a schedule has them apart (spipe)");
+  flags.choice("--times NAME", times, {"measured", "assumed"},
+               "what plans go by: a few of the model's blocks are timed here first, or counted");
   flags.text("--plan FILE", plan_file, "a plan made by `jige plan train -o`, instead of planning");
   flags.text("--trace FILE", trace_file,
              "write when every task of the first steps ran, as a Chrome "
@@ -50,10 +54,12 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options() cons
                 "--plan {} says how to train; give it without --devices and the other choices",
                 plan_file);
   }
-  train::PipelineOptions made{.devices = static_cast<int32_t>(devices > 0 ? devices : 1),
-                              .device_bytes = device_memory,
-                              .host_bytes = host_memory,
-                              .trace_path = trace_file};
+  train::PipelineOptions made{
+      .devices = static_cast<int32_t>(devices > 0 ? devices : 1),
+      .device_bytes = device_memory,
+      .host_bytes = host_memory,
+      .times = times == "assumed" ? train::TimesSource::kAssumed : train::TimesSource::kMeasured,
+      .trace_path = trace_file};
   made.kinds = chosen(pipeline, plan::schedule_name, plan::kScheduleKindCount);
   made.optimizers = chosen(optimizer, plan::optimizer_name, 3);
   made.recompute = switched(recompute, "on");
@@ -72,6 +78,13 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options() cons
   JIGE_TRY(made.schedule, plan::schedule_from_json(*schedule, plan_file));
   made.devices = made.schedule->device_count;
   made.source = plan_file;
+  if (const auto costs = json.find("costs"); costs != json.end()) {
+    JIGE_TRY(made.costs, plan::costs_from_json(*costs, plan_file + ": costs"));
+  }
+  if (const auto machine = json.find("machine"); machine != json.end()) {
+    JIGE_DO(train::check_same_machine(*machine, plan_file));
+    if (made.costs) made.times = train::TimesSource::kGiven;
+  }
   return made;
 }
 

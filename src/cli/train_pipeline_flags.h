@@ -21,6 +21,7 @@ struct TrainPipelineFlags {
   std::string pipeline = "auto", optimizer = "auto", parameters = "auto", recompute = "auto";
   std::string clip = "auto";
   int64_t forward_stages = 0, backward_stages = 0;
+  std::string times = "measured";
   std::string plan_file;
   std::string trace_file;
 

@@ -32,14 +32,26 @@ std::string pipeline_line(const plan::PipelineSchedule& schedule) {
       schedule.recompute ? ", recompute" : "");
 }
 
+std::string_view times_text(train::TimesSource times) {
+  switch (times) {
+    case train::TimesSource::kMeasured:
+      return "times measured here";
+    case train::TimesSource::kGiven:
+      return "times of the plan, measured on this machine";
+    case train::TimesSource::kAssumed:
+      break;
+  }
+  return "operations counted, rates assumed";
+}
+
 void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
   for (size_t d = 0; d < pipeline.device_bytes.size(); ++d) {
     table.row({fmt::format("  device {}", d), shown_bytes(pipeline.device_bytes[d])});
   }
   table.row({"  host", shown_bytes(pipeline.host_bytes)});
   table.row({"schedule", pipeline_line(pipeline.schedule)});
-  table.row({"bubble", fmt::format("{:.0f} % of the devices' time, from assumed rates",
-                                   100 * pipeline.bubble)});
+  table.row({"step", fmt::format("{:.3g} s predicted, {:.0f} % of it bubble; {}", pipeline.step_s,
+                                 100 * pipeline.bubble, times_text(pipeline.times))});
   if (!pipeline.binding.empty()) table.row({"bound by", pipeline.binding});
 }
 
@@ -79,6 +91,8 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
   log_info("{}; at most {} on a device, {} on the host", pipeline_line(plan.pipeline->schedule),
            shown_bytes(*std::ranges::max_element(devices)), shown_bytes(plan.pipeline->host_bytes));
+  log_info("a step should take {:.3g} s ({})", plan.pipeline->step_s,
+           times_text(plan.pipeline->times));
   const int64_t state = kStateBytesPerParameter * plan.trainable_count;
   if (plan.device_budget_bytes == 0 || state <= plan.device_budget_bytes) return;
   log_info("weights, gradients and moments take {}, a device has {}: stages come and go",

@@ -1,10 +1,12 @@
 #include "train/pipeline_plan.h"
 
+#include <algorithm>
 #include <numeric>
 #include <utility>
 
 #include "plan/pipeline_memory.h"
 #include "plan/pipeline_verify.h"
+#include "train/measured_costs.h"
 #include "train/pipeline_costs.h"
 
 namespace jige::train {
@@ -59,6 +61,61 @@ Status check_given(const plan::PipelineSchedule& schedule, const PipelineOptions
   return {};
 }
 
+Status check_same_model(const plan::PipelineCosts& given, const plan::PipelineCosts& counted,
+                        const std::string& source) {
+  const auto differ = [&](size_t block, std::string_view what, int64_t there, int64_t here) {
+    return fail(
+        Code::kInvalidArgument,
+        "{}: is a plan for another model, type or micro-batch: block {} has {} {} there, {} "
+        "here; plan anew for this run",
+        source, block, there, what, here);
+  };
+  for (size_t b = 0; b < std::min(given.blocks.size(), counted.blocks.size()); ++b) {
+    const plan::BlockCost &there = given.blocks[b], &here = counted.blocks[b];
+    if (there.parameters != here.parameters) {
+      return differ(b, "parameters", there.parameters, here.parameters);
+    }
+    if (there.parameter_bytes != here.parameter_bytes) {
+      return differ(b, "bytes of parameters", there.parameter_bytes, here.parameter_bytes);
+    }
+    if (there.input_bytes != here.input_bytes) {
+      return differ(b, "bytes of input", there.input_bytes, here.input_bytes);
+    }
+  }
+  return {};
+}
+
+// `counted`, with the times and rates of `given`. REQUIRES: check_same_model().
+plan::PipelineCosts with_times(plan::PipelineCosts counted, const plan::PipelineCosts& given) {
+  for (size_t b = 0; b < counted.blocks.size(); ++b) {
+    counted.blocks[b].forward_s = given.blocks[b].forward_s;
+    counted.blocks[b].recompute_s = given.blocks[b].recompute_s;
+    counted.blocks[b].backward_input_s = given.blocks[b].backward_input_s;
+    counted.blocks[b].backward_weight_s = given.blocks[b].backward_weight_s;
+  }
+  counted.rates = given.rates;
+  return counted;
+}
+
+Result<plan::PipelineCosts> costs_for(const PipelineOptions& options, const PipelineDemand& demand,
+                                      int32_t micro_batches) {
+  plan::PipelineCosts counted = pipeline_costs(demand.architecture, demand.weights,
+                                               {.micro_batch_tokens = demand.micro_batch_tokens,
+                                                .micro_batches = micro_batches,
+                                                .context = demand.weights.position_count,
+                                                .device_flops = demand.device_flops,
+                                                .rates = kAssumedRates});
+  if (options.costs) JIGE_DO(check_same_model(*options.costs, counted, options.source));
+  if (options.times == TimesSource::kAssumed) return counted;
+  if (options.times == TimesSource::kGiven) return with_times(std::move(counted), *options.costs);
+  return measure_costs(demand.architecture, counted,
+                       {.devices = options.devices,
+                        .micro_batch_tokens = demand.micro_batch_tokens,
+                        .context = demand.weights.position_count,
+                        .compute = demand.weights.compute,
+                        .compute_threads = demand.compute_threads});
+}
+
 // Timing and memory of a schedule under the model's costs.
 Status predict(PipelinePlan& plan, const plan::MemoryBudget& budget) {
   JIGE_TRY(const plan::PipelineGraph graph, plan::PipelineGraph::create(plan.schedule));
@@ -88,17 +145,13 @@ Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const Pipelin
   const int32_t groups = (demand.micro_batches + options.devices - 1) / options.devices;
   const int32_t micro_batches =
       options.schedule ? options.schedule->micro_batch_count : groups * options.devices;
-  result.costs = pipeline_costs(demand.architecture, demand.weights,
-                                {.micro_batch_tokens = demand.micro_batch_tokens,
-                                 .micro_batches = micro_batches,
-                                 .context = demand.weights.position_count,
-                                 .device_flops = demand.device_flops,
-                                 .rates = kAssumedRates});
+  JIGE_DO(options.schedule ? check_given(*options.schedule, options, demand)
+                           : check_counts(options, demand));
+  JIGE_TRY(result.costs, costs_for(options, demand, micro_batches));
+  result.times = demand.architecture.lora() ? TimesSource::kAssumed : options.times;
   if (options.schedule) {
-    JIGE_DO(check_given(*options.schedule, options, demand));
     result.schedule = *options.schedule;
   } else {
-    JIGE_DO(check_counts(options, demand));
     const plan::TrainPlanRequest request{.costs = result.costs,
                                          .devices = options.devices,
                                          .micro_batches = {micro_batches},

@@ -1,9 +1,12 @@
 // From what a run asks of its pipeline to a schedule that fits: costs of the model, budgets, and
 // the planner's choice, or a schedule that was given.
 //
+// Times are measured on a few of the model's blocks (train/measured_costs.h), or counted operations
+// at an assumed rate; results do not depend on them, only how soon they come.
 // Clipping: every schedule of a run can take a step back as a whole (gradients that are not
 // finite), so updates either wait for the norm (`exact`) or keep images (`speculate`). Where it is
-// left open, an asynchronous optimizer speculates and the others wait. Threads: pure functions.
+// left open, an asynchronous optimizer speculates and the others wait. Threads: one; measuring has
+// its own.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +20,10 @@
 #include "plan/pipeline_planner.h"
 
 namespace jige::train {
+
+// Where the times come from that a plan is made by: counted operations at an assumed rate, measured
+// here beforehand, or measured before and kept in a plan.
+enum class TimesSource : uint8_t { kAssumed, kMeasured, kGiven };
 
 // Empty lists allow everything.
 struct PipelineOptions {
@@ -33,6 +40,9 @@ struct PipelineOptions {
   // its file.
   std::optional<plan::PipelineSchedule> schedule;
   std::string source;
+  TimesSource times = TimesSource::kMeasured;
+  // Of the given schedule, which must be of the same model; with kGiven its times count.
+  std::optional<plan::PipelineCosts> costs;
   std::string trace_path;  // a Chrome trace of the first steps; empty: none
   int64_t trace_steps = 10;
 };
@@ -43,13 +53,15 @@ struct PipelineDemand {
   const model::WeightsOptions& weights;
   int64_t micro_batch_tokens = 0;
   int32_t micro_batches = 1;   // of the fullest step
-  double device_flops = 1e11;  // assumed or measured
+  double device_flops = 1e11;  // assumed or measured; counts where tasks are not measured
+  int compute_threads = 1;     // of each device
 };
 
 struct PipelinePlan {
   plan::PipelineSchedule schedule;  // verified, within the budgets
   plan::PipelineCosts costs;
-  double step_s = 0;  // predicted from assumed rates
+  TimesSource times = TimesSource::kAssumed;
+  double step_s = 0;  // predicted
   double bubble = 0;
   std::string binding;  // what keeps the step from being shorter; empty for a given schedule
   std::vector<int64_t> device_bytes;  // planned peak of each device
@@ -58,8 +70,8 @@ struct PipelinePlan {
 };
 
 // Fails with kInvalidArgument on demands that contradict themselves (more stages than blocks, fewer
-// micro-batches than devices, a schedule of another model), with kExhausted when nothing fits the
-// budgets, saying which one to raise to what.
+// micro-batches than devices, a schedule or costs of another model), with kExhausted when nothing
+// fits the budgets, saying which one to raise to what.
 Result<PipelinePlan> plan_pipeline(const PipelineOptions& options, const PipelineDemand& demand);
 
 }  // namespace jige::train

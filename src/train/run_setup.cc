@@ -184,6 +184,7 @@ Status choose_pipeline(RunSetup& setup) {
                         .micro_batch_tokens = options.micro_batch_tokens,
                         .micro_batches = static_cast<int32_t>(most)};
   if (options.gemm_flops_per_s > 0) demand.device_flops = options.gemm_flops_per_s;
+  demand.compute_threads = std::max(options.thread_count, 1);
   JIGE_TRY(setup.pipeline, plan_pipeline(*options.pipeline, demand));
   setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + kProcessOverheadBytes;
   setup.plan.memory_limit_bytes =

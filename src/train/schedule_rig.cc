@@ -1,4 +1,4 @@
-#include "cli/schedule_rig.h"
+#include "train/schedule_rig.h"
 
 #include <fmt/format.h>
 
@@ -12,11 +12,13 @@
 #include "plan/pipeline_simulate.h"
 #include "train/pipeline_costs.h"
 
-namespace jige::cli {
+namespace jige::train {
 namespace {
 
-model::WeightsOptions weights_options(const plan::PipelineSchedule& schedule, int64_t context) {
-  return {.use = model::PackFor::kTraining,
+model::WeightsOptions weights_options(const plan::PipelineSchedule& schedule, DType compute,
+                                      int64_t context) {
+  return {.compute = compute,
+          .use = model::PackFor::kTraining,
           .position_count = context,
           .gradients = schedule.optimizer != plan::OptimizerMode::kDevice};
 }
@@ -46,10 +48,10 @@ Result<plan::PipelineCosts> costs_of(const model::Architecture& architecture,
                                      const plan::PipelineSchedule& schedule,
                                      const RigOptions& options) {
   plan::PipelineCosts costs =
-      train::pipeline_costs(architecture, weights_options(schedule, options.context),
-                            {.micro_batch_tokens = options.micro_batch_tokens,
-                             .micro_batches = schedule.micro_batch_count,
-                             .context = options.context});
+      pipeline_costs(architecture, weights_options(schedule, options.compute, options.context),
+                     {.micro_batch_tokens = options.micro_batch_tokens,
+                      .micro_batches = schedule.micro_batch_count,
+                      .context = options.context});
   if (options.timed) set_times(costs, *options.timed);
   JIGE_DO(plan::check_costs(costs, schedule.block_count));
   return costs;
@@ -87,27 +89,27 @@ Result<std::unique_ptr<ScheduleRig>> ScheduleRig::create(const plan::PipelineSch
   rig->predicted_s_ = plan::time_tasks(schedule, graph, costs).step_s;
   const std::vector<plan::PipelineBuffer> buffers = plan::pipeline_buffers(schedule, costs);
   JIGE_TRY(rig->peaks_, plan::pipeline_peaks(schedule, graph, plan::HappensBefore(graph), buffers));
-  train::PipelineMachineOptions machine{.device_bytes = rig->planned_bytes()};
+  PipelineMachineOptions machine{.device_bytes = rig->planned_bytes(),
+                                 .compute_threads = options.compute_threads};
   if (options.device_bytes > 0) {
     JIGE_DO(plan::check_budgets(schedule, rig->peaks_, buffers,
                                 {.device_bytes = options.device_bytes}));
     machine.device_bytes = options.device_bytes;
   }
-  JIGE_TRY(rig->machine_, train::PipelineMachine::create(schedule, costs, machine));
+  JIGE_TRY(rig->machine_, PipelineMachine::create(schedule, costs, machine));
   const std::vector<Arena*> arenas = rig->machine_->node_arenas();
   // Devices have rope tables of their own.
-  JIGE_TRY(auto weights,
-           model::ModelWeights::create(arenas, architecture, weights_options(schedule, 0)));
+  JIGE_TRY(auto weights, model::ModelWeights::create(
+                             arenas, architecture, weights_options(schedule, options.compute, 0)));
   rig->weights_.emplace(std::move(weights));
   model::initialise_weights(*rig->weights_, rig->machine_->host_stream(), 1);
-  JIGE_TRY(auto optimizer,
-           train::Optimizer::create(arenas, rig->weights_->trainable(), {.clip_norm = 1}));
+  JIGE_TRY(auto optimizer, Optimizer::create(arenas, rig->weights_->trainable(), {.clip_norm = 1}));
   rig->optimizer_.emplace(std::move(optimizer));
   JIGE_TRY(rig->executor_,
-           train::PipelineExecutor::create(*rig->machine_, *rig->weights_, *rig->optimizer_,
-                                           {.micro_batch_tokens = options.micro_batch_tokens,
-                                            .position_count = options.context,
-                                            .timed = options.timed.has_value()}));
+           PipelineExecutor::create(*rig->machine_, *rig->weights_, *rig->optimizer_,
+                                    {.micro_batch_tokens = options.micro_batch_tokens,
+                                     .position_count = options.context,
+                                     .timed = options.timed.has_value()}));
   return rig;
 }
 
@@ -115,12 +117,11 @@ int64_t ScheduleRig::step_tokens() const {
   return options_.micro_batch_tokens * machine_->schedule().micro_batch_count;
 }
 
-std::vector<train::HostBatch> ScheduleRig::next_batches() const {
+std::vector<HostBatch> ScheduleRig::next_batches() const {
   Rng rng(derive_key(losses_.size(), "schedule tokens"));
   const auto vocab = static_cast<uint64_t>(options_.config.vocab_size);
-  std::vector<train::HostBatch> batches(
-      static_cast<size_t>(machine_->schedule().micro_batch_count));
-  for (train::HostBatch& batch : batches) {
+  std::vector<HostBatch> batches(static_cast<size_t>(machine_->schedule().micro_batch_count));
+  for (HostBatch& batch : batches) {
     for (int64_t left = options_.micro_batch_tokens; left > 0; left -= options_.context) {
       const auto count = static_cast<int32_t>(std::min(left, options_.context));
       batch.counts.push_back(count);
@@ -135,10 +136,10 @@ std::vector<train::HostBatch> ScheduleRig::next_batches() const {
 }
 
 Result<double> ScheduleRig::step() {
-  const std::vector<train::HostBatch> batches = next_batches();
+  const std::vector<HostBatch> batches = next_batches();
   const auto weight = static_cast<float>(1.0 / static_cast<double>(step_tokens()));
   const StopWatch watch;
-  JIGE_TRY(const train::PipelineStep step, executor_->run({batches, weight, 1e-3}));
+  JIGE_TRY(const PipelineStep step, executor_->run({batches, weight, 1e-3}));
   const double seconds = watch.seconds();
   losses_.push_back(step.loss_sum);
   return seconds;
@@ -152,4 +153,4 @@ std::vector<int64_t> ScheduleRig::device_peak_bytes() const {
   return bytes;
 }
 
-}  // namespace jige::cli
+}  // namespace jige::train

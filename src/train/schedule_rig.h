@@ -1,5 +1,5 @@
 // A schedule with everything it runs on: logical devices with capped arenas, the weights of a
-// random model, an optimizer, an executor. For benchmarks of schedules.
+// random model, an optimizer, an executor. For benchmarks of schedules and for measuring blocks.
 //
 //   JIGE_TRY(const auto rig, ScheduleRig::create(schedule, options));
 //   JIGE_TRY(const double seconds, rig->step());
@@ -23,7 +23,7 @@
 #include "train/optimizer.h"
 #include "train/pipeline_executor.h"
 
-namespace jige::cli {
+namespace jige::train {
 
 // Times of timed devices, in forward passes of one block. The defaults are those of a node of four
 // V100: 40 TFLOP/s and 10 GB/s a device, 2 bytes a parameter, 5e8 parameters a second that the host
@@ -40,6 +40,8 @@ struct RigOptions {
   formats::ModelConfig config;  // block_count - 2 layers
   int64_t micro_batch_tokens = 64;
   int64_t context = 32;
+  DType compute = DType::kF32;
+  int compute_threads = 1;           // of each device
   int64_t device_bytes = 0;          // cap of each device; 0: what the schedule was planned to need
   std::optional<TimedRatios> timed;  // hold the time instead of computing
 };
@@ -65,21 +67,21 @@ class ScheduleRig {
   int64_t planned_bytes() const { return peaks_.device_bytes_max(); }
   std::vector<int64_t> device_peak_bytes() const;
   int64_t host_peak_bytes() const { return machine_->host_arena().peak_bytes(); }
-  const train::PipelineExecutor& executor() const { return *executor_; }
+  const PipelineExecutor& executor() const { return *executor_; }
 
  private:
   ScheduleRig() = default;
-  std::vector<train::HostBatch> next_batches() const;
+  std::vector<HostBatch> next_batches() const;
 
   RigOptions options_;
   plan::PipelinePeaks peaks_;
   double predicted_s_ = 0;
   std::unique_ptr<const model::Architecture> architecture_;
-  std::unique_ptr<train::PipelineMachine> machine_;
+  std::unique_ptr<PipelineMachine> machine_;
   std::optional<model::ModelWeights> weights_;
-  std::optional<train::Optimizer> optimizer_;
-  std::unique_ptr<train::PipelineExecutor> executor_;
+  std::optional<Optimizer> optimizer_;
+  std::unique_ptr<PipelineExecutor> executor_;
   std::vector<double> losses_;
 };
 
-}  // namespace jige::cli
+}  // namespace jige::train

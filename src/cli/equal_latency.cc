@@ -1,0 +1,126 @@
+#include "cli/equal_latency.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "cli/table.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr double kBoundFactors[] = {1.5, 2, 4};
+
+struct Percentile {
+  std::string_view name;
+  double sim::Summary::*field;
+};
+constexpr Percentile kPercentiles[] = {{"p50", &sim::Summary::p50}, {"p99", &sim::Summary::p99}};
+
+struct CurvePoint {
+  double requests_per_s = 0;
+  double latency_s = 0;
+};
+
+// A subject's loads by throughput.
+std::vector<CurvePoint> curve_of(std::span<const LoadPoint> points, const std::string& subject,
+                                 const Percentile& percentile) {
+  std::vector<CurvePoint> curve;
+  for (const LoadPoint& point : points) {
+    if (point.subject != subject || point.report.normalised_s.count == 0) continue;
+    curve.push_back({point.report.requests_per_s, point.report.normalised_s.*percentile.field});
+  }
+  std::ranges::sort(curve, {}, &CurvePoint::requests_per_s);
+  return curve;
+}
+
+struct Carried {
+  double requests_per_s = 0;
+  bool below = false;
+};
+
+Carried carried_at(const std::vector<CurvePoint>& curve, double bound_s) {
+  const auto last = std::find_if(curve.rbegin(), curve.rend(), [bound_s](const CurvePoint& point) {
+    return point.latency_s <= bound_s;
+  });
+  if (last == curve.rend()) return {curve.front().requests_per_s, true};
+  if (last == curve.rbegin()) return {last->requests_per_s};
+  const CurvePoint &within = *last, &beyond = *(last - 1);
+  const double part = (bound_s - within.latency_s) / (beyond.latency_s - within.latency_s);
+  return {within.requests_per_s + part * (beyond.requests_per_s - within.requests_per_s)};
+}
+
+}  // namespace
+
+std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points) {
+  EqualLatency loads;
+  for (const LoadPoint& point : points) {
+    if (point.users > 0) return std::nullopt;
+    if (point.report.normalised_s.count == 0) continue;
+    if (std::ranges::find(loads.subjects, point.subject) == loads.subjects.end()) {
+      loads.subjects.push_back(point.subject);
+    }
+  }
+  if (loads.subjects.size() < 2) return std::nullopt;
+  for (const Percentile& percentile : kPercentiles) {
+    std::vector<std::vector<CurvePoint>> curves;
+    double lowest_s = std::numeric_limits<double>::infinity();
+    for (const std::string& subject : loads.subjects) {
+      curves.push_back(curve_of(points, subject, percentile));
+      for (const CurvePoint& point : curves.back()) lowest_s = std::min(lowest_s, point.latency_s);
+    }
+    for (const double factor : kBoundFactors) {
+      CarriedLoad row{.percentile = percentile.name, .bound_s = factor * lowest_s};
+      for (const std::vector<CurvePoint>& curve : curves) {
+        const Carried carried = carried_at(curve, row.bound_s);
+        row.requests_per_s.push_back(carried.requests_per_s);
+        row.below.push_back(carried.below);
+      }
+      loads.rows.push_back(std::move(row));
+    }
+  }
+  return loads;
+}
+
+std::string equal_latency_table(const EqualLatency& loads) {
+  using enum Table::Align;
+  std::vector<Table::Column> columns = {{"at a normalised latency of"}};
+  for (const std::string& subject : loads.subjects) columns.push_back({subject, kRight});
+  Table table(std::move(columns));
+  for (const CarriedLoad& row : loads.rows) {
+    std::vector<std::string> cells = {
+        fmt::format("{:.3g} ms ({})", row.bound_s * 1000, row.percentile)};
+    for (size_t i = 0; i < row.requests_per_s.size(); ++i) {
+      std::string cell =
+          fmt::format("{}{:.3g} /s", row.below[i] ? "< " : "", row.requests_per_s[i]);
+      // Against less than a load that was measured there is only a lower bound.
+      if (i > 0 && !row.below[i]) {
+        cell += fmt::format(", {}{:.1f} x", row.below[0] ? "> " : "",
+                            row.requests_per_s[i] / row.requests_per_s[0]);
+      }
+      cells.push_back(std::move(cell));
+    }
+    table.row(std::move(cells));
+  }
+  return table.render();
+}
+
+Json equal_latency_json(const EqualLatency& loads) {
+  Json rows = Json::array();
+  for (const CarriedLoad& row : loads.rows) {
+    Json subjects = Json::object();
+    for (size_t i = 0; i < loads.subjects.size(); ++i) {
+      subjects[loads.subjects[i]] = {{"requests_per_s", row.requests_per_s[i]},
+                                     {"less", static_cast<bool>(row.below[i])}};
+    }
+    rows.push_back(Json{{"percentile", row.percentile},
+                        {"normalised_s", row.bound_s},
+                        {"carried", std::move(subjects)}});
+  }
+  return Json{{"equal_latency", std::move(rows)}};
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,65 @@
+#include "cli/equal_latency.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace jige::cli {
+namespace {
+
+using ::testing::HasSubstr;
+
+LoadPoint point_of(const std::string& subject, double rate, double p50_ms, double p99_ms) {
+  LoadPoint point{.subject = subject, .rate = rate};
+  point.report.requests_per_s = rate;
+  point.report.normalised_s = {.count = 10, .p50 = p50_ms / 1000, .p99 = p99_ms / 1000};
+  return point;
+}
+
+// Lowest latencies are 4 ms (p50) and 10 ms (p99).
+std::vector<LoadPoint> example() {
+  return {point_of("static", 2, 7, 200), point_of("static", 4, 9, 400), point_of("orca", 2, 4, 10),
+          point_of("orca", 8, 6, 12), point_of("orca", 12, 10, 60)};
+}
+
+TEST(EqualLatency, IsReadFromTheCurves) {
+  const auto loads = equal_latency(example());
+  ASSERT_TRUE(loads);
+  EXPECT_EQ(loads->subjects, (std::vector<std::string>{"static", "orca"}));
+  ASSERT_EQ(loads->rows.size(), 6u);
+  // 6 ms: static has nothing within; orca's point is exactly there.
+  EXPECT_NEAR(loads->rows[0].bound_s, 0.006, 1e-12);
+  EXPECT_TRUE(loads->rows[0].below[0]);
+  EXPECT_NEAR(loads->rows[0].requests_per_s[1], 8, 1e-9);
+  // 8 ms: half way from 7 to 9 and from 6 to 10.
+  EXPECT_NEAR(loads->rows[1].requests_per_s[0], 3, 1e-9);
+  EXPECT_NEAR(loads->rows[1].requests_per_s[1], 10, 1e-9);
+  // 16 ms: everything, and no more than was measured.
+  EXPECT_NEAR(loads->rows[2].requests_per_s[0], 4, 1e-9);
+  EXPECT_NEAR(loads->rows[2].requests_per_s[1], 12, 1e-9);
+  // 40 ms of p99: 28 of 48 ms from 12 to 60.
+  EXPECT_EQ(loads->rows[5].percentile, "p99");
+  EXPECT_NEAR(loads->rows[5].requests_per_s[1], 8 + 4 * 28.0 / 48, 1e-9);
+}
+
+TEST(EqualLatency, TableNamesMultiplesOfTheFirst) {
+  const std::string table = equal_latency_table(*equal_latency(example()));
+  EXPECT_THAT(table, HasSubstr("10 /s, 3.3 x"));
+  EXPECT_THAT(table, HasSubstr("< 2 /s"));
+  EXPECT_THAT(table, HasSubstr("8 /s, > 4.0 x"));
+  const Json json = equal_latency_json(*equal_latency(example()));
+  EXPECT_EQ(json["equal_latency"][0]["carried"]["static"]["less"], true);
+}
+
+TEST(EqualLatency, NeedsTwoOpenLoopSubjects) {
+  std::vector<LoadPoint> points = {point_of("orca", 2, 4, 10), point_of("orca", 8, 6, 12)};
+  EXPECT_FALSE(equal_latency(points));
+  EXPECT_FALSE(equal_latency({}));
+  points = example();
+  points[0].users = 3;
+  EXPECT_FALSE(equal_latency(points));
+}
+
+}  // namespace
+}  // namespace jige::cli

@@ -1,0 +1,193 @@
+#include "train/measured_costs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "base/check.h"
+#include "base/cpu.h"
+#include "plan/pipeline_generate.h"
+#include "train/schedule_rig.h"
+
+namespace jige::train {
+namespace {
+
+using plan::BlockCost;
+using plan::TaskKind;
+
+struct TimeField {
+  TaskKind kind;
+  double BlockCost::*field;
+};
+constexpr std::array kTimes = {
+    TimeField{TaskKind::kForward, &BlockCost::forward_s},
+    TimeField{TaskKind::kRecompute, &BlockCost::recompute_s},
+    TimeField{TaskKind::kBackwardInput, &BlockCost::backward_input_s},
+    TimeField{TaskKind::kBackwardWeight, &BlockCost::backward_weight_s},
+};
+
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::ranges::nth_element(values, middle);
+  return *middle;
+}
+
+double seconds_of(const TaskSpan& span) {
+  return static_cast<double>(span.end_ns - span.start_ns) * 1e-9;
+}
+
+// The sum of `field` over all tasks for which `counts`, per second of them; `otherwise` where there
+// are none.
+template <typename Counts, typename Amount>
+double measured_rate(const plan::PipelineSchedule& schedule,
+                     std::span<const std::vector<TaskSpan>> steps, double otherwise,
+                     const Counts& counts, const Amount& amount) {
+  double total = 0, seconds = 0;
+  for (const std::vector<TaskSpan>& spans : steps) {
+    for (size_t i = 0; i < spans.size(); ++i) {
+      if (!counts(schedule.tasks[i].kind)) continue;
+      total += static_cast<double>(amount(schedule.tasks[i]));
+      seconds += seconds_of(spans[i]);
+    }
+  }
+  return total > 0 && seconds > 0 ? total / seconds : otherwise;
+}
+
+// Median seconds of tasks of this kind, by block of the schedule.
+std::vector<double> block_seconds(const plan::PipelineSchedule& schedule,
+                                  std::span<const std::vector<TaskSpan>> steps, TaskKind kind) {
+  std::vector<std::vector<double>> samples(static_cast<size_t>(schedule.block_count));
+  for (const std::vector<TaskSpan>& spans : steps) {
+    for (size_t i = 0; i < spans.size(); ++i) {
+      const plan::PipelineTask& task = schedule.tasks[i];
+      if (task.kind != kind) continue;
+      JIGE_CHECK(task.blocks.size() == 1, "a stage of {} blocks is measured", task.blocks.size());
+      samples[static_cast<size_t>(task.blocks.begin)].push_back(seconds_of(spans[i]));
+    }
+  }
+  std::vector<double> seconds;
+  for (std::vector<double>& block : samples) seconds.push_back(median(std::move(block)));
+  return seconds;
+}
+
+void set_block_times(plan::PipelineCosts& costs, const plan::PipelineSchedule& schedule,
+                     std::span<const std::vector<TaskSpan>> steps) {
+  for (const auto& [kind, field] : kTimes) {
+    const std::vector<double> measured = block_seconds(schedule, steps, kind);
+    std::vector<double> ratios;  // of a layer's measured to its counted time
+    for (size_t b = 1; b + 1 < measured.size(); ++b) {
+      if (costs.blocks[b].*field > 0) ratios.push_back(measured[b] / costs.blocks[b].*field);
+    }
+    const double ratio = median(std::move(ratios));
+    for (size_t b = 1; b + 1 < costs.blocks.size(); ++b) costs.blocks[b].*field *= ratio;
+    costs.blocks.front().*field = measured.front();
+    costs.blocks.back().*field = measured.back();
+  }
+}
+
+}  // namespace
+
+Result<plan::PipelineSchedule> measuring_schedule(const plan::PipelineCosts& counted,
+                                                  int32_t devices) {
+  const auto blocks = static_cast<int32_t>(counted.blocks.size());
+  JIGE_CHECK(blocks >= 3, "a model of {} blocks", blocks);
+  int32_t used = std::clamp(devices, 1, blocks);
+  int32_t stages = std::clamp(blocks / used, 1, 3);
+  if (used * stages < 3) used = 1, stages = 3;
+  plan::ScheduleRequest request = plan::natural_request(plan::ScheduleKind::kMobius);
+  request.devices = used;
+  request.micro_batches = std::max(used, 2);
+  request.block_count = used * stages;
+  request.forward_stages = request.backward_stages = stages;
+  request.host_parameters = request.recompute = true;
+  request.optimizer = plan::OptimizerMode::kSync;
+  request.clip = plan::ClipMode::kExact;
+  request.tied = counted.tied;
+  return plan::generate_pipeline(request);
+}
+
+plan::PipelineCosts costs_from_spans(plan::PipelineCosts counted,
+                                     const plan::PipelineSchedule& schedule,
+                                     std::span<const std::vector<TaskSpan>> steps) {
+  // Block b of the schedule is block b of the model, but for the last, which is the head.
+  const auto cost_of = [&](int32_t block) -> const BlockCost& {
+    return block + 1 == schedule.block_count ? counted.blocks.back()
+                                             : counted.blocks[static_cast<size_t>(block)];
+  };
+  const auto is = [](TaskKind wanted) {
+    return [wanted](TaskKind kind) { return kind == wanted; };
+  };
+  const auto of = [&](int64_t BlockCost::*field) {
+    return
+        [&cost_of, field](const plan::PipelineTask& t) { return cost_of(t.blocks.begin).*field; };
+  };
+  plan::PipelineRates& rates = counted.rates;
+  rates.fetch_bytes_per_s = measured_rate(schedule, steps, rates.fetch_bytes_per_s,
+                                          is(TaskKind::kFetch), of(&BlockCost::parameter_bytes));
+  rates.offload_bytes_per_s =
+      measured_rate(schedule, steps, rates.offload_bytes_per_s, is(TaskKind::kGradientOffload),
+                    of(&BlockCost::gradient_bytes));
+  rates.link_bytes_per_s = measured_rate(schedule, steps, rates.link_bytes_per_s, plan::is_send,
+                                         of(&BlockCost::input_bytes));
+  rates.link_latency_s = 0;  // part of the rate
+  rates.host_parameters_per_s =
+      measured_rate(schedule, steps, rates.host_parameters_per_s, is(TaskKind::kOptimizerStep),
+                    of(&BlockCost::parameters));
+  rates.device_parameters_per_s = rates.host_parameters_per_s;
+  set_block_times(counted, schedule, steps);
+  return counted;
+}
+
+Result<plan::PipelineCosts> measure_costs(const model::Architecture& architecture,
+                                          const plan::PipelineCosts& counted,
+                                          const MeasureOptions& options) {
+  if (architecture.lora()) return counted;
+  JIGE_TRY(const plan::PipelineSchedule schedule, measuring_schedule(counted, options.devices));
+  formats::ModelConfig config = architecture.config();
+  config.layer_count = schedule.block_count - 2;
+  if (!config.layer_is_sliding.empty()) {
+    config.layer_is_sliding.resize(static_cast<size_t>(config.layer_count));
+  }
+  JIGE_TRY(const auto rig,
+           ScheduleRig::create(schedule, {.config = config,
+                                          .micro_batch_tokens = options.micro_batch_tokens,
+                                          .context = options.context,
+                                          .compute = options.compute,
+                                          .compute_threads = options.compute_threads}));
+  JIGE_TRY([[maybe_unused]] const double warm_up, rig->step());
+  std::vector<std::vector<TaskSpan>> steps;
+  for (int i = 0; i < options.steps; ++i) {
+    JIGE_TRY([[maybe_unused]] const double seconds, rig->step());
+    const std::span<const TaskSpan> spans = rig->executor().spans();
+    steps.emplace_back(spans.begin(), spans.end());
+  }
+  return costs_from_spans(counted, schedule, steps);
+}
+
+Json machine_identity() {
+  const CpuFeatures& cpu = cpu_features();
+  return {{"processor", cpu.model_name},
+          {"kernels", isa_name(active_isa())},
+          {"processors", cpu.logical_count}};
+}
+
+Status check_same_machine(const Json& identity, const std::string& where) {
+  const Json here = machine_identity();
+  for (const auto& [name, value] : here.items()) {
+    const auto found = identity.is_object() ? identity.find(name) : identity.end();
+    const std::string there = found == identity.end() ? "none" : dump_json(*found);
+    if (there == dump_json(value)) continue;
+    return fail(
+        Code::kInvalidArgument,
+        "{}: was made from times of another machine: {} is {} there, {} here; plan anew here with "
+        "`jige plan train --measure`, or remove its field \"machine\" to use it as it is",
+        where, name, there, dump_json(value));
+  }
+  return {};
+}
+
+}  // namespace jige::train

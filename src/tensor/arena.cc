@@ -7,6 +7,16 @@
 #include "base/check.h"
 
 namespace jige {
+namespace {
+
+// The address sanitizer finds uses of memory that was given back only if it really was.
+#ifdef __SANITIZE_ADDRESS__
+constexpr bool kKeeps = false;
+#else
+constexpr bool kKeeps = true;
+#endif
+
+}  // namespace
 
 Tensor::Tensor(Arena* arena, TensorView view, int64_t bytes)
     : arena_(arena), view_(view), bytes_(bytes) {}
@@ -29,10 +39,12 @@ Arena::Arena(Device& device, std::string name, int64_t capacity_bytes)
 
 Arena::~Arena() {
   JIGE_CHECK(used_bytes_ == 0, "arena {} destroyed with {} bytes in use", name_, used_bytes_);
+  shrink_kept(0);
 }
 
 Result<Tensor> Arena::make(DType dtype, Shape shape) {
   const int64_t bytes = arena_bytes(dtype, shape);
+  void* kept = nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bytes == kUnlimitedBytes || bytes > capacity_bytes_ - used_bytes_) {
@@ -43,7 +55,10 @@ Result<Tensor> Arena::make(DType dtype, Shape shape) {
     }
     used_bytes_ += bytes;
     peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+    kept = take_kept(bytes);
+    if (!kept) shrink_kept(peak_bytes_);
   }
+  if (kept) return Tensor(this, TensorView::of(kept, dtype, shape), bytes);
   auto data = device_.allocate(bytes);
   if (!data) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -74,12 +89,33 @@ int64_t Arena::peak_bytes() const {
 void Arena::reset_peak() {
   const std::lock_guard<std::mutex> lock(mutex_);
   peak_bytes_ = used_bytes_;
+  shrink_kept(peak_bytes_);
 }
 
 void Arena::give_back(void* data, int64_t bytes) {
-  device_.release(data, bytes);
+  if (!kKeeps || bytes == 0) device_.release(data, bytes);
   const std::lock_guard<std::mutex> lock(mutex_);
   used_bytes_ -= bytes;
+  if (!kKeeps || bytes == 0) return;
+  kept_[bytes].push_back(data);
+  kept_bytes_ += bytes;
+}
+
+void* Arena::take_kept(int64_t bytes) {
+  const auto found = kept_.find(bytes);
+  if (found == kept_.end()) return nullptr;
+  void* const data = found->second.back();
+  found->second.pop_back();
+  if (found->second.empty()) kept_.erase(found);
+  kept_bytes_ -= bytes;
+  return data;
+}
+
+void Arena::shrink_kept(int64_t limit) {
+  while (!kept_.empty() && used_bytes_ + kept_bytes_ > limit) {
+    const int64_t bytes = kept_.rbegin()->first;
+    device_.release(take_kept(bytes), bytes);
+  }
 }
 
 int64_t arena_bytes(DType dtype, const Shape& shape) {

@@ -4,13 +4,17 @@
 // Invariants: (1) used_bytes() <= capacity_bytes() at all times; what would pass it is refused.
 //             (2) peak_bytes() is the largest used_bytes() since construction or reset_peak().
 //             (3) an arena outlives its tensors; a destroyed arena with live tensors is a bug.
-// Sizes count as rounded up to 64 bytes.
+//             (4) what it takes from the device is never more than peak_bytes().
+// Sizes count as rounded up to 64 bytes. Memory of a tensor that ended is kept for the next one of
+// the same size, within (4): the buffers of a schedule come and go in every step.
 // Threads: an Arena may be used from any thread; a Tensor belongs to one thread at a time.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <mutex>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "tensor/device.h"
@@ -64,6 +68,10 @@ class Arena {
  private:
   friend class Tensor;
   void give_back(void* data, int64_t bytes);
+  // With the mutex held. Null where nothing of this size is kept.
+  void* take_kept(int64_t bytes);
+  // Releases kept memory, the largest first, until used_bytes_ + kept_bytes_ <= limit.
+  void shrink_kept(int64_t limit);
 
   Device& device_;
   std::string name_;
@@ -71,6 +79,8 @@ class Arena {
   mutable std::mutex mutex_;
   int64_t used_bytes_ = 0;
   int64_t peak_bytes_ = 0;
+  int64_t kept_bytes_ = 0;
+  std::map<int64_t, std::vector<void*>> kept_;  // by size; no list is empty
 };
 
 // Bytes an arena counts for a tensor of this type and shape; kUnlimitedBytes when they are beyond

@@ -22,16 +22,20 @@ class FailingDevice final : public Device {
   Result<void*> allocate(int64_t bytes) override {
     if (failing) return fail(Code::kExhausted, "no {} bytes", bytes);
     ++live;
+    ++allocated;
+    held_bytes += bytes;
     return device_.allocate(bytes);
   }
   void release(void* data, int64_t bytes) override {
     --live;
+    held_bytes -= bytes;
     device_.release(data, bytes);
   }
   Result<std::unique_ptr<Stream>> make_stream() override { return device_.make_stream(); }
 
   std::atomic<bool> failing{false};
-  std::atomic<int> live{0};
+  std::atomic<int> live{0}, allocated{0};
+  std::atomic<int64_t> held_bytes{0};
 
  private:
   CpuDevice device_{{.thread_count = 1}};
@@ -126,6 +130,8 @@ TEST(Arena, CountsNothingForWhatTheDeviceRefuses) {
   EXPECT_EQ(arena.used_bytes(), 0);
   device.failing = false;
   EXPECT_TRUE(arena.make(DType::kF32, Shape{100}).has_value());
+  EXPECT_EQ(arena.used_bytes(), 0);
+  arena.reset_peak();
   EXPECT_EQ(device.live, 0);
 }
 
@@ -156,8 +162,52 @@ TEST(Tensor, MovesItsMemory) {
   EXPECT_FALSE(static_cast<bool>(first));
   third = Tensor();
   second = Tensor();
-  EXPECT_EQ(device.live, 0);
   EXPECT_EQ(arena.used_bytes(), 0);
+  arena.reset_peak();
+  EXPECT_EQ(device.live, 0);
+}
+
+// What comes and goes in every step is asked of the device once.
+TEST(Arena, GivesMemoryOfTheSameSizeAgain) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the address sanitizer is to see every use of memory that was given back";
+#endif
+  FailingDevice device;
+  {
+    Arena arena(device, "steps");
+    for (int step = 0; step < 10; ++step) {
+      const auto a = arena.make(DType::kF32, Shape{100});
+      const auto b = arena.make(DType::kF32, Shape{7, 100});
+      ASSERT_TRUE(a && b);
+      EXPECT_NE(a->view().data, b->view().data);
+    }
+    EXPECT_EQ(device.allocated, 2);
+    EXPECT_EQ(device.held_bytes, arena.peak_bytes());
+    arena.reset_peak();
+    EXPECT_EQ(device.held_bytes, 0);
+  }
+  EXPECT_EQ(device.live, 0);
+}
+
+TEST(Arena, NeverTakesMoreFromTheDeviceThanItsPeak) {
+  FailingDevice device;
+  {
+    Arena arena(device, "random", 1 << 16);
+    Rng rng(5);
+    std::vector<Tensor> live;
+    for (int i = 0; i < 5000; ++i) {
+      if (live.empty() || rng.below(2) == 0) {
+        auto made = arena.make(DType::kF32, Shape{static_cast<int64_t>(1 + rng.below(2000))});
+        if (made) live.push_back(std::move(*made));
+      } else {
+        std::swap(live[rng.below(live.size())], live.back());
+        live.pop_back();
+      }
+      ASSERT_GE(device.held_bytes, arena.used_bytes());
+      ASSERT_LE(device.held_bytes, arena.peak_bytes());
+    }
+  }
+  EXPECT_EQ(device.live, 0);
 }
 
 TEST(Arena, HoldsItsCapWithManyThreads) {

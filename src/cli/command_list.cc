@@ -14,6 +14,7 @@ std::span<const CommandEntry> command_list() {
        make_simulate_train_command},
       {"bench train-schedules", "schedules of a training step beside one another", kTrain,
        make_bench_schedules_command},
+      {"export", "a checkpoint of a run as a model folder", kTrain, make_export_command},
       {"report", "a run as one HTML page: loss, timeline, memory", kTrain, make_report_command},
       {"plot-loss", "draw the loss curve of a run", kTrain, make_plot_loss_command},
       {"chat", "talk to a model in the terminal", kUse, make_chat_command},

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/build_info.h"
@@ -16,6 +17,7 @@
 #include "cli/machine_rates.h"
 #include "cli/new_model.h"
 #include "cli/output.h"
+#include "cli/train_command.h"
 #include "cli/train_flags.h"
 #include "cli/train_report.h"
 #include "train/records.h"
@@ -41,6 +43,9 @@ Status check_data_files(const train::DataOptions& data) {
 
 class TrainCommand final : public Command {
  public:
+  explicit TrainCommand(std::function<void(train::TrainOptions&)> adjust)
+      : adjust_(std::move(adjust)) {}
+
   void declare(Flags& flags) override {
     flags.about(
         "Trains a model from text and writes it as a Hugging Face folder, OUT/model. Without "
@@ -73,6 +78,7 @@ class TrainCommand final : public Command {
       options.tokenizer_folder = train_.tokenizer_folder;
     }
     JIGE_DO(measure_machine(options));
+    if (adjust_) adjust_(options);
     return plan_only_ ? plan(options) : train(options);
   }
 
@@ -129,6 +135,7 @@ class TrainCommand final : public Command {
                 result.steps_done, result.steps_total);
   }
 
+  std::function<void(train::TrainOptions&)> adjust_;
   TrainFlags train_;
   DeviceFlags device_;
   bool plan_only_ = false;
@@ -137,6 +144,11 @@ class TrainCommand final : public Command {
 
 }  // namespace
 
-std::unique_ptr<Command> make_train_command() { return std::make_unique<TrainCommand>(); }
+std::unique_ptr<Command> make_train_command() { return std::make_unique<TrainCommand>(nullptr); }
+
+std::unique_ptr<Command> make_adjusted_train_command(
+    std::function<void(train::TrainOptions&)> adjust) {
+  return std::make_unique<TrainCommand>(std::move(adjust));
+}
 
 }  // namespace jige::cli

@@ -170,7 +170,11 @@ Result<CheckpointReader> CheckpointReader::open_latest(const std::string& run_fo
       if (!first.message.empty()) log_warn("continuing from the older {}", reader->folder());
       return reader;
     }
-    log_warn("unusable checkpoint: {}", reader.error().message);
+    std::error_code error;
+    // One that its writer removed meanwhile is not damaged.
+    if (std::filesystem::exists(run_folder + "/" + name.folder, error)) {
+      log_warn("unusable checkpoint: {}", reader.error().message);
+    }
     if (first.message.empty()) first = std::move(reader.error());
   }
   return with_context(std::move(first), "{}: no checkpoint is intact", run_folder);

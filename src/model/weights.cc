@@ -100,16 +100,26 @@ Status ModelWeights::allocate_block(Arena& arena, size_t node) {
   return {};
 }
 
-void ModelWeights::list_trainable() {
-  for (size_t node = 0; node < blocks_.size(); ++node) {
-    const auto specs = architecture_->block(node).params();
+std::vector<NamedParam> trained_params(const Architecture& architecture,
+                                       const WeightsOptions& options) {
+  std::vector<NamedParam> params;
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    const auto specs = architecture.block(node).params();
     for (size_t i = 0; i < specs.size(); ++i) {
-      const Param& param = blocks_[node].params[i];
-      if (!is_trained(*architecture_, options_, specs[i])) continue;
-      if (is_tied(*architecture_, node, i)) continue;
-      trainable_.push_back(
-          {.spec = &specs[i], .value = param.value, .grad = param.grad, .node = node, .index = i});
+      if (!is_trained(architecture, options, specs[i])) continue;
+      if (is_tied(architecture, node, i)) continue;
+      params.push_back({.spec = &specs[i], .node = node, .index = i});
     }
+  }
+  return params;
+}
+
+void ModelWeights::list_trainable() {
+  trainable_ = trained_params(*architecture_, options_);
+  for (NamedParam& named : trainable_) {
+    const Param& param = blocks_[named.node].params[named.index];
+    named.value = param.value;
+    named.grad = param.grad;
   }
 }
 

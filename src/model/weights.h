@@ -57,6 +57,11 @@ struct NamedParam {
   size_t index = 0;  // among the node's parameters
 };
 
+// What training changes under these options, in graph order, without memory. REQUIRES: the
+// architecture outlives what is returned.
+std::vector<NamedParam> trained_params(const Architecture& architecture,
+                                       const WeightsOptions& options);
+
 class ModelWeights {
  public:
   // Allocates; values are not set, gradients are zero. The architecture and the arena must outlive

@@ -65,38 +65,38 @@ Status write_json(const std::string& path, const Json& json) {
 
 }  // namespace
 
-Status save_model(const std::string& folder, const ModelWeights& weights, Stream& stream,
+Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
                   const SaveOptions& options) {
   JIGE_DO(check_dtype(options.dtype));
-  if (weights.architecture().lora() || weights.trainable().empty()) {
+  if (masters.architecture.lora() || masters.params.empty()) {
     return fail(Code::kInvalidArgument,
                 "{}: these weights are not whole f32 masters; save and merge the adapter instead",
                 folder);
   }
   std::vector<formats::TensorSource> sources;
-  for (const NamedParam& param : weights.trainable()) {
+  for (const NamedParam& param : masters.params) {
     sources.push_back(source_of(param, stream, options.dtype));
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(
       formats::write_tensor_folder(folder, sources, {.shard_bytes_max = options.shard_bytes_max}));
-  formats::ModelConfig config = weights.architecture().config();
+  formats::ModelConfig config = masters.architecture.config();
   config.stored_dtype = options.dtype;
   return write_json(folder + "/config.json", formats::to_hf_config(config));
 }
 
-Status save_adapter(const std::string& folder, const ModelWeights& weights, Stream& stream,
+Status save_adapter(const std::string& folder, const Masters& masters, Stream& stream,
                     const std::string& base_model) {
-  const auto& lora = weights.architecture().lora();
+  const auto& lora = masters.architecture.lora();
   if (!lora) return fail(Code::kInvalidArgument, "{}: the model has no adapter to save", folder);
   std::vector<formats::TensorSource> sources;
-  for (const NamedParam& param : weights.trainable()) {
+  for (const NamedParam& param : masters.params) {
     sources.push_back(source_of(param, stream, DType::kF32));
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = std::string(kAdapterStem)}));
   formats::LoraConfig config = *lora;
-  const formats::Family family = weights.architecture().config().family;
+  const formats::Family family = masters.architecture.config().family;
   config.base_model = base_model;
   config.fan_in_fan_out = family == formats::Family::kGpt2;
   if (config.target_modules.empty()) config.target_modules = formats::lora_linear_modules(family);

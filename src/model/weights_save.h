@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 
 #include "base/result.h"
@@ -21,14 +22,25 @@ struct SaveOptions {
   uint64_t shard_bytes_max = 5'000'000'000;
 };
 
+// What is saved: a model's description and the f32 values of what is trained, in graph order, in
+// memory that the stream can read. Both must outlive it.
+struct Masters {
+  const Architecture& architecture;
+  std::span<const NamedParam> params;
+
+  static Masters of(const ModelWeights& weights) {
+    return {.architecture = weights.architecture(), .params = weights.trainable()};
+  }
+};
+
 // Writes the masters as a model folder. Fails with kInvalidArgument for a model with adapters (save
 // the adapter, then merge) and one that holds no masters, kExhausted on a full disk, kIo.
-Status save_model(const std::string& folder, const ModelWeights& weights, Stream& stream,
+Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
                   const SaveOptions& options = {});
 
 // Writes the adapters as a PEFT folder, f32. `base_model` names the base in its configuration.
 // Fails with kInvalidArgument for a model without adapters.
-Status save_adapter(const std::string& folder, const ModelWeights& weights, Stream& stream,
+Status save_adapter(const std::string& folder, const Masters& masters, Stream& stream,
                     const std::string& base_model);
 
 // Reads adapters of the same rank and targets back and packs them. Fails as load_weights does.

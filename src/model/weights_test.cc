@@ -56,10 +56,10 @@ TEST(Weights, WhatIsSavedIsReadBack) {
     const formats::ModelConfig config = tiny_config(family);
     Trainee first(config, {});
     first.randomise(3);
-    succeed(save_model(temp / "f32", first.weights(), first.stream(), {}));
+    succeed(save_model(temp / "f32", Masters::of(first.weights()), first.stream(), {}));
     succeed(
-        save_model(temp / "shards", first.weights(), first.stream(), {.shard_bytes_max = 9000}));
-    succeed(save_model(temp / "bf16", first.weights(), first.stream(), {.dtype = DType::kBF16}));
+        save_model(temp / "shards", Masters::of(first.weights()), first.stream(), {.shard_bytes_max = 9000}));
+    succeed(save_model(temp / "bf16", Masters::of(first.weights()), first.stream(), {.dtype = DType::kBF16}));
     EXPECT_TRUE(std::filesystem::exists(temp / "shards/model.safetensors.index.json"));
 
     for (const char* name : {"f32", "shards"}) {
@@ -94,7 +94,7 @@ TEST(Weights, FixturesSurviveARoundTrip) {
     Trainee trainee(config, {});
     const auto files = value_of(formats::TensorFolder::open(fixture(name)));
     succeed(load_weights(trainee.weights(), trainee.stream(), files));
-    succeed(save_model(temp / "again", trainee.weights(), trainee.stream(),
+    succeed(save_model(temp / "again", Masters::of(trainee.weights()), trainee.stream(),
                        {.dtype = config.stored_dtype}));
     const auto again = value_of(formats::TensorFolder::open(temp / "again"));
     for (const formats::StoredTensor* tensor : files.tensors()) {
@@ -253,7 +253,7 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
 
     adapted.randomise(6);
     const auto losses = adapted.losses(sequences);
-    succeed(save_adapter(temp / "adapter", adapted.weights(), adapted.stream(), "base"));
+    succeed(save_adapter(temp / "adapter", Masters::of(adapted.weights()), adapted.stream(), "base"));
     const auto written = value_of(formats::load_lora_config(temp / "adapter"));
     EXPECT_EQ(written.rank, 4);
     EXPECT_EQ(written.scale(), 1.5);
@@ -281,7 +281,7 @@ TEST(Weights, AdaptersOfAnotherModelAreRefused) {
   const auto config = value_of(formats::load_model_config(fixture("llama2")));
   Trainee adapted(config, {}, formats::LoraConfig{.rank = 4, .alpha = 6});
   initialise_weights(adapted.weights(), adapted.stream(), 2);
-  succeed(save_adapter(temp / "adapter", adapted.weights(), adapted.stream(), ""));
+  succeed(save_adapter(temp / "adapter", Masters::of(adapted.weights()), adapted.stream(), ""));
   for (const char* base : {"llama3", "gpt2"}) {  // fewer key heads; other names
     const auto status = merge_adapter(fixture(base), temp / "adapter", temp / "merged", {});
     ASSERT_FALSE(status) << base;
@@ -292,7 +292,7 @@ TEST(Weights, AdaptersOfAnotherModelAreRefused) {
   const auto status = load_adapter(other.weights(), other.stream(), temp / "adapter");
   ASSERT_FALSE(status);
   EXPECT_EQ(status.error().code, Code::kCorrupt);
-  EXPECT_FALSE(save_model(temp / "model", adapted.weights(), adapted.stream(), {}));
+  EXPECT_FALSE(save_model(temp / "model", Masters::of(adapted.weights()), adapted.stream(), {}));
 }
 
 TEST(Architecture, UnknownAdapterTargetsAreRefusedWithTheKnownOnes) {

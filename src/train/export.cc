@@ -8,7 +8,6 @@
 #include "base/json.h"
 #include "formats/generation_config.h"
 #include "formats/staged_folder.h"
-#include "model/weights_save.h"
 
 namespace jige::train {
 namespace {
@@ -50,18 +49,18 @@ Status add_companions(const std::string& folder, const ExportOptions& options,
 
 }  // namespace
 
-Status export_model(const model::ModelWeights& weights, const text::SpecialTokens& special,
+Status export_model(const model::Masters& masters, const text::SpecialTokens& special,
                     Stream& stream, const ExportOptions& options) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
-  JIGE_DO(model::save_model(staged.path(), weights, stream, {.dtype = options.dtype}));
+  JIGE_DO(model::save_model(staged.path(), masters, stream, {.dtype = options.dtype}));
   JIGE_DO(add_companions(staged.path(), options, special));
   return staged.commit();
 }
 
-Status export_adapter(const model::ModelWeights& weights, Stream& stream,
+Status export_adapter(const model::Masters& masters, Stream& stream,
                       const std::string& base_folder, const std::string& folder) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(folder));
-  JIGE_DO(model::save_adapter(staged.path(), weights, stream, base_folder));
+  JIGE_DO(model::save_adapter(staged.path(), masters, stream, base_folder));
   return staged.commit();
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "model/weights.h"
+#include "model/weights_save.h"
 #include "text/tokenizer.h"
 
 namespace jige::train {
@@ -21,11 +21,11 @@ struct ExportOptions {
 };
 
 // Writes trained masters as a model folder. Fails with kExhausted on a full disk.
-Status export_model(const model::ModelWeights& weights, const text::SpecialTokens& special,
+Status export_model(const model::Masters& masters, const text::SpecialTokens& special,
                     Stream& stream, const ExportOptions& options);
 
 // Writes the adapters; `base_folder` is named in their configuration.
-Status export_adapter(const model::ModelWeights& weights, Stream& stream,
+Status export_adapter(const model::Masters& masters, Stream& stream,
                       const std::string& base_folder, const std::string& folder);
 
 // Writes base and adapter as one model folder.

@@ -26,10 +26,16 @@ Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
   JIGE_TRY(engine->weights_, model::ModelWeights::create(arenas, architecture, kept));
   JIGE_TRY(engine->optimizer_,
            Optimizer::create(arenas, engine->weights_->trainable(), options.optimizer));
+  PipelineExecutorOptions execution{.micro_batch_tokens = options.micro_batch_tokens,
+                                    .position_count = weights_options.position_count};
+  if (wanted.before_task) {
+    execution.before_task = [hook = wanted.before_task, self = engine.get()](int32_t task) {
+      return hook(self->step_, task);
+    };
+  }
   JIGE_TRY(engine->executor_,
            PipelineExecutor::create(*engine->machine_, *engine->weights_, *engine->optimizer_,
-                                    {.micro_batch_tokens = options.micro_batch_tokens,
-                                     .position_count = weights_options.position_count}));
+                                    std::move(execution)));
   engine->record_ = {.schedule = plan.schedule,
                      .costs = plan.costs,
                      .memory = {.device_budget_bytes = wanted.device_bytes,
@@ -53,6 +59,7 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
     if (m >= plan.micro_batches.size()) continue;
     JIGE_DO(read_batch(corpus, plan.micro_batches[m], batches_[m]));
   }
+  step_ = rates.step;
   const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
   JIGE_TRY(const PipelineStep step, executor_->run({.batches = batches_,
                                                     .loss_weight = loss_weight,

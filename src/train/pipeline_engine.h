@@ -51,6 +51,7 @@ class PipelineEngine final : public StepEngine {
   void record_memory();
 
   int64_t predicted_bytes_ = 0;
+  int64_t step_ = 0;  // that runs
   PipelineRecord record_;
   std::string record_path_;
   std::optional<TraceWriter> trace_;

@@ -167,6 +167,13 @@ bool PipelineExecutor::is_decision(int32_t barrier) const {
 }
 
 Status PipelineExecutor::execute(int32_t id) {
+  Status status = run_task(id);
+  if (status) return {};
+  return with_context(std::move(status.error()), "task {}",
+                      plan::describe_task(machine_.schedule(), id));
+}
+
+Status PipelineExecutor::run_task(int32_t id) {
   const int64_t begun_ns = pacing_ ? pacing_->begin(id, pacing_->now_ns()) : 0;
   if (options_.before_task) JIGE_DO(options_.before_task(id));
   JIGE_DO(memory_->acquire(id));

@@ -131,7 +131,9 @@ class PipelineExecutor {
   PipelineExecutor(PipelineMachine& machine, model::ModelWeights& weights, Optimizer& optimizer,
                    PipelineExecutorOptions options);
   Status prepare();
+  // One task; failures name it and its device.
   Status execute(int32_t task);
+  Status run_task(int32_t task);
   void compute(int32_t task);
   void move_bytes(int32_t task);
   void execute_pass(int32_t task);

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -45,6 +46,9 @@ struct PipelineOptions {
   std::optional<plan::PipelineCosts> costs;
   std::string trace_path;  // a Chrome trace of the first steps; empty: none
   int64_t trace_steps = 10;
+  // Called in a queue's thread before a task of a step runs; a failure is the task's. For tests of
+  // devices that fail: no flag leads here.
+  std::function<Status(int64_t step, int32_t task)> before_task;
 };
 
 // What decides a plan besides the options.

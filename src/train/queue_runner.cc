@@ -1,5 +1,7 @@
 #include "train/queue_runner.h"
 
+#include <exception>
+#include <new>
 #include <utility>
 
 namespace jige::train {
@@ -42,13 +44,24 @@ void QueueRunner::work(const plan::PipelineQueue& queue) {
   }
 }
 
+// What a library throws would end the process from a thread of ours.
+Status QueueRunner::guarded(int32_t task) {
+  try {
+    return execute_(task);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kExhausted, "this machine has no more memory for the process");
+  } catch (const std::exception& error) {
+    return fail(Code::kInternal, "unexpected: {}", error.what());
+  }
+}
+
 void QueueRunner::run_queue(const plan::PipelineQueue& queue, uint32_t round) {
   for (const int32_t task : queue.tasks) {
     for (const int32_t before : graph_->predecessors(task)) await(before, round);
     if (failed_) return;
     TaskSpan& span = spans_[static_cast<size_t>(task)];
     span.start_ns = clock_.now_ns() - start_ns_;
-    Status status = execute_(task);
+    Status status = guarded(task);
     span.end_ns = clock_.now_ns() - start_ns_;
     if (!status) return fail_run(std::move(status.error()), round);
     std::atomic<uint32_t>& ended = ended_[static_cast<size_t>(task)];

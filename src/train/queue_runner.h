@@ -5,7 +5,7 @@
 //   runner.spans()[task].start_ns     // when it ran
 //
 // A task starts when its predecessors in the graph have ended; what they wrote is visible to it.
-// When a task fails, no further task starts, run() returns the first failure once the tasks under
+// When a task fails, or throws, no further task starts, run() returns the first failure once the tasks under
 // way have ended, and the runner can be used again.
 // Invariant: between two runs no task is under way.
 // Threads: run() from one thread at a time; `execute` is called from all queues' threads.
@@ -49,6 +49,7 @@ class QueueRunner {
  private:
   void work(const plan::PipelineQueue& queue);
   void run_queue(const plan::PipelineQueue& queue, uint32_t round);
+  Status guarded(int32_t task);
   void await(int32_t task, uint32_t round);
   void fail_run(Error error, uint32_t round);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -75,22 +76,13 @@ Status check_memory(RunSetup& setup) {
       shown(setup.memory.buffers.total_bytes()), shown(limit));
 }
 
-// The base of an adapter decides its results; the masters of a whole model are in its checkpoints.
-Result<std::string> hash_weights(const std::string& folder) {
-  JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
-  formats::XxHash64 hash;
-  for (const formats::SafetensorsFile& file : files.files()) {
-    hash.update(file.bytes().data(), file.bytes().size());
-  }
-  return formats::checksum_text(hash.digest());
-}
-
 Status make_identity(RunSetup& setup) {
   Json identity = identity_json(setup.options);
   identity["model"] = formats::to_hf_config(setup.architecture->config());
   Json hashes = Json::array();
   for (const uint64_t key : setup.dataset.keys) hashes.push_back(formats::checksum_text(key));
   identity["data"]["content"] = std::move(hashes);
+  // The base of an adapter decides its results; a whole model's masters are in its checkpoints.
   if (setup.architecture->lora()) {
     JIGE_TRY(identity["lora"]["base"], hash_weights(setup.options.init_folder));
   }
@@ -200,6 +192,27 @@ Status choose_pipeline(RunSetup& setup) {
 }
 
 }  // namespace
+
+Result<std::string> hash_weights(const std::string& folder) {
+  JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
+  formats::XxHash64 hash;
+  for (const formats::SafetensorsFile& file : files.files()) {
+    hash.update(file.bytes().data(), file.bytes().size());
+  }
+  return formats::checksum_text(hash.digest());
+}
+
+RunOrigin RunSetup::origin() const {
+  const auto absolute = [](const std::string& folder) {
+    std::error_code error;
+    if (folder.empty()) return folder;
+    const std::string path = std::filesystem::absolute(folder, error).string();
+    return error ? folder : path;
+  };
+  return {.tokenizer_folder = absolute(tokenizer_folder),
+          .base_folder = options.lora ? absolute(options.init_folder) : "",
+          .export_dtype = options.export_dtype};
+}
 
 uint64_t RunSetup::cursor_max() const {
   if (options.epochs <= 0) return UINT64_MAX;

@@ -19,6 +19,7 @@
 #include "train/dataset.h"
 #include "train/options.h"
 #include "train/report.h"
+#include "train/run_state.h"
 
 namespace jige::train {
 
@@ -45,7 +46,11 @@ struct RunSetup {
 
   std::string checkpoints_folder() const { return options.out_folder + "/checkpoints"; }
   uint64_t cursor_max() const;  // of the step planner
+  RunOrigin origin() const;
 };
+
+// The checksum of a folder's weights, by which an adapter knows its base.
+Result<std::string> hash_weights(const std::string& folder);
 
 // Fails with kInvalidArgument naming the option, kExhausted when the plan does not fit into memory,
 // saying what would; and as the readers of configuration, tokenizer and data do.

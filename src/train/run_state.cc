@@ -10,9 +10,6 @@
 namespace jige::train {
 namespace {
 
-constexpr const char* kValues = "params";
-constexpr const char* kMoments1 = "adam_m";
-constexpr const char* kMoments2 = "adam_v";
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 // A tensor of a device as a source of host rows, a piece at a time.
@@ -84,16 +81,35 @@ Result<RunState> RunState::from_json(const Json& json, const std::string& where)
   return state;
 }
 
+Json RunOrigin::to_json() const {
+  return {{"tokenizer_folder", tokenizer_folder},
+          {"base_folder", base_folder},
+          {"export_dtype", dtype_info(export_dtype).name}};
+}
+
+Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& where) {
+  const auto found = state.find("origin");
+  if (found == state.end()) return RunOrigin{};
+  RunOrigin origin;
+  JIGE_TRY(origin.tokenizer_folder, get_string(*found, "tokenizer_folder", where));
+  JIGE_TRY(origin.base_folder, get_string(*found, "base_folder", where));
+  JIGE_TRY(const std::string dtype, get_string(*found, "export_dtype", where));
+  JIGE_TRY(origin.export_dtype, parse_dtype(dtype));
+  return origin;
+}
+
 Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
                        const Optimizer& optimizer, Stream& stream) {
   formats::CheckpointWriter writer(request.run_folder, state.step);
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
-    writer.add(kValues, device_source(param.spec->name, param.value, stream));
-    writer.add(kMoments1, device_source(param.spec->name, optimizer.moment1(i), stream));
-    writer.add(kMoments2, device_source(param.spec->name, optimizer.moment2(i), stream));
+    writer.add(kCheckpointValues, device_source(param.spec->name, param.value, stream));
+    writer.add(kCheckpointMoments1, device_source(param.spec->name, optimizer.moment1(i), stream));
+    writer.add(kCheckpointMoments2, device_source(param.spec->name, optimizer.moment2(i), stream));
   }
-  const Json json = {{"identity", identity}, {"run", state.to_json()}};
+  const Json json = {{"identity", identity},
+                     {"run", state.to_json()},
+                     {"origin", request.origin.to_json()}};
   return writer.commit(json, static_cast<int>(request.keep_last));
 }
 
@@ -102,9 +118,9 @@ Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
     const std::string& name = param.spec->name;
-    JIGE_DO(restore_tensor(checkpoint, kValues, name, param.value, stream));
-    JIGE_DO(restore_tensor(checkpoint, kMoments1, name, optimizer.moment1(i), stream));
-    JIGE_DO(restore_tensor(checkpoint, kMoments2, name, optimizer.moment2(i), stream));
+    JIGE_DO(restore_tensor(checkpoint, kCheckpointValues, name, param.value, stream));
+    JIGE_DO(restore_tensor(checkpoint, kCheckpointMoments1, name, optimizer.moment1(i), stream));
+    JIGE_DO(restore_tensor(checkpoint, kCheckpointMoments2, name, optimizer.moment2(i), stream));
   }
   stream.synchronize();
   return {};

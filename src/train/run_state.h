@@ -2,7 +2,7 @@
 //
 // A checkpoint (formats/checkpoint.h) under OUT/checkpoints holds the masters and both moments of
 // every trained parameter by name, and in its state JSON the run's identity (options.h, with the
-// hashes of the data) and RunState. There is no random state to keep: data order and initial values
+// hashes of the data), RunState, and RunOrigin for an export. There is no random state to keep: data order and initial values
 // are functions of the seed and the cursor.
 // Threads: one thread at a time.
 #pragma once
@@ -33,8 +33,27 @@ struct RunState {
   static Result<RunState> from_json(const Json& json, const std::string& where);
 };
 
+// Where an export of a checkpoint finds what is not in it. Decides no result: the folders may have
+// moved when the run goes on.
+struct RunOrigin {
+  std::string tokenizer_folder;  // absolute
+  std::string base_folder;       // of an adapter, absolute; else empty
+  DType export_dtype = DType::kF32;
+
+  Json to_json() const;
+  // From a checkpoint's state; without the field "origin" (older checkpoints) the default. Fails as
+  // RunState::from_json.
+  static Result<RunOrigin> from_state(const Json& state, const std::string& where);
+};
+
+// Files of a checkpoint, one tensor in each by parameter.
+inline constexpr const char* kCheckpointValues = "params";
+inline constexpr const char* kCheckpointMoments1 = "adam_m";
+inline constexpr const char* kCheckpointMoments2 = "adam_v";
+
 struct SaveRequest {
   std::string run_folder;  // OUT/checkpoints
+  RunOrigin origin;
   int64_t keep_last = 2;
 };
 

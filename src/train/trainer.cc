@@ -176,15 +176,17 @@ Status Trainer::write_model(TrainResult& result) {
   if (options.lora) {
     result.adapter_folder = adapter_folder;
     if (!result.was_complete || !exists(adapter_folder)) {
-      JIGE_DO(export_adapter(engine_->weights(), engine_->stream(), options.init_folder,
-                             adapter_folder));
+      JIGE_DO(export_adapter(model::Masters::of(engine_->weights()), engine_->stream(),
+                             options.init_folder, adapter_folder));
     }
     if (!merged) return {};
   }
   result.model_folder = model_options.folder;
   if (result.was_complete && exists(model_options.folder)) return {};
-  if (!merged)
-    return export_model(engine_->weights(), setup_.special, engine_->stream(), model_options);
+  if (!merged) {
+    return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
+                        model_options);
+  }
   return export_merged(options.init_folder, adapter_folder, setup_.special, model_options);
 }
 

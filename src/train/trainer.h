@@ -58,7 +58,8 @@ class Trainer {
 
   // Trains to the last step or until should_stop, then writes the model. To be called once.
   // Fails with kExhausted or kIo when a checkpoint or the log cannot be written (the checkpoint
-  // before stays good), with kInvalidArgument after too many steps in a row without finite
+  // before stays good), as a task that fails, naming step, task, device and the checkpoint that is
+  // whole, with kInvalidArgument after too many steps in a row without finite
   // gradients.
   Result<TrainResult> run();
 
@@ -72,6 +73,9 @@ class Trainer {
   Status resume(const formats::CheckpointReader& checkpoint);
 
   Result<StepInfo> run_step();
+  // What becomes of a step that failed: waits for the checkpoint under way, and says where the run
+  // can go on.
+  Error step_failure(int64_t step, Error error);
   // What follows a step: log, callbacks, evaluation and checkpoint where they are due.
   Status finish_step(const StepInfo& info);
   Status run_evaluation();

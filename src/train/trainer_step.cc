@@ -49,11 +49,13 @@ Result<StepInfo> Trainer::run_step() {
              setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
                                                 mean_context(micro_batch));
   }
-  JIGE_TRY(const StepOutcome outcome,
-           engine_->run(setup_.dataset.corpus, plan,
-                        {.step = info.step,
-                         .learning_rate = info.learning_rate,
-                         .before_update = [this] { checkpoint_.wait_written(); }}));
+  const Result<StepOutcome> run =
+      engine_->run(setup_.dataset.corpus, plan,
+                   {.step = info.step,
+                    .learning_rate = info.learning_rate,
+                    .before_update = [this] { checkpoint_.wait_written(); }});
+  if (!run) return tl::unexpected(step_failure(info.step, run.error()));
+  const StepOutcome& outcome = *run;
   info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
@@ -74,6 +76,19 @@ Result<StepInfo> Trainer::run_step() {
   state_.bad_steps_in_row = info.skipped ? state_.bad_steps_in_row + 1 : 0;
   info.run_seconds = state_.seconds;
   return info;
+}
+
+Error Trainer::step_failure(int64_t step, Error error) {
+  // The checkpoint under way is of masters that change only once it is written.
+  if (const Status written = await_checkpoint(); !written) log_warn("{}", written.error().message);
+  const auto kept = formats::list_checkpoints(setup_.checkpoints_folder());
+  const std::string remedy =
+      kept.empty() ? "there is no checkpoint yet"
+                   : fmt::format("the checkpoint of step {} is whole, and the same command goes on "
+                                 "from it",
+                                 kept.front().step);
+  error.message = fmt::format("step {} failed; {}: {}", step, remedy, error.message);
+  return error;
 }
 
 Status Trainer::finish_step(const StepInfo& info) {
@@ -135,7 +150,9 @@ Status Trainer::start_checkpoint() {
   state_.log_bytes = log_->size();
   JIGE_TRY(auto stream, engine_->make_stream());
   checkpoint_.start(
-      {.run_folder = setup_.checkpoints_folder(), .keep_last = setup_.options.checkpoints_kept},
+      {.run_folder = setup_.checkpoints_folder(),
+       .origin = setup_.origin(),
+       .keep_last = setup_.options.checkpoints_kept},
       setup_.identity, state_, engine_->optimizer(), std::move(stream));
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();

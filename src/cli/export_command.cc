@@ -1,0 +1,72 @@
+// jige export: a checkpoint of a run as a model folder.
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/log.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/output.h"
+#include "train/checkpoint_export.h"
+
+namespace jige::cli {
+namespace {
+
+class ExportCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Writes the latest complete checkpoint of a training run as an ordinary Hugging Face "
+        "folder, to be generated from, served or trained on. The run may have ended, been killed, "
+        "or go on beside it; it makes no difference on which devices it is.");
+    flags.text("RUN", options_.run_folder, "folder of a run");
+    flags.text("[OUT]", options_.out_folder,
+               "the folder to write; without it RUN/exported-step-NUMBER");
+    flags.integer("--step N", options_.step, {}, "the checkpoint of this step, one that is kept");
+    flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},
+                 "type of the weights; auto: what the run writes in the end");
+    flags.toggle("--replace", options_.replace, "replace a model folder that is there already");
+    flags.toggle("--adapter", options_.adapter,
+                 "of a run with --lora: the adapter alone, not merged into its base");
+    flags.text("--tokenizer FOLDER", options_.tokenizer_folder,
+               "where the run's tokenizer is, should it have moved");
+    flags.text("--base FOLDER", options_.base_folder,
+               "where the model is that an adapter belongs to, should it have moved");
+    output_.declare(flags, "print one JSON object with what was written");
+    flags.example("jige export runs/first");
+    flags.example("jige export runs/first models/first-bf16 --dtype bf16");
+    flags.example("jige export runs/first --step 2000 --replace");
+  }
+
+  Status run() override {
+    output_.apply();
+    if (dtype_ != "auto") {
+      JIGE_TRY(options_.dtype, parse_dtype(dtype_));
+    }
+    JIGE_TRY(const train::CheckpointExport made, train::export_checkpoint(options_));
+    if (output_.json) {
+      print_json(Json{{"folder", made.folder},
+                      {"checkpoint", made.checkpoint},
+                      {"step", made.step},
+                      {"dtype", dtype_info(made.dtype).name},
+                      {"adapter", made.adapter}});
+    } else if (!output_.quiet) {
+      print_text(fmt::format("{}: {} of step {}, {}\n", made.folder,
+                             made.adapter ? "the adapter" : "the model", made.step,
+                             dtype_info(made.dtype).name));
+    }
+    return {};
+  }
+
+ private:
+  train::CheckpointExportOptions options_;
+  std::string dtype_ = "auto";
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_export_command() { return std::make_unique<ExportCommand>(); }
+
+}  // namespace jige::cli

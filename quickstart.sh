@@ -78,6 +78,6 @@ fi
 title "Try next"
 cat <<TXT
   $jige chat $model
-  $jige inspect $model
-  $jige train --help
+  $jige report $run        # a page: what the devices did when, memory, loss
+  $jige serve $model       # an OpenAI-compatible server
 TXT

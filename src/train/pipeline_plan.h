@@ -41,7 +41,7 @@ struct PipelineOptions {
   // its file.
   std::optional<plan::PipelineSchedule> schedule;
   std::string source;
-  TimesSource times = TimesSource::kMeasured;
+  TimesSource times = TimesSource::kAssumed;
   // Of the given schedule, which must be of the same model; with kGiven its times count.
   std::optional<plan::PipelineCosts> costs;
   std::string trace_path;  // a Chrome trace of the first steps; empty: none

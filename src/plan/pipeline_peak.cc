@@ -127,6 +127,12 @@ int64_t PipelinePeaks::device_bytes_max() const {
   return most;
 }
 
+int64_t PipelinePeaks::total_bytes() const {
+  int64_t total = host.bytes;
+  for (const MemoryPeak& peak : devices) total += peak.bytes;
+  return total;
+}
+
 Result<PipelinePeaks> pipeline_peaks(const PipelineSchedule& schedule, const PipelineGraph& graph,
                                      const HappensBefore& order,
                                      const std::vector<PipelineBuffer>& buffers) {
@@ -152,6 +158,13 @@ Status check_budgets(const PipelineSchedule& schedule, const PipelinePeaks& peak
   }
   if (peaks.host.bytes > budget.host_bytes) {
     return over_budget(schedule, peaks.host, buffers, budget.host_bytes);
+  }
+  if (peaks.total_bytes() > budget.total_bytes) {
+    return fail(
+        Code::kExhausted,
+        "devices and host need {} bytes in all ({}), {} more than the memory they share has",
+        peaks.total_bytes(), format_bytes(static_cast<uint64_t>(peaks.total_bytes())),
+        peaks.total_bytes() - budget.total_bytes);
   }
   return {};
 }

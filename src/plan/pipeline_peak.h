@@ -36,11 +36,13 @@ struct PipelinePeaks {
   std::vector<MemoryPeak> devices;
   MemoryPeak host;
   int64_t device_bytes_max() const;
+  int64_t total_bytes() const;  // of all devices and the host
 };
 
 struct MemoryBudget {
   int64_t device_bytes = std::numeric_limits<int64_t>::max();  // of each device
   int64_t host_bytes = std::numeric_limits<int64_t>::max();
+  int64_t total_bytes = std::numeric_limits<int64_t>::max();  // where devices and host share memory
 };
 
 // Fails with kInvalidArgument when the bytes of all buffers do not fit 62 bits.

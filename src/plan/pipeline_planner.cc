@@ -56,12 +56,14 @@ std::string choice_text(const ScheduleRequest& choice) {
 struct Shortfall {
   int64_t device_bytes = 0;
   int64_t host_bytes = 0;
-  int64_t total() const { return device_bytes + host_bytes; }
+  int64_t total_bytes = 0;
+  int64_t sum() const { return device_bytes + host_bytes + total_bytes; }
 };
 
 Shortfall shortfall_of(const TrainPrediction& prediction, const MemoryBudget& budget) {
   return {std::max<int64_t>(0, prediction.device_bytes - budget.device_bytes),
-          std::max<int64_t>(0, prediction.host_bytes - budget.host_bytes)};
+          std::max<int64_t>(0, prediction.host_bytes - budget.host_bytes),
+          std::max<int64_t>(0, prediction.total_bytes - budget.total_bytes)};
 }
 
 std::string raise_text(const TrainPrediction& prediction, const MemoryBudget& budget) {
@@ -74,6 +76,7 @@ std::string raise_text(const TrainPrediction& prediction, const MemoryBudget& bu
   };
   add("device", lacks.device_bytes, prediction.device_bytes);
   add("host", lacks.host_bytes, prediction.host_bytes);
+  add("total", lacks.total_bytes, prediction.total_bytes);
   return fmt::format("raise {}", fmt::join(parts, " and "));
 }
 
@@ -109,7 +112,7 @@ class Search {
     for (const Timed& timed : order) {
       const ScheduleRequest& candidate = candidates_[timed.index];
       JIGE_TRY(const TrainPrediction prediction, predict_candidate(request_, candidate));
-      if (shortfall_of(prediction, request_.budget).total() == 0) {
+      if (shortfall_of(prediction, request_.budget).sum() == 0) {
         return accept(candidate, prediction);
       }
       refuse(candidate, prediction);
@@ -138,8 +141,8 @@ class Search {
       fastest_ = candidate;
       fastest_prediction_ = prediction;
     }
-    const int64_t lack = shortfall_of(prediction, request_.budget).total();
-    if (closest_ && lack >= shortfall_of(closest_prediction_, request_.budget).total()) return;
+    const int64_t lack = shortfall_of(prediction, request_.budget).sum();
+    if (closest_ && lack >= shortfall_of(closest_prediction_, request_.budget).sum()) return;
     closest_ = candidate;
     closest_prediction_ = prediction;
   }
@@ -183,6 +186,7 @@ Result<TrainPrediction> predict_candidate(const TrainPlanRequest& request,
   JIGE_TRY(const PipelinePeaks peaks, pipeline_peaks(schedule, graph, order, buffers));
   prediction.device_bytes = peaks.device_bytes_max();
   prediction.host_bytes = peaks.host.bytes;
+  prediction.total_bytes = peaks.total_bytes();
   return prediction;
 }
 

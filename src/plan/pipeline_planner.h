@@ -58,6 +58,7 @@ struct TrainPrediction {
   std::vector<DeviceTime> devices;
   int64_t device_bytes = 0;  // of the fullest device
   int64_t host_bytes = 0;
+  int64_t total_bytes = 0;  // of all devices and the host
 };
 
 // Generates, times and measures the worst-case memory of one candidate.

@@ -143,6 +143,28 @@ TEST(Planner, TheHostBudgetCountsToTheByteToo) {
       << refused.error().message;
 }
 
+// Devices that are this machine's processors share its memory with the host.
+TEST(Planner, WhatAllShareCountsToTheByteToo) {
+  TrainPlanRequest request = small_request();
+  request.stages_max = 2;
+  int64_t least = INT64_MAX;
+  for (const TrainPrediction& prediction : predict_all(request)) {
+    EXPECT_LE(prediction.total_bytes,
+              prediction.host_bytes + request.devices * prediction.device_bytes);
+    EXPECT_GE(prediction.total_bytes, prediction.host_bytes + prediction.device_bytes);
+    least = std::min(least, prediction.total_bytes);
+  }
+  request.budget.total_bytes = least;
+  const Result<TrainPlan> plan = plan_train(request);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->prediction.total_bytes, least);
+  --request.budget.total_bytes;
+  const Result<TrainPlan> refused = plan_train(request);
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("raise the total budget by 1 bytes"), std::string::npos)
+      << refused.error().message;
+}
+
 TEST(Planner, EveryPlanCanTakeAStepBackUnlessToldOtherwise) {
   TrainPlanRequest request = small_request();
   const auto candidates = train_candidates(request);

@@ -36,6 +36,7 @@ plan::MemoryBudget budget_of(const PipelineOptions& options) {
   plan::MemoryBudget budget;
   if (options.device_bytes > 0) budget.device_bytes = options.device_bytes;
   if (options.host_bytes > 0) budget.host_bytes = options.host_bytes;
+  if (options.total_bytes > 0) budget.total_bytes = options.total_bytes;
   return budget;
 }
 

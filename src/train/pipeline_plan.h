@@ -31,6 +31,7 @@ struct PipelineOptions {
   int32_t devices = 1;
   int64_t device_bytes = 0;  // memory of each device; 0: no limit
   int64_t host_bytes = 0;    // of the host; 0: no limit
+  int64_t total_bytes = 0;   // of all devices and the host, which share it; 0: no limit
   std::vector<plan::ScheduleKind> kinds;
   std::vector<plan::OptimizerMode> optimizers;
   std::vector<bool> recompute;

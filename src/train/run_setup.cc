@@ -177,18 +177,24 @@ Status choose_pipeline(RunSetup& setup) {
                         .micro_batches = static_cast<int32_t>(most)};
   if (options.gemm_flops_per_s > 0) demand.device_flops = options.gemm_flops_per_s;
   demand.compute_threads = std::max(options.thread_count, 1);
-  JIGE_TRY(setup.pipeline, plan_pipeline(*options.pipeline, demand));
-  setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + kProcessOverheadBytes;
   setup.plan.memory_limit_bytes =
       options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
+  // Logical devices are in this process's memory, as the host is.
+  PipelineOptions pipeline = *options.pipeline;
+  pipeline.total_bytes =
+      std::max<int64_t>(setup.plan.memory_limit_bytes - kProcessOverheadBytes, 1);
+  auto planned = plan_pipeline(pipeline, demand);
+  if (!planned && planned.error().code != Code::kExhausted) return std::move(planned.error());
+  if (!planned) {
+    return with_context(std::move(planned.error()),
+                        "with {} of memory for all devices and the host",
+                        format_bytes(static_cast<uint64_t>(pipeline.total_bytes)));
+  }
+  setup.pipeline = std::move(*planned);
+  setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + kProcessOverheadBytes;
   setup.plan.pipeline = *setup.pipeline;
   setup.plan.device_budget_bytes = options.pipeline->device_bytes;
-  if (setup.plan.memory_predicted_bytes <= setup.plan.memory_limit_bytes) return {};
-  return fail(Code::kExhausted,
-              "training by schedule needs {} in all (devices and host), the limit is {}; choose a "
-              "smaller micro_batch_tokens or model",
-              format_bytes(static_cast<uint64_t>(setup.plan.memory_predicted_bytes)),
-              format_bytes(static_cast<uint64_t>(setup.plan.memory_limit_bytes)));
+  return {};
 }
 
 }  // namespace

@@ -87,7 +87,7 @@ topology::Description hosts_description(std::span<const Host> hosts,
   d.name = "hosts";
   d.environment = std::move(environment);
   for (const Host& host : hosts) {
-    d.add({.name = host.name, .kind = ComponentKind::kHost, .address = host.address.host});
+    d.add({.name = host.name, .kind = ComponentKind::kHost, .address = host.address.text()});
   }
   const int32_t router = d.add({.name = "network", .kind = ComponentKind::kRouter});
   for (int32_t i = 0; i < router; ++i) {

@@ -45,9 +45,8 @@ void Repeats::add(double value) {
   const auto before = all.first(middle), after = all.subspan(middle);
   const auto [low_before, high_before] = std::ranges::minmax(before);
   const auto [low_after, high_after] = std::ranges::minmax(after);
-  if (low_after <= high_before && low_before <= high_after) return;
-  const double a = summarise(before).mean, b = summarise(after).mean;
-  if (std::fabs(a - b) <= limits_.change_min * std::max(a, b)) return;
+  const double gap = std::max(low_after - high_before, low_before - high_after);
+  if (gap <= limits_.gap_min * std::max(high_before, high_after)) return;
   values_.erase(values_.begin(), values_.begin() + static_cast<std::ptrdiff_t>(middle));
   dropped_ += middle;
   ++changes_;

@@ -28,7 +28,7 @@ struct RepeatLimits {
   int32_t count_max = 30;
   double half_width_max = 0.03;
   double seconds_max = 5;   // afterwards `count_min` values are enough
-  double change_min = 0.1;  // of the means of two halves, relative, to count as a change
+  double gap_min = 0.1;     // between the values before and after a change, relative
   int32_t changes_max = 3;  // series begun anew
 };
 

@@ -37,6 +37,8 @@ std::span<const CommandEntry> command_list() {
       {"cluster train-policy", "train a placement policy in that simulation", kLook,
        make_cluster_train_command},
       {"topology", "devices, links, and what they share", kLook, make_topology_command},
+      {"profile agent", "sends and takes data on a host whose links are profiled", kLook,
+       make_profile_agent_command},
       {"profile links", "rates of transfers, alone and together", kLook,
        make_profile_links_command},
       {"plan rings", "communication rings that do not congest", kLook, make_plan_rings_command},

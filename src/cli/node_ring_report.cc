@@ -98,7 +98,7 @@ Result<NodeRingReport> plan_over_nodes(const NodeRingRequest& request, const Lin
     machines.push_back(std::make_unique<Machine>(Machine{source, std::move(loaded)}));
     const topology::Topology& t = machines.back()->topology;
     JIGE_TRY(std::vector<int32_t> devices, links.chosen_devices(t));
-    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(t, links));
+    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::simulate(t, links));
     JIGE_TRY(plan::ChainTable table,
              plan::measure_chains(
                  {source, &t, std::move(devices), t.of_kind(topology::ComponentKind::kNic)},

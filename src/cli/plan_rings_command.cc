@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/interrupt.h"
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -21,6 +22,8 @@
 namespace jige::cli {
 namespace {
 
+constexpr double kMeasuredTolerance = 0.05;
+
 class PlanRingsCommand final : public Command {
  public:
   void declare(Flags& flags) override {
@@ -28,7 +31,8 @@ class PlanRingsCommand final : public Command {
         "Finds in which order, by which transfers and through which host buffers a ring over all "
         "devices should run, so that its slowest edge is fastest while all edges are busy. "
         "Measures sets of transfers, learns which get in each other's way, and goes on until "
-        "nothing faster can be left or the budget ends. Rates are simulated from the description.");
+        "nothing faster can be left or the budget ends. With --hosts the sets are measured over "
+        "TCP, by the agents on these hosts; otherwise simulated from the description.");
     source_.declare(flags, "--topology");
     links_.declare(flags);
     flags.section("Several machines");
@@ -42,8 +46,8 @@ class PlanRingsCommand final : public Command {
     flags.number("--budget-seconds S", options_.budget_s, {.min = 0, .max = 1e9},
                  "of measuring, as the links would take for it");
     flags.integer("--keep N", keep_, {.min = 1, .max = 100}, "rings measured again at the end");
-    flags.number("--tolerance X", options_.tolerance, {.min = 0, .max = 0.5},
-                 "smaller gains, relative, are not looked for");
+    flags.number("--tolerance X", tolerance_, {.min = 0, .max = 0.5},
+                 "smaller gains, relative, are not looked for; 0, with --hosts 0.05");
     flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan as JSON");
@@ -54,6 +58,7 @@ class PlanRingsCommand final : public Command {
     flags.text("--nccl-version X.Y", nccl_version_, "that shall read it; 2.18 and later");
     output_.declare(flags, "print the plan as one JSON object");
     flags.example("jige plan rings --reference pcie-8gpu-2numa-interleaved");
+    flags.example("jige plan rings --hosts hosts.txt --store links.jsonl -o ring.json");
     flags.example(
         "jige plan rings --nodes pcie-8gpu-2numa pcie-8gpu-2numa pcie-8gpu-4numa --rails");
     flags.example("jige plan rings --topology box.json -o ring.json --export-nccl graph.xml");
@@ -65,12 +70,20 @@ class PlanRingsCommand final : public Command {
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.seed);
+    options_.tolerance = tolerance_.value_or(0);
     if (!nodes_.nodes.empty()) return run_over_nodes();
-    JIGE_TRY(const topology::Topology topology, source_.load());
+    const InterruptScope interrupts;
+    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
+    const topology::Topology& topology = bench->topology();
     JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
     JIGE_TRY(const plan::RingProblem problem,
              plan::ring_problem(topology, devices, links_.ring_options()));
-    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(topology, links_));
+    if (bench->measures()) {
+      // Noise would be taken for gains; and relabellings of hosts about whose network nothing is
+      // known cost more to confirm than they save.
+      options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
+      options_.symmetry = false;
+    }
     JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
     Json json = plan::ring_plan_to_json(problem, plan, bench->profiler().source());
     std::string text = report(problem, plan, bench->profiler().source());
@@ -82,7 +95,7 @@ class PlanRingsCommand final : public Command {
       text += nccl_report(out);
     }
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
-    if (!svg_.empty()) JIGE_DO(draw(problem, plan));
+    if (!svg_.empty()) JIGE_DO(draw(problem, plan, bench->profiler().source()));
     output_.json ? print_json(json) : print_text(text);
     return {};
   }
@@ -90,10 +103,10 @@ class PlanRingsCommand final : public Command {
  private:
   Status run_over_nodes() {
     if (!svg_.empty() || !nccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
-        !links_.store_file.empty()) {
+        !links_.store_file.empty() || !links_.hosts.empty()) {
       return fail(Code::kInvalidArgument,
                   "--nodes names all machines and goes with neither --topology, --reference, "
-                  "--store, --svg nor --export-nccl");
+                  "--hosts, --store, --svg nor --export-nccl");
     }
     JIGE_TRY(const NodeRingReport result, plan_over_nodes(nodes_, links_, options_));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(result.json, 1) + "\n"));
@@ -107,7 +120,7 @@ class PlanRingsCommand final : public Command {
     Table table({{"ring"}, {"GB/s", kRight}, {"planned is", kRight}, {"order"}});
     const double best = plan.best.front().rate;
     const auto row = [&](std::string name, const plan::MeasuredRing& ring) {
-      table.row({std::move(name), fmt::format("{:.3f}", ring.rate),
+      table.row({std::move(name), rate_text(ring.rate),
                  fmt::format("{:.2f}x", best / ring.rate), plan::ring_text(problem, ring.ring)});
     };
     row("planned", plan.best.front());
@@ -144,15 +157,17 @@ class PlanRingsCommand final : public Command {
                               fmt::join(out.lost, "\n  "));
   }
 
-  Status draw(const plan::RingProblem& problem, const plan::RingPlan& plan) const {
+  Status draw(const plan::RingProblem& problem, const plan::RingPlan& plan,
+              std::string_view source) const {
     std::vector<int32_t> order;
     for (const topology::Transfer& t : plan::ring_transfers(problem, plan.best.front().ring)) {
       order.push_back(t.src);
     }
     return write_file_atomic(
         svg_, topology::topology_svg(*problem.topology,
-                                     {.subtitle = fmt::format("ring of {:.3f} GB/s, simulated",
-                                                              plan.best.front().rate),
+                                     {.subtitle = fmt::format("ring of {} GB/s, {}",
+                                                              rate_text(plan.best.front().rate),
+                                                              source),
                                       .rings = {order}}));
   }
 
@@ -160,6 +175,7 @@ class PlanRingsCommand final : public Command {
   LinkFlags links_;
   NodeRingRequest nodes_;
   plan::RingPlanOptions options_;
+  std::optional<double> tolerance_;
   int64_t keep_ = 5;
   bool no_symmetry_ = false;
   std::string out_, svg_, nccl_, nccl_version_ = "2.21";

@@ -22,9 +22,10 @@ class ProfileLinksCommand final : public Command {
  public:
   void declare(Flags& flags) override {
     flags.about(
-        "Runs sets of transfers at once and tells the rate of each member and of the whole. Rates "
-        "are simulated from the description: links shared fairly, penalties as it states them. "
-        "With --store, what was measured is kept, and an interrupted run goes on where it ended.");
+        "Runs sets of transfers at once and tells the rate of each member and of the whole. With "
+        "--hosts they are measured over TCP, by the agents on these hosts; otherwise simulated "
+        "from the description: links shared fairly, penalties as it states them. With --store, "
+        "what was measured is kept, and an interrupted run goes on where it ended.");
     flags.text("[WHAT]", what_,
                "solo: every transfer alone; pairs: every two that one ring can hold; set: the "
                "transfers of --set together; all-subsets: every part of --set");
@@ -32,6 +33,7 @@ class ProfileLinksCommand final : public Command {
     source_.declare(flags, "--topology");
     links_.declare(flags);
     output_.declare(flags, "one JSON line a set");
+    flags.example("jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
     flags.example("jige profile links solo --reference pcie-4gpu-2numa");
     flags.example(
         "jige profile links set --topology box.json --set 'gpu0>gpu1:push,gpu1>gpu0:pull'");
@@ -40,9 +42,9 @@ class ProfileLinksCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(const topology::Topology topology, source_.load());
+    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
+    const topology::Topology& topology = bench->topology();
     JIGE_TRY(const std::vector<std::vector<topology::Transfer>> sets, chosen_sets(topology));
-    JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(topology, links_));
     profile::Profiler& profiler = bench->profiler();
     Table table(
         {{"set"}, {"GB/s", Table::Align::kRight}, {"+-", Table::Align::kRight}, {"members"}});
@@ -51,11 +53,11 @@ class ProfileLinksCommand final : public Command {
         return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
       if (bench->resumed() && sets.size() > 1) {
         JIGE_TRY(const double rate, profiler.rate(set));
-        report(topology, set, {.rate = rate}, table);
+        report(*bench, set, {.rate = rate}, table);
         continue;
       }
       JIGE_TRY(const profile::Measurement m, profiler.measure(set));
-      report(topology, set, m, table);
+      report(*bench, set, m, table);
     }
     if (!output_.json) {
       print_text(fmt::format("{}: {} sets, {} measured now, rates {}\n{}", topology.name(),
@@ -110,10 +112,12 @@ class ProfileLinksCommand final : public Command {
     return sets;
   }
 
-  void report(const topology::Topology& topology, const std::vector<topology::Transfer>& set,
+  void report(LinkBench& bench, const std::vector<topology::Transfer>& set,
               const profile::Measurement& m, Table& table) const {
     std::vector<std::string> names;
-    for (const auto& transfer : set) names.push_back(topology::transfer_text(topology, transfer));
+    for (const auto& transfer : set) {
+      names.push_back(topology::transfer_text(bench.topology(), transfer));
+    }
     if (output_.json) {
       print_json({{"set", names},
                   {"rate", m.rate},
@@ -121,12 +125,12 @@ class ProfileLinksCommand final : public Command {
                   {"deviation", m.deviation},
                   {"half_width", m.half_width},
                   {"repeats", m.repeats},
-                  {"rates", "simulated"}});
+                  {"rates", bench.profiler().source()}});
       return;
     }
     std::vector<std::string> rates;
-    for (const double rate : m.gb_per_s) rates.push_back(fmt::format("{:.2f}", rate));
-    table.row({fmt::format("{}", fmt::join(names, ", ")), fmt::format("{:.3f}", m.rate),
+    for (const double rate : m.gb_per_s) rates.push_back(rate_text(rate));
+    table.row({fmt::format("{}", fmt::join(names, ", ")), rate_text(m.rate),
                m.repeats > 0 ? fmt::format("{:.1f} %", 100 * m.half_width) : "kept",
                fmt::format("{}", fmt::join(rates, " "))});
   }

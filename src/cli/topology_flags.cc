@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "profile/simulated_meter.h"
+#include "profile/tcp_meter.h"
 #include "topology/nccl_topology.h"
 #include "topology/reference_topologies.h"
 #include "topology/sysfs_topology.h"
@@ -13,6 +16,18 @@ namespace {
 
 constexpr int64_t kDeviceTransferBytes = int64_t{32} << 20;
 constexpr int64_t kHostTransferBytes = int64_t{1} << 20;
+constexpr int32_t kMeasuredSetsPerCheck = 25;  // between two looks whether rates have changed
+
+std::unique_ptr<profile::LinkMeter> simulated_meter(const topology::Topology& topology,
+                                                    const LinkFlags& flags) {
+  const bool hosts = topology.of_kind(topology::ComponentKind::kDevice).empty();
+  const int64_t usual_bytes = hosts ? kHostTransferBytes : kDeviceTransferBytes;
+  const profile::SimulatedMeterOptions options{
+      .bytes = static_cast<double>(flags.transfer_bytes > 0 ? flags.transfer_bytes : usual_bytes),
+      .noise = flags.noise,
+      .seed = static_cast<uint64_t>(flags.seed)};
+  return std::make_unique<profile::SimulatedMeter>(topology, options);
+}
 
 }  // namespace
 
@@ -36,7 +51,18 @@ Result<topology::Topology> TopologyFlags::load() const {
 }
 
 void LinkFlags::declare(Flags& flags) {
-  flags.section("Transfers and their rates (simulated)");
+  flags.section("Hosts to measure");
+  flags.text("--hosts LIST", hosts,
+             "hosts on which `jige profile agent` runs: NAME=ADDRESS[:PORT], separated by commas, "
+             "or a file with one a line; without them, rates are simulated");
+  flags.text("--token TEXT", token, "what the agents were started with");
+  flags.text("--congestion NAME", congestion,
+             "TCP's congestion control; auto: bbr where every host has it; system: not set");
+  flags.number("--set-seconds S", set_seconds, {.min = 0, .max = 3600},
+               "for the repeats of one set, which end earlier once the interval is below 3 %");
+  flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 3600},
+               "for an agent to answer");
+  flags.section("Transfers and their rates");
   flags.text("--devices NAMES", devices, "these alone, separated by commas");
   flags.text("--store FILE", store_file,
              "keep what is measured here, and use what is there (JSON lines)");
@@ -45,7 +71,8 @@ void LinkFlags::declare(Flags& flags) {
   flags.toggle("--no-staged", no_staged, "without buffers in host memory");
   flags.toggle("--copy-engines", copy_engines, "copy engines as well, where they are described");
   flags.bytes("--transfer-bytes SIZE", transfer_bytes,
-              "of every transfer in a measurement; without it 32 MiB, between hosts 1 MiB");
+              "of every transfer in a measurement; without it 32 MiB, between hosts 1 MiB; on real links "
+              "what takes 0.12 s");
   flags.number("--noise X", noise, {.min = 0, .max = 0.5},
                "relative deviation of simulated times from run to run");
   flags.integer("--seed N", seed, {.min = 0}, "of the noise and of every sample drawn");
@@ -68,23 +95,69 @@ Result<std::vector<int32_t>> LinkFlags::chosen_devices(const topology::Topology&
   return chosen;
 }
 
-Result<std::unique_ptr<LinkBench>> LinkBench::open(const topology::Topology& topology,
-                                                   const LinkFlags& flags) {
-  const bool hosts = topology.of_kind(topology::ComponentKind::kDevice).empty();
-  const int64_t usual_bytes = hosts ? kHostTransferBytes : kDeviceTransferBytes;
-  const profile::SimulatedMeterOptions options{
-      .bytes = static_cast<double>(flags.transfer_bytes > 0 ? flags.transfer_bytes : usual_bytes),
-      .noise = flags.noise,
-      .seed = static_cast<uint64_t>(flags.seed)};
-  std::unique_ptr<LinkBench> bench(new LinkBench(topology, options));
+std::string rate_text(double gb_per_s) {
+  if (gb_per_s >= 1) return fmt::format("{:.3f}", gb_per_s);
+  return fmt::format("{:#.3g}", gb_per_s);
+}
+
+Status LinkBench::connect(const TopologyFlags& source, const LinkFlags& flags) {
+  const bool listed = flags.hosts.find('=') != std::string::npos;
+  JIGE_TRY(std::vector<profile::Host> hosts, listed ? profile::parse_hosts(flags.hosts, "--hosts")
+                                                    : profile::load_hosts(flags.hosts));
+  profile::TcpMeterOptions options{
+      .agent = {.token = flags.token, .timeout_s = flags.timeout_s},
+      .congestion = flags.congestion,
+      .bytes = flags.transfer_bytes,
+      .cancelled = &interrupt_flag()};
+  options.repeats.seconds_max = flags.set_seconds;
+  JIGE_TRY(std::unique_ptr<profile::TcpMeter> meter,
+           profile::TcpMeter::connect(std::move(hosts), options));
+  topology::Description description = meter->description();
+  if (source.given()) {
+    JIGE_TRY(const topology::Topology described, source.load());
+    std::map<std::string, std::string> facts = std::move(description.environment);
+    description = described.description();
+    description.environment.merge(facts);
+  }
+  JIGE_TRY(topology_, topology::Topology::create(std::move(description), "--hosts"));
+  JIGE_DO(meter->use(*topology_));
+  meter_ = std::move(meter);
+  measures_ = true;
+  return {};
+}
+
+Status LinkBench::open_profiler(const LinkFlags& flags) {
   profile::MeasurementStore* store = nullptr;
   if (!flags.store_file.empty()) {
     JIGE_TRY(profile::MeasurementStore opened,
-             profile::MeasurementStore::open(flags.store_file, topology, bench->meter_.source()));
-    bench->store_.emplace(std::move(opened));
-    store = &*bench->store_;
+             profile::MeasurementStore::open(flags.store_file, *topology_, meter_->source()));
+    store_.emplace(std::move(opened));
+    store = &*store_;
   }
-  bench->profiler_.emplace(topology, bench->meter_, store);
+  profile::ProfilerOptions options;
+  if (measures_) options.check_every = kMeasuredSetsPerCheck;
+  profiler_.emplace(*topology_, *meter_, store, options);
+  return {};
+}
+
+Result<std::unique_ptr<LinkBench>> LinkBench::simulate(topology::Topology topology,
+                                                       const LinkFlags& flags) {
+  std::unique_ptr<LinkBench> bench(new LinkBench);
+  bench->topology_ = std::move(topology);
+  bench->meter_ = simulated_meter(*bench->topology_, flags);
+  JIGE_DO(bench->open_profiler(flags));
+  return bench;
+}
+
+Result<std::unique_ptr<LinkBench>> LinkBench::open(const TopologyFlags& source,
+                                                   const LinkFlags& flags) {
+  if (flags.hosts.empty()) {
+    JIGE_TRY(topology::Topology topology, source.load());
+    return simulate(std::move(topology), flags);
+  }
+  std::unique_ptr<LinkBench> bench(new LinkBench);
+  JIGE_DO(bench->connect(source, flags));
+  JIGE_DO(bench->open_profiler(flags));
   return bench;
 }
 

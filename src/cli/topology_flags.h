@@ -1,5 +1,8 @@
-// Which topology a command is about: a file, a reference by name, or this machine; and the profiler
-// that measures it.
+// Which topology a command is about: a file, a reference by name, hosts with agents, or this
+// machine; and the profiler that measures it.
+//
+//   JIGE_TRY(const auto bench, LinkBench::open(source_, links_));   // topology, meter, store
+//
 // Threads: one thread.
 #pragma once
 
@@ -12,7 +15,6 @@
 #include "base/result.h"
 #include "plan/ring_problem.h"
 #include "profile/profiler.h"
-#include "profile/simulated_meter.h"
 #include "topology/topology.h"
 
 namespace jige::cli {
@@ -24,15 +26,18 @@ struct TopologyFlags {
 
   // `file_flag` is --file or --topology.
   void declare(Flags& flags, std::string_view file_flag);
+  bool given() const { return !file.empty() || !reference.empty(); }
   // This machine when neither is given. Fails with kInvalidArgument when both are.
   Result<topology::Topology> load() const;
 };
 
 // How links are measured, and which transfers count.
 struct LinkFlags {
+  std::string hosts;  // with agents, to be measured; empty: rates are simulated
+  std::string token, congestion = "auto";
   std::string devices, store_file;
   bool no_push = false, no_pull = false, no_staged = false, copy_engines = false;
-  double noise = 0;
+  double noise = 0, set_seconds = 4, timeout_s = 10;
   int64_t seed = 1;
   int64_t transfer_bytes = 0;  // 0: by the kind of the links
 
@@ -42,18 +47,32 @@ struct LinkFlags {
   Result<std::vector<int32_t>> chosen_devices(const topology::Topology& topology) const;
 };
 
-// A meter, the store behind it, and the profiler that uses both.
+// "12.5", "0.0239": GB/s with three significant digits, so that slow networks show as well.
+std::string rate_text(double gb_per_s);
+
+// A topology, the meter for it, the store behind that, and the profiler that uses them. With hosts
+// the topology is the one given, whose hosts are these, or all of them behind one router.
 class LinkBench {
  public:
-  static Result<std::unique_ptr<LinkBench>> open(const topology::Topology& topology,
+  static Result<std::unique_ptr<LinkBench>> open(const TopologyFlags& source,
                                                  const LinkFlags& flags);
+  // Of a machine that is not at hand.
+  static Result<std::unique_ptr<LinkBench>> simulate(topology::Topology topology,
+                                                     const LinkFlags& flags);
+  const topology::Topology& topology() const { return *topology_; }
   profile::Profiler& profiler() { return *profiler_; }
   bool resumed() const { return store_ && !store_->all().empty(); }
+  // Whether rates are those of real links.
+  bool measures() const { return measures_; }
 
  private:
-  LinkBench(const topology::Topology& topology, const profile::SimulatedMeterOptions& options)
-      : meter_(topology, options) {}
-  profile::SimulatedMeter meter_;
+  LinkBench() = default;
+  Status connect(const TopologyFlags& source, const LinkFlags& flags);
+  Status open_profiler(const LinkFlags& flags);
+
+  bool measures_ = false;
+  std::optional<topology::Topology> topology_;
+  std::unique_ptr<profile::LinkMeter> meter_;
   std::optional<profile::MeasurementStore> store_;
   std::optional<profile::Profiler> profiler_;
 };

@@ -1,0 +1,55 @@
+#include "comm/operation.h"
+
+#include <algorithm>
+
+namespace jige::comm {
+namespace {
+
+// A rank that calls another operation may talk on links that this one does not listen to: compares
+// the headers that have come there.
+Status look_for_others(const OperationContext& context) {
+  const int lanes = static_cast<int>(context.plan->rings.size()) + 1;
+  for (int lane = 0; lane < lanes; ++lane) {
+    for (int peer = 0; peer < context.size(); ++peer) {
+      const Link link = {peer, lane};
+      if (peer == context.rank()) continue;
+      if (lane > 0) {
+        const Ring& ring = context.plan->rings[static_cast<size_t>(lane - 1)];
+        if (ring.at(ring.position_of(context.rank()) - 1) != peer) continue;
+      }
+      const auto& used = context.links_in_use;
+      if (std::find(used.begin(), used.end(), link) != used.end()) continue;
+      JIGE_TRY(const std::span<const std::byte> in, context.transport->ready(link));
+      if (in.empty()) continue;
+      const auto got = parse_header(in.first<kHeaderBytes>());
+      if (!got || got->sequence != context.header.sequence) continue;
+      Header expected = *got;
+      expected.collective = context.header.collective;
+      expected.dtype = context.header.dtype;
+      expected.redop = context.header.redop;
+      expected.count = context.header.count;
+      expected.root = context.header.root;
+      expected.path = context.header.path;
+      JIGE_DO(compare_headers(expected, *got, context.transport->name(peer)));
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Status run_operation_flows(OperationContext& context, const Operation& operation,
+                           std::span<Flow> flows) {
+  for (const Flow& flow : flows) {
+    if (flow.in) context.links_in_use.push_back(*flow.in);
+  }
+  const FlowContext flow_context = {.transport = context.transport,
+                                    .dtype = operation.dtype,
+                                    .redop = operation.redop,
+                                    .timeout_s = context.timeout_s,
+                                    .on_final = operation.on_final,
+                                    .on_stall = [&] { return look_for_others(context); }};
+  return run_flows(flow_context, flows);
+}
+
+}  // namespace jige::comm

@@ -1,0 +1,54 @@
+// An operation as its caller gave it, checked, and the flows that carry it out.
+//
+// Two paths give the same bits (the order of additions is that of ring_plan.h):
+//   ring     every byte passes along the rings: least bytes on every link, 2 (n - 1) steps.
+//   direct   few messages on lane 0: who reduces gathers all contributions (in log2 n rounds where
+//            all ranks reduce) and adds them in the ring's order. For small messages.
+// Threads: one thread.
+#pragma once
+
+#include <vector>
+
+#include "comm/flow.h"
+#include "comm/ring_plan.h"
+
+namespace jige::comm {
+
+struct Operation {
+  Collective collective = Collective::kAllReduce;
+  DType dtype = DType::kF32;
+  RedOp redop = RedOp::kSum;
+  // Of the whole for all_reduce, broadcast and reduce; of a rank's block for the others.
+  int64_t count = 0;
+  int root = 0;
+  const std::byte* src = nullptr;
+  std::byte* dst = nullptr;
+  OnFinal on_final = nullptr;
+
+  int64_t element_bytes() const { return dtype_info(dtype).block_bytes; }
+  int64_t bytes() const { return count * element_bytes(); }
+};
+
+// What the paths need to know beside the operation.
+struct OperationContext {
+  Transport* transport = nullptr;
+  const RingPlan* plan = nullptr;
+  Header header;  // of the operation; the paths fill in path, part, sender and payload
+  double timeout_s = 30;
+  std::vector<Link> links_in_use;  // links received from so far, filled in by the paths
+
+  int rank() const { return transport->rank(); }
+  int size() const { return transport->size(); }
+};
+
+// REQUIRES: not a barrier nor an all_to_all; more than one rank.
+Status run_on_rings(OperationContext& context, const Operation& operation);
+
+// Every collective. REQUIRES: more than one rank.
+Status run_directly(OperationContext& context, const Operation& operation);
+
+// Runs flows for an operation, looking for ranks that call something else while nothing moves.
+Status run_operation_flows(OperationContext& context, const Operation& operation,
+                           std::span<Flow> flows);
+
+}  // namespace jige::comm

@@ -1,0 +1,134 @@
+#include "comm/ring_plan.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <cstring>
+
+namespace jige::comm {
+namespace {
+
+Result<double> parse_weight(std::string_view text) {
+  double weight = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), weight);
+  if (error != std::errc() || end != text.data() + text.size()) {
+    return fail(Code::kInvalidArgument, "\"{}\" is not the weight of a ring", text);
+  }
+  return weight;
+}
+
+}  // namespace
+
+int Ring::position_of(int rank) const {
+  return static_cast<int>(std::find(order.begin(), order.end(), rank) - order.begin());
+}
+
+int Ring::at(int64_t position) const {
+  const auto n = static_cast<int64_t>(order.size());
+  return order[static_cast<size_t>(((position % n) + n) % n)];
+}
+
+RingPlan RingPlan::in_rank_order(int size) {
+  RingPlan plan;
+  plan.rings.resize(1);
+  for (int r = 0; r < size; ++r) plan.rings[0].order.push_back(r);
+  return plan;
+}
+
+Status RingPlan::check(int size) const {
+  if (rings.empty() || rings.size() > kRingsMax) {
+    return fail(Code::kInvalidArgument, "{} rings; 1 to {} are possible", rings.size(), kRingsMax);
+  }
+  for (const Ring& ring : rings) {
+    std::vector<int> sorted = ring.order;
+    std::sort(sorted.begin(), sorted.end());
+    bool whole = ring.size() == size;
+    for (int r = 0; whole && r < size; ++r) whole = sorted[static_cast<size_t>(r)] == r;
+    if (!whole) {
+      return fail(Code::kInvalidArgument, "ring {} does not name each rank from 0 to {} once",
+                  fmt::join(ring.order, ","), size - 1);
+    }
+    if (!(ring.weight > 0) || !std::isfinite(ring.weight)) {
+      return fail(Code::kInvalidArgument, "ring {} has weight {}; a weight is above 0",
+                  fmt::join(ring.order, ","), ring.weight);
+    }
+  }
+  if (piece_bytes < kUnitBytes || piece_bytes % kUnitBytes != 0 || piece_bytes > (64 << 20)) {
+    return fail(Code::kInvalidArgument, "pieces of {} bytes; a multiple of {} up to 64 MiB is due",
+                piece_bytes, kUnitBytes);
+  }
+  return {};
+}
+
+uint32_t RingPlan::hash() const {
+  uint32_t hash = 2166136261u;
+  const auto mix = [&](const auto& value) {
+    unsigned char bytes[sizeof value];
+    std::memcpy(bytes, &value, sizeof value);
+    for (const unsigned char b : bytes) hash = (hash ^ b) * 16777619u;
+  };
+  mix(piece_bytes);
+  for (const Ring& ring : rings) {
+    mix(ring.weight);
+    for (const int rank : ring.order) mix(rank);
+  }
+  return hash;
+}
+
+Result<Ring> parse_ring(std::string_view text) {
+  Ring ring;
+  const size_t at = text.find('@');
+  if (at != std::string_view::npos) {
+    JIGE_TRY(ring.weight, parse_weight(text.substr(at + 1)));
+  }
+  std::string_view list = text.substr(0, at);
+  for (;;) {
+    const size_t comma = std::min(list.find(','), list.size());
+    int rank = -1;
+    const auto [end, error] = std::from_chars(list.data(), list.data() + comma, rank);
+    if (comma == 0 || error != std::errc() || end != list.data() + comma || rank < 0) {
+      return fail(Code::kInvalidArgument, "\"{}\" is not a ring such as 0,2,1,3 or 0,2,1,3@0.5",
+                  text);
+    }
+    ring.order.push_back(rank);
+    if (comma == list.size()) return ring;
+    list.remove_prefix(comma + 1);
+  }
+}
+
+std::vector<Range> split_by_weight(const RingPlan& plan, int64_t count, int64_t element_bytes) {
+  const int64_t unit = std::max<int64_t>(1, kUnitBytes / element_bytes);
+  double total = 0;
+  for (const Ring& ring : plan.rings) total += ring.weight;
+  std::vector<Range> parts;
+  double weight = 0;
+  int64_t begin = 0;
+  for (size_t r = 0; r < plan.rings.size(); ++r) {
+    weight += plan.rings[r].weight;
+    const double share = static_cast<double>(count) * weight / total;
+    int64_t end = static_cast<int64_t>(share / static_cast<double>(unit)) * unit;
+    if (r + 1 == plan.rings.size()) end = count;
+    end = std::clamp(end, begin, count);
+    parts.push_back({begin, end - begin});
+    begin = end;
+  }
+  return parts;
+}
+
+Blocks::Blocks(Range part, int size, int64_t piece_elements, int64_t unit_elements)
+    : part_(part), size_(size), piece_(piece_elements), unit_(unit_elements) {
+  const int64_t block = piece_ * size_;
+  block_count_ = (part_.count + block - 1) / block;
+}
+
+Range Blocks::segment(int64_t block, int index) const {
+  const int64_t begin = block * piece_ * size_;
+  const int64_t count = std::min(piece_ * size_, part_.count - begin);
+  const int64_t even = (count + size_ - 1) / size_;
+  const int64_t length = std::min(piece_, (even + unit_ - 1) / unit_ * unit_);
+  const int64_t from = std::min(count, length * index);
+  const int64_t to = std::min(count, length * (index + 1));
+  return {part_.begin + begin + from, to - from};
+}
+
+}  // namespace jige::comm

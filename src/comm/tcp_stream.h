@@ -1,0 +1,66 @@
+// The two halves of a stream over a TCP connection, with buffers that can be read and written in
+// place in whole units.
+//
+// Invariants: the head of an InStream and the tail of an OutStream stand at whole units; capacities
+// are whole units, so contiguous parts are too.
+// Threads: one thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "comm/socket.h"
+
+namespace jige::comm {
+
+class InStream {
+ public:
+  InStream() = default;
+  InStream(Socket* socket, int64_t capacity) : socket_(socket), capacity_(capacity) {}
+
+  Socket* socket() const { return socket_; }
+  // Takes what the connection has, if there is not a whole unit in the buffer yet. Gives the bytes
+  // that came.
+  Result<int64_t> fill();
+  std::span<const std::byte> ready() const;
+  void consume(int64_t bytes) { head_ += bytes; }
+  // Straight into `bytes` while the buffer is empty; whole units.
+  Result<int64_t> read(std::span<std::byte> bytes);
+
+ private:
+  std::byte* buffer();
+
+  Socket* socket_ = nullptr;
+  int64_t capacity_ = 0;
+  std::unique_ptr<std::byte[]> data_;
+  int64_t head_ = 0;
+  int64_t tail_ = 0;
+};
+
+class OutStream {
+ public:
+  OutStream() = default;
+  OutStream(Socket* socket, int64_t capacity) : socket_(socket), capacity_(capacity) {}
+
+  Socket* socket() const { return socket_; }
+  int64_t pending() const { return tail_ - head_; }
+  std::span<std::byte> room();
+  void commit(int64_t bytes) { tail_ += bytes; }
+  // Hands to the connection what it takes now.
+  Status push();
+  // Straight from `bytes` while nothing is pending, else through the buffer; whole units.
+  Result<int64_t> write(std::span<const std::byte> bytes);
+
+ private:
+  std::byte* buffer();
+
+  Socket* socket_ = nullptr;
+  int64_t capacity_ = 0;
+  std::unique_ptr<std::byte[]> data_;
+  int64_t head_ = 0;
+  int64_t tail_ = 0;
+};
+
+}  // namespace jige::comm

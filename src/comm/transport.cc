@@ -1,0 +1,66 @@
+#include "comm/transport.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace jige::comm {
+
+std::string Transport::name(int rank) const { return fmt::format("rank {} ({})", rank, host(rank)); }
+
+Result<int64_t> Transport::write(Link link, std::span<const std::byte> bytes) {
+  int64_t moved = 0;
+  while (!bytes.empty()) {
+    JIGE_TRY(const std::span<std::byte> out, room(link));
+    const size_t n = std::min(out.size(), bytes.size());
+    if (n == 0) break;
+    std::memcpy(out.data(), bytes.data(), n);
+    JIGE_DO(commit(link, static_cast<int64_t>(n)));
+    bytes = bytes.subspan(n);
+    moved += static_cast<int64_t>(n);
+  }
+  return moved;
+}
+
+Result<int64_t> Transport::read(Link link, std::span<std::byte> bytes) {
+  int64_t moved = 0;
+  while (!bytes.empty()) {
+    JIGE_TRY(const std::span<const std::byte> in, ready(link));
+    const size_t n = std::min(in.size(), bytes.size());
+    if (n == 0) break;
+    std::memcpy(bytes.data(), in.data(), n);
+    consume(link, static_cast<int64_t>(n));
+    bytes = bytes.subspan(n);
+    moved += static_cast<int64_t>(n);
+  }
+  return moved;
+}
+
+Error Transport::silence_error(std::span<const Want> wants, double seconds,
+                               std::span<const double> silent_seconds) const {
+  std::vector<std::string> silent;
+  for (int r = 0; r < size(); ++r) {
+    const double quiet = silent_seconds[static_cast<size_t>(r)];
+    if (r == rank_ || quiet < 0.5 * seconds) continue;
+    silent.push_back(fmt::format("{} (for {:.1f} s)", name(r), quiet));
+  }
+  if (!silent.empty()) {
+    return {Code::kUnavailable,
+            fmt::format("nothing moved for {:.1f} s, and nothing was heard of {}: not running, cut "
+                        "off, or not in this operation",
+                        seconds, fmt::join(silent, ", "))};
+  }
+  std::vector<std::string> waits;
+  for (const Want& want : wants) {
+    waits.push_back(fmt::format("{} {}", want.receive ? "data of" : "room at",
+                                name(want.link.peer)));
+  }
+  return {Code::kUnavailable,
+          fmt::format("nothing moved for {:.1f} s, though all ranks are there; {} waits for {}",
+                      seconds, name(rank_), fmt::join(waits, " and "))};
+}
+
+int64_t stream_bytes_of(const RingPlan& plan) {
+  return std::max<int64_t>(128 << 10, whole_units(3 * plan.piece_bytes + 4 * kUnitBytes));
+}
+
+}  // namespace jige::comm

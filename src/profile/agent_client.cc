@@ -1,0 +1,85 @@
+#include "profile/agent_client.h"
+
+#include <limits>
+#include <utility>
+
+#include "profile/agent_wire.h"
+
+namespace jige::profile {
+
+AgentClient::AgentClient(Host host, AgentClientOptions options, comm::Socket socket,
+                         WelcomeMessage welcome)
+    : host_(std::move(host)),
+      options_(std::move(options)),
+      socket_(std::move(socket)),
+      welcome_(std::move(welcome)) {}
+
+Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOptions& options) {
+  const comm::Deadline deadline = comm::Deadline::after(options.timeout_s);
+  JIGE_TRY(comm::Socket socket,
+           comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline));
+  JIGE_DO(send_message(socket, HelloMessage{.token = options.token}, deadline));
+  JIGE_TRY(WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));
+  AgentClient client(host, options, std::move(socket), std::move(welcome));
+  JIGE_DO(client.compare_clocks(8));
+  return client;
+}
+
+Status AgentClient::compare_clocks(int questions) {
+  int64_t best = std::numeric_limits<int64_t>::max();
+  for (int i = 0; i < questions; ++i) {
+    const int64_t asked = comm::monotonic_ns();
+    JIGE_DO(send_message(socket_, ClockMessage{}, soon()));
+    JIGE_TRY(const ClockMessage clock, receive<ClockMessage>(socket_, soon()));
+    const int64_t round_trip = comm::monotonic_ns() - asked;
+    if (round_trip >= best) continue;
+    best = round_trip;
+    ahead_ns_ = clock.now_ns - (asked + round_trip / 2);
+    clock_error_ns_ = round_trip / 2;
+  }
+  return {};
+}
+
+Status AgentClient::open_flow(int64_t flow, const comm::Address& to,
+                              const std::string& congestion) {
+  const auto timeout_ms = static_cast<int64_t>(options_.timeout_s * 1e3);
+  JIGE_DO(send_message(socket_,
+                       OpenMessage{.flow = flow,
+                                   .address = to.host,
+                                   .port = to.port,
+                                   .congestion = congestion,
+                                   .timeout_ms = timeout_ms},
+                       soon()));
+  // The agent's own deadline passes first, and tells more.
+  JIGE_TRY(const OpenedMessage opened,
+           receive<OpenedMessage>(socket_, comm::Deadline::after(2 * options_.timeout_s)));
+  (void)opened;
+  return {};
+}
+
+Status AgentClient::start_run(RunMessage message) {
+  message.start_ns += ahead_ns_;
+  return send_message(socket_, message, soon());
+}
+
+Result<std::vector<FlowTimes>> AgentClient::finish_run(comm::Deadline deadline) {
+  JIGE_TRY(RanMessage ran, receive<RanMessage>(socket_, deadline));
+  for (FlowTimes& times : ran.times) {
+    times.begin_ns -= ahead_ns_;
+    times.end_ns -= ahead_ns_;
+  }
+  return std::move(ran.times);
+}
+
+bool AgentClient::answers(double seconds) {
+  const comm::Deadline deadline = comm::Deadline::after(seconds);
+  if (!send_message(socket_, ClockMessage{}, deadline)) return false;
+  // What was left of an interrupted run may come first.
+  for (;;) {
+    const auto message = receive_message(socket_, deadline);
+    if (!message) return false;
+    if (std::holds_alternative<ClockMessage>(*message)) return true;
+  }
+}
+
+}  // namespace jige::profile

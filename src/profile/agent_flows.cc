@@ -1,0 +1,87 @@
+#include "profile/agent_flows.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "profile/agent_wire.h"
+
+namespace jige::profile {
+namespace {
+
+constexpr int64_t kCheckedBytes = 512 * 1024 + 17;
+constexpr int64_t kSpinNs = 200'000;
+
+comm::Deadline after_ms(int64_t ms) {
+  return comm::Deadline::after(static_cast<double>(ms) / 1e3);
+}
+
+// Sleeps most of the way, so that flows of several hosts begin within microseconds.
+void wait_until(int64_t start_ns) {
+  for (int64_t left; (left = start_ns - comm::monotonic_ns()) > 0;) {
+    if (left > kSpinNs) std::this_thread::sleep_for(std::chrono::nanoseconds(left - kSpinNs));
+  }
+}
+
+}  // namespace
+
+Status AgentFlows::open(const OpenMessage& message) {
+  const comm::Deadline deadline = after_ms(message.timeout_ms);
+  JIGE_TRY(comm::Socket socket,
+           comm::connect_to({message.address, static_cast<int>(message.port)}, {.name = "agent"},
+                            deadline));
+  if (!message.congestion.empty()) JIGE_DO(socket.set_congestion(message.congestion));
+  JIGE_DO(send_message(socket, HelloMessage{.role = AgentRole::kData, .token = token_}, deadline));
+  JIGE_TRY(const WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));
+  (void)welcome;
+  JIGE_DO(send_data(socket, {.bytes = kCheckedBytes, .check = true}, deadline));
+  const std::lock_guard lock(mutex_);
+  flows_.insert_or_assign(message.flow, std::move(socket));
+  return {};
+}
+
+Result<RanMessage> AgentFlows::run(const RunMessage& message) {
+  const int64_t latest_ns = comm::monotonic_ns() + message.timeout_ms * 1'000'000;
+  if (message.start_ns > latest_ns) {
+    return fail(Code::kInvalidArgument, "a start later than the timeout of {} ms",
+                message.timeout_ms);
+  }
+  const comm::Deadline deadline = comm::Deadline::at_ns(latest_ns);
+  std::vector<comm::Socket*> sockets;
+  for (const int64_t flow : message.flows) {
+    const std::lock_guard lock(mutex_);
+    const auto found = flows_.find(flow);
+    if (found == flows_.end()) return fail(Code::kNotFound, "flow {} is not open", flow);
+    sockets.push_back(&found->second);
+  }
+  RanMessage ran;
+  ran.times.resize(sockets.size());
+  std::vector<Status> results(sockets.size());
+  const auto send = [&](size_t i) {
+    wait_until(message.start_ns);
+    ran.times[i].begin_ns = comm::monotonic_ns();
+    results[i] = send_data(*sockets[i], {.bytes = message.bytes}, deadline);
+    ran.times[i].end_ns = comm::monotonic_ns();
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 1; i < sockets.size(); ++i) threads.emplace_back(send, i);
+  if (!sockets.empty()) send(0);
+  for (std::thread& thread : threads) thread.join();
+  Status failure;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i]) continue;
+    const std::lock_guard lock(mutex_);
+    flows_.erase(message.flows[i]);
+    failure = std::move(results[i]);
+  }
+  if (!failure) return tl::unexpected<Error>(std::move(failure.error()));
+  return ran;
+}
+
+void AgentFlows::interrupt() {
+  const std::lock_guard lock(mutex_);
+  for (auto& [number, socket] : flows_) ::shutdown(socket.fd(), SHUT_RDWR);
+}
+
+}  // namespace jige::profile

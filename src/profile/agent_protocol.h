@@ -1,0 +1,111 @@
+// What is said between a profiler and the agents on the hosts, and between two agents.
+//
+// A frame is the four bytes "JGL1", the length of what follows (4 bytes, little-endian, at most
+// 64 KiB), and one JSON object. The first frame of a connection says hello, with the version, what
+// the connection is for, and the token; the answer is a welcome, or an error upon which the
+// connection ends.
+//
+//   control  > {"type":"hello","version":1,"role":"control","token":"…"}
+//            < {"type":"welcome","version":1,"kernel":"6.1.0","congestion":["reno","bbr"]}
+//            > {"type":"clock"}                        < {"type":"clock","now_ns":…}
+//            > {"type":"open","flow":3,"address":"10.0.0.2","port":7431,"congestion":"bbr",
+//               "timeout_ms":5000}                     < {"type":"opened","flow":3}
+//            > {"type":"run","flows":[3],"bytes":4194304,"start_ns":…,"timeout_ms":…}
+//            < {"type":"ran","times":[[begin_ns,end_ns]]}
+//   data     > {"type":"hello","version":1,"role":"data","token":"…"}
+//            > {"type":"data","bytes":4194304,"check":false}, then as many bytes
+//            < {"type":"got"}                          once the last byte was taken
+//   any      < {"type":"error","code":"unavailable","message":"…"}
+//
+// Times are the agent's monotonic clock. Checked data is pattern_byte's; of other data the bytes do
+// not matter.
+// Invariants: whatever arrives, parsing gives a message within the limits or an error.
+// Threads: pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "base/json.h"
+#include "base/result.h"
+
+namespace jige::profile {
+
+inline constexpr int64_t kAgentVersion = 1;
+inline constexpr size_t kFrameHeadBytes = 8;
+inline constexpr size_t kFramePayloadMax = 64 * 1024;
+inline constexpr int64_t kTransferBytesMax = int64_t{1} << 36;
+inline constexpr int64_t kFlowsMax = 4096;  // flows an agent keeps open
+inline constexpr int64_t kTimeoutMsMax = 3'600'000;
+
+enum class AgentRole { kControl, kData };
+
+struct HelloMessage {
+  int64_t version = kAgentVersion;
+  AgentRole role = AgentRole::kControl;
+  std::string token;
+};
+struct WelcomeMessage {
+  int64_t version = kAgentVersion;
+  std::string kernel;
+  std::vector<std::string> congestion;
+};
+struct ClockMessage {
+  int64_t now_ns = 0;  // absent in a question
+};
+struct OpenMessage {
+  int64_t flow = 0;
+  std::string address;
+  int64_t port = 0;
+  std::string congestion;  // empty: the kernel's own choice
+  int64_t timeout_ms = 0;
+};
+struct OpenedMessage {
+  int64_t flow = 0;
+};
+struct RunMessage {
+  std::vector<int64_t> flows;
+  int64_t bytes = 0;
+  int64_t start_ns = 0;  // of the agent's clock
+  int64_t timeout_ms = 0;
+};
+struct FlowTimes {
+  int64_t begin_ns = 0, end_ns = 0;
+};
+struct RanMessage {
+  std::vector<FlowTimes> times;  // in the order of the question
+};
+struct DataMessage {
+  int64_t bytes = 0;
+  bool check = false;
+};
+struct GotMessage {};
+struct ErrorMessage {
+  Code code = Code::kInternal;
+  std::string message;
+};
+
+using AgentMessage =
+    std::variant<HelloMessage, WelcomeMessage, ClockMessage, OpenMessage, OpenedMessage, RunMessage,
+                 RanMessage, DataMessage, GotMessage, ErrorMessage>;
+
+// Head and payload of a frame.
+std::string frame_of(const AgentMessage& message);
+
+// The payload's length. Fails with kCorrupt on another beginning, kExhausted on a longer payload.
+Result<size_t> payload_size(std::span<const std::byte, kFrameHeadBytes> head);
+// Fails with kCorrupt on what is no message, kInvalidArgument on a field out of its limits.
+Result<AgentMessage> parse_message(std::string_view payload);
+
+// Whether two tokens are equal, in a time that does not tell where they differ.
+bool same_token(std::string_view a, std::string_view b);
+
+// Byte `offset` of the data that is checked.
+std::byte pattern_byte(uint64_t offset);
+
+}  // namespace jige::profile

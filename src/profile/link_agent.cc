@@ -1,0 +1,170 @@
+#include "profile/link_agent.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/utsname.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "profile/agent_flows.h"
+#include "profile/agent_wire.h"
+
+namespace jige::profile {
+namespace {
+
+constexpr double kSliceSeconds = 0.1;  // how soon the listener sees that it shall stop
+constexpr double kErrorSeconds = 2;     // to get an error to whoever caused it
+
+}  // namespace
+
+std::vector<std::string> congestion_controls() {
+  std::vector<std::string> names;
+  const auto text = read_file("/proc/sys/net/ipv4/tcp_available_congestion_control", 4096);
+  if (!text) return names;
+  std::istringstream words(*text);
+  for (std::string name; words >> name;) names.push_back(name);
+  return names;
+}
+
+std::string kernel_release() {
+  utsname name{};
+  return uname(&name) == 0 ? name.release : "unknown";
+}
+
+Result<std::unique_ptr<LinkAgent>> LinkAgent::start(const LinkAgentOptions& options) {
+  JIGE_TRY(comm::Listener listener, comm::Listener::open(options.listen));
+  std::unique_ptr<LinkAgent> agent(new LinkAgent(options, std::move(listener)));
+  agent->acceptor_ = std::thread([self = agent.get()] { self->accept_connections(); });
+  return agent;
+}
+
+LinkAgent::~LinkAgent() {
+  stopping_ = true;
+  acceptor_.join();
+  {
+    const std::lock_guard lock(mutex_);
+    for (Connection& connection : connections_) ::shutdown(connection.socket.fd(), SHUT_RDWR);
+    if (flows_) flows_->interrupt();
+  }
+  for (Connection& connection : connections_) connection.thread.join();
+}
+
+void LinkAgent::accept_connections() {
+  while (!stopping_) {
+    pollfd entry = {.fd = listener_.fd(), .events = POLLIN, .revents = 0};
+    if (poll(&entry, 1, static_cast<int>(kSliceSeconds * 1000)) <= 0) {
+      forget_ended();
+      continue;
+    }
+    auto socket = listener_.accept({}, comm::Deadline::after(kSliceSeconds));
+    forget_ended();
+    if (socket) take(std::move(*socket));
+  }
+}
+
+void LinkAgent::take(comm::Socket socket) {
+  const std::lock_guard lock(mutex_);
+  if (static_cast<int32_t>(connections_.size()) >= options_.connections_max) {
+    // What does not fit into the kernel's buffer at once is not waited for.
+    (void)send_message(
+        socket, ErrorMessage{Code::kExhausted, "too many connections; try again later"},
+        comm::Deadline::after(0));
+    return;
+  }
+  Connection& connection = connections_.emplace_back();
+  connection.socket = std::move(socket);
+  connection.thread = std::thread([this, &connection] {
+    talk(connection.socket);
+    ::shutdown(connection.socket.fd(), SHUT_RDWR);
+    connection.ended = true;
+  });
+}
+
+void LinkAgent::forget_ended() {
+  const std::lock_guard lock(mutex_);
+  for (auto it = connections_.begin(); it != connections_.end();) {
+    if (!it->ended) {
+      ++it;
+      continue;
+    }
+    it->thread.join();
+    it = connections_.erase(it);
+  }
+}
+
+void LinkAgent::talk(comm::Socket& socket) {
+  const Status status = greet_and_serve(socket);
+  if (status) return;
+  log_debug("agent: {}", status.error().message);
+  (void)send_message(socket, ErrorMessage{status.error().code, status.error().message},
+                     comm::Deadline::after(kErrorSeconds));
+}
+
+Status LinkAgent::greet_and_serve(comm::Socket& socket) {
+  const comm::Deadline deadline = comm::Deadline::after(options_.hello_s);
+  JIGE_TRY(const HelloMessage hello, receive<HelloMessage>(socket, deadline));
+  if (hello.version != kAgentVersion) {
+    return fail(Code::kUnsupported, "this agent speaks version {}, not {}; use one release of jige",
+                kAgentVersion, hello.version);
+  }
+  if (!same_token(options_.token, hello.token)) {
+    return fail(Code::kInvalidArgument, "the token is not this agent's (--token)");
+  }
+  const WelcomeMessage welcome{.kernel = kernel_release(), .congestion = congestion_controls()};
+  if (hello.role == AgentRole::kData) {
+    JIGE_DO(send_message(socket, welcome, deadline));
+    return serve_data(socket);
+  }
+  AgentFlows flows(options_.token);
+  {
+    const std::lock_guard lock(mutex_);
+    if (!profiler_.empty()) {
+      return fail(Code::kUnavailable, "is busy for {}; try again when that has ended", profiler_);
+    }
+    profiler_ = socket.peer();
+    flows_ = &flows;
+  }
+  Status status = send_message(socket, welcome, deadline);
+  if (status) status = serve_control(socket, flows);
+  const std::lock_guard lock(mutex_);
+  profiler_.clear();
+  flows_ = nullptr;
+  return status;
+}
+
+Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows) {
+  for (;;) {
+    JIGE_TRY(const AgentMessage message,
+             receive_message(socket, comm::Deadline::after(options_.idle_s)));
+    Result<AgentMessage> answer = ErrorMessage{Code::kUnsupported, "not asked for like that"};
+    if (std::holds_alternative<ClockMessage>(message)) {
+      answer = ClockMessage{comm::monotonic_ns()};
+    } else if (const auto* open = std::get_if<OpenMessage>(&message)) {
+      if (const Status opened = flows.open(*open)) {
+        answer = OpenedMessage{open->flow};
+      } else {
+        answer = ErrorMessage{opened.error().code, opened.error().message};
+      }
+    } else if (const auto* run = std::get_if<RunMessage>(&message)) {
+      if (const auto ran = flows.run(*run)) {
+        answer = *ran;
+      } else {
+        answer = ErrorMessage{ran.error().code, ran.error().message};
+      }
+    }
+    JIGE_DO(send_message(socket, *answer, comm::Deadline::after(options_.hello_s)));
+  }
+}
+
+Status LinkAgent::serve_data(comm::Socket& socket) {
+  for (;;) {
+    const comm::Deadline deadline = comm::Deadline::after(options_.idle_s);
+    JIGE_TRY(const DataMessage data, receive<DataMessage>(socket, deadline));
+    JIGE_DO(take_data(socket, data, comm::Deadline::after(options_.idle_s)));
+  }
+}
+
+}  // namespace jige::profile

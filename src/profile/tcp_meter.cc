@@ -1,0 +1,232 @@
+#include "profile/tcp_meter.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "base/log.h"
+
+namespace jige::profile {
+namespace {
+
+constexpr int64_t kProbeBytes = int64_t{256} * 1024;
+constexpr int64_t kBytesMax = int64_t{1} << 30;
+constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
+constexpr int kClockQuestions = 3;      // before every set
+constexpr int kSizeRuns = 4;            // to find out how much to send
+constexpr double kAnswerSeconds = 1;    // for an agent to show that it is there
+
+bool offers(const AgentClient& agent, const std::string& name) {
+  return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TcpMeter>> TcpMeter::connect(std::vector<Host> hosts,
+                                                    const TcpMeterOptions& options) {
+  if (hosts.size() < 2) {
+    return fail(Code::kInvalidArgument, "a link has two ends: {} host is named", hosts.size());
+  }
+  std::unique_ptr<TcpMeter> meter(new TcpMeter(std::move(hosts), options));
+  JIGE_DO(meter->connect_all());
+  JIGE_DO(meter->choose_congestion());
+  return meter;
+}
+
+Status TcpMeter::connect_all() {
+  std::vector<AgentClient> agents;
+  for (const Host& host : hosts_) {
+    JIGE_TRY(AgentClient agent, AgentClient::connect(host, options_.agent));
+    agents.push_back(std::move(agent));
+  }
+  agents_ = std::move(agents);
+  flows_.clear();
+  return {};
+}
+
+Status TcpMeter::choose_congestion() {
+  if (options_.congestion == "system") return {};
+  const bool automatic = options_.congestion == "auto";
+  congestion_ = automatic ? "bbr" : options_.congestion;
+  for (const AgentClient& agent : agents_) {
+    if (offers(agent, congestion_)) continue;
+    if (!automatic) {
+      return fail(Code::kUnsupported, "host {} has no congestion control \"{}\", but {}",
+                  agent.host().name, congestion_, fmt::join(agent.congestion(), ", "));
+    }
+    log_warn("host {} has no bbr: every host uses its own congestion control, and rates of shared "
+             "links will vary more",
+             agent.host().name);
+    congestion_.clear();
+    break;
+  }
+  return {};
+}
+
+std::map<std::string, std::string> TcpMeter::environment() const {
+  std::map<std::string, std::string> facts;
+  facts["tcp congestion"] = congestion_.empty() ? "system" : congestion_;
+  for (const AgentClient& agent : agents_) facts["kernel of " + agent.host().name] = agent.kernel();
+  return facts;
+}
+
+Status TcpMeter::use(const topology::Topology& network) {
+  host_of_.clear();
+  for (const int32_t component : network.of_kind(topology::ComponentKind::kHost)) {
+    const std::string& name = network.component(component).name;
+    const auto host = std::ranges::find(hosts_, name, &Host::name);
+    if (host == hosts_.end()) {
+      return fail(Code::kInvalidArgument, "{}: host \"{}\" has no agent; name it in --hosts",
+                  network.name(), name);
+    }
+    host_of_[component] = static_cast<size_t>(host - hosts_.begin());
+  }
+  return {};
+}
+
+Result<Measurement> TcpMeter::measure(std::span<const topology::Transfer> set) {
+  if (agents_.empty()) JIGE_DO(connect_all());
+  auto members = open_members(set);
+  if (!members) return explained(std::move(members.error()));
+  for (AgentClient& agent : agents_) {
+    if (Status compared = agent.compare_clocks(kClockQuestions); !compared) {
+      return explained(std::move(compared.error()));
+    }
+  }
+  auto measurement = time_set(*members);
+  if (!measurement) return explained(std::move(measurement.error()));
+  return measurement;
+}
+
+// The agents that are gone, if any, explain why a transfer failed. The next measurement begins with
+// new connections: what is still on its way on these belongs to nobody.
+tl::unexpected<Error> TcpMeter::explained(Error error) {
+  if (error.code == Code::kInvalidArgument || error.code == Code::kCancelled) {
+    agents_.clear();
+    return tl::unexpected<Error>(std::move(error));
+  }
+  std::vector<std::string> gone;
+  for (AgentClient& agent : agents_) {
+    if (!agent.answers(kAnswerSeconds)) {
+      gone.push_back(fmt::format("{} ({})", agent.host().name, agent.host().address.text()));
+    }
+  }
+  agents_.clear();
+  if (gone.empty()) return tl::unexpected<Error>(std::move(error));
+  return fail(Code::kUnavailable,
+              "no answer from the agent of host {}; start it and run this again, which goes on from "
+              "the store ({})",
+              fmt::join(gone, ", "), error.message);
+}
+
+Result<std::vector<TcpMeter::Member>> TcpMeter::open_members(
+    std::span<const topology::Transfer> set) {
+  std::vector<Member> members;
+  for (const topology::Transfer& transfer : set) {
+    const auto src = host_of_.find(transfer.src), dst = host_of_.find(transfer.dst);
+    if (transfer.kind != topology::TransferKind::kSend || src == host_of_.end() ||
+        dst == host_of_.end() || src->second == dst->second) {
+      return fail(Code::kInvalidArgument, "between hosts only transfers a>b:send are measured");
+    }
+    const std::pair<size_t, size_t> ends(src->second, dst->second);
+    const auto flow = static_cast<int64_t>(ends.second);
+    if (!flows_.contains(ends)) {
+      JIGE_DO(agents_[ends.first].open_flow(flow, hosts_[ends.second].address, congestion_));
+      flows_.insert(ends);
+    }
+    members.push_back({ends.first, flow});
+  }
+  return members;
+}
+
+Result<TcpMeter::Run> TcpMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
+  if (options_.cancelled && *options_.cancelled) {
+    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+  }
+  RunMessage order{.bytes = bytes,
+                   .start_ns = comm::monotonic_ns() + kLeadNs,
+                   .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  std::vector<size_t> started;
+  for (size_t host = 0; host < agents_.size(); ++host) {
+    order.flows.clear();
+    for (const Member& member : members) {
+      if (member.host == host) order.flows.push_back(member.flow);
+    }
+    if (order.flows.empty()) continue;
+    JIGE_DO(agents_[host].start_run(order));
+    started.push_back(host);
+  }
+  return gather(members, started);
+}
+
+Result<TcpMeter::Run> TcpMeter::gather(const std::vector<Member>& members,
+                                       const std::vector<size_t>& started) {
+  // Agents give up by themselves, and then say why; later there is nobody to say it.
+  const comm::Deadline deadline =
+      comm::Deadline::after(options_.run_timeout_s + options_.agent.timeout_s);
+  Run run;
+  run.member_s.resize(members.size());
+  int64_t begin = 0, end = 0;
+  for (const size_t host : started) {
+    JIGE_TRY(const std::vector<FlowTimes> times, agents_[host].finish_run(deadline));
+    size_t next = 0;
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i].host != host) continue;
+      if (next >= times.size()) break;
+      const FlowTimes& t = times[next++];
+      begin = begin == 0 ? t.begin_ns : std::min(begin, t.begin_ns);
+      end = std::max(end, t.end_ns);
+      run.member_s[i] = static_cast<double>(t.end_ns - t.begin_ns) * 1e-9;
+    }
+  }
+  run.makespan_s = static_cast<double>(end - begin) * 1e-9;
+  const bool plausible = run.makespan_s > 0 && std::ranges::all_of(run.member_s, [](double s) {
+                           return s > 0;
+                         });
+  if (!plausible) return fail(Code::kCorrupt, "agents report a run that took no time");
+  return run;
+}
+
+Result<int64_t> TcpMeter::find_size(const std::vector<Member>& members, double& cost_s) {
+  int64_t bytes = options_.bytes > 0 ? options_.bytes : kProbeBytes;
+  for (int attempt = 0; attempt < kSizeRuns; ++attempt) {
+    JIGE_TRY(const Run run, run_once(members, bytes));
+    cost_s += run.makespan_s;
+    if (options_.bytes > 0 || run.makespan_s >= 0.7 * options_.run_s) break;
+    const double grow = std::min(64.0, options_.run_s / run.makespan_s);
+    bytes = std::min(kBytesMax, static_cast<int64_t>(std::llround(static_cast<double>(bytes) * grow)));
+  }
+  return bytes;
+}
+
+Result<Measurement> TcpMeter::time_set(const std::vector<Member>& members) {
+  const StopWatch clock;
+  Measurement m;
+  JIGE_TRY(const int64_t bytes, find_size(members, m.cost_s));
+  Repeats repeats(options_.repeats);
+  std::vector<Run> runs;
+  while (!repeats.done(clock.seconds())) {
+    JIGE_TRY(Run run, run_once(members, bytes));
+    m.cost_s += run.makespan_s;
+    repeats.add(run.makespan_s);
+    runs.push_back(std::move(run));
+  }
+  if (repeats.changes() > 0) {
+    changes_ += repeats.changes();
+    log_warn("a rate changed while it was measured; the runs before that do not count");
+  }
+  runs.erase(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(repeats.dropped()));
+  const SeriesSummary summary = repeats.summary();
+  m.rate = static_cast<double>(bytes) / summary.mean / 1e9;
+  m.deviation = summary.deviation;
+  m.half_width = summary.half_width;
+  m.repeats = static_cast<int32_t>(runs.size());
+  for (size_t i = 0; i < members.size(); ++i) {
+    double sum = 0;
+    for (const Run& run : runs) sum += run.member_s[i];
+    m.gb_per_s.push_back(static_cast<double>(bytes) * static_cast<double>(runs.size()) / sum / 1e9);
+  }
+  return m;
+}
+
+}  // namespace jige::profile

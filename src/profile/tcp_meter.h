@@ -1,0 +1,96 @@
+// Measures sets of transfers between hosts, over TCP, by the agents on them.
+//
+//   JIGE_TRY(const auto meter, TcpMeter::connect(hosts, {.token = token}));
+//   JIGE_TRY(const auto network, Topology::create(meter->description(), "--hosts"));
+//   meter->use(network);
+//   JIGE_TRY(const Measurement m, meter->measure(set));
+//
+// Every transfer has a connection of its own, whose data is checked once before any is timed. The
+// members of a set start at one moment, told in each agent's own clock; the makespan reaches from
+// the first start to the last end. Transfers are of equal size, so that it does not matter who gets
+// more of a shared link for a while. The first run of a set only finds out how much to send; then
+// runs are timed until Repeats trusts their mean or the set's time is up, anew if the rate changed
+// on the way.
+//
+// Agents that answer no more are named; everything is connected again upon the next measurement.
+// Threads: one caller.
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "profile/agent_client.h"
+#include "profile/host_list.h"
+#include "profile/link_meter.h"
+#include "profile/repeats.h"
+#include "topology/topology.h"
+
+namespace jige::profile {
+
+struct TcpMeterOptions {
+  AgentClientOptions agent;
+  std::string congestion = "auto";  // bbr where all hosts have it; "system": not set
+  int64_t bytes = 0;                // of each transfer; 0: what takes `run_s`
+  double run_s = 0.12;
+  double run_timeout_s = 30;
+  RepeatLimits repeats;
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+class TcpMeter final : public LinkMeter {
+ public:
+  // Connects to all agents. Fails with kInvalidArgument for fewer than two hosts, kUnsupported for
+  // a congestion control that a host lacks, and as AgentClient::connect does.
+  static Result<std::unique_ptr<TcpMeter>> connect(std::vector<Host> hosts,
+                                                   const TcpMeterOptions& options);
+
+  // What measurements depend on: kernels, congestion control.
+  std::map<std::string, std::string> environment() const;
+  // The hosts behind one router, with that environment.
+  topology::Description description() const { return hosts_description(hosts_, environment()); }
+  // The network whose transfers will be asked for. Fails with kInvalidArgument where it has a host
+  // without an agent.
+  Status use(const topology::Topology& network);
+
+  Result<Measurement> measure(std::span<const topology::Transfer> set) override;
+  std::string_view source() const override { return "measured"; }
+  // Series begun anew because a rate changed while it was timed.
+  int64_t changes() const { return changes_; }
+  const std::string& congestion() const { return congestion_; }
+
+ private:
+  struct Run {
+    double makespan_s = 0;
+    std::vector<double> member_s;
+  };
+  struct Member {
+    size_t host;
+    int64_t flow;
+  };
+
+  TcpMeter(std::vector<Host> hosts, TcpMeterOptions options)
+      : hosts_(std::move(hosts)), options_(std::move(options)) {}
+  Status connect_all();
+  Status choose_congestion();
+  Result<std::vector<Member>> open_members(std::span<const topology::Transfer> set);
+  Result<Run> run_once(const std::vector<Member>& members, int64_t bytes);
+  Result<Run> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
+  Result<int64_t> find_size(const std::vector<Member>& members, double& cost_s);
+  Result<Measurement> time_set(const std::vector<Member>& members);
+  tl::unexpected<Error> explained(Error error);
+
+  std::vector<Host> hosts_;
+  TcpMeterOptions options_;
+  std::string congestion_;
+  std::vector<AgentClient> agents_;            // of hosts_; empty after a failure
+  std::map<int32_t, size_t> host_of_;          // by component
+  std::set<std::pair<size_t, size_t>> flows_;  // open ones, by hosts; numbered by the second
+  int64_t changes_ = 0;
+};
+
+}  // namespace jige::profile

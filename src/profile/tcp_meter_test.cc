@@ -1,0 +1,308 @@
+// Agents and the meter that drives them, over this machine's loopback.
+#include "profile/tcp_meter.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <thread>
+
+#include "base/rng.h"
+#include "profile/agent_wire.h"
+#include "profile/link_agent.h"
+#include "profile/measurement_store.h"
+#include "profile/profiler.h"
+
+namespace jige::profile {
+namespace {
+
+using ::testing::HasSubstr;
+using topology::Transfer;
+using topology::TransferKind;
+
+std::unique_ptr<LinkAgent> start_agent(int port = 0) {
+  auto agent = LinkAgent::start({.listen = {"127.0.0.1", port}, .token = "t", .hello_s = 0.3});
+  EXPECT_TRUE(agent) << agent.error().message;
+  return std::move(*agent);
+}
+
+TcpMeterOptions quick() {
+  TcpMeterOptions options{.agent = {.token = "t", .timeout_s = 2}, .bytes = 100'000};
+  options.run_timeout_s = 2;
+  options.repeats = {.count_min = 2, .count_max = 3};
+  return options;
+}
+
+// Three agents and a meter over them.
+struct Lab {
+  std::vector<std::unique_ptr<LinkAgent>> agents;
+  std::vector<Host> hosts;
+  std::unique_ptr<TcpMeter> meter;
+  std::optional<topology::Topology> network;
+
+  explicit Lab(const TcpMeterOptions& options = quick()) {
+    for (const char* name : {"a", "b", "c"}) {
+      agents.push_back(start_agent());
+      hosts.push_back({name, agents.back()->address()});
+    }
+    connect(options);
+  }
+  void connect(const TcpMeterOptions& options) {
+    meter.reset();
+    auto made = TcpMeter::connect(hosts, options);
+    ASSERT_TRUE(made) << made.error().message;
+    meter = std::move(*made);
+    auto created = topology::Topology::create(meter->description(), "test");
+    ASSERT_TRUE(created) << created.error().message;
+    network = std::move(*created);
+    ASSERT_TRUE(meter->use(*network));
+  }
+};
+
+Transfer send(int32_t from, int32_t to) { return {TransferKind::kSend, from, to}; }
+
+TEST(TcpMeter, MeasuresSetsOfTransfers) {
+  Lab lab;
+  const Transfer ring[] = {send(0, 1), send(1, 2), send(2, 0), send(0, 2)};
+  const auto m = lab.meter->measure(ring);
+  ASSERT_TRUE(m) << m.error().message;
+  EXPECT_EQ(m->gb_per_s.size(), 4u);
+  EXPECT_GE(m->repeats, 2);
+  EXPECT_GT(m->rate, 1e-4);
+  for (const double rate : m->gb_per_s) EXPECT_GE(rate, m->rate * 0.5);
+  EXPECT_GT(m->cost_s, 0);
+  EXPECT_EQ(lab.meter->source(), "measured");
+}
+
+TEST(TcpMeter, FindsHowMuchToSendByItself) {
+  TcpMeterOptions options = quick();
+  options.bytes = 0;
+  options.run_s = 0.02;
+  Lab lab(options);
+  const Transfer one[] = {send(0, 1)};
+  const auto m = lab.meter->measure(one);
+  ASSERT_TRUE(m) << m.error().message;
+  // Several runs of about 20 ms each, not of the microseconds that the first probe takes.
+  EXPECT_GT(m->cost_s, 0.02);
+}
+
+TEST(TcpMeter, RefusesWhatItCannotMeasure) {
+  Lab lab;
+  const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
+  EXPECT_EQ(lab.meter->measure(pushed).error().code, Code::kInvalidArgument);
+  const Transfer router[] = {send(0, 3)};
+  EXPECT_EQ(lab.meter->measure(router).error().code, Code::kInvalidArgument);
+  const Transfer good[] = {send(0, 1)};
+  EXPECT_TRUE(lab.meter->measure(good)) << "an error must not spoil what follows";
+  EXPECT_EQ(TcpMeter::connect({lab.hosts[0]}, quick()).error().code, Code::kInvalidArgument);
+  topology::Description wider = lab.meter->description();
+  const int32_t d = wider.add({.name = "d", .kind = topology::ComponentKind::kHost});
+  wider.join({.from = d, .to = wider.find("network")});
+  EXPECT_THAT(lab.meter->use(*topology::Topology::create(wider, "wide")).error().message,
+              HasSubstr("host \"d\" has no agent"));
+}
+
+TEST(TcpMeter, UnknownCongestionControlIsNamedWithWhatThereIs) {
+  Lab lab;
+  lab.meter.reset();
+  TcpMeterOptions options = quick();
+  options.congestion = "warp";
+  const auto refused = TcpMeter::connect(lab.hosts, options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kUnsupported);
+  EXPECT_THAT(refused.error().message, HasSubstr("host a has no congestion control \"warp\", but"));
+}
+
+TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
+  Lab lab;
+  const auto second = TcpMeter::connect(lab.hosts, quick());
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::kUnavailable);
+  EXPECT_THAT(second.error().message, HasSubstr("is busy for 127.0.0.1"));
+  lab.meter.reset();
+  TcpMeterOptions options = quick();
+  options.agent.token = "guess";
+  const auto stranger = TcpMeter::connect(lab.hosts, options);
+  ASSERT_FALSE(stranger);
+  EXPECT_THAT(stranger.error().message, HasSubstr("agent of a"));
+  EXPECT_THAT(stranger.error().message, HasSubstr("token"));
+}
+
+TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
+  const std::string path = ::testing::TempDir() + "jige_tcp_meter_store.jsonl";
+  std::filesystem::remove(path);
+  Lab lab;
+  const Transfer all[] = {send(0, 1), send(1, 2), send(2, 0), send(1, 0)};
+  const int port = lab.agents[2]->address().port;
+  {
+    auto store = MeasurementStore::open(path, *lab.network, "measured");
+    ASSERT_TRUE(store) << store.error().message;
+    Profiler profiler(*lab.network, *lab.meter, &*store);
+    ASSERT_TRUE(profiler.rate(std::span(all).first(1)));
+    ASSERT_TRUE(profiler.rate(std::span(all).subspan(1, 1)));
+    lab.agents[2].reset();
+    const auto gone = profiler.rate(std::span(all).subspan(2, 1));
+    ASSERT_FALSE(gone);
+    EXPECT_EQ(gone.error().code, Code::kUnavailable);
+    EXPECT_THAT(gone.error().message, HasSubstr("no answer from the agent of host c (127.0.0.1:"));
+  }
+  lab.agents[2] = start_agent(port);
+  lab.connect(quick());
+  auto store = MeasurementStore::open(path, *lab.network, "measured");
+  ASSERT_TRUE(store) << store.error().message;
+  Profiler profiler(*lab.network, *lab.meter, &*store);
+  for (const Transfer& transfer : all) ASSERT_TRUE(profiler.rate(std::span(&transfer, 1)));
+  EXPECT_EQ(profiler.counts().measured, 2);
+  EXPECT_EQ(profiler.counts().recalled, 2);
+}
+
+TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
+  Lab lab;
+  const Transfer one[] = {send(0, 1)};
+  ASSERT_TRUE(lab.meter->measure(one));
+  const int port = lab.agents[1]->address().port;
+  lab.agents[1].reset();
+  ASSERT_FALSE(lab.meter->measure(one));
+  lab.agents[1] = start_agent(port);
+  const auto again = lab.meter->measure(one);
+  EXPECT_TRUE(again) << again.error().message;
+}
+
+TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
+  const std::string path = ::testing::TempDir() + "jige_tcp_meter_print.jsonl";
+  std::filesystem::remove(path);
+  Lab lab;
+  const std::string before = lab.meter->environment()["tcp congestion"];
+  { ASSERT_TRUE(MeasurementStore::open(path, *lab.network, "measured")); }
+  lab.meter.reset();
+  TcpMeterOptions options = quick();
+  options.congestion = before == "system" ? "reno" : "system";
+  lab.connect(options);
+  const auto refused = MeasurementStore::open(path, *lab.network, "measured");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("- environment tcp congestion " + before));
+}
+
+TEST(TcpMeter, StopsWhenItIsCancelled) {
+  std::atomic<bool> cancelled{false};
+  TcpMeterOptions options = quick();
+  options.cancelled = &cancelled;
+  Lab lab(options);
+  const Transfer one[] = {send(0, 1)};
+  ASSERT_TRUE(lab.meter->measure(one));
+  cancelled = true;
+  EXPECT_EQ(lab.meter->measure(one).error().code, Code::kCancelled);
+}
+
+comm::Socket stranger(const LinkAgent& agent) {
+  return *comm::connect_to(agent.address(), {}, comm::Deadline::after(2));
+}
+
+TEST(LinkAgent, AnswersStrangersWithAnErrorAndGoesOn) {
+  const auto agent = start_agent();
+  const comm::Deadline deadline = comm::Deadline::after(5);
+  {
+    comm::Socket web = stranger(*agent);
+    const std::string_view text = "GET / HTTP/1.1\r\n\r\n";
+    ASSERT_TRUE(web.send_all(std::as_bytes(std::span(text)), deadline));
+    const auto answer = receive<WelcomeMessage>(web, deadline);
+    ASSERT_FALSE(answer);
+    EXPECT_THAT(answer.error().message, HasSubstr("does not begin like a message"));
+  }
+  {
+    comm::Socket newer = stranger(*agent);
+    ASSERT_TRUE(send_message(newer, HelloMessage{.version = 9, .token = "t"}, deadline));
+    const auto answer = receive<WelcomeMessage>(newer, deadline);
+    ASSERT_FALSE(answer);
+    EXPECT_EQ(answer.error().code, Code::kUnsupported);
+  }
+  {
+    comm::Socket silent = stranger(*agent);
+    const auto answer = receive<WelcomeMessage>(silent, deadline);
+    ASSERT_FALSE(answer);
+    EXPECT_THAT(answer.error().message, HasSubstr("deadline")) << "after hello_s, not never";
+  }
+  {
+    comm::Socket rash = stranger(*agent);
+    ASSERT_TRUE(send_message(rash, RunMessage{{1}, 1, 0, 1}, deadline));
+    EXPECT_FALSE(receive<RanMessage>(rash, deadline));
+  }
+  comm::Socket good = stranger(*agent);
+  ASSERT_TRUE(send_message(good, HelloMessage{.token = "t"}, deadline));
+  EXPECT_TRUE(receive<WelcomeMessage>(good, deadline));
+  ASSERT_TRUE(send_message(good, RunMessage{{7}, 1, 0, 100}, deadline));
+  EXPECT_EQ(receive<RanMessage>(good, deadline).error().code, Code::kNotFound);
+  ASSERT_TRUE(send_message(good, GotMessage{}, deadline));
+  EXPECT_EQ(receive<RanMessage>(good, deadline).error().code, Code::kUnsupported);
+}
+
+TEST(LinkAgent, SurvivesRandomBytesBeforeAndAfterTheHello) {
+  const auto agent = start_agent();
+  Rng rng(derive_key(5, "agent bytes"));
+  for (int round = 0; round < 60; ++round) {
+    comm::Socket socket = stranger(*agent);
+    const comm::Deadline deadline = comm::Deadline::after(5);
+    if (round % 3 > 0) {
+      const AgentRole role = round % 3 == 1 ? AgentRole::kData : AgentRole::kControl;
+      ASSERT_TRUE(send_message(socket, HelloMessage{.role = role, .token = "t"}, deadline));
+    }
+    std::string bytes = round % 2 ? "JGL1" : "";
+    if (round % 4 == 1) bytes += std::string("\x20\0\0\0", 4);
+    for (uint64_t i = rng.below(200); i-- > 0;) bytes += static_cast<char>(rng.below(256));
+    // The agent may have had enough of it already.
+    (void)socket.send_all(std::as_bytes(std::span(bytes)), deadline);
+  }
+  const comm::Deadline deadline = comm::Deadline::after(5);
+  // Those that were taken for profilers have to be given up first.
+  for (;;) {
+    comm::Socket good = stranger(*agent);
+    ASSERT_TRUE(send_message(good, HelloMessage{.token = "t"}, deadline));
+    const auto welcome = receive<WelcomeMessage>(good, deadline);
+    if (welcome) break;
+    ASSERT_THAT(welcome.error().message, HasSubstr("busy"));
+    ASSERT_FALSE(deadline.passed());
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// Hands everything from one side to the other, but for one bit.
+void corrupting_relay(comm::Listener& listener, const comm::Address& to) {
+  const comm::Deadline deadline = comm::Deadline::after(3);
+  auto in = listener.accept({}, deadline);
+  auto out = comm::connect_to(to, {}, deadline);
+  ASSERT_TRUE(in && out);
+  std::vector<std::byte> chunk(64 * 1024);
+  size_t passed = 0;
+  while (!deadline.passed()) {
+    const auto forth = in->recv_some(chunk);
+    if (!forth) return;
+    const size_t wrong = 300'000;  // well inside the data that is checked
+    if (passed <= wrong && wrong < passed + *forth) chunk[wrong - passed] ^= std::byte{4};
+    passed += *forth;
+    if (!out->send_all(std::span(chunk).first(*forth), deadline)) return;
+    const auto back = out->recv_some(chunk);
+    if (back && !in->send_all(std::span(chunk).first(*back), deadline)) return;
+    if (*forth == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+TEST(LinkAgent, ALinkThatChangesBytesIsFoundBeforeAnythingIsTimed) {
+  const auto a = start_agent(), b = start_agent();
+  auto listener = comm::Listener::open({"127.0.0.1", 0});
+  ASSERT_TRUE(listener);
+  std::thread relay([&] { corrupting_relay(*listener, b->address()); });
+  {
+    auto client = AgentClient::connect({"a", a->address()}, {.token = "t", .timeout_s = 2});
+    ASSERT_TRUE(client) << client.error().message;
+    const Status opened = client->open_flow(0, listener->address(), "");
+    ASSERT_FALSE(opened);
+    EXPECT_EQ(opened.error().code, Code::kCorrupt);
+    EXPECT_THAT(opened.error().message, HasSubstr("of the data came wrong"));
+    EXPECT_TRUE(client->open_flow(0, b->address(), "")) << "straight, the link is good";
+  }
+  relay.join();
+}
+
+}  // namespace
+}  // namespace jige::profile

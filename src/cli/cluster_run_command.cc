@@ -222,6 +222,7 @@ class ClusterRunCommand final : public Command {
       Json json = demo_json(report);
       json["policy"] = policy_;
       json["time_scale"] = *time_scale_;
+      json["folder"] = scene_.slurm_folder;
       json.update(counts_json(scheduler));
       print_json(json);
     } else {

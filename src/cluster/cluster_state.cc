@@ -24,7 +24,9 @@ ClusterState::ClusterState(const ClusterSpec& spec, std::span<const Job> jobs,
       free_(spec),
       states_(jobs.size()),
       spread_on_node_(static_cast<size_t>(spec.node_count())),
-      spread_on_leaf_(static_cast<size_t>(spec.leaf_count)) {}
+      spread_on_leaf_(static_cast<size_t>(spec.leaf_count)),
+      blocked_(static_cast<size_t>(spec.node_count())),
+      gpus_in_service_(spec.gpu_count()) {}
 
 ClusterState::~ClusterState() = default;
 
@@ -72,6 +74,7 @@ void ClusterState::start(JobId id, const Placement& placement) {
   for (const NodeShare& share : placement) gpus += share.gpus;
   JIGE_CHECK(gpus == this->job(id).gpus, "job {} asks for {} GPUs and got {}", id,
              this->job(id).gpus, gpus);
+  if (observer_) observer_->starting(*this, id, placement);
   free_.take(placement);
   contention_->start(id, this->job(id), placement);
   job.phase = Phase::kRunning;
@@ -104,6 +107,7 @@ void ClusterState::leave(JobId id) {
 }
 
 void ClusterState::preempt(JobId id) {
+  if (observer_) observer_->stopping(*this, id);
   leave(id);
   JobState& job = state(id);
   job.phase = Phase::kWaiting;
@@ -190,6 +194,52 @@ void ClusterState::finish(JobId id) {
   state(id).phase = Phase::kDone;
   state(id).left = 0;
   state(id).finish_ns = now_ns_;
+}
+
+void ClusterState::withdraw(JobId id) {
+  JIGE_CHECK(at(id).phase == Phase::kWaiting, "job {} does not wait", id);
+  state(id).phase = Phase::kDone;
+  --waiting_count_;
+}
+
+void ClusterState::restore(JobId id, const History& history) {
+  JobState& job = state(id);
+  JIGE_CHECK(job.phase == Phase::kWaiting && job.starts == 0, "job {} is not new", id);
+  job.left = std::clamp(history.left, 0.0, this->job(id).iterations);
+  job.held_ns = history.held_ns;
+  job.first_start_ns = history.first_start_ns;
+  job.starts = history.starts;
+  job.preemptions = history.preemptions;
+  job.migrations = history.migrations;
+}
+
+void ClusterState::undo_start(JobId id, double left) {
+  leave(id);
+  JobState& job = state(id);
+  job.phase = Phase::kWaiting;
+  job.left = std::clamp(left, 0.0, this->job(id).iterations);
+  if (--job.starts == 0) job.first_start_ns = -1;
+  ++waiting_count_;
+}
+
+void ClusterState::set_left(JobId id, double left) {
+  JIGE_CHECK(at(id).phase == Phase::kRunning, "job {} does not run", id);
+  refresh();
+  update(id);
+  state(id).left = std::clamp(left, 0.0, job(id).iterations);
+  state(id).progress_from_ns = now_ns_;
+  changed_.push_back(id);
+}
+
+int32_t ClusterState::set_blocked(int32_t node, int32_t gpus) {
+  int32_t& blocked = blocked_[static_cast<size_t>(node)];
+  const int32_t change = std::min(gpus - blocked, free_.on_node(node));
+  if (change > 0) free_.take(Placement{{node, change}});
+  if (change < 0) free_.give(Placement{{node, -change}});
+  if (change != 0) ++version_;
+  blocked += change;
+  gpus_in_service_ -= change;
+  return blocked;
 }
 
 int64_t ClusterState::planned_end_ns(JobId id) const {

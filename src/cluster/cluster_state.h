@@ -4,6 +4,10 @@
 //   arrive -> kWaiting -> start -> kRunning -> finish -> kDone
 //                 ^----- preempt -----'
 //
+// On a real cluster (src/slurm) the state is what is wanted, and what was seen corrects it: jobs that
+// were under way before (restore), that left without having run (withdraw), whose progress is known
+// better (set_left), and GPUs that are out of service or others' (set_blocked).
+//
 // A preempted job keeps its progress, frees its GPUs at once, and pays for checkpoint, requeue and
 // restore when it starts again: it then holds its GPUs for restart_ns without progress, and is
 // already counted as a neighbour on the network. A migration is both at once.
@@ -45,6 +49,16 @@ struct JobState {
   int32_t starts = 0, preemptions = 0, migrations = 0;
   uint32_t stint = 0;  // changes whenever a planned end no longer holds
   size_t running_index = 0;
+};
+
+class ClusterState;
+
+// Told of starts and stops just before they change the state; a migration is a stop and a start.
+class ChangeObserver {
+ public:
+  virtual ~ChangeObserver() = default;
+  virtual void starting(ClusterState& cluster, JobId id, const Placement& placement) = 0;
+  virtual void stopping(ClusterState& cluster, JobId id) = 0;
 };
 
 class ClusterState {
@@ -100,6 +114,26 @@ class ClusterState {
   void arrive(JobId id);
   void refuse(JobId id);
   void finish(JobId id);
+  // A job that waits leaves: cancelled, or no longer ours.
+  void withdraw(JobId id);
+  // What a job had before it came here. REQUIRES: it has just arrived.
+  struct History {
+    double left = 0;
+    int64_t held_ns = 0, first_start_ns = -1;
+    int32_t starts = 0, preemptions = 0, migrations = 0;
+  };
+  void restore(JobId id, const History& history);
+  // A running job that never really started waits again, as if nothing had been.
+  void undo_start(JobId id, double left);
+  // Iterations left of a running job as measured; progress counts from now on.
+  void set_left(JobId id, double left);
+  // GPUs of a node that nobody may have, as far as they are free: at most `gpus`. How many became so.
+  int32_t set_blocked(int32_t node, int32_t gpus);
+  int32_t blocked(int32_t node) const { return blocked_[static_cast<size_t>(node)]; }
+  // All that are not blocked.
+  int32_t gpus_in_service() const { return gpus_in_service_; }
+  // May be null. Told of start(), preempt() and migrate().
+  void observe(ChangeObserver* observer) { observer_ = observer; }
   // When a running job ends if nothing changes.
   int64_t planned_end_ns(JobId id) const;
   // Jobs whose planned end has changed since the last call, ascending.
@@ -115,11 +149,13 @@ class ClusterState {
   std::span<const Job> jobs_;
   std::unique_ptr<Contention> contention_;
   Recorder* recorder_;
+  ChangeObserver* observer_ = nullptr;
   FreeGpus free_;
   std::vector<JobState> states_;
-  std::vector<int32_t> spread_on_node_, spread_on_leaf_;
+  std::vector<int32_t> spread_on_node_, spread_on_leaf_, blocked_;
   std::vector<JobId> running_, changed_;
   std::vector<JobId> suspects_;  // rates may differ in their last bits
+  int32_t gpus_in_service_ = 0;
   int64_t waiting_count_ = 0;
   int64_t version_ = 0;
   int64_t now_ns_ = 0;

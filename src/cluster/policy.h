@@ -2,7 +2,9 @@
 // ClusterState it is given; it has no clock and no thread, and its random numbers come from a seed.
 //
 // Calls come in this order for each instant at which something happens: finished() for every job
-// that ended, arrived() for every one that came, then one schedule().
+// that ended, arrived() for every one that came, then one schedule(). On a real cluster arrived() is
+// also called for a job that was stopped from outside and waits again, and withdrawn() for one that
+// leaves before it ran.
 // Threads: one thread.
 #pragma once
 
@@ -20,6 +22,8 @@ class Policy {
   // 0: none.
   virtual int64_t round_ns() const { return 0; }
   virtual void arrived(const ClusterState& cluster, JobId id) = 0;
+  // REQUIRES: it waits, and the policy knows of it.
+  virtual void withdrawn(const ClusterState& cluster, JobId id) = 0;
   virtual void finished(const ClusterState& cluster, JobId id) = 0;
   // Starts, preempts and migrates. On an empty cluster it must start some job that waits.
   virtual void schedule(ClusterState& cluster, bool is_round) = 0;

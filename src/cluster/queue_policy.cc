@@ -45,6 +45,8 @@ void QueuePolicy::stop_waiting(const ClusterState& cluster, JobId id) {
 
 void QueuePolicy::arrived(const ClusterState& cluster, JobId id) { wait(cluster, id); }
 
+void QueuePolicy::withdrawn(const ClusterState& cluster, JobId id) { stop_waiting(cluster, id); }
+
 void QueuePolicy::finished(const ClusterState&, JobId) {}
 
 void QueuePolicy::rank_anew(const ClusterState& cluster) {
@@ -87,7 +89,7 @@ void QueuePolicy::make_room(ClusterState& cluster) {
   if (running.empty() || running.back() < *waiting_.begin()) return;
   std::vector<JobId> chosen;   // of those that wait
   std::vector<JobId> victims;  // of those that run; the first to stop is the last
-  int32_t room = cluster.spec().gpu_count();
+  int32_t room = cluster.gpus_in_service();
   auto next_waiting = waiting_.begin();
   for (size_t i = 0; i < running.size() || (next_waiting != waiting_.end() && room > 0);) {
     const bool runs = i < running.size() &&

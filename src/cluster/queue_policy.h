@@ -44,6 +44,7 @@ class QueuePolicy final : public Policy {
 
   int64_t round_ns() const override { return options_.round_ns; }
   void arrived(const ClusterState& cluster, JobId id) override;
+  void withdrawn(const ClusterState& cluster, JobId id) override;
   void finished(const ClusterState& cluster, JobId id) override;
   void schedule(ClusterState& cluster, bool is_round) override;
 

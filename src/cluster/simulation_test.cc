@@ -28,6 +28,7 @@ class FixedPlaces final : public Policy {
  public:
   explicit FixedPlaces(std::vector<Placement> places) : places_(std::move(places)) {}
   void arrived(const ClusterState&, JobId id) override { came_.push_back(id); }
+  void withdrawn(const ClusterState&, JobId) override {}
   void finished(const ClusterState&, JobId) override {}
   void schedule(ClusterState& cluster, bool) override {
     for (const JobId id : came_) cluster.start(id, places_[static_cast<size_t>(id)]);
@@ -133,6 +134,7 @@ class Sleeper final : public Policy {
  public:
   int64_t round_ns() const override { return kSecond; }
   void arrived(const ClusterState&, JobId) override {}
+  void withdrawn(const ClusterState&, JobId) override {}
   void finished(const ClusterState&, JobId) override {}
   void schedule(ClusterState&, bool) override {}
 };

@@ -41,6 +41,7 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"serve", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
       {"api", {"serve", "model", "ops", "plan", "text", "formats", "tensor", "base"}},
       {"cluster", {"plan", "sim", "topology", "base"}},
+      {"slurm", {"cluster", "base"}},
   };
   return table;
 }

@@ -1,0 +1,42 @@
+// Backend: the calls by which a scheduler looks at Slurm and changes it.
+//
+//   place         release with exactly these nodes; Slurm starts the job within about a second
+//   checkpoint    the signal that asks a job to write a checkpoint
+//   requeue_held  ends it, and puts it back into the queue, held
+//   hold          takes back a release that Slurm has not acted upon
+//   release       without nodes: Slurm decides, as if there were no Jige
+//   kill          cancels it
+//
+// A place that the caller knows to be free is taken; on busy nodes Slurm would let the job wait and
+// give them to another. Every call is safe to repeat. Fails with kUnavailable where Slurm does not
+// answer (what happened is then open until the next snapshot), else with what Slurm says.
+// Threads: one thread.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "slurm/snapshot.h"
+
+namespace jige::slurm {
+
+// First words of the AdminComment by which a job's last release can be told from a person's.
+inline constexpr std::string_view kPlacedMark = "jige place";
+inline constexpr std::string_view kDeadManMark = "jige dead-man";
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Result<Snapshot> snapshot() = 0;
+  virtual Status place(int64_t job, const std::vector<std::string>& nodes,
+                       const std::string& admin_comment) = 0;
+  virtual Status checkpoint(int64_t job) = 0;
+  virtual Status requeue_held(int64_t job) = 0;
+  virtual Status hold(int64_t job) = 0;
+  virtual Status release(int64_t job, const std::string& admin_comment) = 0;
+  virtual Status kill(int64_t job) = 0;
+};
+
+}  // namespace jige::slurm

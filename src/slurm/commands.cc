@@ -1,0 +1,117 @@
+#include "slurm/commands.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "slurm/host_list.h"
+
+namespace jige::slurm {
+namespace {
+
+constexpr size_t kShownMax = 300;  // of what a command says, in an error
+constexpr double kPauseMax_s = 5;
+
+std::string first_lines(const std::string& text) {
+  std::string shown = text.substr(0, kShownMax);
+  while (!shown.empty() && (shown.back() == '\n' || shown.back() == ' ')) shown.pop_back();
+  std::ranges::replace(shown, '\n', ' ');
+  return shown;
+}
+
+}  // namespace
+
+bool means_unavailable(std::string_view text) {
+  for (const std::string_view sign :
+       {"Unable to contact slurm controller", "Socket timed out", "Connection refused",
+        "Connection timed out", "Connection reset", "slurm_load", "Zero Bytes were transmitted",
+        "Transport endpoint is not connected", "Protocol authentication error",
+        "Resource temporarily unavailable", "Slurm backup controller in standby mode",
+        "Communication connection failure", "Unexpected message received"}) {
+    if (text.find(sign) != std::string_view::npos) return true;
+  }
+  return false;
+}
+
+Result<std::string> SlurmCommands::call(const std::vector<std::string>& words) {
+  double pause_s = options_.pause_s;
+  for (int tried = 1;; ++tried) {
+    Result<ProcessOutcome> outcome =
+        run_process(words, {.limit_s = options_.limit_s, .cancel = options_.cancel});
+    if (outcome && outcome->exit_code == 0) return std::move(outcome->out);
+    Error error{Code::kUnavailable, ""};
+    if (outcome) {
+      error.message = fmt::format("{}: exit code {}: {}", fmt::join(words, " "), outcome->exit_code,
+                                  first_lines(outcome->err + outcome->out));
+      if (!means_unavailable(outcome->err + outcome->out)) error.code = Code::kInvalidArgument;
+    } else {
+      error = std::move(outcome.error());
+    }
+    if (error.code != Code::kUnavailable || tried >= options_.tries) {
+      return tl::unexpected<Error>(std::move(error));
+    }
+    ++retries_;
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause_s));
+    pause_s = std::min(2 * pause_s, kPauseMax_s);
+  }
+}
+
+Result<Snapshot> SlurmCommands::snapshot() {
+  Snapshot snapshot;
+  snapshot.taken_ns = RealClock().now_ns();
+  JIGE_TRY(const std::string jobs, call({options_.squeue, "--json", "-t", "all"}));
+  JIGE_TRY(const std::string nodes, call({options_.sinfo, "--json"}));
+  JIGE_TRY(snapshot.jobs, parse_jobs(jobs));
+  JIGE_TRY(snapshot.nodes, parse_nodes(nodes));
+  return snapshot;
+}
+
+Status SlurmCommands::place(int64_t job, const std::vector<std::string>& nodes,
+                            const std::string& admin_comment) {
+  // A requeued job may not begin for two minutes unless its start time is set anew. The release is
+  // a call of its own: with other fields in one update Slurm ignores the priority of a held job.
+  JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}", job),
+                fmt::format("ReqNodeList={}", join_hosts(nodes)), "StartTime=now",
+                fmt::format("AdminComment={}", admin_comment)}));
+  JIGE_DO(call({options_.scontrol, "release", fmt::format("{}", job)}));
+  return {};
+}
+
+Status SlurmCommands::checkpoint(int64_t job) {
+  // Without --batch the signal goes to steps alone, not to the script.
+  JIGE_DO(call({options_.scancel, fmt::format("--signal={}", options_.signal), "--batch",
+                fmt::format("{}", job)}));
+  return {};
+}
+
+Status SlurmCommands::requeue_held(int64_t job) {
+  JIGE_DO(call({options_.scontrol, "requeuehold", fmt::format("{}", job)}));
+  return {};
+}
+
+Status SlurmCommands::hold(int64_t job) {
+  JIGE_DO(call({options_.scontrol, "hold", fmt::format("{}", job)}));
+  return {};
+}
+
+Status SlurmCommands::release(int64_t job, const std::string& admin_comment) {
+  JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}", job), "ReqNodeList=",
+                "StartTime=now", fmt::format("AdminComment={}", admin_comment)}));
+  JIGE_DO(call({options_.scontrol, "release", fmt::format("{}", job)}));
+  return {};
+}
+
+Status SlurmCommands::kill(int64_t job) {
+  JIGE_DO(call({options_.scancel, fmt::format("{}", job)}));
+  return {};
+}
+
+Result<std::string> SlurmCommands::topology() {
+  Result<std::string> text = call({options_.scontrol, "show", "topology"});
+  if (!text && text.error().code == Code::kInvalidArgument) return std::string();
+  return text;
+}
+
+}  // namespace jige::slurm

@@ -1,0 +1,53 @@
+// SlurmCommands: the backend that runs squeue, sinfo, scontrol and scancel.
+//
+// Each call has a time limit, and is tried again, after a pause that doubles, where Slurm did not
+// answer: the controller restarts, a socket times out, the program hangs. What Slurm refuses is not
+// tried again. Threads: one thread.
+#pragma once
+
+#include <atomic>
+#include <string>
+#include <vector>
+
+#include "slurm/backend.h"
+
+namespace jige::slurm {
+
+struct CommandOptions {
+  double limit_s = 10;
+  int tries = 3;
+  double pause_s = 0.2;             // before the second try
+  std::string signal = "USR1";      // asks for a checkpoint
+  std::string squeue = "squeue", sinfo = "sinfo", scontrol = "scontrol", scancel = "scancel";
+  const std::atomic<bool>* cancel = nullptr;
+};
+
+class SlurmCommands final : public Backend {
+ public:
+  explicit SlurmCommands(CommandOptions options) : options_(std::move(options)) {}
+
+  Result<Snapshot> snapshot() override;
+  Status place(int64_t job, const std::vector<std::string>& nodes,
+               const std::string& admin_comment) override;
+  Status checkpoint(int64_t job) override;
+  Status requeue_held(int64_t job) override;
+  Status hold(int64_t job) override;
+  Status release(int64_t job, const std::string& admin_comment) override;
+  Status kill(int64_t job) override;
+
+  // `scontrol show topology`; empty without one.
+  Result<std::string> topology();
+
+  int64_t retries() const { return retries_; }
+
+ private:
+  Result<std::string> call(const std::vector<std::string>& words);
+
+  CommandOptions options_;
+  int64_t retries_ = 0;
+};
+
+// Whether the words of a Slurm command mean that it did not reach the controller.
+bool means_unavailable(std::string_view text);
+
+}  // namespace jige::slurm

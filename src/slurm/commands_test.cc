@@ -1,0 +1,115 @@
+#include "slurm/commands.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+
+#include "base/clock.h"
+#include "base/file.h"
+
+namespace jige::slurm {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Slurm commands that are not there: scripts of a folder. Each writes its words to `calls`.
+class Commands : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "/commands-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    options_ = {.limit_s = 5, .tries = 3, .pause_s = 0.01};
+    options_.squeue = folder_ + "/squeue";
+    options_.sinfo = folder_ + "/sinfo";
+    options_.scontrol = folder_ + "/scontrol";
+    options_.scancel = folder_ + "/scancel";
+    script("squeue", "echo '{\"jobs\": []}'");
+    script("sinfo", "echo '{\"nodes\": []}'");
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  void script(const std::string& name, const std::string& body) {
+    const std::string path = folder_ + "/" + name;
+    ASSERT_TRUE(write_file_atomic(path, "#!/bin/sh\nD=" + folder_ + "\necho " + name +
+                                            " \"$@\" >> $D/calls\n" + body + "\n"));
+    chmod(path.c_str(), 0755);
+  }
+  std::string calls() {
+    const auto text = read_file(folder_ + "/calls");
+    return text ? *text : "";
+  }
+
+  std::string folder_;
+  CommandOptions options_;
+};
+
+TEST_F(Commands, PlacesWithAnUpdateAndARelease) {
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  EXPECT_TRUE(slurm.place(7, {"n1", "n3"}, "jige place epoch=1 n=2"));
+  EXPECT_EQ(calls(),
+            "scontrol update JobId=7 ReqNodeList=n1,n3 StartTime=now AdminComment=jige place "
+            "epoch=1 n=2\nscontrol release 7\n");
+}
+
+TEST_F(Commands, SignalsTheScriptItself) {
+  script("scancel", "exit 0");
+  SlurmCommands slurm(options_);
+  EXPECT_TRUE(slurm.checkpoint(7));
+  EXPECT_EQ(calls(), "scancel --signal=USR1 --batch 7\n");
+}
+
+TEST_F(Commands, TriesAgainWhenSlurmDoesNotAnswer) {
+  script("scontrol",
+         "[ -e $D/second ] && exit 0\ntouch $D/second\n"
+         "echo 'slurm_update error: Unable to contact slurm controller (connect failure)' >&2\n"
+         "exit 1");
+  SlurmCommands slurm(options_);
+  EXPECT_TRUE(slurm.hold(3));
+  EXPECT_EQ(slurm.retries(), 1);
+  EXPECT_EQ(calls(), "scontrol hold 3\nscontrol hold 3\n");
+}
+
+TEST_F(Commands, DoesNotReleaseWhatItCouldNotPin) {
+  script("scontrol", "echo 'Invalid node name specified' >&2\nexit 1");
+  SlurmCommands slurm(options_);
+  const Status status = slurm.place(3, {"nope"}, "x");
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(status.error().message, HasSubstr("Invalid node name"));
+  EXPECT_EQ(slurm.retries(), 0);
+  EXPECT_THAT(calls(), ::testing::Not(HasSubstr("release")));
+}
+
+TEST_F(Commands, EndsCommandsThatHang) {
+  script("squeue", "sleep 60");
+  options_.limit_s = 0.2;
+  options_.tries = 2;
+  SlurmCommands slurm(options_);
+  const StopWatch watch;
+  EXPECT_EQ(slurm.snapshot().error().code, Code::kUnavailable);
+  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_EQ(slurm.retries(), 1);
+}
+
+TEST_F(Commands, TakesNoHalfAnswer) {
+  script("squeue", "echo '{\"jobs\": [{\"job_id\": 1'");
+  SlurmCommands slurm(options_);
+  EXPECT_EQ(slurm.snapshot().error().code, Code::kCorrupt);
+  options_.squeue = "no-such-squeue";
+  EXPECT_EQ(SlurmCommands(options_).snapshot().error().code, Code::kNotFound);
+}
+
+TEST_F(Commands, KnowsClustersWithoutATopology) {
+  script("scontrol", "echo 'invalid entity: topology' >&2\nexit 1");
+  EXPECT_EQ(*SlurmCommands(options_).topology(), "");
+  script("scontrol", "echo 'Unable to contact slurm controller' >&2\nexit 1");
+  EXPECT_EQ(SlurmCommands(options_).topology().error().code, Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace jige::slurm

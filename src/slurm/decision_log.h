@@ -1,0 +1,72 @@
+// DecisionLog: every decision, what it cost whom, what was thought of instead, and what became of
+// it, as JSON lines; docs/formats.md has the fields. `jige cluster explain` reads them.
+//
+// Scores are those of the contention-aware greedy (cluster/contention_placer.h) whatever the policy
+// is, so that two policies' logs can be compared; the policy's own choice is marked.
+//
+// Invariants: a line is written whole, in one append. Threads: one thread.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "slurm/live_cluster.h"
+#include "slurm/reconcile.h"
+
+namespace jige::slurm {
+
+class DecisionLog final : public cluster::ChangeObserver {
+ public:
+  // An empty path writes nothing. Fails with kIo.
+  static Result<DecisionLog> open(const std::string& path);
+  DecisionLog(DecisionLog&& other) noexcept;
+  DecisionLog& operator=(DecisionLog&&) = delete;
+  ~DecisionLog() override;
+
+  // Before the policy is asked, and behind it. `live` is used in between.
+  void begin(LiveCluster& live, const Moment& now, int64_t decision);
+  void end();
+
+  void starting(cluster::ClusterState& cluster, cluster::JobId id,
+                const cluster::Placement& placement) override;
+  void stopping(cluster::ClusterState& cluster, cluster::JobId id) override;
+
+  void event(const LiveEvent& event, const Moment& now);
+  void action(const LiveCluster& live, const Action& action, const Status& status, double took_s,
+              const Moment& now);
+  void note(const std::string& kind, const std::string& text, const Moment& now);
+
+  // Why a job waits, as last logged; empty where it does not.
+  std::string waiting_reason(int64_t job) const;
+  int64_t lines() const { return lines_; }
+
+ private:
+  explicit DecisionLog(int fd) : fd_(fd) {}
+  Json head(const char* kind, const Moment& now) const;
+  void write(const Json& line);
+  void log_waiting(const LiveJob& job);
+
+  int fd_ = -1;
+  int64_t lines_ = 0;
+  LiveCluster* live_ = nullptr;
+  Moment now_;
+  int64_t decision_ = 0;
+  struct Evicted {
+    cluster::JobId id = 0;
+    cluster::Placement placement;
+    double left_s = 0, restart_s = 0;
+    bool charged = false;
+  };
+  std::vector<Evicted> evicted_;                               // in this decision
+  std::map<int64_t, std::pair<std::string, std::string>> why_;  // by job: kind, text
+};
+
+// Why a job that waits does not run now: a word for the kind, and a sentence.
+struct WaitingReason {
+  std::string kind, text;
+};
+WaitingReason why_waiting(LiveCluster& live, const LiveJob& job);
+
+}  // namespace jige::slurm

@@ -1,0 +1,256 @@
+// For tests: a Slurm in memory on a virtual clock, with its manners: releases act after a while, a
+// requeued job takes time to end, a job that is released without nodes goes anywhere, failed nodes
+// send their jobs back into the queue, and at times nobody answers.
+//
+// Invariants: it never gives a GPU to two jobs, as the real one; what it counts is whether it was
+// asked to. Threads: one thread.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "slurm/backend.h"
+
+namespace jige::slurm {
+
+struct FakeJob {
+  SeenJob seen;
+  double left_s = 0, saved_s = 0;     // of work, and at the last checkpoint
+  std::vector<std::string> wanted;    // nodes of the release; empty: any
+  int64_t due_ns = 0;                 // of the next change
+  bool back_to_queue = false;         // when it has ended: requeued, held
+  bool cancelled = false;
+  int32_t runs = 0;
+  double lost_s = 0;                  // by stops without a checkpoint
+};
+
+class FakeSlurm final : public Backend {
+ public:
+  FakeSlurm(int node_count, int gpus, VirtualClock& clock, uint64_t seed)
+      : clock_(clock), rng_(seed) {
+    for (int i = 1; i <= node_count; ++i) {
+      nodes_.push_back({.name = "n" + std::to_string(i),
+                        .gpus = gpus,
+                        .up = true,
+                        .state = "idle",
+                        .partitions = {"jige"}});
+    }
+  }
+
+  int64_t submit(int node_count, int gpus, double length_s, const std::string& comment = "") {
+    const int64_t id = next_++;
+    FakeJob& job = jobs_[id];
+    job.left_s = job.saved_s = length_s;
+    job.seen = {.id = id,
+                .name = "fake",
+                .partition = "jige",
+                .comment = comment.empty() ? "jige length=" + std::to_string(length_s) : comment,
+                .admin_comment = "jige hold",
+                .reason = "JobHeldUser",
+                .state = SeenState::kHeld,
+                .node_count = node_count,
+                .gpus_per_node = gpus};
+    return id;
+  }
+
+  // Lets time pass and Slurm act.
+  void tick(double seconds) {
+    clock_.advance(static_cast<int64_t>(seconds * 1e9));
+    for (auto& [id, job] : jobs_) {
+      if (job.seen.state == SeenState::kRunning) {
+        job.left_s -= seconds;
+        if (job.left_s <= 0) begin_end(job, false);
+      }
+      if (job.seen.state == SeenState::kEnding && clock_.now_ns() >= job.due_ns) end(job);
+    }
+    for (auto& [id, job] : jobs_) {
+      if (job.seen.state == SeenState::kReleased && clock_.now_ns() >= job.due_ns) try_start(job);
+    }
+  }
+
+  Result<Snapshot> snapshot() override {
+    JIGE_DO(answer());
+    Snapshot snapshot{.taken_ns = clock_.now_ns(), .nodes = nodes_};
+    for (const auto& [id, job] : jobs_) {
+      if (!job.seen.slurm_state.empty() && forgets_gone) continue;
+      snapshot.jobs.push_back(job.seen);
+    }
+    // What is asked from now on is later than the picture.
+    clock_.advance(1);
+    return snapshot;
+  }
+
+  Status place(int64_t id, const std::vector<std::string>& names,
+               const std::string& admin_comment) override {
+    JIGE_DO(answer());
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state > SeenState::kReleased) return refuse(id);
+    for (const std::string& name : names) {
+      if (free_on(name) < job.seen.gpus_per_node) ++placed_on_busy;
+    }
+    job.wanted = names;
+    job.seen.admin_comment = admin_comment;
+    let_go(job);
+    return answer_afterwards();
+  }
+  Status checkpoint(int64_t id) override {
+    JIGE_DO(answer());
+    jobs_.at(id).saved_s = jobs_.at(id).left_s;
+    return {};
+  }
+  Status requeue_held(int64_t id) override {
+    JIGE_DO(answer());
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state != SeenState::kRunning) return refuse(id);
+    ++requeues;
+    begin_end(job, true);
+    return answer_afterwards();
+  }
+  Status hold(int64_t id) override {
+    JIGE_DO(answer());
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state > SeenState::kReleased) return refuse(id);
+    job.seen.state = SeenState::kHeld;
+    job.seen.reason = "JobHeldAdmin";
+    return {};
+  }
+  Status release(int64_t id, const std::string& admin_comment) override {
+    JIGE_DO(answer());
+    jobs_.at(id).seen.admin_comment = admin_comment;
+    person_releases(id);
+    return {};
+  }
+  Status kill(int64_t id) override {
+    JIGE_DO(answer());
+    person_cancels(id);
+    return {};
+  }
+
+  // What people and machines do.
+  void person_releases(int64_t id) {
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state != SeenState::kHeld) return;
+    job.wanted.clear();
+    let_go(job);
+  }
+  void person_holds(int64_t id) {
+    if (jobs_.at(id).seen.state == SeenState::kReleased) jobs_.at(id).seen.state = SeenState::kHeld;
+  }
+  void person_cancels(int64_t id) {
+    FakeJob& job = jobs_.at(id);
+    job.cancelled = true;
+    if (job.seen.state <= SeenState::kReleased) finish(job, "CANCELLED");
+    if (job.seen.state == SeenState::kRunning) begin_end(job, false);
+  }
+  void node_down(size_t index) {
+    nodes_[index].up = false;
+    for (auto& [id, job] : jobs_) {
+      if (std::ranges::find(job.seen.nodes, nodes_[index].name) == job.seen.nodes.end()) continue;
+      const bool was_ending = job.seen.state == SeenState::kEnding;
+      if (was_ending && !job.back_to_queue) {
+        finish(job, "NODE_FAIL");
+        continue;
+      }
+      job.lost_s = std::max(job.lost_s, job.saved_s - job.left_s);
+      job.left_s = job.saved_s;
+      job.seen.nodes.clear();
+      job.seen.node_gpus.clear();
+      job.seen.state = was_ending ? SeenState::kHeld : SeenState::kReleased;
+      job.due_ns = clock_.now_ns() + static_cast<int64_t>(120e9);  // Slurm's pause for requeues
+    }
+  }
+  void node_up(size_t index) { nodes_[index].up = true; }
+
+  int32_t free_on(const std::string& name) const {
+    int32_t free = 0;
+    for (const SeenNode& node : nodes_) {
+      if (node.name == name && node.up) free = node.gpus;
+    }
+    for (const auto& [id, job] : jobs_) {
+      for (const std::string& used : job.seen.nodes) free -= used == name ? job.seen.gpus_per_node : 0;
+    }
+    return free;
+  }
+  int64_t unfinished() const {
+    return std::ranges::count_if(jobs_, [](const auto& entry) {
+      return entry.second.seen.state != SeenState::kGone;
+    });
+  }
+  std::map<int64_t, FakeJob>& jobs() { return jobs_; }
+  std::vector<SeenNode>& nodes() { return nodes_; }
+
+  double silence = 0;         // share of calls that nobody answers; half of them act all the same
+  int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
+  bool forgets_gone = false;  // jobs that ended are not listed
+  int64_t placed_on_busy = 0, requeues = 0;
+
+ private:
+  Status answer() {
+    if (calls_left == 0) return fail(Code::kUnavailable, "nobody there");
+    if (calls_left > 0) --calls_left;
+    if (rng_.uniform() < silence / 2) return fail(Code::kUnavailable, "Socket timed out");
+    return {};
+  }
+  Status answer_afterwards() {
+    if (rng_.uniform() < silence / 2) return fail(Code::kUnavailable, "Socket timed out");
+    return {};
+  }
+  static Status refuse(int64_t id) {
+    return fail(Code::kInvalidArgument, "Requested operation is presently disabled for job {}", id);
+  }
+  void let_go(FakeJob& job) {
+    job.seen.state = SeenState::kReleased;
+    job.seen.reason = "Priority";
+    job.due_ns = clock_.now_ns() + static_cast<int64_t>((0.2 + 0.6 * rng_.uniform()) * 1e9);
+  }
+  void try_start(FakeJob& job) {
+    std::vector<std::string> names = job.wanted;
+    if (names.empty()) {
+      for (const SeenNode& node : nodes_) {
+        const bool enough = static_cast<int32_t>(names.size()) == job.seen.node_count;
+        if (!enough && free_on(node.name) >= job.seen.gpus_per_node) names.push_back(node.name);
+      }
+    }
+    if (static_cast<int32_t>(names.size()) != job.seen.node_count) return;
+    for (const std::string& name : names) {
+      if (free_on(name) < job.seen.gpus_per_node) return;
+    }
+    job.seen.nodes = names;
+    job.seen.node_gpus.assign(names.size(), job.seen.gpus_per_node);
+    job.seen.state = SeenState::kRunning;
+    ++job.runs;
+  }
+  void begin_end(FakeJob& job, bool back_to_queue) {
+    job.seen.state = SeenState::kEnding;
+    job.back_to_queue = back_to_queue && job.left_s > 0;
+    job.due_ns = clock_.now_ns() + static_cast<int64_t>((0.1 + rng_.uniform()) * 1e9);
+  }
+  void end(FakeJob& job) {
+    if (!job.back_to_queue) return finish(job, job.cancelled ? "CANCELLED" : "COMPLETED");
+    job.lost_s = std::max(job.lost_s, job.saved_s - job.left_s);
+    job.left_s = job.saved_s;
+    job.seen.nodes.clear();
+    job.seen.node_gpus.clear();
+    job.seen.state = SeenState::kHeld;
+    job.seen.reason = "JobHeldUser";
+  }
+  static void finish(FakeJob& job, const char* state) {
+    job.seen.state = SeenState::kGone;
+    job.seen.slurm_state = state;
+    job.seen.nodes.clear();
+    job.seen.node_gpus.clear();
+  }
+
+  VirtualClock& clock_;
+  Rng rng_;
+  std::vector<SeenNode> nodes_;
+  std::map<int64_t, FakeJob> jobs_;
+  int64_t next_ = 1;
+};
+
+}  // namespace jige::slurm

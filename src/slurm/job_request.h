@@ -1,0 +1,38 @@
+// What a Slurm job tells Jige about itself in its comment, and the Job that policies see.
+//
+//   sbatch -N2 --gres=gpu:4 --comment="jige model=bert length=7200 checkpoint=/data/run/marker" ...
+//
+//   model       a name of the catalogue (cluster/model_catalogue.h); without: it does not communicate
+//   length      seconds it takes alone; without: its time limit, else `default_length_s`
+//   restart     seconds that checkpoint, requeue and restore take; without: the model's
+//   checkpoint  a file that the job replaces after every checkpoint; its change says that one is done
+//
+// Words that are not known are an error, so that a mistyped one is not lost. Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "cluster/cluster_spec.h"
+#include "cluster/job.h"
+#include "slurm/snapshot.h"
+
+namespace jige::slurm {
+
+struct JobRequest {
+  cluster::Job job;
+  std::string model = "none";
+  std::string checkpoint;  // may be empty
+};
+
+struct RequestDefaults {
+  double length_s = 3600;
+  double restart_s = 60;
+};
+
+// Fails with kInvalidArgument, naming the word, and with kUnsupported where the job could never run
+// on the cluster, or is one that Jige cannot place.
+Result<JobRequest> read_request(const SeenJob& seen, const cluster::ClusterSpec& spec,
+                                const RequestDefaults& defaults);
+
+}  // namespace jige::slurm

@@ -1,0 +1,382 @@
+#include "slurm/live_cluster.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/check.h"
+
+namespace jige::slurm {
+namespace {
+
+using cluster::JobId;
+using cluster::kSecond;
+using cluster::NodeShare;
+using cluster::Phase;
+using cluster::Placement;
+
+constexpr int64_t kAgeMax_s = 30 * 86400;  // of a job that is new to us; more is a clock that jumped
+constexpr int32_t kMissingMax = 2;         // snapshots without a job before it counts as gone
+constexpr double kRest_s = 2, kRestMax_s = 300;
+
+bool starts_with_mark(const std::string& admin_comment) {
+  return admin_comment.starts_with(kPlacedMark) || admin_comment.starts_with(kDeadManMark);
+}
+
+}  // namespace
+
+LiveCluster::LiveCluster(Layout layout, LiveOptions options,
+                         std::unique_ptr<cluster::Contention> contention, cluster::Policy& policy)
+    : layout_(std::move(layout)),
+      options_(std::move(options)),
+      store_(static_cast<size_t>(options_.jobs_max)),
+      state_(layout_.spec(), store_, std::move(contention), nullptr),
+      policy_(policy),
+      slurm_ids_(static_cast<size_t>(options_.jobs_max)),
+      seen_free_(static_cast<size_t>(layout_.spec().node_count())) {}
+
+void LiveCluster::event(std::string kind, int64_t job, std::string text, double seconds) {
+  events_.push_back({std::move(kind), job, std::move(text), seconds});
+  happened_ = true;
+}
+
+std::optional<Placement> LiveCluster::wanted(const LiveJob& job) const {
+  if (state_.at(job.id).phase != Phase::kRunning) return std::nullopt;
+  return state_.at(job.id).placement;
+}
+
+void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
+  state_.advance_to(std::max(state_.now_ns(), now.cluster_ns));
+  absorb_known(snapshot, now);
+  std::set<int64_t> there;
+  for (const SeenJob& seen : snapshot.jobs) {
+    there.insert(seen.id);
+    if (seen.partition != options_.partition || jobs_.contains(seen.id)) continue;
+    take_in(seen, now);
+  }
+  std::erase_if(refused_, [&](const auto& entry) { return !there.contains(entry.first); });
+  std::erase_if(foreign_, [&](int64_t id) { return !there.contains(id); });
+  count_gpus(snapshot, now);
+  for (auto& [id, job] : jobs_) {
+    if (!job.resting || now.wall_ns < job.retry_wall_ns) continue;
+    job.resting = false;
+    policy_.arrived(state_, job.id);
+    happened_ = true;
+  }
+}
+
+// Ends before stops before starts, so that GPUs are free when somebody is found on them.
+void LiveCluster::absorb_known(const Snapshot& snapshot, const Moment& now) {
+  std::map<int64_t, const SeenJob*> by_id;
+  for (const SeenJob& seen : snapshot.jobs) by_id[seen.id] = &seen;
+  std::vector<int64_t> ids;
+  for (auto& [id, job] : jobs_) {
+    const auto found = by_id.find(id);
+    const bool there = found != by_id.end() && found->second->partition == options_.partition;
+    job.missing = there ? 0 : job.missing + 1;
+    if (!there && job.missing < kMissingMax) continue;
+    const int32_t node_count = job.seen.node_count;  // fewer are listed while it ends
+    if (there) {
+      job.seen = *found->second;
+    } else {
+      job.seen.state = SeenState::kGone;
+      job.seen.slurm_state = "MISSING";
+    }
+    job.seen.node_count = node_count;
+    ids.push_back(id);
+  }
+  for (const int64_t id : ids) {
+    if (jobs_.at(id).seen.state == SeenState::kGone) on_gone(jobs_.at(id));
+  }
+  std::erase_if(ids, [&](int64_t id) { return !jobs_.contains(id); });
+  for (const int64_t id : ids) {
+    LiveJob& job = jobs_.at(id);
+    if (job.seen.state <= SeenState::kReleased) on_pending(job, snapshot, now);
+  }
+  std::erase_if(ids, [&](int64_t id) { return !jobs_.contains(id); });
+  for (const int64_t id : ids) {
+    LiveJob& job = jobs_.at(id);
+    if (job.seen.state == SeenState::kRunning) on_running(job, now);
+  }
+}
+
+void LiveCluster::on_gone(LiveJob& job) {
+  const bool ran = state_.at(job.id).phase == Phase::kRunning;
+  if (ran) {
+    state_.finish(job.id);
+    policy_.finished(state_, job.id);
+  } else {
+    leave_waiting(job);
+  }
+  const cluster::JobState& state = state_.at(job.id);
+  const int64_t arrival_ns = state_.job(job.id).arrival_ns;
+  outcomes_.push_back({.job = job.seen.id,
+                       .slurm_state = job.seen.slurm_state,
+                       .arrival_ns = arrival_ns,
+                       .first_start_ns = state.first_start_ns,
+                       .finish_ns = state_.now_ns(),
+                       .starts = state.starts,
+                       .preemptions = state.preemptions,
+                       .migrations = state.migrations});
+  event("finish", job.seen.id, job.seen.slurm_state,
+        static_cast<double>(state_.now_ns() - arrival_ns) / kSecond);
+  jobs_.erase(job.seen.id);
+}
+
+void LiveCluster::leave_waiting(LiveJob& job) {
+  if (!job.resting) policy_.withdrawn(state_, job.id);
+  state_.withdraw(job.id);
+}
+
+void LiveCluster::stopped_outside(LiveJob& job, const std::string& why) {
+  if (state_.at(job.id).phase == Phase::kRunning) {
+    state_.undo_start(job.id, job.left_at_start);
+    policy_.arrived(state_, job.id);
+  }
+  job.started = false;
+  job.placed_at.clear();
+  event("stop", job.seen.id, why);
+}
+
+void LiveCluster::on_pending(LiveJob& job, const Snapshot& snapshot, const Moment& now) {
+  job.seen_at.clear();
+  if (snapshot.taken_ns <= job.acted_wall_ns) return;
+  if (job.seen.state == SeenState::kHeld) return on_held(job, now);
+  if (!job.ours && job.seen.admin_comment.starts_with(kDeadManMark)) job.ours = true;
+  if (!job.ours) return make_foreign(job);
+  if (job.started) stopped_outside(job, "requeued: " + job.seen.reason);
+}
+
+void LiveCluster::on_held(LiveJob& job, const Moment& now) {
+  if (!job.ours) return;
+  job.ours = false;
+  const bool asked = job.requeued_wall_ns >= 0;
+  job.checkpoint_wall_ns = job.requeued_wall_ns = job.placed_wall_ns = -1;
+  if (!job.started) {
+    if (state_.at(job.id).phase == Phase::kRunning && !job.placed_at.empty()) {
+      give_up_start(job, now, true, "held again: " + job.seen.reason);
+    }
+  } else if (asked) {
+    job.started = false;
+    event("stop", job.seen.id, "preempted");
+  } else {
+    stopped_outside(job, "requeued and held: " + job.seen.reason);
+  }
+  job.placed_at.clear();
+}
+
+void LiveCluster::give_up_start(LiveJob& job, const Moment& now, bool failure,
+                                const std::string& why) {
+  JIGE_CHECK(state_.at(job.id).phase == Phase::kRunning && !job.started, "job {} has started",
+             job.seen.id);
+  state_.undo_start(job.id, job.left_at_start);
+  if (failure) {
+    ++job.failures;
+    const double rest_s = std::min(kRestMax_s, kRest_s * std::exp2(job.failures - 1));
+    job.retry_wall_ns = now.wall_ns + static_cast<int64_t>(rest_s * kSecond);
+    job.resting = true;
+    event("fail", job.seen.id, fmt::format("{}; rests {:g} s", why, rest_s));
+  } else {
+    policy_.arrived(state_, job.id);
+    event("fail", job.seen.id, why);
+  }
+}
+
+void LiveCluster::on_running(LiveJob& job, const Moment& now) {
+  job.seen_at = layout_.placement_of(job.seen.nodes, job.seen.node_gpus);
+  if (!job.ours) {
+    if (!job.seen.admin_comment.starts_with(kDeadManMark) || !adopt(job, now)) make_foreign(job);
+    return;
+  }
+  if (!job.started) on_first_run(job, now);
+}
+
+void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
+  job.failures = 0;
+  const double took_s = job.placed_wall_ns < 0
+                            ? -1
+                            : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
+  const std::optional<Placement> here = wanted(job);
+  if (here && *here == job.seen_at) {
+    job.started = true;
+    state_.set_left(job.id, job.left_at_start);
+    event("start", job.seen.id, "", took_s);
+    return;
+  }
+  if (job.placed_at == job.seen_at) {  // where it was sent, before the policy thought otherwise
+    job.started = true;
+    event("start", job.seen.id, "no longer wanted there", took_s);
+    return;
+  }
+  if (!adopt(job, now)) make_foreign(job);
+}
+
+// A job that is seen to run where nobody wanted it is wanted there from now on.
+bool LiveCluster::adopt(LiveJob& job, const Moment& now) {
+  int32_t gpus = 0;
+  for (const NodeShare& share : job.seen_at) gpus += share.gpus;
+  if (gpus != state_.job(job.id).gpus) return false;
+  if (state_.at(job.id).phase == Phase::kRunning) {
+    state_.undo_start(job.id, job.left_at_start);
+  } else if (!job.resting) {
+    policy_.withdrawn(state_, job.id);
+  }
+  job.resting = true;
+  if (!make_room(job.seen_at, job, now)) return false;
+  job.resting = false;
+  job.left_at_start = state_.at(job.id).left;
+  state_.start(job.id, job.seen_at);
+  job.placed_at = job.seen_at;
+  job.ours = job.started = true;
+  event("adopt", job.seen.id, fmt::format("{}", fmt::join(job.seen.nodes, ",")));
+  return true;
+}
+
+// Takes GPUs from jobs that were to start there and have not.
+bool LiveCluster::make_room(const Placement& placement, const LiveJob& newcomer,
+                            const Moment& now) {
+  for (const NodeShare& share : placement) {
+    state_.set_blocked(share.node, 0);
+    for (auto& [id, job] : jobs_) {
+      if (state_.free().on_node(share.node) >= share.gpus) break;
+      if (&job == &newcomer || job.started || state_.at(job.id).phase != Phase::kRunning) continue;
+      const Placement& there = state_.at(job.id).placement;
+      if (std::ranges::find(there, share.node, &NodeShare::node) == there.end()) continue;
+      give_up_start(job, now, false, fmt::format("job {} runs there", newcomer.seen.id));
+    }
+    if (state_.free().on_node(share.node) < share.gpus) return false;
+  }
+  return true;
+}
+
+void LiveCluster::make_foreign(LiveJob& job) {
+  const int64_t id = job.seen.id;
+  if (state_.at(job.id).phase == Phase::kRunning) {
+    state_.undo_start(job.id, job.left_at_start);
+    state_.withdraw(job.id);
+  } else {
+    leave_waiting(job);
+  }
+  past_[id] = {state_.job(job.id).arrival_ns,
+               {.left = state_.at(job.id).left,
+                .held_ns = state_.at(job.id).held_ns,
+                .first_start_ns = state_.at(job.id).first_start_ns,
+                .starts = state_.at(job.id).starts,
+                .preemptions = state_.at(job.id).preemptions,
+                .migrations = state_.at(job.id).migrations}};
+  foreign_.insert(id);
+  event("foreign", id, "released by a person; left to Slurm");
+  jobs_.erase(id);
+}
+
+bool LiveCluster::take_in(const SeenJob& seen, const Moment& now) {
+  if (seen.state == SeenState::kGone || seen.state == SeenState::kEnding) return false;
+  if (refused_.contains(seen.id) || full()) return false;
+  const bool marked = starts_with_mark(seen.admin_comment) && !foreign_.contains(seen.id);
+  if (seen.state != SeenState::kHeld && !marked) {
+    if (foreign_.insert(seen.id).second) {
+      event("foreign", seen.id, "not held, and not released by Jige; left to Slurm");
+    }
+    return false;
+  }
+  Result<JobRequest> request = read_request(seen, layout_.spec(), options_.defaults);
+  if (!request) {
+    refused_[seen.id] = request.error().message;
+    event("refuse", seen.id, request.error().message);
+    return false;
+  }
+  foreign_.erase(seen.id);
+  arrive(seen, std::move(*request), now);
+  return true;
+}
+
+void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& now) {
+  const JobId id = next_++;
+  slurm_ids_[static_cast<size_t>(id)] = seen.id;
+  cluster::Job& stored = store_[static_cast<size_t>(id)];
+  stored = request.job;
+  const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
+  stored.arrival_ns =
+      state_.now_ns() - static_cast<int64_t>(static_cast<double>(age_s) * options_.time_scale) *
+                            kSecond;
+  LiveJob& job = jobs_[seen.id];
+  job.seen = seen;
+  job.request = std::move(request);
+  job.id = id;
+  const auto past = past_.find(seen.id);
+  if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
+  state_.arrive(id);
+  if (past != past_.end()) {
+    state_.restore(id, past->second.history);
+    past_.erase(past);
+  }
+  event("arrive", seen.id, fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone",
+                                       job.request.job.nodes, seen.gpus_per_node,
+                                       job.request.model, state_.alone_ns(id) / kSecond));
+  job.left_at_start = state_.at(id).left;
+  if (seen.state == SeenState::kRunning) {
+    job.resting = true;  // the policy never hears that it waits
+    job.seen_at = layout_.placement_of(seen.nodes, seen.node_gpus);
+    if (!adopt(job, now)) make_foreign(job);
+    return;
+  }
+  job.ours = seen.state == SeenState::kReleased;
+  policy_.arrived(state_, id);
+}
+
+void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
+  const auto node_count = static_cast<size_t>(layout_.spec().node_count());
+  std::vector<int32_t> others(node_count), used(node_count), there(node_count);
+  for (const SeenJob& seen : snapshot.jobs) {
+    const bool ours = jobs_.contains(seen.id);
+    for (const NodeShare& share : layout_.placement_of(seen.nodes, seen.node_gpus)) {
+      used[static_cast<size_t>(share.node)] += share.gpus;
+      if (!ours) others[static_cast<size_t>(share.node)] += share.gpus;
+    }
+  }
+  for (const SeenNode& node : snapshot.nodes) {
+    const int32_t index = layout_.index_of(node.name);
+    if (index < 0 || !node.up) continue;
+    there[static_cast<size_t>(index)] = std::min(node.gpus, layout_.gpus_of(index));
+  }
+  for (size_t i = 0; i < node_count; ++i) {
+    const auto node = static_cast<int32_t>(i);
+    seen_free_[i] = std::max(0, there[i] - used[i]);
+    const int32_t target =
+        layout_.spec().gpus_per_node - std::max(0, there[i] - others[i]);
+    const int32_t before = state_.blocked(node);
+    if (state_.set_blocked(node, target) < target) {
+      for (auto& [id, job] : jobs_) {
+        if (job.started || state_.at(job.id).phase != Phase::kRunning) continue;
+        const Placement& place = state_.at(job.id).placement;
+        if (std::ranges::find(place, node, &NodeShare::node) == place.end()) continue;
+        give_up_start(job, now, false,
+                      fmt::format("{} has too few GPUs in service", layout_.name_of(node)));
+        if (state_.set_blocked(node, target) == target) break;
+      }
+    }
+    if (state_.blocked(node) != before) happened_ = true;
+  }
+}
+
+bool LiveCluster::decide(const Moment& now, cluster::ChangeObserver* observer) {
+  state_.advance_to(std::max(state_.now_ns(), now.cluster_ns));
+  const int64_t round_ns = policy_.round_ns();
+  const bool is_round = round_ns > 0 && state_.now_ns() >= next_round_ns_;
+  if (!happened_ && !is_round) return false;
+  happened_ = false;
+  if (round_ns > 0) next_round_ns_ = (state_.now_ns() / round_ns + 1) * round_ns;
+  state_.refresh();
+  std::map<int64_t, int32_t> starts;
+  for (const auto& [id, job] : jobs_) starts[id] = state_.at(job.id).starts;
+  state_.observe(observer);
+  policy_.schedule(state_, is_round);
+  state_.observe(nullptr);
+  state_.refresh();
+  state_.take_changed();
+  for (auto& [id, job] : jobs_) {
+    if (state_.at(job.id).starts != starts[id]) job.left_at_start = state_.at(job.id).left;
+  }
+  return true;
+}
+
+}  // namespace jige::slurm

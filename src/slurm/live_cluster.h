@@ -1,0 +1,161 @@
+// LiveCluster: a policy at work on a Slurm partition. It holds what is wanted (a ClusterState that
+// the policy changes, as in the simulation) beside what was seen (snapshots), and lets the second
+// correct the first. It calls nothing: slurm/reconcile.h says what to do so that Slurm follows.
+//
+//   absorb(snapshot)   jobs that came, started, stopped or ended, nodes that went; each is an event
+//   decide()           one call of the policy, where something happened or a round is due
+//   acted()            what became of an action
+//
+// Whose job it is: one that is held, or that we released (AdminComment) and is seen to run. A job
+// that a person released, or one of another partition, is left to Slurm: the GPUs it has are
+// blocked. One that is held again is ours again.
+//
+// Slurm wins every dispute: a job that runs where it should not is adopted there, and jobs that were
+// to start on its GPUs wait again. Jobs that Slurm would not start rest for a while, longer each
+// time. Time is given in two kinds: `cluster_ns` that policies and lengths are measured in, and
+// `wall_ns`, monotonic, for what Slurm owes us.
+//
+// Invariants: of two jobs neither is wanted on one GPU; a job that is alive in Slurm is waiting or
+// running in the state, resting, foreign or refused, and never lost.
+// Threads: one thread.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/json.h"
+#include "cluster/cluster_state.h"
+#include "cluster/policy.h"
+#include "slurm/backend.h"
+#include "slurm/job_request.h"
+#include "slurm/layout.h"
+
+namespace jige::slurm {
+
+struct Moment {
+  int64_t wall_ns = 0;
+  int64_t cluster_ns = 0;
+  int64_t unix_s = 0;  // only for ages of jobs that are new to us
+};
+
+struct LiveJob {
+  SeenJob seen;
+  JobRequest request;
+  cluster::JobId id = 0;
+  bool ours = false;     // released by us, until it is seen held
+  bool started = false;  // seen running since
+  bool resting = false;  // the policy does not know it waits
+  cluster::Placement seen_at, placed_at;
+  int64_t acted_wall_ns = -1;  // the last action; snapshots from before say nothing about it
+  int64_t placed_wall_ns = -1, checkpoint_wall_ns = -1, requeued_wall_ns = -1;
+  int64_t retry_wall_ns = 0;  // when it has rested
+  double left_at_start = 0;
+  int32_t failures = 0;  // starts in a row that came to nothing
+  int32_t missing = 0;   // snapshots in a row without it
+};
+
+// What happened, for the log.
+struct LiveEvent {
+  std::string kind;  // arrive, start, stop, finish, fail, adopt, foreign, refuse, missing
+  int64_t job = 0;
+  std::string text;
+  double seconds = -1;  // of start: from the release until it was seen; of finish: JCT (cluster)
+};
+
+struct LiveOptions {
+  double time_scale = 1;  // seconds of the cluster in one second
+  RequestDefaults defaults;
+  std::string partition;
+  int32_t jobs_max = 16384;  // over the life of the object
+};
+
+// A job that ended.
+struct LiveOutcome {
+  int64_t job = 0;
+  std::string slurm_state;
+  int64_t arrival_ns = 0, first_start_ns = -1, finish_ns = 0;  // of the cluster
+  int32_t starts = 0, preemptions = 0, migrations = 0;
+};
+
+class LiveCluster {
+ public:
+  LiveCluster(Layout layout, LiveOptions options, std::unique_ptr<cluster::Contention> contention,
+              cluster::Policy& policy);
+
+  void absorb(const Snapshot& snapshot, const Moment& now);
+  // Whether the policy was asked.
+  bool decide(const Moment& now, cluster::ChangeObserver* observer);
+
+  const std::map<int64_t, LiveJob>& jobs() const { return jobs_; }
+  LiveJob& job(int64_t slurm_id) { return jobs_.at(slurm_id); }
+  int64_t slurm_id(cluster::JobId id) const { return slurm_ids_[static_cast<size_t>(id)]; }
+  const cluster::ClusterState& state() const { return state_; }
+  cluster::ClusterState& state() { return state_; }
+  const Layout& layout() const { return layout_; }
+  const LiveOptions& options() const { return options_; }
+  // GPUs that nothing seen has, by node; none on nodes that are out of service.
+  const std::vector<int32_t>& seen_free() const { return seen_free_; }
+  const std::map<int64_t, std::string>& refused() const { return refused_; }
+  const std::set<int64_t>& foreign() const { return foreign_; }
+
+  // Where the policy wants it; nothing: waiting.
+  std::optional<cluster::Placement> wanted(const LiveJob& job) const;
+  // A start that did not happen: the job waits again; after a failure it rests first.
+  void give_up_start(LiveJob& job, const Moment& now, bool failure, const std::string& why);
+
+  // Since the last call.
+  std::vector<LiveEvent> take_events() { return std::exchange(events_, {}); }
+  std::vector<LiveOutcome> take_outcomes() { return std::exchange(outcomes_, {}); }
+  // No more jobs can be taken in: build it anew from save().
+  bool full() const { return next_ == options_.jobs_max; }
+
+  // What Slurm does not know about jobs, to be given to restore() after a restart, before the first
+  // absorb(). restore() fails with kCorrupt, naming `where`.
+  Json save() const;
+  Status restore(const Json& saved, std::string_view where);
+
+ private:
+  struct Past {
+    int64_t arrival_ns = 0;
+    cluster::ClusterState::History history;
+  };
+
+  void absorb_known(const Snapshot& snapshot, const Moment& now);
+  void on_pending(LiveJob& job, const Snapshot& snapshot, const Moment& now);
+  void on_held(LiveJob& job, const Moment& now);
+  void on_running(LiveJob& job, const Moment& now);
+  void on_first_run(LiveJob& job, const Moment& now);
+  void on_gone(LiveJob& job);
+  void stopped_outside(LiveJob& job, const std::string& why);
+  bool take_in(const SeenJob& seen, const Moment& now);
+  void arrive(const SeenJob& seen, JobRequest request, const Moment& now);
+  bool adopt(LiveJob& job, const Moment& now);
+  bool make_room(const cluster::Placement& placement, const LiveJob& newcomer, const Moment& now);
+  void make_foreign(LiveJob& job);
+  void leave_waiting(LiveJob& job);
+  void count_gpus(const Snapshot& snapshot, const Moment& now);
+  void event(std::string kind, int64_t job, std::string text = "", double seconds = -1);
+
+  Layout layout_;
+  LiveOptions options_;
+  std::vector<cluster::Job> store_;  // by JobId; never moves
+  cluster::ClusterState state_;
+  cluster::Policy& policy_;
+  std::vector<int64_t> slurm_ids_;
+  std::map<int64_t, LiveJob> jobs_;  // alive and ours
+  std::map<int64_t, std::string> refused_;
+  std::set<int64_t> foreign_;
+  std::map<int64_t, Past> past_;
+  std::vector<int32_t> seen_free_;
+  std::vector<LiveEvent> events_;
+  std::vector<LiveOutcome> outcomes_;
+  int32_t next_ = 0;
+  int64_t next_round_ns_ = 0;
+  bool happened_ = true;
+};
+
+}  // namespace jige::slurm

@@ -1,0 +1,57 @@
+#include <nlohmann/json.hpp>
+
+#include "slurm/live_cluster.h"
+
+namespace jige::slurm {
+
+Json LiveCluster::save() const {
+  Json jobs = Json::array();
+  const auto add = [&](int64_t id, int64_t arrival_ns,
+                       const cluster::ClusterState::History& history) {
+    jobs.push_back({{"job", id},
+                    {"arrival_ns", arrival_ns},
+                    {"left", history.left},
+                    {"held_ns", history.held_ns},
+                    {"first_start_ns", history.first_start_ns},
+                    {"starts", history.starts},
+                    {"preemptions", history.preemptions},
+                    {"migrations", history.migrations}});
+  };
+  for (const auto& [id, job] : jobs_) {
+    const cluster::JobState& state = state_.at(job.id);
+    // What runs at a restart is taken in with a start, which would be one too many.
+    const int32_t running = state.phase == cluster::Phase::kRunning ? 1 : 0;
+    add(id, state_.job(job.id).arrival_ns,
+        {.left = running > 0 && !job.started ? job.left_at_start : state_.left(job.id),
+         .held_ns = state_.held_ns(job.id),
+         .first_start_ns = state.first_start_ns,
+         .starts = state.starts - running,
+         .preemptions = state.preemptions,
+         .migrations = state.migrations});
+  }
+  for (const auto& [id, past] : past_) add(id, past.arrival_ns, past.history);
+  return jobs;
+}
+
+Status LiveCluster::restore(const Json& saved, std::string_view where) {
+  if (!saved.is_array()) return fail(Code::kCorrupt, "{}: jobs are no list", where);
+  for (const Json& item : saved) {
+    if (!item.is_object()) return fail(Code::kCorrupt, "{}: a job is no object", where);
+    Past past;
+    JIGE_TRY(const int64_t id, get_int(item, "job", where));
+    JIGE_TRY(past.arrival_ns, get_int(item, "arrival_ns", where));
+    JIGE_TRY(past.history.left, get_number(item, "left", where));
+    JIGE_TRY(past.history.held_ns, get_int(item, "held_ns", where));
+    JIGE_TRY(past.history.first_start_ns, get_int(item, "first_start_ns", where));
+    JIGE_TRY(const int64_t starts, get_int(item, "starts", where));
+    JIGE_TRY(const int64_t preemptions, get_int(item, "preemptions", where));
+    JIGE_TRY(const int64_t migrations, get_int(item, "migrations", where));
+    past.history.starts = static_cast<int32_t>(starts);
+    past.history.preemptions = static_cast<int32_t>(preemptions);
+    past.history.migrations = static_cast<int32_t>(migrations);
+    past_[id] = past;
+  }
+  return {};
+}
+
+}  // namespace jige::slurm

@@ -1,0 +1,143 @@
+#include "slurm/reconcile.h"
+
+#include <algorithm>
+
+namespace jige::slurm {
+namespace {
+
+using cluster::kSecond;
+using cluster::NodeShare;
+using cluster::Placement;
+
+bool passed(const Moment& now, int64_t since_wall_ns, double seconds) {
+  return static_cast<double>(now.wall_ns - since_wall_ns) >= seconds * kSecond;
+}
+
+class Planner {
+ public:
+  Planner(LiveCluster& live, const Moment& now, const ReconcileOptions& options,
+          const MarkerChanged& marker_changed)
+      : live_(live),
+        now_(now),
+        options_(options),
+        marker_changed_(marker_changed),
+        free_(live.seen_free()) {}
+
+  std::vector<Action> plan() {
+    std::vector<LiveJob*> to_place;
+    for (const auto& [id, known] : live_.jobs()) {
+      LiveJob& job = live_.job(id);
+      if (job.seen.state == SeenState::kReleased && job.ours) plan_released(job);
+      if (job.seen.state == SeenState::kRunning && job.ours) plan_running(job);
+      // A release that the last snapshot does not show yet has its GPUs all the same.
+      const bool under_way = job.ours && !job.started && job.seen.state <= SeenState::kReleased;
+      if (under_way) take(job.placed_at);
+      if (job.seen.state == SeenState::kHeld && !job.ours && live_.wanted(job)) {
+        to_place.push_back(&job);
+      }
+    }
+    for (LiveJob* job : to_place) {
+      const Placement placement = *live_.wanted(*job);
+      if (!take(placement)) continue;
+      actions_.push_back({Step::kPlace, job->seen.id, placement});
+    }
+    return std::move(actions_);
+  }
+
+ private:
+  // All or nothing.
+  bool take(const Placement& placement) {
+    for (const NodeShare& share : placement) {
+      if (free_[static_cast<size_t>(share.node)] < share.gpus) return false;
+    }
+    for (const NodeShare& share : placement) free_[static_cast<size_t>(share.node)] -= share.gpus;
+    return true;
+  }
+
+  void add(Step step, const LiveJob& job) { actions_.push_back({step, job.seen.id, {}}); }
+
+  void plan_released(LiveJob& job) {
+    const std::optional<Placement> here = live_.wanted(job);
+    if (here && *here == job.placed_at && !job.started) {
+      if (!passed(now_, job.placed_wall_ns, options_.start_limit_s)) return;
+      live_.give_up_start(job, now_, true,
+                          "not started by Slurm (" + job.seen.reason + ")");
+    }
+    if (job.acted_wall_ns < 0 || passed(now_, job.acted_wall_ns, 1)) add(Step::kHold, job);
+  }
+
+  void plan_running(LiveJob& job) {
+    const std::optional<Placement> here = live_.wanted(job);
+    if (here && *here == job.seen_at) {
+      job.checkpoint_wall_ns = -1;  // it may stay after all
+      return;
+    }
+    if (job.requeued_wall_ns >= 0) {
+      if (passed(now_, job.requeued_wall_ns, options_.repeat_s)) add(Step::kRequeue, job);
+      return;
+    }
+    if (job.checkpoint_wall_ns < 0) return add(Step::kCheckpoint, job);
+    const bool has_marker = !job.request.checkpoint.empty();
+    const double wait_s = has_marker ? options_.checkpoint_wait_s : options_.checkpoint_pause_s;
+    if (passed(now_, job.checkpoint_wall_ns, wait_s) ||
+        (has_marker && marker_changed_(job.request.checkpoint, job.checkpoint_wall_ns))) {
+      add(Step::kRequeue, job);
+    }
+  }
+
+  LiveCluster& live_;
+  const Moment& now_;
+  const ReconcileOptions& options_;
+  const MarkerChanged& marker_changed_;
+  std::vector<int32_t> free_;
+  std::vector<Action> actions_;
+};
+
+}  // namespace
+
+std::string_view step_name(Step step) {
+  switch (step) {
+    case Step::kPlace: return "place";
+    case Step::kHold: return "hold";
+    case Step::kCheckpoint: return "checkpoint";
+    case Step::kRequeue: return "requeue";
+  }
+  return "";
+}
+
+std::vector<Action> plan_actions(LiveCluster& live, const Moment& now,
+                                 const ReconcileOptions& options,
+                                 const MarkerChanged& marker_changed) {
+  return Planner(live, now, options, marker_changed).plan();
+}
+
+void note_outcome(LiveCluster& live, const Action& action, const Status& status,
+                  const Moment& now) {
+  if (!live.jobs().contains(action.job)) return;
+  LiveJob& job = live.job(action.job);
+  // Where Slurm did not answer it may have acted all the same: then it counts as done, and what is
+  // seen later decides.
+  const bool refused = !status && status.error().code != Code::kUnavailable;
+  job.acted_wall_ns = now.wall_ns;
+  switch (action.step) {
+    case Step::kPlace:
+      job.ours = true;
+      job.started = false;
+      job.placed_at = action.placement;
+      job.placed_wall_ns = now.wall_ns;
+      if (refused && live.wanted(job)) {
+        live.give_up_start(job, now, true, status.error().message);
+      }
+      return;
+    case Step::kCheckpoint:
+      job.checkpoint_wall_ns = now.wall_ns;
+      return;
+    case Step::kRequeue:
+      job.requeued_wall_ns = now.wall_ns;
+      return;
+    case Step::kHold:
+      return;
+  }
+}
+
+}  // namespace jige::slurm

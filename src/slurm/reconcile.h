@@ -1,0 +1,54 @@
+// What to do so that Slurm comes to run what is wanted: one step a job, from what was last seen.
+//
+//   seen        wanted        step
+//   held        on P          place on P, when all of P is free as seen and not promised
+//   released    elsewhere     hold (it has not started)
+//   released    there         wait; after start_limit_s give up and hold
+//   running     elsewhere     ask for a checkpoint, then requeue held
+//   else                      nothing
+//
+// A job is requeued when its checkpoint marker has changed since it was asked, or after
+// checkpoint_wait_s. Requeue is asked for again after repeat_s. Steps are safe to repeat, so nothing
+// has to be remembered but times; after a crash the same table applies to what is seen then.
+//
+// Invariants: places given in one call, those that are under way and what was seen together never
+// take more GPUs of a node than it has in service. Threads: one thread.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "slurm/live_cluster.h"
+
+namespace jige::slurm {
+
+enum class Step : uint8_t { kPlace, kHold, kCheckpoint, kRequeue };
+std::string_view step_name(Step step);
+
+struct Action {
+  Step step = Step::kPlace;
+  int64_t job = 0;
+  cluster::Placement placement;  // of kPlace
+};
+
+struct ReconcileOptions {
+  double start_limit_s = 15;
+  double checkpoint_wait_s = 30;  // of jobs with a marker
+  double checkpoint_pause_s = 0;  // of jobs without one
+  double repeat_s = 15;
+};
+
+// `marker_changed` says whether the file has changed since that moment of the monotonic clock.
+using MarkerChanged = std::function<bool(const std::string& path, int64_t since_wall_ns)>;
+
+// Jobs that are given up are changed in `live`.
+std::vector<Action> plan_actions(LiveCluster& live, const Moment& now,
+                                 const ReconcileOptions& options,
+                                 const MarkerChanged& marker_changed);
+
+// Notes what became of an action, so that the next plan goes on from there.
+void note_outcome(LiveCluster& live, const Action& action, const Status& status,
+                  const Moment& now);
+
+}  // namespace jige::slurm

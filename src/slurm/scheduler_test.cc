@@ -1,0 +1,359 @@
+#include "slurm/scheduler.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "cluster/policy_list.h"
+#include "slurm/dead_man.h"
+#include "slurm/fake_slurm.h"
+
+namespace jige::slurm {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr double kStep_s = 0.25;
+
+// A fake Slurm of 2 leaves of 4 nodes with 4 GPUs, and a scheduler in a folder of its own.
+class Rig {
+ public:
+  explicit Rig(std::string policy, uint64_t seed = 1)
+      : slurm(8, 4, clock, seed), policy_(std::move(policy)) {
+    std::string pattern = ::testing::TempDir() + "/slurm-XXXXXX";
+    folder = mkdtemp(pattern.data());
+    set_log_level(LogLevel::kError);
+  }
+  ~Rig() {
+    scheduler.reset();
+    std::filesystem::remove_all(folder);
+  }
+
+  void start(bool dry_run = false) {
+    scheduler.reset();
+    auto layout = Layout::create(slurm.nodes(), "jige",
+                                 "SwitchName=a Level=0 Nodes=n[1-4]\n"
+                                 "SwitchName=b Level=0 Nodes=n[5-8]\n",
+                                 {});
+    ASSERT_TRUE(layout) << layout.error().message;
+    SchedulerParts parts;
+    auto policy = cluster::make_policy(policy_, "test", {});
+    ASSERT_TRUE(policy) << policy.error().message;
+    parts.policy = std::move(*policy);
+    parts.contention = [](const Layout& used) {
+      return cluster::make_link_contention(used.spec(), {});
+    };
+    SchedulerOptions options{.folder = folder};
+    options.live.partition = "jige";
+    options.live.time_scale = 20;
+    options.live.jobs_max = jobs_max;
+    options.dry_run = dry_run;
+    auto made = Scheduler::create(slurm, clock, std::move(*layout), options, std::move(parts));
+    ASSERT_TRUE(made) << made.error().message;
+    scheduler = std::move(*made);
+  }
+
+  // Steps until nothing is left; whether that came about.
+  bool run_out(int steps_max) {
+    for (int i = 0; i < steps_max && slurm.unfinished() > 0; ++i) step();
+    return slurm.unfinished() == 0;
+  }
+  void step() {
+    const Status status = scheduler->step();
+    ASSERT_TRUE(status) << status.error().message;
+    check();
+    slurm.tick(kStep_s);
+  }
+  // What is wanted never gives a GPU twice, and no live job is forgotten.
+  void check() {
+    std::map<int32_t, int32_t> wanted;
+    for (const auto& [id, job] : scheduler->live().jobs()) {
+      if (const auto place = scheduler->live().wanted(job)) {
+        for (const auto& share : *place) wanted[share.node] += share.gpus;
+      }
+    }
+    for (const auto& [node, gpus] : wanted) ASSERT_LE(gpus, 4) << "node " << node;
+  }
+  std::string log() { return *read_file(folder + "/decisions.jsonl"); }
+
+  VirtualClock clock;
+  FakeSlurm slurm;
+  std::string folder;
+  std::unique_ptr<Scheduler> scheduler;
+  int32_t jobs_max = 1000;
+
+ private:
+  std::string policy_;
+};
+
+void submit_mixed(FakeSlurm& slurm, int count, uint64_t seed) {
+  Rng rng(seed);
+  for (int i = 0; i < count; ++i) {
+    const int nodes = 1 << rng.below(3);
+    const int gpus = 1 << rng.below(3);
+    const char* model = rng.below(2) == 0 ? " model=bert" : "";
+    const double length_s = 1 + static_cast<double>(rng.below(12));
+    slurm.submit(nodes, gpus, length_s, fmt::format("jige length={}{}", 20 * length_s, model));
+  }
+}
+
+class EveryPolicy : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(EveryPolicy, RunsEveryJobOnFreeNodesOnly) {
+  Rig rig(GetParam());
+  rig.start();
+  submit_mixed(rig.slurm, 25, 7);
+  for (int i = 0; i < 20; ++i) rig.step();
+  submit_mixed(rig.slurm, 15, 8);
+  EXPECT_TRUE(rig.run_out(3000));
+  EXPECT_EQ(rig.slurm.placed_on_busy, 0);
+  for (const auto& [id, job] : rig.slurm.jobs()) {
+    EXPECT_EQ(job.seen.slurm_state, "COMPLETED") << id;
+    EXPECT_EQ(job.lost_s, 0) << id;
+  }
+  for (int i = 0; i < 3; ++i) rig.step();
+  EXPECT_EQ(rig.scheduler->take_outcomes().size(), 40u);
+  EXPECT_TRUE(rig.scheduler->live().jobs().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Scheduler, EveryPolicy,
+                         ::testing::Values("fifo", "fifo+easy/pack", "srtf", "las", "greedy",
+                                           "srtf/contention"));
+
+TEST(Scheduler, PreemptsWithACheckpoint) {
+  Rig rig("srtf");
+  rig.start();
+  const int64_t large = rig.slurm.submit(8, 4, 60, "jige length=1200");
+  for (int i = 0; i < 20; ++i) rig.step();
+  const int64_t small = rig.slurm.submit(1, 2, 2, "jige length=40");
+  EXPECT_TRUE(rig.run_out(1000));
+  EXPECT_EQ(rig.slurm.jobs()[large].runs, 2);
+  EXPECT_EQ(rig.slurm.jobs()[small].runs, 1);
+  EXPECT_EQ(rig.slurm.requeues, 1);
+  EXPECT_NEAR(rig.slurm.jobs()[large].lost_s, 0, 2 * kStep_s);
+  EXPECT_THAT(rig.log(), HasSubstr("\"evicted\":[{\"job\":1,"));
+  EXPECT_THAT(rig.log(), HasSubstr("\"event\":\"preempt\""));
+}
+
+TEST(Scheduler, SaysWhyAJobWaits) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(8, 3, 10);
+  rig.slurm.submit(8, 2, 10);
+  rig.slurm.submit(1, 1, 10);
+  for (int i = 0; i < 4; ++i) rig.step();
+  EXPECT_THAT(rig.log(), HasSubstr("\"job\":2,\"why\":\"room\",\"text\":\"needs 2 GPUs on each of 8 "
+                                   "nodes; 0 nodes have so many free (8 GPUs free in all"));
+  EXPECT_THAT(rig.log(), HasSubstr("\"job\":3,\"why\":\"order\""));
+}
+
+TEST(Scheduler, LeavesAloneWhatItCannotPlace) {
+  Rig rig("fifo");
+  rig.start();
+  const int64_t huge = rig.slurm.submit(9, 4, 1);
+  const int64_t wrong = rig.slurm.submit(1, 1, 1, "jige lenght=3");
+  const int64_t array = rig.slurm.submit(1, 1, 1);
+  rig.slurm.jobs()[array].seen.other_request = "it belongs to a job array";
+  const int64_t good = rig.slurm.submit(1, 1, 1);
+  for (int i = 0; i < 20; ++i) rig.step();
+  EXPECT_EQ(rig.slurm.jobs()[good].seen.state, SeenState::kGone);
+  for (const int64_t id : {huge, wrong, array}) {
+    EXPECT_EQ(rig.slurm.jobs()[id].seen.state, SeenState::kHeld);
+    EXPECT_TRUE(rig.scheduler->live().refused().contains(id));
+  }
+  EXPECT_THAT(rig.scheduler->live().refused().at(wrong), HasSubstr("lenght=3"));
+}
+
+TEST(Scheduler, LeavesReleasesByPeopleToSlurm) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(8, 4, 5);
+  const int64_t mine = rig.slurm.submit(4, 4, 5);
+  const int64_t theirs = rig.slurm.submit(2, 3, 20);
+  for (int i = 0; i < 4; ++i) rig.step();
+  rig.slurm.person_releases(theirs);
+  EXPECT_TRUE(rig.run_out(400));
+  EXPECT_EQ(rig.slurm.placed_on_busy, 0);
+  EXPECT_EQ(rig.slurm.jobs()[mine].runs, 1);
+  EXPECT_EQ(rig.slurm.jobs()[theirs].runs, 1);
+  EXPECT_THAT(rig.log(), HasSubstr("\"event\":\"foreign\",\"job\":3"));
+}
+
+TEST(Scheduler, ChangesNothingInADryRun) {
+  Rig rig("fifo");
+  rig.start(true);
+  const int64_t job = rig.slurm.submit(2, 4, 5);
+  rig.step();
+  ASSERT_EQ(rig.scheduler->last_actions().size(), 1u);
+  EXPECT_EQ(rig.scheduler->last_actions()[0].step, Step::kPlace);
+  EXPECT_EQ(rig.slurm.jobs()[job].seen.state, SeenState::kHeld);
+  EXPECT_TRUE(std::filesystem::is_empty(rig.folder));
+}
+
+TEST(Scheduler, RestsJobsThatSlurmDoesNotStart) {
+  Rig rig("fifo");
+  rig.start();
+  const int64_t job = rig.slurm.submit(1, 4, 5);
+  for (int i = 0; i < 200; ++i) {
+    FakeJob& fake = rig.slurm.jobs()[job];
+    fake.due_ns = rig.clock.now_ns() + 1'000'000'000'000;  // never
+    rig.step();
+  }
+  EXPECT_GE(rig.scheduler->counts().places, 2);
+  EXPECT_LE(rig.scheduler->counts().places, 4);
+  EXPECT_THAT(rig.log(), HasSubstr("not started by Slurm (Priority); rests 4 s"));
+  rig.slurm.jobs()[job].due_ns = 0;
+  EXPECT_TRUE(rig.run_out(400));
+}
+
+TEST(Scheduler, OnlyOneHasAFolderAndALaterOneWins) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(1, 1, 50);
+  rig.step();
+  auto layout = Layout::create(rig.slurm.nodes(), "jige", "", {});
+  SchedulerOptions options{.folder = rig.folder};
+  options.live.partition = "jige";
+  SchedulerParts parts;
+  parts.contention = [](const Layout& used) { return cluster::make_no_contention(used.spec()); };
+  const auto second =
+      Scheduler::create(rig.slurm, rig.clock, std::move(*layout), options, std::move(parts));
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().code, Code::kUnavailable);
+  // Elsewhere, with another folder, somebody of a later epoch has placed a job.
+  rig.slurm.jobs()[1].seen.admin_comment = "jige place epoch=9 n=1";
+  const Status status = rig.scheduler->step();
+  ASSERT_FALSE(status);
+  EXPECT_THAT(status.error().message, HasSubstr("epoch 9, ours 1"));
+}
+
+TEST(Scheduler, GoesOnWhenItsListIsFull) {
+  Rig rig("srtf");
+  rig.jobs_max = 12;
+  rig.start();
+  submit_mixed(rig.slurm, 10, 3);
+  EXPECT_TRUE(rig.run_out(2000));
+  submit_mixed(rig.slurm, 10, 4);
+  EXPECT_TRUE(rig.run_out(2000));
+  EXPECT_THAT(rig.log(), HasSubstr("the list of jobs was full"));
+}
+
+TEST(Scheduler, ReadsStateOfAnyClock) {
+  for (const char* unix_s : {"0", "99999999999", "-5"}) {
+    Rig rig("greedy");
+    ASSERT_TRUE(write_file_atomic(
+        rig.folder + "/state.json",
+        fmt::format(R"({{"version":1,"epoch":4,"unix_s":{},"cluster_ns":7000000000,"jobs":[)"
+                    R"({{"job":1,"arrival_ns":99000000000000,"left":3,"held_ns":5,)"
+                    R"("first_start_ns":1,"starts":1,"preemptions":1,"migrations":0}}]}})",
+                    unix_s)));
+    rig.start();
+    rig.slurm.submit(2, 2, 3);
+    EXPECT_TRUE(rig.run_out(200)) << unix_s;
+    EXPECT_THAT(rig.slurm.jobs()[1].seen.admin_comment, HasSubstr("epoch=5"));
+  }
+}
+
+TEST(Scheduler, RefusesStateThatIsBroken) {
+  for (const char* text : {"", "{", "[]", "{}", R"({"version":2})",
+                           R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1})",
+                           R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1,"jobs":[3]})"}) {
+    Rig rig("fifo");
+    ASSERT_TRUE(write_file_atomic(rig.folder + "/state.json", text));
+    auto layout = Layout::create(rig.slurm.nodes(), "jige", "", {});
+    SchedulerParts parts;
+    parts.policy = std::move(*cluster::make_policy("fifo", "test", {}));
+    parts.contention = [](const Layout& used) { return cluster::make_no_contention(used.spec()); };
+    SchedulerOptions options{.folder = rig.folder};
+    EXPECT_FALSE(
+        Scheduler::create(rig.slurm, rig.clock, std::move(*layout), options, std::move(parts)))
+        << text;
+  }
+}
+
+// Everything that goes wrong, at once and in random order: Slurm is silent, the scheduler is killed
+// between any two calls, nodes fail, people release, hold and cancel.
+TEST(Scheduler, LosesNoJobWhateverHappens) {
+  for (uint64_t seed = 1; seed <= 12; ++seed) {
+    const char* policies[] = {"srtf", "greedy", "las", "fifo+skip"};
+    Rig rig(policies[seed % 4], seed);
+    rig.slurm.silence = seed % 3 == 0 ? 0.2 : 0;
+    rig.slurm.forgets_gone = seed % 2 == 0;
+    Rng rng(derive_key(seed, "chaos"));
+    rig.start();
+    submit_mixed(rig.slurm, 30, seed);
+    for (int i = 0; i < 250; ++i) {
+      const auto job = static_cast<int64_t>(1 + rng.below(30));
+      const auto node = static_cast<size_t>(rng.below(8));
+      switch (rng.below(40)) {
+        case 0: rig.slurm.node_down(node); break;
+        case 1: rig.slurm.node_up(node); break;
+        case 2: rig.slurm.person_releases(job); break;
+        case 3: rig.slurm.person_holds(job); break;
+        case 4:
+          if (rng.below(4) == 0) rig.slurm.person_cancels(job);
+          break;
+        case 5:
+          rig.slurm.calls_left = static_cast<int64_t>(rng.below(6));
+          rig.step();
+          rig.slurm.calls_left = -1;
+          rig.start();
+          break;
+        default: break;
+      }
+      rig.step();
+    }
+    for (size_t node = 0; node < 8; ++node) rig.slurm.node_up(node);
+    rig.slurm.silence = 0;
+    EXPECT_TRUE(rig.run_out(6000)) << "seed " << seed << ": " << rig.slurm.unfinished() << " left";
+    for (const auto& [id, job] : rig.slurm.jobs()) {
+      const bool ended = job.cancelled || job.seen.slurm_state == "COMPLETED" ||
+                         job.seen.slurm_state == "NODE_FAIL";
+      EXPECT_TRUE(ended) << "seed " << seed << ", job " << id << " " << job.seen.slurm_state;
+    }
+  }
+}
+
+TEST(DeadMan, WaitsForTheHeartbeatByItsOwnClock) {
+  using Verdict = DeadManTimer::Verdict;
+  constexpr int64_t kS = 1'000'000'000;
+  DeadManTimer timer(10, 0);
+  EXPECT_EQ(timer.look("alive 1 1", 9 * kS), Verdict::kAlive);
+  EXPECT_EQ(timer.look("alive 1 2", 18 * kS), Verdict::kAlive);
+  EXPECT_EQ(timer.look("alive 1 2", 28 * kS), Verdict::kAlive);
+  EXPECT_EQ(timer.look("", 28 * kS), Verdict::kAlive);
+  EXPECT_EQ(timer.look("alive 1 2", 29 * kS), Verdict::kDead);
+  EXPECT_EQ(timer.look("alive 2 0", 30 * kS), Verdict::kAlive);
+  EXPECT_EQ(timer.look("ended 2 9", 31 * kS), Verdict::kEnded);
+  EXPECT_EQ(DeadManTimer(10, 0).look("", 11 * kS), Verdict::kDead);
+}
+
+TEST(DeadMan, ReleasesJobsThatASchedulerThenTakesBack) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(8, 4, 3);
+  for (int i = 0; i < 6; ++i) rig.step();
+  submit_mixed(rig.slurm, 12, 5);
+  const int64_t by_hand = rig.slurm.submit(1, 1, 1);
+  rig.slurm.jobs()[by_hand].seen.reason = "JobHeldAdmin";
+  rig.slurm.jobs()[by_hand].seen.admin_comment = "wait for the audit";
+  rig.step();
+  rig.scheduler.reset();
+  const auto released = release_held(rig.slurm, "jige");
+  ASSERT_TRUE(released);
+  EXPECT_EQ(*released, 12);
+  EXPECT_EQ(rig.slurm.jobs()[by_hand].seen.state, SeenState::kHeld);
+  for (int i = 0; i < 20; ++i) rig.slurm.tick(kStep_s);
+  rig.start();
+  EXPECT_TRUE(rig.run_out(1000));
+  rig.slurm.silence = 2;
+  EXPECT_EQ(release_held(rig.slurm, "jige").error().code, Code::kUnavailable);
+}
+
+}  // namespace
+}  // namespace jige::slurm

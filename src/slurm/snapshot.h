@@ -1,0 +1,63 @@
+// Snapshot: what Slurm says about its nodes and jobs at one moment, from `squeue --json` and
+// `sinfo --json` of 22.05 or later (openapi v0.0.38; fields that newer versions wrap as
+// {"set":…,"number":…} are read as well).
+//
+//   kHeld      pending with priority 0: waits until somebody releases it
+//   kReleased  pending otherwise: Slurm may start it any moment
+//   kRunning   has its nodes and runs (also while they are configured, or suspended: its GPUs stay)
+//   kEnding    completing: its processes go, the nodes listed are still taken
+//   kGone      ended, for whatever reason
+//
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace jige::slurm {
+
+enum class SeenState : uint8_t { kHeld, kReleased, kRunning, kEnding, kGone };
+std::string_view seen_name(SeenState state);
+
+struct SeenJob {
+  int64_t id = 0;
+  std::string name, user, partition, comment, admin_comment, reason;
+  std::string slurm_state;  // in Slurm's word
+  SeenState state = SeenState::kHeld;
+  std::vector<std::string> nodes;   // it has now; while it ends those that it still has
+  std::vector<int32_t> node_gpus;   // beside `nodes`
+  int32_t node_count = 1;           // it asks for
+  int32_t gpus_per_node = 0;        // it asks for; 0: in another form, or none
+  std::string other_request;        // why the request is none that can be placed; empty: it can
+  int64_t submit_s = 0, start_s = 0, end_s = 0;  // Unix time
+  int64_t time_limit_s = 0;                      // 0: none
+  int32_t restarts = 0;
+};
+
+struct SeenNode {
+  std::string name;
+  int32_t gpus = 0;
+  bool up = true;        // may run jobs
+  std::string state;     // in Slurm's words
+  std::vector<std::string> partitions;
+};
+
+struct Snapshot {
+  int64_t taken_ns = 0;  // monotonic, before Slurm was asked
+  std::vector<SeenNode> nodes;
+  std::vector<SeenJob> jobs;  // by id
+};
+
+// Fails with kCorrupt, naming what is missing.
+Result<std::vector<SeenJob>> parse_jobs(std::string_view squeue_json);
+Result<std::vector<SeenNode>> parse_nodes(std::string_view sinfo_json);
+
+// GPUs of "gpu:4", "gpu:a100:4(S:0-1)", "gres:gpu:2", "gres/gpu=2", "gpu", several with commas; 0
+// where there are none.
+int32_t gpus_in(std::string_view gres);
+
+}  // namespace jige::slurm

@@ -180,7 +180,7 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
   const auto loss_weight = 1.0f / static_cast<float>(options.batch_tokens);
   const auto work = [&]() -> Status {
     weights.zero_gradients(*stream);
-    executor.load(*stream, batch, loss_weight);
+    executor.load(*stream, batch, {.loss_weight = loss_weight});
     executor.run(*stream, tasks);
     weights.finish_gradients(*stream);
     optimizer.step(*stream, {.learning_rate = 1e-4});

@@ -57,6 +57,7 @@ Json choice_json(const plan::ScheduleRequest& choice) {
               {"backward_cuts", choice.backward_cuts},
               {"parameters", choice.host_parameters ? "host" : "device"},
               {"resident_stages", choice.resident_stages},
+              {"lockstep", choice.lockstep},
               {"recompute", choice.recompute},
               {"optimizer", plan::optimizer_name(choice.optimizer)},
               {"clip", plan::clip_name(choice.clip)},

@@ -40,9 +40,4 @@ Result<std::vector<ScheduleRow>> schedule_matrix(const MatrixRequest& request);
 // checkpoints that nobody waits for, optimizer beside the passes. Fails as generate_pipeline.
 Result<std::vector<ScheduleRow>> schedule_ablation(const MatrixRequest& request);
 
-// Makes every device wait in lockstep: a checkpoint leaves and arrives before the next pass of
-// either device, as blocking sends and receives do it.
-// REQUIRES: all F of a device come before its first R.
-void wait_for_checkpoints(plan::PipelineSchedule& schedule);
-
 }  // namespace jige::cli

@@ -1,5 +1,5 @@
-// jige train with a say in what it is asked to do, for tests of what no flag can bring about, such as
-// a device that fails in the middle of a step.
+// jige train with a say in what it is asked to do, for tests of what no flag can bring about, such
+// as a device that fails in the middle of a step.
 //
 // Threads: one thread.
 #pragma once

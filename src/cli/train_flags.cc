@@ -78,7 +78,10 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.number("--clip X", options.optimizer.clip_norm, {}, "largest gradient norm; 0: off");
   flags.number("--beta1 X", options.optimizer.beta1, {.max = 1, .below_max = true}, "of AdamW");
   flags.number("--beta2 X", options.optimizer.beta2, {.max = 1, .below_max = true}, "of AdamW");
-  flags.integer("--seed N", to.seed, {}, "of weights and data order");
+  flags.number("--dropout P", options.dropout, {.max = 1, .below_max = true},
+               "part of the embedding's and each layer's two outputs that a step drops; 0: off, "
+               "whatever the model's config.json says");
+  flags.integer("--seed N", to.seed, {}, "of weights, data order and dropout");
 }
 
 void declare_run(TrainFlags& to, Flags& flags) {

@@ -18,9 +18,11 @@
 // runs. The workspace of PackFor::kTraining covers F, X and W with `saved` given; an F that keeps
 // nothing (saved empty: inference) needs the workspace of PackFor::kInference. dst may not be the
 // memory of src; grad_src may be that of grad_dst, which saves a buffer.
-// Invariant: F, X and W give the same bits whatever the split of tokens into batches, as far as the
-// ops promise (ops/linear.h, ops/attention.h).
-// Threads: const; tasks are asynchronous on the stream they are given.
+// Dropout: a mask is a function of the step's key, the site and the token's place in the step; so
+// F, an F that is made again, and X see the same one. Sites: 0 the embedding, 1 + 2i the attention
+// of layer i, 2 + 2i its MLP. Invariant: F, X and W give the same bits whatever the split of tokens
+// into batches, as far as the ops promise (ops/linear.h, ops/attention.h). Threads: const; tasks
+// are asynchronous on the stream they are given.
 #pragma once
 
 #include <cstdint>
@@ -29,6 +31,7 @@
 #include <vector>
 
 #include "ops/attention.h"
+#include "ops/dropout.h"
 #include "ops/linear.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
@@ -42,6 +45,7 @@ struct Batch {
   TensorView targets;       // [T] i32, the next token; -1: no loss here. Training and scoring only
   TensorView loss_weights;  // [T] f32, gradient weight of each target, or empty: all 1
   std::vector<ops::SequenceSpan> sequences;
+  ops::Dropout dropout;  // off but in training steps
   int64_t token_count() const { return tokens.rows(); }
 };
 

@@ -10,6 +10,7 @@ namespace jige::model {
 namespace {
 
 constexpr size_t kPositions = 1;
+constexpr uint64_t kDropoutSite = 0;
 
 // The residual stream's shape at the start of a buffer.
 TensorView rows_in(const TensorView& buffer, int64_t token_count, int64_t width) {
@@ -43,11 +44,13 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
                         const Batch& batch, const TensorView&, const TensorView& dst,
                         const BlockMemory&) const {
   ops::embedding_forward(context.stream, dst, weights.params[kTable].value, batch.tokens);
-  if (!has_positions()) return;
-  const TensorView learned = rows_in(context.workspace, batch.token_count(), width_);
-  ops::embedding_forward(context.stream, learned, weights.params[kPositions].value,
-                         batch.positions);
-  ops::add(context.stream, dst, dst, learned);
+  if (has_positions()) {
+    const TensorView learned = rows_in(context.workspace, batch.token_count(), width_);
+    ops::embedding_forward(context.stream, learned, weights.params[kPositions].value,
+                           batch.positions);
+    ops::add(context.stream, dst, dst, learned);
+  }
+  if (batch.dropout.rate > 0) ops::dropout(context.stream, dst, dst, batch.dropout, kDropoutSite);
 }
 
 void Embedding::backward_input(const BlockContext& context, const BlockWeights& weights,
@@ -57,7 +60,7 @@ void Embedding::backward_input(const BlockContext& context, const BlockWeights& 
                                    [](const Param& param) { return bool(param.grad); });
   if (frozen) return;
   const TensorView kept = rows_in(memory.pending, batch.token_count(), width_);
-  ops::scale(context.stream, kept, grad_dst, 1.0f);
+  ops::dropout(context.stream, kept, grad_dst, batch.dropout, kDropoutSite);
 }
 
 void Embedding::backward_weight(const BlockContext& context, const BlockWeights& weights,

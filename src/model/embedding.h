@@ -1,7 +1,7 @@
 // Embedding: the first block of a model. Token table and, for GPT-2, learned positions.
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
-//   dst[t] = table[tokens[t]] (+ positions[position[t]])
+//   dst[t] = dropout(table[tokens[t]] (+ positions[position[t]]))
 // The gradient of the table has its own memory even where the head uses the same parameter: the
 // head's part is added once per step (weights.h), so the bits do not depend on micro-batches.
 // Threads: const.

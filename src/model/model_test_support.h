@@ -133,6 +133,7 @@ class Trainee {
     bool queued_streams = false;
     int64_t tokens_max = 128;
     bool fused_head = true;
+    ops::Dropout dropout;
   };
 
   Trainee(const formats::ModelConfig& config, const Options& options,
@@ -184,8 +185,10 @@ class Trainee {
   }
 
   // Fills the batch; each sequence's last token is a target only. Every target weighs `weight`.
-  void put(const std::vector<Sequence>& sequences, float weight) {
+  void put(const std::vector<Sequence>& sequences, float weight, int64_t token_begin = 0) {
     batch_.sequences.clear();
+    batch_.dropout = options_.dropout;
+    batch_.dropout.token_begin = token_begin;
     int64_t row = 0;
     for (const Sequence& sequence : sequences) {
       const auto count = static_cast<int32_t>(sequence.size()) - 1;
@@ -222,8 +225,9 @@ class Trainee {
   }
 
   // F, X and W of one micro-batch; gradients are added to. Returns the losses.
-  std::vector<float> add_gradients(const std::vector<Sequence>& sequences, float weight) {
-    put(sequences, weight);
+  std::vector<float> add_gradients(const std::vector<Sequence>& sequences, float weight,
+                                   int64_t token_begin = 0) {
+    put(sequences, weight, token_begin);
     run_body();
     const size_t last = architecture_->head_node();
     const TensorView gradient = stream_view(last);
@@ -257,8 +261,10 @@ class Trainee {
       for (const Sequence& sequence : sequences) targets += sequence.size() - 1;
     }
     weights_->zero_gradients(*stream_);
+    int64_t token_begin = 0;
     for (const auto& sequences : micro_batches) {
-      add_gradients(sequences, 1.0f / static_cast<float>(targets));
+      add_gradients(sequences, 1.0f / static_cast<float>(targets), token_begin);
+      token_begin += batch_.token_count();
     }
     weights_->finish_gradients(*stream_);
     stream_->synchronize();

@@ -77,6 +77,21 @@ TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
   }
 }
 
+TEST(Training, GradientsWithDropoutMatchFiniteDifferences) {
+  for (const Family family : {Family::kLlama, Family::kGpt2}) {
+    SCOPED_TRACE(name_of(family));
+    // The key holds the mask fixed while parameters move.
+    Trainee trainee(tiny_config(family), {.dropout = {.rate = 0.3, .key = 99}});
+    trainee.randomise(11);
+    const auto sequences =
+        random_sequences({9, 2, 14}, trainee.architecture().config().vocab_size, 3);
+    Trainee without(tiny_config(family), {});
+    without.randomise(11);
+    EXPECT_NE(trainee.mean_loss(sequences), without.mean_loss(sequences));
+    expect_gradients_match_differences(trainee, sequences);
+  }
+}
+
 TEST(Training, GradientsOfBiasesAndErfGeluMatchFiniteDifferences) {
   formats::ModelConfig config = tiny_config(Family::kLlama);
   config.qkv_bias = config.output_bias = config.mlp_bias = true;
@@ -262,11 +277,12 @@ TEST(Training, LossesDoNotDependOnPackingOrderOrThreads) {
 TEST(Training, F32GradientsAreTheSameBitsHoweverStepsAreCut) {
   for (const Family family : all_families()) {
     SCOPED_TRACE(name_of(family));
+    const ops::Dropout dropout{.rate = 0.1, .key = 5};
     const formats::ModelConfig config = tiny_config(family);
     const auto sequences = random_sequences({23, 2, 9, 30}, config.vocab_size, 9);
-    Trainee one(config, {});
-    Trainee two(config, {.thread_count = 2, .queued_streams = true});
-    Trainee separate(config, {.fused_head = false});
+    Trainee one(config, {.dropout = dropout});
+    Trainee two(config, {.thread_count = 2, .queued_streams = true, .dropout = dropout});
+    Trainee separate(config, {.fused_head = false, .dropout = dropout});
     for (Trainee* trainee : {&one, &two, &separate}) trainee->randomise(16);
     one.gradients({sequences});
     const std::vector<float> whole = flat_gradients(one);

@@ -25,6 +25,7 @@ std::vector<ProjectionOptions::Part> fused_parts(const std::vector<std::string>&
 
 TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const LayerOptions& options)
     : name_("layer." + std::to_string(options.index)),
+      index_(static_cast<uint64_t>(options.index)),
       width_(config.hidden_size),
       heads_(config.head_count),
       kv_heads_(config.kv_head_count),
@@ -236,6 +237,7 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
                              .src = views.attended,
                              .product = views.u_attention_output,
                              .scratch = work.adapter_scratch});
+  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, attention_site());
   ops::add(stream, views.x1, src, dst);
 
   const TensorView n2 = first_columns(work.rows, width_);
@@ -250,6 +252,7 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
                        .src = activated,
                        .product = views.u_ffn_output,
                        .scratch = work.adapter_scratch});
+  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, ffn_site());
   ops::add(stream, dst, views.x1, dst);
 }
 

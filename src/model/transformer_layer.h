@@ -5,10 +5,10 @@
 //   n1 = norm1(src)                     [T, D]
 //   q|k|v = n1 Wqkvᵀ + b                [T, (H + 2G) d]
 //   q, k = rope(head_norm(q, k))        head norms: Qwen3; no rope: GPT-2
-//   x1 = src + attention(q, k, v) Woᵀ + b
+//   x1 = src + dropout(attention(q, k, v) Woᵀ + b)
 //   n2 = norm2(x1)
 //   a = silu(g) · u, g|u = n2 Wguᵀ      or a = gelu(n2 Wuᵀ + b)
-//   dst = x1 + a Wdᵀ + b
+//   dst = x1 + dropout(a Wdᵀ + b)
 // src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1, q|k|v (before head norms where there are any, after rope where not), attention output,
@@ -108,7 +108,7 @@ class TransformerLayer final : public Block {
               const TensorView& heads, bool inverse) const;
   void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
   // From grad_dst to the gradient of x1, in grad_src.
-  void backward_ffn(const BlockContext& context, const BlockWeights& weights,
+  void backward_ffn(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                     const TensorView& grad_dst, const TensorView& grad_src,
                     const Activations& saved, const Gradients& pending, const Work& work) const;
   // From the gradient of x1 to that of src, in grad_src.
@@ -121,6 +121,9 @@ class TransformerLayer final : public Block {
                       const TensorView& grad_attended, const Activations& saved,
                       const Gradients& pending, const Work& work) const;
 
+  // model/block.h lists the sites.
+  uint64_t attention_site() const { return 1 + 2 * index_; }
+  uint64_t ffn_site() const { return 2 + 2 * index_; }
   int64_t q_columns() const { return heads_ * head_dim_; }
   int64_t kv_columns() const { return kv_heads_ * head_dim_; }
   int64_t qk_columns() const { return q_columns() + kv_columns(); }
@@ -130,6 +133,7 @@ class TransformerLayer final : public Block {
   ops::AttentionShape attention_shape() const;
 
   std::string name_;
+  uint64_t index_;
   int64_t width_;
   int64_t heads_;
   int64_t kv_heads_;

@@ -15,16 +15,16 @@ void TransformerLayer::backward_input(const BlockContext& context, const BlockWe
   const Activations saved = place_saved(kept, t, context.compute);
   const Gradients pending = place_pending(left, t, context.compute);
   const Work work = place_work(workspace, t, context.compute, true);
-  backward_ffn(context, weights, grad_dst, grad_src, saved, pending, work);
+  backward_ffn(context, weights, batch, grad_dst, grad_src, saved, pending, work);
   backward_attention(context, weights, batch, src, grad_src, saved, pending, work);
 }
 
 void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeights& weights,
-                                    const TensorView& grad_dst, const TensorView& grad_src,
-                                    const Activations& saved, const Gradients& pending,
-                                    const Work& work) const {
+                                    const Batch& batch, const TensorView& grad_dst,
+                                    const TensorView& grad_src, const Activations& saved,
+                                    const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
-  ops::scale(stream, pending.ffn_output, grad_dst, 1.0f);
+  ops::dropout(stream, pending.ffn_output, grad_dst, batch.dropout, ffn_site());
   const TensorView grad_activated = first_columns(work.rows, ffn_size_);
   ffn_output_.backward_input(stream, weights, context.compute,
                              {.grad_src = grad_activated,
@@ -54,7 +54,7 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                           const TensorView& grad_src, const Activations& saved,
                                           const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
-  ops::scale(stream, pending.attention_output, grad_src, 1.0f);
+  ops::dropout(stream, pending.attention_output, grad_src, batch.dropout, attention_site());
   const TensorView grad_attended = first_columns(work.rows, q_columns());
   attention_output_.backward_input(stream, weights, context.compute,
                                    {.grad_src = grad_attended,

@@ -57,9 +57,10 @@ TEST(Weights, WhatIsSavedIsReadBack) {
     Trainee first(config, {});
     first.randomise(3);
     succeed(save_model(temp / "f32", Masters::of(first.weights()), first.stream(), {}));
-    succeed(
-        save_model(temp / "shards", Masters::of(first.weights()), first.stream(), {.shard_bytes_max = 9000}));
-    succeed(save_model(temp / "bf16", Masters::of(first.weights()), first.stream(), {.dtype = DType::kBF16}));
+    succeed(save_model(temp / "shards", Masters::of(first.weights()), first.stream(),
+                       {.shard_bytes_max = 9000}));
+    succeed(save_model(temp / "bf16", Masters::of(first.weights()), first.stream(),
+                       {.dtype = DType::kBF16}));
     EXPECT_TRUE(std::filesystem::exists(temp / "shards/model.safetensors.index.json"));
 
     for (const char* name : {"f32", "shards"}) {
@@ -253,7 +254,8 @@ TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
 
     adapted.randomise(6);
     const auto losses = adapted.losses(sequences);
-    succeed(save_adapter(temp / "adapter", Masters::of(adapted.weights()), adapted.stream(), "base"));
+    succeed(
+        save_adapter(temp / "adapter", Masters::of(adapted.weights()), adapted.stream(), "base"));
     const auto written = value_of(formats::load_lora_config(temp / "adapter"));
     EXPECT_EQ(written.rank, 4);
     EXPECT_EQ(written.scale(), 1.5);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/pipeline_lockstep.h"
 #include "plan/pipeline_lower.h"
 
 namespace jige::plan {
@@ -144,10 +145,14 @@ Status check_placement(const ScheduleRequest& r) {
                 "the host and recompute",
                 name);
   }
-  if (r.host_parameters && r.resident_stages < 2) {
-    return fail(Code::kInvalidArgument,
-                "at least 2 stages must fit a device at once, one at work and one being fetched, "
-                "not {}",
+  if (r.lockstep && r.kind != ScheduleKind::kSPipe) {
+    return fail(Code::kInvalidArgument, "{} sends no checkpoints that a pass could wait for", name);
+  }
+  const bool stage_by_stage = r.kind == ScheduleKind::kMobius || r.kind == ScheduleKind::kSPipe;
+  const int32_t least = stage_by_stage ? 1 : 2;
+  if (r.host_parameters && r.resident_stages < least) {
+    return fail(Code::kInvalidArgument, "{}: at least {} must fit a device at once, not {}", name,
+                stage_by_stage ? "1 stage" : "2 stages, one at work and one being fetched,",
                 r.resident_stages);
   }
   return {};
@@ -257,6 +262,7 @@ Result<PipelineSchedule> generate_pipeline(const ScheduleRequest& request) {
   schedule.clip = request.clip;
   schedule.tied = request.tied;
   lower_pipeline(order, request.resident_stages, schedule);
+  if (request.lockstep) wait_for_checkpoints(schedule);
   return schedule;
 }
 

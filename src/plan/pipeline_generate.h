@@ -63,11 +63,14 @@ struct ScheduleRequest {
   std::vector<int32_t> forward_cuts;
   std::vector<int32_t> backward_cuts;  // spipe only
   bool host_parameters = false;
-  int32_t resident_stages = 2;  // with host_parameters: at most so many stages on a device at once
+  // With host_parameters: at most so many stages on a device at once. 1 fetches nothing ahead, and
+  // is for the kinds that are done with a stage before they go to the next (mobius, spipe).
+  int32_t resident_stages = 2;
   bool recompute = false;
   OptimizerMode optimizer = OptimizerMode::kDevice;
   ClipMode clip = ClipMode::kNone;
-  bool tied = false;  // the last block reads parameters of the first
+  bool tied = false;      // the last block reads parameters of the first
+  bool lockstep = false;  // spipe: passes wait for checkpoints on their way (pipeline_lockstep.h)
   bool fast_forward = false;
   WeightDefer defer = WeightDefer::kNone;
   // What a W that looks for a wait reckons with; empty: the same time for everything.

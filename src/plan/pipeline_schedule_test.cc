@@ -125,6 +125,19 @@ TEST(PipelineGenerate, RefusesWhatContradictsItselfAndSaysWhatToChange) {
           .block_count = 2,
           .optimizer = OptimizerMode::kSync},
          "runs on 1 device, not 2");
+  expect({.kind = kMobius,
+          .block_count = 2,
+          .host_parameters = true,
+          .resident_stages = 0,
+          .optimizer = OptimizerMode::kSync},
+         "mobius: at least 1 stage must fit a device at once, not 0");
+  expect({.kind = kGPipe,
+          .block_count = 2,
+          .host_parameters = true,
+          .resident_stages = 1,
+          .optimizer = OptimizerMode::kSync},
+         "gpipe: at least 2 stages, one at work");
+  expect({.kind = kGPipe, .block_count = 2, .lockstep = true}, "no checkpoints that a pass could");
   expect({.kind = kGPipe, .block_count = 3, .forward_cuts = {1}}, "must ascend from 0");
   expect({.kind = kGPipe, .micro_batches = 2'000'000, .block_count = 1}, "tasks; take fewer");
 }

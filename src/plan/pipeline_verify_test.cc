@@ -88,6 +88,36 @@ std::vector<PipelineSchedule> specimens() {
   return list;
 }
 
+TEST(PipelineVerify, AcceptsBaselinesWithoutPrefetchAndInLockstep) {
+  Rng rng(derive_key(3, "runs"));
+  for (const ScheduleKind kind : {ScheduleKind::kMobius, ScheduleKind::kSPipe}) {
+    for (const int32_t devices : {1, 2, 3, 4}) {
+      for (const int32_t backward : {2, 5}) {
+        for (const WeightDefer defer : {WeightDefer::kNone, WeightDefer::kUnbounded}) {
+          for (const bool lockstep : {false, true}) {
+            const bool spipe = kind == ScheduleKind::kSPipe;
+            if (!spipe && (lockstep || backward != 2)) continue;
+            ScheduleRequest r = natural_request(kind);
+            r.devices = devices;
+            r.micro_batches = 2 * devices;
+            r.block_count = 23;
+            r.forward_stages = 2;
+            r.backward_stages = backward;
+            r.optimizer = OptimizerMode::kSync;
+            r.resident_stages = 1;
+            r.lockstep = lockstep;
+            r.defer = defer;
+            const PipelineSchedule schedule = generate(r);
+            const Status verified = verify_pipeline(schedule);
+            ASSERT_TRUE(verified) << request_name(r) << ": " << verified.error().message;
+            for (int i = 0; i < 3; ++i) EXPECT_EQ(random_run(schedule, rng), "");
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(PipelineVerify, FindsEveryMissingTask) {
   for (const PipelineSchedule& schedule : specimens()) {
     for (int32_t i = 0; i < static_cast<int32_t>(schedule.tasks.size()); ++i) {

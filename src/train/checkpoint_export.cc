@@ -125,8 +125,8 @@ Result<std::vector<model::NamedParam>> stored_params(const CheckpointReader& che
     JIGE_TRY(param.value, checkpoint.tensor(kCheckpointValues, param.spec->name));
     if (param.value.dtype == DType::kF32 && param.value.shape == param.spec->shape) continue;
     return fail(Code::kCorrupt, "{}: {} is {} {}, its model has f32 {}", checkpoint.folder(),
-                param.spec->name, dtype_info(param.value.dtype).name,
-                param.value.shape.to_string(), param.spec->shape.to_string());
+                param.spec->name, dtype_info(param.value.dtype).name, param.value.shape.to_string(),
+                param.spec->shape.to_string());
   }
   return params;
 }
@@ -150,10 +150,11 @@ Result<std::string> find_base(const CheckpointExportOptions& options, const Desc
   const std::string folder =
       options.base_folder.empty() ? described.origin.base_folder : options.base_folder;
   if (folder.empty() || !exists(folder)) {
-    return fail(Code::kNotFound,
-                "{}: the model that the adapter belongs to{} is not there any more; name its folder "
-                "with --base, or export the adapter alone with --adapter",
-                options.run_folder, folder.empty() ? "" : ", " + folder + ",");
+    return fail(
+        Code::kNotFound,
+        "{}: the model that the adapter belongs to{} is not there any more; name its folder "
+        "with --base, or export the adapter alone with --adapter",
+        options.run_folder, folder.empty() ? "" : ", " + folder + ",");
   }
   JIGE_TRY(const std::string checksum, hash_weights(folder));
   if (checksum == described.base_checksum) return folder;

@@ -127,9 +127,8 @@ TEST(CheckpointExport, GivesTheParametersOfAnyCheckpointThatIsKept) {
   const TestFolder folder;
   const TrainOptions options = options_for(folder);
   train(options);
-  const CheckpointExport made = exported({.run_folder = options.out_folder + "/",
-                                          .out_folder = folder.file("new/four/"),
-                                          .step = 4});
+  const CheckpointExport made = exported(
+      {.run_folder = options.out_folder + "/", .out_folder = folder.file("new/four/"), .step = 4});
   EXPECT_EQ(made.folder, folder.file("new/four"));
   expect_parameters_of(made.folder, options.out_folder + "/checkpoints/step-00000004");
   // It is a model to start from.
@@ -240,7 +239,8 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
   EXPECT_EQ(other.code, Code::kInvalidArgument);
   EXPECT_THAT(other.message, HasSubstr("--base"));
   std::filesystem::rename(base.out_folder, folder.file("moved"));
-  const Error gone = refused({.run_folder = tune.out_folder, .out_folder = folder.file("b"),
+  const Error gone = refused({.run_folder = tune.out_folder,
+                              .out_folder = folder.file("b"),
                               .tokenizer_folder = folder.file("tokenizer")});
   EXPECT_EQ(gone.code, Code::kNotFound);
   EXPECT_THAT(gone.message, HasSubstr("--base"));
@@ -257,10 +257,9 @@ TEST(CheckpointExport, ReplacesOnlyWhatItIsAskedTo) {
   train(options);
   const CheckpointExportOptions ask{.run_folder = options.out_folder,
                                     .out_folder = folder.file("x")};
-  const auto first = files_of(exported({.run_folder = options.out_folder,
-                                        .out_folder = folder.file("x"),
-                                        .step = 4})
-                                  .folder);
+  const auto first = files_of(
+      exported({.run_folder = options.out_folder, .out_folder = folder.file("x"), .step = 4})
+          .folder);
   const Error there = refused(ask);
   EXPECT_EQ(there.code, Code::kInvalidArgument);
   EXPECT_THAT(there.message, HasSubstr("--replace"));
@@ -313,10 +312,10 @@ TEST(CheckpointExport, FindsATokenizerOrSaysSo) {
   const Error gone = refused({.run_folder = options.out_folder});
   EXPECT_EQ(gone.code, Code::kNotFound);
   EXPECT_THAT(gone.message, HasSubstr("--tokenizer"));
-  EXPECT_EQ(exported({.run_folder = options.out_folder,
-                      .tokenizer_folder = folder.file("elsewhere")})
-                .step,
-            6);
+  EXPECT_EQ(
+      exported({.run_folder = options.out_folder, .tokenizer_folder = folder.file("elsewhere")})
+          .step,
+      6);
   // A run that was moved with its tokenizer.
   std::filesystem::rename(folder.file("elsewhere"), options.out_folder + "/tokenizer");
   EXPECT_EQ(exported({.run_folder = options.out_folder, .replace = true}).step, 6);

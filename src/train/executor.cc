@@ -47,27 +47,14 @@ TensorView Executor::rows(const Tensor& tensor) const {
   return tensor.view().row_range(0, batch_.token_count());
 }
 
-void Executor::load(Stream& stream, const HostBatch& batch, float loss_weight) {
-  const auto count = static_cast<int64_t>(batch.tokens.size());
-  JIGE_CHECK(count >= 1 && count <= micro_batch_tokens_, "{} rows for a micro-batch of {}", count,
-             micro_batch_tokens_);
-  const auto upload = [&](const Tensor& tensor, const void* data) {
-    stream.copy(tensor.view().data, data, count * 4, CopyKind::kHostToDevice);
-    return tensor.view().row_range(0, count);
-  };
-  host_floats_.assign(static_cast<size_t>(count), loss_weight);
-  batch_.tokens = upload(tokens_, batch.tokens.data());
-  batch_.positions = upload(positions_, batch.positions.data());
-  batch_.targets = upload(targets_, batch.targets.data());
-  batch_.loss_weights = upload(loss_weights_, host_floats_.data());
-  batch_.sequences.clear();
-  int32_t row = 0;
-  for (const int32_t rows : batch.counts) {
-    batch_.sequences.push_back({.row_begin = row, .row_count = rows});
-    row += rows;
-  }
-  JIGE_CHECK(row == count, "sequences cover {} of {} rows", row, count);
-  stream.synchronize();  // the host's copy may change from here on
+void Executor::load(Stream& stream, const HostBatch& batch, const BatchTerms& terms) {
+  JIGE_CHECK(!batch.tokens.empty(), "a micro-batch without tokens");
+  loader_.load(stream,
+               {.tokens = tokens_.view(),
+                .positions = positions_.view(),
+                .targets = targets_.view(),
+                .loss_weights = loss_weights_.view()},
+               batch, terms, batch_);
 }
 
 model::BlockContext Executor::context(Stream& stream) const {
@@ -133,11 +120,7 @@ void Executor::evaluate(Stream& stream) {
 }
 
 void Executor::add_losses(Stream& stream, ExactSum& sum) {
-  const TensorView losses = rows(losses_);
-  host_floats_.resize(static_cast<size_t>(losses.rows()));
-  stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
-  stream.synchronize();
-  sum.add(host_floats_);
+  loader_.add_losses(stream, rows(losses_), sum);
 }
 
 }  // namespace jige::train

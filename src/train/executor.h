@@ -16,8 +16,8 @@
 #include "model/memory_plan.h"
 #include "model/weights.h"
 #include "tensor/arena.h"
+#include "train/batch_loader.h"
 #include "train/schedule_tasks.h"
-#include "train/step_plan.h"
 
 namespace jige::train {
 
@@ -27,9 +27,8 @@ class Executor {
   static Result<Executor> create(Arena& arena, const model::ModelWeights& weights,
                                  int64_t micro_batch_tokens);
 
-  // Makes a micro-batch the one that tasks see. Every target weighs `loss_weight` in the gradient.
-  // REQUIRES: at most micro_batch_tokens rows.
-  void load(Stream& stream, const HostBatch& batch, float loss_weight);
+  // Makes a micro-batch the one that tasks see. REQUIRES: at most micro_batch_tokens rows, and one.
+  void load(Stream& stream, const HostBatch& batch, const BatchTerms& terms);
   // Runs tasks of the loaded micro-batch, in order; gradients are added to the weights'.
   void run(Stream& stream, std::span<const Task> tasks);
   // Losses without gradients: F of every node.
@@ -60,7 +59,7 @@ class Executor {
   Tensor gradient_, pending_, workspace_;
   Tensor tokens_, positions_, targets_, loss_weights_, losses_;
   model::Batch batch_;
-  std::vector<float> host_floats_;
+  BatchLoader loader_;
 };
 
 }  // namespace jige::train

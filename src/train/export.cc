@@ -57,8 +57,8 @@ Status export_model(const model::Masters& masters, const text::SpecialTokens& sp
   return staged.commit();
 }
 
-Status export_adapter(const model::Masters& masters, Stream& stream,
-                      const std::string& base_folder, const std::string& folder) {
+Status export_adapter(const model::Masters& masters, Stream& stream, const std::string& base_folder,
+                      const std::string& folder) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(folder));
   JIGE_DO(model::save_adapter(staged.path(), masters, stream, base_folder));
   return staged.commit();

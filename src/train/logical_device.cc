@@ -82,44 +82,27 @@ void LogicalDevice::use_workspace(const model::Architecture& architecture, DType
 
 int64_t LogicalDevice::token_count(int32_t m) const { return batch(m).token_count(); }
 
-void LogicalDevice::load(std::span<const HostBatch> batches, float loss_weight) {
+void LogicalDevice::load(std::span<const HostBatch> batches, const BatchTerms& terms) {
   JIGE_CHECK(batches.size() == batches_.size(), "{} micro-batches for {}", batches.size(),
              batches_.size());
-  const int64_t room = ids_.columns();
-  host_floats_.assign(static_cast<size_t>(room), loss_weight);
+  BatchTerms of_batch = terms;
   for (size_t m = 0; m < batches.size(); ++m) {
-    const HostBatch& host = batches[m];
-    const auto count = static_cast<int64_t>(host.tokens.size());
-    JIGE_CHECK(count <= room, "{} rows for a micro-batch of {}", count, room);
-    const auto upload = [&](int64_t column, DType dtype, const void* data) {
-      const int64_t row = kColumns * static_cast<int64_t>(m) + column;
-      const TensorView target =
-          TensorView::of(ids_.row_range(row, row + 1).data, dtype, Shape{count});
-      if (count > 0) compute_->copy(target.data, data, count * 4, CopyKind::kHostToDevice);
-      return target;
+    const auto column = [&](int64_t c, DType dtype) {
+      const int64_t row = kColumns * static_cast<int64_t>(m) + c;
+      return TensorView::of(ids_.row_range(row, row + 1).data, dtype, Shape{ids_.columns()});
     };
-    model::Batch& batch = batches_[m];
-    batch.tokens = upload(0, DType::kI32, host.tokens.data());
-    batch.positions = upload(1, DType::kI32, host.positions.data());
-    batch.targets = upload(2, DType::kI32, host.targets.data());
-    batch.loss_weights = upload(3, DType::kF32, host_floats_.data());
-    batch.sequences.clear();
-    int32_t row = 0;
-    for (const int32_t rows : host.counts) {
-      batch.sequences.push_back({.row_begin = row, .row_count = rows});
-      row += rows;
-    }
-    JIGE_CHECK(row == count, "sequences cover {} of {} rows", row, count);
+    loader_.load(*compute_,
+                 {.tokens = column(0, DType::kI32),
+                  .positions = column(1, DType::kI32),
+                  .targets = column(2, DType::kI32),
+                  .loss_weights = column(3, DType::kF32)},
+                 batches[m], of_batch, batches_[m]);
+    of_batch.dropout.token_begin += batches_[m].token_count();
   }
-  compute_->synchronize();
 }
 
 void LogicalDevice::add_losses(int32_t m, ExactSum& sum) {
-  const TensorView view = losses(m);
-  host_floats_.resize(static_cast<size_t>(view.rows()));
-  compute_->copy(host_floats_.data(), view.data, view.rows() * 4, CopyKind::kDeviceToHost);
-  compute_->synchronize();
-  sum.add(host_floats_);
+  loader_.add_losses(*compute_, losses(m), sum);
 }
 
 }  // namespace jige::train

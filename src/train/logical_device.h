@@ -19,7 +19,7 @@
 #include "model/weights.h"
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
-#include "train/step_plan.h"
+#include "train/batch_loader.h"
 
 namespace jige::train {
 
@@ -49,7 +49,8 @@ class LogicalDevice {
   void use_workspace(const model::Architecture& architecture, DType compute,
                      const DeviceBatches& batches, const TensorView& buffer);
   // Takes a step's micro-batches, all of them; those without tokens are passed over by the tasks.
-  void load(std::span<const HostBatch> batches, float loss_weight);
+  // The terms are those of the step's first token.
+  void load(std::span<const HostBatch> batches, const BatchTerms& terms);
 
   const model::Batch& batch(int32_t m) const { return batches_[static_cast<size_t>(m)]; }
   int64_t token_count(int32_t m) const;
@@ -76,7 +77,7 @@ class LogicalDevice {
   TensorView workspace_, rope_table_, losses_;
   TensorView ids_;  // [4 · micro-batches, tokens]: tokens, positions, targets, weights
   std::vector<model::Batch> batches_;
-  std::vector<float> host_floats_;
+  BatchLoader loader_;
 };
 
 }  // namespace jige::train

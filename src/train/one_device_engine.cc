@@ -31,13 +31,14 @@ Result<std::unique_ptr<StepEngine>> OneDeviceEngine::create(
 
 Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& plan,
                                          const StepRates& rates) {
-  const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
+  BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
   ExactSum loss;
   weights_->zero_gradients(*stream_);
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     JIGE_DO(read_batch(corpus, micro_batch, batch_));
-    executor_->load(*stream_, batch_, loss_weight);
+    executor_->load(*stream_, batch_, terms);
     executor_->run(*stream_, tasks_);
+    terms.dropout.token_begin += micro_batch.input_count;
     executor_->add_losses(*stream_, loss);
   }
   weights_->finish_gradients(*stream_);
@@ -53,7 +54,7 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
 Result<std::unique_ptr<Stream>> OneDeviceEngine::make_stream() { return device_->make_stream(); }
 
 Status OneDeviceEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
-  executor_->load(*stream_, batch, 1.0f);
+  executor_->load(*stream_, batch, {});
   executor_->evaluate(*stream_);
   executor_->add_losses(*stream_, sum);
   return {};

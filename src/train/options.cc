@@ -69,6 +69,8 @@ Status validate_sizes(const TrainOptions& options) {
                   "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
   JIGE_DO(require(options.step_tokens >= 1 && options.step_tokens <= (int64_t{1} << 36),
                   "step_tokens", options.step_tokens, "at least 1"));
+  JIGE_DO(require(options.dropout >= 0 && options.dropout < 1, "dropout", options.dropout,
+                  "at least 0 (off) and below 1"));
   if ((options.steps > 0) == (options.epochs > 0)) {
     return fail(Code::kInvalidArgument, "give either steps or epochs (got {} and {})",
                 options.steps, options.epochs);
@@ -179,6 +181,8 @@ Json identity_json(const TrainOptions& options) {
                {"steps", options.steps},
                {"epochs", options.epochs},
                {"seed", options.seed}};
+  // Runs without it go on from checkpoints that were made before there was any.
+  if (options.dropout > 0) json["dropout"] = options.dropout;
   if (options.config) json["model"] = formats::to_hf_config(*options.config);
   if (options.lora) {
     json["lora"] = {{"rank", options.lora->rank},

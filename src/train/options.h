@@ -74,8 +74,9 @@ struct TrainOptions {
   int64_t context = 0;  // tokens of a sequence at most; 0: the model's context
   int64_t micro_batch_tokens = 2048;
   int64_t step_tokens = 8192;
-  int64_t steps = 0;  // 0: as many as `epochs` take
-  double epochs = 0;  // 0: `steps` counts; exactly one of the two is given
+  int64_t steps = 0;   // 0: as many as `epochs` take
+  double epochs = 0;   // 0: `steps` counts; exactly one of the two is given
+  double dropout = 0;  // probability, on the embedding and both outputs of every layer; 0: off
   uint64_t seed = 1;
 
   int64_t eval_every_steps = 100;  // 0: only at the end

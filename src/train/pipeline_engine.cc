@@ -33,9 +33,8 @@ Result<std::unique_ptr<PipelineEngine>> PipelineEngine::create(
       return hook(self->step_, task);
     };
   }
-  JIGE_TRY(engine->executor_,
-           PipelineExecutor::create(*engine->machine_, *engine->weights_, *engine->optimizer_,
-                                    std::move(execution)));
+  JIGE_TRY(engine->executor_, PipelineExecutor::create(*engine->machine_, *engine->weights_,
+                                                       *engine->optimizer_, std::move(execution)));
   engine->record_ = {.schedule = plan.schedule,
                      .costs = plan.costs,
                      .memory = {.device_budget_bytes = wanted.device_bytes,
@@ -60,11 +59,11 @@ Result<StepOutcome> PipelineEngine::run(const Corpus& corpus, const StepPlan& pl
     JIGE_DO(read_batch(corpus, plan.micro_batches[m], batches_[m]));
   }
   step_ = rates.step;
-  const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
-  JIGE_TRY(const PipelineStep step, executor_->run({.batches = batches_,
-                                                    .loss_weight = loss_weight,
-                                                    .learning_rate = rates.learning_rate,
-                                                    .before_update = rates.before_update}));
+  JIGE_TRY(const PipelineStep step,
+           executor_->run({.batches = batches_,
+                           .terms = {.loss_weight = loss_weight_of(plan), .dropout = rates.dropout},
+                           .learning_rate = rates.learning_rate,
+                           .before_update = rates.before_update}));
   record_.add_step(rates.step, executor_->spans());
   if (trace_) JIGE_DO(trace_->add_step(rates.step, schedule(), executor_->spans()));
   return StepOutcome{.loss_sum = step.loss_sum, .optimizer = step.optimizer};

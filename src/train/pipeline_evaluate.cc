@@ -20,7 +20,7 @@ Status PipelineExecutor::evaluate(const HostBatch& batch, ExactSum& sum) {
   const model::Architecture& architecture = weights_.architecture();
   std::vector<HostBatch> batches(static_cast<size_t>(schedule.micro_batch_count));
   batches.front() = batch;
-  for (int32_t d = 0; d < schedule.device_count; ++d) machine_.device(d).load(batches, 1.0f);
+  for (int32_t d = 0; d < schedule.device_count; ++d) machine_.device(d).load(batches, {});
   const auto tokens = static_cast<int64_t>(batch.tokens.size());
   const Shape shape{tokens, architecture.config().hidden_size};
   Tensor source;

@@ -133,7 +133,7 @@ void PipelineExecutor::refresh() {
 
 Result<PipelineStep> PipelineExecutor::run(const PipelineInput& input) {
   for (int32_t d = 0; d < machine_.schedule().device_count; ++d) {
-    machine_.device(d).load(input.batches, input.loss_weight);
+    machine_.device(d).load(input.batches, input.terms);
   }
   before_update_ = input.before_update;
   loss_ = ExactSum();

@@ -80,8 +80,8 @@ class PipelineMachine {
 
 struct PipelineInput {
   std::span<const HostBatch>
-      batches;  // as many as the schedule has micro-batches; some may be empty
-  float loss_weight = 0;
+      batches;       // as many as the schedule has micro-batches; some may be empty
+  BatchTerms terms;  // of the step's first token
   double learning_rate = 0;
   // Called in an update's queue before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;

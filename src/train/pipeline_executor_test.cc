@@ -109,6 +109,42 @@ TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
   EXPECT_GT(tried, asked_steps() == nullptr ? 15 : 100);
 }
 
+TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
+  constexpr double kDropout = 0.2;
+  int tried = 0;
+  for (const int32_t devices : {1, 2, 3}) {
+    const auto architecture = model_for(devices);
+    const int32_t micro_batches = micro_batches_for(devices);
+    const Trace expected = train_alone(*architecture, micro_batches, matrix_steps(), kDropout);
+    EXPECT_NE(expected.bits, train_alone(*architecture, micro_batches, matrix_steps()).bits);
+    auto requests = every(9, requests_for(devices, micro_batches, 2 * devices + 2));
+    // With spipe, which makes forward passes again on another device.
+    const auto natural = natural_requests(devices, OptimizerMode::kAsync, ClipMode::kSpeculate);
+    requests.insert(requests.end(), natural.begin(), natural.end());
+    for (const ScheduleRequest& request : requests) {
+      const Trace trace = train_by_schedule(*architecture, request, matrix_steps(), {}, kDropout);
+      EXPECT_TRUE(trace == expected) << request_name(request);
+      ++tried;
+    }
+  }
+  EXPECT_GT(tried, 40);
+}
+
+TEST(PipelineExecutor, BaselinesWithoutOverlapHaveTheBitsOfOneDevice) {
+  const auto architecture = model_for(2);
+  const Trace expected = train_alone(*architecture, micro_batches_for(2), 2);
+  int tried = 0;
+  for (ScheduleRequest request : natural_requests(2, OptimizerMode::kSync, ClipMode::kExact)) {
+    const bool spipe = request.kind == plan::ScheduleKind::kSPipe;
+    if (!spipe && request.kind != plan::ScheduleKind::kMobius) continue;
+    request.resident_stages = 1;
+    request.lockstep = spipe;
+    EXPECT_TRUE(train_by_schedule(*architecture, request, 2) == expected) << request_name(request);
+    ++tried;
+  }
+  EXPECT_EQ(tried, 2);
+}
+
 TEST(PipelineExecutor, FiftyStepsHaveTheBitsOfOneDevice) {
   const int32_t devices = 4;
   const auto architecture = model_for(devices);
@@ -140,7 +176,7 @@ TEST(PipelineExecutor, ADroppedMicroBatchChangesTheBits) {
     auto batches = step_batches(step, 4, architecture->config().vocab_size);
     const float weight = loss_weight(batches);
     if (step == 1) batches[2] = {};
-    trace.add(*rig.executor->run({batches, weight, rate_of(step)}));
+    trace.add(*rig.executor->run({batches, {.loss_weight = weight}, rate_of(step)}));
   }
   EXPECT_EQ(trace.bits[0], expected.bits[0]);
   EXPECT_EQ(trace.bits[1], expected.bits[1]);
@@ -187,12 +223,12 @@ TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
           if (clip == ClipMode::kExact && kind == plan::TaskKind::kOptimizerStep) continue;
           if (clip == ClipMode::kExact && task > tasks * 3 / 4) continue;
           failing = task;
-          const auto failed = rig.executor->run({batches, loss_weight(batches), rate_of(step)});
+          const auto failed = rig.executor->run({batches, terms_of(batches), rate_of(step)});
           ASSERT_FALSE(failed) << request_name(request) << " task " << task;
           EXPECT_NE(failed.error().message.find("device lost"), std::string::npos);
         }
         failing = -1;
-        trace.add(*rig.executor->run({batches, loss_weight(batches), rate_of(step)}));
+        trace.add(*rig.executor->run({batches, terms_of(batches), rate_of(step)}));
       }
       trace.add(*rig.optimizer);
       trace.bits.push_back(expected.bits.back());  // no evaluation here
@@ -265,14 +301,14 @@ TEST(PipelineExecutor, ACapOneByteTooSmallIsAnErrorAndNoHang) {
   Rig rig;
   rig.build(*architecture, request);
   const auto batches = step_batches(0, 2, architecture->config().vocab_size);
-  ASSERT_TRUE(rig.executor->run({batches, loss_weight(batches), 0.01}));
+  ASSERT_TRUE(rig.executor->run({batches, terms_of(batches), 0.01}));
   // One device and nothing fetched during the passes: the planned peak is what is reached.
   EXPECT_EQ(rig.machine->device(0).arena().peak_bytes(), rig.planned.devices[0].bytes);
   Rig small;
   small.device_bytes = rig.planned.devices[0].bytes - 1;
   small.build(*architecture, request);
   ASSERT_NE(small.executor, nullptr);
-  const auto refused = small.executor->run({batches, loss_weight(batches), 0.01});
+  const auto refused = small.executor->run({batches, terms_of(batches), 0.01});
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kExhausted);
   EXPECT_NE(refused.error().message.find("device0"), std::string::npos);

@@ -101,17 +101,16 @@ TEST(PipelineFault, ALostDeviceEndsTheRunWhichGoesOnWithTheSameBits) {
   std::atomic<int> unwritten{0};
   for (const PipelineOptions& pipeline :
        {PipelineOptions{.devices = 2,
-                        .kinds = {plan::ScheduleKind::kSPipe},
-                        .optimizers = {kAsync},
-                        .forward_stages = {1},
-                        .backward_stages = {3}},
+       .kinds = {plan::ScheduleKind::kSPipe},
+       .optimizers = {kAsync},
+       .forward_stages = {1},
+       .backward_stages = {3}},
         PipelineOptions{.devices = 2,
-                        .kinds = {plan::ScheduleKind::k1F1B},
-                        .optimizers = {kAsync},
-                        .clip = plan::ClipMode::kExact},
-        PipelineOptions{.devices = 2,
-                        .kinds = {plan::ScheduleKind::kGPipe},
-                        .optimizers = {kDevice}}}) {
+        .kinds = {plan::ScheduleKind::k1F1B},
+        .optimizers = {kAsync},
+        .clip = plan::ClipMode::kExact},
+        PipelineOptions{
+            .devices = 2, .kinds = {plan::ScheduleKind::kGPipe}, .optimizers = {kDevice}}}) {
     fail_and_continue(folder, pipeline, model_bytes(alone), unwritten);
   }
   // Some failed while the checkpoint of the step before was being written.

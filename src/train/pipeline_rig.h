@@ -72,6 +72,16 @@ inline float loss_weight(const std::vector<HostBatch>& batches) {
   return static_cast<float>(1.0 / static_cast<double>(count));
 }
 
+// Dropout of a step, of its first token.
+inline ops::Dropout dropout_of(double rate, int64_t step) {
+  return {.rate = rate, .key = derive_key(3, "dropout", static_cast<uint64_t>(step))};
+}
+
+inline BatchTerms terms_of(const std::vector<HostBatch>& batches, double dropout = 0,
+                           int64_t step = 0) {
+  return {.loss_weight = loss_weight(batches), .dropout = dropout_of(dropout, step)};
+}
+
 // Everything that must not depend on the schedule.
 struct Trace {
   std::vector<uint64_t> bits;
@@ -103,7 +113,7 @@ inline double rate_of(int64_t step) { return 0.01 / static_cast<double>(1 + step
 
 // One device, no schedule: train/executor.h and train/optimizer.h.
 inline Trace train_alone(const model::Architecture& architecture, int32_t micro_batches,
-                         int64_t steps) {
+                         int64_t steps, double dropout = 0) {
   CpuDevice cpu({.thread_count = 1});
   Arena arena(cpu, "alone");
   const auto stream = *cpu.make_stream();
@@ -117,9 +127,11 @@ inline Trace train_alone(const model::Architecture& architecture, int32_t micro_
     const auto batches = step_batches(step, micro_batches, architecture.config().vocab_size);
     ExactSum loss;
     weights.zero_gradients(*stream);
+    BatchTerms terms = terms_of(batches, dropout, step);
     for (const HostBatch& batch : batches) {
       if (batch.tokens.empty()) continue;
-      executor.load(*stream, batch, loss_weight(batches));
+      executor.load(*stream, batch, terms);
+      terms.dropout.token_begin += static_cast<int64_t>(batch.tokens.size());
       executor.run(*stream, one_device_tasks(architecture.node_count(), 1));
       executor.add_losses(*stream, loss);
     }
@@ -130,7 +142,7 @@ inline Trace train_alone(const model::Architecture& architecture, int32_t micro_
   }
   trace.add(optimizer);
   ExactSum loss;
-  executor.load(*stream, step_batches(0, 1, architecture.config().vocab_size)[0], 1.0f);
+  executor.load(*stream, step_batches(0, 1, architecture.config().vocab_size)[0], {});
   executor.evaluate(*stream);
   executor.add_losses(*stream, loss);
   trace.add(loss.value());
@@ -180,7 +192,7 @@ struct Rig {
 
 inline Trace train_by_schedule(const model::Architecture& architecture,
                                const ScheduleRequest& request, int64_t steps,
-                               PipelineExecutorOptions options = {}) {
+                               PipelineExecutorOptions options = {}, double dropout = 0) {
   Trace trace;
   Rig rig;
   rig.build(architecture, request, std::move(options));
@@ -188,7 +200,8 @@ inline Trace train_by_schedule(const model::Architecture& architecture,
   for (int64_t step = 0; step < steps; ++step) {
     const auto batches =
         step_batches(step, request.micro_batches, architecture.config().vocab_size);
-    const auto result = rig.executor->run({batches, loss_weight(batches), rate_of(step)});
+    const auto result =
+        rig.executor->run({batches, terms_of(batches, dropout, step), rate_of(step)});
     EXPECT_TRUE(result) << result.error().message;
     if (!result) return trace;
     trace.add(*result);
@@ -207,7 +220,7 @@ inline Trace train_by_schedule(const model::Architecture& architecture,
 }
 
 inline double trace_step(Rig& rig, const std::vector<HostBatch>& batches, double rate) {
-  const auto result = rig.executor->run({batches, loss_weight(batches), rate});
+  const auto result = rig.executor->run({batches, terms_of(batches), rate});
   EXPECT_TRUE(result) << result.error().message;
   return result ? result->loss_sum : 0;
 }

@@ -5,10 +5,10 @@
 //   runner.spans()[task].start_ns     // when it ran
 //
 // A task starts when its predecessors in the graph have ended; what they wrote is visible to it.
-// When a task fails, or throws, no further task starts, run() returns the first failure once the tasks under
-// way have ended, and the runner can be used again.
-// Invariant: between two runs no task is under way.
-// Threads: run() from one thread at a time; `execute` is called from all queues' threads.
+// When a task fails, or throws, no further task starts, run() returns the first failure once the
+// tasks under way have ended, and the runner can be used again. Invariant: between two runs no task
+// is under way. Threads: run() from one thread at a time; `execute` is called from all queues'
+// threads.
 #pragma once
 
 #include <atomic>

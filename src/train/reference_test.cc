@@ -101,7 +101,7 @@ class Bench {
     weights_->zero_gradients(*stream_);
     for (const Documents& documents : micro_batches) {
       executor_->load(*stream_, batch_of(documents),
-                      static_cast<float>(1.0 / static_cast<double>(count)));
+                      {.loss_weight = static_cast<float>(1.0 / static_cast<double>(count))});
       executor_->run(*stream_, tasks);
       executor_->add_losses(*stream_, loss);
     }
@@ -119,7 +119,7 @@ class Bench {
     ExactSum loss;
     int64_t count = 0;
     for (const Documents& documents : micro_batches) {
-      executor_->load(*stream_, batch_of(documents), 1.0f);
+      executor_->load(*stream_, batch_of(documents), {});
       executor_->evaluate(*stream_);
       executor_->add_losses(*stream_, loss);
       count += target_count(documents);

@@ -73,10 +73,11 @@ int run_in_child(const TrainOptions& options, double kill_after_s) {
 // Kills a run again and again until it ends, `rounds` times; `change` may alter what an attempt is
 // given.
 template <typename Change>
-void kill_and_continue(int rounds, Change change) {
+void kill_and_continue(int rounds, double dropout, Change change) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  const TrainOptions whole = options_for(folder, "whole");
+  TrainOptions whole = options_for(folder, "whole");
+  whole.dropout = dropout;
   const StopWatch watch;
   ASSERT_EQ(run_in_child(whole, 1e9), 0);
   double whole_s = watch.seconds();
@@ -88,6 +89,7 @@ void kill_and_continue(int rounds, Change change) {
   int kills = 0;
   for (int round = 0; round < rounds || (kills <= rounds && round < 40); ++round) {
     TrainOptions options = options_for(folder, "killed" + std::to_string(round));
+    options.dropout = dropout;
     int status = -1;
     for (int attempt = 0; attempt < 40 && status != 0; ++attempt) {
       change(options, round + attempt);
@@ -113,12 +115,12 @@ void kill_and_continue(int rounds, Change change) {
 }
 
 TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
-  kill_and_continue(8, [](TrainOptions&, int) {});
+  kill_and_continue(8, 0, [](TrainOptions&, int) {});
 }
 
 TEST(Resume, EndsWithTheSameBitsOnOtherDevicesAndSchedulesEachTime) {
   using enum plan::OptimizerMode;
-  kill_and_continue(5, [](TrainOptions& options, int attempt) {
+  kill_and_continue(5, 0.1, [](TrainOptions& options, int attempt) {
     options.micro_batch_tokens = 32;  // four micro-batches a step and more
     options.pipeline.reset();
     if (attempt % 5 == 0) return;  // one device, no schedule

@@ -107,9 +107,8 @@ Status save_checkpoint(const SaveRequest& request, const Json& identity, const R
     writer.add(kCheckpointMoments1, device_source(param.spec->name, optimizer.moment1(i), stream));
     writer.add(kCheckpointMoments2, device_source(param.spec->name, optimizer.moment2(i), stream));
   }
-  const Json json = {{"identity", identity},
-                     {"run", state.to_json()},
-                     {"origin", request.origin.to_json()}};
+  const Json json = {
+      {"identity", identity}, {"run", state.to_json()}, {"origin", request.origin.to_json()}};
   return writer.commit(json, static_cast<int>(request.keep_last));
 }
 

@@ -2,9 +2,9 @@
 //
 // A checkpoint (formats/checkpoint.h) under OUT/checkpoints holds the masters and both moments of
 // every trained parameter by name, and in its state JSON the run's identity (options.h, with the
-// hashes of the data), RunState, and RunOrigin for an export. There is no random state to keep: data order and initial values
-// are functions of the seed and the cursor.
-// Threads: one thread at a time.
+// hashes of the data), RunState, and RunOrigin for an export. There is no random state to keep:
+// data order and initial values are functions of the seed and the cursor. Threads: one thread at a
+// time.
 #pragma once
 
 #include <cstdint>

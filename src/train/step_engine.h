@@ -22,6 +22,7 @@ namespace jige::train {
 struct StepRates {
   int64_t step = 0;  // from 1
   double learning_rate = 0;
+  ops::Dropout dropout;  // of the step's first token
   // Called, from any thread, before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;
 };

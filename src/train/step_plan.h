@@ -39,6 +39,11 @@ struct StepPlan {
   int64_t learned_count = 0;  // targets of all micro-batches
 };
 
+// The weight of every target in the step's gradient, that of the mean loss.
+inline float loss_weight_of(const StepPlan& plan) {
+  return static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
+}
+
 struct StepPlannerOptions {
   uint64_t seed = 0;
   int64_t step_tokens = 0;

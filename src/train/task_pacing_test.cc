@@ -112,7 +112,7 @@ TEST(TimedDevices, RunEveryTaskInOrderForItsTimeAndChangeNothing) {
     Trace before, after;
     before.add(*rig.optimizer);
     const auto batches = step_batches(0, request.micro_batches, architecture->config().vocab_size);
-    const auto step = rig.executor->run({batches, loss_weight(batches), 0.01});
+    const auto step = rig.executor->run({batches, terms_of(batches), 0.01});
     ASSERT_TRUE(step) << step.error().message;
     EXPECT_EQ(step->loss_sum, 0);
     after.add(*rig.optimizer);

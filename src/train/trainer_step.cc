@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/log.h"
+#include "base/rng.h"
 #include "train/evaluate.h"
 #include "train/process_memory.h"
 #include "train/records.h"
@@ -49,11 +50,14 @@ Result<StepInfo> Trainer::run_step() {
              setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
                                                 mean_context(micro_batch));
   }
-  const Result<StepOutcome> run =
-      engine_->run(setup_.dataset.corpus, plan,
-                   {.step = info.step,
-                    .learning_rate = info.learning_rate,
-                    .before_update = [this] { checkpoint_.wait_written(); }});
+  const TrainOptions& options = setup_.options;
+  const Result<StepOutcome> run = engine_->run(
+      setup_.dataset.corpus, plan,
+      {.step = info.step,
+       .learning_rate = info.learning_rate,
+       .dropout = {.rate = options.dropout,
+                   .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
+       .before_update = [this] { checkpoint_.wait_written(); }});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
   info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
@@ -84,9 +88,10 @@ Error Trainer::step_failure(int64_t step, Error error) {
   const auto kept = formats::list_checkpoints(setup_.checkpoints_folder());
   const std::string remedy =
       kept.empty() ? "there is no checkpoint yet"
-                   : fmt::format("the checkpoint of step {} is whole, and the same command goes on "
-                                 "from it",
-                                 kept.front().step);
+                   : fmt::format(
+                         "the checkpoint of step {} is whole, and the same command goes on "
+                         "from it",
+                         kept.front().step);
   error.message = fmt::format("step {} failed; {}: {}", step, remedy, error.message);
   return error;
 }
@@ -149,11 +154,10 @@ Status Trainer::start_checkpoint() {
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();
   JIGE_TRY(auto stream, engine_->make_stream());
-  checkpoint_.start(
-      {.run_folder = setup_.checkpoints_folder(),
-       .origin = setup_.origin(),
-       .keep_last = setup_.options.checkpoints_kept},
-      setup_.identity, state_, engine_->optimizer(), std::move(stream));
+  checkpoint_.start({.run_folder = setup_.checkpoints_folder(),
+                     .origin = setup_.origin(),
+                     .keep_last = setup_.options.checkpoints_kept},
+                    setup_.identity, state_, engine_->optimizer(), std::move(stream));
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
   return {};

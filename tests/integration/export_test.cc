@@ -30,8 +30,8 @@ TEST(Export, WritesTheModelOfARunAndRefusesToReplaceIt) {
   const Outcome again = run_jige({"export", TinyRun::get().run(), out});
   EXPECT_EQ(again.exit_code, 2);
   EXPECT_THAT(again.err, HasSubstr("--replace"));
-  const Outcome replaced = run_jige({"export", TinyRun::get().run(), out, "--replace", "--dtype",
-                                     "bf16", "--step", "20"});
+  const Outcome replaced = run_jige(
+      {"export", TinyRun::get().run(), out, "--replace", "--dtype", "bf16", "--step", "20"});
   EXPECT_EQ(replaced.exit_code, 0) << replaced.err;
   EXPECT_EQ(run_jige({"inspect", out, "--json"}).exit_code, 0);
   const Outcome text = run_jige({"generate", out, "--prompt", "The", "--max-tokens", "4"});

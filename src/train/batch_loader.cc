@@ -1,0 +1,40 @@
+#include "train/batch_loader.h"
+
+#include "base/check.h"
+
+namespace jige::train {
+
+void BatchLoader::load(Stream& stream, const BatchRoom& room, const HostBatch& host,
+                       const BatchTerms& terms, model::Batch& batch) {
+  const auto count = static_cast<int64_t>(host.tokens.size());
+  JIGE_CHECK(count <= room.tokens.rows(), "{} rows for a micro-batch of {}", count,
+             room.tokens.rows());
+  const auto upload = [&](const TensorView& target, const void* data) {
+    const TensorView rows = target.row_range(0, count);
+    if (count > 0) stream.copy(rows.data, data, count * 4, CopyKind::kHostToDevice);
+    return rows;
+  };
+  host_floats_.assign(static_cast<size_t>(count), terms.loss_weight);
+  batch.tokens = upload(room.tokens, host.tokens.data());
+  batch.positions = upload(room.positions, host.positions.data());
+  batch.targets = upload(room.targets, host.targets.data());
+  batch.loss_weights = upload(room.loss_weights, host_floats_.data());
+  batch.dropout = terms.dropout;
+  batch.sequences.clear();
+  int32_t row = 0;
+  for (const int32_t rows : host.counts) {
+    batch.sequences.push_back({.row_begin = row, .row_count = rows});
+    row += rows;
+  }
+  JIGE_CHECK(row == count, "sequences cover {} of {} rows", row, count);
+  stream.synchronize();
+}
+
+void BatchLoader::add_losses(Stream& stream, const TensorView& losses, ExactSum& sum) {
+  host_floats_.resize(static_cast<size_t>(losses.rows()));
+  stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
+  stream.synchronize();
+  sum.add(host_floats_);
+}
+
+}  // namespace jige::train

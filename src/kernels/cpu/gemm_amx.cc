@@ -113,9 +113,9 @@ class LinesFetcher {
 
 // Two lane groups times two panels. Meanwhile the share of the next two panels goes to the second
 // level: without that, the first row block of a panel would wait for all of it. The left, which
-// comes from the second level, is loaded with the hint that it is not used again soon, all four
-// loads stand before the products, and every other line of one lane group is fetched ahead: in this
-// order the rate is 99 % of that of the products alone, with loads just before their use 75 %
+// comes from the second level, is loaded with the hint that it is not used again soon, and all four
+// loads stand before the products. It is not fetched ahead: the few lines that a core can wait for
+// at a time are better spent on panels and output, which come from farther away
 // (docs/decisions/0001-own-matrix-products.md). Output that is touched soon, and what is packed
 // next, come in as well.
 void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
@@ -138,9 +138,6 @@ void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, 
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
     _tile_dpbf16ps(2, 5, 6);
-    for (int64_t line = 0; line < kTileBytes; line += 128) {
-      _mm_prefetch(left + k + kPrefetchBytes + line, _MM_HINT_T0);
-    }
     const int64_t stop = fetched + fetch_step < fetch_end ? fetched + fetch_step : fetch_end;
     for (; fetched < stop; fetched += 64) {
       _mm_prefetch(next + fetched, _MM_HINT_T1);
@@ -250,7 +247,7 @@ const GemmEngine kGemmTile = {
     .columns = kTileLanes,
     .depth_step = kTileDepth,
     .panel_group = 2,
-    .depth_block = 512,    // two panels of it take 32 KiB of a first-level cache of 48
+    .depth_block = 768,    // two panels of it take all 48 KiB of a first-level cache
     .task_rows = 256,      // a left block takes 256 KiB of a second-level cache of 2 MiB
     .task_columns = 1024,  // and the sums of bf16 results 1 MiB
     .begin = begin,

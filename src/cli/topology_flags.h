@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/ring_problem.h"
 #include "profile/profiler.h"
+#include "profile/tcp_meter.h"
 #include "topology/topology.h"
 
 namespace jige::cli {
@@ -63,15 +65,17 @@ class LinkBench {
   profile::Profiler& profiler() { return *profiler_; }
   bool resumed() const { return store_ && !store_->all().empty(); }
   // Whether rates are those of real links.
-  bool measures() const { return measures_; }
+  bool measures() const { return tcp_ != nullptr; }
+  // The meter of real links, null where rates are simulated.
+  profile::TcpMeter* tcp() { return tcp_; }
 
  private:
   LinkBench() = default;
   Status connect(const TopologyFlags& source, const LinkFlags& flags);
   Status open_profiler(const LinkFlags& flags);
 
-  bool measures_ = false;
   std::optional<topology::Topology> topology_;
+  profile::TcpMeter* tcp_ = nullptr;  // the meter, where it is one
   std::unique_ptr<profile::LinkMeter> meter_;
   std::optional<profile::MeasurementStore> store_;
   std::optional<profile::Profiler> profiler_;

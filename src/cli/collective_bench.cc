@@ -27,10 +27,17 @@ void store_value(DType dtype, float value, std::byte* at) {
   const BFloat16 bf16 = to_bfloat16(value);
   const Float16 f16 = to_float16(value);
   switch (dtype) {
-    case DType::kBF16: std::memcpy(at, &bf16, 2); return;
-    case DType::kF16: std::memcpy(at, &f16, 2); return;
-    case DType::kI32: std::memcpy(at, &integer, 4); return;
-    default: std::memcpy(at, &value, 4);
+    case DType::kBF16:
+      std::memcpy(at, &bf16, 2);
+      return;
+    case DType::kF16:
+      std::memcpy(at, &f16, 2);
+      return;
+    case DType::kI32:
+      std::memcpy(at, &integer, 4);
+      return;
+    default:
+      std::memcpy(at, &value, 4);
   }
 }
 
@@ -82,9 +89,14 @@ Operation Measurement::operation(bool in_place) {
   if (!in_place) return op;
   const int64_t own = group_.rank() * op.bytes();
   switch (options_.collective) {
-    case Collective::kAllGather: op.src = dst_.data() + own; break;
-    case Collective::kReduceScatter: op.dst = src_.data() + own; break;
-    default: op.src = dst_.data();
+    case Collective::kAllGather:
+      op.src = dst_.data() + own;
+      break;
+    case Collective::kReduceScatter:
+      op.dst = src_.data() + own;
+      break;
+    default:
+      op.src = dst_.data();
   }
   return op;
 }
@@ -108,11 +120,14 @@ float Measurement::reduced(int64_t index) const {
   }
   const double mean = sum / group_.size();
   switch (options_.redop) {
-    case RedOp::kMin: return low;
-    case RedOp::kMax: return high;
-    case RedOp::kAvg: return static_cast<float>(options_.dtype == DType::kI32 ? std::trunc(mean)
-                                                                              : mean);
-    default: return static_cast<float>(sum);
+    case RedOp::kMin:
+      return low;
+    case RedOp::kMax:
+      return high;
+    case RedOp::kAvg:
+      return static_cast<float>(options_.dtype == DType::kI32 ? std::trunc(mean) : mean);
+    default:
+      return static_cast<float>(sum);
   }
 }
 
@@ -121,13 +136,16 @@ float Measurement::expected(int64_t index) const {
   const int n = group_.size();
   const int rank = group_.rank();
   switch (options_.collective) {
-    case Collective::kReduceScatter: return reduced(rank * count_ + index);
+    case Collective::kReduceScatter:
+      return reduced(rank * count_ + index);
     case Collective::kAllGather:
       return element_value(static_cast<int>(index / count_), index % count_, n);
     case Collective::kAllToAll:
       return element_value(static_cast<int>(index / count_), rank * count_ + index % count_, n);
-    case Collective::kBroadcast: return element_value(options_.root, index, n);
-    default: return reduced(index);
+    case Collective::kBroadcast:
+      return element_value(options_.root, index, n);
+    default:
+      return reduced(index);
   }
 }
 
@@ -138,8 +156,8 @@ int64_t Measurement::count_wrong(const std::byte* data) const {
   for (int64_t i = 0; i < elements; ++i) {
     std::byte cell[4] = {};
     store_value(options_.dtype, expected(i), cell);
-    wrong += std::memcmp(cell, data + i * element_bytes(),
-                         static_cast<size_t>(element_bytes())) != 0;
+    wrong +=
+        std::memcmp(cell, data + i * element_bytes(), static_cast<size_t>(element_bytes())) != 0;
   }
   return wrong;
 }
@@ -201,11 +219,14 @@ Result<CollectiveTimes> Measurement::run(bool in_place) {
 double bus_factor(Collective collective, int ranks) {
   const double n = ranks;
   switch (collective) {
-    case Collective::kAllReduce: return 2 * (n - 1) / n;
+    case Collective::kAllReduce:
+      return 2 * (n - 1) / n;
     case Collective::kAllGather:
     case Collective::kReduceScatter:
-    case Collective::kAllToAll: return (n - 1) / n;
-    default: return 1;
+    case Collective::kAllToAll:
+      return (n - 1) / n;
+    default:
+      return 1;
   }
 }
 

@@ -1,5 +1,6 @@
-// Timing of collectives as nccl-tests do it: out of place and in place, algorithm and bus bandwidth,
-// and a count of wrong elements against a result that is computed without the collective.
+// Timing of collectives as nccl-tests do it: out of place and in place, algorithm and bus
+// bandwidth, and a count of wrong elements against a result that is computed without the
+// collective.
 //
 // algbw = bytes of the whole / time; busbw = algbw × 2(n-1)/n for all_reduce, (n-1)/n for
 // all_gather, reduce_scatter and all_to_all, 1 for broadcast and reduce: what every link carries if

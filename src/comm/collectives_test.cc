@@ -28,7 +28,9 @@ std::string text_of(const Case& c, int rank) {
 bool src_is_whole(Collective c) {
   return c == Collective::kReduceScatter || c == Collective::kAllToAll;
 }
-bool dst_is_whole(Collective c) { return c == Collective::kAllGather || c == Collective::kAllToAll; }
+bool dst_is_whole(Collective c) {
+  return c == Collective::kAllGather || c == Collective::kAllToAll;
+}
 
 // What rank `rank` must have in dst; nothing where the collective leaves dst alone.
 std::vector<std::byte> expected(const Case& c, const RingPlan& plan, int rank, int n) {
@@ -58,12 +60,12 @@ std::vector<std::byte> expected(const Case& c, const RingPlan& plan, int rank, i
     OracleStart start = all_reduce_start(plan, parts, size, i);
     const int owner = c.collective == Collective::kReduce ? c.root : rank;
     if (c.collective != Collective::kAllReduce) start.position = start.ring->position_of(owner) + 1;
-    store_element(c.dtype, reduce_element(c.dtype, c.redop, start,
-                                          [&](int r) {
-                                            return load_element(
-                                                c.dtype, src[static_cast<size_t>(r)].data() +
-                                                             (offset + i) * size);
-                                          }),
+    store_element(c.dtype,
+                  reduce_element(c.dtype, c.redop, start,
+                                 [&](int r) {
+                                   return load_element(c.dtype, src[static_cast<size_t>(r)].data() +
+                                                                    (offset + i) * size);
+                                 }),
                   out.data() + i * size);
   }
   return out;
@@ -79,8 +81,13 @@ Status run_case(Communicator& group, const Case& c) {
   const std::vector<std::byte> before = src;
   std::vector<std::byte> dst(static_cast<size_t>(whole_dst ? n * block_bytes : block_bytes) + 1,
                              std::byte{0x5a});
-  Operation op = {.collective = c.collective, .dtype = c.dtype, .redop = c.redop, .count = c.count,
-                  .root = c.root, .src = src.data(), .dst = dst.data()};
+  Operation op = {.collective = c.collective,
+                  .dtype = c.dtype,
+                  .redop = c.redop,
+                  .count = c.count,
+                  .root = c.root,
+                  .src = src.data(),
+                  .dst = dst.data()};
   const int64_t own = group.rank() * block_bytes;
   if (c.in_place && c.collective == Collective::kAllGather) {
     std::copy(src.begin(), src.end(), dst.begin() + own);
@@ -291,7 +298,8 @@ TEST_P(OverTransport, ARankThatStaysAwayIsNamedByTheDeadline) {
     const Status again = group.barrier();
     return again ? Status(fail(Code::kInternal, "went on after {}", ran.error().message)) : again;
   };
-  const auto errors = run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.3}, body);
+  const auto errors =
+      run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.3}, body);
   expect_all(errors, "nothing was heard of rank 0 (");
   EXPECT_LT(static_cast<double>(monotonic_ns() - start) * 1e-9, 2.0);
 }

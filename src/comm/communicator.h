@@ -80,7 +80,8 @@ class Communicator {
   uint64_t sequence_ = 0;
 };
 
-// Bytes of the whole: what direct_bytes_max is compared with, and what bandwidths are reckoned from.
+// Bytes of the whole: what direct_bytes_max is compared with, and what bandwidths are reckoned
+// from.
 int64_t whole_bytes(const Operation& operation, int size);
 
 }  // namespace jige::comm

@@ -120,13 +120,13 @@ TEST_P(Processes, AKilledRankIsNamedByAllOthersAndLeavesNothing) {
   for (const int64_t count : {100, 200'000}) {
     Listener listener = *Listener::open({"127.0.0.1", 0});
     Reports reports;
-    LocalRanks ranks = start_group(GetParam(), listener, reports, 10,
-                                   [&](Communicator& group, Reports& shared) {
-                                     return sum_until_failure(group, shared, count, [&] {
-                                       shared.pages[2].failed_ns = monotonic_ns();
-                                       raise(SIGKILL);
-                                     });
-                                   });
+    LocalRanks ranks =
+        start_group(GetParam(), listener, reports, 10, [&](Communicator& group, Reports& shared) {
+          return sum_until_failure(group, shared, count, [&] {
+            shared.pages[2].failed_ns = monotonic_ns();
+            raise(SIGKILL);
+          });
+        });
     EXPECT_THAT(ranks.wait(), testing::ElementsAre(1, 1, 128 + SIGKILL, 1));
     for (const int r : {0, 1, 3}) {
       EXPECT_THAT(reports.pages[r].error, testing::HasSubstr("rank 2 (")) << "rank " << r;
@@ -140,12 +140,10 @@ TEST_P(Processes, AKilledRankIsNamedByAllOthersAndLeavesNothing) {
 TEST_P(Processes, AStoppedRankIsNamedByTheDeadline) {
   Listener listener = *Listener::open({"127.0.0.1", 0});
   Reports reports;
-  LocalRanks ranks = start_group(GetParam(), listener, reports, 0.4,
-                                 [&](Communicator& group, Reports& shared) {
-                                   return sum_until_failure(group, shared, 2000, [] {
-                                     raise(SIGSTOP);
-                                   });
-                                 });
+  LocalRanks ranks =
+      start_group(GetParam(), listener, reports, 0.4, [&](Communicator& group, Reports& shared) {
+        return sum_until_failure(group, shared, 2000, [] { raise(SIGSTOP); });
+      });
   ASSERT_TRUE(reports.wait_for_others(2, 2));
   for (const int r : {0, 1, 3}) {
     EXPECT_THAT(reports.pages[r].error, testing::HasSubstr("nothing was heard of rank 2 ("))

@@ -70,8 +70,9 @@ Status Joining::listen(const std::string& host) {
 
 Status Joining::check_member(const Hello& hello) const {
   if (hello.world != world() || hello.rank < 1 || hello.rank >= world()) {
-    return fail(Code::kInvalidArgument, "a process on {} calls itself rank {} of {}; this is one of {}",
-                hello.host, hello.rank, hello.world, world());
+    return fail(Code::kInvalidArgument,
+                "a process on {} calls itself rank {} of {}; this is one of {}", hello.host,
+                hello.rank, hello.world, world());
   }
   const auto index = static_cast<size_t>(hello.rank);
   if (sockets_[index].is_open()) {
@@ -174,9 +175,9 @@ Result<std::unique_ptr<Transport>> Joining::as_first(Listener& rendezvous) {
 }
 
 Result<std::unique_ptr<Transport>> Joining::as_other() {
-  JIGE_TRY(Socket socket, connect_to(options_.rendezvous,
-                                     {.name = "rank 0", .bind_host = options_.bind_host},
-                                     deadline_));
+  JIGE_TRY(Socket socket,
+           connect_to(options_.rendezvous, {.name = "rank 0", .bind_host = options_.bind_host},
+                      deadline_));
   JIGE_DO(listen(socket.local_address().host));
   JIGE_DO(send_json(socket, hello_to_json(own_), deadline_));
   JIGE_TRY(const Json json, recv_json(socket, deadline_));
@@ -202,8 +203,10 @@ Result<std::unique_ptr<Transport>> Joining::over_memory() {
   if (region_ == nullptr) {
     const int fd = open(table_.memory.c_str(), O_RDWR | O_CLOEXEC);
     if (fd < 0) {
-      return fail(Code::kUnavailable, "{}: the memory of rank 0 cannot be opened ({}): use transport "
-                  "tcp", table_.memory, std::strerror(errno));
+      return fail(Code::kUnavailable,
+                  "{}: the memory of rank 0 cannot be opened ({}): use transport "
+                  "tcp",
+                  table_.memory, std::strerror(errno));
     }
     JIGE_TRY(SharedRegion region, SharedRegion::attach(fd, region_shape(world(), plan_)));
     region_ = std::make_shared<SharedRegion>(std::move(region));

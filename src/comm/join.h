@@ -25,13 +25,13 @@ inline constexpr uint32_t kJoinBytesMax = 1 << 20;
 
 struct JoinOptions {
   Place place;
-  Address rendezvous;            // where rank 0 listens
-  std::string bind_host;         // the address data leave from and come to; empty: the one on the
-                                 // way to rank 0
+  Address rendezvous;              // where rank 0 listens
+  std::string bind_host;           // the address data leave from and come to; empty: the one on the
+                                   // way to rank 0
   std::string transport = "auto";  // "shm", "tcp", or auto: shm where all are on one machine
-  std::string congestion;        // of TCP, such as "bbr"; empty: the system's
+  std::string congestion;          // of TCP, such as "bbr"; empty: the system's
   int64_t socket_buffer_bytes = 0;  // of the kernel; 0: it sizes them by itself
-  double timeout_s = 60;         // for everybody to come
+  double timeout_s = 60;            // for everybody to come
 };
 
 // Fails with kUnavailable when ranks did not come, naming them; with kInvalidArgument when they

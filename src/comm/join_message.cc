@@ -32,18 +32,24 @@ Hello describe_self() {
   // processes.
   char space[64] = {};
   const ssize_t length = readlink("/proc/self/ns/pid", space, sizeof space - 1);
-  hello.machine = fmt::format("{}/{}", boot ? boot->substr(0, 36) : hello.host,
-                              std::string_view(space, length > 0 ? static_cast<size_t>(length) : 0));
+  hello.machine =
+      fmt::format("{}/{}", boot ? boot->substr(0, 36) : hello.host,
+                  std::string_view(space, length > 0 ? static_cast<size_t>(length) : 0));
   hello.pid = static_cast<int>(getpid());
   return hello;
 }
 
 Json hello_to_json(const Hello& hello) {
-  return {{"format", kFormat},        {"version", 1},
-          {"rank", hello.rank},       {"world", hello.world},
-          {"host", hello.host},       {"machine", hello.machine},
-          {"pid", hello.pid},         {"address", hello.address.text()},
-          {"transport", hello.transport}, {"plan", hello.plan}};
+  return {{"format", kFormat},
+          {"version", 1},
+          {"rank", hello.rank},
+          {"world", hello.world},
+          {"host", hello.host},
+          {"machine", hello.machine},
+          {"pid", hello.pid},
+          {"address", hello.address.text()},
+          {"transport", hello.transport},
+          {"plan", hello.plan}};
 }
 
 Json table_to_json(const JoinTable& table) {
@@ -81,8 +87,8 @@ Result<Hello> parse_hello(const Json& json, const std::string& where) {
 
 Result<JoinTable> parse_table(const Json& json, const std::string& where) {
   if (json.is_object() && json.contains("error")) {
-    JIGE_TRY(const int code, get_small(json["error"], "code", static_cast<int>(Code::kCancelled),
-                                       where));
+    JIGE_TRY(const int code,
+             get_small(json["error"], "code", static_cast<int>(Code::kCancelled), where));
     JIGE_TRY(const std::string message, get_string(json["error"], "message", where));
     return fail(static_cast<Code>(code), "{} reports: {}", where, message);
   }

@@ -3,9 +3,9 @@
 // Threads: start() in a process of one thread, since it forks.
 #pragma once
 
+#include <sys/types.h>
 #include <functional>
 #include <string>
-#include <sys/types.h>
 #include <vector>
 
 #include "base/result.h"

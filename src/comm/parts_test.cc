@@ -61,9 +61,10 @@ TEST(Wire, DifferencesAreToldInWords) {
   Header theirs = ours;
   EXPECT_TRUE(compare_headers(ours, theirs, "rank 1 (a)"));
   theirs.count = 11;
-  EXPECT_EQ(compare_headers(ours, theirs, "rank 1 (a)").error().message,
-            "rank 1 (a) calls all_reduce of 11 f32 (sum), operation 0; this rank calls all_reduce of "
-            "10 f32 (sum), operation 0");
+  EXPECT_EQ(
+      compare_headers(ours, theirs, "rank 1 (a)").error().message,
+      "rank 1 (a) calls all_reduce of 11 f32 (sum), operation 0; this rank calls all_reduce of "
+      "10 f32 (sum), operation 0");
   theirs = ours;
   theirs.plan = 5;
   EXPECT_THAT(compare_headers(ours, theirs, "rank 1").error().message,
@@ -79,7 +80,8 @@ TEST(RingPlan, ReadsRingsAndRefusesWhatIsNone) {
   ASSERT_TRUE(ring);
   EXPECT_THAT(ring->order, testing::ElementsAre(0, 2, 1, 3));
   EXPECT_EQ(ring->weight, 0.25);
-  for (const char* text : {"", ",", "0,", "0,,1", "0,a", "0 1", "-1,0", "0,1@", "0,1@x", "0,1@1,"}) {
+  for (const char* text :
+       {"", ",", "0,", "0,,1", "0,a", "0 1", "-1,0", "0,1@", "0,1@x", "0,1@1,"}) {
     EXPECT_FALSE(parse_ring(text)) << text;
   }
   RingPlan plan = {.rings = {*ring}};
@@ -134,10 +136,10 @@ TEST(Reduce, AgreesWithPlainArithmeticInEveryTypeAndLength) {
         std::vector<std::byte> out(a.size());
         combine(dtype, static_cast<RedOp>(op), a.data(), b.data(), out.data(), count);
         for (int64_t i = 0; i < count; ++i) {
-          EXPECT_EQ(load_element(dtype, out.data() + i * size),
-                    apply_redop(dtype, static_cast<RedOp>(op),
-                                load_element(dtype, a.data() + i * size),
-                                load_element(dtype, b.data() + i * size)));
+          EXPECT_EQ(
+              load_element(dtype, out.data() + i * size),
+              apply_redop(dtype, static_cast<RedOp>(op), load_element(dtype, a.data() + i * size),
+                          load_element(dtype, b.data() + i * size)));
         }
       }
     }
@@ -271,20 +273,20 @@ TEST(Tuning, IsMeasuredAlikeOnAllRanksAndKept) {
   const RingPlan plan = RingPlan::in_rank_order(2);
   const std::string path =
       (std::filesystem::temp_directory_path() / fmt::format("tuning-{}.json", getpid())).string();
-  const auto errors = run_ranks(make_transports("threads", 2, plan), plan, {},
-                                [&](Communicator& group) -> Status {
-    JIGE_TRY(int64_t bytes, measure_direct_bytes_max(group));
-    std::vector<int64_t> all(2);
-    JIGE_DO(group.all_gather(&bytes, all.data(), 1, DType::kI64));
-    if (all[0] != all[1]) return fail(Code::kInternal, "{} and {}", all[0], all[1]);
-    if (group.rank() != 0) return {};
-    JIGE_TRY(const auto before, load_tuning(path, group));
-    if (before) return fail(Code::kInternal, "there is a file");
-    JIGE_DO(store_tuning(path, group, 1));
-    JIGE_DO(store_tuning(path, group, bytes));
-    JIGE_TRY(const auto kept, load_tuning(path, group));
-    return kept == bytes ? Status() : Status(fail(Code::kInternal, "another value is kept"));
-  });
+  const auto errors =
+      run_ranks(make_transports("threads", 2, plan), plan, {}, [&](Communicator& group) -> Status {
+        JIGE_TRY(int64_t bytes, measure_direct_bytes_max(group));
+        std::vector<int64_t> all(2);
+        JIGE_DO(group.all_gather(&bytes, all.data(), 1, DType::kI64));
+        if (all[0] != all[1]) return fail(Code::kInternal, "{} and {}", all[0], all[1]);
+        if (group.rank() != 0) return {};
+        JIGE_TRY(const auto before, load_tuning(path, group));
+        if (before) return fail(Code::kInternal, "there is a file");
+        JIGE_DO(store_tuning(path, group, 1));
+        JIGE_DO(store_tuning(path, group, bytes));
+        JIGE_TRY(const auto kept, load_tuning(path, group));
+        return kept == bytes ? Status() : Status(fail(Code::kInternal, "another value is kept"));
+      });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   std::filesystem::remove(path);
 }

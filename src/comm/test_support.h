@@ -147,10 +147,16 @@ inline double load_element(DType dtype, const std::byte* at) {
   float f;
   int32_t i;
   switch (dtype) {
-    case DType::kBF16: return to_float(BFloat16{half});
-    case DType::kF16: return to_float(Float16{half});
-    case DType::kI32: std::memcpy(&i, at, 4); return i;
-    default: std::memcpy(&f, at, 4); return f;
+    case DType::kBF16:
+      return to_float(BFloat16{half});
+    case DType::kF16:
+      return to_float(Float16{half});
+    case DType::kI32:
+      std::memcpy(&i, at, 4);
+      return i;
+    default:
+      std::memcpy(&f, at, 4);
+      return f;
   }
 }
 
@@ -222,9 +228,9 @@ inline double reduce_element(DType dtype, RedOp op, const OracleStart& start,
   }
   if (op != RedOp::kAvg || n == 1) return value;
   std::byte cell[4];
-  const double quotient = dtype == DType::kI32 ? std::trunc(value / n)
-                                               : static_cast<double>(static_cast<float>(value) /
-                                                                     static_cast<float>(n));
+  const double quotient =
+      dtype == DType::kI32 ? std::trunc(value / n)
+                           : static_cast<double>(static_cast<float>(value) / static_cast<float>(n));
   store_element(dtype, quotient, cell);
   return load_element(dtype, cell);
 }

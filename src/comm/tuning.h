@@ -13,8 +13,9 @@
 
 namespace jige::comm {
 
-// Times all-reduces of growing size on both paths, sets the largest size up to which the direct path
-// is the faster, and gives it. The same on all ranks: rank 0 decides. Takes some tenths of a second.
+// Times all-reduces of growing size on both paths, sets the largest size up to which the direct
+// path is the faster, and gives it. The same on all ranks: rank 0 decides. Takes some tenths of a
+// second.
 Result<int64_t> measure_direct_bytes_max(Communicator& group);
 
 // The entry for a group, nothing if the file has none or is not there; kCorrupt if it is damaged.

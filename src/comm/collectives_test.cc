@@ -167,11 +167,12 @@ TEST_P(OverTransport, EveryCollectiveHasTheOraclesBitsOnBothPaths) {
 }
 
 TEST_P(OverTransport, RandomDelaysInEveryLinkChangeNothing) {
-  for (const int n : {2, 3, 4}) {
+  for (const uint64_t seed : {1, 2, 3, 4}) {
+    const int n = 1 + static_cast<int>(seed);
     const RingPlan plan = two_rings(n);
     Transports delayed;
     for (auto& transport : make_transports(GetParam(), n, plan)) {
-      delayed.push_back(std::make_unique<DelayedTransport>(std::move(transport), 5));
+      delayed.push_back(std::make_unique<DelayedTransport>(std::move(transport), seed));
     }
     const auto body = [](Communicator& group) -> Status {
       int turn = 0;
@@ -291,7 +292,7 @@ TEST_P(OverTransport, ARankThatStaysAwayIsNamedByTheDeadline) {
   const auto body = [&](Communicator& group) -> Status {
     std::vector<float> data(1000);
     JIGE_DO(group.barrier());
-    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     const Status ran = group.all_reduce(data.data(), data.data(), 1000, DType::kF32, RedOp::kSum);
     if (ran) return ran;
     // Every later call gives the same error.
@@ -299,7 +300,7 @@ TEST_P(OverTransport, ARankThatStaysAwayIsNamedByTheDeadline) {
     return again ? Status(fail(Code::kInternal, "went on after {}", ran.error().message)) : again;
   };
   const auto errors =
-      run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.3}, body);
+      run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 0.2}, body);
   expect_all(errors, "nothing was heard of rank 0 (");
   EXPECT_LT(static_cast<double>(monotonic_ns() - start) * 1e-9, 2.0);
 }

@@ -46,7 +46,7 @@ def _open_mpi(lab, folder, mib, repeats, algorithm):
     """One mpirun in the namespace of host 0; the other hosts are reached by a stand-in for ssh."""
     program = os.path.join(folder, "mpi_peer")
     if not os.path.exists(program):
-        subprocess.run(["mpicc", "-O2", os.path.join(common.HERE, "peers", "allreduce_mpi_peer.c"),
+        subprocess.run(["mpicc", "-O2", os.path.join(common.HERE, "peers", "collective_mpi_peer.c"),
                         "-o", program], check=True)
     agent = os.path.join(folder, "into_namespace")
     with open(agent, "w") as file:
@@ -60,9 +60,15 @@ def _open_mpi(lab, folder, mib, repeats, algorithm):
     if algorithm:
         words += ["--mca", "coll_tuned_use_dynamic_rules", "1",
                   "--mca", "coll_tuned_allreduce_algorithm", algorithm]
-    words += ["-host", ",".join(map(lab.address, range(lab.hosts))), "-np", lab.hosts, program, mib,
-              repeats]
+    words += ["-host", ",".join(map(lab.address, range(lab.hosts))), "-np", lab.hosts, program, 1,
+              repeats, mib << 20]
     return lab.run(0, words, capture_output=True, text=True)
+
+
+def _seconds(record):
+    if "rows" in record:  # the mean of all
+        return [record["rows"][0]["time_us"] * 1e-6]
+    return record["seconds"]
 
 
 def _gloo(lab, python, mib, repeats):
@@ -96,6 +102,6 @@ def peers(lab, args, show):
             if done.returncode != 0:
                 show(f"skipped: {name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
                 continue
-            seconds = json.loads(done.stdout.strip().splitlines()[-1])["seconds"]
+            seconds = _seconds(json.loads(done.stdout.strip().splitlines()[-1]))
             show(f"{name}: {statistics.median(seconds):.3f} s")
             yield name, seconds

@@ -56,9 +56,9 @@ class ProfileLinksCommand final : public Command {
     for (const auto& set : sets) {
       if (interrupted())
         return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-      if (bench->resumed() && sets.size() > 1) {
-        JIGE_TRY(const double rate, profiler.rate(set));
-        report(*bench, set, {.rate = rate}, table);
+      const profile::Measurement* kept = sets.size() > 1 ? bench->stored(set) : nullptr;
+      if (kept) {
+        report(*bench, set, {.rate = kept->rate}, table);
         continue;
       }
       JIGE_TRY(const profile::Measurement m, profiler.measure(set));

@@ -142,6 +142,12 @@ Status LinkBench::open_profiler(const LinkFlags& flags) {
   return {};
 }
 
+const profile::Measurement* LinkBench::stored(std::span<const topology::Transfer> set) const {
+  if (!store_) return nullptr;
+  const auto found = store_->all().find(profile::set_names(*topology_, set));
+  return found == store_->all().end() ? nullptr : &found->second;
+}
+
 Result<std::unique_ptr<LinkBench>> LinkBench::simulate(topology::Topology topology,
                                                        const LinkFlags& flags) {
   std::unique_ptr<LinkBench> bench(new LinkBench);

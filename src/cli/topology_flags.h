@@ -63,7 +63,8 @@ class LinkBench {
                                                      const LinkFlags& flags);
   const topology::Topology& topology() const { return *topology_; }
   profile::Profiler& profiler() { return *profiler_; }
-  bool resumed() const { return store_ && !store_->all().empty(); }
+  // What the store holds of a set, null if nothing. Members are in the order of their names.
+  const profile::Measurement* stored(std::span<const topology::Transfer> set) const;
   // Whether rates are those of real links.
   bool measures() const { return tcp_ != nullptr; }
   // The meter of real links, null where rates are simulated.

@@ -137,7 +137,10 @@ Status LinkBench::open_profiler(const LinkFlags& flags) {
     store = &*store_;
   }
   profile::ProfilerOptions options;
-  if (measures()) options.check_every = kMeasuredSetsPerCheck;
+  if (measures()) {
+    options.check_every = kMeasuredSetsPerCheck;
+    options.check_stored = true;
+  }
   profiler_.emplace(*topology_, *meter_, store, options);
   return {};
 }

@@ -79,6 +79,18 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
   ASSERT_EQ(reduced.exit_code, 0) << reduced.err;
   EXPECT_EQ(reduced.json()["order"], Json({"c", "a", "b"}));
   EXPECT_EQ(reduced.json()["seconds"].size(), 3u);
+
+  // What is known of the network can be given as well; then it belongs to the fingerprint.
+  const std::string slurm = folder / "topology.conf";
+  write_text(slurm, "SwitchName=leaf Nodes=[a-c]\n");
+  EXPECT_THAT(run({"profile", "links", "solo", "--topology", slurm}).err, HasSubstr("no list of"));
+  write_text(slurm, "SwitchName=leaf Nodes=a,b,c\n");
+  const std::vector<std::string> set = {"profile",  "links",      "set", "--set",
+                                        "a>c:send", "--topology", slurm};
+  EXPECT_THAT(run(set).err, HasSubstr("+ component leaf router"));
+  write_text(slurm, "SwitchName=leaf Nodes=a,b,c,d\n");
+  EXPECT_THAT(run(set).err, HasSubstr("host \"d\" has no agent"));
+
   EXPECT_EQ(c.stop().exit_code, 0);
   const Outcome gone = run({"profile", "links", "set", "--set", "a>c:send", "--timeout", "1"});
   EXPECT_EQ(gone.exit_code, 8);

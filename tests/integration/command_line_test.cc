@@ -34,7 +34,7 @@ size_t columns(const std::string& line) {
 
 TEST(CommandLine, HelpListsEveryCommand) {
   const auto commands = all_commands();
-  EXPECT_EQ(commands.size(), 24u);
+  EXPECT_EQ(commands.size(), 26u);
   EXPECT_THAT(commands, ::testing::Contains(std::vector<std::string>{"tokenizer", "train"}));
   EXPECT_EQ(run_jige({}).exit_code, 0);
 }

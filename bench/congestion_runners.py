@@ -42,7 +42,7 @@ class AllReduce(RingEdges):
         return statistics.median(json.loads(done.stdout.splitlines()[-1])["seconds"])
 
 
-def _open_mpi(lab, folder, mib, repeats, algorithm):
+def _open_mpi(lab, folder, mib, repeats, algorithm, order):
     """One mpirun in the namespace of host 0; the other hosts are reached by a stand-in for ssh."""
     program = os.path.join(folder, "mpi_peer")
     if not os.path.exists(program):
@@ -60,7 +60,7 @@ def _open_mpi(lab, folder, mib, repeats, algorithm):
     if algorithm:
         words += ["--mca", "coll_tuned_use_dynamic_rules", "1",
                   "--mca", "coll_tuned_allreduce_algorithm", algorithm]
-    words += ["-host", ",".join(map(lab.address, range(lab.hosts))), "-np", lab.hosts, program, 1,
+    words += ["-host", ",".join(map(lab.address, order)), "-np", lab.hosts, program, 1,
               repeats, mib << 20]
     return lab.run(0, words, capture_output=True, text=True)
 
@@ -71,12 +71,12 @@ def _seconds(record):
     return record["seconds"]
 
 
-def _gloo(lab, python, mib, repeats):
+def _gloo(lab, python, mib, repeats, order):
     words = [python, os.path.join(common.HERE, "peers", "allreduce_gloo_peer.py"), "--world", lab.hosts,
-             "--rendezvous", f"{lab.address(0)}:29500", "--interface", "eth0", "--mib", mib,
+             "--rendezvous", f"{lab.address(order[0])}:29500", "--interface", "eth0", "--mib", mib,
              "--repeats", repeats, "--rank"]
-    ranks = [lab.start(host, words + [host], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                       text=True) for host in range(lab.hosts)]
+    ranks = [lab.start(host, words + [rank], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                       text=True) for rank, host in enumerate(order)]
     first = None
     for rank in ranks:
         out, err = rank.communicate(timeout=180)
@@ -87,21 +87,27 @@ def _gloo(lab, python, mib, repeats):
     return first
 
 
-def peers(lab, args, show):
-    """(name, seconds of each all-reduce) of every peer that is installed; ranks in rank order."""
-    runs = [("Gloo (PyTorch)", lambda: _gloo(lab, args.python, args.mib, args.final_rounds))]
+def peers(lab, args, show, orders):
+    """(name, order, seconds) of every peer that is installed, with its ranks on the hosts in each of
+    the named orders, of which host 0 is the first."""
+    missing = set()
     with tempfile.TemporaryDirectory() as folder:
+        runs = [("Gloo", lambda order: _gloo(lab, args.python, args.mib, args.final_rounds, order))]
         if shutil.which("mpirun") and shutil.which("mpicc"):
-            for name, algorithm in (("Open MPI", None), ("Open MPI, ring", 4)):
-                runs.append((name, lambda algorithm=algorithm: _open_mpi(
-                    lab, folder, args.mib, args.final_rounds, algorithm)))
+            for name, algorithm in (("Open MPI, ring", 4), ("Open MPI", None)):
+                runs.append((name, lambda order, algorithm=algorithm: _open_mpi(
+                    lab, folder, args.mib, args.final_rounds, algorithm, order)))
         else:
             show("skipped: Open MPI (packages openmpi-bin, libopenmpi-dev)")
-        for name, call in runs:
-            done = call()
-            if done.returncode != 0:
-                show(f"skipped: {name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
-                continue
-            seconds = _seconds(json.loads(done.stdout.strip().splitlines()[-1]))
-            show(f"{name}: {statistics.median(seconds):.3f} s")
-            yield name, seconds
+        for title, order in orders.items():
+            for name, call in runs:
+                if name in missing:
+                    continue
+                done = call(order)
+                if done.returncode != 0:
+                    show(f"skipped: {name}: {(done.stderr.strip().splitlines() or ['failed'])[-1]}")
+                    missing.add(name)
+                    continue
+                seconds = _seconds(json.loads(done.stdout.strip().splitlines()[-1]))
+                show(f"{name}, {title}: {statistics.median(seconds):.3f} s")
+                yield f"{name}, {title}", order, seconds

@@ -71,6 +71,8 @@ class Lab:
     def __enter__(self):
         _remove(_leftovers())
         self._old_term = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+        # Also where the shell had it ignored, as for commands in the background.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         try:
             self._build()
         except BaseException:

@@ -9,6 +9,7 @@
 namespace jige::cli {
 
 std::unique_ptr<Command> make_bench_command();
+std::unique_ptr<Command> make_bench_collective_command();
 std::unique_ptr<Command> make_bench_schedules_command();
 std::unique_ptr<Command> make_bench_serve_command();
 std::unique_ptr<Command> make_chat_command();

@@ -49,6 +49,8 @@ class PlanRingsCommand final : public Command {
     flags.number("--tolerance X", tolerance_, {.min = 0, .max = 0.5},
                  "smaller gains, relative, are not looked for; 0, with --hosts 0.05");
     flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
+    flags.toggle("--no-collective", no_collective_,
+                 "with --hosts: choose by the transfers alone, without all-reduces at the end");
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan as JSON");
     flags.text("--svg FILE", svg_, "draw the ring");
@@ -83,6 +85,16 @@ class PlanRingsCommand final : public Command {
       // known cost more to confirm than they save.
       options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
       options_.symmetry = false;
+      if (!no_collective_) {
+        options_.collective = [&](const std::vector<int32_t>& nodes) -> Result<double> {
+          std::vector<int32_t> order;
+          for (const int32_t node : nodes) {
+            order.push_back(problem.components[static_cast<size_t>(node)]);
+          }
+          JIGE_TRY(const profile::AllReduceTimes times, bench->tcp()->all_reduce(order));
+          return times.edge_gb_per_s;
+        };
+      }
     }
     JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
     Json json = plan::ring_plan_to_json(problem, plan, bench->profiler().source());
@@ -117,11 +129,15 @@ class PlanRingsCommand final : public Command {
   static std::string report(const plan::RingProblem& problem, const plan::RingPlan& plan,
                             std::string_view source) {
     using enum Table::Align;
-    Table table({{"ring"}, {"GB/s", kRight}, {"planned is", kRight}, {"order"}});
-    const double best = plan.best.front().rate;
+    Table table(
+        {{"ring"}, {"GB/s", kRight}, {"all-reduce", kRight}, {"planned is", kRight}, {"order"}});
+    const plan::MeasuredRing& best = plan.best.front();
+    const bool collective = best.collective > 0;
     const auto row = [&](std::string name, const plan::MeasuredRing& ring) {
+      const double ratio = collective ? best.collective / ring.collective : best.rate / ring.rate;
       table.row({std::move(name), rate_text(ring.rate),
-                 fmt::format("{:.2f}x", best / ring.rate), plan::ring_text(problem, ring.ring)});
+                 collective ? rate_text(ring.collective) : "-", fmt::format("{:.2f}x", ratio),
+                 plan::ring_text(problem, ring.ring)});
     };
     row("planned", plan.best.front());
     row("constants, as NCCL", plan.constants);
@@ -164,11 +180,11 @@ class PlanRingsCommand final : public Command {
       order.push_back(t.src);
     }
     return write_file_atomic(
-        svg_, topology::topology_svg(*problem.topology,
-                                     {.subtitle = fmt::format("ring of {} GB/s, {}",
-                                                              rate_text(plan.best.front().rate),
-                                                              source),
-                                      .rings = {order}}));
+        svg_,
+        topology::topology_svg(*problem.topology,
+                               {.subtitle = fmt::format("ring of {} GB/s, {}",
+                                                        rate_text(plan.best.front().rate), source),
+                                .rings = {order}}));
   }
 
   TopologyFlags source_;
@@ -177,7 +193,7 @@ class PlanRingsCommand final : public Command {
   plan::RingPlanOptions options_;
   std::optional<double> tolerance_;
   int64_t keep_ = 5;
-  bool no_symmetry_ = false;
+  bool no_symmetry_ = false, no_collective_ = false;
   std::string out_, svg_, nccl_, nccl_version_ = "2.21";
   OutputFlags output_;
 };

@@ -34,6 +34,7 @@ class ProfileAgentCommand final : public Command {
                  "without a word, after which a connection ends");
     output_.declare(flags, "one JSON line with the address, once it listens");
     flags.example("jige profile agent --listen 10.0.0.2 --token lab");
+    flags.example("jige profile agent --listen 127.0.0.1:0 --json");
   }
 
   Status run() override {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/bytes.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -26,14 +27,17 @@ class ProfileLinksCommand final : public Command {
         "--hosts they are measured over TCP, by the agents on these hosts; otherwise simulated "
         "from the description: links shared fairly, penalties as it states them. With --store, "
         "what was measured is kept, and an interrupted run goes on where it ended.");
-    flags.text("[WHAT]", what_,
-               "solo: every transfer alone; pairs: every two that one ring can hold; set: the "
-               "transfers of --set together; all-subsets: every part of --set");
+    flags.text(
+        "[WHAT]", what_,
+        "solo: every transfer alone; pairs: every two that one ring can hold; set: the "
+        "transfers of --set together; all-subsets: every part of --set; all-reduce: one over the "
+        "ring of --devices, in their order, by the agents of --hosts");
     flags.text("--set TRANSFERS", set_, "such as gpu0>gpu1:push,gpu1>gpu2:via-numa0");
     source_.declare(flags, "--topology");
     links_.declare(flags);
     output_.declare(flags, "one JSON line a set");
-    flags.example("jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
+    flags.example(
+        "jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
     flags.example("jige profile links solo --reference pcie-4gpu-2numa");
     flags.example(
         "jige profile links set --topology box.json --set 'gpu0>gpu1:push,gpu1>gpu0:pull'");
@@ -44,6 +48,7 @@ class ProfileLinksCommand final : public Command {
     const InterruptScope interrupts;
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
     const topology::Topology& topology = bench->topology();
+    if (what_ == "all-reduce") return run_all_reduce(*bench);
     JIGE_TRY(const std::vector<std::vector<topology::Transfer>> sets, chosen_sets(topology));
     profile::Profiler& profiler = bench->profiler();
     Table table(
@@ -51,9 +56,9 @@ class ProfileLinksCommand final : public Command {
     for (const auto& set : sets) {
       if (interrupted())
         return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-      if (bench->resumed() && sets.size() > 1) {
-        JIGE_TRY(const double rate, profiler.rate(set));
-        report(*bench, set, {.rate = rate}, table);
+      const profile::Measurement* kept = sets.size() > 1 ? bench->stored(set) : nullptr;
+      if (kept) {
+        report(*bench, set, {.rate = kept->rate}, table);
         continue;
       }
       JIGE_TRY(const profile::Measurement m, profiler.measure(set));
@@ -68,6 +73,29 @@ class ProfileLinksCommand final : public Command {
   }
 
  private:
+  Status run_all_reduce(LinkBench& bench) {
+    if (!bench.measures()) {
+      return fail(Code::kInvalidArgument,
+                  "all-reduce: --hosts is missing: nothing is simulated here");
+    }
+    JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
+    JIGE_TRY(const profile::AllReduceTimes times,
+             bench.tcp()->all_reduce(order, links_.transfer_bytes));
+    std::vector<std::string> names;
+    for (const int32_t c : order) names.push_back(bench.topology().component(c).name);
+    if (output_.json) {
+      print_json({{"order", names},
+                  {"bytes", times.bytes},
+                  {"seconds", times.seconds},
+                  {"edge_gb_per_s", times.edge_gb_per_s}});
+      return {};
+    }
+    print_text(fmt::format("all-reduce of {} over {}: {:.4f} s, {} GB/s on every edge\n",
+                           format_bytes(static_cast<uint64_t>(times.bytes)), fmt::join(names, " "),
+                           fmt::join(times.seconds, " "), rate_text(times.edge_gb_per_s)));
+    return {};
+  }
+
   Result<std::vector<std::vector<topology::Transfer>>> chosen_sets(
       const topology::Topology& topology) const {
     std::vector<std::vector<topology::Transfer>> sets;
@@ -87,7 +115,7 @@ class ProfileLinksCommand final : public Command {
     }
     if (what_ != "set" && what_ != "all-subsets") {
       return fail(Code::kInvalidArgument,
-                  "WHAT: \"{}\" is not one of solo, pairs, set, all-subsets", what_);
+                  "WHAT: \"{}\" is not one of solo, pairs, set, all-subsets, all-reduce", what_);
     }
     JIGE_TRY(const std::vector<topology::Transfer> set, topology::parse_transfers(topology, set_));
     if (set.empty()) return fail(Code::kInvalidArgument, "--set is missing: which transfers?");

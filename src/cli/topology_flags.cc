@@ -5,9 +5,9 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "profile/simulated_meter.h"
-#include "profile/tcp_meter.h"
 #include "topology/nccl_topology.h"
 #include "topology/reference_topologies.h"
+#include "topology/slurm_topology.h"
 #include "topology/sysfs_topology.h"
 #include "topology/topology_json.h"
 
@@ -33,8 +33,10 @@ std::unique_ptr<profile::LinkMeter> simulated_meter(const topology::Topology& to
 
 void TopologyFlags::declare(Flags& flags, std::string_view file_flag) {
   flags.section("Machine or network");
-  flags.text(fmt::format("{} FILE", file_flag), file,
-             "a description as JSON, or NCCL's topology as .xml; without one, this machine");
+  flags.text(
+      fmt::format("{} FILE", file_flag), file,
+      "a description as JSON, NCCL's topology as .xml, or Slurm's topology.conf; without one, "
+      "this machine");
   flags.text("--reference NAME", reference,
              fmt::format("a machine or network that Jige knows: {}",
                          fmt::join(topology::reference_topology_names(), ", ")));
@@ -45,6 +47,7 @@ Result<topology::Topology> TopologyFlags::load() const {
     return fail(Code::kInvalidArgument, "give a file or --reference, not both");
   }
   if (file.ends_with(".xml")) return topology::load_nccl_topology(file);
+  if (file.ends_with(".conf")) return topology::load_slurm_topology(file);
   if (!file.empty()) return topology::load_topology(file);
   if (!reference.empty()) return topology::reference_topology(reference);
   return topology::sysfs_topology();
@@ -60,8 +63,7 @@ void LinkFlags::declare(Flags& flags) {
              "TCP's congestion control; auto: bbr where every host has it; system: not set");
   flags.number("--set-seconds S", set_seconds, {.min = 0, .max = 3600},
                "for the repeats of one set, which end earlier once the interval is below 3 %");
-  flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 3600},
-               "for an agent to answer");
+  flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 3600}, "for an agent to answer");
   flags.section("Transfers and their rates");
   flags.text("--devices NAMES", devices, "these alone, separated by commas");
   flags.text("--store FILE", store_file,
@@ -70,9 +72,10 @@ void LinkFlags::declare(Flags& flags) {
   flags.toggle("--no-pull", no_pull, "without reads from another device");
   flags.toggle("--no-staged", no_staged, "without buffers in host memory");
   flags.toggle("--copy-engines", copy_engines, "copy engines as well, where they are described");
-  flags.bytes("--transfer-bytes SIZE", transfer_bytes,
-              "of every transfer in a measurement; without it 32 MiB, between hosts 1 MiB; on real links "
-              "what takes 0.12 s");
+  flags.bytes(
+      "--transfer-bytes SIZE", transfer_bytes,
+      "of every transfer in a measurement; without it 32 MiB, between hosts 1 MiB; on real links "
+      "what takes 0.12 s");
   flags.number("--noise X", noise, {.min = 0, .max = 0.5},
                "relative deviation of simulated times from run to run");
   flags.integer("--seed N", seed, {.min = 0}, "of the noise and of every sample drawn");
@@ -104,11 +107,10 @@ Status LinkBench::connect(const TopologyFlags& source, const LinkFlags& flags) {
   const bool listed = flags.hosts.find('=') != std::string::npos;
   JIGE_TRY(std::vector<profile::Host> hosts, listed ? profile::parse_hosts(flags.hosts, "--hosts")
                                                     : profile::load_hosts(flags.hosts));
-  profile::TcpMeterOptions options{
-      .agent = {.token = flags.token, .timeout_s = flags.timeout_s},
-      .congestion = flags.congestion,
-      .bytes = flags.transfer_bytes,
-      .cancelled = &interrupt_flag()};
+  profile::TcpMeterOptions options{.agent = {.token = flags.token, .timeout_s = flags.timeout_s},
+                                   .congestion = flags.congestion,
+                                   .bytes = flags.transfer_bytes,
+                                   .cancelled = &interrupt_flag()};
   options.repeats.seconds_max = flags.set_seconds;
   JIGE_TRY(std::unique_ptr<profile::TcpMeter> meter,
            profile::TcpMeter::connect(std::move(hosts), options));
@@ -121,8 +123,8 @@ Status LinkBench::connect(const TopologyFlags& source, const LinkFlags& flags) {
   }
   JIGE_TRY(topology_, topology::Topology::create(std::move(description), "--hosts"));
   JIGE_DO(meter->use(*topology_));
+  tcp_ = meter.get();
   meter_ = std::move(meter);
-  measures_ = true;
   return {};
 }
 
@@ -135,9 +137,18 @@ Status LinkBench::open_profiler(const LinkFlags& flags) {
     store = &*store_;
   }
   profile::ProfilerOptions options;
-  if (measures_) options.check_every = kMeasuredSetsPerCheck;
+  if (measures()) {
+    options.check_every = kMeasuredSetsPerCheck;
+    options.check_stored = true;
+  }
   profiler_.emplace(*topology_, *meter_, store, options);
   return {};
+}
+
+const profile::Measurement* LinkBench::stored(std::span<const topology::Transfer> set) const {
+  if (!store_) return nullptr;
+  const auto found = store_->all().find(profile::set_names(*topology_, set));
+  return found == store_->all().end() ? nullptr : &found->second;
 }
 
 Result<std::unique_ptr<LinkBench>> LinkBench::simulate(topology::Topology topology,

@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "plan/ring_problem.h"
 #include "profile/profiler.h"
+#include "profile/tcp_meter.h"
 #include "topology/topology.h"
 
 namespace jige::cli {
@@ -61,17 +63,20 @@ class LinkBench {
                                                      const LinkFlags& flags);
   const topology::Topology& topology() const { return *topology_; }
   profile::Profiler& profiler() { return *profiler_; }
-  bool resumed() const { return store_ && !store_->all().empty(); }
+  // What the store holds of a set, null if nothing. Members are in the order of their names.
+  const profile::Measurement* stored(std::span<const topology::Transfer> set) const;
   // Whether rates are those of real links.
-  bool measures() const { return measures_; }
+  bool measures() const { return tcp_ != nullptr; }
+  // The meter of real links, null where rates are simulated.
+  profile::TcpMeter* tcp() { return tcp_; }
 
  private:
   LinkBench() = default;
   Status connect(const TopologyFlags& source, const LinkFlags& flags);
   Status open_profiler(const LinkFlags& flags);
 
-  bool measures_ = false;
   std::optional<topology::Topology> topology_;
+  profile::TcpMeter* tcp_ = nullptr;  // the meter, where it is one
   std::unique_ptr<profile::LinkMeter> meter_;
   std::optional<profile::MeasurementStore> store_;
   std::optional<profile::Profiler> profiler_;

@@ -22,8 +22,10 @@ int64_t whole_bytes(const Operation& operation, int size) {
   switch (operation.collective) {
     case Collective::kReduceScatter:
     case Collective::kAllGather:
-    case Collective::kAllToAll: return operation.bytes() * size;
-    default: return operation.bytes();
+    case Collective::kAllToAll:
+      return operation.bytes() * size;
+    default:
+      return operation.bytes();
   }
 }
 

@@ -80,11 +80,8 @@ class Communicator {
   uint64_t sequence_ = 0;
 };
 
-// Bytes of the whole: what direct_bytes_max is compared with, and what bandwidths are reckoned from.
+// Bytes of the whole: what direct_bytes_max is compared with, and what bandwidths are reckoned
+// from.
 int64_t whole_bytes(const Operation& operation, int size);
-
-// Times all-reduces of growing size on both paths, and sets and gives the largest one from which on
-// the direct path is slower. The same on all ranks: rank 0 decides. Takes some tens of milliseconds.
-Result<int64_t> measure_direct_bytes_max(Communicator& group);
 
 }  // namespace jige::comm

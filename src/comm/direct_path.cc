@@ -228,13 +228,20 @@ Status DirectRun::barrier() {
 Status run_directly(OperationContext& context, const Operation& operation) {
   DirectRun run(context, operation);
   switch (operation.collective) {
-    case Collective::kAllReduce: return run.all_reduce();
-    case Collective::kReduceScatter: return run.reduce_scatter();
-    case Collective::kAllGather: return run.all_gather();
-    case Collective::kBroadcast: return run.broadcast();
-    case Collective::kReduce: return run.reduce();
-    case Collective::kAllToAll: return run.all_to_all();
-    case Collective::kBarrier: return run.barrier();
+    case Collective::kAllReduce:
+      return run.all_reduce();
+    case Collective::kReduceScatter:
+      return run.reduce_scatter();
+    case Collective::kAllGather:
+      return run.all_gather();
+    case Collective::kBroadcast:
+      return run.broadcast();
+    case Collective::kReduce:
+      return run.reduce();
+    case Collective::kAllToAll:
+      return run.all_to_all();
+    case Collective::kBarrier:
+      return run.barrier();
   }
   return {};
 }

@@ -9,8 +9,8 @@
 namespace jige::comm {
 namespace {
 
-constexpr int64_t kGrainBytes = 64 << 10;    // reduced before other flows have their turn
-constexpr int64_t kStallNs = 100'000'000;    // without movement, before causes are looked for
+constexpr int64_t kGrainBytes = 64 << 10;  // reduced before other flows have their turn
+constexpr int64_t kStallNs = 100'000'000;  // without movement, before causes are looked for
 
 int64_t floor_units(int64_t bytes) { return bytes / kUnitBytes * kUnitBytes; }
 
@@ -47,9 +47,7 @@ class Runner {
   int64_t real_bytes(int64_t from, int64_t bytes) const {
     return std::clamp<int64_t>(step_.bytes - from, 0, bytes);
   }
-  int64_t elements(int64_t bytes) const {
-    return bytes / dtype_info(context_.dtype).block_bytes;
-  }
+  int64_t elements(int64_t bytes) const { return bytes / dtype_info(context_.dtype).block_bytes; }
 
   const FlowContext& context_;
   Flow& flow_;
@@ -168,8 +166,7 @@ Result<bool> Runner::receive() {
 
 Result<bool> Runner::receive_combining() {
   JIGE_TRY(const std::span<const std::byte> in, transport().ready(*flow_.in));
-  const int64_t bytes =
-      std::min({static_cast<int64_t>(in.size()), wire_ - got_, kGrainBytes});
+  const int64_t bytes = std::min({static_cast<int64_t>(in.size()), wire_ - got_, kGrainBytes});
   if (bytes == 0) return false;
   const int64_t count = elements(real_bytes(got_, bytes));
   std::byte* store = step_.store + got_;
@@ -209,8 +206,8 @@ Result<bool> Runner::send() {
   const int64_t before = sent_;
   const int64_t whole = std::min(limit, floor_units(step_.bytes));
   if (sent_ < whole) {
-    JIGE_TRY(const int64_t gone, transport().write(*flow_.out, {from + sent_, static_cast<size_t>(
-                                                                                  whole - sent_)}));
+    JIGE_TRY(const int64_t gone,
+             transport().write(*flow_.out, {from + sent_, static_cast<size_t>(whole - sent_)}));
     sent_ += gone;
   }
   if (sent_ >= floor_units(step_.bytes) && sent_ < limit) {
@@ -269,14 +266,18 @@ Status run_to_end(const FlowContext& context, std::vector<Runner>& runners) {
 Flow send_flow(Link to, const Header& header, std::span<const std::byte> bytes) {
   const Step step = {
       .bytes = static_cast<int64_t>(bytes.size()), .send = true, .local = bytes.data()};
-  return {.out = to, .out_header = header, .step_count = bytes.empty() ? 0 : 1,
+  return {.out = to,
+          .out_header = header,
+          .step_count = bytes.empty() ? 0 : 1,
           .step = [step](int64_t) { return step; }};
 }
 
 Flow receive_flow(Link from, const Header& header, std::span<std::byte> bytes) {
   const Step step = {
       .bytes = static_cast<int64_t>(bytes.size()), .receive = true, .store = bytes.data()};
-  return {.in = from, .in_header = header, .step_count = bytes.empty() ? 0 : 1,
+  return {.in = from,
+          .in_header = header,
+          .step_count = bytes.empty() ? 0 : 1,
           .step = [step](int64_t) { return step; }};
 }
 

@@ -1,5 +1,5 @@
-// Flows: what a rank does with the streams of one lane, step by step, and the loop that runs several
-// at once. Every collective is a list of flows.
+// Flows: what a rank does with the streams of one lane, step by step, and the loop that runs
+// several at once. Every collective is a list of flows.
 //
 // A step receives bytes, combines them with local ones or not, stores the result or not, and sends
 // it or not. Bytes move on as soon as a unit of them is there, so a step overlaps with the one that
@@ -22,8 +22,9 @@
 
 namespace jige::comm {
 
-// receive, local, store, send: what comes is combined with `local` if there is one; without receive,
-// `local` itself moves. REQUIRES: a combination is stored or sent; what is received alone is stored.
+// receive, local, store, send: what comes is combined with `local` if there is one; without
+// receive, `local` itself moves. REQUIRES: a combination is stored or sent; what is received alone
+// is stored.
 struct Step {
   int64_t bytes = 0;
   bool receive = false;

@@ -104,9 +104,12 @@ void combine_typed(RedOp op, const std::byte* left, const std::byte* right, std:
                    int64_t count) {
   switch (op) {
     case RedOp::kSum:
-    case RedOp::kAvg: return combine_rows<Type, Sum>(left, right, out, count);
-    case RedOp::kMin: return combine_rows<Type, Min>(left, right, out, count);
-    case RedOp::kMax: return combine_rows<Type, Max>(left, right, out, count);
+    case RedOp::kAvg:
+      return combine_rows<Type, Sum>(left, right, out, count);
+    case RedOp::kMin:
+      return combine_rows<Type, Min>(left, right, out, count);
+    case RedOp::kMax:
+      return combine_rows<Type, Max>(left, right, out, count);
   }
 }
 
@@ -140,21 +143,31 @@ void divide_integers(std::byte* data, int64_t count, int parts) {
 void combine(DType dtype, RedOp op, const std::byte* left, const std::byte* right, std::byte* out,
              int64_t count) {
   switch (dtype) {
-    case DType::kF32: return combine_typed<F32>(op, left, right, out, count);
-    case DType::kBF16: return combine_typed<BF16>(op, left, right, out, count);
-    case DType::kF16: return combine_typed<F16>(op, left, right, out, count);
-    case DType::kI32: return combine_typed<I32>(op, left, right, out, count);
-    default: JIGE_CHECK(false, "{} cannot be reduced", dtype_info(dtype).name);
+    case DType::kF32:
+      return combine_typed<F32>(op, left, right, out, count);
+    case DType::kBF16:
+      return combine_typed<BF16>(op, left, right, out, count);
+    case DType::kF16:
+      return combine_typed<F16>(op, left, right, out, count);
+    case DType::kI32:
+      return combine_typed<I32>(op, left, right, out, count);
+    default:
+      JIGE_CHECK(false, "{} cannot be reduced", dtype_info(dtype).name);
   }
 }
 
 void divide(DType dtype, std::byte* data, int64_t count, int parts) {
   switch (dtype) {
-    case DType::kF32: return divide_floats<F32>(data, count, parts);
-    case DType::kBF16: return divide_floats<BF16>(data, count, parts);
-    case DType::kF16: return divide_floats<F16>(data, count, parts);
-    case DType::kI32: return divide_integers(data, count, parts);
-    default: JIGE_CHECK(false, "{} cannot be reduced", dtype_info(dtype).name);
+    case DType::kF32:
+      return divide_floats<F32>(data, count, parts);
+    case DType::kBF16:
+      return divide_floats<BF16>(data, count, parts);
+    case DType::kF16:
+      return divide_floats<F16>(data, count, parts);
+    case DType::kI32:
+      return divide_integers(data, count, parts);
+    default:
+      JIGE_CHECK(false, "{} cannot be reduced", dtype_info(dtype).name);
   }
 }
 

@@ -12,8 +12,8 @@
 
 namespace jige::comm {
 
-// out[i] = left[i] op right[i]; kAvg adds. `out` may be either operand, overlapping otherwise is not
-// allowed. REQUIRES: check_reducible(dtype).
+// out[i] = left[i] op right[i]; kAvg adds. `out` may be either operand, overlapping otherwise is
+// not allowed. REQUIRES: check_reducible(dtype).
 void combine(DType dtype, RedOp op, const std::byte* left, const std::byte* right, std::byte* out,
              int64_t count);
 

@@ -10,7 +10,7 @@ namespace {
 struct RingWork {
   const Operation* operation;
   Ring ring;
-  Range part;  // of the whole, or of every rank's block
+  Range part;         // of the whole, or of every rank's block
   int64_t piece = 0;  // elements
   int size = 0;
   int position = 0;
@@ -76,8 +76,8 @@ Step all_gather_step(const RingWork& work, int64_t index) {
 
 // A chain that begins at the root.
 Step broadcast_step(const RingWork& work, int64_t index) {
-  const int from_root = (work.position - work.ring.position_of(work.operation->root) + work.size) %
-                        work.size;
+  const int from_root =
+      (work.position - work.ring.position_of(work.operation->root) + work.size) % work.size;
   const Range range = work.piece_range(index);
   Step step = {.bytes = work.bytes(range.count),
                .receive = from_root > 0,
@@ -90,8 +90,8 @@ Step broadcast_step(const RingWork& work, int64_t index) {
 
 // A chain that ends at the root.
 Step reduce_step(const RingWork& work, int64_t index) {
-  const int after_root = (work.position - work.ring.position_of(work.operation->root) - 1 +
-                          2 * work.size) % work.size;
+  const int after_root =
+      (work.position - work.ring.position_of(work.operation->root) - 1 + 2 * work.size) % work.size;
   const bool last = after_root == work.size - 1;
   const Range range = work.piece_range(index);
   Step step = {.bytes = work.bytes(range.count),

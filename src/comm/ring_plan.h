@@ -7,8 +7,8 @@
 // an element of segment s of a block is x[o(s)] + x[o(s+1)] + … + x[o(s+n-1)], added from the left,
 // where o(i) is the rank at position i (modulo n) of the ring whose part the element lies in. An
 // all-reduce cuts each ring's part into blocks of n pieces and each block into n equal segments
-// (rounded up to whole units of 64 bytes; later ones may be empty). In a reduce-scatter the block of
-// the rank at position p starts at position p + 1; in a reduce the whole starts after the root.
+// (rounded up to whole units of 64 bytes; later ones may be empty). In a reduce-scatter the block
+// of the rank at position p starts at position p + 1; in a reduce the whole starts after the root.
 //
 // Threads: values.
 #pragma once

@@ -122,8 +122,8 @@ int64_t SharedRegion::total_bytes() const {
 
 Status SharedRegion::map() {
   const int flags = fd_ >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS;
-  void* base = mmap(nullptr, static_cast<size_t>(total_bytes()), PROT_READ | PROT_WRITE, flags,
-                    fd_, 0);
+  void* base =
+      mmap(nullptr, static_cast<size_t>(total_bytes()), PROT_READ | PROT_WRITE, flags, fd_, 0);
   if (base == MAP_FAILED) {
     return fail(Code::kExhausted, "no {} bytes of shared memory: {}", total_bytes(),
                 std::strerror(errno));

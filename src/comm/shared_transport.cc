@@ -107,8 +107,8 @@ class SharedTransport final : public Transport {
       if (end.own - end.others > end.capacity) return damaged(link);
     }
     const uint64_t at = end.own % end.capacity;
-    return std::span<std::byte>(
-        end.data + at, std::min(end.capacity - (end.own - end.others), end.capacity - at));
+    return std::span<std::byte>(end.data + at,
+                                std::min(end.capacity - (end.own - end.others), end.capacity - at));
   }
 
   Status commit(Link link, int64_t bytes) override {
@@ -127,9 +127,7 @@ class SharedTransport final : public Transport {
 
  private:
   RankStatus& status(int rank) const { return region_->status(rank); }
-  size_t link_index(Link link) const {
-    return static_cast<size_t>(link.lane * size() + link.peer);
-  }
+  size_t link_index(Link link) const { return static_cast<size_t>(link.lane * size() + link.peer); }
   StreamEnd& in(Link link) {
     return end_of(in_[link_index(link)], link.lane, link.peer, rank(), false);
   }
@@ -189,10 +187,9 @@ Status SharedTransport::failure() {
     RankStatus& other = status(r);
     if (r == rank() || other.aborting.load() != 2) continue;
     const size_t length = strnlen(other.abort_text, sizeof other.abort_text);
-    error_ = Error{static_cast<Code>(std::clamp(other.abort_code, 0,
-                                                static_cast<int>(Code::kCancelled))),
-                   fmt::format("{} reports: {}", name(r),
-                               std::string_view(other.abort_text, length))};
+    error_ = Error{
+        static_cast<Code>(std::clamp(other.abort_code, 0, static_cast<int>(Code::kCancelled))),
+        fmt::format("{} reports: {}", name(r), std::string_view(other.abort_text, length))};
     return tl::unexpected<Error>(*error_);
   }
   return {};

@@ -35,8 +35,7 @@ std::string address_text(const sockaddr* address, socklen_t size) {
 }
 
 std::string peer_text(const SocketOptions& options, std::string address) {
-  return options.name.empty() ? std::move(address)
-                              : fmt::format("{} ({})", options.name, address);
+  return options.name.empty() ? std::move(address) : fmt::format("{} ({})", options.name, address);
 }
 
 struct AddressListFree {
@@ -51,9 +50,8 @@ Result<AddressList> resolve(const Address& address, bool passive) {
   hints.ai_flags = AI_NUMERICSERV | (passive ? AI_PASSIVE : 0);
   addrinfo* list = nullptr;
   const std::string port = std::to_string(address.port);
-  const int error =
-      getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(), port.c_str(), &hints,
-                  &list);
+  const int error = getaddrinfo(address.host.empty() ? nullptr : address.host.c_str(), port.c_str(),
+                                &hints, &list);
   if (error != 0 || list == nullptr) {
     return fail(Code::kUnavailable, "{}: the host is not known ({})", address.text(),
                 gai_strerror(error));

@@ -35,9 +35,9 @@ struct Address {
 Result<Address> parse_address(std::string_view text);
 
 struct SocketOptions {
-  std::string name;          // of the peer, for errors; its address stands alone where this is empty
-  std::string bind_host;     // the local address that connections leave from; empty: any
-  std::string congestion;    // a congestion control such as "bbr"; empty: the system's
+  std::string name;        // of the peer, for errors; its address stands alone where this is empty
+  std::string bind_host;   // the local address that connections leave from; empty: any
+  std::string congestion;  // a congestion control such as "bbr"; empty: the system's
   int64_t buffer_bytes = 0;  // of the kernel, each way; 0: the system sizes it by itself
 };
 

@@ -95,7 +95,6 @@ class TcpTransport final : public Transport {
   // Whether buffers alone meet a want; connections are not asked.
   bool met(std::span<const Want> wants) const;
   void list_descriptors(std::span<const Want> wants);
-  Status look_at_control(std::span<const Want> wants);
 
   TcpMesh mesh_;
   ControlChannel control_;
@@ -162,21 +161,6 @@ void TcpTransport::list_descriptors(std::span<const Want> wants) {
   }
 }
 
-Status TcpTransport::look_at_control(std::span<const Want> wants) {
-  JIGE_DO(settled(control_.look()));
-  for (const Want& want : wants) {
-    if (!control_.has_left(want.link.peer)) continue;
-    if (want.receive) {
-      JIGE_TRY(const auto in, ready(want.link));
-      if (!in.empty()) continue;
-    }
-    return settled(Status(fail(Code::kUnavailable,
-                               "{}: has left the group while others wait for it",
-                               name(want.link.peer))));
-  }
-  return {};
-}
-
 Status TcpTransport::wait(std::span<const Want> wants, Deadline deadline) {
   if (error_) return tl::unexpected<Error>(*error_);
   for (;;) {
@@ -193,7 +177,9 @@ Status TcpTransport::wait(std::span<const Want> wants, Deadline deadline) {
     for (size_t i = 0; i < descriptors_.size(); ++i) {
       if (descriptors_[i].revents != 0) (i < data_count ? data : news) = true;
     }
-    if (news) JIGE_DO(look_at_control(wants));
+    // A rank that has left is no failure here: what it sent may still be under way, and the end of
+    // its stream says when nothing more will come.
+    if (news) JIGE_DO(settled(control_.look()));
     if (data) return push_all();
   }
 }

@@ -5,7 +5,9 @@
 
 namespace jige::comm {
 
-std::string Transport::name(int rank) const { return fmt::format("rank {} ({})", rank, host(rank)); }
+std::string Transport::name(int rank) const {
+  return fmt::format("rank {} ({})", rank, host(rank));
+}
 
 Result<int64_t> Transport::write(Link link, std::span<const std::byte> bytes) {
   int64_t moved = 0;
@@ -51,8 +53,8 @@ Error Transport::silence_error(std::span<const Want> wants, double seconds,
   }
   std::vector<std::string> waits;
   for (const Want& want : wants) {
-    waits.push_back(fmt::format("{} {}", want.receive ? "data of" : "room at",
-                                name(want.link.peer)));
+    waits.push_back(
+        fmt::format("{} {}", want.receive ? "data of" : "room at", name(want.link.peer)));
   }
   return {Code::kUnavailable,
           fmt::format("nothing moved for {:.1f} s, though all ranks are there; {} waits for {}",

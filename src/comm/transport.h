@@ -11,10 +11,10 @@
 //   … transport.consume(from, n); transport.commit(to, n);
 //
 // Invariants: (1) a stream holds at least stream_bytes() that nobody has read yet, so a sender so
-// far ahead never waits. (2) What was committed reaches the peer after flush() or while wait() runs.
-// (3) Once a call has failed, or abort() was called, every later call fails with the same error, and
-// the other ranks fail too, naming the rank that is to blame.
-// Threads: one thread per transport.
+// far ahead never waits. (2) What was committed reaches the peer after flush() or while wait()
+// runs. (3) Once a call has failed, or abort() was called, every later call fails with the same
+// error, and the other ranks fail too, naming the rank that is to blame. Threads: one thread per
+// transport.
 #pragma once
 
 #include <cstddef>

@@ -38,7 +38,8 @@ Status check_reducible(DType dtype) {
     case DType::kF32:
     case DType::kBF16:
     case DType::kF16:
-    case DType::kI32: return {};
+    case DType::kI32:
+      return {};
     default:
       return fail(Code::kUnsupported, "{} cannot be reduced; f32, bf16, f16 and i32 can",
                   dtype_info(dtype).name);

@@ -32,8 +32,8 @@ T get(std::span<const std::byte> in, size_t at) {
 
 std::string Header::text() const {
   if (collective == Collective::kBarrier) return fmt::format("barrier, operation {}", sequence);
-  std::string text = fmt::format("{} of {} {}", collective_name(collective), count,
-                                 dtype_info(dtype).name);
+  std::string text =
+      fmt::format("{} of {} {}", collective_name(collective), count, dtype_info(dtype).name);
   const bool reduces = collective == Collective::kAllReduce ||
                        collective == Collective::kReduceScatter ||
                        collective == Collective::kReduce;
@@ -96,8 +96,8 @@ Result<Header> parse_header(std::span<const std::byte, kHeaderBytes> bytes) {
 Status compare_headers(const Header& expected, const Header& got, const std::string& peer) {
   if (got == expected) return {};
   if (got.plan != expected.plan) {
-    return fail(Code::kInvalidArgument, "{} has other rings than this rank; give all ranks the same",
-                peer);
+    return fail(Code::kInvalidArgument,
+                "{} has other rings than this rank; give all ranks the same", peer);
   }
   const std::string theirs = got.text();
   const std::string ours = expected.text();

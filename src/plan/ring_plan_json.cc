@@ -18,11 +18,13 @@ Json ring_to_json(const RingProblem& problem, const MeasuredRing& ring) {
     order.push_back(t.component(transfer.src).name);
     transfers.push_back(topology::transfer_text(t, transfer));
   }
-  return {{"order", std::move(order)},
-          {"transfers", std::move(transfers)},
-          {"rate", ring.rate},
-          {"half_width", ring.half_width},
-          {"predicted", ring.predicted}};
+  Json json{{"order", std::move(order)},
+            {"transfers", std::move(transfers)},
+            {"rate", ring.rate},
+            {"half_width", ring.half_width},
+            {"predicted", ring.predicted}};
+  if (ring.collective > 0) json["collective"] = ring.collective;
+  return json;
 }
 
 }  // namespace

@@ -8,7 +8,8 @@
 //    "baselines": {"rank order": {…}, "single links": {…}, "constants": {…}},
 //    "measured_sets": 380, "measuring_s": 10.2, "found_after_s": 6.5, "symmetries": 1152}
 //
-// Rates are GB/s of every edge while all run. Threads: pure functions.
+// Rates are GB/s of every edge while all run; "collective" is the same in an all-reduce, where one
+// was run. Threads: pure functions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

@@ -16,7 +16,8 @@
 //    do not exclude, measuring and learning, so that the result does not depend on the description
 //    being right. When the budget ends first, the bound on what was left says how far off it may
 //    be.
-// 4. The best few are measured again, as whole sets; the fastest of these is the plan.
+// 4. The best few are measured again, as whole sets, and where that can be done, by the collective
+// itself; the fastest of these is the plan.
 //
 // Larger problems take step 2 from a beam and local search, and skip step 3. The rank order and the
 // choice of a planner that knows single links only are measured too, and compete.
@@ -26,6 +27,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -42,6 +44,9 @@ struct RingPlanOptions {
   double tolerance = 0;  // gains this small, relative, are not looked for
   bool symmetry = true;
   uint64_t seed = 1;
+  // Runs an all-reduce over the devices in this order (numbers of nodes) and gives the GB/s of each
+  // edge. Where there is one, it decides between finalists.
+  std::function<Result<double>(const std::vector<int32_t>&)> collective;
 };
 
 struct MeasuredRing {
@@ -49,6 +54,7 @@ struct MeasuredRing {
   double rate = 0;        // GB/s of the whole set
   double half_width = 0;  // relative, 95 %
   double predicted = 0;   // by the description's rates
+  double collective = 0;  // GB/s of each edge in an all-reduce; 0: not run
 };
 
 struct RingPlan {

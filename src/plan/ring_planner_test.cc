@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <functional>
 #include <limits>
+#include <map>
 
 #include "base/rng.h"
 #include "plan/ring_search.h"
@@ -107,7 +108,7 @@ int64_t seeds_from_environment(int64_t fallback) {
   return text ? std::atoll(text) : fallback;
 }
 
-constexpr RingPlanOptions kUnlimited{.budget_s = 1e9};
+const RingPlanOptions kUnlimited{.budget_s = 1e9};
 
 TEST(RingPlanner, EqualsBruteForceOnRandomTopologies) {
   int64_t measured = 0, gain = 0;
@@ -229,6 +230,47 @@ TEST(RingPlanner, DiscoversATrunkThatTheDescriptionHides) {
       EXPECT_NEAR(plan->single_link.rate, 0.25 / hosts, 1e-9);  // alone, all links look alike
     }
   }
+}
+
+TEST(RingPlanner, TheCollectiveItselfDecidesBetweenFinalists) {
+  const Topology network = *topology::reference_topology("trunk-4host");
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  const auto plan_with = [&](auto collective) {
+    profile::Profiler profiler(network, meter);
+    RingPlanOptions options{.symmetry = false};
+    options.collective = collective;
+    return plan_ring(problem, profiler, options);
+  };
+  using Order = std::vector<int32_t>;
+  const auto usual = plan_with(nullptr);
+  ASSERT_TRUE(usual);
+  EXPECT_EQ(usual->best.front().collective, 0);
+  // Of the good rings, say, only one runs well in earnest.
+  const RingPlan& known = *usual;
+  ASSERT_GE(known.best.size(), 2u);
+  Order second;
+  for (const int32_t c : known.best[1].ring) second.push_back(problem.at(c).from);
+  std::map<Order, int> runs;
+  const auto chosen = plan_with([&](const Order& order) -> Result<double> {
+    ++runs[order];
+    return order == second ? 0.1 : 0.05;
+  });
+  ASSERT_TRUE(chosen) << chosen.error().message;
+  EXPECT_EQ(chosen->best.front().ring, known.best[1].ring);
+  EXPECT_EQ(chosen->best.front().collective, 0.1);
+  EXPECT_EQ(chosen->rank_order.collective, 0.05) << "rank order is always run as well";
+  for (const auto& [order, count] : runs) EXPECT_EQ(count, 3);
+  // Rank order wins where it is the fastest in earnest, however its transfers looked.
+  const auto naive = plan_with([&](const Order& order) -> Result<double> {
+    return order == Order{0, 1, 2, 3} ? 0.2 : 0.1;
+  });
+  ASSERT_TRUE(naive);
+  EXPECT_EQ(naive->best.front().ring, known.rank_order.ring);
+  EXPECT_LE(naive->best.size(), 5u);
+  const auto failed = plan_with(
+      [](const Order&) -> Result<double> { return fail(Code::kUnavailable, "rank 2 died"); });
+  EXPECT_EQ(failed.error().message, "rank 2 died");
 }
 
 TEST(RingPlanner, LargeProblemsStateTheirGap) {

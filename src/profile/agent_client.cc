@@ -71,6 +71,21 @@ Result<std::vector<FlowTimes>> AgentClient::finish_run(comm::Deadline deadline) 
   return std::move(ran.times);
 }
 
+Result<int> AgentClient::listen() {
+  JIGE_DO(send_message(socket_, ListenMessage{host_.address.host}, soon()));
+  JIGE_TRY(const ListeningMessage listening, receive<ListeningMessage>(socket_, soon()));
+  return static_cast<int>(listening.port);
+}
+
+Status AgentClient::start_collective(const CollectMessage& message) {
+  return send_message(socket_, message, soon());
+}
+
+Result<std::vector<int64_t>> AgentClient::finish_collective(comm::Deadline deadline) {
+  JIGE_TRY(CollectedMessage collected, receive<CollectedMessage>(socket_, deadline));
+  return std::move(collected.times_ns);
+}
+
 bool AgentClient::answers(double seconds) {
   const comm::Deadline deadline = comm::Deadline::after(seconds);
   if (!send_message(socket_, ClockMessage{}, deadline)) return false;

@@ -41,6 +41,10 @@ class AgentClient {
   Status open_flow(int64_t flow, const comm::Address& to, const std::string& congestion);
   Status start_run(RunMessage message);
   Result<std::vector<FlowTimes>> finish_run(comm::Deadline deadline);
+  // The port at which this host, as rank 0 of an all-reduce, waits for the others.
+  Result<int> listen();
+  Status start_collective(const CollectMessage& message);
+  Result<std::vector<int64_t>> finish_collective(comm::Deadline deadline);
   // Whether the agent still answers.
   bool answers(double seconds);
 

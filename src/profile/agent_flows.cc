@@ -13,9 +13,7 @@ namespace {
 constexpr int64_t kCheckedBytes = 512 * 1024 + 17;
 constexpr int64_t kSpinNs = 200'000;
 
-comm::Deadline after_ms(int64_t ms) {
-  return comm::Deadline::after(static_cast<double>(ms) / 1e3);
-}
+comm::Deadline after_ms(int64_t ms) { return comm::Deadline::after(static_cast<double>(ms) / 1e3); }
 
 // Sleeps most of the way, so that flows of several hosts begin within microseconds.
 void wait_until(int64_t start_ns) {
@@ -28,9 +26,8 @@ void wait_until(int64_t start_ns) {
 
 Status AgentFlows::open(const OpenMessage& message) {
   const comm::Deadline deadline = after_ms(message.timeout_ms);
-  JIGE_TRY(comm::Socket socket,
-           comm::connect_to({message.address, static_cast<int>(message.port)}, {.name = "agent"},
-                            deadline));
+  JIGE_TRY(comm::Socket socket, comm::connect_to({message.address, static_cast<int>(message.port)},
+                                                 {.name = "agent"}, deadline));
   if (!message.congestion.empty()) JIGE_DO(socket.set_congestion(message.congestion));
   JIGE_DO(send_message(socket, HelloMessage{.role = AgentRole::kData, .token = token_}, deadline));
   JIGE_TRY(const WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));

@@ -11,9 +11,9 @@ namespace {
 constexpr std::string_view kMagic = "JGL1";
 constexpr std::string_view kWhere = "agent message";
 constexpr size_t kTextMax = 4096;
-constexpr Code kCodes[] = {Code::kInternal,    Code::kInvalidArgument, Code::kNotFound,
-                           Code::kCorrupt,     Code::kUnsupported,     Code::kExhausted,
-                           Code::kIo,          Code::kUnavailable,     Code::kCancelled};
+constexpr Code kCodes[] = {Code::kInternal, Code::kInvalidArgument, Code::kNotFound,
+                           Code::kCorrupt,  Code::kUnsupported,     Code::kExhausted,
+                           Code::kIo,       Code::kUnavailable,     Code::kCancelled};
 
 Json json_of(const HelloMessage& m) {
   return {{"type", "hello"},
@@ -48,6 +48,17 @@ Json json_of(const RanMessage& m) {
   Json times = Json::array();
   for (const FlowTimes& t : m.times) times.push_back({t.begin_ns, t.end_ns});
   return {{"type", "ran"}, {"times", std::move(times)}};
+}
+Json json_of(const ListenMessage& m) { return {{"type", "listen"}, {"address", m.address}}; }
+Json json_of(const ListeningMessage& m) { return {{"type", "listening"}, {"port", m.port}}; }
+Json json_of(const CollectMessage& m) {
+  return {{"type", "collect"},          {"rank", m.rank},   {"order", m.order},
+          {"address", m.address},       {"port", m.port},   {"own", m.own},
+          {"congestion", m.congestion}, {"bytes", m.bytes}, {"repeats", m.repeats},
+          {"timeout_ms", m.timeout_ms}};
+}
+Json json_of(const CollectedMessage& m) {
+  return {{"type", "collected"}, {"times_ns", m.times_ns}};
 }
 Json json_of(const DataMessage& m) {
   return {{"type", "data"}, {"bytes", m.bytes}, {"check", m.check}};
@@ -133,17 +144,24 @@ Parsed parse_opened(const Json& json) {
   return OpenedMessage{flow};
 }
 
+// Whole numbers from 0 up to `max`, each once.
+Result<std::vector<int64_t>> parse_numbers(const Json& json, std::string_view field, int64_t max) {
+  std::vector<int64_t> numbers;
+  JIGE_TRY(const Json* list, list_of(json, field));
+  for (const Json& item : *list) {
+    const int64_t number = item.is_number_integer() ? item.get<int64_t>() : -1;
+    if (number < 0 || number > max || std::ranges::count(numbers, number) > 0) {
+      return fail(Code::kInvalidArgument, "{}: \"{}\" must hold numbers up to {}, each once",
+                  kWhere, field, max);
+    }
+    numbers.push_back(number);
+  }
+  return numbers;
+}
+
 Parsed parse_run(const Json& json) {
   RunMessage m;
-  JIGE_TRY(const Json* flows, list_of(json, "flows"));
-  for (const Json& flow : *flows) {
-    const int64_t id = flow.is_number_integer() ? flow.get<int64_t>() : -1;
-    if (id < 0 || id >= kFlowsMax || std::ranges::count(m.flows, id) > 0) {
-      return fail(Code::kInvalidArgument, "{}: \"flows\" must hold numbers of flows, each once",
-                  kWhere);
-    }
-    m.flows.push_back(id);
-  }
+  JIGE_TRY(m.flows, parse_numbers(json, "flows", kFlowsMax - 1));
   JIGE_TRY(m.bytes, limited(json, "bytes", 1, kTransferBytesMax));
   JIGE_TRY(m.start_ns, get_int(json, "start_ns", kWhere));
   JIGE_TRY(m.timeout_ms, limited(json, "timeout_ms", 1, kTimeoutMsMax));
@@ -159,6 +177,46 @@ Parsed parse_ran(const Json& json) {
       return fail(Code::kInvalidArgument, "{}: \"times\" must hold [begin, end]", kWhere);
     }
     m.times.push_back({pair[0].get<int64_t>(), pair[1].get<int64_t>()});
+  }
+  return m;
+}
+
+Parsed parse_listen(const Json& json) {
+  ListenMessage m;
+  JIGE_TRY(m.address, limited_text(json, "address"));
+  return m;
+}
+
+Parsed parse_listening(const Json& json) {
+  JIGE_TRY(const int64_t port, limited(json, "port", 1, 65535));
+  return ListeningMessage{port};
+}
+
+Parsed parse_collect(const Json& json) {
+  CollectMessage m;
+  JIGE_TRY(m.order, parse_numbers(json, "order", kFlowsMax - 1));
+  if (m.order.empty() || std::ranges::max(m.order) >= static_cast<int64_t>(m.order.size())) {
+    return fail(Code::kInvalidArgument, "{}: \"order\" must hold every rank once", kWhere);
+  }
+  JIGE_TRY(m.rank, limited(json, "rank", 0, static_cast<int64_t>(m.order.size()) - 1));
+  JIGE_TRY(m.address, limited_text(json, "address"));
+  JIGE_TRY(m.port, limited(json, "port", 1, 65535));
+  JIGE_TRY(m.own, limited_text(json, "own"));
+  JIGE_TRY(m.congestion, limited_text(json, "congestion"));
+  JIGE_TRY(m.bytes, limited(json, "bytes", 1, kCollectiveBytesMax));
+  JIGE_TRY(m.repeats, limited(json, "repeats", 1, kRepeatsMax));
+  JIGE_TRY(m.timeout_ms, limited(json, "timeout_ms", 1, kTimeoutMsMax));
+  return m;
+}
+
+Parsed parse_collected(const Json& json) {
+  CollectedMessage m;
+  JIGE_TRY(const Json* list, list_of(json, "times_ns"));
+  for (const Json& time : *list) {
+    if (!time.is_number_integer()) {
+      return fail(Code::kInvalidArgument, "{}: \"times_ns\" must hold nanoseconds", kWhere);
+    }
+    m.times_ns.push_back(time.get<int64_t>());
   }
   return m;
 }
@@ -187,10 +245,11 @@ struct MessageType {
   Parsed (*parse)(const Json&);
 };
 constexpr MessageType kTypes[] = {
-    {"hello", parse_hello},   {"welcome", parse_welcome}, {"clock", parse_clock},
-    {"open", parse_open},     {"opened", parse_opened},   {"run", parse_run},
-    {"ran", parse_ran},       {"data", parse_data},       {"got", parse_got},
-    {"error", parse_error},
+    {"hello", parse_hello},     {"welcome", parse_welcome},     {"clock", parse_clock},
+    {"open", parse_open},       {"opened", parse_opened},       {"run", parse_run},
+    {"ran", parse_ran},         {"listen", parse_listen},       {"listening", parse_listening},
+    {"collect", parse_collect}, {"collected", parse_collected}, {"data", parse_data},
+    {"got", parse_got},         {"error", parse_error},
 };
 
 }  // namespace

@@ -12,6 +12,10 @@
 //               "timeout_ms":5000}                     < {"type":"opened","flow":3}
 //            > {"type":"run","flows":[3],"bytes":4194304,"start_ns":…,"timeout_ms":…}
 //            < {"type":"ran","times":[[begin_ns,end_ns]]}
+//            > {"type":"listen","address":"10.0.0.1"}        < {"type":"listening","port":40001}
+//            > {"type":"collect","rank":1,"order":[0,2,1,3],"address":"10.0.0.1","port":40001,
+//               "own":"10.0.0.2","congestion":"bbr","bytes":8388608,"repeats":3,"timeout_ms":…}
+//            < {"type":"collected","times_ns":[…]}           of an all-reduce, as this rank saw it
 //   data     > {"type":"hello","version":1,"role":"data","token":"…"}
 //            > {"type":"data","bytes":4194304,"check":false}, then as many bytes
 //            < {"type":"got"}                          once the last byte was taken
@@ -42,6 +46,8 @@ inline constexpr size_t kFramePayloadMax = 64 * 1024;
 inline constexpr int64_t kTransferBytesMax = int64_t{1} << 36;
 inline constexpr int64_t kFlowsMax = 4096;  // flows an agent keeps open
 inline constexpr int64_t kTimeoutMsMax = 3'600'000;
+inline constexpr int64_t kCollectiveBytesMax = int64_t{1} << 28;
+inline constexpr int64_t kRepeatsMax = 1000;
 
 enum class AgentRole { kControl, kData };
 
@@ -80,6 +86,27 @@ struct FlowTimes {
 struct RanMessage {
   std::vector<FlowTimes> times;  // in the order of the question
 };
+// For a group of ranks to meet: the first opens a port at its address.
+struct ListenMessage {
+  std::string address;
+};
+struct ListeningMessage {
+  int64_t port = 0;
+};
+struct CollectMessage {
+  int64_t rank = 0;
+  std::vector<int64_t> order;  // of the ring: every rank once
+  std::string address;         // where rank 0 listens
+  int64_t port = 0;
+  std::string own;  // the address this rank's data leave from
+  std::string congestion;
+  int64_t bytes = 0;  // of the whole
+  int64_t repeats = 1;
+  int64_t timeout_ms = 0;
+};
+struct CollectedMessage {
+  std::vector<int64_t> times_ns;  // of each repeat
+};
 struct DataMessage {
   int64_t bytes = 0;
   bool check = false;
@@ -92,7 +119,8 @@ struct ErrorMessage {
 
 using AgentMessage =
     std::variant<HelloMessage, WelcomeMessage, ClockMessage, OpenMessage, OpenedMessage, RunMessage,
-                 RanMessage, DataMessage, GotMessage, ErrorMessage>;
+                 RanMessage, ListenMessage, ListeningMessage, CollectMessage, CollectedMessage,
+                 DataMessage, GotMessage, ErrorMessage>;
 
 // Head and payload of a frame.
 std::string frame_of(const AgentMessage& message);

@@ -23,6 +23,10 @@ std::vector<AgentMessage> samples() {
           OpenedMessage{3},
           RunMessage{{3, 1}, 4096, 123456789012345, 1000},
           RanMessage{{{1, 2}, {3, 4}}},
+          ListenMessage{"10.0.0.1"},
+          ListeningMessage{40001},
+          CollectMessage{1, {0, 2, 1}, "10.0.0.1", 40001, "10.0.0.2", "bbr", 4096, 3, 1000},
+          CollectedMessage{{5, 6}},
           DataMessage{77, true},
           GotMessage{},
           ErrorMessage{Code::kCorrupt, "what"}};
@@ -58,7 +62,9 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
   EXPECT_THAT(error(R"({"type":"run","flows":[1,1],"bytes":1,"start_ns":0,"timeout_ms":1})"),
               HasSubstr("each once"));
   EXPECT_THAT(error(R"({"type":"run","flows":[-1],"bytes":1,"start_ns":0,"timeout_ms":1})"),
-              HasSubstr("numbers of flows"));
+              HasSubstr("numbers up to 4095"));
+  EXPECT_THAT(error(R"({"type":"collect","order":[0,2],"rank":0})"), HasSubstr("every rank once"));
+  EXPECT_THAT(error(R"({"type":"collect","order":[0,1],"rank":2})"), HasSubstr("\"rank\" is 2"));
   EXPECT_THAT(error(R"({"type":"run","flows":[1],"bytes":0,"start_ns":0,"timeout_ms":1})"),
               HasSubstr("\"bytes\" is 0"));
   EXPECT_THAT(error(R"({"type":"data","bytes":99999999999999})"), HasSubstr("must be 1 to"));
@@ -79,10 +85,18 @@ TEST(AgentProtocol, MutatedMessagesAreParsedOrRefusedNeverMore) {
     for (uint64_t edits = rng.below(4) + 1; edits-- > 0 && !payload.empty();) {
       const size_t at = rng.below(payload.size());
       switch (rng.below(4)) {
-        case 0: payload[at] = static_cast<char>(rng.below(256)); break;
-        case 1: payload.erase(at, rng.below(8) + 1); break;
-        case 2: payload.insert(at, std::to_string(rng.next_u64())); break;
-        default: payload.insert(at, payload.substr(rng.below(payload.size()), 9)); break;
+        case 0:
+          payload[at] = static_cast<char>(rng.below(256));
+          break;
+        case 1:
+          payload.erase(at, rng.below(8) + 1);
+          break;
+        case 2:
+          payload.insert(at, std::to_string(rng.next_u64()));
+          break;
+        default:
+          payload.insert(at, payload.substr(rng.below(payload.size()), 9));
+          break;
       }
     }
     const auto message = parse_message(payload);

@@ -4,7 +4,8 @@
 //   JIGE_TRY(const auto hosts, parse_hosts("a=10.0.0.1,b=10.0.0.2:9000", "--hosts"));
 //   JIGE_TRY(const auto hosts, load_hosts("hosts.txt"));   // one NAME=ADDRESS[:PORT] a line, # …
 //
-// Invariants: at least one host, 64 at most, names and addresses each once. Threads: pure functions.
+// Invariants: at least one host, 64 at most, names and addresses each once. Threads: pure
+// functions.
 #pragma once
 
 #include <map>

@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "profile/agent_collective.h"
 #include "profile/agent_flows.h"
 #include "profile/agent_wire.h"
 
@@ -16,7 +17,7 @@ namespace jige::profile {
 namespace {
 
 constexpr double kSliceSeconds = 0.1;  // how soon the listener sees that it shall stop
-constexpr double kErrorSeconds = 2;     // to get an error to whoever caused it
+constexpr double kErrorSeconds = 2;    // to get an error to whoever caused it
 
 }  // namespace
 
@@ -69,9 +70,9 @@ void LinkAgent::take(comm::Socket socket) {
   const std::lock_guard lock(mutex_);
   if (static_cast<int32_t>(connections_.size()) >= options_.connections_max) {
     // What does not fit into the kernel's buffer at once is not waited for.
-    (void)send_message(
-        socket, ErrorMessage{Code::kExhausted, "too many connections; try again later"},
-        comm::Deadline::after(0));
+    (void)send_message(socket,
+                       ErrorMessage{Code::kExhausted, "too many connections; try again later"},
+                       comm::Deadline::after(0));
     return;
   }
   Connection& connection = connections_.emplace_back();
@@ -136,27 +137,42 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
 }
 
 Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows) {
+  Meeting meeting;
   for (;;) {
     JIGE_TRY(const AgentMessage message,
              receive_message(socket, comm::Deadline::after(options_.idle_s)));
-    Result<AgentMessage> answer = ErrorMessage{Code::kUnsupported, "not asked for like that"};
-    if (std::holds_alternative<ClockMessage>(message)) {
-      answer = ClockMessage{comm::monotonic_ns()};
-    } else if (const auto* open = std::get_if<OpenMessage>(&message)) {
-      if (const Status opened = flows.open(*open)) {
-        answer = OpenedMessage{open->flow};
-      } else {
-        answer = ErrorMessage{opened.error().code, opened.error().message};
-      }
-    } else if (const auto* run = std::get_if<RunMessage>(&message)) {
-      if (const auto ran = flows.run(*run)) {
-        answer = *ran;
-      } else {
-        answer = ErrorMessage{ran.error().code, ran.error().message};
-      }
-    }
-    JIGE_DO(send_message(socket, *answer, comm::Deadline::after(options_.hello_s)));
+    JIGE_DO(send_message(socket, answer(message, flows, meeting),
+                         comm::Deadline::after(options_.hello_s)));
   }
+}
+
+AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting) {
+  meeting.group.reset();  // whoever asks for something else has all answers
+  const auto refusal = [](const Error& error) { return ErrorMessage{error.code, error.message}; };
+  if (std::holds_alternative<ClockMessage>(message)) return ClockMessage{comm::monotonic_ns()};
+  if (const auto* open = std::get_if<OpenMessage>(&message)) {
+    if (const Status opened = flows.open(*open); !opened) return refusal(opened.error());
+    return OpenedMessage{open->flow};
+  }
+  if (const auto* run = std::get_if<RunMessage>(&message)) {
+    auto ran = flows.run(*run);
+    if (!ran) return refusal(ran.error());
+    return std::move(*ran);
+  }
+  if (const auto* listen = std::get_if<ListenMessage>(&message)) {
+    auto opened = comm::Listener::open({listen->address, 0});
+    if (!opened) return refusal(opened.error());
+    meeting.listener.emplace(std::move(*opened));
+    return ListeningMessage{meeting.listener->address().port};
+  }
+  if (const auto* collect = std::get_if<CollectMessage>(&message)) {
+    comm::Listener* here = meeting.listener ? &*meeting.listener : nullptr;
+    auto collected = run_collective(*collect, here, meeting.group);
+    meeting.listener.reset();
+    if (!collected) return refusal(collected.error());
+    return std::move(*collected);
+  }
+  return ErrorMessage{Code::kUnsupported, "not asked for like that"};
 }
 
 Status LinkAgent::serve_data(comm::Socket& socket) {

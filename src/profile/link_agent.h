@@ -17,11 +17,13 @@
 #include <list>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/result.h"
+#include "comm/communicator.h"
 #include "comm/socket.h"
 #include "profile/agent_protocol.h"
 
@@ -53,6 +55,12 @@ class LinkAgent {
     std::atomic<bool> ended{false};
   };
 
+  // Of the ranks of an all-reduce: where they meet, if here, and the group once they have.
+  struct Meeting {
+    std::optional<comm::Listener> listener;
+    std::optional<comm::Communicator> group;
+  };
+
   LinkAgent(const LinkAgentOptions& options, comm::Listener listener)
       : options_(options), listener_(std::move(listener)) {}
   void accept_connections();
@@ -61,6 +69,7 @@ class LinkAgent {
   void talk(comm::Socket& socket);
   Status greet_and_serve(comm::Socket& socket);
   Status serve_control(comm::Socket& socket, AgentFlows& flows);
+  static AgentMessage answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting);
   Status serve_data(comm::Socket& socket);
 
   LinkAgentOptions options_;

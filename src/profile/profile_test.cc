@@ -265,6 +265,47 @@ TEST(Profiler, SeesAChangeAndMeasuresAnew) {
   for (const auto& [set, m] : store->all()) EXPECT_LT(m.rate, 7) << set[0];
 }
 
+TEST(Profiler, SeesAChangeThatOnlyLargeSetsMeet) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  topology::Description slow = box.description();
+  for (topology::Link& link : slow.links) {
+    if (link.kind == topology::LinkKind::kSocket) link.gb_per_s = link.back_gb_per_s = 4;
+  }
+  SimulatedMeter meter(box);
+  Profiler profiler(box, meter, nullptr, {.check_every = 3});
+  const Transfer solo[] = {{TransferKind::kPush, 0, 1}};  // within one NUMA node
+  const Transfer cross[] = {{TransferKind::kPush, 0, 2}, {TransferKind::kPush, 1, 3}};
+  const Transfer more[] = {{TransferKind::kPush, 1, 0}}, last[] = {{TransferKind::kPush, 2, 3}};
+  ASSERT_TRUE(profiler.rate(solo));
+  EXPECT_NEAR(*profiler.rate(cross), 9, 1e-9);
+  meter.change(*Topology::create(slow, "slow"));
+  for (const auto& set : {more, last, solo}) ASSERT_TRUE(profiler.rate(std::span(set, 1)));
+  EXPECT_EQ(profiler.epoch(), 1);
+  EXPECT_THAT(profiler.last_change(), HasSubstr("gpu0>gpu2:push,gpu1>gpu3:push was 9, is 2 GB/s"));
+  EXPECT_NEAR(*profiler.rate(cross), 2, 1e-9);
+}
+
+TEST(Profiler, AStoreWhoseRatesHoldNoMoreIsTakenBack) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  topology::Description slow = box.description();
+  for (topology::Link& link : slow.links) {
+    if (link.gb_per_s == 12.5) link.gb_per_s = link.back_gb_per_s = 6;
+  }
+  const std::string path = fresh_path("stale");
+  const std::vector<Transfer> solos = pushes(box);
+  for (const bool changed : {false, false, true}) {
+    SimulatedMeter meter(changed ? *Topology::create(slow, "slow") : box);
+    auto store = MeasurementStore::open(path, box, "simulated");
+    Profiler profiler(box, meter, &*store, {.check_stored = true});
+    const bool first = store->all().empty();
+    for (size_t i = 0; i < 3; ++i) ASSERT_TRUE(profiler.rate(std::span(&solos[i], 1)));
+    EXPECT_EQ(profiler.counts().measured, first ? 3 : 0) << "what is known is not looked at";
+    EXPECT_NEAR(*profiler.rate(std::span(&solos[changed ? 5 : 3], 1)), changed ? 6 : 12.5, 1e-9);
+    EXPECT_EQ(profiler.epoch(), changed ? 1 : 0);
+    EXPECT_NEAR(*profiler.rate(std::span(&solos[0], 1)), changed ? 6 : 12.5, 1e-9);
+  }
+}
+
 TEST(Profiler, ResumesFromTheStore) {
   const Topology box = reference("pcie-4gpu-2numa");
   const std::string path = fresh_path("resume");

@@ -32,8 +32,17 @@ Profiler::Profiler(const topology::Topology& topology, LinkMeter& meter, Measure
       // A set that names what this topology has not cannot be asked for either.
       if (const auto transfer = topology::parse_transfer(topology_, name)) set.push_back(*transfer);
     }
-    if (set.size() == names.size()) exact_[key_of(set)] = measurement.rate;
+    if (set.size() != names.size()) continue;
+    exact_[key_of(set)] = measurement.rate;
+    if (options_.check_stored) watch(set, measurement.rate);
   }
+  if (!sentinels_.empty()) since_look_ = options_.check_every;
+}
+
+void Profiler::watch(Set set, double rate) {
+  if (!sentinels_.empty() && set.size() <= sentinels_.back().set.size()) return;
+  if (sentinels_.size() == 2) sentinels_.pop_back();
+  sentinels_.push_back({{set.begin(), set.end()}, rate});
 }
 
 std::string Profiler::key_of(std::vector<Transfer> set) {
@@ -74,37 +83,38 @@ Result<Measurement> Profiler::measure(Set set) {
   JIGE_TRY(Measurement m, meter_.measure(set));
   ++counts_.measured;
   counts_.cost_s += m.cost_s;
-  if (sentinel_.empty()) {
-    sentinel_.assign(set.begin(), set.end());
-    sentinel_rate_ = m.rate;
-  } else if (options_.check_every > 0 && ++since_look_ >= options_.check_every) {
+  if (options_.check_every > 0 && !sentinels_.empty() && ++since_look_ >= options_.check_every) {
     const int32_t before = epoch_;
     JIGE_DO(look_for_change());
     // What was measured across a change belongs to neither side.
     if (epoch_ != before) return measure(set);
   }
+  watch(set, m.rate);
   JIGE_DO(keep(set, m));
   return m;
 }
 
 Status Profiler::look_for_change() {
   since_look_ = 0;
-  JIGE_TRY(const Measurement again, meter_.measure(sentinel_));
-  ++counts_.measured;
-  counts_.cost_s += again.cost_s;
-  const double change = std::fabs(again.rate - sentinel_rate_) / sentinel_rate_;
-  if (change <= options_.change_tolerance + again.half_width) return {};
-  last_change_ =
-      fmt::format("{} was {:.3f}, is {:.3f} GB/s", fmt::join(set_names(topology_, sentinel_), ","),
-                  sentinel_rate_, again.rate);
-  log_warn("{}: rates changed while profiling ({}); measuring anew", topology_.name(),
-           last_change_);
-  if (store_) JIGE_DO(store_->invalidate(last_change_));
-  exact_.clear();
-  canonical_.clear();
-  sentinel_rate_ = again.rate;
-  ++epoch_;
-  return keep(sentinel_, again);
+  for (const Sentinel& sentinel : sentinels_) {
+    JIGE_TRY(const Measurement again, meter_.measure(sentinel.set));
+    ++counts_.measured;
+    counts_.cost_s += again.cost_s;
+    const double change = std::fabs(again.rate - sentinel.rate) / sentinel.rate;
+    if (change <= options_.change_tolerance + again.half_width) continue;
+    last_change_ =
+        fmt::format("{} was {:.3g}, is {:.3g} GB/s",
+                    fmt::join(set_names(topology_, sentinel.set), ","), sentinel.rate, again.rate);
+    log_warn("{}: rates changed while profiling ({}); measuring anew", topology_.name(),
+             last_change_);
+    if (store_) JIGE_DO(store_->invalidate(last_change_));
+    exact_.clear();
+    canonical_.clear();
+    ++epoch_;
+    sentinels_ = {Sentinel{sentinel.set, again.rate}};
+    return keep(sentinels_.front().set, again);
+  }
+  return {};
 }
 
 // The first answers are looked at often: 1, 2, 4, 8 …

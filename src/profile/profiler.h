@@ -11,10 +11,10 @@
 // answers that it then gives, some are measured after all; the first that is wrong ends it.
 // measure() always measures.
 //
-// Every so often the first set is measured again. If it changed, a link changed its rate or
-// somebody else uses it: all rates are dropped, here and in the store. Then, and when
-// symmetry turns out wrong, `epoch` rises, upon which whoever drew conclusions from rates draws
-// them anew.
+// Every so often two sets are measured again, the first one and the largest one so far. If either
+// changed, a link changed its rate or somebody else uses it: all rates are dropped, here and in the
+// store. Then, and when symmetry turns out wrong, `epoch` rises, upon which whoever drew
+// conclusions from rates draws them anew.
 // Invariants: rates are positive. Threads: one caller.
 #pragma once
 
@@ -42,7 +42,8 @@ struct SymmetryCheck {
 };
 
 struct ProfilerOptions {
-  int32_t check_every = 100;  // measurements between two looks at the first set; 0: never
+  int32_t check_every = 100;  // measurements between two such looks; 0: never
+  bool check_stored = false;  // look before the first measurement whether the store still holds
   double change_tolerance = 0.15;
   int32_t audit_every = 50;  // answers by symmetry of which one is measured; 0: none
 };
@@ -80,7 +81,14 @@ class Profiler {
   const topology::Topology& topology() const { return topology_; }
 
  private:
+  // What is measured again to see whether rates still hold.
+  struct Sentinel {
+    std::vector<topology::Transfer> set;
+    double rate;
+  };
+
   static std::string key_of(std::vector<topology::Transfer> set);
+  void watch(Set set, double rate);
   Status look_for_change();
   bool audit_is_due();
   Result<double> audited(Set set, double expected);
@@ -102,8 +110,7 @@ class Profiler {
   ProfilerCounts counts_;
   std::unordered_map<std::string, double> exact_;      // by the set itself
   std::unordered_map<std::string, double> canonical_;  // by its canonical image
-  std::vector<topology::Transfer> sentinel_;
-  double sentinel_rate_ = 0;
+  std::vector<Sentinel> sentinels_;  // the first set, then the largest if it is another
   int32_t since_look_ = 0;
   int32_t epoch_ = 0;
   std::string last_change_;

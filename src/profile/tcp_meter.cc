@@ -14,7 +14,8 @@ constexpr int64_t kBytesMax = int64_t{1} << 30;
 constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
 constexpr int kClockQuestions = 3;      // before every set
 constexpr int kSizeRuns = 4;            // to find out how much to send
-constexpr double kAnswerSeconds = 1;    // for an agent to show that it is there
+constexpr int kCollectiveRepeats = 3;
+constexpr double kAnswerSeconds = 1;  // for an agent to show that it is there
 
 bool offers(const AgentClient& agent, const std::string& name) {
   return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
@@ -54,9 +55,10 @@ Status TcpMeter::choose_congestion() {
       return fail(Code::kUnsupported, "host {} has no congestion control \"{}\", but {}",
                   agent.host().name, congestion_, fmt::join(agent.congestion(), ", "));
     }
-    log_warn("host {} has no bbr: every host uses its own congestion control, and rates of shared "
-             "links will vary more",
-             agent.host().name);
+    log_warn(
+        "host {} has no bbr: every host uses its own congestion control, and rates of shared "
+        "links will vary more",
+        agent.host().name);
     congestion_.clear();
     break;
   }
@@ -113,10 +115,11 @@ tl::unexpected<Error> TcpMeter::explained(Error error) {
   }
   agents_.clear();
   if (gone.empty()) return tl::unexpected<Error>(std::move(error));
-  return fail(Code::kUnavailable,
-              "no answer from the agent of host {}; start it and run this again, which goes on from "
-              "the store ({})",
-              fmt::join(gone, ", "), error.message);
+  return fail(
+      Code::kUnavailable,
+      "no answer from the agent of host {}; start it and run this again, which goes on from "
+      "the store ({})",
+      fmt::join(gone, ", "), error.message);
 }
 
 Result<std::vector<TcpMeter::Member>> TcpMeter::open_members(
@@ -180,9 +183,8 @@ Result<TcpMeter::Run> TcpMeter::gather(const std::vector<Member>& members,
     }
   }
   run.makespan_s = static_cast<double>(end - begin) * 1e-9;
-  const bool plausible = run.makespan_s > 0 && std::ranges::all_of(run.member_s, [](double s) {
-                           return s > 0;
-                         });
+  const bool plausible =
+      run.makespan_s > 0 && std::ranges::all_of(run.member_s, [](double s) { return s > 0; });
   if (!plausible) return fail(Code::kCorrupt, "agents report a run that took no time");
   return run;
 }
@@ -194,7 +196,8 @@ Result<int64_t> TcpMeter::find_size(const std::vector<Member>& members, double& 
     cost_s += run.makespan_s;
     if (options_.bytes > 0 || run.makespan_s >= 0.7 * options_.run_s) break;
     const double grow = std::min(64.0, options_.run_s / run.makespan_s);
-    bytes = std::min(kBytesMax, static_cast<int64_t>(std::llround(static_cast<double>(bytes) * grow)));
+    bytes =
+        std::min(kBytesMax, static_cast<int64_t>(std::llround(static_cast<double>(bytes) * grow)));
   }
   return bytes;
 }
@@ -203,6 +206,7 @@ Result<Measurement> TcpMeter::time_set(const std::vector<Member>& members) {
   const StopWatch clock;
   Measurement m;
   JIGE_TRY(const int64_t bytes, find_size(members, m.cost_s));
+  largest_bytes_ = std::max(largest_bytes_, bytes);
   Repeats repeats(options_.repeats);
   std::vector<Run> runs;
   while (!repeats.done(clock.seconds())) {
@@ -227,6 +231,65 @@ Result<Measurement> TcpMeter::time_set(const std::vector<Member>& members) {
     m.gb_per_s.push_back(static_cast<double>(bytes) * static_cast<double>(runs.size()) / sum / 1e9);
   }
   return m;
+}
+
+Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {
+  if (agents_.empty()) JIGE_DO(connect_all());
+  std::vector<size_t> hosts;
+  for (const int32_t component : order) {
+    const auto host = host_of_.find(component);
+    if (host == host_of_.end()) {
+      return fail(Code::kInvalidArgument, "an all-reduce runs between hosts with agents alone");
+    }
+    hosts.push_back(host->second);
+  }
+  if (bytes == 0) bytes = 2 * largest_bytes_;
+  auto times = time_all_reduce(hosts, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
+  if (!times) return explained(std::move(times.error()));
+  return times;
+}
+
+// Ranks are places in `hosts` by their number, so that another order is another ring, not another
+// numbering.
+Result<AllReduceTimes> TcpMeter::time_all_reduce(const std::vector<size_t>& hosts, int64_t bytes) {
+  if (options_.cancelled && *options_.cancelled) {
+    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+  }
+  std::vector<size_t> ranks = hosts;
+  std::ranges::sort(ranks);
+  CollectMessage message{.address = hosts_[ranks.front()].address.host,
+                         .congestion = congestion_,
+                         .bytes = bytes,
+                         .repeats = kCollectiveRepeats,
+                         .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  for (const size_t host : hosts) {
+    message.order.push_back(std::ranges::lower_bound(ranks, host) - ranks.begin());
+  }
+  JIGE_TRY(message.port, agents_[ranks.front()].listen());
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    message.rank = static_cast<int64_t>(rank);
+    message.own = hosts_[ranks[rank]].address.host;
+    JIGE_DO(agents_[ranks[rank]].start_collective(message));
+  }
+  const comm::Deadline deadline =
+      comm::Deadline::after(2 * options_.run_timeout_s + options_.agent.timeout_s);
+  AllReduceTimes result{.bytes = bytes, .seconds = std::vector<double>(kCollectiveRepeats, 1e-9)};
+  for (const size_t host : ranks) {
+    JIGE_TRY(const std::vector<int64_t> times, agents_[host].finish_collective(deadline));
+    if (times.size() != result.seconds.size()) {
+      return fail(Code::kCorrupt, "the agent of {} timed {} all-reduces, not {}", hosts_[host].name,
+                  times.size(), result.seconds.size());
+    }
+    for (size_t i = 0; i < times.size(); ++i) {
+      result.seconds[i] = std::max(result.seconds[i], static_cast<double>(times[i]) * 1e-9);
+    }
+  }
+  std::vector<double> sorted = result.seconds;
+  std::ranges::sort(sorted);
+  const auto count = static_cast<double>(ranks.size());
+  const double edge_bytes = 2 * (count - 1) / count * static_cast<double>(bytes);
+  result.edge_gb_per_s = edge_bytes / sorted[sorted.size() / 2] / 1e9;
+  return result;
 }
 
 }  // namespace jige::profile

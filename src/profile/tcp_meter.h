@@ -42,6 +42,12 @@ struct TcpMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
+struct AllReduceTimes {
+  int64_t bytes = 0;
+  std::vector<double> seconds;  // of the slowest rank each time
+  double edge_gb_per_s = 0;     // what every edge carried: 2 (n - 1) / n of the bytes, middle time
+};
+
 class TcpMeter final : public LinkMeter {
  public:
   // Connects to all agents. Fails with kInvalidArgument for fewer than two hosts, kUnsupported for
@@ -58,6 +64,9 @@ class TcpMeter final : public LinkMeter {
   Status use(const topology::Topology& network);
 
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
+  // Runs all-reduces of `bytes` over the hosts, in the order of a ring of components, each rank a
+  // host's agent. The first one is checked, the others are timed. 0: about as long as a set takes.
+  Result<AllReduceTimes> all_reduce(std::span<const int32_t> order, int64_t bytes = 0);
   std::string_view source() const override { return "measured"; }
   // Series begun anew because a rate changed while it was timed.
   int64_t changes() const { return changes_; }
@@ -82,6 +91,7 @@ class TcpMeter final : public LinkMeter {
   Result<Run> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
   Result<int64_t> find_size(const std::vector<Member>& members, double& cost_s);
   Result<Measurement> time_set(const std::vector<Member>& members);
+  Result<AllReduceTimes> time_all_reduce(const std::vector<size_t>& hosts, int64_t bytes);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<Host> hosts_;
@@ -91,6 +101,7 @@ class TcpMeter final : public LinkMeter {
   std::map<int32_t, size_t> host_of_;          // by component
   std::set<std::pair<size_t, size_t>> flows_;  // open ones, by hosts; numbered by the second
   int64_t changes_ = 0;
+  int64_t largest_bytes_ = 0;  // of the transfers timed so far
 };
 
 }  // namespace jige::profile

@@ -184,6 +184,26 @@ TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
   EXPECT_THAT(refused.error().message, HasSubstr("- environment tcp congestion " + before));
 }
 
+TEST(TcpMeter, RunsAnAllReduceOverTheRingOfHosts) {
+  Lab lab;
+  const int32_t ring[] = {0, 2, 1};
+  const auto rate = lab.meter->all_reduce(ring);
+  ASSERT_TRUE(rate) << rate.error().message;
+  EXPECT_EQ(rate->seconds.size(), 3u);
+  EXPECT_GT(rate->edge_gb_per_s, 1e-4);
+  EXPECT_EQ(lab.meter->all_reduce(ring, 1 << 20)->bytes, 1 << 20);
+  const int32_t two[] = {2, 0};
+  EXPECT_TRUE(lab.meter->all_reduce(two)) << "some of the hosts";
+  const int32_t router[] = {0, 3};
+  EXPECT_EQ(lab.meter->all_reduce(router).error().code, Code::kInvalidArgument);
+  const Transfer one[] = {send(0, 1)};
+  EXPECT_TRUE(lab.meter->measure(one)) << "transfers go on afterwards";
+  lab.agents[2].reset();
+  const auto gone = lab.meter->all_reduce(ring);
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("host c"));
+}
+
 TEST(TcpMeter, StopsWhenItIsCancelled) {
   std::atomic<bool> cancelled{false};
   TcpMeterOptions options = quick();

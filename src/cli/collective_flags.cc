@@ -1,0 +1,231 @@
+#include "cli/collective_flags.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <thread>
+
+#include "cli/flags.h"
+#include "comm/local_ranks.h"
+#include "comm/shared_transport.h"
+#include "comm/tuning.h"
+
+namespace jige::cli {
+namespace {
+
+using Body = std::function<Status(comm::Communicator&)>;
+
+constexpr size_t kMessageMax = 2000;
+
+// The error of a rank, in memory that its starter reads after it has ended.
+struct ErrorPage {
+  int code;
+  char message[kMessageMax];
+};
+
+class ErrorPages {
+ public:
+  static Result<ErrorPages> make(int count) {
+    void* memory = mmap(nullptr, sizeof(ErrorPage) * static_cast<size_t>(count),
+                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return fail(Code::kExhausted, "no memory for {} ranks", count);
+    return ErrorPages(static_cast<ErrorPage*>(memory), count);
+  }
+  ErrorPages(ErrorPages&& other) noexcept : pages_(other.pages_), count_(other.count_) {
+    other.pages_ = nullptr;
+  }
+  ErrorPages& operator=(ErrorPages&&) = delete;
+  ~ErrorPages() {
+    if (pages_ != nullptr) munmap(pages_, sizeof(ErrorPage) * static_cast<size_t>(count_));
+  }
+
+  void put(int rank, const Error& error) {
+    ErrorPage& page = pages_[rank];
+    page.code = static_cast<int>(error.code);
+    std::memcpy(page.message, error.message.data(),
+                std::min(error.message.size(), kMessageMax - 1));
+  }
+  Error get(int rank, int exit_code) const {
+    const ErrorPage& page = pages_[rank];
+    if (page.message[0] != '\0') return {static_cast<Code>(page.code), page.message};
+    return {Code::kInternal, fmt::format("rank {} ended with exit code {}", rank, exit_code)};
+  }
+
+ private:
+  ErrorPages(ErrorPage* pages, int count) : pages_(pages), count_(count) {}
+  ErrorPage* pages_;
+  int count_;
+};
+
+// The cause among the errors of a group: one that no other rank has reported.
+Status first_cause(const std::vector<Error>& errors) {
+  for (const Error& error : errors) {
+    if (error.message.find(" reports: ") == std::string::npos) return tl::unexpected<Error>(error);
+  }
+  return errors.empty() ? Status() : Status(tl::unexpected<Error>(errors.front()));
+}
+
+}  // namespace
+
+void CollectiveFlags::declare(Flags& flags) {
+  flags.section("Ranks");
+  flags.integer("--ranks N", ranks, {.min = 0, .max = 64},
+                "start so many on this machine; 0: this process is one of --world");
+  flags.integer("--rank N", rank, {.min = -1, .max = comm::kWorldMax},
+                "of this process; -1: what srun or mpirun says");
+  flags.integer("--world N", world, {.min = 0, .max = comm::kWorldMax},
+                "ranks altogether; 0: what srun or mpirun says");
+  flags.text("--rendezvous HOST:PORT", rendezvous, "where rank 0 listens");
+  flags.section("Links");
+  flags.choice("--transport NAME", transport, {"auto", "threads", "shm", "tcp"},
+               "auto: shared memory on one machine, else TCP; threads: of one process");
+  flags.text("--bind ADDRESS", bind_host, "of this rank's end of TCP connections");
+  flags.text("--congestion NAME", congestion, "congestion control of TCP, such as bbr");
+  flags.texts("--ring ORDER...", rings,
+              "a ring as 0,2,1,3, or 0,2,1,3@WEIGHT; several share the data; rank order if none");
+  flags.bytes("--piece SIZE", piece_bytes, "moves along a ring as one step");
+  flags.integer("--direct-max BYTES", direct_bytes_max, {.min = -1, .max = int64_t{1} << 40},
+                "up to so many go directly instead of along rings; -1: measured at the start");
+  flags.text("--tuning FILE", tuning, "keep what was measured there, and read it again");
+  flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 1e6},
+               "without any movement before ranks give up");
+}
+
+Result<comm::RingPlan> CollectiveFlags::plan(int size) const {
+  comm::RingPlan plan;
+  plan.piece_bytes = piece_bytes;
+  for (const std::string& text : rings) {
+    JIGE_TRY(comm::Ring ring, comm::parse_ring(text));
+    plan.rings.push_back(std::move(ring));
+  }
+  if (plan.rings.empty()) plan.rings = comm::RingPlan::in_rank_order(size).rings;
+  JIGE_DO(plan.check(size));
+  return plan;
+}
+
+Result<comm::Place> CollectiveFlags::place() const {
+  comm::Place place = {.rank = static_cast<int>(rank),
+                       .world = static_cast<int>(world),
+                       .source = "--rank and --world"};
+  if (rank < 0 || world == 0) {
+    JIGE_TRY(const auto found, comm::place_from_environment());
+    if (!found) {
+      return fail(Code::kInvalidArgument,
+                  "which ranks? --ranks N starts N here; or start each with --rank, --world and "
+                  "--rendezvous, or by srun or mpirun with --rendezvous");
+    }
+    place = *found;
+  }
+  JIGE_DO(comm::check_place(place));
+  if (rendezvous.empty() && place.world > 1) {
+    return fail(Code::kInvalidArgument,
+                "--rendezvous HOST:PORT is missing: where rank 0 of {} listens", place.world);
+  }
+  return place;
+}
+
+comm::JoinOptions CollectiveFlags::join_options(const comm::Place& place,
+                                                comm::Address address) const {
+  return {.place = place,
+          .rendezvous = std::move(address),
+          .bind_host = bind_host,
+          .transport = transport,
+          .congestion = congestion,
+          .timeout_s = std::max(timeout_s, 10.0)};
+}
+
+Status CollectiveFlags::tune(comm::Communicator& group) const {
+  if (direct_bytes_max >= 0 || group.size() == 1) return {};
+  // Rank 0 alone knows what the file says.
+  int64_t kept = -1;
+  if (!tuning.empty() && group.rank() == 0) {
+    JIGE_TRY(const auto found, comm::load_tuning(tuning, group));
+    kept = found.value_or(-1);
+  }
+  JIGE_DO(group.broadcast(&kept, &kept, 1, DType::kI64, 0));
+  if (kept >= 0) {
+    group.set_direct_bytes_max(kept);
+    return {};
+  }
+  JIGE_TRY(const int64_t measured, comm::measure_direct_bytes_max(group));
+  if (tuning.empty() || group.rank() != 0) return {};
+  return comm::store_tuning(tuning, group, measured);
+}
+
+Status CollectiveFlags::run_over(std::unique_ptr<comm::Transport> made, const comm::RingPlan& plan,
+                                 const Body& body) const {
+  comm::CommOptions options = {.timeout_s = timeout_s};
+  if (direct_bytes_max >= 0) options.direct_bytes_max = direct_bytes_max;
+  JIGE_TRY(comm::Communicator group, comm::Communicator::over(std::move(made), plan, options));
+  JIGE_DO(tune(group));
+  JIGE_DO(body(group));
+  return group.barrier();
+}
+
+Status CollectiveFlags::run_threads(const Body& body) const {
+  const int size = static_cast<int>(ranks);
+  JIGE_TRY(const comm::RingPlan rings_of_all, plan(size));
+  JIGE_TRY(auto transports, comm::make_thread_transports(size, rings_of_all));
+  std::vector<Status> results(transports.size());
+  std::vector<std::thread> threads;
+  for (size_t r = 0; r < transports.size(); ++r) {
+    threads.emplace_back(
+        [&, r] { results[r] = run_over(std::move(transports[r]), rings_of_all, body); });
+  }
+  for (std::thread& thread : threads) thread.join();
+  std::vector<Error> errors;
+  for (const Status& result : results) {
+    if (!result) errors.push_back(result.error());
+  }
+  return first_cause(errors);
+}
+
+Status CollectiveFlags::run_processes(const Body& body) const {
+  const int size = static_cast<int>(ranks);
+  JIGE_TRY(const comm::RingPlan rings_of_all, plan(size));
+  const std::string host = bind_host.empty() ? "127.0.0.1" : bind_host;
+  JIGE_TRY(comm::Listener listener, comm::Listener::open({host, 0}));
+  JIGE_TRY(ErrorPages pages, ErrorPages::make(size));
+  const auto run_rank = [&](int r) -> Status {
+    const comm::Place own = {.rank = r, .world = size, .source = "--ranks"};
+    JIGE_TRY(auto joined, comm::join_group(join_options(own, listener.address()), rings_of_all,
+                                           r == 0 ? &listener : nullptr));
+    return run_over(std::move(joined), rings_of_all, body);
+  };
+  JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(size, [&](int r) {
+             const Status ran = run_rank(r);
+             if (!ran) pages.put(r, ran.error());
+             return ran ? 0 : 1;
+           }));
+  const std::vector<int> codes = started.wait();
+  std::vector<Error> errors;
+  for (int r = 0; r < size; ++r) {
+    const int code = codes[static_cast<size_t>(r)];
+    if (code != 0) errors.push_back(pages.get(r, code));
+  }
+  return first_cause(errors);
+}
+
+Status CollectiveFlags::run(const Body& body) const {
+  const bool placed = rank >= 0 || world > 0 || !rendezvous.empty();
+  if (ranks > 0 && placed) {
+    return fail(Code::kInvalidArgument,
+                "--ranks starts ranks by itself and goes with neither --rank, --world nor "
+                "--rendezvous");
+  }
+  if (transport == "threads" && ranks == 0) {
+    return fail(Code::kInvalidArgument, "--transport threads goes with --ranks N");
+  }
+  if (ranks > 0) return transport == "threads" ? run_threads(body) : run_processes(body);
+  JIGE_TRY(const comm::Place own, place());
+  JIGE_TRY(const comm::RingPlan rings_of_all, plan(own.world));
+  comm::Address address;
+  if (own.world > 1) {
+    JIGE_TRY(address, comm::parse_address(rendezvous));
+  }
+  JIGE_TRY(auto joined, comm::join_group(join_options(own, std::move(address)), rings_of_all));
+  return run_over(std::move(joined), rings_of_all, body);
+}
+
+}  // namespace jige::cli

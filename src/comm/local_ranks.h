@@ -1,0 +1,34 @@
+// Local ranks: processes of this machine, started by one of them.
+//
+// Threads: start() in a process of one thread, since it forks.
+#pragma once
+
+#include <sys/types.h>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace jige::comm {
+
+class LocalRanks {
+ public:
+  // Forks `count` processes; each runs body(rank) and ends with its exit code. They die with this
+  // process.
+  static Result<LocalRanks> start(int count, const std::function<int(int rank)>& body);
+  LocalRanks(LocalRanks&& other) noexcept;
+  LocalRanks& operator=(LocalRanks&&) = delete;
+  // Kills what still runs.
+  ~LocalRanks();
+
+  pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
+  // Waits for all; their exit codes, 128 + n for one that signal n ended.
+  std::vector<int> wait();
+
+ private:
+  LocalRanks() = default;
+  std::vector<pid_t> pids_;  // -1 once it has ended
+};
+
+}  // namespace jige::comm

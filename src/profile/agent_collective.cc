@@ -1,0 +1,72 @@
+#include "profile/agent_collective.h"
+
+#include <algorithm>
+
+#include "comm/join.h"
+
+namespace jige::profile {
+namespace {
+
+// What a rank puts in: small whole numbers, whose sum is exact in any order.
+float value_of(int rank, int64_t index) {
+  return static_cast<float>((rank + 1) * (index % 13 + 1));
+}
+
+Status check_sum(const comm::Communicator& group, const std::vector<float>& sum) {
+  const int ranks = group.size() * (group.size() + 1) / 2;
+  for (size_t i = 0; i < sum.size(); ++i) {
+    const auto wanted = static_cast<float>(ranks * (static_cast<int64_t>(i) % 13 + 1));
+    if (sum[i] != wanted) {
+      return fail(Code::kCorrupt, "rank {}: element {} of the all-reduce is {}, must be {}",
+                  group.rank(), i, sum[i], wanted);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Listener* meeting,
+                                        std::optional<comm::Communicator>& group) {
+  group.reset();
+  if (message.rank == 0 && !meeting) {
+    return fail(Code::kInvalidArgument, "rank 0 was not told to listen before");
+  }
+  const double timeout_s = static_cast<double>(message.timeout_ms) / 1e3;
+  comm::RingPlan plan;
+  plan.rings.emplace_back();
+  for (const int64_t rank : message.order) {
+    plan.rings.front().order.push_back(static_cast<int>(rank));
+  }
+  comm::JoinOptions join;
+  join.place = {static_cast<int>(message.rank), static_cast<int>(message.order.size()), "profiler"};
+  join.rendezvous = {message.address, static_cast<int>(message.port)};
+  join.bind_host = message.own;
+  join.transport = "tcp";
+  join.congestion = message.congestion;
+  join.timeout_s = timeout_s;
+  JIGE_TRY(std::unique_ptr<comm::Transport> transport,
+           comm::join_group(join, plan, message.rank == 0 ? meeting : nullptr));
+  JIGE_TRY(comm::Communicator joined,
+           comm::Communicator::over(std::move(transport), plan,
+                                    {.timeout_s = timeout_s, .direct_bytes_max = 0}));
+  group.emplace(std::move(joined));
+  const int64_t count = std::max<int64_t>(1, message.bytes / static_cast<int64_t>(sizeof(float)));
+  std::vector<float> own(static_cast<size_t>(count)), sum(own.size());
+  for (int64_t i = 0; i < count; ++i) own[static_cast<size_t>(i)] = value_of(group->rank(), i);
+  const auto reduce = [&] {
+    return group->all_reduce(own.data(), sum.data(), count, DType::kF32, comm::RedOp::kSum);
+  };
+  JIGE_DO(reduce());
+  JIGE_DO(check_sum(*group, sum));
+  CollectedMessage collected;
+  for (int64_t repeat = 0; repeat < message.repeats; ++repeat) {
+    JIGE_DO(group->barrier());
+    const int64_t begin = comm::monotonic_ns();
+    JIGE_DO(reduce());
+    collected.times_ns.push_back(comm::monotonic_ns() - begin);
+  }
+  return collected;
+}
+
+}  // namespace jige::profile

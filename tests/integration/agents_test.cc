@@ -1,0 +1,115 @@
+// Agents and the commands that drive them, over this machine's loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "integration/process.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+// `jige profile agent` on a free port.
+class Agent {
+ public:
+  Agent()
+      : process_({"profile", "agent", "--listen", "127.0.0.1:0", "--token", "t", "--json"},
+                 folder_.path()) {
+    for (int i = 0; i < 2000 && process_.running(); ++i) {
+      const std::string text = exists(folder_ / "out") ? read_text(folder_ / "out") : "";
+      if (text.ends_with("\n")) {
+        address_ = parse_json(text, "agent")->at("listening").get<std::string>();
+        return;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    ADD_FAILURE() << "no agent: " << read_text(folder_ / "err");
+  }
+  const std::string& address() const { return address_; }
+  Outcome stop() {
+    process_.send(SIGINT);
+    return process_.wait();
+  }
+
+ private:
+  TestFolder folder_;
+  Process process_;
+  std::string address_;
+};
+
+TEST(Agents, HostsAreProfiledPlannedAndReduced) {
+  Agent a, b, c;
+  const std::string hosts = "a=" + a.address() + ",b=" + b.address() + ",c=" + c.address();
+  const TestFolder folder;
+  const std::string store = folder / "links.jsonl";
+  const std::vector<std::string> to = {"--hosts", hosts,     "--token",          "t",
+                                       "--store", store,     "--transfer-bytes", "256K",
+                                       "--json",  "--quiet", "--set-seconds",    "0.2"};
+  const auto run = [&](std::vector<std::string> words) {
+    words.insert(words.end(), to.begin(), to.end());
+    return run_jige(words);
+  };
+  const Outcome solo = run({"profile", "links", "solo"});
+  ASSERT_EQ(solo.exit_code, 0) << solo.err;
+  const std::vector<Json> rates = solo.json_lines();
+  ASSERT_EQ(rates.size(), 6u);
+  for (const Json& line : rates) {
+    EXPECT_EQ(line["rates"], "measured");
+    EXPECT_GT(line["rate"].get<double>(), 0.001);
+    EXPECT_GE(line["repeats"].get<int>(), 4);
+  }
+  const Outcome again = run({"profile", "links", "solo"});
+  for (const Json& line : again.json_lines()) EXPECT_EQ(line["repeats"], 0) << "from the store";
+
+  const std::string plan = folder / "ring.json";
+  const Outcome planned = run({"plan", "rings", "--budget-seconds", "2", "-o", plan});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Json ring = *parse_json(read_text(plan), plan);
+  EXPECT_EQ(ring["rates"], "measured");
+  EXPECT_EQ(ring["ring"]["order"].size(), 3u);
+  EXPECT_GT(ring["ring"]["collective"].get<double>(), 0);
+  EXPECT_GT(ring["baselines"]["rank order"]["collective"].get<double>(), 0);
+
+  const Outcome reduced = run({"profile", "links", "all-reduce", "--devices", "c,a,b"});
+  ASSERT_EQ(reduced.exit_code, 0) << reduced.err;
+  EXPECT_EQ(reduced.json()["order"], Json({"c", "a", "b"}));
+  EXPECT_EQ(reduced.json()["seconds"].size(), 3u);
+
+  // What is known of the network can be given as well; then it belongs to the fingerprint.
+  const std::string slurm = folder / "topology.conf";
+  write_text(slurm, "SwitchName=leaf Nodes=[a-c]\n");
+  EXPECT_THAT(run({"profile", "links", "solo", "--topology", slurm}).err, HasSubstr("no list of"));
+  write_text(slurm, "SwitchName=leaf Nodes=a,b,c\n");
+  const std::vector<std::string> set = {"profile",  "links",      "set", "--set",
+                                        "a>c:send", "--topology", slurm};
+  EXPECT_THAT(run(set).err, HasSubstr("+ component leaf router"));
+  write_text(slurm, "SwitchName=leaf Nodes=a,b,c,d\n");
+  EXPECT_THAT(run(set).err, HasSubstr("host \"d\" has no agent"));
+
+  EXPECT_EQ(c.stop().exit_code, 0);
+  const Outcome gone = run({"profile", "links", "set", "--set", "a>c:send", "--timeout", "1"});
+  EXPECT_EQ(gone.exit_code, 8);
+  EXPECT_THAT(gone.err, HasSubstr("agent of c"));
+}
+
+TEST(Agents, MistakesAreNamed) {
+  EXPECT_THAT(run_jige({"profile", "links", "all-reduce", "--reference", "trunk-4host"}).err,
+              HasSubstr("--hosts is missing"));
+  EXPECT_THAT(run_jige({"profile", "links", "solo", "--hosts", "a=127.0.0.1"}).err,
+              HasSubstr("a link has two ends"));
+  EXPECT_THAT(run_jige({"profile", "links", "solo", "--hosts", "a=b=c"}).err,
+              HasSubstr("a link has two ends"));
+  EXPECT_EQ(run_jige({"profile", "links", "solo", "--hosts", "/nowhere"}).exit_code, 3);
+  EXPECT_THAT(run_jige({"profile", "agent", "--listen", "127.0.0.1:99999"}).err,
+              HasSubstr("--listen"));
+  EXPECT_THAT(run_jige({"profile", "agent", "--listen", "192.0.2.1:1"}).err,
+              HasSubstr("cannot listen"));
+}
+
+}  // namespace
+}  // namespace jige::integration

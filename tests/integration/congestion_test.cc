@@ -1,0 +1,55 @@
+// Real links with a bottleneck that nobody described: network namespaces with shaped links, agents
+// on them, and a ring planned by measuring. Needs root.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cstdlib>
+
+#include "integration/process.h"
+
+namespace jige::integration {
+namespace {
+
+constexpr int kSkipped = 77;
+
+// The exit code; what the command says goes to files in the folder.
+int shell(const TestFolder& folder, const std::string& command) {
+  const std::string whole = command + " > '" + (folder / "out") + "' 2> '" + (folder / "err") + "'";
+  const int status = std::system(whole.c_str());
+  return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+std::string script(const std::string& flags) {
+  return "python3 '" JIGE_SOURCE_DIR "/bench/congestion_netns' --jige '" JIGE_BINARY "' " + flags;
+}
+
+bool python_is_there(const TestFolder& folder) { return shell(folder, "python3 -c pass") == 0; }
+
+TEST(Congestion, AHiddenTrunkIsFoundAndAvoided) {
+  const TestFolder folder;
+  if (!python_is_there(folder)) GTEST_SKIP() << "needs python3";
+  const int code = shell(folder, script("--quick --hosts 4"));
+  const std::string err = read_text(folder / "err");
+  if (code == kSkipped) GTEST_SKIP() << err;
+  EXPECT_EQ(code, 0) << read_text(folder / "out") << err;
+  EXPECT_THAT(read_text(folder / "out"), ::testing::HasSubstr("x rank order"));
+}
+
+TEST(Congestion, AnInterruptedRunTakesItsNetworkDown) {
+  const TestFolder folder;
+  if (!python_is_there(folder)) GTEST_SKIP() << "needs python3";
+  // The script's own namespaces carry the number of its process.
+  const int code = shell(folder, "{ setsid " + script("--quick --hosts 4") + " & echo $! > '" +
+                                     (folder / "pid") + "'; sleep 3; kill -INT $(cat '" +
+                                     (folder / "pid") + "'); wait $!; }");
+  if (code == kSkipped) GTEST_SKIP() << read_text(folder / "err");
+  EXPECT_NE(code, 0) << "it ended before it was interrupted";
+  std::string pid = read_text(folder / "pid");
+  while (!pid.empty() && pid.back() == '\n') pid.pop_back();
+  ASSERT_EQ(shell(folder, "ip netns list"), 0);
+  EXPECT_THAT(read_text(folder / "out"), ::testing::Not(::testing::HasSubstr("jigelab." + pid)));
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -34,6 +34,9 @@ Result<Words> read_words(const std::string& comment) {
     const size_t equals = parts[i].find('=');
     const std::string key = parts[i].substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : parts[i].substr(equals + 1);
+    if (value.empty()) {
+      return fail(Code::kInvalidArgument, "comment: \"{}\": give it as KEY=VALUE", parts[i]);
+    }
     if (key == "model") {
       words.model = value;
     } else if (key == "checkpoint") {

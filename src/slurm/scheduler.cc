@@ -96,6 +96,8 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(Backend& backend, const Clo
                                                      std::move(parts), std::move(*log)));
   scheduler->lock_fd_ = lock_fd;
   JIGE_DO(scheduler->load(std::move(layout)));
+  // No job may carry an epoch that a scheduler after this one could use again.
+  if (!scheduler->options_.dry_run) JIGE_DO(scheduler->save());
   return scheduler;
 }
 
@@ -199,10 +201,12 @@ Status Scheduler::step() {
   actions_ = plan_actions(*live_, moment, options_.reconcile, marker_changed_since);
   log_events(moment);
   if (options_.dry_run) return {};
-  if (decided || moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
+  act(moment);
+  // Behind the actions: nobody should wait for a disk, and what is lost in a crash is a second of
+  // what jobs had.
+  if (moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
     if (const Status saved = save(); !saved) log_warn("{}", saved.error().message);
   }
-  act(moment);
   if (options_.emulate) write_rates();
   write_status(moment);
   return {};

@@ -25,7 +25,9 @@ class Rig {
  public:
   explicit Rig(std::string policy, uint64_t seed = 1)
       : slurm(8, 4, clock, seed), policy_(std::move(policy)) {
-    std::string pattern = ::testing::TempDir() + "/slurm-XXXXXX";
+    // In memory where that is possible: the state is brought to the disk again and again.
+    const bool shared = std::filesystem::exists("/dev/shm");
+    std::string pattern = (shared ? "/dev/shm" : ::testing::TempDir()) + "/slurm-XXXXXX";
     folder = mkdtemp(pattern.data());
     set_log_level(LogLevel::kError);
   }
@@ -114,7 +116,7 @@ TEST_P(EveryPolicy, RunsEveryJobOnFreeNodesOnly) {
   EXPECT_EQ(rig.slurm.placed_on_busy, 0);
   for (const auto& [id, job] : rig.slurm.jobs()) {
     EXPECT_EQ(job.seen.slurm_state, "COMPLETED") << id;
-    EXPECT_EQ(job.lost_s, 0) << id;
+    EXPECT_LE(job.lost_s, kStep_s) << id;  // between the checkpoint and the requeue
   }
   for (int i = 0; i < 3; ++i) rig.step();
   EXPECT_EQ(rig.scheduler->take_outcomes().size(), 40u);

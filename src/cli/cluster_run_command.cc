@@ -51,11 +51,9 @@ class ClusterRunCommand final : public Command {
     flags.number("--interval S", interval_s_, {.min = 0.05, .max = 60}, "between looks at Slurm");
     flags.number("--command-limit S", command_limit_s_, {.min = 0.1, .max = 600},
                  "for one call of a Slurm command");
-    flags.text("--signal NAME", signal_, "asks a job for a checkpoint");
+    flags.text("--signal NAME", signal_, "asks a job that names a marker for a checkpoint");
     flags.number("--checkpoint-wait S", checkpoint_wait_s_, {.max = 86400},
-                 "for the marker of a job that has one, before it is requeued");
-    flags.number("--checkpoint-pause S", checkpoint_pause_s_, {.max = 86400},
-                 "the same for jobs without a marker");
+                 "for its marker to change, before it is requeued");
     flags.number("--dead-man S", dead_man_s_, {.max = 86400},
                  "without a sign of this process, held jobs are released; 0: never");
     flags.toggle("--dry-run", dry_run_, "say what would be done now, and end");
@@ -114,7 +112,6 @@ class ClusterRunCommand final : public Command {
                     .defaults = {.length_s = default_length_s_},
                     .partition = partition_};
     options.reconcile.checkpoint_wait_s = checkpoint_wait_s_;
-    options.reconcile.checkpoint_pause_s = checkpoint_pause_s_;
     options.dry_run = dry_run_;
     options.emulate = emulate_;
     return options;
@@ -305,7 +302,7 @@ class ClusterRunCommand final : public Command {
   std::string partition_ = "jige", state_ = kDefaultState, signal_ = "USR1", policy_ = "greedy";
   std::string contention_ = "links";
   double interval_s_ = 0.25, command_limit_s_ = 10, checkpoint_wait_s_ = 60;
-  double checkpoint_pause_s_ = 5, dead_man_s_ = 60, nic_gbit_ = 100, oversubscription_ = 1;
+  double dead_man_s_ = 60, nic_gbit_ = 100, oversubscription_ = 1;
   double default_length_s_ = 3600, load_ = 0.9, length_s_ = 1200;
   std::optional<double> time_scale_;
   int64_t jobs_ = 60, seed_ = 1;

@@ -100,6 +100,7 @@ class FakeSlurm final : public Backend {
   }
   Status checkpoint(int64_t id) override {
     JIGE_DO(answer());
+    ++checkpoints;
     jobs_.at(id).saved_s = jobs_.at(id).left_s;
     return {};
   }
@@ -187,7 +188,7 @@ class FakeSlurm final : public Backend {
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
-  int64_t placed_on_busy = 0, requeues = 0;
+  int64_t placed_on_busy = 0, requeues = 0, checkpoints = 0;
 
  private:
   Status answer() {

@@ -76,11 +76,11 @@ class Planner {
       if (passed(now_, job.requeued_wall_ns, options_.repeat_s)) add(Step::kRequeue, job);
       return;
     }
+    const std::string& marker = job.request.checkpoint;
+    if (marker.empty()) return add(Step::kRequeue, job);
     if (job.checkpoint_wall_ns < 0) return add(Step::kCheckpoint, job);
-    const bool has_marker = !job.request.checkpoint.empty();
-    const double wait_s = has_marker ? options_.checkpoint_wait_s : options_.checkpoint_pause_s;
-    if (passed(now_, job.checkpoint_wall_ns, wait_s) ||
-        (has_marker && marker_changed_(job.request.checkpoint, job.checkpoint_wall_ns))) {
+    if (passed(now_, job.checkpoint_wall_ns, options_.checkpoint_wait_s) ||
+        marker_changed_(marker, job.checkpoint_wall_ns)) {
       add(Step::kRequeue, job);
     }
   }

@@ -26,7 +26,8 @@ constexpr const char* kLog =
     "\n"
     R"({"cluster_s":12,"event":"place","job":4,"nodes":["n1"],"gpus_per_node":2,"waited_s":2,)"
     R"("score":{"score":0.9,"progress":0.95,"loss_of_others":0.05,"slowed":1},)"
-    R"("alternatives":[{"nodes":["n2"],"score":0.4,"progress":0.5,"loss_of_others":0.1,"slowed":2}],)"
+    R"("alternatives":[{"nodes":["n2"],"score":0.4,"progress":0.5,"loss_of_others":0.1,)"
+    R"("slowed":2}],)"
     R"("evicted":[{"job":3,"left_s":500,"restart_s":30}],"earlier_s":500,"restart_cost_s":30})"
     "\n"
     R"({"cluster_s":12,"event":"preempt","job":3,"nodes":["n1"],"left_s":500,"restart_s":30})"
@@ -41,18 +42,19 @@ TEST(ClusterExplain, TellsWhatWasChosenAndWhatItCost) {
   const auto lines = lines_about(kLog, 4, "log");
   ASSERT_TRUE(lines) << lines.error().message;
   EXPECT_EQ(lines->size(), 5u);
-  EXPECT_THAT(explain_text(*lines, 4),
-              AllOf(HasSubstr("waits: needs 2 GPUs"), HasSubstr("placed on n1 (2 GPUs each) after 2 s"),
-                    HasSubstr("here: score 0.900: 95 % of its full speed"),
-                    HasSubstr("rather than n2: score 0.400"),
-                    HasSubstr("evicted job 3, which had 8.33 min left"),
-                    HasSubstr("up to 8.33 min earlier for that, and 30 s of restarts"),
-                    HasSubstr("Slurm: place n1 failed: no"),
-                    HasSubstr("seen 0.70 s after its release"), Not(HasSubstr("another"))));
+  EXPECT_THAT(
+      explain_text(*lines, 4),
+      AllOf(HasSubstr("waits: needs 2 GPUs"), HasSubstr("placed on n1 (2 GPUs each) after 2 s"),
+            HasSubstr("here: score 0.900: 95 % of its full speed"),
+            HasSubstr("rather than n2: score 0.400"),
+            HasSubstr("evicted job 3, which had 8.33 min left"),
+            HasSubstr("up to 8.33 min earlier for that, and 30 s of restarts"),
+            HasSubstr("Slurm: place n1 failed: no"), HasSubstr("seen 0.70 s after its release"),
+            Not(HasSubstr("another"))));
   const auto victim = lines_about(kLog, 3, "log");
   ASSERT_EQ(victim->size(), 2u);
-  EXPECT_THAT(explain_text(*victim, 3),
-              AllOf(HasSubstr("evicted for job 4"), HasSubstr("loses n1 with 8.33 min of work left")));
+  EXPECT_THAT(explain_text(*victim, 3), AllOf(HasSubstr("evicted for job 4"),
+                                              HasSubstr("loses n1 with 8.33 min of work left")));
   EXPECT_TRUE(lines_about(kLog, 5, "log")->empty());
   EXPECT_EQ(lines_about("{\"job\":5,\n", 5, "log").error().code, Code::kCorrupt);
 }
@@ -66,7 +68,11 @@ TEST(ClusterFrame, DrawsNodesAndJobs) {
         {{"name", "n2"}, {"leaf", 1}, {"gpus", 4}, {"free", 0}, {"blocked", 4}}}},
       {"jobs",
        {{{"job", 1}, {"name", "wa\x1b[2Jit"}, {"gpus", 8}, {"seen", "held"}, {"why", "no room"}},
-        {{"job", 2}, {"name", "run"}, {"gpus", 3}, {"seen", "running"}, {"wanted", {"n1"}},
+        {{"job", 2},
+         {"name", "run"},
+         {"gpus", 3},
+         {"seen", "running"},
+         {"wanted", {"n1"}},
          {"progress", 0.5}}}},
       {"refused", {{{"job", 3}, {"why", "array"}}}}};
   const std::string frame = render_cluster(status, 100, 200);
@@ -78,7 +84,8 @@ TEST(ClusterFrame, DrawsNodesAndJobs) {
   const std::string small = render_cluster(status, 5, 20);
   EXPECT_EQ(std::count(small.begin(), small.end(), '\n'), 4);
   EXPECT_THAT(small, HasSubstr("more"));
-  for (const Json& odd : {Json(), Json(3), Json::object(), Json{{"nodes", 3}, {"jobs", {1, "x"}}}}) {
+  for (const Json& odd :
+       {Json(), Json(3), Json::object(), Json{{"nodes", 3}, {"jobs", {1, "x"}}}}) {
     EXPECT_FALSE(render_cluster(odd, 40, 80).empty());
   }
 }
@@ -91,8 +98,9 @@ DemoJob job_of(int64_t id, int32_t gpus, std::string_view log) {
 
 TEST(DemoCheck, FindsNothingWrongWithGoodLogs) {
   const DemoFindings findings = check_demo_jobs(
-      {job_of(1, 2, "10.5 start n[1-2] 0,1 0 0\n12.0 stop 1500000\n13.0 start n1 2,3 1 1500000\n"
-                    "14.0 end 2000000\n"),
+      {job_of(1, 2,
+              "10.5 start n[1-2] 0,1 0 0\n12.0 stop 1500000\n13.0 start n1 2,3 1 1500000\n"
+              "14.0 end 2000000\n"),
        job_of(2, 4, "12.0 start n2 0,1,2,3 0 0\n15 end 5\n")},
       4, 20);
   EXPECT_EQ(findings.double_booked + findings.unfinished + findings.twice_ended, 0);

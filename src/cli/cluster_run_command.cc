@@ -1,6 +1,6 @@
 // jige cluster run: schedules the jobs of a Slurm partition.
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <unistd.h>
 
@@ -78,7 +78,8 @@ class ClusterRunCommand final : public Command {
     flags.integer("--seed N", seed_, {}, "of its jobs");
     flags.number("--time-scale X", time_scale_, {.min = 0.001, .max = 10000},
                  "seconds of the cluster in one second; by default 1, and 60 for --demo");
-    flags.toggle("--emulate", emulate_, "write each job's speed to STATE/rates, for tools/demo-job");
+    flags.toggle("--emulate", emulate_,
+                 "write each job's speed to STATE/rates, for tools/demo-job");
     output_.declare(flags, "print one JSON object");
     flags.example("jige cluster run --demo");
     flags.example("jige cluster run --partition gpu --state /var/lib/jige --dry-run");
@@ -93,9 +94,10 @@ class ClusterRunCommand final : public Command {
     JIGE_TRY(const DemoSlurm slurm, DemoSlurm::start(""));
     if (state_.empty()) state_ = slurm.folder() + "/scheduler";
     if (!output_.json) {
-      print_text(fmt::format("Slurm runs in {0}; look at it with\n  export SLURM_CONF={0}/slurm.conf"
-                             "\n  jige cluster top --state {1}\n\n",
-                             slurm.folder(), state_));
+      print_text(
+          fmt::format("Slurm runs in {0}; look at it with\n  export SLURM_CONF={0}/slurm.conf"
+                      "\n  jige cluster top --state {1}\n\n",
+                      slurm.folder(), state_));
     }
     if (!time_scale_) time_scale_ = 60;
     emulate_ = true;
@@ -127,10 +129,9 @@ class ClusterRunCommand final : public Command {
     slurm::SlurmCommands backend(command_options);
     JIGE_TRY(const slurm::Snapshot first, backend.snapshot());
     JIGE_TRY(const std::string topology, backend.topology());
-    JIGE_TRY(slurm::Layout layout,
-             slurm::Layout::create(first.nodes, partition_, topology,
-                                   {.nic_bytes_per_s = nic_gbit_ * kGbit,
-                                    .oversubscription = oversubscription_}));
+    JIGE_TRY(slurm::Layout layout, slurm::Layout::create(first.nodes, partition_, topology,
+                                                         {.nic_bytes_per_s = nic_gbit_ * kGbit,
+                                                          .oversubscription = oversubscription_}));
     spec_ = layout.spec();
     slurm::SchedulerParts parts;
     JIGE_TRY(parts.policy, cluster::make_policy(policy_, "--policy", {}));
@@ -175,10 +176,10 @@ class ClusterRunCommand final : public Command {
   void show_progress(const slurm::Scheduler& scheduler, double at_s) const {
     int64_t running = 0;
     for (const auto& [id, job] : scheduler.live().jobs()) running += job.started;
-    print_text(fmt::format("  {:3.0f} s: {} submitted, {} run, {} wait, {} have ended, {} preempted\n",
-                           at_s, scene_.submitted.size(), running,
-                           std::ssize(scheduler.live().jobs()) - running, ended_,
-                           scheduler.counts().preemptions));
+    print_text(fmt::format(
+        "  {:3.0f} s: {} submitted, {} run, {} wait, {} have ended, {} preempted\n", at_s,
+        scene_.submitted.size(), running, std::ssize(scheduler.live().jobs()) - running, ended_,
+        scheduler.counts().preemptions));
   }
 
   void prepare_demo(const DemoSlurm& demo) {
@@ -234,8 +235,8 @@ class ClusterRunCommand final : public Command {
 
   static Json counts_json(const slurm::Scheduler& scheduler) {
     const slurm::SchedulerCounts& counts = scheduler.counts();
-    return {{"steps", counts.steps},         {"blind_steps", counts.blind_steps},
-            {"decisions", counts.decisions}, {"places", counts.places},
+    return {{"steps", counts.steps},          {"blind_steps", counts.blind_steps},
+            {"decisions", counts.decisions},  {"places", counts.places},
             {"requeues", counts.preemptions}, {"failures", counts.failures}};
   }
 
@@ -275,8 +276,8 @@ class ClusterRunCommand final : public Command {
   // A process of its own session, which outlives this one.
   Status start_dead_man() const {
     const std::string limit = fmt::format("{:g}", dead_man_s_);
-    std::vector<std::string> words = {"jige",        "cluster", "dead-man", "--state",    state_,
-                                      "--partition", partition_, "--after",  limit, "--quiet"};
+    std::vector<std::string> words = {"jige",        "cluster",  "dead-man", "--state", state_,
+                                      "--partition", partition_, "--after",  limit,     "--quiet"};
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);

@@ -20,13 +20,13 @@ namespace jige::slurm {
 
 struct FakeJob {
   SeenJob seen;
-  double left_s = 0, saved_s = 0;     // of work, and at the last checkpoint
-  std::vector<std::string> wanted;    // nodes of the release; empty: any
-  int64_t due_ns = 0;                 // of the next change
-  bool back_to_queue = false;         // when it has ended: requeued, held
+  double left_s = 0, saved_s = 0;   // of work, and at the last checkpoint
+  std::vector<std::string> wanted;  // nodes of the release; empty: any
+  int64_t due_ns = 0;               // of the next change
+  bool back_to_queue = false;       // when it has ended: requeued, held
   bool cancelled = false;
   int32_t runs = 0;
-  double lost_s = 0;                  // by stops without a checkpoint
+  double lost_s = 0;  // by stops without a checkpoint
 };
 
 class FakeSlurm final : public Backend {
@@ -173,14 +173,14 @@ class FakeSlurm final : public Backend {
       if (node.name == name && node.up) free = node.gpus;
     }
     for (const auto& [id, job] : jobs_) {
-      for (const std::string& used : job.seen.nodes) free -= used == name ? job.seen.gpus_per_node : 0;
+      for (const std::string& used : job.seen.nodes)
+        free -= used == name ? job.seen.gpus_per_node : 0;
     }
     return free;
   }
   int64_t unfinished() const {
-    return std::ranges::count_if(jobs_, [](const auto& entry) {
-      return entry.second.seen.state != SeenState::kGone;
-    });
+    return std::ranges::count_if(
+        jobs_, [](const auto& entry) { return entry.second.seen.state != SeenState::kGone; });
   }
   std::map<int64_t, FakeJob>& jobs() { return jobs_; }
   std::vector<SeenNode>& nodes() { return nodes_; }

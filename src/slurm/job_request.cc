@@ -46,9 +46,9 @@ Result<Words> read_words(const std::string& comment) {
     } else if (key == "restart") {
       JIGE_TRY(words.restart_s, seconds_of(parts[i], value));
     } else {
-      return fail(Code::kInvalidArgument,
-                  "comment: \"{}\" is not known; give model, length, restart, checkpoint with =",
-                  parts[i]);
+      return fail(
+          Code::kInvalidArgument,
+          "comment: \"{}\" is not known; give model, length, restart, checkpoint with =", parts[i]);
     }
   }
   return words;

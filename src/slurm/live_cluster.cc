@@ -14,8 +14,9 @@ using cluster::NodeShare;
 using cluster::Phase;
 using cluster::Placement;
 
-constexpr int64_t kAgeMax_s = 30 * 86400;  // of a job that is new to us; more is a clock that jumped
-constexpr int32_t kMissingMax = 2;         // snapshots without a job before it counts as gone
+// Of a job that is new to us; more is a clock that jumped.
+constexpr int64_t kAgeMax_s = 30 * 86400;
+constexpr int32_t kMissingMax = 2;  // snapshots without a job before it counts as gone
 constexpr double kRest_s = 2, kRestMax_s = 300;
 
 bool starts_with_mark(const std::string& admin_comment) {
@@ -192,9 +193,8 @@ void LiveCluster::on_running(LiveJob& job, const Moment& now) {
 
 void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
   job.failures = 0;
-  const double took_s = job.placed_wall_ns < 0
-                            ? -1
-                            : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
+  const double took_s =
+      job.placed_wall_ns < 0 ? -1 : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
   const std::optional<Placement> here = wanted(job);
   if (here && *here == job.seen_at) {
     job.started = true;
@@ -296,8 +296,8 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   stored = request.job;
   const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
   stored.arrival_ns =
-      state_.now_ns() - static_cast<int64_t>(static_cast<double>(age_s) * options_.time_scale) *
-                            kSecond;
+      state_.now_ns() -
+      static_cast<int64_t>(static_cast<double>(age_s) * options_.time_scale) * kSecond;
   LiveJob& job = jobs_[seen.id];
   job.seen = seen;
   job.request = std::move(request);
@@ -309,9 +309,9 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
     state_.restore(id, past->second.history);
     past_.erase(past);
   }
-  event("arrive", seen.id, fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone",
-                                       job.request.job.nodes, seen.gpus_per_node,
-                                       job.request.model, state_.alone_ns(id) / kSecond));
+  event("arrive", seen.id,
+        fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone", job.request.job.nodes,
+                    seen.gpus_per_node, job.request.model, state_.alone_ns(id) / kSecond));
   job.left_at_start = state_.at(id).left;
   if (seen.state == SeenState::kRunning) {
     job.resting = true;  // the policy never hears that it waits
@@ -341,8 +341,7 @@ void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
   for (size_t i = 0; i < node_count; ++i) {
     const auto node = static_cast<int32_t>(i);
     seen_free_[i] = std::max(0, there[i] - used[i]);
-    const int32_t target =
-        layout_.spec().gpus_per_node - std::max(0, there[i] - others[i]);
+    const int32_t target = layout_.spec().gpus_per_node - std::max(0, there[i] - others[i]);
     const int32_t before = state_.blocked(node);
     if (state_.set_blocked(node, target) < target) {
       for (auto& [id, job] : jobs_) {

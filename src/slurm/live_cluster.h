@@ -10,10 +10,10 @@
 // that a person released, or one of another partition, is left to Slurm: the GPUs it has are
 // blocked. One that is held again is ours again.
 //
-// Slurm wins every dispute: a job that runs where it should not is adopted there, and jobs that were
-// to start on its GPUs wait again. Jobs that Slurm would not start rest for a while, longer each
-// time. Time is given in two kinds: `cluster_ns` that policies and lengths are measured in, and
-// `wall_ns`, monotonic, for what Slurm owes us.
+// Slurm wins every dispute: a job that runs where it should not is adopted there, and jobs that
+// were to start on its GPUs wait again. Jobs that Slurm would not start rest for a while, longer
+// each time. Time is given in two kinds: `cluster_ns` that policies and lengths are measured in,
+// and `wall_ns`, monotonic, for what Slurm owes us.
 //
 // Invariants: of two jobs neither is wanted on one GPU; a job that is alive in Slurm is waiting or
 // running in the state, resting, foreign or refused, and never lost.

@@ -47,8 +47,8 @@ std::vector<Action> plan_actions(LiveCluster& live, const Moment& now,
                                  const ReconcileOptions& options,
                                  const MarkerChanged& marker_changed);
 
-// Notes what became of an action, so that the next plan goes on from there.
+// Notes what became of an action between two moments, so that the next plan goes on from there.
 void note_outcome(LiveCluster& live, const Action& action, const Status& status,
-                  const Moment& now);
+                  const Moment& begun, const Moment& ended);
 
 }  // namespace jige::slurm

@@ -175,8 +175,9 @@ TEST(Scheduler, SaysWhyAJobWaits) {
   rig.slurm.submit(8, 2, 10);
   rig.slurm.submit(1, 1, 10);
   for (int i = 0; i < 4; ++i) rig.step();
-  EXPECT_THAT(rig.log(), HasSubstr("\"job\":2,\"why\":\"room\",\"text\":\"needs 2 GPUs on each of 8 "
-                                   "nodes; 0 nodes have so many free (8 GPUs free in all"));
+  EXPECT_THAT(rig.log(),
+              HasSubstr("\"job\":2,\"why\":\"room\",\"text\":\"needs 2 GPUs on each of 8 "
+                        "nodes; 0 nodes have so many free (8 GPUs free in all"));
   EXPECT_THAT(rig.log(), HasSubstr("\"job\":3,\"why\":\"order\""));
 }
 
@@ -319,10 +320,18 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
       const auto job = static_cast<int64_t>(1 + rng.below(30));
       const auto node = static_cast<size_t>(rng.below(8));
       switch (rng.below(40)) {
-        case 0: rig.slurm.node_down(node); break;
-        case 1: rig.slurm.node_up(node); break;
-        case 2: rig.slurm.person_releases(job); break;
-        case 3: rig.slurm.person_holds(job); break;
+        case 0:
+          rig.slurm.node_down(node);
+          break;
+        case 1:
+          rig.slurm.node_up(node);
+          break;
+        case 2:
+          rig.slurm.person_releases(job);
+          break;
+        case 3:
+          rig.slurm.person_holds(job);
+          break;
         case 4:
           if (rng.below(4) == 0) rig.slurm.person_cancels(job);
           break;
@@ -332,7 +341,8 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
           rig.slurm.calls_left = -1;
           rig.start();
           break;
-        default: break;
+        default:
+          break;
       }
       rig.step();
     }

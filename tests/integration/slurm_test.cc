@@ -1,6 +1,6 @@
 // `jige cluster run` on a real Slurm (tools/demo-slurm): jobs under a policy, and what happens when
-// the scheduler, the controller, a node or people interfere. Needs Debian's slurmctld, slurmd, munge
-// and slurm-client, and root; skips where they are missing.
+// the scheduler, the controller, a node or people interfere. Needs Debian's slurmctld, slurmd,
+// munge and slurm-client, and root; skips where they are missing.
 //
 // JIGE_TEST_SLURM_LONG=1 adds the comparison with the simulation, which takes several minutes.
 #include <gmock/gmock.h>
@@ -68,7 +68,8 @@ int64_t processes_of(const std::string& folder) {
 
 class DemoSlurm {
  public:
-  explicit DemoSlurm(const TestFolder& folder) : folder_(folder / "slurm"), state_(folder / "state") {
+  explicit DemoSlurm(const TestFolder& folder)
+      : folder_(folder / "slurm"), state_(folder / "state") {
     // Users of the cluster have to find its configuration.
     std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
     must_run({kTools + "demo-slurm", "up", folder_, "8", "4", "4", std::to_string(getpid())});
@@ -97,8 +98,9 @@ class DemoSlurm {
     return id;
   }
   std::vector<std::string> run_words() const {
-    return {"cluster", "run", "--state", state_, "--policy", "srtf", "--until-empty", "--json",
-            "--emulate", "--interval", "0.2", "--dead-man", "0", "--command-limit", "3"};
+    return {"cluster", "run",       "--state",    state_, "--policy",   "srtf", "--until-empty",
+            "--json",  "--emulate", "--interval", "0.2",  "--dead-man", "0",    "--command-limit",
+            "3"};
   }
   std::string log(int64_t id) const {
     const Result<std::string> text = read_file(folder_ + "/jobs/" + std::to_string(id) + ".log");
@@ -311,11 +313,10 @@ TEST(Slurm, RefusesReleasesByUsers) {
     call.emplace_back(word);
   }
   const std::string theirs = std::to_string(std::atoll(must_run(call).out.c_str()));
-  for (const std::vector<std::string>& change :
-       {std::vector<std::string>{"release", theirs},
-        {"update", "JobId=" + theirs, "Priority=5"},
-        {"update", "JobId=" + theirs, "ReqNodeList=n1"},
-        {"update", "JobId=" + theirs, "StartTime=now"}}) {
+  for (const std::vector<std::string>& change : {std::vector<std::string>{"release", theirs},
+                                                 {"update", "JobId=" + theirs, "Priority=5"},
+                                                 {"update", "JobId=" + theirs, "ReqNodeList=n1"},
+                                                 {"update", "JobId=" + theirs, "StartTime=now"}}) {
     call = as_nobody;
     call.emplace_back("scontrol");
     call.insert(call.end(), change.begin(), change.end());
@@ -324,7 +325,8 @@ TEST(Slurm, RefusesReleasesByUsers) {
     EXPECT_NE(outcome->exit_code, 0) << change[0];
   }
   EXPECT_EQ(must_run({"squeue", "-h", "-j", theirs, "-o", "%T %Q"}).out, "PENDING 0\n");
-  const Outcome plan = run_jige({"cluster", "run", "--dry-run", "--json", "--state", folder / "dry"});
+  const Outcome plan =
+      run_jige({"cluster", "run", "--dry-run", "--json", "--state", folder / "dry"});
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
   EXPECT_EQ(plan.json()["actions"].size(), 2u);
   EXPECT_EQ(must_run({"squeue", "-h", "-j", id, "-o", "%T %Q"}).out, "PENDING 0\n");

@@ -17,6 +17,7 @@ using cluster::Placement;
 // Of a job that is new to us; more is a clock that jumped.
 constexpr int64_t kAgeMax_s = 30 * 86400;
 constexpr int32_t kMissingMax = 2;  // snapshots without a job before it counts as gone
+constexpr auto kRestartPause_ns = static_cast<int64_t>(kRestartPause_s * kSecond);
 constexpr double kRest_s = 2, kRestMax_s = 300;
 
 bool starts_with_mark(const std::string& admin_comment) {
@@ -128,13 +129,14 @@ void LiveCluster::leave_waiting(LiveJob& job) {
   state_.withdraw(job.id);
 }
 
-void LiveCluster::stopped_outside(LiveJob& job, const std::string& why) {
+void LiveCluster::stopped_outside(LiveJob& job, const Moment& now, const std::string& why) {
   if (state_.at(job.id).phase == Phase::kRunning) {
     state_.undo_start(job.id, job.left_at_start);
     policy_.arrived(state_, job.id);
   }
   job.started = false;
   job.placed_at.clear();
+  job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   event("stop", job.seen.id, why);
 }
 
@@ -144,7 +146,7 @@ void LiveCluster::on_pending(LiveJob& job, const Snapshot& snapshot, const Momen
   if (job.seen.state == SeenState::kHeld) return on_held(job, now);
   if (!job.ours && job.seen.admin_comment.starts_with(kDeadManMark)) job.ours = true;
   if (!job.ours) return make_foreign(job);
-  if (job.started) stopped_outside(job, "requeued: " + job.seen.reason);
+  if (job.started) stopped_outside(job, now, "requeued: " + job.seen.reason);
 }
 
 void LiveCluster::on_held(LiveJob& job, const Moment& now) {
@@ -158,9 +160,10 @@ void LiveCluster::on_held(LiveJob& job, const Moment& now) {
     }
   } else if (asked) {
     job.started = false;
+    job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
     event("stop", job.seen.id, "preempted");
   } else {
-    stopped_outside(job, "requeued and held: " + job.seen.reason);
+    stopped_outside(job, now, "requeued and held: " + job.seen.reason);
   }
   job.placed_at.clear();
 }
@@ -302,6 +305,7 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   job.seen = seen;
   job.request = std::move(request);
   job.id = id;
+  if (seen.restarts > 0) job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   const auto past = past_.find(seen.id);
   if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
   state_.arrive(id);

@@ -32,7 +32,8 @@ class Planner {
       // A release that the last snapshot does not show yet has its GPUs all the same.
       const bool under_way = job.ours && !job.started && job.seen.state <= SeenState::kReleased;
       if (under_way) take(job.placed_at);
-      if (job.seen.state == SeenState::kHeld && !job.ours && live_.wanted(job)) {
+      const bool may_start = !job.ours && now_.wall_ns >= job.ready_wall_ns;
+      if (job.seen.state == SeenState::kHeld && may_start && live_.wanted(job)) {
         to_place.push_back(&job);
       }
     }

@@ -1,7 +1,8 @@
 // What to do so that Slurm comes to run what is wanted: one step a job, from what was last seen.
 //
 //   seen        wanted        step
-//   held        on P          place on P, when all of P is free as seen and not promised
+//   held        on P          place on P, when all of P is free as seen and not promised, and some
+//                             time has passed since a stop (kRestartPause_s)
 //   released    elsewhere     hold (it has not started)
 //   released    there         wait; after start_limit_s give up and hold
 //   running     elsewhere     ask for a checkpoint where it has a marker, then requeue held

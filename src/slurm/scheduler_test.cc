@@ -116,6 +116,7 @@ TEST_P(EveryPolicy, RunsEveryJobOnFreeNodesOnly) {
   submit_mixed(rig.slurm, 15, 8);
   EXPECT_TRUE(rig.run_out(3000));
   EXPECT_EQ(rig.slurm.placed_on_busy, 0);
+  EXPECT_EQ(rig.slurm.revoked, 0);
   for (const auto& [id, job] : rig.slurm.jobs()) {
     EXPECT_EQ(job.seen.slurm_state, "COMPLETED") << id;
     EXPECT_LE(job.lost_s, 3 * kStep_s) << id;  // between the checkpoint and the requeue

@@ -116,9 +116,8 @@ Result<ProcessOutcome> run_process(const std::vector<std::string>& words,
   ProcessOutcome outcome;
   std::array<pollfd, 2> ends = {pollfd{out.read_fd, POLLIN, 0}, pollfd{err.read_fd, POLLIN, 0}};
   while (ends[0].fd >= 0 || ends[1].fd >= 0 || !child.ended()) {
-    const int ready = poll(ends.data(), ends.size(), ends[0].fd < 0 && ends[1].fd < 0
-                                                         ? 1
-                                                         : kLookMilliseconds);
+    const int ready =
+        poll(ends.data(), ends.size(), ends[0].fd < 0 && ends[1].fd < 0 ? 1 : kLookMilliseconds);
     if (ready > 0) {
       if (ends[0].revents != 0 && !drain(ends[0].fd, outcome.out)) ends[0].fd = -1;
       if (ends[1].revents != 0 && !drain(ends[1].fd, outcome.err)) ends[1].fd = -1;

@@ -19,8 +19,8 @@ namespace jige {
 
 struct ProcessOptions {
   double limit_s = 30;
-  size_t output_max = size_t{256} << 20;       // of standard output
-  const std::atomic<bool>* cancel = nullptr;   // looked at while waiting
+  size_t output_max = size_t{256} << 20;      // of standard output
+  const std::atomic<bool>* cancel = nullptr;  // looked at while waiting
 };
 
 struct ProcessOutcome {

@@ -22,7 +22,7 @@ constexpr double kStartLimit_s = 60;
 constexpr double kStopLimit_s = 30;
 constexpr double kSubmitLimit_s = 20;
 // What a preempted job loses in Slurm: its processes end, it is seen, released and started anew.
-constexpr double kRestartWall_s = 2;
+constexpr double kRestartWall_s = 2.5;
 
 }  // namespace
 

@@ -1,5 +1,6 @@
-// The demonstration of `jige cluster run`: a Slurm on this machine (tools/demo-slurm) with GPUs that
-// are not there, and jobs that only sleep, at the speed of the network model (tools/demo-job).
+// The demonstration of `jige cluster run`: a Slurm on this machine (tools/demo-slurm) with GPUs
+// that are not there, and jobs that only sleep, at the speed of the network model
+// (tools/demo-job).
 //
 // What it shows is enactment: that the scheduler's decisions happen in a real Slurm, how soon, and
 // that the simulation of the same jobs gives the same times. It says nothing about networks.
@@ -16,8 +17,8 @@
 namespace jige::cli {
 
 struct DemoOptions {
-  std::string folder;      // of the Slurm; empty: one in /tmp that goes with it
-  std::string state;       // of the scheduler
+  std::string folder;  // of the Slurm; empty: one in /tmp that goes with it
+  std::string state;   // of the scheduler
   int64_t jobs = 60;
   double load = 0.9;
   double length_s = 1200;  // median, of the cluster

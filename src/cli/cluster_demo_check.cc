@@ -38,8 +38,8 @@ void check_counts(const std::string& node, std::vector<Held> held, int32_t gpus_
     used += gpus;
     if (gpus < 0 || used <= gpus_per_node) continue;
     ++findings.double_booked;
-    say(findings, fmt::format("node {}: {} of {} GPUs in use as job {} starts at {:.3f}", node, used,
-                              gpus_per_node, job, at_s));
+    say(findings, fmt::format("node {}: {} of {} GPUs in use as job {} starts at {:.3f}", node,
+                              used, gpus_per_node, job, at_s));
   }
 }
 
@@ -63,7 +63,8 @@ Result<std::vector<Stint>> read_job_log(std::string_view text, std::string_view 
     const auto wrong = [&] {
       return fail(Code::kCorrupt, "{}: line {}: \"{}\"", where, lines.number(), lines.line());
     };
-    const std::optional<double> time = words.empty() ? std::nullopt : cluster::parse_double(words[0]);
+    const std::optional<double> time =
+        words.empty() ? std::nullopt : cluster::parse_double(words[0]);
     if (words.size() < 3 || !time) return wrong();
     const std::optional<double> work_us = cluster::parse_double(words.back());
     if (!work_us) return wrong();

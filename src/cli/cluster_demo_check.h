@@ -18,7 +18,7 @@ namespace jige::cli {
 struct Stint {
   double from_s = 0, to_s = 0;  // Unix time; to_s < 0: no end was written
   std::vector<std::string> nodes;
-  std::vector<int32_t> first_node_gpus;  // their numbers
+  std::vector<int32_t> first_node_gpus;   // their numbers
   double from_work_s = 0, to_work_s = 0;  // of its work, in seconds of the wall
   bool ended = false;                     // its work was done
 };
@@ -37,7 +37,7 @@ struct DemoFindings {
                               // two jobs
   int64_t unfinished = 0;
   int64_t twice_ended = 0;
-  double rolled_back_s_max = 0;  // of work, by a restart
+  double rolled_back_s_max = 0;    // of work, by a restart
   std::vector<std::string> texts;  // of the first few
 };
 

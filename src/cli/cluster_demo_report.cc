@@ -48,8 +48,8 @@ Result<std::vector<DemoJob>> read_logs(const DemoScene& scene) {
 std::vector<double> simulated_jct_s(const cluster::SimulationResult& result) {
   std::vector<double> jct_s;
   for (const cluster::JobOutcome& outcome : result.outcomes) {
-    const int64_t took_ns = outcome.finish_ns < 0 ? -kSecond
-                                                  : outcome.finish_ns - outcome.arrival_ns;
+    const int64_t took_ns =
+        outcome.finish_ns < 0 ? -kSecond : outcome.finish_ns - outcome.arrival_ns;
     jct_s.push_back(static_cast<double>(took_ns) / kSecond);
   }
   return jct_s;
@@ -129,24 +129,24 @@ std::string demo_text(const DemoReport& report) {
   using enum Table::Align;
   Table table({{}, {"", kRight}});
   const auto percent = [](double share) { return fmt::format("{:+.1f} %", 100 * share); };
-  table.row({"jobs that ended", fmt::format("{} of {}", report.jobs - report.findings.unfinished,
-                                            report.jobs)});
+  table.row({"jobs that ended",
+             fmt::format("{} of {}", report.jobs - report.findings.unfinished, report.jobs)});
   table.row({"GPUs given twice", fmt::format("{}", report.findings.double_booked)});
-  table.row({"starts, of them again",
-             fmt::format("{}, {}", report.starts, report.restarts)});
+  table.row({"starts, of them again", fmt::format("{}, {}", report.starts, report.restarts)});
   table.row({"work lost by a restart, most", short_time(report.findings.rolled_back_s_max)});
   table.row({"release to first line, p50", short_time(report.start_p50_s)});
   table.row({"release to first line, max", short_time(report.start_max_s)});
   table.row({"mean JCT in Slurm", short_time(report.jct_mean_s)});
   table.row({"mean JCT simulated", short_time(report.simulated_jct_mean_s)});
   if (report.simulated_jct_mean_s > 0) {
-    table.row({"Slurm against simulation",
-               percent(report.jct_mean_s / report.simulated_jct_mean_s - 1)});
+    table.row(
+        {"Slurm against simulation", percent(report.jct_mean_s / report.simulated_jct_mean_s - 1)});
   }
   table.row({"wall time", short_time(report.seconds)});
-  std::string text = "EMULATED: the jobs sleep at the speed of the network model. Times are the "
-                     "cluster's,\nbut for starts and the last line.\n\n" +
-                     table.render();
+  std::string text =
+      "EMULATED: the jobs sleep at the speed of the network model. Times are the "
+      "cluster's,\nbut for starts and the last line.\n\n" +
+      table.render();
   for (const std::string& finding : report.findings.texts) text += "  ! " + finding + "\n";
   return text;
 }

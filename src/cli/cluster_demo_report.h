@@ -17,8 +17,8 @@
 namespace jige::cli {
 
 struct SubmittedJob {
-  int64_t id = 0;      // Slurm's
-  double unix_s = 0;   // when it was submitted
+  int64_t id = 0;     // Slurm's
+  double unix_s = 0;  // when it was submitted
 };
 
 struct DemoReport {

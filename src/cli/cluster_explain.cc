@@ -41,9 +41,9 @@ std::string score_text(const Json& score) {
 }
 
 std::string place_text(const Json& line) {
-  std::string text = fmt::format("placed on {} ({:.0f} GPUs each) after {} of waiting",
-                                 nodes_in(line), number(line, "gpus_per_node"),
-                                 short_time(number(line, "waited_s")));
+  std::string text =
+      fmt::format("placed on {} ({:.0f} GPUs each) after {} of waiting", nodes_in(line),
+                  number(line, "gpus_per_node"), short_time(number(line, "waited_s")));
   if (const std::string from = nodes_in(line, "moved_from"); !from.empty()) {
     text = fmt::format("moved from {} to {}", from, nodes_in(line));
   }
@@ -62,9 +62,9 @@ std::string place_text(const Json& line) {
       text += fmt::format("\n             evicted job {:.0f}, which had {} left",
                           number(victim, "job"), short_time(number(victim, "left_s")));
     }
-    text += fmt::format("\n             it runs up to {} earlier for that, and {} of restarts are paid",
-                        short_time(number(line, "earlier_s")),
-                        short_time(number(line, "restart_cost_s")));
+    text += fmt::format(
+        "\n             it runs up to {} earlier for that, and {} of restarts are paid",
+        short_time(number(line, "earlier_s")), short_time(number(line, "restart_cost_s")));
   }
   return text;
 }

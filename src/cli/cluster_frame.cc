@@ -74,9 +74,10 @@ std::string render_cluster(const Json& status, int rows_max, int columns_max) {
   }
   for (const Json& job : jobs) running += text(job, "seen", 9) == "running";
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("  {} GPUs, {} in use; {} jobs run, {} do not; {} decisions, {} requeues",
-                              gpus, used, running, static_cast<double>(jobs.size()) - running,
-                              number(status, "decisions"), number(status, "preemptions")));
+  lines.push_back(
+      fmt::format("  {} GPUs, {} in use; {} jobs run, {} do not; {} decisions, {} requeues", gpus,
+                  used, running, static_cast<double>(jobs.size()) - running,
+                  number(status, "decisions"), number(status, "preemptions")));
   lines.emplace_back();
   for (double leaf = 0; leaf < std::min(leaves, 1000.0); ++leaf) {
     lines.push_back(node_line(nodes, leaf));
@@ -86,8 +87,8 @@ std::string render_cluster(const Json& status, int rows_max, int columns_max) {
                               "seen", "age", "left", "where, or why not"));
   for (const Json& job : jobs) lines.push_back(job_line(job));
   for (const Json& job : list(status, "refused")) {
-    lines.push_back(fmt::format("  {:>7} left alone: {}", number(job, "job"),
-                                text(job, "why", 200)));
+    lines.push_back(
+        fmt::format("  {:>7} left alone: {}", number(job, "job"), text(job, "why", 200)));
   }
   const auto shown = static_cast<size_t>(std::max(1, rows_max - 1));
   if (lines.size() > shown) {

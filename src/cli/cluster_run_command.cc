@@ -1,6 +1,6 @@
 // jige cluster run: schedules the jobs of a Slurm partition.
-#include <fmt/format.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <spawn.h>
 #include <unistd.h>
 
@@ -51,11 +51,9 @@ class ClusterRunCommand final : public Command {
     flags.number("--interval S", interval_s_, {.min = 0.05, .max = 60}, "between looks at Slurm");
     flags.number("--command-limit S", command_limit_s_, {.min = 0.1, .max = 600},
                  "for one call of a Slurm command");
-    flags.text("--signal NAME", signal_, "asks a job for a checkpoint");
+    flags.text("--signal NAME", signal_, "asks a job that names a marker for a checkpoint");
     flags.number("--checkpoint-wait S", checkpoint_wait_s_, {.max = 86400},
-                 "for the marker of a job that has one, before it is requeued");
-    flags.number("--checkpoint-pause S", checkpoint_pause_s_, {.max = 86400},
-                 "the same for jobs without a marker");
+                 "for its marker to change, before it is requeued");
     flags.number("--dead-man S", dead_man_s_, {.max = 86400},
                  "without a sign of this process, held jobs are released; 0: never");
     flags.toggle("--dry-run", dry_run_, "say what would be done now, and end");
@@ -80,7 +78,8 @@ class ClusterRunCommand final : public Command {
     flags.integer("--seed N", seed_, {}, "of its jobs");
     flags.number("--time-scale X", time_scale_, {.min = 0.001, .max = 10000},
                  "seconds of the cluster in one second; by default 1, and 60 for --demo");
-    flags.toggle("--emulate", emulate_, "write each job's speed to STATE/rates, for tools/demo-job");
+    flags.toggle("--emulate", emulate_,
+                 "write each job's speed to STATE/rates, for tools/demo-job");
     output_.declare(flags, "print one JSON object");
     flags.example("jige cluster run --demo");
     flags.example("jige cluster run --partition gpu --state /var/lib/jige --dry-run");
@@ -95,9 +94,10 @@ class ClusterRunCommand final : public Command {
     JIGE_TRY(const DemoSlurm slurm, DemoSlurm::start(""));
     if (state_.empty()) state_ = slurm.folder() + "/scheduler";
     if (!output_.json) {
-      print_text(fmt::format("Slurm runs in {0}; look at it with\n  export SLURM_CONF={0}/slurm.conf"
-                             "\n  jige cluster top --state {1}\n\n",
-                             slurm.folder(), state_));
+      print_text(
+          fmt::format("Slurm runs in {0}; look at it with\n  export SLURM_CONF={0}/slurm.conf"
+                      "\n  jige cluster top --state {1}\n\n",
+                      slurm.folder(), state_));
     }
     if (!time_scale_) time_scale_ = 60;
     emulate_ = true;
@@ -114,7 +114,6 @@ class ClusterRunCommand final : public Command {
                     .defaults = {.length_s = default_length_s_},
                     .partition = partition_};
     options.reconcile.checkpoint_wait_s = checkpoint_wait_s_;
-    options.reconcile.checkpoint_pause_s = checkpoint_pause_s_;
     options.dry_run = dry_run_;
     options.emulate = emulate_;
     return options;
@@ -130,10 +129,9 @@ class ClusterRunCommand final : public Command {
     slurm::SlurmCommands backend(command_options);
     JIGE_TRY(const slurm::Snapshot first, backend.snapshot());
     JIGE_TRY(const std::string topology, backend.topology());
-    JIGE_TRY(slurm::Layout layout,
-             slurm::Layout::create(first.nodes, partition_, topology,
-                                   {.nic_bytes_per_s = nic_gbit_ * kGbit,
-                                    .oversubscription = oversubscription_}));
+    JIGE_TRY(slurm::Layout layout, slurm::Layout::create(first.nodes, partition_, topology,
+                                                         {.nic_bytes_per_s = nic_gbit_ * kGbit,
+                                                          .oversubscription = oversubscription_}));
     spec_ = layout.spec();
     slurm::SchedulerParts parts;
     JIGE_TRY(parts.policy, cluster::make_policy(policy_, "--policy", {}));
@@ -178,10 +176,10 @@ class ClusterRunCommand final : public Command {
   void show_progress(const slurm::Scheduler& scheduler, double at_s) const {
     int64_t running = 0;
     for (const auto& [id, job] : scheduler.live().jobs()) running += job.started;
-    print_text(fmt::format("  {:3.0f} s: {} submitted, {} run, {} wait, {} have ended, {} preempted\n",
-                           at_s, scene_.submitted.size(), running,
-                           std::ssize(scheduler.live().jobs()) - running, ended_,
-                           scheduler.counts().preemptions));
+    print_text(fmt::format(
+        "  {:3.0f} s: {} submitted, {} run, {} wait, {} have ended, {} preempted\n", at_s,
+        scene_.submitted.size(), running, std::ssize(scheduler.live().jobs()) - running, ended_,
+        scheduler.counts().preemptions));
   }
 
   void prepare_demo(const DemoSlurm& demo) {
@@ -237,8 +235,8 @@ class ClusterRunCommand final : public Command {
 
   static Json counts_json(const slurm::Scheduler& scheduler) {
     const slurm::SchedulerCounts& counts = scheduler.counts();
-    return {{"steps", counts.steps},         {"blind_steps", counts.blind_steps},
-            {"decisions", counts.decisions}, {"places", counts.places},
+    return {{"steps", counts.steps},          {"blind_steps", counts.blind_steps},
+            {"decisions", counts.decisions},  {"places", counts.places},
             {"requeues", counts.preemptions}, {"failures", counts.failures}};
   }
 
@@ -278,8 +276,8 @@ class ClusterRunCommand final : public Command {
   // A process of its own session, which outlives this one.
   Status start_dead_man() const {
     const std::string limit = fmt::format("{:g}", dead_man_s_);
-    std::vector<std::string> words = {"jige",        "cluster", "dead-man", "--state",    state_,
-                                      "--partition", partition_, "--after",  limit, "--quiet"};
+    std::vector<std::string> words = {"jige",        "cluster",  "dead-man", "--state", state_,
+                                      "--partition", partition_, "--after",  limit,     "--quiet"};
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -305,7 +303,7 @@ class ClusterRunCommand final : public Command {
   std::string partition_ = "jige", state_ = kDefaultState, signal_ = "USR1", policy_ = "greedy";
   std::string contention_ = "links";
   double interval_s_ = 0.25, command_limit_s_ = 10, checkpoint_wait_s_ = 60;
-  double checkpoint_pause_s_ = 5, dead_man_s_ = 60, nic_gbit_ = 100, oversubscription_ = 1;
+  double dead_man_s_ = 60, nic_gbit_ = 100, oversubscription_ = 1;
   double default_length_s_ = 3600, load_ = 0.9, length_s_ = 1200;
   std::optional<double> time_scale_;
   int64_t jobs_ = 60, seed_ = 1;

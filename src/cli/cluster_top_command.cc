@@ -62,9 +62,8 @@ class ClusterTopCommand final : public Command {
 
  private:
   static std::string age_line(const Json& status) {
-    const auto now_s = std::chrono::duration<double>(
-                           std::chrono::system_clock::now().time_since_epoch())
-                           .count();
+    const auto now_s =
+        std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
     const auto found = status.is_object() ? status.find("time_s") : status.end();
     if (!status.is_object() || found == status.end() || !found->is_number()) return "";
     const double age_s = now_s - found->get<double>();

@@ -4,9 +4,9 @@
 //   arrive -> kWaiting -> start -> kRunning -> finish -> kDone
 //                 ^----- preempt -----'
 //
-// On a real cluster (src/slurm) the state is what is wanted, and what was seen corrects it: jobs that
-// were under way before (restore), that left without having run (withdraw), whose progress is known
-// better (set_left), and GPUs that are out of service or others' (set_blocked).
+// On a real cluster (src/slurm) the state is what is wanted, and what was seen corrects it: jobs
+// that were under way before (restore), that left without having run (withdraw), whose progress is
+// known better (set_left), and GPUs that are out of service or others' (set_blocked).
 //
 // A preempted job keeps its progress, frees its GPUs at once, and pays for checkpoint, requeue and
 // restore when it starts again: it then holds its GPUs for restart_ns without progress, and is
@@ -127,7 +127,7 @@ class ClusterState {
   void undo_start(JobId id, double left);
   // Iterations left of a running job as measured; progress counts from now on.
   void set_left(JobId id, double left);
-  // GPUs of a node that nobody may have, as far as they are free: at most `gpus`. How many became so.
+  // GPUs of a node that nobody may have: `gpus`, as far as they are free. How many became so.
   int32_t set_blocked(int32_t node, int32_t gpus);
   int32_t blocked(int32_t node) const { return blocked_[static_cast<size_t>(node)]; }
   // All that are not blocked.

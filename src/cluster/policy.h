@@ -2,9 +2,9 @@
 // ClusterState it is given; it has no clock and no thread, and its random numbers come from a seed.
 //
 // Calls come in this order for each instant at which something happens: finished() for every job
-// that ended, arrived() for every one that came, then one schedule(). On a real cluster arrived() is
-// also called for a job that was stopped from outside and waits again, and withdrawn() for one that
-// leaves before it ran.
+// that ended, arrived() for every one that came, then one schedule(). On a real cluster arrived()
+// is also called for a job that was stopped from outside and waits again, and withdrawn() for one
+// that leaves before it ran.
 // Threads: one thread.
 #pragma once
 

@@ -16,8 +16,8 @@ namespace jige::slurm {
 struct CommandOptions {
   double limit_s = 10;
   int tries = 3;
-  double pause_s = 0.2;             // before the second try
-  std::string signal = "USR1";      // asks for a checkpoint
+  double pause_s = 0.2;         // before the second try
+  std::string signal = "USR1";  // asks for a checkpoint
   std::string squeue = "squeue", sinfo = "sinfo", scontrol = "scontrol", scancel = "scancel";
   const std::atomic<bool>* cancel = nullptr;
 };

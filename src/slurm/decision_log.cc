@@ -101,8 +101,8 @@ void DecisionLog::starting(ClusterState& cluster, JobId id, const Placement& pla
   line["job"] = live_->slurm_id(id);
   line["nodes"] = layout.names_of(placement);
   line["gpus_per_node"] = placement.front().gpus;
-  line["waited_s"] = rounded(
-      static_cast<double>(cluster.now_ns() - cluster.at(id).waiting_since_ns) / kSecond);
+  line["waited_s"] =
+      rounded(static_cast<double>(cluster.now_ns() - cluster.at(id).waiting_since_ns) / kSecond);
   line["left_s"] = rounded(cluster.remaining_ns(id) / kSecond);
   line["score"] = score_json(score_placement(cluster, id, placement, options));
   Json others = Json::array();
@@ -211,8 +211,8 @@ WaitingReason why_waiting(LiveCluster& live, const LiveJob& job) {
   }
   const cluster::Job& wants = state.job(job.id);
   const int32_t each = wants.gpus / wants.nodes;
-  const auto with_room = std::ranges::count_if(state.free().nodes(),
-                                               [&](int32_t free) { return free >= each; });
+  const auto with_room =
+      std::ranges::count_if(state.free().nodes(), [&](int32_t free) { return free >= each; });
   if (!state.free().fits(wants)) {
     return {"room", fmt::format("needs {} GPUs on each of {} nodes; {} nodes have so many free "
                                 "({} GPUs free in all, {} of {} in service)",

@@ -59,7 +59,7 @@ class DecisionLog final : public cluster::ChangeObserver {
     double left_s = 0, restart_s = 0;
     bool charged = false;
   };
-  std::vector<Evicted> evicted_;                               // in this decision
+  std::vector<Evicted> evicted_;                                // in this decision
   std::map<int64_t, std::pair<std::string, std::string>> why_;  // by job: kind, text
 };
 

@@ -20,13 +20,14 @@ namespace jige::slurm {
 
 struct FakeJob {
   SeenJob seen;
-  double left_s = 0, saved_s = 0;     // of work, and at the last checkpoint
-  std::vector<std::string> wanted;    // nodes of the release; empty: any
-  int64_t due_ns = 0;                 // of the next change
-  bool back_to_queue = false;         // when it has ended: requeued, held
+  double left_s = 0, saved_s = 0;   // of work, and at the last checkpoint
+  std::vector<std::string> wanted;  // nodes of the release; empty: any
+  int64_t due_ns = 0;               // of the next change
+  bool back_to_queue = false;       // when it has ended: requeued, held
   bool cancelled = false;
   int32_t runs = 0;
-  double lost_s = 0;                  // by stops without a checkpoint
+  int64_t stopped_ns = 0;
+  double lost_s = 0;  // by stops without a checkpoint
 };
 
 class FakeSlurm final : public Backend {
@@ -100,6 +101,7 @@ class FakeSlurm final : public Backend {
   }
   Status checkpoint(int64_t id) override {
     JIGE_DO(answer());
+    ++checkpoints;
     jobs_.at(id).saved_s = jobs_.at(id).left_s;
     return {};
   }
@@ -158,6 +160,8 @@ class FakeSlurm final : public Backend {
       }
       job.lost_s = std::max(job.lost_s, job.saved_s - job.left_s);
       job.left_s = job.saved_s;
+      job.stopped_ns = clock_.now_ns();
+      ++job.seen.restarts;
       job.seen.nodes.clear();
       job.seen.node_gpus.clear();
       job.seen.state = was_ending ? SeenState::kHeld : SeenState::kReleased;
@@ -172,14 +176,14 @@ class FakeSlurm final : public Backend {
       if (node.name == name && node.up) free = node.gpus;
     }
     for (const auto& [id, job] : jobs_) {
-      for (const std::string& used : job.seen.nodes) free -= used == name ? job.seen.gpus_per_node : 0;
+      for (const std::string& used : job.seen.nodes)
+        free -= used == name ? job.seen.gpus_per_node : 0;
     }
     return free;
   }
   int64_t unfinished() const {
-    return std::ranges::count_if(jobs_, [](const auto& entry) {
-      return entry.second.seen.state != SeenState::kGone;
-    });
+    return std::ranges::count_if(
+        jobs_, [](const auto& entry) { return entry.second.seen.state != SeenState::kGone; });
   }
   std::map<int64_t, FakeJob>& jobs() { return jobs_; }
   std::vector<SeenNode>& nodes() { return nodes_; }
@@ -187,7 +191,7 @@ class FakeSlurm final : public Backend {
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
-  int64_t placed_on_busy = 0, requeues = 0;
+  int64_t placed_on_busy = 0, requeues = 0, checkpoints = 0, revoked = 0;
 
  private:
   Status answer() {
@@ -206,7 +210,7 @@ class FakeSlurm final : public Backend {
   void let_go(FakeJob& job) {
     job.seen.state = SeenState::kReleased;
     job.seen.reason = "Priority";
-    job.due_ns = clock_.now_ns() + static_cast<int64_t>((0.2 + 0.6 * rng_.uniform()) * 1e9);
+    job.due_ns = clock_.now_ns() + static_cast<int64_t>(0.8 * rng_.uniform() * 1e9);
   }
   void try_start(FakeJob& job) {
     std::vector<std::string> names = job.wanted;
@@ -219,6 +223,11 @@ class FakeSlurm final : public Backend {
     if (static_cast<int32_t>(names.size()) != job.seen.node_count) return;
     for (const std::string& name : names) {
       if (free_on(name) < job.seen.gpus_per_node) return;
+    }
+    // As node daemons do with a credential from the second of the stop.
+    if (job.runs > 0 && !job.wanted.empty() && clock_.now_ns() - job.stopped_ns < 1'000'000'000) {
+      ++revoked;
+      return finish(job, "FAILED");
     }
     job.seen.nodes = names;
     job.seen.node_gpus.assign(names.size(), job.seen.gpus_per_node);
@@ -234,6 +243,8 @@ class FakeSlurm final : public Backend {
     if (!job.back_to_queue) return finish(job, job.cancelled ? "CANCELLED" : "COMPLETED");
     job.lost_s = std::max(job.lost_s, job.saved_s - job.left_s);
     job.left_s = job.saved_s;
+    job.stopped_ns = clock_.now_ns();
+    ++job.seen.restarts;
     job.seen.nodes.clear();
     job.seen.node_gpus.clear();
     job.seen.state = SeenState::kHeld;

@@ -34,6 +34,9 @@ Result<Words> read_words(const std::string& comment) {
     const size_t equals = parts[i].find('=');
     const std::string key = parts[i].substr(0, equals);
     const std::string value = equals == std::string::npos ? "" : parts[i].substr(equals + 1);
+    if (value.empty()) {
+      return fail(Code::kInvalidArgument, "comment: \"{}\": give it as KEY=VALUE", parts[i]);
+    }
     if (key == "model") {
       words.model = value;
     } else if (key == "checkpoint") {
@@ -43,9 +46,9 @@ Result<Words> read_words(const std::string& comment) {
     } else if (key == "restart") {
       JIGE_TRY(words.restart_s, seconds_of(parts[i], value));
     } else {
-      return fail(Code::kInvalidArgument,
-                  "comment: \"{}\" is not known; give model, length, restart, checkpoint with =",
-                  parts[i]);
+      return fail(
+          Code::kInvalidArgument,
+          "comment: \"{}\" is not known; give model, length, restart, checkpoint with =", parts[i]);
     }
   }
   return words;
@@ -76,6 +79,9 @@ Result<JobRequest> read_request(const SeenJob& seen, const cluster::ClusterSpec&
     job.restart_ns = static_cast<int64_t>(words.restart_s * cluster::kSecond);
   }
   request.checkpoint = words.checkpoint;
+  if (const size_t at = request.checkpoint.find("%j"); at != std::string::npos) {
+    request.checkpoint.replace(at, 2, fmt::format("{}", seen.id));
+  }
   if (std::string reason = cluster::why_never(job, spec); !reason.empty()) {
     return fail(Code::kUnsupported, "{}", reason);
   }

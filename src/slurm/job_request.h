@@ -2,12 +2,14 @@
 //
 //   sbatch -N2 --gres=gpu:4 --comment="jige model=bert length=7200 checkpoint=/data/run/marker" ...
 //
-//   model       a name of the catalogue (cluster/model_catalogue.h); without: it does not communicate
+//   model       a name of the catalogue (cluster/model_catalogue.h); without: no communication
 //   length      seconds it takes alone; without: its time limit, else `default_length_s`
 //   restart     seconds that checkpoint, requeue and restore take; without: the model's
-//   checkpoint  a file that the job replaces after every checkpoint; its change says that one is done
+//   checkpoint  a file that the job replaces after every checkpoint; its change says that one is
+//               done. %j stands for the job's number
 //
-// Words that are not known are an error, so that a mistyped one is not lost. Threads: pure functions.
+// Words that are not known are an error, so that a mistyped one is not lost.
+// Threads: pure functions.
 #pragma once
 
 #include <string>

@@ -14,8 +14,10 @@ using cluster::NodeShare;
 using cluster::Phase;
 using cluster::Placement;
 
-constexpr int64_t kAgeMax_s = 30 * 86400;  // of a job that is new to us; more is a clock that jumped
-constexpr int32_t kMissingMax = 2;         // snapshots without a job before it counts as gone
+// Of a job that is new to us; more is a clock that jumped.
+constexpr int64_t kAgeMax_s = 30 * 86400;
+constexpr int32_t kMissingMax = 2;  // snapshots without a job before it counts as gone
+constexpr auto kRestartPause_ns = static_cast<int64_t>(kRestartPause_s * kSecond);
 constexpr double kRest_s = 2, kRestMax_s = 300;
 
 bool starts_with_mark(const std::string& admin_comment) {
@@ -127,13 +129,14 @@ void LiveCluster::leave_waiting(LiveJob& job) {
   state_.withdraw(job.id);
 }
 
-void LiveCluster::stopped_outside(LiveJob& job, const std::string& why) {
+void LiveCluster::stopped_outside(LiveJob& job, const Moment& now, const std::string& why) {
   if (state_.at(job.id).phase == Phase::kRunning) {
     state_.undo_start(job.id, job.left_at_start);
     policy_.arrived(state_, job.id);
   }
   job.started = false;
   job.placed_at.clear();
+  job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   event("stop", job.seen.id, why);
 }
 
@@ -143,7 +146,7 @@ void LiveCluster::on_pending(LiveJob& job, const Snapshot& snapshot, const Momen
   if (job.seen.state == SeenState::kHeld) return on_held(job, now);
   if (!job.ours && job.seen.admin_comment.starts_with(kDeadManMark)) job.ours = true;
   if (!job.ours) return make_foreign(job);
-  if (job.started) stopped_outside(job, "requeued: " + job.seen.reason);
+  if (job.started) stopped_outside(job, now, "requeued: " + job.seen.reason);
 }
 
 void LiveCluster::on_held(LiveJob& job, const Moment& now) {
@@ -157,9 +160,10 @@ void LiveCluster::on_held(LiveJob& job, const Moment& now) {
     }
   } else if (asked) {
     job.started = false;
+    job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
     event("stop", job.seen.id, "preempted");
   } else {
-    stopped_outside(job, "requeued and held: " + job.seen.reason);
+    stopped_outside(job, now, "requeued and held: " + job.seen.reason);
   }
   job.placed_at.clear();
 }
@@ -192,9 +196,8 @@ void LiveCluster::on_running(LiveJob& job, const Moment& now) {
 
 void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
   job.failures = 0;
-  const double took_s = job.placed_wall_ns < 0
-                            ? -1
-                            : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
+  const double took_s =
+      job.placed_wall_ns < 0 ? -1 : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
   const std::optional<Placement> here = wanted(job);
   if (here && *here == job.seen_at) {
     job.started = true;
@@ -296,12 +299,13 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   stored = request.job;
   const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
   stored.arrival_ns =
-      state_.now_ns() - static_cast<int64_t>(static_cast<double>(age_s) * options_.time_scale) *
-                            kSecond;
+      state_.now_ns() -
+      static_cast<int64_t>(static_cast<double>(age_s) * options_.time_scale) * kSecond;
   LiveJob& job = jobs_[seen.id];
   job.seen = seen;
   job.request = std::move(request);
   job.id = id;
+  if (seen.restarts > 0) job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   const auto past = past_.find(seen.id);
   if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
   state_.arrive(id);
@@ -309,9 +313,9 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
     state_.restore(id, past->second.history);
     past_.erase(past);
   }
-  event("arrive", seen.id, fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone",
-                                       job.request.job.nodes, seen.gpus_per_node,
-                                       job.request.model, state_.alone_ns(id) / kSecond));
+  event("arrive", seen.id,
+        fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone", job.request.job.nodes,
+                    seen.gpus_per_node, job.request.model, state_.alone_ns(id) / kSecond));
   job.left_at_start = state_.at(id).left;
   if (seen.state == SeenState::kRunning) {
     job.resting = true;  // the policy never hears that it waits
@@ -341,8 +345,7 @@ void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
   for (size_t i = 0; i < node_count; ++i) {
     const auto node = static_cast<int32_t>(i);
     seen_free_[i] = std::max(0, there[i] - used[i]);
-    const int32_t target =
-        layout_.spec().gpus_per_node - std::max(0, there[i] - others[i]);
+    const int32_t target = layout_.spec().gpus_per_node - std::max(0, there[i] - others[i]);
     const int32_t before = state_.blocked(node);
     if (state_.set_blocked(node, target) < target) {
       for (auto& [id, job] : jobs_) {

@@ -10,10 +10,10 @@
 // that a person released, or one of another partition, is left to Slurm: the GPUs it has are
 // blocked. One that is held again is ours again.
 //
-// Slurm wins every dispute: a job that runs where it should not is adopted there, and jobs that were
-// to start on its GPUs wait again. Jobs that Slurm would not start rest for a while, longer each
-// time. Time is given in two kinds: `cluster_ns` that policies and lengths are measured in, and
-// `wall_ns`, monotonic, for what Slurm owes us.
+// Slurm wins every dispute: a job that runs where it should not is adopted there, and jobs that
+// were to start on its GPUs wait again. Jobs that Slurm would not start rest for a while, longer
+// each time. Time is given in two kinds: `cluster_ns` that policies and lengths are measured in,
+// and `wall_ns`, monotonic, for what Slurm owes us.
 //
 // Invariants: of two jobs neither is wanted on one GPU; a job that is alive in Slurm is waiting or
 // running in the state, resting, foreign or refused, and never lost.
@@ -53,10 +53,15 @@ struct LiveJob {
   int64_t acted_wall_ns = -1;  // the last action; snapshots from before say nothing about it
   int64_t placed_wall_ns = -1, checkpoint_wall_ns = -1, requeued_wall_ns = -1;
   int64_t retry_wall_ns = 0;  // when it has rested
+  int64_t ready_wall_ns = 0;  // not to be placed before: kRestartPause_s after a stop
   double left_at_start = 0;
   int32_t failures = 0;  // starts in a row that came to nothing
   int32_t missing = 0;   // snapshots in a row without it
 };
+
+// A node daemon counts a credential as revoked that was made in the second in which the job was
+// stopped there, and Slurm then fails the job: it must not start anew before the next second.
+inline constexpr double kRestartPause_s = 1.1;
 
 // What happened, for the log.
 struct LiveEvent {
@@ -130,7 +135,7 @@ class LiveCluster {
   void on_running(LiveJob& job, const Moment& now);
   void on_first_run(LiveJob& job, const Moment& now);
   void on_gone(LiveJob& job);
-  void stopped_outside(LiveJob& job, const std::string& why);
+  void stopped_outside(LiveJob& job, const Moment& now, const std::string& why);
   bool take_in(const SeenJob& seen, const Moment& now);
   void arrive(const SeenJob& seen, JobRequest request, const Moment& now);
   bool adopt(LiveJob& job, const Moment& now);

@@ -32,7 +32,8 @@ class Planner {
       // A release that the last snapshot does not show yet has its GPUs all the same.
       const bool under_way = job.ours && !job.started && job.seen.state <= SeenState::kReleased;
       if (under_way) take(job.placed_at);
-      if (job.seen.state == SeenState::kHeld && !job.ours && live_.wanted(job)) {
+      const bool may_start = !job.ours && now_.wall_ns >= job.ready_wall_ns;
+      if (job.seen.state == SeenState::kHeld && may_start && live_.wanted(job)) {
         to_place.push_back(&job);
       }
     }
@@ -60,8 +61,7 @@ class Planner {
     const std::optional<Placement> here = live_.wanted(job);
     if (here && *here == job.placed_at && !job.started) {
       if (!passed(now_, job.placed_wall_ns, options_.start_limit_s)) return;
-      live_.give_up_start(job, now_, true,
-                          "not started by Slurm (" + job.seen.reason + ")");
+      live_.give_up_start(job, now_, true, "not started by Slurm (" + job.seen.reason + ")");
     }
     if (job.acted_wall_ns < 0 || passed(now_, job.acted_wall_ns, 1)) add(Step::kHold, job);
   }
@@ -76,11 +76,11 @@ class Planner {
       if (passed(now_, job.requeued_wall_ns, options_.repeat_s)) add(Step::kRequeue, job);
       return;
     }
+    const std::string& marker = job.request.checkpoint;
+    if (marker.empty()) return add(Step::kRequeue, job);
     if (job.checkpoint_wall_ns < 0) return add(Step::kCheckpoint, job);
-    const bool has_marker = !job.request.checkpoint.empty();
-    const double wait_s = has_marker ? options_.checkpoint_wait_s : options_.checkpoint_pause_s;
-    if (passed(now_, job.checkpoint_wall_ns, wait_s) ||
-        (has_marker && marker_changed_(job.request.checkpoint, job.checkpoint_wall_ns))) {
+    if (passed(now_, job.checkpoint_wall_ns, options_.checkpoint_wait_s) ||
+        marker_changed_(marker, job.checkpoint_wall_ns)) {
       add(Step::kRequeue, job);
     }
   }
@@ -97,10 +97,14 @@ class Planner {
 
 std::string_view step_name(Step step) {
   switch (step) {
-    case Step::kPlace: return "place";
-    case Step::kHold: return "hold";
-    case Step::kCheckpoint: return "checkpoint";
-    case Step::kRequeue: return "requeue";
+    case Step::kPlace:
+      return "place";
+    case Step::kHold:
+      return "hold";
+    case Step::kCheckpoint:
+      return "checkpoint";
+    case Step::kRequeue:
+      return "requeue";
   }
   return "";
 }
@@ -112,28 +116,29 @@ std::vector<Action> plan_actions(LiveCluster& live, const Moment& now,
 }
 
 void note_outcome(LiveCluster& live, const Action& action, const Status& status,
-                  const Moment& now) {
+                  const Moment& begun, const Moment& ended) {
   if (!live.jobs().contains(action.job)) return;
   LiveJob& job = live.job(action.job);
   // Where Slurm did not answer it may have acted all the same: then it counts as done, and what is
   // seen later decides.
   const bool refused = !status && status.error().code != Code::kUnavailable;
-  job.acted_wall_ns = now.wall_ns;
+  job.acted_wall_ns = ended.wall_ns;
   switch (action.step) {
     case Step::kPlace:
       job.ours = true;
       job.started = false;
       job.placed_at = action.placement;
-      job.placed_wall_ns = now.wall_ns;
+      job.placed_wall_ns = begun.wall_ns;
       if (refused && live.wanted(job)) {
-        live.give_up_start(job, now, true, status.error().message);
+        live.give_up_start(job, ended, true, status.error().message);
       }
       return;
     case Step::kCheckpoint:
-      job.checkpoint_wall_ns = now.wall_ns;
+      // The job may answer before the command has ended.
+      job.checkpoint_wall_ns = begun.wall_ns;
       return;
     case Step::kRequeue:
-      job.requeued_wall_ns = now.wall_ns;
+      job.requeued_wall_ns = begun.wall_ns;
       return;
     case Step::kHold:
       return;

@@ -1,14 +1,16 @@
 // What to do so that Slurm comes to run what is wanted: one step a job, from what was last seen.
 //
 //   seen        wanted        step
-//   held        on P          place on P, when all of P is free as seen and not promised
+//   held        on P          place on P, when all of P is free as seen and not promised, and some
+//                             time has passed since a stop (kRestartPause_s)
 //   released    elsewhere     hold (it has not started)
 //   released    there         wait; after start_limit_s give up and hold
-//   running     elsewhere     ask for a checkpoint, then requeue held
+//   running     elsewhere     ask for a checkpoint where it has a marker, then requeue held
 //   else                      nothing
 //
-// A job is requeued when its checkpoint marker has changed since it was asked, or after
-// checkpoint_wait_s. Requeue is asked for again after repeat_s. Steps are safe to repeat, so nothing
+// A job with a marker is requeued when that has changed since it was asked, or after
+// checkpoint_wait_s. One without is not asked: a signal that it does not expect would end it.
+// Requeue is asked for again after repeat_s. Steps are safe to repeat, so nothing
 // has to be remembered but times; after a crash the same table applies to what is seen then.
 //
 // Invariants: places given in one call, those that are under way and what was seen together never
@@ -34,8 +36,7 @@ struct Action {
 
 struct ReconcileOptions {
   double start_limit_s = 15;
-  double checkpoint_wait_s = 30;  // of jobs with a marker
-  double checkpoint_pause_s = 0;  // of jobs without one
+  double checkpoint_wait_s = 30;
   double repeat_s = 15;
 };
 
@@ -47,8 +48,8 @@ std::vector<Action> plan_actions(LiveCluster& live, const Moment& now,
                                  const ReconcileOptions& options,
                                  const MarkerChanged& marker_changed);
 
-// Notes what became of an action, so that the next plan goes on from there.
+// Notes what became of an action between two moments, so that the next plan goes on from there.
 void note_outcome(LiveCluster& live, const Action& action, const Status& status,
-                  const Moment& now);
+                  const Moment& begun, const Moment& ended);
 
 }  // namespace jige::slurm

@@ -92,10 +92,12 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(Backend& backend, const Clo
     if (lock_fd >= 0) close(lock_fd);
     return tl::unexpected<Error>(std::move(log.error()));
   }
-  std::unique_ptr<Scheduler> scheduler(new Scheduler(backend, clock, std::move(options),
-                                                     std::move(parts), std::move(*log)));
+  std::unique_ptr<Scheduler> scheduler(
+      new Scheduler(backend, clock, std::move(options), std::move(parts), std::move(*log)));
   scheduler->lock_fd_ = lock_fd;
   JIGE_DO(scheduler->load(std::move(layout)));
+  // No job may carry an epoch that a scheduler after this one could use again.
+  if (!scheduler->options_.dry_run) JIGE_DO(scheduler->save());
   return scheduler;
 }
 
@@ -126,9 +128,9 @@ Status Scheduler::load(Layout layout) {
   JIGE_TRY(const int64_t cluster_ns, get_int(state, "cluster_ns", file));
   epoch_ = epoch + 1;
   const int64_t away_s = std::clamp<int64_t>(unix_now_s() - unix_s, 0, kAwayMax_s);
-  base_cluster_ns_ = cluster_ns + static_cast<int64_t>(static_cast<double>(away_s) *
-                                                       options_.live.time_scale) *
-                                      kSecond;
+  base_cluster_ns_ =
+      cluster_ns +
+      static_cast<int64_t>(static_cast<double>(away_s) * options_.live.time_scale) * kSecond;
   const auto jobs = state.find("jobs");
   if (jobs == state.end()) return fail(Code::kCorrupt, "{}: has no jobs", file);
   return live_->restore(*jobs, file);
@@ -162,8 +164,8 @@ Status Scheduler::check_epoch(const Snapshot& snapshot) const {
     if (!job.admin_comment.starts_with(kPlacedMark)) continue;
     if (const int64_t epoch = epoch_in(job.admin_comment); epoch > epoch_) {
       return fail(Code::kUnavailable,
-                  "job {} was placed by another scheduler (epoch {}, ours {}); this one ends", job.id,
-                  epoch, epoch_);
+                  "job {} was placed by another scheduler (epoch {}, ours {}); this one ends",
+                  job.id, epoch, epoch_);
     }
   }
   return {};
@@ -199,10 +201,12 @@ Status Scheduler::step() {
   actions_ = plan_actions(*live_, moment, options_.reconcile, marker_changed_since);
   log_events(moment);
   if (options_.dry_run) return {};
-  if (decided || moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
+  act(moment);
+  // Behind the actions: nobody should wait for a disk, and what is lost in a crash is a second of
+  // what jobs had.
+  if (moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
     if (const Status saved = save(); !saved) log_warn("{}", saved.error().message);
   }
-  act(moment);
   if (options_.emulate) write_rates();
   write_status(moment);
   return {};
@@ -211,27 +215,32 @@ Status Scheduler::step() {
 void Scheduler::act(const Moment& now_before) {
   for (const Action& action : actions_) {
     if (!live_->jobs().contains(action.job)) continue;
-    const StopWatch watch;
+    const Moment begun = now();
     const int64_t job = action.job;
     Status status;
     switch (action.step) {
       case Step::kPlace:
         ++counts_.places;
-        status = backend_.place(job, live_->layout().names_of(action.placement),
-                                fmt::format("{} {}{} n={}", kPlacedMark, kEpochWord, epoch_,
-                                            counts_.places));
+        status = backend_.place(
+            job, live_->layout().names_of(action.placement),
+            fmt::format("{} {}{} n={}", kPlacedMark, kEpochWord, epoch_, counts_.places));
         break;
-      case Step::kHold: status = backend_.hold(job); break;
-      case Step::kCheckpoint: status = backend_.checkpoint(job); break;
+      case Step::kHold:
+        status = backend_.hold(job);
+        break;
+      case Step::kCheckpoint:
+        status = backend_.checkpoint(job);
+        break;
       case Step::kRequeue:
         ++counts_.preemptions;
         status = backend_.requeue_held(job);
         break;
     }
     counts_.failures += !status;
-    const Moment after = now();
-    note_outcome(*live_, action, status, after);
-    log_.action(*live_, action, status, watch.seconds(), now_before);
+    const Moment ended = now();
+    note_outcome(*live_, action, status, begun, ended);
+    const auto took_ns = static_cast<double>(ended.wall_ns - begun.wall_ns);
+    log_.action(*live_, action, status, took_ns / kSecond, now_before);
   }
   log_events(now_before);
 }
@@ -288,22 +297,23 @@ void Scheduler::write_status(const Moment& moment) {
   Json nodes = Json::array(), jobs = Json::array(), left_alone = Json::array();
   for (int32_t i = 0; i < state.spec().node_count(); ++i) {
     if (live_->layout().name_of(i).empty()) continue;
-    nodes.push_back({{"name", live_->layout().name_of(i)},
-                     {"leaf", state.spec().leaf_of(i)},
-                     {"gpus", live_->layout().gpus_of(i)},
-                     {"free", live_->seen_free()[static_cast<size_t>(i)]},
-                     {"blocked", state.blocked(i) - state.spec().gpus_per_node +
-                                     live_->layout().gpus_of(i)}});
+    nodes.push_back(
+        {{"name", live_->layout().name_of(i)},
+         {"leaf", state.spec().leaf_of(i)},
+         {"gpus", live_->layout().gpus_of(i)},
+         {"free", live_->seen_free()[static_cast<size_t>(i)]},
+         {"blocked", state.blocked(i) - state.spec().gpus_per_node + live_->layout().gpus_of(i)}});
   }
   for (const auto& [id, job] : live_->jobs()) {
     const bool runs = state.at(job.id).phase == cluster::Phase::kRunning;
-    Json item{{"job", id},
-              {"name", job.seen.name},
-              {"user", job.seen.user},
-              {"gpus", state.job(job.id).gpus},
-              {"seen", seen_name(job.seen.state)},
-              {"left_s", state.remaining_ns(job.id) / kSecond},
-              {"age_s", static_cast<double>(state.now_ns() - state.job(job.id).arrival_ns) / kSecond}};
+    Json item{
+        {"job", id},
+        {"name", job.seen.name},
+        {"user", job.seen.user},
+        {"gpus", state.job(job.id).gpus},
+        {"seen", seen_name(job.seen.state)},
+        {"left_s", state.remaining_ns(job.id) / kSecond},
+        {"age_s", static_cast<double>(state.now_ns() - state.job(job.id).arrival_ns) / kSecond}};
     if (runs) {
       item["wanted"] = live_->layout().names_of(state.at(job.id).placement);
       item["progress"] = state.progress(job.id);

@@ -1,7 +1,7 @@
 // Scheduler: the loop of `jige cluster run`. One step looks at Slurm, corrects what is known, asks
 // the policy, and acts:
 //
-//   snapshot -> absorb -> decide -> write state -> act
+//   snapshot -> absorb -> decide -> act, and once a second write state
 //
 // Where Slurm does not answer, a step does nothing and everything is kept. FOLDER holds
 //

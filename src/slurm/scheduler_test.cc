@@ -25,7 +25,9 @@ class Rig {
  public:
   explicit Rig(std::string policy, uint64_t seed = 1)
       : slurm(8, 4, clock, seed), policy_(std::move(policy)) {
-    std::string pattern = ::testing::TempDir() + "/slurm-XXXXXX";
+    // In memory where that is possible: the state is brought to the disk again and again.
+    const bool shared = std::filesystem::exists("/dev/shm");
+    std::string pattern = (shared ? "/dev/shm" : ::testing::TempDir()) + "/slurm-XXXXXX";
     folder = mkdtemp(pattern.data());
     set_log_level(LogLevel::kError);
   }
@@ -52,6 +54,7 @@ class Rig {
     options.live.partition = "jige";
     options.live.time_scale = 20;
     options.live.jobs_max = jobs_max;
+    options.reconcile.checkpoint_wait_s = 2 * kStep_s;
     options.dry_run = dry_run;
     auto made = Scheduler::create(slurm, clock, std::move(*layout), options, std::move(parts));
     ASSERT_TRUE(made) << made.error().message;
@@ -98,7 +101,8 @@ void submit_mixed(FakeSlurm& slurm, int count, uint64_t seed) {
     const int gpus = 1 << rng.below(3);
     const char* model = rng.below(2) == 0 ? " model=bert" : "";
     const double length_s = 1 + static_cast<double>(rng.below(12));
-    slurm.submit(nodes, gpus, length_s, fmt::format("jige length={}{}", 20 * length_s, model));
+    slurm.submit(nodes, gpus, length_s,
+                 fmt::format("jige length={}{} checkpoint=/none", 20 * length_s, model));
   }
 }
 
@@ -112,9 +116,10 @@ TEST_P(EveryPolicy, RunsEveryJobOnFreeNodesOnly) {
   submit_mixed(rig.slurm, 15, 8);
   EXPECT_TRUE(rig.run_out(3000));
   EXPECT_EQ(rig.slurm.placed_on_busy, 0);
+  EXPECT_EQ(rig.slurm.revoked, 0);
   for (const auto& [id, job] : rig.slurm.jobs()) {
     EXPECT_EQ(job.seen.slurm_state, "COMPLETED") << id;
-    EXPECT_EQ(job.lost_s, 0) << id;
+    EXPECT_LE(job.lost_s, 3 * kStep_s) << id;  // between the checkpoint and the requeue
   }
   for (int i = 0; i < 3; ++i) rig.step();
   EXPECT_EQ(rig.scheduler->take_outcomes().size(), 40u);
@@ -128,16 +133,40 @@ INSTANTIATE_TEST_SUITE_P(Scheduler, EveryPolicy,
 TEST(Scheduler, PreemptsWithACheckpoint) {
   Rig rig("srtf");
   rig.start();
-  const int64_t large = rig.slurm.submit(8, 4, 60, "jige length=1200");
+  const int64_t large = rig.slurm.submit(8, 4, 60, "jige length=1200 checkpoint=/none");
   for (int i = 0; i < 20; ++i) rig.step();
   const int64_t small = rig.slurm.submit(1, 2, 2, "jige length=40");
   EXPECT_TRUE(rig.run_out(1000));
   EXPECT_EQ(rig.slurm.jobs()[large].runs, 2);
   EXPECT_EQ(rig.slurm.jobs()[small].runs, 1);
   EXPECT_EQ(rig.slurm.requeues, 1);
-  EXPECT_NEAR(rig.slurm.jobs()[large].lost_s, 0, 2 * kStep_s);
+  EXPECT_NEAR(rig.slurm.jobs()[large].lost_s, 0, 3 * kStep_s);
+  EXPECT_EQ(rig.slurm.checkpoints, 1);
   EXPECT_THAT(rig.log(), HasSubstr("\"evicted\":[{\"job\":1,"));
   EXPECT_THAT(rig.log(), HasSubstr("\"event\":\"preempt\""));
+}
+
+TEST(Scheduler, SendsNoSignalToAJobThatDoesNotExpectOne) {
+  Rig rig("srtf");
+  rig.start();
+  rig.slurm.submit(8, 4, 60, "jige length=1200");
+  for (int i = 0; i < 20; ++i) rig.step();
+  rig.slurm.submit(1, 2, 2, "jige length=40");
+  EXPECT_TRUE(rig.run_out(1000));
+  EXPECT_EQ(rig.slurm.requeues, 1);
+  EXPECT_EQ(rig.slurm.checkpoints, 0);
+}
+
+TEST(Scheduler, KnowsWhetherAMarkerHasChanged) {
+  Rig rig("srtf");
+  rig.start();
+  rig.scheduler.reset();
+  const std::string marker = rig.folder + "/marker";
+  ASSERT_TRUE(write_file_atomic(marker, "1"));
+  const int64_t before_ns = RealClock().now_ns();
+  EXPECT_TRUE(marker_changed_since(marker, before_ns - 1'000'000'000));
+  EXPECT_FALSE(marker_changed_since(marker, before_ns + 3'600'000'000'000));
+  EXPECT_FALSE(marker_changed_since(marker + "s", 0));  // is not there
 }
 
 TEST(Scheduler, SaysWhyAJobWaits) {
@@ -147,8 +176,9 @@ TEST(Scheduler, SaysWhyAJobWaits) {
   rig.slurm.submit(8, 2, 10);
   rig.slurm.submit(1, 1, 10);
   for (int i = 0; i < 4; ++i) rig.step();
-  EXPECT_THAT(rig.log(), HasSubstr("\"job\":2,\"why\":\"room\",\"text\":\"needs 2 GPUs on each of 8 "
-                                   "nodes; 0 nodes have so many free (8 GPUs free in all"));
+  EXPECT_THAT(rig.log(),
+              HasSubstr("\"job\":2,\"why\":\"room\",\"text\":\"needs 2 GPUs on each of 8 "
+                        "nodes; 0 nodes have so many free (8 GPUs free in all"));
   EXPECT_THAT(rig.log(), HasSubstr("\"job\":3,\"why\":\"order\""));
 }
 
@@ -291,10 +321,18 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
       const auto job = static_cast<int64_t>(1 + rng.below(30));
       const auto node = static_cast<size_t>(rng.below(8));
       switch (rng.below(40)) {
-        case 0: rig.slurm.node_down(node); break;
-        case 1: rig.slurm.node_up(node); break;
-        case 2: rig.slurm.person_releases(job); break;
-        case 3: rig.slurm.person_holds(job); break;
+        case 0:
+          rig.slurm.node_down(node);
+          break;
+        case 1:
+          rig.slurm.node_up(node);
+          break;
+        case 2:
+          rig.slurm.person_releases(job);
+          break;
+        case 3:
+          rig.slurm.person_holds(job);
+          break;
         case 4:
           if (rng.below(4) == 0) rig.slurm.person_cancels(job);
           break;
@@ -304,7 +342,8 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
           rig.slurm.calls_left = -1;
           rig.start();
           break;
-        default: break;
+        default:
+          break;
       }
       rig.step();
     }

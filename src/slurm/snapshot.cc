@@ -54,12 +54,12 @@ std::vector<std::string> words_of(const Json& object, const char* field) {
 
 SeenState state_of(const std::set<std::string>& states, int64_t priority) {
   if (states.contains("COMPLETING")) return SeenState::kEnding;
-  for (const char* running : {"RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING",
-                              "STOPPED", "STAGE_OUT"}) {
+  for (const char* running :
+       {"RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED", "STAGE_OUT"}) {
     if (states.contains(running)) return SeenState::kRunning;
   }
-  for (const char* pending : {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD",
-                              "SPECIAL_EXIT"}) {
+  for (const char* pending :
+       {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}) {
     if (states.contains(pending)) return priority == 0 ? SeenState::kHeld : SeenState::kReleased;
   }
   return SeenState::kGone;
@@ -137,11 +137,16 @@ Result<std::vector<Json>> list_of(std::string_view text, const char* field,
 
 std::string_view seen_name(SeenState state) {
   switch (state) {
-    case SeenState::kHeld: return "held";
-    case SeenState::kReleased: return "released";
-    case SeenState::kRunning: return "running";
-    case SeenState::kEnding: return "ending";
-    case SeenState::kGone: return "gone";
+    case SeenState::kHeld:
+      return "held";
+    case SeenState::kReleased:
+      return "released";
+    case SeenState::kRunning:
+      return "running";
+    case SeenState::kEnding:
+      return "ending";
+    case SeenState::kGone:
+      return "gone";
   }
   return "";
 }

@@ -28,11 +28,11 @@ struct SeenJob {
   std::string name, user, partition, comment, admin_comment, reason;
   std::string slurm_state;  // in Slurm's word
   SeenState state = SeenState::kHeld;
-  std::vector<std::string> nodes;   // it has now; while it ends those that it still has
-  std::vector<int32_t> node_gpus;   // beside `nodes`
-  int32_t node_count = 1;           // it asks for
-  int32_t gpus_per_node = 0;        // it asks for; 0: in another form, or none
-  std::string other_request;        // why the request is none that can be placed; empty: it can
+  std::vector<std::string> nodes;  // it has now; while it ends those that it still has
+  std::vector<int32_t> node_gpus;  // beside `nodes`
+  int32_t node_count = 1;          // it asks for
+  int32_t gpus_per_node = 0;       // it asks for; 0: in another form, or none
+  std::string other_request;       // why the request is none that can be placed; empty: it can
   int64_t submit_s = 0, start_s = 0, end_s = 0;  // Unix time
   int64_t time_limit_s = 0;                      // 0: none
   int32_t restarts = 0;
@@ -41,8 +41,8 @@ struct SeenJob {
 struct SeenNode {
   std::string name;
   int32_t gpus = 0;
-  bool up = true;        // may run jobs
-  std::string state;     // in Slurm's words
+  bool up = true;     // may run jobs
+  std::string state;  // in Slurm's words
   std::vector<std::string> partitions;
 };
 

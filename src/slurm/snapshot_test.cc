@@ -63,7 +63,8 @@ constexpr const char* kJobs = R"json({"jobs": [
   {"job_id": 10, "job_state": ["PENDING"], "priority": {"set": true, "number": 0},
    "node_count": {"set": true, "infinite": false, "number": 4}, "tres_per_node": "gres/gpu:1",
    "time_limit": {"set": false, "number": 0}, "array_job_id": {"set": true, "number": 10}},
-  {"job_id": 11, "job_state": "CANCELLED", "tres_per_node": "gres:gpu:1", "dependency": "x"}]})json";
+  {"job_id": 11, "job_state": "CANCELLED", "tres_per_node": "gres:gpu:1",
+   "dependency": "x"}]})json";
 
 TEST(Snapshot, ReadsJobs) {
   const auto jobs = parse_jobs(kJobs);
@@ -166,14 +167,16 @@ TEST(Layout, FillsUnequalLeavesUp) {
 
 TEST(JobRequest, ReadsTheComment) {
   const cluster::ClusterSpec spec{.leaf_count = 2, .nodes_per_leaf = 4, .gpus_per_node = 4};
-  SeenJob seen{.id = 5, .comment = "jige model=bert length=300 restart=9 checkpoint=/a/b",
-               .node_count = 2, .gpus_per_node = 4};
+  SeenJob seen{.id = 5,
+               .comment = "jige model=bert length=300 restart=9 checkpoint=/a/%j.b",
+               .node_count = 2,
+               .gpus_per_node = 4};
   const auto request = read_request(seen, spec, {});
   ASSERT_TRUE(request) << request.error().message;
   EXPECT_EQ(request->job.gpus, 8);
   EXPECT_EQ(request->job.nodes, 2);
   EXPECT_EQ(request->job.restart_ns, 9 * cluster::kSecond);
-  EXPECT_EQ(request->checkpoint, "/a/b");
+  EXPECT_EQ(request->checkpoint, "/a/5.b");
   EXPECT_NEAR(request->job.iterations * cluster::ideal_iteration_ns(request->job, spec), 300e9, 1);
   // Lengths that are not told are the time limit's, or the default's.
   seen.comment = "my job";

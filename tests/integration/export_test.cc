@@ -34,7 +34,7 @@ TEST(Export, WritesTheModelOfARunAndRefusesToReplaceIt) {
       {"export", TinyRun::get().run(), out, "--replace", "--dtype", "bf16", "--step", "20"});
   EXPECT_EQ(replaced.exit_code, 0) << replaced.err;
   EXPECT_EQ(run_jige({"inspect", out, "--json"}).exit_code, 0);
-  const Outcome text = run_jige({"generate", out, "--prompt", "The", "--max-tokens", "4"});
+  const Outcome text = run_jige({"generate", out, "--prompt", "The", "--max-new-tokens", "4"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
 }
 

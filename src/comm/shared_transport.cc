@@ -15,7 +15,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr int64_t kYieldNs = 200'000;  // small messages pass without anybody asleep
+constexpr int64_t kYieldNs = 30'000;  // about what a sleep and a wake-up cost together
 constexpr int64_t kDirectStreamBytes = 128 << 10;
 
 void futex_wake(std::atomic<uint32_t>& word) {

@@ -129,7 +129,8 @@ TEST_P(Processes, AKilledRankIsNamedByAllOthersAndLeavesNothing) {
         });
     EXPECT_THAT(ranks.wait(), testing::ElementsAre(1, 1, 128 + SIGKILL, 1));
     for (const int r : {0, 1, 3}) {
-      EXPECT_THAT(reports.pages[r].error, testing::HasSubstr("rank 2 (")) << "rank " << r;
+      EXPECT_THAT(std::string(reports.pages[r].error), testing::HasSubstr("rank 2 ("))
+          << "rank " << r;
       const int64_t took_ns = reports.pages[r].failed_ns - reports.pages[2].failed_ns;
       EXPECT_LT(static_cast<double>(took_ns) * 1e-9, 2.0) << "rank " << r;
     }
@@ -146,7 +147,8 @@ TEST_P(Processes, AStoppedRankIsNamedByTheDeadline) {
       });
   ASSERT_TRUE(reports.wait_for_others(2, 2));
   for (const int r : {0, 1, 3}) {
-    EXPECT_THAT(reports.pages[r].error, testing::HasSubstr("nothing was heard of rank 2 ("))
+    EXPECT_THAT(std::string(reports.pages[r].error),
+                testing::HasSubstr("nothing was heard of rank 2 ("))
         << "rank " << r;
   }
 }

@@ -170,7 +170,7 @@ Status TcpTransport::wait(std::span<const Want> wants, Deadline deadline) {
     const int64_t slice_ms = kHeartbeatNs / 1'000'000;
     const int limit = static_cast<int>(std::min<int64_t>(deadline.poll_ms(), slice_ms));
     const int ready_count = poll(descriptors_.data(), descriptors_.size(), limit);
-    if (ready_count <= 0) control_.beat();
+    control_.beat();  // also where the heartbeats of others end every poll early
     bool news = ready_count <= 0;
     bool data = false;
     const size_t data_count = descriptors_.size() - static_cast<size_t>(size());

@@ -42,7 +42,7 @@ Error Transport::silence_error(std::span<const Want> wants, double seconds,
   std::vector<std::string> silent;
   for (int r = 0; r < size(); ++r) {
     const double quiet = silent_seconds[static_cast<size_t>(r)];
-    if (r == rank_ || quiet < 0.5 * seconds) continue;
+    if (r == rank_ || quiet < 0.75 * seconds) continue;
     silent.push_back(fmt::format("{} (for {:.1f} s)", name(r), quiet));
   }
   if (!silent.empty()) {

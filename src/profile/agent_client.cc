@@ -1,11 +1,18 @@
 #include "profile/agent_client.h"
 
+#include <chrono>
 #include <limits>
+#include <thread>
 #include <utility>
 
 #include "profile/agent_wire.h"
 
 namespace jige::profile {
+namespace {
+
+constexpr int64_t kRetryNs = 100'000'000;  // between two attempts at an agent that is busy
+
+}  // namespace
 
 AgentClient::AgentClient(Host host, AgentClientOptions options, comm::Socket socket,
                          WelcomeMessage welcome)
@@ -16,13 +23,23 @@ AgentClient::AgentClient(Host host, AgentClientOptions options, comm::Socket soc
 
 Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOptions& options) {
   const comm::Deadline deadline = comm::Deadline::after(options.timeout_s);
-  JIGE_TRY(comm::Socket socket,
-           comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline));
-  JIGE_DO(send_message(socket, HelloMessage{.token = options.token}, deadline));
-  JIGE_TRY(WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));
-  AgentClient client(host, options, std::move(socket), std::move(welcome));
-  JIGE_DO(client.compare_clocks(8));
-  return client;
+  for (;;) {
+    JIGE_TRY(comm::Socket socket,
+             comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline));
+    JIGE_DO(send_message(socket, HelloMessage{.token = options.token}, deadline));
+    auto welcome = receive<WelcomeMessage>(socket, deadline);
+    if (welcome) {
+      AgentClient client(host, options, std::move(socket), std::move(*welcome));
+      JIGE_DO(client.compare_clocks(8));
+      return client;
+    }
+    // A profiler that has just ended may still count as being served.
+    const bool busy = welcome.error().code == Code::kUnavailable;
+    if (!busy || deadline.left_ns() <= kRetryNs) {
+      return tl::unexpected<Error>(std::move(welcome.error()));
+    }
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNs));
+  }
 }
 
 Status AgentClient::compare_clocks(int questions) {

@@ -27,7 +27,8 @@ struct AgentClientOptions {
 
 class AgentClient {
  public:
-  // Fails with kUnavailable (not there, or busy), kInvalidArgument (token), kUnsupported (version).
+  // Tries again while the agent is not there or busy, until the timeout. Fails with kUnavailable,
+  // kInvalidArgument (token), kUnsupported (version).
   static Result<AgentClient> connect(const Host& host, const AgentClientOptions& options);
 
   const Host& host() const { return host_; }

@@ -68,7 +68,10 @@ Status TcpMeter::choose_congestion() {
 std::map<std::string, std::string> TcpMeter::environment() const {
   std::map<std::string, std::string> facts;
   facts["tcp congestion"] = congestion_.empty() ? "system" : congestion_;
-  for (const AgentClient& agent : agents_) facts["kernel of " + agent.host().name] = agent.kernel();
+  for (const AgentClient& agent : agents_) {
+    facts["agent of " + agent.host().name] = agent.host().address.text();
+    facts["kernel of " + agent.host().name] = agent.kernel();
+  }
   return facts;
 }
 

@@ -55,7 +55,7 @@ class TcpMeter final : public LinkMeter {
   static Result<std::unique_ptr<TcpMeter>> connect(std::vector<Host> hosts,
                                                    const TcpMeterOptions& options);
 
-  // What measurements depend on: kernels, congestion control.
+  // What measurements depend on: where the hosts are, their kernels, congestion control.
   std::map<std::string, std::string> environment() const;
   // The hosts behind one router, with that environment.
   topology::Description description() const { return hosts_description(hosts_, environment()); }

@@ -87,7 +87,7 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
   write_text(slurm, "SwitchName=leaf Nodes=a,b,c\n");
   const std::vector<std::string> set = {"profile",  "links",      "set", "--set",
                                         "a>c:send", "--topology", slurm};
-  EXPECT_THAT(run(set).err, HasSubstr("+ component leaf router"));
+  EXPECT_THAT(run(set).err, HasSubstr("- component network router"));
   write_text(slurm, "SwitchName=leaf Nodes=a,b,c,d\n");
   EXPECT_THAT(run(set).err, HasSubstr("host \"d\" has no agent"));
 

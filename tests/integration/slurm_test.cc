@@ -2,7 +2,8 @@
 // the scheduler, the controller, a node or people interfere. Needs Debian's slurmctld, slurmd,
 // munge and slurm-client, and root; skips where they are missing.
 //
-// JIGE_TEST_SLURM_LONG=1 adds the comparison with the simulation, which takes several minutes.
+// JIGE_TEST_SLURM_LONG=1 adds the drills (half a minute) and the comparison with the simulation
+// (ten minutes).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -251,6 +252,7 @@ TEST(Slurm, RunsSixtyJobsUnderThePolicy) {
 }
 
 TEST(Slurm, SurvivesItsOwnEndTheControllersAndPeoples) {
+  if (!std::getenv("JIGE_TEST_SLURM_LONG")) GTEST_SKIP() << "JIGE_TEST_SLURM_LONG is not set";
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder folder, first_out, second_out;
   DemoSlurm slurm(folder);

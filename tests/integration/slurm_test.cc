@@ -56,13 +56,16 @@ bool wait_for(double seconds, const std::function<bool()>& condition) {
   return true;
 }
 
-// Processes that carry the folder of a demo Slurm in their environment.
+// Processes that carry the folder of a demo Slurm in their environment, or stand in it.
 int64_t processes_of(const std::string& folder) {
   int64_t count = 0;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
+    std::error_code none;
+    const std::string place = std::filesystem::read_symlink(entry.path() / "cwd", none).string();
     const Result<std::string> text = read_file(entry.path().string() + "/environ");
-    count += text && text->find("JIGE_DEMO_SLURM=" + folder + '\0') != std::string::npos;
+    count += place.starts_with(folder + "/") ||
+             (text && text->find("JIGE_DEMO_SLURM=" + folder + '\0') != std::string::npos);
   }
   return count;
 }

@@ -52,6 +52,8 @@ class ClusterRunCommand final : public Command {
     flags.number("--command-limit S", command_limit_s_, {.min = 0.1, .max = 600},
                  "for one call of a Slurm command");
     flags.text("--signal NAME", signal_, "asks a job that names a marker for a checkpoint");
+    flags.number("--signal-after S", signal_after_s_, {.max = 86400},
+                 "a job that has run for less gets no signal, which might end it; by default 30");
     flags.number("--checkpoint-wait S", checkpoint_wait_s_, {.max = 86400},
                  "for its marker to change, before it is requeued");
     flags.number("--dead-man S", dead_man_s_, {.max = 86400},
@@ -114,6 +116,7 @@ class ClusterRunCommand final : public Command {
                     .defaults = {.length_s = default_length_s_},
                     .partition = partition_};
     options.reconcile.checkpoint_wait_s = checkpoint_wait_s_;
+    options.reconcile.signal_after_s = signal_after_s_.value_or(demo_ ? 1 : 30);
     options.dry_run = dry_run_;
     options.emulate = emulate_;
     return options;
@@ -305,7 +308,7 @@ class ClusterRunCommand final : public Command {
   double interval_s_ = 0.25, command_limit_s_ = 10, checkpoint_wait_s_ = 60;
   double dead_man_s_ = 60, nic_gbit_ = 100, oversubscription_ = 1;
   double default_length_s_ = 3600, load_ = 0.9, length_s_ = 1200;
-  std::optional<double> time_scale_;
+  std::optional<double> time_scale_, signal_after_s_;
   int64_t jobs_ = 60, seed_ = 1;
   bool dry_run_ = false, until_empty_ = false, demo_ = false, emulate_ = false;
   OutputFlags output_;

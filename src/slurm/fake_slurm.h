@@ -26,7 +26,7 @@ struct FakeJob {
   bool back_to_queue = false;       // when it has ended: requeued, held
   bool cancelled = false;
   int32_t runs = 0;
-  int64_t stopped_ns = 0;
+  int64_t stopped_ns = 0, began_ns = 0;
   double lost_s = 0;  // by stops without a checkpoint
 };
 
@@ -102,7 +102,14 @@ class FakeSlurm final : public Backend {
   Status checkpoint(int64_t id) override {
     JIGE_DO(answer());
     ++checkpoints;
-    jobs_.at(id).saved_s = jobs_.at(id).left_s;
+    FakeJob& job = jobs_.at(id);
+    // A script that has just begun has no handler yet.
+    if (job.seen.state == SeenState::kRunning && clock_.now_ns() - job.began_ns < 600'000'000) {
+      ++ended_by_signal;
+      begin_end(job, false);
+      job.left_s = 0;
+    }
+    job.saved_s = job.left_s;
     return {};
   }
   Status requeue_held(int64_t id) override {
@@ -191,7 +198,7 @@ class FakeSlurm final : public Backend {
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
-  int64_t placed_on_busy = 0, requeues = 0, checkpoints = 0, revoked = 0;
+  int64_t placed_on_busy = 0, requeues = 0, checkpoints = 0, revoked = 0, ended_by_signal = 0;
 
  private:
   Status answer() {
@@ -232,6 +239,7 @@ class FakeSlurm final : public Backend {
     job.seen.nodes = names;
     job.seen.node_gpus.assign(names.size(), job.seen.gpus_per_node);
     job.seen.state = SeenState::kRunning;
+    job.began_ns = clock_.now_ns();
     ++job.runs;
   }
   void begin_end(FakeJob& job, bool back_to_queue) {

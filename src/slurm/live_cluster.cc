@@ -196,6 +196,7 @@ void LiveCluster::on_running(LiveJob& job, const Moment& now) {
 
 void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
   job.failures = 0;
+  job.started_wall_ns = now.wall_ns;
   const double took_s =
       job.placed_wall_ns < 0 ? -1 : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
   const std::optional<Placement> here = wanted(job);
@@ -230,6 +231,8 @@ bool LiveCluster::adopt(LiveJob& job, const Moment& now) {
   state_.start(job.id, job.seen_at);
   job.placed_at = job.seen_at;
   job.ours = job.started = true;
+  const int64_t age_s = std::clamp<int64_t>(now.unix_s - job.seen.start_s, 0, kAgeMax_s);
+  job.started_wall_ns = now.wall_ns - age_s * kSecond;
   event("adopt", job.seen.id, fmt::format("{}", fmt::join(job.seen.nodes, ",")));
   return true;
 }

@@ -52,8 +52,9 @@ struct LiveJob {
   cluster::Placement seen_at, placed_at;
   int64_t acted_wall_ns = -1;  // the last action; snapshots from before say nothing about it
   int64_t placed_wall_ns = -1, checkpoint_wall_ns = -1, requeued_wall_ns = -1;
-  int64_t retry_wall_ns = 0;  // when it has rested
-  int64_t ready_wall_ns = 0;  // not to be placed before: kRestartPause_s after a stop
+  int64_t started_wall_ns = 0;  // when `started` became so
+  int64_t retry_wall_ns = 0;    // when it has rested
+  int64_t ready_wall_ns = 0;    // not to be placed before: kRestartPause_s after a stop
   double left_at_start = 0;
   int32_t failures = 0;  // starts in a row that came to nothing
   int32_t missing = 0;   // snapshots in a row without it

@@ -77,7 +77,10 @@ class Planner {
       return;
     }
     const std::string& marker = job.request.checkpoint;
-    if (marker.empty()) return add(Step::kRequeue, job);
+    const bool expects = passed(now_, job.started_wall_ns, options_.signal_after_s);
+    if (marker.empty() || (!expects && job.checkpoint_wall_ns < 0)) {
+      return add(Step::kRequeue, job);
+    }
     if (job.checkpoint_wall_ns < 0) return add(Step::kCheckpoint, job);
     if (passed(now_, job.checkpoint_wall_ns, options_.checkpoint_wait_s) ||
         marker_changed_(marker, job.checkpoint_wall_ns)) {

@@ -9,7 +9,8 @@
 //   else                      nothing
 //
 // A job with a marker is requeued when that has changed since it was asked, or after
-// checkpoint_wait_s. One without is not asked: a signal that it does not expect would end it.
+// checkpoint_wait_s. One without is not asked, nor is one that has not run for signal_after_s and
+// may not have set its handler: a signal that it does not expect would end it.
 // Requeue is asked for again after repeat_s. Steps are safe to repeat, so nothing
 // has to be remembered but times; after a crash the same table applies to what is seen then.
 //
@@ -37,6 +38,7 @@ struct Action {
 struct ReconcileOptions {
   double start_limit_s = 15;
   double checkpoint_wait_s = 30;
+  double signal_after_s = 30;
   double repeat_s = 15;
 };
 

@@ -33,19 +33,22 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
                                          const StepRates& rates) {
   const auto loss_weight = static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
   ExactSum loss;
-  weights_->zero_gradients(*stream_);
+  weights_->start_gradients(*stream_);
+  auto gradients = model::GradientUse::kStore;
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     JIGE_DO(read_batch(corpus, micro_batch, batch_));
     executor_->load(*stream_, batch_, loss_weight);
-    executor_->run(*stream_, tasks_);
+    executor_->run(*stream_, tasks_, gradients);
+    gradients = model::GradientUse::kAdd;
     executor_->add_losses(*stream_, loss);
   }
   weights_->finish_gradients(*stream_);
   StepOutcome outcome{.loss_sum = loss.value()};
   if (rates.before_update) rates.before_update();
-  outcome.optimizer = optimizer_->step(
-      *stream_, {.learning_rate = rates.learning_rate, .refuse = !std::isfinite(outcome.loss_sum)});
-  if (outcome.optimizer.applied) weights_->pack(*stream_);
+  outcome.optimizer = optimizer_->step(*stream_, {.learning_rate = rates.learning_rate,
+                                                  .refuse = !std::isfinite(outcome.loss_sum),
+                                                  .renew_packed = true});
+  if (outcome.optimizer.applied) weights_->pack_others(*stream_);
   stream_->synchronize();
   return outcome;
 }

@@ -179,12 +179,12 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
   }
   const auto loss_weight = 1.0f / static_cast<float>(options.batch_tokens);
   const auto work = [&]() -> Status {
-    weights.zero_gradients(*stream);
+    weights.start_gradients(*stream);
     executor.load(*stream, batch, {.loss_weight = loss_weight});
-    executor.run(*stream, tasks);
+    executor.run(*stream, tasks, model::GradientUse::kStore);
     weights.finish_gradients(*stream);
-    optimizer.step(*stream, {.learning_rate = 1e-4});
-    weights.pack(*stream);
+    optimizer.step(*stream, {.learning_rate = 1e-4, .renew_packed = true});
+    weights.pack_others(*stream);
     stream->synchronize();
     return {};
   };

@@ -79,6 +79,10 @@ struct BlockWeights {
   TensorView rope_table;  // [positions, rotary_dim] f32 (rope_table.h), one for a whole device
 };
 
+// What W does with the gradients of matrices: adds to them, or stores them and so spares a step the
+// zeros to begin with. Those of vectors and tables are added to in either case.
+enum class GradientUse { kAdd, kStore };
+
 // What a block needs besides: compute type and, for inference, the paged key/value cache of its
 // layer.
 struct BlockContext {
@@ -86,6 +90,7 @@ struct BlockContext {
   DType compute = DType::kF32;  // f32 or bf16
   TensorView workspace;         // u8, workspace_bytes(T)
   ops::KvCacheView kv_cache;    // data == nullptr: attention over the batch's own rows
+  GradientUse gradients = GradientUse::kAdd;
 };
 
 struct BlockMemory {
@@ -107,6 +112,11 @@ class Block {
   virtual int64_t packed_bytes(DType compute, PackFor use) const = 0;
   virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
                     PackFor use) const = 0;
+
+  // Appends the places of a parameter in the packed matrices, where its packed forms depend on
+  // nothing else and an optimizer may renew them with the value. None: only pack() does.
+  virtual void list_packs(const BlockWeights&, size_t /*param*/, DType /*compute*/, PackFor,
+                          std::vector<ops::PackPart>&) const {}
 
   virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;

@@ -60,15 +60,19 @@ void Head::pack(Stream& stream, const BlockWeights& weights, DType compute, Pack
   linear_.pack(stream, weights, compute, use);
 }
 
+void Head::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                      std::vector<ops::PackPart>& packs) const {
+  linear_.list_packs(weights, param, compute, use, packs);
+}
+
 NormStats Head::place_saved(Placement& at, int64_t token_count) const {
   return norm_.place_stats(at, token_count);
 }
 
 Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const {
   const int64_t chunk = std::min(chunk_tokens(), token_count);
-  const int64_t gradient_chunk = use == PackFor::kTraining
-                                     ? std::min(gradient_tokens(compute), token_count)
-                                     : chunk;
+  const int64_t gradient_chunk =
+      use == PackFor::kTraining ? std::min(gradient_tokens(compute), token_count) : chunk;
   Work work;
   work.normed = at.take(compute, Shape{gradient_chunk, width_});
   work.logits = at.take(DType::kF32, Shape{chunk, vocab_size_});
@@ -177,15 +181,14 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
       linear_.forward(stream, weights, compute,
                       {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
       ops::cross_entropy(
-          stream,
-          {.loss = outputs.losses ? outputs.losses.row_range(first, last)
-                                  : work.losses.row_range(0, last - first),
-           .logits = logits,
-           .targets = batch.targets.row_range(first, last),
-           .weights = rows_if_any(batch.loss_weights, first, last),
-           .grad_logits =
-               gradient ? grad_logits.row_range(first - begin, last - begin) : TensorView{},
-           .argmax = rows_if_any(outputs.argmax, first, last)});
+          stream, {.loss = outputs.losses ? outputs.losses.row_range(first, last)
+                                          : work.losses.row_range(0, last - first),
+                   .logits = logits,
+                   .targets = batch.targets.row_range(first, last),
+                   .weights = rows_if_any(batch.loss_weights, first, last),
+                   .grad_logits =
+                       gradient ? grad_logits.row_range(first - begin, last - begin) : TensorView{},
+                   .argmax = rows_if_any(outputs.argmax, first, last)});
     }
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);
@@ -196,7 +199,10 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
     }
     if (linear_gradient) {
       linear_.backward_weight(stream, weights, compute,
-                              {.grad_dst = grad_logits, .src = normed, .scratch = work.scratch});
+                              {.grad_dst = grad_logits,
+                               .src = normed,
+                               .scratch = work.scratch,
+                               .gradients = begin == 0 ? context.gradients : GradientUse::kAdd});
     }
   }
   if (outputs.weight_gradient) norm_.backward_weight(stream, weights, grad_normed, src, stats);

@@ -134,6 +134,7 @@ class Trainee {
     int64_t tokens_max = 128;
     bool fused_head = true;
     ops::Dropout dropout;
+    bool stored_gradients = false;  // by the first micro-batch, see GradientUse
   };
 
   Trainee(const formats::ModelConfig& config, const Options& options,
@@ -260,10 +261,16 @@ class Trainee {
     for (const auto& sequences : micro_batches) {
       for (const Sequence& sequence : sequences) targets += sequence.size() - 1;
     }
-    weights_->zero_gradients(*stream_);
+    if (options_.stored_gradients) {
+      weights_->start_gradients(*stream_);
+      gradient_use_ = GradientUse::kStore;
+    } else {
+      weights_->zero_gradients(*stream_);
+    }
     int64_t token_begin = 0;
     for (const auto& sequences : micro_batches) {
       add_gradients(sequences, 1.0f / static_cast<float>(targets), token_begin);
+      gradient_use_ = GradientUse::kAdd;
       token_begin += batch_.token_count();
     }
     weights_->finish_gradients(*stream_);
@@ -285,7 +292,10 @@ class Trainee {
 
  private:
   BlockContext context() {
-    return {.stream = *stream_, .compute = options_.compute, .workspace = workspace_.view()};
+    return {.stream = *stream_,
+            .compute = options_.compute,
+            .workspace = workspace_.view(),
+            .gradients = gradient_use_};
   }
   BlockMemory memory(size_t node) {
     return {.saved = saved_[node].view(), .pending = pending_.view()};
@@ -316,6 +326,7 @@ class Trainee {
   std::vector<Tensor> saved_, streams_;
   Tensor pending_, workspace_, tokens_, positions_, targets_, loss_weights_, losses_;
   Batch batch_;
+  GradientUse gradient_use_ = GradientUse::kAdd;
 };
 
 // All gradients one behind the other.

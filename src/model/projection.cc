@@ -158,6 +158,22 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
   }
 }
 
+void Projection::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                            std::vector<ops::PackPart>& packs) const {
+  if (options_.bias || adapted()) return;
+  const Packed& place = packed(compute);
+  const Shape shape{outputs_, options_.inputs};
+  for (const Part& part : parts_) {
+    if (part.weight != param) continue;
+    packs.push_back({packed_view(weights, compute, ops::PackUse::kForward, place.forward, shape),
+                     part.row_begin});
+    if (use == PackFor::kInference) continue;
+    packs.push_back(
+        {packed_view(weights, compute, ops::PackUse::kInputGradient, place.backward, shape),
+         part.row_begin});
+  }
+}
+
 void Projection::pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const {
   const TensorView fused = bias_view(weights, compute);
   for (const Part& part : parts_) {
@@ -291,7 +307,8 @@ void Projection::weight_gradients(Stream& stream, const BlockWeights& weights, D
                  .grad_dst = columns_at(args.grad_dst, parts_[first].row_begin, rows),
                  .src = args.src,
                  .compute = compute,
-                 .scratch = args.scratch});
+                 .scratch = args.scratch,
+                 .accumulate = args.gradients == GradientUse::kAdd});
     first = last;
   }
 }
@@ -308,7 +325,8 @@ void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, 
                                    .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
                                    .src = columns_at(args.product_forward, part.adapter_row, rank_),
                                    .compute = compute,
-                                   .scratch = args.scratch});
+                                   .scratch = args.scratch,
+                                   .accumulate = args.gradients == GradientUse::kAdd});
     }
     if (grad_a) {
       ops::linear_backward_weight(
@@ -316,7 +334,8 @@ void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, 
                    .grad_dst = columns_at(args.product_backward, part.adapter_row, rank_),
                    .src = args.src,
                    .compute = compute,
-                   .scratch = args.scratch});
+                   .scratch = args.scratch,
+                   .accumulate = args.gradients == GradientUse::kAdd});
     }
   }
 }

@@ -57,6 +57,10 @@ class Projection {
   // Packs every parameter that has a value.
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const;
 
+  // As Block::list_packs; none for a projection with biases or adapters.
+  void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                  std::vector<ops::PackPart>& packs) const;
+
   // The place of u or v, [T, R]; an empty view without adapters.
   TensorView place_product(Placement& at, int64_t token_count, DType compute) const;
   // Bytes of scratch that F and X need at most, and that W uses.
@@ -87,6 +91,7 @@ class Projection {
     TensorView product_forward;   // u
     TensorView product_backward;  // v
     TensorView scratch;           // u8, weight_scratch_bytes
+    GradientUse gradients = GradientUse::kAdd;
   };
   // Whether any gradient is wanted; W may be skipped, and with it what only W reads, if not.
   bool wants_gradient(const BlockWeights& weights) const;

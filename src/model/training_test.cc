@@ -293,6 +293,24 @@ TEST(Training, F32GradientsAreTheSameBitsHoweverStepsAreCut) {
   }
 }
 
+// Whatever a step before left in the gradients.
+TEST(Training, GradientsOfAStepThatStoresFirstAreThoseAddedToZeros) {
+  for (const Family family : all_families()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      SCOPED_TRACE(name_of(family));
+      const formats::ModelConfig config = tiny_config(family);
+      const auto sequences = random_sequences({33, 12, 40}, config.vocab_size, 19);
+      Trainee adding(config, {.compute = compute});
+      Trainee storing(config, {.compute = compute, .stored_gradients = true});
+      for (Trainee* trainee : {&adding, &storing}) trainee->randomise(17);
+      storing.gradients({{sequences[1]}});
+      adding.gradients({{sequences[0]}, {sequences[1], sequences[2]}});
+      storing.gradients({{sequences[0]}, {sequences[1], sequences[2]}});
+      EXPECT_EQ(flat_gradients(adding), flat_gradients(storing));
+    }
+  }
+}
+
 TEST(Training, Bf16GradientsAreCloseToF32) {
   for (const Family family : all_families()) {
     SCOPED_TRACE(name_of(family));
@@ -329,9 +347,14 @@ TEST(Training, HeadWorksInChunksOfAnyNumber) {
     Trainee separate(config, {.compute = compute, .tokens_max = 1664, .fused_head = false});
     EXPECT_EQ(fused.architecture().head().chunk_tokens(), 512);
     for (Trainee* trainee : {&fused, &separate}) trainee->randomise(18);
+    Trainee storing(config, {.compute = compute, .tokens_max = 1664, .stored_gradients = true});
+    storing.randomise(18);
     fused.gradients({sequences});
     separate.gradients({{sequences[0]}, {sequences[1]}});
     EXPECT_EQ(flat_gradients(fused), flat_gradients(separate));
+    storing.gradients({{sequences[1]}});
+    storing.gradients({sequences});
+    EXPECT_EQ(flat_gradients(fused), flat_gradients(storing));
   }
 }
 

@@ -91,6 +91,13 @@ void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType c
   }
 }
 
+void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DType compute,
+                                  PackFor use, std::vector<ops::PackPart>& packs) const {
+  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+    p->list_packs(weights, param, compute, use, packs);
+  }
+}
+
 TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64_t token_count,
                                                             DType compute) const {
   const int64_t t = token_count;

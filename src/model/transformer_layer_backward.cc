@@ -128,7 +128,8 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                  .src = activated,
                                  .product_forward = saved.u_ffn_output,
                                  .product_backward = pending.v_ffn_output,
-                                 .scratch = work.weight_scratch});
+                                 .scratch = work.weight_scratch,
+                                 .gradients = context.gradients});
   }
   if (ffn_input_.wants_gradient(weights)) {
     const TensorView n2 = first_columns(work.rows, width_);
@@ -138,7 +139,8 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                 .src = n2,
                                 .product_forward = saved.u_ffn_input,
                                 .product_backward = pending.v_ffn_input,
-                                .scratch = work.weight_scratch});
+                                .scratch = work.weight_scratch,
+                                .gradients = context.gradients});
   }
   norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
   attention_output_.backward_weight(stream, weights, compute,
@@ -146,7 +148,8 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                      .src = saved.attended,
                                      .product_forward = saved.u_attention_output,
                                      .product_backward = pending.v_attention_output,
-                                     .scratch = work.weight_scratch});
+                                     .scratch = work.weight_scratch,
+                                     .gradients = context.gradients});
   if (head_norms_) {
     const int64_t q_end = q_columns();
     const int64_t k_end = qk_columns();
@@ -163,7 +166,8 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                           .src = n1,
                           .product_forward = saved.u_qkv,
                           .product_backward = pending.v_qkv,
-                          .scratch = work.weight_scratch});
+                          .scratch = work.weight_scratch,
+                          .gradients = context.gradients});
   }
   norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
 }

@@ -11,6 +11,10 @@ int64_t buffer_bytes(int64_t bytes) {
   return bytes > 0 ? arena_bytes(DType::kU8, Shape{bytes}) : 0;
 }
 
+// Whether W stores this parameter's gradient under GradientUse::kStore: the matrices of
+// projections.
+bool is_stored_gradient(const ParamSpec& spec) { return spec.packed && spec.shape.rank() == 2; }
+
 }  // namespace
 
 WeightsMemory weights_memory(const Architecture& architecture, const WeightsOptions& options) {
@@ -120,11 +124,37 @@ void ModelWeights::list_trainable() {
     const Param& param = blocks_[named.node].params[named.index];
     named.value = param.value;
     named.grad = param.grad;
+    named.packs = packs_of(named.node, named.index);
   }
+}
+
+std::vector<ops::PackPart> ModelWeights::packs_of(size_t node, size_t index) const {
+  std::vector<ops::PackPart> packs;
+  if (options_.use != PackFor::kTraining) return packs;
+  const auto list = [&](size_t owner, size_t param) {
+    architecture_->block(owner).list_packs(blocks_[owner], param, options_.compute, options_.use,
+                                           packs);
+  };
+  list(node, index);
+  const bool table = node == 0 && index == Embedding::kTable;
+  if (table && architecture_->config().tied_embeddings) {
+    list(architecture_->head_node(), architecture_->head().linear_index());
+  }
+  return packs;
 }
 
 void ModelWeights::zero_gradients(Stream& stream) {
   for (const Tensor& tensor : gradients_) ops::zero(stream, tensor.view());
+}
+
+void ModelWeights::start_gradients(Stream& stream) {
+  for (size_t node = 0; node < blocks_.size(); ++node) {
+    const auto specs = architecture_->block(node).params();
+    for (size_t i = 0; i < specs.size(); ++i) {
+      const TensorView& grad = blocks_[node].params[i].grad;
+      if (grad && !is_stored_gradient(specs[i])) ops::zero(stream, grad);
+    }
+  }
 }
 
 void ModelWeights::finish_gradients(Stream& stream) {
@@ -137,6 +167,17 @@ void ModelWeights::finish_gradients(Stream& stream) {
 
 void ModelWeights::pack(Stream& stream) {
   for (size_t node = 0; node < blocks_.size(); ++node) pack(stream, node);
+}
+
+void ModelWeights::pack_others(Stream& stream) {
+  for (size_t node = 0; node < blocks_.size(); ++node) {
+    const auto specs = architecture_->block(node).params();
+    bool others = false;
+    for (size_t i = 0; i < specs.size(); ++i) {
+      others |= specs[i].packed && packs_of(node, i).empty();
+    }
+    if (others) pack(stream, node);
+  }
 }
 
 void ModelWeights::pack(Stream& stream, size_t node) {

@@ -3,7 +3,7 @@
 //
 //   JIGE_TRY(auto weights, ModelWeights::create(arena, *model, {.compute = DType::kBF16}));
 //   JIGE_DO(load_weights(weights, *stream, files));      // or initialise_weights(), init.h
-//   per step: zero_gradients; F, X and W of every micro-batch; finish_gradients; AdamW over
+//   per step: start_gradients; F, X and W of every micro-batch; finish_gradients; AdamW over
 //   trainable(); pack
 //
 // Three ways to hold a model:
@@ -55,6 +55,9 @@ struct NamedParam {
   TensorView grad;   // f32, empty where gradients are kept elsewhere
   size_t node = 0;   // of the graph
   size_t index = 0;  // among the node's parameters
+  // Places of the value in packed matrices, for an optimizer that renews them with the value
+  // (ModelWeights::pack_others does the rest); empty where only pack() does.
+  std::vector<ops::PackPart> packs;
 };
 
 // What training changes under these options, in graph order, without memory. REQUIRES: the
@@ -81,7 +84,10 @@ class ModelWeights {
   // What an optimizer may change, in graph order; empty for inference.
   std::span<const NamedParam> trainable() const { return trainable_; }
 
-  // Before the first micro-batch of a step.
+  // Before the first micro-batch of a step whose tasks run with GradientUse::kStore: sets to zero
+  // what those add to even then.
+  void start_gradients(Stream& stream);
+  // Before the first micro-batch of a step whose tasks all add.
   void zero_gradients(Stream& stream);
   // After the last one: adds a tied head's gradient to the table's.
   void finish_gradients(Stream& stream);
@@ -89,12 +95,15 @@ class ModelWeights {
   void pack(Stream& stream);
   // The same for one node.
   void pack(Stream& stream, size_t node);
+  // Renews what NamedParam::packs leave out.
+  void pack_others(Stream& stream);
 
  private:
   ModelWeights(const Architecture& architecture, const WeightsOptions& options)
       : architecture_(&architecture), options_(options) {}
   Status allocate_block(Arena& arena, size_t node);
   void list_trainable();
+  std::vector<ops::PackPart> packs_of(size_t node, size_t index) const;
 
   const Architecture* architecture_;
   WeightsOptions options_;

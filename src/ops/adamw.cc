@@ -7,6 +7,7 @@
 #include "base/cpu.h"
 #include "kernels/cpu/adamw.h"
 #include "ops/kernel_rows.h"
+#include "ops/pack_rows.h"
 
 namespace jige::ops {
 namespace {
@@ -27,6 +28,34 @@ cpu::AdamWFactors factors_of(const AdamW& args) {
           .step_size = static_cast<float>(args.learning_rate / correction1)};
 }
 
+// Rows of a weight that are updated and then packed: their f32 values stay in a second-level cache,
+// and their packed forms begin and end with whole blocks of every engine.
+constexpr int64_t kPackRows = 32;
+
+void update_and_pack(CpuDevice& device, const AdamW& args, const cpu::AdamWArrays& arrays,
+                     const cpu::AdamWFactors& factors) {
+  const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
+  std::vector<const cpu::GemmEngine*> engines;
+  for (const PackPart& part : args.packs) engines.push_back(&start_packing(part.packed));
+  const int64_t rows = args.weight.rows();
+  const int64_t columns = args.weight.columns();
+  const int64_t skipped = args.packs.front().row_begin % kPackRows;
+  const int64_t block_count = (skipped + rows + kPackRows - 1) / kPackRows;
+  const int64_t grain =
+      std::max<int64_t>(kElementsPerRange / (kPackRows * std::max<int64_t>(columns, 1)), 1);
+  device.team().parallel_for(block_count, grain, [&](int64_t begin, int64_t end, int) {
+    for (int64_t block = begin; block < end; ++block) {
+      const int64_t first = std::max<int64_t>(block * kPackRows - skipped, 0);
+      const int64_t last = std::min((block + 1) * kPackRows - skipped, rows);
+      kernels.step(arrays, factors, first * columns, last * columns);
+      for (size_t i = 0; i < engines.size(); ++i) {
+        const PackPart part = {args.packs[i].packed, args.packs[i].row_begin + first};
+        pack_rows(device, *engines[i], part, args.weight.row_range(first, last));
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void adamw(Stream& stream, const AdamW& args) {
@@ -36,12 +65,20 @@ void adamw(Stream& stream, const AdamW& args) {
   check_vector("moment2", args.moment2, DType::kF32, count);
   check_vector("grad", args.grad, DType::kF32, count);
   JIGE_CHECK(args.step >= 1, "step {}", args.step);
+  for (const PackPart& part : args.packs) {
+    JIGE_CHECK(part.packed.k == args.weight.columns() && part.row_begin >= 0 &&
+                   part.row_begin + args.weight.rows() <= part.packed.n &&
+                   part.row_begin == args.packs.front().row_begin,
+               "weight {} at row {} of [{}, {}]", args.weight.shape.to_string(), part.row_begin,
+               part.packed.n, part.packed.k);
+  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, count, &device = cpu_stream.cpu()] {
     const cpu::AdamWArrays arrays = {
         static_cast<float*>(args.weight.data), static_cast<float*>(args.moment1.data),
         static_cast<float*>(args.moment2.data), static_cast<const float*>(args.grad.data)};
     const cpu::AdamWFactors factors = factors_of(args);
+    if (!args.packs.empty() && count > 0) return update_and_pack(device, args, arrays, factors);
     const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
     device.team().parallel_for(count, kElementsPerRange, [&](int64_t begin, int64_t end, int) {
       kernels.step(arrays, factors, begin, end);

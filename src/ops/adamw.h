@@ -3,9 +3,13 @@
 //   m = β1 m + (1-β1) g    v = β2 v + (1-β2) g²
 //   w = w - lr ( (m/c1) / (sqrt(v/c2) + ε) + λ w ),  c1 = 1-β1^t, c2 = 1-β2^t
 // (Loshchilov and Hutter, 2019; as PyTorch computes it.) 28 bytes a parameter move.
+// Packed forms of the weight can be renewed with it, while its rows are in a cache.
 // Threads: asynchronous on the stream.
 #pragma once
 
+#include <vector>
+
+#include "ops/linear.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -21,8 +25,9 @@ struct AdamW {
   double beta2 = 0.999;
   double epsilon = 1e-8;
   double weight_decay = 0;
-  int64_t step = 1;       // t, from 1
-  double grad_scale = 1;  // g is grad times this (clipping)
+  int64_t step = 1;             // t, from 1
+  double grad_scale = 1;        // g is grad times this (clipping)
+  std::vector<PackPart> packs;  // of a weight [N, K]; as pack_weight
 };
 void adamw(Stream& stream, const AdamW& args);
 

@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstddef>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "ops/testing.h"
@@ -90,6 +92,50 @@ TEST(AdamW, GivesTheBitsOfTheStatedOrder) {
       ASSERT_EQ(state.moment1[i], m);
       ASSERT_EQ(state.moment2[i], v);
       ASSERT_EQ(state.weight[i], std::fma(-step_size, quotient, before.weight[i] * decay));
+    }
+  });
+}
+
+// A part of a fused weight, at rows that begin and end anywhere, in both packed forms.
+TEST(AdamW, RenewsPackedFormsAsPackWeightDoes) {
+  constexpr int64_t kColumns = 70;
+  constexpr int64_t kRowsOfAll = 150;
+  for_each_isa([&] {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{0, 64}, {37, 101}, {96, 150}}) {
+        TestStream stream(3);
+        const Shape shape{end - begin, kColumns};
+        State plain(shape.count());
+        State packing = plain;
+        const auto args_of = [&](State& state) {
+          AdamW args = state.args();
+          for (TensorView* view : {&args.weight, &args.moment1, &args.moment2, &args.grad}) {
+            view->shape = shape;
+            view->row_stride = kColumns;
+          }
+          return args;
+        };
+        AdamW args = args_of(packing);
+        std::vector<std::vector<std::byte>> want, got;
+        got.reserve(2);
+        const AdamW plain_args = args_of(plain);
+        adamw(*stream, plain_args);
+        for (const PackUse use : {PackUse::kForward, PackUse::kInputGradient}) {
+          const auto bytes =
+              static_cast<size_t>(packed_weight_bytes(compute, use, kRowsOfAll, kColumns));
+          want.emplace_back(bytes);
+          got.emplace_back(bytes);
+          const PackedWeight packed = {want.back().data(), compute, use, kRowsOfAll, kColumns};
+          pack_weight(*stream, packed, plain_args.weight, begin);
+          args.packs.push_back({packed, begin});
+          args.packs.back().packed.data = got.back().data();
+        }
+        adamw(*stream, args);
+        EXPECT_EQ(packing.weight, plain.weight);
+        EXPECT_EQ(packing.moment2, plain.moment2);
+        EXPECT_TRUE(got == want) << begin << " to " << end;
+        EXPECT_FALSE(got[0] == std::vector<std::byte>(got[0].size()));
+      }
     }
   });
 }

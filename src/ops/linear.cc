@@ -7,6 +7,7 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_choice.h"
 #include "kernels/cpu/gemm_sums.h"
+#include "ops/pack_rows.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::ops {
@@ -92,6 +93,24 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k) {
   return kHeaderBytes + bytes;
 }
 
+const GemmEngine& start_packing(const PackedWeight& packed) {
+  const GemmEngine& engine = cpu::gemm_engine(packed.compute);
+  write_header(packed, engine);
+  return engine;
+}
+
+void pack_rows(CpuDevice& device, const GemmEngine& engine, const PackPart& part,
+               const TensorView& rows) {
+  const PackedWeight& packed = part.packed;
+  const bool forward = packed.use == PackUse::kForward;
+  const cpu::GemmPanels panels = {panels_of(packed), packed_lanes(packed.use, packed.n, packed.k),
+                                  packed_depth(packed.use, packed.n, packed.k)};
+  cpu::gemm_pack_panels(device, engine, panels,
+                        operand_of(rows, !forward, packed.compute == DType::kBF16),
+                        forward ? cpu::GemmPackRange{part.row_begin, rows.rows(), 0, packed.k}
+                                : cpu::GemmPackRange{0, packed.k, part.row_begin, rows.rows()});
+}
+
 void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
                  int64_t row_begin) {
   JIGE_CHECK(is_float(weight.dtype) || weight.dtype == DType::kF16, "weight in {}",
@@ -99,18 +118,10 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
   JIGE_CHECK(
       weight.columns() == packed.k && row_begin >= 0 && row_begin + weight.rows() <= packed.n,
       "weight {} at row {} of [{}, {}]", weight.shape.to_string(), row_begin, packed.n, packed.k);
-  const GemmEngine& engine = cpu::gemm_engine(packed.compute);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
-  cpu.submit([=, &engine, &device] {
-    const bool forward = packed.use == PackUse::kForward;
-    write_header(packed, engine);
-    const cpu::GemmPanels panels = {panels_of(packed), packed_lanes(packed.use, packed.n, packed.k),
-                                    packed_depth(packed.use, packed.n, packed.k)};
-    cpu::gemm_pack_panels(device, engine, panels,
-                          operand_of(weight, !forward, packed.compute == DType::kBF16),
-                          forward ? cpu::GemmPackRange{row_begin, weight.rows(), 0, packed.k}
-                                  : cpu::GemmPackRange{0, packed.k, row_begin, weight.rows()});
+  cpu.submit([=, &device] {
+    pack_rows(device, start_packing(packed), {packed, row_begin}, weight);
   });
 }
 
@@ -172,7 +183,7 @@ void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
     product.right = operand_of(args.src, true, round);
     product.out = args.grad_weight.data;
     product.out_stride = args.grad_weight.row_stride;
-    product.accumulate = true;
+    product.accumulate = args.accumulate;
     if (args.scratch &&
         args.scratch.count() >= cpu::gemm_panels_bytes(engine, product.columns, product.depth)) {
       product.right_scratch = args.scratch.data;

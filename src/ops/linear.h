@@ -6,7 +6,8 @@
 // Summation order, which results are defined by:
 //   f32   every element is one chain of fused multiply-adds in ascending order of the summed index,
 //         starting from zero (forward, input gradient) or from the value already there (weight
-//         gradient). So the bits depend neither on T, threads, blocking nor instruction set.
+//         gradient that is added to). So the bits depend neither on T, threads, blocking nor
+//         instruction set.
 //   bf16  the same chain where the instruction set has no bf16 tiles; with AMX, chains of 32 summed
 //         indices, added in ascending order. So the bits do not depend on T, threads or blocking.
 // Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
@@ -30,6 +31,12 @@ struct PackedWeight {
   PackUse use = PackUse::kForward;
   int64_t n = 0;
   int64_t k = 0;
+};
+
+// A weight among the rows of a packed one: that of a part of a fused product.
+struct PackPart {
+  PackedWeight packed;
+  int64_t row_begin = 0;
 };
 
 // Bytes a packed weight takes (padding included), for any instruction set of this machine.
@@ -57,13 +64,15 @@ struct LinearBackwardInput {
 void linear_backward_input(Stream& stream, const LinearBackwardInput& args);
 
 struct LinearBackwardWeight {
-  TensorView grad_weight;  // [n, k] f32; added to
+  TensorView grad_weight;  // [n, k] f32; added to, or stored
   TensorView grad_dst;     // [T, n], f32 or bf16
   TensorView src;          // [T, k], f32 or bf16
   DType compute = DType::kF32;
   // u8: memory in which src is packed once for all threads. Without it, or with less than the
   // product wants, every thread packs what it needs, which takes longer and gives the same bits.
   TensorView scratch;
+  // False: grad_weight is overwritten; the bits are those of adding to zeros.
+  bool accumulate = true;
 };
 // Bytes of scratch that make a weight gradient fast; 0 where none would.
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k);

@@ -243,6 +243,40 @@ TEST_P(LinearOnIsa, GradientBitsDependNeitherOnThreadsNorOnHowTokensAreSplit) {
   }
 }
 
+TEST_P(LinearOnIsa, StoredGradientsAreThoseAddedToZeros) {
+  Rng rng(7);
+  const Matrix src(DType::kF32, 100, 96, rng);
+  const Matrix grad_dst(DType::kBF16, 100, 130, rng);
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    const Matrix garbage(DType::kF32, 130, 96, rng);
+    Matrix expected = garbage;
+    for (int64_t row = 0; row < 130; ++row) {
+      for (int64_t column = 0; column < 96; ++column) expected.set(row, column, 0);
+    }
+    linear_backward_weight(*stream_, {expected.view(), grad_dst.view(), src.view(), compute});
+    std::vector<std::byte> scratch(
+        static_cast<size_t>(linear_backward_weight_scratch_bytes(compute, 100, 96)));
+    TensorView scratch_view;
+    for (const bool with_scratch : {false, true}) {
+      if (with_scratch && scratch.empty()) continue;
+      if (with_scratch) {
+        scratch_view =
+            TensorView::of(scratch.data(), DType::kU8, Shape{static_cast<int64_t>(scratch.size())});
+      }
+      Matrix stored = garbage;
+      linear_backward_weight(*stream_, {.grad_weight = stored.view(),
+                                        .grad_dst = grad_dst.view(),
+                                        .src = src.view(),
+                                        .compute = compute,
+                                        .scratch = scratch_view,
+                                        .accumulate = false});
+      stream_->synchronize();
+      EXPECT_TRUE(stored == expected) << with_scratch;
+      EXPECT_FALSE(stored == garbage);
+    }
+  }
+}
+
 TEST(Linear, GivesTheSameBitsOnEveryInstructionSet) {
   Rng rng(5);
   const Matrix src(DType::kF32, 40, 77, rng);

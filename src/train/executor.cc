@@ -58,7 +58,10 @@ void Executor::load(Stream& stream, const HostBatch& batch, const BatchTerms& te
 }
 
 model::BlockContext Executor::context(Stream& stream) const {
-  return {.stream = stream, .compute = weights_->options().compute, .workspace = workspace_.view()};
+  return {.stream = stream,
+          .compute = weights_->options().compute,
+          .workspace = workspace_.view(),
+          .gradients = gradients_};
 }
 
 model::BlockMemory Executor::memory(size_t node) const {
@@ -94,7 +97,8 @@ void Executor::backward_weight(Stream& stream, size_t node) {
                                                        batch_, source(node), memory(node));
 }
 
-void Executor::run(Stream& stream, std::span<const Task> tasks) {
+void Executor::run(Stream& stream, std::span<const Task> tasks, model::GradientUse gradients) {
+  gradients_ = gradients;
   for (const Task& task : tasks) {
     const auto node = static_cast<size_t>(task.node);
     switch (task.kind) {

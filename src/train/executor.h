@@ -29,8 +29,10 @@ class Executor {
 
   // Makes a micro-batch the one that tasks see. REQUIRES: at most micro_batch_tokens rows, and one.
   void load(Stream& stream, const HostBatch& batch, const BatchTerms& terms);
-  // Runs tasks of the loaded micro-batch, in order; gradients are added to the weights'.
-  void run(Stream& stream, std::span<const Task> tasks);
+  // Runs tasks of the loaded micro-batch, in order; gradients are added to the weights', or stored
+  // there (a step's first micro-batch, see ModelWeights::start_gradients).
+  void run(Stream& stream, std::span<const Task> tasks,
+           model::GradientUse gradients = model::GradientUse::kAdd);
   // Losses without gradients: F of every node.
   void evaluate(Stream& stream);
   // Adds the losses of the loaded micro-batch, in nats, one a target. Waits for the stream.
@@ -60,6 +62,7 @@ class Executor {
   Tensor tokens_, positions_, targets_, loss_weights_, losses_;
   model::Batch batch_;
   BatchLoader loader_;
+  model::GradientUse gradients_ = model::GradientUse::kAdd;  // of the tasks that run
 };
 
 }  // namespace jige::train

@@ -33,20 +33,23 @@ Result<StepOutcome> OneDeviceEngine::run(const Corpus& corpus, const StepPlan& p
                                          const StepRates& rates) {
   BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
   ExactSum loss;
-  weights_->zero_gradients(*stream_);
+  weights_->start_gradients(*stream_);
+  auto gradients = model::GradientUse::kStore;
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     JIGE_DO(read_batch(corpus, micro_batch, batch_));
     executor_->load(*stream_, batch_, terms);
-    executor_->run(*stream_, tasks_);
+    executor_->run(*stream_, tasks_, gradients);
+    gradients = model::GradientUse::kAdd;
     terms.dropout.token_begin += micro_batch.input_count;
     executor_->add_losses(*stream_, loss);
   }
   weights_->finish_gradients(*stream_);
   StepOutcome outcome{.loss_sum = loss.value()};
   if (rates.before_update) rates.before_update();
-  outcome.optimizer = optimizer_->step(
-      *stream_, {.learning_rate = rates.learning_rate, .refuse = !std::isfinite(outcome.loss_sum)});
-  if (outcome.optimizer.applied) weights_->pack(*stream_);
+  outcome.optimizer = optimizer_->step(*stream_, {.learning_rate = rates.learning_rate,
+                                                  .refuse = !std::isfinite(outcome.loss_sum),
+                                                  .renew_packed = true});
+  if (outcome.optimizer.applied) weights_->pack_others(*stream_);
   stream_->synchronize();
   return outcome;
 }

@@ -4,8 +4,6 @@
 #include <cmath>
 #include <utility>
 
-#include "ops/adamw.h"
-
 namespace jige::train {
 namespace {
 
@@ -48,19 +46,24 @@ OptimizerReport Optimizer::decide(std::span<const double> squares, bool refuse) 
   return report;
 }
 
+ops::AdamW Optimizer::update_args(size_t i, const TensorView& grad,
+                                  const OptimizerUpdate& args) const {
+  return {.weight = params_[i].value,
+          .moment1 = moments1_[i].view(),
+          .moment2 = moments2_[i].view(),
+          .grad = grad,
+          .learning_rate = args.learning_rate,
+          .beta1 = options_.beta1,
+          .beta2 = options_.beta2,
+          .epsilon = options_.epsilon,
+          .weight_decay = params_[i].spec->decay ? options_.weight_decay : 0,
+          .step = args.update,
+          .grad_scale = args.grad_scale};
+}
+
 void Optimizer::update(Stream& stream, size_t i, const TensorView& grad,
                        const OptimizerUpdate& args) {
-  ops::adamw(stream, {.weight = params_[i].value,
-                      .moment1 = moments1_[i].view(),
-                      .moment2 = moments2_[i].view(),
-                      .grad = grad,
-                      .learning_rate = args.learning_rate,
-                      .beta1 = options_.beta1,
-                      .beta2 = options_.beta2,
-                      .epsilon = options_.epsilon,
-                      .weight_decay = params_[i].spec->decay ? options_.weight_decay : 0,
-                      .step = args.update,
-                      .grad_scale = args.grad_scale});
+  ops::adamw(stream, update_args(i, grad, args));
 }
 
 OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
@@ -73,10 +76,12 @@ OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
   if (!report.applied) return report;
   ++update_count_;
   for (size_t i = 0; i < params_.size(); ++i) {
-    update(stream, i, params_[i].grad,
-           {.learning_rate = args.learning_rate,
-            .grad_scale = report.grad_scale,
-            .update = update_count_});
+    ops::AdamW update = update_args(i, params_[i].grad,
+                                    {.learning_rate = args.learning_rate,
+                                     .grad_scale = report.grad_scale,
+                                     .update = update_count_});
+    if (args.renew_packed) update.packs = params_[i].packs;
+    ops::adamw(stream, update);
   }
   return report;
 }

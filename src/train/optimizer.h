@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "model/weights.h"
+#include "ops/adamw.h"
 #include "tensor/arena.h"
 #include "train/options.h"
 
@@ -27,6 +28,8 @@ namespace jige::train {
 struct OptimizerStep {
   double learning_rate = 0;
   bool refuse = false;  // counts as not finite whatever the gradients, for a loss that is not
+  // Whether packed forms (NamedParam::packs) are renewed with the values; the rest is the caller's.
+  bool renew_packed = false;
 };
 
 // What an update of one parameter needs besides its gradient.
@@ -53,7 +56,8 @@ class Optimizer {
                                   std::span<const model::NamedParam> params,
                                   const OptimizerOptions& options);
 
-  // Updates all values from the gradients; packed forms are the caller's to renew.
+  // Updates all values from the gradients; packed forms are the caller's to renew, but for those of
+  // renew_packed.
   OptimizerReport step(Stream& stream, const OptimizerStep& args);
 
   // Whether and how a step with these sums of squares, one for each parameter, is applied.
@@ -71,6 +75,7 @@ class Optimizer {
 
  private:
   Optimizer(std::span<const model::NamedParam> params, const OptimizerOptions& options);
+  ops::AdamW update_args(size_t i, const TensorView& grad, const OptimizerUpdate& args) const;
 
   std::vector<model::NamedParam> params_;
   OptimizerOptions options_;

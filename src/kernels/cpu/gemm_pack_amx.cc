@@ -126,23 +126,6 @@ inline void write_rows(const GemmTileRun& run, const Element* src, __m512i inter
   }
 }
 
-// Tiles along the depth that prefetch_rows runs ahead.
-constexpr int64_t kTilesAhead = 2;
-
-// Fetches the memory rows of a tile to come, where they are depths: too short to be foreseen. A
-// line that serves two tiles is fetched by halves.
-template <typename Element>
-inline void prefetch_rows(const Element* src, int64_t row_stride) {
-  const bool halves = sizeof(Element) == 2;
-  const bool second = halves && (reinterpret_cast<uintptr_t>(src) & 32) != 0;
-  const int64_t begin = second ? kTileDepth / 2 : 0;
-  const int64_t end = halves && !second ? kTileDepth / 2 : kTileDepth;
-  for (int64_t row = begin; row < end; ++row) {
-    const Element* at = src + (kTilesAhead * kTileDepth + row) * row_stride;
-    _mm_prefetch(reinterpret_cast<const char*>(at), _MM_HINT_T1);
-  }
-}
-
 template <typename Element>
 void pack_run(const GemmTileRun& run) {
   alignas(64) uint16_t order[32];
@@ -155,7 +138,6 @@ void pack_run(const GemmTileRun& run) {
   char* dst = static_cast<char*>(run.dst);
   alignas(64) char rows[kTileBytes];
   for (int64_t tile = 0; tile < run.tile_count; ++tile) {
-    if (run.depth_across) prefetch_rows(src, run.row_stride);
     if (run.left != run.depth_across) {
       write_rows(run, src, interleave, dst);
     } else if (sizeof(Element) == 2 && run.depth_across) {

@@ -1,0 +1,20 @@
+// Renewing rows of packed weights: what pack_weight and an optimizer's update share.
+//
+// Threads: start_packing by one thread, then pack_rows from any number of them for rows that do not
+// overlap; where two meet within a block of 32 rows of the whole weight, one after the other.
+#pragma once
+
+#include "kernels/cpu/gemm_engine.h"
+#include "ops/linear.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::ops {
+
+// Marks a packed weight as one for the instruction set in use, and tells its engine.
+const cpu::GemmEngine& start_packing(const PackedWeight& packed);
+
+// Packs rows of a weight, whose first is row part.row_begin of the packed one.
+void pack_rows(CpuDevice& device, const cpu::GemmEngine& engine, const PackPart& part,
+               const TensorView& rows);
+
+}  // namespace jige::ops

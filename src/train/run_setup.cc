@@ -184,7 +184,8 @@ Status choose_pipeline(RunSetup& setup) {
   pipeline.total_bytes =
       std::max<int64_t>(setup.plan.memory_limit_bytes - kProcessOverheadBytes, 1);
   auto planned = plan_pipeline(pipeline, demand);
-  if (!planned && planned.error().code != Code::kExhausted) return tl::unexpected(std::move(planned.error()));
+  if (!planned && planned.error().code != Code::kExhausted)
+    return tl::unexpected(std::move(planned.error()));
   if (!planned) {
     return with_context(std::move(planned.error()),
                         "with {} of memory for all devices and the host",

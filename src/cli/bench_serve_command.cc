@@ -24,6 +24,7 @@
 #include "cli/load_engine_target.h"
 #include "cli/load_flags.h"
 #include "cli/load_http_target.h"
+#include "cli/load_rounds.h"
 #include "cli/load_view.h"
 #include "cli/output.h"
 
@@ -51,6 +52,9 @@ class BenchServeCommand final : public Command {
     flags.number("--silence-seconds S", silence_seconds_, {.min = 0.1, .max = 1e6},
                  "URL: a request that hears nothing for so long has failed");
     load_.declare(flags);
+    flags.integer("--rounds N", rounds_, {.min = 1, .max = 1000},
+                  "repeat it all with other requests drawn alike, policies in turns: figures are "
+                  "then over all rounds, with their spread");
     flags.section("Scheduling, in this process");
     scheduling_.declare(flags);
     model_.device.declare(flags);
@@ -75,6 +79,7 @@ class BenchServeCommand final : public Command {
                   "has chosen its own");
     }
     JIGE_TRY(plan_, load_.plan(*flags_));
+    loads_.emplace(plan_.goodput);
     // Prompts of two runs differ, or the second would find those of the first in a server's cache.
     prompt_key_ = derive_key(plan_.seed, "bench serve",
                              static_cast<uint64_t>(RealClock().now_ns()) ^
@@ -97,15 +102,15 @@ class BenchServeCommand final : public Command {
                            cpu_features().model_name);
     print_head();
     JIGE_DO(warm_up_server(options));
-    for (size_t i = 0; i < plan_.rates.size(); ++i) {
+    return for_each_load([&](LoadTurn turn) -> Status {
       options.prompt_key = next_prompt_key();
       HttpTarget target(options);
-      JIGE_DO(run_load(options.peer.host, i, served.context_max, target));
+      JIGE_DO(run_load(options.peer.host, turn, served.context_max, target));
       if (!target.first_error().empty()) {
         log_warn("the first failure: {}", target.first_error());
       }
-    }
-    return {};
+      return {};
+    });
   }
 
   // One short request, so that what cannot work is told before the load.
@@ -133,20 +138,28 @@ class BenchServeCommand final : public Command {
     print_head();
     JIGE_DO(run_engine(served, policies[0], std::nullopt));  // caches and pages, once
     // Policies in turns, so that what else the machine does falls on all of them.
-    for (size_t i = 0; i < plan_.rates.size(); ++i) {
-      for (const plan::ServePolicy policy : policies) {
-        JIGE_DO(run_engine(served, policy, i));
-      }
-    }
-    std::ranges::stable_sort(points_, {}, [&](const LoadPoint& point) {
-      return std::ranges::find(policies, point.subject, plan::policy_name) - policies.begin();
+    return for_each_load([&](LoadTurn turn) -> Status {
+      for (const plan::ServePolicy policy : policies) JIGE_DO(run_engine(served, policy, turn));
+      return {};
     });
+  }
+
+  struct LoadTurn {
+    int64_t round = 0;
+    size_t rate_index = 0;
+  };
+
+  template <typename Run>
+  Status for_each_load(const Run& run) {
+    for (int64_t round = 0; round < rounds_; ++round) {
+      for (size_t i = 0; i < plan_.rates.size(); ++i) JIGE_DO(run({round, i}));
+    }
     return {};
   }
 
-  // The load at one rate, or a short one to warm up.
+  // A load, or a short one to warm up.
   Status run_engine(BenchServeModel& served, plan::ServePolicy policy,
-                    std::optional<size_t> rate_index) {
+                    std::optional<LoadTurn> turn) {
     serve::EngineOptions options;
     options.policy = policy;
     options.admission = scheduling_.read_admission();
@@ -157,9 +170,9 @@ class BenchServeCommand final : public Command {
     options.waiting_prompt_tokens_max = INT64_MAX;
     JIGE_TRY(const auto engine, serve::Engine::create(*served.model, *served.tokenizer, options));
     EngineTarget target(*engine, served.model->config().vocab_size, next_prompt_key());
-    const Status status = rate_index ? run_load(std::string(plan::policy_name(policy)), *rate_index,
-                                                engine->context_max(), target)
-                                     : warm_up_engine(target);
+    const Status status = turn ? run_load(std::string(plan::policy_name(policy)), *turn,
+                                          engine->context_max(), target)
+                               : warm_up_engine(target);
     engine->stop();
     return status;
   }
@@ -174,20 +187,21 @@ class BenchServeCommand final : public Command {
     return fail(Code::kInternal, "a first request failed with {}", run.outcomes[0].failure);
   }
 
-  Status run_load(std::string subject, size_t rate_index, int64_t context_max, LoadTarget& target) {
-    const sim::Workload load = plan_.at(rate_index, context_max);
+  Status run_load(std::string subject, LoadTurn turn, int64_t context_max, LoadTarget& target) {
+    const sim::Workload load = plan_.at(turn.rate_index, context_max, turn.round);
     if (load.cut_count > 0) {
       log_warn("{} of {} requests were cut to the context of {} tokens", load.cut_count,
                load.requests.size(), context_max);
     }
     LoadPoint point{
-        .subject = std::move(subject), .rate = plan_.rates[rate_index], .users = plan_.users};
-    Progress progress(fmt::format("{}, {}", point.subject, load_text(point)),
-                      std::ssize(load.requests), output_.quiet || output_.json);
+        .subject = std::move(subject), .rate = plan_.rates[turn.rate_index], .users = plan_.users};
+    std::string title = fmt::format("{}, {}", point.subject, load_text(point));
+    if (rounds_ > 1) title += fmt::format(", round {} of {}", turn.round + 1, rounds_);
+    Progress progress(title, std::ssize(load.requests), output_.quiet || output_.json);
     const LoadRun run = drive_load(load.requests, plan_.users, target, interrupt_flag(),
                                    [&](int64_t over) { progress.update(over, ""); });
     progress.finish("");
-    point.report = sim::make_report(run.outcomes, plan_.goodput);
+    const LoadPoint& measured = loads_->add(turn.round, std::move(point), run.outcomes);
     if (run.short_count > 0) {
       log_warn("{} answers were shorter than asked for: the server does not know ignore_eos",
                run.short_count);
@@ -196,8 +210,7 @@ class BenchServeCommand final : public Command {
       log_warn("requests were sent up to {:.2f} s late: this machine is too busy to send them",
                run.late_s_max);
     }
-    if (output_.json) print_json(point_json(point));
-    points_.push_back(std::move(point));
+    if (output_.json && rounds_ == 1) print_json(point_json(measured));
     if (run.stopped) return fail(Code::kCancelled, "by a signal, the last load is not complete");
     return {};
   }
@@ -217,17 +230,21 @@ class BenchServeCommand final : public Command {
   }
 
   Status finish() {
-    const std::optional<EqualLatency> equal = equal_latency(points_);
+    const std::vector<LoadPoint> points = loads_->points();
+    const std::optional<EqualLatency> equal = equal_latency(points, loads_->rounds());
     if (!output_.json) {
-      print_text(points_.size() == 1 ? report_text(points_[0]) : points_table(points_));
+      print_text(points.size() == 1 ? report_text(points[0]) : points_table(points));
       if (equal) print_text("\n" + equal_latency_table(*equal));
-    } else if (equal) {
-      print_json(equal_latency_json(*equal));
+    } else {
+      if (rounds_ > 1) {
+        for (const LoadPoint& point : points) print_json(point_json(point));
+      }
+      if (equal) print_json(equal_latency_json(*equal));
     }
     if (load_.svg.empty()) return {};
     JIGE_DO(write_file_atomic(
-        load_.svg, render_svg(load_chart(points_, "Latency against throughput", caption_))));
-    log_info("{}: {} loads", load_.svg, points_.size());
+        load_.svg, render_svg(load_chart(points, "Latency against throughput", caption_))));
+    log_info("{}: {} loads", load_.svg, points.size());
     return {};
   }
 
@@ -237,6 +254,7 @@ class BenchServeCommand final : public Command {
   double silence_seconds_ = 600;
   BenchServeModelFlags model_;
   LoadFlags load_;
+  int64_t rounds_ = 1;
   SchedulingFlags scheduling_;
   OutputFlags output_;
 
@@ -244,7 +262,7 @@ class BenchServeCommand final : public Command {
   std::string caption_;
   uint64_t prompt_key_ = 0;
   uint64_t load_count_ = 0;
-  std::vector<LoadPoint> points_;
+  std::optional<LoadRounds> loads_;
 };
 
 }  // namespace

@@ -24,11 +24,12 @@ struct CurvePoint {
   double requests_per_s = 0;
   double latency_s = 0;
 };
+using Curve = std::vector<CurvePoint>;
 
 // A subject's loads by throughput.
-std::vector<CurvePoint> curve_of(std::span<const LoadPoint> points, const std::string& subject,
-                                 const Percentile& percentile) {
-  std::vector<CurvePoint> curve;
+Curve curve_of(std::span<const LoadPoint> points, const std::string& subject,
+               const Percentile& percentile) {
+  Curve curve;
   for (const LoadPoint& point : points) {
     if (point.subject != subject || point.report.normalised_s.count == 0) continue;
     curve.push_back({point.report.requests_per_s, point.report.normalised_s.*percentile.field});
@@ -42,7 +43,7 @@ struct Carried {
   bool below = false;
 };
 
-Carried carried_at(const std::vector<CurvePoint>& curve, double bound_s) {
+Carried carried_at(const Curve& curve, double bound_s) {
   const auto last = std::find_if(curve.rbegin(), curve.rend(), [bound_s](const CurvePoint& point) {
     return point.latency_s <= bound_s;
   });
@@ -53,9 +54,39 @@ Carried carried_at(const std::vector<CurvePoint>& curve, double bound_s) {
   return {within.requests_per_s + part * (beyond.requests_per_s - within.requests_per_s)};
 }
 
+std::vector<Curve> curves_of(std::span<const LoadPoint> points,
+                             const std::vector<std::string>& subjects,
+                             const Percentile& percentile) {
+  std::vector<Curve> curves;
+  for (const std::string& subject : subjects) {
+    curves.push_back(curve_of(points, subject, percentile));
+  }
+  return curves;
+}
+
+// " (2.7 to 3.4)", or nothing where there were no two rounds.
+std::string range_of(std::span<const double> multiples) {
+  if (multiples.size() < 2) return "";
+  const auto [low, high] = std::ranges::minmax(multiples);
+  return fmt::format(" ({:.1f} to {:.1f})", low, high);
+}
+
+// The multiples of one round, where both loads are known.
+void add_round(CarriedLoad& row, const std::vector<Curve>& curves) {
+  if (std::ranges::any_of(curves, &Curve::empty)) return;
+  const Carried first = carried_at(curves[0], row.bound_s);
+  if (first.below) return;
+  for (size_t i = 1; i < curves.size(); ++i) {
+    const Carried carried = carried_at(curves[i], row.bound_s);
+    if (carried.below) continue;
+    row.round_multiples[i].push_back(carried.requests_per_s / first.requests_per_s);
+  }
+}
+
 }  // namespace
 
-std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points) {
+std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points,
+                                          std::span<const std::vector<LoadPoint>> rounds) {
   EqualLatency loads;
   for (const LoadPoint& point : points) {
     if (point.users > 0) return std::nullopt;
@@ -66,18 +97,21 @@ std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points) {
   }
   if (loads.subjects.size() < 2) return std::nullopt;
   for (const Percentile& percentile : kPercentiles) {
-    std::vector<std::vector<CurvePoint>> curves;
+    const std::vector<Curve> curves = curves_of(points, loads.subjects, percentile);
     double lowest_s = std::numeric_limits<double>::infinity();
-    for (const std::string& subject : loads.subjects) {
-      curves.push_back(curve_of(points, subject, percentile));
-      for (const CurvePoint& point : curves.back()) lowest_s = std::min(lowest_s, point.latency_s);
+    for (const Curve& curve : curves) {
+      for (const CurvePoint& point : curve) lowest_s = std::min(lowest_s, point.latency_s);
     }
     for (const double factor : kBoundFactors) {
       CarriedLoad row{.percentile = percentile.name, .bound_s = factor * lowest_s};
-      for (const std::vector<CurvePoint>& curve : curves) {
+      for (const Curve& curve : curves) {
         const Carried carried = carried_at(curve, row.bound_s);
         row.requests_per_s.push_back(carried.requests_per_s);
         row.below.push_back(carried.below);
+      }
+      row.round_multiples.resize(curves.size());
+      for (const std::vector<LoadPoint>& round : rounds) {
+        add_round(row, curves_of(round, loads.subjects, percentile));
       }
       loads.rows.push_back(std::move(row));
     }
@@ -100,6 +134,7 @@ std::string equal_latency_table(const EqualLatency& loads) {
       if (i > 0 && !row.below[i]) {
         cell += fmt::format(", {}{:.1f} x", row.below[0] ? "> " : "",
                             row.requests_per_s[i] / row.requests_per_s[0]);
+        cell += range_of(row.round_multiples[i]);
       }
       cells.push_back(std::move(cell));
     }
@@ -114,7 +149,8 @@ Json equal_latency_json(const EqualLatency& loads) {
     Json subjects = Json::object();
     for (size_t i = 0; i < loads.subjects.size(); ++i) {
       subjects[loads.subjects[i]] = {{"requests_per_s", row.requests_per_s[i]},
-                                     {"less", static_cast<bool>(row.below[i])}};
+                                     {"less", static_cast<bool>(row.below[i])},
+                                     {"round_multiples", row.round_multiples[i]}};
     }
     rows.push_back(Json{{"percentile", row.percentile},
                         {"normalised_s", row.bound_s},

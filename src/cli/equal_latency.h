@@ -22,6 +22,8 @@ struct CarriedLoad {
   double bound_s = 0;                  // seconds a token
   std::vector<double> requests_per_s;  // by subject; below its slowest load: that load's throughput
   std::vector<bool> below;             // by subject: carries less than requests_per_s
+  // By subject: its multiple of the first subject's load in each round in which both carry one.
+  std::vector<std::vector<double>> round_multiples;
 };
 
 struct EqualLatency {
@@ -29,8 +31,10 @@ struct EqualLatency {
   std::vector<CarriedLoad> rows;      // bounds of 1.5, 2 and 4 times the lowest latency measured
 };
 
-// Nothing where there are fewer than two subjects or a closed loop.
-std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points);
+// Nothing where there are fewer than two subjects or a closed loop. `rounds`: the points of each
+// round alone, for the spread.
+std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points,
+                                          std::span<const std::vector<LoadPoint>> rounds = {});
 
 // Each with its multiple of the first subject.
 std::string equal_latency_table(const EqualLatency& loads);

@@ -52,6 +52,23 @@ TEST(EqualLatency, TableNamesMultiplesOfTheFirst) {
   EXPECT_EQ(json["equal_latency"][0]["carried"]["static"]["less"], true);
 }
 
+TEST(EqualLatency, RoundsGiveTheSpread) {
+  std::vector<std::vector<LoadPoint>> rounds(3, example());
+  rounds[1][0].report.normalised_s.p50 =
+      0.0074;  // static at 2 /s: six sixteenths of the way to 4 /s
+  rounds[2][0].report.normalised_s.p50 = 0.0085;  // carries less than any load of the round
+  const auto loads = equal_latency(example(), rounds);
+  ASSERT_TRUE(loads);
+  const CarriedLoad& row = loads->rows[1];  // 8 ms
+  ASSERT_EQ(row.round_multiples[1].size(), 2u);
+  EXPECT_NEAR(row.round_multiples[1][0], 10 / 3.0, 1e-9);
+  EXPECT_NEAR(row.round_multiples[1][1], 10 / 2.75, 1e-9);
+  EXPECT_THAT(equal_latency_table(*loads), HasSubstr("10 /s, 3.3 x (3.3 to 3.6)"));
+  EXPECT_EQ(
+      equal_latency_json(*loads)["equal_latency"][1]["carried"]["orca"]["round_multiples"].size(),
+      2u);
+}
+
 TEST(EqualLatency, NeedsTwoOpenLoopSubjects) {
   std::vector<LoadPoint> points = {point_of("orca", 2, 4, 10), point_of("orca", 8, 6, 12)};
   EXPECT_FALSE(equal_latency(points));

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/rng.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/load_view.h"
@@ -45,11 +46,14 @@ double mean_rate(const std::vector<sim::RequestShape>& requests) {
 
 }  // namespace
 
-sim::Workload LoadPlan::at(size_t rate_index, int64_t context_max) const {
+sim::Workload LoadPlan::at(size_t rate_index, int64_t context_max, int64_t round) const {
   sim::Workload load;
   if (trace_.empty()) {
     sim::WorkloadOptions options = options_;
     options.rate_per_s = rates[rate_index];
+    if (round > 0) {
+      options.seed = derive_key(options.seed, "round", static_cast<uint64_t>(round));
+    }
     load = sim::make_workload(options);
   } else {
     load.requests = trace_;

@@ -19,8 +19,9 @@ class Flags;
 // What is to be run: the same requests at one or several rates.
 class LoadPlan {
  public:
-  // The requests at rates()[i], cut to what the context holds (0: as they are).
-  sim::Workload at(size_t rate_index, int64_t context_max) const;
+  // The requests at rates()[i], cut to what the context holds (0: as they are). Another round has
+  // other ones, drawn alike, but for those of a trace.
+  sim::Workload at(size_t rate_index, int64_t context_max, int64_t round = 0) const;
   // The longest prompt and answer together.
   int64_t tokens_max() const;
 

@@ -20,6 +20,12 @@ std::string number(double value) {
 
 std::string in_ms(double seconds) { return number(seconds * 1000); }
 
+std::string range_in_ms(std::span<const double> seconds) {
+  if (seconds.empty()) return "–";
+  const auto [low, high] = std::ranges::minmax(seconds);
+  return fmt::format("{} to {}", in_ms(low), in_ms(high));
+}
+
 Json summary_json(const sim::Summary& summary) {
   return {{"count", summary.count},
           {"mean", summary.mean},
@@ -47,11 +53,14 @@ std::string points_table(std::span<const LoadPoint> points) {
   using enum Table::Align;
   const bool goodput = std::ranges::any_of(
       points, [](const LoadPoint& point) { return point.report.goodput_per_s.has_value(); });
+  const bool rounds = std::ranges::any_of(
+      points, [](const LoadPoint& point) { return point.rounds_p50_s.size() > 1; });
   std::vector<Table::Column> columns = {
       {"subject"},           {"load", kRight},   {"requests/s", kRight}, {"tokens/s", kRight},
       {"TTFT p50", kRight},  {"p99 ms", kRight}, {"TPOT p50", kRight},   {"p99 ms", kRight},
       {"norm. p50", kRight}, {"p99 ms", kRight}, {"failed", kRight}};
   if (goodput) columns.push_back({"good/s", kRight});
+  if (rounds) columns.push_back({"norm. p50 of rounds", kRight});
   Table table(std::move(columns));
   for (const LoadPoint& point : points) {
     const sim::LoadReport& report = point.report;
@@ -67,6 +76,7 @@ std::string points_table(std::span<const LoadPoint> points) {
                                       in_ms(report.normalised_s.p99),
                                       std::to_string(failed(report))};
     if (goodput) cells.push_back(number(report.goodput_per_s.value_or(0)));
+    if (rounds) cells.push_back(range_in_ms(point.rounds_p50_s));
     table.row(std::move(cells));
   }
   return table.render();
@@ -123,6 +133,7 @@ Json point_json(const LoadPoint& point) {
   json["e2e_s"] = summary_json(report.e2e_s);
   json["normalised_s"] = summary_json(report.normalised_s);
   if (report.goodput_per_s) json["goodput_per_s"] = *report.goodput_per_s;
+  if (!point.rounds_p50_s.empty()) json["rounds_normalised_p50_s"] = point.rounds_p50_s;
   return json;
 }
 

@@ -20,6 +20,7 @@ struct LoadPoint {
   double rate = 0;      // requests a second that were sent; 0: all at once
   int64_t users = 0;    // > 0: closed loop, and the rate means nothing
   sim::LoadReport report;
+  std::vector<double> rounds_p50_s;  // where it ran several times: its normalised latency in each
 };
 
 // "8 users", "2.5 /s", "all at once".

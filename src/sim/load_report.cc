@@ -97,6 +97,20 @@ Result<GoodputBounds> parse_goodput(std::string_view text, std::string_view flag
   return bounds;
 }
 
+void append_round(std::vector<RequestOutcome>& all, std::span<const RequestOutcome> more) {
+  if (more.empty()) return;
+  double last_s = 0;
+  for (const RequestOutcome& outcome : all) last_s = std::max(last_s, outcome.end_s);
+  const double first_s = std::ranges::min(more, {}, &RequestOutcome::start_s).start_s;
+  const double shift_s = all.empty() ? 0 : last_s - first_s;
+  for (RequestOutcome outcome : more) {
+    outcome.start_s += shift_s;
+    outcome.first_token_s += shift_s;
+    outcome.end_s += shift_s;
+    all.push_back(std::move(outcome));
+  }
+}
+
 LoadReport make_report(std::span<const RequestOutcome> outcomes, const GoodputBounds& bounds) {
   LoadReport report{.requests = std::ssize(outcomes)};
   Latencies latencies;

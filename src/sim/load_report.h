@@ -63,6 +63,9 @@ struct LoadReport {
   std::optional<double> goodput_per_s;  // where bounds were given
 };
 
+// Appends the outcomes of a load that ran later, as if its first start was `all`'s last end.
+void append_round(std::vector<RequestOutcome>& all, std::span<const RequestOutcome> more);
+
 LoadReport make_report(std::span<const RequestOutcome> outcomes, const GoodputBounds& bounds = {});
 
 }  // namespace jige::sim

@@ -27,7 +27,7 @@ constexpr size_t kHugeFromBytes = 4 * kHugePageBytes;
 // Memory from this size on has pages of its own and goes back to the system at once: buffers that
 // come and go with the tasks of a schedule leave nothing behind.
 constexpr size_t kPageBytes = 4096;
-constexpr size_t kMapFromBytes = size_t{1} << 20;
+constexpr size_t kMapFromBytes = size_t{64} << 10;
 
 size_t whole(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 

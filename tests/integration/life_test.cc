@@ -83,6 +83,21 @@ TEST(Life, InspectPredictsWhatTrainingTook) {
   EXPECT_EQ(json["memory"]["train"]["total_bytes"], end["memory"]["process_predicted_bytes"]);
 }
 
+// By schedule, on devices that have less than the model needs, with evaluations and a checkpoint.
+TEST(Life, TrainingOnSmallDevicesTakesThePredictedMemory) {
+  const TestFolder folder;
+  const Json end =
+      run_jige({"train", "--data", TinyRun::get().corpus(), "--size", "tiny", "--steps", "12",
+                "--eval-every", "5", "--warmup", "2", "--batch-tokens", "2048",
+                "--micro-batch-tokens", "256", "--threads", "2", "--devices", "2",
+                "--device-memory", "12MiB", "--json", "--out", folder / "run"})
+          .json_lines()
+          .back();
+  ASSERT_EQ(end["kind"], "end");
+  const double predicted = end["memory"]["process_predicted_bytes"].get<double>();
+  EXPECT_NEAR(end["memory"]["process_private_peak_bytes"].get<double>() / predicted, 1, 0.1);
+}
+
 TEST(Life, GenerateIsTheSameForTheSameSeed) {
   const std::vector<std::string> arguments = {
       "generate", TinyRun::get().model(), "--prompt", "Tell me",     "--seed",

@@ -13,8 +13,10 @@
 #include "cli/interrupt.h"
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
+#include "cli/ring_mix_report.h"
 #include "cli/table.h"
 #include "cli/topology_flags.h"
+#include "comm/ring_plan.h"
 #include "plan/nccl_export.h"
 #include "plan/ring_plan_json.h"
 #include "topology/topology_svg.h"
@@ -51,6 +53,8 @@ class PlanRingsCommand final : public Command {
     flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
     flags.toggle("--no-collective", no_collective_,
                  "with --hosts: choose by the transfers alone, without all-reduces at the end");
+    flags.integer("--rings N", rings_max_, {.min = 1, .max = comm::kRingsMax},
+                  "that share the data by weights, if together they carry more than one does");
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan as JSON");
     flags.text("--svg FILE", svg_, "draw the ring");
@@ -63,6 +67,7 @@ class PlanRingsCommand final : public Command {
     flags.example("jige plan rings --hosts hosts.txt --store links.jsonl -o ring.json");
     flags.example(
         "jige plan rings --nodes pcie-8gpu-2numa pcie-8gpu-2numa pcie-8gpu-4numa --rails");
+    flags.example("jige plan rings --reference two-trunk-4host --rings 2 -o ring.json");
     flags.example("jige plan rings --topology box.json -o ring.json --export-nccl graph.xml");
   }
 
@@ -97,8 +102,14 @@ class PlanRingsCommand final : public Command {
       }
     }
     JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
-    Json json = plan::ring_plan_to_json(problem, plan, bench->profiler().source());
-    std::string text = report(problem, plan, bench->profiler().source());
+    std::optional<plan::RingMixPlan> mix;
+    if (rings_max_ > 1) {
+      JIGE_TRY(mix, plan_several(problem, plan, *bench));
+    }
+    const std::string_view source = bench->profiler().source();
+    Json json = plan::ring_plan_to_json(problem, plan, source, mix ? &*mix : nullptr);
+    std::string text = report(problem, plan, source);
+    if (mix) text += ring_mix_report(problem, *mix, source);
     if (!nccl_.empty()) {
       JIGE_TRY(const plan::NcclExport out,
                plan::export_to_nccl(problem, plan.best.front(), bench->profiler(), version));
@@ -113,7 +124,31 @@ class PlanRingsCommand final : public Command {
   }
 
  private:
+  Result<plan::RingMixPlan> plan_several(const plan::RingProblem& problem,
+                                         const plan::RingPlan& single, LinkBench& bench) const {
+    plan::RingMixOptions options{.rings_max = static_cast<int32_t>(rings_max_),
+                                 .budget_s = options_.budget_s,
+                                 .tolerance = options_.tolerance};
+    if (bench.measures() && !no_collective_) {
+      options.collective = [&](const plan::RingMix& mix) -> Result<double> {
+        std::vector<profile::WeightedOrder> rings;
+        for (const plan::WeightedRing& ring : mix.rings) {
+          profile::WeightedOrder& order = rings.emplace_back(profile::WeightedOrder{{}, ring.weight});
+          for (const topology::Transfer& t : plan::ring_transfers(problem, ring.ring)) {
+            order.order.push_back(t.src);
+          }
+        }
+        JIGE_TRY(const profile::AllReduceTimes times, bench.tcp()->all_reduce(rings));
+        return times.edge_gb_per_s;
+      };
+    }
+    return plan::plan_mix(problem, bench.profiler(), single, options);
+  }
+
   Status run_over_nodes() {
+    if (rings_max_ > 1) {
+      return fail(Code::kInvalidArgument, "--rings goes with one machine or network, not --nodes");
+    }
     if (!svg_.empty() || !nccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
         !links_.store_file.empty() || !links_.hosts.empty()) {
       return fail(Code::kInvalidArgument,
@@ -192,7 +227,7 @@ class PlanRingsCommand final : public Command {
   NodeRingRequest nodes_;
   plan::RingPlanOptions options_;
   std::optional<double> tolerance_;
-  int64_t keep_ = 5;
+  int64_t keep_ = 5, rings_max_ = 1;
   bool no_symmetry_ = false, no_collective_ = false;
   std::string out_, svg_, nccl_, nccl_version_ = "2.21";
   OutputFlags output_;

@@ -27,14 +27,58 @@ Json ring_to_json(const RingProblem& problem, const MeasuredRing& ring) {
   return json;
 }
 
+Json rings_to_json(const RingProblem& problem, const std::vector<WeightedRing>& rings) {
+  Json list = Json::array();
+  for (const WeightedRing& ring : rings) {
+    Json order = Json::array(), transfers = Json::array();
+    for (const int32_t candidate : ring.ring) {
+      order.push_back(problem.at(candidate).from);
+      transfers.push_back(
+          topology::transfer_text(*problem.topology, problem.at(candidate).transfer));
+    }
+    list.push_back({{"order", std::move(order)},
+                    {"weight", ring.weight},
+                    {"transfers", std::move(transfers)}});
+  }
+  return list;
+}
+
+Json mix_to_json(const RingProblem& problem, const MeasuredMix& mix) {
+  Json json{{"name", mix.name},
+            {"rings", rings_to_json(problem, mix.mix.rings)},
+            {"rate", mix.rate},
+            {"half_width", mix.half_width},
+            {"predicted", mix.mix.predicted}};
+  if (mix.collective > 0) json["collective"] = mix.collective;
+  return json;
+}
+
+void add_mix(Json& json, const RingProblem& problem, const RingMixPlan& plan) {
+  const MeasuredMix& best = plan.best.front();
+  json["rings"] = rings_to_json(problem, best.mix.rings);
+  Json mix = mix_to_json(problem, best);
+  mix.erase("rings");
+  mix["promised"] = plan.promised;
+  mix["unpromised"] = plan.unpromised;
+  mix["measuring_s"] = plan.cost_s;
+  mix["compared"] = Json::array();
+  for (size_t i = 1; i < plan.best.size(); ++i) {
+    mix["compared"].push_back(mix_to_json(problem, plan.best[i]));
+  }
+  json["mix"] = std::move(mix);
+}
+
 }  // namespace
 
-Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source) {
+Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source,
+                       const RingMixPlan* mix) {
   Json json{{"format", kFormat},
             {"version", kVersion},
             {"topology", problem.topology->name()},
             {"fingerprint", topology::fingerprint(problem.topology->description()).hash},
             {"rates", source},
+            {"devices", Json::array()},
+            {"rings", rings_to_json(problem, {{plan.best.front().ring, 1}})},
             {"ring", ring_to_json(problem, plan.best.front())},
             {"alternatives", Json::array()},
             {"bound", plan.bound},
@@ -53,6 +97,10 @@ Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::st
   for (size_t i = 1; i < plan.best.size(); ++i) {
     json["alternatives"].push_back(ring_to_json(problem, plan.best[i]));
   }
+  for (const int32_t component : problem.components) {
+    json["devices"].push_back(problem.topology->component(component).name);
+  }
+  if (mix) add_mix(json, problem, *mix);
   return json;
 }
 

@@ -1,12 +1,19 @@
 // A planned ring as JSON, for the runtime and for people.
 //
 //   {"format": "jige.ring-plan", "version": 1, "topology": "box", "fingerprint": "…",
-//    "rates": "simulated",
+//    "rates": "simulated", "devices": ["gpu0", …],
+//    "rings": [{"order": [0, 2, 1, 3], "weight": 1, "transfers": ["gpu0>gpu2:push", …]}],
 //    "ring": {"order": ["gpu0", …], "transfers": ["gpu0>gpu2:push", …], "rate": 8, "half_width": 0,
 //             "predicted": 8},
 //    "alternatives": […], "bound": 8, "gap": 0, "proven": true, "unpromised": true,
 //    "baselines": {"rank order": {…}, "single links": {…}, "constants": {…}},
 //    "measured_sets": 380, "measuring_s": 10.2, "found_after_s": 6.5, "symmetries": 1152}
+//
+// `rings` is what collectives run (comm/ring_plan_file.h): orders of ranks, which are places in
+// `devices`, and parts of the data. Where several were planned there is beside it
+//    "mix": {"rate": 11, "half_width": 0, "predicted": 11, "promised": 11.5, "unpromised": true,
+//            "compared": [{"name": "best ring", "rings": […], "rate": 8, …}, …]}
+// with the GB/s that all of them carry together.
 //
 // Rates are GB/s of every edge while all run; "collective" is the same in an all-reduce, where one
 // was run. Threads: pure functions.
@@ -16,11 +23,14 @@
 #include <string_view>
 
 #include "base/json.h"
+#include "plan/ring_mix_planner.h"
 #include "plan/ring_planner.h"
 
 namespace jige::plan {
 
-Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source);
+// `mix` may be null: then the one ring carries all.
+Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source,
+                       const RingMixPlan* mix = nullptr);
 
 // The transfers of such a file, checked against a topology: same fingerprint, known components, and
 // one closed ring. Fails with kInvalidArgument on another fingerprint, kCorrupt, kNotFound or

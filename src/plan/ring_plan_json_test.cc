@@ -13,6 +13,29 @@ namespace {
 
 using ::testing::HasSubstr;
 
+TEST(RingPlanJson, ListsTheRingsThatCollectivesRun) {
+  const topology::Topology network = *topology::reference_topology("trunk-4host");
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  profile::Profiler profiler(network, meter);
+  const RingPlan plan = *plan_ring(problem, profiler, {});
+  const Json alone = ring_plan_to_json(problem, plan, "simulated");
+  EXPECT_EQ(alone["devices"], Json({"host0", "host1", "host2", "host3"}));
+  ASSERT_EQ(alone["rings"].size(), 1u);
+  EXPECT_EQ(alone["rings"][0]["weight"], 1);
+  EXPECT_EQ(alone["rings"][0]["transfers"], alone["ring"]["transfers"]);
+  EXPECT_FALSE(alone.contains("mix"));
+
+  RingMixPlan mix = *plan_mix(problem, profiler, plan, {});
+  mix.best.front().mix.rings = {{plan.best.front().ring, 0.75}, {plan.rank_order.ring, 0.25}};
+  const Json both = ring_plan_to_json(problem, plan, "simulated", &mix);
+  ASSERT_EQ(both["rings"].size(), 2u);
+  EXPECT_EQ(both["rings"][1]["order"], Json({0, 1, 2, 3}));
+  EXPECT_EQ(both["rings"][1]["weight"], 0.25);
+  EXPECT_EQ(both["mix"]["rate"], mix.best.front().rate);
+  EXPECT_EQ(both["mix"]["compared"].size(), mix.best.size() - 1);
+}
+
 TEST(RingPlanJson, SurvivesItsFileAndRefusesOthers) {
   const topology::Topology box = *topology::reference_topology("pcie-4gpu-2numa");
   const RingProblem problem = *ring_problem(box, ring_devices(box), {});

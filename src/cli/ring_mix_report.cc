@@ -1,0 +1,42 @@
+#include "cli/ring_mix_report.h"
+
+#include <fmt/format.h>
+
+#include "cli/table.h"
+#include "cli/topology_flags.h"
+
+namespace jige::cli {
+
+std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMixPlan& plan,
+                            std::string_view source) {
+  using enum Table::Align;
+  Table table({{"rings together"},
+               {"GB/s", kRight},
+               {"all-reduce", kRight},
+               {"chosen is", kRight},
+               {"part", kRight},
+               {"order"}});
+  const plan::MeasuredMix& best = plan.best.front();
+  const bool collective = best.collective > 0;
+  for (const plan::MeasuredMix& mix : plan.best) {
+    const double ratio = collective ? best.collective / mix.collective : best.rate / mix.rate;
+    bool first = true;
+    for (const plan::WeightedRing& ring : mix.mix.rings) {
+      const std::string name = &mix == &best ? fmt::format("chosen: {}", mix.name) : mix.name;
+      table.row({first ? name : "", first ? rate_text(mix.rate) : "",
+                 first && collective ? rate_text(mix.collective) : "",
+                 first ? fmt::format("{:.2f}x", ratio) : "",
+                 fmt::format("{:.0f} %", 100 * ring.weight), plan::ring_text(problem, ring.ring)});
+      first = false;
+    }
+  }
+  const double more = 100 * (plan.promised / best.rate - 1);
+  const std::string room =
+      plan.unpromised ? "of so many rings none is promised more"
+                      : "the search ended before all that is promised was measured";
+  return fmt::format("\n{}, all rates {}\n{}; of any number of rings none is promised more than "
+                     "{:.1f} % more\n",
+                     table.render(), source, room, std::max(0.0, more));
+}
+
+}  // namespace jige::cli

@@ -17,6 +17,7 @@
 #include "cli/table.h"
 #include "cli/topology_flags.h"
 #include "comm/ring_plan.h"
+#include "plan/msccl_export.h"
 #include "plan/nccl_export.h"
 #include "plan/ring_plan_json.h"
 #include "topology/topology_svg.h"
@@ -61,6 +62,8 @@ class PlanRingsCommand final : public Command {
     flags.text(
         "--export-nccl FILE", nccl_,
         "write the order as a graph file of NCCL, and its environment beside it as FILE.env");
+    flags.text("--export-msccl FILE", msccl_,
+               "write the rings as an algorithm of MSCCL for all-reduce");
     flags.text("--nccl-version X.Y", nccl_version_, "that shall read it; 2.18 and later");
     output_.declare(flags, "print the plan as one JSON object");
     flags.example("jige plan rings --reference pcie-8gpu-2numa-interleaved");
@@ -117,6 +120,16 @@ class PlanRingsCommand final : public Command {
       json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
       text += nccl_report(out);
     }
+    if (!msccl_.empty()) {
+      const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
+                                 .predicted = plan.best.front().predicted};
+      const plan::RingMix& rings = mix ? mix->best.front().mix : single;
+      JIGE_TRY(const plan::MscclExport out,
+               plan::export_to_msccl(problem, rings, bench->profiler()));
+      JIGE_DO(write_file_atomic(msccl_, out.xml));
+      json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
+      text += msccl_report(out, msccl_);
+    }
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
     if (!svg_.empty()) JIGE_DO(draw(problem, plan, bench->profiler().source()));
     output_.json ? print_json(json) : print_text(text);
@@ -149,11 +162,11 @@ class PlanRingsCommand final : public Command {
     if (rings_max_ > 1) {
       return fail(Code::kInvalidArgument, "--rings goes with one machine or network, not --nodes");
     }
-    if (!svg_.empty() || !nccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
+    if (!svg_.empty() || !nccl_.empty() || !msccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
         !links_.store_file.empty() || !links_.hosts.empty()) {
       return fail(Code::kInvalidArgument,
                   "--nodes names all machines and goes with neither --topology, --reference, "
-                  "--hosts, --store, --svg nor --export-nccl");
+                  "--hosts, --store, --svg, --export-nccl nor --export-msccl");
     }
     JIGE_TRY(const NodeRingReport result, plan_over_nodes(nodes_, links_, options_));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(result.json, 1) + "\n"));
@@ -229,7 +242,7 @@ class PlanRingsCommand final : public Command {
   std::optional<double> tolerance_;
   int64_t keep_ = 5, rings_max_ = 1;
   bool no_symmetry_ = false, no_collective_ = false;
-  std::string out_, svg_, nccl_, nccl_version_ = "2.21";
+  std::string out_, svg_, nccl_, msccl_, nccl_version_ = "2.21";
   OutputFlags output_;
 };
 

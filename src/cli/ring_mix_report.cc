@@ -39,4 +39,12 @@ std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMi
                      table.render(), source, room, std::max(0.0, more));
 }
 
+std::string msccl_report(const plan::MscclExport& out, std::string_view path) {
+  std::string text =
+      fmt::format("\nMSCCL by {}: {:.3f} GB/s, channels of the rings: {}", path, out.rate,
+                  fmt::join(out.channels, ", "));
+  if (out.lost.empty()) return text + "; nothing is lost\n";
+  return text + fmt::format("; what the file cannot say:\n  {}\n", fmt::join(out.lost, "\n  "));
+}
+
 }  // namespace jige::cli

@@ -1,4 +1,4 @@
-// What `jige plan rings --rings N` says about mixtures of rings.
+// What `jige plan rings` says about mixtures of rings (--rings N) and about files of MSCCL.
 //
 // Threads: pure functions.
 #pragma once
@@ -6,11 +6,14 @@
 #include <string>
 #include <string_view>
 
+#include "plan/msccl_export.h"
 #include "plan/ring_mix_planner.h"
 
 namespace jige::cli {
 
 std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMixPlan& plan,
                             std::string_view source);
+
+std::string msccl_report(const plan::MscclExport& out, std::string_view path);
 
 }  // namespace jige::cli

@@ -3,13 +3,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "base/rng.h"
 #include "plan/cheapest_ring.h"
 #include "plan/packing_lp.h"
 #include "plan/ring_mix_planner.h"
+#include "plan/ring_test_support.h"
 #include "profile/simulated_meter.h"
 #include "topology/reference_topologies.h"
 
@@ -18,61 +18,6 @@ namespace {
 
 using topology::Description;
 using topology::Topology;
-
-Topology made(Description d) {
-  auto topology = Topology::create(std::move(d), "random");
-  EXPECT_TRUE(topology) << topology.error().message;
-  return *topology;
-}
-
-// Hosts behind two to four routers that trunks of random rates join, each with each; links of
-// hosts are random as well. One way from each host to each other.
-Description random_network(Rng& rng, int32_t hosts) {
-  Description d{.name = "random"};
-  const auto routers = static_cast<int32_t>(2 + rng.below(3));
-  for (int32_t i = 0; i < hosts; ++i) {
-    d.add({.name = fmt::format("h{}", i), .kind = topology::ComponentKind::kHost});
-  }
-  for (int32_t r = 0; r < routers; ++r) {
-    d.add({.name = fmt::format("r{}", r), .kind = topology::ComponentKind::kRouter});
-  }
-  const auto join = [&](int32_t from, int32_t to, double rate) {
-    d.join({.from = from,
-            .to = to,
-            .kind = topology::LinkKind::kNetwork,
-            .gb_per_s = rate * (0.5 + rng.uniform()),
-            .back_gb_per_s = rate * (0.5 + rng.uniform())});
-  };
-  for (int32_t i = 0; i < hosts; ++i) {
-    join(i, hosts + static_cast<int32_t>(rng.below(static_cast<uint64_t>(routers))), 1.5);
-  }
-  for (int32_t a = 0; a < routers; ++a) {
-    for (int32_t b = a + 1; b < routers; ++b) join(hosts + a, hosts + b, 0.8);
-  }
-  return d;
-}
-
-// Every ring of a problem, by plain enumeration.
-std::vector<Ring> all_rings(const RingProblem& problem) {
-  std::vector<Ring> rings;
-  Ring ring;
-  std::vector<char> visited(static_cast<size_t>(problem.node_count), 0);
-  const std::function<void(int32_t)> extend = [&](int32_t at) {
-    for (int32_t to = 0; to < problem.node_count; ++to) {
-      const bool closes = ring.size() + 1 == visited.size();
-      if (closes != (to == 0) || visited[static_cast<size_t>(to)]) continue;
-      visited[static_cast<size_t>(to)] = 1;
-      for (const int32_t way : problem.edge(at, to)) {
-        ring.push_back(way);
-        closes ? rings.push_back(ring) : extend(to);
-        ring.pop_back();
-      }
-      visited[static_cast<size_t>(to)] = 0;
-    }
-  };
-  extend(0);
-  return rings;
-}
 
 // What a ring takes of every resource, relative to its rate.
 std::vector<double> truth_load(const RingProblem& problem, const Ring& ring) {

@@ -54,6 +54,8 @@ class PlanRingsCommand final : public Command {
     flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
     flags.toggle("--no-collective", no_collective_,
                  "with --hosts: choose by the transfers alone, without all-reduces at the end");
+    flags.choice("--collective NAME", collective_, {"all-reduce", "all-to-all"},
+                 "all-to-all: plan the rounds of one as well");
     flags.integer("--rings N", rings_max_, {.min = 1, .max = comm::kRingsMax},
                   "that share the data by weights, if together they carry more than one does");
     flags.section("Result");
@@ -70,13 +72,14 @@ class PlanRingsCommand final : public Command {
     flags.example("jige plan rings --hosts hosts.txt --store links.jsonl -o ring.json");
     flags.example(
         "jige plan rings --nodes pcie-8gpu-2numa pcie-8gpu-2numa pcie-8gpu-4numa --rails");
+    flags.example("jige plan rings --reference dual-trunk-8host --collective all-to-all");
     flags.example("jige plan rings --reference two-trunk-4host --rings 2 -o ring.json");
     flags.example("jige plan rings --topology box.json -o ring.json --export-nccl graph.xml");
   }
 
   Status run() override {
     output_.apply();
-    JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
+    JIGE_DO(plan::parse_nccl_version(nccl_version_));  // before anything is measured
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.seed);
@@ -113,23 +116,8 @@ class PlanRingsCommand final : public Command {
     Json json = plan::ring_plan_to_json(problem, plan, source, mix ? &*mix : nullptr);
     std::string text = report(problem, plan, source);
     if (mix) text += ring_mix_report(problem, *mix, source);
-    if (!nccl_.empty()) {
-      JIGE_TRY(const plan::NcclExport out,
-               plan::export_to_nccl(problem, plan.best.front(), bench->profiler(), version));
-      JIGE_DO(write_nccl(out));
-      json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
-      text += nccl_report(out);
-    }
-    if (!msccl_.empty()) {
-      const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
-                                 .predicted = plan.best.front().predicted};
-      const plan::RingMix& rings = mix ? mix->best.front().mix : single;
-      JIGE_TRY(const plan::MscclExport out,
-               plan::export_to_msccl(problem, rings, bench->profiler()));
-      JIGE_DO(write_file_atomic(msccl_, out.xml));
-      json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
-      text += msccl_report(out, msccl_);
-    }
+    JIGE_DO(add_rounds(problem, *bench, json, text));
+    JIGE_DO(add_exports(problem, plan, mix, *bench, json, text));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
     if (!svg_.empty()) JIGE_DO(draw(problem, plan, bench->profiler().source()));
     output_.json ? print_json(json) : print_text(text);
@@ -146,7 +134,8 @@ class PlanRingsCommand final : public Command {
       options.collective = [&](const plan::RingMix& mix) -> Result<double> {
         std::vector<profile::WeightedOrder> rings;
         for (const plan::WeightedRing& ring : mix.rings) {
-          profile::WeightedOrder& order = rings.emplace_back(profile::WeightedOrder{{}, ring.weight});
+          profile::WeightedOrder& order =
+              rings.emplace_back(profile::WeightedOrder{{}, ring.weight});
           for (const topology::Transfer& t : plan::ring_transfers(problem, ring.ring)) {
             order.order.push_back(t.src);
           }
@@ -158,12 +147,49 @@ class PlanRingsCommand final : public Command {
     return plan::plan_mix(problem, bench.profiler(), single, options);
   }
 
-  Status run_over_nodes() {
-    if (rings_max_ > 1) {
-      return fail(Code::kInvalidArgument, "--rings goes with one machine or network, not --nodes");
+  Status add_rounds(const plan::RingProblem& problem, LinkBench& bench, Json& json,
+                    std::string& text) const {
+    if (collective_ != "all-to-all") return {};
+    const plan::RoundPlanOptions rounds{.budget_s = options_.budget_s,
+                                        .tolerance = options_.tolerance,
+                                        .limits = {.seed = options_.seed}};
+    JIGE_TRY(const plan::RoundPlan planned, plan::plan_rounds(problem, bench.profiler(), rounds));
+    plan::add_rounds_to_json(json, problem, planned);
+    text += rounds_report(problem, planned, bench.profiler().source());
+    return {};
+  }
+
+  Status add_exports(const plan::RingProblem& problem, const plan::RingPlan& plan,
+                     const std::optional<plan::RingMixPlan>& mix, LinkBench& bench, Json& json,
+                     std::string& text) const {
+    JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
+    if (!nccl_.empty()) {
+      JIGE_TRY(const plan::NcclExport out,
+               plan::export_to_nccl(problem, plan.best.front(), bench.profiler(), version));
+      JIGE_DO(write_nccl(out));
+      json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
+      text += nccl_report(out);
     }
-    if (!svg_.empty() || !nccl_.empty() || !msccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
-        !links_.store_file.empty() || !links_.hosts.empty()) {
+    if (!msccl_.empty()) {
+      const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
+                                 .predicted = plan.best.front().predicted};
+      const plan::RingMix& rings = mix ? mix->best.front().mix : single;
+      JIGE_TRY(const plan::MscclExport out,
+               plan::export_to_msccl(problem, rings, bench.profiler()));
+      JIGE_DO(write_file_atomic(msccl_, out.xml));
+      json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
+      text += msccl_report(out, msccl_);
+    }
+    return {};
+  }
+
+  Status run_over_nodes() {
+    if (rings_max_ > 1 || collective_ != "all-reduce") {
+      return fail(Code::kInvalidArgument,
+                  "--rings and --collective go with one machine or network, not with --nodes");
+    }
+    if (!svg_.empty() || !nccl_.empty() || !msccl_.empty() || !source_.file.empty() ||
+        !source_.reference.empty() || !links_.store_file.empty() || !links_.hosts.empty()) {
       return fail(Code::kInvalidArgument,
                   "--nodes names all machines and goes with neither --topology, --reference, "
                   "--hosts, --store, --svg, --export-nccl nor --export-msccl");
@@ -242,6 +268,7 @@ class PlanRingsCommand final : public Command {
   std::optional<double> tolerance_;
   int64_t keep_ = 5, rings_max_ = 1;
   bool no_symmetry_ = false, no_collective_ = false;
+  std::string collective_ = "all-reduce";
   std::string out_, svg_, nccl_, msccl_, nccl_version_ = "2.21";
   OutputFlags output_;
 };

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "cli/table.h"
 #include "cli/topology_flags.h"
 
@@ -31,18 +33,48 @@ std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMi
     }
   }
   const double more = 100 * (plan.promised / best.rate - 1);
-  const std::string room =
-      plan.unpromised ? "of so many rings none is promised more"
-                      : "the search ended before all that is promised was measured";
-  return fmt::format("\n{}, all rates {}\n{}; of any number of rings none is promised more than "
-                     "{:.1f} % more\n",
-                     table.render(), source, room, std::max(0.0, more));
+  const std::string room = plan.unpromised
+                               ? "of so many rings none is promised more"
+                               : "the search ended before all that is promised was measured";
+  return fmt::format(
+      "\n{}, all rates {}\n{}; of any number of rings none is promised more than "
+      "{:.1f} % more\n",
+      table.render(), source, room, std::max(0.0, more));
+}
+
+std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPlan& plan,
+                          std::string_view source) {
+  using enum Table::Align;
+  Table table({{"all-to-all"},
+               {"GB/s a device", kRight},
+               {"chosen is", kRight},
+               {"slowest", kRight},
+               {"rounds: who the devices send to"}});
+  const plan::MeasuredRounds& best = plan.best.front();
+  for (const plan::MeasuredRounds& schedule : plan.best) {
+    std::string rounds;
+    for (const plan::Round& round : schedule.rounds) {
+      if (!rounds.empty()) rounds += " | ";
+      rounds += fmt::format("{}", fmt::join(plan::round_targets(problem, round), " "));
+    }
+    table.row({&schedule == &best ? fmt::format("chosen: {}", schedule.name) : schedule.name,
+               rate_text(schedule.gb_per_s()),
+               fmt::format("{:.2f}x", schedule.seconds / best.seconds),
+               rate_text(*std::ranges::min_element(schedule.rates)), std::move(rounds)});
+  }
+  return fmt::format(
+      "\n{}, all rates {}\n{}; by what is described and was measured none takes less than {:.1f} % "
+      "of "
+      "the time\n",
+      table.render(), source,
+      plan.unpromised ? "no other schedule of rounds is promised less time"
+                      : "the search ended before all that is promised was measured",
+      100 * plan.bound_s / best.seconds);
 }
 
 std::string msccl_report(const plan::MscclExport& out, std::string_view path) {
-  std::string text =
-      fmt::format("\nMSCCL by {}: {:.3f} GB/s, channels of the rings: {}", path, out.rate,
-                  fmt::join(out.channels, ", "));
+  std::string text = fmt::format("\nMSCCL by {}: {:.3f} GB/s, channels of the rings: {}", path,
+                                 out.rate, fmt::join(out.channels, ", "));
   if (out.lost.empty()) return text + "; nothing is lost\n";
   return text + fmt::format("; what the file cannot say:\n  {}\n", fmt::join(out.lost, "\n  "));
 }

@@ -1,4 +1,5 @@
-// What `jige plan rings` says about mixtures of rings (--rings N) and about files of MSCCL.
+// What `jige plan rings` says about mixtures of rings (--rings N), rounds of an all-to-all and
+// files of MSCCL.
 //
 // Threads: pure functions.
 #pragma once
@@ -8,11 +9,15 @@
 
 #include "plan/msccl_export.h"
 #include "plan/ring_mix_planner.h"
+#include "plan/round_planner.h"
 
 namespace jige::cli {
 
 std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMixPlan& plan,
                             std::string_view source);
+
+std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPlan& plan,
+                          std::string_view source);
 
 std::string msccl_report(const plan::MscclExport& out, std::string_view path);
 

@@ -22,19 +22,23 @@ Result<const Json*> list_of(const Json& json, std::string_view field, std::strin
   return &*list;
 }
 
-Result<Ring> ring_of(const Json& json, std::string_view where) {
-  if (!json.is_object()) return fail(Code::kCorrupt, "{}: \"rings\" must hold objects", where);
-  Ring ring;
-  JIGE_TRY(ring.weight, get_number(json, "weight", where));
-  JIGE_TRY(const Json* order, list_of(json, "order", where));
-  for (const Json& rank : *order) {
+// The list of ranks in a field of an object of a list.
+Result<std::vector<int>> ranks_of(const Json& json, std::string_view field,
+                                  std::string_view where) {
+  if (!json.is_object()) {
+    return fail(Code::kCorrupt, "{}: rings and rounds must be objects with \"{}\"", where, field);
+  }
+  std::vector<int> ranks;
+  JIGE_TRY(const Json* list, list_of(json, field, where));
+  for (const Json& rank : *list) {
     const int64_t number = rank.is_number_integer() ? rank.get<int64_t>() : -1;
     if (number < 0 || number > std::numeric_limits<int>::max()) {
-      return fail(Code::kCorrupt, "{}: \"order\" must hold ranks, not {}", where, dump_json(rank));
+      return fail(Code::kCorrupt, "{}: \"{}\" must hold ranks, not {}", where, field,
+                  dump_json(rank));
     }
-    ring.order.push_back(static_cast<int>(number));
+    ranks.push_back(static_cast<int>(number));
   }
-  return ring;
+  return ranks;
 }
 
 }  // namespace
@@ -55,8 +59,16 @@ Result<RingPlan> ring_plan_from_json(const Json& json, int size, std::string_vie
   RingPlan plan;
   JIGE_TRY(const Json* rings, list_of(json, "rings", where));
   for (const Json& item : *rings) {
-    JIGE_TRY(Ring ring, ring_of(item, where));
-    plan.rings.push_back(std::move(ring));
+    Ring& ring = plan.rings.emplace_back();
+    JIGE_TRY(ring.order, ranks_of(item, "order", where));
+    JIGE_TRY(ring.weight, get_number(item, "weight", where));
+  }
+  if (json.contains("rounds")) {
+    JIGE_TRY(const Json* rounds, list_of(json, "rounds", where));
+    for (const Json& item : *rounds) {
+      JIGE_TRY(std::vector<int> targets, ranks_of(item, "to", where));
+      plan.rounds.push_back(std::move(targets));
+    }
   }
   if (Status checked = plan.check(size); !checked) {
     return with_context(std::move(checked.error()), "{}", where);

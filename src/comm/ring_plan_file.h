@@ -4,7 +4,8 @@
 //
 // Reads of a file of "jige.ring-plan" the devices and the rings:
 //   {"format": "jige.ring-plan", "version": 1, "devices": ["a", "b", "c"],
-//    "rings": [{"order": [0, 2, 1], "weight": 0.75}, {"order": [0, 1, 2], "weight": 0.25}], …}
+//    "rings": [{"order": [0, 2, 1], "weight": 0.75}, {"order": [0, 1, 2], "weight": 0.25}],
+//    "rounds": [{"to": [1, 2, 0]}, {"to": [2, 0, 1]}], …}       (rounds: of an all-to-all, if any)
 // Rank r is the device at place r. Which transfers carry an edge is not read: between processes the
 // transport decides.
 // Threads: pure functions.

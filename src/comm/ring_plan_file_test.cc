@@ -38,12 +38,20 @@ TEST(RingPlanFile, RefusesWhatCannotRun) {
   EXPECT_THAT(broken("/version", 2), HasSubstr("version 2"));
   EXPECT_THAT(broken("/devices", 3), HasSubstr("no list \"devices\""));
   EXPECT_THAT(broken("/rings", Json::array()), HasSubstr("0 rings"));
-  EXPECT_THAT(broken("/rings/0", 3), HasSubstr("must hold objects"));
+  EXPECT_THAT(broken("/rings/0", 3), HasSubstr("must be objects with"));
   EXPECT_THAT(broken("/rings/0/order/0", "a"), HasSubstr("must hold ranks"));
   EXPECT_THAT(broken("/rings/0/order/0", 2), HasSubstr("does not name each rank"));
   EXPECT_THAT(broken("/rings/0/order/0", int64_t{1} << 40), HasSubstr("must hold ranks"));
   EXPECT_THAT(broken("/rings/1/weight", -1), HasSubstr("weight -1"));
   EXPECT_THAT(broken("/rings/1/weight", "half"), HasSubstr("weight"));
+  const auto rounds = [](const char* text) { return *parse_json(text, "rounds"); };
+  EXPECT_THAT(broken("/rounds", 3), HasSubstr("no list \"rounds\""));
+  EXPECT_THAT(broken("/rounds", rounds("[[1,2,3,4,0]]")), HasSubstr("must be objects with"));
+  EXPECT_THAT(broken("/rounds", rounds(R"([{"to":[1,2,3,4,0]}])")), HasSubstr("4 are due"));
+  EXPECT_THAT(broken("/rounds", rounds(R"([{"to":[1,2,3,4,4]}])")), HasSubstr("each rank"));
+  EXPECT_THAT(broken("/rounds", rounds(R"([{"to":[0,2,3,4,1]}])")), HasSubstr("to 0 itself"));
+  EXPECT_THAT(broken("/rounds", rounds(R"([{"to":[1,2,3,4,0]},{"to":[1,0,4,2,3]}])")),
+              HasSubstr("rank 0 send to 1 twice"));
   EXPECT_THAT(broken("/bound", 3, 4), HasSubstr("planned for 5 devices, these are 4 ranks"));
 }
 
@@ -78,6 +86,46 @@ TEST(RingPlanFile, APlannedMixtureRunsWithTheDocumentedBits) {
         return {};
       });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
+// Rounds whose pairs do not exchange: 0 sends to 1, 1 to 2 and so on, out of order on purpose.
+TEST(RingPlanFile, PlannedRoundsCarryAnAllToAll) {
+  Json json = plan_of_three();
+  json["rounds"] = *parse_json(
+      R"([{"to":[3,4,0,1,2]},{"to":[1,2,3,4,0]},{"to":[4,0,1,2,3]},{"to":[2,3,4,0,1]}])", "rounds");
+  const auto plan = ring_plan_from_json(json, 5, "ring.json");
+  ASSERT_TRUE(plan) << plan.error().message;
+  ASSERT_EQ(plan->rounds.size(), 4u);
+  EXPECT_NE(plan->hash(), ring_plan_from_json(plan_of_three(), 5, "ring.json")->hash());
+  for (const char* kind : {"threads", "tcp"}) {
+    const auto errors =
+        run_ranks(make_transports(kind, 5, *plan), *plan, {}, [](Communicator& group) -> Status {
+          for (const int64_t count : {0, 1, 333}) {
+            for (const bool in_place : {false, true}) {
+              // What rank r sends to q: r * 100 + q, then the index.
+              const auto value = [](int64_t from, int64_t to, int64_t i) {
+                return static_cast<int32_t>((from * 100 + to) * 1000 + i);
+              };
+              std::vector<int32_t> src(static_cast<size_t>(5 * count)), dst(src.size());
+              for (int64_t q = 0; q < 5; ++q) {
+                for (int64_t i = 0; i < count; ++i) {
+                  src[static_cast<size_t>(q * count + i)] = value(group.rank(), q, i);
+                }
+              }
+              int32_t* out = in_place ? src.data() : dst.data();
+              JIGE_DO(group.all_to_all(src.data(), out, count, DType::kI32));
+              for (int64_t q = 0; q < 5; ++q) {
+                for (int64_t i = 0; i < count; ++i) {
+                  if (out[q * count + i] == value(q, group.rank(), i)) continue;
+                  return fail(Code::kInternal, "block {} of {} is wrong", q, count);
+                }
+              }
+            }
+          }
+          return {};
+        });
+    for (const std::string& error : errors) EXPECT_EQ(error, "") << kind;
+  }
 }
 
 }  // namespace

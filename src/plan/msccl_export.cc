@@ -102,8 +102,8 @@ std::string write_msccl(const std::vector<std::vector<int32_t>>& orders,
       "maxBytes=\"{}\">\n",
       all, chunks, n, kBytesMax);
   for (size_t rank = 0; rank < n; ++rank) {
-    xml += fmt::format(
-        "  <gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"{}\" s_chunks=\"0\">\n", rank, chunks, chunks);
+    xml += fmt::format("  <gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"{}\" s_chunks=\"0\">\n", rank,
+                       chunks, chunks);
     int32_t channel = 0;
     for (size_t ring = 0; ring < orders.size(); ++ring) {
       for (int32_t i = 0; i < channels[ring]; ++i) {
@@ -120,9 +120,10 @@ Result<MscclExport> export_to_msccl(const RingProblem& problem, const RingMix& m
   const topology::Topology& t = *problem.topology;
   if (problem.components.front() < 0 || problem.node_count > kMscclRanksMax ||
       static_cast<int32_t>(mix.rings.size()) > kMscclChannelsMax) {
-    return fail(Code::kUnsupported,
-                "{}: an MSCCL file holds rings of 2 to {} devices, at most {}; these are {} over {}",
-                t.name(), kMscclRanksMax, kMscclChannelsMax, mix.rings.size(), problem.node_count);
+    return fail(
+        Code::kUnsupported,
+        "{}: an MSCCL file holds rings of 2 to {} devices, at most {}; these are {} over {}",
+        t.name(), kMscclRanksMax, kMscclChannelsMax, mix.rings.size(), problem.node_count);
   }
   std::vector<double> weights;
   for (const WeightedRing& ring : mix.rings) weights.push_back(ring.weight);
@@ -139,16 +140,16 @@ Result<MscclExport> export_to_msccl(const RingProblem& problem, const RingMix& m
       const int32_t usual = usual_transport(problem, edge.from, edge.to);
       as_run.ring.push_back(usual);
       if (usual == candidate) continue;
-      const std::string line =
-          fmt::format("{} becomes {}, unless the runtime is set otherwise",
-                      transfer_text(t, edge.transfer), transfer_text(t, problem.at(usual).transfer));
+      const std::string line = fmt::format("{} becomes {}, unless the runtime is set otherwise",
+                                           transfer_text(t, edge.transfer),
+                                           transfer_text(t, problem.at(usual).transfer));
       if (std::ranges::find(out.lost, line) == out.lost.end()) out.lost.push_back(line);
     }
     if (std::fabs(as_run.weight - weights[r]) > 1e-3) {
-      out.lost.push_back(fmt::format("ring {} gets {} of {} channels, {:.1f} % of the data instead "
-                                     "of {:.1f} %",
-                                     order_text(order), out.channels[r], all, 100 * as_run.weight,
-                                     100 * weights[r]));
+      out.lost.push_back(fmt::format(
+          "ring {} gets {} of {} channels, {:.1f} % of the data instead "
+          "of {:.1f} %",
+          order_text(order), out.channels[r], all, 100 * as_run.weight, 100 * weights[r]));
     }
   }
   std::vector<topology::Transfer> set;

@@ -1,4 +1,5 @@
-// Planned rings as an algorithm file of MSCCL, whose runtimes (MSCCL, RCCL) run it as an all-reduce.
+// Planned rings as an algorithm file of MSCCL, whose runtimes (MSCCL, RCCL) run it as an
+// all-reduce.
 //
 //   JIGE_TRY(const MscclExport out, export_to_msccl(problem, mix, profiler));
 //   out.xml, out.lost, out.rate
@@ -26,7 +27,8 @@
 namespace jige::plan {
 
 inline constexpr int32_t kMscclChannelsMax = 16;
-inline constexpr int32_t kMscclRanksMax = 128;  // 2 n - 1 steps, of 256 that a thread block may have
+inline constexpr int32_t kMscclRanksMax =
+    128;  // 2 n - 1 steps, of 256 that a thread block may have
 
 struct MscclExport {
   std::string xml;

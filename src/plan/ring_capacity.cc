@@ -1,6 +1,7 @@
 #include "plan/ring_capacity.h"
 
 #include <algorithm>
+#include <functional>
 #include <limits>
 
 namespace jige::plan {
@@ -91,6 +92,21 @@ double RingCapacity::rate(const std::vector<int32_t>& set) const {
   std::vector<TransferShare> shares;
   for (const int32_t candidate : set) shares.push_back({candidate, 1});
   return rate(shares);
+}
+
+std::vector<int32_t> useful_ways(const RingCapacity& capacity, const std::vector<int32_t>& ways) {
+  std::vector<std::vector<double>> loads;
+  for (const int32_t way : ways) loads.push_back(capacity.load_of({way}));
+  std::vector<int32_t> useful;
+  for (size_t a = 0; a < ways.size(); ++a) {
+    bool needed = true;
+    for (size_t b = 0; b < ways.size() && needed; ++b) {
+      if (a == b || !std::ranges::equal(loads[b], loads[a], std::less_equal<>())) continue;
+      needed = loads[a] == loads[b] && a < b;
+    }
+    if (needed) useful.push_back(ways[a]);
+  }
+  return useful;
 }
 
 }  // namespace jige::plan

@@ -52,4 +52,8 @@ class RingCapacity {
   std::vector<std::vector<std::pair<size_t, double>>> loads_;  // by candidate
 };
 
+// Those of an edge's ways that no other of its ways beats: that take of some row less than each of
+// the others. Of equal ones the first.
+std::vector<int32_t> useful_ways(const RingCapacity& capacity, const std::vector<int32_t>& ways);
+
 }  // namespace jige::plan

@@ -19,22 +19,6 @@ constexpr size_t kAllRingsMax = 3000;      // up to so many, all are looked at
 constexpr double kSubsetsMax = 40'000;     // of rings, tried one by one
 constexpr int32_t kExchangeRoundsMax = 6;  // over all places of a mixture
 
-// Ways of an edge that take no less of any row than another way of it are not needed.
-std::vector<int32_t> useful_ways(const RingCapacity& capacity, const std::vector<int32_t>& ways) {
-  std::vector<std::vector<double>> loads;
-  for (const int32_t way : ways) loads.push_back(capacity.load_of({way}));
-  std::vector<int32_t> useful;
-  for (size_t a = 0; a < ways.size(); ++a) {
-    bool needed = true;
-    for (size_t b = 0; b < ways.size() && needed; ++b) {
-      if (a == b || !std::ranges::equal(loads[b], loads[a], std::less_equal<>())) continue;
-      needed = loads[a] == loads[b] && a < b;
-    }
-    if (needed) useful.push_back(ways[a]);
-  }
-  return useful;
-}
-
 // All rings of useful ways, or none where there are more than kAllRingsMax.
 class AllRings {
  public:

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "plan/shortfall.h"
+
 namespace jige::plan {
 namespace {
 
@@ -82,42 +84,13 @@ class MixPlanner {
                try_mix(fmt::format("mixture {}", plan_.proposals), std::move(mix)));
       if (!rate) return {};
       if (promise <= *rate * (1 + options_.tolerance + kNews)) continue;
-      JIGE_TRY(const bool learned, learn(shares));
+      std::vector<int32_t> set;
+      for (const TransferShare& s : shares) set.push_back(s.candidate);
+      JIGE_TRY(const bool learned,
+               learn_shortfall(problem_, profiler_, capacity_, std::move(set), options_.tolerance));
       if (!learned) return {};
+      ++plan_.conflicts;
     }
-  }
-
-  // Looks for a smallest set of transfers that, with equal amounts, runs slower than the rows say.
-  // Whether there is one.
-  Result<bool> learn(const std::vector<TransferShare>& shares) {
-    std::vector<int32_t> set;
-    for (const TransferShare& s : shares) set.push_back(s.candidate);
-    JIGE_TRY(std::optional<double> rate, shortfall(set));
-    if (!rate) return false;
-    for (size_t i = 0; i < set.size();) {
-      std::vector<int32_t> rest = set;
-      rest.erase(rest.begin() + static_cast<std::ptrdiff_t>(i));
-      std::optional<double> slower;
-      if (!rest.empty()) {
-        JIGE_TRY(slower, shortfall(rest));
-      }
-      if (!slower) {
-        ++i;
-        continue;
-      }
-      set = std::move(rest);
-      rate = slower;
-    }
-    capacity_.add_conflict(set, *rate);
-    ++plan_.conflicts;
-    return true;
-  }
-
-  // The rate of a set where it is lower than the rows say.
-  Result<std::optional<double>> shortfall(const std::vector<int32_t>& set) {
-    JIGE_TRY(const double rate, profiler_.rate(ring_transfers(problem_, set)));
-    const bool slower = rate * (1 + options_.tolerance + kNews) < capacity_.rate(set);
-    return slower ? std::optional<double>(rate) : std::nullopt;
   }
 
   // The best few, and what always competes, measured again or run as all-reduces.

@@ -65,12 +65,12 @@ TEST(PackingLp, IsOptimalByItsPrices) {
     // A packing and prices of the same value prove one another: none is better.
     for (size_t c = 0; c < count; ++c) {
       ASSERT_GE(packing.weights[c], 0);
-      const double cost = std::inner_product(columns[c].begin(), columns[c].end(),
-                                             packing.prices.begin(), 0.0);
+      const double cost =
+          std::inner_product(columns[c].begin(), columns[c].end(), packing.prices.begin(), 0.0);
       ASSERT_GE(cost, 1 - 1e-9);
     }
-    ASSERT_NEAR(std::accumulate(packing.weights.begin(), packing.weights.end(), 0.0),
-                packing.value, 1e-9);
+    ASSERT_NEAR(std::accumulate(packing.weights.begin(), packing.weights.end(), 0.0), packing.value,
+                1e-9);
     ASSERT_NEAR(std::accumulate(packing.prices.begin(), packing.prices.end(), 0.0), packing.value,
                 1e-9);
   }

@@ -68,7 +68,39 @@ void add_mix(Json& json, const RingProblem& problem, const RingMixPlan& plan) {
   json["mix"] = std::move(mix);
 }
 
+Json schedule_to_json(const RingProblem& problem, const MeasuredRounds& schedule) {
+  Json rounds = Json::array();
+  for (size_t r = 0; r < schedule.rounds.size(); ++r) {
+    Json transfers = Json::array();
+    for (const topology::Transfer& t : ring_transfers(problem, schedule.rounds[r])) {
+      transfers.push_back(topology::transfer_text(*problem.topology, t));
+    }
+    rounds.push_back({{"to", round_targets(problem, schedule.rounds[r])},
+                      {"transfers", std::move(transfers)},
+                      {"rate", schedule.rates[r]}});
+  }
+  return {{"name", schedule.name},
+          {"rounds", std::move(rounds)},
+          {"gb_per_s", schedule.gb_per_s()},
+          {"seconds", schedule.seconds},
+          {"predicted_s", schedule.predicted_s}};
+}
+
 }  // namespace
+
+void add_rounds_to_json(Json& json, const RingProblem& problem, const RoundPlan& plan) {
+  Json best = schedule_to_json(problem, plan.best.front());
+  json["rounds"] = std::move(best["rounds"]);
+  best.erase("rounds");
+  best["bound_s"] = plan.bound_s;
+  best["unpromised"] = plan.unpromised;
+  best["measuring_s"] = plan.cost_s;
+  best["compared"] = Json::array();
+  for (size_t i = 1; i < plan.best.size(); ++i) {
+    best["compared"].push_back(schedule_to_json(problem, plan.best[i]));
+  }
+  json["all_to_all"] = std::move(best);
+}
 
 Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source,
                        const RingMixPlan* mix) {

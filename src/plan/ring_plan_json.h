@@ -13,7 +13,11 @@
 // `devices`, and parts of the data. Where several were planned there is beside it
 //    "mix": {"rate": 11, "half_width": 0, "predicted": 11, "promised": 11.5, "unpromised": true,
 //            "compared": [{"name": "best ring", "rings": […], "rate": 8, …}, …]}
-// with the GB/s that all of them carry together.
+// with the GB/s that all of them carry together. Where an all-to-all was planned:
+//    "rounds": [{"to": [1, 2, 3, 0], "transfers": ["gpu0>gpu1:push", …], "rate": 6}, …],
+//    "all_to_all": {"gb_per_s": 6, "seconds": 0.5, "predicted_s": 0.5, "bound_s": 0.4,
+//                   "unpromised": true, "compared": [{"name": "shifted", "rounds": […], …}]}
+// with seconds for blocks of 1 GB.
 //
 // Rates are GB/s of every edge while all run; "collective" is the same in an all-reduce, where one
 // was run. Threads: pure functions.
@@ -25,12 +29,16 @@
 #include "base/json.h"
 #include "plan/ring_mix_planner.h"
 #include "plan/ring_planner.h"
+#include "plan/round_planner.h"
 
 namespace jige::plan {
 
 // `mix` may be null: then the one ring carries all.
 Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source,
                        const RingMixPlan* mix = nullptr);
+
+// Adds the rounds of an all-to-all to the plan of the same problem.
+void add_rounds_to_json(Json& json, const RingProblem& problem, const RoundPlan& plan);
 
 // The transfers of such a file, checked against a topology: same fingerprint, known components, and
 // one closed ring. Fails with kInvalidArgument on another fingerprint, kCorrupt, kNotFound or

@@ -36,6 +36,23 @@ TEST(RingPlanJson, ListsTheRingsThatCollectivesRun) {
   EXPECT_EQ(both["mix"]["compared"].size(), mix.best.size() - 1);
 }
 
+TEST(RingPlanJson, ListsTheRoundsOfAnAllToAll) {
+  const topology::Topology network = *topology::reference_topology("trunk-4host");
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  profile::Profiler profiler(network, meter);
+  const RingPlan plan = *plan_ring(problem, profiler, {});
+  const RoundPlan rounds = *plan_rounds(problem, profiler, {});
+  Json json = ring_plan_to_json(problem, plan, "simulated");
+  add_rounds_to_json(json, problem, rounds);
+  ASSERT_EQ(json["rounds"].size(), 3u);
+  EXPECT_EQ(json["rounds"][0]["to"], Json(round_targets(problem, rounds.best.front().rounds[0])));
+  EXPECT_EQ(json["rounds"][0]["transfers"].size(), 4u);
+  EXPECT_EQ(json["all_to_all"]["seconds"], rounds.best.front().seconds);
+  EXPECT_EQ(json["all_to_all"]["compared"].size(), rounds.best.size() - 1);
+  EXPECT_FALSE(json["all_to_all"].contains("rounds"));
+}
+
 TEST(RingPlanJson, SurvivesItsFileAndRefusesOthers) {
   const topology::Topology box = *topology::reference_topology("pcie-4gpu-2numa");
   const RingProblem problem = *ring_problem(box, ring_devices(box), {});

@@ -58,15 +58,9 @@ Json json_of(const CollectMessage& m) {
   for (const RingOrder& ring : m.rings) {
     rings.push_back({{"order", ring.order}, {"weight", ring.weight}});
   }
-  return {{"type", "collect"},
-          {"rank", m.rank},
-          {"rings", std::move(rings)},
-          {"address", m.address},
-          {"port", m.port},
-          {"own", m.own},
-          {"congestion", m.congestion},
-          {"bytes", m.bytes},
-          {"repeats", m.repeats},
+  return {{"type", "collect"},          {"rank", m.rank},   {"rings", std::move(rings)},
+          {"address", m.address},       {"port", m.port},   {"own", m.own},
+          {"congestion", m.congestion}, {"bytes", m.bytes}, {"repeats", m.repeats},
           {"timeout_ms", m.timeout_ms}};
 }
 Json json_of(const CollectedMessage& m) {

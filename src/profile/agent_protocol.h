@@ -77,7 +77,7 @@ struct OpenedMessage {
 struct RunMessage {
   std::vector<int64_t> flows;
   std::vector<int64_t> bytes;  // of each flow
-  int64_t start_ns = 0;  // of the agent's clock
+  int64_t start_ns = 0;        // of the agent's clock
   int64_t timeout_ms = 0;
 };
 struct FlowTimes {

@@ -25,7 +25,15 @@ std::vector<AgentMessage> samples() {
           RanMessage{{{1, 2}, {3, 4}}},
           ListenMessage{"10.0.0.1"},
           ListeningMessage{40001},
-          CollectMessage{1, {{{0, 2, 1}, 0.75}, {{0, 1, 2}, 0.25}}, "10.0.0.1", 40001, "10.0.0.2", "bbr", 4096, 3, 1000},
+          CollectMessage{1,
+                         {{{0, 2, 1}, 0.75}, {{0, 1, 2}, 0.25}},
+                         "10.0.0.1",
+                         40001,
+                         "10.0.0.2",
+                         "bbr",
+                         4096,
+                         3,
+                         1000},
           CollectedMessage{{5, 6}},
           DataMessage{77, true},
           GotMessage{},
@@ -63,7 +71,8 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
               HasSubstr("each once"));
   EXPECT_THAT(error(R"({"type":"run","flows":[-1],"bytes":[1],"start_ns":0,"timeout_ms":1})"),
               HasSubstr("numbers up to 4095"));
-  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,2]}],"rank":0})"), HasSubstr("every rank once"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,2]}],"rank":0})"),
+              HasSubstr("every rank once"));
   EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]}],"rank":2})"),
               HasSubstr("\"rank\" is 2"));
   EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1],"weight":0}],"rank":1})"),

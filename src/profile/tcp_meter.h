@@ -8,9 +8,9 @@
 // Every transfer has a connection of its own, whose data is checked once before any is timed. The
 // members of a set start at one moment, told in each agent's own clock; the makespan reaches from
 // the first start to the last end. Transfers are of equal size, so that it does not matter who gets
-// more of a shared link for a while; where shares are given they have those sizes. The first run of a set only finds out how much to send; then
-// runs are timed until Repeats trusts their mean or the set's time is up, anew if the rate changed
-// on the way.
+// more of a shared link for a while; where shares are given they have those sizes. The first run of
+// a set only finds out how much to send; then runs are timed until Repeats trusts their mean or the
+// set's time is up, anew if the rate changed on the way.
 //
 // Agents that answer no more are named; everything is connected again upon the next measurement.
 // Threads: one caller.

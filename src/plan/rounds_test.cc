@@ -107,7 +107,7 @@ TEST(Rounds, EqualBruteForceOnRandomNetworks) {
 TEST(Rounds, ChooseWaysAsWell) {
   for (uint64_t seed = 0; seed < 6; ++seed) {
     Rng rng(derive_key(2, "round box", seed));
-    topology::Description d = make_pcie_box(
+    topology::Description d = topology::make_pcie_box(
         {.numa_of_device = {0, 1, 0}, .bridge_gb_per_s = 14.0 + 10 * rng.uniform()});
     const Topology box = made(d);
     const RingProblem problem = *ring_problem(box, ring_devices(box), {});

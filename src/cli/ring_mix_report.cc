@@ -34,12 +34,10 @@ std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMi
   }
   const double more = 100 * (plan.promised / best.rate - 1);
   const std::string room = plan.unpromised
-                               ? "of so many rings none is promised more"
+                               ? "none of so many rings is promised more"
                                : "the search ended before all that is promised was measured";
-  return fmt::format(
-      "\n{}, all rates {}\n{}; of any number of rings none is promised more than "
-      "{:.1f} % more\n",
-      table.render(), source, room, std::max(0.0, more));
+  return fmt::format("\n{}\nall rates {}; {}; no number of rings is promised {:.1f} % more\n",
+                     table.render(), source, room, std::max(0.1, more));
 }
 
 std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPlan& plan,
@@ -62,14 +60,11 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
                fmt::format("{:.2f}x", schedule.seconds / best.seconds),
                rate_text(*std::ranges::min_element(schedule.rates)), std::move(rounds)});
   }
-  return fmt::format(
-      "\n{}, all rates {}\n{}; by what is described and was measured none takes less than {:.1f} % "
-      "of "
-      "the time\n",
-      table.render(), source,
-      plan.unpromised ? "no other schedule of rounds is promised less time"
-                      : "the search ended before all that is promised was measured",
-      100 * plan.bound_s / best.seconds);
+  return fmt::format("\n{}\nall rates {}; {}; none takes less than {:.0f} % of its time\n",
+                     table.render(), source,
+                     plan.unpromised ? "no other schedule of rounds is promised less time"
+                                     : "the search ended before all that is promised was measured",
+                     100 * plan.bound_s / best.seconds);
 }
 
 std::string msccl_report(const plan::MscclExport& out, std::string_view path) {

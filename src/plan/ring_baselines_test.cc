@@ -22,16 +22,16 @@ double true_rate(const RingProblem& problem, const Ring& ring) {
   return std::ranges::min(topology::max_min_rates(problem.topology->resources(), flows));
 }
 
-// Of 200 networks with unequal links and trunks: a planner that knows single links alone takes
-// another order than rank order in most, gains by that on average, and still loses to the plan in
-// most, since it cannot see what its links share.
+// Of 200 networks with unequal links, slow pairs and a trunk: a planner that knows single links
+// alone takes another order than rank order in most, gains by that on average, and still loses to
+// the plan in most, since it cannot see what its links share.
 TEST(RingBaselines, SingleLinksChooseOtherwiseThanRankOrderAndLoseToThePlan) {
   constexpr int kSeeds = 200;
   int other_order = 0, beaten = 0, beaten_where_other = 0;
   double solo_gain = 0, plan_gain = 0;
   for (uint64_t seed = 0; seed < kSeeds; ++seed) {
     Rng rng(derive_key(8, "unequal network", seed));
-    const Topology network = made(random_network(rng, static_cast<int32_t>(5 + rng.below(2))));
+    const Topology network = made(uneven_network(rng, 6));
     const RingProblem problem = *ring_problem(network, ring_devices(network), {});
     profile::SimulatedMeter meter(network);
     profile::Profiler profiler(network, meter);
@@ -58,10 +58,10 @@ TEST(RingBaselines, SingleLinksChooseOtherwiseThanRankOrderAndLoseToThePlan) {
   RecordProperty("solo_over_naive_percent", static_cast<int>(100 * solo_gain));
   RecordProperty("plan_over_solo_percent", static_cast<int>(100 * plan_gain));
   EXPECT_GE(other_order, kSeeds / 2);
-  EXPECT_GE(beaten, kSeeds / 2);
-  EXPECT_GE(beaten_where_other, kSeeds / 3);
-  EXPECT_GT(solo_gain, 1.1);
-  EXPECT_GT(plan_gain, 1.1);
+  EXPECT_GE(beaten, kSeeds * 3 / 4);
+  EXPECT_GE(beaten_where_other, kSeeds * 2 / 5);
+  EXPECT_GT(solo_gain, 1.2);
+  EXPECT_GT(plan_gain, 1.5);
 }
 
 }  // namespace

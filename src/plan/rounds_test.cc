@@ -86,7 +86,9 @@ TEST(Rounds, EqualBruteForceOnRandomNetworks) {
   int gains = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
     Rng rng(derive_key(1, "round network", seed));
-    const Topology network = made(random_network(rng, static_cast<int32_t>(2 + rng.below(4))));
+    const auto hosts = static_cast<int32_t>(2 + rng.below(4));
+    const Topology network =
+        made(seed % 2 == 0 || hosts < 3 ? random_network(rng, hosts) : uneven_network(rng, hosts));
     const RingProblem problem = *ring_problem(network, ring_devices(network), {});
     profile::SimulatedMeter meter(network);
     profile::Profiler profiler(network, meter);
@@ -100,7 +102,7 @@ TEST(Rounds, EqualBruteForceOnRandomNetworks) {
     ASSERT_TRUE(is_all_to_all(problem, plan->shifted().rounds));
     gains += best.seconds * 1.05 < plan->shifted().seconds;
   }
-  EXPECT_GT(gains, 20) << "the networks are not trivial";
+  EXPECT_GT(gains, 8) < "the networks are not trivial";
 }
 
 // The ways of a box matter as well: of all schedules and all ways of each round.

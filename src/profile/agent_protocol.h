@@ -14,7 +14,8 @@
 //            < {"type":"ran","times":[[begin_ns,end_ns]]}
 //            > {"type":"listen","address":"10.0.0.1"}        < {"type":"listening","port":40001}
 //            > {"type":"collect","rank":1,"rings":[{"order":[0,2,1,3],"weight":1}],
-//               "address":"10.0.0.1","port":40001,"own":"10.0.0.2","congestion":"bbr","bytes":8388608,"repeats":3,"timeout_ms":…}
+//               "address":"10.0.0.1","port":40001,"own":"10.0.0.2","congestion":"bbr",
+//               "bytes":8388608,"repeats":3,"timeout_ms":…}
 //            < {"type":"collected","times_ns":[…]}           of an all-reduce, as this rank saw it
 //   data     > {"type":"hello","version":2,"role":"data","token":"…"}
 //            > {"type":"data","bytes":4194304,"check":false}, then as many bytes

@@ -1,6 +1,7 @@
 // jige plan rings: the ring that runs fastest when all its transfers run at once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -20,6 +21,7 @@
 #include "plan/msccl_export.h"
 #include "plan/nccl_export.h"
 #include "plan/ring_plan_json.h"
+#include "plan/tree_planner.h"
 #include "topology/topology_svg.h"
 
 namespace jige::cli {
@@ -56,6 +58,10 @@ class PlanRingsCommand final : public Command {
                  "with --hosts: choose by the transfers alone, without all-reduces at the end");
     flags.choice("--collective NAME", collective_, {"all-reduce", "all-to-all"},
                  "all-to-all: plan the rounds of one as well");
+    flags.bytes("--message SIZE", message_bytes_,
+                "of small all-reduces: plan double binary trees for them as well");
+    flags.number("--latency-us X", latency_us_, {.min = 0, .max = 1e6},
+                 "of a step, assumed, to tell up to which size trees are faster");
     flags.integer("--rings N", rings_max_, {.min = 1, .max = comm::kRingsMax},
                   "that share the data by weights, if together they carry more than one does");
     flags.section("Result");
@@ -65,7 +71,8 @@ class PlanRingsCommand final : public Command {
         "--export-nccl FILE", nccl_,
         "write the order as a graph file of NCCL, and its environment beside it as FILE.env");
     flags.text("--export-msccl FILE", msccl_,
-               "write the rings as an algorithm of MSCCL for all-reduce");
+               "write the rings as an algorithm of MSCCL for all-reduce; with --message the trees "
+               "beside them as FILE.trees");
     flags.text("--nccl-version X.Y", nccl_version_, "that shall read it; 2.18 and later");
     output_.declare(flags, "print the plan as one JSON object");
     flags.example("jige plan rings --reference pcie-8gpu-2numa-interleaved");
@@ -73,6 +80,7 @@ class PlanRingsCommand final : public Command {
     flags.example(
         "jige plan rings --nodes pcie-8gpu-2numa pcie-8gpu-2numa pcie-8gpu-4numa --rails");
     flags.example("jige plan rings --reference dual-trunk-8host --collective all-to-all");
+    flags.example("jige plan rings --reference pcie-8gpu-2numa --message 64K");
     flags.example("jige plan rings --reference two-trunk-4host --rings 2 -o ring.json");
     flags.example("jige plan rings --topology box.json -o ring.json --export-nccl graph.xml");
   }
@@ -117,7 +125,18 @@ class PlanRingsCommand final : public Command {
     std::string text = report(problem, plan, source);
     if (mix) text += ring_mix_report(problem, *mix, source);
     JIGE_DO(add_rounds(problem, *bench, json, text));
-    JIGE_DO(add_exports(problem, plan, mix, *bench, json, text));
+    std::optional<plan::TreePlan> trees;
+    const double ring_rate = mix ? mix->best.front().rate : plan.best.front().rate;
+    if (message_bytes_ > 0) {
+      JIGE_TRY(trees, plan::plan_trees(problem, bench->profiler(), plan,
+                                       {.latency_s = latency_us_ * 1e-6,
+                                        .budget_s = options_.budget_s,
+                                        .tolerance = options_.tolerance}));
+      plan::add_trees_to_json(json, *trees, ring_rate);
+      text += trees_report(problem, *trees, static_cast<double>(message_bytes_), ring_rate);
+    }
+    JIGE_DO(add_nccl(problem, plan, *bench, json, text));
+    JIGE_DO(add_msccl(problem, plan, mix, trees, *bench, json, text));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
     if (!svg_.empty()) JIGE_DO(draw(problem, plan, bench->profiler().source()));
     output_.json ? print_json(json) : print_text(text);
@@ -159,34 +178,53 @@ class PlanRingsCommand final : public Command {
     return {};
   }
 
-  Status add_exports(const plan::RingProblem& problem, const plan::RingPlan& plan,
-                     const std::optional<plan::RingMixPlan>& mix, LinkBench& bench, Json& json,
-                     std::string& text) const {
+  Status add_nccl(const plan::RingProblem& problem, const plan::RingPlan& plan, LinkBench& bench,
+                  Json& json, std::string& text) const {
+    if (nccl_.empty()) return {};
     JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
-    if (!nccl_.empty()) {
-      JIGE_TRY(const plan::NcclExport out,
-               plan::export_to_nccl(problem, plan.best.front(), bench.profiler(), version));
-      JIGE_DO(write_nccl(out));
-      json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
-      text += nccl_report(out);
+    JIGE_TRY(const plan::NcclExport out,
+             plan::export_to_nccl(problem, plan.best.front(), bench.profiler(), version));
+    JIGE_DO(write_nccl(out));
+    json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
+    text += nccl_report(out);
+    return {};
+  }
+
+  // Rings, and the trees beside them for messages up to where rings are faster.
+  Status add_msccl(const plan::RingProblem& problem, const plan::RingPlan& plan,
+                   const std::optional<plan::RingMixPlan>& mix,
+                   const std::optional<plan::TreePlan>& trees, LinkBench& bench, Json& json,
+                   std::string& text) const {
+    if (msccl_.empty()) return {};
+    plan::MscclRange range;
+    const double ring_rate = mix ? mix->best.front().rate : plan.best.front().rate;
+    if (trees) {
+      plan::MscclRange small;
+      if (const auto bytes = trees->crossover_bytes(ring_rate)) {
+        small.bytes_max = static_cast<int64_t>(*bytes);
+      }
+      range.bytes_min = std::min(small.bytes_max + 1, range.bytes_max);
+      const std::string path = msccl_ + ".trees";
+      JIGE_DO(
+          write_file_atomic(path, plan::write_msccl_trees(trees->best.front().trees.nodes, small)));
+      text += fmt::format("\nMSCCL by {}: double trees up to {} bytes\n", path, small.bytes_max);
     }
-    if (!msccl_.empty()) {
-      const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
-                                 .predicted = plan.best.front().predicted};
-      const plan::RingMix& rings = mix ? mix->best.front().mix : single;
-      JIGE_TRY(const plan::MscclExport out,
-               plan::export_to_msccl(problem, rings, bench.profiler()));
-      JIGE_DO(write_file_atomic(msccl_, out.xml));
-      json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
-      text += msccl_report(out, msccl_);
-    }
+    const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
+                               .predicted = plan.best.front().predicted};
+    const plan::RingMix& rings = mix ? mix->best.front().mix : single;
+    JIGE_TRY(const plan::MscclExport out,
+             plan::export_to_msccl(problem, rings, bench.profiler(), range));
+    JIGE_DO(write_file_atomic(msccl_, out.xml));
+    json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
+    text += msccl_report(out, msccl_);
     return {};
   }
 
   Status run_over_nodes() {
-    if (rings_max_ > 1 || collective_ != "all-reduce") {
-      return fail(Code::kInvalidArgument,
-                  "--rings and --collective go with one machine or network, not with --nodes");
+    if (rings_max_ > 1 || collective_ != "all-reduce" || message_bytes_ > 0) {
+      return fail(
+          Code::kInvalidArgument,
+          "--rings, --collective and --message go with one machine or network, not with --nodes");
     }
     if (!svg_.empty() || !nccl_.empty() || !msccl_.empty() || !source_.file.empty() ||
         !source_.reference.empty() || !links_.store_file.empty() || !links_.hosts.empty()) {
@@ -266,7 +304,8 @@ class PlanRingsCommand final : public Command {
   NodeRingRequest nodes_;
   plan::RingPlanOptions options_;
   std::optional<double> tolerance_;
-  int64_t keep_ = 5, rings_max_ = 1;
+  int64_t keep_ = 5, rings_max_ = 1, message_bytes_ = 0;
+  double latency_us_ = 10;
   bool no_symmetry_ = false, no_collective_ = false;
   std::string collective_ = "all-reduce";
   std::string out_, svg_, nccl_, msccl_, nccl_version_ = "2.21";

@@ -67,6 +67,27 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
                      100 * plan.bound_s / best.seconds);
 }
 
+std::string trees_report(const plan::RingProblem& problem, const plan::TreePlan& plan,
+                         double message_bytes, double ring_rate) {
+  std::string text = fmt::format("\ndouble trees {} deep, steps of {:.3g} us assumed\n", plan.depth,
+                                 plan.latency_s * 1e6);
+  for (const plan::MeasuredTrees& trees : plan.best) {
+    std::vector<std::string> names;
+    for (const int32_t node : trees.trees.nodes) {
+      const auto at = static_cast<size_t>(node);
+      names.push_back(problem.topology->component(problem.components[at]).name);
+    }
+    text += fmt::format("  {:10}  {} GB/s  {}\n", trees.name, rate_text(trees.rate),
+                        fmt::join(names, " "));
+  }
+  const plan::TreePlan::Times times = plan.times(message_bytes, ring_rate);
+  text += fmt::format("{} bytes: {:.1f} us by trees, {:.1f} us by rings, predicted; ",
+                      message_bytes, times.trees_s * 1e6, times.ring_s * 1e6);
+  const auto crossover = plan.crossover_bytes(ring_rate);
+  if (!crossover) return text + "trees are faster at any size\n";
+  return text + fmt::format("rings are faster from {:.0f} bytes on\n", *crossover);
+}
+
 std::string msccl_report(const plan::MscclExport& out, std::string_view path) {
   std::string text = fmt::format("\nMSCCL by {}: {:.3f} GB/s, channels of the rings: {}", path,
                                  out.rate, fmt::join(out.channels, ", "));

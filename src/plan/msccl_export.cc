@@ -1,6 +1,7 @@
 #include "plan/msccl_export.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numeric>
 
@@ -10,7 +11,20 @@ namespace jige::plan {
 namespace {
 
 constexpr double kWeightTolerance = 0.02;
-constexpr int64_t kBytesMax = int64_t{1} << 40;
+
+std::string head_of(std::string_view name, int32_t channels, size_t chunks, size_t ranks,
+                    const MscclRange& range) {
+  return fmt::format(
+      "<algo name=\"{}\" coll=\"allreduce\" proto=\"Simple\" nchannels=\"{}\" "
+      "nchunksperloop=\"{}\" ngpus=\"{}\" inplace=\"1\" outofplace=\"1\" minBytes=\"{}\" "
+      "maxBytes=\"{}\">\n",
+      name, channels, chunks, ranks, range.bytes_min, range.bytes_max);
+}
+
+std::string gpu_of(size_t rank, size_t chunks) {
+  return fmt::format("  <gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"{}\" s_chunks=\"0\">\n", rank,
+                     chunks, chunks);
+}
 
 struct Step {
   const char* type;
@@ -44,6 +58,48 @@ void write_block(std::string& xml, const std::vector<int32_t>& order, int32_t ra
         number++, step.type, chunk, chunk);
   }
   xml += "    </tb>\n";
+}
+
+// A step that another thread block may wait for, or that waits for one.
+struct TreeStep {
+  const char* type;
+  char from = 'o';      // the buffer that is read
+  int32_t block = -1;   // to wait for; -1: none
+  int32_t step = -1;    // of it
+  bool awaited = true;  // by another block
+};
+
+struct TreeBlock {
+  int32_t peer;
+  std::vector<TreeStep> steps;
+};
+
+// The thread blocks of a place in one tree, whose numbers begin at `first`: one for each child,
+// then one for the parent.
+std::vector<TreeBlock> tree_blocks(const TreeShape& shape, int32_t place, int32_t first) {
+  const std::vector<int32_t> children = shape.children(place);
+  const auto count = static_cast<int32_t>(children.size());
+  const int32_t parent = shape.parent[static_cast<size_t>(place)];
+  std::vector<TreeBlock> blocks;
+  for (int32_t c = 0; c < count; ++c) {
+    const bool begins = c == 0;
+    blocks.push_back({children[static_cast<size_t>(c)],
+                      {{"rrc", begins ? 'i' : 'o', begins ? -1 : first + c - 1, begins ? -1 : 0}}});
+  }
+  // What the last child's block has added up is complete.
+  const int32_t summed = count > 0 ? first + count - 1 : -1;
+  if (parent >= 0) {
+    blocks.push_back({parent,
+                      {{"s", count > 0 ? 'o' : 'i', summed, count > 0 ? 0 : -1, false},
+                       {"r", 'i', -1, -1, count > 0}}});
+  }
+  for (int32_t c = 0; c < count; ++c) {
+    TreeStep down{"s", 'o', parent >= 0 ? first + count : summed, parent >= 0 ? 1 : 0, false};
+    // The block that added last need not wait for itself.
+    if (down.block == first + c) down.block = down.step = -1;
+    blocks[static_cast<size_t>(c)].steps.push_back(down);
+  }
+  return blocks;
 }
 
 // Counts in proportion to the weights, by the largest remainders; each at least 1.
@@ -92,18 +148,13 @@ std::vector<int32_t> share_channels(const std::vector<double>& weights) {
 }
 
 std::string write_msccl(const std::vector<std::vector<int32_t>>& orders,
-                        const std::vector<int32_t>& channels) {
+                        const std::vector<int32_t>& channels, const MscclRange& range) {
   const size_t n = orders.front().size();
   const int32_t all = std::accumulate(channels.begin(), channels.end(), 0);
   const size_t chunks = n * static_cast<size_t>(all);
-  std::string xml = fmt::format(
-      "<algo name=\"jige_rings\" coll=\"allreduce\" proto=\"Simple\" nchannels=\"{}\" "
-      "nchunksperloop=\"{}\" ngpus=\"{}\" inplace=\"1\" outofplace=\"1\" minBytes=\"0\" "
-      "maxBytes=\"{}\">\n",
-      all, chunks, n, kBytesMax);
+  std::string xml = head_of("jige_rings", all, chunks, n, range);
   for (size_t rank = 0; rank < n; ++rank) {
-    xml += fmt::format("  <gpu id=\"{}\" i_chunks=\"{}\" o_chunks=\"{}\" s_chunks=\"0\">\n", rank,
-                       chunks, chunks);
+    xml += gpu_of(rank, chunks);
     int32_t channel = 0;
     for (size_t ring = 0; ring < orders.size(); ++ring) {
       for (int32_t i = 0; i < channels[ring]; ++i) {
@@ -115,8 +166,37 @@ std::string write_msccl(const std::vector<std::vector<int32_t>>& orders,
   return xml + "</algo>\n";
 }
 
+std::string write_msccl_trees(const std::vector<int32_t>& ranks, const MscclRange& range) {
+  const size_t n = ranks.size();
+  const std::array<TreeShape, 2> shapes = double_tree_shape(static_cast<int32_t>(n));
+  std::string xml = head_of("jige_double_trees", 2, 2, n, range);
+  for (size_t rank = 0; rank < n; ++rank) {
+    const auto place =
+        static_cast<int32_t>(std::ranges::find(ranks, static_cast<int32_t>(rank)) - ranks.begin());
+    xml += gpu_of(rank, 2);
+    int32_t number = 0;
+    for (size_t tree = 0; tree < 2; ++tree) {
+      for (const TreeBlock& block : tree_blocks(shapes[tree], place, number)) {
+        const int32_t peer = ranks[static_cast<size_t>(block.peer)];
+        xml += fmt::format("    <tb id=\"{}\" send=\"{}\" recv=\"{}\" chan=\"{}\">\n", number++,
+                           peer, peer, tree);
+        for (size_t s = 0; s < block.steps.size(); ++s) {
+          const TreeStep& step = block.steps[s];
+          xml += fmt::format(
+              "      <step s=\"{}\" type=\"{}\" srcbuf=\"{}\" srcoff=\"{}\" dstbuf=\"o\" "
+              "dstoff=\"{}\" cnt=\"1\" depid=\"{}\" deps=\"{}\" hasdep=\"{}\"/>\n",
+              s, step.type, step.from, tree, tree, step.block, step.step, step.awaited ? 1 : 0);
+        }
+        xml += "    </tb>\n";
+      }
+    }
+    xml += "  </gpu>\n";
+  }
+  return xml + "</algo>\n";
+}
+
 Result<MscclExport> export_to_msccl(const RingProblem& problem, const RingMix& mix,
-                                    profile::Profiler& profiler) {
+                                    profile::Profiler& profiler, const MscclRange& range) {
   const topology::Topology& t = *problem.topology;
   if (problem.components.front() < 0 || problem.node_count > kMscclRanksMax ||
       static_cast<int32_t>(mix.rings.size()) > kMscclChannelsMax) {
@@ -160,7 +240,7 @@ Result<MscclExport> export_to_msccl(const RingProblem& problem, const RingMix& m
   }
   JIGE_TRY(const profile::Measurement m, profiler.measure_shares(set, shares));
   out.rate = m.rate;
-  out.xml = write_msccl(orders, out.channels);
+  out.xml = write_msccl(orders, out.channels, range);
   return out;
 }
 

@@ -11,6 +11,11 @@
 //   rrs     n - 2 times: what comes is added to the own chunk and goes on
 //   rrcs    the last addition: the sum is stored and goes on
 //   rcs, r  n - 1 sums come, are stored, and all but the last go on
+// Double trees are two channels of one chunk each. Of them a rank has a thread block for every
+// neighbour: `rrc` adds what a child sends to the own chunk, one child after the other; `s` sends
+// the sum up, `r` stores the result that comes down, `s` passes it on to each child. Blocks wait
+// for one another by depid and deps.
+//
 // Ranks are places in the plan's devices. The file says who sends to whom in which order; how an
 // edge is carried, and through which buffer, is the runtime's choice, so that what differs is
 // measured again as a runtime carries it and listed as lost.
@@ -21,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/double_tree.h"
 #include "plan/ring_mix.h"
 #include "profile/profiler.h"
 
@@ -29,6 +35,12 @@ namespace jige::plan {
 inline constexpr int32_t kMscclChannelsMax = 16;
 inline constexpr int32_t kMscclRanksMax =
     128;  // 2 n - 1 steps, of 256 that a thread block may have
+
+// The message sizes, in bytes, for which a runtime takes a file.
+struct MscclRange {
+  int64_t bytes_min = 0;
+  int64_t bytes_max = int64_t{1} << 40;
+};
 
 struct MscclExport {
   std::string xml;
@@ -45,11 +57,15 @@ std::vector<int32_t> share_channels(const std::vector<double>& weights);
 // The file for orders of ranks 0 to n - 1. REQUIRES: permutations of the same two or more ranks, as
 // many counts, each above 0.
 std::string write_msccl(const std::vector<std::vector<int32_t>>& orders,
-                        const std::vector<int32_t>& channels);
+                        const std::vector<int32_t>& channels, const MscclRange& range = {});
+
+// The file for double trees whose places are taken by ranks 0 to n - 1 in the order given.
+// REQUIRES: a permutation of two or more ranks.
+std::string write_msccl_trees(const std::vector<int32_t>& ranks, const MscclRange& range = {});
 
 // Fails with kUnsupported for chains and for more ranks or rings than a file can hold, and as
 // measuring does.
 Result<MscclExport> export_to_msccl(const RingProblem& problem, const RingMix& mix,
-                                    profile::Profiler& profiler);
+                                    profile::Profiler& profiler, const MscclRange& range = {});
 
 }  // namespace jige::plan

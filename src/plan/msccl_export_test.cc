@@ -97,13 +97,16 @@ class Interpreter {
 
   // Whether every block came to its end and no message was left over.
   bool run() {
+    // Blocks run at once: which one comes first is drawn, so that a missing wait shows.
+    Rng rng(derive_key(9, "interpreter"));
+    std::vector<std::pair<size_t, size_t>> turns;
+    for (size_t gpu = 0; gpu < next_.size(); ++gpu) {
+      for (size_t block = 0; block < next_[gpu].size(); ++block) turns.emplace_back(gpu, block);
+    }
     for (bool moved = true; moved;) {
       moved = false;
-      for (size_t gpu = 0; gpu < next_.size(); ++gpu) {
-        for (size_t block = 0; block < next_[gpu].size(); ++block) {
-          while (advance(gpu, block)) moved = true;
-        }
-      }
+      rng.shuffle(std::span(turns));
+      for (const auto& [gpu, block] : turns) moved |= advance(gpu, block);
     }
     for (size_t gpu = 0; gpu < next_.size(); ++gpu) {
       for (size_t block = 0; block < next_[gpu].size(); ++block) {
@@ -128,7 +131,14 @@ class Interpreter {
     const bool receives = step.type != "s";
     const bool sends = step.type.ends_with("s");
     const bool reduces = step.type.starts_with("rr");
-    const bool stores = step.type == "r" || step.type == "rcs" || step.type == "rrcs";
+    const bool stores = step.type != "s" && step.type != "rrs";
+    const int waits_for = step.number.at("depid");
+    if (waits_for >= 0) {
+      const auto other = static_cast<size_t>(waits_for);
+      const auto awaited = static_cast<size_t>(step.number.at("deps"));
+      EXPECT_EQ(algorithm_.blocks[gpu].at(other).steps.at(awaited).number.at("hasdep"), 1);
+      if (next_[gpu][other] <= awaited) return false;
+    }
     auto& from = wires_[{block.recv, static_cast<int>(gpu), block.chan}];
     if (receives && from.empty()) return false;
     int64_t value = receives ? from.front() : 0;
@@ -184,6 +194,28 @@ TEST(MscclExport, WhatItWritesIsAnAllReduce) {
       EXPECT_TRUE(sums_up(xml, true)) << n << " ranks, " << rings << " rings";
       EXPECT_TRUE(sums_up(xml, false)) << n << " ranks, " << rings << " rings";
     }
+  }
+}
+
+TEST(MscclExport, DoubleTreesAreAnAllReduce) {
+  Rng rng(derive_key(5, "msccl trees"));
+  for (int32_t n = 2; n <= 17; ++n) {
+    std::vector<int32_t> ranks(static_cast<size_t>(n));
+    std::iota(ranks.begin(), ranks.end(), 0);
+    rng.shuffle(std::span(ranks));
+    const std::string xml = write_msccl_trees(ranks, {.bytes_min = 0, .bytes_max = 4096});
+    EXPECT_THAT(xml, HasSubstr("maxBytes=\"4096\""));
+    EXPECT_TRUE(sums_up(xml, true)) << n << " ranks";
+    EXPECT_TRUE(sums_up(xml, false)) << n << " ranks";
+    // Without waiting, results go down before they are complete.
+    if (n < 4) continue;
+    std::string hasty = xml;
+    const std::string down = "type=\"s\" srcbuf=\"o\"";
+    for (size_t at = 0; (at = hasty.find(down, at)) != std::string::npos; ++at) {
+      const size_t depid = hasty.find("depid=\"", at);
+      hasty.replace(depid, hasty.find(" hasdep", depid) - depid, "depid=\"-1\" deps=\"-1\"");
+    }
+    EXPECT_FALSE(sums_up(hasty, false)) << n << " ranks";
   }
 }
 

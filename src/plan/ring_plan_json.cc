@@ -102,6 +102,28 @@ void add_rounds_to_json(Json& json, const RingProblem& problem, const RoundPlan&
   json["all_to_all"] = std::move(best);
 }
 
+void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate) {
+  const auto to_json = [](const MeasuredTrees& trees) {
+    return Json{{"name", trees.name},
+                {"order", trees.trees.nodes},
+                {"rate", trees.rate},
+                {"half_width", trees.half_width},
+                {"predicted", trees.trees.predicted}};
+  };
+  Json best = to_json(plan.best.front());
+  best["depth"] = plan.depth;
+  best["parents"] = Json::array();
+  for (const TreeShape& shape : double_tree_shape(plan.nodes)) {
+    best["parents"].push_back(shape.parent);
+  }
+  best["latency_us"] = plan.latency_s * 1e6;
+  if (const auto bytes = plan.crossover_bytes(ring_rate)) best["crossover_bytes"] = *bytes;
+  best["unpromised"] = plan.unpromised;
+  best["compared"] = Json::array();
+  for (size_t i = 1; i < plan.best.size(); ++i) best["compared"].push_back(to_json(plan.best[i]));
+  json["trees"] = std::move(best);
+}
+
 Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source,
                        const RingMixPlan* mix) {
   Json json{{"format", kFormat},

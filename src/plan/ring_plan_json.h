@@ -17,7 +17,11 @@
 //    "rounds": [{"to": [1, 2, 3, 0], "transfers": ["gpu0>gpu1:push", …], "rate": 6}, …],
 //    "all_to_all": {"gb_per_s": 6, "seconds": 0.5, "predicted_s": 0.5, "bound_s": 0.4,
 //                   "unpromised": true, "compared": [{"name": "shifted", "rounds": […], …}]}
-// with seconds for blocks of 1 GB.
+// with seconds for blocks of 1 GB. Where double trees were planned for small messages:
+//    "trees": {"order": [2, 0, 1, 3], "depth": 2, "parents": [[1, -1, 1, 2], …], "rate": 5,
+//              "latency_us": 10, "crossover_bytes": 65536, "compared": […]}
+// with the ranks at the places of the trees, the place above each in both (-1: the root), and the
+// size from which rings are predicted to be faster (absent: never).
 //
 // Rates are GB/s of every edge while all run; "collective" is the same in an all-reduce, where one
 // was run. Threads: pure functions.
@@ -30,6 +34,7 @@
 #include "plan/ring_mix_planner.h"
 #include "plan/ring_planner.h"
 #include "plan/round_planner.h"
+#include "plan/tree_planner.h"
 
 namespace jige::plan {
 
@@ -39,6 +44,9 @@ Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::st
 
 // Adds the rounds of an all-to-all to the plan of the same problem.
 void add_rounds_to_json(Json& json, const RingProblem& problem, const RoundPlan& plan);
+
+// Adds double trees, beside rings of `ring_rate` GB/s.
+void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate);
 
 // The transfers of such a file, checked against a topology: same fingerprint, known components, and
 // one closed ring. Fails with kInvalidArgument on another fingerprint, kCorrupt, kNotFound or

@@ -53,6 +53,22 @@ TEST(RingPlanJson, ListsTheRoundsOfAnAllToAll) {
   EXPECT_FALSE(json["all_to_all"].contains("rounds"));
 }
 
+TEST(RingPlanJson, ListsDoubleTrees) {
+  const topology::Topology network = *topology::reference_topology("trunk-4host");
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  profile::Profiler profiler(network, meter);
+  const RingPlan plan = *plan_ring(problem, profiler, {});
+  const TreePlan trees = *plan_trees(problem, profiler, plan, {});
+  Json json = ring_plan_to_json(problem, plan, "simulated");
+  add_trees_to_json(json, trees, plan.best.front().rate);
+  EXPECT_EQ(json["trees"]["order"].size(), 4u);
+  EXPECT_EQ(json["trees"]["parents"][0], Json({1, 3, 1, -1}));
+  EXPECT_EQ(json["trees"]["depth"], 2);
+  EXPECT_EQ(json["trees"]["rate"], trees.best.front().rate);
+  EXPECT_GT(json["trees"]["crossover_bytes"].get<double>(), 0);
+}
+
 TEST(RingPlanJson, SurvivesItsFileAndRefusesOthers) {
   const topology::Topology box = *topology::reference_topology("pcie-4gpu-2numa");
   const RingProblem problem = *ring_problem(box, ring_devices(box), {});

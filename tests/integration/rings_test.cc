@@ -84,12 +84,14 @@ TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
   const std::string plan = folder / "rings.json", algorithm = folder / "rings.xml";
   const Outcome planned =
       run_jige({"plan", "rings", "--reference", "two-trunk-4host", "--rings", "2", "--collective",
-                "all-to-all", "-o", plan, "--export-msccl", algorithm});
+                "all-to-all", "--message", "4K", "-o", plan, "--export-msccl", algorithm});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_THAT(planned.out, HasSubstr("chosen: mixture 1"));
   EXPECT_THAT(planned.out, HasSubstr("ring both ways"));
   EXPECT_THAT(planned.out, HasSubstr("all-to-all"));
   EXPECT_THAT(planned.out, HasSubstr("channels of the rings: 1, 1"));
+  EXPECT_THAT(planned.out, HasSubstr("double trees 2 deep, steps of 10 us assumed"));
+  EXPECT_THAT(*read_file(algorithm + ".trees"), HasSubstr("name=\"jige_double_trees\""));
   EXPECT_THAT(*read_file(algorithm), HasSubstr("coll=\"allreduce\""));
   const Json json = *parse_json(*read_file(plan), plan);
   ASSERT_EQ(json["rings"].size(), 2u);

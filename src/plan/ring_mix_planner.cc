@@ -141,11 +141,6 @@ class MixPlanner {
 
 }  // namespace
 
-const MeasuredMix& RingMixPlan::of(std::string_view name) const {
-  const auto found = std::ranges::find(best, name, &MeasuredMix::name);
-  return found == best.end() ? best.back() : *found;
-}
-
 std::optional<Ring> mirrored_ring(const RingProblem& problem, const Ring& ring) {
   Ring mirror;
   for (auto it = ring.rbegin(); it != ring.rend(); ++it) {

@@ -17,6 +17,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -51,8 +52,6 @@ struct RingMixPlan {
   int32_t proposals = 0;
   int64_t conflicts = 0;  // learned from mixtures
   double cost_s = 0;      // of measuring
-
-  const MeasuredMix& of(std::string_view name) const;
 };
 
 // REQUIRES: `single` is a plan of the same problem. Fails as measuring does; a meter that cannot

@@ -120,10 +120,6 @@ class RoundPlanner {
 
 }  // namespace
 
-const MeasuredRounds& RoundPlan::shifted() const {
-  return *std::ranges::find(best, kShifted, &MeasuredRounds::name);
-}
-
 Result<RoundPlan> plan_rounds(const RingProblem& problem, profile::Profiler& profiler,
                               const RoundPlanOptions& options) {
   return RoundPlanner(problem, profiler, options).run();

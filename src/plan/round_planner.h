@@ -48,8 +48,6 @@ struct RoundPlan {
   int64_t conflicts = 0;
   int64_t measured = 0;
   double cost_s = 0;
-
-  const MeasuredRounds& shifted() const;
 };
 
 // Fails as measuring does. REQUIRES: no chain.

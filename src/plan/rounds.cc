@@ -150,12 +150,6 @@ void RoundSearch::find_ways() {
   }
 }
 
-double RoundSearch::seconds(const std::vector<Round>& rounds) const {
-  double sum = 0;
-  for (const Round& round : rounds) sum += 1 / capacity_.rate(round);
-  return sum;
-}
-
 double RoundSearch::bound() const {
   std::vector<double> load(capacity_.row_count(), 0);
   for (const std::vector<int32_t>& edge : ways_) {
@@ -182,8 +176,8 @@ const Round& RoundSearch::round_of(const Targets& targets) {
   int64_t combinations = 1;
   for (size_t i = 0; i < n; ++i) {
     round.push_back(ways(i).front());
-    combinations = std::min<int64_t>(combinations * static_cast<int64_t>(ways(i).size()),
-                                     kAllWaysMax + 1);
+    combinations =
+        std::min<int64_t>(combinations * static_cast<int64_t>(ways(i).size()), kAllWaysMax + 1);
   }
   Round best = round;
   double rate = capacity_.rate(best);
@@ -233,8 +227,7 @@ RoundSchedule RoundSearch::schedule_of(const std::vector<Targets>& all) {
   return schedule;
 }
 
-bool RoundSearch::search_all(const RoundLimits& limits, std::vector<Targets>& best,
-                             double& least) {
+bool RoundSearch::search_all(const RoundLimits& limits, std::vector<Targets>& best, double& least) {
   std::vector<std::vector<std::pair<double, Targets>>> choices;
   for (std::vector<Targets>& group : derangements(problem_.node_count)) {
     auto& priced = choices.emplace_back();
@@ -255,8 +248,8 @@ void RoundSearch::improve(const RoundLimits& limits, std::vector<Targets>& best,
   for (int32_t move = 0; move < limits.moves && n > 2; ++move) {
     std::vector<Targets> other;
     if (rng.below(2) == 0) {
-      other = relabelled(best, static_cast<int32_t>(rng.below(n)),
-                         static_cast<int32_t>(rng.below(n)));
+      other =
+          relabelled(best, static_cast<int32_t>(rng.below(n)), static_cast<int32_t>(rng.below(n)));
     } else {
       other = best;
       const size_t a = rng.below(other.size()), b = rng.below(other.size());

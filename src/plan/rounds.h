@@ -50,8 +50,6 @@ class RoundSearch {
   RoundSearch(const RingProblem& problem, const RingCapacity& capacity);
 
   RoundSchedule best(const RoundLimits& limits);
-  // Seconds for blocks of 1 GB, by the rows.
-  double seconds(const std::vector<Round>& rounds) const;
   // No schedule is faster, by the rows: every row has to carry what all transfers leave on it.
   double bound() const;
 

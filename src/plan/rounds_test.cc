@@ -82,6 +82,12 @@ double best_by_enumeration(const RingProblem& problem, const Topology& truth) {
   return best;
 }
 
+MeasuredRounds shifted_of(const RoundPlan& plan) {
+  const auto found = std::ranges::find(plan.best, "shifted", &MeasuredRounds::name);
+  EXPECT_NE(found, plan.best.end());
+  return found == plan.best.end() ? MeasuredRounds() : *found;
+}
+
 TEST(Rounds, EqualBruteForceOnRandomNetworks) {
   int gains = 0;
   for (uint64_t seed = 0; seed < 60; ++seed) {
@@ -99,8 +105,8 @@ TEST(Rounds, EqualBruteForceOnRandomNetworks) {
     ASSERT_NEAR(best.seconds / best_by_enumeration(problem, network), 1, 1e-6) << "seed " << seed;
     ASSERT_TRUE(plan->unpromised);
     ASSERT_LE(plan->bound_s, best.seconds * (1 + 1e-9));
-    ASSERT_TRUE(is_all_to_all(problem, plan->shifted().rounds));
-    gains += best.seconds * 1.05 < plan->shifted().seconds;
+    ASSERT_TRUE(is_all_to_all(problem, shifted_of(*plan).rounds));
+    gains += best.seconds * 1.05 < shifted_of(*plan).seconds;
   }
   EXPECT_GT(gains, 8) < "the networks are not trivial";
 }
@@ -156,7 +162,7 @@ TEST(Rounds, LearnWhatTheDescriptionHides) {
     const auto plan = plan_rounds(problem, profiler, {.budget_s = 1e9});
     ASSERT_TRUE(plan) << plan.error().message;
     const double best = best_by_enumeration(problem, truth);
-    ASSERT_LE(plan->best.front().seconds, plan->shifted().seconds * (1 + 1e-9));
+    ASSERT_LE(plan->best.front().seconds, shifted_of(*plan).seconds * (1 + 1e-9));
     ASSERT_GE(plan->best.front().seconds, best * (1 - 1e-6));
     near += plan->best.front().seconds <= best * 1.05;
   }
@@ -173,7 +179,7 @@ TEST(Rounds, LargeProblemsAreImprovedWithoutAClaim) {
   const auto plan = plan_rounds(problem, profiler, {.budget_s = 1e9});
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_TRUE(is_all_to_all(problem, plan->best.front().rounds));
-  EXPECT_LE(plan->best.front().seconds, plan->shifted().seconds);
+  EXPECT_LE(plan->best.front().seconds, shifted_of(*plan).seconds);
   // 25 blocks cross each way at two a second of link time, or more rounds wait for links.
   EXPECT_GE(plan->best.front().seconds, plan->bound_s * (1 - 1e-9));
 }

@@ -5,7 +5,8 @@
 
 Every host hangs on a leaf bridge by a veth pair; leaf bridges are joined by trunks, a chain where there
 are more than two. Links are shaped at both ends by tbf, so each direction has its rate; None leaves
-them unshaped. Bridges and trunks stay in a namespace of their own: nothing is added to the
+them unshaped. Pairs of hosts can be slower than their links (`slow_pairs`), as where a path between them is
+policed. Bridges and trunks stay in a namespace of their own: nothing is added to the
 machine's network, and deleting the namespaces takes all of it down, also on Ctrl-C or SIGTERM. What a
 killed run left behind goes when the next one starts. Needs root.
 """
@@ -53,12 +54,14 @@ def _leftovers():
 
 
 class Lab:
-    def __init__(self, hosts, leaf_of, link_mbit, trunk_mbit, queue_ms=50):
+    def __init__(self, hosts, leaf_of, link_mbit, trunk_mbit, queue_ms=50, slow_pairs=None):
+        """slow_pairs: {(a, b): Mbit/s}, each for both directions."""
         self.hosts = hosts
         self.leaf_of = leaf_of
         self.link_mbit = link_mbit
         self.trunk_mbit = trunk_mbit
         self.queue_ms = queue_ms
+        self.slow_pairs = slow_pairs or {}
         self.processes = []
         self._net = f"{PREFIX}.{os.getpid()}.net"
 
@@ -112,11 +115,34 @@ class Lab:
             self._do(f"tc -n {namespace} qdisc add dev {device} root tbf rate {mbit}mbit "
                      f"burst {burst}k latency {self.queue_ms}ms")
 
+    def _shape_host(self, host, mbit):
+        """The way out of a host: one rate, and below it a class for each pair that is slow."""
+        slow = {b if a == host else a: rate for (a, b), rate in self.slow_pairs.items()
+                if host in (a, b)}
+        name = self.namespace(host)
+        if not slow:
+            self._shape(name, "eth0", mbit)
+            return
+        if self._shaped(name, "eth0"):
+            self._do(f"tc -n {name} qdisc del dev eth0 root")
+        if mbit is None:
+            return
+        self._do(f"tc -n {name} qdisc add dev eth0 root handle 1: htb default 10")
+        self._do(f"tc -n {name} class add dev eth0 parent 1: classid 1:1 htb rate {mbit}mbit ceil {mbit}mbit")
+        for number, rate, peer in [(10, mbit, None)] + [(20 + p, r, p) for p, r in slow.items()]:
+            self._do(f"tc -n {name} class add dev eth0 parent 1:1 classid 1:{number} "
+                     f"htb rate {rate}mbit ceil {rate}mbit")
+            self._do(f"tc -n {name} qdisc add dev eth0 parent 1:{number} "
+                     f"bfifo limit {int(rate * 125 * self.queue_ms)}")
+            if peer is not None:
+                self._do(f"tc -n {name} filter add dev eth0 parent 1: protocol ip u32 "
+                         f"match ip dst {self.address(peer)} flowid 1:{number}")
+
     @staticmethod
     def _shaped(namespace, device):
         shown = subprocess.run(["tc", "-n", namespace, "qdisc", "show", "dev", device],
                                capture_output=True, text=True).stdout
-        return "tbf" in shown
+        return "tbf" in shown or "htb" in shown
 
     def _build(self):
         self._do(f"ip netns add {self._net}")
@@ -141,7 +167,7 @@ class Lab:
         """Shapes all links anew; None takes the shaping away."""
         self.link_mbit, self.trunk_mbit = link_mbit, trunk_mbit
         for host in range(self.hosts):
-            self._shape(self.namespace(host), "eth0", link_mbit)
+            self._shape_host(host, link_mbit)
             self._shape(self._net, f"v{host}", link_mbit)
         for trunk in range(max(self.leaf_of)):
             for end in ("up", "down"):

@@ -8,6 +8,7 @@
 
 #include "cli/flags.h"
 #include "comm/local_ranks.h"
+#include "comm/ring_plan_file.h"
 #include "comm/shared_transport.h"
 #include "comm/tuning.h"
 
@@ -84,6 +85,8 @@ void CollectiveFlags::declare(Flags& flags) {
   flags.text("--congestion NAME", congestion, "congestion control of TCP, such as bbr");
   flags.texts("--ring ORDER...", rings,
               "a ring as 0,2,1,3, or 0,2,1,3@WEIGHT; several share the data; rank order if none");
+  flags.text("--plan FILE", plan_file,
+             "rings and weights of `jige plan rings -o FILE`; rank r is its device at place r");
   flags.bytes("--piece SIZE", piece_bytes, "moves along a ring as one step");
   flags.integer("--direct-max BYTES", direct_bytes_max, {.min = -1, .max = int64_t{1} << 40},
                 "up to so many go directly instead of along rings; -1: measured at the start");
@@ -94,6 +97,12 @@ void CollectiveFlags::declare(Flags& flags) {
 
 Result<comm::RingPlan> CollectiveFlags::plan(int size) const {
   comm::RingPlan plan;
+  if (!plan_file.empty() && !rings.empty()) {
+    return fail(Code::kInvalidArgument, "--plan and --ring both name rings: leave one out");
+  }
+  if (!plan_file.empty()) {
+    JIGE_TRY(plan, comm::load_ring_plan(plan_file, size));
+  }
   plan.piece_bytes = piece_bytes;
   for (const std::string& text : rings) {
     JIGE_TRY(comm::Ring ring, comm::parse_ring(text));

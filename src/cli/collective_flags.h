@@ -24,6 +24,7 @@ struct CollectiveFlags {
   std::string transport = "auto";
   std::string congestion;
   std::vector<std::string> rings;
+  std::string plan_file;
   int64_t piece_bytes = 256 << 10;
   int64_t direct_bytes_max = -1;  // -1: measured, or from the file
   std::string tuning;

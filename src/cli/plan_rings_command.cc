@@ -1,6 +1,7 @@
 // jige plan rings: the ring that runs fastest when all its transfers run at once.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,10 +14,14 @@
 #include "cli/interrupt.h"
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
+#include "cli/ring_mix_report.h"
 #include "cli/table.h"
 #include "cli/topology_flags.h"
+#include "comm/ring_plan.h"
+#include "plan/msccl_export.h"
 #include "plan/nccl_export.h"
 #include "plan/ring_plan_json.h"
+#include "plan/tree_planner.h"
 #include "topology/topology_svg.h"
 
 namespace jige::cli {
@@ -51,24 +56,38 @@ class PlanRingsCommand final : public Command {
     flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
     flags.toggle("--no-collective", no_collective_,
                  "with --hosts: choose by the transfers alone, without all-reduces at the end");
+    flags.choice("--collective NAME", collective_, {"all-reduce", "all-to-all"},
+                 "all-to-all: plan the rounds of one as well");
+    flags.bytes("--message SIZE", message_bytes_,
+                "of small all-reduces: plan double binary trees for them as well");
+    flags.number("--latency-us X", latency_us_, {.min = 0, .max = 1e6},
+                 "of a step, assumed, to tell up to which size trees are faster");
+    flags.integer("--rings N", rings_max_, {.min = 1, .max = comm::kRingsMax},
+                  "that share the data by weights, if together they carry more than one does");
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan as JSON");
     flags.text("--svg FILE", svg_, "draw the ring");
     flags.text(
         "--export-nccl FILE", nccl_,
         "write the order as a graph file of NCCL, and its environment beside it as FILE.env");
+    flags.text("--export-msccl FILE", msccl_,
+               "write the rings as an algorithm of MSCCL for all-reduce; with --message the trees "
+               "beside them as FILE.trees");
     flags.text("--nccl-version X.Y", nccl_version_, "that shall read it; 2.18 and later");
     output_.declare(flags, "print the plan as one JSON object");
     flags.example("jige plan rings --reference pcie-8gpu-2numa-interleaved");
     flags.example("jige plan rings --hosts hosts.txt --store links.jsonl -o ring.json");
     flags.example(
         "jige plan rings --nodes pcie-8gpu-2numa pcie-8gpu-2numa pcie-8gpu-4numa --rails");
+    flags.example("jige plan rings --reference dual-trunk-8host --collective all-to-all");
+    flags.example("jige plan rings --reference pcie-8gpu-2numa --message 64K");
+    flags.example("jige plan rings --reference two-trunk-4host --rings 2 -o ring.json");
     flags.example("jige plan rings --topology box.json -o ring.json --export-nccl graph.xml");
   }
 
   Status run() override {
     output_.apply();
-    JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
+    JIGE_DO(plan::parse_nccl_version(nccl_version_));  // before anything is measured
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.seed);
@@ -97,15 +116,27 @@ class PlanRingsCommand final : public Command {
       }
     }
     JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
-    Json json = plan::ring_plan_to_json(problem, plan, bench->profiler().source());
-    std::string text = report(problem, plan, bench->profiler().source());
-    if (!nccl_.empty()) {
-      JIGE_TRY(const plan::NcclExport out,
-               plan::export_to_nccl(problem, plan.best.front(), bench->profiler(), version));
-      JIGE_DO(write_nccl(out));
-      json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
-      text += nccl_report(out);
+    std::optional<plan::RingMixPlan> mix;
+    if (rings_max_ > 1) {
+      JIGE_TRY(mix, plan_several(problem, plan, *bench));
     }
+    const std::string_view source = bench->profiler().source();
+    Json json = plan::ring_plan_to_json(problem, plan, source, mix ? &*mix : nullptr);
+    std::string text = report(problem, plan, source);
+    if (mix) text += ring_mix_report(problem, *mix, source);
+    JIGE_DO(add_rounds(problem, *bench, json, text));
+    std::optional<plan::TreePlan> trees;
+    const double ring_rate = mix ? mix->best.front().rate : plan.best.front().rate;
+    if (message_bytes_ > 0) {
+      JIGE_TRY(trees, plan::plan_trees(problem, bench->profiler(), plan,
+                                       {.latency_s = latency_us_ * 1e-6,
+                                        .budget_s = options_.budget_s,
+                                        .tolerance = options_.tolerance}));
+      plan::add_trees_to_json(json, *trees, ring_rate);
+      text += trees_report(problem, *trees, static_cast<double>(message_bytes_), ring_rate);
+    }
+    JIGE_DO(add_nccl(problem, plan, *bench, json, text));
+    JIGE_DO(add_msccl(problem, plan, mix, trees, *bench, json, text));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
     if (!svg_.empty()) JIGE_DO(draw(problem, plan, bench->profiler().source()));
     output_.json ? print_json(json) : print_text(text);
@@ -113,12 +144,93 @@ class PlanRingsCommand final : public Command {
   }
 
  private:
+  Result<plan::RingMixPlan> plan_several(const plan::RingProblem& problem,
+                                         const plan::RingPlan& single, LinkBench& bench) const {
+    plan::RingMixOptions options{.rings_max = static_cast<int32_t>(rings_max_),
+                                 .budget_s = options_.budget_s,
+                                 .tolerance = options_.tolerance};
+    if (bench.measures() && !no_collective_) {
+      options.collective = [&](const plan::RingMix& mix) -> Result<double> {
+        std::vector<profile::WeightedOrder> rings;
+        for (const plan::WeightedRing& ring : mix.rings) {
+          profile::WeightedOrder& order =
+              rings.emplace_back(profile::WeightedOrder{{}, ring.weight});
+          for (const topology::Transfer& t : plan::ring_transfers(problem, ring.ring)) {
+            order.order.push_back(t.src);
+          }
+        }
+        JIGE_TRY(const profile::AllReduceTimes times, bench.tcp()->all_reduce(rings));
+        return times.edge_gb_per_s;
+      };
+    }
+    return plan::plan_mix(problem, bench.profiler(), single, options);
+  }
+
+  Status add_rounds(const plan::RingProblem& problem, LinkBench& bench, Json& json,
+                    std::string& text) const {
+    if (collective_ != "all-to-all") return {};
+    const plan::RoundPlanOptions rounds{.budget_s = options_.budget_s,
+                                        .tolerance = options_.tolerance,
+                                        .limits = {.seed = options_.seed}};
+    JIGE_TRY(const plan::RoundPlan planned, plan::plan_rounds(problem, bench.profiler(), rounds));
+    plan::add_rounds_to_json(json, problem, planned);
+    text += rounds_report(problem, planned, bench.profiler().source());
+    return {};
+  }
+
+  Status add_nccl(const plan::RingProblem& problem, const plan::RingPlan& plan, LinkBench& bench,
+                  Json& json, std::string& text) const {
+    if (nccl_.empty()) return {};
+    JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
+    JIGE_TRY(const plan::NcclExport out,
+             plan::export_to_nccl(problem, plan.best.front(), bench.profiler(), version));
+    JIGE_DO(write_nccl(out));
+    json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
+    text += nccl_report(out);
+    return {};
+  }
+
+  // Rings, and the trees beside them for messages up to where rings are faster.
+  Status add_msccl(const plan::RingProblem& problem, const plan::RingPlan& plan,
+                   const std::optional<plan::RingMixPlan>& mix,
+                   const std::optional<plan::TreePlan>& trees, LinkBench& bench, Json& json,
+                   std::string& text) const {
+    if (msccl_.empty()) return {};
+    plan::MscclRange range;
+    const double ring_rate = mix ? mix->best.front().rate : plan.best.front().rate;
+    if (trees) {
+      plan::MscclRange small;
+      if (const auto bytes = trees->crossover_bytes(ring_rate)) {
+        small.bytes_max = static_cast<int64_t>(*bytes);
+      }
+      range.bytes_min = std::min(small.bytes_max + 1, range.bytes_max);
+      const std::string path = msccl_ + ".trees";
+      JIGE_DO(
+          write_file_atomic(path, plan::write_msccl_trees(trees->best.front().trees.nodes, small)));
+      text += fmt::format("\nMSCCL by {}: double trees up to {} bytes\n", path, small.bytes_max);
+    }
+    const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
+                               .predicted = plan.best.front().predicted};
+    const plan::RingMix& rings = mix ? mix->best.front().mix : single;
+    JIGE_TRY(const plan::MscclExport out,
+             plan::export_to_msccl(problem, rings, bench.profiler(), range));
+    JIGE_DO(write_file_atomic(msccl_, out.xml));
+    json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
+    text += msccl_report(out, msccl_);
+    return {};
+  }
+
   Status run_over_nodes() {
-    if (!svg_.empty() || !nccl_.empty() || !source_.file.empty() || !source_.reference.empty() ||
-        !links_.store_file.empty() || !links_.hosts.empty()) {
+    if (rings_max_ > 1 || collective_ != "all-reduce" || message_bytes_ > 0) {
+      return fail(
+          Code::kInvalidArgument,
+          "--rings, --collective and --message go with one machine or network, not with --nodes");
+    }
+    if (!svg_.empty() || !nccl_.empty() || !msccl_.empty() || !source_.file.empty() ||
+        !source_.reference.empty() || !links_.store_file.empty() || !links_.hosts.empty()) {
       return fail(Code::kInvalidArgument,
                   "--nodes names all machines and goes with neither --topology, --reference, "
-                  "--hosts, --store, --svg nor --export-nccl");
+                  "--hosts, --store, --svg, --export-nccl nor --export-msccl");
     }
     JIGE_TRY(const NodeRingReport result, plan_over_nodes(nodes_, links_, options_));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(result.json, 1) + "\n"));
@@ -192,9 +304,11 @@ class PlanRingsCommand final : public Command {
   NodeRingRequest nodes_;
   plan::RingPlanOptions options_;
   std::optional<double> tolerance_;
-  int64_t keep_ = 5;
+  int64_t keep_ = 5, rings_max_ = 1, message_bytes_ = 0;
+  double latency_us_ = 10;
   bool no_symmetry_ = false, no_collective_ = false;
-  std::string out_, svg_, nccl_, nccl_version_ = "2.21";
+  std::string collective_ = "all-reduce";
+  std::string out_, svg_, nccl_, msccl_, nccl_version_ = "2.21";
   OutputFlags output_;
 };
 

@@ -27,6 +27,7 @@ class DirectRun {
   Status broadcast();
   Status reduce();
   Status all_to_all();
+  Status all_to_all_in_rounds();
   Status barrier();
 
  private:
@@ -193,8 +194,31 @@ Status DirectRun::reduce() {
   return {};
 }
 
+// By the plan's rounds. Who sends to a rank need not be whom that rank sends to, so in place a
+// block may arrive where one still waits to go: then all are copied before.
+Status DirectRun::all_to_all_in_rounds() {
+  const auto bytes = static_cast<size_t>(op_.bytes());
+  Buffer going;
+  const std::byte* src = op_.src;
+  if (src == op_.dst) {
+    going.assign(src, src + bytes * static_cast<size_t>(size_));
+    src = going.data();
+  } else if (bytes > 0) {
+    std::memcpy(op_.dst + rank_ * op_.bytes(), src + rank_ * op_.bytes(), bytes);
+  }
+  for (const std::vector<int>& targets : context_.plan->rounds) {
+    const int to = targets[static_cast<size_t>(rank_)];
+    const int from = static_cast<int>(std::ranges::find(targets, rank_) - targets.begin());
+    JIGE_DO(run({send(to, {src + to * op_.bytes(), bytes}),
+                 receive(from, {op_.dst + from * op_.bytes(), bytes})}));
+  }
+  all_final(op_.count * size_);
+  return {};
+}
+
 // In round k the ranks whose numbers add up to k exchange blocks, so no rank is the aim of two.
 Status DirectRun::all_to_all() {
+  if (!context_.plan->rounds.empty()) return all_to_all_in_rounds();
   const auto bytes = static_cast<size_t>(op_.bytes());
   Buffer going;
   for (int k = 0; k < size_; ++k) {

@@ -17,6 +17,38 @@ Result<double> parse_weight(std::string_view text) {
   return weight;
 }
 
+// Whether each names every rank from 0 to size - 1 once.
+bool is_permutation_of_ranks(const std::vector<int>& ranks, int size) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  bool whole = static_cast<int>(ranks.size()) == size;
+  for (int r = 0; whole && r < size; ++r) whole = sorted[static_cast<size_t>(r)] == r;
+  return whole;
+}
+
+Status check_rounds(const std::vector<std::vector<int>>& rounds, int size) {
+  if (rounds.empty()) return {};
+  const auto n = static_cast<size_t>(size);
+  std::vector<bool> sent(n * n, false);
+  for (const std::vector<int>& targets : rounds) {
+    if (!is_permutation_of_ranks(targets, size)) {
+      return fail(Code::kInvalidArgument, "round {} does not name each rank from 0 to {} once",
+                  fmt::join(targets, ","), size - 1);
+    }
+    for (size_t r = 0; r < n; ++r) {
+      const auto to = static_cast<size_t>(targets[r]);
+      if (to == r || sent[r * n + to]) {
+        return fail(Code::kInvalidArgument, "rounds of an all-to-all let rank {} send to {} {}", r,
+                    to, to == r ? "itself" : "twice");
+      }
+      sent[r * n + to] = true;
+    }
+  }
+  if (rounds.size() + 1 == n) return {};
+  return fail(Code::kInvalidArgument, "{} rounds of an all-to-all between {} ranks, {} are due",
+              rounds.size(), size, size - 1);
+}
+
 }  // namespace
 
 int Ring::position_of(int rank) const {
@@ -40,11 +72,7 @@ Status RingPlan::check(int size) const {
     return fail(Code::kInvalidArgument, "{} rings; 1 to {} are possible", rings.size(), kRingsMax);
   }
   for (const Ring& ring : rings) {
-    std::vector<int> sorted = ring.order;
-    std::sort(sorted.begin(), sorted.end());
-    bool whole = ring.size() == size;
-    for (int r = 0; whole && r < size; ++r) whole = sorted[static_cast<size_t>(r)] == r;
-    if (!whole) {
+    if (!is_permutation_of_ranks(ring.order, size)) {
       return fail(Code::kInvalidArgument, "ring {} does not name each rank from 0 to {} once",
                   fmt::join(ring.order, ","), size - 1);
     }
@@ -57,7 +85,7 @@ Status RingPlan::check(int size) const {
     return fail(Code::kInvalidArgument, "pieces of {} bytes; a multiple of {} up to 64 MiB is due",
                 piece_bytes, kUnitBytes);
   }
-  return {};
+  return check_rounds(rounds, size);
 }
 
 uint32_t RingPlan::hash() const {
@@ -71,6 +99,9 @@ uint32_t RingPlan::hash() const {
   for (const Ring& ring : rings) {
     mix(ring.weight);
     for (const int rank : ring.order) mix(rank);
+  }
+  for (const std::vector<int>& targets : rounds) {
+    for (const int rank : targets) mix(rank);
   }
   return hash;
 }

@@ -10,6 +10,8 @@
 // (rounded up to whole units of 64 bytes; later ones may be empty). In a reduce-scatter the block
 // of the rank at position p starts at position p + 1; in a reduce the whole starts after the root.
 //
+// An all-to-all goes in rounds: in each, every rank sends a block to one rank and receives one.
+//
 // Threads: values.
 #pragma once
 
@@ -37,11 +39,15 @@ struct Ring {
 struct RingPlan {
   std::vector<Ring> rings;
   int64_t piece_bytes = 256 << 10;  // what moves as one step; a multiple of kUnitBytes
+  // Of an all-to-all: to whom each rank sends in every round. None: in round k the ranks whose
+  // numbers add up to k exchange blocks.
+  std::vector<std::vector<int>> rounds;
 
   // One ring in rank order.
   static RingPlan in_rank_order(int size);
   // At least one ring and kRingsMax at most, each a permutation of 0 … size - 1 with a positive
-  // finite weight; fails with kInvalidArgument.
+  // finite weight; rounds, if any, by which every rank sends to every other once. Fails with
+  // kInvalidArgument.
   Status check(int size) const;
   // Equal for equal plans.
   uint32_t hash() const;

@@ -27,11 +27,13 @@ class RingFacts {
   double ring_bound(const RingProblem& problem) const;
   size_t conflict_count() const { return conflicts_.size(); }
 
- private:
   struct Conflict {
     std::vector<int32_t> members;
     double rate;
   };
+  const std::vector<Conflict>& conflicts() const { return conflicts_; }
+
+ private:
   std::vector<double> solo_;
   std::vector<Conflict> conflicts_;
   std::vector<std::vector<int32_t>> conflicts_of_;  // by member

@@ -41,6 +41,7 @@ class RingPlanner {
     plan_.bound = std::max(plan_.bound, plan_.best.front().rate);
     plan_.conflicts = static_cast<int64_t>(facts_->conflict_count());
     plan_.symmetries = symmetry_.permutations.size();
+    plan_.facts = facts_;
     return plan_;
   }
 

@@ -28,9 +28,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "plan/ring_facts.h"
 #include "plan/ring_problem.h"
 #include "profile/profiler.h"
 
@@ -70,6 +72,7 @@ struct RingPlan {
   size_t symmetries = 1;           // confirmed relabellings, the identity among them
   int32_t restarts = 0;            // after rates changed, or symmetry was found wrong
   profile::ProfilerCounts counts;  // of this plan alone
+  std::optional<RingFacts> facts;  // what was measured on the way
 
   // How much faster, relative, a ring may be that was not found.
   double gap() const { return best.empty() ? 0 : bound / best.front().rate - 1; }

@@ -34,12 +34,12 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
   }
   const double timeout_s = static_cast<double>(message.timeout_ms) / 1e3;
   comm::RingPlan plan;
-  plan.rings.emplace_back();
-  for (const int64_t rank : message.order) {
-    plan.rings.front().order.push_back(static_cast<int>(rank));
+  for (const RingOrder& ring : message.rings) {
+    comm::Ring& made = plan.rings.emplace_back(comm::Ring{{}, ring.weight});
+    for (const int64_t rank : ring.order) made.order.push_back(static_cast<int>(rank));
   }
   comm::JoinOptions join;
-  join.place = {static_cast<int>(message.rank), static_cast<int>(message.order.size()), "profiler"};
+  join.place = {static_cast<int>(message.rank), plan.rings.front().size(), "profiler"};
   join.rendezvous = {message.address, static_cast<int>(message.port)};
   join.bind_host = message.own;
   join.transport = "tcp";

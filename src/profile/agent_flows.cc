@@ -58,7 +58,7 @@ Result<RanMessage> AgentFlows::run(const RunMessage& message) {
   const auto send = [&](size_t i) {
     wait_until(message.start_ns);
     ran.times[i].begin_ns = comm::monotonic_ns();
-    results[i] = send_data(*sockets[i], {.bytes = message.bytes}, deadline);
+    results[i] = send_data(*sockets[i], {.bytes = message.bytes[i]}, deadline);
     ran.times[i].end_ns = comm::monotonic_ns();
   };
   std::vector<std::thread> threads;

@@ -1,9 +1,11 @@
 #include "profile/agent_protocol.h"
 
 #include <algorithm>
-#include <array>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
+
+#include "comm/ring_plan.h"
 
 namespace jige::profile {
 namespace {
@@ -52,7 +54,11 @@ Json json_of(const RanMessage& m) {
 Json json_of(const ListenMessage& m) { return {{"type", "listen"}, {"address", m.address}}; }
 Json json_of(const ListeningMessage& m) { return {{"type", "listening"}, {"port", m.port}}; }
 Json json_of(const CollectMessage& m) {
-  return {{"type", "collect"},          {"rank", m.rank},   {"order", m.order},
+  Json rings = Json::array();
+  for (const RingOrder& ring : m.rings) {
+    rings.push_back({{"order", ring.order}, {"weight", ring.weight}});
+  }
+  return {{"type", "collect"},          {"rank", m.rank},   {"rings", std::move(rings)},
           {"address", m.address},       {"port", m.port},   {"own", m.own},
           {"congestion", m.congestion}, {"bytes", m.bytes}, {"repeats", m.repeats},
           {"timeout_ms", m.timeout_ms}};
@@ -162,7 +168,19 @@ Result<std::vector<int64_t>> parse_numbers(const Json& json, std::string_view fi
 Parsed parse_run(const Json& json) {
   RunMessage m;
   JIGE_TRY(m.flows, parse_numbers(json, "flows", kFlowsMax - 1));
-  JIGE_TRY(m.bytes, limited(json, "bytes", 1, kTransferBytesMax));
+  JIGE_TRY(const Json* sizes, list_of(json, "bytes"));
+  for (const Json& item : *sizes) {
+    const int64_t bytes = item.is_number_integer() ? item.get<int64_t>() : 0;
+    if (bytes < 1 || bytes > kTransferBytesMax) {
+      return fail(Code::kInvalidArgument, "{}: \"bytes\" must hold numbers from 1 to {}", kWhere,
+                  kTransferBytesMax);
+    }
+    m.bytes.push_back(bytes);
+  }
+  if (m.bytes.size() != m.flows.size()) {
+    return fail(Code::kInvalidArgument, "{}: {} sizes for {} flows", kWhere, m.bytes.size(),
+                m.flows.size());
+  }
   JIGE_TRY(m.start_ns, get_int(json, "start_ns", kWhere));
   JIGE_TRY(m.timeout_ms, limited(json, "timeout_ms", 1, kTimeoutMsMax));
   return m;
@@ -192,13 +210,36 @@ Parsed parse_listening(const Json& json) {
   return ListeningMessage{port};
 }
 
-Parsed parse_collect(const Json& json) {
-  CollectMessage m;
-  JIGE_TRY(m.order, parse_numbers(json, "order", kFlowsMax - 1));
-  if (m.order.empty() || std::ranges::max(m.order) >= static_cast<int64_t>(m.order.size())) {
+Result<RingOrder> parse_order(const Json& json) {
+  RingOrder ring;
+  JIGE_TRY(ring.order, parse_numbers(json, "order", kFlowsMax - 1));
+  if (ring.order.empty() ||
+      std::ranges::max(ring.order) >= static_cast<int64_t>(ring.order.size())) {
     return fail(Code::kInvalidArgument, "{}: \"order\" must hold every rank once", kWhere);
   }
-  JIGE_TRY(m.rank, limited(json, "rank", 0, static_cast<int64_t>(m.order.size()) - 1));
+  JIGE_TRY(ring.weight, get_number_or(json, "weight", 1, kWhere));
+  if (!(ring.weight > 0) || !std::isfinite(ring.weight)) {
+    return fail(Code::kInvalidArgument, "{}: \"weight\" must be above 0", kWhere);
+  }
+  return ring;
+}
+
+Parsed parse_collect(const Json& json) {
+  CollectMessage m;
+  JIGE_TRY(const Json* rings, list_of(json, "rings"));
+  for (const Json& item : *rings) {
+    JIGE_TRY(RingOrder ring, parse_order(item));
+    m.rings.push_back(std::move(ring));
+  }
+  const auto unlike = [&](const RingOrder& ring) {
+    return ring.order.size() != m.rings[0].order.size();
+  };
+  if (m.rings.empty() || m.rings.size() > comm::kRingsMax || std::ranges::any_of(m.rings, unlike)) {
+    return fail(Code::kInvalidArgument, "{}: \"rings\" must hold 1 to {} rings of the same ranks",
+                kWhere, comm::kRingsMax);
+  }
+  const auto ranks = static_cast<int64_t>(m.rings[0].order.size());
+  JIGE_TRY(m.rank, limited(json, "rank", 0, ranks - 1));
   JIGE_TRY(m.address, limited_text(json, "address"));
   JIGE_TRY(m.port, limited(json, "port", 1, 65535));
   JIGE_TRY(m.own, limited_text(json, "own"));

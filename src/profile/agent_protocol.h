@@ -5,18 +5,19 @@
 // the connection is for, and the token; the answer is a welcome, or an error upon which the
 // connection ends.
 //
-//   control  > {"type":"hello","version":1,"role":"control","token":"…"}
-//            < {"type":"welcome","version":1,"kernel":"6.1.0","congestion":["reno","bbr"]}
+//   control  > {"type":"hello","version":2,"role":"control","token":"…"}
+//            < {"type":"welcome","version":2,"kernel":"6.1.0","congestion":["reno","bbr"]}
 //            > {"type":"clock"}                        < {"type":"clock","now_ns":…}
 //            > {"type":"open","flow":3,"address":"10.0.0.2","port":7431,"congestion":"bbr",
 //               "timeout_ms":5000}                     < {"type":"opened","flow":3}
-//            > {"type":"run","flows":[3],"bytes":4194304,"start_ns":…,"timeout_ms":…}
+//            > {"type":"run","flows":[3],"bytes":[4194304],"start_ns":…,"timeout_ms":…}
 //            < {"type":"ran","times":[[begin_ns,end_ns]]}
 //            > {"type":"listen","address":"10.0.0.1"}        < {"type":"listening","port":40001}
-//            > {"type":"collect","rank":1,"order":[0,2,1,3],"address":"10.0.0.1","port":40001,
-//               "own":"10.0.0.2","congestion":"bbr","bytes":8388608,"repeats":3,"timeout_ms":…}
+//            > {"type":"collect","rank":1,"rings":[{"order":[0,2,1,3],"weight":1}],
+//               "address":"10.0.0.1","port":40001,"own":"10.0.0.2","congestion":"bbr",
+//               "bytes":8388608,"repeats":3,"timeout_ms":…}
 //            < {"type":"collected","times_ns":[…]}           of an all-reduce, as this rank saw it
-//   data     > {"type":"hello","version":1,"role":"data","token":"…"}
+//   data     > {"type":"hello","version":2,"role":"data","token":"…"}
 //            > {"type":"data","bytes":4194304,"check":false}, then as many bytes
 //            < {"type":"got"}                          once the last byte was taken
 //   any      < {"type":"error","code":"unavailable","message":"…"}
@@ -40,7 +41,7 @@
 
 namespace jige::profile {
 
-inline constexpr int64_t kAgentVersion = 1;
+inline constexpr int64_t kAgentVersion = 2;
 inline constexpr size_t kFrameHeadBytes = 8;
 inline constexpr size_t kFramePayloadMax = 64 * 1024;
 inline constexpr int64_t kTransferBytesMax = int64_t{1} << 36;
@@ -76,8 +77,8 @@ struct OpenedMessage {
 };
 struct RunMessage {
   std::vector<int64_t> flows;
-  int64_t bytes = 0;
-  int64_t start_ns = 0;  // of the agent's clock
+  std::vector<int64_t> bytes;  // of each flow
+  int64_t start_ns = 0;        // of the agent's clock
   int64_t timeout_ms = 0;
 };
 struct FlowTimes {
@@ -93,10 +94,15 @@ struct ListenMessage {
 struct ListeningMessage {
   int64_t port = 0;
 };
+// A ring and its part of the data.
+struct RingOrder {
+  std::vector<int64_t> order;
+  double weight = 1;
+};
 struct CollectMessage {
   int64_t rank = 0;
-  std::vector<int64_t> order;  // of the ring: every rank once
-  std::string address;         // where rank 0 listens
+  std::vector<RingOrder> rings;  // of every rank once
+  std::string address;           // where rank 0 listens
   int64_t port = 0;
   std::string own;  // the address this rank's data leave from
   std::string congestion;

@@ -21,11 +21,19 @@ std::vector<AgentMessage> samples() {
           ClockMessage{-5},
           OpenMessage{3, "10.0.0.2", 7431, "bbr", 5000},
           OpenedMessage{3},
-          RunMessage{{3, 1}, 4096, 123456789012345, 1000},
+          RunMessage{{3, 1}, {4096, 1000}, 123456789012345, 1000},
           RanMessage{{{1, 2}, {3, 4}}},
           ListenMessage{"10.0.0.1"},
           ListeningMessage{40001},
-          CollectMessage{1, {0, 2, 1}, "10.0.0.1", 40001, "10.0.0.2", "bbr", 4096, 3, 1000},
+          CollectMessage{1,
+                         {{{0, 2, 1}, 0.75}, {{0, 1, 2}, 0.25}},
+                         "10.0.0.1",
+                         40001,
+                         "10.0.0.2",
+                         "bbr",
+                         4096,
+                         3,
+                         1000},
           CollectedMessage{{5, 6}},
           DataMessage{77, true},
           GotMessage{},
@@ -59,14 +67,23 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
     const auto message = parse_message(payload);
     return message ? std::string("accepted") : message.error().message;
   };
-  EXPECT_THAT(error(R"({"type":"run","flows":[1,1],"bytes":1,"start_ns":0,"timeout_ms":1})"),
+  EXPECT_THAT(error(R"({"type":"run","flows":[1,1],"bytes":[1,1],"start_ns":0,"timeout_ms":1})"),
               HasSubstr("each once"));
-  EXPECT_THAT(error(R"({"type":"run","flows":[-1],"bytes":1,"start_ns":0,"timeout_ms":1})"),
+  EXPECT_THAT(error(R"({"type":"run","flows":[-1],"bytes":[1],"start_ns":0,"timeout_ms":1})"),
               HasSubstr("numbers up to 4095"));
-  EXPECT_THAT(error(R"({"type":"collect","order":[0,2],"rank":0})"), HasSubstr("every rank once"));
-  EXPECT_THAT(error(R"({"type":"collect","order":[0,1],"rank":2})"), HasSubstr("\"rank\" is 2"));
-  EXPECT_THAT(error(R"({"type":"run","flows":[1],"bytes":0,"start_ns":0,"timeout_ms":1})"),
-              HasSubstr("\"bytes\" is 0"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,2]}],"rank":0})"),
+              HasSubstr("every rank once"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]}],"rank":2})"),
+              HasSubstr("\"rank\" is 2"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1],"weight":0}],"rank":1})"),
+              HasSubstr("above 0"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]},{"order":[0]}],"rank":0})"),
+              HasSubstr("of the same ranks"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[],"rank":0})"), HasSubstr("1 to 16 rings"));
+  EXPECT_THAT(error(R"({"type":"run","flows":[1],"bytes":[0],"start_ns":0,"timeout_ms":1})"),
+              HasSubstr("\"bytes\" must hold"));
+  EXPECT_THAT(error(R"({"type":"run","flows":[1],"bytes":[],"start_ns":0,"timeout_ms":1})"),
+              HasSubstr("0 sizes for 1 flows"));
   EXPECT_THAT(error(R"({"type":"data","bytes":99999999999999})"), HasSubstr("must be 1 to"));
   EXPECT_THAT(error(R"({"type":"open","flow":1,"address":"a","port":0,"timeout_ms":1})"),
               HasSubstr("\"port\" is 0"));

@@ -30,6 +30,11 @@ class LinkMeter {
   // Fails with kInvalidArgument for transfers that cannot be made, kUnavailable where a device is
   // gone. REQUIRES: at least one transfer, none twice.
   virtual Result<Measurement> measure(std::span<const topology::Transfer> set) = 0;
+  // The same with amounts that differ: member i carries shares[i] of a whole, and `rate` is the
+  // bytes of the whole over the mean time until all are done. A meter that knows equal amounts
+  // alone fails with kUnsupported on others. REQUIRES: a share above 0 for each member.
+  virtual Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
+                                             std::span<const double> shares);
   // What stands beside every rate in reports: "simulated", "measured".
   virtual std::string_view source() const = 0;
 };

@@ -50,6 +50,39 @@ TEST(SimulatedMeter, WithoutNoiseReportsTheFluidRates) {
   EXPECT_EQ(m->deviation, 0);
 }
 
+TEST(SimulatedMeter, SharesOfAWholeAreCarriedInProportion) {
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  SimulatedMeter meter(box);
+  // Both leave gpu0 by its link of 12.5 GB/s: it takes as long as a whole over it.
+  const std::vector<Transfer> set = {{TransferKind::kPush, 0, 1}, {TransferKind::kPush, 0, 2}};
+  const Measurement m = *meter.measure_shares(set, std::vector<double>{0.75, 0.25});
+  EXPECT_NEAR(m.rate, 12.5, 1e-9);
+  EXPECT_NEAR(m.gb_per_s[0], 0.75 * 12.5, 1e-9);
+  EXPECT_NEAR(m.gb_per_s[1], 0.25 * 12.5, 1e-9);
+  EXPECT_NEAR(meter.measure_shares(set, std::vector<double>{2, 2})->rate, 12.5 / 4, 1e-9);
+}
+
+// A meter of equal amounts alone serves wherever amounts are equal.
+TEST(LinkMeter, WithoutSharesOfItsOwnMeasuresEqualOnes) {
+  class EqualMeter final : public LinkMeter {
+   public:
+    explicit EqualMeter(const Topology& t) : meter_(t) {}
+    Result<Measurement> measure(std::span<const Transfer> set) override {
+      return meter_.measure(set);
+    }
+    std::string_view source() const override { return "simulated"; }
+
+   private:
+    SimulatedMeter meter_;
+  };
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  EqualMeter meter(box);
+  const std::vector<Transfer> set = {{TransferKind::kPush, 0, 1}, {TransferKind::kPush, 0, 2}};
+  EXPECT_NEAR(meter.measure_shares(set, std::vector<double>{0.5, 0.5})->rate, 12.5, 1e-9);
+  const auto unequal = meter.measure_shares(set, std::vector<double>{0.5, 0.25});
+  EXPECT_EQ(unequal.error().code, Code::kUnsupported);
+}
+
 TEST(SimulatedMeter, RepeatsUntilTheIntervalIsNarrowAndIsReproducible) {
   const Topology box = reference("pcie-4gpu-2numa");
   const Transfer set[] = {{TransferKind::kPush, 0, 1}};

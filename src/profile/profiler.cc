@@ -94,6 +94,13 @@ Result<Measurement> Profiler::measure(Set set) {
   return m;
 }
 
+Result<Measurement> Profiler::measure_shares(Set set, std::span<const double> shares) {
+  JIGE_TRY(Measurement m, meter_.measure_shares(set, shares));
+  ++counts_.measured;
+  counts_.cost_s += m.cost_s;
+  return m;
+}
+
 Status Profiler::look_for_change() {
   since_look_ = 0;
   for (const Sentinel& sentinel : sentinels_) {

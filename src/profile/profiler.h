@@ -70,6 +70,8 @@ class Profiler {
   Result<double> rate(Set set);
   // Measures now, whatever is known, and keeps the result. Members are in the order of `set`.
   Result<Measurement> measure(Set set);
+  // Measures now, each member with its share of a whole (link_meter.h); kept nowhere.
+  Result<Measurement> measure_shares(Set set, std::span<const double> shares);
 
   const Symmetry& symmetry() const { return symmetry_; }
   const ProfilerCounts& counts() const { return counts_; }

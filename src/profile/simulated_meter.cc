@@ -28,12 +28,18 @@ struct Series {
 }  // namespace
 
 Result<Measurement> SimulatedMeter::measure(std::span<const topology::Transfer> set) {
+  return measure_shares(set, std::vector<double>(set.size(), 1));
+}
+
+Result<Measurement> SimulatedMeter::measure_shares(std::span<const topology::Transfer> set,
+                                                   std::span<const double> shares) {
   std::vector<topology::Flow> flows;
-  for (const topology::Transfer& transfer : set) {
-    JIGE_TRY(std::vector<topology::Usage> usage, truth_.usage(transfer));
-    flows.push_back({std::move(usage), 1});
+  std::vector<double> bytes;
+  for (size_t i = 0; i < set.size(); ++i) {
+    JIGE_TRY(std::vector<topology::Usage> usage, truth_.usage(set[i]));
+    flows.push_back({std::move(usage), shares[i]});
+    bytes.push_back(options_.bytes * shares[i]);
   }
-  const std::vector<double> bytes(set.size(), options_.bytes);
   const topology::FluidRun run = topology::run_flows(truth_.resources(), flows, bytes);
   if (!(run.makespan_s > 0)) {
     return fail(Code::kInvalidArgument,
@@ -65,7 +71,7 @@ Result<Measurement> SimulatedMeter::measure(std::span<const topology::Transfer> 
   m.deviation = makespans.deviation() / makespans.mean();
   for (size_t i = 0; i < set.size(); ++i) {
     const double mean = members[i].mean();
-    m.gb_per_s[i] = mean > 0 ? options_.bytes / mean / 1e9 : topology::kUnlimited;
+    m.gb_per_s[i] = mean > 0 ? bytes[i] / mean / 1e9 : topology::kUnlimited;
   }
   return m;
 }

@@ -5,6 +5,8 @@
 //
 // The topology is the truth; what a planner believes may be another one with the same components in
 // front (a trunk nobody described). `cost_s` counts what the measurement would have taken there.
+// Members with different shares of the bytes divide what they meet in proportion to these: an
+// assumption, that of streams cut into equally many pieces.
 // Same seed, same sequence of calls: same numbers. Threads: one caller.
 #pragma once
 
@@ -31,6 +33,8 @@ class SimulatedMeter final : public LinkMeter {
       : truth_(truth), options_(options) {}
 
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
+  Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
+                                     std::span<const double> shares) override;
   std::string_view source() const override { return "simulated"; }
 
   // The machine changes under the meter's hands, as links do that train down.

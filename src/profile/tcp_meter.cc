@@ -90,9 +90,15 @@ Status TcpMeter::use(const topology::Topology& network) {
 }
 
 Result<Measurement> TcpMeter::measure(std::span<const topology::Transfer> set) {
+  return measure_shares(set, std::vector<double>(set.size(), 1));
+}
+
+Result<Measurement> TcpMeter::measure_shares(std::span<const topology::Transfer> set,
+                                             std::span<const double> shares) {
   if (agents_.empty()) JIGE_DO(connect_all());
   auto members = open_members(set);
   if (!members) return explained(std::move(members.error()));
+  for (size_t i = 0; i < members->size(); ++i) (*members)[i].share = shares[i];
   for (AgentClient& agent : agents_) {
     if (Status compared = agent.compare_clocks(kClockQuestions); !compared) {
       return explained(std::move(compared.error()));
@@ -149,14 +155,17 @@ Result<TcpMeter::Run> TcpMeter::run_once(const std::vector<Member>& members, int
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
-  RunMessage order{.bytes = bytes,
-                   .start_ns = comm::monotonic_ns() + kLeadNs,
+  RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::vector<size_t> started;
   for (size_t host = 0; host < agents_.size(); ++host) {
     order.flows.clear();
+    order.bytes.clear();
     for (const Member& member : members) {
-      if (member.host == host) order.flows.push_back(member.flow);
+      if (member.host != host) continue;
+      order.flows.push_back(member.flow);
+      order.bytes.push_back(
+          std::max<int64_t>(1, std::llround(static_cast<double>(bytes) * member.share)));
     }
     if (order.flows.empty()) continue;
     JIGE_DO(agents_[host].start_run(order));
@@ -231,42 +240,56 @@ Result<Measurement> TcpMeter::time_set(const std::vector<Member>& members) {
   for (size_t i = 0; i < members.size(); ++i) {
     double sum = 0;
     for (const Run& run : runs) sum += run.member_s[i];
-    m.gb_per_s.push_back(static_cast<double>(bytes) * static_cast<double>(runs.size()) / sum / 1e9);
+    const double carried = static_cast<double>(bytes) * members[i].share;
+    m.gb_per_s.push_back(carried * static_cast<double>(runs.size()) / sum / 1e9);
   }
   return m;
 }
 
 Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {
+  const WeightedOrder ring{{order.begin(), order.end()}, 1};
+  return all_reduce(std::span(&ring, 1), bytes);
+}
+
+Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const WeightedOrder> rings, int64_t bytes) {
   if (agents_.empty()) JIGE_DO(connect_all());
-  std::vector<size_t> hosts;
-  for (const int32_t component : order) {
-    const auto host = host_of_.find(component);
-    if (host == host_of_.end()) {
-      return fail(Code::kInvalidArgument, "an all-reduce runs between hosts with agents alone");
+  std::vector<RingOrder> by_host;
+  for (const WeightedOrder& ring : rings) {
+    RingOrder& hosts = by_host.emplace_back(RingOrder{{}, ring.weight});
+    for (const int32_t component : ring.order) {
+      const auto host = host_of_.find(component);
+      if (host == host_of_.end()) {
+        return fail(Code::kInvalidArgument, "an all-reduce runs between hosts with agents alone");
+      }
+      hosts.order.push_back(static_cast<int64_t>(host->second));
     }
-    hosts.push_back(host->second);
   }
   if (bytes == 0) bytes = 2 * largest_bytes_;
-  auto times = time_all_reduce(hosts, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
+  auto times = time_all_reduce(by_host, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
   if (!times) return explained(std::move(times.error()));
   return times;
 }
 
 // Ranks are places in `hosts` by their number, so that another order is another ring, not another
 // numbering.
-Result<AllReduceTimes> TcpMeter::time_all_reduce(const std::vector<size_t>& hosts, int64_t bytes) {
+Result<AllReduceTimes> TcpMeter::time_all_reduce(const std::vector<RingOrder>& rings,
+                                                 int64_t bytes) {
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
-  std::vector<size_t> ranks = hosts;
+  std::vector<size_t> ranks(rings.front().order.begin(), rings.front().order.end());
   std::ranges::sort(ranks);
   CollectMessage message{.address = hosts_[ranks.front()].address.host,
                          .congestion = congestion_,
                          .bytes = bytes,
                          .repeats = kCollectiveRepeats,
                          .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
-  for (const size_t host : hosts) {
-    message.order.push_back(std::ranges::lower_bound(ranks, host) - ranks.begin());
+  for (const RingOrder& ring : rings) {
+    RingOrder& by_rank = message.rings.emplace_back(RingOrder{{}, ring.weight});
+    for (const int64_t host : ring.order) {
+      const auto place = std::ranges::lower_bound(ranks, static_cast<size_t>(host));
+      by_rank.order.push_back(place - ranks.begin());
+    }
   }
   JIGE_TRY(message.port, agents_[ranks.front()].listen());
   for (size_t rank = 0; rank < ranks.size(); ++rank) {

@@ -8,9 +8,9 @@
 // Every transfer has a connection of its own, whose data is checked once before any is timed. The
 // members of a set start at one moment, told in each agent's own clock; the makespan reaches from
 // the first start to the last end. Transfers are of equal size, so that it does not matter who gets
-// more of a shared link for a while. The first run of a set only finds out how much to send; then
-// runs are timed until Repeats trusts their mean or the set's time is up, anew if the rate changed
-// on the way.
+// more of a shared link for a while; where shares are given they have those sizes. The first run of
+// a set only finds out how much to send; then runs are timed until Repeats trusts their mean or the
+// set's time is up, anew if the rate changed on the way.
 //
 // Agents that answer no more are named; everything is connected again upon the next measurement.
 // Threads: one caller.
@@ -48,6 +48,12 @@ struct AllReduceTimes {
   double edge_gb_per_s = 0;     // what every edge carried: 2 (n - 1) / n of the bytes, middle time
 };
 
+// Components in the order of a ring, and its part of the data.
+struct WeightedOrder {
+  std::vector<int32_t> order;
+  double weight = 1;
+};
+
 class TcpMeter final : public LinkMeter {
  public:
   // Connects to all agents. Fails with kInvalidArgument for fewer than two hosts, kUnsupported for
@@ -64,9 +70,13 @@ class TcpMeter final : public LinkMeter {
   Status use(const topology::Topology& network);
 
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
+  Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
+                                     std::span<const double> shares) override;
   // Runs all-reduces of `bytes` over the hosts, in the order of a ring of components, each rank a
   // host's agent. The first one is checked, the others are timed. 0: about as long as a set takes.
   Result<AllReduceTimes> all_reduce(std::span<const int32_t> order, int64_t bytes = 0);
+  // The same over several rings of the same components, the data split by weight.
+  Result<AllReduceTimes> all_reduce(std::span<const WeightedOrder> rings, int64_t bytes = 0);
   std::string_view source() const override { return "measured"; }
   // Series begun anew because a rate changed while it was timed.
   int64_t changes() const { return changes_; }
@@ -80,6 +90,7 @@ class TcpMeter final : public LinkMeter {
   struct Member {
     size_t host;
     int64_t flow;
+    double share = 1;
   };
 
   TcpMeter(std::vector<Host> hosts, TcpMeterOptions options)
@@ -91,7 +102,7 @@ class TcpMeter final : public LinkMeter {
   Result<Run> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
   Result<int64_t> find_size(const std::vector<Member>& members, double& cost_s);
   Result<Measurement> time_set(const std::vector<Member>& members);
-  Result<AllReduceTimes> time_all_reduce(const std::vector<size_t>& hosts, int64_t bytes);
+  Result<AllReduceTimes> time_all_reduce(const std::vector<RingOrder>& rings, int64_t bytes);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<Host> hosts_;

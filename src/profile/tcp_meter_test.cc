@@ -86,6 +86,29 @@ TEST(TcpMeter, FindsHowMuchToSendByItself) {
   EXPECT_GT(m->cost_s, 0.02);
 }
 
+TEST(TcpMeter, SendsToEachMemberItsShare) {
+  Lab lab;
+  const Transfer both[] = {send(0, 1), send(1, 2)};
+  const double shares[] = {1, 0.25};
+  const auto m = lab.meter->measure_shares(both, shares);
+  ASSERT_TRUE(m) << m.error().message;
+  // The whole is 100 000 bytes; whoever sends a quarter of it has a quarter of the amount.
+  EXPECT_GT(m->rate, 1e-4);
+  EXPECT_EQ(m->gb_per_s.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_GE(m->gb_per_s[i], m->rate * shares[i] * 0.5);
+}
+
+TEST(TcpMeter, RunsAnAllReduceOverSeveralRings) {
+  Lab lab;
+  const WeightedOrder rings[] = {{{0, 1, 2}, 0.75}, {{0, 2, 1}, 0.25}};
+  const auto times = lab.meter->all_reduce(rings, 300'001);
+  ASSERT_TRUE(times) << times.error().message;
+  EXPECT_EQ(times->seconds.size(), 3u);
+  EXPECT_GT(times->edge_gb_per_s, 1e-4);
+  const WeightedOrder odd[] = {{{0, 1, 2}, 1}, {{0, 1}, 1}};
+  EXPECT_THAT(lab.meter->all_reduce(odd, 1000).error().message, HasSubstr("of the same ranks"));
+}
+
 TEST(TcpMeter, RefusesWhatItCannotMeasure) {
   Lab lab;
   const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
@@ -247,13 +270,13 @@ TEST(LinkAgent, AnswersStrangersWithAnErrorAndGoesOn) {
   }
   {
     comm::Socket rash = stranger(*agent);
-    ASSERT_TRUE(send_message(rash, RunMessage{{1}, 1, 0, 1}, deadline));
+    ASSERT_TRUE(send_message(rash, RunMessage{{1}, {1}, 0, 1}, deadline));
     EXPECT_FALSE(receive<RanMessage>(rash, deadline));
   }
   comm::Socket good = stranger(*agent);
   ASSERT_TRUE(send_message(good, HelloMessage{.token = "t"}, deadline));
   EXPECT_TRUE(receive<WelcomeMessage>(good, deadline));
-  ASSERT_TRUE(send_message(good, RunMessage{{7}, 1, 0, 100}, deadline));
+  ASSERT_TRUE(send_message(good, RunMessage{{7}, {1}, 0, 100}, deadline));
   EXPECT_EQ(receive<RanMessage>(good, deadline).error().code, Code::kNotFound);
   ASSERT_TRUE(send_message(good, GotMessage{}, deadline));
   EXPECT_EQ(receive<RanMessage>(good, deadline).error().code, Code::kUnsupported);

@@ -177,6 +177,9 @@ constexpr Reference kReferences[] = {
      }},
     {"trunk-4host", [] { return make_trunk_network({}); }},
     {"dual-trunk-8host", [] { return make_trunk_network({.hosts = 8, .trunks = 2}); }},
+    // Links twice as fast as a trunk: one ring fills one trunk each way, two rings both.
+    {"two-trunk-4host",
+     [] { return make_trunk_network({.hosts = 4, .trunks = 2, .link_gb_per_s = 0.25}); }},
 };
 
 }  // namespace

@@ -79,6 +79,38 @@ TEST(Rings, MachinesThatDifferShareARing) {
               HasSubstr("has no NIC"));
 }
 
+TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
+  const TestFolder folder;
+  const std::string plan = folder / "rings.json", algorithm = folder / "rings.xml";
+  const Outcome planned =
+      run_jige({"plan", "rings", "--reference", "two-trunk-4host", "--rings", "2", "--collective",
+                "all-to-all", "--message", "4K", "-o", plan, "--export-msccl", algorithm});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("chosen: mixture 1"));
+  EXPECT_THAT(planned.out, HasSubstr("ring both ways"));
+  EXPECT_THAT(planned.out, HasSubstr("all-to-all"));
+  EXPECT_THAT(planned.out, HasSubstr("channels of the rings: 1, 1"));
+  EXPECT_THAT(planned.out, HasSubstr("double trees 2 deep, steps of 10 us assumed"));
+  EXPECT_THAT(*read_file(algorithm + ".trees"), HasSubstr("name=\"jige_double_trees\""));
+  EXPECT_THAT(*read_file(algorithm), HasSubstr("coll=\"allreduce\""));
+  const Json json = *parse_json(*read_file(plan), plan);
+  ASSERT_EQ(json["rings"].size(), 2u);
+  EXPECT_NEAR(json["mix"]["rate"].get<double>(), 2 * json["ring"]["rate"].get<double>(), 1e-6);
+  EXPECT_EQ(json["rounds"].size(), 3u);
+
+  const Outcome ran =
+      run_jige({"bench", "collective", "all_reduce", "all_to_all", "--ranks", "4", "--plan", plan,
+                "-b", "4K", "-e", "1M", "-f", "16", "-n", "2", "--json", "--transport", "threads"});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(ran.json_lines().front()["rings"].size(), 2u);
+  const Outcome five = run_jige({"bench", "collective", "--ranks", "5", "--plan", plan});
+  EXPECT_EQ(five.exit_code, 2);
+  EXPECT_THAT(five.err, HasSubstr("was planned for 4 devices, these are 5 ranks"));
+  EXPECT_THAT(
+      run_jige({"bench", "collective", "--ranks", "4", "--plan", plan, "--ring", "0,1,2,3"}).err,
+      HasSubstr("leave one out"));
+}
+
 TEST(Rings, MistakesAreNamed) {
   const TestFolder folder;
   const std::string box = folder / "box.json";

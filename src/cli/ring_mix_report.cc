@@ -1,0 +1,98 @@
+#include "cli/ring_mix_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "cli/table.h"
+#include "cli/topology_flags.h"
+
+namespace jige::cli {
+
+std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMixPlan& plan,
+                            std::string_view source) {
+  using enum Table::Align;
+  Table table({{"rings together"},
+               {"GB/s", kRight},
+               {"all-reduce", kRight},
+               {"chosen is", kRight},
+               {"part", kRight},
+               {"order"}});
+  const plan::MeasuredMix& best = plan.best.front();
+  const bool collective = best.collective > 0;
+  for (const plan::MeasuredMix& mix : plan.best) {
+    const double ratio = collective ? best.collective / mix.collective : best.rate / mix.rate;
+    bool first = true;
+    for (const plan::WeightedRing& ring : mix.mix.rings) {
+      const std::string name = &mix == &best ? fmt::format("chosen: {}", mix.name) : mix.name;
+      table.row({first ? name : "", first ? rate_text(mix.rate) : "",
+                 first && collective ? rate_text(mix.collective) : "",
+                 first ? fmt::format("{:.2f}x", ratio) : "",
+                 fmt::format("{:.0f} %", 100 * ring.weight), plan::ring_text(problem, ring.ring)});
+      first = false;
+    }
+  }
+  const double more = 100 * (plan.promised / best.rate - 1);
+  const std::string room = plan.unpromised
+                               ? "none of so many rings is promised more"
+                               : "the search ended before all that is promised was measured";
+  return fmt::format("\n{}\nall rates {}; {}; no number of rings is promised {:.1f} % more\n",
+                     table.render(), source, room, std::max(0.1, more));
+}
+
+std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPlan& plan,
+                          std::string_view source) {
+  using enum Table::Align;
+  Table table({{"all-to-all"},
+               {"GB/s a device", kRight},
+               {"chosen is", kRight},
+               {"slowest", kRight},
+               {"rounds: who the devices send to"}});
+  const plan::MeasuredRounds& best = plan.best.front();
+  for (const plan::MeasuredRounds& schedule : plan.best) {
+    std::string rounds;
+    for (const plan::Round& round : schedule.rounds) {
+      if (!rounds.empty()) rounds += " | ";
+      rounds += fmt::format("{}", fmt::join(plan::round_targets(problem, round), " "));
+    }
+    table.row({&schedule == &best ? fmt::format("chosen: {}", schedule.name) : schedule.name,
+               rate_text(schedule.gb_per_s()),
+               fmt::format("{:.2f}x", schedule.seconds / best.seconds),
+               rate_text(*std::ranges::min_element(schedule.rates)), std::move(rounds)});
+  }
+  return fmt::format("\n{}\nall rates {}; {}; none takes less than {:.0f} % of its time\n",
+                     table.render(), source,
+                     plan.unpromised ? "no other schedule of rounds is promised less time"
+                                     : "the search ended before all that is promised was measured",
+                     100 * plan.bound_s / best.seconds);
+}
+
+std::string trees_report(const plan::RingProblem& problem, const plan::TreePlan& plan,
+                         double message_bytes, double ring_rate) {
+  std::string text = fmt::format("\ndouble trees {} deep, steps of {:.3g} us assumed\n", plan.depth,
+                                 plan.latency_s * 1e6);
+  for (const plan::MeasuredTrees& trees : plan.best) {
+    std::vector<std::string> names;
+    for (const int32_t node : trees.trees.nodes) {
+      const auto at = static_cast<size_t>(node);
+      names.push_back(problem.topology->component(problem.components[at]).name);
+    }
+    text += fmt::format("  {:10}  {} GB/s  {}\n", trees.name, rate_text(trees.rate),
+                        fmt::join(names, " "));
+  }
+  const plan::TreePlan::Times times = plan.times(message_bytes, ring_rate);
+  text += fmt::format("{} bytes: {:.1f} us by trees, {:.1f} us by rings, predicted; ",
+                      message_bytes, times.trees_s * 1e6, times.ring_s * 1e6);
+  const auto crossover = plan.crossover_bytes(ring_rate);
+  if (!crossover) return text + "trees are faster at any size\n";
+  return text + fmt::format("rings are faster from {:.0f} bytes on\n", *crossover);
+}
+
+std::string msccl_report(const plan::MscclExport& out, std::string_view path) {
+  std::string text = fmt::format("\nMSCCL by {}: {:.3f} GB/s, channels of the rings: {}", path,
+                                 out.rate, fmt::join(out.channels, ", "));
+  if (out.lost.empty()) return text + "; nothing is lost\n";
+  return text + fmt::format("; what the file cannot say:\n  {}\n", fmt::join(out.lost, "\n  "));
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,86 @@
+#include "comm/ring_plan_file.h"
+
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+
+namespace jige::comm {
+namespace {
+
+constexpr std::string_view kFormat = "jige.ring-plan";
+constexpr int64_t kVersion = 1;
+constexpr int64_t kFileBytesMax = 16 << 20;
+
+Result<const Json*> list_of(const Json& json, std::string_view field, std::string_view where) {
+  const auto list = json.find(field);
+  if (list == json.end() || !list->is_array()) {
+    return fail(Code::kCorrupt,
+                "{}: has no list \"{}\"; write it anew with `jige plan rings -o FILE`", where,
+                field);
+  }
+  return &*list;
+}
+
+// The list of ranks in a field of an object of a list.
+Result<std::vector<int>> ranks_of(const Json& json, std::string_view field,
+                                  std::string_view where) {
+  if (!json.is_object()) {
+    return fail(Code::kCorrupt, "{}: rings and rounds must be objects with \"{}\"", where, field);
+  }
+  std::vector<int> ranks;
+  JIGE_TRY(const Json* list, list_of(json, field, where));
+  for (const Json& rank : *list) {
+    const int64_t number = rank.is_number_integer() ? rank.get<int64_t>() : -1;
+    if (number < 0 || number > std::numeric_limits<int>::max()) {
+      return fail(Code::kCorrupt, "{}: \"{}\" must hold ranks, not {}", where, field,
+                  dump_json(rank));
+    }
+    ranks.push_back(static_cast<int>(number));
+  }
+  return ranks;
+}
+
+}  // namespace
+
+Result<RingPlan> ring_plan_from_json(const Json& json, int size, std::string_view where) {
+  JIGE_TRY(const std::string format, get_string(json, "format", where));
+  JIGE_TRY(const int64_t version, get_int(json, "version", where));
+  if (format != kFormat || version != kVersion) {
+    return fail(Code::kUnsupported,
+                "{}: is \"{}\" version {}, this program reads \"{}\" version {}", where, format,
+                version, kFormat, kVersion);
+  }
+  JIGE_TRY(const Json* devices, list_of(json, "devices", where));
+  if (devices->size() != static_cast<size_t>(size)) {
+    return fail(Code::kInvalidArgument, "{}: was planned for {} devices, these are {} ranks", where,
+                devices->size(), size);
+  }
+  RingPlan plan;
+  JIGE_TRY(const Json* rings, list_of(json, "rings", where));
+  for (const Json& item : *rings) {
+    Ring& ring = plan.rings.emplace_back();
+    JIGE_TRY(ring.order, ranks_of(item, "order", where));
+    JIGE_TRY(ring.weight, get_number(item, "weight", where));
+  }
+  if (json.contains("rounds")) {
+    JIGE_TRY(const Json* rounds, list_of(json, "rounds", where));
+    for (const Json& item : *rounds) {
+      JIGE_TRY(std::vector<int> targets, ranks_of(item, "to", where));
+      plan.rounds.push_back(std::move(targets));
+    }
+  }
+  if (Status checked = plan.check(size); !checked) {
+    return with_context(std::move(checked.error()), "{}", where);
+  }
+  return plan;
+}
+
+Result<RingPlan> load_ring_plan(const std::string& path, int size) {
+  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(const Json json, parse_json(text, path));
+  if (!json.is_object()) return fail(Code::kCorrupt, "{}: must be an object", path);
+  return ring_plan_from_json(json, size, path);
+}
+
+}  // namespace jige::comm

@@ -1,0 +1,110 @@
+#include "plan/tree_planner.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "plan/shortfall.h"
+
+namespace jige::plan {
+namespace {
+
+constexpr double kRounding = 1e-9;
+constexpr double kNews = 1e-6;
+
+class TreePlanner {
+ public:
+  TreePlanner(const RingProblem& problem, profile::Profiler& profiler, const RingPlan& single,
+              const TreePlanOptions& options)
+      : problem_(problem),
+        profiler_(profiler),
+        options_(options),
+        capacity_(problem, *single.facts),
+        search_(problem, capacity_),
+        spent_before_s_(profiler.counts().cost_s) {}
+
+  Result<TreePlan> run() {
+    std::vector<int32_t> order(static_cast<size_t>(problem_.node_count));
+    std::iota(order.begin(), order.end(), 0);
+    JIGE_DO(try_trees("rank order", search_.usual(std::move(order))));
+    JIGE_DO(follow_promises());
+    std::ranges::stable_sort(plan_.best, std::greater<>(), &MeasuredTrees::rate);
+    for (MeasuredTrees& trees : plan_.best) {
+      trees.trees.predicted = capacity_.rate(tree_shares(trees.trees));
+    }
+    plan_.nodes = problem_.node_count;
+    plan_.depth = double_tree_shape(problem_.node_count)[0].depth;
+    plan_.latency_s = options_.latency_s;
+    plan_.cost_s = spent_s();
+    return plan_;
+  }
+
+ private:
+  double floor() const { return best_ * (1 + options_.tolerance + kRounding); }
+  double spent_s() const { return profiler_.counts().cost_s - spent_before_s_; }
+
+  Status try_trees(std::string name, DoubleTree trees) {
+    std::vector<topology::Transfer> set;
+    std::vector<double> shares;
+    for (const TransferShare& s : tree_shares(trees)) {
+      set.push_back(problem_.at(s.candidate).transfer);
+      shares.push_back(s.share);
+    }
+    JIGE_TRY(const profile::Measurement m, profiler_.measure_shares(set, shares));
+    best_ = std::max(best_, m.rate);
+    plan_.best.push_back({std::move(name), std::move(trees), m.rate, m.half_width});
+    return {};
+  }
+
+  Status follow_promises() {
+    for (;;) {
+      DoubleTree trees = search_.best(options_.limits);
+      if (trees.predicted <= floor()) {
+        plan_.unpromised = trees.exact;
+        return {};
+      }
+      if (plan_.proposals >= options_.proposals || spent_s() >= options_.budget_s) return {};
+      ++plan_.proposals;
+      const double promise = trees.predicted;
+      std::vector<int32_t> set;
+      for (const TransferShare& s : tree_shares(trees)) set.push_back(s.candidate);
+      JIGE_DO(try_trees(fmt::format("trees {}", plan_.proposals), std::move(trees)));
+      if (promise <= plan_.best.back().rate * (1 + options_.tolerance + kNews)) continue;
+      JIGE_TRY(const bool learned,
+               learn_shortfall(problem_, profiler_, capacity_, std::move(set), options_.tolerance));
+      if (!learned) return {};
+    }
+  }
+
+  const RingProblem& problem_;
+  profile::Profiler& profiler_;
+  const TreePlanOptions& options_;
+  RingCapacity capacity_;
+  TreeSearch search_;
+  double spent_before_s_;
+  double best_ = 0;
+  TreePlan plan_;
+};
+
+}  // namespace
+
+TreePlan::Times TreePlan::times(double bytes, double ring_rate) const {
+  const double steps = 2.0 * (nodes - 1);
+  return {.ring_s = steps * latency_s + steps / nodes * bytes / (ring_rate * 1e9),
+          .trees_s = 2.0 * depth * latency_s + bytes / (best.front().rate * 1e9)};
+}
+
+std::optional<double> TreePlan::crossover_bytes(double ring_rate) const {
+  const Times still = times(0, ring_rate), moved = times(1e9, ring_rate);
+  const double head_start_s = still.ring_s - still.trees_s;
+  const double lost_per_byte_s =
+      ((moved.trees_s - still.trees_s) - (moved.ring_s - still.ring_s)) / 1e9;
+  if (lost_per_byte_s <= 0) return std::nullopt;
+  return std::max(0.0, head_start_s / lost_per_byte_s);
+}
+
+Result<TreePlan> plan_trees(const RingProblem& problem, profile::Profiler& profiler,
+                            const RingPlan& single, const TreePlanOptions& options) {
+  return TreePlanner(problem, profiler, single, options).run();
+}
+
+}  // namespace jige::plan

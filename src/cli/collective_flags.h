@@ -34,10 +34,13 @@ struct CollectiveFlags {
   // here, and gives the first error that is not the echo of another.
   Status run(const std::function<Status(comm::Communicator&)>& body) const;
 
- private:
+  // The rings of so many ranks.
   Result<comm::RingPlan> plan(int size) const;
+  // This process's place, from flags or from a launcher.
   Result<comm::Place> place() const;
   comm::JoinOptions join_options(const comm::Place& place, comm::Address rendezvous) const;
+
+ private:
   Status run_over(std::unique_ptr<comm::Transport> transport, const comm::RingPlan& plan,
                   const std::function<Status(comm::Communicator&)>& body) const;
   Status run_threads(const std::function<Status(comm::Communicator&)>& body) const;

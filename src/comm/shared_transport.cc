@@ -122,8 +122,15 @@ class SharedTransport final : public Transport {
   Status flush(Deadline) override { return failure(); }
 
   Status wait(std::span<const Want> wants, Deadline deadline) override;
+  void interrupt() override {
+    interrupted_.store(true);
+    ring_bell(status(rank()));
+  }
   void abort(const Error& error) override;
   Error timeout_error(std::span<const Want> wants, double seconds) override;
+  double silent_seconds(int rank) const override {
+    return static_cast<double>(monotonic_ns() - status(rank).heard_ns.load()) * 1e-9;
+  }
 
  private:
   RankStatus& status(int rank) const { return region_->status(rank); }
@@ -165,6 +172,7 @@ class SharedTransport final : public Transport {
   std::vector<StreamEnd> in_;
   std::vector<StreamEnd> out_;
   bool processes_ = false;
+  std::atomic<bool> interrupted_{false};
   std::optional<Error> error_;
 };
 
@@ -216,7 +224,7 @@ Status SharedTransport::look_around(std::span<const Want> wants) {
 }
 
 Status SharedTransport::wait(std::span<const Want> wants, Deadline deadline) {
-  if (met(wants)) return {};
+  if (interrupted_.exchange(false) || met(wants)) return {};
   const int64_t yield_until = monotonic_ns() + kYieldNs;
   while (monotonic_ns() < yield_until) {
     sched_yield();
@@ -227,7 +235,7 @@ Status SharedTransport::wait(std::span<const Want> wants, Deadline deadline) {
     beat();
     const uint32_t seen = own.doorbell.load();
     own.sleeping.store(1);
-    const bool moved = met(wants);
+    const bool moved = met(wants) || interrupted_.load();
     Status alright = moved ? Status() : look_around(wants);
     if (!moved && alright && !deadline.passed()) {
       futex_sleep(own.doorbell, seen, std::min(deadline.left_ns(), kHeartbeatNs));
@@ -237,7 +245,7 @@ Status SharedTransport::wait(std::span<const Want> wants, Deadline deadline) {
       abort(alright.error());
       return alright;
     }
-    if (met(wants) || deadline.passed()) return {};
+    if (interrupted_.exchange(false) || met(wants) || deadline.passed()) return {};
   }
 }
 
@@ -258,10 +266,7 @@ void SharedTransport::abort(const Error& error) {
 
 Error SharedTransport::timeout_error(std::span<const Want> wants, double seconds) {
   std::vector<double> silent;
-  const int64_t now = monotonic_ns();
-  for (int r = 0; r < size(); ++r) {
-    silent.push_back(static_cast<double>(now - status(r).heard_ns.load()) * 1e-9);
-  }
+  for (int r = 0; r < size(); ++r) silent.push_back(silent_seconds(r));
   return silence_error(wants, seconds, silent);
 }
 

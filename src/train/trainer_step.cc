@@ -57,12 +57,16 @@ Result<StepInfo> Trainer::run_step() {
        .learning_rate = info.learning_rate,
        .dropout = {.rate = options.dropout,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
-       .before_update = [this] { checkpoint_.wait_written(); }});
+       .before_update = [this] { checkpoint_.wait_written(); },
+       .should_stop = callbacks_.should_stop});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
   info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
+  info.rank_count = setup_.plan.rank_count;
+  info.ranks = outcome.ranks;
+  stop_asked_ = outcome.stop;
   info.seconds = watch.seconds();
   info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
   info.flops_per_s = flops / info.seconds;
@@ -85,6 +89,7 @@ Result<StepInfo> Trainer::run_step() {
 Error Trainer::step_failure(int64_t step, Error error) {
   // The checkpoint under way is of masters that change only once it is written.
   if (const Status written = await_checkpoint(); !written) log_warn("{}", written.error().message);
+  if (!setup_.leads()) return error;
   const auto kept = formats::list_checkpoints(setup_.checkpoints_folder());
   const std::string remedy =
       kept.empty() ? "there is no checkpoint yet"
@@ -104,7 +109,7 @@ Status Trainer::finish_step(const StepInfo& info) {
   note_memory();
   // Before the update of this step had to wait for it, so it is over.
   JIGE_DO(await_checkpoint());
-  JIGE_DO(log_->write(step_record(info)));
+  JIGE_DO(write_log(step_record(info)));
   if (callbacks_.on_step) callbacks_.on_step(info);
   if (info.skipped) {
     log_warn("step {}: gradients are not finite, the step is skipped", info.step);
@@ -134,7 +139,7 @@ Status Trainer::run_evaluation() {
                       .learned_count = evaluation.learned_count,
                       .seconds = watch.seconds()};
   last_eval_ = info;
-  JIGE_DO(log_->write(eval_record(info)));
+  JIGE_DO(write_log(eval_record(info)));
   if (callbacks_.on_eval) callbacks_.on_eval(info);
   return {};
 }
@@ -149,6 +154,7 @@ bool Trainer::checkpoint_due() const {
 }
 
 Status Trainer::start_checkpoint() {
+  if (!setup_.leads()) return {};
   JIGE_DO(await_checkpoint());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
@@ -166,7 +172,7 @@ Status Trainer::start_checkpoint() {
 Status Trainer::await_checkpoint() {
   JIGE_TRY(const std::optional<CheckpointInfo> info, checkpoint_.finish());
   if (!info) return {};
-  JIGE_DO(log_->write(checkpoint_record(*info)));
+  JIGE_DO(write_log(checkpoint_record(*info)));
   if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(*info);
   return {};
 }

@@ -201,7 +201,10 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   return {};
 }
 
-Result<TrainResult> Trainer::run() { return told_to_ranks(setup_.options, run_on_rank()); }
+Result<TrainResult> Trainer::run() {
+  Result<TrainResult> result = run_on_rank();
+  return ends_alike_ ? result : told_to_ranks(setup_.options, std::move(result));
+}
 
 Result<TrainResult> Trainer::run_on_rank() {
   if (callbacks_.on_plan) callbacks_.on_plan(setup_.plan);

@@ -119,6 +119,7 @@ class Trainer {
   std::optional<double> last_loss_;
   std::optional<EvalInfo> last_eval_;
   bool stop_asked_ = false;  // by a rank, in the last step
+  bool ends_alike_ = false;  // the run ends with an error that all ranks come to by themselves
 };
 
 }  // namespace jige::train

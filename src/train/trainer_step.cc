@@ -115,6 +115,7 @@ Status Trainer::finish_step(const StepInfo& info) {
     log_warn("step {}: gradients are not finite, the step is skipped", info.step);
   }
   if (state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max) {
+    ends_alike_ = true;
     return fail(Code::kInvalidArgument,
                 "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
                 "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
@@ -131,12 +132,17 @@ Status Trainer::finish_step(const StepInfo& info) {
 Status Trainer::run_evaluation() {
   if (evaluation_.empty()) return {};
   const StopWatch watch;
-  JIGE_TRY(const Evaluation evaluation,
-           evaluate(setup_.dataset.held_out_corpus(), evaluation_, *engine_));
+  const Result<Evaluation> evaluation =
+      evaluate(setup_.dataset.held_out_corpus(), evaluation_, *engine_);
+  if (!evaluation) {
+    return tl::unexpected(step_failure(
+        state_.step,
+        {evaluation.error().code, "measuring held-out data: " + evaluation.error().message}));
+  }
   const EvalInfo info{.step = state_.step,
-                      .loss = evaluation.loss,
-                      .perplexity = std::exp(evaluation.loss),
-                      .learned_count = evaluation.learned_count,
+                      .loss = evaluation->loss,
+                      .perplexity = std::exp(evaluation->loss),
+                      .learned_count = evaluation->learned_count,
                       .seconds = watch.seconds()};
   last_eval_ = info;
   JIGE_DO(write_log(eval_record(info)));

@@ -183,8 +183,8 @@ TEST_P(OverTransports, PassesMessagesOnInOrderBesideCollectives) {
 TEST_P(OverTransports, WaitsForARankThatComputesLongerThanTheTimeout) {
   const RingPlan plan = RingPlan::in_rank_order(2);
   const auto errors =
-      run_async(make_transports(GetParam(), 2, plan), plan, 0.2, [](AsyncGroup& group) -> Status {
-        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(700));
+      run_async(make_transports(GetParam(), 2, plan), plan, 0.3, [](AsyncGroup& group) -> Status {
+        if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(650));
         std::vector<float> data(100, 1.0f);
         auto* bytes = reinterpret_cast<std::byte*>(data.data());
         return group.start({.count = 100, .src = bytes, .dst = bytes}).wait();

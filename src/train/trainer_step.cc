@@ -71,7 +71,8 @@ Result<StepInfo> Trainer::run_step() {
   info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
   info.flops_per_s = flops / info.seconds;
   if (setup_.options.gemm_flops_per_s > 0) {
-    info.flops_share = info.flops_per_s / setup_.options.gemm_flops_per_s;
+    // The rate was measured on one rank.
+    info.flops_share = info.flops_per_s / setup_.options.gemm_flops_per_s / setup_.plan.rank_count;
   }
 
   state_.step = info.step;

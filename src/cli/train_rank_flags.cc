@@ -16,8 +16,9 @@
 namespace jige::cli {
 namespace {
 
-// For ranks to end by themselves once one has failed.
-constexpr double kFarewellSeconds = 10;
+// For ranks to end by themselves once one has failed; rank 0 completes the checkpoint under way.
+constexpr double kFarewellSeconds = 2;
+constexpr double kFarewellSecondsRank0 = 30;
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
 
 // Until all ranks have ended: signals go to them, and stragglers behind a failure are killed.
@@ -31,10 +32,11 @@ void look_after(comm::LocalRanks& ranks, int count) {
       const std::optional<int> code = ranks.exit_code(r);
       running |= !code.has_value();
       if (code.value_or(0) != 0 && !failed) failed.emplace();
+      const double farewell = r == 0 ? kFarewellSecondsRank0 : kFarewellSeconds;
+      if (!code && failed && failed->seconds() > farewell) kill(ranks.pid(r), SIGKILL);
     }
     if (!running) return;
     if (interrupted() && !std::exchange(told, true)) ranks.send_signal(SIGINT);
-    if (failed && failed->seconds() > kFarewellSeconds) ranks.send_signal(SIGKILL);
     std::this_thread::sleep_for(kLookEvery);
   }
 }

@@ -190,6 +190,19 @@ TEST_F(RanksOfTrain, EndWithinSecondsWhenOneIsKilledAndGoOnWithFewer) {
   EXPECT_EQ(model("killed"), model("alone"));
 }
 
+TEST_F(RanksOfTrain, GiveUpOneThatStandsStill) {
+  const pid_t job = start(words("stands", 200, {"--ranks", "2", "--rank-timeout", "1"}), "stands");
+  await_checkpoint("stands", 5);
+  const std::vector<pid_t> ranks = children_of(job);
+  ASSERT_EQ(ranks.size(), 2u);
+  const StopWatch watch;
+  ASSERT_EQ(kill(ranks[1], SIGSTOP), 0);
+  const Outcome ended = finish(job, "stands");
+  EXPECT_LT(watch.seconds(), 10);
+  EXPECT_EQ(ended.exit_code, exit_code(Code::kUnavailable)) << ended.errors;
+  EXPECT_THAT(ended.errors, HasSubstr("nothing was heard of rank 1 ("));
+}
+
 TEST_F(RanksOfTrain, StopBehindACheckpointOnCtrlC) {
   const Outcome alone = run("alone", 60, {});
   ASSERT_EQ(alone.exit_code, 0) << alone.errors;

@@ -136,7 +136,7 @@ TEST(RankTrainer, GivesTheBitsOfOneRank) {
                                                {.size = 3, .order = {1, 2, 0}},
                                                {.size = 4, .tcp = true, .order = {2, 0, 3, 1}},
                                                {.size = 7}}) {
-    for (const int64_t micro_batch : {32, 64, 128}) {
+    for (const int64_t micro_batch : {32, 128}) {
       TrainOptions options = options_for(folder, "ranks" + std::to_string(turn++));
       options.micro_batch_tokens = micro_batch;
       const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
@@ -242,6 +242,7 @@ TEST(RankTrainer, AddsAlongTheRingsWithTheSameBitsEveryTime) {
     }
   }
   EXPECT_THAT(states, Each(states.front()));
+  EXPECT_NE(states.front(), state_bytes(one));  // another order of additions: so the relay's counts
   EXPECT_THAT(numbers, Each(numbers.front()));
   ASSERT_EQ(numbers.front().size(), alone.numbers.size());
   for (size_t i = 0; i < alone.numbers.size(); ++i) {

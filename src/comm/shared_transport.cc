@@ -16,7 +16,6 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kYieldNs = 30'000;  // about what a sleep and a wake-up cost together
-constexpr int64_t kDirectStreamBytes = 128 << 10;
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);

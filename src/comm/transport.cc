@@ -69,7 +69,7 @@ int64_t stream_memory_bytes(std::string_view kind, int size, const RingPlan& pla
   if (size == 1) return 0;
   const auto rings = static_cast<int64_t>(plan.rings.size());
   // Shared memory holds a stream once, for both ends.
-  if (kind != "tcp") return (rings + size) * stream_bytes_of(plan);
+  if (kind != "tcp") return rings * stream_bytes_of(plan) + size * kDirectStreamBytes;
   return 2 * (rings + size - 1) * stream_bytes_of(plan);
 }
 

@@ -104,6 +104,9 @@ class Transport {
 // and a header.
 int64_t stream_bytes_of(const RingPlan& plan);
 
+// Of a stream of lane 0 in shared memory.
+inline constexpr int64_t kDirectStreamBytes = 128 << 10;
+
 // Memory that the streams of one rank take at most, over a transport of this kind().
 int64_t stream_memory_bytes(std::string_view kind, int size, const RingPlan& plan);
 

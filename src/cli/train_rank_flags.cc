@@ -101,11 +101,14 @@ Result<std::optional<train::RankOptions>> TrainRankFlags::planned() const {
   return std::optional(options(place, 1));
 }
 
-Status TrainRankFlags::run_joined(const comm::Place& place, int local,
-                                  const comm::Address& rendezvous, comm::Listener* listener,
-                                  const Body& body) const {
+Status TrainRankFlags::run_joined(const comm::Place& place, const comm::Address& rendezvous,
+                                  comm::Listener* listener, const Body& body) const {
   JIGE_TRY(const comm::RingPlan plan, group.plan(place.world));
   JIGE_TRY(auto transport, comm::join_group(group.join_options(place, rendezvous), plan, listener));
+  int local = 0;
+  for (int r = 0; r < place.world; ++r) {
+    local += transport->host(r) == transport->host(place.rank) ? 1 : 0;
+  }
   JIGE_TRY(comm::Communicator ranks,
            comm::Communicator::over(std::move(transport), plan, {.timeout_s = group.timeout_s}));
   train::RankOptions made = options(place, local);
@@ -124,7 +127,7 @@ Status TrainRankFlags::run_here(const Body& body) const {
              setpgid(0, 0);
              const comm::Place place = {.rank = rank, .world = size, .source = "--ranks"};
              const Status ran =
-                 run_joined(place, size, listener.address(), rank == 0 ? &listener : nullptr, body);
+                 run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, body);
              if (!ran) pages.put(rank, ran.error());
              return ran ? 0 : 1;
            }));
@@ -139,7 +142,7 @@ Status TrainRankFlags::run(const Body& body) const {
   if (asked->size == 1) return body(std::nullopt);
   JIGE_TRY(const comm::Place place, group.place());
   JIGE_TRY(const comm::Address rendezvous, comm::parse_address(group.rendezvous));
-  return run_joined(place, 1, rendezvous, nullptr, body);
+  return run_joined(place, rendezvous, nullptr, body);
 }
 
 }  // namespace jige::cli

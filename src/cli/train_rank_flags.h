@@ -36,7 +36,7 @@ struct TrainRankFlags {
  private:
   bool placed() const { return group.rank >= 0 || group.world > 0 || !group.rendezvous.empty(); }
   train::RankOptions options(const comm::Place& place, int local) const;
-  Status run_joined(const comm::Place& place, int local, const comm::Address& rendezvous,
+  Status run_joined(const comm::Place& place, const comm::Address& rendezvous,
                     comm::Listener* listener, const Body& body) const;
   Status run_here(const Body& body) const;
 };

@@ -147,17 +147,30 @@ TEST(RankTrainer, GivesTheBitsOfOneRank) {
 }
 
 TEST(RankTrainer, GivesTheBitsOfOneRankWithTheSameMicroBatchesInBf16) {
-  const TestFolder folder;
-  TrainOptions one = options_for(folder, "alone");
-  one.compute = DType::kBF16;
-  one.micro_batch_tokens = 32;
-  one.dropout = 0.2;
-  const Outcome alone = train_one(one);
-  ASSERT_EQ(alone.error, "");
-  TrainOptions options = one;
-  options.out_folder = folder.file("ranks");
-  expect_alike(train_ranks(options, {.size = 3}), alone, "bf16");
-  EXPECT_EQ(state_bytes(options), state_bytes(one));
+  // Of 128 tokens there are two micro-batches in a step, fewer than ranks.
+  for (const int64_t micro_batch : {32, 128}) {
+    const TestFolder folder;
+    TrainOptions one = options_for(folder, "alone");
+    one.compute = DType::kBF16;
+    one.micro_batch_tokens = micro_batch;
+    one.dropout = 0.2;
+    const Outcome alone = train_one(one);
+    ASSERT_EQ(alone.error, "");
+    TrainOptions options = one;
+    options.out_folder = folder.file("ranks");
+    expect_alike(train_ranks(options, {.size = 3}), alone, "bf16");
+    EXPECT_EQ(state_bytes(options), state_bytes(one));
+    std::vector<std::string> states;
+    for (const char* out : {"rings", "again"}) {
+      options.out_folder = folder.file(out);
+      for (const Outcome& rank : train_ranks(options, {.size = 3, .sum = GradientSum::kRings})) {
+        ASSERT_EQ(rank.error, "");
+        EXPECT_NEAR(rank.numbers.back(), alone.numbers.back(), 0.05);
+      }
+      states.push_back(state_bytes(options));
+    }
+    EXPECT_EQ(states[0], states[1]);
+  }
 }
 
 TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {

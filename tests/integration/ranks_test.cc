@@ -140,7 +140,7 @@ TEST(Ranks, StopBehindACheckpointOnCtrlC) {
 TEST(Ranks, RefuseWhatDoesNotFitTogether) {
   const TestFolder folder;
   const auto refused = [&](const Words& more, int exit_code, const std::string& words) {
-    const Outcome outcome = run_jige(arguments(folder / "run", 4, more));
+    const Outcome outcome = run_jige(arguments(folder / "run", 12, more));
     EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(words));
   };

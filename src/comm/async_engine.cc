@@ -7,7 +7,7 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kSleepNs = 100'000'000;  // between looks at who is silent
-constexpr double kFlushSeconds = 1;        // for the last bytes of a group that ends
+constexpr double kFlushSeconds = 10;       // for the last bytes of a group that ends
 
 bool contains(const std::vector<Link>& links, const std::optional<Link>& link) {
   return link && std::find(links.begin(), links.end(), *link) != links.end();

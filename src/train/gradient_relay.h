@@ -3,9 +3,9 @@
 //
 // Who has micro-batch i takes over each node's sum from who has i - 1, lets W add to it, and passes
 // it on; who has the last one broadcasts what it has. Ranks are in the same pass at the same time,
-// each a node behind the one before, so the relay costs a step the time of a node for each rank and
-// not that of a pass. On every link moves the model's gradient once for each micro-batch of the
-// rank behind it, and once for the broadcast.
+// each a node behind the one before, so the relay costs a step the time of its longest node (the
+// head, with its whole pass) for each rank, and not that of a pass. On every link moves the model's
+// gradient once for each micro-batch of the rank behind it, and once for the broadcast.
 //
 // Memory: none besides the gradients. The sum that comes back for the next round of micro-batches
 // may be received as soon as the one before is on its way: it depends on it.

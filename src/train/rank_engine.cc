@@ -1,7 +1,7 @@
 #include "train/rank_engine.h"
 
 #include <cmath>
-#include <functional>
+#include <span>
 #include <string>
 
 #include "base/check.h"

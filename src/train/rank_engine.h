@@ -8,6 +8,7 @@
 // Threads: one thread at a time; the device's team runs the kernels, the group's thread moves data.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>

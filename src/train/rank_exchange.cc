@@ -6,6 +6,7 @@
 #include <array>
 #include <bit>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <vector>
 
 #include "base/json.h"

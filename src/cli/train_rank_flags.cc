@@ -18,7 +18,7 @@ namespace {
 
 // For ranks to end by themselves once one has failed; rank 0 completes the checkpoint under way.
 constexpr double kFarewellSeconds = 2;
-constexpr double kFarewellSecondsRank0 = 30;
+constexpr double kFarewellSecondsRank0 = 60;
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
 
 // Until all ranks have ended: signals go to them, and stragglers behind a failure are killed.
@@ -31,7 +31,9 @@ void look_after(comm::LocalRanks& ranks, int count) {
     for (int r = 0; r < count; ++r) {
       const std::optional<int> code = ranks.exit_code(r);
       running |= !code.has_value();
-      if (code.value_or(0) != 0 && !failed) failed.emplace();
+      // Ranks that were stopped are no failure, however long rank 0 writes its checkpoint.
+      const bool fine = !code || *code == 0 || *code == exit_code(Code::kCancelled);
+      if (!fine && !failed) failed.emplace();
       const double farewell = r == 0 ? kFarewellSecondsRank0 : kFarewellSeconds;
       if (!code && failed && failed->seconds() > farewell) kill(ranks.pid(r), SIGKILL);
     }
@@ -129,7 +131,7 @@ Status TrainRankFlags::run_here(const Body& body) const {
              const Status ran =
                  run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, body);
              if (!ran) pages.put(rank, ran.error());
-             return ran ? 0 : 1;
+             return ran ? 0 : exit_code(ran.error().code);
            }));
   look_after(started, size);
   return job_error(pages, started.wait());

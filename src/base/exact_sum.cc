@@ -37,6 +37,21 @@ void ExactSum::merge(const ExactSum& other) {
   refused_count_ += other.refused_count_;
 }
 
+std::array<uint64_t, 3> ExactSum::words() const {
+  __extension__ using Bits = unsigned __int128;
+  const auto bits = static_cast<Bits>(units_);
+  return {static_cast<uint64_t>(bits), static_cast<uint64_t>(bits >> 64),
+          static_cast<uint64_t>(refused_count_)};
+}
+
+ExactSum ExactSum::from_words(const std::array<uint64_t, 3>& words) {
+  __extension__ using Bits = unsigned __int128;
+  ExactSum sum;
+  sum.units_ = static_cast<Wide>(static_cast<Bits>(words[1]) << 64 | words[0]);
+  sum.refused_count_ = static_cast<int64_t>(words[2]);
+  return sum;
+}
+
 double ExactSum::value() const {
   if (refused_count_ > 0) return std::numeric_limits<double>::quiet_NaN();
   return std::ldexp(static_cast<double>(units_), -kFractionBits);

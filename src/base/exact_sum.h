@@ -9,6 +9,7 @@
 // Threads: values.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 
@@ -23,6 +24,9 @@ class ExactSum {
 
   // The sum rounded to double; NaN when a value could not be added.
   double value() const;
+  // The whole state, for another process, and back.
+  std::array<uint64_t, 3> words() const;
+  static ExactSum from_words(const std::array<uint64_t, 3>& words);
   // How many values were not finite or too large.
   int64_t refused_count() const { return refused_count_; }
 

@@ -21,6 +21,25 @@ double sum_of(const std::vector<float>& values) {
 
 TEST(ExactSum, OfNothingIsZero) { EXPECT_EQ(ExactSum().value(), 0.0); }
 
+TEST(ExactSum, GoesThroughWordsWithAllItHolds) {
+  Rng rng(17);
+  ExactSum whole;
+  ExactSum merged;
+  for (int part = 0; part < 20; ++part) {
+    ExactSum sum;
+    for (int i = 0; i < 50; ++i) {
+      const auto value =
+          static_cast<float>(std::ldexp(rng.normal(), static_cast<int>(rng.below(80)) - 40));
+      sum.add(value);
+      whole.add(value);
+    }
+    merged.merge(ExactSum::from_words(sum.words()));
+    EXPECT_EQ(merged.value(), whole.value());
+  }
+  merged.add(std::numeric_limits<float>::infinity());
+  EXPECT_EQ(ExactSum::from_words(merged.words()).refused_count(), 1);
+}
+
 TEST(ExactSum, LosesNothingWhereDoubleWould) {
   // 2^46 + 2^-41 - 2^46: a running double would drop the middle one.
   const float big = std::ldexp(1.0f, 46);

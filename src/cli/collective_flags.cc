@@ -1,11 +1,9 @@
 #include "cli/collective_flags.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cstring>
 #include <thread>
 
+#include "cli/error_pages.h"
 #include "cli/flags.h"
 #include "comm/local_ranks.h"
 #include "comm/ring_plan_file.h"
@@ -17,55 +15,7 @@ namespace {
 
 using Body = std::function<Status(comm::Communicator&)>;
 
-constexpr size_t kMessageMax = 2000;
-
-// The error of a rank, in memory that its starter reads after it has ended.
-struct ErrorPage {
-  int code;
-  char message[kMessageMax];
-};
-
-class ErrorPages {
- public:
-  static Result<ErrorPages> make(int count) {
-    void* memory = mmap(nullptr, sizeof(ErrorPage) * static_cast<size_t>(count),
-                        PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (memory == MAP_FAILED) return fail(Code::kExhausted, "no memory for {} ranks", count);
-    return ErrorPages(static_cast<ErrorPage*>(memory), count);
-  }
-  ErrorPages(ErrorPages&& other) noexcept : pages_(other.pages_), count_(other.count_) {
-    other.pages_ = nullptr;
-  }
-  ErrorPages& operator=(ErrorPages&&) = delete;
-  ~ErrorPages() {
-    if (pages_ != nullptr) munmap(pages_, sizeof(ErrorPage) * static_cast<size_t>(count_));
-  }
-
-  void put(int rank, const Error& error) {
-    ErrorPage& page = pages_[rank];
-    page.code = static_cast<int>(error.code);
-    std::memcpy(page.message, error.message.data(),
-                std::min(error.message.size(), kMessageMax - 1));
-  }
-  Error get(int rank, int exit_code) const {
-    const ErrorPage& page = pages_[rank];
-    if (page.message[0] != '\0') return {static_cast<Code>(page.code), page.message};
-    return {Code::kInternal, fmt::format("rank {} ended with exit code {}", rank, exit_code)};
-  }
-
- private:
-  ErrorPages(ErrorPage* pages, int count) : pages_(pages), count_(count) {}
-  ErrorPage* pages_;
-  int count_;
-};
-
-// The cause among the errors of a group: one that no other rank has reported.
-Status first_cause(const std::vector<Error>& errors) {
-  for (const Error& error : errors) {
-    if (error.message.find(" reports: ") == std::string::npos) return tl::unexpected<Error>(error);
-  }
-  return errors.empty() ? Status() : Status(tl::unexpected<Error>(errors.front()));
-}
+bool is_plan_file(const std::string& ring) { return ring.ends_with(".json"); }
 
 }  // namespace
 
@@ -84,9 +34,8 @@ void CollectiveFlags::declare(Flags& flags) {
   flags.text("--bind ADDRESS", bind_host, "of this rank's end of TCP connections");
   flags.text("--congestion NAME", congestion, "congestion control of TCP, such as bbr");
   flags.texts("--ring ORDER...", rings,
-              "a ring as 0,2,1,3, or 0,2,1,3@WEIGHT; several share the data; rank order if none");
-  flags.text("--plan FILE", plan_file,
-             "rings and weights of `jige plan rings -o FILE`; rank r is its device at place r");
+              "a ring as 0,2,1,3, or 0,2,1,3@WEIGHT, or a plan of `jige plan rings -o PLAN.json`; "
+              "several share the data; rank order if none");
   flags.bytes("--piece SIZE", piece_bytes, "moves along a ring as one step");
   flags.integer("--direct-max BYTES", direct_bytes_max, {.min = -1, .max = int64_t{1} << 40},
                 "up to so many go directly instead of along rings; -1: measured at the start");
@@ -97,17 +46,19 @@ void CollectiveFlags::declare(Flags& flags) {
 
 Result<comm::RingPlan> CollectiveFlags::plan(int size) const {
   comm::RingPlan plan;
-  if (!plan_file.empty() && !rings.empty()) {
-    return fail(Code::kInvalidArgument, "--plan and --ring both name rings: leave one out");
-  }
-  if (!plan_file.empty()) {
-    JIGE_TRY(plan, comm::load_ring_plan(plan_file, size));
+  if (const auto file = std::ranges::find_if(rings, is_plan_file); file != rings.end()) {
+    if (rings.size() > 1) {
+      return fail(Code::kInvalidArgument,
+                  "--ring: {} names all rings: give it alone, or rings without it", *file);
+    }
+    JIGE_TRY(plan, comm::load_ring_plan(*file, size));
+  } else {
+    for (const std::string& text : rings) {
+      JIGE_TRY(comm::Ring ring, comm::parse_ring(text));
+      plan.rings.push_back(std::move(ring));
+    }
   }
   plan.piece_bytes = piece_bytes;
-  for (const std::string& text : rings) {
-    JIGE_TRY(comm::Ring ring, comm::parse_ring(text));
-    plan.rings.push_back(std::move(ring));
-  }
   if (plan.rings.empty()) plan.rings = comm::RingPlan::in_rank_order(size).rings;
   JIGE_DO(plan.check(size));
   return plan;

@@ -23,8 +23,7 @@ struct CollectiveFlags {
   std::string bind_host;
   std::string transport = "auto";
   std::string congestion;
-  std::vector<std::string> rings;
-  std::string plan_file;
+  std::vector<std::string> rings;  // orders, or a plan's file
   int64_t piece_bytes = 256 << 10;
   int64_t direct_bytes_max = -1;  // -1: measured, or from the file
   std::string tuning;
@@ -35,10 +34,13 @@ struct CollectiveFlags {
   // here, and gives the first error that is not the echo of another.
   Status run(const std::function<Status(comm::Communicator&)>& body) const;
 
- private:
+  // The rings of so many ranks.
   Result<comm::RingPlan> plan(int size) const;
+  // This process's place, from flags or from a launcher.
   Result<comm::Place> place() const;
   comm::JoinOptions join_options(const comm::Place& place, comm::Address rendezvous) const;
+
+ private:
   Status run_over(std::unique_ptr<comm::Transport> transport, const comm::RingPlan& plan,
                   const std::function<Status(comm::Communicator&)>& body) const;
   Status run_threads(const std::function<Status(comm::Communicator&)>& body) const;

@@ -36,6 +36,8 @@ class InspectCommand final : public Command {
                   "sequences whose keys and values are kept when it runs");
     flags.integer("--micro-batch-tokens N", micro_batch_tokens_, {.min = 1, .max = 1 << 24},
                   "tokens that are trained at once");
+    flags.integer("--ranks N", ranks_, {.min = 1, .max = 4096},
+                  "that train together on this machine, each with the memory shown");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
     flags.section("More");
@@ -55,6 +57,7 @@ class InspectCommand final : public Command {
                make_memory_report(*summary.config, {.context = context_,
                                                     .sequences = sequences_,
                                                     .micro_batch_tokens = micro_batch_tokens_,
+                                                    .ranks = ranks_,
                                                     .dtype = dtype_,
                                                     .stored = summary.dominant_dtype}));
     }
@@ -97,6 +100,7 @@ class InspectCommand final : public Command {
   int64_t context_ = 0;
   int64_t sequences_ = 1;
   int64_t micro_batch_tokens_ = 2048;
+  int64_t ranks_ = 1;
   std::string dtype_ = "auto";
   bool tensors_ = false;
   OutputFlags output_;

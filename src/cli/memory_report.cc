@@ -8,6 +8,7 @@
 #include "base/bytes.h"
 #include "cli/device_flags.h"
 #include "cli/table.h"
+#include "comm/transport.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
 #include "train/run_setup.h"
@@ -47,16 +48,24 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
       architecture,
       {.compute = compute, .use = model::PackFor::kTraining, .position_count = context},
       request.micro_batch_tokens);
-  return {.title = fmt::format("To train all weights, {}, {} tokens at once",
-                               dtype_info(compute).name, request.micro_batch_tokens),
-          .parts = {{"weights, f32 masters", memory.weights.values_bytes},
-                    {"weights, packed", memory.weights.packed_bytes},
-                    {"gradients", memory.weights.gradients_bytes},
-                    {"AdamW moments", memory.moments_bytes},
-                    {"position table", memory.weights.rope_bytes},
-                    {"activations", memory.buffers.total_bytes()},
-                    {"the process besides", train::kProcessOverheadBytes}},
-          .total_bytes = memory.total_bytes() + train::kProcessOverheadBytes};
+  MemoryTable table = {.title = fmt::format("To train all weights, {}, {} tokens at once",
+                                            dtype_info(compute).name, request.micro_batch_tokens),
+                       .parts = {{"weights, f32 masters", memory.weights.values_bytes},
+                                 {"weights, packed", memory.weights.packed_bytes},
+                                 {"gradients", memory.weights.gradients_bytes},
+                                 {"AdamW moments", memory.moments_bytes},
+                                 {"position table", memory.weights.rope_bytes},
+                                 {"activations", memory.buffers.total_bytes()},
+                                 {"the process besides", train::kProcessOverheadBytes}},
+                       .total_bytes = memory.total_bytes() + train::kProcessOverheadBytes};
+  if (request.ranks == 1) return table;
+  const auto ranks = static_cast<int>(request.ranks);
+  const int64_t streams =
+      comm::stream_memory_bytes("shm", ranks, comm::RingPlan::in_rank_order(ranks));
+  table.title += fmt::format(", on each of {} ranks", ranks);
+  table.parts.push_back({"between ranks", streams});
+  table.total_bytes += streams;
+  return table;
 }
 
 std::string shown(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }

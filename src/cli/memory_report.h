@@ -20,6 +20,7 @@ struct MemoryRequest {
   int64_t context = 0;  // 0: the model's, but 4096 at most
   int64_t sequences = 1;
   int64_t micro_batch_tokens = 2048;
+  int64_t ranks = 1;            // that train together, on one machine
   std::string dtype = "auto";   // of the matrix products
   std::optional<DType> stored;  // of the weights in the folder, for auto
 };

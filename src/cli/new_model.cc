@@ -22,6 +22,9 @@ Status train_run_tokenizer(const TrainFlags& flags, int64_t vocab_size, bool qui
   options.tokenizer_folder = folder;
   std::error_code error;
   const bool there = fs::exists(fs::path(folder) / "tokenizer.json", error);
+  // Rank 0 has made it for the others.
+  const bool follows = options.ranks && options.ranks->rank != 0;
+  if (there && follows) return {};
   if (there && !formats::list_checkpoints(options.out_folder + "/checkpoints").empty()) return {};
   JIGE_TRY(const TokenizerTrained trained, train_tokenizer({.files = options.data.files,
                                                             .folder = folder,

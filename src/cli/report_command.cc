@@ -51,6 +51,8 @@ class ReportCommand final : public Command {
     if (output_.json) {
       print_json(Json{{"page", out_},
                       {"steps", log.training.size()},
+                      {"ranks", log.ranks},
+                      {"wait_s", log.wait_total_s},
                       {"schedule", record ? Json(record->schedule.name) : Json(nullptr)},
                       {"measured_steps", record ? record->steps.size() : 0}});
     } else {

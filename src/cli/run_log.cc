@@ -54,6 +54,16 @@ void take_end(const Json& record, RunLog& log) {
   log.ended = true;
 }
 
+void take_ranks(const Json& record, double step, RunLog& log) {
+  log.ranks = std::max<int64_t>(count_or_0(record, "ranks"), 1);
+  if (log.ranks == 1) return;
+  log.wait_s.push_back({step, number_or(record, "wait_s", NAN)});
+  log.wait_max_s.push_back({step, number_or(record, "wait_max_s", NAN)});
+  log.wait_total_s += number_or(record, "wait_s", 0);
+  log.wait_max_total_s += number_or(record, "wait_max_s", 0);
+  log.sent_bytes += number_or(record, "sent_bytes", 0);
+}
+
 void take_record(const Json& record, const std::string& kind, RunLog& log) {
   const double step = number_or(record, "step", NAN);
   const ChartPoint loss{step, number_or(record, "loss", NAN)};
@@ -64,6 +74,7 @@ void take_record(const Json& record, const std::string& kind, RunLog& log) {
     log.training.push_back(loss);
     log.tokens_per_s.push_back({step, number_or(record, "tokens_per_s", NAN)});
     log.tokens += number_or(record, "tokens", 0);
+    take_ranks(record, step, log);
   }
   log.seconds = number_or(record, "run_seconds", log.seconds);
 }

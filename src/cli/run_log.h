@@ -18,6 +18,12 @@ struct RunLog {
   std::vector<ChartPoint> training;      // loss by step
   std::vector<ChartPoint> held_out;      // loss by step
   std::vector<ChartPoint> tokens_per_s;  // by step
+  // With several ranks, by step: what rank 0 and the slowest one waited for the others.
+  std::vector<ChartPoint> wait_s, wait_max_s;
+  double wait_total_s = 0;
+  double wait_max_total_s = 0;
+  double sent_bytes = 0;  // by rank 0
+  int64_t ranks = 1;      // in the last step
   double tokens = 0;
   double seconds = 0;
   std::string version, cpu;

@@ -60,6 +60,19 @@ Facts memory_facts(const RunLog& log) {
   return facts;
 }
 
+Facts rank_facts(const RunLog& log) {
+  Facts facts;
+  if (log.wait_s.empty()) return facts;
+  const auto steps = static_cast<double>(log.wait_s.size());
+  facts.emplace_back("ranks", fmt::format("{}", log.ranks));
+  facts.emplace_back("waited a step, rank 0", fmt::format("{:.4f} s", log.wait_total_s / steps));
+  facts.emplace_back("waited a step, the rank that waited longest",
+                     fmt::format("{:.4f} s", log.wait_max_total_s / steps));
+  facts.emplace_back("sent a step by rank 0",
+                     shown_bytes(static_cast<int64_t>(log.sent_bytes / steps)));
+  return facts;
+}
+
 std::string table(const Facts& facts) {
   std::string html = "<table>\n";
   for (const auto& [name, value] : facts) {
@@ -97,6 +110,18 @@ std::string speed_figure(const RunLog& log) {
   return figure(render_svg(chart));
 }
 
+std::string rank_sections(const RunLog& log) {
+  LineChart chart{.title = "Exposed communication", .x_label = "step", .y_label = "seconds"};
+  chart.series = {
+      {.name = "rank 0", .color = "#1f6feb", .points = smoothed(log.wait_s)},
+      {.name = "longest of all", .color = "#d1570a", .points = smoothed(log.wait_max_s)}};
+  return heading("Ranks") + table(rank_facts(log)) +
+         "<p>Time of a step in which a rank computed nothing, for lack of what others send: "
+         "communication that the passes did not hide, and others' work that was not done "
+         "yet.</p>\n" +
+         figure(render_svg(chart));
+}
+
 }  // namespace
 
 Result<std::string> run_report_html(const std::string& title, const RunLog& log,
@@ -108,6 +133,7 @@ Result<std::string> run_report_html(const std::string& title, const RunLog& log,
       xml_text(title), kStyle);
   html += table(run_facts(log)) + heading("Loss") + figure(render_svg(loss_chart(log, "Loss")));
   html += speed_figure(log);
+  if (!log.wait_s.empty()) html += rank_sections(log);
   if (record) {
     JIGE_TRY(const PipelineView view, view_pipeline(*record));
     html += pipeline_sections(view);

@@ -110,6 +110,26 @@ TEST(RunReport, ShowsLossAndMemoryOfARunWithoutASchedule) {
   EXPECT_EQ(count(*html, "Timeline"), 0);
 }
 
+TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
+  const auto log = read_run_log(
+      write_log(std::string(kLog) +
+                "{\"kind\":\"step\",\"step\":3,\"loss\":3.5,\"ranks\":4,\"wait_s\":0.25,"
+                "\"wait_max_s\":0.5,\"sent_bytes\":1048576}\n"
+                "{\"kind\":\"step\",\"step\":4,\"loss\":3.25,\"ranks\":4,\"wait_s\":0.75,"
+                "\"wait_max_s\":1.0,\"sent_bytes\":1048576}\n"));
+  ASSERT_TRUE(log) << log.error().message;
+  EXPECT_EQ(log->ranks, 4);
+  EXPECT_EQ(log->wait_total_s, 1.0);
+  EXPECT_EQ(log->wait_max_total_s, 1.5);
+  const auto html = run_report_html("ranks", *log, std::nullopt);
+  ASSERT_TRUE(html);
+  expect_whole(*html);
+  EXPECT_EQ(count(*html, "<svg"), 3);
+  EXPECT_EQ(count(*html, "0.5000 s"), 1);
+  EXPECT_EQ(count(*html, "0.7500 s"), 1);
+  EXPECT_EQ(count(*html, "<td>ranks</td><td>4</td>"), 1);
+}
+
 TEST(RunReport, ReadsALogThatIsStillWritten) {
   EXPECT_EQ(read_run_log(write_log(std::string(kLog) + "{\"kind\":\"st"))->training.size(), 2u);
   const auto corrupt = read_run_log(write_log("{\"kind\":\"st\n" + std::string(kLog)));

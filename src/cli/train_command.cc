@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "base/cpu.h"
 #include "base/log.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
@@ -19,7 +20,9 @@
 #include "cli/output.h"
 #include "cli/train_command.h"
 #include "cli/train_flags.h"
+#include "cli/train_rank_flags.h"
 #include "cli/train_report.h"
+#include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/trainer.h"
 
@@ -55,34 +58,60 @@ class TrainCommand final : public Command {
         "from its last checkpoint when the same command is given again. Ctrl-C stops behind a "
         "checkpoint.");
     train_.declare(flags);
+    ranks_.declare(flags);
     device_.declare(flags);
     flags.toggle("--plan-only", plan_only_,
                  "say what memory and time it will take, and stop; the data is read for it");
     output_.declare(flags, "JSON lines: every step, measurement and checkpoint, then the result");
     flags.example("jige train --data stories.txt --out runs/first");
     flags.example("jige train --data chats.jsonl --size 15m --epochs 2 --lr 1e-3 --out runs/chat");
+    flags.example("jige train --data stories.txt --ranks 4 --out runs/four");
     flags.example("jige train --from models/llama --lora --data mine.jsonl --out runs/mine");
   }
 
   Status run() override {
     output_.apply();
+    if (plan_only_) {
+      JIGE_TRY(const auto ranks, ranks_.planned());
+      return run_rank(ranks);
+    }
+    return ranks_.run([this](const auto& ranks) { return run_rank(ranks); });
+  }
+
+ private:
+  Status run_rank(const std::optional<train::RankOptions>& ranks) {
+    if (ranks && ranks->rank != 0) hush();
     const InterruptScope interrupts;
     JIGE_TRY(train::TrainOptions options, train_.to_options());
     JIGE_DO(check_data_files(options.data));
+    options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);
+    if (options.thread_count == 0 && ranks) {
+      options.thread_count = std::max(1, cpu_features().logical_count / ranks->local);
+    }
     options.memory_limit_bytes = device_.memory_limit_bytes;
     options.program_version = kVersion;
-    if (options.init_folder.empty()) {
-      JIGE_DO(prepare_new_model(train_, output_.quiet, options));
-    } else if (!train_.tokenizer_folder.empty()) {
-      options.tokenizer_folder = train_.tokenizer_folder;
-    }
+    JIGE_DO(train::validate_ranks(options));
+    const auto prepare = [&] { return prepare_model(options); };
+    const bool several = ranks && ranks->group;
+    JIGE_DO(several ? train::after_rank_0(*ranks->group, prepare) : prepare());
     JIGE_DO(measure_machine(options));
     if (adjust_) adjust_(options);
     return plan_only_ ? plan(options) : train(options);
   }
 
- private:
+  // Rank 0 speaks for all.
+  void hush() {
+    output_ = {.json = false, .quiet = true};
+    set_log_level(LogLevel::kError);
+  }
+
+  Status prepare_model(train::TrainOptions& options) const {
+    if (options.init_folder.empty()) return prepare_new_model(train_, output_.quiet, options);
+    if (!train_.tokenizer_folder.empty()) options.tokenizer_folder = train_.tokenizer_folder;
+    return {};
+  }
+
   // A fifth of a second on the shape of this model's largest layer.
   Status measure_machine(train::TrainOptions& options) const {
     formats::ModelConfig config;
@@ -137,6 +166,7 @@ class TrainCommand final : public Command {
 
   std::function<void(train::TrainOptions&)> adjust_;
   TrainFlags train_;
+  TrainRankFlags ranks_;
   DeviceFlags device_;
   bool plan_only_ = false;
   OutputFlags output_;

@@ -87,6 +87,10 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            shown_bytes(plan.memory_predicted_bytes));
+  if (plan.rank_count > 1) {
+    log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks",
+             plan.rank_count, plan.ranks_here, shown_bytes(plan.stream_bytes));
+  }
   if (!plan.pipeline) return;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
   log_info("{}; at most {} on a device, {} on the host", pipeline_line(plan.pipeline->schedule),
@@ -105,6 +109,9 @@ void TrainReport::on_step(const train::StepInfo& info) {
       fmt::format("loss {:.3f}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss, eval_note_,
                   shown_count(static_cast<int64_t>(info.tokens_per_s)), info.flops_per_s / 1e9);
   if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
+  if (info.rank_count > 1 && info.seconds > 0) {
+    note += fmt::format("  waits {:.0f} %", 100 * info.ranks.wait_s / info.seconds);
+  }
   step_progress_->update(info.step - step_first_, note);
 }
 
@@ -167,6 +174,11 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
     table.row({"  weights", shown_bytes(plan.memory.weights.total_bytes())});
     table.row({"  moments", shown_bytes(plan.memory.moments_bytes)});
     table.row({"  activations", shown_bytes(plan.memory.buffers.total_bytes())});
+    if (plan.rank_count > 1) {
+      table.row({"  between ranks", shown_bytes(plan.stream_bytes)});
+      table.row({"ranks", fmt::format("{}, {} of them here, each with this memory", plan.rank_count,
+                                      plan.ranks_here)});
+    }
   }
   table.row({"limit", shown_bytes(plan.memory_limit_bytes)});
   table.row({"time", fmt::format("about {}", format_duration(seconds))});

@@ -55,22 +55,31 @@ void Communicator::run_alone(const Operation& operation) const {
   if (operation.on_final && operation.count > 0) operation.on_final(0, operation.count);
 }
 
+OperationContext Communicator::next_context(const Operation& operation) {
+  return {.transport = transport_.get(),
+          .plan = &plan_,
+          .header = {.collective = operation.collective,
+                     .dtype = operation.dtype,
+                     .redop = operation.redop,
+                     .sequence = sequence_++,
+                     .count = operation.count,
+                     .root = operation.root,
+                     .plan = plan_hash_},
+          .timeout_s = options_.timeout_s};
+}
+
+Result<std::vector<Flow>> Communicator::next_flows(const Operation& operation) {
+  JIGE_DO(check(operation));
+  return ring_flows(next_context(operation), operation);
+}
+
 Status Communicator::run(const Operation& operation) {
   JIGE_DO(check(operation));
   if (size() == 1) {
     run_alone(operation);
     return {};
   }
-  OperationContext context = {.transport = transport_.get(),
-                              .plan = &plan_,
-                              .header = {.collective = operation.collective,
-                                         .dtype = operation.dtype,
-                                         .redop = operation.redop,
-                                         .sequence = sequence_++,
-                                         .count = operation.count,
-                                         .root = operation.root,
-                                         .plan = plan_hash_},
-                              .timeout_s = options_.timeout_s};
+  OperationContext context = next_context(operation);
   const bool direct = operation.collective == Collective::kBarrier ||
                       operation.collective == Collective::kAllToAll ||
                       whole_bytes(operation, size()) <= options_.direct_bytes_max;

@@ -39,7 +39,7 @@ class Communicator {
 
   int rank() const { return transport_->rank(); }
   int size() const { return transport_->size(); }
-  Transport& transport() { return *transport_; }
+  Transport& transport() const { return *transport_; }
   const RingPlan& plan() const { return plan_; }
   const CommOptions& options() const { return options_; }
   void set_direct_bytes_max(int64_t bytes) { options_.direct_bytes_max = bytes; }
@@ -64,7 +64,13 @@ class Communicator {
   // Any of them. Fails with kInvalidArgument or kUnsupported on what no rank can run.
   Status run(const Operation& operation);
 
+  // The flows of an operation along the rings, whatever its size, for who runs them himself
+  // (async_group.h): the bits are those of run(). The operation must outlive them. REQUIRES: not a
+  // barrier nor an all_to_all; more than one rank. Fails as run().
+  Result<std::vector<Flow>> next_flows(const Operation& operation);
+
  private:
+  OperationContext next_context(const Operation& operation);
   Communicator(std::unique_ptr<Transport> transport, RingPlan plan, CommOptions options)
       : transport_(std::move(transport)),
         plan_(std::move(plan)),

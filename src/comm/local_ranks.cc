@@ -29,11 +29,13 @@ Result<LocalRanks> LocalRanks::start(int count, const std::function<int(int rank
       _exit(code);
     }
     ranks.pids_.push_back(pid);
+    ranks.codes_.emplace_back();
   }
   return ranks;
 }
 
-LocalRanks::LocalRanks(LocalRanks&& other) noexcept : pids_(std::exchange(other.pids_, {})) {}
+LocalRanks::LocalRanks(LocalRanks&& other) noexcept
+    : pids_(std::exchange(other.pids_, {})), codes_(std::exchange(other.codes_, {})) {}
 
 LocalRanks::~LocalRanks() {
   for (const pid_t pid : pids_) {
@@ -44,14 +46,33 @@ LocalRanks::~LocalRanks() {
 
 std::vector<int> LocalRanks::wait() {
   std::vector<int> codes;
-  for (pid_t& pid : pids_) {
-    int state = 0;
-    while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) {
-    }
-    pid = -1;
-    codes.push_back(WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state));
+  for (size_t r = 0; r < pids_.size(); ++r) {
+    collect(r, 0);
+    codes.push_back(codes_[r].value_or(0));
   }
   return codes;
+}
+
+void LocalRanks::look() {
+  for (size_t r = 0; r < pids_.size(); ++r) collect(r, WNOHANG);
+}
+
+void LocalRanks::collect(size_t rank, int options) {
+  if (pids_[rank] <= 0) return;
+  int state = 0;
+  pid_t ended = -1;
+  do {
+    ended = waitpid(pids_[rank], &state, options);
+  } while (ended < 0 && errno == EINTR);
+  if (ended == 0) return;
+  pids_[rank] = -1;
+  codes_[rank] = WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
+}
+
+void LocalRanks::send_signal(int number) const {
+  for (const pid_t pid : pids_) {
+    if (pid > 0) kill(pid, number);
+  }
 }
 
 }  // namespace jige::comm

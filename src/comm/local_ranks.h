@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,10 +26,18 @@ class LocalRanks {
   pid_t pid(int rank) const { return pids_[static_cast<size_t>(rank)]; }
   // Waits for all; their exit codes, 128 + n for one that signal n ended.
   std::vector<int> wait();
+  // Collects those that have ended, without waiting.
+  void look();
+  // Of a rank that has ended, else nothing.
+  std::optional<int> exit_code(int rank) const { return codes_[static_cast<size_t>(rank)]; }
+  // To all that still run.
+  void send_signal(int number) const;
 
  private:
   LocalRanks() = default;
+  void collect(size_t rank, int options);
   std::vector<pid_t> pids_;  // -1 once it has ended
+  std::vector<std::optional<int>> codes_;
 };
 
 }  // namespace jige::comm

@@ -41,7 +41,9 @@ struct OperationContext {
   int size() const { return transport->size(); }
 };
 
-// REQUIRES: not a barrier nor an all_to_all; more than one rank.
+// A flow for each ring. The operation must outlive them. REQUIRES: not a barrier nor an all_to_all;
+// more than one rank.
+std::vector<Flow> ring_flows(const OperationContext& context, const Operation& operation);
 Status run_on_rings(OperationContext& context, const Operation& operation);
 
 // Every collective. REQUIRES: more than one rank.

@@ -293,5 +293,18 @@ TEST(Tuning, IsMeasuredAlikeOnAllRanksAndKept) {
   std::filesystem::remove(path);
 }
 
+TEST(StreamMemory, IsWhatTheRegionOfAllRanksTakes) {
+  for (const int size : {2, 3, 8}) {
+    RingPlan plan = RingPlan::in_rank_order(size);
+    plan.rings.push_back(plan.rings[0]);
+    const RegionShape shape = region_shape(size, plan);
+    const int64_t streams = shape.size * shape.rings * shape.stream_bytes +
+                            shape.size * shape.size * shape.direct_stream_bytes;
+    EXPECT_EQ(stream_memory_bytes("shm", size, plan) * size, streams);
+    EXPECT_GT(stream_memory_bytes("tcp", size, plan), 0);
+  }
+  EXPECT_EQ(stream_memory_bytes("shm", 1, RingPlan::in_rank_order(1)), 0);
+}
+
 }  // namespace
 }  // namespace jige::comm

@@ -149,7 +149,7 @@ void set_ends(Flow& flow, const RingWork& work) {
 
 }  // namespace
 
-Status run_on_rings(OperationContext& context, const Operation& operation) {
+std::vector<Flow> ring_flows(const OperationContext& context, const Operation& operation) {
   const RingPlan& plan = *context.plan;
   const int64_t element_bytes = operation.element_bytes();
   const std::vector<Range> parts = split_by_weight(plan, operation.count, element_bytes);
@@ -165,8 +165,8 @@ Status run_on_rings(OperationContext& context, const Operation& operation) {
     const int lane = static_cast<int>(r) + 1;
     const int previous = ring.at(work.position - 1);
     Flow flow = {.in = Link{previous, lane}, .out = Link{ring.at(work.position + 1), lane}};
-    context.header.path = Path::kRing;
     flow.out_header = context.header;
+    flow.out_header.path = Path::kRing;
     flow.out_header.part = static_cast<uint32_t>(r);
     flow.out_header.sender = context.rank();
     flow.in_header = flow.out_header;
@@ -175,6 +175,12 @@ Status run_on_rings(OperationContext& context, const Operation& operation) {
     set_steps(flow, work);
     flows.push_back(std::move(flow));
   }
+  return flows;
+}
+
+Status run_on_rings(OperationContext& context, const Operation& operation) {
+  context.header.path = Path::kRing;
+  std::vector<Flow> flows = ring_flows(context, operation);
   return run_operation_flows(context, operation, flows);
 }
 

@@ -16,7 +16,6 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kYieldNs = 30'000;  // about what a sleep and a wake-up cost together
-constexpr int64_t kDirectStreamBytes = 128 << 10;
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
@@ -122,8 +121,15 @@ class SharedTransport final : public Transport {
   Status flush(Deadline) override { return failure(); }
 
   Status wait(std::span<const Want> wants, Deadline deadline) override;
+  void interrupt() override {
+    interrupted_.store(true);
+    ring_bell(status(rank()));
+  }
   void abort(const Error& error) override;
   Error timeout_error(std::span<const Want> wants, double seconds) override;
+  double silent_seconds(int rank) const override {
+    return static_cast<double>(monotonic_ns() - status(rank).heard_ns.load()) * 1e-9;
+  }
 
  private:
   RankStatus& status(int rank) const { return region_->status(rank); }
@@ -165,6 +171,7 @@ class SharedTransport final : public Transport {
   std::vector<StreamEnd> in_;
   std::vector<StreamEnd> out_;
   bool processes_ = false;
+  std::atomic<bool> interrupted_{false};
   std::optional<Error> error_;
 };
 
@@ -216,7 +223,7 @@ Status SharedTransport::look_around(std::span<const Want> wants) {
 }
 
 Status SharedTransport::wait(std::span<const Want> wants, Deadline deadline) {
-  if (met(wants)) return {};
+  if (interrupted_.exchange(false) || met(wants)) return {};
   const int64_t yield_until = monotonic_ns() + kYieldNs;
   while (monotonic_ns() < yield_until) {
     sched_yield();
@@ -227,7 +234,7 @@ Status SharedTransport::wait(std::span<const Want> wants, Deadline deadline) {
     beat();
     const uint32_t seen = own.doorbell.load();
     own.sleeping.store(1);
-    const bool moved = met(wants);
+    const bool moved = met(wants) || interrupted_.load();
     Status alright = moved ? Status() : look_around(wants);
     if (!moved && alright && !deadline.passed()) {
       futex_sleep(own.doorbell, seen, std::min(deadline.left_ns(), kHeartbeatNs));
@@ -237,7 +244,7 @@ Status SharedTransport::wait(std::span<const Want> wants, Deadline deadline) {
       abort(alright.error());
       return alright;
     }
-    if (met(wants) || deadline.passed()) return {};
+    if (interrupted_.exchange(false) || met(wants) || deadline.passed()) return {};
   }
 }
 
@@ -258,10 +265,7 @@ void SharedTransport::abort(const Error& error) {
 
 Error SharedTransport::timeout_error(std::span<const Want> wants, double seconds) {
   std::vector<double> silent;
-  const int64_t now = monotonic_ns();
-  for (int r = 0; r < size(); ++r) {
-    silent.push_back(static_cast<double>(now - status(r).heard_ns.load()) * 1e-9);
-  }
+  for (int r = 0; r < size(); ++r) silent.push_back(silent_seconds(r));
   return silence_error(wants, seconds, silent);
 }
 

@@ -1,6 +1,8 @@
 #include "comm/tcp_transport.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <optional>
@@ -20,7 +22,8 @@ class TcpTransport final : public Transport {
       : Transport(mesh.rank, mesh.hosts, stream_bytes_of(plan)),
         mesh_(std::move(mesh)),
         control_(std::move(mesh_.control)),
-        lanes_(static_cast<int>(plan.rings.size()) + 1) {
+        lanes_(static_cast<int>(plan.rings.size()) + 1),
+        interrupts_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     in_.resize(static_cast<size_t>(lanes_ * size()));
     out_.resize(in_.size());
     for (int peer = 0; peer < size(); ++peer) {
@@ -36,6 +39,10 @@ class TcpTransport final : public Transport {
       out_[index({plan.rings[ring].at(at + 1), lane})] =
           OutStream(&mesh_.ring_out[ring], stream_bytes());
     }
+  }
+
+  ~TcpTransport() override {
+    if (interrupts_ >= 0) ::close(interrupts_);
   }
 
   const char* kind() const override { return "tcp"; }
@@ -77,8 +84,13 @@ class TcpTransport final : public Transport {
 
   Status flush(Deadline deadline) override;
   Status wait(std::span<const Want> wants, Deadline deadline) override;
+  void interrupt() override { eventfd_write(interrupts_, 1); }
   void abort(const Error& error) override;
   Error timeout_error(std::span<const Want> wants, double seconds) override;
+  double silent_seconds(int rank) const override {
+    if (rank == this->rank()) return 0;
+    return static_cast<double>(monotonic_ns() - control_.heard_ns(rank)) * 1e-9;
+  }
 
  private:
   size_t index(Link link) const { return static_cast<size_t>(link.lane * size() + link.peer); }
@@ -95,10 +107,16 @@ class TcpTransport final : public Transport {
   // Whether buffers alone meet a want; connections are not asked.
   bool met(std::span<const Want> wants) const;
   void list_descriptors(std::span<const Want> wants);
+  // Whether interrupt() was called since the last time.
+  bool was_interrupted() {
+    eventfd_t count = 0;
+    return eventfd_read(interrupts_, &count) == 0;
+  }
 
   TcpMesh mesh_;
   ControlChannel control_;
   int lanes_;
+  int interrupts_;  // an eventfd; without one, a wait lasts until its deadline
   std::vector<InStream> in_;
   std::vector<OutStream> out_;
   std::vector<pollfd> descriptors_;
@@ -165,8 +183,9 @@ Status TcpTransport::wait(std::span<const Want> wants, Deadline deadline) {
   if (error_) return tl::unexpected<Error>(*error_);
   for (;;) {
     JIGE_DO(push_all());
-    if (met(wants) || deadline.passed()) return {};
+    if (was_interrupted() || met(wants) || deadline.passed()) return {};
     list_descriptors(wants);
+    descriptors_.insert(descriptors_.begin(), {.fd = interrupts_, .events = POLLIN, .revents = 0});
     const int64_t slice_ms = kHeartbeatNs / 1'000'000;
     const int limit = static_cast<int>(std::min<int64_t>(deadline.poll_ms(), slice_ms));
     const int ready_count = poll(descriptors_.data(), descriptors_.size(), limit);
@@ -211,10 +230,7 @@ void TcpTransport::abort(const Error& error) {
 
 Error TcpTransport::timeout_error(std::span<const Want> wants, double seconds) {
   std::vector<double> silent;
-  const int64_t now = monotonic_ns();
-  for (int r = 0; r < size(); ++r) {
-    silent.push_back(r == rank() ? 0 : static_cast<double>(now - control_.heard_ns(r)) * 1e-9);
-  }
+  for (int r = 0; r < size(); ++r) silent.push_back(silent_seconds(r));
   return silence_error(wants, seconds, silent);
 }
 

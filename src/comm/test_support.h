@@ -96,6 +96,8 @@ class DelayedTransport final : public Transport {
   Status wait(std::span<const Want> wants, Deadline deadline) override {
     return inner_->wait(wants, deadline);
   }
+  void interrupt() override { inner_->interrupt(); }
+  double silent_seconds(int rank) const override { return inner_->silent_seconds(rank); }
   void abort(const Error& error) override { inner_->abort(error); }
   Error timeout_error(std::span<const Want> wants, double seconds) override {
     return inner_->timeout_error(wants, seconds);

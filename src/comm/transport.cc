@@ -65,4 +65,12 @@ int64_t stream_bytes_of(const RingPlan& plan) {
   return std::max<int64_t>(128 << 10, whole_units(3 * plan.piece_bytes + 4 * kUnitBytes));
 }
 
+int64_t stream_memory_bytes(std::string_view kind, int size, const RingPlan& plan) {
+  if (size == 1) return 0;
+  const auto rings = static_cast<int64_t>(plan.rings.size());
+  // Shared memory holds a stream once, for both ends.
+  if (kind != "tcp") return rings * stream_bytes_of(plan) + size * kDirectStreamBytes;
+  return 2 * (rings + size - 1) * stream_bytes_of(plan);
+}
+
 }  // namespace jige::comm

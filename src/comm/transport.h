@@ -14,7 +14,7 @@
 // far ahead never waits. (2) What was committed reaches the peer after flush() or while wait()
 // runs. (3) Once a call has failed, or abort() was called, every later call fails with the same
 // error, and the other ranks fail too, naming the rank that is to blame. Threads: one thread per
-// transport.
+// transport; interrupt() from any.
 #pragma once
 
 #include <cstddef>
@@ -22,6 +22,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -72,13 +73,18 @@ class Transport {
 
   // Hands over everything committed.
   virtual Status flush(Deadline deadline) = 0;
-  // Returns when a want may be met, or at the deadline, which is no error here.
+  // Returns when a want may be met, when interrupted, or at the deadline; the last two are no error
+  // here.
   virtual Status wait(std::span<const Want> wants, Deadline deadline) = 0;
+  // Ends the wait() that runs, or else the next one.
+  virtual void interrupt() = 0;
   // Tells all ranks that the group has failed, and keeps the error.
   virtual void abort(const Error& error) = 0;
   // The error of a group in which nothing moved for `seconds`: names the ranks that were not heard
   // of meanwhile. Does not abort.
   virtual Error timeout_error(std::span<const Want> wants, double seconds) = 0;
+  // Since a rank last said that it is there.
+  virtual double silent_seconds(int rank) const = 0;
 
  protected:
   Transport(int rank, std::vector<std::string> hosts, int64_t stream_bytes)
@@ -97,6 +103,12 @@ class Transport {
 // How large the streams are for a plan: a ring cannot block itself when its links hold two pieces
 // and a header.
 int64_t stream_bytes_of(const RingPlan& plan);
+
+// Of a stream of lane 0 in shared memory.
+inline constexpr int64_t kDirectStreamBytes = 128 << 10;
+
+// Memory that the streams of one rank take at most, over a transport of this kind().
+int64_t stream_memory_bytes(std::string_view kind, int size, const RingPlan& plan);
 
 // How often a waiting rank says that it is there, and looks after the others.
 inline constexpr int64_t kHeartbeatNs = 50'000'000;

@@ -9,6 +9,7 @@ constexpr uint32_t kMagic = 0x3143474A;  // "JGC1"
 constexpr size_t kHashAt = 60;
 constexpr size_t kZerosAt = 48;
 constexpr int kDTypeCount = 7;
+constexpr int kPathCount = 3;
 
 uint32_t hash_bytes(std::span<const std::byte> bytes) {
   uint32_t hash = 2166136261u;
@@ -31,6 +32,9 @@ T get(std::span<const std::byte> in, size_t at) {
 }  // namespace
 
 std::string Header::text() const {
+  if (path == Path::kMessage) {
+    return fmt::format("message {} of {} bytes to rank {}", sequence, payload_bytes, root);
+  }
   if (collective == Collective::kBarrier) return fmt::format("barrier, operation {}", sequence);
   std::string text =
       fmt::format("{} of {} {}", collective_name(collective), count, dtype_info(dtype).name);
@@ -86,8 +90,8 @@ Result<Header> parse_header(std::span<const std::byte, kHeaderBytes> bytes) {
                          .sender = get<int32_t>(bytes, 32),
                          .part = get<uint32_t>(bytes, 36),
                          .payload_bytes = get<uint64_t>(bytes, 40)};
-  if (collective >= kCollectiveCount || dtype >= kDTypeCount || redop >= kRedOpCount || path > 1 ||
-      !zeros || header.count < 0 || header.sender < 0 || header.root < 0) {
+  if (collective >= kCollectiveCount || dtype >= kDTypeCount || redop >= kRedOpCount ||
+      path >= kPathCount || !zeros || header.count < 0 || header.sender < 0 || header.root < 0) {
     return fail(Code::kCorrupt, "the header of a message has a field out of range");
   }
   return header;

@@ -21,8 +21,9 @@ namespace jige::comm {
 inline constexpr size_t kHeaderBytes = 64;
 static_assert(kHeaderBytes == kUnitBytes);
 
-// How an operation moves its data.
-enum class Path : uint8_t { kDirect, kRing };
+// How an operation moves its data. kMessage is none: bytes from one rank to another, with their tag
+// as the sequence.
+enum class Path : uint8_t { kDirect, kRing, kMessage };
 
 struct Header {
   Collective collective = Collective::kBarrier;

@@ -58,6 +58,7 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
   }
   ModelWeights weights(architecture, options);
   weights.blocks_.resize(architecture.node_count());
+  weights.node_gradients_.resize(architecture.node_count());
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     JIGE_DO(weights.allocate_block(*arenas[node], node));
   }
@@ -90,6 +91,8 @@ Status ModelWeights::allocate_block(Arena& arena, size_t node) {
   }
   if (options_.gradients && gradient_sizes.peak_bytes() > 0) {
     JIGE_TRY(Tensor tensor, arena.make_zero(DType::kU8, Shape{gradient_sizes.peak_bytes()}));
+    node_gradients_[node] =
+        TensorView::of(tensor.view().data, DType::kF32, Shape{gradient_sizes.peak_bytes() / 4});
     Placement at(tensor.view());
     gradients = place_gradients(at, *architecture_, options_, node);
     gradients_.push_back(std::move(tensor));

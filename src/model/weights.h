@@ -81,6 +81,8 @@ class ModelWeights {
   const WeightsOptions& options() const { return options_; }
   // What the tasks of a node need. REQUIRES: node < architecture().node_count().
   const BlockWeights& block(size_t node) const { return blocks_[node]; }
+  // All gradients of a node as one piece of memory, f32; empty where it has none.
+  const TensorView& gradient_memory(size_t node) const { return node_gradients_[node]; }
   // What an optimizer may change, in graph order; empty for inference.
   std::span<const NamedParam> trainable() const { return trainable_; }
 
@@ -110,7 +112,8 @@ class ModelWeights {
   std::vector<BlockWeights> blocks_;
   std::vector<NamedParam> trainable_;
   std::vector<Tensor> gradients_;  // one a block
-  std::vector<Tensor> others_;     // values, packed forms, rope table
+  std::vector<TensorView> node_gradients_;
+  std::vector<Tensor> others_;  // values, packed forms, rope table
 };
 
 // Whether a folder holds every tensor of the model (adapters aside) with the type and shape it must

@@ -29,11 +29,13 @@ Result<Evaluation> evaluate(const Corpus& corpus, std::span<const MicroBatch> mi
   Evaluation result;
   ExactSum sum;
   HostBatch batch;
-  for (const MicroBatch& micro_batch : micro_batches) {
-    JIGE_DO(read_batch(corpus, micro_batch, batch));
+  for (size_t i = 0; i < micro_batches.size(); ++i) {
+    result.learned_count += micro_batches[i].learned_count;
+    if (!engine.takes(i)) continue;
+    JIGE_DO(read_batch(corpus, micro_batches[i], batch));
     JIGE_DO(engine.evaluate(batch, sum));
-    result.learned_count += micro_batch.learned_count;
   }
+  JIGE_DO(engine.add_ranks(sum));
   result.loss = sum.value() / static_cast<double>(result.learned_count);
   return result;
 }

@@ -72,6 +72,11 @@ OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
     ops::add_sum_of_squares(stream, params_[i].grad, &squares[i]);
   }
   stream.synchronize();
+  return apply(stream, squares, args);
+}
+
+OptimizerReport Optimizer::apply(Stream& stream, std::span<const double> squares,
+                                 const OptimizerStep& args) {
   const OptimizerReport report = decide(squares, args.refuse);
   if (!report.applied) return report;
   ++update_count_;

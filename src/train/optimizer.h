@@ -60,6 +60,9 @@ class Optimizer {
   // renew_packed.
   OptimizerReport step(Stream& stream, const OptimizerStep& args);
 
+  // The second half of step(), with the sums of squares of all gradients, one for each parameter.
+  OptimizerReport apply(Stream& stream, std::span<const double> squares, const OptimizerStep& args);
+
   // Whether and how a step with these sums of squares, one for each parameter, is applied.
   OptimizerReport decide(std::span<const double> squares, bool refuse) const;
   // Updates params()[i] from a gradient.

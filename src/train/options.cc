@@ -151,6 +151,10 @@ std::string_view packing_name(Packing packing) {
   return packing == Packing::kStream ? "stream" : "documents";
 }
 
+std::string_view gradient_sum_name(GradientSum sum) {
+  return sum == GradientSum::kRelay ? "relay" : "rings";
+}
+
 std::string_view split_name(TextSplit split) {
   switch (split) {
     case TextSplit::kFile:
@@ -163,7 +167,21 @@ std::string_view split_name(TextSplit split) {
   return "file";
 }
 
+Status validate_ranks(const TrainOptions& options) {
+  if (!options.ranks) return {};
+  const RankOptions& ranks = *options.ranks;
+  JIGE_DO(require(ranks.size >= 1 && ranks.size <= kRanksMax, "ranks", ranks.size,
+                  "between 1 and 4096"));
+  JIGE_DO(require(ranks.rank >= 0 && ranks.rank < ranks.size, "rank", ranks.rank,
+                  "at least 0 and below the number of ranks"));
+  if (!options.pipeline) return {};
+  return fail(Code::kUnsupported,
+              "several ranks, each with a pipeline of devices, are not supported yet: give ranks "
+              "or devices");
+}
+
 Status validate(const TrainOptions& options) {
+  JIGE_DO(validate_ranks(options));
   JIGE_DO(validate_model(options));
   JIGE_DO(validate_data(options.data));
   JIGE_DO(validate_optimizer(options.optimizer));
@@ -209,6 +227,11 @@ Json options_json(const TrainOptions& options) {
   json["export_dtype"] = dtype_info(options.export_dtype).name;
   json["threads"] = options.thread_count;
   json["memory_limit_bytes"] = options.memory_limit_bytes;
+  if (options.ranks) {
+    json["ranks"] = {{"count", options.ranks->size},
+                     {"sum", gradient_sum_name(options.ranks->sum)},
+                     {"overlap", options.ranks->overlap}};
+  }
   return json;
 }
 

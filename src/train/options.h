@@ -4,6 +4,7 @@
 // step; a run may only be continued under its own identity. Everything else may change between
 // parts of a run: threads, memory limit, when to evaluate, save and log. The micro-batch size is
 // among the free ones: with f32 compute it changes no bit, with bf16 it may change the last ones.
+// So are the ranks: with GradientSum::kRelay they change no bit, with kRings the last ones.
 // Threads: values.
 #pragma once
 
@@ -20,6 +21,7 @@
 #include "tensor/dtype.h"
 #include "train/lr_schedule.h"
 #include "train/pipeline_plan.h"
+#include "train/rank_options.h"
 #include "train/record_reader.h"
 
 namespace jige::train {
@@ -89,6 +91,7 @@ struct TrainOptions {
   bool merge_lora = true;            // also write base and adapter as one model
 
   std::optional<PipelineOptions> pipeline;  // none: one device that holds everything
+  std::optional<RankOptions> ranks;         // none: this process alone
 
   int thread_count = 0;            // 0: as many as the process may use; of each pipeline device
   int64_t memory_limit_bytes = 0;  // 0: what the machine has
@@ -100,6 +103,8 @@ struct TrainOptions {
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and
 // what is allowed.
 Status validate(const TrainOptions& options);
+// The part of it that is about ranks.
+Status validate_ranks(const TrainOptions& options);
 
 // Every option, for the log.
 Json options_json(const TrainOptions& options);

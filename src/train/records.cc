@@ -64,6 +64,11 @@ Json plan_json(const TrainPlan& plan) {
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
   if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);
+  if (plan.rank_count > 1) {
+    json["ranks"] = plan.rank_count;
+    json["ranks_here"] = plan.ranks_here;
+    json["memory"]["stream_bytes"] = plan.stream_bytes;
+  }
   return json;
 }
 
@@ -93,6 +98,12 @@ Json step_record(const StepInfo& info) {
                  {"tokens_per_s", info.tokens_per_s},
                  {"flops_per_s", info.flops_per_s}};
   if (info.flops_share > 0) record["flops_share"] = info.flops_share;
+  if (info.rank_count > 1) {
+    record["ranks"] = info.rank_count;
+    record["wait_s"] = info.ranks.wait_s;
+    record["wait_max_s"] = info.ranks.wait_max_s;
+    record["sent_bytes"] = info.ranks.sent_bytes;
+  }
   record["run_seconds"] = info.run_seconds;
   return record;
 }

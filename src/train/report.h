@@ -12,6 +12,7 @@
 #include "model/memory_plan.h"
 #include "train/dataset.h"
 #include "train/pipeline_plan.h"
+#include "train/step_engine.h"
 
 namespace jige::train {
 
@@ -32,6 +33,9 @@ struct TrainPlan {
   int64_t memory_limit_bytes = 0;
   std::optional<PipelinePlan> pipeline;
   int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
+  int rank_count = 1;
+  int ranks_here = 1;        // on this machine, each with the predicted memory
+  int64_t stream_bytes = 0;  // of it, between the ranks
 };
 
 struct StepInfo {
@@ -50,6 +54,8 @@ struct StepInfo {
   double flops_per_s = 0;
   double flops_share = 0;  // of options.gemm_flops_per_s; 0: not known
   double run_seconds = 0;  // all steps so far
+  int rank_count = 1;
+  RankTimes ranks;  // with several ranks
 };
 
 struct EvalInfo {

@@ -12,7 +12,6 @@
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
 #include "train/process_memory.h"
-#include "train/step_plan.h"
 #include "train/tokenize.h"
 
 namespace jige::train {
@@ -59,21 +58,39 @@ Status check_results(const TrainOptions& options) {
   return formats::check_replaceable(options.out_folder + "/model");
 }
 
+// What ranks need besides: the streams between them.
+void add_ranks(RunSetup& setup) {
+  if (!setup.options.ranks) return;
+  const RankOptions& ranks = *setup.options.ranks;
+  setup.plan.rank_count = ranks.size;
+  setup.plan.ranks_here = std::max(ranks.local, 1);
+  setup.plan.stream_bytes =
+      ranks.group
+          ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
+          : comm::stream_memory_bytes("shm", ranks.size, comm::RingPlan::in_rank_order(ranks.size));
+  setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
+}
+
 Status check_memory(RunSetup& setup) {
   const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
                                                              : machine_memory_bytes();
   setup.plan.memory_limit_bytes = limit;
   setup.plan.memory_predicted_bytes = predicted_process_bytes(setup.memory);
-  if (setup.plan.memory_predicted_bytes <= limit) return {};
+  add_ranks(setup);
+  const int64_t together = setup.plan.memory_predicted_bytes * setup.plan.ranks_here;
+  if (together <= limit) return {};
   const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
   return fail(
       Code::kExhausted,
       "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
-      "{} tokens {}), the limit is {}; choose a smaller micro_batch_tokens, model or LoRA",
-      shown(setup.plan.memory_predicted_bytes), shown(setup.memory.weights.values_bytes),
+      "{} tokens {}){}, the limit is {}; choose a smaller micro_batch_tokens, model or LoRA",
+      shown(together), shown(setup.memory.weights.values_bytes),
       shown(setup.memory.weights.gradients_bytes), shown(setup.memory.moments_bytes),
       shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
-      shown(setup.memory.buffers.total_bytes()), shown(limit));
+      shown(setup.memory.buffers.total_bytes()),
+      setup.plan.ranks_here > 1 ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
+                                : "",
+      shown(limit));
 }
 
 Status make_identity(RunSetup& setup) {
@@ -143,10 +160,7 @@ Status choose_steps(RunSetup& setup) {
   TrainOptions& options = setup.options;
   int64_t steps = options.steps;
   if (steps == 0) {
-    StepPlanner planner(setup.dataset.training, {.seed = options.seed,
-                                                 .step_tokens = options.step_tokens,
-                                                 .micro_batch_tokens = options.micro_batch_tokens,
-                                                 .cursor_max = setup.cursor_max()});
+    StepPlanner planner(setup.dataset.training, setup.planner_options());
     steps = planner.count_steps();
   }
   if (steps > formats::kCheckpointStepMax) {
@@ -161,10 +175,7 @@ Status choose_steps(RunSetup& setup) {
 Status choose_pipeline(RunSetup& setup) {
   const TrainOptions& options = setup.options;
   if (!options.pipeline) return {};
-  StepPlanner planner(setup.dataset.training, {.seed = options.seed,
-                                               .step_tokens = options.step_tokens,
-                                               .micro_batch_tokens = options.micro_batch_tokens,
-                                               .cursor_max = setup.cursor_max()});
+  StepPlanner planner(setup.dataset.training, setup.planner_options());
   const int64_t most = planner.most_micro_batches(setup.plan.steps_total);
   if (most > kMicroBatchesMax) {
     return fail(Code::kInvalidArgument,
@@ -219,6 +230,15 @@ RunOrigin RunSetup::origin() const {
   return {.tokenizer_folder = absolute(tokenizer_folder),
           .base_folder = options.lora ? absolute(options.init_folder) : "",
           .export_dtype = options.export_dtype};
+}
+
+StepPlannerOptions RunSetup::planner_options() const {
+  const bool cut_evenly = options.ranks && options.compute == DType::kF32;
+  return {.seed = options.seed,
+          .step_tokens = options.step_tokens,
+          .micro_batch_tokens = options.micro_batch_tokens,
+          .cursor_max = cursor_max(),
+          .parts = cut_evenly ? options.ranks->size : 1};
 }
 
 uint64_t RunSetup::cursor_max() const {

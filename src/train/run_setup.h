@@ -20,6 +20,7 @@
 #include "train/options.h"
 #include "train/report.h"
 #include "train/run_state.h"
+#include "train/step_plan.h"
 
 namespace jige::train {
 
@@ -46,6 +47,9 @@ struct RunSetup {
 
   std::string checkpoints_folder() const { return options.out_folder + "/checkpoints"; }
   uint64_t cursor_max() const;  // of the step planner
+  // How a step is cut: evenly for the ranks where that changes no bit.
+  StepPlannerOptions planner_options() const;
+  bool leads() const { return !options.ranks || options.ranks->rank == 0; }
   RunOrigin origin() const;
 };
 

@@ -25,11 +25,23 @@ struct StepRates {
   ops::Dropout dropout;  // of the step's first token
   // Called, from any thread, before weights or moments change; may wait. Empty: nothing.
   std::function<void()> before_update;
+  // Asked once by engines of several ranks, when the step's passes are done: whether the run shall
+  // end behind it.
+  std::function<bool()> should_stop;
+};
+
+// What a step of several ranks took to bring them together, on this rank and the slowest one.
+struct RankTimes {
+  double wait_s = 0;       // in which nothing was computed, for lack of what others send
+  double wait_max_s = 0;   // of the rank that waited longest
+  int64_t sent_bytes = 0;  // by this rank
 };
 
 struct StepOutcome {
   double loss_sum = 0;  // over all targets, unweighted; NaN where one is not finite
   OptimizerReport optimizer;
+  bool stop = false;  // with several ranks: should_stop said so on one of them
+  RankTimes ranks;
 };
 
 // Bytes of all arenas, and of each device of a pipeline.
@@ -56,6 +68,9 @@ class StepEngine {
                                   const StepRates& rates) = 0;
   // Adds the losses of a micro-batch, without training.
   virtual Status evaluate(const HostBatch& batch, ExactSum& sum) = 0;
+  // Whether a micro-batch of an evaluation is this rank's, and the sum over all ranks.
+  virtual bool takes(size_t /*micro_batch*/) const { return true; }
+  virtual Status add_ranks(ExactSum& /*sum*/) { return {}; }
 
   // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
   // stay. Fails where a file cannot be written.

@@ -23,6 +23,32 @@ std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
   return packed;
 }
 
+std::vector<MicroBatch> pack_evenly(std::span<const Sequence> sequences, int64_t micro_batch_tokens,
+                                    int64_t parts) {
+  const std::vector<MicroBatch> fewest = pack_micro_batches(sequences, micro_batch_tokens);
+  const auto fewest_count = static_cast<int64_t>(fewest.size());
+  const int64_t count = (fewest_count + parts - 1) / parts * parts;
+  if (count == fewest_count) return fewest;
+  int64_t total = 0;
+  for (const MicroBatch& micro_batch : fewest) total += micro_batch.input_count;
+  std::vector<MicroBatch> packed;
+  int64_t taken = 0;
+  for (const Sequence& sequence : sequences) {
+    // The border lies where the sequence's middle would pass the share of those before.
+    const int64_t due = total * static_cast<int64_t>(packed.size()) / count;
+    const bool even =
+        static_cast<int64_t>(packed.size()) < count && taken + sequence.count / 2 > due;
+    const bool full =
+        packed.empty() || packed.back().input_count + sequence.count > micro_batch_tokens;
+    if (even || full) packed.emplace_back();
+    packed.back().sequences.push_back(sequence);
+    packed.back().input_count += sequence.count;
+    packed.back().learned_count += sequence.learned_count;
+    taken += sequence.count;
+  }
+  return packed;
+}
+
 StepPlanner::StepPlanner(std::span<const Sequence> sequences, const StepPlannerOptions& options)
     : sequences_(sequences), options_(options) {
   JIGE_CHECK(!sequences.empty(), "no sequences to plan steps with");
@@ -55,7 +81,7 @@ StepPlan StepPlanner::plan(uint64_t cursor) {
   StepPlan plan{.cursor_end = step_end(cursor)};
   std::vector<Sequence> sequences;
   for (; cursor < plan.cursor_end; ++cursor) sequences.push_back(sequence_at(cursor));
-  plan.micro_batches = pack_micro_batches(sequences, options_.micro_batch_tokens);
+  plan.micro_batches = pack_evenly(sequences, options_.micro_batch_tokens, options_.parts);
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     plan.input_count += micro_batch.input_count;
     plan.learned_count += micro_batch.learned_count;

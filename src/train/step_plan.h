@@ -32,6 +32,11 @@ struct MicroBatch {
 std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
                                            int64_t micro_batch_tokens);
 
+// The same in a multiple of `parts` micro-batches of about equal size, so that as many ranks have
+// equal work; fewer where there are not enough sequences, more where one would be too long.
+std::vector<MicroBatch> pack_evenly(std::span<const Sequence> sequences, int64_t micro_batch_tokens,
+                                    int64_t parts);
+
 struct StepPlan {
   std::vector<MicroBatch> micro_batches;
   uint64_t cursor_end = 0;    // where the next step begins
@@ -49,6 +54,7 @@ struct StepPlannerOptions {
   int64_t step_tokens = 0;
   int64_t micro_batch_tokens = 0;
   uint64_t cursor_max = UINT64_MAX;  // the run ends here, within a step if need be
+  int64_t parts = 1;                 // as pack_evenly; 1: as pack_micro_batches
 };
 
 class StepPlanner {

@@ -53,6 +53,43 @@ TEST(StepPlanner, TakesEverySequenceOnceAnEpochInAnotherOrderEachTime) {
   EXPECT_FALSE(std::equal(taken.begin(), taken.begin() + 50, taken.begin() + 50));
 }
 
+TEST(StepPlanner, CutsStepsIntoEqualSharesForRanks) {
+  Rng rng(8);
+  for (int round = 0; round < 300; ++round) {
+    const auto sequences = some_sequences(1 + rng.below(60));
+    const auto tokens = static_cast<int64_t>(16 + rng.below(100));
+    const auto parts = static_cast<int64_t>(1 + rng.below(6));
+    const auto packed = pack_evenly(sequences, tokens, parts);
+    const auto fewest = pack_micro_batches(sequences, tokens);
+    std::vector<Sequence> all;
+    int64_t total = 0;
+    int64_t largest = 0;
+    for (const MicroBatch& micro_batch : packed) {
+      all.insert(all.end(), micro_batch.sequences.begin(), micro_batch.sequences.end());
+      int64_t inputs = 0, learned = 0;
+      for (const Sequence& sequence : micro_batch.sequences) {
+        inputs += sequence.count;
+        learned += sequence.learned_count;
+      }
+      EXPECT_GT(inputs, 0);
+      EXPECT_EQ(micro_batch.input_count, inputs);
+      EXPECT_EQ(micro_batch.learned_count, learned);
+      EXPECT_LE(inputs, tokens);
+      total += inputs;
+      largest = std::max(largest, inputs);
+    }
+    EXPECT_EQ(all, sequences);
+    const auto count = static_cast<int64_t>(fewest.size());
+    if (count % parts == 0) {
+      EXPECT_EQ(packed.size(), fewest.size());
+      continue;
+    }
+    // No share is larger than an equal one by more than a sequence.
+    const int64_t shares = (count + parts - 1) / parts * parts;
+    EXPECT_LE(largest, total / shares + 16 + 1);
+  }
+}
+
 TEST(StepPlanner, KeepsToItsBudgets) {
   const auto sequences = some_sequences(200);
   StepPlanner planner(sequences, kOptions);

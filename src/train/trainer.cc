@@ -14,11 +14,38 @@
 #include "train/one_device_engine.h"
 #include "train/pipeline_engine.h"
 #include "train/process_memory.h"
+#include "train/rank_engine.h"
+#include "train/rank_exchange.h"
 #include "train/records.h"
 
 namespace jige::train {
 
-Trainer::Trainer(RunLock lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+namespace {
+
+// A rank that fails tells the others why.
+template <typename T>
+Result<T> told_to_ranks(const TrainOptions& options, Result<T> result) {
+  if (!result && options.ranks && options.ranks->group) {
+    options.ranks->group->fail_with(result.error());
+  }
+  return result;
+}
+
+// What ranks must agree on besides the identity.
+std::string agreement(const RunSetup& setup) {
+  const TrainOptions& options = setup.options;
+  return dump_json(Json{{"identity", *setup.identity},
+                        {"steps", setup.plan.steps_total},
+                        {"micro_batch_tokens", options.micro_batch_tokens},
+                        {"eval_every_steps", options.eval_every_steps},
+                        {"eval_tokens_max", options.eval_tokens_max},
+                        {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
+                        {"sum", gradient_sum_name(options.ranks->sum)}});
+}
+
+}  // namespace
+
+Trainer::Trainer(std::optional<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
                  TrainCallbacks callbacks)
     : lock_(std::move(lock)),
       setup_(std::move(setup)),
@@ -29,25 +56,59 @@ Trainer::~Trainer() = default;
 
 Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
                                                  TrainCallbacks callbacks) {
+  return told_to_ranks(options, create_on_rank(options, std::move(callbacks)));
+}
+
+Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& options,
+                                                         TrainCallbacks callbacks) {
   JIGE_DO(validate(options));
-  JIGE_DO(make_folders(options.out_folder));
-  JIGE_TRY(RunLock lock, RunLock::take(options.out_folder));
+  std::optional<RunLock> lock;
+  std::optional<RunSetup> setup;
   auto device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = options.thread_count});
-  JIGE_TRY(RunSetup setup, prepare_run(options, callbacks, device->team()));
-  JIGE_TRY(auto checkpoint, find_checkpoint(setup));
+  const auto prepare = [&]() -> Status {
+    JIGE_DO(make_folders(options.out_folder));
+    if (!options.ranks || options.ranks->rank == 0) {
+      JIGE_TRY(lock, RunLock::take(options.out_folder));
+    }
+    JIGE_TRY(setup, prepare_run(options, callbacks, device->team()));
+    return {};
+  };
+  const bool alone = !options.ranks || !options.ranks->group;
+  JIGE_DO(alone ? prepare() : after_rank_0(*options.ranks->group, prepare));
+  std::optional<formats::CheckpointReader> checkpoint;
+  if (setup->leads()) {
+    JIGE_TRY(checkpoint, find_checkpoint(*setup));
+  }
   std::unique_ptr<Trainer> trainer(
-      new Trainer(std::move(lock), std::move(setup), std::move(device), std::move(callbacks)));
+      new Trainer(std::move(lock), std::move(*setup), std::move(device), std::move(callbacks)));
   // The tokenizer is gone; what it held shall not stand beside the arenas.
   malloc_trim(0);
   JIGE_DO(trainer->allocate());
-  if (checkpoint) {
-    JIGE_DO(trainer->resume(*checkpoint));
-  } else {
-    JIGE_DO(trainer->start_weights());
+  JIGE_DO(trainer->set_state(checkpoint));
+  if (trainer->setup_.leads()) {
+    JIGE_TRY(trainer->log_,
+             StepLog::open(trainer->setup_.options.log_path, trainer->state_.log_bytes));
   }
-  JIGE_TRY(trainer->log_,
-           StepLog::open(trainer->setup_.options.log_path, trainer->state_.log_bytes));
   return trainer;
+}
+
+Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkpoint) {
+  if (setup_.leads()) JIGE_DO(checkpoint ? resume(*checkpoint) : start_weights());
+  const bool alone = !setup_.options.ranks || setup_.options.ranks->size == 1;
+  return alone ? Status() : join_ranks();
+}
+
+Status Trainer::join_ranks() {
+  comm::AsyncGroup& group = *setup_.options.ranks->group;
+  JIGE_DO(check_same(group, agreement(setup_), "data or options"));
+  if (!setup_.leads()) JIGE_DO(load_base());
+  JIGE_DO(share_state(group, state_, engine_->optimizer()));
+  if (setup_.leads()) return {};
+  engine_->weights().pack(engine_->stream());
+  engine_->refresh();
+  setup_.plan.step_first = state_.step;
+  checkpoint_step_ = state_.step;
+  return {};
 }
 
 Result<std::optional<formats::CheckpointReader>> Trainer::find_checkpoint(const RunSetup& setup) {
@@ -78,17 +139,16 @@ Status Trainer::allocate() {
                                                  *setup_.pipeline, setup_.options));
     pipeline_ = engine.get();
     engine_ = std::move(engine);
+  } else if (setup_.options.ranks && setup_.options.ranks->size > 1) {
+    JIGE_TRY(engine_, RankEngine::create(*device_, *setup_.architecture, setup_.weights_options,
+                                         setup_.memory, setup_.options));
   } else {
     JIGE_TRY(engine_,
              OneDeviceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
                                      setup_.memory, setup_.options));
   }
   const TrainOptions& options = setup_.options;
-  planner_.emplace(setup_.dataset.training,
-                   StepPlannerOptions{.seed = options.seed,
-                                      .step_tokens = options.step_tokens,
-                                      .micro_batch_tokens = options.micro_batch_tokens,
-                                      .cursor_max = setup_.cursor_max()});
+  planner_.emplace(setup_.dataset.training, setup_.planner_options());
   evaluation_ =
       choose_evaluation(setup_.dataset.held_out, {.tokens_max = options.eval_tokens_max,
                                                   .micro_batch_tokens = options.micro_batch_tokens,
@@ -109,6 +169,13 @@ Status Trainer::start_weights() {
   return {};
 }
 
+// What an adapter adapts, which is no part of the state.
+Status Trainer::load_base() {
+  if (!setup_.options.lora) return {};
+  JIGE_TRY(const auto files, formats::TensorFolder::open(setup_.options.init_folder));
+  return model::load_weights(engine_->weights(), engine_->stream(), files);
+}
+
 Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   const Json& state = checkpoint.state();
   const auto run = state.find("run");
@@ -124,10 +191,7 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
                 checkpoint.folder(), state_.step, setup_.plan.steps_total, state_.update_count,
                 state_.cursor);
   }
-  if (setup_.options.lora) {
-    JIGE_TRY(const auto files, formats::TensorFolder::open(setup_.options.init_folder));
-    JIGE_DO(model::load_weights(engine_->weights(), engine_->stream(), files));
-  }
+  JIGE_DO(load_base());
   JIGE_DO(restore_parameters(checkpoint, engine_->optimizer(), engine_->stream()));
   engine_->weights().pack(engine_->stream());
   engine_->refresh();
@@ -138,15 +202,23 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
 }
 
 Result<TrainResult> Trainer::run() {
+  Result<TrainResult> result = run_on_rank();
+  return ends_alike_ ? result : told_to_ranks(setup_.options, std::move(result));
+}
+
+Result<TrainResult> Trainer::run_on_rank() {
   if (callbacks_.on_plan) callbacks_.on_plan(setup_.plan);
   const int64_t steps_total = setup_.plan.steps_total;
   const bool was_complete = state_.step == steps_total;
-  if (!was_complete) JIGE_DO(log_->write(start_record(setup_, device_->team().size())));
+  if (!was_complete) JIGE_DO(write_log(start_record(setup_, device_->team().size())));
   bool stopped = false;
   while (state_.step < steps_total && !stopped) {
     JIGE_TRY(const StepInfo info, run_step());
     JIGE_DO(finish_step(info));
-    stopped = state_.step < steps_total && callbacks_.should_stop && callbacks_.should_stop();
+    const bool asked = setup_.plan.rank_count > 1
+                           ? stop_asked_
+                           : callbacks_.should_stop && callbacks_.should_stop();
+    stopped = state_.step < steps_total && asked;
   }
   if (checkpoint_step_ != state_.step) JIGE_DO(start_checkpoint());
   JIGE_DO(await_checkpoint());
@@ -156,11 +228,14 @@ Result<TrainResult> Trainer::run() {
   JIGE_DO(engine_->end_steps());
   result.stopped = stopped;
   result.was_complete = was_complete;
+  if (!setup_.leads()) return result;
   if (!stopped) JIGE_DO(write_model(result));
-  if (!was_complete) JIGE_DO(log_->write(end_record(result)));
+  if (!was_complete) JIGE_DO(write_log(end_record(result)));
   JIGE_DO(log_->sync());
   return result;
 }
+
+Status Trainer::write_log(const Json& record) { return log_ ? log_->write(record) : Status(); }
 
 Status Trainer::write_model(TrainResult& result) {
   const TrainOptions& options = setup_.options;

@@ -3,12 +3,14 @@
 //   JIGE_TRY(auto trainer, train::Trainer::create(options, callbacks));
 //   JIGE_TRY(const train::TrainResult result, trainer->run());
 //
-// Steps are computed by an engine (step_engine.h): one device that holds everything, or a pipeline
-// of devices with little memory each (TrainOptions::pipeline). The gradient is that of the mean
+// Steps are computed by an engine (step_engine.h): one device that holds everything, a pipeline
+// of devices with little memory each (TrainOptions::pipeline), or one of several ranks
+// (TrainOptions::ranks). Every rank makes a trainer; rank 0 alone writes to OUT, apart from
+// OUT/cache, and gives the others its state. The gradient is that of the mean
 // loss over all targets of the step; the reported loss is that mean, as an exact sum. So with f32
 // compute losses and weights have the same bits whatever the micro-batch size, the number of
-// threads, the devices and their schedule, and a run that is killed and continued ends with the
-// bits of one that was not.
+// threads, the devices and their schedule, the number of ranks (GradientSum::kRelay), and a run
+// that is killed and continued ends with the bits of one that was not.
 //
 // OUT/checkpoints   see run_state.h; the newest `checkpoints_kept`
 // OUT/log.jsonl     see step_log.h
@@ -64,11 +66,18 @@ class Trainer {
   Result<TrainResult> run();
 
  private:
-  Trainer(RunLock lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+  Trainer(std::optional<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
           TrainCallbacks callbacks);
+  static Result<std::unique_ptr<Trainer>> create_on_rank(const TrainOptions& options,
+                                                         TrainCallbacks callbacks);
+  Result<TrainResult> run_on_rank();
+  // Sets what the steps begin with, from the checkpoint or anew; the other ranks get rank 0's.
+  Status set_state(const std::optional<formats::CheckpointReader>& checkpoint);
+  Status join_ranks();
   // Reads the newest checkpoint, if the run is to go on from one.
   static Result<std::optional<formats::CheckpointReader>> find_checkpoint(const RunSetup& setup);
   Status allocate();
+  Status load_base();
   Status start_weights();
   Status resume(const formats::CheckpointReader& checkpoint);
 
@@ -83,12 +92,13 @@ class Trainer {
   Status start_checkpoint();
   Status await_checkpoint();
   bool checkpoint_due() const;
+  Status write_log(const Json& record);
   Status write_model(TrainResult& result);
   TrainResult make_result();
   MemoryReport memory_report() const;
   void note_memory();
 
-  RunLock lock_;
+  std::optional<RunLock> lock_;  // of rank 0, as all that is written
   RunSetup setup_;
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;
@@ -108,6 +118,8 @@ class Trainer {
   double checkpoint_seconds_ = 0;  // on checkpoint_watch_, of the newest checkpoint
   std::optional<double> last_loss_;
   std::optional<EvalInfo> last_eval_;
+  bool stop_asked_ = false;  // by a rank, in the last step
+  bool ends_alike_ = false;  // the run ends with an error that all ranks come to by themselves
 };
 
 }  // namespace jige::train

@@ -57,17 +57,22 @@ Result<StepInfo> Trainer::run_step() {
        .learning_rate = info.learning_rate,
        .dropout = {.rate = options.dropout,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
-       .before_update = [this] { checkpoint_.wait_written(); }});
+       .before_update = [this] { checkpoint_.wait_written(); },
+       .should_stop = callbacks_.should_stop});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
   info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
+  info.rank_count = setup_.plan.rank_count;
+  info.ranks = outcome.ranks;
+  stop_asked_ = outcome.stop;
   info.seconds = watch.seconds();
   info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
   info.flops_per_s = flops / info.seconds;
   if (setup_.options.gemm_flops_per_s > 0) {
-    info.flops_share = info.flops_per_s / setup_.options.gemm_flops_per_s;
+    // The rate was measured on one rank.
+    info.flops_share = info.flops_per_s / setup_.options.gemm_flops_per_s / setup_.plan.rank_count;
   }
 
   state_.step = info.step;
@@ -85,6 +90,7 @@ Result<StepInfo> Trainer::run_step() {
 Error Trainer::step_failure(int64_t step, Error error) {
   // The checkpoint under way is of masters that change only once it is written.
   if (const Status written = await_checkpoint(); !written) log_warn("{}", written.error().message);
+  if (!setup_.leads()) return error;
   const auto kept = formats::list_checkpoints(setup_.checkpoints_folder());
   const std::string remedy =
       kept.empty() ? "there is no checkpoint yet"
@@ -104,12 +110,13 @@ Status Trainer::finish_step(const StepInfo& info) {
   note_memory();
   // Before the update of this step had to wait for it, so it is over.
   JIGE_DO(await_checkpoint());
-  JIGE_DO(log_->write(step_record(info)));
+  JIGE_DO(write_log(step_record(info)));
   if (callbacks_.on_step) callbacks_.on_step(info);
   if (info.skipped) {
     log_warn("step {}: gradients are not finite, the step is skipped", info.step);
   }
   if (state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max) {
+    ends_alike_ = true;
     return fail(Code::kInvalidArgument,
                 "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
                 "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
@@ -126,15 +133,20 @@ Status Trainer::finish_step(const StepInfo& info) {
 Status Trainer::run_evaluation() {
   if (evaluation_.empty()) return {};
   const StopWatch watch;
-  JIGE_TRY(const Evaluation evaluation,
-           evaluate(setup_.dataset.held_out_corpus(), evaluation_, *engine_));
+  const Result<Evaluation> evaluation =
+      evaluate(setup_.dataset.held_out_corpus(), evaluation_, *engine_);
+  if (!evaluation) {
+    return tl::unexpected(step_failure(
+        state_.step,
+        {evaluation.error().code, "measuring held-out data: " + evaluation.error().message}));
+  }
   const EvalInfo info{.step = state_.step,
-                      .loss = evaluation.loss,
-                      .perplexity = std::exp(evaluation.loss),
-                      .learned_count = evaluation.learned_count,
+                      .loss = evaluation->loss,
+                      .perplexity = std::exp(evaluation->loss),
+                      .learned_count = evaluation->learned_count,
                       .seconds = watch.seconds()};
   last_eval_ = info;
-  JIGE_DO(log_->write(eval_record(info)));
+  JIGE_DO(write_log(eval_record(info)));
   if (callbacks_.on_eval) callbacks_.on_eval(info);
   return {};
 }
@@ -149,6 +161,7 @@ bool Trainer::checkpoint_due() const {
 }
 
 Status Trainer::start_checkpoint() {
+  if (!setup_.leads()) return {};
   JIGE_DO(await_checkpoint());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
@@ -166,7 +179,7 @@ Status Trainer::start_checkpoint() {
 Status Trainer::await_checkpoint() {
   JIGE_TRY(const std::optional<CheckpointInfo> info, checkpoint_.finish());
   if (!info) return {};
-  JIGE_DO(log_->write(checkpoint_record(*info)));
+  JIGE_DO(write_log(checkpoint_record(*info)));
   if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(*info);
   return {};
 }

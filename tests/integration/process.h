@@ -39,6 +39,7 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send(int signal);
+  pid_t pid() const { return pid_; }
   // Waits for the end, two minutes at most.
   Outcome wait();
   // The same where standard output leads elsewhere.

@@ -99,16 +99,15 @@ TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
   EXPECT_EQ(json["rounds"].size(), 3u);
 
   const Outcome ran =
-      run_jige({"bench", "collective", "all_reduce", "all_to_all", "--ranks", "4", "--plan", plan,
+      run_jige({"bench", "collective", "all_reduce", "all_to_all", "--ranks", "4", "--ring", plan,
                 "-b", "4K", "-e", "1M", "-f", "16", "-n", "2", "--json", "--transport", "threads"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.json_lines().front()["rings"].size(), 2u);
-  const Outcome five = run_jige({"bench", "collective", "--ranks", "5", "--plan", plan});
+  const Outcome five = run_jige({"bench", "collective", "--ranks", "5", "--ring", plan});
   EXPECT_EQ(five.exit_code, 2);
   EXPECT_THAT(five.err, HasSubstr("was planned for 4 devices, these are 5 ranks"));
-  EXPECT_THAT(
-      run_jige({"bench", "collective", "--ranks", "4", "--plan", plan, "--ring", "0,1,2,3"}).err,
-      HasSubstr("leave one out"));
+  EXPECT_THAT(run_jige({"bench", "collective", "--ranks", "4", "--ring", plan, "0,1,2,3"}).err,
+              HasSubstr("names all rings"));
 }
 
 TEST(Rings, MistakesAreNamed) {

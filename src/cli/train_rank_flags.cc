@@ -1,0 +1,150 @@
+#include "cli/train_rank_flags.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "cli/error_pages.h"
+#include "cli/flags.h"
+#include "cli/interrupt.h"
+#include "comm/local_ranks.h"
+
+namespace jige::cli {
+namespace {
+
+// For ranks to end by themselves once one has failed; rank 0 completes the checkpoint under way.
+constexpr double kFarewellSeconds = 2;
+constexpr double kFarewellSecondsRank0 = 60;
+constexpr auto kLookEvery = std::chrono::milliseconds(20);
+
+// Until all ranks have ended: signals go to them, and stragglers behind a failure are killed.
+void look_after(comm::LocalRanks& ranks, int count) {
+  std::optional<StopWatch> failed;
+  bool told = false;
+  for (;;) {
+    ranks.look();
+    bool running = false;
+    for (int r = 0; r < count; ++r) {
+      const std::optional<int> code = ranks.exit_code(r);
+      running |= !code.has_value();
+      // Ranks that were stopped are no failure, however long rank 0 writes its checkpoint.
+      const bool fine = !code || *code == 0 || *code == exit_code(Code::kCancelled);
+      if (!fine && !failed) failed.emplace();
+      const double farewell = r == 0 ? kFarewellSecondsRank0 : kFarewellSeconds;
+      if (!code && failed && failed->seconds() > farewell) kill(ranks.pid(r), SIGKILL);
+    }
+    if (!running) return;
+    if (interrupted() && !std::exchange(told, true)) ranks.send_signal(SIGINT);
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+// What is told of a job: rank 0 knows which checkpoint is whole.
+Status job_error(const ErrorPages& pages, const std::vector<int>& codes) {
+  std::vector<Error> errors;
+  for (int r = 0; r < static_cast<int>(codes.size()); ++r) {
+    const int code = codes[static_cast<size_t>(r)];
+    if (code != 0) errors.push_back(pages.get(r, code));
+  }
+  if (!codes.empty() && codes[0] != 0 && pages.has(0)) return tl::unexpected<Error>(errors.front());
+  return first_cause(errors);
+}
+
+}  // namespace
+
+void TrainRankFlags::declare(Flags& flags) {
+  flags.section("Ranks (processes with the whole model each, that share every step)");
+  flags.integer("--ranks N", group.ranks, {.min = 0, .max = 64},
+                "start so many on this machine; 0 and 1: this process alone");
+  flags.integer("--rank N", group.rank, {.min = -1, .max = comm::kWorldMax},
+                "of this process, instead of --ranks; -1: what srun or mpirun says");
+  flags.integer("--world N", group.world, {.min = 0, .max = comm::kWorldMax},
+                "ranks altogether; 0: what srun or mpirun says");
+  flags.text("--rendezvous HOST:PORT", group.rendezvous, "where rank 0 listens");
+  flags.choice("--gradient-sum NAME", sum, {"relay", "rings"},
+               "relay: the bits of one rank; rings: an all-reduce, whose last bits depend on the "
+               "number of ranks, and which moves less where ranks have many micro-batches each");
+  flags.toggle("--no-overlap", no_overlap,
+               "move gradients behind the passes, to see what it costs");
+  flags.choice("--transport NAME", group.transport, {"auto", "shm", "tcp"},
+               "between ranks; auto: shared memory on one machine, else TCP");
+  flags.text("--bind ADDRESS", group.bind_host, "of this rank's end of TCP connections");
+  flags.text("--congestion NAME", group.congestion, "congestion control of TCP, such as bbr");
+  flags.texts("--ring ORDER...", group.rings,
+              "a ring as 0,2,1,3, or a plan of `jige plan rings -o PLAN.json`; rank order if none");
+  flags.number("--rank-timeout S", group.timeout_s, {.min = 0.1, .max = 1e6},
+               "of silence before a rank is given up");
+}
+
+train::RankOptions TrainRankFlags::options(const comm::Place& place, int local) const {
+  return {.rank = place.rank,
+          .size = place.world,
+          .local = local,
+          .sum = sum == "rings" ? train::GradientSum::kRings : train::GradientSum::kRelay,
+          .overlap = !no_overlap};
+}
+
+Result<std::optional<train::RankOptions>> TrainRankFlags::planned() const {
+  if (group.ranks > 0 && placed()) {
+    return fail(Code::kInvalidArgument,
+                "--ranks starts ranks by itself and goes with neither --rank, --world nor "
+                "--rendezvous");
+  }
+  if (group.ranks > 1) {
+    const auto size = static_cast<int>(group.ranks);
+    return std::optional(options({.rank = 0, .world = size}, size));
+  }
+  if (!placed()) return std::optional<train::RankOptions>();
+  JIGE_TRY(const comm::Place place, group.place());
+  return std::optional(options(place, 1));
+}
+
+Status TrainRankFlags::run_joined(const comm::Place& place, const comm::Address& rendezvous,
+                                  comm::Listener* listener, const Body& body) const {
+  JIGE_TRY(const comm::RingPlan plan, group.plan(place.world));
+  JIGE_TRY(auto transport, comm::join_group(group.join_options(place, rendezvous), plan, listener));
+  int local = 0;
+  for (int r = 0; r < place.world; ++r) {
+    local += transport->host(r) == transport->host(place.rank) ? 1 : 0;
+  }
+  JIGE_TRY(comm::Communicator ranks,
+           comm::Communicator::over(std::move(transport), plan, {.timeout_s = group.timeout_s}));
+  train::RankOptions made = options(place, local);
+  made.group = comm::AsyncGroup::over(std::move(ranks));
+  return body(std::move(made));
+}
+
+Status TrainRankFlags::run_here(const Body& body) const {
+  const int size = static_cast<int>(group.ranks);
+  JIGE_TRY([[maybe_unused]] const comm::RingPlan plan, group.plan(size));
+  JIGE_TRY(comm::Listener listener, comm::Listener::open({"127.0.0.1", 0}));
+  JIGE_TRY(ErrorPages pages, ErrorPages::make(size));
+  const InterruptScope interrupts;
+  JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(size, [&](int rank) {
+             // Signals of the terminal come through the starter alone, once.
+             setpgid(0, 0);
+             const comm::Place place = {.rank = rank, .world = size, .source = "--ranks"};
+             const Status ran =
+                 run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, body);
+             if (!ran) pages.put(rank, ran.error());
+             return ran ? 0 : exit_code(ran.error().code);
+           }));
+  look_after(started, size);
+  return job_error(pages, started.wait());
+}
+
+Status TrainRankFlags::run(const Body& body) const {
+  JIGE_TRY(const std::optional<train::RankOptions> asked, planned());
+  if (!asked) return body(std::nullopt);
+  if (group.ranks > 1) return run_here(body);
+  if (asked->size == 1) return body(std::nullopt);
+  JIGE_TRY(const comm::Place place, group.place());
+  JIGE_TRY(const comm::Address rendezvous, comm::parse_address(group.rendezvous));
+  return run_joined(place, rendezvous, nullptr, body);
+}
+
+}  // namespace jige::cli

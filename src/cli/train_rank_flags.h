@@ -1,0 +1,44 @@
+// The flags of `jige train` that make it one job of several processes: started here, or one on each
+// host, by hand or by mpirun or srun.
+//
+// Threads: one thread; run() forks before there is another.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "cli/collective_flags.h"
+#include "train/rank_options.h"
+
+namespace jige::cli {
+
+class Flags;
+
+struct TrainRankFlags {
+  using Body = std::function<Status(const std::optional<train::RankOptions>&)>;
+
+  CollectiveFlags group;
+  std::string sum = "relay";
+  bool no_overlap = false;
+
+  void declare(Flags& flags);
+  // Without processes: what a plan needs to know. Nothing where no flag asks for ranks. Fails with
+  // kInvalidArgument on contradictions.
+  Result<std::optional<train::RankOptions>> planned() const;
+  // Calls body for this process's part of the job: with nothing where no flag asks for ranks, else
+  // as one of them. Where it starts them itself it passes Ctrl-C and SIGTERM on, ends all soon
+  // after one has failed, and gives rank 0's error, or the first cause.
+  Status run(const Body& body) const;
+
+ private:
+  bool placed() const { return group.rank >= 0 || group.world > 0 || !group.rendezvous.empty(); }
+  train::RankOptions options(const comm::Place& place, int local) const;
+  Status run_joined(const comm::Place& place, const comm::Address& rendezvous,
+                    comm::Listener* listener, const Body& body) const;
+  Status run_here(const Body& body) const;
+};
+
+}  // namespace jige::cli

@@ -1,0 +1,201 @@
+#include "comm/async_engine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace jige::comm {
+namespace {
+
+constexpr int64_t kSleepNs = 100'000'000;  // between looks at who is silent
+constexpr double kFlushSeconds = 10;       // for the last bytes of a group that ends
+
+bool contains(const std::vector<Link>& links, const std::optional<Link>& link) {
+  return link && std::find(links.begin(), links.end(), *link) != links.end();
+}
+
+}  // namespace
+
+AsyncEngine::AsyncEngine(Communicator group) : group_(std::move(group)) {
+  moved_ns_ = monotonic_ns();
+  thread_ = std::thread([this] { main(); });
+}
+
+AsyncEngine::~AsyncEngine() {
+  {
+    const std::lock_guard lock(signals_->mutex);
+    closing_ = true;
+  }
+  signals_->changed.notify_all();
+  group_.transport().interrupt();
+  thread_.join();
+}
+
+std::shared_ptr<Pending::State> AsyncEngine::make_state() const {
+  auto state = std::make_shared<Pending::State>();
+  state->signals = signals_;
+  return state;
+}
+
+Pending AsyncEngine::finished(std::shared_ptr<Pending::State> state, std::optional<Error> error) {
+  {
+    const std::lock_guard lock(state->signals->mutex);
+    state->over = true;
+    state->error = std::move(error);
+  }
+  state->signals->changed.notify_all();
+  return Pending(std::move(state));
+}
+
+Pending AsyncEngine::start(std::shared_ptr<Pending::State> state) {
+  Pending::State* raw = state.get();
+  const OnFinal caller = state->operation.on_final;
+  state->context = {.transport = &group_.transport(),
+                    .dtype = state->operation.dtype,
+                    .redop = state->operation.redop,
+                    .timeout_s = group_.options().timeout_s,
+                    .on_final = [raw, caller](int64_t begin, int64_t count) {
+                      if (caller) caller(begin, count);
+                      {
+                        const std::lock_guard lock(raw->signals->mutex);
+                        raw->final_ranges.add(begin, count);
+                      }
+                      raw->signals->changed.notify_all();
+                    }};
+  {
+    const std::lock_guard lock(signals_->mutex);
+    if (error_) {
+      state->over = true;
+      state->error = error_;
+      return Pending(std::move(state));
+    }
+    started_.push_back(state);
+  }
+  group_.transport().interrupt();
+  return Pending(std::move(state));
+}
+
+void AsyncEngine::fail_with(const Error& error) {
+  {
+    const std::lock_guard lock(signals_->mutex);
+    if (error_ || asked_error_) return;
+    asked_error_ = error;
+  }
+  group_.transport().interrupt();
+  std::unique_lock lock(signals_->mutex);
+  signals_->changed.wait(lock, [&] { return error_.has_value(); });
+}
+
+bool AsyncEngine::take_started() {
+  std::optional<Error> error;
+  {
+    std::unique_lock lock(signals_->mutex);
+    active_.splice(active_.end(), started_);
+    // After an error there is nothing to do but to wait for the end.
+    if (error_) signals_->changed.wait(lock, [&] { return closing_; });
+    if (closing_ && (error_ || active_.empty())) return false;
+    error = asked_error_;
+    if (closing_ && !error) {
+      error = Error{Code::kCancelled, "it ended in the middle of a collective"};
+    }
+  }
+  if (error) end_with(*error);
+  return true;
+}
+
+// A flow whose links an earlier one uses waits; what has begun goes on.
+Result<bool> AsyncEngine::advance_state(Pending::State& state, std::vector<Link>& in,
+                                        std::vector<Link>& out) {
+  bool moved = false;
+  const auto advance_one = [&](FlowRunner& runner) -> Status {
+    JIGE_TRY(const bool now, runner.advance());
+    moved = moved || now || runner.done();
+    if (runner.done()) return {};
+    runner.list_wants(wants_);
+    if (runner.flow().in) in.push_back(*runner.flow().in);
+    if (runner.flow().out) out.push_back(*runner.flow().out);
+    return {};
+  };
+  for (auto runner = state.runners.begin(); runner != state.runners.end();) {
+    JIGE_DO(advance_one(*runner));
+    runner = runner->done() ? state.runners.erase(runner) : std::next(runner);
+  }
+  for (; state.begun_count < state.flows.size(); ++state.begun_count) {
+    const Flow& flow = state.flows[state.begun_count];
+    if (contains(in, flow.in) || contains(out, flow.out)) break;
+    FlowRunner& runner = state.runners.emplace_back(state.context, flow);
+    JIGE_DO(advance_one(runner));
+    if (runner.done()) state.runners.pop_back();
+  }
+  // Those of its links that have not begun are taken too.
+  for (size_t i = state.begun_count; i < state.flows.size(); ++i) {
+    if (state.flows[i].in) in.push_back(*state.flows[i].in);
+    if (state.flows[i].out) out.push_back(*state.flows[i].out);
+  }
+  return moved;
+}
+
+Result<bool> AsyncEngine::advance() {
+  std::vector<Link> in;
+  std::vector<Link> out;
+  bool moved = false;
+  wants_.clear();
+  for (auto state = active_.begin(); state != active_.end();) {
+    JIGE_TRY(const bool now, advance_state(**state, in, out));
+    moved = moved || now;
+    const bool over = (*state)->runners.empty() && (*state)->begun_count == (*state)->flows.size();
+    if (!over) {
+      ++state;
+      continue;
+    }
+    finished(*state, std::nullopt);
+    state = active_.erase(state);
+  }
+  return moved;
+}
+
+Status AsyncEngine::check_silence() const {
+  const double timeout_s = group_.options().timeout_s;
+  Transport& transport = group_.transport();
+  if (static_cast<double>(monotonic_ns() - moved_ns_) * 1e-9 < timeout_s) return {};
+  const bool silent = std::any_of(wants_.begin(), wants_.end(), [&](const Want& want) {
+    return transport.silent_seconds(want.link.peer) > timeout_s;
+  });
+  return silent ? Status(tl::unexpected<Error>(transport.timeout_error(wants_, timeout_s)))
+                : Status();
+}
+
+Status AsyncEngine::sleep() {
+  JIGE_DO(group_.transport().wait(wants_, Deadline::at_ns(monotonic_ns() + kSleepNs)));
+  return check_silence();
+}
+
+void AsyncEngine::end_with(const Error& error) {
+  group_.transport().abort(error);
+  {
+    const std::lock_guard lock(signals_->mutex);
+    error_ = error;
+    active_.splice(active_.end(), started_);
+    for (const auto& state : active_) {
+      state->over = true;
+      state->error = error;
+    }
+  }
+  active_.clear();
+  signals_->changed.notify_all();
+}
+
+void AsyncEngine::main() {
+  while (take_started()) {
+    const Result<bool> moved = advance();
+    if (!moved) {
+      end_with(moved.error());
+    } else if (*moved) {
+      moved_ns_ = monotonic_ns();
+    } else if (const Status slept = sleep(); !slept) {
+      end_with(slept.error());
+    }
+  }
+  (void)group_.transport().flush(Deadline::after(kFlushSeconds));
+}
+
+}  // namespace jige::comm

@@ -1,0 +1,40 @@
+// GradientRelay: the sum of a step's gradients micro-batch by micro-batch, with the bits of one
+// rank.
+//
+// Who has micro-batch i takes over each node's sum from who has i - 1, lets W add to it, and passes
+// it on; who has the last one broadcasts what it has. Ranks are in the same pass at the same time,
+// each a node behind the one before, so the relay costs a step the time of its longest node (the
+// head, with its whole pass) for each rank, and not that of a pass. On every link moves the model's
+// gradient once for each micro-batch of the rank behind it, and once for the broadcast.
+//
+// Memory: none besides the gradients. The sum that comes back for the next round of micro-batches
+// may be received as soon as the one before is on its way: it depends on it.
+// Threads: as GradientSync.
+#pragma once
+
+#include <vector>
+
+#include "train/gradient_sync.h"
+
+namespace jige::train {
+
+class GradientRelay final : public GradientSync {
+ public:
+  GradientRelay(const RankOptions& options, const model::ModelWeights& weights);
+
+  bool starts(int64_t micro_batch) const override { return micro_batch == 0; }
+  Status before(size_t node, int64_t micro_batch) override;
+  Status after(size_t node, int64_t micro_batch) override;
+
+ private:
+  void start_total(size_t node) override;
+  // Takes up the sums for the first own micro-batch, all nodes at once, when the step begins.
+  void begin_step() override;
+  comm::Pending receive(size_t node, int64_t micro_batch);
+  uint64_t tag(size_t node, int64_t micro_batch) const;
+
+  std::vector<comm::Pending> received_;  // by node
+  std::vector<comm::Pending> sent_;
+};
+
+}  // namespace jige::train

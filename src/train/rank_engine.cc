@@ -1,0 +1,174 @@
+#include "train/rank_engine.h"
+
+#include <cmath>
+#include <span>
+#include <string>
+
+#include "base/check.h"
+
+namespace jige::train {
+
+Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
+                                                       const model::Architecture& architecture,
+                                                       const model::WeightsOptions& weights_options,
+                                                       const model::TrainingMemory& memory,
+                                                       const TrainOptions& options) {
+  JIGE_CHECK(options.ranks && options.ranks->group && options.ranks->group->size() > 1,
+             "an engine for several ranks without a group");
+  std::unique_ptr<RankEngine> engine(new RankEngine());
+  const auto make_arena = [&](const char* purpose, int64_t bytes) {
+    return std::make_unique<Arena>(device, device.name() + " " + purpose, bytes);
+  };
+  engine->device_ = &device;
+  engine->group_ = options.ranks->group.get();
+  engine->predicted_bytes_ = memory.total_bytes();
+  engine->weights_arena_ = make_arena("weights", memory.weights.total_bytes());
+  engine->moments_arena_ = make_arena("moments", memory.moments_bytes);
+  engine->activations_arena_ = make_arena("activations", memory.buffers.total_bytes());
+  JIGE_TRY(engine->stream_, device.make_stream());
+  JIGE_TRY(engine->weights_,
+           model::ModelWeights::create(*engine->weights_arena_, architecture, weights_options));
+  JIGE_TRY(engine->optimizer_, Optimizer::create(*engine->moments_arena_,
+                                                 engine->weights_->trainable(), options.optimizer));
+  JIGE_TRY(engine->executor_, Executor::create(*engine->activations_arena_, *engine->weights_,
+                                               options.micro_batch_tokens));
+  engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_);
+  return engine;
+}
+
+Status RankEngine::waited(const std::function<Status()>& wait) {
+  const StopWatch watch;
+  const Status done = wait();
+  wait_s_ += watch.seconds();
+  return done;
+}
+
+// Before anything of the step can arrive.
+void RankEngine::start_gradients(int64_t micro_batch_count) {
+  bool any = false;
+  bool starts = false;
+  for (int64_t i = 0; i < micro_batch_count; ++i) {
+    any |= sync_->is_own(i);
+    starts |= sync_->is_own(i) && sync_->starts(i);
+  }
+  if (starts) weights_->start_gradients(*stream_);
+  if (!any) weights_->zero_gradients(*stream_);
+  stream_->synchronize();
+}
+
+Status RankEngine::run_weights(size_t node, int64_t micro_batch, const Task& task) {
+  JIGE_DO(waited([&] { return sync_->before(node, micro_batch); }));
+  executor_->run(
+      *stream_, std::span(&task, 1),
+      sync_->starts(micro_batch) ? model::GradientUse::kStore : model::GradientUse::kAdd);
+  stream_->synchronize();
+  return waited([&] { return sync_->after(node, micro_batch); });
+}
+
+Status RankEngine::run_passes(int64_t micro_batch) {
+  const auto head = static_cast<int32_t>(weights_->architecture().head_node());
+  for (int32_t node = 0; node < head; ++node) {
+    const Task forward{TaskKind::kForward, node, 0};
+    executor_->run(*stream_, std::span(&forward, 1));
+  }
+  JIGE_DO(run_weights(static_cast<size_t>(head), micro_batch, {TaskKind::kHeadPass, head, 0}));
+  for (int32_t node = head - 1; node >= 0; --node) {
+    const Task input{TaskKind::kBackwardInput, node, 0};
+    executor_->run(*stream_, std::span(&input, 1));
+    stream_->synchronize();
+    JIGE_DO(
+        run_weights(static_cast<size_t>(node), micro_batch, {TaskKind::kBackwardWeight, node, 0}));
+  }
+  return {};
+}
+
+Result<std::vector<double>> RankEngine::take_totals() {
+  const std::span<const model::NamedParam> params = optimizer_->params();
+  std::vector<double> squares(params.size());
+  for (size_t node = weights_->architecture().node_count(); node-- > 0;) {
+    const auto* memory = static_cast<const float*>(weights_->gradient_memory(node).data);
+    // A tied head's gradient has still to be added to the table's, which comes last.
+    if (node == 0) {
+      JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
+      weights_->finish_gradients(*stream_);
+    }
+    for (size_t i = 0; i < params.size(); ++i) {
+      if (params[i].node != node) continue;
+      const TensorView& grad = params[i].grad;
+      const int64_t begin = static_cast<const float*>(grad.data) - memory;
+      JIGE_DO(waited([&] { return sync_->total(node).wait_for(begin, grad.count()); }));
+      ops::add_sum_of_squares(*stream_, grad, &squares[i]);
+      stream_->synchronize();
+    }
+  }
+  for (size_t node = 0; node < weights_->architecture().node_count(); ++node) {
+    JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
+  }
+  return squares;
+}
+
+Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
+                                    const StepRates& rates) {
+  BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
+  const auto count = static_cast<int64_t>(plan.micro_batches.size());
+  const int64_t sent_before = sync_->sent_bytes();
+  wait_s_ = 0;
+  StepWord own;
+  start_gradients(count);
+  sync_->begin(count);
+  for (int64_t i = 0; i < count; ++i) {
+    const MicroBatch& micro_batch = plan.micro_batches[static_cast<size_t>(i)];
+    if (sync_->is_own(i)) {
+      JIGE_DO(read_batch(corpus, micro_batch, batch_));
+      executor_->load(*stream_, batch_, terms);
+      JIGE_DO(run_passes(i));
+      executor_->add_losses(*stream_, own.loss);
+    }
+    terms.dropout.token_begin += micro_batch.input_count;
+  }
+  sync_->finish();
+  JIGE_TRY(const std::vector<double> squares, take_totals());
+  own.stop = rates.should_stop && rates.should_stop();
+  own.wait_s = wait_s_;
+  JIGE_TRY(const StepWord all, exchange(*group_, own));
+  StepOutcome outcome{.loss_sum = all.loss.value(),
+                      .stop = all.stop,
+                      .ranks = {.wait_s = own.wait_s,
+                                .wait_max_s = all.wait_s,
+                                .sent_bytes = sync_->sent_bytes() - sent_before}};
+  if (rates.before_update) rates.before_update();
+  outcome.optimizer = optimizer_->apply(*stream_, squares,
+                                        {.learning_rate = rates.learning_rate,
+                                         .refuse = !std::isfinite(outcome.loss_sum),
+                                         .renew_packed = true});
+  if (outcome.optimizer.applied) weights_->pack_others(*stream_);
+  stream_->synchronize();
+  return outcome;
+}
+
+Status RankEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
+  executor_->load(*stream_, batch, {});
+  executor_->evaluate(*stream_);
+  executor_->add_losses(*stream_, sum);
+  return {};
+}
+
+Status RankEngine::add_ranks(ExactSum& sum) {
+  JIGE_TRY(const StepWord all, exchange(*group_, {.loss = sum}));
+  sum = all.loss;
+  return {};
+}
+
+Status RankEngine::end_steps() {
+  executor_.reset();
+  optimizer_.reset();
+  return {};
+}
+
+EngineMemory RankEngine::memory() const {
+  return {.predicted_bytes = predicted_bytes_,
+          .peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
+                        activations_arena_->peak_bytes()};
+}
+
+}  // namespace jige::train

@@ -1,0 +1,78 @@
+// Training on several ranks that hold the whole model each: a step's micro-batches are dealt out,
+// their gradients summed while backward passes run (gradient_sync.h), and every rank makes the same
+// update.
+//
+// Invariant: after a step weights and moments have the same bits on all ranks; with
+// GradientSum::kRelay those of OneDeviceEngine with the same micro-batches, with f32 compute those
+// of any micro-batches.
+// Threads: one thread at a time; the device's team runs the kernels, the group's thread moves data.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "model/memory_plan.h"
+#include "tensor/arena.h"
+#include "tensor/cpu_device.h"
+#include "train/executor.h"
+#include "train/gradient_sync.h"
+#include "train/options.h"
+#include "train/rank_exchange.h"
+#include "train/step_engine.h"
+
+namespace jige::train {
+
+class RankEngine final : public StepEngine {
+ public:
+  // Device, architecture and group must outlive the engine. Fails with kExhausted.
+  // REQUIRES: options.ranks with a group of more than one rank.
+  static Result<std::unique_ptr<StepEngine>> create(CpuDevice& device,
+                                                    const model::Architecture& architecture,
+                                                    const model::WeightsOptions& weights_options,
+                                                    const model::TrainingMemory& memory,
+                                                    const TrainOptions& options);
+
+  model::ModelWeights& weights() override { return *weights_; }
+  Optimizer& optimizer() override { return *optimizer_; }
+  Stream& stream() override { return *stream_; }
+  Result<std::unique_ptr<Stream>> make_stream() override { return device_->make_stream(); }
+  void refresh() override {}
+  Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
+                          const StepRates& rates) override;
+  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  bool takes(size_t micro_batch) const override {
+    return sync_->is_own(static_cast<int64_t>(micro_batch));
+  }
+  Status add_ranks(ExactSum& sum) override;
+  Status end_steps() override;
+  EngineMemory memory() const override;
+
+ private:
+  RankEngine() = default;
+  void start_gradients(int64_t micro_batch_count);
+  // F of all nodes, then the backward pass, which takes up and passes on the sums of gradients.
+  Status run_passes(int64_t micro_batch);
+  Status run_weights(size_t node, int64_t micro_batch, const Task& task);
+  // Sums of squares of all gradients, each as soon as it is there.
+  Result<std::vector<double>> take_totals();
+  // Waits, and counts the time.
+  Status waited(const std::function<Status()>& wait);
+
+  CpuDevice* device_ = nullptr;
+  comm::AsyncGroup* group_ = nullptr;
+  int64_t predicted_bytes_ = 0;
+  std::unique_ptr<Stream> stream_;
+  // Arenas come before what lives in them.
+  std::unique_ptr<Arena> weights_arena_, moments_arena_, activations_arena_;
+  std::optional<model::ModelWeights> weights_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<Executor> executor_;
+  std::unique_ptr<GradientSync> sync_;
+  HostBatch batch_;
+  double wait_s_ = 0;  // of the step
+};
+
+}  // namespace jige::train

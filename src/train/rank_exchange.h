@@ -1,0 +1,38 @@
+// What ranks tell one another besides gradients: who goes first, that all do the same, where the
+// run stands, sums of losses.
+//
+// All ranks call the same functions in the same order. Threads: one thread at a time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "base/exact_sum.h"
+#include "base/result.h"
+#include "comm/async_group.h"
+#include "train/optimizer.h"
+#include "train/run_state.h"
+
+namespace jige::train {
+
+// Runs `work` on rank 0, and when it is done there on the others: what rank 0 writes, they find.
+// Fails as the own work, or with what rank 0 or another rank failed with.
+Status after_rank_0(comm::AsyncGroup& group, const std::function<Status()>& work);
+
+// Fails with kInvalidArgument naming the ranks whose text differs from rank 0's, with `what` it is.
+Status check_same(comm::AsyncGroup& group, std::string_view text, std::string_view what);
+
+// Gives all ranks rank 0's state, values and, where there were updates, moments.
+Status share_state(comm::AsyncGroup& group, RunState& state, Optimizer& optimizer);
+
+// What a rank says at the end of a step's passes.
+struct StepWord {
+  ExactSum loss;
+  bool stop = false;
+  double wait_s = 0;
+};
+// The sum of losses, whether any rank stops, the longest wait.
+Result<StepWord> exchange(comm::AsyncGroup& group, const StepWord& own);
+
+}  // namespace jige::train

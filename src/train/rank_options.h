@@ -1,0 +1,40 @@
+// What a run on several ranks knows of them: processes that hold the whole model each, take a share
+// of every step's micro-batches, and make the same updates.
+//
+// Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "comm/async_group.h"
+
+namespace jige::train {
+
+inline constexpr int kRanksMax = 4096;
+
+// How the gradients of a step's micro-batches become one sum.
+enum class GradientSum : uint8_t {
+  // Micro-batch by micro-batch, as on one rank: who has the next one goes on from the sum so far.
+  // The bits are those of one rank.
+  kRelay,
+  // Each rank adds its own, and an all-reduce along the rings adds the ranks. The bits depend on
+  // the
+  // number of ranks and the rings. Less moves where ranks have many micro-batches each.
+  kRings,
+};
+
+// "relay", "rings".
+std::string_view gradient_sum_name(GradientSum sum);
+
+struct RankOptions {
+  int rank = 0;
+  int size = 1;
+  int local = 1;  // ranks on this machine, which share its memory
+  GradientSum sum = GradientSum::kRelay;
+  bool overlap = true;  // false: what could move beside the passes waits for their end
+  std::shared_ptr<comm::AsyncGroup> group;  // none where nothing is trained, only planned
+};
+
+}  // namespace jige::train

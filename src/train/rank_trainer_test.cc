@@ -1,0 +1,342 @@
+// Runs on several ranks: the bits of one, in every way that changes who does what.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <limits>
+#include <thread>
+
+#include "comm/shared_transport.h"
+#include "comm/test_support.h"
+#include "formats/checkpoint.h"
+#include "train/test_support.h"
+#include "train/trainer.h"
+
+namespace jige::train {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+struct Outcome {
+  std::string error;
+  TrainResult result;
+  std::vector<double> numbers;  // losses and norms of all steps, losses of evaluations
+  std::vector<StepInfo> steps;
+};
+
+TrainCallbacks recorded(Outcome& outcome, TrainCallbacks callbacks) {
+  callbacks.on_step = [&outcome, before = callbacks.on_step](const StepInfo& info) {
+    outcome.numbers.push_back(info.loss);
+    outcome.numbers.push_back(info.grad_norm);
+    outcome.steps.push_back(info);
+    if (before) before(info);
+  };
+  callbacks.on_eval = [&outcome](const EvalInfo& info) { outcome.numbers.push_back(info.loss); };
+  return callbacks;
+}
+
+Outcome train_one(const TrainOptions& options, TrainCallbacks callbacks = {}) {
+  Outcome outcome;
+  auto trainer = Trainer::create(options, recorded(outcome, std::move(callbacks)));
+  auto result = trainer ? (*trainer)->run() : tl::unexpected(trainer.error());
+  if (!result) outcome.error = result.error().message;
+  if (result) outcome.result = *result;
+  return outcome;
+}
+
+struct Group {
+  int size = 2;
+  GradientSum sum = GradientSum::kRelay;
+  bool overlap = true;
+  bool tcp = false;
+  bool delays = false;
+  std::vector<int> order = {};  // of the ring; empty: by rank
+};
+
+using RankCallbacks = std::function<TrainCallbacks(int rank)>;
+using Adjust = std::function<void(int rank, TrainOptions& options)>;
+
+// Every rank on a thread of its own.
+std::vector<Outcome> train_ranks(const TrainOptions& options, const Group& group,
+                                 const RankCallbacks& callbacks = nullptr,
+                                 const Adjust& adjust = nullptr) {
+  comm::RingPlan plan = comm::RingPlan::in_rank_order(group.size);
+  plan.piece_bytes = 1024;
+  if (!group.order.empty()) plan.rings[0].order = group.order;
+  auto transports = comm::make_transports(group.tcp ? "tcp" : "threads", group.size, plan);
+  std::vector<Outcome> outcomes(static_cast<size_t>(group.size));
+  std::vector<std::thread> threads;
+  for (int r = 0; r < group.size; ++r) {
+    threads.emplace_back([&, r] {
+      auto transport = std::move(transports[static_cast<size_t>(r)]);
+      if (group.delays) {
+        transport = std::make_unique<comm::DelayedTransport>(std::move(transport), 3);
+      }
+      TrainOptions own = options;
+      own.ranks = {.rank = r,
+                   .size = group.size,
+                   .local = group.size,
+                   .sum = group.sum,
+                   .overlap = group.overlap,
+                   .group = comm::AsyncGroup::over(
+                       *comm::Communicator::over(std::move(transport), plan, {.timeout_s = 20}))};
+      if (adjust) adjust(r, own);
+      outcomes[static_cast<size_t>(r)] =
+          train_one(own, callbacks ? callbacks(r) : TrainCallbacks{});
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  return outcomes;
+}
+
+TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
+  options.out_folder = folder.file(out);
+  options.step_tokens = 200;
+  options.data.eval_fraction = 0.2;
+  options.eval_every_steps = 3;
+  return options;
+}
+
+// Parameters and both moments of a run's last checkpoint, and the model, as bytes.
+std::string state_bytes(const TrainOptions& options) {
+  const auto checkpoint = formats::find_latest_checkpoint(options.out_folder + "/checkpoints");
+  EXPECT_TRUE(checkpoint);
+  std::string all = read_file(options.out_folder + "/model/model.safetensors").value_or("");
+  for (const char* name : {kCheckpointValues, kCheckpointMoments1, kCheckpointMoments2}) {
+    all += read_file(*checkpoint + "/" + name + ".safetensors").value_or("none");
+  }
+  return all;
+}
+
+void expect_alike(const std::vector<Outcome>& ranks, const Outcome& alone,
+                  const std::string& what) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    ASSERT_EQ(ranks[r].error, "") << what << ", rank " << r;
+    EXPECT_EQ(ranks[r].numbers, alone.numbers) << what << ", rank " << r;
+  }
+}
+
+TEST(RankTrainer, GivesTheBitsOfOneRank) {
+  const TestFolder folder;
+  const TrainOptions one = options_for(folder, "alone");
+  const Outcome alone = train_one(one);
+  ASSERT_EQ(alone.error, "");
+  ASSERT_FALSE(alone.result.model_folder.empty());
+  const std::string expected = state_bytes(one);
+  EXPECT_EQ(expected.find("none"), std::string::npos);
+  int turn = 0;
+  for (const Group& group : std::vector<Group>{{.size = 1},
+                                               {.size = 2},
+                                               {.size = 3, .delays = true},
+                                               {.size = 4, .overlap = false},
+                                               {.size = 3, .order = {1, 2, 0}},
+                                               {.size = 4, .tcp = true, .order = {2, 0, 3, 1}},
+                                               {.size = 7}}) {
+    for (const int64_t micro_batch : {32, 128}) {
+      TrainOptions options = options_for(folder, "ranks" + std::to_string(turn++));
+      options.micro_batch_tokens = micro_batch;
+      const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
+      expect_alike(train_ranks(options, group), alone, what);
+      EXPECT_EQ(state_bytes(options), expected) << what;
+    }
+  }
+}
+
+TEST(RankTrainer, GivesTheBitsOfOneRankWithTheSameMicroBatchesInBf16) {
+  // Of 128 tokens there are two micro-batches in a step, fewer than ranks.
+  for (const int64_t micro_batch : {32, 128}) {
+    const TestFolder folder;
+    TrainOptions one = options_for(folder, "alone");
+    one.compute = DType::kBF16;
+    one.micro_batch_tokens = micro_batch;
+    one.dropout = 0.2;
+    const Outcome alone = train_one(one);
+    ASSERT_EQ(alone.error, "");
+    TrainOptions options = one;
+    options.out_folder = folder.file("ranks");
+    expect_alike(train_ranks(options, {.size = 3}), alone, "bf16");
+    EXPECT_EQ(state_bytes(options), state_bytes(one));
+    std::vector<std::string> states;
+    for (const char* out : {"rings", "again"}) {
+      options.out_folder = folder.file(out);
+      for (const Outcome& rank : train_ranks(options, {.size = 3, .sum = GradientSum::kRings})) {
+        ASSERT_EQ(rank.error, "");
+        EXPECT_NEAR(rank.numbers.back(), alone.numbers.back(), 0.05);
+      }
+      states.push_back(state_bytes(options));
+    }
+    EXPECT_EQ(states[0], states[1]);
+  }
+}
+
+TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
+  const TestFolder folder;
+  TrainOptions tied = options_for(folder, "tied");
+  tied.config->tied_embeddings = true;
+  tied.dropout = 0.3;
+  tied.optimizer.clip_norm = 0.05;
+  const Outcome alone = train_one(tied);
+  ASSERT_EQ(alone.error, "");
+  TrainOptions options = tied;
+  options.out_folder = folder.file("tied3");
+  expect_alike(train_ranks(options, {.size = 3}), alone, "tied");
+  EXPECT_EQ(state_bytes(options), state_bytes(tied));
+
+  TrainOptions lora = options_for(folder, "lora");
+  lora.config.reset();
+  lora.init_folder = folder.file("tied/model");
+  lora.tokenizer_folder = "";
+  lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+  const Outcome adapted = train_one(lora);
+  ASSERT_EQ(adapted.error, "");
+  TrainOptions shared = lora;
+  shared.out_folder = folder.file("lora2");
+  expect_alike(train_ranks(shared, {.size = 2}), adapted, "lora");
+  EXPECT_EQ(state_bytes(shared), state_bytes(lora));
+}
+
+TEST(RankTrainer, GoesOnWithAnotherNumberOfRanks) {
+  const TestFolder folder;
+  const TrainOptions whole = options_for(folder, "whole");
+  const Outcome alone = train_one(whole);
+  ASSERT_EQ(alone.error, "");
+  TrainOptions parts = options_for(folder, "parts");
+  parts.checkpoint_every_steps = 1;
+  // Stops behind a step because one of them is told to, whichever it is.
+  const auto stop_behind = [](int64_t step, int who) {
+    return [=](int rank) {
+      auto seen = std::make_shared<std::atomic<bool>>(false);
+      TrainCallbacks callbacks;
+      callbacks.on_step = [=](const StepInfo& info) { *seen = info.step >= step - 1; };
+      callbacks.should_stop = [=] { return rank == who && *seen; };
+      return callbacks;
+    };
+  };
+  std::vector<double> numbers;
+  const auto add = [&](const Outcome& part, int64_t steps_done, bool stopped) {
+    ASSERT_EQ(part.error, "");
+    EXPECT_EQ(part.result.steps_done, steps_done);
+    EXPECT_EQ(part.result.stopped, stopped);
+    numbers.insert(numbers.end(), part.numbers.begin(), part.numbers.end());
+  };
+  for (const Outcome& part : train_ranks(parts, {.size = 3}, stop_behind(2, 2))) {
+    ASSERT_EQ(part.error, "");
+    EXPECT_TRUE(part.result.stopped);
+  }
+  const auto first = train_one(parts, stop_behind(4, 0)(0));
+  ASSERT_EQ(first.error, "");
+  const auto second = train_ranks(parts, {.size = 2});
+  add(second[0], 6, false);
+  EXPECT_EQ(state_bytes(parts), state_bytes(whole));
+  EXPECT_EQ(second[0].result.input_tokens, alone.result.input_tokens);
+}
+
+TEST(RankTrainer, AddsAlongTheRingsWithTheSameBitsEveryTime) {
+  const TestFolder folder;
+  const TrainOptions one = options_for(folder, "alone");
+  const Outcome alone = train_one(one);
+  ASSERT_EQ(alone.error, "");
+  std::vector<std::string> states;
+  std::vector<std::vector<double>> numbers;
+  for (const bool tcp : {false, true}) {
+    for (const bool overlap : {false, true}) {
+      TrainOptions options = options_for(folder, fmt::format("rings{}{}", tcp, overlap));
+      const Group group{
+          .size = 3, .sum = GradientSum::kRings, .overlap = overlap, .tcp = tcp, .delays = overlap};
+      for (const Outcome& rank : train_ranks(options, group)) {
+        ASSERT_EQ(rank.error, "");
+        numbers.push_back(rank.numbers);
+      }
+      states.push_back(state_bytes(options));
+    }
+  }
+  EXPECT_THAT(states, Each(states.front()));
+  EXPECT_NE(states.front(), state_bytes(one));  // another order of additions: so the relay's counts
+  EXPECT_THAT(numbers, Each(numbers.front()));
+  ASSERT_EQ(numbers.front().size(), alone.numbers.size());
+  for (size_t i = 0; i < alone.numbers.size(); ++i) {
+    EXPECT_NEAR(numbers.front()[i], alone.numbers[i], 1e-4 * std::abs(alone.numbers[i]));
+  }
+}
+
+TEST(RankTrainer, SkipsAStepThatIsNotFiniteOnAllRanks) {
+  const TestFolder folder;
+  TrainOptions options = options_for(folder, "bad");
+  options.schedule.peak = 1e30;
+  options.schedule.kind = ScheduleKind::kConstant;
+  options.optimizer.clip_norm = 0;
+  options.optimizer.bad_steps_in_row_max = 3;
+  options.steps = 20;
+  const auto ranks = train_ranks(options, {.size = 3});
+  for (const Outcome& rank : ranks) {
+    EXPECT_THAT(rank.error, HasSubstr("training diverged: 3 steps in a row"));
+    ASSERT_GE(rank.steps.size(), 3u);
+    EXPECT_TRUE(rank.steps.back().skipped);
+    EXPECT_EQ(rank.steps.size(), ranks[0].steps.size());
+  }
+}
+
+TEST(RankTrainer, EndsWhenARankFailsOrDiffersAndNamesIt) {
+  const TestFolder folder;
+  const auto differs = train_ranks(options_for(folder, "differs"), {.size = 3}, nullptr,
+                                   [](int rank, TrainOptions& options) {
+                                     if (rank == 1) options.seed = 77;
+                                   });
+  for (const Outcome& rank : differs) {
+    EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
+  }
+  // Another folder, where a rank finds no data.
+  TrainOptions options = options_for(folder, "failed");
+  const auto failed = train_ranks(options, {.size = 3}, nullptr, [&](int rank, TrainOptions& own) {
+    if (rank == 2) own.data.files = {folder.file("missing.jsonl")};
+  });
+  EXPECT_THAT(failed[2].error, HasSubstr("missing.jsonl"));
+  for (const size_t r : {0, 1}) {
+    EXPECT_THAT(failed[r].error, HasSubstr("rank 2 (thread)"));
+    EXPECT_THAT(failed[r].error, HasSubstr("missing.jsonl"));
+  }
+}
+
+TEST(RankTrainer, KnowsItsMemoryAndWhatItSaysOfRanks) {
+  const TestFolder folder;
+  const TrainOptions options = options_for(folder, "log");
+  std::vector<TrainPlan> plans(2);
+  const auto ranks = train_ranks(options, {.size = 2}, [&](int rank) {
+    TrainCallbacks callbacks;
+    callbacks.on_plan = [&plans, rank](const TrainPlan& plan) {
+      plans[static_cast<size_t>(rank)] = plan;
+    };
+    return callbacks;
+  });
+  ASSERT_EQ(ranks[0].error, "");
+  for (size_t r = 0; r < 2; ++r) {
+    EXPECT_EQ(ranks[r].result.memory.arena_peak_bytes,
+              ranks[r].result.memory.arena_predicted_bytes);
+    EXPECT_EQ(plans[r].rank_count, 2);
+    EXPECT_GT(plans[r].stream_bytes, 0);
+    for (const StepInfo& info : ranks[r].steps) {
+      EXPECT_GT(info.ranks.sent_bytes, 0);
+      EXPECT_GE(info.ranks.wait_max_s, info.ranks.wait_s);
+    }
+  }
+  EXPECT_TRUE(ranks[1].result.model_folder.empty());
+  EXPECT_EQ(ranks[1].result.steps_done, 6);
+
+  TrainOptions small = options_for(folder, "small");
+  small.memory_limit_bytes = plans[0].memory_predicted_bytes * 3 / 2;
+  for (const Outcome& rank : train_ranks(small, {.size = 2})) {
+    EXPECT_THAT(rank.error, HasSubstr("on each of 2 ranks here"));
+  }
+  TrainOptions piped = options_for(folder, "piped");
+  piped.pipeline = PipelineOptions{.devices = 2};
+  for (const Outcome& rank : train_ranks(piped, {.size = 2})) {
+    EXPECT_THAT(rank.error, HasSubstr("give ranks or devices"));
+  }
+}
+
+}  // namespace
+}  // namespace jige::train

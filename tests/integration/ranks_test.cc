@@ -1,0 +1,156 @@
+// jige train as one job of several processes: the model of one process, and what becomes of the job
+// when a rank is killed or stands still, when it is interrupted, and when flags do not fit
+// together.
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "base/clock.h"
+#include "formats/checkpoint.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+Words arguments(const std::string& out, int steps, const Words& more) {
+  Words words = tiny_train_arguments(TinyRun::get().corpus(), steps);
+  words.insert(words.end(), {"--save-every", "5", "--out", out});
+  words.insert(words.end(), more.begin(), more.end());
+  return words;
+}
+
+std::string model_of(const std::string& run) { return read_text(run + "/model/model.safetensors"); }
+
+// A port of this machine that was free a moment ago.
+int free_port() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
+  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  close(fd);
+  return ntohs(address.sin_port);
+}
+
+// The processes that a job has started, by rank.
+std::vector<pid_t> ranks_of(const Process& job) {
+  std::vector<pid_t> children;
+  const std::string task = std::to_string(job.pid());
+  std::ifstream list("/proc/" + task + "/task/" + task + "/children");
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
+}
+
+// Waits until a run has written its first checkpoint.
+void wait_for_checkpoint(const std::string& run, Process& process) {
+  for (int i = 0; i < 6000 && process.running(); ++i) {
+    if (!formats::list_checkpoints(run + "/checkpoints").empty()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
+
+TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 12, {})).exit_code, 0);
+  const Outcome three =
+      run_jige(arguments(folder / "three", 12, {"--ranks", "3", "--ring", "1,0,2", "--quiet"}));
+  ASSERT_EQ(three.exit_code, 0) << three.err;
+  EXPECT_EQ(three.err, "");
+  EXPECT_EQ(model_of(folder / "three"), model_of(folder / "alone"));
+  const std::string log = read_text(folder / "three/log.jsonl");
+  EXPECT_THAT(log, HasSubstr("\"ranks\":3"));
+  EXPECT_THAT(log, HasSubstr("\"wait_s\":"));
+
+  const std::string place = "127.0.0.1:" + std::to_string(free_port());
+  const auto rank = [&](const char* number) {
+    return arguments(
+        folder / "hosts", 12,
+        {"--rank", number, "--world", "2", "--rendezvous", place, "--transport", "tcp"});
+  };
+  const TestFolder streams;
+  Process other(rank("1"), streams.path());
+  const Outcome first = run_jige(rank("0"));
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  EXPECT_EQ(other.wait().exit_code, 0);
+  EXPECT_EQ(model_of(folder / "hosts"), model_of(folder / "alone"));
+}
+
+TEST(Ranks, EndWithinSecondsWhenOneIsKilledAndGoOnWithFewer) {
+  const TestFolder folder, streams;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 100, {})).exit_code, 0);
+  Process job(arguments(folder / "run", 100, {"--ranks", "3"}), streams.path());
+  wait_for_checkpoint(folder / "run", job);
+  const std::vector<pid_t> ranks = ranks_of(job);
+  ASSERT_EQ(ranks.size(), 3u);
+  const StopWatch watch;
+  ASSERT_EQ(kill(ranks[1], SIGKILL), 0);
+  const Outcome killed = job.wait();
+  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_EQ(killed.exit_code, 8) << killed.err;
+  EXPECT_THAT(killed.err, HasSubstr("rank 1 ("));
+  EXPECT_THAT(killed.err, HasSubstr("its process has ended"));
+  EXPECT_THAT(killed.err, HasSubstr("is whole, and the same command goes on from it"));
+  EXPECT_TRUE(formats::CheckpointReader::open_latest(folder / "run/checkpoints"));
+  const Outcome again = run_jige(arguments(folder / "run", 100, {"--ranks", "2", "--resume"}));
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(model_of(folder / "run"), model_of(folder / "alone"));
+}
+
+TEST(Ranks, GiveUpOneThatStandsStill) {
+  const TestFolder folder, streams;
+  Process job(arguments(folder / "run", 400, {"--ranks", "2", "--rank-timeout", "1"}),
+              streams.path());
+  wait_for_checkpoint(folder / "run", job);
+  const std::vector<pid_t> ranks = ranks_of(job);
+  ASSERT_EQ(ranks.size(), 2u);
+  const StopWatch watch;
+  ASSERT_EQ(kill(ranks[1], SIGSTOP), 0);
+  const Outcome ended = job.wait();
+  EXPECT_LT(watch.seconds(), 8);
+  EXPECT_EQ(ended.exit_code, 8) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("nothing was heard of rank 1 ("));
+}
+
+TEST(Ranks, StopBehindACheckpointOnCtrlC) {
+  const TestFolder folder, streams;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 100, {})).exit_code, 0);
+  Process job(arguments(folder / "run", 100, {"--ranks", "2"}), streams.path());
+  wait_for_checkpoint(folder / "run", job);
+  job.send(SIGINT);
+  const Outcome stopped = job.wait();
+  EXPECT_EQ(stopped.exit_code, 130) << stopped.err;
+  EXPECT_THAT(stopped.err, HasSubstr("of 100, with a checkpoint"));
+  const Outcome again = run_jige(arguments(folder / "run", 100, {"--resume"}));
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  EXPECT_EQ(model_of(folder / "run"), model_of(folder / "alone"));
+}
+
+TEST(Ranks, RefuseWhatDoesNotFitTogether) {
+  const TestFolder folder;
+  const auto refused = [&](const Words& more, int exit_code, const std::string& words) {
+    const Outcome outcome = run_jige(arguments(folder / "run", 12, more));
+    EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr(words));
+  };
+  refused({"--ranks", "2", "--rank", "0"}, 2, "--ranks starts ranks by itself");
+  refused({"--ranks", "2", "--devices", "2"}, 5, "give ranks or devices");
+  refused({"--ranks", "3", "--ring", "0,1"}, 2, "ring");
+  refused({"--rank", "0", "--world", "2"}, 2, "--rendezvous HOST:PORT is missing");
+  refused({"--ranks", "2", "--resume"}, 3, "has no checkpoint to continue from");
+  refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "on each of 2 ranks here");
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -32,12 +32,13 @@ std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMi
       first = false;
     }
   }
-  const double more = 100 * (plan.promised / best.rate - 1);
-  const std::string room = plan.unpromised
-                               ? "none of so many rings is promised more"
-                               : "the search ended before all that is promised was measured";
-  return fmt::format("\n{}\nall rates {}; {}; no number of rings is promised {:.1f} % more\n",
-                     table.render(), source, room, std::max(0.1, more));
+  std::string room = plan.unpromised ? "none of so many rings is promised more"
+                                     : "the search ended before all that is promised was measured";
+  if (plan.promised > 0) {
+    room += fmt::format("; no number of rings is promised {:.1f} % more",
+                        std::max(0.1, 100 * (plan.promised / best.rate - 1)));
+  }
+  return fmt::format("\n{}\nall rates {}; {}\n", table.render(), source, room);
 }
 
 std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPlan& plan,

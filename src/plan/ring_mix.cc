@@ -13,6 +13,7 @@ namespace jige::plan {
 namespace {
 
 constexpr double kSame = 1e-9;
+constexpr double kProven = 1e-6;           // this close to the bound is the optimum
 constexpr double kLeastWeight = 0.001;     // of a ring that is worth having
 constexpr int32_t kColumnsMax = 400;       // made at prices
 constexpr size_t kAllRingsMax = 3000;      // up to so many, all are looked at
@@ -234,7 +235,8 @@ RingMix MixSearch::best(int32_t rings_max) {
     if (weights[c] > 0) used.push_back(c);
   }
   if (static_cast<int32_t>(used.size()) > rings_max) return best_of_few(weights, rings_max);
-  exact_ = true;
+  // The bound is infinite where the cheapest ring is not found exactly.
+  exact_ = std::accumulate(weights.begin(), weights.end(), 0.0) >= bound_ * (1 - kProven);
   return mix_of(used);
 }
 

@@ -42,7 +42,8 @@ class MixSearch {
   void add(const Ring& ring);
   // REQUIRES: rings_max >= 1.
   RingMix best(int32_t rings_max);
-  // No mixture of any number of rings is promised more; from the last call of best().
+  // No mixture of any number of rings is promised more; from the last call of best(). Infinite for
+  // more devices than kExactCheapestNodes.
   double bound() const { return bound_; }
   // Whether the last best() is the best of all mixtures of so many rings, by the rows.
   bool exact() const { return exact_; }

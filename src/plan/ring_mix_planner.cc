@@ -1,6 +1,7 @@
 #include "plan/ring_mix_planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "plan/shortfall.h"
@@ -28,7 +29,8 @@ class MixPlanner {
     JIGE_DO(measure_usual());
     JIGE_DO(follow_promises());
     JIGE_DO(choose());
-    plan_.promised = std::max(search_.bound(), plan_.best.front().rate);
+    const double bound = search_.bound();
+    plan_.promised = std::isfinite(bound) ? std::max(bound, plan_.best.front().rate) : 0;
     plan_.cost_s = profiler_.counts().cost_s - spent_before_s_;
     return plan_;
   }

@@ -47,8 +47,10 @@ struct MeasuredMix {
 
 struct RingMixPlan {
   std::vector<MeasuredMix> best;  // fastest first: the plan, then what it was compared with
-  double promised = 0;            // no mixture of any number of rings is promised more
-  bool unpromised = false;        // none of so many rings is promised more than the plan reached
+  // No mixture of any number of rings is promised more; 0 where that is not known, for more
+  // devices than kExactCheapestNodes.
+  double promised = 0;
+  bool unpromised = false;  // none of so many rings is promised more than the plan reached
   int32_t proposals = 0;
   int64_t conflicts = 0;  // learned from mixtures
   double cost_s = 0;      // of measuring

@@ -248,6 +248,21 @@ TEST(RingMix, LearnsWhatTheDescriptionHides) {
   EXPECT_GT(near, kSeeds * 8 / 10);
 }
 
+TEST(RingMix, ManyDevicesGetRingsButNoPromise) {
+  const Topology network = made(topology::make_trunk_network(
+      {.hosts = 14, .trunks = 2, .link_gb_per_s = 0.2, .trunk_gb_per_s = 0.1}));
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  profile::Profiler profiler(network, meter);
+  const RingPlan single =
+      *plan_ring(problem, profiler, {.proposals = 3, .budget_s = 1e9, .symmetry = false});
+  const auto plan = plan_mix(problem, profiler, single, {.rings_max = 2, .proposals = 4});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->promised, 0);
+  EXPECT_FALSE(plan->unpromised);
+  EXPECT_GE(plan->best.front().rate, single.best.front().rate * (1 - 1e-9));
+}
+
 TEST(RingMix, TheCollectiveItselfDecidesAndAFailureIsPassedOn) {
   const Topology network = made(topology::make_trunk_network(
       {.hosts = 4, .trunks = 2, .link_gb_per_s = 0.2, .trunk_gb_per_s = 0.1}));

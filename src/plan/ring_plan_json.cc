@@ -58,7 +58,7 @@ void add_mix(Json& json, const RingProblem& problem, const RingMixPlan& plan) {
   json["rings"] = rings_to_json(problem, best.mix.rings);
   Json mix = mix_to_json(problem, best);
   mix.erase("rings");
-  mix["promised"] = plan.promised;
+  if (plan.promised > 0) mix["promised"] = plan.promised;
   mix["unpromised"] = plan.unpromised;
   mix["measuring_s"] = plan.cost_s;
   mix["compared"] = Json::array();

@@ -18,7 +18,7 @@
 //    "all_to_all": {"gb_per_s": 6, "seconds": 0.5, "predicted_s": 0.5, "bound_s": 0.4,
 //                   "unpromised": true, "compared": [{"name": "shifted", "rounds": […], …}]}
 // with seconds for blocks of 1 GB. Where double trees were planned for small messages:
-//    "trees": {"order": [2, 0, 1, 3], "depth": 2, "parents": [[1, -1, 1, 2], …], "rate": 5,
+//    "trees": {"order": [2, 0, 1, 3], "depth": 2, "parents": [[1, 3, 1, -1], …], "rate": 5,
 //              "latency_us": 10, "crossover_bytes": 65536, "compared": […]}
 // with the ranks at the places of the trees, the place above each in both (-1: the root), and the
 // size from which rings are predicted to be faster (absent: never).

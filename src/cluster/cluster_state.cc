@@ -76,6 +76,31 @@ void ClusterState::start(JobId id, const Placement& placement) {
              this->job(id).gpus, gpus);
   if (observer_) observer_->starting(*this, id, placement);
   free_.take(placement);
+  begin(id, placement);
+}
+
+void ClusterState::join(JobId id, JobId host) {
+  JIGE_CHECK(at(id).phase == Phase::kWaiting, "job {} does not wait", id);
+  JIGE_CHECK(colocation_ && at(host).phase == Phase::kRunning && at(host).partner < 0 &&
+                 job(host).gpus == job(id).gpus,
+             "job {} cannot join job {}", id, host);
+  const Placement placement = at(host).placement;
+  if (observer_) observer_->starting(*this, id, placement);
+  state(id).partner = host;
+  state(host).partner = id;
+  suspects_.push_back(host);
+  begin(id, placement);
+}
+
+double ClusterState::share_beside_partner(JobId id) const {
+  const JobState& job = at(id);
+  if (job.partner < 0) return 1;
+  const auto nodes = static_cast<int32_t>(job.placement.size());
+  return colocation_->share(this->job(id), this->job(job.partner), nodes);
+}
+
+void ClusterState::begin(JobId id, const Placement& placement) {
+  JobState& job = state(id);
   contention_->start(id, this->job(id), placement);
   job.phase = Phase::kRunning;
   job.placement = placement;
@@ -94,7 +119,13 @@ void ClusterState::leave(JobId id) {
   JIGE_CHECK(job.phase == Phase::kRunning, "job {} does not run", id);
   update(id);
   contention_->stop(id);
-  free_.give(job.placement);
+  if (job.partner < 0) {
+    free_.give(job.placement);
+  } else {
+    suspects_.push_back(job.partner);
+    state(job.partner).partner = -1;
+    job.partner = -1;
+  }
   count_spread(job.placement, -1);
   job.placement.clear();
   job.held_ns += now_ns_ - job.run_since_ns;
@@ -104,6 +135,7 @@ void ClusterState::leave(JobId id) {
   state(running_.back()).running_index = job.running_index;
   running_.pop_back();
   ++version_;
+  ++departures_;
 }
 
 void ClusterState::preempt(JobId id) {
@@ -129,7 +161,7 @@ void ClusterState::refresh() {
   for (const JobId id : suspects_) {
     JobState& job = state(id);
     if (job.phase != Phase::kRunning) continue;
-    const double rate = contention_->rate(id);
+    const double rate = contention_->rate(id) * share_beside_partner(id);
     if (rate == job.rate && job.updated_ns < now_ns_) continue;
     update(id);
     job.rate = rate;
@@ -140,14 +172,16 @@ void ClusterState::refresh() {
 
 Contention::Forecast ClusterState::forecast(JobId id, const Placement& placement) {
   refresh();
-  return contention_->forecast(id, job(id), placement);
+  Contention::Forecast forecast = contention_->forecast(id, job(id), placement);
+  for (auto& [other, rate] : forecast.others) rate *= share_beside_partner(other);
+  return forecast;
 }
 
 std::vector<ClusterState::Move> ClusterState::forecast_moves(
     JobId id, std::span<const Placement> placements) {
   refresh();
   const auto progress_of = [&](JobId other, double rate) {
-    return rate * at(other).ideal_iteration_ns;
+    return rate * at(other).ideal_iteration_ns * share_beside_partner(other);
   };
   contention_->stop(id);
   double released = 0;  // what the others gain when the job goes
@@ -237,6 +271,7 @@ int32_t ClusterState::set_blocked(int32_t node, int32_t gpus) {
   if (change > 0) free_.take(Placement{{node, change}});
   if (change < 0) free_.give(Placement{{node, -change}});
   if (change != 0) ++version_;
+  if (change < 0) ++departures_;
   blocked += change;
   gpus_in_service_ -= change;
   return blocked;

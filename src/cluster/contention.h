@@ -32,6 +32,9 @@ class Contention {
   // REQUIRES: settled, the job runs.
   virtual double rate(JobId id) const = 0;
 
+  // What the rate would be if nobody else ran.
+  virtual double rate_alone(JobId id, const Job& job, const Placement& placement) const = 0;
+
   // Rates if the job came: its own, and those of others that may change. REQUIRES: settled.
   struct Forecast {
     double rate = 0;

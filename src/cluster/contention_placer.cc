@@ -11,6 +11,12 @@ constexpr double kStandsWell = 0.9;   // progress above which nobody looks for a
 constexpr size_t kMovesLookedAt = 4;  // jobs a round
 constexpr size_t kMovePlaces = 6;     // candidates for each
 
+// Beyond the fewest.
+double extra_nodes(const ClusterState& cluster, JobId id, const Placement& placement) {
+  const size_t fewest = ideal_placement(cluster.job(id), cluster.spec()).size();
+  return static_cast<double>(placement.size()) - static_cast<double>(fewest);
+}
+
 class ContentionPlacer final : public Placer {
  public:
   explicit ContentionPlacer(const ContentionPlacerOptions& options) : options_(options) {}
@@ -18,7 +24,7 @@ class ContentionPlacer final : public Placer {
   std::optional<Placement> place(ClusterState& cluster, JobId id, bool must) override {
     Declined& declined = declined_at(id);
     const double least = must ? -1e300 : waiting_threshold(cluster, id, options_);
-    if (declined.version == cluster.version() && declined.score < least) return std::nullopt;
+    if (declined.departures == cluster.departures() && declined.score < least) return std::nullopt;
     std::vector<Placement> candidates =
         candidate_placements(cluster, id, static_cast<size_t>(options_.candidates_max));
     size_t best = 0;
@@ -27,6 +33,7 @@ class ContentionPlacer final : public Placer {
     if (candidates.size() > 1 || candidates[0].size() > 1) {
       best_score = -1e300;
       for (size_t i = 0; i < candidates.size(); ++i) {
+        if (score_bound(cluster, id, candidates[i]) <= best_score) continue;
         const double score = score_placement(cluster, id, candidates[i], options_).score;
         if (score > best_score) {
           best_score = score;
@@ -35,7 +42,7 @@ class ContentionPlacer final : public Placer {
       }
     }
     if (best_score < least) {
-      declined = {cluster.version(), best_score};
+      declined = {cluster.departures(), best_score};
       return std::nullopt;
     }
     return std::move(candidates[best]);
@@ -49,7 +56,8 @@ class ContentionPlacer final : public Placer {
     for (const JobId id : cluster.running()) {
       const double progress = cluster.progress(id);
       const bool restarting = cluster.at(id).progress_from_ns > cluster.now_ns();
-      if (cluster.at(id).placement.size() > 1 && progress < kStandsWell && !restarting) {
+      const bool shares = cluster.at(id).partner >= 0;
+      if (cluster.at(id).placement.size() > 1 && progress < kStandsWell && !restarting && !shares) {
         worst.emplace_back(progress, id);
       }
     }
@@ -69,6 +77,12 @@ class ContentionPlacer final : public Placer {
   }
 
  private:
+  // What a place would score if nobody else ran: others only take from it.
+  double score_bound(const ClusterState& cluster, JobId id, const Placement& placement) const {
+    return cluster.progress_alone(id, placement) -
+           options_.span_cost * extra_nodes(cluster, id, placement);
+  }
+
   // A place that pays, if there is one among the candidates on free GPUs.
   std::optional<Placement> better_place(ClusterState& cluster, JobId id) const {
     if (!cluster.free().fits(cluster.job(id))) return std::nullopt;
@@ -90,9 +104,9 @@ class ContentionPlacer final : public Placer {
     return best;
   }
 
-  // The best score of a job that was turned down, and the version of the cluster it holds for.
+  // The best score of a job that was turned down; it holds until GPUs come free.
   struct Declined {
-    int64_t version = -1;
+    int64_t departures = -1;
     double score = 0;
   };
   Declined& declined_at(JobId id) {
@@ -118,8 +132,7 @@ PlacementScore score_placement(ClusterState& cluster, JobId id, const Placement&
     result.loss += lost;
     result.slowed += lost > 0;
   }
-  const size_t fewest = ideal_placement(cluster.job(id), cluster.spec()).size();
-  result.extra_nodes = static_cast<double>(placement.size()) - static_cast<double>(fewest);
+  result.extra_nodes = extra_nodes(cluster, id, placement);
   result.score = result.progress - result.loss - options.span_cost * result.extra_nodes;
   return result;
 }

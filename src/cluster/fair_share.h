@@ -27,6 +27,7 @@ namespace jige::cluster {
 class FairShare {
  public:
   using Group = int32_t;
+  static constexpr size_t kForecastGroups = 64;
 
   explicit FairShare(std::vector<double> capacities);
 
@@ -45,7 +46,9 @@ class FairShare {
   }
 
   // What would change if a group came: its own rate and that of every other one that was computed
-  // anew. Changes nothing. REQUIRES: settled.
+  // anew. Changes nothing. Where more than kForecastGroups are tied together, those on its own
+  // links and the nearest others count, and the rest is taken to stay as it is: the change fades
+  // with distance, and the cost no longer grows with the network. REQUIRES: settled.
   struct Forecast {
     double rate = 0;
     std::vector<std::pair<Group, double>> others;
@@ -80,7 +83,8 @@ class FairShare {
   void join(Group group);
   void reach(int32_t link);
   void reach_group(Group group);
-  void collect();
+  bool counts(Group group) const { return groups_[static_cast<size_t>(group)].stamp == stamp_; }
+  void collect(size_t groups_max);
   void fill();
   void freeze(Group group, double rate, double level);
   void push_level(int32_t link, double level_min);

@@ -100,6 +100,7 @@ size_t LearnedPlacer::choose(const ClusterState& cluster, Choice choice) {
 void LearnedPlacer::improve(ClusterState& cluster) {
   const double idle = static_cast<double>(cluster.free().total()) / cluster.spec().gpu_count();
   idle_rounds_ = idle > options_.idle_share && cluster.waiting_count() > 0 ? idle_rounds_ + 1 : 0;
+  if (episode_) episode_->rounds.push_back(sample_round(cluster));
   greedy_->improve(cluster);
 }
 

@@ -49,6 +49,11 @@ class LinkContention final : public Contention {
 
   double rate(JobId id) const override { return rates_[static_cast<size_t>(id)].rate; }
 
+  double rate_alone(JobId id, const Job& job, const Placement& placement) const override {
+    const std::vector<LinkLoad> loads = traffic(job, id, placement, spec_);
+    return 1 / iteration_ns(job, communication_s(loads, shares_.capacities()));
+  }
+
   Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
     const Demand demand = demand_of(id, job, placement);
     Forecast forecast;
@@ -107,7 +112,7 @@ class NoContention final : public Contention {
 
   void start(JobId id, const Job& job, const Placement& placement) override {
     if (static_cast<size_t>(id) >= rates_.size()) rates_.resize(static_cast<size_t>(id) + 1);
-    rates_[static_cast<size_t>(id)] = rate_of(id, job, placement);
+    rates_[static_cast<size_t>(id)] = rate_alone(id, job, placement);
     started_.push_back(id);
   }
   void stop(JobId) override {}
@@ -117,16 +122,15 @@ class NoContention final : public Contention {
     return changed_;
   }
   double rate(JobId id) const override { return rates_[static_cast<size_t>(id)]; }
-  Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
-    return {.rate = rate_of(id, job, placement), .others = {}};
-  }
-
- private:
-  double rate_of(JobId id, const Job& job, const Placement& placement) const {
+  double rate_alone(JobId id, const Job& job, const Placement& placement) const override {
     const double alone_s = communication_s(traffic(job, id, placement, spec_), capacities_);
     return 1 / iteration_ns(job, alone_s);
   }
+  Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
+    return {.rate = rate_alone(id, job, placement), .others = {}};
+  }
 
+ private:
   ClusterSpec spec_;
   std::vector<double> capacities_;
   std::vector<double> rates_;

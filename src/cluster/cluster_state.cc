@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <tuple>
 
 #include "base/check.h"
 #include "cluster/recorder.h"
@@ -29,6 +31,27 @@ ClusterState::ClusterState(const ClusterSpec& spec, std::span<const Job> jobs,
       gpus_in_service_(spec.gpu_count()) {}
 
 ClusterState::~ClusterState() = default;
+
+const NodeOrders& ClusterState::node_orders() const {
+  if (orders_version_ == version_) return orders_;
+  orders_version_ = version_;
+  std::vector<int32_t> nodes;
+  for (int32_t node = 0; node < spec_.node_count(); ++node) {
+    if (free_.on_node(node) > 0) nodes.push_back(node);
+  }
+  orders_ = {nodes, nodes, nodes, std::move(nodes)};
+  const auto room = [&](int32_t node) { return free_.on_node(node); };
+  std::ranges::stable_sort(orders_.tightest, {}, room);
+  std::ranges::stable_sort(orders_.roomiest, std::greater<>(), room);
+  std::ranges::stable_sort(orders_.quiet, {}, [&](int32_t node) {
+    return std::pair(spread_on_node(node), -room(node));
+  });
+  std::ranges::stable_sort(orders_.quiet_leaves, {}, [&](int32_t node) {
+    const int32_t leaf = spec_.leaf_of(node);
+    return std::tuple(spread_on_leaf(leaf), leaf, spread_on_node(node), -room(node));
+  });
+  return orders_;
+}
 
 int64_t ClusterState::held_ns(JobId id) const {
   const JobState& job = at(id);
@@ -135,7 +158,6 @@ void ClusterState::leave(JobId id) {
   state(running_.back()).running_index = job.running_index;
   running_.pop_back();
   ++version_;
-  ++departures_;
 }
 
 void ClusterState::preempt(JobId id) {
@@ -173,6 +195,13 @@ void ClusterState::refresh() {
 Contention::Forecast ClusterState::forecast(JobId id, const Placement& placement) {
   refresh();
   Contention::Forecast forecast = contention_->forecast(id, job(id), placement);
+  for (auto& [other, rate] : forecast.others) rate *= share_beside_partner(other);
+  return forecast;
+}
+
+Contention::Forecast ClusterState::estimate(JobId id, const Placement& placement) {
+  refresh();
+  Contention::Forecast forecast = contention_->estimate(id, job(id), placement);
   for (auto& [other, rate] : forecast.others) rate *= share_beside_partner(other);
   return forecast;
 }
@@ -271,7 +300,6 @@ int32_t ClusterState::set_blocked(int32_t node, int32_t gpus) {
   if (change > 0) free_.take(Placement{{node, change}});
   if (change < 0) free_.give(Placement{{node, -change}});
   if (change != 0) ++version_;
-  if (change < 0) ++departures_;
   blocked += change;
   gpus_in_service_ -= change;
   return blocked;

@@ -57,6 +57,14 @@ struct JobState {
   size_t running_index = 0;
 };
 
+// Nodes with free GPUs in the orders in which places are looked for; equals by number.
+struct NodeOrders {
+  std::vector<int32_t> tightest;      // least room first
+  std::vector<int32_t> roomiest;      // most room first
+  std::vector<int32_t> quiet;         // fewest jobs on several nodes, then most room
+  std::vector<int32_t> quiet_leaves;  // leaf by leaf, those that fewest jobs cross first
+};
+
 class ClusterState;
 
 // Told of starts and stops just before they change the state; a migration is a stop and a start.
@@ -84,8 +92,8 @@ class ClusterState {
   int64_t waiting_count() const { return waiting_count_; }
   // Grows with every start and every end of a stint: what was forecast at one version holds.
   int64_t version() const { return version_; }
-  // Grows when GPUs come free: until then a place that was not good enough does not get better.
-  int64_t departures() const { return departures_; }
+  // Computed once a version. Valid until the state changes.
+  const NodeOrders& node_orders() const;
   // Jobs on several nodes that have this one; those on several leaves that have this one.
   int32_t spread_on_node(int32_t node) const { return spread_on_node_[static_cast<size_t>(node)]; }
   int32_t spread_on_leaf(int32_t leaf) const { return spread_on_leaf_[static_cast<size_t>(leaf)]; }
@@ -115,6 +123,8 @@ class ClusterState {
   }
   // What would happen if a waiting job came; refreshes.
   Contention::Forecast forecast(JobId id, const Placement& placement);
+  // The same, cheaper and not quite (Contention::estimate).
+  Contention::Forecast estimate(JobId id, const Placement& placement);
 
   // What would happen if a running job moved, for each placement on GPUs that are free or its own;
   // refreshes before and after.
@@ -182,7 +192,9 @@ class ClusterState {
   std::vector<JobId> suspects_;  // rates may differ in their last bits
   int32_t gpus_in_service_ = 0;
   int64_t waiting_count_ = 0;
-  int64_t version_ = 0, departures_ = 0;
+  int64_t version_ = 0;
+  mutable NodeOrders orders_;
+  mutable int64_t orders_version_ = -1;
   int64_t now_ns_ = 0;
 };
 

@@ -42,6 +42,12 @@ class Contention {
   };
   virtual Forecast forecast(JobId id, const Job& job, const Placement& placement) = 0;
 
+  // The same, where that takes long from the links of the job alone: what others have elsewhere is
+  // taken to stay.
+  virtual Forecast estimate(JobId id, const Job& job, const Placement& placement) {
+    return forecast(id, job, placement);
+  }
+
   // What a running job puts on links in an iteration; empty without links.
   virtual std::span<const LinkLoad> loads(JobId) const { return {}; }
 };

@@ -10,11 +10,22 @@ constexpr double kMoveWorth = 2;      // gain over cost
 constexpr double kStandsWell = 0.9;   // progress above which nobody looks for a better place
 constexpr size_t kMovesLookedAt = 4;  // jobs a round
 constexpr size_t kMovePlaces = 6;     // candidates for each
+constexpr size_t kForecasts = 5;      // candidates that are worth one
 
-// Beyond the fewest.
-double extra_nodes(const ClusterState& cluster, JobId id, const Placement& placement) {
+PlacementScore score_of(const ClusterState& cluster, JobId id, const Placement& placement,
+                        const Contention::Forecast& forecast,
+                        const ContentionPlacerOptions& options) {
+  PlacementScore result;
+  result.progress = forecast.rate * cluster.at(id).ideal_iteration_ns;
+  for (const auto& [other, rate] : forecast.others) {
+    const double lost = (cluster.at(other).rate - rate) * cluster.at(other).ideal_iteration_ns;
+    result.loss += lost;
+    result.slowed += lost > 0;
+  }
   const size_t fewest = ideal_placement(cluster.job(id), cluster.spec()).size();
-  return static_cast<double>(placement.size()) - static_cast<double>(fewest);
+  result.extra_nodes = static_cast<double>(placement.size()) - static_cast<double>(fewest);
+  result.score = result.progress - result.loss - options.span_cost * result.extra_nodes;
+  return result;
 }
 
 class ContentionPlacer final : public Placer {
@@ -24,16 +35,16 @@ class ContentionPlacer final : public Placer {
   std::optional<Placement> place(ClusterState& cluster, JobId id, bool must) override {
     Declined& declined = declined_at(id);
     const double least = must ? -1e300 : waiting_threshold(cluster, id, options_);
-    if (declined.departures == cluster.departures() && declined.score < least) return std::nullopt;
-    std::vector<Placement> candidates =
-        candidate_placements(cluster, id, static_cast<size_t>(options_.candidates_max));
+    if (declined.version == cluster.version() && declined.score < least) return std::nullopt;
+    PromisingPlacements promising = promising_placements(cluster, id, options_);
+    std::vector<Placement>& candidates = promising.placements;
     size_t best = 0;
     double best_score = 1;
-    // One node disturbs nobody.
-    if (candidates.size() > 1 || candidates[0].size() > 1) {
+    if (promising.hopeless(least)) {
+      best_score = promising.best_estimate;
+    } else if (candidates.size() > 1 || candidates[0].size() > 1) {
       best_score = -1e300;
       for (size_t i = 0; i < candidates.size(); ++i) {
-        if (score_bound(cluster, id, candidates[i]) <= best_score) continue;
         const double score = score_placement(cluster, id, candidates[i], options_).score;
         if (score > best_score) {
           best_score = score;
@@ -42,7 +53,7 @@ class ContentionPlacer final : public Placer {
       }
     }
     if (best_score < least) {
-      declined = {cluster.departures(), best_score};
+      declined = {cluster.version(), best_score};
       return std::nullopt;
     }
     return std::move(candidates[best]);
@@ -77,12 +88,6 @@ class ContentionPlacer final : public Placer {
   }
 
  private:
-  // What a place would score if nobody else ran: others only take from it.
-  double score_bound(const ClusterState& cluster, JobId id, const Placement& placement) const {
-    return cluster.progress_alone(id, placement) -
-           options_.span_cost * extra_nodes(cluster, id, placement);
-  }
-
   // A place that pays, if there is one among the candidates on free GPUs.
   std::optional<Placement> better_place(ClusterState& cluster, JobId id) const {
     if (!cluster.free().fits(cluster.job(id))) return std::nullopt;
@@ -104,9 +109,9 @@ class ContentionPlacer final : public Placer {
     return best;
   }
 
-  // The best score of a job that was turned down; it holds until GPUs come free.
+  // The best score of a job that was turned down, and the version of the cluster it holds for.
   struct Declined {
-    int64_t departures = -1;
+    int64_t version = -1;
     double score = 0;
   };
   Declined& declined_at(JobId id) {
@@ -122,19 +127,29 @@ class ContentionPlacer final : public Placer {
 
 }  // namespace
 
+PromisingPlacements promising_placements(ClusterState& cluster, JobId id,
+                                         const ContentionPlacerOptions& options) {
+  std::vector<Placement> candidates =
+      candidate_placements(cluster, id, static_cast<size_t>(options.candidates_max));
+  // One node disturbs nobody.
+  if (candidates[0].size() == 1) return {std::move(candidates), 1};
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Contention::Forecast estimate = cluster.estimate(id, candidates[i]);
+    order.emplace_back(-score_of(cluster, id, candidates[i], estimate, options).score, i);
+  }
+  const size_t count = std::min(order.size(), kForecasts);
+  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count));
+  PromisingPlacements best{.placements = {}, .best_estimate = -order.front().first};
+  for (size_t k = 0; k < count; ++k) {
+    best.placements.push_back(std::move(candidates[order[k].second]));
+  }
+  return best;
+}
+
 PlacementScore score_placement(ClusterState& cluster, JobId id, const Placement& placement,
                                const ContentionPlacerOptions& options) {
-  const Contention::Forecast forecast = cluster.forecast(id, placement);
-  PlacementScore result;
-  result.progress = forecast.rate * cluster.at(id).ideal_iteration_ns;
-  for (const auto& [other, rate] : forecast.others) {
-    const double lost = (cluster.at(other).rate - rate) * cluster.at(other).ideal_iteration_ns;
-    result.loss += lost;
-    result.slowed += lost > 0;
-  }
-  result.extra_nodes = extra_nodes(cluster, id, placement);
-  result.score = result.progress - result.loss - options.span_cost * result.extra_nodes;
-  return result;
+  return score_of(cluster, id, placement, cluster.forecast(id, placement), options);
 }
 
 double waiting_threshold(const ClusterState& cluster, JobId id,

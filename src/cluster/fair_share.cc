@@ -77,14 +77,18 @@ void FairShare::reach(int32_t link) {
   reached_links_.push_back(link);
 }
 
+void FairShare::new_stamp() {
+  if (++stamp_ != 0) return;
+  // After 2^32 computations old stamps would look new.
+  for (GroupState& group : groups_) group.stamp = 0;
+  for (LinkState& link : links_) link.stamp = 0;
+  stamp_ = 1;
+}
+
 // Everything that the dirty groups and links reach over links that can be full; beyond the first
 // links only while there are fewer than `groups_max` groups.
 void FairShare::collect(size_t groups_max) {
-  if (++stamp_ == 0) {  // after 2^32 computations old stamps would look new
-    for (GroupState& group : groups_) group.stamp = 0;
-    for (LinkState& link : links_) link.stamp = 0;
-    stamp_ = 1;
-  }
+  new_stamp();
   reached_.clear();
   reached_links_.clear();
   for (const int32_t link : dirty_links_) reach(link);
@@ -213,6 +217,54 @@ FairShare::Forecast FairShare::forecast(const std::vector<LinkLoad>& loads, doub
     link.wanted = wanted_before[i];
   }
   groups_.pop_back();
+  return forecast;
+}
+
+// The level up to which members of a link keep what they have, when a newcomer grows with `demand`
+// and takes `taken` besides; infinite where all fit.
+double FairShare::level_on(int32_t link, double taken, double demand) {
+  steps_.clear();
+  double left = capacities_[static_cast<size_t>(link)] - taken, weight = demand;
+  for (const Member& member : link_at(link).members) {
+    const GroupState& state = at(member.group);
+    left -= member.bytes * state.rate;
+    steps_.emplace_back(state.rate / state.speed, member.bytes * state.speed);
+  }
+  if (left >= 0 && demand == 0) return std::numeric_limits<double>::infinity();
+  // From the highest level down: those above it are cut to it.
+  std::ranges::sort(steps_, std::greater<>());
+  for (const auto& [level, bytes] : steps_) {
+    if (weight > 0 && left / weight >= level) break;
+    weight += bytes;
+    left += bytes * level;
+  }
+  return weight > 0 ? std::max(0.0, left / weight) : 0;
+}
+
+FairShare::Forecast FairShare::estimate(const std::vector<LinkLoad>& loads, double cap,
+                                        double speed) {
+  double level = cap / speed;
+  for (const LinkLoad& load : loads) {
+    level = std::min(level, level_on(load.link, 0, load.bytes * speed));
+  }
+  Forecast forecast;
+  forecast.rate = level * speed;
+  new_stamp();
+  for (const LinkLoad& load : loads) {
+    const double others = level_on(load.link, load.bytes * forecast.rate, 0);
+    for (const Member& member : link_at(load.link).members) {
+      GroupState& state = at(member.group);
+      const double rate = others * state.speed;
+      if (rate >= state.rate) continue;
+      if (state.stamp != stamp_) {
+        state.stamp = stamp_;
+        state.filled = state.rate;
+        forecast.others.emplace_back(member.group, 0);
+      }
+      state.filled = std::min(state.filled, rate);
+    }
+  }
+  for (auto& [group, rate] : forecast.others) rate = at(group).filled;
   return forecast;
 }
 

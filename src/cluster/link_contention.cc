@@ -55,16 +55,10 @@ class LinkContention final : public Contention {
   }
 
   Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
-    const Demand demand = demand_of(id, job, placement);
-    Forecast forecast;
-    forecast.rate = 1 / iteration_ns(job, demand.alone_s);
-    if (demand.loads.empty()) return forecast;
-    const FairShare::Forecast shares = shares_.forecast(demand.loads, demand.cap, demand.speed);
-    forecast.rate = iterations_per_ns(job, shares.rate);
-    for (const auto& [other, rate] : shares.others) {
-      forecast.others.emplace_back(other, iterations_per_ns(*at(other).job, rate));
-    }
-    return forecast;
+    return forecast_by(&FairShare::forecast, id, job, placement);
+  }
+  Forecast estimate(JobId id, const Job& job, const Placement& placement) override {
+    return forecast_by(&FairShare::estimate, id, job, placement);
   }
 
   std::span<const LinkLoad> loads(JobId id) const override {
@@ -79,6 +73,21 @@ class LinkContention final : public Contention {
     bool linked = false;
   };
   Entry& at(JobId id) { return rates_[static_cast<size_t>(id)]; }
+
+  using ShareForecast = FairShare::Forecast (FairShare::*)(const std::vector<LinkLoad>&, double,
+                                                           double);
+  Forecast forecast_by(ShareForecast how, JobId id, const Job& job, const Placement& placement) {
+    const Demand demand = demand_of(id, job, placement);
+    Forecast forecast;
+    forecast.rate = 1 / iteration_ns(job, demand.alone_s);
+    if (demand.loads.empty()) return forecast;
+    const FairShare::Forecast shares = (shares_.*how)(demand.loads, demand.cap, demand.speed);
+    forecast.rate = iterations_per_ns(job, shares.rate);
+    for (const auto& [other, rate] : shares.others) {
+      forecast.others.emplace_back(other, iterations_per_ns(*at(other).job, rate));
+    }
+    return forecast;
+  }
 
   Demand demand_of(JobId id, const Job& job, const Placement& placement) const {
     Demand demand{.loads = traffic(job, id, placement, spec_)};

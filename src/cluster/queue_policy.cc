@@ -9,7 +9,7 @@ namespace jige::cluster {
 namespace {
 
 // Jobs that a placer may turn down at one instant before the queue is left alone.
-constexpr int kDeclinedMax = 8;
+constexpr int kDeclinedMax = 32;
 
 }  // namespace
 
@@ -115,10 +115,11 @@ void QueuePolicy::make_room(ClusterState& cluster) {
       room = 0;
     }
   }
+  int declined = 0;
   for (const JobId id : chosen) {
     if (victims.empty() && !cluster.free().fits(cluster.job(id))) return;
     if (cluster.free().fits(cluster.job(id))) {
-      start(cluster, id, false);
+      if (!start(cluster, id, false) && ++declined == kDeclinedMax) return;
     } else if (stop_others_for(cluster, id, victims)) {
       start(cluster, id, true);
     }

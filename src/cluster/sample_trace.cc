@@ -16,9 +16,9 @@ constexpr int64_t kGpusMax = 1'000'000;
 constexpr int64_t kRestart_ns = 60 * kSecond;  // of models that the catalogue does not have
 
 int32_t index_of(std::vector<std::string>& names, const std::string& name) {
-  const auto found = std::ranges::find(names, name);
-  if (found == names.end()) names.push_back(name);
-  return static_cast<int32_t>(found - names.begin());
+  const auto index = std::ranges::find(names, name) - names.begin();
+  if (index == std::ssize(names)) names.push_back(name);
+  return static_cast<int32_t>(index);
 }
 
 }  // namespace

@@ -76,9 +76,13 @@ ScheduleReport make_schedule_report(const SimulationResult& result, const Cluste
   if (report.finished == 0) return report;
   report.makespan_s = seconds(end_ns - first_ns);
   report.useful = needed_ns / kSecond / report.makespan_s / spec.gpu_count();
-  const int64_t used_until_ns = last_ns > first_ns ? last_ns : end_ns;
-  report.utilisation = held_until(result.record.gpus(), used_until_ns) /
-                       static_cast<double>(used_until_ns - first_ns) / spec.gpu_count();
+  if (last_ns > first_ns) {
+    report.utilisation = held_until(result.record.gpus(), last_ns) /
+                         static_cast<double>(last_ns - first_ns) / spec.gpu_count();
+  } else {
+    report.utilisation =
+        result.record.gpus().total() / static_cast<double>(end_ns - first_ns) / spec.gpu_count();
+  }
   const std::vector<const JobOutcome*> jobs = middle(result, trim);
   const auto count = static_cast<double>(jobs.size());
   double speeds = 0, squares = 0;

@@ -46,6 +46,10 @@ class ClusterCompareCommand final : public Command {
     flags.example(
         "jige cluster compare --policies srtf,las,greedy --base srtf --loads 0.5,0.8,1.1");
     flags.example("jige cluster compare --policies fifo,fifo+easy --trace log.swf --loads 0.9");
+    flags.example(
+        "jige cluster compare --cluster deepshare --trace trace0 --rates isolated_thp.csv "
+        "--contention table --table shared_thp_ratio.csv --loads 1 --seeds 1 --trim 0 "
+        "--policies published-las,las --base las");
   }
 
   Status run() override {
@@ -76,10 +80,7 @@ class ClusterCompareCommand final : public Command {
 
  private:
   Status check_names() const {
-    for (const std::string& name : names_) {
-      const auto policy = cluster::make_policy(name, "--policies", {.network = scene_.network});
-      if (!policy) return tl::unexpected<Error>(policy.error());
-    }
+    for (const std::string& name : names_) JIGE_DO(scene_.check_policy(name, "--policies"));
     if (std::ranges::find(names_, base_) != names_.end()) return {};
     return fail(Code::kInvalidArgument, "--base: \"{}\" is not among --policies {}", base_,
                 policies_);
@@ -90,11 +91,9 @@ class ClusterCompareCommand final : public Command {
     const auto seed = static_cast<uint64_t>(seed_ + index);
     const bool shown = index == 0 && last_load && !html_.empty();
     const cluster::Workload workload = scene_.workload(seed, point.load);
-    JIGE_TRY(const std::unique_ptr<cluster::Policy> policy,
-             cluster::make_policy(point.policy, "--policies", scene_.policy_context(seed)));
     JIGE_TRY(cluster::SimulationResult result,
-             cluster::simulate(scene_.spec, workload, scene_.make_contention(workload), *policy,
-                               {.record_links = shown, .cancel = &interrupt_flag()}));
+             scene_.simulate(point.policy, workload, seed,
+                             {.record_links = shown, .cancel = &interrupt_flag()}));
     point.runs.push_back(cluster::make_schedule_report(result, scene_.spec, trim_));
     if (shown) {
       pictures_.push_back({.policy = point.policy,

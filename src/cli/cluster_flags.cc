@@ -2,9 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/file.h"
 #include "cli/flags.h"
 #include "cluster/model_catalogue.h"
+#include "cluster/published_rounds.h"
 #include "cluster/trace_fields.h"
 #include "cluster/trace_reader.h"
 
@@ -20,8 +23,10 @@ constexpr double kLoadMin = 0.01, kLoadMax = 10;
 void ClusterFlags::declare_policies(Flags& flags) {
   flags.number("--noise X", noise_, {.min = 1, .max = 1000},
                "lengths that policies are told are wrong by up to this factor");
-  flags.text("--learned FILE", learned_,
-             "network of the policy `learned`, from jige cluster train-policy");
+  flags.text(
+      "--learned FILE", learned_,
+      "network of the policy `learned`, from jige cluster train-policy; or NAME=FILE,... for "
+      "policies learned:NAME");
 }
 
 void ClusterFlags::declare(Flags& flags) {
@@ -35,10 +40,17 @@ void ClusterFlags::declare(Flags& flags) {
   flags.choice("--phases HOW", phases_, {"collide", "spread"},
                "whether jobs communicate at the same time or in one another's pauses");
   flags.text("--table FILE", table_, "slowdown of pairs as CSV, for --contention table");
+  flags.text("--colocate FILE", colocate_,
+             "let compatible jobs share GPUs: what each keeps of its speed, as pairs in CSV");
   flags.section("Jobs");
   flags.text("--trace FILE", trace_, "a trace instead of generated jobs");
   flags.choice("--trace-format NAME", trace_format_,
-               {"auto", "gavel", "muri", "tiresias", "alibaba", "swf"}, "what the file is");
+               {"auto", "gavel", "muri", "tiresias", "alibaba", "swf", "deepshare"},
+               "what the file is");
+  flags.text("--rates FILE", rates_,
+             "samples a second by type as CSV, for a deepshare trace, whose jobs count samples");
+  flags.choice("--spread HOW", spread_, {"fewest", "widest"},
+               "nodes of a deepshare trace's jobs, of those that --rates has");
   flags.integer("--jobs N", jobs_, {.min = 1, .max = 10'000'000},
                 "jobs, at most so many of a trace");
   flags.text("--sizes MIX", sizes_, "GPUs: philly, distributed, single, or GPUS:WEIGHT,...");
@@ -69,7 +81,25 @@ Status ClusterFlags::read_jobs(ClusterScene& scene) const {
         jobs_, sizes_, fixed_shapes_, lengths_, models_);
     return {};
   }
+  return read_trace(scene, mix);
+}
+
+Status ClusterFlags::read_trace(ClusterScene& scene, const std::vector<double>& mix) const {
   JIGE_TRY(const std::string text, read_file(trace_));
+  if (trace_format_ == "deepshare" || (trace_format_ == "auto" && text.starts_with('{'))) {
+    if (rates_.empty()) {
+      return fail(Code::kInvalidArgument, "{}: its jobs count samples; give --rates FILE", trace_);
+    }
+    JIGE_TRY(const std::string rates, read_file(rates_));
+    JIGE_TRY(scene.rates, cluster::RateTable::parse(rates, rates_));
+    JIGE_TRY(scene.samples, cluster::parse_sample_trace(text, trace_));
+    scene.samples.resize(std::min(scene.samples.size(), static_cast<size_t>(jobs_)));
+    const auto spread = spread_ == "fewest" ? cluster::Spread::kFewest : cluster::Spread::kWidest;
+    JIGE_TRY(scene.trace,
+             cluster::to_workload(scene.samples, *scene.rates, spread, scene.spec, trace_));
+    scene.text = scene.trace->provenance;
+    return {};
+  }
   cluster::TraceOptions options{.jobs_max = jobs_, .models = mix};
   if (trace_format_ == "auto") {
     JIGE_TRY(options.format, cluster::guess_trace_format(text, trace_));
@@ -94,6 +124,10 @@ Status ClusterFlags::read_contention(ClusterScene& scene) const {
                          : fairness_ == "bytes"    ? Fairness::kBytes
                                                    : Fairness::kProgress;
   scene.links.phases = phases_ == "collide" ? cluster::Phases::kCollide : cluster::Phases::kSpread;
+  if (!colocate_.empty()) {
+    JIGE_TRY(const std::string text, read_file(colocate_));
+    JIGE_TRY(scene.colocation, cluster::SlowdownTable::parse(text, colocate_));
+  }
   if (contention_ != "table") return {};
   if (table_.empty()) {
     return fail(Code::kInvalidArgument, "--contention table needs --table FILE");
@@ -103,25 +137,41 @@ Status ClusterFlags::read_contention(ClusterScene& scene) const {
   return {};
 }
 
+Status ClusterFlags::read_networks(ClusterScene& scene) const {
+  if (learned_.empty()) return {};
+  for (const std::string& item : cluster::split_at(learned_, ',')) {
+    const size_t equals = item.find('=');
+    const std::string name = equals == std::string::npos ? "" : item.substr(0, equals);
+    JIGE_TRY(scene.networks[name],
+             read_policy_network(equals == std::string::npos ? item : item.substr(equals + 1)));
+  }
+  return {};
+}
+
+Result<std::shared_ptr<const cluster::PolicyNetwork>> read_policy_network(const std::string& path) {
+  JIGE_TRY(const std::string text, read_file(path));
+  JIGE_TRY(cluster::PolicyNetwork network, cluster::PolicyNetwork::from_json(text, path));
+  if (network.feature_count() != cluster::kPolicyFeatures) {
+    return fail(Code::kUnsupported, "{}: looks at {} features; this build has {}", path,
+                network.feature_count(), cluster::kPolicyFeatures);
+  }
+  return std::make_shared<const cluster::PolicyNetwork>(std::move(network));
+}
+
 Result<ClusterScene> ClusterFlags::scene() const {
   ClusterScene scene;
   JIGE_TRY(scene.spec, cluster::parse_cluster(cluster_, "--cluster"));
   scene.noise = noise_;
   JIGE_DO(read_jobs(scene));
   JIGE_DO(read_contention(scene));
-  if (!learned_.empty()) {
-    JIGE_TRY(const std::string text, read_file(learned_));
-    JIGE_TRY(cluster::PolicyNetwork network, cluster::PolicyNetwork::from_json(text, learned_));
-    if (network.feature_count() != cluster::kPolicyFeatures) {
-      return fail(Code::kUnsupported, "{}: looks at {} features; this build has {}", learned_,
-                  network.feature_count(), cluster::kPolicyFeatures);
-    }
-    scene.network = std::make_shared<cluster::PolicyNetwork>(std::move(network));
-  }
+  JIGE_DO(read_networks(scene));
   const std::string network = contention_ == "links"
                                   ? fmt::format("max-min of {}, phases {}", fairness_, phases_)
                               : contention_ == "table" ? fmt::format("pairs of {}", table_)
                                                        : "no contention";
+  if (!colocate_.empty()) {
+    scene.text += fmt::format("; compatible jobs share GPUs as {} has it", colocate_);
+  }
   scene.text =
       fmt::format("SIMULATED {}; {}; {}", cluster::describe(scene.spec), network, scene.text);
   return scene;
@@ -146,12 +196,52 @@ std::unique_ptr<cluster::Contention> ClusterScene::make_contention(
   return cluster::make_link_contention(spec, links);
 }
 
-cluster::PolicyContext ClusterScene::policy_context(uint64_t seed) const {
-  return {
-      .seed = seed,
-      .noise = noise,
-      .history_gpu_s = cluster::service_gpu_s(workload(seed + kHistorySeeds, std::nullopt), spec),
-      .network = network};
+Result<std::unique_ptr<cluster::Policy>> ClusterScene::make_policy(const std::string& name,
+                                                                   std::string_view flag,
+                                                                   uint64_t seed) const {
+  const size_t colon = name.find(':');
+  const size_t end = std::min(name.find_first_of("+/"), name.size());
+  std::string plain = name, network;
+  if (colon < end) {
+    network = name.substr(colon + 1, end - colon - 1);
+    plain.erase(colon, end - colon);
+  }
+  const auto found = networks.find(network);
+  if (!network.empty() && found == networks.end()) {
+    return fail(Code::kInvalidArgument, "{}: --learned names no \"{}\"", flag, network);
+  }
+  cluster::PolicyContext context{.seed = seed, .noise = noise};
+  // History for Gittins: other generated jobs, or the trace itself.
+  context.history_gpu_s =
+      cluster::service_gpu_s(workload(seed + kHistorySeeds, std::nullopt), spec);
+  if (found != networks.end()) context.network = found->second;
+  return cluster::make_policy(plain, flag, context);
+}
+
+Status ClusterScene::check_policy(const std::string& name, std::string_view flag) const {
+  if (cluster::round_rules(name)) {
+    if (rates && table) return {};
+    return fail(Code::kInvalidArgument,
+                "{}: {} needs --trace-format deepshare with --rates and --contention table", flag,
+                name);
+  }
+  const auto policy = make_policy(name, flag, 1);
+  if (!policy) return tl::unexpected<Error>(policy.error());
+  return {};
+}
+
+Result<cluster::SimulationResult> ClusterScene::simulate(
+    const std::string& policy, const cluster::Workload& workload, uint64_t seed,
+    const cluster::SimulationOptions& options) const {
+  if (const auto rules = cluster::round_rules(policy)) {
+    return cluster::simulate_rounds(spec, samples, *rates, *table, *rules, options.cancel);
+  }
+  JIGE_TRY(const std::unique_ptr<cluster::Policy> made, make_policy(policy, "--policy", seed));
+  cluster::SimulationOptions shared = options;
+  if (colocation) {
+    shared.colocation = std::make_shared<cluster::Colocation>(*colocation, workload.models);
+  }
+  return cluster::simulate(spec, workload, make_contention(workload), *made, shared);
 }
 
 Result<std::vector<double>> read_loads(const std::string& text, std::string_view flag) {

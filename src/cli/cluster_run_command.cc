@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "cli/cluster_demo.h"
 #include "cli/cluster_demo_report.h"
+#include "cli/cluster_flags.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -61,7 +62,9 @@ class ClusterRunCommand final : public Command {
     flags.toggle("--dry-run", dry_run_, "say what would be done now, and end");
     flags.toggle("--until-empty", until_empty_, "end when no job is left");
     flags.section("Policy");
-    flags.text("--policy NAME", policy_, "as in jige cluster simulate, but for learned");
+    flags.text("--policy NAME", policy_, "as in jige cluster simulate");
+    flags.text("--policy-file FILE", policy_file_,
+               "network of the policy `learned`, from jige cluster train-policy");
     flags.choice("--contention HOW", contention_, {"links", "none"},
                  "how jobs slow one another down");
     flags.number("--nic GBIT", nic_gbit_, {.min = 0.1, .max = 10000}, "of a node's network card");
@@ -127,6 +130,16 @@ class ClusterRunCommand final : public Command {
                                  : cluster::make_link_contention(spec, {});
   }
 
+  Result<std::unique_ptr<cluster::Policy>> make_policy() const {
+    cluster::PolicyContext context;
+    if (!policy_file_.empty()) {
+      JIGE_TRY(context.network, read_policy_network(policy_file_));
+    } else if (policy_.find("learned") != std::string::npos) {
+      return fail(Code::kInvalidArgument, "--policy {} needs --policy-file FILE", policy_);
+    }
+    return cluster::make_policy(policy_, "--policy", context);
+  }
+
   Status schedule(const DemoSlurm* demo) {
     slurm::CommandOptions command_options{.limit_s = command_limit_s_, .signal = signal_};
     slurm::SlurmCommands backend(command_options);
@@ -137,7 +150,7 @@ class ClusterRunCommand final : public Command {
                                                           .oversubscription = oversubscription_}));
     spec_ = layout.spec();
     slurm::SchedulerParts parts;
-    JIGE_TRY(parts.policy, cluster::make_policy(policy_, "--policy", {}));
+    JIGE_TRY(parts.policy, make_policy());
     parts.contention = [this](const slurm::Layout& used) { return make_contention(used.spec()); };
     log_info("partition {}: {}", partition_, cluster::describe(spec_));
     const RealClock clock;
@@ -215,8 +228,7 @@ class ClusterRunCommand final : public Command {
   }
 
   Status report_demo(const slurm::Scheduler& scheduler) {
-    JIGE_TRY(const std::unique_ptr<cluster::Policy> policy,
-             cluster::make_policy(policy_, "--policy", {}));
+    JIGE_TRY(const std::unique_ptr<cluster::Policy> policy, make_policy());
     JIGE_TRY(const DemoReport report,
              make_demo_report(scene_, make_contention(spec_), *policy, unix_now_s()));
     if (output_.json) {
@@ -304,7 +316,7 @@ class ClusterRunCommand final : public Command {
   }
 
   std::string partition_ = "jige", state_ = kDefaultState, signal_ = "USR1", policy_ = "greedy";
-  std::string contention_ = "links";
+  std::string contention_ = "links", policy_file_;
   double interval_s_ = 0.25, command_limit_s_ = 10, checkpoint_wait_s_ = 60;
   double dead_man_s_ = 60, nic_gbit_ = 100, oversubscription_ = 1;
   double default_length_s_ = 3600, load_ = 0.9, length_s_ = 1200;

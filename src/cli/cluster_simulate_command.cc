@@ -54,12 +54,10 @@ class ClusterSimulateCommand final : public Command {
     JIGE_TRY(const ClusterScene scene, cluster_.scene());
     const auto seed = static_cast<uint64_t>(seed_);
     const cluster::Workload workload = scene.workload(seed, load_);
-    JIGE_TRY(const std::unique_ptr<cluster::Policy> policy,
-             cluster::make_policy(policy_, "--policy", scene.policy_context(seed)));
+    JIGE_DO(scene.check_policy(policy_, "--policy"));
     const StopWatch watch;
     JIGE_TRY(const cluster::SimulationResult result,
-             cluster::simulate(scene.spec, workload, scene.make_contention(workload), *policy,
-                               {.cancel = &interrupt_flag()}));
+             scene.simulate(policy_, workload, seed, {.cancel = &interrupt_flag()}));
     const double took_s = watch.seconds();
     if (!schedule_.empty()) JIGE_DO(write_schedule(workload, result));
     const cluster::ScheduleReport report = cluster::make_schedule_report(result, scene.spec, trim_);

@@ -36,12 +36,19 @@ class ClusterTrainCommand final : public Command {
     flags.integer("--seed N", seed_, {}, "of jobs, choices and parameters");
     flags.number("--rate X", ppo_.rate, {.min = 0, .max = 1, .above_min = true}, "of learning");
     flags.number("--entropy X", ppo_.entropy_gain, {.min = 0, .max = 10}, "reward for variety");
+    flags.choice("--reward WHAT", reward_, {"completion", "published"},
+                 "minus waiting and running time of all jobs, or that of the ICPADS'23 scheduler: "
+                 "-W * mean loss + (1 - W) * use of GPUs over ten rounds");
+    flags.number("--loss-weight W", loss_weight_, {.min = 0, .max = 1}, "of the published one");
     cluster_.declare(flags);
     flags.section("Result");
     flags.text("--svg FILE", svg_, "draw the learning curve");
     output_.declare(flags, "one JSON line an update");
     flags.example("jige cluster train-policy --jobs 200 --fixed-shapes 0.5 --out policy.json");
-    flags.example("jige cluster compare --policies srtf,greedy,learned --learned policy.json");
+    flags.example("jige cluster train-policy --reward published --out published.json");
+    flags.example(
+        "jige cluster compare --learned ours=policy.json,theirs=published.json --base greedy "
+        "--policies greedy,learned:ours,learned:theirs");
   }
 
   Status run() override {
@@ -96,6 +103,10 @@ class ClusterTrainCommand final : public Command {
                                        .load_high = loads[1],
                                        .iterations = iterations_,
                                        .episodes = episodes_,
+                                       .reward = reward_ == "published"
+                                                     ? cluster::RewardKind::kPublished
+                                                     : cluster::RewardKind::kCompletion,
+                                       .loss_weight = loss_weight_,
                                        .ppo = ppo_,
                                        .seed = static_cast<uint64_t>(seed_),
                                        .cancel = &interrupt_flag()};
@@ -119,7 +130,8 @@ class ClusterTrainCommand final : public Command {
 
   ClusterFlags cluster_;
   cluster::PpoOptions ppo_;
-  std::string out_, svg_, loads_ = "0.6,1.0";
+  std::string out_, svg_, loads_ = "0.6,1.0", reward_ = "completion";
+  double loss_weight_ = 0.5;
   int64_t iterations_ = 30, episodes_ = 8, seed_ = 1;
   OutputFlags output_;
 };

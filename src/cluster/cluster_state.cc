@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <tuple>
 
 #include "base/check.h"
 #include "cluster/recorder.h"
@@ -29,6 +31,27 @@ ClusterState::ClusterState(const ClusterSpec& spec, std::span<const Job> jobs,
       gpus_in_service_(spec.gpu_count()) {}
 
 ClusterState::~ClusterState() = default;
+
+const NodeOrders& ClusterState::node_orders() const {
+  if (orders_version_ == version_) return orders_;
+  orders_version_ = version_;
+  std::vector<int32_t> nodes;
+  for (int32_t node = 0; node < spec_.node_count(); ++node) {
+    if (free_.on_node(node) > 0) nodes.push_back(node);
+  }
+  orders_ = {nodes, nodes, nodes, std::move(nodes)};
+  const auto room = [&](int32_t node) { return free_.on_node(node); };
+  std::ranges::stable_sort(orders_.tightest, {}, room);
+  std::ranges::stable_sort(orders_.roomiest, std::greater<>(), room);
+  std::ranges::stable_sort(orders_.quiet, {}, [&](int32_t node) {
+    return std::pair(spread_on_node(node), -room(node));
+  });
+  std::ranges::stable_sort(orders_.quiet_leaves, {}, [&](int32_t node) {
+    const int32_t leaf = spec_.leaf_of(node);
+    return std::tuple(spread_on_leaf(leaf), leaf, spread_on_node(node), -room(node));
+  });
+  return orders_;
+}
 
 int64_t ClusterState::held_ns(JobId id) const {
   const JobState& job = at(id);
@@ -76,6 +99,31 @@ void ClusterState::start(JobId id, const Placement& placement) {
              this->job(id).gpus, gpus);
   if (observer_) observer_->starting(*this, id, placement);
   free_.take(placement);
+  begin(id, placement);
+}
+
+void ClusterState::join(JobId id, JobId host) {
+  JIGE_CHECK(at(id).phase == Phase::kWaiting, "job {} does not wait", id);
+  JIGE_CHECK(colocation_ && at(host).phase == Phase::kRunning && at(host).partner < 0 &&
+                 job(host).gpus == job(id).gpus,
+             "job {} cannot join job {}", id, host);
+  const Placement placement = at(host).placement;
+  if (observer_) observer_->starting(*this, id, placement);
+  state(id).partner = host;
+  state(host).partner = id;
+  suspects_.push_back(host);
+  begin(id, placement);
+}
+
+double ClusterState::share_beside_partner(JobId id) const {
+  const JobState& job = at(id);
+  if (job.partner < 0) return 1;
+  const auto nodes = static_cast<int32_t>(job.placement.size());
+  return colocation_->share(this->job(id), this->job(job.partner), nodes);
+}
+
+void ClusterState::begin(JobId id, const Placement& placement) {
+  JobState& job = state(id);
   contention_->start(id, this->job(id), placement);
   job.phase = Phase::kRunning;
   job.placement = placement;
@@ -94,7 +142,13 @@ void ClusterState::leave(JobId id) {
   JIGE_CHECK(job.phase == Phase::kRunning, "job {} does not run", id);
   update(id);
   contention_->stop(id);
-  free_.give(job.placement);
+  if (job.partner < 0) {
+    free_.give(job.placement);
+  } else {
+    suspects_.push_back(job.partner);
+    state(job.partner).partner = -1;
+    job.partner = -1;
+  }
   count_spread(job.placement, -1);
   job.placement.clear();
   job.held_ns += now_ns_ - job.run_since_ns;
@@ -129,7 +183,7 @@ void ClusterState::refresh() {
   for (const JobId id : suspects_) {
     JobState& job = state(id);
     if (job.phase != Phase::kRunning) continue;
-    const double rate = contention_->rate(id);
+    const double rate = contention_->rate(id) * share_beside_partner(id);
     if (rate == job.rate && job.updated_ns < now_ns_) continue;
     update(id);
     job.rate = rate;
@@ -140,14 +194,23 @@ void ClusterState::refresh() {
 
 Contention::Forecast ClusterState::forecast(JobId id, const Placement& placement) {
   refresh();
-  return contention_->forecast(id, job(id), placement);
+  Contention::Forecast forecast = contention_->forecast(id, job(id), placement);
+  for (auto& [other, rate] : forecast.others) rate *= share_beside_partner(other);
+  return forecast;
+}
+
+Contention::Forecast ClusterState::estimate(JobId id, const Placement& placement) {
+  refresh();
+  Contention::Forecast forecast = contention_->estimate(id, job(id), placement);
+  for (auto& [other, rate] : forecast.others) rate *= share_beside_partner(other);
+  return forecast;
 }
 
 std::vector<ClusterState::Move> ClusterState::forecast_moves(
     JobId id, std::span<const Placement> placements) {
   refresh();
   const auto progress_of = [&](JobId other, double rate) {
-    return rate * at(other).ideal_iteration_ns;
+    return rate * at(other).ideal_iteration_ns * share_beside_partner(other);
   };
   contention_->stop(id);
   double released = 0;  // what the others gain when the job goes

@@ -12,7 +12,11 @@
 // restore when it starts again: it then holds its GPUs for restart_ns without progress, and is
 // already counted as a neighbour on the network. A migration is both at once.
 //
-// Invariants: a GPU has one job at most; `left` never grows; held time is time with GPUs.
+// With a Colocation a waiting job may join a running one on its GPUs; each then is the other's
+// partner, and has the GPUs for itself when that leaves.
+//
+// Invariants: a GPU has one job at most, or two partners; `left` never grows; held time is time
+// with GPUs.
 // Threads: one thread.
 #pragma once
 
@@ -22,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "cluster/colocation.h"
 #include "cluster/contention.h"
 #include "cluster/free_gpus.h"
 #include "cluster/job.h"
@@ -47,8 +52,17 @@ struct JobState {
   int64_t first_start_ns = -1;
   int64_t finish_ns = -1;
   int32_t starts = 0, preemptions = 0, migrations = 0;
+  JobId partner = -1;  // on the same GPUs
   uint32_t stint = 0;  // changes whenever a planned end no longer holds
   size_t running_index = 0;
+};
+
+// Nodes with free GPUs in the orders in which places are looked for; equals by number.
+struct NodeOrders {
+  std::vector<int32_t> tightest;      // least room first
+  std::vector<int32_t> roomiest;      // most room first
+  std::vector<int32_t> quiet;         // fewest jobs on several nodes, then most room
+  std::vector<int32_t> quiet_leaves;  // leaf by leaf, those that fewest jobs cross first
 };
 
 class ClusterState;
@@ -78,6 +92,8 @@ class ClusterState {
   int64_t waiting_count() const { return waiting_count_; }
   // Grows with every start and every end of a stint: what was forecast at one version holds.
   int64_t version() const { return version_; }
+  // Computed once a version. Valid until the state changes.
+  const NodeOrders& node_orders() const;
   // Jobs on several nodes that have this one; those on several leaves that have this one.
   int32_t spread_on_node(int32_t node) const { return spread_on_node_[static_cast<size_t>(node)]; }
   int32_t spread_on_leaf(int32_t leaf) const { return spread_on_leaf_[static_cast<size_t>(leaf)]; }
@@ -94,12 +110,21 @@ class ClusterState {
 
   // For policies. REQUIRES: the job waits and the GPUs are free; the job runs.
   void start(JobId id, const Placement& placement);
+  // REQUIRES: colocation, `id` waits, `host` runs without a partner on as many GPUs, and on as many
+  // nodes as the job asks for, if it does.
+  void join(JobId id, JobId host);
   void preempt(JobId id);
   void migrate(JobId id, const Placement& placement);
   // Brings rates up to date after changes.
   void refresh();
+  // Its speed at a place if nobody else ran, as a share of the ideal one.
+  double progress_alone(JobId id, const Placement& placement) const {
+    return contention_->rate_alone(id, job(id), placement) * at(id).ideal_iteration_ns;
+  }
   // What would happen if a waiting job came; refreshes.
   Contention::Forecast forecast(JobId id, const Placement& placement);
+  // The same, cheaper and not quite (Contention::estimate).
+  Contention::Forecast estimate(JobId id, const Placement& placement);
 
   // What would happen if a running job moved, for each placement on GPUs that are free or its own;
   // refreshes before and after.
@@ -108,6 +133,14 @@ class ClusterState {
     double others_gain = 0;  // change in the sum of the others' progress
   };
   std::vector<Move> forecast_moves(JobId id, std::span<const Placement> placements);
+
+  // May be null: nobody shares GPUs. Set before the first job comes.
+  void set_colocation(std::shared_ptr<const Colocation> colocation) {
+    colocation_ = std::move(colocation);
+  }
+  const Colocation* colocation() const { return colocation_.get(); }
+  // What a job keeps of its speed beside its partner; 1 without one.
+  double share_beside_partner(JobId id) const;
 
   // For the one who drives. Time never goes back.
   void advance_to(int64_t now_ns);
@@ -142,12 +175,14 @@ class ClusterState {
  private:
   JobState& state(JobId id) { return states_[static_cast<size_t>(id)]; }
   void update(JobId id);
+  void begin(JobId id, const Placement& placement);
   void leave(JobId id);
   void count_spread(const Placement& placement, int32_t change);
 
   ClusterSpec spec_;
   std::span<const Job> jobs_;
   std::unique_ptr<Contention> contention_;
+  std::shared_ptr<const Colocation> colocation_;
   Recorder* recorder_;
   ChangeObserver* observer_ = nullptr;
   FreeGpus free_;
@@ -158,6 +193,8 @@ class ClusterState {
   int32_t gpus_in_service_ = 0;
   int64_t waiting_count_ = 0;
   int64_t version_ = 0;
+  mutable NodeOrders orders_;
+  mutable int64_t orders_version_ = -1;
   int64_t now_ns_ = 0;
 };
 

@@ -32,12 +32,21 @@ class Contention {
   // REQUIRES: settled, the job runs.
   virtual double rate(JobId id) const = 0;
 
+  // What the rate would be if nobody else ran.
+  virtual double rate_alone(JobId id, const Job& job, const Placement& placement) const = 0;
+
   // Rates if the job came: its own, and those of others that may change. REQUIRES: settled.
   struct Forecast {
     double rate = 0;
     std::vector<std::pair<JobId, double>> others;
   };
   virtual Forecast forecast(JobId id, const Job& job, const Placement& placement) = 0;
+
+  // The same, where that takes long from the links of the job alone: what others have elsewhere is
+  // taken to stay.
+  virtual Forecast estimate(JobId id, const Job& job, const Placement& placement) {
+    return forecast(id, job, placement);
+  }
 
   // What a running job puts on links in an iteration; empty without links.
   virtual std::span<const LinkLoad> loads(JobId) const { return {}; }

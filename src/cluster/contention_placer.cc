@@ -10,6 +10,23 @@ constexpr double kMoveWorth = 2;      // gain over cost
 constexpr double kStandsWell = 0.9;   // progress above which nobody looks for a better place
 constexpr size_t kMovesLookedAt = 4;  // jobs a round
 constexpr size_t kMovePlaces = 6;     // candidates for each
+constexpr size_t kForecasts = 5;      // candidates that are worth one
+
+PlacementScore score_of(const ClusterState& cluster, JobId id, const Placement& placement,
+                        const Contention::Forecast& forecast,
+                        const ContentionPlacerOptions& options) {
+  PlacementScore result;
+  result.progress = forecast.rate * cluster.at(id).ideal_iteration_ns;
+  for (const auto& [other, rate] : forecast.others) {
+    const double lost = (cluster.at(other).rate - rate) * cluster.at(other).ideal_iteration_ns;
+    result.loss += lost;
+    result.slowed += lost > 0;
+  }
+  const size_t fewest = ideal_placement(cluster.job(id), cluster.spec()).size();
+  result.extra_nodes = static_cast<double>(placement.size()) - static_cast<double>(fewest);
+  result.score = result.progress - result.loss - options.span_cost * result.extra_nodes;
+  return result;
+}
 
 class ContentionPlacer final : public Placer {
  public:
@@ -19,12 +36,13 @@ class ContentionPlacer final : public Placer {
     Declined& declined = declined_at(id);
     const double least = must ? -1e300 : waiting_threshold(cluster, id, options_);
     if (declined.version == cluster.version() && declined.score < least) return std::nullopt;
-    std::vector<Placement> candidates =
-        candidate_placements(cluster, id, static_cast<size_t>(options_.candidates_max));
+    PromisingPlacements promising = promising_placements(cluster, id, options_);
+    std::vector<Placement>& candidates = promising.placements;
     size_t best = 0;
     double best_score = 1;
-    // One node disturbs nobody.
-    if (candidates.size() > 1 || candidates[0].size() > 1) {
+    if (promising.hopeless(least)) {
+      best_score = promising.best_estimate;
+    } else if (candidates.size() > 1 || candidates[0].size() > 1) {
       best_score = -1e300;
       for (size_t i = 0; i < candidates.size(); ++i) {
         const double score = score_placement(cluster, id, candidates[i], options_).score;
@@ -49,7 +67,8 @@ class ContentionPlacer final : public Placer {
     for (const JobId id : cluster.running()) {
       const double progress = cluster.progress(id);
       const bool restarting = cluster.at(id).progress_from_ns > cluster.now_ns();
-      if (cluster.at(id).placement.size() > 1 && progress < kStandsWell && !restarting) {
+      const bool shares = cluster.at(id).partner >= 0;
+      if (cluster.at(id).placement.size() > 1 && progress < kStandsWell && !restarting && !shares) {
         worst.emplace_back(progress, id);
       }
     }
@@ -108,20 +127,29 @@ class ContentionPlacer final : public Placer {
 
 }  // namespace
 
+PromisingPlacements promising_placements(ClusterState& cluster, JobId id,
+                                         const ContentionPlacerOptions& options) {
+  std::vector<Placement> candidates =
+      candidate_placements(cluster, id, static_cast<size_t>(options.candidates_max));
+  // One node disturbs nobody.
+  if (candidates[0].size() == 1) return {std::move(candidates), 1};
+  std::vector<std::pair<double, size_t>> order;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const Contention::Forecast estimate = cluster.estimate(id, candidates[i]);
+    order.emplace_back(-score_of(cluster, id, candidates[i], estimate, options).score, i);
+  }
+  const size_t count = std::min(order.size(), kForecasts);
+  std::ranges::partial_sort(order, order.begin() + static_cast<std::ptrdiff_t>(count));
+  PromisingPlacements best{.placements = {}, .best_estimate = -order.front().first};
+  for (size_t k = 0; k < count; ++k) {
+    best.placements.push_back(std::move(candidates[order[k].second]));
+  }
+  return best;
+}
+
 PlacementScore score_placement(ClusterState& cluster, JobId id, const Placement& placement,
                                const ContentionPlacerOptions& options) {
-  const Contention::Forecast forecast = cluster.forecast(id, placement);
-  PlacementScore result;
-  result.progress = forecast.rate * cluster.at(id).ideal_iteration_ns;
-  for (const auto& [other, rate] : forecast.others) {
-    const double lost = (cluster.at(other).rate - rate) * cluster.at(other).ideal_iteration_ns;
-    result.loss += lost;
-    result.slowed += lost > 0;
-  }
-  const size_t fewest = ideal_placement(cluster.job(id), cluster.spec()).size();
-  result.extra_nodes = static_cast<double>(placement.size()) - static_cast<double>(fewest);
-  result.score = result.progress - result.loss - options.span_cost * result.extra_nodes;
-  return result;
+  return score_of(cluster, id, placement, cluster.forecast(id, placement), options);
 }
 
 double waiting_threshold(const ClusterState& cluster, JobId id,

@@ -37,6 +37,18 @@ struct PlacementScore {
   double extra_nodes = 0;  // beyond the fewest
   double score = 0;
 };
+// The best few of candidate_placements() by a cheap estimate, for which alone the whole forecast is
+// worth its time, the best first. REQUIRES: the job waits and fits.
+struct PromisingPlacements {
+  std::vector<Placement> placements;
+  double best_estimate = 0;  // of a score
+
+  // So far below the threshold that a forecast would hardly reach it.
+  bool hopeless(double threshold) const { return best_estimate < threshold - 0.1; }
+};
+PromisingPlacements promising_placements(ClusterState& cluster, JobId id,
+                                         const ContentionPlacerOptions& options);
+
 // REQUIRES: the job waits, the GPUs are free.
 PlacementScore score_placement(ClusterState& cluster, JobId id, const Placement& placement,
                                const ContentionPlacerOptions& options);

@@ -77,18 +77,25 @@ void FairShare::reach(int32_t link) {
   reached_links_.push_back(link);
 }
 
-// Everything that the dirty groups and links reach over links that can be full.
-void FairShare::collect() {
-  if (++stamp_ == 0) {  // after 2^32 computations old stamps would look new
-    for (GroupState& group : groups_) group.stamp = 0;
-    for (LinkState& link : links_) link.stamp = 0;
-    stamp_ = 1;
-  }
+void FairShare::new_stamp() {
+  if (++stamp_ != 0) return;
+  // After 2^32 computations old stamps would look new.
+  for (GroupState& group : groups_) group.stamp = 0;
+  for (LinkState& link : links_) link.stamp = 0;
+  stamp_ = 1;
+}
+
+// Everything that the dirty groups and links reach over links that can be full; beyond the first
+// links only while there are fewer than `groups_max` groups.
+void FairShare::collect(size_t groups_max) {
+  new_stamp();
   reached_.clear();
   reached_links_.clear();
   for (const int32_t link : dirty_links_) reach(link);
   for (const Group group : dirty_groups_) reach_group(group);
+  const size_t first_links = reached_links_.size();
   for (size_t i = 0; i < reached_links_.size(); ++i) {
+    if (i >= first_links && reached_.size() >= groups_max) break;
     for (const Member& member : link_at(reached_links_[i]).members) reach_group(member.group);
   }
   dirty_links_.clear();
@@ -102,6 +109,7 @@ void FairShare::push_level(int32_t link, double level_min) {
   if (state.demand < state.demand_first * kDigitsGone) {
     state.demand = 0;
     for (const Member& member : state.members) {
+      if (!counts(member.group)) continue;
       if (!at(member.group).frozen) state.demand += member.bytes * at(member.group).speed;
     }
     state.demand_first = state.demand;
@@ -130,11 +138,17 @@ void FairShare::fill() {
   for (const int32_t link : reached_links_) {
     LinkState& state = link_at(link);
     state.slack = capacities_[static_cast<size_t>(link)];
-    state.active = static_cast<int32_t>(state.members.size());
+    state.active = 0;
     state.demand = 0;
     for (const Member& member : state.members) {
-      state.demand += member.bytes * at(member.group).speed;
+      if (counts(member.group)) {
+        ++state.active;
+        state.demand += member.bytes * at(member.group).speed;
+      } else {
+        state.slack -= member.bytes * at(member.group).rate;
+      }
     }
+    state.slack = std::max(state.slack, 0.0);
     state.demand_first = state.demand;
   }
   levels_.clear();
@@ -165,7 +179,8 @@ void FairShare::fill() {
     level = link_level;
     for (const Member& member : full.members) {
       GroupState& state = at(member.group);
-      if (!state.frozen) freeze(member.group, std::min(state.cap, level * state.speed), level);
+      if (counts(member.group) && !state.frozen)
+        freeze(member.group, std::min(state.cap, level * state.speed), level);
     }
   }
 }
@@ -173,7 +188,7 @@ void FairShare::fill() {
 const std::vector<FairShare::Group>& FairShare::settle() {
   reached_.clear();
   if (dirty_links_.empty() && dirty_groups_.empty()) return reached_;
-  collect();
+  collect(groups_.size());
   fill();
   for (const Group group : reached_) at(group).rate = at(group).filled;
   return reached_;
@@ -189,7 +204,7 @@ FairShare::Forecast FairShare::forecast(const std::vector<LinkLoad>& loads, doub
   groups_.push_back({.loads = loads, .cap = cap, .speed = speed, .present = true});
   join(guest);
   dirty_groups_.push_back(guest);
-  collect();
+  collect(kForecastGroups);
   fill();
   Forecast forecast;
   forecast.rate = groups_.back().filled;
@@ -202,6 +217,54 @@ FairShare::Forecast FairShare::forecast(const std::vector<LinkLoad>& loads, doub
     link.wanted = wanted_before[i];
   }
   groups_.pop_back();
+  return forecast;
+}
+
+// The level up to which members of a link keep what they have, when a newcomer grows with `demand`
+// and takes `taken` besides; infinite where all fit.
+double FairShare::level_on(int32_t link, double taken, double demand) {
+  steps_.clear();
+  double left = capacities_[static_cast<size_t>(link)] - taken, weight = demand;
+  for (const Member& member : link_at(link).members) {
+    const GroupState& state = at(member.group);
+    left -= member.bytes * state.rate;
+    steps_.emplace_back(state.rate / state.speed, member.bytes * state.speed);
+  }
+  if (left >= 0 && demand == 0) return std::numeric_limits<double>::infinity();
+  // From the highest level down: those above it are cut to it.
+  std::ranges::sort(steps_, std::greater<>());
+  for (const auto& [level, bytes] : steps_) {
+    if (weight > 0 && left / weight >= level) break;
+    weight += bytes;
+    left += bytes * level;
+  }
+  return weight > 0 ? std::max(0.0, left / weight) : 0;
+}
+
+FairShare::Forecast FairShare::estimate(const std::vector<LinkLoad>& loads, double cap,
+                                        double speed) {
+  double level = cap / speed;
+  for (const LinkLoad& load : loads) {
+    level = std::min(level, level_on(load.link, 0, load.bytes * speed));
+  }
+  Forecast forecast;
+  forecast.rate = level * speed;
+  new_stamp();
+  for (const LinkLoad& load : loads) {
+    const double others = level_on(load.link, load.bytes * forecast.rate, 0);
+    for (const Member& member : link_at(load.link).members) {
+      GroupState& state = at(member.group);
+      const double rate = others * state.speed;
+      if (rate >= state.rate) continue;
+      if (state.stamp != stamp_) {
+        state.stamp = stamp_;
+        state.filled = state.rate;
+        forecast.others.emplace_back(member.group, 0);
+      }
+      state.filled = std::min(state.filled, rate);
+    }
+  }
+  for (auto& [group, rate] : forecast.others) rate = at(group).filled;
   return forecast;
 }
 

@@ -27,6 +27,7 @@ namespace jige::cluster {
 class FairShare {
  public:
   using Group = int32_t;
+  static constexpr size_t kForecastGroups = 64;
 
   explicit FairShare(std::vector<double> capacities);
 
@@ -45,12 +46,16 @@ class FairShare {
   }
 
   // What would change if a group came: its own rate and that of every other one that was computed
-  // anew. Changes nothing. REQUIRES: settled.
+  // anew. Changes nothing. Where more than kForecastGroups are tied together, those on its own
+  // links and the nearest others count, and the rest is taken to stay as it is: the change fades
+  // with distance, and the cost no longer grows with the network. REQUIRES: settled.
   struct Forecast {
     double rate = 0;
     std::vector<std::pair<Group, double>> others;
   };
   Forecast forecast(const std::vector<LinkLoad>& loads, double cap, double speed);
+  // The same from the group's own links alone: others have there what they have now, or less.
+  Forecast estimate(const std::vector<LinkLoad>& loads, double cap, double speed);
 
   const std::vector<double>& capacities() const { return capacities_; }
 
@@ -77,10 +82,13 @@ class FairShare {
   GroupState& at(Group group) { return groups_[static_cast<size_t>(group)]; }
   LinkState& link_at(int32_t link) { return links_[static_cast<size_t>(link)]; }
   bool can_fill(int32_t link) const;
+  double level_on(int32_t link, double taken, double demand);
   void join(Group group);
   void reach(int32_t link);
   void reach_group(Group group);
-  void collect();
+  bool counts(Group group) const { return groups_[static_cast<size_t>(group)].stamp == stamp_; }
+  void new_stamp();
+  void collect(size_t groups_max);
   void fill();
   void freeze(Group group, double rate, double level);
   void push_level(int32_t link, double level_min);
@@ -90,6 +98,8 @@ class FairShare {
   std::vector<LinkState> links_;
   std::vector<int32_t> dirty_links_;
   std::vector<Group> dirty_groups_;
+
+  std::vector<std::pair<double, double>> steps_;  // of level_on
 
   // Of the computation that runs.
   uint32_t stamp_ = 0;

@@ -56,8 +56,10 @@ std::optional<Placement> LearnedPlacer::place(ClusterState& cluster, JobId id, b
   if (waited_at_.size() <= i) waited_at_.resize(i + 1, -1);
   // Asked again before anything changed, a drawn answer would not be the policy's.
   if (!must && episode_ && waited_at_[i] == cluster.version()) return std::nullopt;
-  std::vector<Placement> candidates =
-      candidate_placements(cluster, id, static_cast<size_t>(options_.greedy.candidates_max));
+  const double threshold = waiting_threshold(cluster, id, options_.greedy);
+  PromisingPlacements promising = promising_placements(cluster, id, options_.greedy);
+  if (!must && promising.hopeless(threshold)) return std::nullopt;
+  std::vector<Placement>& candidates = promising.placements;
   if (candidates.size() == 1 && (must || candidates[0].size() == 1)) return candidates[0];
   const std::vector<double> common = common_features(cluster, id);
   Choice choice;
@@ -69,7 +71,6 @@ std::optional<Placement> LearnedPlacer::place(ClusterState& cluster, JobId id, b
                   common, options_.prior_scale * score.score);
   }
   if (!must) {
-    const double threshold = waiting_threshold(cluster, id, options_.greedy);
     add_candidate(choice, {1, 1, threshold, 0, 0, 0}, common, options_.prior_scale * threshold);
   }
   const size_t chosen = choose(cluster, std::move(choice));
@@ -100,6 +101,7 @@ size_t LearnedPlacer::choose(const ClusterState& cluster, Choice choice) {
 void LearnedPlacer::improve(ClusterState& cluster) {
   const double idle = static_cast<double>(cluster.free().total()) / cluster.spec().gpu_count();
   idle_rounds_ = idle > options_.idle_share && cluster.waiting_count() > 0 ? idle_rounds_ + 1 : 0;
+  if (episode_) episode_->rounds.push_back(sample_round(cluster));
   greedy_->improve(cluster);
 }
 

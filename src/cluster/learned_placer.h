@@ -17,6 +17,7 @@
 #include "cluster/contention_placer.h"
 #include "cluster/policy_network.h"
 #include "cluster/ppo.h"
+#include "cluster/published_reward.h"
 
 namespace jige::cluster {
 
@@ -29,10 +30,11 @@ struct LearnedOptions {
   int idle_rounds = 12;
 };
 
-// Choices that were drawn, with the time of each, for training.
+// Choices that were drawn, with the time of each, for training, and the cluster at each round.
 struct Episode {
   std::vector<PpoStep> steps;
   std::vector<int64_t> times_ns;
+  std::vector<RoundSample> rounds;
 };
 
 class LearnedPlacer final : public Placer {

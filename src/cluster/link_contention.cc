@@ -49,17 +49,16 @@ class LinkContention final : public Contention {
 
   double rate(JobId id) const override { return rates_[static_cast<size_t>(id)].rate; }
 
+  double rate_alone(JobId id, const Job& job, const Placement& placement) const override {
+    const std::vector<LinkLoad> loads = traffic(job, id, placement, spec_);
+    return 1 / iteration_ns(job, communication_s(loads, shares_.capacities()));
+  }
+
   Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
-    const Demand demand = demand_of(id, job, placement);
-    Forecast forecast;
-    forecast.rate = 1 / iteration_ns(job, demand.alone_s);
-    if (demand.loads.empty()) return forecast;
-    const FairShare::Forecast shares = shares_.forecast(demand.loads, demand.cap, demand.speed);
-    forecast.rate = iterations_per_ns(job, shares.rate);
-    for (const auto& [other, rate] : shares.others) {
-      forecast.others.emplace_back(other, iterations_per_ns(*at(other).job, rate));
-    }
-    return forecast;
+    return forecast_by(&FairShare::forecast, id, job, placement);
+  }
+  Forecast estimate(JobId id, const Job& job, const Placement& placement) override {
+    return forecast_by(&FairShare::estimate, id, job, placement);
   }
 
   std::span<const LinkLoad> loads(JobId id) const override {
@@ -74,6 +73,21 @@ class LinkContention final : public Contention {
     bool linked = false;
   };
   Entry& at(JobId id) { return rates_[static_cast<size_t>(id)]; }
+
+  using ShareForecast = FairShare::Forecast (FairShare::*)(const std::vector<LinkLoad>&, double,
+                                                           double);
+  Forecast forecast_by(ShareForecast how, JobId id, const Job& job, const Placement& placement) {
+    const Demand demand = demand_of(id, job, placement);
+    Forecast forecast;
+    forecast.rate = 1 / iteration_ns(job, demand.alone_s);
+    if (demand.loads.empty()) return forecast;
+    const FairShare::Forecast shares = (shares_.*how)(demand.loads, demand.cap, demand.speed);
+    forecast.rate = iterations_per_ns(job, shares.rate);
+    for (const auto& [other, rate] : shares.others) {
+      forecast.others.emplace_back(other, iterations_per_ns(*at(other).job, rate));
+    }
+    return forecast;
+  }
 
   Demand demand_of(JobId id, const Job& job, const Placement& placement) const {
     Demand demand{.loads = traffic(job, id, placement, spec_)};
@@ -107,7 +121,7 @@ class NoContention final : public Contention {
 
   void start(JobId id, const Job& job, const Placement& placement) override {
     if (static_cast<size_t>(id) >= rates_.size()) rates_.resize(static_cast<size_t>(id) + 1);
-    rates_[static_cast<size_t>(id)] = rate_of(id, job, placement);
+    rates_[static_cast<size_t>(id)] = rate_alone(id, job, placement);
     started_.push_back(id);
   }
   void stop(JobId) override {}
@@ -117,16 +131,15 @@ class NoContention final : public Contention {
     return changed_;
   }
   double rate(JobId id) const override { return rates_[static_cast<size_t>(id)]; }
-  Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
-    return {.rate = rate_of(id, job, placement), .others = {}};
-  }
-
- private:
-  double rate_of(JobId id, const Job& job, const Placement& placement) const {
+  double rate_alone(JobId id, const Job& job, const Placement& placement) const override {
     const double alone_s = communication_s(traffic(job, id, placement, spec_), capacities_);
     return 1 / iteration_ns(job, alone_s);
   }
+  Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
+    return {.rate = rate_alone(id, job, placement), .others = {}};
+  }
 
+ private:
   ClusterSpec spec_;
   std::vector<double> capacities_;
   std::vector<double> rates_;

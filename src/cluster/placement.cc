@@ -179,10 +179,9 @@ std::vector<Placement> candidate_placements(const ClusterState& cluster, JobId i
   const auto quiet = [&](int32_t node) {
     return std::pair(cluster.spread_on_node(node), -free.on_node(node));
   };
-  std::vector<int32_t> nodes = nodes_with_room(free);
-  std::ranges::stable_sort(nodes, {}, quiet);
-  add(place_on(nodes, free, job, false));
-  add(place_blindly(PlacementKind::kPack, job, free, spec, unused));
+  const NodeOrders& orders = cluster.node_orders();
+  add(place_on(orders.quiet, free, job, false));
+  add(place_on(job.nodes > 0 ? orders.tightest : orders.roomiest, free, job, true));  // pack
   // Whole leaves, those with fewer crossing jobs and less room first.
   std::vector<int32_t> leaves;
   for (int32_t leaf = 0; leaf < spec.leaf_count; ++leaf) {
@@ -195,12 +194,8 @@ std::vector<Placement> candidate_placements(const ClusterState& cluster, JobId i
     add(place_on(nodes_of({leaf}, spec, full), free, job, true));
   }
   // Over leaves, the quiet ones first.
-  std::ranges::stable_sort(nodes, {}, [&](int32_t node) {
-    return std::tuple(cluster.spread_on_leaf(spec.leaf_of(node)), spec.leaf_of(node),
-                      cluster.spread_on_node(node), -free.on_node(node));
-  });
-  add(place_on(nodes, free, job, false));
-  add(place_blindly(PlacementKind::kBestFit, job, free, spec, unused));
+  add(place_on(orders.quiet_leaves, free, job, false));
+  add(place_on(orders.tightest, free, job, false));  // best-fit
   return found;
 }
 

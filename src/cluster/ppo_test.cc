@@ -194,6 +194,70 @@ TEST(TrainPolicy, JobsInSystemAreTheirCompletionTimes) {
   EXPECT_EQ(integral, (std::vector<double>{2e9, 4e9, 16e9, 22e9}));  // 10 and 12 s
 }
 
+// EWMA of span 10: 1, then (9/11 * 1 + 0.5) / (9/11 + 1) = 0.725; a round without jobs counts 0.
+TEST(PublishedReward, IsLossAndUse) {
+  const std::vector<RoundSample> rounds = {
+      {.at_ns = 0, .running = 2, .loss = 0.25, .used = 1},
+      {.at_ns = 300 * kSecond, .running = 1, .loss = 0, .used = 0.5},
+      {.at_ns = 600 * kSecond, .running = 0, .loss = 0, .used = 0}};
+  const std::vector<double> rewards = published_rewards(rounds, 0.4);
+  ASSERT_EQ(rewards.size(), 3u);
+  EXPECT_NEAR(rewards[0], -0.4 * 0.25 + 0.6 * 1, 1e-12);
+  EXPECT_NEAR(rewards[1], 0.6 * 0.725, 1e-12);
+  EXPECT_EQ(rewards[2], 0);
+}
+
+// Two choices at 0 and one at 450 s: the first has no round behind it, the second those at 0 and
+// 300, the last what is left.
+TEST(PublishedReward, IsGivenToTheChoicesBeforeIt) {
+  Episode episode;
+  episode.steps.resize(3);
+  episode.times_ns = {0, 0, 450 * kSecond};
+  for (int i = 0; i < 4; ++i) {
+    episode.rounds.push_back({.at_ns = i * 300 * kSecond, .running = 1, .used = 1});
+  }
+  set_published_rewards(episode, 0);
+  EXPECT_EQ(episode.steps[0].reward, 0);
+  EXPECT_EQ(episode.steps[0].discount, 1);
+  EXPECT_NEAR(episode.steps[1].reward, 1.99, 1e-12);
+  EXPECT_NEAR(episode.steps[1].discount, 0.99 * 0.99, 1e-12);
+  EXPECT_NEAR(episode.steps[2].reward, 1.99, 1e-12);
+}
+
+// Loss is against the job's speed alone where it stands, not against its best place.
+TEST(PublishedReward, SamplesLossesToOthers) {
+  const ClusterSpec spec = cluster_of(1, 2, 2);
+  Job job = plain_job(0, 2, 10);
+  job.nodes = 2;
+  job.bytes[0] = 1e9;  // a second on the card, and a second of computing
+  const Workload load = workload_of({job, job});
+  ClusterState cluster(spec, load.jobs, make_link_contention(spec, {}), nullptr);
+  EXPECT_EQ(sample_round(cluster).running, 0);
+  for (const JobId id : {0, 1}) {
+    cluster.arrive(id);
+    cluster.start(id, {{0, 1}, {1, 1}});
+    const RoundSample sample = sample_round(cluster);
+    EXPECT_EQ(sample.running, id + 1);
+    EXPECT_NEAR(sample.used, (id + 1) / 2.0, 1e-12);
+    EXPECT_NEAR(sample.loss, id == 0 ? 0 : 1 - 2.0 / 3, 1e-9);  // 3 s instead of 2
+  }
+}
+
+TEST(TrainPolicy, LearnsFromThePublishedRewardToo) {
+  TrainPolicyOptions options = small_training();
+  options.iterations = 1;
+  const auto train = [&] {
+    return train_policy(options, [](const TrainPolicyPoint&) {})->to_json();
+  };
+  const std::string ours = train();
+  options.reward = RewardKind::kPublished;
+  const std::string theirs = train();
+  EXPECT_NE(ours, theirs);
+  EXPECT_EQ(theirs, train());
+  options.loss_weight = 0.9;
+  EXPECT_NE(theirs, train());
+}
+
 Workload heavy_jobs(const TrainPolicyOptions& options, uint64_t seed) {
   WorkloadOptions jobs = options.jobs;
   jobs.seed = seed;

@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <limits>
 
+#include "cluster/vacancy.h"
+
 namespace jige::cluster {
 namespace {
 
 // Jobs that a placer may turn down at one instant before the queue is left alone.
-constexpr int kDeclinedMax = 8;
+constexpr int kDeclinedMax = 32;
 
 }  // namespace
 
@@ -78,6 +80,14 @@ std::vector<QueuePolicy::Rank> QueuePolicy::ranked_running(const ClusterState& c
   ranks.reserve(cluster.running().size());
   for (const JobId id : cluster.running()) ranks.push_back(rank_of(cluster, id));
   std::ranges::sort(ranks);
+  if (!cluster.colocation()) return ranks;
+  // Of two that share GPUs the first keeps them for both.
+  std::set<JobId> kept;
+  std::erase_if(ranks, [&](const Rank& rank) {
+    if (kept.contains(cluster.at(rank.id).partner)) return true;
+    kept.insert(rank.id);
+    return false;
+  });
   return ranks;
 }
 
@@ -105,10 +115,11 @@ void QueuePolicy::make_room(ClusterState& cluster) {
       room = 0;
     }
   }
+  int declined = 0;
   for (const JobId id : chosen) {
     if (victims.empty() && !cluster.free().fits(cluster.job(id))) return;
     if (cluster.free().fits(cluster.job(id))) {
-      start(cluster, id, false);
+      if (!start(cluster, id, false) && ++declined == kDeclinedMax) return;
     } else if (stop_others_for(cluster, id, victims)) {
       start(cluster, id, true);
     }
@@ -117,13 +128,22 @@ void QueuePolicy::make_room(ClusterState& cluster) {
 
 // Stops victims from the last on until the job fits; nobody where all together do not suffice.
 bool QueuePolicy::stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims) {
-  FreeGpus free = cluster.free();
+  Vacancy vacancy(cluster);
   size_t kept = victims.size();
-  while (kept > 0 && !free.fits(cluster.job(id))) free.give(cluster.at(victims[--kept]).placement);
-  if (!free.fits(cluster.job(id))) return false;
+  while (kept > 0 && !vacancy.free().fits(cluster.job(id))) {
+    const JobId victim = victims[--kept];
+    const JobId partner = cluster.at(victim).partner;
+    vacancy.leave(victim);
+    if (partner >= 0) vacancy.leave(partner);
+  }
+  if (!vacancy.free().fits(cluster.job(id))) return false;
   while (victims.size() > kept) {
-    cluster.preempt(victims.back());
-    wait(cluster, victims.back());
+    const JobId victim = victims.back(), partner = cluster.at(victim).partner;
+    for (const JobId stopped : {victim, partner}) {
+      if (stopped < 0) continue;
+      cluster.preempt(stopped);
+      wait(cluster, stopped);
+    }
     victims.pop_back();
   }
   return true;
@@ -133,10 +153,11 @@ void QueuePolicy::fill(ClusterState& cluster) {
   std::optional<Reservation> reservation;
   int declined = 0;
   for (auto next = waiting_.begin(); next != waiting_.end();) {
-    if (cluster.free().total() < by_size_.begin()->first) return;
+    if (!cluster.colocation() && cluster.free().total() < by_size_.begin()->first) return;
     const Rank rank = *next++;
     const bool urgent = !rank.ordinary;
     if (!cluster.free().fits(cluster.job(rank.id))) {
+      if (join_other(cluster, rank.id)) continue;
       if (options_.admission == Admission::kStrict || urgent) return;
       if (options_.admission == Admission::kEasy && !reservation) {
         cluster.refresh();
@@ -150,6 +171,30 @@ void QueuePolicy::fill(ClusterState& cluster) {
   }
 }
 
+bool QueuePolicy::join_other(ClusterState& cluster, JobId id) {
+  const Colocation* colocation = cluster.colocation();
+  if (!colocation) return false;
+  const Job& job = cluster.job(id);
+  JobId best = -1;
+  double best_sum = 0;
+  for (const JobId host : cluster.running()) {
+    const auto nodes = static_cast<int32_t>(cluster.at(host).placement.size());
+    if (cluster.at(host).partner >= 0 || cluster.job(host).gpus != job.gpus) continue;
+    if (job.nodes > 0 && job.nodes != nodes) continue;
+    const Job& other = cluster.job(host);
+    if (!colocation->compatible(job, other, nodes)) continue;
+    const double sum = colocation->share(job, other, nodes) + colocation->share(other, job, nodes);
+    // Equals by age, so that the order of the list does not matter.
+    if (sum < best_sum || (sum == best_sum && host > best)) continue;
+    best_sum = sum;
+    best = host;
+  }
+  if (best < 0) return false;
+  stop_waiting(cluster, id);
+  cluster.join(id, best);
+  return true;
+}
+
 QueuePolicy::Reservation QueuePolicy::reserve(const ClusterState& cluster, JobId head) const {
   std::vector<std::pair<double, JobId>> ends;
   for (const JobId id : cluster.running()) {
@@ -157,11 +202,11 @@ QueuePolicy::Reservation QueuePolicy::reserve(const ClusterState& cluster, JobId
     ends.emplace_back(now_ns + cluster.remaining_ns(id) / cluster.progress(id), id);
   }
   std::ranges::sort(ends);
-  FreeGpus free = cluster.free();
+  Vacancy vacancy(cluster);
   for (const auto& [end_ns, id] : ends) {
-    free.give(cluster.at(id).placement);
-    if (free.fits(cluster.job(head))) {
-      return {end_ns, free.total() - cluster.job(head).gpus};
+    vacancy.leave(id);
+    if (vacancy.free().fits(cluster.job(head))) {
+      return {end_ns, vacancy.free().total() - cluster.job(head).gpus};
     }
   }
   return {std::numeric_limits<double>::infinity(), 0};

@@ -9,6 +9,10 @@
 // A preemptive one looks, at each instant or each round, which jobs come first in the order while
 // there are GPUs, and stops others, the last first, only as far as those that wait need their GPUs.
 //
+// With a Colocation, a job that does not fit joins a running one with which it is compatible, where
+// both together then progress most. What a preemptive policy counts and stops are jobs with GPUs of
+// their own; a partner goes on with them.
+//
 // Ageing: a job that has been without GPUs for longer than urgent_min + urgent_factor * its length
 // stands before all others, by arrival; while it does not fit nobody behind it starts, and it is
 // not preempted again. Threads: one thread.
@@ -71,6 +75,7 @@ class QueuePolicy final : public Policy {
   std::vector<Rank> ranked_running(const ClusterState& cluster);
   bool stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims);
   void fill(ClusterState& cluster);
+  bool join_other(ClusterState& cluster, JobId id);
   bool start(ClusterState& cluster, JobId id, bool must);
   Reservation reserve(const ClusterState& cluster, JobId head) const;
   bool may_backfill(const ClusterState& cluster, JobId id, Reservation& reservation) const;

@@ -79,6 +79,9 @@ ScheduleReport make_schedule_report(const SimulationResult& result, const Cluste
   if (last_ns > first_ns) {
     report.utilisation = held_until(result.record.gpus(), last_ns) /
                          static_cast<double>(last_ns - first_ns) / spec.gpu_count();
+  } else {
+    report.utilisation =
+        result.record.gpus().total() / static_cast<double>(end_ns - first_ns) / spec.gpu_count();
   }
   const std::vector<const JobOutcome*> jobs = middle(result, trim);
   const auto count = static_cast<double>(jobs.size());

@@ -2,7 +2,7 @@
 //
 //   JCT          finish - arrival: queueing always counts
 //   service      time with GPUs, beside it and never instead
-//   utilisation  GPUs held, of all, until the last arrival
+//   utilisation  GPUs held, of all, until the last arrival; until the end where all come at once
 //   useful       GPU time that the jobs need alone, of all GPUs until the end
 //   Jain index   (sum x)^2 / (n sum x^2) of x = length alone / JCT: 1 when all are slowed alike
 //

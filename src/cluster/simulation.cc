@@ -25,7 +25,9 @@ class Simulation {
         options_(options),
         record_(spec, options.record_links),
         cluster_(spec, workload.jobs, std::move(contention), &record_),
-        refused_(workload.jobs.size()) {}
+        refused_(workload.jobs.size()) {
+    cluster_.set_colocation(options.colocation);
+  }
 
   Result<SimulationResult> run() {
     while (true) {

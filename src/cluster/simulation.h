@@ -37,6 +37,7 @@ struct JobOutcome {
 
 struct SimulationOptions {
   bool record_links = false;
+  std::shared_ptr<const Colocation> colocation = nullptr;  // null: nobody shares GPUs
   const std::atomic<bool>* cancel = nullptr;
 };
 

@@ -1,8 +1,6 @@
 #include "cluster/slowdown_table.h"
 
 #include <algorithm>
-#include <charconv>
-#include <cmath>
 #include <optional>
 
 #include "cluster/trace_fields.h"
@@ -12,30 +10,12 @@ namespace {
 
 constexpr size_t kTypesMax = 4096;
 
-std::optional<std::tuple<std::string, int32_t, int32_t>> parse_type(const std::string& cell) {
-  const size_t second = cell.rfind(',');
-  if (second == std::string::npos || second == 0) return std::nullopt;
-  const size_t first = cell.rfind(',', second - 1);
-  if (first == std::string::npos || first == 0) return std::nullopt;
-  int32_t gpus = 0, nodes = 0;
-  const auto read = [](std::string_view text, int32_t& number) {
-    const auto [at, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-    return error == std::errc() && at == text.data() + text.size() && number > 0;
-  };
-  const std::string_view text = cell;
-  if (!read(text.substr(first + 1, second - first - 1), gpus) ||
-      !read(text.substr(second + 1), nodes)) {
-    return std::nullopt;
-  }
-  return std::tuple(cell.substr(0, first), gpus, nodes);
-}
-
 }  // namespace
 
 Result<SlowdownTable> SlowdownTable::parse(std::string_view csv, std::string_view where) {
   SlowdownTable table;
   std::vector<int32_t> columns;  // the row that each column is about
-  std::vector<std::tuple<std::string, int32_t, int32_t>> heads;
+  std::vector<JobType> heads;
   std::vector<std::vector<double>> rows;
   Lines lines(csv);
   while (lines.next()) {
@@ -50,7 +30,7 @@ Result<SlowdownTable> SlowdownTable::parse(std::string_view csv, std::string_vie
     const bool head_line = heads.empty();
     for (size_t i = head_line ? 1 : 0; i < cells.size(); ++i) {
       if (head_line || i == 0) {
-        auto type = parse_type(cells[i]);
+        auto type = parse_job_type(cells[i]);
         if (!type) {
           return fail(Code::kCorrupt, "{}:{}: cell {}: \"{}\" is no type such as \"MoE,4,2\"",
                       where, lines.number(), i + 1, cells[i]);
@@ -79,8 +59,8 @@ Result<SlowdownTable> SlowdownTable::parse(std::string_view csv, std::string_vie
   for (const auto& head : heads) {
     const auto row = table.types_.find(head);
     if (row == table.types_.end()) {
-      return fail(Code::kCorrupt, "{}: type \"{},{},{}\" has a column but no line", where,
-                  std::get<0>(head), std::get<1>(head), std::get<2>(head));
+      return fail(Code::kCorrupt, "{}: type \"{}\" has a column but no line", where,
+                  to_string(head));
     }
     columns.push_back(row->second);
   }
@@ -105,7 +85,7 @@ int32_t SlowdownTable::type_of(const std::string& model, int32_t gpus, int32_t n
 std::vector<std::string> SlowdownTable::models() const {
   std::vector<std::string> names;
   for (const auto& [type, index] : types_) {
-    if (names.empty() || names.back() != std::get<0>(type)) names.push_back(std::get<0>(type));
+    if (names.empty() || names.back() != type.model) names.push_back(type.model);
   }
   return names;
 }

@@ -12,10 +12,10 @@
 #include <map>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "base/result.h"
+#include "cluster/job_type.h"
 
 namespace jige::cluster {
 
@@ -37,8 +37,7 @@ class SlowdownTable {
   double floor = 0.35;  // as the ICPADS'23 environment has it
 
  private:
-  using Type = std::tuple<std::string, int32_t, int32_t>;
-  std::map<Type, int32_t> types_;
+  std::map<JobType, int32_t> types_;
   std::vector<double> shares_;
 };
 

@@ -53,6 +53,10 @@ class TableContention final : public Contention {
     return entry.ideal * entry.share;
   }
 
+  double rate_alone(JobId, const Job& job, const Placement&) const override {
+    return 1 / ideal_iteration_ns(job, spec_);
+  }
+
   Forecast forecast(JobId id, const Job& job, const Placement& placement) override {
     const int32_t type = type_of(job, placement);
     Forecast forecast;

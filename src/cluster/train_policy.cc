@@ -8,8 +8,9 @@
 namespace jige::cluster {
 namespace {
 
-constexpr double kHorizonLengths = 10;  // mean lengths over which the future counts
-constexpr double kRewardJobs = 50;      // jobs in the system that make the reward -1 a length
+constexpr double kHorizonLengths = 10;   // mean lengths over which the future counts
+constexpr double kRewardJobs = 50;       // jobs in the system that make the reward -1 a length
+constexpr double kRoundDiscount = 0.99;  // of the published reward
 
 double mean_jct_ns(const SimulationResult& result) {
   double sum = 0;
@@ -43,6 +44,23 @@ Result<SimulationResult> run_with(const TrainPolicyOptions& options, const Workl
 }
 
 }  // namespace
+
+void set_published_rewards(Episode& episode, double loss_weight) {
+  const std::vector<double> rewards = published_rewards(episode.rounds, loss_weight);
+  size_t next = 0;
+  for (size_t i = 0; i < episode.steps.size(); ++i) {
+    PpoStep& step = episode.steps[i];
+    step.reward = 0;
+    step.discount = 1;
+    const bool last = i + 1 == episode.steps.size();
+    for (; next < rewards.size(); ++next) {
+      if (!last && episode.rounds[next].at_ns >= episode.times_ns[i + 1]) break;
+      if (episode.rounds[next].at_ns < episode.times_ns[i]) continue;
+      step.reward += step.discount * rewards[next];
+      step.discount *= kRoundDiscount;
+    }
+  }
+}
 
 std::vector<double> jobs_in_system(const SimulationResult& result,
                                    const std::vector<int64_t>& times_ns) {
@@ -96,7 +114,11 @@ Result<PolicyNetwork> train_policy(
                run_with(options, workload, make_contention_placer({})));
       point.against_greedy +=
           (mean_jct_ns(result) / mean_jct_ns(greedy) - 1) / static_cast<double>(options.episodes);
-      set_rewards(episode, result);
+      if (options.reward == RewardKind::kPublished) {
+        set_published_rewards(episode, options.loss_weight);
+      } else {
+        set_rewards(episode, result);
+      }
       set_advantages(episode.steps, options.ppo.lambda, 0);
       std::ranges::move(episode.steps, std::back_inserter(steps));
     }

@@ -71,6 +71,66 @@ TEST(Cluster, ReadsTracesAndNamesWhatIsWrong) {
   EXPECT_EQ(run_jige({"cluster", "simulate", "--policy", "learned"}).exit_code, 2);
 }
 
+// The published baselines beside our own on one trace, on a drawn one (its tables are not ours).
+TEST(Cluster, ComparesWithPublishedBaselines) {
+  const std::string fixtures = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/cluster/";
+  const TestFolder folder;
+  std::vector<std::string> words = {"cluster",
+                                    "compare",
+                                    "--policies",
+                                    "published-las,las,greedy",
+                                    "--base",
+                                    "las",
+                                    "--cluster",
+                                    "deepshare",
+                                    "--trace",
+                                    fixtures + "trace.json",
+                                    "--contention",
+                                    "table",
+                                    "--table",
+                                    fixtures + "shares.csv",
+                                    "--loads",
+                                    "1",
+                                    "--seeds",
+                                    "1",
+                                    "--trim",
+                                    "0",
+                                    "--json",
+                                    "--html",
+                                    folder / "page.html"};
+  EXPECT_EQ(run_jige(words).exit_code, 2);  // samples without rates
+  words.insert(words.end(), {"--rates", fixtures + "rates.csv"});
+  const Outcome outcome = run_jige(words);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 4u);
+  EXPECT_THAT(lines[0]["scene"].get<std::string>(), HasSubstr("samples traced"));
+  EXPECT_EQ(lines[1]["policy"], "published-las");
+  // Its own figure leaves queueing out; beside it stands what its users waited.
+  EXPECT_GT(lines[1]["jct_mean_s"]["mean"], lines[1]["service_mean_s"]["mean"]);
+  EXPECT_GT(lines[1]["jct_mean_s"]["mean"], lines[2]["jct_mean_s"]["mean"]);
+  const Outcome without =
+      run_jige({"cluster", "simulate", "--policy", "published-las", "--jobs", "5"});
+  EXPECT_EQ(without.exit_code, 2);
+  EXPECT_THAT(without.err, HasSubstr("needs --trace-format deepshare"));
+}
+
+TEST(Cluster, SharesGpusWhereAskedTo) {
+  const TestFolder folder;
+  const std::string pairs = folder / "pairs.csv";
+  ASSERT_TRUE(write_file_atomic(
+      pairs, ",\"bert,1,1\",\"vgg,1,1\"\n\"bert,1,1\",0.6,0.9\n\"vgg,1,1\",0.8,0.6\n"));
+  std::vector<std::string> words = small(
+      {"cluster", "simulate", "--policy", "srtf", "--load", "1.1", "--models", "all", "--json"});
+  const Outcome alone = run_jige(words);
+  words.insert(words.end(), {"--colocate", pairs});
+  const Outcome shared = run_jige(words);
+  ASSERT_EQ(shared.exit_code, 0) << shared.err;
+  EXPECT_EQ(shared.json()["finished"], 60);
+  EXPECT_THAT(shared.json()["scene"].get<std::string>(), HasSubstr("share GPUs"));
+  EXPECT_NE(shared.json()["jct_s"], alone.json()["jct_s"]);
+}
+
 TEST(Cluster, TrainsAPolicyThatRuns) {
   const TestFolder folder;
   const std::string policy = folder / "policy.json";
@@ -83,6 +143,21 @@ TEST(Cluster, TrainsAPolicyThatRuns) {
   const Outcome used = run_jige(
       small({"cluster", "simulate", "--policy", "learned", "--learned", policy, "--json"}));
   EXPECT_EQ(used.exit_code, 0) << used.err;
+  const std::string other = folder / "other.json";
+  const Outcome published =
+      run_jige(small({"cluster", "train-policy", "--iterations", "1", "--episodes", "1", "--reward",
+                      "published", "--quiet", "--out", other}));
+  ASSERT_EQ(published.exit_code, 0) << published.err;
+  const Outcome both =
+      run_jige(small({"cluster", "compare", "--policies", "greedy,learned:ours,learned:theirs",
+                      "--base", "greedy", "--learned", "ours=" + policy + ",theirs=" + other,
+                      "--loads", "0.9", "--seeds", "2", "--json"}));
+  ASSERT_EQ(both.exit_code, 0) << both.err;
+  EXPECT_EQ(both.json_lines().size(), 4u);
+  const Outcome unknown =
+      run_jige(small({"cluster", "simulate", "--policy", "learned:mine", "--learned", policy}));
+  EXPECT_EQ(unknown.exit_code, 2);
+  EXPECT_THAT(unknown.err, HasSubstr("--learned names no \"mine\""));
   ASSERT_TRUE(write_file_atomic(policy, "{\"jige_policy\": 7}"));
   EXPECT_EQ(run_jige(small({"cluster", "simulate", "--learned", policy})).exit_code, 3);
 }

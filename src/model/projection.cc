@@ -209,7 +209,8 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
   ops::linear_forward(stream, {.dst = args.dst,
                                .src = args.src,
                                .weight = packed_view(weights, compute, use, place.forward, shape),
-                               .bias = bias_view(weights, compute)});
+                               .bias = bias_view(weights, compute),
+                               .past_caches = args.past_caches});
   if (!adapted()) return;
   const Shape a_shape{adapter_rows_, options_.inputs};
   ops::linear_forward(
@@ -240,7 +241,8 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
   ops::linear_backward_input(stream,
                              {.grad_src = args.grad_src,
                               .grad_dst = args.grad_dst,
-                              .weight = packed_view(weights, compute, use, place.backward, shape)});
+                              .weight = packed_view(weights, compute, use, place.backward, shape),
+                              .past_caches = args.past_caches});
   if (!adapted()) return;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];

@@ -68,10 +68,11 @@ class Projection {
   int64_t weight_scratch_bytes(int64_t token_count, DType compute) const;
 
   struct Forward {
-    TensorView dst;      // [T, N] compute type or f32
-    TensorView src;      // [T, K] compute type
-    TensorView product;  // u
-    TensorView scratch;  // u8, scratch_bytes
+    TensorView dst;            // [T, N] compute type or f32
+    TensorView src;            // [T, K] compute type
+    TensorView product;        // u
+    TensorView scratch;        // u8, scratch_bytes
+    bool past_caches = false;  // ops/linear.h
   };
   void forward(Stream& stream, const BlockWeights& weights, DType compute,
                const Forward& args) const;
@@ -81,6 +82,7 @@ class Projection {
     TensorView grad_dst;  // [T, N] compute type
     TensorView product;   // v
     TensorView scratch;
+    bool past_caches = false;
   };
   void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                       const BackwardInput& args) const;

@@ -249,9 +249,12 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
 
   const TensorView n2 = first_columns(work.rows, width_);
   norm2_.forward(stream, weights, n2, views.x1, views.stats2);
-  ffn_input_.forward(
-      stream, weights, compute,
-      {.dst = views.ffn, .src = n2, .product = views.u_ffn_input, .scratch = work.adapter_scratch});
+  ffn_input_.forward(stream, weights, compute,
+                     {.dst = views.ffn,
+                      .src = n2,
+                      .product = views.u_ffn_input,
+                      .scratch = work.adapter_scratch,
+                      .past_caches = true});
   const TensorView activated = first_columns(work.rows, ffn_size_);
   activate(stream, activated, views.ffn);
   ffn_output_.forward(stream, weights, compute,

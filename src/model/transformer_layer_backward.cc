@@ -30,7 +30,8 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                              {.grad_src = grad_activated,
                               .grad_dst = pending.ffn_output,
                               .product = pending.v_ffn_output,
-                              .scratch = work.adapter_scratch});
+                              .scratch = work.adapter_scratch,
+                              .past_caches = true});
   if (gated()) {
     // W wants a again, and nobody the gate.
     ops::swiglu_backward(stream, pending.ffn, grad_activated, saved.ffn,

@@ -60,7 +60,7 @@ GemmOperand operand_of(const TensorView& view, bool depth_across, bool round_to_
 
 // dst = src times the packed weight, on the calling thread and the team.
 void multiply_packed(CpuDevice& device, const TensorView& dst, const TensorView& src,
-                     const PackedWeight& weight, const float* bias) {
+                     const PackedWeight& weight, const float* bias, bool past_caches) {
   const GemmEngine& engine = engine_of(weight);
   cpu::GemmProduct product;
   product.rows = src.rows();
@@ -72,6 +72,7 @@ void multiply_packed(CpuDevice& device, const TensorView& dst, const TensorView&
   product.out_dtype = dst.dtype;
   product.out_stride = dst.row_stride;
   product.bias = bias;
+  product.out_past_caches = past_caches;
   cpu::gemm(device, engine, product);
 }
 
@@ -137,7 +138,7 @@ void linear_forward(Stream& stream, const LinearForward& args) {
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
     multiply_packed(device, args.dst, args.src, args.weight,
-                    static_cast<const float*>(args.bias.data));
+                    static_cast<const float*>(args.bias.data), args.past_caches);
   });
 }
 
@@ -150,7 +151,7 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
-    multiply_packed(device, args.grad_src, args.grad_dst, args.weight, nullptr);
+    multiply_packed(device, args.grad_src, args.grad_dst, args.weight, nullptr, args.past_caches);
   });
 }
 

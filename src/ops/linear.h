@@ -53,13 +53,17 @@ struct LinearForward {
   TensorView src;       // [T, k], f32 or bf16
   PackedWeight weight;  // kForward
   TensorView bias;      // [n] f32, or empty
+  // A hint that changes no bit: dst is next read in the order of memory, and may go there past the
+  // caches where it is large and bf16. (Read in pieces that lie apart, it would be missed there.)
+  bool past_caches = false;
 };
 void linear_forward(Stream& stream, const LinearForward& args);
 
 struct LinearBackwardInput {
-  TensorView grad_src;  // [T, k], f32 or bf16; overwritten
-  TensorView grad_dst;  // [T, n], f32 or bf16
-  PackedWeight weight;  // kInputGradient
+  TensorView grad_src;       // [T, k], f32 or bf16; overwritten
+  TensorView grad_dst;       // [T, n], f32 or bf16
+  PackedWeight weight;       // kInputGradient
+  bool past_caches = false;  // of grad_src, as for dst in forward
 };
 void linear_backward_input(Stream& stream, const LinearBackwardInput& args);
 

@@ -22,12 +22,15 @@ constexpr size_t kAlignment = 64;
 // Memory from this size on asks for huge pages: fewer page faults while it is filled, and fewer
 // misses of the address cache while weights are streamed through.
 constexpr size_t kHugePageBytes = size_t{2} << 20;
-constexpr size_t kHugeFromBytes = 4 * kHugePageBytes;
+constexpr size_t kHugeFromBytes = kHugePageBytes;
 
 // Memory from this size on has pages of its own and goes back to the system at once: buffers that
 // come and go with the tasks of a schedule leave nothing behind.
 constexpr size_t kPageBytes = 4096;
 constexpr size_t kMapFromBytes = size_t{64} << 10;
+
+constexpr size_t kScratchHugeFromBytes = size_t{1} << 18;
+static_assert(CpuDevice::kScratchUnitBytes == kHugePageBytes);
 
 size_t whole(size_t bytes, size_t unit) { return (bytes + unit - 1) / unit * unit; }
 
@@ -196,9 +199,13 @@ void* CpuDevice::scratch(int worker, int64_t bytes) {
   Scratch& slot = *scratches_[static_cast<size_t>(worker)];
   if (slot.bytes.load(std::memory_order_relaxed) < bytes) {
     std::free(slot.data);
-    const size_t rounded = (static_cast<size_t>(bytes) + 4095) / 4096 * 4096;
-    slot.data = std::aligned_alloc(4096, rounded);
+    // A large one is read in many short pieces that lie apart: few pages hold them all.
+    const bool large = static_cast<size_t>(bytes) >= kScratchHugeFromBytes;
+    const size_t unit = large ? kHugePageBytes : kPageBytes;
+    const size_t rounded = whole(static_cast<size_t>(bytes), unit);
+    slot.data = std::aligned_alloc(unit, rounded);
     JIGE_CHECK(slot.data, "{}: no {} bytes of scratch", name_, bytes);
+    if (large) madvise(slot.data, rounded, MADV_HUGEPAGE);
     slot.bytes.store(static_cast<int64_t>(rounded), std::memory_order_relaxed);
   }
   return slot.data;

@@ -33,6 +33,9 @@ class CpuDevice final : public Device {
   void release(void* data, int64_t bytes) override;
   Result<std::unique_ptr<Stream>> make_stream() override;
 
+  // Scratches from 256 KiB on are whole units of this, huge pages where the system has them.
+  static constexpr int64_t kScratchUnitBytes = int64_t{2} << 20;
+
   ThreadTeam& team() { return team_; }
   // A 64-byte aligned scratch of at least `bytes` for one worker of the team, kept between calls.
   // It grows to the largest request. REQUIRES: called by that worker inside a loop, or by the

@@ -250,8 +250,11 @@ TEST(CpuDevice, GivesEveryWorkerItsOwnScratch) {
     EXPECT_EQ(data, first[worker]);
     EXPECT_EQ(data[999], worker);
   }
-  std::memset(device.scratch(1, 1 << 20), 9, 1 << 20);  // grown
+  void* grown = device.scratch(1, 1 << 20);
+  std::memset(grown, 9, 1 << 20);
+  EXPECT_EQ(reinterpret_cast<uintptr_t>(grown) % CpuDevice::kScratchUnitBytes, 0u);
   EXPECT_GE(device.scratch_bytes(), (1 << 20) + 2000);
+  EXPECT_LE(device.scratch_bytes(), CpuDevice::kScratchUnitBytes + 2 * 4096);
 }
 
 TEST(CpuDevice, UsesAllProcessorsUnlessTold) {

@@ -20,7 +20,7 @@ constexpr int64_t kTasksPerThread = 4;
 constexpr int64_t kFewRows = 48;
 constexpr int64_t kFewRowsDepth = 2048;
 // Panels packed by one thread at a time, so that memory rows are read in long pieces.
-constexpr int64_t kPackPanels = 8;
+constexpr int64_t kPackPanels = 16;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kSerialWork = 1 << 16;
 

@@ -47,7 +47,10 @@ void begin() {
   _tile_loadconfig(&config);
 }
 
-void end() { _tile_release(); }
+void end() {
+  _mm_sfence();  // what went past the caches
+  _tile_release();
+}
 
 inline void prefetch_tile(const char* tile) {
   for (int64_t line = 0; line < kTileBytes; line += 64) {
@@ -230,10 +233,23 @@ void store_bf16(const GemmStoreBF16& store) {
   for (int64_t row = 0; row < store.rows; ++row) {
     const float* sums = store.sums + row * store.sums_stride;
     uint16_t* out = store.out + row * store.out_stride;
-    for (int64_t i = 0; i < store.columns; i += 16) {
+    const auto rounded = [&](int64_t i) {
       __m512 value = _mm512_loadu_ps(sums + i);
       if (store.bias) value = _mm512_add_ps(value, _mm512_loadu_ps(store.bias + i));
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), round_to_bf16(value));
+      return round_to_bf16(value);
+    };
+    int64_t i = 0;
+    for (; i + 32 <= store.columns; i += 32) {
+      const __m512i line =
+          _mm512_inserti64x4(_mm512_castsi256_si512(rounded(i)), rounded(i + 16), 1);
+      if (store.past_caches) {
+        _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), line);
+      } else {
+        _mm512_storeu_si512(out + i, line);
+      }
+    }
+    if (i < store.columns) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + i), rounded(i));
     }
   }
 }

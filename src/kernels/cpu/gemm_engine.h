@@ -79,6 +79,10 @@ struct GemmStoreBF16 {
   int64_t out_stride;
   int64_t rows;
   int64_t columns;  // a multiple of 16
+  // Whether whole lines go past the caches, for outputs that no cache would keep: they are not
+  // fetched before they are overwritten. REQUIRES: out and its rows are aligned to 64 bytes, and
+  // GemmEngine::end runs before others read.
+  bool past_caches = false;
 };
 
 struct GemmEngine {
@@ -105,6 +109,9 @@ struct GemmEngine {
   int64_t left_bytes = int64_t{1} << 20;
   // Up to as many, the next ones are fetched while they are worked with.
   int64_t left_ahead_bytes = int64_t{1} << 19;
+  // Outputs from this size on go past the caches where that is wanted; smaller ones stay in a
+  // second-level cache.
+  int64_t past_caches_bytes = int64_t{4} << 20;
 };
 
 inline int64_t gemm_round_up(int64_t value, int64_t step) {

@@ -86,7 +86,8 @@ void gemm_store_sums(const GemmEngine& engine, const GemmSumsBlock& block, const
                      .out = static_cast<uint16_t*>(block.out),
                      .out_stride = block.out_stride,
                      .rows = block.rows,
-                     .columns = block.columns});
+                     .columns = block.columns,
+                     .past_caches = block.past_caches});
 }
 
 void gemm_add_rows(const void* src, DType dtype, int64_t row_stride, int64_t rows, int64_t columns,

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <vector>
@@ -304,6 +305,61 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForManyRowsOfTiles) {
           expect_defined_sums(device_, engine, c);
           if (HasFatalFailure()) return;
         }
+      }
+    }
+  }
+}
+
+// Outputs whose lines are whole, some with a rest of columns that goes another way.
+TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
+  static std::atomic<int> stores_past;
+  static void (*store)(const GemmStoreBF16&);
+  Rng rng(13);
+  const int64_t rows = 70, stride = 128, depth = 64;
+  const Matrix left(DType::kBF16, rows, depth, rng);
+  for (const GemmEngine* full : tested_engines()) {
+    if (full->layout != GemmLayout::kTileBF16 || !full->store_bf16) continue;
+    store = full->store_bf16;
+    GemmEngine engine = short_stretches(*full);
+    engine.store_bf16 = [](const GemmStoreBF16& args) {
+      stores_past += args.past_caches;
+      store(args);
+    };
+    for (const int64_t columns : {32, 83, 96, 112}) {
+      const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kBF16};
+      const Matrix right(DType::kBF16, columns, depth, rng);
+      const Matrix bias(DType::kF32, 1, columns, rng);
+      const auto panels = pack_right(device_, engine, right, c, true, 1);
+      struct alignas(64) Out {
+        BFloat16 values[rows * stride + 32] = {};
+      };
+      std::vector<Out> outs(4);
+      const auto multiply = [&](BFloat16* out, bool past_caches) {
+        GemmProduct product;
+        product.rows = rows;
+        product.columns = columns;
+        product.depth = depth;
+        product.left = left.operand(false, true);
+        product.right_panels = panels.data();
+        product.out = out;
+        product.out_dtype = DType::kBF16;
+        product.out_stride = stride;
+        product.bias = static_cast<const float*>(bias.operand(false, false).data);
+        product.out_past_caches = past_caches;
+        gemm(device_, engine, product);
+      };
+      multiply(outs[0].values, false);
+      EXPECT_EQ(stores_past, 0);
+      engine.past_caches_bytes = 2 * rows * stride + 1;  // the output is smaller
+      multiply(outs[1].values, true);
+      engine.past_caches_bytes = 0;
+      multiply(outs[3].values + 1, true);  // not aligned
+      EXPECT_EQ(stores_past, 0);
+      multiply(outs[2].values, true);
+      EXPECT_GT(stores_past.exchange(0), 0);
+      for (const BFloat16* values : {outs[1].values, outs[2].values, outs[3].values + 1}) {
+        EXPECT_EQ(std::memcmp(outs[0].values, values, sizeof(BFloat16) * rows * stride), 0)
+            << columns;
       }
     }
   }

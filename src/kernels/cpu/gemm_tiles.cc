@@ -79,6 +79,11 @@ class Product {
       : engine_(engine), product_(product), blocking_(blocking) {
     left_bytes_ = gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows);
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
+    const int64_t row_bytes = dtype_bytes(product.out_dtype, product.out_stride);
+    past_caches_ =
+        product.out_past_caches && engine.store_bf16 && product.out_dtype == DType::kBF16 &&
+        product.rows * row_bytes >= engine.past_caches_bytes &&
+        reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 && row_bytes % kLineBytes == 0;
   }
 
   int64_t scratch_bytes() const {
@@ -219,7 +224,8 @@ class Product {
         .out_dtype = product_.out_dtype,
         .out_stride = product_.out_stride,
         .rows = args.rows,
-        .columns = std::min(args.panels * engine_.columns, product_.columns - column)};
+        .columns = std::min(args.panels * engine_.columns, product_.columns - column),
+        .past_caches = past_caches_};
     const bool fits = out.out_dtype == DType::kF32 && args.rows % kTileLanes == 0 &&
                       out.columns == args.panels * engine_.columns;
     args.from = block;
@@ -243,7 +249,7 @@ class Product {
 
   // What a call should fetch of the output: what the next one starts from, or what it ends in.
   GemmLines lines_of(const GemmSumsBlock& out, bool loads, bool last) const {
-    if (!loads && !last) return {};
+    if (!loads && (!last || past_caches_)) return {};
     GemmLines lines = {
         .at = static_cast<const char*>(out.out),
         .stride = dtype_bytes(out.out_dtype, out.out_stride),
@@ -258,6 +264,7 @@ class Product {
   const Blocking blocking_;
   int64_t left_bytes_;
   int64_t block_floats_;  // sums of one micro-kernel call
+  bool past_caches_;
 };
 
 }  // namespace

@@ -14,11 +14,13 @@ namespace {
 
 constexpr double kBoundFactors[] = {1.5, 2, 4};
 
-struct Percentile {
+struct Statistic {
   std::string_view name;
   double sim::Summary::*field;
 };
-constexpr Percentile kPercentiles[] = {{"p50", &sim::Summary::p50}, {"p99", &sim::Summary::p99}};
+// The Orca paper shows medians; means and tails show what long batches do to short answers.
+constexpr Statistic kStatistics[] = {
+    {"p50", &sim::Summary::p50}, {"mean", &sim::Summary::mean}, {"p99", &sim::Summary::p99}};
 
 struct CurvePoint {
   double requests_per_s = 0;
@@ -28,11 +30,11 @@ using Curve = std::vector<CurvePoint>;
 
 // A subject's loads by throughput.
 Curve curve_of(std::span<const LoadPoint> points, const std::string& subject,
-               const Percentile& percentile) {
+               const Statistic& statistic) {
   Curve curve;
   for (const LoadPoint& point : points) {
     if (point.subject != subject || point.report.normalised_s.count == 0) continue;
-    curve.push_back({point.report.requests_per_s, point.report.normalised_s.*percentile.field});
+    curve.push_back({point.report.requests_per_s, point.report.normalised_s.*statistic.field});
   }
   std::ranges::sort(curve, {}, &CurvePoint::requests_per_s);
   return curve;
@@ -55,11 +57,10 @@ Carried carried_at(const Curve& curve, double bound_s) {
 }
 
 std::vector<Curve> curves_of(std::span<const LoadPoint> points,
-                             const std::vector<std::string>& subjects,
-                             const Percentile& percentile) {
+                             const std::vector<std::string>& subjects, const Statistic& statistic) {
   std::vector<Curve> curves;
   for (const std::string& subject : subjects) {
-    curves.push_back(curve_of(points, subject, percentile));
+    curves.push_back(curve_of(points, subject, statistic));
   }
   return curves;
 }
@@ -96,14 +97,14 @@ std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points,
     }
   }
   if (loads.subjects.size() < 2) return std::nullopt;
-  for (const Percentile& percentile : kPercentiles) {
-    const std::vector<Curve> curves = curves_of(points, loads.subjects, percentile);
+  for (const Statistic& statistic : kStatistics) {
+    const std::vector<Curve> curves = curves_of(points, loads.subjects, statistic);
     double lowest_s = std::numeric_limits<double>::infinity();
     for (const Curve& curve : curves) {
       for (const CurvePoint& point : curve) lowest_s = std::min(lowest_s, point.latency_s);
     }
     for (const double factor : kBoundFactors) {
-      CarriedLoad row{.percentile = percentile.name, .bound_s = factor * lowest_s};
+      CarriedLoad row{.statistic = statistic.name, .bound_s = factor * lowest_s};
       for (const Curve& curve : curves) {
         const Carried carried = carried_at(curve, row.bound_s);
         row.requests_per_s.push_back(carried.requests_per_s);
@@ -111,7 +112,7 @@ std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points,
       }
       row.round_multiples.resize(curves.size());
       for (const std::vector<LoadPoint>& round : rounds) {
-        add_round(row, curves_of(round, loads.subjects, percentile));
+        add_round(row, curves_of(round, loads.subjects, statistic));
       }
       loads.rows.push_back(std::move(row));
     }
@@ -126,7 +127,7 @@ std::string equal_latency_table(const EqualLatency& loads) {
   Table table(std::move(columns));
   for (const CarriedLoad& row : loads.rows) {
     std::vector<std::string> cells = {
-        fmt::format("{:.3g} ms ({})", row.bound_s * 1000, row.percentile)};
+        fmt::format("{:.3g} ms ({})", row.bound_s * 1000, row.statistic)};
     for (size_t i = 0; i < row.requests_per_s.size(); ++i) {
       std::string cell =
           fmt::format("{}{:.3g} /s", row.below[i] ? "< " : "", row.requests_per_s[i]);
@@ -152,7 +153,7 @@ Json equal_latency_json(const EqualLatency& loads) {
                                      {"less", static_cast<bool>(row.below[i])},
                                      {"round_multiples", row.round_multiples[i]}};
     }
-    rows.push_back(Json{{"percentile", row.percentile},
+    rows.push_back(Json{{"statistic", row.statistic},
                         {"normalised_s", row.bound_s},
                         {"carried", std::move(subjects)}});
   }

@@ -18,7 +18,7 @@
 namespace jige::cli {
 
 struct CarriedLoad {
-  std::string_view percentile;         // "p50" or "p99", of the normalised latency
+  std::string_view statistic;          // "p50", "mean" or "p99" of the normalised latency
   double bound_s = 0;                  // seconds a token
   std::vector<double> requests_per_s;  // by subject; below its slowest load: that load's throughput
   std::vector<bool> below;             // by subject: carries less than requests_per_s

@@ -13,7 +13,8 @@ using ::testing::HasSubstr;
 LoadPoint point_of(const std::string& subject, double rate, double p50_ms, double p99_ms) {
   LoadPoint point{.subject = subject, .rate = rate};
   point.report.requests_per_s = rate;
-  point.report.normalised_s = {.count = 10, .p50 = p50_ms / 1000, .p99 = p99_ms / 1000};
+  point.report.normalised_s = {
+      .count = 10, .mean = p50_ms / 1000, .p50 = p50_ms / 1000, .p99 = p99_ms / 1000};
   return point;
 }
 
@@ -27,7 +28,7 @@ TEST(EqualLatency, IsReadFromTheCurves) {
   const auto loads = equal_latency(example());
   ASSERT_TRUE(loads);
   EXPECT_EQ(loads->subjects, (std::vector<std::string>{"static", "orca"}));
-  ASSERT_EQ(loads->rows.size(), 6u);
+  ASSERT_EQ(loads->rows.size(), 9u);
   // 6 ms: static has nothing within; orca's point is exactly there.
   EXPECT_NEAR(loads->rows[0].bound_s, 0.006, 1e-12);
   EXPECT_TRUE(loads->rows[0].below[0]);
@@ -39,8 +40,9 @@ TEST(EqualLatency, IsReadFromTheCurves) {
   EXPECT_NEAR(loads->rows[2].requests_per_s[0], 4, 1e-9);
   EXPECT_NEAR(loads->rows[2].requests_per_s[1], 12, 1e-9);
   // 40 ms of p99: 28 of 48 ms from 12 to 60.
-  EXPECT_EQ(loads->rows[5].percentile, "p99");
-  EXPECT_NEAR(loads->rows[5].requests_per_s[1], 8 + 4 * 28.0 / 48, 1e-9);
+  EXPECT_EQ(loads->rows[3].statistic, "mean");
+  EXPECT_EQ(loads->rows[8].statistic, "p99");
+  EXPECT_NEAR(loads->rows[8].requests_per_s[1], 8 + 4 * 28.0 / 48, 1e-9);
 }
 
 TEST(EqualLatency, TableNamesMultiplesOfTheFirst) {

@@ -2,7 +2,6 @@
 
 #include <cmath>
 #include <span>
-#include <string>
 
 #include "base/check.h"
 
@@ -16,22 +15,8 @@ Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
   JIGE_CHECK(options.ranks && options.ranks->group && options.ranks->group->size() > 1,
              "an engine for several ranks without a group");
   std::unique_ptr<RankEngine> engine(new RankEngine());
-  const auto make_arena = [&](const char* purpose, int64_t bytes) {
-    return std::make_unique<Arena>(device, device.name() + " " + purpose, bytes);
-  };
-  engine->device_ = &device;
+  JIGE_DO(engine->allocate(device, architecture, weights_options, memory, options));
   engine->group_ = options.ranks->group.get();
-  engine->predicted_bytes_ = memory.total_bytes();
-  engine->weights_arena_ = make_arena("weights", memory.weights.total_bytes());
-  engine->moments_arena_ = make_arena("moments", memory.moments_bytes);
-  engine->activations_arena_ = make_arena("activations", memory.buffers.total_bytes());
-  JIGE_TRY(engine->stream_, device.make_stream());
-  JIGE_TRY(engine->weights_,
-           model::ModelWeights::create(*engine->weights_arena_, architecture, weights_options));
-  JIGE_TRY(engine->optimizer_, Optimizer::create(*engine->moments_arena_,
-                                                 engine->weights_->trainable(), options.optimizer));
-  JIGE_TRY(engine->executor_, Executor::create(*engine->activations_arena_, *engine->weights_,
-                                               options.micro_batch_tokens));
   engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_);
   return engine;
 }
@@ -146,29 +131,10 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
   return outcome;
 }
 
-Status RankEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
-  executor_->load(*stream_, batch, {});
-  executor_->evaluate(*stream_);
-  executor_->add_losses(*stream_, sum);
-  return {};
-}
-
 Status RankEngine::add_ranks(ExactSum& sum) {
   JIGE_TRY(const StepWord all, exchange(*group_, {.loss = sum}));
   sum = all.loss;
   return {};
-}
-
-Status RankEngine::end_steps() {
-  executor_.reset();
-  optimizer_.reset();
-  return {};
-}
-
-EngineMemory RankEngine::memory() const {
-  return {.predicted_bytes = predicted_bytes_,
-          .peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
-                        activations_arena_->peak_bytes()};
 }
 
 }  // namespace jige::train

@@ -10,22 +10,16 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "base/clock.h"
-#include "model/memory_plan.h"
-#include "tensor/arena.h"
-#include "tensor/cpu_device.h"
-#include "train/executor.h"
 #include "train/gradient_sync.h"
-#include "train/options.h"
 #include "train/rank_exchange.h"
-#include "train/step_engine.h"
+#include "train/whole_model_engine.h"
 
 namespace jige::train {
 
-class RankEngine final : public StepEngine {
+class RankEngine final : public WholeModelEngine {
  public:
   // Device, architecture and group must outlive the engine. Fails with kExhausted.
   // REQUIRES: options.ranks with a group of more than one rank.
@@ -35,20 +29,12 @@ class RankEngine final : public StepEngine {
                                                     const model::TrainingMemory& memory,
                                                     const TrainOptions& options);
 
-  model::ModelWeights& weights() override { return *weights_; }
-  Optimizer& optimizer() override { return *optimizer_; }
-  Stream& stream() override { return *stream_; }
-  Result<std::unique_ptr<Stream>> make_stream() override { return device_->make_stream(); }
-  void refresh() override {}
   Result<StepOutcome> run(const Corpus& corpus, const StepPlan& plan,
                           const StepRates& rates) override;
-  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
   bool takes(size_t micro_batch) const override {
     return sync_->is_own(static_cast<int64_t>(micro_batch));
   }
   Status add_ranks(ExactSum& sum) override;
-  Status end_steps() override;
-  EngineMemory memory() const override;
 
  private:
   RankEngine() = default;
@@ -61,17 +47,8 @@ class RankEngine final : public StepEngine {
   // Waits, and counts the time.
   Status waited(const std::function<Status()>& wait);
 
-  CpuDevice* device_ = nullptr;
   comm::AsyncGroup* group_ = nullptr;
-  int64_t predicted_bytes_ = 0;
-  std::unique_ptr<Stream> stream_;
-  // Arenas come before what lives in them.
-  std::unique_ptr<Arena> weights_arena_, moments_arena_, activations_arena_;
-  std::optional<model::ModelWeights> weights_;
-  std::optional<Optimizer> optimizer_;
-  std::optional<Executor> executor_;
   std::unique_ptr<GradientSync> sync_;
-  HostBatch batch_;
   double wait_s_ = 0;  // of the step
 };
 

@@ -1,0 +1,46 @@
+#include "train/whole_model_engine.h"
+
+#include <string>
+
+namespace jige::train {
+
+Status WholeModelEngine::allocate(CpuDevice& device, const model::Architecture& architecture,
+                                  const model::WeightsOptions& weights_options,
+                                  const model::TrainingMemory& memory,
+                                  const TrainOptions& options) {
+  const auto make_arena = [&](const char* purpose, int64_t bytes) {
+    return std::make_unique<Arena>(device, device.name() + " " + purpose, bytes);
+  };
+  device_ = &device;
+  predicted_bytes_ = memory.total_bytes();
+  weights_arena_ = make_arena("weights", memory.weights.total_bytes());
+  moments_arena_ = make_arena("moments", memory.moments_bytes);
+  activations_arena_ = make_arena("activations", memory.buffers.total_bytes());
+  JIGE_TRY(stream_, device.make_stream());
+  JIGE_TRY(weights_, model::ModelWeights::create(*weights_arena_, architecture, weights_options));
+  JIGE_TRY(optimizer_,
+           Optimizer::create(*moments_arena_, weights_->trainable(), options.optimizer));
+  JIGE_TRY(executor_, Executor::create(*activations_arena_, *weights_, options.micro_batch_tokens));
+  return {};
+}
+
+Status WholeModelEngine::evaluate(const HostBatch& batch, ExactSum& sum) {
+  executor_->load(*stream_, batch, {});
+  executor_->evaluate(*stream_);
+  executor_->add_losses(*stream_, sum);
+  return {};
+}
+
+Status WholeModelEngine::end_steps() {
+  executor_.reset();
+  optimizer_.reset();
+  return {};
+}
+
+EngineMemory WholeModelEngine::memory() const {
+  return {.predicted_bytes = predicted_bytes_,
+          .peak_bytes = weights_arena_->peak_bytes() + moments_arena_->peak_bytes() +
+                        activations_arena_->peak_bytes()};
+}
+
+}  // namespace jige::train

@@ -1,0 +1,49 @@
+// What the engines share that train with the whole model on one device: weights, optimizer and
+// activations have an arena each, capped at what the memory plan says. How a step runs is the
+// subclass's.
+//
+// Threads: one thread at a time; the device's team runs the kernels.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "model/memory_plan.h"
+#include "tensor/arena.h"
+#include "tensor/cpu_device.h"
+#include "train/executor.h"
+#include "train/options.h"
+#include "train/step_engine.h"
+
+namespace jige::train {
+
+class WholeModelEngine : public StepEngine {
+ public:
+  model::ModelWeights& weights() override { return *weights_; }
+  Optimizer& optimizer() override { return *optimizer_; }
+  Stream& stream() override { return *stream_; }
+  Result<std::unique_ptr<Stream>> make_stream() override { return device_->make_stream(); }
+  void refresh() override {}
+  Status evaluate(const HostBatch& batch, ExactSum& sum) override;
+  Status end_steps() override;
+  EngineMemory memory() const override;
+
+ protected:
+  // The device and the architecture must outlive the engine. Fails with kExhausted. To be called
+  // once, before anything else.
+  Status allocate(CpuDevice& device, const model::Architecture& architecture,
+                  const model::WeightsOptions& weights_options, const model::TrainingMemory& memory,
+                  const TrainOptions& options);
+
+  CpuDevice* device_ = nullptr;
+  int64_t predicted_bytes_ = 0;
+  std::unique_ptr<Stream> stream_;
+  // Arenas come before what lives in them.
+  std::unique_ptr<Arena> weights_arena_, moments_arena_, activations_arena_;
+  std::optional<model::ModelWeights> weights_;
+  std::optional<Optimizer> optimizer_;
+  std::optional<Executor> executor_;
+  HostBatch batch_;
+};
+
+}  // namespace jige::train

@@ -21,6 +21,9 @@ namespace fs = std::filesystem;
 constexpr double kStartLimit_s = 60;
 constexpr double kStopLimit_s = 30;
 constexpr double kSubmitLimit_s = 20;
+// What a job waits in Slurm on free GPUs: the end of the job before is seen after 0.3 s, and from
+// the release to its first line it takes 0.55 s (medians of docs/cluster.md).
+constexpr double kStartWall_s = 0.85;
 // What a preempted job loses in Slurm: its processes end, it is seen, released and started anew.
 constexpr double kRestartWall_s = 2.5;
 
@@ -84,6 +87,7 @@ cluster::Workload demo_workload(const DemoOptions& options, const cluster::Clust
     const double length_s = job.iterations * cluster::ideal_iteration_ns(job, spec) / 1e9;
     // Slurm is asked for so many nodes with equal shares.
     if (job.nodes == 0) job.nodes = (job.gpus + spec.gpus_per_node - 1) / spec.gpus_per_node;
+    job.start_ns = static_cast<int64_t>(kStartWall_s * options.time_scale * cluster::kSecond);
     job.restart_ns = static_cast<int64_t>(kRestartWall_s * options.time_scale * cluster::kSecond);
     cluster::set_length(job, length_s, spec);
   }

@@ -40,17 +40,12 @@ Curve curve_of(std::span<const LoadPoint> points, const std::string& subject,
   return curve;
 }
 
-struct Carried {
-  double requests_per_s = 0;
-  bool below = false;
-};
-
-Carried carried_at(const Curve& curve, double bound_s) {
+CarriedLoad carried_at(const Curve& curve, double bound_s) {
   const auto last = std::find_if(curve.rbegin(), curve.rend(), [bound_s](const CurvePoint& point) {
     return point.latency_s <= bound_s;
   });
-  if (last == curve.rend()) return {curve.front().requests_per_s, true};
-  if (last == curve.rbegin()) return {last->requests_per_s};
+  if (last == curve.rend()) return {curve.front().requests_per_s, Known::kLess};
+  if (last == curve.rbegin()) return {last->requests_per_s, Known::kMore};
   const CurvePoint &within = *last, &beyond = *(last - 1);
   const double part = (bound_s - within.latency_s) / (beyond.latency_s - within.latency_s);
   return {within.requests_per_s + part * (beyond.requests_per_s - within.requests_per_s)};
@@ -72,16 +67,29 @@ std::string range_of(std::span<const double> multiples) {
   return fmt::format(" ({:.1f} to {:.1f})", low, high);
 }
 
-// The multiples of one round, where both loads are known.
-void add_round(CarriedLoad& row, const std::vector<Curve>& curves) {
+void add_round(LoadsAtLatency& row, const std::vector<Curve>& curves) {
   if (std::ranges::any_of(curves, &Curve::empty)) return;
-  const Carried first = carried_at(curves[0], row.bound_s);
-  if (first.below) return;
+  const CarriedLoad first = carried_at(curves[0], row.bound_s);
+  if (first.known != Known::kExactly) return;
   for (size_t i = 1; i < curves.size(); ++i) {
-    const Carried carried = carried_at(curves[i], row.bound_s);
-    if (carried.below) continue;
+    const CarriedLoad carried = carried_at(curves[i], row.bound_s);
+    if (carried.known != Known::kExactly) continue;
     row.round_multiples[i].push_back(carried.requests_per_s / first.requests_per_s);
   }
+}
+
+std::string_view sign_of(Known known) {
+  return known == Known::kLess ? "< " : known == Known::kMore ? "> " : "";
+}
+
+// ", > 3.1 x" of what `first` carries; nothing where the ends of curves say nothing of it.
+std::string multiple_of(const CarriedLoad& carried, const CarriedLoad& first) {
+  using enum Known;
+  if (carried.known == first.known && carried.known != kExactly) return "";
+  Known known = kExactly;
+  if (carried.known == kMore || first.known == kLess) known = kMore;
+  if (carried.known == kLess || first.known == kMore) known = kLess;
+  return fmt::format(", {}{:.1f} x", sign_of(known), carried.requests_per_s / first.requests_per_s);
 }
 
 }  // namespace
@@ -104,12 +112,8 @@ std::optional<EqualLatency> equal_latency(std::span<const LoadPoint> points,
       for (const CurvePoint& point : curve) lowest_s = std::min(lowest_s, point.latency_s);
     }
     for (const double factor : kBoundFactors) {
-      CarriedLoad row{.statistic = statistic.name, .bound_s = factor * lowest_s};
-      for (const Curve& curve : curves) {
-        const Carried carried = carried_at(curve, row.bound_s);
-        row.requests_per_s.push_back(carried.requests_per_s);
-        row.below.push_back(carried.below);
-      }
+      LoadsAtLatency row{.statistic = statistic.name, .bound_s = factor * lowest_s};
+      for (const Curve& curve : curves) row.carried.push_back(carried_at(curve, row.bound_s));
       row.round_multiples.resize(curves.size());
       for (const std::vector<LoadPoint>& round : rounds) {
         add_round(row, curves_of(round, loads.subjects, statistic));
@@ -125,18 +129,13 @@ std::string equal_latency_table(const EqualLatency& loads) {
   std::vector<Table::Column> columns = {{"at a normalised latency of"}};
   for (const std::string& subject : loads.subjects) columns.push_back({subject, kRight});
   Table table(std::move(columns));
-  for (const CarriedLoad& row : loads.rows) {
+  for (const LoadsAtLatency& row : loads.rows) {
     std::vector<std::string> cells = {
         fmt::format("{:.3g} ms ({})", row.bound_s * 1000, row.statistic)};
-    for (size_t i = 0; i < row.requests_per_s.size(); ++i) {
-      std::string cell =
-          fmt::format("{}{:.3g} /s", row.below[i] ? "< " : "", row.requests_per_s[i]);
-      // Against less than a load that was measured there is only a lower bound.
-      if (i > 0 && !row.below[i]) {
-        cell += fmt::format(", {}{:.1f} x", row.below[0] ? "> " : "",
-                            row.requests_per_s[i] / row.requests_per_s[0]);
-        cell += range_of(row.round_multiples[i]);
-      }
+    for (size_t i = 0; i < row.carried.size(); ++i) {
+      const CarriedLoad& carried = row.carried[i];
+      std::string cell = fmt::format("{}{:.3g} /s", sign_of(carried.known), carried.requests_per_s);
+      if (i > 0) cell += multiple_of(carried, row.carried[0]) + range_of(row.round_multiples[i]);
       cells.push_back(std::move(cell));
     }
     table.row(std::move(cells));
@@ -146,11 +145,12 @@ std::string equal_latency_table(const EqualLatency& loads) {
 
 Json equal_latency_json(const EqualLatency& loads) {
   Json rows = Json::array();
-  for (const CarriedLoad& row : loads.rows) {
+  for (const LoadsAtLatency& row : loads.rows) {
     Json subjects = Json::object();
     for (size_t i = 0; i < loads.subjects.size(); ++i) {
-      subjects[loads.subjects[i]] = {{"requests_per_s", row.requests_per_s[i]},
-                                     {"less", static_cast<bool>(row.below[i])},
+      subjects[loads.subjects[i]] = {{"requests_per_s", row.carried[i].requests_per_s},
+                                     {"less", row.carried[i].known == Known::kLess},
+                                     {"more", row.carried[i].known == Known::kMore},
                                      {"round_multiples", row.round_multiples[i]}};
     }
     rows.push_back(Json{{"statistic", row.statistic},

@@ -2,10 +2,12 @@
 //
 // A subject carries the throughput at which its curve of normalised latency reaches the bound: its
 // fastest load within the bound, and on the straight line from there to the next faster load,
-// which is beyond it.
+// which is beyond it. A curve that begins beyond the bound, or ends within it, says only that the
+// load is less than its slowest or more than its fastest.
 // Threads: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,18 +19,24 @@
 
 namespace jige::cli {
 
+enum class Known : uint8_t { kExactly, kLess, kMore };
+
 struct CarriedLoad {
-  std::string_view statistic;          // "p50", "mean" or "p99" of the normalised latency
-  double bound_s = 0;                  // seconds a token
-  std::vector<double> requests_per_s;  // by subject; below its slowest load: that load's throughput
-  std::vector<bool> below;             // by subject: carries less than requests_per_s
-  // By subject: its multiple of the first subject's load in each round in which both carry one.
+  double requests_per_s = 0;  // of the curve's end where the load is less or more
+  Known known = Known::kExactly;
+};
+
+struct LoadsAtLatency {
+  std::string_view statistic;        // "p50", "mean" or "p99" of the normalised latency
+  double bound_s = 0;                // seconds a token
+  std::vector<CarriedLoad> carried;  // by subject
+  // By subject: its multiple of the first subject's load in each round that tells both exactly.
   std::vector<std::vector<double>> round_multiples;
 };
 
 struct EqualLatency {
   std::vector<std::string> subjects;  // in the order of the points
-  std::vector<CarriedLoad> rows;      // bounds of 1.5, 2 and 4 times the lowest latency measured
+  std::vector<LoadsAtLatency> rows;   // bounds of 1.5, 2 and 4 times the lowest latency measured
 };
 
 // Nothing where there are fewer than two subjects or a closed loop. `rounds`: the points of each

@@ -31,18 +31,18 @@ TEST(EqualLatency, IsReadFromTheCurves) {
   ASSERT_EQ(loads->rows.size(), 9u);
   // 6 ms: static has nothing within; orca's point is exactly there.
   EXPECT_NEAR(loads->rows[0].bound_s, 0.006, 1e-12);
-  EXPECT_TRUE(loads->rows[0].below[0]);
-  EXPECT_NEAR(loads->rows[0].requests_per_s[1], 8, 1e-9);
+  EXPECT_EQ(loads->rows[0].carried[0].known, Known::kLess);
+  EXPECT_NEAR(loads->rows[0].carried[1].requests_per_s, 8, 1e-9);
   // 8 ms: half way from 7 to 9 and from 6 to 10.
-  EXPECT_NEAR(loads->rows[1].requests_per_s[0], 3, 1e-9);
-  EXPECT_NEAR(loads->rows[1].requests_per_s[1], 10, 1e-9);
-  // 16 ms: everything, and no more than was measured.
-  EXPECT_NEAR(loads->rows[2].requests_per_s[0], 4, 1e-9);
-  EXPECT_NEAR(loads->rows[2].requests_per_s[1], 12, 1e-9);
+  EXPECT_NEAR(loads->rows[1].carried[0].requests_per_s, 3, 1e-9);
+  EXPECT_NEAR(loads->rows[1].carried[1].requests_per_s, 10, 1e-9);
+  // 16 ms: everything that was measured, and perhaps more.
+  EXPECT_NEAR(loads->rows[2].carried[0].requests_per_s, 4, 1e-9);
+  EXPECT_EQ(loads->rows[2].carried[1].known, Known::kMore);
   // 40 ms of p99: 28 of 48 ms from 12 to 60.
   EXPECT_EQ(loads->rows[3].statistic, "mean");
   EXPECT_EQ(loads->rows[8].statistic, "p99");
-  EXPECT_NEAR(loads->rows[8].requests_per_s[1], 8 + 4 * 28.0 / 48, 1e-9);
+  EXPECT_NEAR(loads->rows[8].carried[1].requests_per_s, 8 + 4 * 28.0 / 48, 1e-9);
 }
 
 TEST(EqualLatency, TableNamesMultiplesOfTheFirst) {
@@ -50,8 +50,20 @@ TEST(EqualLatency, TableNamesMultiplesOfTheFirst) {
   EXPECT_THAT(table, HasSubstr("10 /s, 3.3 x"));
   EXPECT_THAT(table, HasSubstr("< 2 /s"));
   EXPECT_THAT(table, HasSubstr("8 /s, > 4.0 x"));
+  EXPECT_THAT(table, HasSubstr("> 4 /s  "));  // 16 ms: two ends say nothing of each other
+  EXPECT_THAT(table, HasSubstr("> 12 /s\n"));
   const Json json = equal_latency_json(*equal_latency(example()));
   EXPECT_EQ(json["equal_latency"][0]["carried"]["static"]["less"], true);
+  EXPECT_EQ(json["equal_latency"][2]["carried"]["static"]["more"], true);
+}
+
+TEST(EqualLatency, EndsOfCurvesGiveBounds) {
+  std::vector<LoadPoint> points = example();
+  points[4] = point_of("orca", 12, 7, 60);  // at 8 ms more than 12, static 3
+  EXPECT_THAT(equal_latency_table(*equal_latency(points)), HasSubstr("> 12 /s, > 4.0 x"));
+  points[4] = point_of("orca", 12, 10, 60);
+  points[1] = point_of("static", 4, 7.5, 400);  // at 8 ms more than 4, orca 10
+  EXPECT_THAT(equal_latency_table(*equal_latency(points)), HasSubstr("10 /s, < 2.5 x"));
 }
 
 TEST(EqualLatency, RoundsGiveTheSpread) {
@@ -61,7 +73,7 @@ TEST(EqualLatency, RoundsGiveTheSpread) {
   rounds[2][0].report.normalised_s.p50 = 0.0085;  // carries less than any load of the round
   const auto loads = equal_latency(example(), rounds);
   ASSERT_TRUE(loads);
-  const CarriedLoad& row = loads->rows[1];  // 8 ms
+  const LoadsAtLatency& row = loads->rows[1];  // 8 ms
   ASSERT_EQ(row.round_multiples[1].size(), 2u);
   EXPECT_NEAR(row.round_multiples[1][0], 10 / 3.0, 1e-9);
   EXPECT_NEAR(row.round_multiples[1][1], 10 / 2.75, 1e-9);

@@ -128,7 +128,8 @@ void ClusterState::begin(JobId id, const Placement& placement) {
   job.phase = Phase::kRunning;
   job.placement = placement;
   job.run_since_ns = job.updated_ns = now_ns_;
-  job.progress_from_ns = now_ns_ + (job.starts > 0 ? this->job(id).restart_ns : 0);
+  const Job& request = this->job(id);
+  job.progress_from_ns = now_ns_ + (job.starts > 0 ? request.restart_ns : request.start_ns);
   if (job.starts++ == 0) job.first_start_ns = now_ns_;
   job.running_index = running_.size();
   running_.push_back(id);

@@ -9,8 +9,8 @@
 // known better (set_left), and GPUs that are out of service or others' (set_blocked).
 //
 // A preempted job keeps its progress, frees its GPUs at once, and pays for checkpoint, requeue and
-// restore when it starts again: it then holds its GPUs for restart_ns without progress, and is
-// already counted as a neighbour on the network. A migration is both at once.
+// restore when it starts again: it then holds its GPUs for restart_ns without progress (start_ns
+// the first time), and is already counted as a neighbour on the network. A migration is both at once.
 //
 // With a Colocation a waiting job may join a running one on its GPUs; each then is the other's
 // partner, and has the GPUs for itself when that leaves.
@@ -44,7 +44,7 @@ struct JobState {
   double rate = 0;  // iterations a nanosecond
   double ideal_iteration_ns = 0;
   int64_t updated_ns = 0;
-  int64_t progress_from_ns = 0;  // end of the restart
+  int64_t progress_from_ns = 0;  // end of the start
   int64_t run_since_ns = 0;
   int64_t waiting_since_ns = 0;
   int64_t held_ns = 0;     // in stints that are over

@@ -37,6 +37,7 @@ struct Job {
   std::array<double, kCollectiveCount> bytes{};
   double overlap = 0;
   double iterations = 1;
+  int64_t start_ns = 0;    // from GPUs to first progress: paid by the first start
   int64_t restart_ns = 0;  // checkpoint, requeue and restore: paid by each start but the first
 };
 

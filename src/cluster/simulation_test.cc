@@ -111,6 +111,16 @@ TEST(ClusterSimulation, RestartsCostTimeWithGpus) {
   EXPECT_EQ(result.outcomes[0].held_ns, 105 * kSecond);
 }
 
+TEST(ClusterSimulation, StartsCostTimeWithGpusOnceBeforeRestartsDo) {
+  Job longer = plain_job(0, 1, 100), shorter = plain_job(10, 1, 20);
+  longer.start_ns = shorter.start_ns = 2 * kSecond;
+  longer.restart_ns = 5 * kSecond;
+  const auto result = run(cluster_of(1, 1, 1), workload_of({longer, shorter}), "srtf");
+  EXPECT_THAT(ends_s(result), ElementsAre(129, 32));  // 8 of 100 by 10, then 22 for the other
+  EXPECT_EQ(result.outcomes[0].restart_ns, 7 * kSecond);
+  EXPECT_EQ(result.outcomes[1].held_ns, 22 * kSecond);
+}
+
 TEST(ClusterSimulation, RefusesWhatCouldNeverRunWithTheReason) {
   Job shaped = plain_job(0, 6, 1);
   shaped.nodes = 4;

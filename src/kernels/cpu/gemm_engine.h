@@ -71,6 +71,7 @@ struct GemmTileRun {
 };
 
 // Finished sums to be written as bf16: out = sums + bias, rounded to nearest, ties to even.
+// REQUIRES: sums are those of the engine's micro-kernel.
 struct GemmStoreBF16 {
   const float* sums;
   int64_t sums_stride;

@@ -132,11 +132,11 @@ void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, 
   const int64_t fetch_step = (fetch_end - fetched) / (steps > 0 ? steps : 1) + 64;
   LinesFetcher<1, 3> output(args.fetch, steps);
   LinesFetcher<0, 2> ahead(args.ahead, steps);
-  for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
-    _tile_stream_loadd(4, left + k, kTileRowBytes);
+  for (int64_t k = 0; k < depth_bytes; k += kTileBytes, left += args.left_tile_bytes) {
+    _tile_stream_loadd(4, left, args.left_row_bytes);
     _tile_loadd(6, right + k, kTileRowBytes);
     _tile_loadd(7, right + args.right_stride + k, kTileRowBytes);
-    _tile_stream_loadd(5, left + args.left_stride + k, kTileRowBytes);
+    _tile_stream_loadd(5, left + args.left_stride, args.left_row_bytes);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
@@ -158,11 +158,11 @@ void block_1x4(const GemmMicroArgs& args, const char* right, const float* from, 
   const int64_t stride = args.right_stride;
   start_sums(from, kInARow, args.from_stride);
   const char* left = static_cast<const char*>(args.left);
-  for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
+  for (int64_t k = 0; k < depth_bytes; k += kTileBytes, left += args.left_tile_bytes) {
     for (int64_t panel = 0; panel < 4; ++panel) {
       prefetch_tile(right + panel * stride + k + kPrefetchBytes);
     }
-    _tile_loadd(4, left + k, kTileRowBytes);
+    _tile_loadd(4, left, args.left_row_bytes);
     _tile_loadd(5, right + k, kTileRowBytes);
     _tile_dpbf16ps(0, 4, 5);
     _tile_loadd(6, right + stride + k, kTileRowBytes);
@@ -184,8 +184,8 @@ void block_1x1(const GemmMicroArgs& args, const char* left, const char* right, c
   } else {
     _tile_zero(0);
   }
-  for (int64_t k = 0; k < depth_bytes; k += kTileBytes) {
-    _tile_loadd(4, left + k, kTileRowBytes);
+  for (int64_t k = 0; k < depth_bytes; k += kTileBytes, left += args.left_tile_bytes) {
+    _tile_loadd(4, left, args.left_row_bytes);
     _tile_loadd(5, right + k, kTileRowBytes);
     _tile_dpbf16ps(0, 4, 5);
   }

@@ -117,12 +117,11 @@ class LinesFetcher {
 // Two lane groups times two panels. Meanwhile the share of the next two panels goes to the second
 // level: without that, the first row block of a panel would wait for all of it. The left, which
 // comes from the second level, is loaded with the hint that it is not used again soon, and all four
-// loads stand before the products. It is not fetched ahead: the few lines that a core can wait for
+// loads stand behind the products of the step before. It is not fetched ahead: the few lines that a core can wait for
 // at a time are better spent on panels and output, which come from farther away
 // (docs/decisions/0001-own-matrix-products.md). Output that is touched soon, and what is packed
 // next, come in as well.
 void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
-  const int64_t depth_bytes = args.depth / kTileDepth * kTileBytes;
   start_sums(from, square(args.from_stride), args.from_stride);
   const char* left = static_cast<const char*>(args.left);
   const char* next = static_cast<const char*>(args.next);
@@ -132,15 +131,21 @@ void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, 
   const int64_t fetch_step = (fetch_end - fetched) / (steps > 0 ? steps : 1) + 64;
   LinesFetcher<1, 3> output(args.fetch, steps);
   LinesFetcher<0, 2> ahead(args.ahead, steps);
-  for (int64_t k = 0; k < depth_bytes; k += kTileBytes, left += args.left_tile_bytes) {
+  const auto load = [&] {
     _tile_stream_loadd(4, left, args.left_row_bytes);
-    _tile_loadd(6, right + k, kTileRowBytes);
-    _tile_loadd(7, right + args.right_stride + k, kTileRowBytes);
+    _tile_loadd(6, right, kTileRowBytes);
+    _tile_loadd(7, right + args.right_stride, kTileRowBytes);
     _tile_stream_loadd(5, left + args.left_stride, args.left_row_bytes);
+    left += args.left_tile_bytes;
+    right += kTileBytes;
+  };
+  const auto multiply = [] {
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     _tile_dpbf16ps(3, 5, 7);
     _tile_dpbf16ps(2, 5, 6);
+  };
+  const auto fetch = [&] {
     const int64_t stop = fetched + fetch_step < fetch_end ? fetched + fetch_step : fetch_end;
     for (; fetched < stop; fetched += 64) {
       _mm_prefetch(next + fetched, _MM_HINT_T1);
@@ -148,6 +153,16 @@ void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, 
     }
     output.step();
     ahead.step();
+  };
+  if (steps > 0) load();
+  for (int64_t step = 1; step < steps; ++step) {
+    multiply();
+    load();
+    fetch();
+  }
+  if (steps > 0) {
+    multiply();
+    fetch();
   }
   store_sums(sums, square(args.sums_stride), args.sums_stride);
 }

@@ -36,6 +36,7 @@ class RunningScope {
 
 ThreadTeam::ThreadTeam(int thread_count) {
   JIGE_CHECK(thread_count >= 1, "a team needs a thread, not {}", thread_count);
+  shares_ = std::make_unique<Share[]>(static_cast<size_t>(thread_count));
   workers_.reserve(static_cast<size_t>(thread_count) - 1);
   for (int worker = 1; worker < thread_count; ++worker) {
     workers_.emplace_back([this, worker] { worker_main(worker); });
@@ -66,7 +67,12 @@ void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void*
   const int64_t range_count = std::min<int64_t>((count + grain - 1) / grain, 4 * size());
   const int64_t chunk = ((count + range_count - 1) / range_count + grain - 1) / grain * grain;
   loop_ = Loop{function, context, count, chunk};
-  next_.store(0, std::memory_order_relaxed);
+  const int64_t chunks = (count + chunk - 1) / chunk;
+  for (int worker = 0; worker < size(); ++worker) {
+    Share& share = shares_[static_cast<size_t>(worker)];
+    share.next.store(chunks * worker / size() * chunk, std::memory_order_relaxed);
+    share.end = chunks * (worker + 1) / size() * chunk;
+  }
   pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
@@ -84,10 +90,13 @@ void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void*
 
 void ThreadTeam::work(const Loop& loop, int worker) {
   const RunningScope scope(this, worker);
-  for (;;) {
-    const int64_t begin = next_.fetch_add(loop.chunk, std::memory_order_relaxed);
-    if (begin >= loop.count) break;
-    loop.function(loop.context, begin, std::min(begin + loop.chunk, loop.count), worker);
+  for (int i = 0; i < size(); ++i) {
+    Share& share = shares_[static_cast<size_t>((worker + i) % size())];
+    for (;;) {
+      const int64_t begin = share.next.fetch_add(loop.chunk, std::memory_order_relaxed);
+      if (begin >= share.end) break;
+      loop.function(loop.context, begin, std::min(begin + loop.chunk, loop.count), worker);
+    }
   }
 }
 

@@ -3,6 +3,9 @@
 // Invariants: (1) the caller takes part, so a team of one has no thread of its own.
 //             (2) every index of a loop is run exactly once, before parallel_for returns.
 //             (3) which thread runs an index is unspecified; results may not depend on it.
+// A thread starts with its own share of the indices, the same part of every loop, so that loops
+// over the same rows, one after the other, find in its caches what it left there; whoever is done
+// with its share goes on with those of the others.
 // Threads: parallel_for may be called from any thread; calls from several threads take turns. A
 // call from inside a body of the same team runs inline, with the worker index of that body; one
 // from a body of another team takes its turn, so two teams must not call each other in a circle.
@@ -51,6 +54,11 @@ class ThreadTeam {
     int64_t count = 0;
     int64_t chunk = 1;
   };
+  // What is left of a thread's share of a loop: [next, end), in whole chunks.
+  struct alignas(64) Share {
+    std::atomic<int64_t> next{0};
+    int64_t end = 0;
+  };
 
   void run(int64_t count, int64_t grain, RangeFunction function, void* context);
   void work(const Loop& loop, int worker);
@@ -58,7 +66,7 @@ class ThreadTeam {
 
   std::mutex turn_mutex_;  // one loop at a time
   Loop loop_;
-  std::atomic<int64_t> next_{0};
+  std::unique_ptr<Share[]> shares_;  // by worker
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> pending_{0};
   std::atomic<bool> stopping_{false};

@@ -44,6 +44,26 @@ TEST(ThreadTeam, CutsRangesAtMultiplesOfTheGrain) {
   }
 }
 
+TEST(ThreadTeam, StartsEveryThreadWithTheSameShareOfEveryLoop) {
+  constexpr int kThreads = 3;
+  ThreadTeam team(kThreads);
+  for (const int64_t count : {300, 1200}) {
+    for (int round = 0; round < 20; ++round) {
+      std::atomic<int64_t> first[kThreads] = {-1, -1, -1};
+      team.parallel_for(count, 1, [&](int64_t begin, int64_t, int worker) {
+        int64_t none = -1;
+        first[worker].compare_exchange_strong(none, begin);
+        for (const auto& other : first) {  // nobody takes from another's share before all are here
+          while (other.load() < 0) std::this_thread::yield();
+        }
+      });
+      for (int worker = 0; worker < kThreads; ++worker) {
+        EXPECT_EQ(first[worker].load(), count / kThreads * worker);
+      }
+    }
+  }
+}
+
 TEST(ThreadTeam, NoTwoBodiesShareAWorkerIndex) {
   ThreadTeam team(4);
   std::vector<std::atomic<int>> inside(4);

@@ -46,8 +46,9 @@ cpu::ConstArray const_array_at(const TensorView& view, int64_t row, int64_t inde
 template <typename Body>
 void for_pieces(CpuDevice& device, bool contiguous, int64_t rows, int64_t columns, Body&& body) {
   if (contiguous) {
+    constexpr int64_t kLineElements = 32;
     device.team().parallel_for(
-        rows * columns, kElementsPerRange,
+        rows * columns, even_grain(device, rows * columns, kElementsPerRange, kLineElements),
         [&](int64_t begin, int64_t end, int) { body(0, begin, end - begin); });
     return;
   }

@@ -78,10 +78,21 @@ inline int64_t row_grain(int64_t columns) {
   return std::max<int64_t>(kElementsPerRange / std::max<int64_t>(columns, 1), 1);
 }
 
+// The length of ranges over [0, count) that are all alike, so that the threads' shares are too;
+// `least` is worth sharing, and of several lengths a multiple of `step` is taken.
+inline int64_t even_grain(CpuDevice& device, int64_t count, int64_t least, int64_t step = 1) {
+  constexpr int64_t kRangesPerThread = 4;
+  const int64_t threads = device.team().size();
+  int64_t ranges = std::min((count + least - 1) / least, kRangesPerThread * threads);
+  if (ranges > threads) ranges = ranges / threads * threads;
+  const int64_t even = (count + std::max<int64_t>(ranges, 1) - 1) / std::max<int64_t>(ranges, 1);
+  return (even + step - 1) / step * step;
+}
+
 // Calls body(row_begin, row_end) on the team for ranges that cover [0, row_count).
 template <typename Body>
 void for_row_ranges(CpuDevice& device, int64_t row_count, int64_t columns, Body&& body) {
-  device.team().parallel_for(row_count, row_grain(columns),
+  device.team().parallel_for(row_count, even_grain(device, row_count, row_grain(columns)),
                              [&](int64_t begin, int64_t end, int) { body(begin, end); });
 }
 

@@ -96,19 +96,13 @@ inline void multiply_panels(const TileProduct& product, int panel) {
   for (int step = 0; step < product.steps; ++step) {
     _tile_loadd(4, left, product.left_row_bytes);
     _tile_loadd(5, right, kTileRowBytes);
+    if constexpr (kPanels > 1) _tile_loadd(6, right + product.panel_bytes, kTileRowBytes);
+    if constexpr (kPanels > 2) _tile_loadd(7, right + 2 * product.panel_bytes, kTileRowBytes);
     _tile_dpbf16ps(0, 4, 5);
-    if constexpr (kPanels > 1) {
-      _tile_loadd(6, right + product.panel_bytes, kTileRowBytes);
-      _tile_dpbf16ps(1, 4, 6);
-    }
-    if constexpr (kPanels > 2) {
-      _tile_loadd(7, right + 2 * product.panel_bytes, kTileRowBytes);
-      _tile_dpbf16ps(2, 4, 7);
-    }
-    if constexpr (kPanels > 3) {
-      _tile_loadd(5, right + 3 * product.panel_bytes, kTileRowBytes);
-      _tile_dpbf16ps(3, 4, 5);
-    }
+    if constexpr (kPanels > 3) _tile_loadd(5, right + 3 * product.panel_bytes, kTileRowBytes);
+    if constexpr (kPanels > 1) _tile_dpbf16ps(1, 4, 6);
+    if constexpr (kPanels > 2) _tile_dpbf16ps(2, 4, 7);
+    if constexpr (kPanels > 3) _tile_dpbf16ps(3, 4, 5);
     left += product.left_step_bytes;
     right += kTileBytes;
   }

@@ -41,10 +41,13 @@ struct GemmMicroArgs {
   int64_t depth;            // summed indices, a multiple of the engine's depth_step
   int rows;                 // 1 … engine.rows
   int64_t panels;           // 1 …
-  const void* left;         // one packed block
+  const void* left;         // one packed block, or of tiles the left where it lies in memory
   int64_t left_stride = 0;  // bytes from lane group to lane group; of tiles only
-  const void* right;        // the first panel, at the first depth of this call
-  int64_t right_stride;     // bytes from panel to panel
+  // Bytes from row to row of a tile of the left, and from tile to tile along the depth.
+  int64_t left_row_bytes = kTileDepth * 2;
+  int64_t left_tile_bytes = kTileElements * 2;
+  const void* right;     // the first panel, at the first depth of this call
+  int64_t right_stride;  // bytes from panel to panel
   // Where the chains start: null for zero, or [rows][panels · columns], may be `sums`.
   const float* from;
   int64_t from_stride;  // elements from row to row
@@ -71,6 +74,7 @@ struct GemmTileRun {
 };
 
 // Finished sums to be written as bf16: out = sums + bias, rounded to nearest, ties to even.
+// REQUIRES: sums are those of the engine's micro-kernel.
 struct GemmStoreBF16 {
   const float* sums;
   int64_t sums_stride;
@@ -109,6 +113,9 @@ struct GemmEngine {
   int64_t left_bytes = int64_t{1} << 20;
   // Up to as many, the next ones are fetched while they are worked with.
   int64_t left_ahead_bytes = int64_t{1} << 19;
+  // A left of bf16 rows in whole lines is read where it lies, unpacked, while the bytes of a row
+  // times the columns of the product are at most this: packed, it is read faster, by every panel.
+  int64_t left_in_place_bytes = int64_t{1} << 20;
   // Outputs from this size on go past the caches where that is wanted; smaller ones stay in a
   // second-level cache.
   int64_t past_caches_bytes = int64_t{4} << 20;

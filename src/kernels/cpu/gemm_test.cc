@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <vector>
 
 #include "base/rng.h"
@@ -360,6 +361,63 @@ TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
       for (const BFloat16* values : {outs[1].values, outs[2].values, outs[3].values + 1}) {
         EXPECT_EQ(std::memcmp(outs[0].values, values, sizeof(BFloat16) * rows * stride), 0)
             << columns;
+      }
+    }
+  }
+}
+
+// Rows of the left in whole lines, with a rest of rows that are packed, and lefts that lie
+// otherwise.
+TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
+  static std::atomic<int> calls_in_place;
+  static void (*micro)(const GemmMicroArgs&);
+  constexpr int64_t kRowsMax = 131, kStride = 160;
+  struct alignas(64) Left {
+    BFloat16 values[kRowsMax * kStride + 32];
+  };
+  Rng rng(14);
+  const auto left = std::make_unique<Left>();
+  for (BFloat16& value : left->values) value = to_bfloat16(static_cast<float>(rng.normal()));
+  for (const GemmEngine* full : tested_engines()) {
+    if (full->layout != GemmLayout::kTileBF16) continue;
+    micro = full->micro;
+    GemmEngine engine = short_stretches(*full);
+    engine.micro = [](const GemmMicroArgs& args) {
+      calls_in_place += args.left_row_bytes == 2 * kStride;
+      micro(args);
+    };
+    for (const int64_t rows : {49L, 64L, kRowsMax}) {
+      for (const int64_t columns : {32, 83}) {
+        const int64_t depth = 96;
+        const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kF32};
+        const Matrix right(DType::kBF16, columns, depth, rng);
+        const auto panels = pack_right(device_, engine, right, c, true, 1);
+        const auto multiply = [&](GemmOperand operand, int64_t product_depth) {
+          std::vector<float> out(static_cast<size_t>(rows * columns));
+          GemmProduct product;
+          product.rows = rows;
+          product.columns = columns;
+          product.depth = product_depth;
+          product.left = operand;
+          product.right_panels = panels.data();
+          product.out = out.data();
+          product.out_stride = columns;
+          gemm(device_, engine, product);
+          return out;
+        };
+        const GemmOperand operand = {left->values, DType::kBF16, kStride, false, true};
+        engine.left_in_place_bytes = 2 * kStride * columns - 1;
+        const std::vector<float> packed = multiply(operand, depth);
+        GemmOperand shifted = operand;
+        shifted.data = left->values + 1;
+        engine.left_in_place_bytes = 2 * kStride * columns;
+        multiply(shifted, depth);
+        multiply(operand, depth - 1);
+        EXPECT_EQ(calls_in_place, 0);
+        const std::vector<float> in_place = multiply(operand, depth);
+        EXPECT_GT(calls_in_place.exchange(0), 0);
+        EXPECT_EQ(std::memcmp(packed.data(), in_place.data(), packed.size() * sizeof(float)), 0)
+            << engine.name << " " << rows << " " << columns;
       }
     }
   }

@@ -30,17 +30,18 @@ float tile_chain(const BFloat16* left, const BFloat16* right, float sum) {
 
 void tile_micro(const GemmMicroArgs& args) {
   const int64_t tiles = args.depth / kTileDepth;
-  const BFloat16* lefts = static_cast<const BFloat16*>(args.left);
+  const std::byte* lefts = static_cast<const std::byte*>(args.left);
   for (int64_t row = 0; row < args.rows; ++row) {
-    const BFloat16* left =
-        lefts + row / kTileLanes * (args.left_stride / 2) + row % kTileLanes * kTileDepth;
+    const std::byte* left =
+        lefts + row / kTileLanes * args.left_stride + row % kTileLanes * args.left_row_bytes;
     for (int64_t column = 0; column < args.panels * kTileLanes; ++column) {
       const std::byte* panel =
           static_cast<const std::byte*>(args.right) + column / kTileLanes * args.right_stride;
       const BFloat16* right = reinterpret_cast<const BFloat16*>(panel) + 2 * (column % kTileLanes);
       float sum = args.from ? args.from[row * args.from_stride + column] : 0.0f;
       for (int64_t tile = 0; tile < tiles; ++tile) {
-        sum = tile_chain(left + tile * kTileElements, right + tile * kTileElements, sum);
+        sum = tile_chain(reinterpret_cast<const BFloat16*>(left + tile * args.left_tile_bytes),
+                         right + tile * kTileElements, sum);
       }
       args.sums[row * args.sums_stride + column] = sum;
     }

@@ -80,6 +80,11 @@ class Product {
     left_bytes_ = gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows);
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
     const int64_t row_bytes = dtype_bytes(product.out_dtype, product.out_stride);
+    const int64_t left_row_bytes = product.left.row_stride * 2;
+    left_in_place_ = product.left.dtype == DType::kBF16 && !product.left.depth_across &&
+                     left_row_bytes * product.columns <= engine.left_in_place_bytes &&
+                     left_row_bytes % kLineBytes == 0 && product.depth % kTileDepth == 0 &&
+                     reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
     past_caches_ =
         product.out_past_caches && engine.store_bf16 && product.out_dtype == DType::kBF16 &&
         product.rows * row_bytes >= engine.past_caches_bytes &&
@@ -103,7 +108,7 @@ class Product {
     for (int64_t depth = 0; depth < product_.depth; depth += blocking_.depth_packed) {
       rows.depth_begin = depth;
       rows.depth_count = std::min(blocking_.depth_packed, product_.depth - depth);
-      gemm_pack_left(engine_, product_.left, rows, engine_.rows, left);
+      const LeftBlock block = left_block(rows, left);
       Ahead ahead = ahead_of(task, rows, more, panel_end - panel_begin);
       for (int64_t panel = panel_begin; panel < panel_end; panel += engine_.panel_group) {
         const int64_t panels = std::min<int64_t>(engine_.panel_group, panel_end - panel);
@@ -111,7 +116,7 @@ class Product {
                            ? sums
                            : sums + (panel - panel_begin) / engine_.panel_group *
                                         (blocking_.task_rows / engine_.rows) * block_floats_;
-        run_panels(rows, {panel, panels, panel + panels < panel_end}, left, group, ahead);
+        run_panels(rows, {panel, panels, panel + panels < panel_end}, block, group, ahead);
       }
     }
   }
@@ -122,6 +127,46 @@ class Product {
     int64_t count;
     bool more;  // another group follows
   };
+
+  // Rows of the left for one stretch of the depth: those of whole micro-kernel calls where they lie
+  // in memory, the others packed; or all of them packed.
+  struct LeftBlock {
+    int64_t rows_in_place;
+    const std::byte* in_place;  // of the first row
+    const std::byte* packed;    // of the first row that is packed
+    int64_t packed_stride;      // from lane group to lane group
+  };
+
+  LeftBlock left_block(const GemmPackRange& rows, std::byte* scratch) const {
+    const GemmOperand& left = product_.left;
+    LeftBlock block = {
+        .rows_in_place = left_in_place_ ? rows.lane_count / engine_.rows * engine_.rows : 0,
+        .in_place = static_cast<const std::byte*>(left.data) +
+                    dtype_bytes(left.dtype, rows.lane_begin * left.row_stride + rows.depth_begin),
+        .packed = scratch,
+        .packed_stride = gemm_left_block_bytes(engine_, rows.depth_count, kTileLanes)};
+    GemmPackRange rest = rows;
+    rest.lane_begin += block.rows_in_place;
+    rest.lane_count -= block.rows_in_place;
+    if (rest.lane_count > 0) gemm_pack_left(engine_, left, rest, engine_.rows, scratch);
+    return block;
+  }
+
+  // Points a call at its rows, at a depth of the block.
+  void set_left(const LeftBlock& block, int64_t row, int64_t depth, GemmMicroArgs& args) const {
+    if (row < block.rows_in_place) {
+      args.left_row_bytes = product_.left.row_stride * 2;
+      args.left_tile_bytes = kTileDepth * 2;
+      args.left_stride = kTileLanes * args.left_row_bytes;
+      args.left = block.in_place + row * args.left_row_bytes + depth * 2;
+    } else {
+      args.left_row_bytes = kTileDepth * 2;
+      args.left_tile_bytes = kTileElements * 2;
+      args.left_stride = block.packed_stride;
+      args.left = block.packed + (row - block.rows_in_place) / kTileLanes * block.packed_stride +
+                  gemm_left_block_bytes(engine_, depth, kTileLanes);
+    }
+  }
 
   // What is packed after a block of the left, shared out over the calls that work on that block.
   struct Ahead {
@@ -171,14 +216,13 @@ class Product {
   bool sums_stay() const { return blocking_.depth_packed >= product_.depth; }
 
   // All packed rows times one group of panels.
-  void run_panels(const GemmPackRange& rows, const PanelGroup& group, const std::byte* left,
+  void run_panels(const GemmPackRange& rows, const PanelGroup& group, const LeftBlock& left,
                   float* sums, Ahead& ahead) const {
     const int64_t panel_stride = gemm_panel_bytes(engine_, product_.depth);
     const std::byte* panel =
         static_cast<const std::byte*>(product_.right_panels) + group.begin * panel_stride;
     const bool one_stretch = rows.depth_count <= blocking_.depth_block && sums_stay();
     GemmMicroArgs args;
-    args.left_stride = gemm_padded_depth(engine_, rows.depth_count) * kTileLanes * 2;
     args.right_stride = panel_stride;
     args.panels = group.count;
     for (int64_t begin = 0; begin < rows.depth_count; begin += blocking_.depth_block) {
@@ -199,8 +243,7 @@ class Product {
           gemm_panel_bytes(engine_, std::min(blocking_.depth_block, product_.depth - next_depth));
       for (int64_t row = 0; row < rows.lane_count; row += engine_.rows) {
         args.rows = static_cast<int>(std::min<int64_t>(engine_.rows, rows.lane_count - row));
-        args.left = left + row / kTileLanes * args.left_stride +
-                    gemm_left_block_bytes(engine_, begin, kTileLanes);
+        set_left(left, row, begin, args);
         args.next_begin = next_bytes * row / rows.lane_count / kLineBytes * kLineBytes;
         args.next_end = next_bytes * std::min(row + engine_.rows, rows.lane_count) /
                         rows.lane_count / kLineBytes * kLineBytes;
@@ -264,6 +307,7 @@ class Product {
   const Blocking blocking_;
   int64_t left_bytes_;
   int64_t block_floats_;  // sums of one micro-kernel call
+  bool left_in_place_;
   bool past_caches_;
 };
 

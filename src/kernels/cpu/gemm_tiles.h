@@ -1,10 +1,11 @@
 // Products of many rows on the tile engines: blocking for a first-level cache that holds a pair of
 // panels and a second-level one that holds a block of the left.
 //
-// A task packs its rows of the left once, for as much of the depth as the second level takes, and
-// runs them against its panels: pair of panels, stretch of the depth, pair of lane groups. So the
-// sums between two stretches are those of one pair of panels, 32 KiB, and results leave from the
-// first-level cache. Sums are those of gemm.h, bit for bit. Threads: as gemm.h.
+// A task packs its rows of the left once, for as much of the depth as the second level takes, or
+// reads them unpacked where few panels do; it runs them against its panels: pair of panels, stretch
+// of the depth, pair of lane groups. So the sums between two stretches are those of one pair of
+// panels, 32 KiB, and results leave from the first-level cache. Sums are those of gemm.h, bit for
+// bit. Threads: as gemm.h.
 #pragma once
 
 #include "kernels/cpu/gemm.h"

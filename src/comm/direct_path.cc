@@ -3,12 +3,15 @@
 #include <bit>
 #include <cstring>
 #include <functional>
+#include <optional>
 
 #include "comm/operation.h"
 #include "comm/reduce.h"
 
 namespace jige::comm {
 namespace {
+
+constexpr size_t kSmallBytes = 4096;  // that need not pass unit by unit
 
 using Buffer = std::vector<std::byte>;
 // The contribution of a rank.
@@ -39,6 +42,10 @@ class DirectRun {
     h.payload_bytes = bytes;
     return h;
   }
+  // Sends a message and receives another, small ones without flows.
+  Status exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
+  Result<bool> send_at_once(Link to, std::span<const std::byte> bytes);
+  Result<bool> receive_at_once(Link from, std::span<std::byte> bytes);
   Flow send(int to, std::span<const std::byte> bytes) const {
     return send_flow({to, 0}, header(rank_, bytes.size()), bytes);
   }
@@ -62,6 +69,10 @@ class DirectRun {
   void reduce_range(const Ring& ring, int64_t first, Range range, const Contribution& of) const;
   void reduce_parts(const Contribution& of, const std::function<int64_t(const Ring&)>& first) const;
   void reduce_like_rings(const Contribution& of) const;
+  void add_subtree(size_t tree, int rank, int from, Range range, const Contribution& of,
+                   std::byte* out) const;
+  void reduce_like_trees(const Contribution& of, std::optional<int> root) const;
+  bool takes_trees() const { return context_.plan->takes_trees(op_.collective, op_.bytes()); }
 
   OperationContext& context_;
   const Operation& op_;
@@ -69,6 +80,61 @@ class DirectRun {
   int size_;
   uint32_t round_ = 0;
 };
+
+// A small message goes off as one piece, header and payload, if there is room for it now.
+Result<bool> DirectRun::send_at_once(Link to, std::span<const std::byte> bytes) {
+  const size_t wire = kHeaderBytes + static_cast<size_t>(whole_units(std::ssize(bytes)));
+  if (bytes.size() > kSmallBytes) return false;
+  JIGE_TRY(const std::span<std::byte> out, context_.transport->room(to));
+  if (out.size() < wire) return false;
+  const auto head = encode_header(header(rank_, bytes.size()));
+  std::memcpy(out.data(), head.data(), kHeaderBytes);
+  if (!bytes.empty()) std::memcpy(out.data() + kHeaderBytes, bytes.data(), bytes.size());
+  const size_t end = kHeaderBytes + bytes.size();
+  if (end < wire) std::memset(out.data() + end, 0, wire - end);
+  JIGE_DO(context_.transport->commit(to, static_cast<int64_t>(wire)));
+  return true;
+}
+
+// Looks for a small message as long as the transport finds that worth while. One that is another
+// than expected is left to a flow, which says why.
+Result<bool> DirectRun::receive_at_once(Link from, std::span<std::byte> bytes) {
+  const size_t wire = kHeaderBytes + static_cast<size_t>(whole_units(std::ssize(bytes)));
+  if (bytes.size() > kSmallBytes) return false;
+  const auto expected = encode_header(header(from.peer, bytes.size()));
+  for (int looks = 0;; ++looks) {
+    JIGE_TRY(const std::span<const std::byte> in, context_.transport->ready(from));
+    if (in.size() >= wire) {
+      if (std::memcmp(in.data(), expected.data(), kHeaderBytes) != 0) return false;
+      if (!bytes.empty()) std::memcpy(bytes.data(), in.data() + kHeaderBytes, bytes.size());
+      context_.transport->consume(from, static_cast<int64_t>(wire));
+      return true;
+    }
+    if (!in.empty() || !context_.transport->linger(looks)) return false;
+  }
+}
+
+Status DirectRun::exchange(int to, std::span<const std::byte> out, int from,
+                           std::span<std::byte> in) {
+  const auto at_once = [&]() -> Status {
+    std::vector<Flow> flows;
+    JIGE_TRY(const bool sent, send_at_once({to, 0}, out));
+    // A large message may have to receive in order to send: then one flow beside the other.
+    bool received = false;
+    if (sent) {
+      JIGE_TRY(received, receive_at_once({from, 0}, in));
+    } else {
+      flows.push_back(send(to, out));
+    }
+    if (!received) flows.push_back(receive(from, in));
+    if (!flows.empty()) return run(std::move(flows));
+    ++round_;
+    return context_.transport->flush(Deadline::after(context_.timeout_s));
+  };
+  Status ran = at_once();
+  if (!ran) context_.transport->abort(ran.error());
+  return ran;
+}
 
 // Everybody's contribution, the own one first and then by rank, in ceil(log2 n) rounds: what a rank
 // has so far goes to the one as many places before it.
@@ -80,9 +146,8 @@ Result<Buffer> DirectRun::gather_all() {
     const int more = std::min(have, size_ - have);
     const std::span<std::byte> whole(all);
     const size_t length = bytes * static_cast<size_t>(more);
-    JIGE_DO(run({send(wrapped(rank_ - have), whole.first(length)),
-                 receive(wrapped(rank_ + have),
-                         whole.subspan(bytes * static_cast<size_t>(have), length))}));
+    JIGE_DO(exchange(wrapped(rank_ - have), whole.first(length), wrapped(rank_ + have),
+                     whole.subspan(bytes * static_cast<size_t>(have), length)));
     have += more;
   }
   return all;
@@ -125,9 +190,36 @@ void DirectRun::reduce_like_rings(const Contribution& of) const {
   }
 }
 
+// out = what a rank sends on, coming from `from`: its own and then its other neighbours', each as
+// a whole (tree_pair.h).
+void DirectRun::add_subtree(size_t tree, int rank, int from, Range range, const Contribution& of,
+                            std::byte* out) const {
+  const int64_t bytes = range.count * op_.element_bytes();
+  std::memcpy(out, of(rank) + range.begin * op_.element_bytes(), static_cast<size_t>(bytes));
+  for (const int next : context_.plan->trees->neighbours(tree, rank)) {
+    if (next == from) continue;
+    Buffer below(static_cast<size_t>(bytes));
+    add_subtree(tree, next, rank, range, of, below.data());
+    combine(op_.dtype, op_.redop, below.data(), out, out, range.count);
+  }
+}
+
+// Both halves, each with its tree's root or the one given.
+void DirectRun::reduce_like_trees(const Contribution& of, std::optional<int> root) const {
+  const TreePair& trees = *context_.plan->trees;
+  const auto halves = split_in_halves(op_.count, op_.element_bytes());
+  for (size_t t = 0; t < halves.size(); ++t) {
+    if (halves[t].count == 0) continue;
+    std::byte* out = op_.dst + halves[t].begin * op_.element_bytes();
+    add_subtree(t, root.value_or(trees.root(t)), -1, halves[t], of, out);
+    if (op_.redop == RedOp::kAvg) divide(op_.dtype, out, halves[t].count, size_);
+  }
+}
+
 Status DirectRun::all_reduce() {
   JIGE_TRY(const Buffer all, gather_all());
-  reduce_like_rings([&](int rank) { return all.data() + wrapped(rank - rank_) * op_.bytes(); });
+  const auto of = [&](int rank) { return all.data() + wrapped(rank - rank_) * op_.bytes(); };
+  takes_trees() ? reduce_like_trees(of, std::nullopt) : reduce_like_rings(of);
   all_final(op_.count);
   return {};
 }
@@ -189,7 +281,11 @@ Status DirectRun::reduce() {
     if (r != rank_) flows.push_back(receive(r, {of(r), bytes}));
   }
   JIGE_DO(run(std::move(flows)));
-  reduce_parts(of, [&](const Ring& ring) { return ring.position_of(op_.root) + 1; });
+  if (takes_trees()) {
+    reduce_like_trees(of, op_.root);
+  } else {
+    reduce_parts(of, [&](const Ring& ring) { return ring.position_of(op_.root) + 1; });
+  }
   all_final(op_.count);
   return {};
 }
@@ -209,8 +305,8 @@ Status DirectRun::all_to_all_in_rounds() {
   for (const std::vector<int>& targets : context_.plan->rounds) {
     const int to = targets[static_cast<size_t>(rank_)];
     const int from = static_cast<int>(std::ranges::find(targets, rank_) - targets.begin());
-    JIGE_DO(run({send(to, {src + to * op_.bytes(), bytes}),
-                 receive(from, {op_.dst + from * op_.bytes(), bytes})}));
+    JIGE_DO(exchange(to, {src + to * op_.bytes(), bytes}, from,
+                     {op_.dst + from * op_.bytes(), bytes}));
   }
   all_final(op_.count * size_);
   return {};
@@ -232,7 +328,7 @@ Status DirectRun::all_to_all() {
         going.assign(from, from + bytes);
         from = going.data();
       }
-      JIGE_DO(run({send(partner, {from, bytes}), receive(partner, {to, bytes})}));
+      JIGE_DO(exchange(partner, {from, bytes}, partner, {to, bytes}));
     }
     round_ = static_cast<uint32_t>(k + 1);
   }
@@ -242,7 +338,7 @@ Status DirectRun::all_to_all() {
 
 Status DirectRun::barrier() {
   for (int have = 1; have < size_; have *= 2) {
-    JIGE_DO(run({send(wrapped(rank_ - have), {}), receive(wrapped(rank_ + have), {})}));
+    JIGE_DO(exchange(wrapped(rank_ - have), {}, wrapped(rank_ + have), {}));
   }
   return {};
 }

@@ -65,10 +65,10 @@ class PlanRingsCommand final : public Command {
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan as JSON");
     flags.text("--svg FILE", svg_, "draw the ring");
-    flags.text(
-        "--export-nccl FILE", nccl_,
-        "write the orders as a graph file of NCCL, a channel or several a ring, and its environment "
-        "beside it as FILE.env");
+    flags.text("--export-nccl FILE", nccl_,
+               "write the orders as a graph file of NCCL, a channel or several a ring, and its "
+               "environment "
+               "beside it as FILE.env");
     flags.text("--export-msccl FILE", msccl_,
                "write the rings as an algorithm of MSCCL for all-reduce; with --message the trees "
                "beside them as FILE.trees");

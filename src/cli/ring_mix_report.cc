@@ -64,8 +64,8 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
         ran ? best.collective / schedule.collective : schedule.seconds / best.seconds;
     table.row({&schedule == &best ? fmt::format("chosen: {}", schedule.name) : schedule.name,
                rate_text(schedule.gb_per_s()), ran ? rate_text(schedule.collective) : "-",
-               fmt::format("{:.2f}x", ratio),
-               rate_text(*std::ranges::min_element(schedule.rates)), std::move(rounds)});
+               fmt::format("{:.2f}x", ratio), rate_text(*std::ranges::min_element(schedule.rates)),
+               std::move(rounds)});
   }
   return fmt::format("\n{}\nall rates {}; {}; none takes less than {:.0f} % of its time\n",
                      table.render(), source,

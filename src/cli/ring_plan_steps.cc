@@ -112,8 +112,7 @@ Status RingPlanSteps::add_rounds() {
   if (request_.run_collectives) {
     options.collective = [&](const std::vector<plan::Round>& rounds) { return run_rounds(rounds); };
   }
-  JIGE_TRY(const plan::RoundPlan planned,
-           plan::plan_rounds(problem_, bench_.profiler(), options));
+  JIGE_TRY(const plan::RoundPlan planned, plan::plan_rounds(problem_, bench_.profiler(), options));
   plan::add_rounds_to_json(json_, problem_, planned);
   text_ += rounds_report(problem_, planned, bench_.profiler().source());
   return {};
@@ -159,8 +158,8 @@ Status RingPlanSteps::add_nccl() {
 Status RingPlanSteps::add_msccl() {
   plan::MscclRange range;
   if (trees_) {
-    const plan::MscclRange small{
-        .bytes_max = std::min(range.bytes_max, trees_->bytes_max(rings().rate))};
+    const plan::MscclRange small{.bytes_max =
+                                     std::min(range.bytes_max, trees_->bytes_max(rings().rate))};
     range.bytes_min = std::min(small.bytes_max + 1, range.bytes_max);
     const std::string path = request_.msccl + ".trees";
     JIGE_DO(

@@ -150,8 +150,8 @@ RingPlan two_rings(int n) {
   return plan;
 }
 
-// Two rings and, for what is small, trees: the usual pair over a turned order, or chains, which have
-// inner ranks of one child, or stars.
+// Two rings and, for what is small, trees: the usual pair over a turned order, or chains, which
+// have inner ranks of one child, or stars.
 RingPlan with_trees(int n, int64_t bytes_max) {
   RingPlan plan = two_rings(n);
   if (n == 1) return plan;
@@ -200,7 +200,8 @@ TEST_P(OverTransport, TreesCarryMessagesOfManyPieces) {
     group.set_direct_bytes_max(-1);
     for (const Collective c :
          {Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast}) {
-      JIGE_DO(run_case(group, {.collective = c, .dtype = DType::kBF16, .count = 17'001, .root = 4}));
+      JIGE_DO(
+          run_case(group, {.collective = c, .dtype = DType::kBF16, .count = 17'001, .root = 4}));
       constexpr int64_t kCount = 120'001;
       std::vector<int32_t> data(kCount);
       std::iota(data.begin(), data.end(), group.rank());

@@ -55,7 +55,8 @@ struct RingPlan {
   // finite weight; rounds, if any, by which every rank sends to every other once; trees, if any, as
   // TreePair::check(). Fails with kInvalidArgument.
   Status check(int size) const;
-  // Whether an operation on so many bytes adds, and goes where it is not sent directly, by the trees.
+  // Whether an operation on so many bytes adds, and goes where it is not sent directly, by the
+  // trees.
   bool takes_trees(Collective collective, int64_t bytes) const;
   // Equal for equal plans.
   uint32_t hash() const;

@@ -97,9 +97,9 @@ StreamControl& SharedRegion::control(int stream) const {
 
 std::byte* SharedRegion::buffer(int stream) const {
   const int small = small_count();
-  const int64_t offset = stream < small ? stream * shape_.direct_stream_bytes
-                                        : small * shape_.direct_stream_bytes +
-                                              (stream - small) * shape_.stream_bytes;
+  const int64_t offset =
+      stream < small ? stream * shape_.direct_stream_bytes
+                     : small * shape_.direct_stream_bytes + (stream - small) * shape_.stream_bytes;
   return base_ + buffer_offset() + offset;
 }
 

@@ -17,8 +17,10 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kYieldNs = 30'000;  // about what a sleep and a wake-up cost together
-constexpr int kSpins = 2000;          // likewise, each a pause of the processor
-constexpr int kYields = 60;
+constexpr int kYields = 60;           // likewise
+// Pauses of the processor, some hundred microseconds: longer than a rank takes that was asleep
+// itself, or else all would take turns in sleeping for a while.
+constexpr int kSpins = 10'000;
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
@@ -90,10 +92,11 @@ class SharedTransport final : public Transport {
   }
 
   Result<std::span<const std::byte>> ready(Link link) override {
+    if (error_) return tl::unexpected<Error>(*error_);
     StreamEnd& end = in(link);
     if (end.others == end.own) {
-      JIGE_DO(failure());
       end.others = end.control->tail.load();
+      if (end.others == end.own) JIGE_DO(failure());
       if (end.others - end.own > end.capacity) return damaged(link);
     }
     const uint64_t at = end.own % end.capacity;
@@ -109,10 +112,11 @@ class SharedTransport final : public Transport {
   }
 
   Result<std::span<std::byte>> room(Link link) override {
+    if (error_) return tl::unexpected<Error>(*error_);
     StreamEnd& end = out(link);
     if (end.own - end.others == end.capacity) {
-      JIGE_DO(failure());
       end.others = end.control->head.load();
+      if (end.own - end.others == end.capacity) JIGE_DO(failure());
       if (end.own - end.others > end.capacity) return damaged(link);
     }
     const uint64_t at = end.own % end.capacity;

@@ -2,8 +2,9 @@
 //
 // A rank that waits first yields the processor for a short while, then sleeps on its doorbell,
 // which peers ring only when it sleeps. For small messages it looks again and again before that
-// (linger), without yielding where there is a processor for every rank. A process that ends, however it does, is noticed through
-// its pidfd within a heartbeat (50 ms); a thread, through the leave its transport takes.
+// (linger), without yielding where there is a processor for every rank. A process that ends,
+// however it does, is noticed through its pidfd within a heartbeat (50 ms); a thread, through the
+// leave its transport takes.
 //
 // Threads: one thread per transport.
 #pragma once

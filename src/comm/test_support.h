@@ -244,8 +244,8 @@ inline double reduce_element(DType dtype, RedOp op, const OracleStart& start,
 
 // One element of a reduction on trees, from every rank's contribution of it: as the head of
 // tree_pair.h says. `root` < 0: the tree's own.
-inline double tree_sum(DType dtype, RedOp op, const TreePair& trees, size_t tree, int rank, int from,
-                       const std::function<double(int rank)>& of) {
+inline double tree_sum(DType dtype, RedOp op, const TreePair& trees, size_t tree, int rank,
+                       int from, const std::function<double(int rank)>& of) {
   double value = of(rank);
   for (int next = 0; next < static_cast<int>(trees.parent[tree].size()); ++next) {
     const bool child = trees.parent[tree][static_cast<size_t>(next)] == rank;

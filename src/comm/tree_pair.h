@@ -11,11 +11,11 @@
 //
 // The order of additions in a tree: with one rank as the root, v(r) = x[r] + v(c1) + v(c2) + …,
 // added from the left, where the c are the neighbours of r away from the root, by ascending rank.
-// The result is v(root): in an all-reduce of the tree's own root, in a reduction of the operation's.
-// The first half of the elements (rounded up to whole units of 64 bytes) belongs to the first tree.
-// This is another order than that of the rings (ring_plan.h), so where the trees end is part of the
-// plan: `bytes_max` decides it for every path and transport alike.
-// Threads: values.
+// The result is v(root): in an all-reduce of the tree's own root, in a reduction of the
+// operation's. The first half of the elements (rounded up to whole units of 64 bytes) belongs to
+// the first tree. This is another order than that of the rings (ring_plan.h), so where the trees
+// end is part of the plan: `bytes_max` decides it for every path and transport alike. Threads:
+// values.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// The tree path: on each tree sums go towards a root, results away from one. An all-reduce does both
-// with the tree's own root, a reduction and a broadcast one of them with the operation's.
+// The tree path: on each tree sums go towards a root, results away from one. An all-reduce does
+// both with the tree's own root, a reduction and a broadcast one of them with the operation's.
 //
 // A rank has a flow for each neighbour and way. Where several bring parts of one sum, each flow
 // follows the one before: piece by piece, so that pieces move while later ones are still due below.
@@ -34,10 +34,7 @@ struct TreePart {
 class TreeWork {
  public:
   TreeWork(const OperationContext& context, const Operation& operation, size_t tree, Range part)
-      : context_(context),
-        part_{&operation, part},
-        collective_(operation.collective),
-        tree_(tree) {
+      : context_(context), part_{&operation, part}, collective_(operation.collective), tree_(tree) {
     const TreePair& trees = *context.plan->trees;
     const int root = collective_ == Collective::kAllReduce ? trees.root(tree) : operation.root;
     if (context.rank() != root) up_ = trees.towards(tree, context.rank(), root);
@@ -118,8 +115,8 @@ TreeWork::Progress TreeWork::add_sums(std::vector<Flow>& flows) const {
     Flow& flow = add_flow(flows, kUp, below_[b], last ? up_ : -1, before);
     flow.step = [part = part_, own, first, last, whole, ends](int64_t i) {
       const Range range = part.range(i);
-      std::byte* sum = own ? own->data() + part.bytes(range.begin - part.part.begin)
-                           : part.dst(range);
+      std::byte* sum =
+          own ? own->data() + part.bytes(range.begin - part.part.begin) : part.dst(range);
       return Step{.bytes = part.bytes(range.count),
                   .receive = true,
                   .send = last && !whole,

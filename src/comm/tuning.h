@@ -33,8 +33,8 @@ Result<int64_t> measure_tree_bytes_max(Communicator& group);
 // Both: first where trees end, if the plan has any and leaves that open.
 Result<Tuning> measure_tuning(Communicator& group);
 
-// The entry for a group, nothing if the file has none (or lacks what the plan leaves open) or is not
-// there; kCorrupt if it is damaged.
+// The entry for a group, nothing if the file has none (or lacks what the plan leaves open) or is
+// not there; kCorrupt if it is damaged.
 Result<std::optional<Tuning>> load_tuning(const std::string& path, const Communicator& group);
 // Adds or replaces the entry.
 Status store_tuning(const std::string& path, const Communicator& group, const Tuning& tuning);

@@ -1,6 +1,7 @@
 // Measuring of finalists against one another, in turns, so that a busy moment hits all alike.
 //
-//   JIGE_TRY(const std::vector<double> rates, measure_in_turns(3, [&](size_t i) { return run(i); }));
+//   JIGE_TRY(const std::vector<double> rates, measure_in_turns(3, [&](size_t i) { return run(i);
+//   }));
 //
 // Threads: one caller.
 #pragma once

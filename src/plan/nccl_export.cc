@@ -201,9 +201,9 @@ class NcclExporter {
       const Ring& run = out_.mix.rings[r].ring;
       for (size_t i = 0; i < planned.size(); ++i) {
         if (run[i] == planned[i]) continue;
-        std::string line = fmt::format("{} becomes {}",
-                                       transfer_text(topology_, problem_.at(planned[i]).transfer),
-                                       transfer_text(topology_, problem_.at(run[i]).transfer));
+        std::string line =
+            fmt::format("{} becomes {}", transfer_text(topology_, problem_.at(planned[i]).transfer),
+                        transfer_text(topology_, problem_.at(run[i]).transfer));
         if (std::ranges::find(out_.lost, line) == out_.lost.end()) {
           out_.lost.push_back(std::move(line));
         }
@@ -214,9 +214,8 @@ class NcclExporter {
           out_.channels[r], channel_count_, 100 * share_of(r), 100 * rings()[r].weight));
     }
     if (channel_count_ == 1) return;
-    out_.lost.push_back(
-        fmt::format("messages too small for {} channels take the first of them alone",
-                    channel_count_));
+    out_.lost.push_back(fmt::format(
+        "messages too small for {} channels take the first of them alone", channel_count_));
   }
 
   // The channel of a ring; notes the farthest path within it.
@@ -229,8 +228,7 @@ class NcclExporter {
       if (enters || leaves) {
         channel.nets.push_back(device_number(topology_, enters ? transfer.src : transfer.dst));
       } else {
-        worst =
-            std::max(worst, path_rank(nccl_path_type(topology_, transfer.src, transfer.dst)));
+        worst = std::max(worst, path_rank(nccl_path_type(topology_, transfer.src, transfer.dst)));
       }
       if (!enters) channel.gpus.push_back(device_number(topology_, transfer.src));
     }
@@ -287,8 +285,7 @@ Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredMix&
 
 Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredRing& planned,
                                   profile::Profiler& profiler, NcclVersion version) {
-  const MeasuredMix alone{
-      .name = {}, .mix = {.rings = {{planned.ring, 1}}}, .rate = planned.rate};
+  const MeasuredMix alone{.name = {}, .mix = {.rings = {{planned.ring, 1}}}, .rate = planned.rate};
   return export_to_nccl(problem, alone, profiler, version);
 }
 

@@ -1,8 +1,8 @@
 // What of planned rings stock NCCL can do. Its graph file carries their order alone, one ring a
 // channel, all channels with equal parts of the data; how transfers go is set for all of them by
 // environment variables. So rings are projected: a ring of more weight gets more channels
-// (share_channels of msccl_export.h), every combination of the settings is applied to the orders and
-// measured again, and the fastest is exported, with the list of what was lost: edges that go by
+// (share_channels of msccl_export.h), every combination of the settings is applied to the orders
+// and measured again, and the fastest is exported, with the list of what was lost: edges that go by
 // another kind or buffer, weights that are other ones.
 //
 //   JIGE_TRY(const NcclExport out, export_to_nccl(problem, plan.best[0], profiler, {2, 21}));

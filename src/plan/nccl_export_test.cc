@@ -135,7 +135,8 @@ TEST(NcclExport, KeepsOrderAndSaysWhatIsLost) {
   EXPECT_THAT(e.out.environment, HasSubstr("NCCL_P2P_LEVEL=SYS\nNCCL_P2P_READ_ENABLE=0\n"));
   EXPECT_THAT(e.out.graph_xml, Not(HasSubstr("rank")));
   profile::SimulatedMeter meter(box);
-  EXPECT_NEAR(e.out.rate, meter.measure(ring_transfers(e.problem, e.out.mix.rings[0].ring))->rate, 1e-9);
+  EXPECT_NEAR(e.out.rate, meter.measure(ring_transfers(e.problem, e.out.mix.rings[0].ring))->rate,
+              1e-9);
 }
 
 // Two rings at 63 and 37 %: 5 and 3 channels of eight, and what they carry together measured so.

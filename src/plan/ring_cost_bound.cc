@@ -6,10 +6,10 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kWork = 2e9;          // comparisons of all rounds together, about
-constexpr int32_t kPatience = 15;      // rounds without a gain before steps get shorter
+constexpr double kWork = 2e9;      // comparisons of all rounds together, about
+constexpr int32_t kPatience = 15;  // rounds without a gain before steps get shorter
 constexpr double kShortestStep = 1e-4;
-constexpr double kMemory = 0.3;  // of a step's way in the next: trees swing from side to side
+constexpr double kMemory = 0.3;   // of a step's way in the next: trees swing from side to side
 constexpr double kFavour = 1e-4;  // of its cost, for the known ring: where many trees cost the same
 
 using Costs = std::vector<double>;
@@ -71,7 +71,8 @@ Contracted contract(int32_t n, const Costs& cost, const std::vector<int32_t>& be
   const auto one = static_cast<int32_t>(c.origin.size());
   c.count = one + 1;
   c.image.assign(static_cast<size_t>(n), one);
-  for (int32_t i = 0; i < one; ++i) c.image[static_cast<size_t>(c.origin[static_cast<size_t>(i)])] = i;
+  for (int32_t i = 0; i < one; ++i)
+    c.image[static_cast<size_t>(c.origin[static_cast<size_t>(i)])] = i;
   c.cost.assign(static_cast<size_t>(c.count) * static_cast<size_t>(c.count),
                 std::numeric_limits<double>::infinity());
   c.entry.assign(static_cast<size_t>(one), -1);
@@ -84,8 +85,8 @@ Contracted contract(int32_t n, const Costs& cost, const std::vector<int32_t>& be
     }
     for (const int32_t member : circle) {
       // Who enters at a member takes the place of the circle's own edge into it.
-      const double into = cost[at(n, node, member)] -
-                          cost[at(n, before[static_cast<size_t>(member)], member)];
+      const double into =
+          cost[at(n, node, member)] - cost[at(n, before[static_cast<size_t>(member)], member)];
       if (into < c.cost[at(c.count, i, one)]) {
         c.cost[at(c.count, i, one)] = into;
         c.entry[static_cast<size_t>(i)] = member;
@@ -139,7 +140,8 @@ double ring_cost_bound(int32_t n, const Costs& cost, const CheapestRing& known,
     Costs priced = favoured;
     double bound = 0;
     for (int32_t from = 0; from < n; ++from) {
-      for (int32_t to = 0; to < n; ++to) priced[at(n, from, to)] += leaving[static_cast<size_t>(from)];
+      for (int32_t to = 0; to < n; ++to)
+        priced[at(n, from, to)] += leaving[static_cast<size_t>(from)];
       bound -= leaving[static_cast<size_t>(from)];
     }
     std::vector<int32_t> before = cheapest_arborescence(n, 0, priced);

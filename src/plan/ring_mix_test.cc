@@ -302,8 +302,7 @@ TEST(RingMix, AnInterruptedPlanGoesOnFromItsStore) {
   const Topology believed = made(star);
   const RingProblem problem = *ring_problem(believed, ring_devices(believed), {});
   const auto plan_with = [&](profile::LinkMeter& meter, const std::string& path) {
-    profile::MeasurementStore store =
-        *profile::MeasurementStore::open(path, believed, "simulated");
+    profile::MeasurementStore store = *profile::MeasurementStore::open(path, believed, "simulated");
     profile::Profiler profiler(believed, meter, &store);
     const RingPlan single = *plan_ring(problem, profiler, {.budget_s = 1e9, .symmetry = false});
     return plan_mix(problem, profiler, single, {.rings_max = 3, .budget_s = 1e9});

@@ -93,12 +93,11 @@ class TreePlanner {
       }
     }
     plan_.best = std::move(kept);
-    JIGE_TRY(const std::vector<double> seconds,
-             measure_in_turns(plan_.best.size() + 1, [&](size_t i) {
-               const bool ring = i == plan_.best.size();
-               return options_.collective(ring ? nullptr : &plan_.best[i].trees,
-                                          options_.message_bytes);
-             }));
+    JIGE_TRY(
+        const std::vector<double> seconds, measure_in_turns(plan_.best.size() + 1, [&](size_t i) {
+          const bool ring = i == plan_.best.size();
+          return options_.collective(ring ? nullptr : &plan_.best[i].trees, options_.message_bytes);
+        }));
     for (size_t i = 0; i < plan_.best.size(); ++i) plan_.best[i].collective_s = seconds[i];
     plan_.ring_collective_s = seconds.back();
     std::ranges::stable_sort(plan_.best, {}, &MeasuredTrees::collective_s);

@@ -8,8 +8,8 @@
 // repeated, as in ring_mix_planner.h. Trees over rank order compete.
 //
 // Where all-reduces can be run, those of the message's size decide between the best few, and the
-// size from which rings are faster is measured. Otherwise it is a prediction, since a step's latency
-// is given, not measured:
+// size from which rings are faster is measured. Otherwise it is a prediction, since a step's
+// latency is given, not measured:
 //   ring:  2 (n - 1) steps, and 2 (n - 1) / n of the bytes over every edge
 //   trees: 2 depth steps, and all bytes, half by each tree, over the edges of both
 // Threads: one caller.

@@ -106,7 +106,7 @@ struct CollectMessage {
   std::vector<RingOrder> rings;  // of every rank once
   std::vector<int64_t> trees;    // every rank once, or none
   std::vector<std::vector<int64_t>> rounds;
-  std::string address;           // where rank 0 listens
+  std::string address;  // where rank 0 listens
   int64_t port = 0;
   std::string own;  // the address this rank's data leave from
   std::string congestion;

@@ -73,7 +73,8 @@ class Profiler {
   Result<Measurement> measure(Set set);
   // Measures now, each member with its share of a whole (link_meter.h), and keeps the result.
   Result<Measurement> measure_shares(Set set, std::span<const double> shares);
-  // The same from what was measured before, otherwise now: an interrupted search finds its way back.
+  // The same from what was measured before, otherwise now: an interrupted search finds its way
+  // back.
   Result<Measurement> shares(Set set, std::span<const double> shares);
 
   const Symmetry& symmetry() const { return symmetry_; }
@@ -114,8 +115,8 @@ class Profiler {
   int32_t since_audit_ = 0;
   bool symmetry_failed_ = false;
   ProfilerCounts counts_;
-  std::unordered_map<std::string, double> exact_;      // by the set itself
-  std::unordered_map<std::string, double> canonical_;  // by its canonical image
+  std::unordered_map<std::string, double> exact_;        // by the set itself
+  std::unordered_map<std::string, double> canonical_;    // by its canonical image
   std::map<MeasurementStore::Key, Measurement> shared_;  // of unequal amounts, by share_names()
   std::vector<Sentinel> sentinels_;  // the first set, then the largest if it is another
   int32_t since_look_ = 0;

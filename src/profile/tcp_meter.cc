@@ -283,8 +283,8 @@ Result<CollectMessage> TcpMeter::message_of(const CollectiveTask& task,
   bool known = true;
   const auto rank_of = [&](int32_t component) -> int64_t {
     const auto host = host_of_.find(component);
-    const auto place = host == host_of_.end() ? hosts.end()
-                                              : std::ranges::lower_bound(hosts, host->second);
+    const auto place =
+        host == host_of_.end() ? hosts.end() : std::ranges::lower_bound(hosts, host->second);
     known = known && place != hosts.end() && *place == host->second;
     return place - hosts.begin();
   };

@@ -100,10 +100,10 @@ TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
   EXPECT_EQ(json["rounds"].size(), 3u);
   EXPECT_EQ(json["trees"]["bytes_max_is"], "predicted");
 
-  const Outcome ran =
-      run_jige({"bench", "collective", "all_reduce", "all_to_all", "reduce", "broadcast", "--ranks",
-                "4", "--ring", plan, "-b", "4K", "-e", "1M", "-f", "16", "-n", "2", "--json",
-                "--transport", "threads"});
+  const Outcome ran = run_jige(
+      {"bench", "collective", "all_reduce", "all_to_all", "reduce", "broadcast",   "--ranks",
+       "4",     "--ring",     plan,         "-b",         "4K",     "-e",          "1M",
+       "-f",    "16",         "-n",         "2",          "--json", "--transport", "threads"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.json_lines().front()["rings"].size(), 2u);
   EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], json["trees"]["bytes_max"]);
@@ -129,9 +129,9 @@ TEST(Rings, SeveralRingsAreChannelsOfOneNcclGraph) {
 
 TEST(Rings, TreesRunWithoutAPlan) {
   for (const char* size : {"0", "65536"}) {
-    const Outcome ran = run_jige({"bench", "collective", "--ranks", "3", "--trees", "--tree-max",
-                                  size, "--direct-max", "0", "-b", "8", "-e", "128K", "-f", "16",
-                                  "-n", "3", "--json"});
+    const Outcome ran =
+        run_jige({"bench", "collective", "--ranks", "3", "--trees", "--tree-max", size,
+                  "--direct-max", "0", "-b", "8", "-e", "128K", "-f", "16", "-n", "3", "--json"});
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], std::string(size) == "0" ? 0 : 65536);
     for (const Json& line : ran.json_lines()) {

@@ -1,6 +1,7 @@
 // jige bench collective: time and bandwidth of collectives between ranks.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -96,20 +97,27 @@ class BenchCollectiveCommand final : public Command {
       for (const comm::Ring& ring : group.plan().rings) {
         rings.push_back({{"order", ring.order}, {"weight", ring.weight}});
       }
-      print_json(Json{{"ranks", group.size()},
-                      {"transport", transport.kind()},
-                      {"hosts", std::move(hosts)},
-                      {"rings", std::move(rings)},
-                      {"piece_bytes", group.plan().piece_bytes},
-                      {"direct_bytes_max", group.options().direct_bytes_max}});
+      Json head = {{"ranks", group.size()},
+                   {"transport", transport.kind()},
+                   {"hosts", std::move(hosts)},
+                   {"rings", std::move(rings)},
+                   {"piece_bytes", group.plan().piece_bytes},
+                   {"direct_bytes_max", group.options().direct_bytes_max}};
+      if (group.plan().trees) head["tree_bytes_max"] = group.plan().trees->bytes_max;
+      print_json(head);
       return;
     }
     std::string text = fmt::format("# {} ranks over {}", group.size(), transport.kind());
     for (const comm::Ring& ring : group.plan().rings) {
       text += fmt::format(", ring {} (weight {})", fmt::join(ring.order, ","), ring.weight);
     }
-    text += fmt::format(", directly up to {}\n",
+    text += fmt::format(", directly up to {}",
                         format_bytes(static_cast<uint64_t>(group.options().direct_bytes_max)));
+    if (group.plan().trees) {
+      const auto bytes = std::max<int64_t>(0, group.plan().trees->bytes_max);
+      text += fmt::format(", by trees up to {}", format_bytes(static_cast<uint64_t>(bytes)));
+    }
+    text += "\n";
     text += fmt::format("#{:>62}{:>36}\n", "out-of-place", "in-place");
     text += fmt::format("#{:>11}{:>12}{:>6}{:>6}{:>5}", "size", "count", "type", "redop", "root");
     for (int i = 0; i < 2; ++i) {

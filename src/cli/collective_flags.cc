@@ -1,6 +1,7 @@
 #include "cli/collective_flags.h"
 
 #include <algorithm>
+#include <array>
 #include <thread>
 
 #include "cli/error_pages.h"
@@ -37,8 +38,15 @@ void CollectiveFlags::declare(Flags& flags) {
               "a ring as 0,2,1,3, or 0,2,1,3@WEIGHT, or a plan of `jige plan rings -o PLAN.json`; "
               "several share the data; rank order if none");
   flags.bytes("--piece SIZE", piece_bytes, "moves along a ring as one step");
+  flags.toggle("--trees", trees,
+               "double binary trees over rank order for small all-reduces, broadcasts and "
+               "reductions; a plan of `jige plan rings --message SIZE` brings its own");
+  flags.integer("--tree-max BYTES", tree_bytes_max, {.min = -1, .max = int64_t{1} << 40},
+                "up to so many go along trees instead of along rings, and add in their order; -1: "
+                "as the plan says, else measured at the start");
   flags.integer("--direct-max BYTES", direct_bytes_max, {.min = -1, .max = int64_t{1} << 40},
-                "up to so many go directly instead of along rings; -1: measured at the start");
+                "up to so many go directly instead of along rings or trees; -1: measured at the "
+                "start");
   flags.text("--tuning FILE", tuning, "keep what was measured there, and read it again");
   flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 1e6},
                "without any movement before ranks give up");
@@ -59,6 +67,10 @@ Result<comm::RingPlan> CollectiveFlags::plan(int size) const {
     }
   }
   plan.piece_bytes = piece_bytes;
+  if (trees && !plan.trees && size > 1) {
+    plan.trees = comm::TreePair::over(comm::RingPlan::in_rank_order(size).rings[0].order);
+  }
+  if (plan.trees && tree_bytes_max >= 0) plan.trees->bytes_max = tree_bytes_max;
   if (plan.rings.empty()) plan.rings = comm::RingPlan::in_rank_order(size).rings;
   JIGE_DO(plan.check(size));
   return plan;
@@ -96,21 +108,26 @@ comm::JoinOptions CollectiveFlags::join_options(const comm::Place& place,
 }
 
 Status CollectiveFlags::tune(comm::Communicator& group) const {
-  if (direct_bytes_max >= 0 || group.size() == 1) return {};
+  const bool open_trees =
+      group.plan().trees && group.plan().trees->bytes_max == comm::kTreesUnmeasured;
+  if (group.size() == 1 || (direct_bytes_max >= 0 && !open_trees)) return {};
   // Rank 0 alone knows what the file says.
-  int64_t kept = -1;
-  if (!tuning.empty() && group.rank() == 0) {
-    JIGE_TRY(const auto found, comm::load_tuning(tuning, group));
-    kept = found.value_or(-1);
+  const bool reads = !tuning.empty() && group.rank() == 0;
+  std::optional<comm::Tuning> kept;
+  if (reads) {
+    JIGE_TRY(kept, comm::load_tuning(tuning, group));
   }
-  JIGE_DO(group.broadcast(&kept, &kept, 1, DType::kI64, 0));
-  if (kept >= 0) {
-    group.set_direct_bytes_max(kept);
-    return {};
+  const comm::Tuning sent = kept.value_or(comm::Tuning{.direct_bytes_max = -1});
+  std::array<int64_t, 2> sizes = {sent.direct_bytes_max, sent.tree_bytes_max};
+  JIGE_DO(group.broadcast(sizes.data(), sizes.data(), 2, DType::kI64, 0));
+  comm::Tuning found = {.direct_bytes_max = sizes[0], .tree_bytes_max = sizes[1]};
+  if (found.direct_bytes_max < 0) {
+    JIGE_TRY(found, comm::measure_tuning(group));
+    if (reads) JIGE_DO(comm::store_tuning(tuning, group, found));
   }
-  JIGE_TRY(const int64_t measured, comm::measure_direct_bytes_max(group));
-  if (tuning.empty() || group.rank() != 0) return {};
-  return comm::store_tuning(tuning, group, measured);
+  if (open_trees) group.set_tree_bytes_max(found.tree_bytes_max);
+  group.set_direct_bytes_max(direct_bytes_max >= 0 ? direct_bytes_max : found.direct_bytes_max);
+  return {};
 }
 
 Status CollectiveFlags::run_over(std::unique_ptr<comm::Transport> made, const comm::RingPlan& plan,

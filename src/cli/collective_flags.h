@@ -25,6 +25,8 @@ struct CollectiveFlags {
   std::string congestion;
   std::vector<std::string> rings;  // orders, or a plan's file
   int64_t piece_bytes = 256 << 10;
+  bool trees = false;             // over rank order, where no plan's file has others
+  int64_t tree_bytes_max = -1;    // -1: as the plan's file says, or measured
   int64_t direct_bytes_max = -1;  // -1: measured, or from the file
   std::string tuning;
   double timeout_s = 30;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -14,14 +13,11 @@
 #include "cli/interrupt.h"
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
-#include "cli/ring_mix_report.h"
+#include "cli/ring_plan_steps.h"
 #include "cli/table.h"
 #include "cli/topology_flags.h"
 #include "comm/ring_plan.h"
-#include "plan/msccl_export.h"
 #include "plan/nccl_export.h"
-#include "plan/ring_plan_json.h"
-#include "plan/tree_planner.h"
 #include "topology/topology_svg.h"
 
 namespace jige::cli {
@@ -59,17 +55,20 @@ class PlanRingsCommand final : public Command {
     flags.choice("--collective NAME", collective_, {"all-reduce", "all-to-all"},
                  "all-to-all: plan the rounds of one as well");
     flags.bytes("--message SIZE", message_bytes_,
-                "of small all-reduces: plan double binary trees for them as well");
+                "of small all-reduces: plan double binary trees for them as well; with --hosts "
+                "all-reduces of this size choose");
     flags.number("--latency-us X", latency_us_, {.min = 0, .max = 1e6},
-                 "of a step, assumed, to tell up to which size trees are faster");
+                 "of a step, assumed where no all-reduces are run, to tell up to which size trees "
+                 "are faster");
     flags.integer("--rings N", rings_max_, {.min = 1, .max = comm::kRingsMax},
                   "that share the data by weights, if together they carry more than one does");
     flags.section("Result");
     flags.text("-o,--out FILE", out_, "write the plan as JSON");
     flags.text("--svg FILE", svg_, "draw the ring");
-    flags.text(
-        "--export-nccl FILE", nccl_,
-        "write the order as a graph file of NCCL, and its environment beside it as FILE.env");
+    flags.text("--export-nccl FILE", nccl_,
+               "write the orders as a graph file of NCCL, a channel or several a ring, and its "
+               "environment "
+               "beside it as FILE.env");
     flags.text("--export-msccl FILE", msccl_,
                "write the rings as an algorithm of MSCCL for all-reduce; with --message the trees "
                "beside them as FILE.trees");
@@ -99,127 +98,34 @@ class PlanRingsCommand final : public Command {
     JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
     JIGE_TRY(const plan::RingProblem problem,
              plan::ring_problem(topology, devices, links_.ring_options()));
+    const bool run_collectives = bench->measures() && !no_collective_;
     if (bench->measures()) {
       // Noise would be taken for gains; and relabellings of hosts about whose network nothing is
       // known cost more to confirm than they save.
       options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
       options_.symmetry = false;
-      if (!no_collective_) {
-        options_.collective = [&](const std::vector<int32_t>& nodes) -> Result<double> {
-          std::vector<int32_t> order;
-          for (const int32_t node : nodes) {
-            order.push_back(problem.components[static_cast<size_t>(node)]);
-          }
-          JIGE_TRY(const profile::AllReduceTimes times, bench->tcp()->all_reduce(order));
-          return times.edge_gb_per_s;
-        };
-      }
     }
+    if (run_collectives) options_.collective = ring_collective(problem, *bench->tcp());
     JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
-    std::optional<plan::RingMixPlan> mix;
-    if (rings_max_ > 1) {
-      JIGE_TRY(mix, plan_several(problem, plan, *bench));
-    }
+    const RingPlanRequest request{.rings_max = static_cast<int32_t>(rings_max_),
+                                  .all_to_all = collective_ == "all-to-all",
+                                  .message_bytes = message_bytes_,
+                                  .latency_s = latency_us_ * 1e-6,
+                                  .run_collectives = run_collectives,
+                                  .nccl = nccl_,
+                                  .nccl_version = nccl_version_,
+                                  .msccl = msccl_};
+    RingPlanSteps steps(problem, plan, options_, *bench, request);
+    JIGE_DO(steps.run());
     const std::string_view source = bench->profiler().source();
-    Json json = plan::ring_plan_to_json(problem, plan, source, mix ? &*mix : nullptr);
-    std::string text = report(problem, plan, source);
-    if (mix) text += ring_mix_report(problem, *mix, source);
-    JIGE_DO(add_rounds(problem, *bench, json, text));
-    std::optional<plan::TreePlan> trees;
-    const double ring_rate = mix ? mix->best.front().rate : plan.best.front().rate;
-    if (message_bytes_ > 0) {
-      JIGE_TRY(trees, plan::plan_trees(problem, bench->profiler(), plan,
-                                       {.latency_s = latency_us_ * 1e-6,
-                                        .budget_s = options_.budget_s,
-                                        .tolerance = options_.tolerance}));
-      plan::add_trees_to_json(json, *trees, ring_rate);
-      text += trees_report(problem, *trees, static_cast<double>(message_bytes_), ring_rate);
-    }
-    JIGE_DO(add_nccl(problem, plan, *bench, json, text));
-    JIGE_DO(add_msccl(problem, plan, mix, trees, *bench, json, text));
-    if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
-    if (!svg_.empty()) JIGE_DO(draw(problem, plan, bench->profiler().source()));
-    output_.json ? print_json(json) : print_text(text);
+    if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(steps.json(), 1) + "\n"));
+    if (!svg_.empty()) JIGE_DO(draw(problem, plan, source));
+    output_.json ? print_json(steps.json())
+                 : print_text(report(problem, plan, source) + steps.text());
     return {};
   }
 
  private:
-  Result<plan::RingMixPlan> plan_several(const plan::RingProblem& problem,
-                                         const plan::RingPlan& single, LinkBench& bench) const {
-    plan::RingMixOptions options{.rings_max = static_cast<int32_t>(rings_max_),
-                                 .budget_s = options_.budget_s,
-                                 .tolerance = options_.tolerance};
-    if (bench.measures() && !no_collective_) {
-      options.collective = [&](const plan::RingMix& mix) -> Result<double> {
-        std::vector<profile::WeightedOrder> rings;
-        for (const plan::WeightedRing& ring : mix.rings) {
-          profile::WeightedOrder& order =
-              rings.emplace_back(profile::WeightedOrder{{}, ring.weight});
-          for (const topology::Transfer& t : plan::ring_transfers(problem, ring.ring)) {
-            order.order.push_back(t.src);
-          }
-        }
-        JIGE_TRY(const profile::AllReduceTimes times, bench.tcp()->all_reduce(rings));
-        return times.edge_gb_per_s;
-      };
-    }
-    return plan::plan_mix(problem, bench.profiler(), single, options);
-  }
-
-  Status add_rounds(const plan::RingProblem& problem, LinkBench& bench, Json& json,
-                    std::string& text) const {
-    if (collective_ != "all-to-all") return {};
-    const plan::RoundPlanOptions rounds{.budget_s = options_.budget_s,
-                                        .tolerance = options_.tolerance,
-                                        .limits = {.seed = options_.seed}};
-    JIGE_TRY(const plan::RoundPlan planned, plan::plan_rounds(problem, bench.profiler(), rounds));
-    plan::add_rounds_to_json(json, problem, planned);
-    text += rounds_report(problem, planned, bench.profiler().source());
-    return {};
-  }
-
-  Status add_nccl(const plan::RingProblem& problem, const plan::RingPlan& plan, LinkBench& bench,
-                  Json& json, std::string& text) const {
-    if (nccl_.empty()) return {};
-    JIGE_TRY(const plan::NcclVersion version, plan::parse_nccl_version(nccl_version_));
-    JIGE_TRY(const plan::NcclExport out,
-             plan::export_to_nccl(problem, plan.best.front(), bench.profiler(), version));
-    JIGE_DO(write_nccl(out));
-    json["nccl"] = {{"rate", out.rate}, {"lost", out.lost}};
-    text += nccl_report(out);
-    return {};
-  }
-
-  // Rings, and the trees beside them for messages up to where rings are faster.
-  Status add_msccl(const plan::RingProblem& problem, const plan::RingPlan& plan,
-                   const std::optional<plan::RingMixPlan>& mix,
-                   const std::optional<plan::TreePlan>& trees, LinkBench& bench, Json& json,
-                   std::string& text) const {
-    if (msccl_.empty()) return {};
-    plan::MscclRange range;
-    const double ring_rate = mix ? mix->best.front().rate : plan.best.front().rate;
-    if (trees) {
-      plan::MscclRange small;
-      if (const auto bytes = trees->crossover_bytes(ring_rate)) {
-        small.bytes_max = static_cast<int64_t>(*bytes);
-      }
-      range.bytes_min = std::min(small.bytes_max + 1, range.bytes_max);
-      const std::string path = msccl_ + ".trees";
-      JIGE_DO(
-          write_file_atomic(path, plan::write_msccl_trees(trees->best.front().trees.nodes, small)));
-      text += fmt::format("\nMSCCL by {}: double trees up to {} bytes\n", path, small.bytes_max);
-    }
-    const plan::RingMix single{.rings = {{plan.best.front().ring, 1}},
-                               .predicted = plan.best.front().predicted};
-    const plan::RingMix& rings = mix ? mix->best.front().mix : single;
-    JIGE_TRY(const plan::MscclExport out,
-             plan::export_to_msccl(problem, rings, bench.profiler(), range));
-    JIGE_DO(write_file_atomic(msccl_, out.xml));
-    json["msccl"] = {{"rate", out.rate}, {"channels", out.channels}, {"lost", out.lost}};
-    text += msccl_report(out, msccl_);
-    return {};
-  }
-
   Status run_over_nodes() {
     if (rings_max_ > 1 || collective_ != "all-reduce" || message_bytes_ > 0) {
       return fail(
@@ -267,22 +173,6 @@ class PlanRingsCommand final : public Command {
         "mirror images), the best one met after {:.1f} s\n",
         problem.topology->name(), problem.node_count, source, table.render(), certainty,
         plan.counts.measured, plan.counts.cost_s, plan.counts.by_symmetry, plan.found_after_s);
-  }
-
-  Status write_nccl(const plan::NcclExport& out) const {
-    JIGE_DO(write_file_atomic(nccl_, out.graph_xml));
-    std::string environment = out.environment;
-    const std::string placeholder = "NCCL_GRAPH_FILE=graph.xml";
-    environment.replace(environment.find(placeholder), placeholder.size(),
-                        "NCCL_GRAPH_FILE=" + std::filesystem::absolute(nccl_).string());
-    return write_file_atomic(nccl_ + ".env", environment);
-  }
-
-  std::string nccl_report(const plan::NcclExport& out) const {
-    std::string text = fmt::format("\nstock NCCL by {}: {:.3f} GB/s", nccl_, out.rate);
-    if (out.lost.empty()) return text + ", nothing is lost\n";
-    return text + fmt::format(" of {:.3f}; what it runs another way:\n  {}\n", out.planned_rate,
-                              fmt::join(out.lost, "\n  "));
   }
 
   Status draw(const plan::RingProblem& problem, const plan::RingPlan& plan,

@@ -79,7 +79,7 @@ class ProfileLinksCommand final : public Command {
                   "all-reduce: --hosts is missing: nothing is simulated here");
     }
     JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
-    JIGE_TRY(const profile::AllReduceTimes times,
+    JIGE_TRY(const profile::CollectiveTimes times,
              bench.tcp()->all_reduce(order, links_.transfer_bytes));
     std::vector<std::string> names;
     for (const int32_t c : order) names.push_back(bench.topology().component(c).name);

@@ -34,7 +34,9 @@ std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMi
   }
   std::string room = plan.unpromised ? "none of so many rings is promised more"
                                      : "the search ended before all that is promised was measured";
-  if (plan.promised > 0) {
+  if (plan.promised == 0) {
+    room += "; how much more any number of rings could carry is not known";
+  } else {
     room += fmt::format("; no number of rings is promised {:.1f} % more",
                         std::max(0.1, 100 * (plan.promised / best.rate - 1)));
   }
@@ -46,6 +48,7 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
   using enum Table::Align;
   Table table({{"all-to-all"},
                {"GB/s a device", kRight},
+               {"run", kRight},
                {"chosen is", kRight},
                {"slowest", kRight},
                {"rounds: who the devices send to"}});
@@ -56,10 +59,13 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
       if (!rounds.empty()) rounds += " | ";
       rounds += fmt::format("{}", fmt::join(plan::round_targets(problem, round), " "));
     }
+    const bool ran = best.collective > 0;
+    const double ratio =
+        ran ? best.collective / schedule.collective : schedule.seconds / best.seconds;
     table.row({&schedule == &best ? fmt::format("chosen: {}", schedule.name) : schedule.name,
-               rate_text(schedule.gb_per_s()),
-               fmt::format("{:.2f}x", schedule.seconds / best.seconds),
-               rate_text(*std::ranges::min_element(schedule.rates)), std::move(rounds)});
+               rate_text(schedule.gb_per_s()), ran ? rate_text(schedule.collective) : "-",
+               fmt::format("{:.2f}x", ratio), rate_text(*std::ranges::min_element(schedule.rates)),
+               std::move(rounds)});
   }
   return fmt::format("\n{}\nall rates {}; {}; none takes less than {:.0f} % of its time\n",
                      table.render(), source,
@@ -78,8 +84,19 @@ std::string trees_report(const plan::RingProblem& problem, const plan::TreePlan&
       const auto at = static_cast<size_t>(node);
       names.push_back(problem.topology->component(problem.components[at]).name);
     }
-    text += fmt::format("  {:10}  {} GB/s  {}\n", trees.name, rate_text(trees.rate),
+    text += fmt::format("  {:10}  {} GB/s  {}", trees.name, rate_text(trees.rate),
                         fmt::join(names, " "));
+    if (trees.collective_s > 0) text += fmt::format("  {:.1f} us run", trees.collective_s * 1e6);
+    text += "\n";
+  }
+  if (plan.measured_crossover_bytes) {
+    text += fmt::format("{} bytes: {:.1f} us by trees, {:.1f} us by rings, run as all-reduces; ",
+                        message_bytes, plan.best.front().collective_s * 1e6,
+                        plan.ring_collective_s * 1e6);
+    const int64_t end = *plan.measured_crossover_bytes;
+    if (end == 0) return text + "rings were faster at every size\n";
+    return text + fmt::format("trees were faster up to {} bytes{}\n", end,
+                              end >= plan::kMessageBytesMax ? ", the largest tried" : "");
   }
   const plan::TreePlan::Times times = plan.times(message_bytes, ring_rate);
   text += fmt::format("{} bytes: {:.1f} us by trees, {:.1f} us by rings, predicted; ",
@@ -87,6 +104,16 @@ std::string trees_report(const plan::RingProblem& problem, const plan::TreePlan&
   const auto crossover = plan.crossover_bytes(ring_rate);
   if (!crossover) return text + "trees are faster at any size\n";
   return text + fmt::format("rings are faster from {:.0f} bytes on\n", *crossover);
+}
+
+std::string nccl_report(const plan::NcclExport& out, std::string_view path) {
+  std::string text = fmt::format("\nstock NCCL by {}: {:.3f} GB/s", path, out.rate);
+  if (out.channels.size() > 1) {
+    text += fmt::format(", channels of the rings: {}", fmt::join(out.channels, ", "));
+  }
+  if (out.lost.empty()) return text + ", nothing is lost\n";
+  return text + fmt::format(" of {:.3f}; what it runs another way:\n  {}\n", out.planned_rate,
+                            fmt::join(out.lost, "\n  "));
 }
 
 std::string msccl_report(const plan::MscclExport& out, std::string_view path) {

@@ -1,5 +1,5 @@
 // What `jige plan rings` says about mixtures of rings (--rings N), rounds of an all-to-all,
-// double trees and files of MSCCL.
+// double trees and files of NCCL and MSCCL.
 //
 // Threads: pure functions.
 #pragma once
@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "plan/msccl_export.h"
+#include "plan/nccl_export.h"
 #include "plan/ring_mix_planner.h"
 #include "plan/round_planner.h"
 #include "plan/tree_planner.h"
@@ -23,6 +24,8 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
 // `message_bytes`: the size that was asked about; `ring_rate` in GB/s.
 std::string trees_report(const plan::RingProblem& problem, const plan::TreePlan& plan,
                          double message_bytes, double ring_rate);
+
+std::string nccl_report(const plan::NcclExport& out, std::string_view path);
 
 std::string msccl_report(const plan::MscclExport& out, std::string_view path);
 

@@ -6,9 +6,9 @@
 //   JIGE_DO(sum.wait_for(0, n / 4));   // the first quarter is final: go on with it
 //   JIGE_DO(sum.wait());
 //
-// A collective runs along the rings whatever its size, several at once; on a link, messages come
-// in the order in which they were started. An all-reduce becomes final block by block, a broadcast
-// piece by piece (ring_plan.h), and wait_for() returns as soon as what it asks for is.
+// A collective runs along the rings or trees, never directly, several at once; on a link, messages
+// come in the order in which they were started. An all-reduce becomes final block by block, a
+// broadcast piece by piece (ring_plan.h), and wait_for() returns as soon as what it asks for is.
 //
 // Invariants: (1) a result has the bits of the blocking form, Communicator::run(). (2) All ranks
 // start the same collectives in the same order; the messages from one rank to another are received

@@ -56,17 +56,19 @@ std::vector<std::byte> expected(const Case& c, const RingPlan& plan, int rank, i
   out.resize(static_cast<size_t>(c.count * size));
   const int64_t offset = c.collective == Collective::kReduceScatter ? rank * c.count : 0;
   const std::vector<Range> parts = split_by_weight(plan, c.count, size);
+  const bool on_trees = plan.takes_trees(c.collective, c.count * size) && n > 1;
   for (int64_t i = 0; i < c.count; ++i) {
     OracleStart start = all_reduce_start(plan, parts, size, i);
     const int owner = c.collective == Collective::kReduce ? c.root : rank;
     if (c.collective != Collective::kAllReduce) start.position = start.ring->position_of(owner) + 1;
-    store_element(c.dtype,
-                  reduce_element(c.dtype, c.redop, start,
-                                 [&](int r) {
-                                   return load_element(c.dtype, src[static_cast<size_t>(r)].data() +
-                                                                    (offset + i) * size);
-                                 }),
-                  out.data() + i * size);
+    const auto of = [&](int r) {
+      return load_element(c.dtype, src[static_cast<size_t>(r)].data() + (offset + i) * size);
+    };
+    const int root = c.collective == Collective::kReduce ? c.root : -1;
+    const double value =
+        on_trees ? reduce_element_on_trees(c.dtype, c.redop, *plan.trees, root, i, c.count, of)
+                 : reduce_element(c.dtype, c.redop, start, of);
+    store_element(c.dtype, value, out.data() + i * size);
   }
   return out;
 }
@@ -148,6 +150,21 @@ RingPlan two_rings(int n) {
   return plan;
 }
 
+// Two rings and, for what is small, trees: the usual pair over a turned order, or chains, which
+// have inner ranks of one child, or stars.
+RingPlan with_trees(int n, int64_t bytes_max) {
+  RingPlan plan = two_rings(n);
+  if (n == 1) return plan;
+  plan.trees = TreePair::over(plan.rings[1].order);
+  if (n == 4) {
+    plan.trees->parent = {{{1, 2, 3, -1}, {-1, 0, 1, 2}}};
+  } else if (n == 5) {
+    plan.trees->parent = {{{-1, 0, 0, 0, 0}, {2, 2, -1, 2, 2}}};
+  }
+  plan.trees->bytes_max = bytes_max;
+  return plan;
+}
+
 Status run_all_cases(Communicator& group) {
   for (const int64_t direct_bytes_max : {int64_t{-1}, int64_t{1} << 30}) {
     group.set_direct_bytes_max(direct_bytes_max);
@@ -167,10 +184,49 @@ TEST_P(OverTransport, EveryCollectiveHasTheOraclesBitsOnBothPaths) {
   }
 }
 
+// Messages of up to 2800 bytes take trees, whichever path carries them, larger ones rings.
+TEST_P(OverTransport, TreesHaveTheOraclesBitsOnBothPathsUpToTheirSize) {
+  for (const int n : {2, 4, 5, 6}) {
+    const RingPlan plan = with_trees(n, 2800);
+    const auto errors = run_ranks(make_transports(GetParam(), n, plan), plan, {}, run_all_cases);
+    for (const std::string& error : errors) EXPECT_EQ(error, "") << n << " ranks";
+  }
+}
+
+// Pieces that follow one another up and down, more of them than a stream holds.
+TEST_P(OverTransport, TreesCarryMessagesOfManyPieces) {
+  const RingPlan plan = with_trees(6, int64_t{1} << 40);
+  const auto body = [&](Communicator& group) -> Status {
+    group.set_direct_bytes_max(-1);
+    for (const Collective c :
+         {Collective::kAllReduce, Collective::kReduce, Collective::kBroadcast}) {
+      JIGE_DO(
+          run_case(group, {.collective = c, .dtype = DType::kBF16, .count = 17'001, .root = 4}));
+      constexpr int64_t kCount = 120'001;
+      std::vector<int32_t> data(kCount);
+      std::iota(data.begin(), data.end(), group.rank());
+      JIGE_DO(group.run({.collective = c,
+                         .dtype = DType::kI32,
+                         .count = kCount,
+                         .root = 4,
+                         .src = reinterpret_cast<const std::byte*>(data.data()),
+                         .dst = reinterpret_cast<std::byte*>(data.data())}));
+      if (c == Collective::kReduce && group.rank() != 4) continue;
+      for (int64_t i = 0; i < kCount; ++i) {
+        const int64_t wanted = c == Collective::kBroadcast ? i + 4 : 6 * i + 15;
+        if (data[static_cast<size_t>(i)] != wanted) return fail(Code::kInternal, "at {}", i);
+      }
+    }
+    return {};
+  };
+  const auto errors = run_ranks(make_transports(GetParam(), 6, plan), plan, {}, body);
+  for (const std::string& error : errors) EXPECT_EQ(error, "");
+}
+
 TEST_P(OverTransport, RandomDelaysInEveryLinkChangeNothing) {
-  for (const uint64_t seed : {1, 2, 3, 4}) {
+  for (const uint64_t seed : {1, 2, 3, 4, 5, 6}) {
     const int n = 1 + static_cast<int>(seed);
-    const RingPlan plan = two_rings(n);
+    const RingPlan plan = seed % 2 == 0 ? with_trees(n, 1 << 20) : two_rings(n);
     Transports delayed;
     for (auto& transport : make_transports(GetParam(), n, plan)) {
       delayed.push_back(std::make_unique<DelayedTransport>(std::move(transport), seed));
@@ -190,34 +246,42 @@ TEST_P(OverTransport, RandomDelaysInEveryLinkChangeNothing) {
   }
 }
 
-TEST_P(OverTransport, PartsAreFinalWhenTheyAreSaidToBe) {
-  constexpr int kRanks = 4;
-  constexpr int64_t kCount = 9001;
-  const RingPlan plan = two_rings(kRanks);
+// The parts that on_final names are right, each once, and belong to the caller from then on.
+void expect_final_parts(Transports transports, const RingPlan& plan, int64_t count) {
+  const int ranks = static_cast<int>(transports.size());
   const auto body = [&](Communicator& group) -> Status {
     group.set_direct_bytes_max(-1);
-    const Case c = {.collective = Collective::kAllReduce, .count = kCount};
-    const std::vector<std::byte> want = expected(c, plan, group.rank(), kRanks);
-    std::vector<std::byte> data = test_data(DType::kF32, group.rank(), kCount);
-    std::vector<int> seen(kCount, 0);
+    const Case c = {.collective = Collective::kAllReduce, .count = count};
+    const std::vector<std::byte> want = expected(c, plan, group.rank(), ranks);
+    std::vector<std::byte> data = test_data(DType::kF32, group.rank(), count);
+    std::vector<int> seen(static_cast<size_t>(count), 0);
     int64_t wrong = 0;
     int64_t calls = 0;
-    const auto on_final = [&](int64_t begin, int64_t count) {
+    const auto on_final = [&](int64_t begin, int64_t part) {
       ++calls;
-      const auto bytes = static_cast<size_t>(count * 4);
+      const auto bytes = static_cast<size_t>(part * 4);
       wrong += std::memcmp(data.data() + begin * 4, want.data() + begin * 4, bytes) != 0;
       std::memset(data.data() + begin * 4, 0, bytes);  // what is final belongs to the caller
-      for (int64_t i = begin; i < begin + count; ++i) ++seen[static_cast<size_t>(i)];
+      for (int64_t i = begin; i < begin + part; ++i) ++seen[static_cast<size_t>(i)];
     };
-    JIGE_DO(group.all_reduce(data.data(), data.data(), kCount, DType::kF32, RedOp::kSum, on_final));
+    JIGE_DO(group.all_reduce(data.data(), data.data(), count, DType::kF32, RedOp::kSum, on_final));
     const bool once = std::all_of(seen.begin(), seen.end(), [](int s) { return s == 1; });
     if (wrong > 0 || !once || calls < 10) {
       return fail(Code::kInternal, "{} wrong parts in {} calls, each once: {}", wrong, calls, once);
     }
     return {};
   };
-  const auto errors = run_ranks(make_transports(GetParam(), kRanks, plan), plan, {}, body);
-  for (const std::string& error : errors) EXPECT_EQ(error, "");
+  for (const std::string& error : run_ranks(std::move(transports), plan, {}, body)) {
+    EXPECT_EQ(error, "");
+  }
+}
+
+TEST_P(OverTransport, PartsAreFinalWhenTheyAreSaidToBe) {
+  constexpr int kRanks = 4;
+  for (const bool trees : {false, true}) {
+    const RingPlan plan = trees ? with_trees(kRanks, 1 << 30) : two_rings(kRanks);
+    expect_final_parts(make_transports(GetParam(), kRanks, plan), plan, trees ? 45'001 : 9001);
+  }
 }
 
 TEST_P(OverTransport, LargeMessagesPass) {
@@ -246,10 +310,15 @@ void expect_all(const std::vector<std::string>& errors, const std::string& words
   }
 }
 
+struct Sizes {
+  int64_t odd_count, direct_bytes_max, tree_bytes_max;
+};
+
 TEST_P(OverTransport, DifferentCountsAreAnErrorOnAllRanks) {
-  const RingPlan plan = small_pieces(3);
-  for (const auto& [odd_count, direct_bytes_max] :
-       {std::pair<int64_t, int64_t>{64, -1}, {64, 1 << 20}, {8, 100}, {0, -1}}) {
+  for (const auto& [odd_count, direct_bytes_max, tree_bytes_max] :
+       {Sizes{64, -1, 0}, Sizes{64, 1 << 20, 0}, Sizes{8, 100, 0}, Sizes{0, -1, 0},
+        Sizes{64, -1, 1 << 20}, Sizes{64, -1, 1000}, Sizes{0, -1, 1 << 20}}) {
+    const RingPlan plan = with_trees(3, tree_bytes_max);
     const auto body = [&](Communicator& group) -> Status {
       group.set_direct_bytes_max(direct_bytes_max);
       std::vector<float> data(1000);
@@ -276,15 +345,35 @@ TEST_P(OverTransport, DifferentOperationsAreAnErrorOnAllRanks) {
 }
 
 TEST_P(OverTransport, ARankThatLeavesIsNamedByTheOthers) {
-  const RingPlan plan = small_pieces(3);
+  for (const bool trees : {false, true}) {
+    const RingPlan plan = trees ? with_trees(3, 1 << 20) : small_pieces(3);
+    const auto body = [&](Communicator& group) -> Status {
+      if (trees) group.set_direct_bytes_max(-1);
+      std::vector<float> data(1000);
+      JIGE_DO(group.barrier());
+      if (group.rank() == 1) return fail(Code::kCancelled, "rank 1 (itself) goes");
+      return group.all_reduce(data.data(), data.data(), 1000, DType::kF32, RedOp::kSum);
+    };
+    expect_all(run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 10}, body),
+               "rank 1 (");
+  }
+}
+
+// Four ranks in chains: the one that stays away is nobody's root.
+TEST_P(OverTransport, ARankThatStaysAwayFromTreesIsNamedByTheDeadline) {
+  const RingPlan plan = with_trees(4, 1 << 20);
   const auto body = [&](Communicator& group) -> Status {
+    group.set_direct_bytes_max(-1);
     std::vector<float> data(1000);
     JIGE_DO(group.barrier());
-    if (group.rank() == 1) return fail(Code::kCancelled, "rank 1 (itself) goes");
+    if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
     return group.all_reduce(data.data(), data.data(), 1000, DType::kF32, RedOp::kSum);
   };
-  expect_all(run_ranks(make_transports(GetParam(), 3, plan), plan, {.timeout_s = 10}, body),
-             "rank 1 (");
+  const int64_t start = monotonic_ns();
+  const auto errors =
+      run_ranks(make_transports(GetParam(), 4, plan), plan, {.timeout_s = 0.2}, body);
+  expect_all(errors, "nothing was heard of rank 2 (");
+  EXPECT_LT(static_cast<double>(monotonic_ns() - start) * 1e-9, 2.0);
 }
 
 TEST_P(OverTransport, ARankThatStaysAwayIsNamedByTheDeadline) {

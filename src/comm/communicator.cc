@@ -70,7 +70,16 @@ OperationContext Communicator::next_context(const Operation& operation) {
 
 Result<std::vector<Flow>> Communicator::next_flows(const Operation& operation) {
   JIGE_DO(check(operation));
-  return ring_flows(next_context(operation), operation);
+  const OperationContext context = next_context(operation);
+  return plan_.takes_trees(operation.collective, operation.bytes())
+             ? tree_flows(context, operation)
+             : ring_flows(context, operation);
+}
+
+void Communicator::set_tree_bytes_max(int64_t bytes) {
+  if (!plan_.trees) return;
+  plan_.trees->bytes_max = bytes;
+  plan_hash_ = plan_.hash();
 }
 
 Status Communicator::run(const Operation& operation) {
@@ -83,7 +92,10 @@ Status Communicator::run(const Operation& operation) {
   const bool direct = operation.collective == Collective::kBarrier ||
                       operation.collective == Collective::kAllToAll ||
                       whole_bytes(operation, size()) <= options_.direct_bytes_max;
-  return direct ? run_directly(context, operation) : run_on_rings(context, operation);
+  if (direct) return run_directly(context, operation);
+  return plan_.takes_trees(operation.collective, operation.bytes())
+             ? run_on_trees(context, operation)
+             : run_on_rings(context, operation);
 }
 
 Status Communicator::all_reduce(const void* src, void* dst, int64_t count, DType dtype, RedOp op,

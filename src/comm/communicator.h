@@ -43,6 +43,9 @@ class Communicator {
   const RingPlan& plan() const { return plan_; }
   const CommOptions& options() const { return options_; }
   void set_direct_bytes_max(int64_t bytes) { options_.direct_bytes_max = bytes; }
+  // Where the plan's trees end, if it has any: a change of the plan, so of the order of additions.
+  // The same on all ranks, between the same operations.
+  void set_tree_bytes_max(int64_t bytes);
 
   // dst = the sum (or other reduction) of all src. on_final hears of parts of dst as they become
   // final, in any order, on the calling thread; the caller may read and change them.
@@ -64,7 +67,7 @@ class Communicator {
   // Any of them. Fails with kInvalidArgument or kUnsupported on what no rank can run.
   Status run(const Operation& operation);
 
-  // The flows of an operation along the rings, whatever its size, for who runs them himself
+  // The flows of an operation along rings or trees, never directly, for who runs them himself
   // (async_group.h): the bits are those of run(). The operation must outlive them. REQUIRES: not a
   // barrier nor an all_to_all; more than one rank. Fails as run().
   Result<std::vector<Flow>> next_flows(const Operation& operation);

@@ -1,8 +1,9 @@
 // The direct path: messages on lane 0, reductions where they are wanted.
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstring>
-#include <functional>
+#include <optional>
 
 #include "comm/operation.h"
 #include "comm/reduce.h"
@@ -10,9 +11,31 @@
 namespace jige::comm {
 namespace {
 
-using Buffer = std::vector<std::byte>;
-// The contribution of a rank.
-using Contribution = std::function<const std::byte*(int rank)>;
+constexpr size_t kSmallBytes = 4096;  // that need not pass unit by unit
+
+// Memory for contributions, small ones without asking for it.
+class Buffer {
+ public:
+  explicit Buffer(size_t bytes) : large_(bytes > small_.size() ? bytes : 0) {}
+  std::byte* data() { return large_.empty() ? small_.data() : large_.data(); }
+
+ private:
+  std::array<std::byte, 512> small_;  // what is read of it was written before
+  std::vector<std::byte> large_;
+};
+
+// What all ranks put in, one after another, beginning with that of a rank.
+struct Contributions {
+  const std::byte* data;
+  int64_t bytes;  // of each
+  int first;
+  int size;
+
+  const std::byte* of(int rank) const {
+    const int place = rank - first;
+    return data + (place < 0 ? place + size : place) * bytes;
+  }
+};
 
 class DirectRun {
  public:
@@ -39,6 +62,10 @@ class DirectRun {
     h.payload_bytes = bytes;
     return h;
   }
+  // Sends a message and receives another, small ones without flows.
+  Status exchange(int to, std::span<const std::byte> out, int from, std::span<std::byte> in);
+  Result<bool> send_at_once(Link to, std::span<const std::byte> bytes);
+  Result<bool> receive_at_once(Link from, std::span<std::byte> bytes);
   Flow send(int to, std::span<const std::byte> bytes) const {
     return send_flow({to, 0}, header(rank_, bytes.size()), bytes);
   }
@@ -58,10 +85,17 @@ class DirectRun {
   void all_final(int64_t count) const {
     if (op_.on_final && count > 0) op_.on_final(0, count);
   }
-  Result<Buffer> gather_all();
-  void reduce_range(const Ring& ring, int64_t first, Range range, const Contribution& of) const;
-  void reduce_parts(const Contribution& of, const std::function<int64_t(const Ring&)>& first) const;
-  void reduce_like_rings(const Contribution& of) const;
+  Status gather_all(std::byte* all);
+  Contributions contributions(const std::byte* data, int first) const {
+    return {data, op_.bytes(), first, size_};
+  }
+  void reduce_range(const Ring& ring, int64_t first, Range range, const Contributions& all) const;
+  void reduce_parts(const Contributions& all, int owner) const;
+  void reduce_like_rings(const Contributions& all) const;
+  void add_subtree(size_t tree, int rank, int from, Range range, const Contributions& all,
+                   std::byte* out) const;
+  void reduce_like_trees(const Contributions& all, std::optional<int> root) const;
+  bool takes_trees() const { return context_.plan->takes_trees(op_.collective, op_.bytes()); }
 
   OperationContext& context_;
   const Operation& op_;
@@ -70,64 +104,148 @@ class DirectRun {
   uint32_t round_ = 0;
 };
 
+// A small message goes off as one piece, header and payload, if there is room for it now.
+Result<bool> DirectRun::send_at_once(Link to, std::span<const std::byte> bytes) {
+  const size_t wire = kHeaderBytes + static_cast<size_t>(whole_units(std::ssize(bytes)));
+  if (bytes.size() > kSmallBytes) return false;
+  JIGE_TRY(const std::span<std::byte> out, context_.transport->room(to));
+  if (out.size() < wire) return false;
+  const auto head = encode_header(header(rank_, bytes.size()));
+  std::memcpy(out.data(), head.data(), kHeaderBytes);
+  if (!bytes.empty()) std::memcpy(out.data() + kHeaderBytes, bytes.data(), bytes.size());
+  const size_t end = kHeaderBytes + bytes.size();
+  if (end < wire) std::memset(out.data() + end, 0, wire - end);
+  JIGE_DO(context_.transport->commit(to, static_cast<int64_t>(wire)));
+  return true;
+}
+
+// Looks for a small message as long as the transport finds that worth while. One that is another
+// than expected is left to a flow, which says why.
+Result<bool> DirectRun::receive_at_once(Link from, std::span<std::byte> bytes) {
+  const size_t wire = kHeaderBytes + static_cast<size_t>(whole_units(std::ssize(bytes)));
+  if (bytes.size() > kSmallBytes) return false;
+  const auto expected = encode_header(header(from.peer, bytes.size()));
+  for (int looks = 0;; ++looks) {
+    JIGE_TRY(const std::span<const std::byte> in, context_.transport->ready(from));
+    if (in.size() >= wire) {
+      if (std::memcmp(in.data(), expected.data(), kHeaderBytes) != 0) return false;
+      if (!bytes.empty()) std::memcpy(bytes.data(), in.data() + kHeaderBytes, bytes.size());
+      context_.transport->consume(from, static_cast<int64_t>(wire));
+      return true;
+    }
+    if (!in.empty() || !context_.transport->linger(looks)) return false;
+  }
+}
+
+Status DirectRun::exchange(int to, std::span<const std::byte> out, int from,
+                           std::span<std::byte> in) {
+  const auto at_once = [&]() -> Status {
+    std::vector<Flow> flows;
+    JIGE_TRY(const bool sent, send_at_once({to, 0}, out));
+    // A large message may have to receive in order to send: then one flow beside the other.
+    bool received = false;
+    if (sent) {
+      JIGE_TRY(received, receive_at_once({from, 0}, in));
+    } else {
+      flows.push_back(send(to, out));
+    }
+    if (!received) flows.push_back(receive(from, in));
+    if (!flows.empty()) return run(std::move(flows));
+    ++round_;
+    return context_.transport->flush(Deadline::after(context_.timeout_s));
+  };
+  Status ran = at_once();
+  if (!ran) context_.transport->abort(ran.error());
+  return ran;
+}
+
 // Everybody's contribution, the own one first and then by rank, in ceil(log2 n) rounds: what a rank
 // has so far goes to the one as many places before it.
-Result<Buffer> DirectRun::gather_all() {
+Status DirectRun::gather_all(std::byte* all) {
   const auto bytes = static_cast<size_t>(op_.bytes());
-  Buffer all(bytes * static_cast<size_t>(size_));
-  if (bytes > 0) std::memcpy(all.data(), op_.src, bytes);
+  if (bytes > 0) std::memcpy(all, op_.src, bytes);
   for (int have = 1; have < size_;) {
     const int more = std::min(have, size_ - have);
-    const std::span<std::byte> whole(all);
+    const std::span<std::byte> whole(all, bytes * static_cast<size_t>(size_));
     const size_t length = bytes * static_cast<size_t>(more);
-    JIGE_DO(run({send(wrapped(rank_ - have), whole.first(length)),
-                 receive(wrapped(rank_ + have),
-                         whole.subspan(bytes * static_cast<size_t>(have), length))}));
+    JIGE_DO(exchange(wrapped(rank_ - have), whole.first(length), wrapped(rank_ + have),
+                     whole.subspan(bytes * static_cast<size_t>(have), length)));
     have += more;
   }
-  return all;
+  return {};
 }
 
 // dst[range] from the contributions, beginning at position `first` of the ring.
 void DirectRun::reduce_range(const Ring& ring, int64_t first, Range range,
-                             const Contribution& of) const {
+                             const Contributions& all) const {
   if (range.count == 0) return;
   const int64_t at = range.begin * op_.element_bytes();
   std::byte* out = op_.dst + at;
-  combine(op_.dtype, op_.redop, of(ring.at(first)) + at, of(ring.at(first + 1)) + at, out,
+  combine(op_.dtype, op_.redop, all.of(ring.at(first)) + at, all.of(ring.at(first + 1)) + at, out,
           range.count);
   for (int64_t i = 2; i < size_; ++i) {
-    combine(op_.dtype, op_.redop, out, of(ring.at(first + i)) + at, out, range.count);
+    combine(op_.dtype, op_.redop, out, all.of(ring.at(first + i)) + at, out, range.count);
   }
   if (op_.redop == RedOp::kAvg) divide(op_.dtype, out, range.count, size_);
 }
 
-// Every ring's part as a whole, from the position that `first` names.
-void DirectRun::reduce_parts(const Contribution& of,
-                             const std::function<int64_t(const Ring&)>& first) const {
+// Every ring's part as a whole, from the position behind the owner's.
+void DirectRun::reduce_parts(const Contributions& all, int owner) const {
   const auto parts = split_by_weight(*context_.plan, op_.count, op_.element_bytes());
   for (size_t r = 0; r < parts.size(); ++r) {
     const Ring& ring = context_.plan->rings[r];
-    reduce_range(ring, first(ring), parts[r], of);
+    reduce_range(ring, ring.position_of(owner) + 1, parts[r], all);
   }
 }
 
 // Every segment from the position of its number, as the ring path of an all-reduce does.
-void DirectRun::reduce_like_rings(const Contribution& of) const {
+void DirectRun::reduce_like_rings(const Contributions& all) const {
   const RingPlan& plan = *context_.plan;
+  if (op_.bytes() < kUnitBytes) {
+    // Less than a unit is the last ring's, as its first segment.
+    return reduce_range(plan.rings.back(), 0, {0, op_.count}, all);
+  }
   const auto parts = split_by_weight(plan, op_.count, op_.element_bytes());
   const int64_t piece = std::max<int64_t>(1, plan.piece_bytes / op_.element_bytes());
   for (size_t r = 0; r < parts.size(); ++r) {
     const Blocks blocks(parts[r], size_, piece, kUnitBytes / op_.element_bytes());
     for (int64_t b = 0; b < blocks.block_count(); ++b) {
-      for (int s = 0; s < size_; ++s) reduce_range(plan.rings[r], s, blocks.segment(b, s), of);
+      for (int s = 0; s < size_; ++s) reduce_range(plan.rings[r], s, blocks.segment(b, s), all);
     }
   }
 }
 
+// out = what a rank sends on, coming from `from`: its own and then its other neighbours', each as
+// a whole (tree_pair.h).
+void DirectRun::add_subtree(size_t tree, int rank, int from, Range range, const Contributions& all,
+                            std::byte* out) const {
+  const int64_t bytes = range.count * op_.element_bytes();
+  std::memcpy(out, all.of(rank) + range.begin * op_.element_bytes(), static_cast<size_t>(bytes));
+  for (const int next : context_.plan->trees->neighbours(tree, rank)) {
+    if (next == from) continue;
+    Buffer below(static_cast<size_t>(bytes));
+    add_subtree(tree, next, rank, range, all, below.data());
+    combine(op_.dtype, op_.redop, below.data(), out, out, range.count);
+  }
+}
+
+// Both halves, each with its tree's root or the one given.
+void DirectRun::reduce_like_trees(const Contributions& all, std::optional<int> root) const {
+  const TreePair& trees = *context_.plan->trees;
+  const auto halves = split_in_halves(op_.count, op_.element_bytes());
+  for (size_t t = 0; t < halves.size(); ++t) {
+    if (halves[t].count == 0) continue;
+    std::byte* out = op_.dst + halves[t].begin * op_.element_bytes();
+    add_subtree(t, root.value_or(trees.root(t)), -1, halves[t], all, out);
+    if (op_.redop == RedOp::kAvg) divide(op_.dtype, out, halves[t].count, size_);
+  }
+}
+
 Status DirectRun::all_reduce() {
-  JIGE_TRY(const Buffer all, gather_all());
-  reduce_like_rings([&](int rank) { return all.data() + wrapped(rank - rank_) * op_.bytes(); });
+  Buffer buffer(static_cast<size_t>(op_.bytes() * size_));
+  JIGE_DO(gather_all(buffer.data()));
+  const Contributions all = contributions(buffer.data(), rank_);
+  takes_trees() ? reduce_like_trees(all, std::nullopt) : reduce_like_rings(all);
   all_final(op_.count);
   return {};
 }
@@ -135,7 +253,8 @@ Status DirectRun::all_reduce() {
 Status DirectRun::reduce_scatter() {
   const auto bytes = static_cast<size_t>(op_.bytes());
   Buffer blocks(bytes * static_cast<size_t>(size_));
-  const auto block_of = [&](int rank) { return blocks.data() + rank * op_.bytes(); };
+  std::byte* const data = blocks.data();
+  const auto block_of = [&](int rank) { return data + rank * op_.bytes(); };
   if (bytes > 0) std::memcpy(block_of(rank_), op_.src + rank_ * op_.bytes(), bytes);
   std::vector<Flow> flows;
   for (int k = 1; k < size_; ++k) {
@@ -145,16 +264,18 @@ Status DirectRun::reduce_scatter() {
     flows.push_back(receive(from, {block_of(from), bytes}));
   }
   JIGE_DO(run(std::move(flows)));
-  reduce_parts(block_of, [&](const Ring& ring) { return ring.position_of(rank_) + 1; });
+  reduce_parts(contributions(data, 0), rank_);
   all_final(op_.count);
   return {};
 }
 
 Status DirectRun::all_gather() {
-  JIGE_TRY(const Buffer all, gather_all());
   const auto bytes = static_cast<size_t>(op_.bytes());
+  Buffer buffer(bytes * static_cast<size_t>(size_));
+  JIGE_DO(gather_all(buffer.data()));
+  const Contributions all = contributions(buffer.data(), rank_);
   for (int r = 0; r < size_ && bytes > 0; ++r) {
-    std::memcpy(op_.dst + r * op_.bytes(), all.data() + wrapped(r - rank_) * op_.bytes(), bytes);
+    std::memcpy(op_.dst + r * op_.bytes(), all.of(r), bytes);
   }
   all_final(op_.count * size_);
   return {};
@@ -181,15 +302,20 @@ Status DirectRun::broadcast() {
 Status DirectRun::reduce() {
   const auto bytes = static_cast<size_t>(op_.bytes());
   if (rank_ != op_.root) return run({send(op_.root, {op_.src, bytes})});
-  Buffer all(bytes * static_cast<size_t>(size_));
-  const auto of = [&](int rank) { return all.data() + rank * op_.bytes(); };
+  Buffer buffer(bytes * static_cast<size_t>(size_));
+  std::byte* const data = buffer.data();
+  const auto of = [&](int rank) { return data + rank * op_.bytes(); };
   if (bytes > 0) std::memcpy(of(rank_), op_.src, bytes);
   std::vector<Flow> flows;
   for (int r = 0; r < size_; ++r) {
     if (r != rank_) flows.push_back(receive(r, {of(r), bytes}));
   }
   JIGE_DO(run(std::move(flows)));
-  reduce_parts(of, [&](const Ring& ring) { return ring.position_of(op_.root) + 1; });
+  if (takes_trees()) {
+    reduce_like_trees(contributions(data, 0), op_.root);
+  } else {
+    reduce_parts(contributions(data, 0), op_.root);
+  }
   all_final(op_.count);
   return {};
 }
@@ -198,7 +324,7 @@ Status DirectRun::reduce() {
 // block may arrive where one still waits to go: then all are copied before.
 Status DirectRun::all_to_all_in_rounds() {
   const auto bytes = static_cast<size_t>(op_.bytes());
-  Buffer going;
+  std::vector<std::byte> going;
   const std::byte* src = op_.src;
   if (src == op_.dst) {
     going.assign(src, src + bytes * static_cast<size_t>(size_));
@@ -209,8 +335,8 @@ Status DirectRun::all_to_all_in_rounds() {
   for (const std::vector<int>& targets : context_.plan->rounds) {
     const int to = targets[static_cast<size_t>(rank_)];
     const int from = static_cast<int>(std::ranges::find(targets, rank_) - targets.begin());
-    JIGE_DO(run({send(to, {src + to * op_.bytes(), bytes}),
-                 receive(from, {op_.dst + from * op_.bytes(), bytes})}));
+    JIGE_DO(
+        exchange(to, {src + to * op_.bytes(), bytes}, from, {op_.dst + from * op_.bytes(), bytes}));
   }
   all_final(op_.count * size_);
   return {};
@@ -220,7 +346,7 @@ Status DirectRun::all_to_all_in_rounds() {
 Status DirectRun::all_to_all() {
   if (!context_.plan->rounds.empty()) return all_to_all_in_rounds();
   const auto bytes = static_cast<size_t>(op_.bytes());
-  Buffer going;
+  std::vector<std::byte> going;
   for (int k = 0; k < size_; ++k) {
     const int partner = wrapped(k - rank_);
     const std::byte* from = op_.src + partner * op_.bytes();
@@ -232,7 +358,7 @@ Status DirectRun::all_to_all() {
         going.assign(from, from + bytes);
         from = going.data();
       }
-      JIGE_DO(run({send(partner, {from, bytes}), receive(partner, {to, bytes})}));
+      JIGE_DO(exchange(partner, {from, bytes}, partner, {to, bytes}));
     }
     round_ = static_cast<uint32_t>(k + 1);
   }
@@ -242,7 +368,7 @@ Status DirectRun::all_to_all() {
 
 Status DirectRun::barrier() {
   for (int have = 1; have < size_; have *= 2) {
-    JIGE_DO(run({send(wrapped(rank_ - have), {}), receive(wrapped(rank_ + have), {})}));
+    JIGE_DO(exchange(wrapped(rank_ - have), {}, wrapped(rank_ + have), {}));
   }
   return {};
 }

@@ -16,6 +16,7 @@ namespace jige::comm {
 namespace {
 
 constexpr int kRanks = 4;
+constexpr int64_t kTreeBytesMax = 100'000;
 
 // What each process has to say, in memory that all share.
 struct Reports {
@@ -58,6 +59,8 @@ LocalRanks start_group(const std::string& transport, Listener& listener, Reports
   auto ranks = LocalRanks::start(kRanks, [&](int rank) {
     RingPlan plan = RingPlan::in_rank_order(kRanks);
     std::swap(plan.rings[0].order[1], plan.rings[0].order[2]);
+    plan.trees = TreePair::over(plan.rings[0].order);
+    plan.trees->bytes_max = kTreeBytesMax;
     const JoinOptions options = {.place = {rank, kRanks, "test"},
                                  .rendezvous = listener.address(),
                                  .transport = transport,
@@ -102,7 +105,7 @@ TEST_P(Processes, JoinAndReduce) {
   Reports reports;
   LocalRanks ranks =
       start_group(GetParam(), listener, reports, 10, [](Communicator& group, Reports&) -> Status {
-        for (const int64_t count : {3, 300'000}) {
+        for (const int64_t count : {3, 20'000, 300'000}) {
           std::vector<int32_t> data(static_cast<size_t>(count), group.rank() + 1);
           JIGE_DO(group.all_reduce(data.data(), data.data(), count, DType::kI32, RedOp::kSum));
           for (const int32_t value : data) {
@@ -117,7 +120,8 @@ TEST_P(Processes, JoinAndReduce) {
 
 TEST_P(Processes, AKilledRankIsNamedByAllOthersAndLeavesNothing) {
   const auto files = shared_memory_files();
-  for (const int64_t count : {100, 200'000}) {
+  // Directly, by trees, along the ring.
+  for (const int64_t count : {100, 20'000, 200'000}) {
     Listener listener = *Listener::open({"127.0.0.1", 0});
     Reports reports;
     LocalRanks ranks =
@@ -139,17 +143,19 @@ TEST_P(Processes, AKilledRankIsNamedByAllOthersAndLeavesNothing) {
 }
 
 TEST_P(Processes, AStoppedRankIsNamedByTheDeadline) {
-  Listener listener = *Listener::open({"127.0.0.1", 0});
-  Reports reports;
-  LocalRanks ranks =
-      start_group(GetParam(), listener, reports, 0.4, [&](Communicator& group, Reports& shared) {
-        return sum_until_failure(group, shared, 2000, [] { raise(SIGSTOP); });
-      });
-  ASSERT_TRUE(reports.wait_for_others(2, 2));
-  for (const int r : {0, 1, 3}) {
-    EXPECT_THAT(std::string(reports.pages[r].error),
-                testing::HasSubstr("nothing was heard of rank 2 ("))
-        << "rank " << r;
+  for (const int64_t count : {2000, 20'000}) {
+    Listener listener = *Listener::open({"127.0.0.1", 0});
+    Reports reports;
+    LocalRanks ranks =
+        start_group(GetParam(), listener, reports, 0.4, [&](Communicator& group, Reports& shared) {
+          return sum_until_failure(group, shared, count, [] { raise(SIGSTOP); });
+        });
+    ASSERT_TRUE(reports.wait_for_others(2, 2));
+    for (const int r : {0, 1, 3}) {
+      EXPECT_THAT(std::string(reports.pages[r].error),
+                  testing::HasSubstr("nothing was heard of rank 2 ("))
+          << "rank " << r;
+    }
   }
 }
 

@@ -5,7 +5,8 @@
 // it or not. Bytes move on as soon as a unit of them is there, so a step overlaps with the one that
 // feeds it on another rank and the one that it feeds.
 //
-// Invariants: (1) steps of a flow run in order, each whole; flows are independent of one another.
+// Invariants: (1) steps of a flow run in order, each whole; flows are independent of one another,
+// unless one follows another: then its step k begins when that one's step k is over.
 // (2) A flow in which sending waits for receiving has steps of at most a third of a stream
 // (Transport, invariant 1), so a ring of them cannot block itself.
 // Threads: the thread of the transport.
@@ -14,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 
@@ -43,6 +45,10 @@ struct Flow {
   Header out_header;
   int64_t step_count = 0;
   std::function<Step(int64_t index)> step;
+  // Steps that are over, for flows of the same rank that follow this one; and of the one that this
+  // flow follows. Either may be null.
+  std::shared_ptr<int64_t> progress;
+  std::shared_ptr<const int64_t> follows;
 };
 
 // A flow of one step that sends, or receives, a whole message.

@@ -46,6 +46,7 @@ void FlowRunner::finish_step() {
     context_.on_final(step_.final_range.begin, step_.final_range.count);
   }
   ++index_;
+  if (flow_.progress) ++*flow_.progress;
   load();
 }
 
@@ -65,7 +66,7 @@ Result<bool> FlowRunner::advance() {
       if (!now) return moved;
     }
     moved = moved || now;
-    if (index_ == flow_.step_count) return moved;
+    if (index_ == flow_.step_count || held()) return moved;
     if (step_.receive && step_.send && step_.store == nullptr) {
       JIGE_TRY(now, pass_on());
     } else {

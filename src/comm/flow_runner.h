@@ -29,6 +29,8 @@ class FlowRunner {
   Transport& transport() { return *context_.transport; }
   void load();
   void finish_step();
+  // Whether the flow that this one follows is not so far.
+  bool held() const { return flow_.follows && *flow_.follows <= index_; }
   Result<bool> send_header();
   Result<bool> see_header();
   Result<bool> pass_on();

@@ -1,9 +1,12 @@
 // An operation as its caller gave it, checked, and the flows that carry it out.
 //
-// Two paths give the same bits (the order of additions is that of ring_plan.h):
+// Three paths. The order of additions is a function of plan and size (ring_plan.h), so each gives
+// the bits of the path that the plan names for that size:
 //   ring     every byte passes along the rings: least bytes on every link, 2 (n - 1) steps.
+//   tree     up two trees and down again, half of the data on each: about 2 log2 n steps, whole
+//            messages on every link. Where the plan has trees, up to their size.
 //   direct   few messages on lane 0: who reduces gathers all contributions (in log2 n rounds where
-//            all ranks reduce) and adds them in the ring's order. For small messages.
+//            all ranks reduce) and adds them in the order of the rings or trees. For the smallest.
 // Threads: one thread.
 #pragma once
 
@@ -45,6 +48,10 @@ struct OperationContext {
 // more than one rank.
 std::vector<Flow> ring_flows(const OperationContext& context, const Operation& operation);
 Status run_on_rings(OperationContext& context, const Operation& operation);
+
+// The same along the trees. REQUIRES: plan->takes_trees() of the operation; more than one rank.
+std::vector<Flow> tree_flows(const OperationContext& context, const Operation& operation);
+Status run_on_trees(OperationContext& context, const Operation& operation);
 
 // Every collective. REQUIRES: more than one rank.
 Status run_directly(OperationContext& context, const Operation& operation);

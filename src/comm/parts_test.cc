@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <filesystem>
 #include <limits>
@@ -125,6 +126,57 @@ TEST(RingPlan, PartsAndSegmentsCoverEverythingOnceInWholeUnits) {
       ASSERT_EQ(at, part.end());
     }
     ASSERT_EQ(at, count);
+  }
+}
+
+TEST(TreePair, FindsWaysAndRefusesWhatIsNoTree) {
+  Rng rng(derive_key(5, "trees"));
+  for (int n = 2; n <= 17; ++n) {
+    std::vector<int> order = RingPlan::in_rank_order(n).rings[0].order;
+    for (int i = n - 1; i > 0; --i) {
+      std::swap(order[static_cast<size_t>(i)], order[rng.below(static_cast<uint64_t>(i) + 1)]);
+    }
+    const TreePair trees = TreePair::over(order);
+    ASSERT_TRUE(trees.check(n));
+    ASSERT_FALSE(trees.check(n + 1));
+    for (const size_t t : {0, 1}) {
+      for (int from = 0; from < n; ++from) {
+        // Neighbour by neighbour every rank is reached, by way of each at most once.
+        for (int to = 0; to < n; ++to) {
+          int at = from;
+          for (int steps = 0; at != to; ++steps) {
+            ASSERT_LT(steps, n);
+            const int next = trees.towards(t, at, to);
+            ASSERT_TRUE(trees.linked(t, at, next));
+            at = next;
+          }
+        }
+        const auto near = trees.neighbours(t, from);
+        ASSERT_TRUE(std::is_sorted(near.begin(), near.end()));
+        ASSERT_LE(near.size(), 3u);
+      }
+    }
+  }
+  TreePair broken = TreePair::over({0, 1, 2, 3});
+  for (const std::vector<int>& parent :
+       {std::vector<int>{-1, -1, 0, 0}, {1, 2, 0, -1}, {-1, 0, 1, 4}, {-1, 0, 1, -2}, {-1, 0, 1}}) {
+    broken.parent[1] = parent;
+    EXPECT_FALSE(broken.check(4)) << fmt::format("{}", fmt::join(parent, ","));
+  }
+  broken = TreePair::over({0, 1, 2, 3});
+  broken.bytes_max = -2;
+  EXPECT_FALSE(broken.check(4));
+}
+
+TEST(TreePair, HalvesCoverEverythingInWholeUnits) {
+  for (const int64_t count : {0, 1, 15, 16, 17, 32, 33, 1000}) {
+    const auto halves = split_in_halves(count, 4);
+    EXPECT_EQ(halves[0].begin, 0);
+    EXPECT_EQ(halves[0].end(), halves[1].begin);
+    EXPECT_EQ(halves[1].end(), count);
+    EXPECT_TRUE(halves[0].count % 16 == 0 || halves[1].count == 0);
+    EXPECT_LE(halves[0].count - halves[1].count, 31);
+    EXPECT_GE(halves[0].count, halves[1].count);
   }
 }
 
@@ -271,26 +323,41 @@ TEST(Join, NoMessageThatIsCutOrChangedDoesHarm) {
   }
 }
 
-TEST(Tuning, IsMeasuredAlikeOnAllRanksAndKept) {
-  const RingPlan plan = RingPlan::in_rank_order(2);
+void expect_tuning(const RingPlan& plan) {
+  const bool trees = plan.trees.has_value();
   const std::string path =
       (std::filesystem::temp_directory_path() / fmt::format("tuning-{}.json", getpid())).string();
   const auto errors =
       run_ranks(make_transports("threads", 2, plan), plan, {}, [&](Communicator& group) -> Status {
-        JIGE_TRY(int64_t bytes, measure_direct_bytes_max(group));
-        std::vector<int64_t> all(2);
-        JIGE_DO(group.all_gather(&bytes, all.data(), 1, DType::kI64));
-        if (all[0] != all[1]) return fail(Code::kInternal, "{} and {}", all[0], all[1]);
+        JIGE_TRY(Tuning tuning, measure_tuning(group));
+        std::array<int64_t, 2> own = {tuning.direct_bytes_max, tuning.tree_bytes_max};
+        std::array<int64_t, 4> all = {};
+        JIGE_DO(group.all_gather(own.data(), all.data(), 2, DType::kI64));
+        const bool alike = all[0] == all[2] && all[1] == all[3];
+        if (!alike) return fail(Code::kInternal, "{}", fmt::join(all, ","));
+        if ((tuning.tree_bytes_max >= 0) != trees) return fail(Code::kInternal, "of trees?");
         if (group.rank() != 0) return {};
         JIGE_TRY(const auto before, load_tuning(path, group));
         if (before) return fail(Code::kInternal, "there is a file");
-        JIGE_DO(store_tuning(path, group, 1));
-        JIGE_DO(store_tuning(path, group, bytes));
+        JIGE_DO(store_tuning(path, group, {.direct_bytes_max = 1}));
+        // Without a size for trees, it says nothing of a plan that leaves theirs open.
+        Communicator& open = group;
+        open.set_tree_bytes_max(kTreesUnmeasured);
+        JIGE_TRY(const auto lacking, load_tuning(path, open));
+        if (lacking.has_value() == trees) return fail(Code::kInternal, "what is lacking is given");
+        JIGE_DO(store_tuning(path, group, tuning));
         JIGE_TRY(const auto kept, load_tuning(path, group));
-        return kept == bytes ? Status() : Status(fail(Code::kInternal, "another value is kept"));
+        return kept == tuning ? Status() : Status(fail(Code::kInternal, "another value is kept"));
       });
   for (const std::string& error : errors) EXPECT_EQ(error, "");
   std::filesystem::remove(path);
+}
+
+TEST(Tuning, IsMeasuredAlikeOnAllRanksAndKept) {
+  RingPlan plan = RingPlan::in_rank_order(2);
+  expect_tuning(plan);
+  plan.trees = TreePair::over({1, 0});
+  expect_tuning(plan);
 }
 
 TEST(StreamMemory, IsWhatTheRegionOfAllRanksTakes) {
@@ -302,6 +369,11 @@ TEST(StreamMemory, IsWhatTheRegionOfAllRanksTakes) {
                             shape.size * shape.size * shape.direct_stream_bytes;
     EXPECT_EQ(stream_memory_bytes("shm", size, plan) * size, streams);
     EXPECT_GT(stream_memory_bytes("tcp", size, plan), 0);
+    RingPlan more = plan;
+    more.trees = TreePair::over(plan.rings[0].order);
+    EXPECT_EQ(stream_memory_bytes("shm", size, more) * size,
+              streams + 4 * size * shape.direct_stream_bytes);
+    EXPECT_GT(stream_memory_bytes("tcp", size, more), stream_memory_bytes("tcp", size, plan));
   }
   EXPECT_EQ(stream_memory_bytes("shm", 1, RingPlan::in_rank_order(1)), 0);
 }

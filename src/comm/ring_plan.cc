@@ -17,24 +17,12 @@ Result<double> parse_weight(std::string_view text) {
   return weight;
 }
 
-// Whether each names every rank from 0 to size - 1 once.
-bool is_permutation_of_ranks(const std::vector<int>& ranks, int size) {
-  std::vector<int> sorted = ranks;
-  std::sort(sorted.begin(), sorted.end());
-  bool whole = static_cast<int>(ranks.size()) == size;
-  for (int r = 0; whole && r < size; ++r) whole = sorted[static_cast<size_t>(r)] == r;
-  return whole;
-}
-
 Status check_rounds(const std::vector<std::vector<int>>& rounds, int size) {
   if (rounds.empty()) return {};
   const auto n = static_cast<size_t>(size);
   std::vector<bool> sent(n * n, false);
   for (const std::vector<int>& targets : rounds) {
-    if (!is_permutation_of_ranks(targets, size)) {
-      return fail(Code::kInvalidArgument, "round {} does not name each rank from 0 to {} once",
-                  fmt::join(targets, ","), size - 1);
-    }
+    JIGE_DO(check_permutation(targets, size, "round"));
     for (size_t r = 0; r < n; ++r) {
       const auto to = static_cast<size_t>(targets[r]);
       if (to == r || sent[r * n + to]) {
@@ -50,6 +38,16 @@ Status check_rounds(const std::vector<std::vector<int>>& rounds, int size) {
 }
 
 }  // namespace
+
+Status check_permutation(const std::vector<int>& ranks, int size, std::string_view what) {
+  std::vector<int> sorted = ranks;
+  std::sort(sorted.begin(), sorted.end());
+  bool whole = static_cast<int>(ranks.size()) == size;
+  for (int r = 0; whole && r < size; ++r) whole = sorted[static_cast<size_t>(r)] == r;
+  if (whole) return {};
+  return fail(Code::kInvalidArgument, "{} {} does not name each rank from 0 to {} once", what,
+              fmt::join(ranks, ","), size - 1);
+}
 
 int Ring::position_of(int rank) const {
   return static_cast<int>(std::find(order.begin(), order.end(), rank) - order.begin());
@@ -72,10 +70,7 @@ Status RingPlan::check(int size) const {
     return fail(Code::kInvalidArgument, "{} rings; 1 to {} are possible", rings.size(), kRingsMax);
   }
   for (const Ring& ring : rings) {
-    if (!is_permutation_of_ranks(ring.order, size)) {
-      return fail(Code::kInvalidArgument, "ring {} does not name each rank from 0 to {} once",
-                  fmt::join(ring.order, ","), size - 1);
-    }
+    JIGE_DO(check_permutation(ring.order, size, "ring"));
     if (!(ring.weight > 0) || !std::isfinite(ring.weight)) {
       return fail(Code::kInvalidArgument, "ring {} has weight {}; a weight is above 0",
                   fmt::join(ring.order, ","), ring.weight);
@@ -85,7 +80,14 @@ Status RingPlan::check(int size) const {
     return fail(Code::kInvalidArgument, "pieces of {} bytes; a multiple of {} up to 64 MiB is due",
                 piece_bytes, kUnitBytes);
   }
+  if (trees) JIGE_DO(trees->check(size));
   return check_rounds(rounds, size);
+}
+
+bool RingPlan::takes_trees(Collective collective, int64_t bytes) const {
+  const bool fits = collective == Collective::kAllReduce || collective == Collective::kBroadcast ||
+                    collective == Collective::kReduce;
+  return fits && trees && bytes <= trees->bytes_max;
 }
 
 uint32_t RingPlan::hash() const {
@@ -102,6 +104,12 @@ uint32_t RingPlan::hash() const {
   }
   for (const std::vector<int>& targets : rounds) {
     for (const int rank : targets) mix(rank);
+  }
+  if (trees) {
+    mix(trees->bytes_max);
+    for (const std::vector<int>& tree : trees->parent) {
+      for (const int rank : tree) mix(rank);
+    }
   }
   return hash;
 }
@@ -144,6 +152,12 @@ std::vector<Range> split_by_weight(const RingPlan& plan, int64_t count, int64_t 
     begin = end;
   }
   return parts;
+}
+
+std::array<Range, 2> split_in_halves(int64_t count, int64_t element_bytes) {
+  const int64_t unit = std::max<int64_t>(1, kUnitBytes / element_bytes);
+  const int64_t half = std::min(count, ((count + 1) / 2 + unit - 1) / unit * unit);
+  return {Range{0, half}, Range{half, count - half}};
 }
 
 Blocks::Blocks(Range part, int size, int64_t piece_elements, int64_t unit_elements)

@@ -1,4 +1,5 @@
-// RingPlan: the rings that collectives run on, and how data is divided among them.
+// RingPlan: the rings that collectives run on, how data is divided among them, and the trees that
+// small messages take instead, if there are any.
 //
 // A ring is an order of all ranks; each sends to the one after it. With several rings the data is
 // split by their weights, in the order of the rings.
@@ -9,6 +10,8 @@
 // all-reduce cuts each ring's part into blocks of n pieces and each block into n equal segments
 // (rounded up to whole units of 64 bytes; later ones may be empty). In a reduce-scatter the block
 // of the rank at position p starts at position p + 1; in a reduce the whole starts after the root.
+// All-reduces and reductions of up to trees->bytes_max bytes add in the order of tree_pair.h
+// instead, on every path.
 //
 // An all-to-all goes in rounds: in each, every rank sends a block to one rank and receives one.
 //
@@ -16,10 +19,12 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "comm/tree_pair.h"
 #include "comm/types.h"
 
 namespace jige::comm {
@@ -42,16 +47,24 @@ struct RingPlan {
   // Of an all-to-all: to whom each rank sends in every round. None: in round k the ranks whose
   // numbers add up to k exchange blocks.
   std::vector<std::vector<int>> rounds;
+  std::optional<TreePair> trees;
 
   // One ring in rank order.
   static RingPlan in_rank_order(int size);
   // At least one ring and kRingsMax at most, each a permutation of 0 … size - 1 with a positive
-  // finite weight; rounds, if any, by which every rank sends to every other once. Fails with
-  // kInvalidArgument.
+  // finite weight; rounds, if any, by which every rank sends to every other once; trees, if any, as
+  // TreePair::check(). Fails with kInvalidArgument.
   Status check(int size) const;
+  // Whether an operation on so many bytes adds, and goes where it is not sent directly, by the
+  // trees.
+  bool takes_trees(Collective collective, int64_t bytes) const;
   // Equal for equal plans.
   uint32_t hash() const;
 };
+
+// Fails with kInvalidArgument, calling them `what`, unless each rank from 0 to size - 1 is named
+// once.
+Status check_permutation(const std::vector<int>& ranks, int size, std::string_view what);
 
 // Reads "0,2,1,3" or "0,2,1,3@0.5" (a weight). Fails with kInvalidArgument. check() looks further.
 Result<Ring> parse_ring(std::string_view text);
@@ -67,6 +80,9 @@ struct Range {
 
 // The part of each ring of `count` elements. Together they cover all, in order.
 std::vector<Range> split_by_weight(const RingPlan& plan, int64_t count, int64_t element_bytes);
+
+// The part of each tree, the first half rounded up to whole units.
+std::array<Range, 2> split_in_halves(int64_t count, int64_t element_bytes);
 
 // One ring's part of an all-reduce: blocks of n segments.
 class Blocks {

@@ -22,23 +22,59 @@ Result<const Json*> list_of(const Json& json, std::string_view field, std::strin
   return &*list;
 }
 
-// The list of ranks in a field of an object of a list.
-Result<std::vector<int>> ranks_of(const Json& json, std::string_view field,
-                                  std::string_view where) {
-  if (!json.is_object()) {
-    return fail(Code::kCorrupt, "{}: rings and rounds must be objects with \"{}\"", where, field);
-  }
+// Ranks, or from -1 on.
+Result<std::vector<int>> numbers_of(const Json& list, int64_t least, std::string_view field,
+                                    std::string_view where) {
   std::vector<int> ranks;
-  JIGE_TRY(const Json* list, list_of(json, field, where));
-  for (const Json& rank : *list) {
-    const int64_t number = rank.is_number_integer() ? rank.get<int64_t>() : -1;
-    if (number < 0 || number > std::numeric_limits<int>::max()) {
+  for (const Json& rank : list) {
+    const int64_t number = rank.is_number_integer() ? rank.get<int64_t>() : least - 1;
+    if (number < least || number > std::numeric_limits<int>::max()) {
       return fail(Code::kCorrupt, "{}: \"{}\" must hold ranks, not {}", where, field,
                   dump_json(rank));
     }
     ranks.push_back(static_cast<int>(number));
   }
   return ranks;
+}
+
+// The list of ranks in a field of an object of a list.
+Result<std::vector<int>> ranks_of(const Json& json, std::string_view field,
+                                  std::string_view where) {
+  if (!json.is_object()) {
+    return fail(Code::kCorrupt, "{}: rings, rounds and trees must be objects with \"{}\"", where,
+                field);
+  }
+  JIGE_TRY(const Json* list, list_of(json, field, where));
+  return numbers_of(*list, 0, field, where);
+}
+
+// Parents by place become parents by rank.
+Result<TreePair> trees_of(const Json& json, int size, std::string_view where) {
+  JIGE_TRY(const std::vector<int> order, ranks_of(json, "order", where));
+  JIGE_DO(check_permutation(order, size, "trees"));
+  JIGE_TRY(const Json* parents, list_of(json, "parents", where));
+  TreePair trees;
+  if (parents->size() != trees.parent.size()) {
+    return fail(Code::kCorrupt, "{}: \"parents\" must hold those of two trees", where);
+  }
+  for (size_t t = 0; t < trees.parent.size(); ++t) {
+    if (!(*parents)[t].is_array() || (*parents)[t].size() != order.size()) {
+      return fail(Code::kCorrupt, "{}: \"parents\" must hold one for each of {} places", where,
+                  order.size());
+    }
+    JIGE_TRY(const std::vector<int> by_place, numbers_of((*parents)[t], -1, "parents", where));
+    trees.parent[t].resize(order.size());
+    for (size_t place = 0; place < order.size(); ++place) {
+      const int above = by_place[place];
+      if (above >= size) {
+        return fail(Code::kCorrupt, "{}: \"parents\" names place {} of {}", where, above, size);
+      }
+      trees.parent[t][static_cast<size_t>(order[place])] =
+          above < 0 ? -1 : order[static_cast<size_t>(above)];
+    }
+  }
+  JIGE_TRY(trees.bytes_max, get_int_or(json, "bytes_max", kTreesUnmeasured, where));
+  return trees;
 }
 
 }  // namespace
@@ -69,6 +105,9 @@ Result<RingPlan> ring_plan_from_json(const Json& json, int size, std::string_vie
       JIGE_TRY(std::vector<int> targets, ranks_of(item, "to", where));
       plan.rounds.push_back(std::move(targets));
     }
+  }
+  if (json.contains("trees")) {
+    JIGE_TRY(plan.trees, trees_of(json["trees"], size, where));
   }
   if (Status checked = plan.check(size); !checked) {
     return with_context(std::move(checked.error()), "{}", where);

@@ -27,6 +27,24 @@ TEST(RingPlanFile, GivesRingsAndWeights) {
   EXPECT_EQ(plan->rings[2].weight, 0.125);
 }
 
+TEST(RingPlanFile, GivesTreesByRank) {
+  Json json = plan_of_three();
+  json["trees"] = *parse_json(
+      R"({"order":[4,2,0,1,3],"parents":[[1,3,1,-1,3],[3,-1,0,1,0]],"rate":1.5})", "trees");
+  const auto plan = ring_plan_from_json(json, 5, "ring.json");
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->trees->parent[0], (std::vector<int>{2, -1, 1, 1, 2}));
+  EXPECT_EQ(plan->trees->parent[1], (std::vector<int>{4, 2, -1, 4, 1}));
+  EXPECT_EQ(plan->trees->bytes_max, kTreesUnmeasured);
+  EXPECT_FALSE(plan->takes_trees(Collective::kAllReduce, 8));
+  json["trees"]["bytes_max"] = 64;
+  const auto sized = ring_plan_from_json(json, 5, "ring.json");
+  EXPECT_TRUE(sized->takes_trees(Collective::kAllReduce, 64));
+  EXPECT_FALSE(sized->takes_trees(Collective::kAllReduce, 65));
+  EXPECT_FALSE(sized->takes_trees(Collective::kReduceScatter, 8));
+  EXPECT_NE(sized->hash(), plan->hash());
+}
+
 TEST(RingPlanFile, RefusesWhatCannotRun) {
   const auto broken = [&](const char* pointer, const Json& value, int size = 5) {
     Json copy = plan_of_three();
@@ -52,6 +70,23 @@ TEST(RingPlanFile, RefusesWhatCannotRun) {
   EXPECT_THAT(broken("/rounds", rounds(R"([{"to":[0,2,3,4,1]}])")), HasSubstr("to 0 itself"));
   EXPECT_THAT(broken("/rounds", rounds(R"([{"to":[1,2,3,4,0]},{"to":[1,0,4,2,3]}])")),
               HasSubstr("rank 0 send to 1 twice"));
+  const char* pair = R"({"order":[4,2,0,1,3],
+    "parents":[[1,3,1,-1,3],[3,-1,0,1,0]],"bytes_max":5000})";
+  const auto trees = [&](const char* field, const Json& value) {
+    Json made = *parse_json(pair, "trees");
+    made[Json::json_pointer(field)] = value;
+    return broken("/trees", made);
+  };
+  EXPECT_EQ(trees("/bytes_max", 0), "accepted");
+  EXPECT_THAT(broken("/trees", 3), HasSubstr("must be objects with"));
+  EXPECT_THAT(trees("/order/0", 2), HasSubstr("trees 2,2,0,1,3 does not name each rank"));
+  EXPECT_THAT(trees("/parents", 2), HasSubstr("no list \"parents\""));
+  EXPECT_THAT(trees("/parents", Json::array()), HasSubstr("two trees"));
+  EXPECT_THAT(trees("/parents/0", Json::array()), HasSubstr("each of 5 places"));
+  EXPECT_THAT(trees("/parents/0/0", 5), HasSubstr("names place 5 of 5"));
+  EXPECT_THAT(trees("/parents/0/0", -2), HasSubstr("must hold ranks"));
+  EXPECT_THAT(trees("/parents/1/0", 4), HasSubstr("are no tree"));
+  EXPECT_THAT(trees("/bytes_max", -3), HasSubstr("up to -3 bytes"));
   EXPECT_THAT(broken("/bound", 3, 4), HasSubstr("planned for 5 devices, these are 4 ranks"));
 }
 

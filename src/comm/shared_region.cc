@@ -14,7 +14,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x314D4353'4547494A;  // "JIGESCM1"
+constexpr uint64_t kMagic = 0x324D4353'4547494A;  // "JIGESCM2"
 constexpr int64_t kHeadBytes = 4096;
 
 struct Head {
@@ -84,7 +84,11 @@ RankStatus& SharedRegion::status(int rank) const {
 
 int SharedRegion::stream_index(int lane, int source, int destination) const {
   if (lane == 0) return source * shape_.size + destination;
-  return shape_.size * shape_.size + (lane - 1) * shape_.size + source;
+  return small_count() + (lane - 1) * shape_.size + source;
+}
+
+int SharedRegion::tree_stream_index(int tree, int child, bool up) const {
+  return shape_.size * (shape_.size + 2 * tree + (up ? 0 : 1)) + child;
 }
 
 StreamControl& SharedRegion::control(int stream) const {
@@ -92,18 +96,16 @@ StreamControl& SharedRegion::control(int stream) const {
 }
 
 std::byte* SharedRegion::buffer(int stream) const {
-  const int direct = shape_.size * shape_.size;
-  const int64_t offset = stream < direct ? stream * shape_.direct_stream_bytes
-                                         : direct * shape_.direct_stream_bytes +
-                                               (stream - direct) * shape_.stream_bytes;
+  const int small = small_count();
+  const int64_t offset =
+      stream < small ? stream * shape_.direct_stream_bytes
+                     : small * shape_.direct_stream_bytes + (stream - small) * shape_.stream_bytes;
   return base_ + buffer_offset() + offset;
 }
 
 int64_t SharedRegion::capacity(int stream) const {
-  return stream < shape_.size * shape_.size ? shape_.direct_stream_bytes : shape_.stream_bytes;
+  return stream < small_count() ? shape_.direct_stream_bytes : shape_.stream_bytes;
 }
-
-int SharedRegion::stream_count() const { return shape_.size * (shape_.size + shape_.rings); }
 
 int64_t SharedRegion::control_offset() const {
   return kHeadBytes + static_cast<int64_t>(sizeof(RankStatus)) * shape_.size;
@@ -116,7 +118,7 @@ int64_t SharedRegion::buffer_offset() const {
 }
 
 int64_t SharedRegion::total_bytes() const {
-  return buffer_offset() + shape_.size * shape_.size * shape_.direct_stream_bytes +
+  return buffer_offset() + small_count() * shape_.direct_stream_bytes +
          shape_.size * shape_.rings * shape_.stream_bytes;
 }
 

@@ -1,9 +1,10 @@
 // SharedRegion: the memory through which ranks on one machine talk, for threads of a process or for
 // several processes.
 //
-// Layout: a head (magic, size, rings, stream bytes), a status block per rank, then a control block
-// and a buffer per stream. Streams of lane 0 come first, [source][destination], then those of each
-// ring by source. A stream is a circular buffer with one writer and one reader; `tail` counts the
+// Layout: a head (magic, size, rings, trees, stream bytes), a status block per rank, then a control
+// block and a buffer per stream. Streams of lane 0 come first, [source][destination], then those of
+// each tree (to the parent by rank, then from the parent by rank), then those of each ring by
+// source. A stream is a circular buffer with one writer and one reader; `tail` counts the
 // bytes written, `head` those read, both from the beginning of time.
 //
 // Memory of processes is a memfd: it has no name, so nothing is left behind however they end.
@@ -22,8 +23,9 @@ namespace jige::comm {
 struct RegionShape {
   int size = 1;
   int rings = 1;
+  int trees = 0;
   int64_t stream_bytes = 0;         // of a ring's stream; a multiple of kUnitBytes
-  int64_t direct_stream_bytes = 0;  // of a stream of lane 0; likewise
+  int64_t direct_stream_bytes = 0;  // of one of lane 0 or of a tree; likewise
 
   bool operator==(const RegionShape&) const = default;
 };
@@ -66,13 +68,16 @@ class SharedRegion {
   RankStatus& status(int rank) const;
   // Stream numbers: lane 0 from `source` to `destination`, or ring `lane` - 1 out of `source`.
   int stream_index(int lane, int source, int destination) const;
+  // Of a tree: from `child` to its parent, or the other way.
+  int tree_stream_index(int tree, int child, bool up) const;
   StreamControl& control(int stream) const;
   std::byte* buffer(int stream) const;
   int64_t capacity(int stream) const;
 
  private:
   SharedRegion(const RegionShape& shape, int fd) : shape_(shape), fd_(fd) {}
-  int stream_count() const;
+  int small_count() const { return shape_.size * (shape_.size + 2 * shape_.trees); }
+  int stream_count() const { return small_count() + shape_.size * shape_.rings; }
   int64_t control_offset() const;
   int64_t buffer_offset() const;
   int64_t total_bytes() const;

@@ -1,5 +1,6 @@
 #include "comm/shared_transport.h"
 
+#include <immintrin.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <sched.h>
@@ -16,6 +17,10 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kYieldNs = 30'000;  // about what a sleep and a wake-up cost together
+constexpr int kYields = 60;           // likewise
+// Pauses of the processor, some hundred microseconds: longer than a rank takes that was asleep
+// itself, or else all would take turns in sleeping for a while.
+constexpr int kSpins = 10'000;
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
@@ -31,6 +36,11 @@ void ring_bell(RankStatus& status) {
   futex_wake(status.doorbell);
 }
 
+int usable_processors() {
+  cpu_set_t usable;
+  return sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : 1;
+}
+
 // One end of a stream, with this side's view of the other's counter.
 struct StreamEnd {
   StreamControl* control = nullptr;
@@ -43,11 +53,13 @@ struct StreamEnd {
 class SharedTransport final : public Transport {
  public:
   SharedTransport(std::shared_ptr<SharedRegion> region, int rank, std::vector<std::string> hosts,
-                  int64_t stream_bytes)
-      : Transport(rank, std::move(hosts), stream_bytes),
+                  const RingPlan& plan)
+      : Transport(rank, std::move(hosts), stream_bytes_of(plan)),
         region_(std::move(region)),
+        trees_(plan.trees),
+        first_tree_lane_(tree_lane(plan, 0)),
         pidfds_(static_cast<size_t>(size()), -1) {
-    const size_t links = static_cast<size_t>(size() * (1 + region_->shape().rings));
+    const auto links = static_cast<size_t>(size() * lane_count(plan));
     in_.resize(links);
     out_.resize(links);
   }
@@ -80,10 +92,11 @@ class SharedTransport final : public Transport {
   }
 
   Result<std::span<const std::byte>> ready(Link link) override {
+    if (error_) return tl::unexpected<Error>(*error_);
     StreamEnd& end = in(link);
     if (end.others == end.own) {
-      JIGE_DO(failure());
       end.others = end.control->tail.load();
+      if (end.others == end.own) JIGE_DO(failure());
       if (end.others - end.own > end.capacity) return damaged(link);
     }
     const uint64_t at = end.own % end.capacity;
@@ -99,10 +112,11 @@ class SharedTransport final : public Transport {
   }
 
   Result<std::span<std::byte>> room(Link link) override {
+    if (error_) return tl::unexpected<Error>(*error_);
     StreamEnd& end = out(link);
     if (end.own - end.others == end.capacity) {
-      JIGE_DO(failure());
       end.others = end.control->head.load();
+      if (end.own - end.others == end.capacity) JIGE_DO(failure());
       if (end.own - end.others > end.capacity) return damaged(link);
     }
     const uint64_t at = end.own % end.capacity;
@@ -121,6 +135,14 @@ class SharedTransport final : public Transport {
   Status flush(Deadline) override { return failure(); }
 
   Status wait(std::span<const Want> wants, Deadline deadline) override;
+  bool linger(int looks) override {
+    if (!crowded_) {
+      _mm_pause();
+      return looks < kSpins;
+    }
+    sched_yield();
+    return looks < kYields;
+  }
   void interrupt() override {
     interrupted_.store(true);
     ring_bell(status(rank()));
@@ -142,7 +164,7 @@ class SharedTransport final : public Transport {
   }
   StreamEnd& end_of(StreamEnd& end, int lane, int source, int destination, bool writes) {
     if (end.control == nullptr) {
-      const int stream = region_->stream_index(lane, source, destination);
+      const int stream = stream_of(lane, source, destination);
       end.control = &region_->control(stream);
       end.data = region_->buffer(stream);
       end.capacity = static_cast<uint64_t>(region_->capacity(stream));
@@ -150,6 +172,14 @@ class SharedTransport final : public Transport {
       end.others = writes ? end.control->head.load() : end.control->tail.load();
     }
     return end;
+  }
+
+  int stream_of(int lane, int source, int destination) const {
+    if (lane < first_tree_lane_) return region_->stream_index(lane, source, destination);
+    const int tree = lane - first_tree_lane_;
+    const auto& parent = trees_->parent[static_cast<size_t>(tree)];
+    const bool up = parent[static_cast<size_t>(source)] == destination;
+    return region_->tree_stream_index(tree, up ? source : destination, up);
   }
 
   void wake(int peer) {
@@ -167,10 +197,13 @@ class SharedTransport final : public Transport {
   Status look_around(std::span<const Want> wants);
 
   std::shared_ptr<SharedRegion> region_;
+  std::optional<TreePair> trees_;
+  int first_tree_lane_;
   std::vector<int> pidfds_;
   std::vector<StreamEnd> in_;
   std::vector<StreamEnd> out_;
   bool processes_ = false;
+  bool crowded_ = size() > usable_processors();  // ranks must leave processors to one another
   std::atomic<bool> interrupted_{false};
   std::optional<Error> error_;
 };
@@ -274,6 +307,7 @@ Error SharedTransport::timeout_error(std::span<const Want> wants, double seconds
 RegionShape region_shape(int size, const RingPlan& plan) {
   return {.size = size,
           .rings = static_cast<int>(plan.rings.size()),
+          .trees = plan.trees ? 2 : 0,
           .stream_bytes = stream_bytes_of(plan),
           .direct_stream_bytes = kDirectStreamBytes};
 }
@@ -283,8 +317,8 @@ Result<std::unique_ptr<Transport>> make_shared_transport(std::shared_ptr<SharedR
                                                          const std::vector<SharedMember>& members) {
   std::vector<std::string> hosts;
   for (const SharedMember& member : members) hosts.push_back(member.host);
-  auto transport = std::make_unique<SharedTransport>(std::move(region), rank, std::move(hosts),
-                                                     stream_bytes_of(plan));
+  auto transport =
+      std::make_unique<SharedTransport>(std::move(region), rank, std::move(hosts), plan);
   JIGE_DO(transport->watch(members));
   return std::unique_ptr<Transport>(std::move(transport));
 }

@@ -1,8 +1,10 @@
 // The transport over shared memory: threads of one process, or processes of one machine.
 //
 // A rank that waits first yields the processor for a short while, then sleeps on its doorbell,
-// which peers ring only when it sleeps. A process that ends, however it does, is noticed through
-// its pidfd within a heartbeat (50 ms); a thread, through the leave its transport takes.
+// which peers ring only when it sleeps. For small messages it looks again and again before that
+// (linger), without yielding where there is a processor for every rank. A process that ends,
+// however it does, is noticed through its pidfd within a heartbeat (50 ms); a thread, through the
+// leave its transport takes.
 //
 // Threads: one thread per transport.
 #pragma once

@@ -10,7 +10,8 @@ namespace {
 constexpr uint32_t kMagic = 0x3149474A;  // "JGI1"
 constexpr double kIntroSeconds = 2;      // for a stranger to say who it is
 
-// What a connection is for; those of ring r follow: out of the connecting rank, then into it.
+// What a connection is for; those of ring r follow: out of the connecting rank, then into it. Then
+// those of the trees, one for both ways.
 constexpr uint32_t kControl = 0;
 constexpr uint32_t kDirect = 1;
 uint32_t ring_out_use(size_t ring) { return static_cast<uint32_t>(2 + 2 * ring); }
@@ -37,6 +38,8 @@ class MeshMaker {
     mesh_.direct.resize(members.size());
     mesh_.ring_out.resize(plan.rings.size());
     mesh_.ring_in.resize(plan.rings.size());
+    if (plan.trees) mesh_.tree.resize(plan.trees->parent.size());
+    for (auto& sockets : mesh_.tree) sockets.resize(members.size());
   }
 
   Result<TcpMesh> make(Listener& listener) {
@@ -63,13 +66,22 @@ class MeshMaker {
       if (ring.at(ring.position_of(from) + 1) == to) found.push_back(ring_out_use(r));
       if (ring.at(ring.position_of(to) + 1) == from) found.push_back(ring_in_use(r));
     }
+    for (size_t t = 0; t < mesh_.tree.size(); ++t) {
+      if (plan_.trees->linked(t, from, to)) found.push_back(tree_use(t));
+    }
     return found;
+  }
+
+  // The first number that is no ring's.
+  uint32_t tree_use(size_t tree) const {
+    return ring_out_use(plan_.rings.size()) + static_cast<uint32_t>(tree);
   }
 
   // Where a connection belongs here; `made` says whether this rank made it.
   Socket& place(int peer, uint32_t use, bool made) {
     if (use == kControl) return mesh_.control[static_cast<size_t>(peer)];
     if (use == kDirect) return mesh_.direct[static_cast<size_t>(peer)];
+    if (use >= tree_use(0)) return mesh_.tree[use - tree_use(0)][static_cast<size_t>(peer)];
     const bool out_of_maker = use % 2 == 0;
     const size_t ring = (use - 2) / 2;
     return out_of_maker == made ? mesh_.ring_out[ring] : mesh_.ring_in[ring];

@@ -1,5 +1,5 @@
 // The connections of a group over TCP: for every two ranks one for control and one for lane 0, and
-// one for each edge of each ring. The higher rank connects, the lower accepts.
+// one for each edge of each ring and of each tree. The higher rank connects, the lower accepts.
 //
 // The first 64 bytes of a connection say what it is for: magic u32 "JGI1", rank u32, use u32,
 // zero u32, token u64 of the group, zeros. What says something else is closed and forgotten, so a
@@ -27,6 +27,8 @@ struct TcpMesh {
   std::vector<Socket> direct;    // likewise
   std::vector<Socket> ring_out;  // by ring, to the next rank
   std::vector<Socket> ring_in;   // by ring, from the one before
+  // By tree, then by rank: closed for those that are no neighbours. Empty without trees.
+  std::vector<std::vector<Socket>> tree;
 };
 
 struct MeshOptions {

@@ -14,6 +14,7 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kPushBytes = 64 << 10;  // gathered bytes that go out without waiting for more
+constexpr size_t kGatherBytes = 4 << 10;  // up to so many are gathered: headers with what follows
 constexpr double kReportSeconds = 0.2;    // for the cause of a closed connection to be reported
 
 class TcpTransport final : public Transport {
@@ -22,7 +23,7 @@ class TcpTransport final : public Transport {
       : Transport(mesh.rank, mesh.hosts, stream_bytes_of(plan)),
         mesh_(std::move(mesh)),
         control_(std::move(mesh_.control)),
-        lanes_(static_cast<int>(plan.rings.size()) + 1),
+        lanes_(lane_count(plan)),
         interrupts_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     in_.resize(static_cast<size_t>(lanes_ * size()));
     out_.resize(in_.size());
@@ -31,7 +32,15 @@ class TcpTransport final : public Transport {
       in_[index({peer, 0})] = InStream(&socket, stream_bytes());
       out_[index({peer, 0})] = OutStream(&socket, stream_bytes());
     }
-    for (int lane = 1; lane < lanes_; ++lane) {
+    for (size_t t = 0; t < mesh_.tree.size(); ++t) {
+      for (int peer = 0; peer < size(); ++peer) {
+        Socket& socket = mesh_.tree[t][static_cast<size_t>(peer)];
+        if (!socket.is_open()) continue;
+        in_[index({peer, tree_lane(plan, t)})] = InStream(&socket, stream_bytes());
+        out_[index({peer, tree_lane(plan, t)})] = OutStream(&socket, stream_bytes());
+      }
+    }
+    for (int lane = 1; lane < tree_lane(plan, 0); ++lane) {
       const auto ring = static_cast<size_t>(lane - 1);
       const int at = plan.rings[ring].position_of(rank());
       in_[index({plan.rings[ring].at(at - 1), lane})] =
@@ -72,6 +81,7 @@ class TcpTransport final : public Transport {
 
   Result<int64_t> write(Link link, std::span<const std::byte> bytes) override {
     if (error_) return tl::unexpected<Error>(*error_);
+    if (bytes.size() <= kGatherBytes) return Transport::write(link, bytes);
     return settled(out_[index(link)].write(bytes));
   }
 

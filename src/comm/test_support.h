@@ -220,6 +220,17 @@ inline OracleStart all_reduce_start(const RingPlan& plan, const std::vector<Rang
   return {&plan.rings[r], within_part % block / segment};
 }
 
+// The sum of an average, divided.
+inline double average_of(DType dtype, RedOp op, double value, int n) {
+  if (op != RedOp::kAvg || n == 1) return value;
+  std::byte cell[4];
+  const double quotient =
+      dtype == DType::kI32 ? std::trunc(value / n)
+                           : static_cast<double>(static_cast<float>(value) / static_cast<float>(n));
+  store_element(dtype, quotient, cell);
+  return load_element(dtype, cell);
+}
+
 // One element of a reduction from every rank's contribution of it.
 inline double reduce_element(DType dtype, RedOp op, const OracleStart& start,
                              const std::function<double(int rank)>& of) {
@@ -228,13 +239,35 @@ inline double reduce_element(DType dtype, RedOp op, const OracleStart& start,
   for (int i = 1; i < n; ++i) {
     value = apply_redop(dtype, op, value, of(start.ring->at(start.position + i)));
   }
-  if (op != RedOp::kAvg || n == 1) return value;
-  std::byte cell[4];
-  const double quotient =
-      dtype == DType::kI32 ? std::trunc(value / n)
-                           : static_cast<double>(static_cast<float>(value) / static_cast<float>(n));
-  store_element(dtype, quotient, cell);
-  return load_element(dtype, cell);
+  return average_of(dtype, op, value, n);
+}
+
+// One element of a reduction on trees, from every rank's contribution of it: as the head of
+// tree_pair.h says. `root` < 0: the tree's own.
+inline double tree_sum(DType dtype, RedOp op, const TreePair& trees, size_t tree, int rank,
+                       int from, const std::function<double(int rank)>& of) {
+  double value = of(rank);
+  for (int next = 0; next < static_cast<int>(trees.parent[tree].size()); ++next) {
+    const bool child = trees.parent[tree][static_cast<size_t>(next)] == rank;
+    const bool above = trees.parent[tree][static_cast<size_t>(rank)] == next;
+    if (next == from || !(child || above)) continue;
+    value = apply_redop(dtype, op, value, tree_sum(dtype, op, trees, tree, next, rank, of));
+  }
+  return value;
+}
+inline double reduce_element_on_trees(DType dtype, RedOp op, const TreePair& trees, int root,
+                                      int64_t index, int64_t count,
+                                      const std::function<double(int rank)>& of) {
+  const int64_t unit = kUnitBytes / dtype_info(dtype).block_bytes;
+  int64_t half = 0;
+  while (2 * half < count) half += unit;
+  const size_t tree = index < half ? 0 : 1;
+  const int n = static_cast<int>(trees.parent[tree].size());
+  int top = root;
+  for (int r = 0; root < 0 && r < n; ++r) {
+    if (trees.parent[tree][static_cast<size_t>(r)] < 0) top = r;
+  }
+  return average_of(dtype, op, tree_sum(dtype, op, trees, tree, top, -1, of), n);
 }
 
 }  // namespace jige::comm

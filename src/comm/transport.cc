@@ -9,6 +9,8 @@ std::string Transport::name(int rank) const {
   return fmt::format("rank {} ({})", rank, host(rank));
 }
 
+bool Transport::linger(int) { return false; }
+
 Result<int64_t> Transport::write(Link link, std::span<const std::byte> bytes) {
   int64_t moved = 0;
   while (!bytes.empty()) {
@@ -61,6 +63,14 @@ Error Transport::silence_error(std::span<const Want> wants, double seconds,
                       seconds, name(rank_), fmt::join(waits, " and "))};
 }
 
+int lane_count(const RingPlan& plan) {
+  return 1 + static_cast<int>(plan.rings.size()) + (plan.trees ? 2 : 0);
+}
+
+int tree_lane(const RingPlan& plan, size_t tree) {
+  return 1 + static_cast<int>(plan.rings.size() + tree);
+}
+
 int64_t stream_bytes_of(const RingPlan& plan) {
   return std::max<int64_t>(128 << 10, whole_units(3 * plan.piece_bytes + 4 * kUnitBytes));
 }
@@ -69,8 +79,15 @@ int64_t stream_memory_bytes(std::string_view kind, int size, const RingPlan& pla
   if (size == 1) return 0;
   const auto rings = static_cast<int64_t>(plan.rings.size());
   // Shared memory holds a stream once, for both ends.
-  if (kind != "tcp") return rings * stream_bytes_of(plan) + size * kDirectStreamBytes;
-  return 2 * (rings + size - 1) * stream_bytes_of(plan);
+  const int64_t small = size + (plan.trees ? 4 : 0);
+  if (kind != "tcp") return rings * stream_bytes_of(plan) + small * kDirectStreamBytes;
+  int64_t in_trees = 0;
+  for (int rank = 0; plan.trees && rank < size; ++rank) {
+    const size_t links =
+        plan.trees->neighbours(0, rank).size() + plan.trees->neighbours(1, rank).size();
+    in_trees = std::max(in_trees, static_cast<int64_t>(links));
+  }
+  return 2 * (rings + size - 1 + in_trees) * stream_bytes_of(plan);
 }
 
 }  // namespace jige::comm

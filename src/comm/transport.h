@@ -1,7 +1,8 @@
 // Transport: ordered streams of bytes between the ranks of a group, and news of who has failed.
 //
 // A link is a pair of streams with one peer. Lane 0 links every two ranks both ways; lane 1 + r
-// carries ring r: out to the next rank in it, in from the one before. Streams are written and read
+// carries ring r: out to the next rank in it, in from the one before. Where the plan has trees, the
+// two lanes after the rings' link parents and children both ways. Streams are written and read
 // in place, in whole units of kUnitBytes, so that a reduction reads what came and writes what goes
 // without a copy between:
 //
@@ -76,6 +77,9 @@ class Transport {
   // Returns when a want may be met, when interrupted, or at the deadline; the last two are no error
   // here.
   virtual Status wait(std::span<const Want> wants, Deadline deadline) = 0;
+  // For who expects something small at once: whether to look again, having looked `looks` times in
+  // vain, rather than to wait(). Lets others run meanwhile where they need the processor.
+  virtual bool linger(int looks);
   // Ends the wait() that runs, or else the next one.
   virtual void interrupt() = 0;
   // Tells all ranks that the group has failed, and keeps the error.
@@ -100,11 +104,15 @@ class Transport {
   int64_t stream_bytes_;
 };
 
+// Lanes of a plan: the direct one, those of rings, those of trees.
+int lane_count(const RingPlan& plan);
+int tree_lane(const RingPlan& plan, size_t tree);
+
 // How large the streams are for a plan: a ring cannot block itself when its links hold two pieces
 // and a header.
 int64_t stream_bytes_of(const RingPlan& plan);
 
-// Of a stream of lane 0 in shared memory.
+// Of a stream of lane 0, or of a tree, in shared memory.
 inline constexpr int64_t kDirectStreamBytes = 128 << 10;
 
 // Memory that the streams of one rank take at most, over a transport of this kind().

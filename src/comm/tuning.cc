@@ -1,8 +1,10 @@
 #include "comm/tuning.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -14,34 +16,62 @@ namespace {
 
 constexpr std::string_view kFormat = "jige.comm-tuning";
 constexpr int64_t kBytesFirst = 1 << 10;
-constexpr int64_t kBytesLast = 256 << 10;
+constexpr int64_t kDirectBytesLast = 256 << 10;
+constexpr int64_t kTreeBytesLast = 4 << 20;
 constexpr int kRounds = 11;
 
-// The seconds of all-reduces on each path, in turns: the fastest, which other load disturbs least.
-struct Pair {
-  double direct = 0;
-  double ring = 0;
-};
-Result<Pair> time_paths(Communicator& group, std::vector<float>& data, int64_t count) {
-  std::vector<double> direct;
-  std::vector<double> ring;
+// How much faster all-reduces of a size are one way than the other, as a logarithm: by the fastest
+// of each, which other load disturbs least.
+using Choose = std::function<void(bool first)>;
+Result<double> head_start(Communicator& group, std::vector<float>& data, int64_t count,
+                          const Choose& choose) {
+  std::array<double, 2> fastest = {1e9, 1e9};
   for (int round = 0; round < kRounds; ++round) {
-    for (const bool directly : {true, false}) {
-      group.set_direct_bytes_max(directly ? kBytesLast : -1);
+    for (const bool first : {true, false}) {
+      choose(first);
       JIGE_DO(group.barrier());
       const StopWatch watch;
       JIGE_DO(group.all_reduce(data.data(), data.data(), count, DType::kF32, RedOp::kMax));
-      (directly ? direct : ring).push_back(watch.seconds());
+      double& least = fastest[first ? 0 : 1];
+      least = std::min(least, watch.seconds());
     }
   }
-  return Pair{*std::min_element(direct.begin(), direct.end()),
-              *std::min_element(ring.begin(), ring.end())};
+  return std::log(std::max(fastest[1], 1e-9) / std::max(fastest[0], 1e-9));
 }
 
-bool is_of(const Json& entry, Communicator& group) {
+// The end up to which the first way wins most altogether; one odd measurement moves it little.
+Result<int64_t> measure_end(Communicator& group, int64_t bytes_last, const Choose& choose) {
+  std::vector<float> data(static_cast<size_t>(bytes_last) / sizeof(float));
+  int64_t found = 0;
+  double won = 0;
+  double won_max = 0;
+  for (int64_t bytes = kBytesFirst; bytes <= bytes_last; bytes *= 2) {
+    JIGE_TRY(const double gain, head_start(group, data, bytes / 4, choose));
+    won += gain;
+    if (won <= won_max) continue;
+    won_max = won;
+    found = bytes;
+  }
+  choose(false);
+  JIGE_DO(group.broadcast(&found, &found, 1, DType::kI64, 0));
+  return found;
+}
+
+// Of the plan but for where its trees end.
+int64_t plan_key(const Communicator& group) {
+  RingPlan plan = group.plan();
+  if (plan.trees) plan.trees->bytes_max = kTreesUnmeasured;
+  return static_cast<int64_t>(plan.hash());
+}
+
+bool is_of(const Json& entry, const Communicator& group) {
   return entry.is_object() && entry.value("transport", "") == group.transport().kind() &&
          entry.value("ranks", 0) == group.size() &&
-         entry.value("plan", int64_t{-1}) == static_cast<int64_t>(group.plan().hash());
+         entry.value("plan", int64_t{-1}) == plan_key(group);
+}
+
+bool leaves_trees_open(const Communicator& group) {
+  return group.plan().trees && group.plan().trees->bytes_max == kTreesUnmeasured;
 }
 
 Result<Json> load_entries(const std::string& path) {
@@ -64,44 +94,56 @@ Result<Json> load_entries(const std::string& path) {
 }  // namespace
 
 Result<int64_t> measure_direct_bytes_max(Communicator& group) {
-  std::vector<float> data(static_cast<size_t>(kBytesLast) / sizeof(float));
-  // The end up to which the direct path wins most altogether; one odd measurement moves it little.
-  int64_t found = 0;
-  double won = 0;
-  double won_max = 0;
-  for (int64_t bytes = kBytesFirst; bytes <= kBytesLast; bytes *= 2) {
-    JIGE_TRY(const Pair pair, time_paths(group, data, bytes / 4));
-    won += std::log(std::max(pair.ring, 1e-9) / std::max(pair.direct, 1e-9));
-    if (won <= won_max) continue;
-    won_max = won;
-    found = bytes;
-  }
-  group.set_direct_bytes_max(kBytesLast);
-  JIGE_DO(group.broadcast(&found, &found, 1, DType::kI64, 0));
+  JIGE_TRY(const int64_t found, measure_end(group, kDirectBytesLast, [&](bool directly) {
+             group.set_direct_bytes_max(directly ? kDirectBytesLast : -1);
+           }));
   group.set_direct_bytes_max(found);
   return found;
 }
 
-Result<std::optional<int64_t>> load_tuning(const std::string& path, Communicator& group) {
+Result<int64_t> measure_tree_bytes_max(Communicator& group) {
+  const int64_t direct_bytes_max = group.options().direct_bytes_max;
+  group.set_direct_bytes_max(-1);
+  auto found = measure_end(group, kTreeBytesLast, [&](bool trees) {
+    group.set_tree_bytes_max(trees ? kTreeBytesLast : 0);
+  });
+  group.set_direct_bytes_max(direct_bytes_max);
+  if (found) group.set_tree_bytes_max(*found);
+  return found;
+}
+
+Result<Tuning> measure_tuning(Communicator& group) {
+  Tuning tuning;
+  if (leaves_trees_open(group)) JIGE_DO(measure_tree_bytes_max(group));
+  if (group.plan().trees) tuning.tree_bytes_max = group.plan().trees->bytes_max;
+  JIGE_TRY(tuning.direct_bytes_max, measure_direct_bytes_max(group));
+  return tuning;
+}
+
+Result<std::optional<Tuning>> load_tuning(const std::string& path, const Communicator& group) {
   JIGE_TRY(const Json entries, load_entries(path));
   for (const Json& entry : entries) {
     if (!is_of(entry, group)) continue;
-    JIGE_TRY(const int64_t bytes, get_int(entry, "direct_bytes_max", path));
-    return std::optional<int64_t>(bytes);
+    Tuning tuning;
+    JIGE_TRY(tuning.direct_bytes_max, get_int(entry, "direct_bytes_max", path));
+    JIGE_TRY(tuning.tree_bytes_max, get_int_or(entry, "tree_bytes_max", kTreesUnmeasured, path));
+    if (leaves_trees_open(group) && tuning.tree_bytes_max < 0) break;
+    return std::optional<Tuning>(tuning);
   }
-  return std::optional<int64_t>();
+  return std::optional<Tuning>();
 }
 
-Status store_tuning(const std::string& path, Communicator& group, int64_t direct_bytes_max) {
+Status store_tuning(const std::string& path, const Communicator& group, const Tuning& tuning) {
   JIGE_TRY(Json entries, load_entries(path));
   Json kept = Json::array();
   for (Json& entry : entries) {
     if (!is_of(entry, group)) kept.push_back(std::move(entry));
   }
-  kept.push_back({{"transport", group.transport().kind()},
-                  {"ranks", group.size()},
-                  {"plan", group.plan().hash()},
-                  {"direct_bytes_max", direct_bytes_max}});
+  Json& entry = kept.emplace_back(Json{{"transport", group.transport().kind()},
+                                       {"ranks", group.size()},
+                                       {"plan", plan_key(group)},
+                                       {"direct_bytes_max", tuning.direct_bytes_max}});
+  if (tuning.tree_bytes_max >= 0) entry["tree_bytes_max"] = tuning.tree_bytes_max;
   const Json json = {{"format", kFormat}, {"version", 1}, {"entries", std::move(kept)}};
   return write_file_atomic(path, dump_json(json, 1) + "\n");
 }

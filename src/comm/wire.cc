@@ -5,17 +5,11 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x3143474A;  // "JGC1"
+constexpr uint32_t kMagic = 0x3243474A;  // "JGC2"
 constexpr size_t kHashAt = 60;
 constexpr size_t kZerosAt = 48;
 constexpr int kDTypeCount = 7;
-constexpr int kPathCount = 3;
-
-uint32_t hash_bytes(std::span<const std::byte> bytes) {
-  uint32_t hash = 2166136261u;
-  for (const std::byte b : bytes) hash = (hash ^ static_cast<uint32_t>(b)) * 16777619u;
-  return hash;
-}
+constexpr int kPathCount = 4;
 
 template <typename T>
 void put(std::span<std::byte> out, size_t at, T value) {
@@ -27,6 +21,17 @@ T get(std::span<const std::byte> in, size_t at) {
   T value;
   std::memcpy(&value, in.data() + at, sizeof value);
   return value;
+}
+
+// Each step is one to one in the word and in the hash so far, so no change of one word is lost.
+uint32_t hash_words(std::span<const std::byte> bytes) {
+  constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
+  uint64_t hash = get<uint32_t>(bytes, kHashAt - 4);
+  for (size_t at = 0; at + 8 < kHashAt; at += 8) {
+    hash = (hash ^ get<uint64_t>(bytes, at)) * kOdd;
+    hash ^= hash >> 32;
+  }
+  return static_cast<uint32_t>(hash ^ hash >> 32);
 }
 
 }  // namespace
@@ -62,7 +67,7 @@ std::array<std::byte, kHeaderBytes> encode_header(const Header& header) {
   put(out, 32, header.sender);
   put(out, 36, header.part);
   put(out, 40, header.payload_bytes);
-  put(out, kHashAt, hash_bytes(std::span(out).first(kHashAt)));
+  put(out, kHashAt, hash_words(out));
   return out;
 }
 
@@ -70,7 +75,7 @@ Result<Header> parse_header(std::span<const std::byte, kHeaderBytes> bytes) {
   if (get<uint32_t>(bytes, 0) != kMagic) {
     return fail(Code::kCorrupt, "what came is not a message of Jige's collectives");
   }
-  if (get<uint32_t>(bytes, kHashAt) != hash_bytes(bytes.first(kHashAt))) {
+  if (get<uint32_t>(bytes, kHashAt) != hash_words(bytes)) {
     return fail(Code::kCorrupt, "the header of a message is damaged");
   }
   const auto collective = get<uint8_t>(bytes, 4);

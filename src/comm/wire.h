@@ -1,8 +1,9 @@
 // What every message between ranks begins with: which operation its sender is in.
 //
-// Layout, 64 bytes, little-endian: magic u32 "JGC1", collective u8, dtype u8, redop u8, path u8,
+// Layout, 64 bytes, little-endian: magic u32 "JGC2", collective u8, dtype u8, redop u8, path u8,
 // sequence u64, count i64, root i32, plan u32 (a hash of the rings), sender i32, part u32, payload
-// bytes u64, twelve bytes of zero, and a u32 FNV-1a hash of the sixty bytes before.
+// bytes u64, twelve bytes of zero, and a u32 hash of the sixty bytes before, taken as words (every
+// small message pays for it).
 //
 // The receiver knows the header it expects and compares: ranks that call different operations, or
 // one with different counts, learn so instead of mixing their data.
@@ -23,7 +24,7 @@ static_assert(kHeaderBytes == kUnitBytes);
 
 // How an operation moves its data. kMessage is none: bytes from one rank to another, with their tag
 // as the sequence.
-enum class Path : uint8_t { kDirect, kRing, kMessage };
+enum class Path : uint8_t { kDirect, kRing, kMessage, kTree };
 
 struct Header {
   Collective collective = Collective::kBarrier;
@@ -35,7 +36,7 @@ struct Header {
   int32_t root = 0;
   uint32_t plan = 0;
   int32_t sender = 0;
-  uint32_t part = 0;  // of the operation: a round, or a ring
+  uint32_t part = 0;  // of the operation: a round, a ring, or a tree and the way in it
   uint64_t payload_bytes = 0;
 
   bool operator==(const Header&) const = default;

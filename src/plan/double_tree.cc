@@ -1,11 +1,9 @@
 #include "plan/double_tree.h"
 
 #include <algorithm>
-#include <bit>
 #include <map>
 #include <numeric>
 
-#include "base/check.h"
 #include "base/rng.h"
 #include "plan/ring_baselines.h"
 
@@ -15,45 +13,7 @@ namespace {
 constexpr double kGain = 1e-12;  // less, relative, is rounding
 constexpr double kHalf = 0.5;    // of the data, for each tree
 
-// Gives the places after `before`, `count` of them, the parent of their root; the depth below it.
-int32_t build(std::vector<int32_t>& parent, int32_t before, int32_t count, int32_t above) {
-  if (count == 0) return -1;
-  const auto half = static_cast<int32_t>(std::bit_floor(static_cast<uint32_t>(count)));
-  const int32_t root = before + half;  // counted from 1
-  parent[static_cast<size_t>(root - 1)] = above;
-  const int32_t left = build(parent, before, half - 1, root - 1);
-  const int32_t right = build(parent, root, count - half, root - 1);
-  return 1 + std::max(left, right);
-}
-
 }  // namespace
-
-std::vector<int32_t> TreeShape::children(int32_t place) const {
-  std::vector<int32_t> list;
-  for (size_t p = 0; p < parent.size(); ++p) {
-    if (parent[p] == place) list.push_back(static_cast<int32_t>(p));
-  }
-  return list;
-}
-
-std::array<TreeShape, 2> double_tree_shape(int32_t places) {
-  JIGE_CHECK(places >= 2, "a tree over {} places", places);
-  const auto n = static_cast<size_t>(places);
-  std::array<TreeShape, 2> shapes;
-  shapes[0].parent.assign(n, -1);
-  shapes[0].depth = build(shapes[0].parent, 0, places, -1);
-  // Where a place of the first tree lies in the second.
-  const auto moved = [&](int32_t place) {
-    return places % 2 == 0 ? places - 1 - place : (place + 1) % places;
-  };
-  shapes[1].parent.assign(n, -1);
-  shapes[1].depth = shapes[0].depth;
-  for (int32_t p = 0; p < places; ++p) {
-    const int32_t above = shapes[0].parent[static_cast<size_t>(p)];
-    shapes[1].parent[static_cast<size_t>(moved(p))] = above < 0 ? -1 : moved(above);
-  }
-  return shapes;
-}
 
 std::vector<TransferShare> tree_shares(const DoubleTree& trees) {
   std::map<int32_t, double> sums;

@@ -5,12 +5,10 @@
 //   TreeSearch search(problem, capacity);
 //   const DoubleTree trees = search.best({});
 //
-// The shape is fixed by the number of devices: places 1 to n, in the order of a search tree, whose
-// root is the largest power of two. Odd places are leaves. The second tree has the places mirrored
-// (n even) or moved on by one (n odd), so that nobody has children in both: a device sends and
-// receives at most three halves of the data, most two. Which device has which place, and the way of
-// each edge, are searched: all orders up to `exact_nodes_max` devices, otherwise exchanging two
-// places at a time.
+// The shape is that of comm/tree_pair.h, fixed by the number of devices: nobody has children in
+// both trees, so a device sends and receives at most three halves of the data, most two. Which
+// device has which place, and the way of each edge, are searched: all orders up to
+// `exact_nodes_max` devices, otherwise exchanging two places at a time.
 // Threads: one caller.
 #pragma once
 
@@ -18,20 +16,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "comm/tree_pair.h"
 #include "plan/ring_capacity.h"
 #include "plan/ring_problem.h"
 
 namespace jige::plan {
 
-struct TreeShape {
-  std::vector<int32_t> parent;  // of places from 0; -1: the root
-  int32_t depth = 0;            // edges from the root to the farthest leaf
-
-  std::vector<int32_t> children(int32_t place) const;
-};
-
-// REQUIRES: at least two places.
-std::array<TreeShape, 2> double_tree_shape(int32_t places);
+using comm::double_tree_shape;
+using comm::TreeShape;
 
 struct DoubleTree {
   std::vector<int32_t> nodes;  // by place

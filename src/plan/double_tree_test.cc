@@ -120,6 +120,40 @@ TEST(DoubleTree, RingsTakeOverAtThePredictedSize) {
   EXPECT_LE(plan->times(0, ring).trees_s, 8 * 20e-6 + 1e-12);
 }
 
+// All-reduces that take a latency for each byte's place: trees over rank order win, up to 16 KiB.
+TEST(DoubleTree, AllReducesDecideAndTellWhereRingsTakeOver) {
+  Rng rng(derive_key(3, "tree collectives"));
+  const Topology network = made(random_network(rng, 5));
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  profile::Profiler profiler(network, meter);
+  const RingPlan single = ring_of(problem, profiler);
+  TreePlanOptions options{.budget_s = 1e9, .message_bytes = 4096};
+  options.collective = [](const DoubleTree* trees, int64_t bytes) -> Result<double> {
+    const auto size = static_cast<double>(bytes);
+    if (!trees) return 20e-6 + size * 1e-9;
+    const bool naive = std::ranges::is_sorted(trees->nodes);
+    return (naive ? 4e-6 : 6e-6) + size * 2e-9;
+  };
+  const auto plan = plan_trees(problem, profiler, single, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->best.front().name, "rank order");
+  EXPECT_NEAR(plan->best.front().collective_s, 4e-6 + 4096 * 2e-9, 1e-12);
+  EXPECT_NEAR(plan->ring_collective_s, 20e-6 + 4096 * 1e-9, 1e-12);
+  EXPECT_LE(plan->best.size(), 4u);
+  // 4^k KiB are tried; beyond 16 000 bytes the ring is faster.
+  EXPECT_EQ(plan->measured_crossover_bytes, 4096);
+  EXPECT_EQ(plan->bytes_max(single.best.front().rate), 4096);
+  options.collective = [](const DoubleTree* trees, int64_t) -> Result<double> {
+    return trees ? 2e-6 : 1e-6;
+  };
+  EXPECT_EQ(plan_trees(problem, profiler, single, options)->measured_crossover_bytes, 0);
+  options.collective = [](const DoubleTree*, int64_t) -> Result<double> {
+    return fail(Code::kUnavailable, "rank 2 died");
+  };
+  EXPECT_EQ(plan_trees(problem, profiler, single, options).error().message, "rank 2 died");
+}
+
 TEST(DoubleTree, NeverSlowerThanRankOrderWhereTheDescriptionIsWrong) {
   for (uint64_t seed = 0; seed < 15; ++seed) {
     Rng rng(derive_key(2, "hidden trees", seed));

@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <map>
+#include <numeric>
 #include <optional>
+
+#include "plan/msccl_export.h"
 
 namespace jige::plan {
 
@@ -92,34 +96,174 @@ int32_t device_number(const Topology& t, int32_t component) {
   return static_cast<int32_t>(std::ranges::find(alike, component) - alike.begin());
 }
 
-Result<std::string> graph_of(const RingProblem& problem, const Ring& ring, double rate,
-                             NcclVersion version) {
-  const Topology& t = *problem.topology;
-  NcclChannel channel;
-  size_t worst = 0;
-  for (const int32_t candidate : ring) {
-    const Transfer& transfer = problem.at(candidate).transfer;
-    const bool enters = t.component(transfer.src).kind == ComponentKind::kNic;
-    const bool leaves = t.component(transfer.dst).kind == ComponentKind::kNic;
-    if (enters || leaves) {
-      channel.nets.push_back(device_number(t, enters ? transfer.src : transfer.dst));
-    } else {
-      worst = std::max(worst, path_rank(nccl_path_type(t, transfer.src, transfer.dst)));
-    }
-    if (!enters) channel.gpus.push_back(device_number(t, transfer.src));
+// The best any setting gives so far.
+struct Projection {
+  Settings settings;
+  std::vector<Ring> rings;
+  double rate = 0;
+};
+
+class NcclExporter {
+ public:
+  NcclExporter(const RingProblem& problem, const MeasuredMix& planned, profile::Profiler& profiler,
+               NcclVersion version)
+      : problem_(problem),
+        topology_(*problem.topology),
+        planned_(planned),
+        profiler_(profiler),
+        version_(version) {
+    std::vector<double> weights;
+    for (const WeightedRing& ring : planned.mix.rings) weights.push_back(ring.weight);
+    out_.channels = share_channels(weights);
+    out_.planned_rate = planned.rate;
+    channel_count_ = std::accumulate(out_.channels.begin(), out_.channels.end(), 0);
   }
-  NcclGraph graph{.speed_intra = rate,
-                  .speed_inter = rate,
-                  .type_intra = std::string(kPaths[worst]),
-                  .type_inter = std::string(kPaths[worst]),
-                  .channels = {channel}};
-  if (channel.nets.size() == 2) graph.cross_nic = channel.nets[0] != channel.nets[1];
-  // Channels are the lesser of ring's and tree's, so the tree takes the same order.
-  NcclGraph tree = graph;
-  tree.id = 1;
-  tree.pattern = kNcclTree;
-  return write_nccl_graphs({graph, tree}, version);
-}
+
+  Result<NcclExport> run() {
+    JIGE_TRY(const Projection best, find_settings());
+    for (size_t r = 0; r < best.rings.size(); ++r) {
+      out_.mix.rings.push_back({best.rings[r], share_of(r)});
+    }
+    out_.mix.predicted = out_.rate = best.rate;
+    list_losses();
+    JIGE_TRY(out_.graph_xml, graph());
+    out_.environment = environment_of(best.settings, version_, best.rate, profiler_.source());
+    return std::move(out_);
+  }
+
+ private:
+  const std::vector<WeightedRing>& rings() const { return planned_.mix.rings; }
+  double share_of(size_t ring) const {
+    return static_cast<double>(out_.channels[ring]) / channel_count_;
+  }
+
+  // Measures the planned orders under every setting by which all their edges can go.
+  Result<Projection> find_settings() {
+    std::optional<Projection> best;
+    std::map<std::vector<Ring>, double> measured;
+    for (size_t levels = 0; levels <= kPaths.size(); ++levels) {
+      for (const bool read : {false, true}) {
+        for (const bool sender : {false, true}) {
+          const Settings settings{levels, read, sender};
+          const std::vector<Ring> projected = project_all(settings);
+          if (projected.empty()) continue;
+          if (!measured.contains(projected)) {
+            JIGE_TRY(measured[projected], measure(projected));
+          }
+          const double rate = measured[projected];
+          if (best && rate <= best->rate * (1 + 1e-9)) continue;
+          best = Projection{settings, projected, rate};
+        }
+      }
+    }
+    if (best) return std::move(*best);
+    return fail(
+        Code::kUnsupported,
+        "{}: stock NCCL has no transports for this ring: it needs pushes, pulls or a buffer "
+        "in the memory of either end",
+        topology_.name());
+  }
+
+  // None where one of the rings cannot run.
+  std::vector<Ring> project_all(const Settings& settings) const {
+    std::vector<Ring> projected;
+    for (const WeightedRing& ring : rings()) {
+      std::optional<Ring> one = project(problem_, ring.ring, settings);
+      if (!one) return {};
+      projected.push_back(std::move(*one));
+    }
+    return projected;
+  }
+
+  Result<double> measure(const std::vector<Ring>& projected) {
+    if (projected.size() == 1) {
+      JIGE_TRY(const profile::Measurement m,
+               profiler_.measure(ring_transfers(problem_, projected.front())));
+      return m.rate;
+    }
+    RingMix mix;
+    for (size_t r = 0; r < projected.size(); ++r) {
+      mix.rings.push_back({projected[r], share_of(r)});
+    }
+    std::vector<topology::Transfer> set;
+    std::vector<double> shares;
+    for (const TransferShare& s : mix_shares(mix)) {
+      set.push_back(problem_.at(s.candidate).transfer);
+      shares.push_back(s.share);
+    }
+    JIGE_TRY(const profile::Measurement m, profiler_.measure_shares(set, shares));
+    return m.rate;
+  }
+
+  void list_losses() {
+    for (size_t r = 0; r < rings().size(); ++r) {
+      const Ring& planned = rings()[r].ring;
+      const Ring& run = out_.mix.rings[r].ring;
+      for (size_t i = 0; i < planned.size(); ++i) {
+        if (run[i] == planned[i]) continue;
+        std::string line =
+            fmt::format("{} becomes {}", transfer_text(topology_, problem_.at(planned[i]).transfer),
+                        transfer_text(topology_, problem_.at(run[i]).transfer));
+        if (std::ranges::find(out_.lost, line) == out_.lost.end()) {
+          out_.lost.push_back(std::move(line));
+        }
+      }
+      if (std::fabs(share_of(r) - rings()[r].weight) <= 1e-3) continue;
+      out_.lost.push_back(fmt::format(
+          "ring {} gets {} of {} channels, {:.1f} % of the data instead of {:.1f} %", r,
+          out_.channels[r], channel_count_, 100 * share_of(r), 100 * rings()[r].weight));
+    }
+    if (channel_count_ == 1) return;
+    out_.lost.push_back(fmt::format(
+        "messages too small for {} channels take the first of them alone", channel_count_));
+  }
+
+  // The channel of a ring; notes the farthest path within it.
+  NcclChannel channel_of(const Ring& ring, size_t& worst) const {
+    NcclChannel channel;
+    for (const int32_t candidate : ring) {
+      const Transfer& transfer = problem_.at(candidate).transfer;
+      const bool enters = topology_.component(transfer.src).kind == ComponentKind::kNic;
+      const bool leaves = topology_.component(transfer.dst).kind == ComponentKind::kNic;
+      if (enters || leaves) {
+        channel.nets.push_back(device_number(topology_, enters ? transfer.src : transfer.dst));
+      } else {
+        worst = std::max(worst, path_rank(nccl_path_type(topology_, transfer.src, transfer.dst)));
+      }
+      if (!enters) channel.gpus.push_back(device_number(topology_, transfer.src));
+    }
+    return channel;
+  }
+
+  Result<std::string> graph() const {
+    size_t worst = 0;
+    NcclGraph graph{.same_channels = rings().size() == 1, .channels = {}};
+    // Rings in turns, so that few channels are not all of one ring.
+    for (int32_t turn = 0; turn < std::ranges::max(out_.channels); ++turn) {
+      for (size_t r = 0; r < rings().size(); ++r) {
+        if (turn >= out_.channels[r]) continue;
+        graph.channels.push_back(channel_of(out_.mix.rings[r].ring, worst));
+        const std::vector<int32_t>& nets = graph.channels.back().nets;
+        graph.cross_nic = graph.cross_nic || (nets.size() == 2 && nets[0] != nets[1]);
+      }
+    }
+    graph.speed_intra = graph.speed_inter = out_.rate / channel_count_;
+    graph.type_intra = graph.type_inter = std::string(kPaths[worst]);
+    // Channels are the lesser of ring's and tree's, so the tree takes the same orders.
+    NcclGraph tree = graph;
+    tree.id = 1;
+    tree.pattern = kNcclTree;
+    return write_nccl_graphs({graph, tree}, version_);
+  }
+
+  const RingProblem& problem_;
+  const Topology& topology_;
+  const MeasuredMix& planned_;
+  profile::Profiler& profiler_;
+  NcclVersion version_;
+  int32_t channel_count_ = 0;
+  NcclExport out_;
+};
 
 }  // namespace
 
@@ -130,49 +274,19 @@ std::string_view nccl_path_type(const Topology& t, int32_t a, int32_t b) {
   return t.route(a, b).size() <= 2 ? "PIX" : "PXB";
 }
 
-Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredRing& planned,
+Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredMix& planned,
                                   profile::Profiler& profiler, NcclVersion version) {
   const Topology& t = *problem.topology;
   if (t.of_kind(ComponentKind::kDevice).empty()) {
     return fail(Code::kUnsupported, "{}: NCCL joins GPUs, these are hosts", t.name());
   }
-  NcclExport best;
-  best.planned_rate = planned.rate;
-  std::optional<Settings> chosen;
-  std::map<Ring, double> measured;
-  for (size_t levels = 0; levels <= kPaths.size(); ++levels) {
-    for (const bool read : {false, true}) {
-      for (const bool sender : {false, true}) {
-        const Settings settings{levels, read, sender};
-        const std::optional<Ring> ring = project(problem, planned.ring, settings);
-        if (!ring) continue;
-        if (!measured.contains(*ring)) {
-          JIGE_TRY(const profile::Measurement m, profiler.measure(ring_transfers(problem, *ring)));
-          measured[*ring] = m.rate;
-        }
-        if (chosen && measured[*ring] <= best.rate * (1 + 1e-9)) continue;
-        chosen = settings;
-        best.rate = measured[*ring];
-        best.ring = *ring;
-      }
-    }
-  }
-  if (!chosen) {
-    return fail(
-        Code::kUnsupported,
-        "{}: stock NCCL has no transports for this ring: it needs pushes, pulls or a buffer "
-        "in the memory of either end",
-        t.name());
-  }
-  for (size_t i = 0; i < planned.ring.size(); ++i) {
-    if (best.ring[i] == planned.ring[i]) continue;
-    best.lost.push_back(fmt::format("{} becomes {}",
-                                    transfer_text(t, problem.at(planned.ring[i]).transfer),
-                                    transfer_text(t, problem.at(best.ring[i]).transfer)));
-  }
-  JIGE_TRY(best.graph_xml, graph_of(problem, best.ring, best.rate, version));
-  best.environment = environment_of(*chosen, version, best.rate, profiler.source());
-  return best;
+  return NcclExporter(problem, planned, profiler, version).run();
+}
+
+Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredRing& planned,
+                                  profile::Profiler& profiler, NcclVersion version) {
+  const MeasuredMix alone{.name = {}, .mix = {.rings = {{planned.ring, 1}}}, .rate = planned.rate};
+  return export_to_nccl(problem, alone, profiler, version);
 }
 
 }  // namespace jige::plan

@@ -135,7 +135,61 @@ TEST(NcclExport, KeepsOrderAndSaysWhatIsLost) {
   EXPECT_THAT(e.out.environment, HasSubstr("NCCL_P2P_LEVEL=SYS\nNCCL_P2P_READ_ENABLE=0\n"));
   EXPECT_THAT(e.out.graph_xml, Not(HasSubstr("rank")));
   profile::SimulatedMeter meter(box);
-  EXPECT_NEAR(e.out.rate, meter.measure(ring_transfers(e.problem, e.out.ring))->rate, 1e-9);
+  EXPECT_NEAR(e.out.rate, meter.measure(ring_transfers(e.problem, e.out.mix.rings[0].ring))->rate,
+              1e-9);
+}
+
+// Two rings at 63 and 37 %: 5 and 3 channels of eight, and what they carry together measured so.
+TEST(NcclExport, SeveralRingsBecomeChannelsInTurns) {
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  const RingProblem p = *ring_problem(box, ring_devices(box), {});
+  profile::SimulatedMeter meter(box);
+  profile::Profiler profiler(box, meter);
+  const auto ring = [&](std::vector<int32_t> order, size_t way) {
+    Ring made;
+    for (size_t i = 0; i < order.size(); ++i) {
+      made.push_back(p.edge(order[i], order[(i + 1) % order.size()])[way]);
+    }
+    return made;
+  };
+  MeasuredMix mix{.name = "mixture 1",
+                  .mix = {.rings = {{ring({0, 1, 2, 3}, 0), 0.63}, {ring({0, 3, 2, 1}, 1), 0.37}}},
+                  .rate = 99};
+  for (const NcclVersion version : {NcclVersion{2, 18}, NcclVersion{2, 21}, NcclVersion{2, 30}}) {
+    const auto out = export_to_nccl(p, mix, profiler, version);
+    ASSERT_TRUE(out) << out.error().message;
+    EXPECT_THAT(out->channels, ElementsAre(5, 3));
+    const auto graphs = parse_nccl_graphs(out->graph_xml, "graph.xml", version);
+    ASSERT_TRUE(graphs) << graphs.error().message;
+    for (const NcclGraph& graph : *graphs) {
+      ASSERT_EQ(graph.channels.size(), 8u);
+      EXPECT_FALSE(graph.same_channels);
+      EXPECT_NEAR(graph.speed_intra, out->rate / 8, 1e-3 * out->rate);
+      for (size_t c = 0; c < 8; ++c) {
+        const bool second = c == 1 || c == 3 || c == 5;
+        EXPECT_EQ(graph.channels[c].gpus,
+                  second ? (std::vector<int32_t>{0, 3, 2, 1}) : (std::vector<int32_t>{0, 1, 2, 3}));
+      }
+    }
+    // One of the two ways of going must give in, and the weights do.
+    EXPECT_THAT(out->lost, testing::Contains(HasSubstr("becomes")));
+    EXPECT_THAT(out->lost, testing::Contains("ring 0 gets 5 of 8 channels, 62.5 % of the data "
+                                             "instead of 63.0 %"));
+    EXPECT_THAT(out->lost, testing::Contains(HasSubstr("too small for 8 channels")));
+    std::vector<topology::Transfer> set;
+    std::vector<double> shares;
+    for (const TransferShare& s : mix_shares(out->mix)) {
+      set.push_back(p.at(s.candidate).transfer);
+      shares.push_back(s.share);
+    }
+    EXPECT_NEAR(meter.measure_shares(set, shares)->rate, out->rate, 1e-9 * out->rate);
+  }
+  // Halves of the same ways lose nothing but that.
+  mix.mix.rings = {{ring({0, 1, 2, 3}, 0), 0.5}, {ring({0, 3, 2, 1}, 0), 0.5}};
+  const auto halves = export_to_nccl(p, mix, profiler, {2, 21});
+  ASSERT_TRUE(halves);
+  EXPECT_THAT(halves->channels, ElementsAre(1, 1));
+  EXPECT_THAT(halves->lost, ElementsAre(HasSubstr("too small for 2 channels")));
 }
 
 TEST(NcclExport, GoesThroughHostMemoryWithoutPeerAccess) {

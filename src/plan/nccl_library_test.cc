@@ -59,10 +59,10 @@ std::string read_only_data(const std::string& path) {
     if (at + sizeof section > size) break;
     std::memcpy(&section, file + at, sizeof section);
     // Strings lie in sections that are loaded, and neither written nor run.
-    const bool strings =
-        section.sh_type == SHT_PROGBITS && section.sh_flags & SHF_ALLOC &&
-        !(section.sh_flags & (SHF_WRITE | SHF_EXECINSTR)) && section.sh_size < (16u << 20) &&
-        section.sh_offset + section.sh_size <= size;
+    const bool strings = section.sh_type == SHT_PROGBITS && section.sh_flags & SHF_ALLOC &&
+                         !(section.sh_flags & (SHF_WRITE | SHF_EXECINSTR)) &&
+                         section.sh_size < (16u << 20) &&
+                         section.sh_offset + section.sh_size <= size;
     if (strings) data.append(file + section.sh_offset, section.sh_size);
   }
   munmap(memory, size);
@@ -95,6 +95,13 @@ TEST(NcclLibrary, KnowsEveryNameThatWeWrite) {
     const RingPlan plan = *plan_ring(problem, profiler, {.budget_s = 5});
     const auto out = export_to_nccl(problem, plan.rank_order, profiler, version);
     ASSERT_TRUE(out) << out.error().message;
+    const auto mirror = mirrored_ring(problem, plan.rank_order.ring);
+    ASSERT_TRUE(mirror);
+    const MeasuredMix both{.name = "both ways",
+                           .mix = {.rings = {{plan.rank_order.ring, 0.6}, {*mirror, 0.4}}}};
+    const auto several = export_to_nccl(problem, both, profiler, version);
+    ASSERT_TRUE(several) << several.error().message;
+    collect_names(*topology::parse_xml(several->graph_xml, "graph.xml"), names);
     collect_names(*topology::parse_xml(out->graph_xml, "graph.xml"), names);
     for (size_t at = 0; (at = out->environment.find("NCCL_", at)) != std::string::npos; ++at) {
       const size_t end = out->environment.find('=', at);

@@ -8,6 +8,7 @@
 
 #include "plan/cheapest_ring.h"
 #include "plan/packing_lp.h"
+#include "plan/ring_cost_bound.h"
 
 namespace jige::plan {
 namespace {
@@ -124,15 +125,21 @@ std::vector<double> MixSearch::make_columns() {
     }
     const CheapestRing cheapest = cheapest_ring(n, cost);
     // At these prices all rows together are worth `value`, and no ring takes less than this cost.
-    const bool proves = n <= kExactCheapestNodes && cheapest.cost > 0;
-    if (proves) bound_ = std::min(bound_, packing.value / cheapest.cost);
-    if (cheapest.cost >= 1 - kSame || round >= kColumnsMax) return packing.weights;
+    const bool exact = n <= kExactCheapestNodes;
+    if (exact && cheapest.cost > 0) bound_ = std::min(bound_, packing.value / cheapest.cost);
+    const auto last = [&] {
+      if (exact) return packing.weights;
+      const double least = ring_cost_bound(n, cost, cheapest, {});
+      if (least > kSame) bound_ = packing.value / least;
+      return packing.weights;
+    };
+    if (cheapest.cost >= 1 - kSame || round >= kColumnsMax) return last();
     Ring ring;
     for (size_t i = 0; i < cheapest.order.size(); ++i) {
       const int32_t to = cheapest.order[(i + 1) % cheapest.order.size()];
       ring.push_back(way[static_cast<size_t>(cheapest.order[i] * n + to)]);
     }
-    if (std::ranges::find(columns_, ring) != columns_.end()) return packing.weights;
+    if (std::ranges::find(columns_, ring) != columns_.end()) return last();
     columns_.push_back(std::move(ring));
   }
 }
@@ -235,7 +242,6 @@ RingMix MixSearch::best(int32_t rings_max) {
     if (weights[c] > 0) used.push_back(c);
   }
   if (static_cast<int32_t>(used.size()) > rings_max) return best_of_few(weights, rings_max);
-  // The bound is infinite where the cheapest ring is not found exactly.
   exact_ = std::accumulate(weights.begin(), weights.end(), 0.0) >= bound_ * (1 - kProven);
   return mix_of(used);
 }

@@ -5,7 +5,8 @@
 //
 // By the rows of RingCapacity the best weights are a linear program with a column for every ring.
 // Columns are made as they are needed: at the prices of the rows, the ring that costs least is
-// found exactly (cheapest_ring.h), since the transfers of an edge do not depend on one another.
+// found (cheapest_ring.h: up to a dozen devices exactly), since the transfers of an edge do not
+// depend on one another.
 // Where the optimum has more rings than allowed, the best few are chosen: of all rings of a small
 // problem exactly, otherwise from the columns made, by exchanging one at a time.
 // Threads: one caller.
@@ -42,8 +43,9 @@ class MixSearch {
   void add(const Ring& ring);
   // REQUIRES: rings_max >= 1.
   RingMix best(int32_t rings_max);
-  // No mixture of any number of rings is promised more; from the last call of best(). Infinite for
-  // more devices than kExactCheapestNodes.
+  // No mixture of any number of rings is promised more; from the last call of best(). For more
+  // devices than kExactCheapestNodes from a bound on the cheapest ring (ring_cost_bound.h), so that
+  // it may be higher than it need be, infinite where that bound is none.
   double bound() const { return bound_; }
   // Whether the last best() is the best of all mixtures of so many rings, by the rows.
   bool exact() const { return exact_; }

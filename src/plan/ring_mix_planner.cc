@@ -4,6 +4,7 @@
 #include <cmath>
 #include <optional>
 
+#include "plan/finalists.h"
 #include "plan/shortfall.h"
 
 namespace jige::plan {
@@ -11,7 +12,6 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 constexpr double kNews = 1e-6;  // a measurement that differs less says nothing new
-constexpr size_t kCollectiveRounds = 3;
 
 class MixPlanner {
  public:
@@ -49,7 +49,7 @@ class MixPlanner {
       set.push_back(problem_.at(s.candidate).transfer);
       shares.push_back(s.share);
     }
-    const auto m = profiler_.measure_shares(set, shares);
+    const auto m = profiler_.shares(set, shares);
     if (!m && m.error().code == Code::kUnsupported) return std::optional<double>();
     if (!m) return tl::unexpected<Error>(m.error());
     best_ = std::max(best_, m->rate);
@@ -113,19 +113,11 @@ class MixPlanner {
     return {};
   }
 
-  // In turns, so that a busy moment hits all alike; the middle one of each counts.
   Status run_collectives() {
-    std::vector<std::vector<double>> rates(plan_.best.size());
-    for (size_t round = 0; round < kCollectiveRounds; ++round) {
-      for (size_t i = 0; i < plan_.best.size(); ++i) {
-        JIGE_TRY(const double now, options_.collective(plan_.best[i].mix));
-        rates[i].push_back(now);
-      }
-    }
-    for (size_t i = 0; i < plan_.best.size(); ++i) {
-      std::ranges::sort(rates[i]);
-      plan_.best[i].collective = rates[i][kCollectiveRounds / 2];
-    }
+    JIGE_TRY(const std::vector<double> rates, measure_in_turns(plan_.best.size(), [&](size_t i) {
+               return options_.collective(plan_.best[i].mix);
+             }));
+    for (size_t i = 0; i < rates.size(); ++i) plan_.best[i].collective = rates[i];
     return {};
   }
 

@@ -47,8 +47,8 @@ struct MeasuredMix {
 
 struct RingMixPlan {
   std::vector<MeasuredMix> best;  // fastest first: the plan, then what it was compared with
-  // No mixture of any number of rings is promised more; 0 where that is not known, for more
-  // devices than kExactCheapestNodes.
+  // No mixture of any number of rings is promised more; 0 where that is not known. For more devices
+  // than kExactCheapestNodes it may be higher than it need be.
   double promised = 0;
   bool unpromised = false;  // none of so many rings is promised more than the plan reached
   int32_t proposals = 0;

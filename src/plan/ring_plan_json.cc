@@ -79,11 +79,13 @@ Json schedule_to_json(const RingProblem& problem, const MeasuredRounds& schedule
                       {"transfers", std::move(transfers)},
                       {"rate", schedule.rates[r]}});
   }
-  return {{"name", schedule.name},
-          {"rounds", std::move(rounds)},
-          {"gb_per_s", schedule.gb_per_s()},
-          {"seconds", schedule.seconds},
-          {"predicted_s", schedule.predicted_s}};
+  Json json{{"name", schedule.name},
+            {"rounds", std::move(rounds)},
+            {"gb_per_s", schedule.gb_per_s()},
+            {"seconds", schedule.seconds},
+            {"predicted_s", schedule.predicted_s}};
+  if (schedule.collective > 0) json["collective"] = schedule.collective;
+  return json;
 }
 
 }  // namespace
@@ -104,11 +106,13 @@ void add_rounds_to_json(Json& json, const RingProblem& problem, const RoundPlan&
 
 void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate) {
   const auto to_json = [](const MeasuredTrees& trees) {
-    return Json{{"name", trees.name},
-                {"order", trees.trees.nodes},
-                {"rate", trees.rate},
-                {"half_width", trees.half_width},
-                {"predicted", trees.trees.predicted}};
+    Json made{{"name", trees.name},
+              {"order", trees.trees.nodes},
+              {"rate", trees.rate},
+              {"half_width", trees.half_width},
+              {"predicted", trees.trees.predicted}};
+    if (trees.collective_s > 0) made["collective_s"] = trees.collective_s;
+    return made;
   };
   Json best = to_json(plan.best.front());
   best["depth"] = plan.depth;
@@ -118,6 +122,9 @@ void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate) {
   }
   best["latency_us"] = plan.latency_s * 1e6;
   if (const auto bytes = plan.crossover_bytes(ring_rate)) best["crossover_bytes"] = *bytes;
+  best["bytes_max"] = plan.bytes_max(ring_rate);
+  best["bytes_max_is"] = plan.measured_crossover_bytes ? "measured" : "predicted";
+  if (plan.ring_collective_s > 0) best["ring_collective_s"] = plan.ring_collective_s;
   best["unpromised"] = plan.unpromised;
   best["compared"] = Json::array();
   for (size_t i = 1; i < plan.best.size(); ++i) best["compared"].push_back(to_json(plan.best[i]));

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "plan/finalists.h"
 #include "plan/ring_baselines.h"
 #include "plan/ring_facts.h"
 #include "plan/ring_local.h"
@@ -17,7 +18,6 @@ namespace jige::plan {
 namespace {
 
 constexpr int32_t kRestartsMax = 3;
-constexpr int32_t kCollectiveRounds = 3;
 
 // One attempt: valid as long as rates do not change.
 class RingPlanner {
@@ -192,7 +192,6 @@ class RingPlanner {
     return {};
   }
 
-  // In turns, so that a busy moment hits all alike; the middle one of each counts.
   Status run_collectives() {
     std::vector<MeasuredRing*> rings = {&plan_.rank_order, &plan_.single_link, &plan_.constants};
     for (const MeasuredRing* baseline : rings) {
@@ -201,20 +200,17 @@ class RingPlanner {
       }
     }
     for (MeasuredRing& ring : plan_.best) rings.push_back(&ring);
-    std::map<std::vector<int32_t>, std::vector<double>> rates;
-    for (int32_t round = 0; round < kCollectiveRounds; ++round) {
-      for (const MeasuredRing* ring : rings) {
-        std::vector<double>& rate = rates[order_of(ring->ring)];
-        if (static_cast<int32_t>(rate.size()) > round) continue;  // the same order twice
-        JIGE_TRY(const double now, options_.collective(order_of(ring->ring)));
-        rate.push_back(now);
-      }
+    std::vector<std::vector<int32_t>> orders;  // each once
+    const auto place_of = [&](const MeasuredRing* ring) {
+      return std::ranges::find(orders, order_of(ring->ring)) - orders.begin();
+    };
+    for (const MeasuredRing* ring : rings) {
+      if (place_of(ring) == std::ssize(orders)) orders.push_back(order_of(ring->ring));
     }
-    for (MeasuredRing* ring : rings) {
-      std::vector<double>& rate = rates[order_of(ring->ring)];
-      std::ranges::nth_element(rate, rate.begin() + kCollectiveRounds / 2);
-      ring->collective = rate[kCollectiveRounds / 2];
-    }
+    JIGE_TRY(const std::vector<double> rates, measure_in_turns(orders.size(), [&](size_t i) {
+               return options_.collective(orders[i]);
+             }));
+    for (MeasuredRing* ring : rings) ring->collective = rates[static_cast<size_t>(place_of(ring))];
     return {};
   }
 

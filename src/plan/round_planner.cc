@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/finalists.h"
 #include "plan/shortfall.h"
 
 namespace jige::plan {
@@ -105,6 +106,15 @@ class RoundPlanner {
     }
     std::ranges::stable_sort(plan_.best, {}, &MeasuredRounds::seconds);
     plan_.bound_s = std::min(plan_.bound_s, plan_.best.front().seconds);
+    return options_.collective ? run_collectives() : Status();
+  }
+
+  Status run_collectives() {
+    JIGE_TRY(const std::vector<double> rates, measure_in_turns(plan_.best.size(), [&](size_t i) {
+               return options_.collective(plan_.best[i].rounds);
+             }));
+    for (size_t i = 0; i < rates.size(); ++i) plan_.best[i].collective = rates[i];
+    std::ranges::stable_sort(plan_.best, std::greater<>(), &MeasuredRounds::collective);
     return {};
   }
 

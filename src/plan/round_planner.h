@@ -7,10 +7,12 @@
 // most (rounds.h) is measured round by round. Rounds that fall short are explained by the smallest
 // part that does, as in ring_mix_planner.h; repeated until nothing promises less time than was
 // reached. The shifted rounds of an unplanned all-to-all compete, so the plan is never slower than
-// these.
+// these. The best few are measured again, and where that can be done, as all-to-alls: without a
+// barrier between rounds, as they are run later.
 // Threads: one caller.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,6 +29,9 @@ struct RoundPlanOptions {
   double budget_s = 60;    // of measuring, in the meter's count
   double tolerance = 0;    // gains this small, relative, are not looked for
   RoundLimits limits;
+  // Runs an all-to-all in these rounds and gives the GB/s that every node sends. Where there is
+  // one, it decides between finalists.
+  std::function<Result<double>(const std::vector<Round>&)> collective;
 };
 
 struct MeasuredRounds {
@@ -35,6 +40,7 @@ struct MeasuredRounds {
   std::vector<double> rates;  // GB/s of the slowest transfer of each round
   double seconds = 0;         // for blocks of 1 GB
   double predicted_s = 0;
+  double collective = 0;  // GB/s of every node in a whole all-to-all; 0: not run
 
   // What every node sends while it runs.
   double gb_per_s() const { return static_cast<double>(rounds.size()) / seconds; }

@@ -184,6 +184,30 @@ TEST(Rounds, LargeProblemsAreImprovedWithoutAClaim) {
   EXPECT_GE(plan->best.front().seconds, plan->bound_s * (1 - 1e-9));
 }
 
+TEST(Rounds, TheAllToAllItselfDecidesAndAFailureIsPassedOn) {
+  const Topology network = *topology::reference_topology("trunk-4host");
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  profile::Profiler profiler(network, meter);
+  const std::vector<Round> shifted = shifted_rounds(problem);
+  RoundPlanOptions options;
+  int32_t runs = 0;
+  options.collective = [&](const std::vector<Round>& rounds) -> Result<double> {
+    ++runs;
+    return rounds == shifted ? 7.0 : 5.0;
+  };
+  const auto plan = plan_rounds(problem, profiler, options);
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_EQ(plan->best.front().name, "shifted") << "though alone its rounds are slower";
+  EXPECT_EQ(plan->best.front().collective, 7);
+  EXPECT_GT(plan->best.size(), 1u);
+  EXPECT_EQ(runs, 3 * static_cast<int32_t>(plan->best.size()));
+  options.collective = [](const std::vector<Round>&) -> Result<double> {
+    return fail(Code::kUnavailable, "rank 2 died");
+  };
+  EXPECT_EQ(plan_rounds(problem, profiler, options).error().message, "rank 2 died");
+}
+
 TEST(Rounds, AFailingMeterEndsItWithTheReason) {
   class FailingMeter final : public profile::LinkMeter {
    public:

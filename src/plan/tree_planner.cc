@@ -1,8 +1,10 @@
 #include "plan/tree_planner.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
+#include "plan/finalists.h"
 #include "plan/shortfall.h"
 
 namespace jige::plan {
@@ -10,6 +12,8 @@ namespace {
 
 constexpr double kRounding = 1e-9;
 constexpr double kNews = 1e-6;
+constexpr std::string_view kRankOrder = "rank order";
+constexpr int64_t kMessageBytesFirst = 1 << 10;
 
 class TreePlanner {
  public:
@@ -25,11 +29,15 @@ class TreePlanner {
   Result<TreePlan> run() {
     std::vector<int32_t> order(static_cast<size_t>(problem_.node_count));
     std::iota(order.begin(), order.end(), 0);
-    JIGE_DO(try_trees("rank order", search_.usual(std::move(order))));
+    JIGE_DO(try_trees(std::string(kRankOrder), search_.usual(std::move(order))));
     JIGE_DO(follow_promises());
     std::ranges::stable_sort(plan_.best, std::greater<>(), &MeasuredTrees::rate);
     for (MeasuredTrees& trees : plan_.best) {
       trees.trees.predicted = capacity_.rate(tree_shares(trees.trees));
+    }
+    if (options_.collective) {
+      JIGE_DO(run_collectives());
+      JIGE_DO(find_crossover());
     }
     plan_.nodes = problem_.node_count;
     plan_.depth = double_tree_shape(problem_.node_count)[0].depth;
@@ -49,7 +57,7 @@ class TreePlanner {
       set.push_back(problem_.at(s.candidate).transfer);
       shares.push_back(s.share);
     }
-    JIGE_TRY(const profile::Measurement m, profiler_.measure_shares(set, shares));
+    JIGE_TRY(const profile::Measurement m, profiler_.shares(set, shares));
     best_ = std::max(best_, m.rate);
     plan_.best.push_back({std::move(name), std::move(trees), m.rate, m.half_width});
     return {};
@@ -73,6 +81,43 @@ class TreePlanner {
                learn_shortfall(problem_, profiler_, capacity_, std::move(set), options_.tolerance));
       if (!learned) return {};
     }
+  }
+
+  // The best few and those over rank order, against the ring.
+  Status run_collectives() {
+    std::vector<MeasuredTrees> kept;
+    for (MeasuredTrees& trees : plan_.best) {
+      const bool naive = trees.name == kRankOrder;
+      if (naive || static_cast<int32_t>(kept.size()) < options_.keep) {
+        kept.push_back(std::move(trees));
+      }
+    }
+    plan_.best = std::move(kept);
+    JIGE_TRY(
+        const std::vector<double> seconds, measure_in_turns(plan_.best.size() + 1, [&](size_t i) {
+          const bool ring = i == plan_.best.size();
+          return options_.collective(ring ? nullptr : &plan_.best[i].trees, options_.message_bytes);
+        }));
+    for (size_t i = 0; i < plan_.best.size(); ++i) plan_.best[i].collective_s = seconds[i];
+    plan_.ring_collective_s = seconds.back();
+    std::ranges::stable_sort(plan_.best, {}, &MeasuredTrees::collective_s);
+    return {};
+  }
+
+  // The end up to which trees win most altogether; one odd measurement moves it little.
+  Status find_crossover() {
+    double won = 0, won_max = 0;
+    plan_.measured_crossover_bytes = 0;
+    for (int64_t bytes = kMessageBytesFirst; bytes <= kMessageBytesMax; bytes *= 4) {
+      JIGE_TRY(const std::vector<double> seconds, measure_in_turns(2, [&](size_t i) {
+                 return options_.collective(i == 0 ? &plan_.best.front().trees : nullptr, bytes);
+               }));
+      won += std::log(seconds[1] / seconds[0]);
+      if (won <= won_max) continue;
+      won_max = won;
+      plan_.measured_crossover_bytes = bytes;
+    }
+    return {};
   }
 
   const RingProblem& problem_;
@@ -100,6 +145,13 @@ std::optional<double> TreePlan::crossover_bytes(double ring_rate) const {
       ((moved.trees_s - still.trees_s) - (moved.ring_s - still.ring_s)) / 1e9;
   if (lost_per_byte_s <= 0) return std::nullopt;
   return std::max(0.0, head_start_s / lost_per_byte_s);
+}
+
+int64_t TreePlan::bytes_max(double ring_rate) const {
+  if (measured_crossover_bytes) return *measured_crossover_bytes;
+  const std::optional<double> bytes = crossover_bytes(ring_rate);
+  constexpr double kMost = 1e15;  // trees are faster at any size
+  return static_cast<int64_t>(std::min(bytes.value_or(kMost), kMost));
 }
 
 Result<TreePlan> plan_trees(const RingProblem& problem, profile::Profiler& profiler,

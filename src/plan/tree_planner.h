@@ -7,13 +7,15 @@
 // up and down at once with their parts of the data; what falls short is explained and the search
 // repeated, as in ring_mix_planner.h. Trees over rank order compete.
 //
-// Rates are measured; a step's latency is given, not measured, so the size from which rings are
-// faster is a prediction:
+// Where all-reduces can be run, those of the message's size decide between the best few, and the
+// size from which rings are faster is measured. Otherwise it is a prediction, since a step's
+// latency is given, not measured:
 //   ring:  2 (n - 1) steps, and 2 (n - 1) / n of the bytes over every edge
 //   trees: 2 depth steps, and all bytes, half by each tree, over the edges of both
 // Threads: one caller.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +30,12 @@ struct TreePlanOptions {
   int32_t proposals = 16;    // measured at most
   double budget_s = 60;      // of measuring, in the meter's count
   double tolerance = 0;      // gains this small, relative, are not looked for
+  int32_t keep = 3;          // finalists, beside those over rank order
+  int64_t message_bytes = 64 << 10;
   TreeLimits limits;
+  // Runs an all-reduce of so many bytes and gives its seconds: by trees, or along the plan's rings
+  // for null.
+  std::function<Result<double>(const DoubleTree*, int64_t bytes)> collective;
 };
 
 struct MeasuredTrees {
@@ -36,6 +43,7 @@ struct MeasuredTrees {
   DoubleTree trees;
   double rate = 0;  // GB/s of the whole
   double half_width = 0;
+  double collective_s = 0;  // of an all-reduce of the message's size; 0: not run
 };
 
 struct TreePlan {
@@ -51,11 +59,20 @@ struct TreePlan {
     double ring_s = 0;
     double trees_s = 0;
   };
+  // By all-reduces: the ring's seconds at the message's size, and up to how many bytes the first of
+  // `best` was faster (up to kMessageBytesMax it was tried).
+  double ring_collective_s = 0;
+  std::optional<int64_t> measured_crossover_bytes;
+
   // Predicted from measured rates; `ring_rate` in GB/s.
   Times times(double bytes, double ring_rate) const;
   // Up to how many bytes trees are faster; nothing where they are at any size.
   std::optional<double> crossover_bytes(double ring_rate) const;
+  // For messages of up to how many bytes the trees shall be taken: as measured, else as predicted.
+  int64_t bytes_max(double ring_rate) const;
 };
+
+inline constexpr int64_t kMessageBytesMax = 1 << 20;
 
 // REQUIRES: `single` is a plan of the same problem. Fails as measuring does, with kUnsupported for
 // a meter that cannot send unequal amounts where trees need them.

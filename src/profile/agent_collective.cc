@@ -24,6 +24,35 @@ Status check_sum(const comm::Communicator& group, const std::vector<float>& sum)
   return {};
 }
 
+// Block by block what each rank sent to this one.
+Status check_blocks(const comm::Communicator& group, const std::vector<float>& got, int64_t count) {
+  for (int64_t i = 0; i < static_cast<int64_t>(got.size()); ++i) {
+    const float wanted = value_of(static_cast<int>(i / count), group.rank() * count + i % count);
+    if (got[static_cast<size_t>(i)] != wanted) {
+      return fail(Code::kCorrupt, "rank {}: element {} of the all-to-all is {}, must be {}",
+                  group.rank(), i, got[static_cast<size_t>(i)], wanted);
+    }
+  }
+  return {};
+}
+
+std::vector<int> ranks_of(const std::vector<int64_t>& numbers) {
+  return {numbers.begin(), numbers.end()};
+}
+
+comm::RingPlan plan_of(const CollectMessage& message) {
+  comm::RingPlan plan;
+  for (const RingOrder& ring : message.rings) {
+    plan.rings.push_back({ranks_of(ring.order), ring.weight});
+  }
+  for (const std::vector<int64_t>& round : message.rounds) plan.rounds.push_back(ranks_of(round));
+  if (message.trees.size() > 1) {
+    plan.trees = comm::TreePair::over(ranks_of(message.trees));
+    plan.trees->bytes_max = kCollectiveBytesMax;
+  }
+  return plan;
+}
+
 }  // namespace
 
 Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Listener* meeting,
@@ -33,11 +62,7 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
     return fail(Code::kInvalidArgument, "rank 0 was not told to listen before");
   }
   const double timeout_s = static_cast<double>(message.timeout_ms) / 1e3;
-  comm::RingPlan plan;
-  for (const RingOrder& ring : message.rings) {
-    comm::Ring& made = plan.rings.emplace_back(comm::Ring{{}, ring.weight});
-    for (const int64_t rank : ring.order) made.order.push_back(static_cast<int>(rank));
-  }
+  comm::RingPlan plan = plan_of(message);
   comm::JoinOptions join;
   join.place = {static_cast<int>(message.rank), plan.rings.front().size(), "profiler"};
   join.rendezvous = {message.address, static_cast<int>(message.port)};
@@ -51,19 +76,27 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
            comm::Communicator::over(std::move(transport), plan,
                                     {.timeout_s = timeout_s, .direct_bytes_max = 0}));
   group.emplace(std::move(joined));
-  const int64_t count = std::max<int64_t>(1, message.bytes / static_cast<int64_t>(sizeof(float)));
-  std::vector<float> own(static_cast<size_t>(count)), sum(own.size());
-  for (int64_t i = 0; i < count; ++i) own[static_cast<size_t>(i)] = value_of(group->rank(), i);
-  const auto reduce = [&] {
-    return group->all_reduce(own.data(), sum.data(), count, DType::kF32, comm::RedOp::kSum);
+  const bool exchanges = !message.rounds.empty();
+  // Bytes are those of the whole: of the array, or of all blocks of a rank.
+  const int64_t blocks = exchanges ? group->size() : 1;
+  const int64_t count =
+      std::max<int64_t>(1, message.bytes / static_cast<int64_t>(sizeof(float)) / blocks);
+  std::vector<float> own(static_cast<size_t>(blocks * count)), result(own.size());
+  for (size_t i = 0; i < own.size(); ++i) {
+    own[i] = value_of(group->rank(), static_cast<int64_t>(i));
+  }
+  const auto run = [&] {
+    return exchanges ? group->all_to_all(own.data(), result.data(), count, DType::kF32)
+                     : group->all_reduce(own.data(), result.data(), count, DType::kF32,
+                                         comm::RedOp::kSum);
   };
-  JIGE_DO(reduce());
-  JIGE_DO(check_sum(*group, sum));
+  JIGE_DO(run());
+  JIGE_DO(exchanges ? check_blocks(*group, result, count) : check_sum(*group, result));
   CollectedMessage collected;
   for (int64_t repeat = 0; repeat < message.repeats; ++repeat) {
     JIGE_DO(group->barrier());
     const int64_t begin = comm::monotonic_ns();
-    JIGE_DO(reduce());
+    JIGE_DO(run());
     collected.times_ns.push_back(comm::monotonic_ns() - begin);
   }
   return collected;

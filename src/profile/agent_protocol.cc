@@ -58,10 +58,13 @@ Json json_of(const CollectMessage& m) {
   for (const RingOrder& ring : m.rings) {
     rings.push_back({{"order", ring.order}, {"weight", ring.weight}});
   }
-  return {{"type", "collect"},          {"rank", m.rank},   {"rings", std::move(rings)},
-          {"address", m.address},       {"port", m.port},   {"own", m.own},
-          {"congestion", m.congestion}, {"bytes", m.bytes}, {"repeats", m.repeats},
-          {"timeout_ms", m.timeout_ms}};
+  Json json = {{"type", "collect"},          {"rank", m.rank},   {"rings", std::move(rings)},
+               {"address", m.address},       {"port", m.port},   {"own", m.own},
+               {"congestion", m.congestion}, {"bytes", m.bytes}, {"repeats", m.repeats},
+               {"timeout_ms", m.timeout_ms}};
+  if (!m.trees.empty()) json["trees"] = m.trees;
+  if (!m.rounds.empty()) json["rounds"] = m.rounds;
+  return json;
 }
 Json json_of(const CollectedMessage& m) {
   return {{"type", "collected"}, {"times_ns", m.times_ns}};
@@ -151,10 +154,9 @@ Parsed parse_opened(const Json& json) {
 }
 
 // Whole numbers from 0 up to `max`, each once.
-Result<std::vector<int64_t>> parse_numbers(const Json& json, std::string_view field, int64_t max) {
+Result<std::vector<int64_t>> parse_list(const Json& list, std::string_view field, int64_t max) {
   std::vector<int64_t> numbers;
-  JIGE_TRY(const Json* list, list_of(json, field));
-  for (const Json& item : *list) {
+  for (const Json& item : list) {
     const int64_t number = item.is_number_integer() ? item.get<int64_t>() : -1;
     if (number < 0 || number > max || std::ranges::count(numbers, number) > 0) {
       return fail(Code::kInvalidArgument, "{}: \"{}\" must hold numbers up to {}, each once",
@@ -163,6 +165,11 @@ Result<std::vector<int64_t>> parse_numbers(const Json& json, std::string_view fi
     numbers.push_back(number);
   }
   return numbers;
+}
+
+Result<std::vector<int64_t>> parse_numbers(const Json& json, std::string_view field, int64_t max) {
+  JIGE_TRY(const Json* list, list_of(json, field));
+  return parse_list(*list, field, max);
 }
 
 Parsed parse_run(const Json& json) {
@@ -224,6 +231,26 @@ Result<RingOrder> parse_order(const Json& json) {
   return ring;
 }
 
+// Trees and rounds, which name every rank once.
+Status parse_paths(const Json& json, int64_t ranks, CollectMessage& m) {
+  const auto whole = [&](const std::vector<int64_t>& list, std::string_view field) -> Status {
+    if (static_cast<int64_t>(list.size()) == ranks) return {};
+    return fail(Code::kInvalidArgument, "{}: \"{}\" must hold every rank once", kWhere, field);
+  };
+  if (json.contains("trees")) {
+    JIGE_TRY(m.trees, parse_numbers(json, "trees", ranks - 1));
+    JIGE_DO(whole(m.trees, "trees"));
+  }
+  if (!json.contains("rounds")) return {};
+  JIGE_TRY(const Json* rounds, list_of(json, "rounds"));
+  for (const Json& item : *rounds) {
+    if (!item.is_array() || static_cast<int64_t>(item.size()) != ranks) return whole({}, "rounds");
+    JIGE_TRY(std::vector<int64_t> round, parse_list(item, "rounds", ranks - 1));
+    m.rounds.push_back(std::move(round));
+  }
+  return {};
+}
+
 Parsed parse_collect(const Json& json) {
   CollectMessage m;
   JIGE_TRY(const Json* rings, list_of(json, "rings"));
@@ -239,6 +266,7 @@ Parsed parse_collect(const Json& json) {
                 kWhere, comm::kRingsMax);
   }
   const auto ranks = static_cast<int64_t>(m.rings[0].order.size());
+  JIGE_DO(parse_paths(json, ranks, m));
   JIGE_TRY(m.rank, limited(json, "rank", 0, ranks - 1));
   JIGE_TRY(m.address, limited_text(json, "address"));
   JIGE_TRY(m.port, limited(json, "port", 1, 65535));

@@ -5,8 +5,8 @@
 // the connection is for, and the token; the answer is a welcome, or an error upon which the
 // connection ends.
 //
-//   control  > {"type":"hello","version":2,"role":"control","token":"…"}
-//            < {"type":"welcome","version":2,"kernel":"6.1.0","congestion":["reno","bbr"]}
+//   control  > {"type":"hello","version":3,"role":"control","token":"…"}
+//            < {"type":"welcome","version":3,"kernel":"6.1.0","congestion":["reno","bbr"]}
 //            > {"type":"clock"}                        < {"type":"clock","now_ns":…}
 //            > {"type":"open","flow":3,"address":"10.0.0.2","port":7431,"congestion":"bbr",
 //               "timeout_ms":5000}                     < {"type":"opened","flow":3}
@@ -16,8 +16,10 @@
 //            > {"type":"collect","rank":1,"rings":[{"order":[0,2,1,3],"weight":1}],
 //               "address":"10.0.0.1","port":40001,"own":"10.0.0.2","congestion":"bbr",
 //               "bytes":8388608,"repeats":3,"timeout_ms":…}
-//            < {"type":"collected","times_ns":[…]}           of an all-reduce, as this rank saw it
-//   data     > {"type":"hello","version":2,"role":"data","token":"…"}
+//              with "trees":[2,0,1,3], ranks by place, by double trees instead of along the rings;
+//              with "rounds":[[1,0,3,2],…], to whom each rank sends, an all-to-all
+//            < {"type":"collected","times_ns":[…]}           of an operation, as this rank saw it
+//   data     > {"type":"hello","version":3,"role":"data","token":"…"}
 //            > {"type":"data","bytes":4194304,"check":false}, then as many bytes
 //            < {"type":"got"}                          once the last byte was taken
 //   any      < {"type":"error","code":"unavailable","message":"…"}
@@ -41,7 +43,7 @@
 
 namespace jige::profile {
 
-inline constexpr int64_t kAgentVersion = 2;
+inline constexpr int64_t kAgentVersion = 3;
 inline constexpr size_t kFrameHeadBytes = 8;
 inline constexpr size_t kFramePayloadMax = 64 * 1024;
 inline constexpr int64_t kTransferBytesMax = int64_t{1} << 36;
@@ -102,7 +104,9 @@ struct RingOrder {
 struct CollectMessage {
   int64_t rank = 0;
   std::vector<RingOrder> rings;  // of every rank once
-  std::string address;           // where rank 0 listens
+  std::vector<int64_t> trees;    // every rank once, or none
+  std::vector<std::vector<int64_t>> rounds;
+  std::string address;  // where rank 0 listens
   int64_t port = 0;
   std::string own;  // the address this rank's data leave from
   std::string congestion;

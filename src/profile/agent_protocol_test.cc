@@ -27,6 +27,8 @@ std::vector<AgentMessage> samples() {
           ListeningMessage{40001},
           CollectMessage{1,
                          {{{0, 2, 1}, 0.75}, {{0, 1, 2}, 0.25}},
+                         {},
+                         {},
                          "10.0.0.1",
                          40001,
                          "10.0.0.2",
@@ -34,6 +36,14 @@ std::vector<AgentMessage> samples() {
                          4096,
                          3,
                          1000},
+          CollectMessage{.rank = 1,
+                         .rings = {{{0, 2, 1}, 1}},
+                         .trees = {2, 0, 1},
+                         .rounds = {{1, 2, 0}, {2, 0, 1}},
+                         .address = "10.0.0.1",
+                         .port = 40001,
+                         .bytes = 4096,
+                         .timeout_ms = 1000},
           CollectedMessage{{5, 6}},
           DataMessage{77, true},
           GotMessage{},
@@ -73,6 +83,12 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
               HasSubstr("numbers up to 4095"));
   EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,2]}],"rank":0})"),
               HasSubstr("every rank once"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]}],"trees":[0],"rank":0})"),
+              HasSubstr("\"trees\" must hold every rank once"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]}],"trees":[0,2],"rank":0})"),
+              HasSubstr("up to 1, each once"));
+  EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]}],"rounds":[3],"rank":0})"),
+              HasSubstr("\"rounds\" must hold every rank once"));
   EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1]}],"rank":2})"),
               HasSubstr("\"rank\" is 2"));
   EXPECT_THAT(error(R"({"type":"collect","rings":[{"order":[0,1],"weight":0}],"rank":1})"),

@@ -32,6 +32,7 @@ Profiler::Profiler(const topology::Topology& topology, LinkMeter& meter, Measure
       // A set that names what this topology has not cannot be asked for either.
       if (const auto transfer = topology::parse_transfer(topology_, name)) set.push_back(*transfer);
     }
+    if (set.empty()) shared_.insert_or_assign(names, measurement);
     if (set.size() != names.size()) continue;
     exact_[key_of(set)] = measurement.rate;
     if (options_.check_stored) watch(set, measurement.rate);
@@ -94,11 +95,32 @@ Result<Measurement> Profiler::measure(Set set) {
   return m;
 }
 
+// "0.25 of gpu0>gpu1:push": no name of a transfer, so that amounts that differ are another set.
+MeasurementStore::Key Profiler::share_names(Set set, std::span<const double> shares) const {
+  MeasurementStore::Key names;
+  for (size_t i = 0; i < set.size(); ++i) {
+    names.push_back(
+        fmt::format("{:.6g} of {}", shares[i], topology::transfer_text(topology_, set[i])));
+  }
+  std::ranges::sort(names);
+  return names;
+}
+
 Result<Measurement> Profiler::measure_shares(Set set, std::span<const double> shares) {
   JIGE_TRY(Measurement m, meter_.measure_shares(set, shares));
   ++counts_.measured;
   counts_.cost_s += m.cost_s;
+  const MeasurementStore::Key names = share_names(set, shares);
+  shared_.insert_or_assign(names, m);
+  if (store_) JIGE_DO(store_->append(names, m));
   return m;
+}
+
+Result<Measurement> Profiler::shares(Set set, std::span<const double> shares) {
+  const auto known = shared_.find(share_names(set, shares));
+  if (known == shared_.end()) return measure_shares(set, shares);
+  ++counts_.recalled;
+  return known->second;
 }
 
 Status Profiler::look_for_change() {
@@ -117,6 +139,7 @@ Status Profiler::look_for_change() {
     if (store_) JIGE_DO(store_->invalidate(last_change_));
     exact_.clear();
     canonical_.clear();
+    shared_.clear();
     ++epoch_;
     sentinels_ = {Sentinel{sentinel.set, again.rate}};
     return keep(sentinels_.front().set, again);

@@ -20,6 +20,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -70,8 +71,11 @@ class Profiler {
   Result<double> rate(Set set);
   // Measures now, whatever is known, and keeps the result. Members are in the order of `set`.
   Result<Measurement> measure(Set set);
-  // Measures now, each member with its share of a whole (link_meter.h); kept nowhere.
+  // Measures now, each member with its share of a whole (link_meter.h), and keeps the result.
   Result<Measurement> measure_shares(Set set, std::span<const double> shares);
+  // The same from what was measured before, otherwise now: an interrupted search finds its way
+  // back.
+  Result<Measurement> shares(Set set, std::span<const double> shares);
 
   const Symmetry& symmetry() const { return symmetry_; }
   const ProfilerCounts& counts() const { return counts_; }
@@ -90,6 +94,7 @@ class Profiler {
   };
 
   static std::string key_of(std::vector<topology::Transfer> set);
+  MeasurementStore::Key share_names(Set set, std::span<const double> shares) const;
   void watch(Set set, double rate);
   Status look_for_change();
   bool audit_is_due();
@@ -110,8 +115,9 @@ class Profiler {
   int32_t since_audit_ = 0;
   bool symmetry_failed_ = false;
   ProfilerCounts counts_;
-  std::unordered_map<std::string, double> exact_;      // by the set itself
-  std::unordered_map<std::string, double> canonical_;  // by its canonical image
+  std::unordered_map<std::string, double> exact_;        // by the set itself
+  std::unordered_map<std::string, double> canonical_;    // by its canonical image
+  std::map<MeasurementStore::Key, Measurement> shared_;  // of unequal amounts, by share_names()
   std::vector<Sentinel> sentinels_;  // the first set, then the largest if it is another
   int32_t since_look_ = 0;
   int32_t epoch_ = 0;

@@ -246,64 +246,86 @@ Result<Measurement> TcpMeter::time_set(const std::vector<Member>& members) {
   return m;
 }
 
-Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {
-  const WeightedOrder ring{{order.begin(), order.end()}, 1};
-  return all_reduce(std::span(&ring, 1), bytes);
+Result<CollectiveTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {
+  return collective({.rings = {{{order.begin(), order.end()}, 1}}, .bytes = bytes});
 }
 
-Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const WeightedOrder> rings, int64_t bytes) {
+Result<CollectiveTimes> TcpMeter::all_reduce(std::span<const WeightedOrder> rings, int64_t bytes) {
+  return collective({.rings = {rings.begin(), rings.end()}, .bytes = bytes});
+}
+
+Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {
   if (agents_.empty()) JIGE_DO(connect_all());
-  std::vector<RingOrder> by_host;
-  for (const WeightedOrder& ring : rings) {
-    RingOrder& hosts = by_host.emplace_back(RingOrder{{}, ring.weight});
-    for (const int32_t component : ring.order) {
-      const auto host = host_of_.find(component);
-      if (host == host_of_.end()) {
-        return fail(Code::kInvalidArgument, "an all-reduce runs between hosts with agents alone");
-      }
-      hosts.order.push_back(static_cast<int64_t>(host->second));
+  std::vector<size_t> hosts;
+  for (const int32_t component : task.rings.front().order) {
+    const auto host = host_of_.find(component);
+    if (host == host_of_.end()) {
+      return fail(Code::kInvalidArgument, "a collective runs between hosts with agents alone");
     }
+    hosts.push_back(host->second);
   }
-  if (bytes == 0) bytes = 2 * largest_bytes_;
-  auto times = time_all_reduce(by_host, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
+  std::ranges::sort(hosts);
+  auto times = time_collective(task, hosts);
   if (!times) return explained(std::move(times.error()));
   return times;
 }
 
 // Ranks are places in `hosts` by their number, so that another order is another ring, not another
 // numbering.
-Result<AllReduceTimes> TcpMeter::time_all_reduce(const std::vector<RingOrder>& rings,
-                                                 int64_t bytes) {
+Result<CollectMessage> TcpMeter::message_of(const CollectiveTask& task,
+                                            const std::vector<size_t>& hosts) const {
+  const int64_t bytes = task.bytes == 0 ? std::max(2 * largest_bytes_, kProbeBytes) : task.bytes;
+  CollectMessage message{.address = hosts_[hosts.front()].address.host,
+                         .congestion = congestion_,
+                         .bytes = std::clamp<int64_t>(bytes, 1, kCollectiveBytesMax),
+                         .repeats = kCollectiveRepeats,
+                         .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  bool known = true;
+  const auto rank_of = [&](int32_t component) -> int64_t {
+    const auto host = host_of_.find(component);
+    const auto place =
+        host == host_of_.end() ? hosts.end() : std::ranges::lower_bound(hosts, host->second);
+    known = known && place != hosts.end() && *place == host->second;
+    return place - hosts.begin();
+  };
+  for (const WeightedOrder& ring : task.rings) {
+    RingOrder& by_rank = message.rings.emplace_back(RingOrder{{}, ring.weight});
+    for (const int32_t component : ring.order) by_rank.order.push_back(rank_of(component));
+  }
+  for (const int32_t component : task.trees) message.trees.push_back(rank_of(component));
+  for (const auto& round : task.rounds) {
+    std::vector<int64_t>& targets = message.rounds.emplace_back(hosts.size(), 0);
+    for (const auto& [from, to] : round) {
+      const int64_t sender = rank_of(from);
+      if (known) targets[static_cast<size_t>(sender)] = rank_of(to);
+    }
+  }
+  if (!known) {
+    return fail(Code::kInvalidArgument, "a collective's paths run between its own hosts alone");
+  }
+  return message;
+}
+
+Result<CollectiveTimes> TcpMeter::time_collective(const CollectiveTask& task,
+                                                  const std::vector<size_t>& hosts) {
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
-  std::vector<size_t> ranks(rings.front().order.begin(), rings.front().order.end());
-  std::ranges::sort(ranks);
-  CollectMessage message{.address = hosts_[ranks.front()].address.host,
-                         .congestion = congestion_,
-                         .bytes = bytes,
-                         .repeats = kCollectiveRepeats,
-                         .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
-  for (const RingOrder& ring : rings) {
-    RingOrder& by_rank = message.rings.emplace_back(RingOrder{{}, ring.weight});
-    for (const int64_t host : ring.order) {
-      const auto place = std::ranges::lower_bound(ranks, static_cast<size_t>(host));
-      by_rank.order.push_back(place - ranks.begin());
-    }
-  }
-  JIGE_TRY(message.port, agents_[ranks.front()].listen());
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+  JIGE_TRY(CollectMessage message, message_of(task, hosts));
+  JIGE_TRY(message.port, agents_[hosts.front()].listen());
+  for (size_t rank = 0; rank < hosts.size(); ++rank) {
     message.rank = static_cast<int64_t>(rank);
-    message.own = hosts_[ranks[rank]].address.host;
-    JIGE_DO(agents_[ranks[rank]].start_collective(message));
+    message.own = hosts_[hosts[rank]].address.host;
+    JIGE_DO(agents_[hosts[rank]].start_collective(message));
   }
   const comm::Deadline deadline =
       comm::Deadline::after(2 * options_.run_timeout_s + options_.agent.timeout_s);
-  AllReduceTimes result{.bytes = bytes, .seconds = std::vector<double>(kCollectiveRepeats, 1e-9)};
-  for (const size_t host : ranks) {
+  CollectiveTimes result{.bytes = message.bytes,
+                         .seconds = std::vector<double>(kCollectiveRepeats, 1e-9)};
+  for (const size_t host : hosts) {
     JIGE_TRY(const std::vector<int64_t> times, agents_[host].finish_collective(deadline));
     if (times.size() != result.seconds.size()) {
-      return fail(Code::kCorrupt, "the agent of {} timed {} all-reduces, not {}", hosts_[host].name,
+      return fail(Code::kCorrupt, "the agent of {} timed {} collectives, not {}", hosts_[host].name,
                   times.size(), result.seconds.size());
     }
     for (size_t i = 0; i < times.size(); ++i) {
@@ -312,9 +334,12 @@ Result<AllReduceTimes> TcpMeter::time_all_reduce(const std::vector<RingOrder>& r
   }
   std::vector<double> sorted = result.seconds;
   std::ranges::sort(sorted);
-  const auto count = static_cast<double>(ranks.size());
-  const double edge_bytes = 2 * (count - 1) / count * static_cast<double>(bytes);
-  result.edge_gb_per_s = edge_bytes / sorted[sorted.size() / 2] / 1e9;
+  result.middle_s = sorted[sorted.size() / 2];
+  if (task.trees.empty() && task.rounds.empty()) {
+    const auto count = static_cast<double>(hosts.size());
+    const double edge_bytes = 2 * (count - 1) / count * static_cast<double>(message.bytes);
+    result.edge_gb_per_s = edge_bytes / result.middle_s / 1e9;
+  }
   return result;
 }
 

@@ -42,16 +42,27 @@ struct TcpMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-struct AllReduceTimes {
+struct CollectiveTimes {
   int64_t bytes = 0;
   std::vector<double> seconds;  // of the slowest rank each time
-  double edge_gb_per_s = 0;     // what every edge carried: 2 (n - 1) / n of the bytes, middle time
+  double middle_s = 0;
+  double edge_gb_per_s = 0;  // what every edge of a ring carried: 2 (n - 1) / n of the bytes
 };
 
 // Components in the order of a ring, and its part of the data.
 struct WeightedOrder {
   std::vector<int32_t> order;
   double weight = 1;
+};
+
+// What agents run together: an all-reduce along rings, or by double trees, or an all-to-all.
+struct CollectiveTask {
+  std::vector<WeightedOrder> rings;  // each of all components that take part
+  std::vector<int32_t> trees;        // those by place; none: along the rings
+  // From whom to whom in each round of an all-to-all; none: an all-reduce.
+  std::vector<std::vector<std::pair<int32_t, int32_t>>> rounds;
+  // Of the whole: of the array, or of all blocks of one. 0: about as long as a set takes.
+  int64_t bytes = 0;
 };
 
 class TcpMeter final : public LinkMeter {
@@ -74,9 +85,11 @@ class TcpMeter final : public LinkMeter {
                                      std::span<const double> shares) override;
   // Runs all-reduces of `bytes` over the hosts, in the order of a ring of components, each rank a
   // host's agent. The first one is checked, the others are timed. 0: about as long as a set takes.
-  Result<AllReduceTimes> all_reduce(std::span<const int32_t> order, int64_t bytes = 0);
+  Result<CollectiveTimes> all_reduce(std::span<const int32_t> order, int64_t bytes = 0);
   // The same over several rings of the same components, the data split by weight.
-  Result<AllReduceTimes> all_reduce(std::span<const WeightedOrder> rings, int64_t bytes = 0);
+  Result<CollectiveTimes> all_reduce(std::span<const WeightedOrder> rings, int64_t bytes = 0);
+  // Any of them; rates of edges are told of rings alone.
+  Result<CollectiveTimes> collective(const CollectiveTask& task);
   std::string_view source() const override { return "measured"; }
   // Series begun anew because a rate changed while it was timed.
   int64_t changes() const { return changes_; }
@@ -102,7 +115,10 @@ class TcpMeter final : public LinkMeter {
   Result<Run> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
   Result<int64_t> find_size(const std::vector<Member>& members, double& cost_s);
   Result<Measurement> time_set(const std::vector<Member>& members);
-  Result<AllReduceTimes> time_all_reduce(const std::vector<RingOrder>& rings, int64_t bytes);
+  Result<CollectMessage> message_of(const CollectiveTask& task,
+                                    const std::vector<size_t>& hosts) const;
+  Result<CollectiveTimes> time_collective(const CollectiveTask& task,
+                                          const std::vector<size_t>& hosts);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<Host> hosts_;

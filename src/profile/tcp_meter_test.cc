@@ -109,6 +109,27 @@ TEST(TcpMeter, RunsAnAllReduceOverSeveralRings) {
   EXPECT_THAT(lab.meter->all_reduce(odd, 1000).error().message, HasSubstr("of the same ranks"));
 }
 
+TEST(TcpMeter, RunsTreesAndRoundsBetweenAgents) {
+  Lab lab;
+  CollectiveTask task{.rings = {{{0, 1, 2}, 1}}, .trees = {2, 0, 1}, .bytes = 100'000};
+  const auto trees = lab.meter->collective(task);
+  ASSERT_TRUE(trees) << trees.error().message;
+  EXPECT_EQ(trees->bytes, 100'000);
+  EXPECT_GT(trees->middle_s, 1e-7);
+  EXPECT_EQ(trees->edge_gb_per_s, 0);
+  task.trees.clear();
+  task.rounds = {{{0, 2}, {2, 1}, {1, 0}}, {{0, 1}, {1, 2}, {2, 0}}};
+  const auto rounds = lab.meter->collective(task);
+  ASSERT_TRUE(rounds) << rounds.error().message;
+  EXPECT_EQ(rounds->seconds.size(), 3u);
+  task.rounds[1] = task.rounds[0];
+  EXPECT_THAT(lab.meter->collective(task).error().message, HasSubstr("send to 2 twice"));
+  task.rounds = {{{0, 3}}};
+  EXPECT_THAT(lab.meter->collective(task).error().message, HasSubstr("between its own hosts"));
+  task.rounds.clear();
+  EXPECT_TRUE(lab.meter->collective(task)) << "an error must not spoil what follows";
+}
+
 TEST(TcpMeter, RefusesWhatItCannotMeasure) {
   Lab lab;
   const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};

@@ -67,13 +67,17 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
   for (const Json& line : again.json_lines()) EXPECT_EQ(line["repeats"], 0) << "from the store";
 
   const std::string plan = folder / "ring.json";
-  const Outcome planned = run({"plan", "rings", "--budget-seconds", "2", "-o", plan});
+  const Outcome planned = run({"plan", "rings", "--budget-seconds", "2", "--message", "16K",
+                               "--collective", "all-to-all", "-o", plan});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   const Json ring = *parse_json(read_text(plan), plan);
   EXPECT_EQ(ring["rates"], "measured");
   EXPECT_EQ(ring["ring"]["order"].size(), 3u);
   EXPECT_GT(ring["ring"]["collective"].get<double>(), 0);
   EXPECT_GT(ring["baselines"]["rank order"]["collective"].get<double>(), 0);
+  EXPECT_GT(ring["all_to_all"]["collective"].get<double>(), 0);
+  EXPECT_GT(ring["trees"]["collective_s"].get<double>(), 0);
+  EXPECT_EQ(ring["trees"]["bytes_max_is"], "measured");
 
   const Outcome reduced = run({"profile", "links", "all-reduce", "--devices", "c,a,b"});
   ASSERT_EQ(reduced.exit_code, 0) << reduced.err;

@@ -1,4 +1,5 @@
 // Topologies, link profiles and ring plans as a user makes them.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -97,17 +98,46 @@ TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
   ASSERT_EQ(json["rings"].size(), 2u);
   EXPECT_NEAR(json["mix"]["rate"].get<double>(), 2 * json["ring"]["rate"].get<double>(), 1e-6);
   EXPECT_EQ(json["rounds"].size(), 3u);
+  EXPECT_EQ(json["trees"]["bytes_max_is"], "predicted");
 
-  const Outcome ran =
-      run_jige({"bench", "collective", "all_reduce", "all_to_all", "--ranks", "4", "--ring", plan,
-                "-b", "4K", "-e", "1M", "-f", "16", "-n", "2", "--json", "--transport", "threads"});
+  const Outcome ran = run_jige(
+      {"bench", "collective", "all_reduce", "all_to_all", "reduce", "broadcast",   "--ranks",
+       "4",     "--ring",     plan,         "-b",         "4K",     "-e",          "1M",
+       "-f",    "16",         "-n",         "2",          "--json", "--transport", "threads"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.json_lines().front()["rings"].size(), 2u);
+  EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], json["trees"]["bytes_max"]);
   const Outcome five = run_jige({"bench", "collective", "--ranks", "5", "--ring", plan});
   EXPECT_EQ(five.exit_code, 2);
   EXPECT_THAT(five.err, HasSubstr("was planned for 4 devices, these are 5 ranks"));
   EXPECT_THAT(run_jige({"bench", "collective", "--ranks", "4", "--ring", plan, "0,1,2,3"}).err,
               HasSubstr("names all rings"));
+}
+
+TEST(Rings, SeveralRingsAreChannelsOfOneNcclGraph) {
+  const TestFolder folder;
+  const std::string graph = folder / "graph.xml";
+  const Outcome planned = run_jige({"plan", "rings", "--reference", "pcie-4gpu-2numa", "--rings",
+                                    "3", "--export-nccl", graph, "--json"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const Json json = planned.json();
+  EXPECT_EQ(json["nccl"]["channels"].size(), json["rings"].size());
+  int channels = 0;
+  for (const Json& count : json["nccl"]["channels"]) channels += count.get<int>();
+  EXPECT_THAT(*read_file(graph), HasSubstr(fmt::format("nchannels=\"{}\"", channels)));
+}
+
+TEST(Rings, TreesRunWithoutAPlan) {
+  for (const char* size : {"0", "65536"}) {
+    const Outcome ran =
+        run_jige({"bench", "collective", "--ranks", "3", "--trees", "--tree-max", size,
+                  "--direct-max", "0", "-b", "8", "-e", "128K", "-f", "16", "-n", "3", "--json"});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], std::string(size) == "0" ? 0 : 65536);
+    for (const Json& line : ran.json_lines()) {
+      if (line.contains("out_of_place")) EXPECT_EQ(line["out_of_place"]["wrong"], 0);
+    }
+  }
 }
 
 TEST(Rings, MistakesAreNamed) {

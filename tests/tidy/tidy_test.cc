@@ -37,7 +37,7 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"topology", {"base"}},
       {"comm", {"topology", "tensor", "base"}},
       {"profile", {"comm", "topology", "base"}},
-      {"plan", {"profile", "topology", "base"}},
+      {"plan", {"profile", "comm", "topology", "base"}},
       {"sim", {"plan", "topology", "base"}},
       {"train", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
       {"serve", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},

@@ -6,21 +6,14 @@
 #include <thread>
 
 #include "profile/agent_wire.h"
+#include "profile/start_line.h"
 
 namespace jige::profile {
 namespace {
 
 constexpr int64_t kCheckedBytes = 512 * 1024 + 17;
-constexpr int64_t kSpinNs = 200'000;
 
 comm::Deadline after_ms(int64_t ms) { return comm::Deadline::after(static_cast<double>(ms) / 1e3); }
-
-// Sleeps most of the way, so that flows of several hosts begin within microseconds.
-void wait_until(int64_t start_ns) {
-  for (int64_t left; (left = start_ns - comm::monotonic_ns()) > 0;) {
-    if (left > kSpinNs) std::this_thread::sleep_for(std::chrono::nanoseconds(left - kSpinNs));
-  }
-}
 
 }  // namespace
 

@@ -40,6 +40,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "profile/set_timer.h"
 
 namespace jige::profile {
 
@@ -82,9 +83,6 @@ struct RunMessage {
   std::vector<int64_t> bytes;  // of each flow
   int64_t start_ns = 0;        // of the agent's clock
   int64_t timeout_ms = 0;
-};
-struct FlowTimes {
-  int64_t begin_ns = 0, end_ns = 0;
 };
 struct RanMessage {
   std::vector<FlowTimes> times;  // in the order of the question

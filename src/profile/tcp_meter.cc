@@ -1,19 +1,15 @@
 #include "profile/tcp_meter.h"
 
 #include <algorithm>
-#include <cmath>
 
-#include "base/clock.h"
 #include "base/log.h"
 
 namespace jige::profile {
 namespace {
 
 constexpr int64_t kProbeBytes = int64_t{256} * 1024;
-constexpr int64_t kBytesMax = int64_t{1} << 30;
 constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
 constexpr int kClockQuestions = 3;      // before every set
-constexpr int kSizeRuns = 4;            // to find out how much to send
 constexpr int kCollectiveRepeats = 3;
 constexpr double kAnswerSeconds = 1;  // for an agent to show that it is there
 
@@ -104,9 +100,15 @@ Result<Measurement> TcpMeter::measure_shares(std::span<const topology::Transfer>
       return explained(std::move(compared.error()));
     }
   }
-  auto measurement = time_set(*members);
-  if (!measurement) return explained(std::move(measurement.error()));
-  return measurement;
+  auto timed = time_set({.bytes = options_.bytes,
+                         .run_s = options_.run_s,
+                         .probe_bytes = kProbeBytes,
+                         .repeats = options_.repeats},
+                        shares, [&](int64_t bytes) { return run_once(*members, bytes); });
+  if (!timed) return explained(std::move(timed.error()));
+  changes_ += timed->changes;
+  largest_bytes_ = std::max(largest_bytes_, timed->bytes);
+  return std::move(timed->measurement);
 }
 
 // The agents that are gone, if any, explain why a transfer failed. The next measurement begins with
@@ -151,7 +153,7 @@ Result<std::vector<TcpMeter::Member>> TcpMeter::open_members(
   return members;
 }
 
-Result<TcpMeter::Run> TcpMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
+Result<SetRun> TcpMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
@@ -164,8 +166,7 @@ Result<TcpMeter::Run> TcpMeter::run_once(const std::vector<Member>& members, int
     for (const Member& member : members) {
       if (member.host != host) continue;
       order.flows.push_back(member.flow);
-      order.bytes.push_back(
-          std::max<int64_t>(1, std::llround(static_cast<double>(bytes) * member.share)));
+      order.bytes.push_back(member_bytes(bytes, member.share));
     }
     if (order.flows.empty()) continue;
     JIGE_DO(agents_[host].start_run(order));
@@ -174,76 +175,22 @@ Result<TcpMeter::Run> TcpMeter::run_once(const std::vector<Member>& members, int
   return gather(members, started);
 }
 
-Result<TcpMeter::Run> TcpMeter::gather(const std::vector<Member>& members,
-                                       const std::vector<size_t>& started) {
+Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
+                                const std::vector<size_t>& started) {
   // Agents give up by themselves, and then say why; later there is nobody to say it.
   const comm::Deadline deadline =
       comm::Deadline::after(options_.run_timeout_s + options_.agent.timeout_s);
-  Run run;
-  run.member_s.resize(members.size());
-  int64_t begin = 0, end = 0;
+  std::vector<FlowTimes> of_members(members.size());
   for (const size_t host : started) {
     JIGE_TRY(const std::vector<FlowTimes> times, agents_[host].finish_run(deadline));
     size_t next = 0;
     for (size_t i = 0; i < members.size(); ++i) {
       if (members[i].host != host) continue;
       if (next >= times.size()) break;
-      const FlowTimes& t = times[next++];
-      begin = begin == 0 ? t.begin_ns : std::min(begin, t.begin_ns);
-      end = std::max(end, t.end_ns);
-      run.member_s[i] = static_cast<double>(t.end_ns - t.begin_ns) * 1e-9;
+      of_members[i] = times[next++];
     }
   }
-  run.makespan_s = static_cast<double>(end - begin) * 1e-9;
-  const bool plausible =
-      run.makespan_s > 0 && std::ranges::all_of(run.member_s, [](double s) { return s > 0; });
-  if (!plausible) return fail(Code::kCorrupt, "agents report a run that took no time");
-  return run;
-}
-
-Result<int64_t> TcpMeter::find_size(const std::vector<Member>& members, double& cost_s) {
-  int64_t bytes = options_.bytes > 0 ? options_.bytes : kProbeBytes;
-  for (int attempt = 0; attempt < kSizeRuns; ++attempt) {
-    JIGE_TRY(const Run run, run_once(members, bytes));
-    cost_s += run.makespan_s;
-    if (options_.bytes > 0 || run.makespan_s >= 0.7 * options_.run_s) break;
-    const double grow = std::min(64.0, options_.run_s / run.makespan_s);
-    bytes =
-        std::min(kBytesMax, static_cast<int64_t>(std::llround(static_cast<double>(bytes) * grow)));
-  }
-  return bytes;
-}
-
-Result<Measurement> TcpMeter::time_set(const std::vector<Member>& members) {
-  const StopWatch clock;
-  Measurement m;
-  JIGE_TRY(const int64_t bytes, find_size(members, m.cost_s));
-  largest_bytes_ = std::max(largest_bytes_, bytes);
-  Repeats repeats(options_.repeats);
-  std::vector<Run> runs;
-  while (!repeats.done(clock.seconds())) {
-    JIGE_TRY(Run run, run_once(members, bytes));
-    m.cost_s += run.makespan_s;
-    repeats.add(run.makespan_s);
-    runs.push_back(std::move(run));
-  }
-  if (repeats.changes() > 0) {
-    changes_ += repeats.changes();
-    log_warn("a rate changed while it was measured; the runs before that do not count");
-  }
-  runs.erase(runs.begin(), runs.begin() + static_cast<std::ptrdiff_t>(repeats.dropped()));
-  const SeriesSummary summary = repeats.summary();
-  m.rate = static_cast<double>(bytes) / summary.mean / 1e9;
-  m.deviation = summary.deviation;
-  m.half_width = summary.half_width;
-  m.repeats = static_cast<int32_t>(runs.size());
-  for (size_t i = 0; i < members.size(); ++i) {
-    double sum = 0;
-    for (const Run& run : runs) sum += run.member_s[i];
-    const double carried = static_cast<double>(bytes) * members[i].share;
-    m.gb_per_s.push_back(carried * static_cast<double>(runs.size()) / sum / 1e9);
-  }
-  return m;
+  return set_run(of_members);
 }
 
 Result<CollectiveTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {

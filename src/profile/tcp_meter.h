@@ -27,7 +27,7 @@
 #include "profile/agent_client.h"
 #include "profile/host_list.h"
 #include "profile/link_meter.h"
-#include "profile/repeats.h"
+#include "profile/set_timer.h"
 #include "topology/topology.h"
 
 namespace jige::profile {
@@ -96,10 +96,6 @@ class TcpMeter final : public LinkMeter {
   const std::string& congestion() const { return congestion_; }
 
  private:
-  struct Run {
-    double makespan_s = 0;
-    std::vector<double> member_s;
-  };
   struct Member {
     size_t host;
     int64_t flow;
@@ -111,10 +107,8 @@ class TcpMeter final : public LinkMeter {
   Status connect_all();
   Status choose_congestion();
   Result<std::vector<Member>> open_members(std::span<const topology::Transfer> set);
-  Result<Run> run_once(const std::vector<Member>& members, int64_t bytes);
-  Result<Run> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
-  Result<int64_t> find_size(const std::vector<Member>& members, double& cost_s);
-  Result<Measurement> time_set(const std::vector<Member>& members);
+  Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
+  Result<SetRun> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
   Result<CollectMessage> message_of(const CollectiveTask& task,
                                     const std::vector<size_t>& hosts) const;
   Result<CollectiveTimes> time_collective(const CollectiveTask& task,

@@ -1,0 +1,242 @@
+#include "profile/shm_meter.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "base/cpu.h"
+#include "base/log.h"
+#include "comm/shared_transport.h"
+#include "profile/agent_wire.h"
+#include "profile/link_agent.h"
+
+namespace jige::profile {
+namespace {
+
+constexpr int64_t kCheckedBytes = 512 * 1024 + 64;
+constexpr int64_t kProbeBytes = int64_t{1} << 20;
+constexpr int64_t kBytesMax = int64_t{1} << 34;
+constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
+constexpr double kGraceSeconds = 2;     // for ranks that gave up to say why
+constexpr int kLookMs = 200;            // for the kernel to tell of a process that ended
+
+std::string ending_of(int code) {
+  if (code > 128) return fmt::format("was ended by signal {}", code - 128);
+  return fmt::format("ended with code {}", code);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ShmMeter>> ShmMeter::start(std::vector<LocalPlace> places,
+                                                  const ShmMeterOptions& options) {
+  std::set<int> processors;
+  for (const LocalPlace& place : places) {
+    processors.insert(place.processors.begin(), place.processors.end());
+  }
+  if (processors.size() < places.size()) {
+    log_warn("{} processes share {} processors: rates tell of waiting for a turn as well",
+             places.size(), processors.size());
+  }
+  std::unique_ptr<ShmMeter> meter(new ShmMeter(std::move(places), options));
+  JIGE_DO(meter->start_ranks());
+  return meter;
+}
+
+Status ShmMeter::start_ranks() {
+  const auto size = static_cast<int>(places_.size());
+  JIGE_TRY(comm::SharedRegion made,
+           comm::SharedRegion::for_processes(
+               {.size = size, .rings = 0, .direct_stream_bytes = comm::kDirectStreamBytes}));
+  const auto region = std::make_shared<comm::SharedRegion>(std::move(made));
+  std::vector<comm::SharedMember> members;  // without processes: this one looks after them
+  std::vector<comm::Socket> here, there;
+  for (const LocalPlace& place : places_) {
+    members.push_back({.host = place.name});
+    int ends[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
+      return fail(Code::kExhausted, "no connection to the process {}: {}", place.name,
+                  std::strerror(errno));
+    }
+    here.emplace_back(ends[0], place.name);
+    there.emplace_back(ends[1], "the profiler");
+  }
+  const auto serve = [&](int rank) {
+    std::signal(SIGINT, SIG_IGN);  // the profiler hears it, and ends the ranks
+    comm::Socket control = std::move(there[static_cast<size_t>(rank)]);
+    here.clear();
+    there.clear();
+    auto transport = comm::make_shared_transport(region, rank, {}, members);
+    if (!transport) return 1;
+    ShmRankOptions options = options_.rank;
+    options.place = places_[static_cast<size_t>(rank)];
+    return serve_shm_rank(options, std::move(*transport), control);
+  };
+  JIGE_TRY(comm::LocalRanks ranks, comm::LocalRanks::start(size, serve));
+  ranks_.emplace(std::move(ranks));
+  for (size_t i = 0; i < here.size(); ++i) {
+    here[i].rename(fmt::format("{} (process {})", places_[i].name, pid(i)));
+  }
+  controls_ = std::move(here);
+  checked_.clear();
+  return {};
+}
+
+pid_t ShmMeter::pid(size_t place) const {
+  return ranks_ ? ranks_->pid(static_cast<int>(place)) : -1;
+}
+
+topology::Description ShmMeter::description() const {
+  return places_description(places_, {{"kernel", kernel_release()},
+                                      {"processor", cpu_features().model_name},
+                                      {"transport", "shared memory"}});
+}
+
+Status ShmMeter::use(const topology::Topology& machine) {
+  place_of_.clear();
+  for (const int32_t component : machine.of_kind(topology::ComponentKind::kHost)) {
+    const std::string& name = machine.component(component).name;
+    const auto place = std::ranges::find(places_, name, &LocalPlace::name);
+    if (place == places_.end()) {
+      return fail(Code::kInvalidArgument, "{}: host \"{}\" is no process here; name it in --shm",
+                  machine.name(), name);
+    }
+    place_of_[component] = static_cast<size_t>(place - places_.begin());
+  }
+  return {};
+}
+
+Result<Measurement> ShmMeter::measure(std::span<const topology::Transfer> set) {
+  return measure_shares(set, std::vector<double>(set.size(), 1));
+}
+
+Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer> set,
+                                             std::span<const double> shares) {
+  JIGE_TRY(const std::vector<Member> members, members_of(set, shares));
+  if (!ranks_) JIGE_DO(start_ranks());
+  if (Status checked = check_content(members); !checked) {
+    return explained(std::move(checked.error()));
+  }
+  auto timed = time_set({.bytes = options_.bytes,
+                         .run_s = options_.run_s,
+                         .probe_bytes = kProbeBytes,
+                         .bytes_max = kBytesMax,
+                         .repeats = options_.repeats},
+                        shares, [&](int64_t bytes) { return run_once(members, bytes); });
+  if (!timed) return explained(std::move(timed.error()));
+  return std::move(timed->measurement);
+}
+
+Result<std::vector<ShmMeter::Member>> ShmMeter::members_of(std::span<const topology::Transfer> set,
+                                                           std::span<const double> shares) const {
+  std::vector<Member> members;
+  for (const topology::Transfer& transfer : set) {
+    const auto src = place_of_.find(transfer.src), dst = place_of_.find(transfer.dst);
+    if (transfer.kind != topology::TransferKind::kSend || src == place_of_.end() ||
+        dst == place_of_.end() || src->second == dst->second) {
+      return fail(Code::kInvalidArgument, "between processes only transfers a>b:send are measured");
+    }
+    const auto flow = static_cast<int64_t>(src->second * places_.size() + dst->second);
+    members.push_back({src->second, dst->second, flow, shares[members.size()]});
+  }
+  return members;
+}
+
+// Ranks check the first run of every flow.
+Status ShmMeter::check_content(const std::vector<Member>& members) {
+  std::vector<Member> fresh;
+  for (const Member& member : members) {
+    if (checked_.contains(member.flow)) continue;
+    fresh.push_back(member);
+    fresh.back().share = 1;
+  }
+  if (fresh.empty()) return {};
+  JIGE_TRY(const SetRun run, run_once(fresh, kCheckedBytes));
+  (void)run;
+  for (const Member& member : fresh) checked_.insert(member.flow);
+  return {};
+}
+
+Result<SetRun> ShmMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
+  if (options_.cancelled && *options_.cancelled) {
+    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+  }
+  RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
+                   .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  std::set<size_t> started;
+  for (size_t place = 0; place < places_.size(); ++place) {
+    order.flows.clear();
+    order.bytes.clear();
+    for (const Member& member : members) {
+      if (member.src != place && member.dst != place) continue;
+      order.flows.push_back(member.flow);
+      order.bytes.push_back(member_bytes(bytes, member.share));
+    }
+    if (order.flows.empty()) continue;
+    JIGE_DO(send_message(controls_[place], order, comm::Deadline::after(kGraceSeconds)));
+    started.insert(place);
+  }
+  return gather(members, std::move(started));
+}
+
+Result<SetRun> ShmMeter::gather(const std::vector<Member>& members, std::set<size_t> waiting) {
+  // Ranks give up by themselves, and then say why; later there is nobody to say it.
+  const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kGraceSeconds);
+  std::vector<FlowTimes> times(members.size());
+  while (!waiting.empty()) {
+    std::vector<pollfd> entries;
+    for (const size_t place : waiting) entries.push_back({controls_[place].fd(), POLLIN, 0});
+    poll(entries.data(), entries.size(), deadline.poll_ms());
+    const std::vector<size_t> asked(waiting.begin(), waiting.end());
+    for (size_t e = 0; e < entries.size(); ++e) {
+      if (entries[e].revents == 0) continue;
+      const size_t place = asked[e];
+      JIGE_TRY(const RanMessage ran, receive<RanMessage>(controls_[place], deadline));
+      waiting.erase(place);
+      size_t next = 0;
+      for (size_t i = 0; i < members.size(); ++i) {
+        if (members[i].src != place && members[i].dst != place) continue;
+        if (next >= ran.times.size()) break;
+        const FlowTimes& t = ran.times[next++];
+        // The sender knows the start, the receiver the end.
+        (members[i].src == place ? times[i].begin_ns : times[i].end_ns) =
+            members[i].src == place ? t.begin_ns : t.end_ns;
+      }
+    }
+    if (!waiting.empty() && deadline.passed()) {
+      return fail(Code::kUnavailable, "no answer from {} within {:.1f} s",
+                  controls_[*waiting.begin()].peer(), options_.run_timeout_s + kGraceSeconds);
+    }
+  }
+  return set_run(times);
+}
+
+// A process that has ended explains more than what the others say of it. All end here; the next
+// measurement starts them again.
+tl::unexpected<Error> ShmMeter::explained(Error error) {
+  std::vector<std::string> ended;
+  for (int ms = 0; error.code == Code::kUnavailable && ended.empty() && ms < kLookMs; ms += 10) {
+    if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    ranks_->look();
+    for (size_t i = 0; i < places_.size(); ++i) {
+      const auto code = ranks_->exit_code(static_cast<int>(i));
+      // 1 is the end of those that told why.
+      if (code && *code != 1) {
+        ended.push_back(fmt::format("{} {}", controls_[i].peer(), ending_of(*code)));
+      }
+    }
+  }
+  ranks_.reset();
+  controls_.clear();
+  if (ended.empty()) return tl::unexpected<Error>(std::move(error));
+  return fail(Code::kUnavailable, "{}; run this again, which goes on from the store ({})",
+              fmt::join(ended, ", "), error.message);
+}
+
+}  // namespace jige::profile

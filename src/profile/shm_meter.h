@@ -1,0 +1,93 @@
+// Measures sets of transfers between processes of this machine, each pinned to processors or a NUMA
+// node, through shared memory.
+//
+//   JIGE_TRY(const auto meter, ShmMeter::start(places, {}));
+//   JIGE_TRY(const auto machine, Topology::create(meter->description(), "--shm"));
+//   JIGE_DO(meter->use(machine));
+//   JIGE_TRY(const Measurement m, meter->measure(set));
+//
+// Transfers are a>b:send between the hosts that stand for the processes. The first time of a
+// transfer is checked, byte by byte, before anything of its set is timed. The members of a set
+// start at one moment; a member's time reaches from its sender's start to its receiver's last byte.
+// Sizes, repeats and change of rates are set_timer.h's.
+//
+// A process that ends, stalls or gets wrong data is named; all are started again upon the next
+// measurement. None is left behind, however this one ends.
+// Threads: one caller, in a process of one thread, since it forks.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "comm/local_ranks.h"
+#include "comm/socket.h"
+#include "profile/link_meter.h"
+#include "profile/local_places.h"
+#include "profile/set_timer.h"
+#include "profile/shm_rank.h"
+#include "topology/topology.h"
+
+namespace jige::profile {
+
+struct ShmMeterOptions {
+  int64_t bytes = 0;  // of each transfer; 0: what takes `run_s`
+  double run_s = 0.05;
+  double run_timeout_s = 30;
+  RepeatLimits repeats;
+  ShmRankOptions rank;  // but for the place
+  const std::atomic<bool>* cancelled = nullptr;
+};
+
+class ShmMeter final : public LinkMeter {
+ public:
+  // Starts the processes. REQUIRES: places as parse_places gives them.
+  static Result<std::unique_ptr<ShmMeter>> start(std::vector<LocalPlace> places,
+                                                 const ShmMeterOptions& options);
+
+  // The processes around one router, with what measurements depend on.
+  topology::Description description() const;
+  // Whose transfers will be asked for. Fails with kInvalidArgument where it has a host that is no
+  // process here.
+  Status use(const topology::Topology& machine);
+
+  Result<Measurement> measure(std::span<const topology::Transfer> set) override;
+  Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
+                                     std::span<const double> shares) override;
+  std::string_view source() const override { return "measured"; }
+  // Of a place, while its process runs; -1 otherwise.
+  pid_t pid(size_t place) const;
+
+ private:
+  struct Member {
+    size_t src, dst;
+    int64_t flow;
+    double share = 1;
+  };
+
+  ShmMeter(std::vector<LocalPlace> places, ShmMeterOptions options)
+      : places_(std::move(places)), options_(std::move(options)) {}
+  Status start_ranks();
+  Result<std::vector<Member>> members_of(std::span<const topology::Transfer> set,
+                                         std::span<const double> shares) const;
+  Status check_content(const std::vector<Member>& members);
+  Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
+  Result<SetRun> gather(const std::vector<Member>& members, std::set<size_t> waiting);
+  tl::unexpected<Error> explained(Error error);
+
+  std::vector<LocalPlace> places_;
+  ShmMeterOptions options_;
+  std::map<int32_t, size_t> place_of_;     // by component
+  std::vector<comm::Socket> controls_;     // of places_; empty while none runs
+  std::optional<comm::LocalRanks> ranks_;  // after the connections: it goes first
+  std::set<int64_t> checked_;              // flows whose content was
+};
+
+}  // namespace jige::profile

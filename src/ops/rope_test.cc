@@ -74,6 +74,8 @@ std::vector<Case> cases() {
     all.push_back({4, 2, 22, 22, dtype});
     all.push_back({3, 1, 64, 64, dtype});
     all.push_back({6, 2, 40, 26, dtype});  // part of the columns only
+    all.push_back({5, 3, 48, 48, dtype});
+    all.push_back({3, 2, 62, 62, dtype});
     all.push_back({2, 2, 7, 2, dtype});
     all.push_back({2, 2, 7, 0, dtype});
     all.push_back({1, 1, 128, 128, dtype});

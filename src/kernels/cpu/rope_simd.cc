@@ -20,13 +20,61 @@ JIGE_FLATTEN void rotate_head(Element* head, const float* cos_sin, int64_t half,
   });
 }
 
+// The halves of a head of one full vector each and `rest` more lanes.
+struct ShortHead {
+  V a, a_rest, b, b_rest;
+
+  template <typename Element>
+  static JIGE_INLINE ShortHead load(const Element* head, int64_t half, int rest) {
+    return {V::load(head), V::load_partial(head + V::kLanes, rest), V::load(head + half),
+            V::load_partial(head + half + V::kLanes, rest)};
+  }
+  template <typename Element>
+  JIGE_INLINE void store(Element* head, int64_t half, int rest) const {
+    a.store(head);
+    a_rest.store_partial(head + V::kLanes, rest);
+    b.store(head + half);
+    b_rest.store_partial(head + half + V::kLanes, rest);
+  }
+  JIGE_INLINE ShortHead rotated(const ShortHead& table) const {
+    return {fma(a, table.a, -(b * table.b)), fma(a_rest, table.a_rest, -(b_rest * table.b_rest)),
+            fma(b, table.a, a * table.b), fma(b_rest, table.a_rest, a_rest * table.b_rest)};
+  }
+};
+
+// All heads of a row whose halves end within their second vector. A load that overlaps a store of
+// a moment before waits for it, in lanes that are masked too; so a head is loaded as a whole before
+// the one ahead of it is stored.
+template <typename Element>
+JIGE_FLATTEN void rotate_short_heads(Element* row, const RopeArgs& args, const float* cos_sin) {
+  const int64_t half = args.rotary_dim / 2;
+  const int rest = static_cast<int>(half - V::kLanes);
+  ShortHead table = ShortHead::load(cos_sin, half, rest);
+  if (args.inverse) {
+    table.b = -table.b;
+    table.b_rest = -table.b_rest;
+  }
+  ShortHead present = ShortHead::load(row, half, rest);
+  for (int64_t h = 0; h < args.head_count; ++h, row += args.head_dim) {
+    const ShortHead result = present.rotated(table);
+    if (h + 1 < args.head_count) present = ShortHead::load(row + args.head_dim, half, rest);
+    result.store(row, half, rest);
+  }
+}
+
 void rotate(const RopeArgs& args, int64_t row_begin, int64_t row_end) noexcept {
+  const int64_t half = args.rotary_dim / 2;
+  const bool short_heads = half > V::kLanes && half < 2 * V::kLanes && args.head_count > 0;
   with_element_type(args.data.type, [&](auto tag) {
     for (int64_t t = row_begin; t < row_end; ++t) {
       auto* row = row_of<typename decltype(tag)::Type>(args.data, t);
       const float* cos_sin = args.cos_sin + args.positions[t] * args.cos_sin_stride;
+      if (short_heads) {
+        rotate_short_heads(row, args, cos_sin);
+        continue;
+      }
       for (int64_t h = 0; h < args.head_count; ++h) {
-        rotate_head(row + h * args.head_dim, cos_sin, args.rotary_dim / 2, args.inverse);
+        rotate_head(row + h * args.head_dim, cos_sin, half, args.inverse);
       }
     }
   });

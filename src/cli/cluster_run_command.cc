@@ -94,7 +94,9 @@ class ClusterRunCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    if (!demo_) return schedule(nullptr);
+    // What is wrong with the policy is said before Slurm is asked, or started.
+    JIGE_TRY(std::unique_ptr<cluster::Policy> policy, make_policy());
+    if (!demo_) return schedule(nullptr, std::move(policy));
     if (state_ == kDefaultState) state_ = "";
     JIGE_TRY(const DemoSlurm slurm, DemoSlurm::start(""));
     if (state_.empty()) state_ = slurm.folder() + "/scheduler";
@@ -107,7 +109,7 @@ class ClusterRunCommand final : public Command {
     if (!time_scale_) time_scale_ = 60;
     emulate_ = true;
     partition_ = "jige";
-    return schedule(&slurm);
+    return schedule(&slurm, std::move(policy));
   }
 
  private:
@@ -140,7 +142,7 @@ class ClusterRunCommand final : public Command {
     return cluster::make_policy(policy_, "--policy", context);
   }
 
-  Status schedule(const DemoSlurm* demo) {
+  Status schedule(const DemoSlurm* demo, std::unique_ptr<cluster::Policy> policy) {
     slurm::CommandOptions command_options{.limit_s = command_limit_s_, .signal = signal_};
     slurm::SlurmCommands backend(command_options);
     JIGE_TRY(const slurm::Snapshot first, backend.snapshot());
@@ -150,7 +152,7 @@ class ClusterRunCommand final : public Command {
                                                           .oversubscription = oversubscription_}));
     spec_ = layout.spec();
     slurm::SchedulerParts parts;
-    JIGE_TRY(parts.policy, make_policy());
+    parts.policy = std::move(policy);
     parts.contention = [this](const slurm::Layout& used) { return make_contention(used.spec()); };
     log_info("partition {}: {}", partition_, cluster::describe(spec_));
     const RealClock clock;

@@ -71,6 +71,18 @@ TEST(Cluster, ReadsTracesAndNamesWhatIsWrong) {
   EXPECT_EQ(run_jige({"cluster", "simulate", "--policy", "learned"}).exit_code, 2);
 }
 
+// What is wrong with a policy is said before a Slurm is asked or started.
+TEST(Cluster, RunLooksAtItsPolicyFirst) {
+  const TestFolder folder;
+  for (const char* where : {"--dry-run", "--demo"}) {
+    const Outcome missing = run_jige(
+        {"cluster", "run", where, "--policy", "learned", "--policy-file", folder / "none.json"});
+    EXPECT_EQ(missing.exit_code, 3) << where;
+    EXPECT_THAT(missing.err, HasSubstr("none.json: cannot open"));
+    EXPECT_EQ(run_jige({"cluster", "run", where, "--policy", "learned"}).exit_code, 2);
+  }
+}
+
 // The published baselines beside our own on one trace, on a drawn one (its tables are not ours).
 TEST(Cluster, ComparesWithPublishedBaselines) {
   const std::string fixtures = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/cluster/";

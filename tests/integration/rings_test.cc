@@ -135,7 +135,8 @@ TEST(Rings, TreesRunWithoutAPlan) {
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], std::string(size) == "0" ? 0 : 65536);
     for (const Json& line : ran.json_lines()) {
-      if (line.contains("out_of_place")) EXPECT_EQ(line["out_of_place"]["wrong"], 0);
+      if (!line.contains("out_of_place")) continue;
+      EXPECT_EQ(line["out_of_place"]["wrong"], 0);
     }
   }
 }

@@ -33,10 +33,14 @@ void Reduction::reduce_range(const Ring& ring, int64_t first, Range range) const
   if (range.count == 0) return;
   const int64_t at = range.begin * op_.element_bytes();
   std::byte* out = op_.dst + at;
-  combine(op_.dtype, op_.redop, all_.of(ring.at(first)) + at, all_.of(ring.at(first + 1)) + at, out,
-          range.count);
-  for (int64_t i = 2; i < all_.size; ++i) {
-    combine(op_.dtype, op_.redop, out, all_.of(ring.at(first + i)) + at, out, range.count);
+  auto place = static_cast<size_t>(first);
+  const auto next = [&] {
+    if (place >= ring.order.size()) place = 0;
+    return all_.of(ring.order[place++]) + at;
+  };
+  const std::byte* left = next();
+  for (int i = 1; i < all_.size; ++i, left = out) {
+    combine(op_.dtype, op_.redop, left, next(), out, range.count);
   }
   if (op_.redop == RedOp::kAvg) divide(op_.dtype, out, range.count, all_.size);
 }

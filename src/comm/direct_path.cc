@@ -3,10 +3,9 @@
 #include <array>
 #include <bit>
 #include <cstring>
-#include <optional>
 
+#include "comm/direct_reduce.h"
 #include "comm/operation.h"
-#include "comm/reduce.h"
 
 namespace jige::comm {
 namespace {
@@ -22,19 +21,6 @@ class Buffer {
  private:
   std::array<std::byte, 512> small_;  // what is read of it was written before
   std::vector<std::byte> large_;
-};
-
-// What all ranks put in, one after another, beginning with that of a rank.
-struct Contributions {
-  const std::byte* data;
-  int64_t bytes;  // of each
-  int first;
-  int size;
-
-  const std::byte* of(int rank) const {
-    const int place = rank - first;
-    return data + (place < 0 ? place + size : place) * bytes;
-  }
 };
 
 class DirectRun {
@@ -89,13 +75,6 @@ class DirectRun {
   Contributions contributions(const std::byte* data, int first) const {
     return {data, op_.bytes(), first, size_};
   }
-  void reduce_range(const Ring& ring, int64_t first, Range range, const Contributions& all) const;
-  void reduce_parts(const Contributions& all, int owner) const;
-  void reduce_like_rings(const Contributions& all) const;
-  void add_subtree(size_t tree, int rank, int from, Range range, const Contributions& all,
-                   std::byte* out) const;
-  void reduce_like_trees(const Contributions& all, std::optional<int> root) const;
-  bool takes_trees() const { return context_.plan->takes_trees(op_.collective, op_.bytes()); }
 
   OperationContext& context_;
   const Operation& op_;
@@ -175,77 +154,10 @@ Status DirectRun::gather_all(std::byte* all) {
   return {};
 }
 
-// dst[range] from the contributions, beginning at position `first` of the ring.
-void DirectRun::reduce_range(const Ring& ring, int64_t first, Range range,
-                             const Contributions& all) const {
-  if (range.count == 0) return;
-  const int64_t at = range.begin * op_.element_bytes();
-  std::byte* out = op_.dst + at;
-  combine(op_.dtype, op_.redop, all.of(ring.at(first)) + at, all.of(ring.at(first + 1)) + at, out,
-          range.count);
-  for (int64_t i = 2; i < size_; ++i) {
-    combine(op_.dtype, op_.redop, out, all.of(ring.at(first + i)) + at, out, range.count);
-  }
-  if (op_.redop == RedOp::kAvg) divide(op_.dtype, out, range.count, size_);
-}
-
-// Every ring's part as a whole, from the position behind the owner's.
-void DirectRun::reduce_parts(const Contributions& all, int owner) const {
-  const auto parts = split_by_weight(*context_.plan, op_.count, op_.element_bytes());
-  for (size_t r = 0; r < parts.size(); ++r) {
-    const Ring& ring = context_.plan->rings[r];
-    reduce_range(ring, ring.position_of(owner) + 1, parts[r], all);
-  }
-}
-
-// Every segment from the position of its number, as the ring path of an all-reduce does.
-void DirectRun::reduce_like_rings(const Contributions& all) const {
-  const RingPlan& plan = *context_.plan;
-  if (op_.bytes() < kUnitBytes) {
-    // Less than a unit is the last ring's, as its first segment.
-    return reduce_range(plan.rings.back(), 0, {0, op_.count}, all);
-  }
-  const auto parts = split_by_weight(plan, op_.count, op_.element_bytes());
-  const int64_t piece = std::max<int64_t>(1, plan.piece_bytes / op_.element_bytes());
-  for (size_t r = 0; r < parts.size(); ++r) {
-    const Blocks blocks(parts[r], size_, piece, kUnitBytes / op_.element_bytes());
-    for (int64_t b = 0; b < blocks.block_count(); ++b) {
-      for (int s = 0; s < size_; ++s) reduce_range(plan.rings[r], s, blocks.segment(b, s), all);
-    }
-  }
-}
-
-// out = what a rank sends on, coming from `from`: its own and then its other neighbours', each as
-// a whole (tree_pair.h).
-void DirectRun::add_subtree(size_t tree, int rank, int from, Range range, const Contributions& all,
-                            std::byte* out) const {
-  const int64_t bytes = range.count * op_.element_bytes();
-  std::memcpy(out, all.of(rank) + range.begin * op_.element_bytes(), static_cast<size_t>(bytes));
-  for (const int next : context_.plan->trees->neighbours(tree, rank)) {
-    if (next == from) continue;
-    Buffer below(static_cast<size_t>(bytes));
-    add_subtree(tree, next, rank, range, all, below.data());
-    combine(op_.dtype, op_.redop, below.data(), out, out, range.count);
-  }
-}
-
-// Both halves, each with its tree's root or the one given.
-void DirectRun::reduce_like_trees(const Contributions& all, std::optional<int> root) const {
-  const TreePair& trees = *context_.plan->trees;
-  const auto halves = split_in_halves(op_.count, op_.element_bytes());
-  for (size_t t = 0; t < halves.size(); ++t) {
-    if (halves[t].count == 0) continue;
-    std::byte* out = op_.dst + halves[t].begin * op_.element_bytes();
-    add_subtree(t, root.value_or(trees.root(t)), -1, halves[t], all, out);
-    if (op_.redop == RedOp::kAvg) divide(op_.dtype, out, halves[t].count, size_);
-  }
-}
-
 Status DirectRun::all_reduce() {
   Buffer buffer(static_cast<size_t>(op_.bytes() * size_));
   JIGE_DO(gather_all(buffer.data()));
-  const Contributions all = contributions(buffer.data(), rank_);
-  takes_trees() ? reduce_like_trees(all, std::nullopt) : reduce_like_rings(all);
+  reduce_contributions(*context_.plan, op_, contributions(buffer.data(), rank_));
   all_final(op_.count);
   return {};
 }
@@ -264,7 +176,7 @@ Status DirectRun::reduce_scatter() {
     flows.push_back(receive(from, {block_of(from), bytes}));
   }
   JIGE_DO(run(std::move(flows)));
-  reduce_parts(contributions(data, 0), rank_);
+  reduce_for_owner(*context_.plan, op_, contributions(data, 0), rank_);
   all_final(op_.count);
   return {};
 }
@@ -311,11 +223,7 @@ Status DirectRun::reduce() {
     if (r != rank_) flows.push_back(receive(r, {of(r), bytes}));
   }
   JIGE_DO(run(std::move(flows)));
-  if (takes_trees()) {
-    reduce_like_trees(contributions(data, 0), op_.root);
-  } else {
-    reduce_parts(contributions(data, 0), op_.root);
-  }
+  reduce_for_owner(*context_.plan, op_, contributions(data, 0), op_.root);
   all_final(op_.count);
   return {};
 }

@@ -21,6 +21,7 @@ constexpr int kYields = 60;           // likewise
 // Pauses of the processor, some hundred microseconds: longer than a rank takes that was asleep
 // itself, or else all would take turns in sleeping for a while.
 constexpr int kSpins = 10'000;
+constexpr int kEagerLooks = 16;  // before the first of them
 
 void futex_wake(std::atomic<uint32_t>& word) {
   syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
@@ -137,7 +138,7 @@ class SharedTransport final : public Transport {
   Status wait(std::span<const Want> wants, Deadline deadline) override;
   bool linger(int looks) override {
     if (!crowded_) {
-      _mm_pause();
+      if (looks >= kEagerLooks) _mm_pause();
       return looks < kSpins;
     }
     sched_yield();

@@ -14,7 +14,6 @@ namespace jige::comm {
 namespace {
 
 constexpr int64_t kPushBytes = 64 << 10;  // gathered bytes that go out without waiting for more
-constexpr size_t kGatherBytes = 4 << 10;  // up to so many are gathered: headers with what follows
 constexpr double kReportSeconds = 0.2;    // for the cause of a closed connection to be reported
 
 class TcpTransport final : public Transport {
@@ -81,7 +80,6 @@ class TcpTransport final : public Transport {
 
   Result<int64_t> write(Link link, std::span<const std::byte> bytes) override {
     if (error_) return tl::unexpected<Error>(*error_);
-    if (bytes.size() <= kGatherBytes) return Transport::write(link, bytes);
     return settled(out_[index(link)].write(bytes));
   }
 

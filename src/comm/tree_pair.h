@@ -14,8 +14,8 @@
 // The result is v(root): in an all-reduce of the tree's own root, in a reduction of the
 // operation's. The first half of the elements (rounded up to whole units of 64 bytes) belongs to
 // the first tree. This is another order than that of the rings (ring_plan.h), so where the trees
-// end is part of the plan: `bytes_max` decides it for every path and transport alike. Threads:
-// values.
+// end is part of the plan: `bytes_max` decides it for every path and transport alike.
+// Threads: values.
 #pragma once
 
 #include <array>

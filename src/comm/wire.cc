@@ -1,5 +1,6 @@
 #include "comm/wire.h"
 
+#include <bit>
 #include <cstring>
 
 namespace jige::comm {
@@ -11,10 +12,8 @@ constexpr size_t kZerosAt = 48;
 constexpr int kDTypeCount = 7;
 constexpr int kPathCount = 4;
 
-template <typename T>
-void put(std::span<std::byte> out, size_t at, T value) {
-  std::memcpy(out.data() + at, &value, sizeof value);
-}
+using Words = std::array<uint64_t, kHeaderBytes / 8>;
+static_assert(std::endian::native == std::endian::little);
 
 template <typename T>
 T get(std::span<const std::byte> in, size_t at) {
@@ -23,16 +22,19 @@ T get(std::span<const std::byte> in, size_t at) {
   return value;
 }
 
-// Each step is one to one in the word and in the hash so far, so no change of one word is lost.
-uint32_t hash_words(std::span<const std::byte> bytes) {
+// Of all but the upper half of the last word, where it stands. Each step is one to one in the word
+// and in the hash so far, so no change of one word is lost.
+uint32_t hash_words(const Words& words) {
   constexpr uint64_t kOdd = 0x9E3779B97F4A7C15;
-  uint64_t hash = get<uint32_t>(bytes, kHashAt - 4);
-  for (size_t at = 0; at + 8 < kHashAt; at += 8) {
-    hash = (hash ^ get<uint64_t>(bytes, at)) * kOdd;
+  uint64_t hash = static_cast<uint32_t>(words.back());
+  for (size_t i = 0; i + 1 < words.size(); ++i) {
+    hash = (hash ^ words[i]) * kOdd;
     hash ^= hash >> 32;
   }
   return static_cast<uint32_t>(hash ^ hash >> 32);
 }
+
+uint64_t word_of(uint32_t low, uint32_t high) { return low | static_cast<uint64_t>(high) << 32; }
 
 }  // namespace
 
@@ -54,28 +56,28 @@ std::string Header::text() const {
 }
 
 std::array<std::byte, kHeaderBytes> encode_header(const Header& header) {
-  std::array<std::byte, kHeaderBytes> out = {};
-  put(out, 0, kMagic);
-  put(out, 4, static_cast<uint8_t>(header.collective));
-  put(out, 5, static_cast<uint8_t>(header.dtype));
-  put(out, 6, static_cast<uint8_t>(header.redop));
-  put(out, 7, static_cast<uint8_t>(header.path));
-  put(out, 8, header.sequence);
-  put(out, 16, header.count);
-  put(out, 24, header.root);
-  put(out, 28, header.plan);
-  put(out, 32, header.sender);
-  put(out, 36, header.part);
-  put(out, 40, header.payload_bytes);
-  put(out, kHashAt, hash_words(out));
-  return out;
+  const uint32_t kinds =
+      static_cast<uint32_t>(header.collective) | static_cast<uint32_t>(header.dtype) << 8 |
+      static_cast<uint32_t>(header.redop) << 16 | static_cast<uint32_t>(header.path) << 24;
+  Words words = {word_of(kMagic, kinds),
+                 header.sequence,
+                 static_cast<uint64_t>(header.count),
+                 word_of(static_cast<uint32_t>(header.root), header.plan),
+                 word_of(static_cast<uint32_t>(header.sender), header.part),
+                 header.payload_bytes,
+                 0,
+                 0};
+  words.back() = word_of(0, hash_words(words));
+  return std::bit_cast<std::array<std::byte, kHeaderBytes>>(words);
 }
 
 Result<Header> parse_header(std::span<const std::byte, kHeaderBytes> bytes) {
   if (get<uint32_t>(bytes, 0) != kMagic) {
     return fail(Code::kCorrupt, "what came is not a message of Jige's collectives");
   }
-  if (get<uint32_t>(bytes, kHashAt) != hash_words(bytes)) {
+  Words words;
+  std::memcpy(words.data(), bytes.data(), kHeaderBytes);
+  if (get<uint32_t>(bytes, kHashAt) != hash_words(words)) {
     return fail(Code::kCorrupt, "the header of a message is damaged");
   }
   const auto collective = get<uint8_t>(bytes, 4);

@@ -1,7 +1,6 @@
 // Measuring of finalists against one another, in turns, so that a busy moment hits all alike.
 //
-//   JIGE_TRY(const std::vector<double> rates, measure_in_turns(3, [&](size_t i) { return run(i);
-//   }));
+//   JIGE_TRY(const std::vector<double> rates, measure_in_turns(3, run_number));
 //
 // Threads: one caller.
 #pragma once

@@ -122,8 +122,8 @@ void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate) {
   }
   best["latency_us"] = plan.latency_s * 1e6;
   if (const auto bytes = plan.crossover_bytes(ring_rate)) best["crossover_bytes"] = *bytes;
-  best["bytes_max"] = plan.bytes_max(ring_rate);
-  best["bytes_max_is"] = plan.measured_crossover_bytes ? "measured" : "predicted";
+  // What is only predicted is left for collectives to measure.
+  if (plan.measured_crossover_bytes) best["bytes_max"] = *plan.measured_crossover_bytes;
   if (plan.ring_collective_s > 0) best["ring_collective_s"] = plan.ring_collective_s;
   best["unpromised"] = plan.unpromised;
   best["compared"] = Json::array();

@@ -77,7 +77,7 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
   EXPECT_GT(ring["baselines"]["rank order"]["collective"].get<double>(), 0);
   EXPECT_GT(ring["all_to_all"]["collective"].get<double>(), 0);
   EXPECT_GT(ring["trees"]["collective_s"].get<double>(), 0);
-  EXPECT_EQ(ring["trees"]["bytes_max_is"], "measured");
+  EXPECT_GE(ring["trees"]["bytes_max"].get<int64_t>(), 0);
 
   const Outcome reduced = run({"profile", "links", "all-reduce", "--devices", "c,a,b"});
   ASSERT_EQ(reduced.exit_code, 0) << reduced.err;

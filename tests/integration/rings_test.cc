@@ -98,7 +98,7 @@ TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
   ASSERT_EQ(json["rings"].size(), 2u);
   EXPECT_NEAR(json["mix"]["rate"].get<double>(), 2 * json["ring"]["rate"].get<double>(), 1e-6);
   EXPECT_EQ(json["rounds"].size(), 3u);
-  EXPECT_EQ(json["trees"]["bytes_max_is"], "predicted");
+  EXPECT_FALSE(json["trees"].contains("bytes_max")) << "it was not measured";
 
   const Outcome ran = run_jige(
       {"bench", "collective", "all_reduce", "all_to_all", "reduce", "broadcast",   "--ranks",
@@ -106,7 +106,7 @@ TEST(Rings, SeveralRingsArePlannedExportedAndRun) {
        "-f",    "16",         "-n",         "2",          "--json", "--transport", "threads"});
   ASSERT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_EQ(ran.json_lines().front()["rings"].size(), 2u);
-  EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], json["trees"]["bytes_max"]);
+  EXPECT_GE(ran.json_lines().front()["tree_bytes_max"].get<int64_t>(), 0) << "measured at once";
   const Outcome five = run_jige({"bench", "collective", "--ranks", "5", "--ring", plan});
   EXPECT_EQ(five.exit_code, 2);
   EXPECT_THAT(five.err, HasSubstr("was planned for 4 devices, these are 5 ranks"));
@@ -135,7 +135,8 @@ TEST(Rings, TreesRunWithoutAPlan) {
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
     EXPECT_EQ(ran.json_lines().front()["tree_bytes_max"], std::string(size) == "0" ? 0 : 65536);
     for (const Json& line : ran.json_lines()) {
-      if (line.contains("out_of_place")) EXPECT_EQ(line["out_of_place"]["wrong"], 0);
+      if (!line.contains("out_of_place")) continue;
+      EXPECT_EQ(line["out_of_place"]["wrong"], 0);
     }
   }
 }

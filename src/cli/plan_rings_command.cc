@@ -104,7 +104,7 @@ class PlanRingsCommand final : public Command {
       // known cost more to confirm than they save.
       options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
       options_.symmetry = false;
-      if (!no_collective_) {
+      if (bench->tcp() && !no_collective_) {
         options_.collective = [&](const std::vector<int32_t>& nodes) -> Result<double> {
           std::vector<int32_t> order;
           for (const int32_t node : nodes) {
@@ -149,7 +149,7 @@ class PlanRingsCommand final : public Command {
     plan::RingMixOptions options{.rings_max = static_cast<int32_t>(rings_max_),
                                  .budget_s = options_.budget_s,
                                  .tolerance = options_.tolerance};
-    if (bench.measures() && !no_collective_) {
+    if (bench.tcp() && !no_collective_) {
       options.collective = [&](const plan::RingMix& mix) -> Result<double> {
         std::vector<profile::WeightedOrder> rings;
         for (const plan::WeightedRing& ring : mix.rings) {

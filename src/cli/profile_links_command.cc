@@ -24,8 +24,9 @@ class ProfileLinksCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Runs sets of transfers at once and tells the rate of each member and of the whole. With "
-        "--hosts they are measured over TCP, by the agents on these hosts; otherwise simulated "
-        "from the description: links shared fairly, penalties as it states them. With --store, "
+        "--hosts they are measured over TCP, by the agents on these hosts; with --shm between "
+        "processes of this machine, through shared memory; otherwise simulated from the "
+        "description: links shared fairly, penalties as it states them. With --store, "
         "what was measured is kept, and an interrupted run goes on where it ended.");
     flags.text(
         "[WHAT]", what_,
@@ -38,6 +39,7 @@ class ProfileLinksCommand final : public Command {
     output_.declare(flags, "one JSON line a set");
     flags.example(
         "jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
+    flags.example("jige profile links pairs --shm cpu0,cpu8,cpu16,cpu24");
     flags.example("jige profile links solo --reference pcie-4gpu-2numa");
     flags.example(
         "jige profile links set --topology box.json --set 'gpu0>gpu1:push,gpu1>gpu0:pull'");
@@ -74,9 +76,9 @@ class ProfileLinksCommand final : public Command {
 
  private:
   Status run_all_reduce(LinkBench& bench) {
-    if (!bench.measures()) {
+    if (!bench.tcp()) {
       return fail(Code::kInvalidArgument,
-                  "all-reduce: --hosts is missing: nothing is simulated here");
+                  "all-reduce: --hosts is missing: only agents run it, nothing is simulated here");
     }
     JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
     JIGE_TRY(const profile::AllReduceTimes times,

@@ -104,13 +104,13 @@ class PlanRingsCommand final : public Command {
       // known cost more to confirm than they save.
       options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
       options_.symmetry = false;
-      if (bench->tcp() && !no_collective_) {
+      if (bench->collectives() && !no_collective_) {
         options_.collective = [&](const std::vector<int32_t>& nodes) -> Result<double> {
           std::vector<int32_t> order;
           for (const int32_t node : nodes) {
             order.push_back(problem.components[static_cast<size_t>(node)]);
           }
-          JIGE_TRY(const profile::AllReduceTimes times, bench->tcp()->all_reduce(order));
+          JIGE_TRY(const profile::AllReduceTimes times, bench->collectives()->all_reduce(order));
           return times.edge_gb_per_s;
         };
       }
@@ -149,7 +149,7 @@ class PlanRingsCommand final : public Command {
     plan::RingMixOptions options{.rings_max = static_cast<int32_t>(rings_max_),
                                  .budget_s = options_.budget_s,
                                  .tolerance = options_.tolerance};
-    if (bench.tcp() && !no_collective_) {
+    if (bench.collectives() && !no_collective_) {
       options.collective = [&](const plan::RingMix& mix) -> Result<double> {
         std::vector<profile::WeightedOrder> rings;
         for (const plan::WeightedRing& ring : mix.rings) {
@@ -159,7 +159,7 @@ class PlanRingsCommand final : public Command {
             order.order.push_back(t.src);
           }
         }
-        JIGE_TRY(const profile::AllReduceTimes times, bench.tcp()->all_reduce(rings));
+        JIGE_TRY(const profile::AllReduceTimes times, bench.collectives()->all_reduce(rings));
         return times.edge_gb_per_s;
       };
     }

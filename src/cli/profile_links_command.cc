@@ -32,7 +32,7 @@ class ProfileLinksCommand final : public Command {
         "[WHAT]", what_,
         "solo: every transfer alone; pairs: every two that one ring can hold; set: the "
         "transfers of --set together; all-subsets: every part of --set; all-reduce: one over the "
-        "ring of --devices, in their order, by the agents of --hosts");
+        "ring of --devices, in their order, between --hosts or processes (--shm)");
     flags.text("--set TRANSFERS", set_, "such as gpu0>gpu1:push,gpu1>gpu2:via-numa0");
     source_.declare(flags, "--topology");
     links_.declare(flags);
@@ -76,13 +76,14 @@ class ProfileLinksCommand final : public Command {
 
  private:
   Status run_all_reduce(LinkBench& bench) {
-    if (!bench.tcp()) {
-      return fail(Code::kInvalidArgument,
-                  "all-reduce: --hosts is missing: only agents run it, nothing is simulated here");
+    if (!bench.collectives()) {
+      return fail(
+          Code::kInvalidArgument,
+          "all-reduce: --hosts or --shm is missing: only they run it, nothing is simulated");
     }
     JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
     JIGE_TRY(const profile::AllReduceTimes times,
-             bench.tcp()->all_reduce(order, links_.transfer_bytes));
+             bench.collectives()->all_reduce(order, links_.transfer_bytes));
     std::vector<std::string> names;
     for (const int32_t c : order) names.push_back(bench.topology().component(c).name);
     if (output_.json) {

@@ -135,7 +135,7 @@ Status LinkBench::connect(const TopologyFlags& source, const LinkFlags& flags) {
   options.repeats.seconds_max = flags.set_seconds;
   JIGE_TRY(std::unique_ptr<profile::TcpMeter> meter,
            profile::TcpMeter::connect(std::move(hosts), options));
-  tcp_ = meter.get();
+  collectives_ = meter.get();
   JIGE_TRY(topology::Description network, described(meter->description(), source));
   return take(std::move(meter), std::move(network), "--hosts");
 }
@@ -149,6 +149,7 @@ Status LinkBench::start_processes(const TopologyFlags& source, const LinkFlags& 
   options.repeats.seconds_max = flags.set_seconds;
   JIGE_TRY(std::unique_ptr<profile::ShmMeter> meter,
            profile::ShmMeter::start(std::move(places), options));
+  collectives_ = meter.get();
   JIGE_TRY(topology::Description machine, described(meter->description(), source));
   return take(std::move(meter), std::move(machine), "--shm");
 }

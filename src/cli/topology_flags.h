@@ -75,8 +75,8 @@ class LinkBench {
   const profile::Measurement* stored(std::span<const topology::Transfer> set) const;
   // Whether rates are those of real links.
   bool measures() const { return measures_; }
-  // The meter between hosts, which runs collectives as well; null for other rates.
-  profile::TcpMeter* tcp() { return tcp_; }
+  // The meter, where it runs collectives as well: between hosts or processes. Null otherwise.
+  profile::CollectiveMeter* collectives() { return collectives_; }
 
  private:
   LinkBench() = default;
@@ -91,7 +91,7 @@ class LinkBench {
 
   std::optional<topology::Topology> topology_;
   bool measures_ = false;
-  profile::TcpMeter* tcp_ = nullptr;  // the meter, where it is one
+  profile::CollectiveMeter* collectives_ = nullptr;  // the meter, where it is one
   std::unique_ptr<profile::LinkMeter> meter_;
   std::optional<profile::MeasurementStore> store_;
   std::optional<profile::Profiler> profiler_;

@@ -23,6 +23,7 @@ namespace {
 constexpr int64_t kCheckedBytes = 512 * 1024 + 64;
 constexpr int64_t kProbeBytes = int64_t{1} << 20;
 constexpr int64_t kBytesMax = int64_t{1} << 34;
+constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
 constexpr double kGraceSeconds = 2;     // for ranks that gave up to say why
 constexpr int kLookMs = 200;            // for the kernel to tell of a process that ended
@@ -130,6 +131,7 @@ Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer>
                          .repeats = options_.repeats},
                         shares, [&](int64_t bytes) { return run_once(members, bytes); });
   if (!timed) return explained(std::move(timed.error()));
+  largest_bytes_ = std::max(largest_bytes_, timed->bytes);
   return std::move(timed->measurement);
 }
 
@@ -215,6 +217,51 @@ Result<SetRun> ShmMeter::gather(const std::vector<Member>& members, std::set<siz
     }
   }
   return set_run(times);
+}
+
+Result<AllReduceTimes> ShmMeter::all_reduce(std::span<const WeightedOrder> rings, int64_t bytes) {
+  std::vector<RingOrder> by_place;
+  for (const WeightedOrder& ring : rings) {
+    RingOrder& places = by_place.emplace_back(RingOrder{{}, ring.weight});
+    for (const int32_t component : ring.order) {
+      const auto place = place_of_.find(component);
+      if (place == place_of_.end()) {
+        return fail(Code::kInvalidArgument, "an all-reduce runs between processes here alone");
+      }
+      places.order.push_back(static_cast<int64_t>(place->second));
+    }
+  }
+  if (!ranks_) JIGE_DO(start_ranks());
+  if (bytes == 0) bytes = 2 * largest_bytes_;
+  auto times = time_rings(by_place, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
+  if (!times) return explained(std::move(times.error()));
+  return times;
+}
+
+Result<AllReduceTimes> ShmMeter::time_rings(const std::vector<RingOrder>& rings, int64_t bytes) {
+  if (options_.cancelled && *options_.cancelled) {
+    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+  }
+  const CollectMessage message{.address = kLoopback,
+                               .own = kLoopback,
+                               .bytes = bytes,
+                               .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  const comm::Deadline soon = comm::Deadline::after(kGraceSeconds);
+  const CollectivePeers peers{
+      .listen = [&](size_t place) -> Result<int> {
+        JIGE_DO(send_message(controls_[place], ListenMessage{kLoopback}, soon));
+        JIGE_TRY(const auto listening, receive<ListeningMessage>(controls_[place], soon));
+        return static_cast<int>(listening.port);
+      },
+      .start = [&](size_t place,
+                   CollectMessage& rank) { return send_message(controls_[place], rank, soon); },
+      .finish = [&](size_t place, comm::Deadline deadline) -> Result<std::vector<int64_t>> {
+        JIGE_TRY(CollectedMessage collected, receive<CollectedMessage>(controls_[place], deadline));
+        return std::move(collected.times_ns);
+      },
+      .name = [&](size_t place) { return controls_[place].peer(); }};
+  return time_all_reduce(rings, message, peers,
+                         comm::Deadline::after(2 * options_.run_timeout_s + kGraceSeconds));
 }
 
 // A process that has ended explains more than what the others say of it. All end here; the next

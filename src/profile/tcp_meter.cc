@@ -10,8 +10,7 @@ namespace {
 constexpr int64_t kProbeBytes = int64_t{256} * 1024;
 constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
 constexpr int kClockQuestions = 3;      // before every set
-constexpr int kCollectiveRepeats = 3;
-constexpr double kAnswerSeconds = 1;  // for an agent to show that it is there
+constexpr double kAnswerSeconds = 1;    // for an agent to show that it is there
 
 bool offers(const AgentClient& agent, const std::string& name) {
   return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
@@ -193,11 +192,6 @@ Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
   return set_run(of_members);
 }
 
-Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {
-  const WeightedOrder ring{{order.begin(), order.end()}, 1};
-  return all_reduce(std::span(&ring, 1), bytes);
-}
-
 Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const WeightedOrder> rings, int64_t bytes) {
   if (agents_.empty()) JIGE_DO(connect_all());
   std::vector<RingOrder> by_host;
@@ -212,57 +206,34 @@ Result<AllReduceTimes> TcpMeter::all_reduce(std::span<const WeightedOrder> rings
     }
   }
   if (bytes == 0) bytes = 2 * largest_bytes_;
-  auto times = time_all_reduce(by_host, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
+  auto times = time_rings(by_host, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
   if (!times) return explained(std::move(times.error()));
   return times;
 }
 
-// Ranks are places in `hosts` by their number, so that another order is another ring, not another
-// numbering.
-Result<AllReduceTimes> TcpMeter::time_all_reduce(const std::vector<RingOrder>& rings,
-                                                 int64_t bytes) {
+Result<AllReduceTimes> TcpMeter::time_rings(const std::vector<RingOrder>& rings, int64_t bytes) {
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
-  std::vector<size_t> ranks(rings.front().order.begin(), rings.front().order.end());
-  std::ranges::sort(ranks);
-  CollectMessage message{.address = hosts_[ranks.front()].address.host,
-                         .congestion = congestion_,
-                         .bytes = bytes,
-                         .repeats = kCollectiveRepeats,
-                         .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
-  for (const RingOrder& ring : rings) {
-    RingOrder& by_rank = message.rings.emplace_back(RingOrder{{}, ring.weight});
-    for (const int64_t host : ring.order) {
-      const auto place = std::ranges::lower_bound(ranks, static_cast<size_t>(host));
-      by_rank.order.push_back(place - ranks.begin());
-    }
-  }
-  JIGE_TRY(message.port, agents_[ranks.front()].listen());
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    message.rank = static_cast<int64_t>(rank);
-    message.own = hosts_[ranks[rank]].address.host;
-    JIGE_DO(agents_[ranks[rank]].start_collective(message));
-  }
-  const comm::Deadline deadline =
-      comm::Deadline::after(2 * options_.run_timeout_s + options_.agent.timeout_s);
-  AllReduceTimes result{.bytes = bytes, .seconds = std::vector<double>(kCollectiveRepeats, 1e-9)};
-  for (const size_t host : ranks) {
-    JIGE_TRY(const std::vector<int64_t> times, agents_[host].finish_collective(deadline));
-    if (times.size() != result.seconds.size()) {
-      return fail(Code::kCorrupt, "the agent of {} timed {} all-reduces, not {}", hosts_[host].name,
-                  times.size(), result.seconds.size());
-    }
-    for (size_t i = 0; i < times.size(); ++i) {
-      result.seconds[i] = std::max(result.seconds[i], static_cast<double>(times[i]) * 1e-9);
-    }
-  }
-  std::vector<double> sorted = result.seconds;
-  std::ranges::sort(sorted);
-  const auto count = static_cast<double>(ranks.size());
-  const double edge_bytes = 2 * (count - 1) / count * static_cast<double>(bytes);
-  result.edge_gb_per_s = edge_bytes / sorted[sorted.size() / 2] / 1e9;
-  return result;
+  const auto first = static_cast<size_t>(std::ranges::min(rings.front().order));
+  const CollectMessage message{.address = hosts_[first].address.host,
+                               .congestion = congestion_,
+                               .bytes = bytes,
+                               .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  const CollectivePeers peers{
+      .listen = [this](size_t host) { return agents_[host].listen(); },
+      .start =
+          [this](size_t host, CollectMessage& rank) {
+            rank.own = hosts_[host].address.host;
+            return agents_[host].start_collective(rank);
+          },
+      .finish = [this](
+                    size_t host,
+                    comm::Deadline deadline) { return agents_[host].finish_collective(deadline); },
+      .name = [this](size_t host) { return "the agent of " + hosts_[host].name; }};
+  return time_all_reduce(
+      rings, message, peers,
+      comm::Deadline::after(2 * options_.run_timeout_s + options_.agent.timeout_s));
 }
 
 }  // namespace jige::profile

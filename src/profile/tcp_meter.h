@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "profile/agent_client.h"
+#include "profile/collective_meter.h"
 #include "profile/host_list.h"
-#include "profile/link_meter.h"
 #include "profile/set_timer.h"
 #include "topology/topology.h"
 
@@ -42,19 +42,7 @@ struct TcpMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-struct AllReduceTimes {
-  int64_t bytes = 0;
-  std::vector<double> seconds;  // of the slowest rank each time
-  double edge_gb_per_s = 0;     // what every edge carried: 2 (n - 1) / n of the bytes, middle time
-};
-
-// Components in the order of a ring, and its part of the data.
-struct WeightedOrder {
-  std::vector<int32_t> order;
-  double weight = 1;
-};
-
-class TcpMeter final : public LinkMeter {
+class TcpMeter final : public CollectiveMeter {
  public:
   // Connects to all agents. Fails with kInvalidArgument for fewer than two hosts, kUnsupported for
   // a congestion control that a host lacks, and as AgentClient::connect does.
@@ -72,11 +60,9 @@ class TcpMeter final : public LinkMeter {
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
   Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
                                      std::span<const double> shares) override;
-  // Runs all-reduces of `bytes` over the hosts, in the order of a ring of components, each rank a
-  // host's agent. The first one is checked, the others are timed. 0: about as long as a set takes.
-  Result<AllReduceTimes> all_reduce(std::span<const int32_t> order, int64_t bytes = 0);
-  // The same over several rings of the same components, the data split by weight.
-  Result<AllReduceTimes> all_reduce(std::span<const WeightedOrder> rings, int64_t bytes = 0);
+  using CollectiveMeter::all_reduce;
+  Result<AllReduceTimes> all_reduce(std::span<const WeightedOrder> rings,
+                                    int64_t bytes = 0) override;
   std::string_view source() const override { return "measured"; }
   // Series begun anew because a rate changed while it was timed.
   int64_t changes() const { return changes_; }
@@ -96,7 +82,7 @@ class TcpMeter final : public LinkMeter {
   Result<std::vector<Member>> open_members(std::span<const topology::Transfer> set);
   Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
   Result<SetRun> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
-  Result<AllReduceTimes> time_all_reduce(const std::vector<RingOrder>& rings, int64_t bytes);
+  Result<AllReduceTimes> time_rings(const std::vector<RingOrder>& rings, int64_t bytes);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<Host> hosts_;

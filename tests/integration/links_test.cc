@@ -158,6 +158,10 @@ TEST(Links, ProcessesOfThisMachineAreProfiled) {
   const Outcome planned = run({"plan", "rings", "--budget-seconds", "2"});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_EQ(planned.json()["rates"], "measured");
+  EXPECT_GT(planned.json()["ring"]["collective"].get<double>(), 0);
+  const Outcome reduced = run({"profile", "links", "all-reduce", "--devices", "rank2,rank0,rank1"});
+  ASSERT_EQ(reduced.exit_code, 0) << reduced.err;
+  EXPECT_EQ(reduced.json()["order"], Json({"rank2", "rank0", "rank1"}));
 
   const Outcome other = run_jige({"profile", "links", "solo", "--shm", "2", "--store", store});
   EXPECT_EQ(other.exit_code, 2);
@@ -203,8 +207,8 @@ TEST(Links, MistakesOverProcessesAreNamed) {
               HasSubstr("--source is of this machine's parts"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "2", "--hosts", "a=b,c=d"}).err,
               HasSubstr("give one of --hosts, --shm and --gpus"));
-  EXPECT_THAT(run_jige({"profile", "links", "all-reduce", "--shm", "2"}).err,
-              HasSubstr("--hosts is missing"));
+  EXPECT_THAT(run_jige({"profile", "links", "all-reduce"}).err,
+              HasSubstr("--hosts or --shm is missing"));
 }
 
 TEST(Links, CtrlCEndsAllProcesses) {

@@ -256,12 +256,33 @@ Result<AllReduceTimes> ShmMeter::time_rings(const std::vector<RingOrder>& rings,
       .start = [&](size_t place,
                    CollectMessage& rank) { return send_message(controls_[place], rank, soon); },
       .finish = [&](size_t place, comm::Deadline deadline) -> Result<std::vector<int64_t>> {
+        JIGE_DO(wait_for(place, deadline));
         JIGE_TRY(CollectedMessage collected, receive<CollectedMessage>(controls_[place], deadline));
         return std::move(collected.times_ns);
       },
       .name = [&](size_t place) { return controls_[place].peer(); }};
   return time_all_reduce(rings, message, peers,
                          comm::Deadline::after(2 * options_.run_timeout_s + kGraceSeconds));
+}
+
+// Until this one answers. Fails as soon as any process ends, for the others may wait for it long.
+Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
+  while (!deadline.passed()) {
+    std::vector<pollfd> entries;
+    for (size_t i = 0; i < controls_.size(); ++i) {
+      entries.push_back({controls_[i].fd(), static_cast<short>(i == place ? POLLIN : 0), 0});
+    }
+    poll(entries.data(), entries.size(), deadline.poll_ms());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (i == place || (entries[i].revents & (POLLHUP | POLLERR)) == 0) continue;
+      // What it said last explains more than that it ended.
+      JIGE_TRY(const CollectedMessage last, receive<CollectedMessage>(controls_[i], deadline));
+      return fail(Code::kUnavailable, "{} ended after {} all-reduces", controls_[i].peer(),
+                  last.times_ns.size());
+    }
+    if (entries[place].revents != 0) return {};
+  }
+  return fail(Code::kUnavailable, "no answer from {}", controls_[place].peer());
 }
 
 // A process that has ended explains more than what the others say of it. All end here; the next

@@ -85,6 +85,7 @@ class ShmMeter final : public CollectiveMeter {
   Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
   Result<SetRun> gather(const std::vector<Member>& members, std::set<size_t> waiting);
   Result<AllReduceTimes> time_rings(const std::vector<RingOrder>& rings, int64_t bytes);
+  Status wait_for(size_t place, comm::Deadline deadline);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<LocalPlace> places_;

@@ -165,7 +165,8 @@ int serve_shm_rank(const ShmRankOptions& options, std::unique_ptr<comm::Transpor
   Meeting meeting;
   for (;;) {
     const auto message = receive_message(control, comm::Deadline::after(kForeverS));
-    if (!message) return message.error().code == Code::kUnavailable ? 0 : 1;
+    if (!message && message.error().code == Code::kUnavailable) return 0;
+    if (!message) return give_up(message.error());
     auto reply = answer_collective(*message, meeting, "shm");
     if (const auto* run = std::get_if<RunMessage>(&*message)) {
       auto ran = rank.run(*run);

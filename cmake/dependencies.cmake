@@ -21,6 +21,7 @@ if(CUDAToolkit_FOUND AND CMAKE_CUDA_COMPILER)
   set(JIGE_CUDA ON)
 endif()
 find_package(MPI QUIET COMPONENTS C)
+pkg_check_modules(HWLOC QUIET IMPORTED_TARGET hwloc>=2.1)
 # Debian's dnnl-config.cmake demands the OpenCL headers, which a program that uses the CPU part of
 # oneDNN does not need; so the library is looked up by name.
 find_library(DNNL_LIBRARY dnnl)

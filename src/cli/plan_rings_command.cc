@@ -98,14 +98,14 @@ class PlanRingsCommand final : public Command {
     JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
     JIGE_TRY(const plan::RingProblem problem,
              plan::ring_problem(topology, devices, links_.ring_options()));
-    const bool run_collectives = bench->measures() && !no_collective_;
+    const bool run_collectives = bench->collectives() && !no_collective_;
     if (bench->measures()) {
       // Noise would be taken for gains; and relabellings of hosts about whose network nothing is
       // known cost more to confirm than they save.
       options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
       options_.symmetry = false;
     }
-    if (run_collectives) options_.collective = ring_collective(problem, *bench->tcp());
+    if (run_collectives) options_.collective = ring_collective(problem, *bench->collectives());
     JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
     const RingPlanRequest request{.rings_max = static_cast<int32_t>(rings_max_),
                                   .all_to_all = collective_ == "all-to-all",

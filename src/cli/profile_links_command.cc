@@ -24,20 +24,22 @@ class ProfileLinksCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Runs sets of transfers at once and tells the rate of each member and of the whole. With "
-        "--hosts they are measured over TCP, by the agents on these hosts; otherwise simulated "
-        "from the description: links shared fairly, penalties as it states them. With --store, "
+        "--hosts they are measured over TCP, by the agents on these hosts; with --shm between "
+        "processes of this machine, through shared memory; otherwise simulated from the "
+        "description: links shared fairly, penalties as it states them. With --store, "
         "what was measured is kept, and an interrupted run goes on where it ended.");
     flags.text(
         "[WHAT]", what_,
         "solo: every transfer alone; pairs: every two that one ring can hold; set: the "
         "transfers of --set together; all-subsets: every part of --set; all-reduce: one over the "
-        "ring of --devices, in their order, by the agents of --hosts");
+        "ring of --devices, in their order, between --hosts or processes (--shm)");
     flags.text("--set TRANSFERS", set_, "such as gpu0>gpu1:push,gpu1>gpu2:via-numa0");
     source_.declare(flags, "--topology");
     links_.declare(flags);
     output_.declare(flags, "one JSON line a set");
     flags.example(
         "jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
+    flags.example("jige profile links pairs --shm cpu0,cpu8,cpu16,cpu24");
     flags.example("jige profile links solo --reference pcie-4gpu-2numa");
     flags.example(
         "jige profile links set --topology box.json --set 'gpu0>gpu1:push,gpu1>gpu0:pull'");
@@ -74,13 +76,14 @@ class ProfileLinksCommand final : public Command {
 
  private:
   Status run_all_reduce(LinkBench& bench) {
-    if (!bench.measures()) {
-      return fail(Code::kInvalidArgument,
-                  "all-reduce: --hosts is missing: nothing is simulated here");
+    if (!bench.collectives()) {
+      return fail(
+          Code::kInvalidArgument,
+          "all-reduce: --hosts or --shm is missing: only they run it, nothing is simulated");
     }
     JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
     JIGE_TRY(const profile::CollectiveTimes times,
-             bench.tcp()->all_reduce(order, links_.transfer_bytes));
+             bench.collectives()->all_reduce(order, links_.transfer_bytes));
     std::vector<std::string> names;
     for (const int32_t c : order) names.push_back(bench.topology().component(c).name);
     if (output_.json) {

@@ -33,7 +33,7 @@ struct RingPlanRequest {
 
 // An all-reduce between hosts along a ring of nodes, as the options of plan_ring() want it.
 std::function<Result<double>(const std::vector<int32_t>&)> ring_collective(
-    const plan::RingProblem& problem, profile::TcpMeter& meter);
+    const plan::RingProblem& problem, profile::CollectiveMeter& meter);
 
 class RingPlanSteps {
  public:

@@ -23,7 +23,7 @@ class TopologyCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Shows devices, the links between them and what those share, as a tree: of this machine "
-        "(PCIe widths and speeds as negotiated; what the kernel does not tell is unlimited), of a "
+        "(PCIe widths and speeds as negotiated, NVLinks; what nobody tells is unlimited), of a "
         "description file, or of a reference. The file that -o writes can be completed by hand and "
         "given to `jige plan rings`.");
     source_.declare(flags, "--file");
@@ -32,6 +32,7 @@ class TopologyCommand final : public Command {
     flags.text("--svg FILE", svg_, "draw it");
     output_.declare(flags, "print the description as one JSON object");
     flags.example("jige topology");
+    flags.example("jige topology --source hwloc");
     flags.example("jige topology --reference pcie-8gpu-2numa --svg box.svg -o box.json");
   }
 

@@ -5,11 +5,11 @@
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "profile/simulated_meter.h"
-#include "topology/nccl_topology.h"
+#include "topology/machine_topology.h"
 #include "topology/reference_topologies.h"
 #include "topology/slurm_topology.h"
-#include "topology/sysfs_topology.h"
 #include "topology/topology_json.h"
+#include "topology/xml_topology.h"
 
 namespace jige::cli {
 namespace {
@@ -29,41 +29,62 @@ std::unique_ptr<profile::LinkMeter> simulated_meter(const topology::Topology& to
   return std::make_unique<profile::SimulatedMeter>(topology, options);
 }
 
+// What a meter knows of its network, or what is given of it with the meter's facts.
+Result<topology::Description> described(topology::Description known, const TopologyFlags& source) {
+  if (!source.given()) return known;
+  JIGE_TRY(const topology::Topology given, source.load());
+  topology::Description description = given.description();
+  description.environment.merge(known.environment);
+  return description;
+}
+
 }  // namespace
 
 void TopologyFlags::declare(Flags& flags, std::string_view file_flag) {
   flags.section("Machine or network");
   flags.text(
       fmt::format("{} FILE", file_flag), file,
-      "a description as JSON, NCCL's topology as .xml, or Slurm's topology.conf; without one, "
-      "this machine");
+      "a description as JSON, a topology of NCCL or hwloc (lstopo --of xml) as .xml, or Slurm's "
+      "topology.conf; without one, this machine");
   flags.text("--reference NAME", reference,
              fmt::format("a machine or network that Jige knows: {}",
                          fmt::join(topology::reference_topology_names(), ", ")));
+  flags.choice("--source NAME", source, topology::machine_sources(),
+               "what this machine is read from; auto: sysfs, and NVML where there is a driver");
 }
 
 Result<topology::Topology> TopologyFlags::load() const {
   if (!file.empty() && !reference.empty()) {
     return fail(Code::kInvalidArgument, "give a file or --reference, not both");
   }
-  if (file.ends_with(".xml")) return topology::load_nccl_topology(file);
+  if (given() && source != "auto") {
+    return fail(Code::kInvalidArgument,
+                "--source is of this machine; a file or --reference is not");
+  }
+  if (file.ends_with(".xml")) return topology::load_xml_topology(file);
   if (file.ends_with(".conf")) return topology::load_slurm_topology(file);
   if (!file.empty()) return topology::load_topology(file);
   if (!reference.empty()) return topology::reference_topology(reference);
-  return topology::sysfs_topology();
+  return topology::machine_topology({.source = source});
 }
 
 void LinkFlags::declare(Flags& flags) {
-  flags.section("Hosts to measure");
+  flags.section("What to measure");
   flags.text("--hosts LIST", hosts,
              "hosts on which `jige profile agent` runs: NAME=ADDRESS[:PORT], separated by commas, "
-             "or a file with one a line; without them, rates are simulated");
+             "or a file with one a line; without --hosts, --shm and --gpus, rates are simulated");
+  flags.text("--shm PLACES", shm,
+             "processes of this machine, through shared memory: how many, or [NAME=]cpuN and "
+             "[NAME=]numaN separated by commas");
+  flags.toggle("--gpus", gpus,
+               "the GPUs of this machine, by their copy engines (tried without a real GPU so far)");
   flags.text("--token TEXT", token, "what the agents were started with");
   flags.text("--congestion NAME", congestion,
              "TCP's congestion control; auto: bbr where every host has it; system: not set");
   flags.number("--set-seconds S", set_seconds, {.min = 0, .max = 3600},
                "for the repeats of one set, which end earlier once the interval is below 3 %");
-  flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 3600}, "for an agent to answer");
+  flags.number("--timeout S", timeout_s, {.min = 0.1, .max = 3600},
+               "for an agent or process to answer");
   flags.section("Transfers and their rates");
   flags.text("--devices NAMES", devices, "these alone, separated by commas");
   flags.text("--store FILE", store_file,
@@ -75,7 +96,7 @@ void LinkFlags::declare(Flags& flags) {
   flags.bytes(
       "--transfer-bytes SIZE", transfer_bytes,
       "of every transfer in a measurement; without it 32 MiB, between hosts 1 MiB; on real links "
-      "what takes 0.12 s");
+      "what takes 0.05 to 0.12 s");
   flags.number("--noise X", noise, {.min = 0, .max = 0.5},
                "relative deviation of simulated times from run to run");
   flags.integer("--seed N", seed, {.min = 0}, "of the noise and of every sample drawn");
@@ -114,17 +135,44 @@ Status LinkBench::connect(const TopologyFlags& source, const LinkFlags& flags) {
   options.repeats.seconds_max = flags.set_seconds;
   JIGE_TRY(std::unique_ptr<profile::TcpMeter> meter,
            profile::TcpMeter::connect(std::move(hosts), options));
+  collectives_ = meter.get();
+  JIGE_TRY(topology::Description network, described(meter->description(), source));
+  return take(std::move(meter), std::move(network), "--hosts");
+}
+
+Status LinkBench::start_processes(const TopologyFlags& source, const LinkFlags& flags) {
+  JIGE_TRY(std::vector<profile::LocalPlace> places,
+           profile::parse_places(flags.shm, profile::usable_processors(), "--shm"));
+  profile::ShmMeterOptions options{.bytes = flags.transfer_bytes,
+                                   .run_timeout_s = flags.timeout_s,
+                                   .cancelled = &interrupt_flag()};
+  options.repeats.seconds_max = flags.set_seconds;
+  JIGE_TRY(std::unique_ptr<profile::ShmMeter> meter,
+           profile::ShmMeter::start(std::move(places), options));
+  collectives_ = meter.get();
+  JIGE_TRY(topology::Description machine, described(meter->description(), source));
+  return take(std::move(meter), std::move(machine), "--shm");
+}
+
+Status LinkBench::start_gpus(const TopologyFlags& source, const LinkFlags& flags) {
+  JIGE_TRY(const topology::Topology machine, source.load());
+  profile::GpuMeterOptions options{.bytes = flags.transfer_bytes,
+                                   .run_timeout_s = flags.timeout_s,
+                                   .cancelled = &interrupt_flag()};
+  options.repeats.seconds_max = flags.set_seconds;
+  JIGE_TRY(std::unique_ptr<profile::GpuMeter> meter,
+           profile::GpuMeter::start(machine.description(), options));
   topology::Description description = meter->description();
-  if (source.given()) {
-    JIGE_TRY(const topology::Topology described, source.load());
-    std::map<std::string, std::string> facts = std::move(description.environment);
-    description = described.description();
-    description.environment.merge(facts);
-  }
-  JIGE_TRY(topology_, topology::Topology::create(std::move(description), "--hosts"));
+  return take(std::move(meter), std::move(description), "--gpus");
+}
+
+template <typename Meter>
+Status LinkBench::take(std::unique_ptr<Meter> meter, topology::Description description,
+                       std::string_view where) {
+  JIGE_TRY(topology_, topology::Topology::create(std::move(description), where));
   JIGE_DO(meter->use(*topology_));
-  tcp_ = meter.get();
   meter_ = std::move(meter);
+  measures_ = true;
   return {};
 }
 
@@ -162,12 +210,22 @@ Result<std::unique_ptr<LinkBench>> LinkBench::simulate(topology::Topology topolo
 
 Result<std::unique_ptr<LinkBench>> LinkBench::open(const TopologyFlags& source,
                                                    const LinkFlags& flags) {
-  if (flags.hosts.empty()) {
+  const bool hosts = !flags.hosts.empty(), processes = !flags.shm.empty();
+  if (hosts + processes + flags.gpus > 1) {
+    return fail(Code::kInvalidArgument, "give one of --hosts, --shm and --gpus");
+  }
+  if (!hosts && !processes && !flags.gpus) {
     JIGE_TRY(topology::Topology topology, source.load());
     return simulate(std::move(topology), flags);
   }
+  if (!flags.gpus && source.source != "auto") {
+    return fail(Code::kInvalidArgument, "--source is of this machine's parts; --{} shows others",
+                hosts ? "hosts" : "shm");
+  }
   std::unique_ptr<LinkBench> bench(new LinkBench);
-  JIGE_DO(bench->connect(source, flags));
+  JIGE_DO(flags.gpus  ? bench->start_gpus(source, flags)
+          : processes ? bench->start_processes(source, flags)
+                      : bench->connect(source, flags));
   JIGE_DO(bench->open_profiler(flags));
   return bench;
 }

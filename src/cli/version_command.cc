@@ -27,11 +27,8 @@ struct Part {
 std::vector<Part> build_parts() {
   std::string cuda = kCudaVersion;
   if (!cuda.empty() && !cuda_built()) cuda += ", the toolkit alone, without nvcc: not built in";
-  return {{"CUDA", cuda},
-          {"MPI", kMpiVersion},
-          {"NCCL", kNcclLibrary},
-          {"Slurm", kSlurmProgram},
-          {"oneDNN", kOnednnLibrary}};
+  return {{"CUDA", cuda},           {"MPI", kMpiVersion},       {"NCCL", kNcclLibrary},
+          {"Slurm", kSlurmProgram}, {"oneDNN", kOnednnLibrary}, {"hwloc", kHwlocVersion}};
 }
 
 std::vector<std::string> feature_names(const CpuFeatures& cpu) {

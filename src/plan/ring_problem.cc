@@ -18,12 +18,13 @@ std::vector<Transfer> ways(const Topology& t, int32_t src, int32_t dst,
                            const RingOptions& options) {
   std::vector<Transfer> list;
   const auto add = [&](Transfer transfer) {
-    if (t.usage(transfer)) list.push_back(transfer);
+    if (options.kernels && t.usage(transfer)) list.push_back(transfer);
     transfer.engine = Engine::kCopy;
     if (options.copy_engines && t.usage(transfer)) list.push_back(transfer);
   };
   if (t.component(src).kind == ComponentKind::kHost) {
-    add({TransferKind::kSend, src, dst});
+    const Transfer send{TransferKind::kSend, src, dst};
+    if (t.usage(send)) list.push_back(send);
     return list;
   }
   if (options.push) add({TransferKind::kPush, src, dst});

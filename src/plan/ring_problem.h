@@ -52,6 +52,7 @@ struct RingOptions {
   bool pull = true;
   bool staged = true;  // through the memory of any NUMA node
   bool copy_engines = false;
+  bool kernels = true;  // false: copy engines alone
 };
 
 // Fails with kInvalidArgument for fewer than two devices, one named twice, what is no device or

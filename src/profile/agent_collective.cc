@@ -53,11 +53,11 @@ comm::RingPlan plan_of(const CollectMessage& message) {
   return plan;
 }
 
-}  // namespace
-
+// `meeting` is where the others come to: of rank 0, null for all others. Fails with
+// kInvalidArgument without one, kCorrupt for a wrong result, and as joining and the operation do.
 Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Listener* meeting,
+                                        const std::string& transport_kind,
                                         std::optional<comm::Communicator>& group) {
-  group.reset();
   if (message.rank == 0 && !meeting) {
     return fail(Code::kInvalidArgument, "rank 0 was not told to listen before");
   }
@@ -67,7 +67,7 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
   join.place = {static_cast<int>(message.rank), plan.rings.front().size(), "profiler"};
   join.rendezvous = {message.address, static_cast<int>(message.port)};
   join.bind_host = message.own;
-  join.transport = "tcp";
+  join.transport = transport_kind;
   join.congestion = message.congestion;
   join.timeout_s = timeout_s;
   JIGE_TRY(std::unique_ptr<comm::Transport> transport,
@@ -100,6 +100,27 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
     collected.times_ns.push_back(comm::monotonic_ns() - begin);
   }
   return collected;
+}
+
+}  // namespace
+
+std::optional<AgentMessage> answer_collective(const AgentMessage& message, Meeting& meeting,
+                                              const std::string& transport) {
+  meeting.group.reset();
+  const auto refusal = [](const Error& error) { return ErrorMessage{error.code, error.message}; };
+  if (const auto* listen = std::get_if<ListenMessage>(&message)) {
+    auto opened = comm::Listener::open({listen->address, 0});
+    if (!opened) return refusal(opened.error());
+    meeting.listener.emplace(std::move(*opened));
+    return ListeningMessage{meeting.listener->address().port};
+  }
+  const auto* collect = std::get_if<CollectMessage>(&message);
+  if (!collect) return std::nullopt;
+  comm::Listener* here = meeting.listener ? &*meeting.listener : nullptr;
+  auto collected = run_collective(*collect, here, transport, meeting.group);
+  meeting.listener.reset();
+  if (!collected) return refusal(collected.error());
+  return std::move(*collected);
 }
 
 }  // namespace jige::profile

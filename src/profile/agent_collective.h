@@ -1,9 +1,8 @@
-// An agent as one rank of an all-reduce, along rings or by double trees, or of an all-to-all in
-// rounds: what a plan is for, run between the hosts.
+// An agent, or a process of this machine, as one rank of an all-reduce, along rings or by double
+// trees, or of an all-to-all in rounds: what a plan is for, run.
 //
-//   JIGE_TRY(comm::Listener meeting, comm::Listener::open({"10.0.0.1", 0}));   // rank 0 alone
-//   std::optional<comm::Communicator> group;
-//   JIGE_TRY(const CollectedMessage times, run_collective(message, &meeting, group));
+//   Meeting meeting;
+//   if (auto reply = answer_collective(message, meeting, "tcp")) send(*reply);
 //
 // Joins the group, checks the result of one operation element by element, then times as many as
 // asked, each after a barrier. The group stays: whoever leaves while others still wait for what is
@@ -11,6 +10,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 
 #include "base/result.h"
 #include "comm/communicator.h"
@@ -19,9 +19,15 @@
 
 namespace jige::profile {
 
-// `meeting` is where the others come to: of rank 0, null for all others. Fails with
-// kInvalidArgument without one, kCorrupt for a wrong result, and as joining and the operation do.
-Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Listener* meeting,
-                                        std::optional<comm::Communicator>& group);
+// Of the ranks of a collective: where they meet, if here, and the group once they have.
+struct Meeting {
+  std::optional<comm::Listener> listener;
+  std::optional<comm::Communicator> group;
+};
+
+// Answers ListenMessage and CollectMessage; nothing for another message. Whatever is asked, the
+// group before is left: whoever asks has all answers. `transport` is join.h's.
+std::optional<AgentMessage> answer_collective(const AgentMessage& message, Meeting& meeting,
+                                              const std::string& transport);
 
 }  // namespace jige::profile

@@ -9,7 +9,6 @@
 
 #include "base/file.h"
 #include "base/log.h"
-#include "profile/agent_collective.h"
 #include "profile/agent_flows.h"
 #include "profile/agent_wire.h"
 
@@ -147,7 +146,7 @@ Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows) {
 }
 
 AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting) {
-  meeting.group.reset();  // whoever asks for something else has all answers
+  if (auto collective = answer_collective(message, meeting, "tcp")) return std::move(*collective);
   const auto refusal = [](const Error& error) { return ErrorMessage{error.code, error.message}; };
   if (std::holds_alternative<ClockMessage>(message)) return ClockMessage{comm::monotonic_ns()};
   if (const auto* open = std::get_if<OpenMessage>(&message)) {
@@ -158,19 +157,6 @@ AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows, M
     auto ran = flows.run(*run);
     if (!ran) return refusal(ran.error());
     return std::move(*ran);
-  }
-  if (const auto* listen = std::get_if<ListenMessage>(&message)) {
-    auto opened = comm::Listener::open({listen->address, 0});
-    if (!opened) return refusal(opened.error());
-    meeting.listener.emplace(std::move(*opened));
-    return ListeningMessage{meeting.listener->address().port};
-  }
-  if (const auto* collect = std::get_if<CollectMessage>(&message)) {
-    comm::Listener* here = meeting.listener ? &*meeting.listener : nullptr;
-    auto collected = run_collective(*collect, here, meeting.group);
-    meeting.listener.reset();
-    if (!collected) return refusal(collected.error());
-    return std::move(*collected);
   }
   return ErrorMessage{Code::kUnsupported, "not asked for like that"};
 }

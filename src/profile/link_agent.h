@@ -17,14 +17,13 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "base/result.h"
-#include "comm/communicator.h"
 #include "comm/socket.h"
+#include "profile/agent_collective.h"
 #include "profile/agent_protocol.h"
 
 namespace jige::profile {
@@ -53,12 +52,6 @@ class LinkAgent {
     comm::Socket socket;
     std::thread thread;
     std::atomic<bool> ended{false};
-  };
-
-  // Of the ranks of an all-reduce: where they meet, if here, and the group once they have.
-  struct Meeting {
-    std::optional<comm::Listener> listener;
-    std::optional<comm::Communicator> group;
   };
 
   LinkAgent(const LinkAgentOptions& options, comm::Listener listener)

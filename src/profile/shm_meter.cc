@@ -23,6 +23,7 @@ namespace {
 constexpr int64_t kCheckedBytes = 512 * 1024 + 64;
 constexpr int64_t kProbeBytes = int64_t{1} << 20;
 constexpr int64_t kBytesMax = int64_t{1} << 34;
+constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
 constexpr double kGraceSeconds = 2;     // for ranks that gave up to say why
 constexpr int kLookMs = 200;            // for the kernel to tell of a process that ended
@@ -130,6 +131,7 @@ Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer>
                          .repeats = options_.repeats},
                         shares, [&](int64_t bytes) { return run_once(members, bytes); });
   if (!timed) return explained(std::move(timed.error()));
+  largest_bytes_ = std::max(largest_bytes_, timed->bytes);
   return std::move(timed->measurement);
 }
 
@@ -215,6 +217,63 @@ Result<SetRun> ShmMeter::gather(const std::vector<Member>& members, std::set<siz
     }
   }
   return set_run(times);
+}
+
+Result<CollectiveTimes> ShmMeter::collective(const CollectiveTask& task) {
+  if (!ranks_) JIGE_DO(start_ranks());
+  auto times = run(task);
+  if (!times) return explained(std::move(times.error()));
+  return times;
+}
+
+Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
+  if (options_.cancelled && *options_.cancelled) {
+    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+  }
+  const comm::Deadline soon = comm::Deadline::after(kGraceSeconds);
+  const CollectivePeers peers{
+      .number = [this](int32_t component) { return number_in(place_of_, component); },
+      .listen = [&](size_t place) -> Result<int> {
+        JIGE_DO(send_message(controls_[place], ListenMessage{kLoopback}, soon));
+        JIGE_TRY(const auto listening, receive<ListeningMessage>(controls_[place], soon));
+        return static_cast<int>(listening.port);
+      },
+      .start =
+          [&](size_t place, CollectMessage& rank) {
+            rank.own = kLoopback;
+            return send_message(controls_[place], rank, soon);
+          },
+      .finish = [&](size_t place, comm::Deadline deadline) -> Result<std::vector<int64_t>> {
+        JIGE_DO(wait_for(place, deadline));
+        JIGE_TRY(CollectedMessage collected, receive<CollectedMessage>(controls_[place], deadline));
+        return std::move(collected.times_ns);
+      },
+      .address = [](size_t) { return std::string(kLoopback); },
+      .name = [&](size_t place) { return controls_[place].peer(); }};
+  const CollectMessage message{.bytes = 2 * largest_bytes_,
+                               .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  return time_collective(task, message, peers,
+                         comm::Deadline::after(2 * options_.run_timeout_s + kGraceSeconds));
+}
+
+// Until this one answers. Fails as soon as any process ends, for the others may wait for it long.
+Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
+  while (!deadline.passed()) {
+    std::vector<pollfd> entries;
+    for (size_t i = 0; i < controls_.size(); ++i) {
+      entries.push_back({controls_[i].fd(), static_cast<short>(i == place ? POLLIN : 0), 0});
+    }
+    poll(entries.data(), entries.size(), deadline.poll_ms());
+    for (size_t i = 0; i < entries.size(); ++i) {
+      if (i == place || (entries[i].revents & (POLLHUP | POLLERR)) == 0) continue;
+      // What it said last explains more than that it ended.
+      JIGE_TRY(const CollectedMessage last, receive<CollectedMessage>(controls_[i], deadline));
+      return fail(Code::kUnavailable, "{} ended after {} collectives", controls_[i].peer(),
+                  last.times_ns.size());
+    }
+    if (entries[place].revents != 0) return {};
+  }
+  return fail(Code::kUnavailable, "no answer from {}", controls_[place].peer());
 }
 
 // A process that has ended explains more than what the others say of it. All end here; the next

@@ -29,7 +29,7 @@
 
 #include "comm/local_ranks.h"
 #include "comm/socket.h"
-#include "profile/link_meter.h"
+#include "profile/collective_meter.h"
 #include "profile/local_places.h"
 #include "profile/set_timer.h"
 #include "profile/shm_rank.h"
@@ -46,7 +46,7 @@ struct ShmMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-class ShmMeter final : public LinkMeter {
+class ShmMeter final : public CollectiveMeter {
  public:
   // Starts the processes. REQUIRES: places as parse_places gives them.
   static Result<std::unique_ptr<ShmMeter>> start(std::vector<LocalPlace> places,
@@ -61,6 +61,8 @@ class ShmMeter final : public LinkMeter {
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
   Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
                                      std::span<const double> shares) override;
+  // Ranks meet on the loopback and share memory.
+  Result<CollectiveTimes> collective(const CollectiveTask& task) override;
   std::string_view source() const override { return "measured"; }
   // Of a place, while its process runs; -1 otherwise.
   pid_t pid(size_t place) const;
@@ -80,6 +82,8 @@ class ShmMeter final : public LinkMeter {
   Status check_content(const std::vector<Member>& members);
   Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
   Result<SetRun> gather(const std::vector<Member>& members, std::set<size_t> waiting);
+  Result<CollectiveTimes> run(const CollectiveTask& task);
+  Status wait_for(size_t place, comm::Deadline deadline);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<LocalPlace> places_;
@@ -88,6 +92,7 @@ class ShmMeter final : public LinkMeter {
   std::vector<comm::Socket> controls_;     // of places_; empty while none runs
   std::optional<comm::LocalRanks> ranks_;  // after the connections: it goes first
   std::set<int64_t> checked_;              // flows whose content was
+  int64_t largest_bytes_ = 0;              // of the transfers timed so far
 };
 
 }  // namespace jige::profile

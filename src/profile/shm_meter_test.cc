@@ -191,6 +191,40 @@ TEST(ShmMeter, WrongContentIsFoundBeforeAnythingIsTimed) {
               AnyOf(HasSubstr("rank2 (process "), HasSubstr("rank 2 (rank2) reports")));
 }
 
+TEST(ShmMeter, RunsAllReducesOverRings) {
+  Bench bench(3);
+  const int32_t order[] = {2, 0, 1};
+  const auto once = bench.meter->all_reduce(order, 300'001);
+  ASSERT_TRUE(once) << once.error().message;
+  EXPECT_EQ(once->seconds.size(), 3u);
+  EXPECT_GT(once->edge_gb_per_s, 1e-4);
+  const WeightedOrder rings[] = {{{0, 1, 2}, 0.75}, {{0, 2, 1}, 0.25}};
+  ASSERT_TRUE(bench.meter->all_reduce(rings));
+  const int32_t pair[] = {2, 1};
+  ASSERT_TRUE(bench.meter->all_reduce(pair, 1 << 20)) << "some of them";
+  const Transfer one[] = {send(0, 1)};
+  EXPECT_TRUE(bench.meter->measure(one)) << "sets and collectives take turns";
+  const int32_t router[] = {0, 3};
+  EXPECT_EQ(bench.meter->all_reduce(router).error().code, Code::kInvalidArgument);
+  const WeightedOrder odd[] = {{{0, 1, 2}, 1}, {{0, 1}, 1}};
+  EXPECT_THAT(bench.meter->all_reduce(odd, 1000).error().message, HasSubstr("of the same ranks"));
+}
+
+TEST(ShmMeter, DeathInAnAllReduceIsNoticed) {
+  ShmMeterOptions options = quick();
+  options.run_timeout_s = 20;
+  Bench bench(3, options);
+  const int32_t order[] = {0, 1, 2};
+  ASSERT_TRUE(bench.meter->all_reduce(order));
+  kill(bench.meter->pid(2), SIGKILL);
+  const auto start = std::chrono::steady_clock::now();
+  const auto gone = bench.meter->all_reduce(order);
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("was ended by signal 9"));
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_TRUE(bench.meter->all_reduce(order));
+}
+
 TEST(ShmMeter, RefusesWhatItCannotMeasure) {
   Bench bench(2);
   const Transfer pushed[] = {{TransferKind::kPush, 0, 1}}, router[] = {send(0, 2)};

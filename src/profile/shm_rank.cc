@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "comm/types.h"
+#include "profile/agent_collective.h"
 #include "profile/agent_wire.h"
 #include "profile/start_line.h"
 
@@ -14,7 +15,8 @@ namespace jige::profile {
 namespace {
 
 constexpr int64_t kChunkBytes = 32 << 10;  // so that both ends of a stream work at once
-constexpr int64_t kForeverS = 1'000'000'000;
+constexpr double kForeverS = 1e9;
+constexpr double kAnswerSeconds = 10;  // to get an answer to the profiler
 
 // What of a flow this rank moves in a run.
 struct Stream {
@@ -160,12 +162,19 @@ int serve_shm_rank(const ShmRankOptions& options, std::unique_ptr<comm::Transpor
   // Before any memory is touched, so that it comes from the right node.
   if (Status pinned = pin_to(options.place); !pinned) return give_up(pinned.error());
   ShmRank rank(options, *transport);
+  Meeting meeting;
   for (;;) {
-    const auto message = receive<RunMessage>(control, comm::Deadline::after(kForeverS));
-    if (!message) return message.error().code == Code::kUnavailable ? 0 : 1;
-    auto ran = rank.run(*message);
-    if (!ran) return give_up(ran.error());
-    if (!send_message(control, *ran, comm::Deadline::after(10))) return 1;
+    const auto message = receive_message(control, comm::Deadline::after(kForeverS));
+    if (!message && message.error().code == Code::kUnavailable) return 0;
+    if (!message) return give_up(message.error());
+    auto reply = answer_collective(*message, meeting, "shm");
+    if (const auto* run = std::get_if<RunMessage>(&*message)) {
+      auto ran = rank.run(*run);
+      if (!ran) return give_up(ran.error());
+      reply = std::move(*ran);
+    }
+    if (!reply) return give_up({Code::kUnsupported, "not asked for like that"});
+    if (!send_message(control, *reply, comm::Deadline::after(kAnswerSeconds))) return 1;
   }
 }
 

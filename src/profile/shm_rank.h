@@ -1,12 +1,13 @@
 // A process of this machine between which, and others like it, a profiler measures: the side that
 // moves the data.
 //
-// It obeys RunMessages (agent_protocol.h) on its control connection, one at a time. Flow
-// src * size + dst is the stream of that lane from one rank to another; both ends get it in their
-// message, the sender copies out of its own memory into the shared region, the receiver out of that
-// into its own, on one thread each, whatever the number of flows: as a rank of a collective does.
-// The first run of a flow is checked, byte by byte. The answer holds for every flow when this rank
-// began it, and when it had the last byte of it moved.
+// It obeys RunMessages (agent_protocol.h) on its control connection, one at a time, and takes part
+// in collectives as an agent does (agent_collective.h), over shared memory. Flow src * size + dst
+// is the stream of that lane from one rank to another; both ends get it in their message, the
+// sender copies out of its own memory into the shared region, the receiver out of that into its
+// own, on one thread each, whatever the number of flows: as a rank of a collective does. The first
+// run of a flow is checked, byte by byte. The answer holds for every flow when this rank began it,
+// and when it had the last byte of it moved.
 //
 // Memory of a stream is first touched by its sender, so it lies on the sender's NUMA node, as in
 // the collectives. Threads: one.

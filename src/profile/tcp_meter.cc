@@ -10,8 +10,7 @@ namespace {
 constexpr int64_t kProbeBytes = int64_t{256} * 1024;
 constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
 constexpr int kClockQuestions = 3;      // before every set
-constexpr int kCollectiveRepeats = 3;
-constexpr double kAnswerSeconds = 1;  // for an agent to show that it is there
+constexpr double kAnswerSeconds = 1;    // for an agent to show that it is there
 
 bool offers(const AgentClient& agent, const std::string& name) {
   return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
@@ -193,101 +192,36 @@ Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
   return set_run(of_members);
 }
 
-Result<CollectiveTimes> TcpMeter::all_reduce(std::span<const int32_t> order, int64_t bytes) {
-  return collective({.rings = {{{order.begin(), order.end()}, 1}}, .bytes = bytes});
-}
-
-Result<CollectiveTimes> TcpMeter::all_reduce(std::span<const WeightedOrder> rings, int64_t bytes) {
-  return collective({.rings = {rings.begin(), rings.end()}, .bytes = bytes});
-}
-
 Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {
   if (agents_.empty()) JIGE_DO(connect_all());
-  std::vector<size_t> hosts;
-  for (const int32_t component : task.rings.front().order) {
-    const auto host = host_of_.find(component);
-    if (host == host_of_.end()) {
-      return fail(Code::kInvalidArgument, "a collective runs between hosts with agents alone");
-    }
-    hosts.push_back(host->second);
-  }
-  std::ranges::sort(hosts);
-  auto times = time_collective(task, hosts);
+  auto times = run(task);
   if (!times) return explained(std::move(times.error()));
   return times;
 }
 
-// Ranks are places in `hosts` by their number, so that another order is another ring, not another
-// numbering.
-Result<CollectMessage> TcpMeter::message_of(const CollectiveTask& task,
-                                            const std::vector<size_t>& hosts) const {
-  const int64_t bytes = task.bytes == 0 ? std::max(2 * largest_bytes_, kProbeBytes) : task.bytes;
-  CollectMessage message{.address = hosts_[hosts.front()].address.host,
-                         .congestion = congestion_,
-                         .bytes = std::clamp<int64_t>(bytes, 1, kCollectiveBytesMax),
-                         .repeats = kCollectiveRepeats,
-                         .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
-  bool known = true;
-  const auto rank_of = [&](int32_t component) -> int64_t {
-    const auto host = host_of_.find(component);
-    const auto place =
-        host == host_of_.end() ? hosts.end() : std::ranges::lower_bound(hosts, host->second);
-    known = known && place != hosts.end() && *place == host->second;
-    return place - hosts.begin();
-  };
-  for (const WeightedOrder& ring : task.rings) {
-    RingOrder& by_rank = message.rings.emplace_back(RingOrder{{}, ring.weight});
-    for (const int32_t component : ring.order) by_rank.order.push_back(rank_of(component));
-  }
-  for (const int32_t component : task.trees) message.trees.push_back(rank_of(component));
-  for (const auto& round : task.rounds) {
-    std::vector<int64_t>& targets = message.rounds.emplace_back(hosts.size(), 0);
-    for (const auto& [from, to] : round) {
-      const int64_t sender = rank_of(from);
-      if (known) targets[static_cast<size_t>(sender)] = rank_of(to);
-    }
-  }
-  if (!known) {
-    return fail(Code::kInvalidArgument, "a collective's paths run between its own hosts alone");
-  }
-  return message;
-}
-
-Result<CollectiveTimes> TcpMeter::time_collective(const CollectiveTask& task,
-                                                  const std::vector<size_t>& hosts) {
+Result<CollectiveTimes> TcpMeter::run(const CollectiveTask& task) {
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
-  JIGE_TRY(CollectMessage message, message_of(task, hosts));
-  JIGE_TRY(message.port, agents_[hosts.front()].listen());
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    message.rank = static_cast<int64_t>(rank);
-    message.own = hosts_[hosts[rank]].address.host;
-    JIGE_DO(agents_[hosts[rank]].start_collective(message));
-  }
-  const comm::Deadline deadline =
-      comm::Deadline::after(2 * options_.run_timeout_s + options_.agent.timeout_s);
-  CollectiveTimes result{.bytes = message.bytes,
-                         .seconds = std::vector<double>(kCollectiveRepeats, 1e-9)};
-  for (const size_t host : hosts) {
-    JIGE_TRY(const std::vector<int64_t> times, agents_[host].finish_collective(deadline));
-    if (times.size() != result.seconds.size()) {
-      return fail(Code::kCorrupt, "the agent of {} timed {} collectives, not {}", hosts_[host].name,
-                  times.size(), result.seconds.size());
-    }
-    for (size_t i = 0; i < times.size(); ++i) {
-      result.seconds[i] = std::max(result.seconds[i], static_cast<double>(times[i]) * 1e-9);
-    }
-  }
-  std::vector<double> sorted = result.seconds;
-  std::ranges::sort(sorted);
-  result.middle_s = sorted[sorted.size() / 2];
-  if (task.trees.empty() && task.rounds.empty()) {
-    const auto count = static_cast<double>(hosts.size());
-    const double edge_bytes = 2 * (count - 1) / count * static_cast<double>(message.bytes);
-    result.edge_gb_per_s = edge_bytes / result.middle_s / 1e9;
-  }
-  return result;
+  const CollectivePeers peers{
+      .number = [this](int32_t component) { return number_in(host_of_, component); },
+      .listen = [this](size_t host) { return agents_[host].listen(); },
+      .start =
+          [this](size_t host, CollectMessage& rank) {
+            rank.own = hosts_[host].address.host;
+            return agents_[host].start_collective(rank);
+          },
+      .finish = [this](
+                    size_t host,
+                    comm::Deadline deadline) { return agents_[host].finish_collective(deadline); },
+      .address = [this](size_t host) { return hosts_[host].address.host; },
+      .name = [this](size_t host) { return "the agent of " + hosts_[host].name; }};
+  const CollectMessage message{.congestion = congestion_,
+                               .bytes = 2 * largest_bytes_,
+                               .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  return time_collective(
+      task, message, peers,
+      comm::Deadline::after(2 * options_.run_timeout_s + options_.agent.timeout_s));
 }
 
 }  // namespace jige::profile

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "profile/agent_client.h"
+#include "profile/collective_meter.h"
 #include "profile/host_list.h"
-#include "profile/link_meter.h"
 #include "profile/set_timer.h"
 #include "topology/topology.h"
 
@@ -42,30 +42,7 @@ struct TcpMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-struct CollectiveTimes {
-  int64_t bytes = 0;
-  std::vector<double> seconds;  // of the slowest rank each time
-  double middle_s = 0;
-  double edge_gb_per_s = 0;  // what every edge of a ring carried: 2 (n - 1) / n of the bytes
-};
-
-// Components in the order of a ring, and its part of the data.
-struct WeightedOrder {
-  std::vector<int32_t> order;
-  double weight = 1;
-};
-
-// What agents run together: an all-reduce along rings, or by double trees, or an all-to-all.
-struct CollectiveTask {
-  std::vector<WeightedOrder> rings;  // each of all components that take part
-  std::vector<int32_t> trees;        // those by place; none: along the rings
-  // From whom to whom in each round of an all-to-all; none: an all-reduce.
-  std::vector<std::vector<std::pair<int32_t, int32_t>>> rounds;
-  // Of the whole: of the array, or of all blocks of one. 0: about as long as a set takes.
-  int64_t bytes = 0;
-};
-
-class TcpMeter final : public LinkMeter {
+class TcpMeter final : public CollectiveMeter {
  public:
   // Connects to all agents. Fails with kInvalidArgument for fewer than two hosts, kUnsupported for
   // a congestion control that a host lacks, and as AgentClient::connect does.
@@ -83,13 +60,7 @@ class TcpMeter final : public LinkMeter {
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
   Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
                                      std::span<const double> shares) override;
-  // Runs all-reduces of `bytes` over the hosts, in the order of a ring of components, each rank a
-  // host's agent. The first one is checked, the others are timed. 0: about as long as a set takes.
-  Result<CollectiveTimes> all_reduce(std::span<const int32_t> order, int64_t bytes = 0);
-  // The same over several rings of the same components, the data split by weight.
-  Result<CollectiveTimes> all_reduce(std::span<const WeightedOrder> rings, int64_t bytes = 0);
-  // Any of them; rates of edges are told of rings alone.
-  Result<CollectiveTimes> collective(const CollectiveTask& task);
+  Result<CollectiveTimes> collective(const CollectiveTask& task) override;
   std::string_view source() const override { return "measured"; }
   // Series begun anew because a rate changed while it was timed.
   int64_t changes() const { return changes_; }
@@ -109,10 +80,7 @@ class TcpMeter final : public LinkMeter {
   Result<std::vector<Member>> open_members(std::span<const topology::Transfer> set);
   Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
   Result<SetRun> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
-  Result<CollectMessage> message_of(const CollectiveTask& task,
-                                    const std::vector<size_t>& hosts) const;
-  Result<CollectiveTimes> time_collective(const CollectiveTask& task,
-                                          const std::vector<size_t>& hosts);
+  Result<CollectiveTimes> run(const CollectiveTask& task);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<Host> hosts_;

@@ -20,8 +20,8 @@ bool is_endpoint(ComponentKind kind) {
 bool forwards(ComponentKind kind) { return kind == ComponentKind::kNic || !is_endpoint(kind); }
 
 std::string_view link_kind_name(LinkKind kind) {
-  static constexpr std::string_view kNames[kLinkKindCount] = {"pcie", "memory", "socket", "network",
-                                                              "trunk"};
+  static constexpr std::string_view kNames[kLinkKindCount] = {"pcie",    "memory", "socket",
+                                                              "network", "trunk",  "nvlink"};
   return kNames[static_cast<size_t>(kind)];
 }
 

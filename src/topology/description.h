@@ -36,9 +36,9 @@ bool is_endpoint(ComponentKind kind);
 // Whether a route may pass through such a component.
 bool forwards(ComponentKind kind);
 
-enum class LinkKind { kPcie, kMemoryBus, kSocket, kNetwork, kTrunk };
-inline constexpr int kLinkKindCount = 5;
-std::string_view link_kind_name(LinkKind kind);  // "pcie", "memory", "socket", "network", "trunk"
+enum class LinkKind { kPcie, kMemoryBus, kSocket, kNetwork, kTrunk, kNvlink };
+inline constexpr int kLinkKindCount = 6;
+std::string_view link_kind_name(LinkKind kind);  // "pcie", "memory", "socket", "network" …
 
 // An assumption beyond fair sharing: with more than `flows` transfers at once, the component
 // carries only `factor` of its rate. `assumption` says why one believes so; reports repeat it.

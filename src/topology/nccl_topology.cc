@@ -2,13 +2,8 @@
 
 #include <charconv>
 
-#include "base/file.h"
-#include "topology/xml.h"
-
 namespace jige::topology {
 namespace {
-
-constexpr size_t kFileBytesMax = size_t{16} << 20;
 
 class NcclReader {
  public:
@@ -115,15 +110,8 @@ class NcclReader {
 
 }  // namespace
 
-Result<Description> description_from_nccl(std::string_view xml, std::string_view where) {
-  JIGE_TRY(const XmlElement root, parse_xml(xml, where));
-  return NcclReader(where).run(root);
-}
-
-Result<Topology> load_nccl_topology(const std::string& path) {
-  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
-  JIGE_TRY(Description description, description_from_nccl(text, path));
-  return Topology::create(std::move(description), path);
+Result<Description> description_from_nccl(const XmlElement& system, std::string_view where) {
+  return NcclReader(where).run(system);
 }
 
 }  // namespace jige::topology

@@ -6,20 +6,18 @@
 //
 // A cpu becomes a host bridge with its memory, a pci a switch, a device or a NIC by what is inside.
 // Link rates follow from width and speed; bridges, memory and sockets stay unlimited, for NCCL
-// knows them as constants only. NVLink is refused: Jige plans for machines without. Threads: pure
-// functions, but for the file.
+// knows them as constants only. NVLink is refused in these files. Threads: pure functions.
 #pragma once
 
-#include <string>
 #include <string_view>
 
 #include "base/result.h"
-#include "topology/topology.h"
+#include "topology/description.h"
+#include "topology/xml.h"
 
 namespace jige::topology {
 
 // Fails with kCorrupt or kUnsupported, naming `where` and the line.
-Result<Description> description_from_nccl(std::string_view xml, std::string_view where);
-Result<Topology> load_nccl_topology(const std::string& path);
+Result<Description> description_from_nccl(const XmlElement& system, std::string_view where);
 
 }  // namespace jige::topology

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "base/rng.h"
+#include "topology/topology.h"
+#include "topology/xml_topology.h"
 
 namespace jige::topology {
 namespace {
@@ -30,7 +32,7 @@ constexpr const char* kSystem = R"(<system version="1">
 </system>)";
 
 Result<Topology> read(const std::string& text) {
-  JIGE_TRY(Description d, description_from_nccl(text, "topo.xml"));
+  JIGE_TRY(Description d, description_from_xml(text, "topo.xml"));
   return Topology::create(std::move(d), "topo.xml");
 }
 

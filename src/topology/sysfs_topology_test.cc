@@ -3,46 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
-
-#include "base/file.h"
+#include "topology/test_support.h"
 
 namespace jige::topology {
 namespace {
-
-namespace fs = std::filesystem;
-
-// A copy of sysfs with what the reader looks at.
-class FakeSysfs {
- public:
-  FakeSysfs() : root_(::testing::TempDir() + "jige_sysfs") {
-    fs::remove_all(root_);
-    fs::create_directories(root_ + "/bus/pci/devices");
-  }
-  ~FakeSysfs() { fs::remove_all(root_); }
-  const std::string& root() const { return root_; }
-  void node(int n) {
-    fs::create_directories(fmt::format("{}/devices/system/node/node{}", root_, n));
-  }
-  // A function below /sys/devices, with its attributes.
-  void pci(const std::string& path, const std::string& type, const std::string& vendor, int numa,
-           const std::string& speed, const std::string& width) {
-    const fs::path folder = root_ + "/devices/" + path;
-    fs::create_directories(folder);
-    const auto put = [&](const char* name, const std::string& text) {
-      ASSERT_TRUE(write_file_atomic(folder / name, text + "\n"));
-    };
-    put("class", type);
-    put("vendor", vendor);
-    put("numa_node", std::to_string(numa));
-    put("current_link_speed", speed);
-    put("current_link_width", width);
-    fs::create_symlink(folder, root_ + "/bus/pci/devices/" + folder.filename().string());
-  }
-
- private:
-  std::string root_;
-};
 
 TEST(SysfsTopology, ReadsPortsSwitchesAndRates) {
   FakeSysfs sys;

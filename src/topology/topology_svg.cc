@@ -94,14 +94,26 @@ class Picture {
         "<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"{:.1f}\"><title>{}: {}, "
         "{}</title></path>\n",
         path,
-        link.kind == LinkKind::kSocket || link.kind == LinkKind::kTrunk ? "#a569bd" : "#999999",
+        link.kind == LinkKind::kNvlink                                    ? "#5aa02c"
+        : link.kind == LinkKind::kSocket || link.kind == LinkKind::kTrunk ? "#a569bd"
+                                                                          : "#999999",
         width, xml_text(link.name), link_kind_name(link.kind), describe_rate(link));
     if (link.gb_per_s == kUnlimited) return text;
+    // Near the lower end, where the links of a switch are apart.
+    const Point lower = a.y > b.y ? a : b, upper = a.y > b.y ? b : a;
+    const Point label =
+        level ? Point{(a.x + b.x) / 2, (a.y + bend) / 2}
+              : Point{lower.x + 0.3 * (upper.x - lower.x), lower.y + 0.3 * (upper.y - lower.y)};
     return text + fmt::format(
                       "<text x=\"{:.1f}\" y=\"{:.1f}\" font-size=\"9\" fill=\"#555555\">{}"
                       "</text>\n",
-                      (a.x + b.x) / 2 + 4, level ? (a.y + bend) / 2 : (a.y + b.y) / 2,
-                      describe_rate(link));
+                      label.x + 4, label.y, describe_rate(link));
+  }
+
+  // Names of ports are long; what does not fit into a box is written smaller.
+  static double name_size(const std::string& name) {
+    constexpr double kUsual = 11, kWidthPerSize = 0.6;
+    return std::min(kUsual, kBoxWidth / (kWidthPerSize * static_cast<double>(name.size())));
   }
 
   std::string draw_component(size_t index) const {
@@ -110,11 +122,12 @@ class Picture {
     return fmt::format(
         "<g><title>{0}: {1}</title><rect x=\"{2:.1f}\" y=\"{3:.1f}\" width=\"{4}\" height=\"{5}\" "
         "rx=\"4\" fill=\"{6}\" stroke=\"#666666\"/><text x=\"{7:.1f}\" y=\"{8:.1f}\" "
-        "text-anchor=\"middle\">{0}</text><text x=\"{7:.1f}\" y=\"{9:.1f}\" font-size=\"9\" "
+        "text-anchor=\"middle\" font-size=\"{11:.3g}\">{0}</text><text x=\"{7:.1f}\" y=\"{9:.1f}\" "
+        "font-size=\"9\" "
         "fill=\"#555555\" text-anchor=\"middle\">{10}</text></g>\n",
         xml_text(c.name), xml_text(describe(c)), p.x - kBoxWidth / 2, p.y - kBoxHeight / 2,
         kBoxWidth, kBoxHeight, kFill[static_cast<size_t>(c.kind)], p.x, p.y - 2, p.y + 11,
-        c.gb_per_s == kUnlimited ? "" : fmt::format("{:.4g} GB/s", c.gb_per_s));
+        c.gb_per_s == kUnlimited ? "" : fmt::format("{:.4g} GB/s", c.gb_per_s), name_size(c.name));
   }
 
   std::string draw_ring(size_t index) const {

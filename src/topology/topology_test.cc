@@ -232,5 +232,13 @@ TEST(TopologySvg, ShowsEveryComponentAndEscapesText) {
   EXPECT_THAT(svg, HasSubstr("marker-end"));
 }
 
+TEST(TopologySvg, WritesLongNamesSmallerThanShortOnes) {
+  Description d = reference("pcie-4gpu-2numa").description();
+  d.components[0].name = "switch-0000.17.00.0";
+  const std::string svg = topology_svg(*Topology::create(std::move(d), "long"), {});
+  EXPECT_THAT(svg, HasSubstr("font-size=\"8.07\">switch-0000.17.00.0<"));
+  EXPECT_THAT(svg, HasSubstr("font-size=\"11\">gpu1<"));
+}
+
 }  // namespace
 }  // namespace jige::topology

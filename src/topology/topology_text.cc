@@ -31,6 +31,9 @@ Forest spanning_forest(const Topology& t) {
     if (start > 0 && queue.empty()) continue;
     for (size_t head = 0; head < queue.size(); ++head) {
       const int32_t at = queue[head];
+      // A device between devices (NVLink) would hide where it hangs itself.
+      const bool root = forest.depth[static_cast<size_t>(at)] == 0;
+      if (!root && !forwards(t.component(at).kind)) continue;
       for (size_t l = 0; l < t.links().size(); ++l) {
         const Link& link = t.links()[l];
         if (link.from != at && link.to != at) continue;

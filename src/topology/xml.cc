@@ -1,6 +1,7 @@
 #include "topology/xml.h"
 
 #include <algorithm>
+#include <charconv>
 
 namespace jige::topology {
 namespace {
@@ -41,13 +42,19 @@ class XmlReader {
   Status skip_to_tag() {
     for (;;) {
       at_ = std::min(text_.find('<', at_), text_.size());
-      const std::string_view end = starts("<!--") ? "-->" : starts("<?") ? "?>" : "";
+      const std::string_view end = starts("<!--")        ? "-->"
+                                   : starts("<?")        ? "?>"
+                                   : starts("<!DOCTYPE") ? ">"
+                                                         : "";
       if (end.empty()) {
         if (starts("<!")) return wrong("declarations of types are not supported");
         return {};
       }
       const size_t close = text_.find(end, at_);
       if (close == std::string_view::npos) return wrong(fmt::format("\"{}\" is missing", end));
+      if (end == ">" && text_.substr(at_, close - at_).find('[') != std::string_view::npos) {
+        return wrong("declarations of types are not supported");
+      }
       at_ = close + end.size();
     }
   }
@@ -62,6 +69,20 @@ class XmlReader {
     return std::string(text_.substr(begin, at_ - begin));
   }
 
+  // The character that "&#10;" or "&#xA;" stands for, and drops it from `raw`.
+  Result<char> numbered(std::string_view& raw) const {
+    const bool hexadecimal = raw.starts_with("&#x");
+    const size_t digits = hexadecimal ? 3 : 2;
+    const size_t end = std::min(raw.find(';'), raw.size());
+    unsigned value = 0;
+    const auto [stop, error] = std::from_chars(raw.data() + std::min(digits, end), raw.data() + end,
+                                               value, hexadecimal ? 16 : 10);
+    const bool whole = error == std::errc() && end < raw.size() && stop == raw.data() + end;
+    if (!whole || value == 0 || value > 126) return wrong("a numbered character is not ASCII");
+    raw.remove_prefix(end + 1);
+    return static_cast<char>(value);
+  }
+
   Result<std::string> unescaped(std::string_view raw) const {
     static constexpr std::pair<std::string_view, char> kEntities[] = {
         {"&amp;", '&'}, {"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&apos;", '\''}};
@@ -70,6 +91,11 @@ class XmlReader {
       if (raw[0] != '&') {
         out += raw[0];
         raw.remove_prefix(1);
+        continue;
+      }
+      if (raw.starts_with("&#")) {
+        JIGE_TRY(const char character, numbered(raw));
+        out += character;
         continue;
       }
       const auto* const found = std::ranges::find_if(

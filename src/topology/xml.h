@@ -1,5 +1,7 @@
-// A small reader of XML as NCCL writes it: elements and attributes. Comments, declarations and text
-// are passed over; entities other than the five of XML, CDATA and DTDs are refused.
+// A small reader of XML as NCCL and hwloc write it: elements and attributes. Comments,
+// declarations, text, and a DOCTYPE that only names a file (which is not read) are passed over. Of
+// entities, the five of XML and numbers of ASCII characters are known; others, CDATA and DTDs
+// within the file are refused, so that nothing grows while it is read.
 //
 //   JIGE_TRY(const XmlElement root, parse_xml(text, path));
 //

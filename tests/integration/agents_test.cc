@@ -103,7 +103,7 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
 
 TEST(Agents, MistakesAreNamed) {
   EXPECT_THAT(run_jige({"profile", "links", "all-reduce", "--reference", "trunk-4host"}).err,
-              HasSubstr("--hosts is missing"));
+              HasSubstr("--hosts or --shm is missing"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--hosts", "a=127.0.0.1"}).err,
               HasSubstr("a link has two ends"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--hosts", "a=b=c"}).err,

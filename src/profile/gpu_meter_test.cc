@@ -1,0 +1,195 @@
+// The meter of GPUs over a library in the place of CUDA's driver (tests/fakes/fake_cuda.cc): what
+// is measured here are its scripted rates. No GPU was asked.
+#include "profile/gpu_meter.h"
+
+#include <dlfcn.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <chrono>
+
+#include "topology/machine_tree.h"
+
+namespace jige::profile {
+namespace {
+
+using ::testing::HasSubstr;
+using topology::Engine;
+using topology::Topology;
+using topology::Transfer;
+
+constexpr const char* kThree = "gpu=0000:17:00.0,1 gpu=0000:18:00.0,1 gpu=0000:81:00.0,0.5 ";
+
+// Two GPUs on the first node, one on the second.
+topology::Description machine() {
+  const auto gpu = [](const std::string& address, int32_t numa) {
+    return topology::PciFunction{topology::ComponentKind::kDevice, numa, {{.address = address}}};
+  };
+  topology::Description d = topology::machine_description(
+      {{.number = 0}, {.number = 1}},
+      {gpu("0000:17:00.0", 0), gpu("0000:18:00.0", 0), gpu("0000:81:00.0", 1)});
+  d.name = "box";
+  return d;
+}
+
+int held() {
+  void* library = dlopen(JIGE_FAKE_CUDA, RTLD_NOW);
+  auto* count = reinterpret_cast<int (*)()>(dlsym(library, "fake_cuda_held"));
+  return count();
+}
+
+struct Lab {
+  std::unique_ptr<GpuMeter> meter;
+  std::optional<Topology> box;
+  std::string error;
+
+  explicit Lab(const std::string& script, double timeout_s = 5) {
+    setenv("JIGE_FAKE_CUDA", script.c_str(), 1);
+    GpuMeterOptions options{.box = {.library = JIGE_FAKE_CUDA, .buffer_bytes = 1 << 20},
+                            .bytes = 4 << 20,
+                            .run_timeout_s = timeout_s};
+    options.repeats = {.count_min = 2, .count_max = 3};
+    auto started = GpuMeter::start(machine(), options);
+    unsetenv("JIGE_FAKE_CUDA");
+    if (!started) {
+      error = started.error().message;
+      return;
+    }
+    meter = std::move(*started);
+    box = std::move(*Topology::create(meter->description(), "test"));
+    EXPECT_TRUE(meter->use(*box));
+  }
+  Result<Measurement> measure(const std::string& set) {
+    JIGE_TRY(const std::vector<Transfer> transfers, topology::parse_transfers(*box, set));
+    return meter->measure(transfers);
+  }
+  double rate(const std::string& set) {
+    const auto m = measure(set);
+    EXPECT_TRUE(m) << set << ": " << m.error().message;
+    return m ? m->rate : 0;
+  }
+  std::string error_of(const std::string& set) {
+    const auto m = measure(set);
+    return m ? "measured" : m.error().message;
+  }
+};
+
+TEST(GpuMeter, EveryPathRunsAtTheRateOfItsEngine) {
+  {
+    Lab lab(kThree);
+    ASSERT_TRUE(lab.meter) << lab.error;
+    for (const char* text :
+         {"gpu0>gpu1:push+copy", "gpu0>gpu1:pull+copy", "gpu0>gpu1:via-numa1+copy",
+          "gpu0>numa0:push+copy", "numa1>gpu1:pull+copy", "gpu0>gpu2:push+copy"}) {
+      EXPECT_NEAR(lab.rate(text), 1, 0.4) << text;
+    }
+    // The slower engine shows where it is the one at work.
+    EXPECT_NEAR(lab.rate("gpu2>gpu0:push+copy"), 0.5, 0.2);
+    EXPECT_NEAR(lab.rate("gpu0>gpu2:pull+copy"), 0.5, 0.2);
+    EXPECT_EQ(lab.meter->source(), "measured");
+    EXPECT_EQ(lab.meter->description().environment.at("cuda"), "12.4");
+  }
+  EXPECT_EQ(held(), 0) << "everything is given back";
+}
+
+TEST(GpuMeter, WhatIsSharedShowsInSets) {
+  Lab lab(kThree);
+  ASSERT_TRUE(lab.meter) << lab.error;
+  const double apart = lab.rate("gpu0>gpu1:push+copy,gpu1>gpu0:push+copy");
+  const double shared = lab.rate("gpu0>gpu1:push+copy,gpu0>gpu2:push+copy");
+  EXPECT_GT(apart, 0.65) << "two engines";
+  EXPECT_LT(shared, 0.65) << "one engine for both";
+  Lab narrow(std::string(kThree) + "bridge=1");
+  ASSERT_TRUE(narrow.meter) << narrow.error;
+  EXPECT_NEAR(narrow.rate("gpu0>gpu1:push+copy"), 1, 0.4);
+  EXPECT_LT(narrow.rate("gpu0>gpu1:push+copy,gpu1>gpu0:push+copy"), 0.65);
+  const auto m = narrow.measure("gpu0>gpu1:push+copy,gpu1>gpu0:push+copy");
+  ASSERT_TRUE(m);
+  EXPECT_EQ(m->gb_per_s.size(), 2u);
+}
+
+TEST(GpuMeter, SendsShares) {
+  Lab lab(kThree);
+  ASSERT_TRUE(lab.meter) << lab.error;
+  const auto set = topology::parse_transfers(*lab.box, "gpu0>gpu1:push+copy,gpu1>gpu0:push+copy");
+  const auto m = lab.meter->measure_shares(*set, std::vector<double>{1, 0.25});
+  ASSERT_TRUE(m) << m.error().message;
+  EXPECT_NEAR(m->rate, 1, 0.4);
+  EXPECT_GT(m->gb_per_s[1], 0.5) << "its own rate, not the share of the makespan";
+}
+
+TEST(GpuMeter, WrongContentIsFoundBeforeAnythingIsTimed) {
+  // The first copy of a push; of what is staged, the second slot's way in.
+  Lab lab(std::string(kThree) + "flip=1");
+  ASSERT_TRUE(lab.meter) << lab.error;
+  EXPECT_THAT(lab.error_of("gpu0>gpu1:push+copy"),
+              HasSubstr("byte 524288 came wrong from the GPU at 0000:17:00.0 to the GPU at "
+                        "0000:18:00.0; the link is not safe"));
+  EXPECT_NEAR(lab.rate("gpu0>gpu1:push+copy"), 1, 0.4) << "checked again, now well";
+  Lab staged(std::string(kThree) + "flip=4");
+  ASSERT_TRUE(staged.meter);
+  EXPECT_THAT(staged.error_of("gpu0>gpu1:via-numa1+copy"),
+              HasSubstr("through the memory of NUMA node 1"));
+}
+
+TEST(GpuMeter, ATransferThatStallsIsNamedAndNothingWaitsForIt) {
+  const auto start = std::chrono::steady_clock::now();
+  {
+    Lab lab(std::string(kThree) + "stall=1", 0.3);
+    ASSERT_TRUE(lab.meter) << lab.error;
+    EXPECT_THAT(lab.error_of("gpu0>gpu1:pull+copy"),
+                HasSubstr("from the GPU at 0000:17:00.0 to the GPU at 0000:18:00.0 does not end"));
+    EXPECT_THAT(lab.error_of("gpu1>gpu0:push+copy"), HasSubstr("run this again"));
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(3));
+}
+
+TEST(GpuMeter, FailuresOfTheDriverAreNamed) {
+  const int before = held();
+  const auto started = [](const std::string& failing) {
+    return Lab(std::string(kThree) + "fail=" + failing).error;
+  };
+  EXPECT_THAT(started("cuInit,100"), HasSubstr("cuInit failed: CUDA_ERROR_NO_DEVICE (100)"));
+  EXPECT_THAT(started("cuDeviceGetCount,3"), HasSubstr("cuDeviceGetCount failed: error (3)"));
+  EXPECT_THAT(started("cuMemAlloc,2"), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
+  EXPECT_THAT(Lab("").error, HasSubstr("the driver shows no GPU"));
+  EXPECT_THAT(Lab("gpu=0000:17:00.0,1 gpu=0000:18:00.0,1").error,
+              HasSubstr("no GPU at \"0000:81:00.0\", where gpu2 should be"));
+  const auto measured = [](const std::string& failing, const std::string& set) {
+    Lab lab(std::string(kThree) + "fail=" + failing);
+    return lab.meter ? lab.error_of(set) : lab.error;
+  };
+  const std::string push = "gpu0>gpu1:push+copy";
+  EXPECT_THAT(measured("cuCtxEnablePeerAccess,217", push), HasSubstr("cuCtxEnablePeerAccess"));
+  EXPECT_EQ(measured("cuCtxEnablePeerAccess,704", push), "measured") << "enabled already";
+  EXPECT_THAT(measured("cuEventQuery,700", push), HasSubstr("CUDA_ERROR_ILLEGAL_ADDRESS"));
+  EXPECT_THAT(measured("cuEventRecord,999", push), HasSubstr("cuEventRecord failed"));
+  EXPECT_THAT(measured("cuMemHostAlloc,2", "gpu0>gpu1:via-numa0+copy"),
+              HasSubstr("cuMemHostAlloc failed: CUDA_ERROR_OUT_OF_MEMORY"));
+  EXPECT_EQ(held(), before) << "failures give back what they took";
+}
+
+TEST(GpuMeter, AbsentAndForeignLibrariesAreNamed) {
+  GpuMeterOptions options;
+  options.box.library = "libjige-no-such-library.so.1";
+  EXPECT_EQ(GpuMeter::start(machine(), options).error().code, Code::kNotFound);
+  options.box.library = "libm.so.6";
+  const auto other = GpuMeter::start(machine(), options);
+  EXPECT_EQ(other.error().code, Code::kUnsupported);
+  EXPECT_THAT(other.error().message, HasSubstr("libm.so.6 has no cuInit"));
+}
+
+TEST(GpuMeter, RefusesWhatItCannotMeasure) {
+  Lab lab(std::string(kThree) + "nopeer=0,1");
+  ASSERT_TRUE(lab.meter) << lab.error;
+  EXPECT_THAT(lab.error_of("gpu0>gpu1:push+copy"), HasSubstr("no access to the one at"));
+  EXPECT_NEAR(lab.rate("gpu0>gpu1:pull+copy"), 1, 0.4) << "the other way round is allowed";
+  EXPECT_NEAR(lab.rate("gpu0>gpu1:via-numa0+copy"), 1, 0.4);
+  EXPECT_THAT(lab.error_of("gpu0>gpu1:push"), HasSubstr("only transfers by copy engines"));
+  EXPECT_THAT(lab.error_of("numa0>gpu1:push+copy"), HasSubstr("only transfers between GPUs"));
+  EXPECT_THAT(lab.error_of("numa0>numa1:push+copy"), HasSubstr("only transfers between GPUs"));
+}
+
+}  // namespace
+}  // namespace jige::profile

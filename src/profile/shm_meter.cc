@@ -23,6 +23,7 @@ namespace {
 constexpr int64_t kCheckedBytes = 512 * 1024 + 64;
 constexpr int64_t kProbeBytes = int64_t{1} << 20;
 constexpr int64_t kBytesMax = int64_t{1} << 34;
+constexpr int64_t kUsualReduceBytes = int64_t{32} << 20;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
 constexpr double kGraceSeconds = 2;     // for ranks that gave up to say why
@@ -232,7 +233,7 @@ Result<AllReduceTimes> ShmMeter::all_reduce(std::span<const WeightedOrder> rings
     }
   }
   if (!ranks_) JIGE_DO(start_ranks());
-  if (bytes == 0) bytes = 2 * largest_bytes_;
+  if (bytes == 0) bytes = std::min(largest_bytes_, kUsualReduceBytes);
   auto times = time_rings(by_place, std::clamp(bytes, kProbeBytes, kCollectiveBytesMax));
   if (!times) return explained(std::move(times.error()));
   return times;

@@ -23,6 +23,7 @@ namespace {
 constexpr int64_t kCheckedBytes = 512 * 1024 + 64;
 constexpr int64_t kProbeBytes = int64_t{1} << 20;
 constexpr int64_t kBytesMax = int64_t{1} << 34;
+constexpr int64_t kUsualReduceBytes = int64_t{32} << 20;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
 constexpr double kGraceSeconds = 2;     // for ranks that gave up to say why
@@ -250,7 +251,7 @@ Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
       },
       .address = [](size_t) { return std::string(kLoopback); },
       .name = [&](size_t place) { return controls_[place].peer(); }};
-  const CollectMessage message{.bytes = 2 * largest_bytes_,
+  const CollectMessage message{.bytes = std::min(largest_bytes_, kUsualReduceBytes),
                                .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   return time_collective(task, message, peers,
                          comm::Deadline::after(2 * options_.run_timeout_s + kGraceSeconds));

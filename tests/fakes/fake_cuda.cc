@@ -44,7 +44,7 @@ class Pace {
       const auto takes =
           std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(bytes) / gb_per_s_));
       // What a sleep was too long is made up for, so that the rate holds.
-      free_at_ = std::max(free_at_, Clock::now() - std::chrono::milliseconds(2)) + takes;
+      free_at_ = std::max(free_at_, Clock::now() - std::chrono::microseconds(500)) + takes;
       until = free_at_;
     }
     std::this_thread::sleep_until(until);

@@ -82,7 +82,8 @@ Status RingPlanSteps::add_mix() {
                                .tolerance = options_.tolerance};
   if (request_.run_collectives) {
     options.collective = [&](const plan::RingMix& mix) -> Result<double> {
-      JIGE_TRY(const profile::CollectiveTimes times, bench_.collectives()->all_reduce(orders_of(mix)));
+      JIGE_TRY(const profile::CollectiveTimes times,
+               bench_.collectives()->all_reduce(orders_of(mix)));
       return times.edge_gb_per_s;
     };
   }

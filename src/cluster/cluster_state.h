@@ -10,7 +10,8 @@
 //
 // A preempted job keeps its progress, frees its GPUs at once, and pays for checkpoint, requeue and
 // restore when it starts again: it then holds its GPUs for restart_ns without progress (start_ns
-// the first time), and is already counted as a neighbour on the network. A migration is both at once.
+// the first time), and is already counted as a neighbour on the network. A migration is both at
+// once.
 //
 // With a Colocation a waiting job may join a running one on its GPUs; each then is the other's
 // partner, and has the GPUs for itself when that leaves.

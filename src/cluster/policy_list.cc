@@ -88,7 +88,9 @@ QueueOptions greedy_queue_options() {
   return {.preemptive = true,
           .round_ns = kRound_ns,
           .urgent_factor = 20,
-          .urgent_min_ns = 24 * 3600 * kSecond};
+          .urgent_min_ns = 24 * 3600 * kSecond,
+          .deadlines = LatenessOptions{},
+          .shape_margin = 1.5};
 }
 
 Result<std::unique_ptr<Policy>> make_policy(std::string_view name, std::string_view flag,

@@ -6,8 +6,8 @@
 // random, contention or learned. What is left out: fifo is strict, the others skip; placement is
 // span. srtf and srsf preempt at once, las, gittins, max-min and ftf in rounds of five minutes,
 // fifo and sjf never. `greedy` is the contention-aware greedy: what has the least service left,
-// where it disturbs least, with ageing and moves; `learned` is the same with a trained network as
-// the placer. Threads: pure functions.
+// where it disturbs least, with deadlines, ageing, room made for fixed shapes, and moves; `learned`
+// is the same with a trained network as the placer. Threads: pure functions.
 #pragma once
 
 #include <memory>

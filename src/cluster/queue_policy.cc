@@ -10,25 +10,36 @@ namespace {
 
 // Jobs that a placer may turn down at one instant before the queue is left alone.
 constexpr int kDeclinedMax = 32;
+// Shapes for which room is looked for in vain at one instant, and jobs stopped for one.
+constexpr int kShapesMax = 16;
+constexpr size_t kInTheWayMax = 64;
 
 }  // namespace
 
 QueuePolicy::QueuePolicy(const QueueOptions& options, std::unique_ptr<Order> order,
                          std::unique_ptr<Placer> placer)
-    : options_(options), order_(std::move(order)), placer_(std::move(placer)) {}
+    : options_(options), order_(std::move(order)), placer_(std::move(placer)) {
+  if (options_.deadlines) lateness_.emplace(*options_.deadlines);
+}
 
 QueuePolicy::Rank QueuePolicy::rank_of(const ClusterState& cluster, JobId id) {
   const auto i = static_cast<size_t>(id);
-  if (urgent_.size() <= i) urgent_.resize(i + 1);
+  if (overdue_.size() <= i) overdue_.resize(i + 1);
   const int64_t arrival_ns = cluster.job(id).arrival_ns;
-  if (options_.urgent_factor >= 0 && !urgent_[i]) {
+  if (options_.urgent_factor >= 0 && !overdue_[i]) {
     const int64_t without_ns = cluster.now_ns() - arrival_ns - cluster.held_ns(id);
     const double bound_ns =
         static_cast<double>(options_.urgent_min_ns) + options_.urgent_factor * cluster.alone_ns(id);
-    urgent_[i] = static_cast<double>(without_ns) > bound_ns;
+    overdue_[i] = static_cast<double>(without_ns) > bound_ns;
   }
-  if (urgent_[i]) return {false, 0, arrival_ns, id};
-  return {true, order_->key(cluster, id), arrival_ns, id};
+  if (overdue_[i]) return {Class::kOverdue, 0, arrival_ns, id};
+  Class urgency = Class::kOrdinary;
+  if (lateness_ && lateness_->quick(cluster, id)) {
+    urgency = Class::kQuick;
+  } else if (lateness_ && lateness_->late(cluster, id)) {
+    return {Class::kLate, 0, arrival_ns, id};
+  }
+  return {urgency, order_->key(cluster, id), arrival_ns, id};
 }
 
 void QueuePolicy::wait(const ClusterState& cluster, JobId id) {
@@ -45,7 +56,10 @@ void QueuePolicy::stop_waiting(const ClusterState& cluster, JobId id) {
   if (--size->second == 0) by_size_.erase(size);
 }
 
-void QueuePolicy::arrived(const ClusterState& cluster, JobId id) { wait(cluster, id); }
+void QueuePolicy::arrived(const ClusterState& cluster, JobId id) {
+  if (lateness_) lateness_->came(cluster, id);
+  wait(cluster, id);
+}
 
 void QueuePolicy::withdrawn(const ClusterState& cluster, JobId id) { stop_waiting(cluster, id); }
 
@@ -60,8 +74,16 @@ void QueuePolicy::rank_anew(const ClusterState& cluster) {
   waiting_ = std::move(anew);
 }
 
+void QueuePolicy::look_at_deadlines(const ClusterState& cluster) {
+  std::vector<JobId> waiting;
+  waiting.reserve(waiting_.size());
+  for (const Rank& rank : waiting_) waiting.push_back(rank.id);
+  lateness_->look(cluster, waiting);
+}
+
 void QueuePolicy::schedule(ClusterState& cluster, bool is_round) {
-  if (is_round && (order_->ages() || options_.urgent_factor >= 0)) rank_anew(cluster);
+  if (is_round && lateness_) look_at_deadlines(cluster);
+  if (is_round && (order_->ages() || options_.urgent_factor >= 0 || lateness_)) rank_anew(cluster);
   if (options_.preemptive && (!options_.preempt_in_rounds || is_round)) make_room(cluster);
   fill(cluster);
   if (is_round) placer_->improve(cluster);
@@ -115,20 +137,37 @@ void QueuePolicy::make_room(ClusterState& cluster) {
       room = 0;
     }
   }
-  int declined = 0;
+  int declined = 0, shapes = 0;
   for (const JobId id : chosen) {
-    if (victims.empty() && !cluster.free().fits(cluster.job(id))) return;
     if (cluster.free().fits(cluster.job(id))) {
       if (!start(cluster, id, false) && ++declined == kDeclinedMax) return;
-    } else if (stop_others_for(cluster, id, victims)) {
+    } else if (victims.empty() && options_.shape_margin <= 0) {
+      return;
+    } else if (!victims.empty() && stop_others_for(cluster, id, victims)) {
       start(cluster, id, true);
+    } else if (options_.shape_margin > 0 && cluster.job(id).nodes > 0 && shapes < kShapesMax) {
+      if (stop_in_the_way(cluster, id, running)) {
+        start(cluster, id, true);
+      } else {
+        ++shapes;
+      }
     }
+  }
+}
+
+void QueuePolicy::stop(ClusterState& cluster, JobId victim) {
+  const JobId partner = cluster.at(victim).partner;
+  for (const JobId stopped : {victim, partner}) {
+    if (stopped < 0) continue;
+    cluster.preempt(stopped);
+    wait(cluster, stopped);
   }
 }
 
 // Stops victims from the last on until the job fits; nobody where all together do not suffice.
 bool QueuePolicy::stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims) {
   Vacancy vacancy(cluster);
+  std::erase_if(victims, [&](JobId job) { return cluster.at(job).phase != Phase::kRunning; });
   size_t kept = victims.size();
   while (kept > 0 && !vacancy.free().fits(cluster.job(id))) {
     const JobId victim = victims[--kept];
@@ -138,14 +177,42 @@ bool QueuePolicy::stop_others_for(ClusterState& cluster, JobId id, std::vector<J
   }
   if (!vacancy.free().fits(cluster.job(id))) return false;
   while (victims.size() > kept) {
-    const JobId victim = victims.back(), partner = cluster.at(victim).partner;
-    for (const JobId stopped : {victim, partner}) {
-      if (stopped < 0) continue;
-      cluster.preempt(stopped);
-      wait(cluster, stopped);
-    }
+    stop(cluster, victims.back());
     victims.pop_back();
   }
+  return true;
+}
+
+// Stops those that stand on nodes with too little room, the last first, until the shape fits; of
+// these it spares, the first first, who need not go. Nobody where all together do not suffice.
+bool QueuePolicy::stop_in_the_way(ClusterState& cluster, JobId id,
+                                  const std::vector<Rank>& running) {
+  const Job& job = cluster.job(id);
+  const Rank own = rank_of(cluster, id);
+  FreeGpus free = cluster.free();
+  std::vector<JobId> picked;
+  for (size_t i = running.size(); i-- > 0 && !free.fits(job);) {
+    const Rank& rank = running[i];
+    if (rank.urgency != Class::kOrdinary || rank.key < options_.shape_margin * own.key) break;
+    if (cluster.at(rank.id).phase != Phase::kRunning) continue;
+    const bool in_the_way = std::ranges::any_of(
+        cluster.at(rank.id).placement,
+        [&](const NodeShare& share) { return free.on_node(share.node) < job.gpus / job.nodes; });
+    if (!in_the_way) continue;
+    if (picked.size() == kInTheWayMax) return false;
+    picked.push_back(rank.id);
+    free.give(cluster.at(rank.id).placement);
+  }
+  if (!free.fits(job)) return false;
+  for (size_t i = picked.size(); i-- > 0;) {
+    free.take(cluster.at(picked[i]).placement);
+    if (free.fits(job)) {
+      picked.erase(picked.begin() + static_cast<std::ptrdiff_t>(i));
+    } else {
+      free.give(cluster.at(picked[i]).placement);
+    }
+  }
+  for (const JobId victim : picked) stop(cluster, victim);
   return true;
 }
 
@@ -155,7 +222,7 @@ void QueuePolicy::fill(ClusterState& cluster) {
   for (auto next = waiting_.begin(); next != waiting_.end();) {
     if (!cluster.colocation() && cluster.free().total() < by_size_.begin()->first) return;
     const Rank rank = *next++;
-    const bool urgent = !rank.ordinary;
+    const bool urgent = rank.urgency == Class::kOverdue;
     if (!cluster.free().fits(cluster.job(rank.id))) {
       if (join_other(cluster, rank.id)) continue;
       if (options_.admission == Admission::kStrict || urgent) return;

@@ -14,8 +14,13 @@
 // their own; a partner goes on with them.
 //
 // Ageing: a job that has been without GPUs for longer than urgent_min + urgent_factor * its length
-// stands before all others, by arrival; while it does not fit nobody behind it starts, and it is
-// not preempted again. Threads: one thread.
+// is overdue: it stands before all others, by arrival; while it does not fit nobody behind it
+// starts, and it is not preempted again. With `deadlines` there are two classes between these and
+// the others (cluster/lateness.h): quick jobs in order, then late ones by arrival.
+//
+// With `shape_margin` a preemptive policy also stops those that stand in the way of a fixed shape,
+// where GPUs enough are free but not on enough nodes: jobs that are neither overdue, quick nor
+// late, with a key at least so many times that of the job. Threads: one thread.
 #pragma once
 
 #include <map>
@@ -24,6 +29,7 @@
 #include <set>
 #include <vector>
 
+#include "cluster/lateness.h"
 #include "cluster/order.h"
 #include "cluster/placer.h"
 #include "cluster/policy.h"
@@ -39,6 +45,8 @@ struct QueueOptions {
   int64_t round_ns = 0;
   double urgent_factor = -1;  // below 0: nobody becomes urgent
   int64_t urgent_min_ns = 0;
+  std::optional<LatenessOptions> deadlines = std::nullopt;
+  double shape_margin = 0;  // 0: nobody is stopped for a shape
 };
 
 class QueuePolicy final : public Policy {
@@ -53,9 +61,10 @@ class QueuePolicy final : public Policy {
   void schedule(ClusterState& cluster, bool is_round) override;
 
  private:
+  enum class Class : uint8_t { kOverdue, kQuick, kLate, kOrdinary };
   // Where a job stands; the lowest first.
   struct Rank {
-    bool ordinary = true;  // not urgent
+    Class urgency = Class::kOrdinary;
     double key = 0;
     int64_t arrival_ns = 0;
     JobId id = 0;
@@ -74,6 +83,9 @@ class QueuePolicy final : public Policy {
   void make_room(ClusterState& cluster);
   std::vector<Rank> ranked_running(const ClusterState& cluster);
   bool stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims);
+  bool stop_in_the_way(ClusterState& cluster, JobId id, const std::vector<Rank>& running);
+  void stop(ClusterState& cluster, JobId victim);
+  void look_at_deadlines(const ClusterState& cluster);
   void fill(ClusterState& cluster);
   bool join_other(ClusterState& cluster, JobId id);
   bool start(ClusterState& cluster, JobId id, bool must);
@@ -84,8 +96,9 @@ class QueuePolicy final : public Policy {
   std::unique_ptr<Order> order_;
   std::unique_ptr<Placer> placer_;
   std::set<Rank> waiting_;
-  std::vector<Rank> ranks_;             // by job, of those that wait
-  std::vector<bool> urgent_;            // by job; stays
+  std::vector<Rank> ranks_;    // by job, of those that wait
+  std::vector<bool> overdue_;  // by job; stays
+  std::optional<Lateness> lateness_;
   std::map<int32_t, int64_t> by_size_;  // how many wait, by GPUs
 };
 

@@ -6,6 +6,11 @@
 
 namespace jige::cluster {
 
+Lines::Lines(std::string_view text) : rest_(text) {
+  constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+  if (rest_.starts_with(kByteOrderMark)) rest_.remove_prefix(kByteOrderMark.size());
+}
+
 bool Lines::next() {
   if (rest_.empty()) return false;
   const size_t end = std::min(rest_.find('\n'), rest_.size());

@@ -13,10 +13,11 @@
 
 namespace jige::cluster {
 
-// Lines of a text from 1; line feeds and carriage returns before them are left out.
+// Lines of a text from 1; line feeds, carriage returns before them and a byte order mark at the
+// beginning are left out.
 class Lines {
  public:
-  explicit Lines(std::string_view text) : rest_(text) {}
+  explicit Lines(std::string_view text);
   bool next();
   std::string_view line() const { return line_; }
   int64_t number() const { return number_; }

@@ -98,7 +98,9 @@ class Reader {
 
   Status add_line(const std::string_view line, int64_t number) {
     const bool csv = options_.format != TraceFormat::kGavel && options_.format != TraceFormat::kSwf;
-    if (line.empty() || (options_.format == TraceFormat::kSwf && line.starts_with(';'))) return {};
+    const size_t begin = line.find_first_not_of(" \t");
+    if (begin == std::string_view::npos) return {};
+    if (options_.format == TraceFormat::kSwf && line[begin] == ';') return {};
     if (csv && head_.empty()) {
       head_ = split_csv(line);
       return require_columns(head_, wanted_columns(), where_);

@@ -1,0 +1,76 @@
+#include "cluster/lateness.h"
+
+#include <algorithm>
+
+namespace jige::cluster {
+namespace {
+
+constexpr double kGpusOfANode = 4;
+constexpr double kStretch = 1.3;   // of what is left, by contention
+constexpr double kCapacity = 0.5;  // of the GPUs, that contention leaves
+
+double ranking_service(const ClusterState& cluster, JobId id) {
+  const Job& job = cluster.job(id);
+  const int32_t each = cluster.spec().gpus_per_node;
+  const int32_t nodes = job.nodes > 0 ? job.nodes : (job.gpus + each - 1) / each;
+  return cluster.alone_ns(id) * (job.gpus + (nodes > 1 ? kGpusOfANode * nodes : 0));
+}
+
+}  // namespace
+
+void Lateness::Window::add(double value) {
+  if (last.size() == kSeenMax) {
+    sorted.erase(std::ranges::lower_bound(sorted, last.front()));
+    last.pop_front();
+  }
+  last.push_back(value);
+  sorted.insert(std::ranges::upper_bound(sorted, value), value);
+}
+
+double Lateness::Window::quantile(double share) const {
+  return sorted[static_cast<size_t>(share * static_cast<double>(sorted.size() - 1))];
+}
+
+Lateness::Known& Lateness::known(const ClusterState& cluster, JobId id) {
+  const auto i = static_cast<size_t>(id);
+  if (known_.size() <= i) known_.resize(i + 1);
+  Known& job = known_[i];
+  if (job.seen) return job;
+  job = {.seen = true, .late = false, .service = ranking_service(cluster, id)};
+  services_.add(job.service);
+  lengths_.add(cluster.alone_ns(id));
+  return job;
+}
+
+void Lateness::came(const ClusterState& cluster, JobId id) { known(cluster, id); }
+
+bool Lateness::giant(const Known& job) const {
+  return job.service > services_.quantile(1 - options_.giants);
+}
+
+void Lateness::look(const ClusterState& cluster, std::span<const JobId> waiting) {
+  double left = 0;
+  const auto add = [&](JobId id) {
+    if (!giant(known(cluster, id))) left += cluster.remaining_ns(id) * cluster.job(id).gpus;
+  };
+  for (const JobId id : cluster.running()) add(id);
+  for (const JobId id : waiting) add(id);
+  if (lengths_.last.size() < kSeenMin) return;
+  const double capacity = kCapacity * std::max(1, cluster.gpus_in_service());
+  deadline_ns_ = lengths_.quantile(1 - options_.giants) + options_.backlog * left / capacity;
+}
+
+bool Lateness::quick(const ClusterState& cluster, JobId id) {
+  const Known& job = known(cluster, id);
+  return services_.last.size() >= kSeenMin && job.service < services_.quantile(options_.quick);
+}
+
+bool Lateness::late(const ClusterState& cluster, JobId id) {
+  Known& job = known(cluster, id);
+  if (job.late || deadline_ns_ == 0 || giant(job)) return job.late;
+  const auto here_ns = static_cast<double>(cluster.now_ns() - cluster.job(id).arrival_ns);
+  job.late = here_ns + kStretch * cluster.remaining_ns(id) > deadline_ns_;
+  return job.late;
+}
+
+}  // namespace jige::cluster

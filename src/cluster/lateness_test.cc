@@ -1,0 +1,172 @@
+#include "cluster/lateness.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+
+#include "cluster/cluster_test_support.h"
+#include "cluster/workload.h"
+
+namespace jige::cluster {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Jobs of 1, 2, ... seconds on one GPU each, all there at 0.
+std::vector<Job> ladder(int count) {
+  std::vector<Job> jobs;
+  for (int i = 0; i < count; ++i) jobs.push_back(plain_job(0, 1, i + 1));
+  return jobs;
+}
+
+class LatenessTest : public ::testing::Test {
+ protected:
+  void come(std::vector<Job> jobs, LatenessOptions options = {}) {
+    waiting_.clear();
+    jobs_ = std::move(jobs);
+    const ClusterSpec spec = cluster_of(1, 1, 4);
+    state_ = std::make_unique<ClusterState>(spec, jobs_, make_no_contention(spec), nullptr);
+    lateness_ = std::make_unique<Lateness>(options);
+    for (JobId id = 0; id < std::ssize(jobs_); ++id) {
+      state_->arrive(id);
+      lateness_->came(*state_, id);
+      waiting_.push_back(id);
+    }
+    lateness_->look(*state_, waiting_);
+  }
+
+  std::vector<Job> jobs_;
+  std::unique_ptr<ClusterState> state_;
+  std::unique_ptr<Lateness> lateness_;
+  std::vector<JobId> waiting_;
+};
+
+// The longest, of 40 s, is a giant. The others have up to 39 s and 780 s together, for which two of
+// the four GPUs take 390 s: the deadline is 39 + 0.8 * 390.
+TEST_F(LatenessTest, DeadlineIsTheLongestLengthAndTheBacklog) {
+  come(ladder(40));
+  EXPECT_NEAR(lateness_->deadline_ns(), 351e9, 1);
+  state_->advance_to(312 * kSecond);  // 312 + 1.3 * 30 = 351
+  EXPECT_FALSE(lateness_->late(*state_, 29));
+  state_->advance_to(313 * kSecond);
+  EXPECT_TRUE(lateness_->late(*state_, 29));
+  EXPECT_FALSE(lateness_->late(*state_, 0));
+  state_->advance_to(100'000 * kSecond);
+  EXPECT_TRUE(lateness_->late(*state_, 0));
+  EXPECT_FALSE(lateness_->late(*state_, 39));
+}
+
+TEST_F(LatenessTest, QuickHaveLessServiceThanMost) {
+  std::vector<Job> jobs = ladder(40);
+  jobs[0].gpus = 4;
+  jobs[0].iterations = 100;
+  come(std::move(jobs));
+  EXPECT_TRUE(lateness_->quick(*state_, 27));  // 28 s; sorted, 29 s are 70 % up
+  EXPECT_FALSE(lateness_->quick(*state_, 28));
+  EXPECT_FALSE(lateness_->quick(*state_, 0));  // 400 GPU seconds
+}
+
+TEST_F(LatenessTest, SaysNothingOfAFewJobs) {
+  come(ladder(29));
+  EXPECT_EQ(lateness_->deadline_ns(), 0);
+  state_->advance_to(1'000'000 * kSecond);
+  EXPECT_FALSE(lateness_->late(*state_, 5));
+  EXPECT_FALSE(lateness_->quick(*state_, 0));
+}
+
+TEST_F(LatenessTest, ForgetsJobsOfLongAgo) {
+  std::vector<Job> jobs(100, plain_job(0, 1, 1000));
+  jobs.push_back(plain_job(0, 1, 5));
+  come(jobs);
+  EXPECT_TRUE(lateness_->quick(*state_, 100));
+  jobs.insert(jobs.end(), Lateness::kSeenMax, plain_job(0, 1, 1));
+  come(jobs);
+  EXPECT_FALSE(lateness_->quick(*state_, 100));
+  // One that comes again is not counted again.
+  const double before_ns = lateness_->deadline_ns();
+  for (int i = 0; i < 2000; ++i) lateness_->came(*state_, 0);
+  lateness_->look(*state_, waiting_);
+  EXPECT_EQ(lateness_->deadline_ns(), before_ns);
+}
+
+// One GPU, a job of 10 s every 10 s, and among them one of 30 s.
+double long_start_s(std::optional<LatenessOptions> deadlines) {
+  std::vector<Job> jobs;
+  for (int i = 0; i < 100; ++i) {
+    jobs.push_back(plain_job(10 * i, 1, 10));
+    if (i == 0) jobs.push_back(plain_job(1, 1, 30));
+  }
+  QueuePolicy policy({.round_ns = 10 * kSecond, .deadlines = deadlines},
+                     make_order({.kind = OrderKind::kSjf}),
+                     make_blind_placer(PlacementKind::kPack, 1));
+  const auto result = run(cluster_of(1, 1, 1), workload_of(std::move(jobs)), policy);
+  return static_cast<double>(result.outcomes[1].first_start_ns) / kSecond;
+}
+
+// 30 jobs have come at 280 s. The deadline is 30 s and the 40 to 50 s that are left here twice.
+TEST(QueuePolicyDeadlines, TheLatePassOthers) {
+  EXPECT_EQ(long_start_s(std::nullopt), 1000);
+  EXPECT_EQ(long_start_s(LatenessOptions{.quick = 0, .giants = 0, .backlog = 1}), 280);
+  // What is quick goes first, and nobody waits for a giant.
+  EXPECT_EQ(long_start_s(LatenessOptions{.quick = 1, .giants = 0, .backlog = 1}), 1000);
+  EXPECT_EQ(long_start_s(LatenessOptions{.quick = 0, .giants = 0.1, .backlog = 1}), 1000);
+}
+
+SimulationResult run_shapes(int32_t nodes, std::vector<Job> jobs, double margin) {
+  QueuePolicy policy({.preemptive = true, .shape_margin = margin},
+                     make_order({.kind = OrderKind::kSrsf}),
+                     make_blind_placer(PlacementKind::kPack, 1));
+  return run(cluster_of(1, nodes, 2), workload_of(std::move(jobs)), policy);
+}
+
+Job shaped(double arrival_s, int32_t gpus, int32_t nodes, double length_s) {
+  Job job = plain_job(arrival_s, gpus, length_s);
+  job.nodes = nodes;
+  return job;
+}
+
+// A has all of one node; two GPUs are free, on the other. B wants one on each.
+TEST(QueuePolicyShapes, StopsWhatStandsInTheWay) {
+  const std::vector<Job> jobs = {shaped(0, 2, 1, 1000), shaped(1, 2, 2, 5)};
+  EXPECT_THAT(ends_s(run_shapes(2, jobs, 0)), ElementsAre(1000, 1005));
+  EXPECT_THAT(ends_s(run_shapes(2, jobs, 1.5)), ElementsAre(1005, 6));
+  // 1998 GPU seconds are left of A, and B has 10.
+  EXPECT_THAT(ends_s(run_shapes(2, jobs, 200)), ElementsAre(1000, 1005));
+}
+
+// D and E stand on the first node, F on the second, and W wants two whole nodes. E has too little
+// left to be stopped for W, so D, the last in the order, would go for nothing: F goes.
+TEST(QueuePolicyShapes, SparesWhoNeedNotGo) {
+  const auto result = run_shapes(
+      3, {plain_job(0, 1, 5000), plain_job(1, 1, 20), plain_job(2, 1, 3000), shaped(3, 4, 2, 5)},
+      1.5);
+  EXPECT_THAT(ends_s(result), ElementsAre(5000, 21, 3007, 8));
+  EXPECT_EQ(result.outcomes[0].preemptions, 0);
+  EXPECT_EQ(result.outcomes[2].preemptions, 1);
+}
+
+TEST(QueuePolicyShapes, EverybodyEndsAndNothingDependsOnMemory) {
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    const ClusterSpec spec = cluster_of(2, 4, 4);
+    const Workload load = make_workload({.job_count = 150,
+                                         .load = 1.2,
+                                         .sizes = {{1, 2}, {2, 2}, {4, 2}, {8, 2}, {16, 1}},
+                                         .fixed_share = 0.7,
+                                         .models = {1, 1, 1, 1, 1, 1, 1, 1, 1},
+                                         .seed = seed},
+                                        spec);
+    const auto once = run(spec, load, "greedy");
+    int32_t preemptions = 0;
+    for (const JobOutcome& job : once.outcomes) {
+      EXPECT_GE(job.finish_ns, 0);
+      preemptions += job.preemptions;
+    }
+    EXPECT_GT(preemptions, 0);
+    EXPECT_EQ(ends_s(once), ends_s(run(spec, load, "greedy")));
+  }
+}
+
+}  // namespace
+}  // namespace jige::cluster

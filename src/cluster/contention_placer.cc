@@ -41,7 +41,7 @@ class ContentionPlacer final : public Placer {
     size_t best = 0;
     double best_score = 1;
     if (promising.hopeless(least)) {
-      best_score = promising.best_estimate;
+      best_score = promising.reach();
     } else if (candidates.size() > 1 || candidates[0].size() > 1) {
       best_score = -1e300;
       for (size_t i = 0; i < candidates.size(); ++i) {
@@ -109,7 +109,8 @@ class ContentionPlacer final : public Placer {
     return best;
   }
 
-  // The best score of a job that was turned down, and the version of the cluster it holds for.
+  // The best score of a job that was turned down, or what it could reach, and the version of the
+  // cluster it holds for.
   struct Declined {
     int64_t version = -1;
     double score = 0;

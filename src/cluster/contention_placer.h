@@ -43,8 +43,9 @@ struct PromisingPlacements {
   std::vector<Placement> placements;
   double best_estimate = 0;  // of a score
 
-  // So far below the threshold that a forecast would hardly reach it.
-  bool hopeless(double threshold) const { return best_estimate < threshold - 0.1; }
+  // The highest threshold that a forecast might still reach.
+  double reach() const { return best_estimate + 0.1; }
+  bool hopeless(double threshold) const { return reach() < threshold; }
 };
 PromisingPlacements promising_placements(ClusterState& cluster, JobId id,
                                          const ContentionPlacerOptions& options);

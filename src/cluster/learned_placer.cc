@@ -84,8 +84,12 @@ std::optional<Placement> LearnedPlacer::place(ClusterState& cluster, JobId id, b
 }
 
 size_t LearnedPlacer::choose(const ClusterState& cluster, Choice choice) {
+  if (!episode_) {
+    // Of probabilities two that are nearly equal may be the same number.
+    const std::vector<double> logits = network_->logits(choice);
+    return static_cast<size_t>(std::ranges::max_element(logits) - logits.begin());
+  }
   const std::vector<double> shares = network_->probabilities(choice);
-  if (!episode_) return static_cast<size_t>(std::ranges::max_element(shares) - shares.begin());
   double left = rng_.uniform();
   size_t chosen = 0;
   while (chosen + 1 < shares.size() && (left -= shares[chosen]) >= 0) ++chosen;

@@ -25,7 +25,7 @@ inline constexpr int32_t kPolicyFeatures = 12;
 
 struct LearnedOptions {
   ContentionPlacerOptions greedy;
-  double prior_scale = 15;
+  double prior_scale = 16;  // a power of two: scores that differ stay different
   double idle_share = 0.5;
   int idle_rounds = 12;
 };

@@ -103,12 +103,17 @@ std::vector<double> PolicyNetwork::pooled(const Choice& choice) const {
   return mean;
 }
 
-std::vector<double> PolicyNetwork::probabilities(const Choice& choice) const {
+std::vector<double> PolicyNetwork::logits(const Choice& choice) const {
   JIGE_CHECK(choice.count() > 0, "a choice without candidates");
-  std::vector<double> shares(choice.count());
-  for (size_t i = 0; i < shares.size(); ++i) {
-    shares[i] = choice.priors[i] + run(0, row(choice, i)).out;
+  std::vector<double> logits(choice.count());
+  for (size_t i = 0; i < logits.size(); ++i) {
+    logits[i] = choice.priors[i] + run(0, row(choice, i)).out;
   }
+  return logits;
+}
+
+std::vector<double> PolicyNetwork::probabilities(const Choice& choice) const {
+  std::vector<double> shares = logits(choice);
   const double most = std::ranges::max(shares);
   for (double& share : shares) share = std::exp(share - most);
   const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);

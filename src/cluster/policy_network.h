@@ -35,7 +35,8 @@ class PolicyNetwork {
   std::span<double> parameters() { return parameters_; }
   std::span<const double> parameters() const { return parameters_; }
 
-  // Probabilities of the candidates. REQUIRES: at least one.
+  // Logits and probabilities of the candidates. REQUIRES: at least one.
+  std::vector<double> logits(const Choice& choice) const;
   std::vector<double> probabilities(const Choice& choice) const;
   double value(const Choice& choice) const;
 

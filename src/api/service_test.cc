@@ -346,6 +346,8 @@ TEST(Service, AFaultOfOneRequestIsItsOwn) {
   };
   TestServer server({.engine = engine, .iteration_ms = 2});
   const std::string expected = text_of(server.post("/v1/completions", completion_body(1, 40)));
+  // Its answer is there before the engine has let it go.
+  ASSERT_TRUE(soon([&] { return server.engine().status(true).requests.empty(); }));
   TestClient neighbour(server.port());
   neighbour.send(request_text("POST", "/v1/completions", completion_body(1, 40)));
   ASSERT_TRUE(soon([&] { return server.engine().status().running_sequences == 1; }));

@@ -27,6 +27,19 @@ constexpr double kStartWall_s = 0.85;
 // What a preempted job loses in Slurm: its processes end, it is seen, released and started anew.
 constexpr double kRestartWall_s = 2.5;
 
+std::string own_program() {
+  std::error_code error;
+  const fs::path path = fs::read_symlink("/proc/self/exe", error);
+  return error ? "jige" : path.string();
+}
+
+// The text as one word of a shell, whatever is in it.
+std::string shell_word(const std::string& text) {
+  std::string word = "'";
+  for (const char letter : text) word += letter == '\'' ? "'\\''" : std::string(1, letter);
+  return word + "'";
+}
+
 }  // namespace
 
 Result<std::string> tool_path(const std::string& name) {
@@ -98,7 +111,6 @@ Result<int64_t> submit_demo_job(const DemoOptions& options, const DemoSlurm& slu
                                 const cluster::Workload& workload, size_t index,
                                 const cluster::ClusterSpec& spec) {
   const cluster::Job& job = workload.jobs[index];
-  JIGE_TRY(const std::string script, tool_path("demo-job"));
   const double alone_s = job.iterations * cluster::ideal_iteration_ns(job, spec) / 1e9;
   const std::string jobs = slurm.folder() + "/jobs";
   std::vector<std::string> words = {
@@ -115,10 +127,10 @@ Result<int64_t> submit_demo_job(const DemoOptions& options, const DemoSlurm& slu
                   workload.models[static_cast<size_t>(job.model)], alone_s,
                   static_cast<double>(job.restart_ns) / 1e9, jobs)};
   if (!slurm.holds()) words.emplace_back("--hold");
-  words.push_back(script);
-  words.push_back(slurm.folder());
-  words.push_back(options.state);
-  words.push_back(fmt::format("{:.0f}", alone_s / options.time_scale * 1e6));
+  words.push_back(
+      fmt::format("--wrap=exec {} cluster demo-job --folder {} --state {} --work {:.0f}",
+                  shell_word(own_program()), shell_word(slurm.folder()), shell_word(options.state),
+                  alone_s / options.time_scale * 1e6));
   JIGE_TRY(const ProcessOutcome outcome, run_process(words, {.limit_s = kSubmitLimit_s}));
   if (outcome.exit_code != 0) return fail(Code::kUnavailable, "sbatch: {}", outcome.err);
   int64_t id = 0;

@@ -1,6 +1,6 @@
 // The demonstration of `jige cluster run`: a Slurm on this machine (tools/demo-slurm) with GPUs
 // that are not there, and jobs that only sleep, at the speed of the network model
-// (tools/demo-job).
+// (slurm/demo_job.h).
 //
 // What it shows is enactment: that the scheduler's decisions happen in a real Slurm, how soon, and
 // that the simulation of the same jobs gives the same times. It says nothing about networks.

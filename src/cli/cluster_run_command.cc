@@ -84,7 +84,7 @@ class ClusterRunCommand final : public Command {
     flags.number("--time-scale X", time_scale_, {.min = 0.001, .max = 10000},
                  "seconds of the cluster in one second; by default 1, and 60 for --demo");
     flags.toggle("--emulate", emulate_,
-                 "write each job's speed to STATE/rates, for tools/demo-job");
+                 "write each job's speed to STATE/rates, for `jige cluster demo-job`");
     output_.declare(flags, "print one JSON object");
     flags.example("jige cluster run --demo");
     flags.example("jige cluster run --partition gpu --state /var/lib/jige --dry-run");

@@ -52,6 +52,8 @@ std::span<const CommandEntry> command_list() {
       {"plan rings", "communication rings that do not congest", kLook, make_plan_rings_command},
       {"version", "what this build has, and which kernels run here", kLook, make_version_command},
       {"corpus", "write the practice corpus of the quickstart", kHidden, make_corpus_command},
+      {"cluster demo-job", "a job of the demonstration of cluster run", kHidden,
+       make_cluster_demo_job_command},
   };
   return kCommands;
 }

@@ -15,6 +15,7 @@ std::unique_ptr<Command> make_bench_serve_command();
 std::unique_ptr<Command> make_chat_command();
 std::unique_ptr<Command> make_cluster_compare_command();
 std::unique_ptr<Command> make_cluster_dead_man_command();
+std::unique_ptr<Command> make_cluster_demo_job_command();
 std::unique_ptr<Command> make_cluster_explain_command();
 std::unique_ptr<Command> make_cluster_run_command();
 std::unique_ptr<Command> make_cluster_simulate_command();

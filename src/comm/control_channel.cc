@@ -23,7 +23,7 @@ std::string make_message(Kind kind, Code code = Code::kInternal, std::string_vie
   message[5] = static_cast<char>(code);
   const auto length = static_cast<uint16_t>(std::min(text.size(), kTextMax));
   std::memcpy(message.data() + 6, &length, 2);
-  std::memcpy(message.data() + kTextAt, text.data(), length);
+  text.copy(message.data() + kTextAt, length);
   return message;
 }
 

@@ -54,8 +54,7 @@ Result<std::unique_ptr<ShmMeter>> ShmMeter::start(std::vector<LocalPlace> places
 Status ShmMeter::start_ranks() {
   const auto size = static_cast<int>(places_.size());
   JIGE_TRY(comm::SharedRegion made,
-           comm::SharedRegion::for_processes(
-               {.size = size, .rings = 0, .direct_stream_bytes = comm::kDirectStreamBytes}));
+           comm::SharedRegion::for_processes(comm::region_shape(size, {})));
   const auto region = std::make_shared<comm::SharedRegion>(std::move(made));
   std::vector<comm::SharedMember> members;  // without processes: this one looks after them
   std::vector<comm::Socket> here, there;

@@ -35,7 +35,7 @@ namespace jige::profile {
 struct MpiMeterOptions {
   MpiLaunchOptions launch;
   int64_t bytes = 0;  // of each transfer; 0: what takes `run_s`
-  double run_s = 0.05;
+  double run_s = 0;   // 0: 0.05 within this machine, 0.12 between hosts
   double run_timeout_s = 30;
   double start_timeout_s = 60;  // for mpirun to have all ranks there
   RepeatLimits repeats;

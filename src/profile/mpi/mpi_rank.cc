@@ -192,6 +192,7 @@ class Rank {
   }
 
   Result<RanMessage> run_all(const RunMessage& order) {
+    if (auto own = streams_.of(order); !own) return tl::unexpected<Error>(std::move(own.error()));
     const comm::Deadline deadline = deadline_of(order);
     std::vector<int> others = ranks_of(order);
     const bool here = std::erase(others, 0) > 0;

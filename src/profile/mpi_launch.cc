@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cctype>
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -111,6 +112,11 @@ Result<std::unique_ptr<MpiLaunch>> MpiLaunch::start(const MpiLaunchOptions& opti
                 words[0]);
   }
   return fail(Code::kUnavailable, "MPI: {} does not start: {}", words[0], std::strerror(error));
+}
+
+bool MpiLaunch::closed() const {
+  char byte = 0;
+  return control_.is_open() && recv(control_.fd(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
 }
 
 std::optional<int> MpiLaunch::exit_code() {

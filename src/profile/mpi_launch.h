@@ -40,6 +40,8 @@ class MpiLaunch {
   MpiLaunch& operator=(const MpiLaunch&) = delete;
 
   comm::Socket& control() { return control_; }
+  // Whether the other end of control() was closed, as it is when mpirun ends.
+  bool closed() const;
   // 128 + signal where a signal ended it; nothing while it runs.
   std::optional<int> exit_code();
   // The beginning of what it wrote to standard error, on one line.

@@ -14,7 +14,7 @@ constexpr int64_t kCheckedBytes = (512 << 10) + 17;
 constexpr int64_t kProbeBytes = int64_t{1} << 20;
 constexpr int64_t kBytesMax = int64_t{1} << 34;
 constexpr double kAnswerSeconds = 4;  // beyond the ranks' own timeout, which tells more
-constexpr double kEndSeconds = 0.3;   // for mpirun to end, once it has closed the connection
+constexpr double kEndSeconds = 1;     // for mpirun to end, once it has closed the connection
 
 std::vector<std::string> names_of(std::span<const MpiPlace> places) {
   std::vector<std::string> names;
@@ -117,16 +117,15 @@ Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_
   return set_run(ran.times);
 }
 
-// mpirun's own end explains more than what its ranks, or the lack of their answer, say.
+// mpirun's own end, in its words, explains more than that it is gone; what a rank said, nothing
+// can.
 tl::unexpected<Error> MpiMeter::explained(Error error) {
   const comm::Deadline deadline = comm::Deadline::after(kEndSeconds);
-  const bool may_have_ended = error.code == Code::kUnavailable;
-  // Only a connection that ended tells that it did; an answer that says why needs no other.
-  const bool answered = error.message.find("rank ") != std::string::npos;
-  while (may_have_ended && !answered && !launch_->exit_code() && !deadline.passed()) {
+  const bool closed = launch_->closed();
+  while (closed && !launch_->exit_code() && !deadline.passed()) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  const std::optional<int> code = answered ? std::nullopt : launch_->exit_code();
+  const std::optional<int> code = closed ? launch_->exit_code() : std::nullopt;
   const std::string said = launch_->said();
   launch_->end_now();
   launch_.reset();

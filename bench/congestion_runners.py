@@ -42,21 +42,25 @@ class AllReduce(RingEdges):
         return statistics.median(json.loads(done.stdout.splitlines()[-1])["seconds"])
 
 
-def _open_mpi(lab, folder, mib, repeats, algorithm, order):
-    """One mpirun in the namespace of host 0; the other hosts are reached by a stand-in for ssh."""
-    program = os.path.join(folder, "mpi_peer")
-    if not os.path.exists(program):
-        subprocess.run(["mpicc", "-O2", os.path.join(common.HERE, "peers", "collective_mpi_peer.c"),
-                        "-o", program], check=True)
+def open_mpi_words(lab, folder):
+    """An mpirun for the namespace of host 0; the other hosts are reached by a stand-in for ssh."""
     agent = os.path.join(folder, "into_namespace")
     with open(agent, "w") as file:
         file.write("#!/bin/sh\nhost=$1; shift; number=$((${host##*.} - 1))\n"
                    f"exec ip netns exec {lab.namespace('')}$number unshare --uts "
                    "sh -c \"hostname host$number; $*\"\n")
     os.chmod(agent, 0o755)
-    words = ["timeout", "120", "mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent,
-             "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0",
-             "--mca", "oob_tcp_if_include", "eth0"]
+    return ["mpirun", "--allow-run-as-root", "--mca", "plm_rsh_agent", agent, "--mca", "pml", "ob1",
+            "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "eth0", "--mca",
+            "oob_tcp_if_include", "eth0"]
+
+
+def _open_mpi(lab, folder, mib, repeats, algorithm, order):
+    program = os.path.join(folder, "mpi_peer")
+    if not os.path.exists(program):
+        subprocess.run(["mpicc", "-O2", os.path.join(common.HERE, "peers", "collective_mpi_peer.c"),
+                        "-o", program], check=True)
+    words = ["timeout", "120"] + open_mpi_words(lab, folder)
     if algorithm:
         words += ["--mca", "coll_tuned_use_dynamic_rules", "1",
                   "--mca", "coll_tuned_allreduce_algorithm", algorithm]

@@ -25,7 +25,8 @@ class ProfileLinksCommand final : public Command {
     flags.about(
         "Runs sets of transfers at once and tells the rate of each member and of the whole. With "
         "--hosts they are measured over TCP, by the agents on these hosts; with --shm between "
-        "processes of this machine, through shared memory; otherwise simulated from the "
+        "processes of this machine, through shared memory; with --mpi between ranks of an MPI "
+        "program; otherwise simulated from the "
         "description: links shared fairly, penalties as it states them. With --store, "
         "what was measured is kept, and an interrupted run goes on where it ended.");
     flags.text(
@@ -40,6 +41,7 @@ class ProfileLinksCommand final : public Command {
     flags.example(
         "jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
     flags.example("jige profile links pairs --shm cpu0,cpu8,cpu16,cpu24");
+    flags.example("jige profile links pairs --mpi a=host:node1,b=host:node2,c=host:node3");
     flags.example("jige profile links solo --reference pcie-4gpu-2numa");
     flags.example(
         "jige profile links set --topology box.json --set 'gpu0>gpu1:push,gpu1>gpu0:pull'");

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <sstream>
+
 #include "cli/flags.h"
 #include "cli/interrupt.h"
 #include "profile/simulated_meter.h"
@@ -27,6 +29,13 @@ std::unique_ptr<profile::LinkMeter> simulated_meter(const topology::Topology& to
       .noise = flags.noise,
       .seed = static_cast<uint64_t>(flags.seed)};
   return std::make_unique<profile::SimulatedMeter>(topology, options);
+}
+
+std::vector<std::string> words_of(const std::string& text) {
+  std::istringstream words(text);
+  std::vector<std::string> list;
+  for (std::string word; words >> word;) list.push_back(std::move(word));
+  return list;
 }
 
 // What a meter knows of its network, or what is given of it with the meter's facts.
@@ -72,12 +81,17 @@ void LinkFlags::declare(Flags& flags) {
   flags.section("What to measure");
   flags.text("--hosts LIST", hosts,
              "hosts on which `jige profile agent` runs: NAME=ADDRESS[:PORT], separated by commas, "
-             "or a file with one a line; without --hosts, --shm and --gpus, rates are simulated");
+             "or a file with one a line; without --hosts, --shm, --mpi and --gpus, rates are "
+             "simulated");
   flags.text("--shm PLACES", shm,
              "processes of this machine, through shared memory: how many, or [NAME=]cpuN and "
              "[NAME=]numaN separated by commas");
+  flags.text("--mpi PLACES", mpi,
+             "ranks of an MPI program: as --shm, or [NAME=]host:HOST separated by commas");
+  flags.text("--mpirun WORDS", mpirun, "how MPI programs are started, with options if need be");
   flags.toggle("--gpus", gpus,
-               "the GPUs of this machine, by their copy engines (tried without a real GPU so far)");
+               "the GPUs of this machine, by copy engines and kernels (tried without a real GPU "
+               "so far)");
   flags.text("--token TEXT", token, "what the agents were started with");
   flags.text("--congestion NAME", congestion,
              "TCP's congestion control; auto: bbr where every host has it; system: not set");
@@ -97,6 +111,9 @@ void LinkFlags::declare(Flags& flags) {
       "--transfer-bytes SIZE", transfer_bytes,
       "of every transfer in a measurement; without it 32 MiB, between hosts 1 MiB; on real links "
       "what takes 0.05 to 0.12 s");
+  flags.toggle("--no-kernels", no_kernels, "copy engines alone");
+  flags.integer("--kernel-blocks N", kernel_blocks, {.min = 1, .max = 1024},
+                "of a kernel that copies: how many multiprocessors it takes (--gpus)");
   flags.number("--noise X", noise, {.min = 0, .max = 0.5},
                "relative deviation of simulated times from run to run");
   flags.integer("--seed N", seed, {.min = 0}, "of the noise and of every sample drawn");
@@ -154,12 +171,27 @@ Status LinkBench::start_processes(const TopologyFlags& source, const LinkFlags& 
   return take(std::move(meter), std::move(machine), "--shm");
 }
 
+Status LinkBench::start_mpi(const TopologyFlags& source, const LinkFlags& flags) {
+  JIGE_TRY(std::vector<profile::MpiPlace> places,
+           profile::parse_mpi_places(flags.mpi, profile::usable_processors(), "--mpi"));
+  profile::MpiMeterOptions options{.bytes = flags.transfer_bytes,
+                                   .run_timeout_s = flags.timeout_s,
+                                   .cancelled = &interrupt_flag()};
+  options.repeats.seconds_max = flags.set_seconds;
+  options.launch.launcher = words_of(flags.mpirun);
+  JIGE_TRY(std::unique_ptr<profile::MpiMeter> meter,
+           profile::MpiMeter::start(std::move(places), options));
+  JIGE_TRY(topology::Description network, described(meter->description(), source));
+  return take(std::move(meter), std::move(network), "--mpi");
+}
+
 Status LinkBench::start_gpus(const TopologyFlags& source, const LinkFlags& flags) {
   JIGE_TRY(const topology::Topology machine, source.load());
   profile::GpuMeterOptions options{.bytes = flags.transfer_bytes,
                                    .run_timeout_s = flags.timeout_s,
                                    .cancelled = &interrupt_flag()};
   options.repeats.seconds_max = flags.set_seconds;
+  options.box.kernel_blocks = static_cast<int32_t>(flags.kernel_blocks);
   JIGE_TRY(std::unique_ptr<profile::GpuMeter> meter,
            profile::GpuMeter::start(machine.description(), options));
   topology::Description description = meter->description();
@@ -210,20 +242,23 @@ Result<std::unique_ptr<LinkBench>> LinkBench::simulate(topology::Topology topolo
 
 Result<std::unique_ptr<LinkBench>> LinkBench::open(const TopologyFlags& source,
                                                    const LinkFlags& flags) {
-  const bool hosts = !flags.hosts.empty(), processes = !flags.shm.empty();
-  if (hosts + processes + flags.gpus > 1) {
-    return fail(Code::kInvalidArgument, "give one of --hosts, --shm and --gpus");
+  const bool hosts = !flags.hosts.empty(), processes = !flags.shm.empty(), mpi = !flags.mpi.empty();
+  if (hosts + processes + mpi + flags.gpus > 1) {
+    return fail(Code::kInvalidArgument, "give one of --hosts, --shm, --mpi and --gpus");
   }
-  if (!hosts && !processes && !flags.gpus) {
+  if (!hosts && !processes && !mpi && !flags.gpus) {
     JIGE_TRY(topology::Topology topology, source.load());
     return simulate(std::move(topology), flags);
   }
   if (!flags.gpus && source.source != "auto") {
     return fail(Code::kInvalidArgument, "--source is of this machine's parts; --{} shows others",
-                hosts ? "hosts" : "shm");
+                hosts ? "hosts"
+                : mpi ? "mpi"
+                      : "shm");
   }
   std::unique_ptr<LinkBench> bench(new LinkBench);
   JIGE_DO(flags.gpus  ? bench->start_gpus(source, flags)
+          : mpi       ? bench->start_mpi(source, flags)
           : processes ? bench->start_processes(source, flags)
                       : bench->connect(source, flags));
   JIGE_DO(bench->open_profiler(flags));

@@ -1,5 +1,5 @@
-// Which topology a command is about: a file, a reference by name, hosts with agents, processes of
-// this machine, or this machine; and the profiler that measures it.
+// Which topology a command is about: a file, a reference by name, hosts with agents, ranks of MPI,
+// processes of this machine, or this machine; and the profiler that measures it.
 //
 //   JIGE_TRY(const auto bench, LinkBench::open(source_, links_));   // topology, meter, store
 //
@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "plan/ring_problem.h"
 #include "profile/gpu_meter.h"
+#include "profile/mpi_meter.h"
 #include "profile/profiler.h"
 #include "profile/shm_meter.h"
 #include "profile/tcp_meter.h"
@@ -40,17 +41,22 @@ struct TopologyFlags {
 struct LinkFlags {
   std::string hosts;  // with agents, to be measured
   std::string shm;    // processes of this machine, likewise
-  bool gpus = false;  // those of this machine; without any of the three, rates are simulated
+  std::string mpi;    // ranks of an MPI program, likewise
+  std::string mpirun = "mpirun";
+  bool gpus = false;  // those of this machine; without any of the four, rates are simulated
   std::string token, congestion = "auto";
   std::string devices, store_file;
   bool no_push = false, no_pull = false, no_staged = false, copy_engines = false;
+  bool no_kernels = false;
   double noise = 0, set_seconds = 4, timeout_s = 10;
   int64_t seed = 1;
+  int64_t kernel_blocks = 16;
   int64_t transfer_bytes = 0;  // 0: by the kind of the links
 
   void declare(Flags& flags);
   plan::RingOptions ring_options() const {
-    return {!no_push, !no_pull, !no_staged, copy_engines || gpus, !gpus};
+    const bool kernels = !no_kernels && !(gpus && profile::copy_kernel_image().empty());
+    return {!no_push, !no_pull, !no_staged, copy_engines || gpus, kernels};
   }
   // Those named by --devices, otherwise all. Fails with kNotFound.
   Result<std::vector<int32_t>> chosen_devices(const topology::Topology& topology) const;
@@ -59,9 +65,9 @@ struct LinkFlags {
 // "12.5", "0.0239": GB/s with three significant digits, so that slow networks show as well.
 std::string rate_text(double gb_per_s);
 
-// A topology, the meter for it, the store behind that, and the profiler that uses them. With hosts
-// or processes the topology is the one given, whose hosts are these, or all of them around one
-// router.
+// A topology, the meter for it, the store behind that, and the profiler that uses them. With hosts,
+// ranks or processes the topology is the one given, whose hosts are these, or all of them around
+// one router.
 class LinkBench {
  public:
   static Result<std::unique_ptr<LinkBench>> open(const TopologyFlags& source,
@@ -82,6 +88,7 @@ class LinkBench {
   LinkBench() = default;
   Status connect(const TopologyFlags& source, const LinkFlags& flags);
   Status start_processes(const TopologyFlags& source, const LinkFlags& flags);
+  Status start_mpi(const TopologyFlags& source, const LinkFlags& flags);
   Status start_gpus(const TopologyFlags& source, const LinkFlags& flags);
   // A meter of real links, for the machine or network it is of.
   template <typename Meter>

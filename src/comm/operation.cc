@@ -5,42 +5,26 @@
 namespace jige::comm {
 namespace {
 
-// Whether the peer sends to this rank on a lane.
-bool comes_on(const OperationContext& context, Link link) {
-  const RingPlan& plan = *context.plan;
-  const auto rings = static_cast<int>(plan.rings.size());
-  if (link.lane == 0) return true;
-  if (link.lane > rings) {
-    return plan.trees->linked(static_cast<size_t>(link.lane - rings - 1), context.rank(),
-                              link.peer);
-  }
-  const Ring& ring = plan.rings[static_cast<size_t>(link.lane - 1)];
-  return ring.at(ring.position_of(context.rank()) - 1) == link.peer;
-}
-
 // A rank that calls another operation may talk on links that this one does not listen to: compares
 // the headers that have come there.
 Status look_for_others(const OperationContext& context) {
-  const int lanes = lane_count(*context.plan);
-  for (int lane = 0; lane < lanes; ++lane) {
-    for (int peer = 0; peer < context.size(); ++peer) {
-      const Link link = {peer, lane};
-      if (peer == context.rank() || !comes_on(context, link)) continue;
-      const auto& used = context.links_in_use;
-      if (std::find(used.begin(), used.end(), link) != used.end()) continue;
-      JIGE_TRY(const std::span<const std::byte> in, context.transport->ready(link));
-      if (in.empty()) continue;
-      const auto got = parse_header(in.first<kHeaderBytes>());
-      if (!got || got->sequence != context.header.sequence) continue;
-      Header expected = *got;
-      expected.collective = context.header.collective;
-      expected.dtype = context.header.dtype;
-      expected.redop = context.header.redop;
-      expected.count = context.header.count;
-      expected.root = context.header.root;
-      expected.path = context.header.path;
-      JIGE_DO(compare_headers(expected, *got, context.transport->name(peer)));
-    }
+  for (const PlanStream& stream : plan_streams(*context.plan, context.size())) {
+    if (stream.to != context.rank()) continue;
+    const Link link = {stream.from, stream.lane};
+    const auto& used = context.links_in_use;
+    if (std::find(used.begin(), used.end(), link) != used.end()) continue;
+    JIGE_TRY(const std::span<const std::byte> in, context.transport->ready(link));
+    if (in.empty()) continue;
+    const auto got = parse_header(in.first<kHeaderBytes>());
+    if (!got || got->sequence != context.header.sequence) continue;
+    Header expected = *got;
+    expected.collective = context.header.collective;
+    expected.dtype = context.header.dtype;
+    expected.redop = context.header.redop;
+    expected.count = context.header.count;
+    expected.root = context.header.root;
+    expected.path = context.header.path;
+    JIGE_DO(compare_headers(expected, *got, context.transport->name(stream.from)));
   }
   return {};
 }

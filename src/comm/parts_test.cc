@@ -365,14 +365,18 @@ TEST(StreamMemory, IsWhatTheRegionOfAllRanksTakes) {
     RingPlan plan = RingPlan::in_rank_order(size);
     plan.rings.push_back(plan.rings[0]);
     const RegionShape shape = region_shape(size, plan);
-    const int64_t streams = shape.size * shape.rings * shape.stream_bytes +
-                            shape.size * shape.size * shape.direct_stream_bytes;
+    EXPECT_EQ(shape.large_streams, 2 * size);
+    EXPECT_EQ(shape.small_streams, size * (size - 1));
+    const int64_t streams =
+        shape.large_streams * shape.large_bytes + shape.small_streams * shape.small_bytes;
     EXPECT_EQ(stream_memory_bytes("shm", size, plan) * size, streams);
     EXPECT_GT(stream_memory_bytes("tcp", size, plan), 0);
     RingPlan more = plan;
     more.trees = TreePair::over(plan.rings[0].order);
-    EXPECT_EQ(stream_memory_bytes("shm", size, more) * size,
-              streams + 4 * size * shape.direct_stream_bytes);
+    const RegionShape with_trees = region_shape(size, more);
+    EXPECT_EQ(with_trees.small_streams, size * (size - 1) + 4 * (size - 1));
+    EXPECT_GE(stream_memory_bytes("shm", size, more) * size,
+              streams + 4 * (size - 1) * shape.small_bytes);
     EXPECT_GT(stream_memory_bytes("tcp", size, more), stream_memory_bytes("tcp", size, plan));
   }
   EXPECT_EQ(stream_memory_bytes("shm", 1, RingPlan::in_rank_order(1)), 0);

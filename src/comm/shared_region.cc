@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -14,7 +15,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x324D4353'4547494A;  // "JIGESCM2"
+constexpr uint64_t kMagic = 0x334D4353'4547494A;  // "JIGESCM3"
 constexpr int64_t kHeadBytes = 4096;
 
 struct Head {
@@ -82,29 +83,18 @@ RankStatus& SharedRegion::status(int rank) const {
   return reinterpret_cast<RankStatus*>(base_ + kHeadBytes)[rank];
 }
 
-int SharedRegion::stream_index(int lane, int source, int destination) const {
-  if (lane == 0) return source * shape_.size + destination;
-  return small_count() + (lane - 1) * shape_.size + source;
-}
-
-int SharedRegion::tree_stream_index(int tree, int child, bool up) const {
-  return shape_.size * (shape_.size + 2 * tree + (up ? 0 : 1)) + child;
-}
-
 StreamControl& SharedRegion::control(int stream) const {
   return reinterpret_cast<StreamControl*>(base_ + control_offset())[stream];
 }
 
 std::byte* SharedRegion::buffer(int stream) const {
-  const int small = small_count();
-  const int64_t offset =
-      stream < small ? stream * shape_.direct_stream_bytes
-                     : small * shape_.direct_stream_bytes + (stream - small) * shape_.stream_bytes;
+  const int small = std::min(stream, shape_.small_streams);
+  const int64_t offset = small * shape_.small_bytes + (stream - small) * shape_.large_bytes;
   return base_ + buffer_offset() + offset;
 }
 
 int64_t SharedRegion::capacity(int stream) const {
-  return stream < small_count() ? shape_.direct_stream_bytes : shape_.stream_bytes;
+  return stream < shape_.small_streams ? shape_.small_bytes : shape_.large_bytes;
 }
 
 int64_t SharedRegion::control_offset() const {
@@ -118,8 +108,8 @@ int64_t SharedRegion::buffer_offset() const {
 }
 
 int64_t SharedRegion::total_bytes() const {
-  return buffer_offset() + small_count() * shape_.direct_stream_bytes +
-         shape_.size * shape_.rings * shape_.stream_bytes;
+  return buffer_offset() + shape_.small_streams * shape_.small_bytes +
+         shape_.large_streams * shape_.large_bytes;
 }
 
 Status SharedRegion::map() {

@@ -1,10 +1,9 @@
 // SharedRegion: the memory through which ranks on one machine talk, for threads of a process or for
 // several processes.
 //
-// Layout: a head (magic, size, rings, trees, stream bytes), a status block per rank, then a control
-// block and a buffer per stream. Streams of lane 0 come first, [source][destination], then those of
-// each tree (to the parent by rank, then from the parent by rank), then those of each ring by
-// source. A stream is a circular buffer with one writer and one reader; `tail` counts the
+// Layout: a head (magic, numbers and sizes of streams), a status block per rank, then a control
+// block and a buffer per stream, in the order of the list that they stand for (plan_links.h), the
+// small ones first. A stream is a circular buffer with one writer and one reader; `tail` counts the
 // bytes written, `head` those read, both from the beginning of time.
 //
 // Memory of processes is a memfd: it has no name, so nothing is left behind however they end.
@@ -22,10 +21,10 @@ namespace jige::comm {
 
 struct RegionShape {
   int size = 1;
-  int rings = 1;
-  int trees = 0;
-  int64_t stream_bytes = 0;         // of a ring's stream; a multiple of kUnitBytes
-  int64_t direct_stream_bytes = 0;  // of one of lane 0 or of a tree; likewise
+  int small_streams = 0;
+  int large_streams = 0;
+  int64_t small_bytes = 0;  // of each small stream; a multiple of kUnitBytes
+  int64_t large_bytes = 0;  // likewise
 
   bool operator==(const RegionShape&) const = default;
 };
@@ -66,18 +65,14 @@ class SharedRegion {
   int fd() const { return fd_; }
   const RegionShape& shape() const { return shape_; }
   RankStatus& status(int rank) const;
-  // Stream numbers: lane 0 from `source` to `destination`, or ring `lane` - 1 out of `source`.
-  int stream_index(int lane, int source, int destination) const;
-  // Of a tree: from `child` to its parent, or the other way.
-  int tree_stream_index(int tree, int child, bool up) const;
+  // By number in the list.
   StreamControl& control(int stream) const;
   std::byte* buffer(int stream) const;
   int64_t capacity(int stream) const;
 
  private:
   SharedRegion(const RegionShape& shape, int fd) : shape_(shape), fd_(fd) {}
-  int small_count() const { return shape_.size * (shape_.size + 2 * shape_.trees); }
-  int stream_count() const { return small_count() + shape_.size * shape_.rings; }
+  int stream_count() const { return shape_.small_streams + shape_.large_streams; }
   int64_t control_offset() const;
   int64_t buffer_offset() const;
   int64_t total_bytes() const;

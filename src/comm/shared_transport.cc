@@ -13,6 +13,8 @@
 #include <ctime>
 #include <optional>
 
+#include "base/check.h"
+
 namespace jige::comm {
 namespace {
 
@@ -44,6 +46,7 @@ int usable_processors() {
 
 // One end of a stream, with this side's view of the other's counter.
 struct StreamEnd {
+  int stream = -1;  // its number in the region; -1: the plan has none
   StreamControl* control = nullptr;
   std::byte* data = nullptr;
   uint64_t capacity = 0;
@@ -57,12 +60,16 @@ class SharedTransport final : public Transport {
                   const RingPlan& plan)
       : Transport(rank, std::move(hosts), stream_bytes_of(plan)),
         region_(std::move(region)),
-        trees_(plan.trees),
-        first_tree_lane_(tree_lane(plan, 0)),
         pidfds_(static_cast<size_t>(size()), -1) {
     const auto links = static_cast<size_t>(size() * lane_count(plan));
     in_.resize(links);
     out_.resize(links);
+    int number = 0;
+    for (const PlanStream& stream : plan_streams(plan, size())) {
+      if (stream.from == rank) out_[link_index({stream.to, stream.lane})].stream = number;
+      if (stream.to == rank) in_[link_index({stream.from, stream.lane})].stream = number;
+      ++number;
+    }
   }
 
   ~SharedTransport() override {
@@ -157,30 +164,19 @@ class SharedTransport final : public Transport {
  private:
   RankStatus& status(int rank) const { return region_->status(rank); }
   size_t link_index(Link link) const { return static_cast<size_t>(link.lane * size() + link.peer); }
-  StreamEnd& in(Link link) {
-    return end_of(in_[link_index(link)], link.lane, link.peer, rank(), false);
-  }
-  StreamEnd& out(Link link) {
-    return end_of(out_[link_index(link)], link.lane, rank(), link.peer, true);
-  }
-  StreamEnd& end_of(StreamEnd& end, int lane, int source, int destination, bool writes) {
+  StreamEnd& in(Link link) { return ready_end(in_[link_index(link)], link, false); }
+  StreamEnd& out(Link link) { return ready_end(out_[link_index(link)], link, true); }
+  StreamEnd& ready_end(StreamEnd& end, Link link, bool writes) {
     if (end.control == nullptr) {
-      const int stream = stream_of(lane, source, destination);
-      end.control = &region_->control(stream);
-      end.data = region_->buffer(stream);
-      end.capacity = static_cast<uint64_t>(region_->capacity(stream));
+      JIGE_CHECK(end.stream >= 0, "the plan has no lane {} between ranks {} and {}", link.lane,
+                 rank(), link.peer);
+      end.control = &region_->control(end.stream);
+      end.data = region_->buffer(end.stream);
+      end.capacity = static_cast<uint64_t>(region_->capacity(end.stream));
       end.own = writes ? end.control->tail.load() : end.control->head.load();
       end.others = writes ? end.control->head.load() : end.control->tail.load();
     }
     return end;
-  }
-
-  int stream_of(int lane, int source, int destination) const {
-    if (lane < first_tree_lane_) return region_->stream_index(lane, source, destination);
-    const int tree = lane - first_tree_lane_;
-    const auto& parent = trees_->parent[static_cast<size_t>(tree)];
-    const bool up = parent[static_cast<size_t>(source)] == destination;
-    return region_->tree_stream_index(tree, up ? source : destination, up);
   }
 
   void wake(int peer) {
@@ -198,8 +194,6 @@ class SharedTransport final : public Transport {
   Status look_around(std::span<const Want> wants);
 
   std::shared_ptr<SharedRegion> region_;
-  std::optional<TreePair> trees_;
-  int first_tree_lane_;
   std::vector<int> pidfds_;
   std::vector<StreamEnd> in_;
   std::vector<StreamEnd> out_;
@@ -306,11 +300,12 @@ Error SharedTransport::timeout_error(std::span<const Want> wants, double seconds
 }  // namespace
 
 RegionShape region_shape(int size, const RingPlan& plan) {
-  return {.size = size,
-          .rings = static_cast<int>(plan.rings.size()),
-          .trees = plan.trees ? 2 : 0,
-          .stream_bytes = stream_bytes_of(plan),
-          .direct_stream_bytes = kDirectStreamBytes};
+  RegionShape shape = {
+      .size = size, .small_bytes = kDirectStreamBytes, .large_bytes = stream_bytes_of(plan)};
+  for (const PlanStream& stream : plan_streams(plan, size)) {
+    ++(is_ring_lane(plan, stream.lane) ? shape.large_streams : shape.small_streams);
+  }
+  return shape;
 }
 
 Result<std::unique_ptr<Transport>> make_shared_transport(std::shared_ptr<SharedRegion> region,

@@ -1,5 +1,6 @@
 #include "comm/tcp_mesh.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <set>
@@ -7,15 +8,12 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x3149474A;  // "JGI1"
+constexpr uint32_t kMagic = 0x3249474A;  // "JGI2"
 constexpr double kIntroSeconds = 2;      // for a stranger to say who it is
 
-// What a connection is for; those of ring r follow: out of the connecting rank, then into it. Then
-// those of the trees, one for both ways.
+// What a connection is for; links follow, by number.
 constexpr uint32_t kControl = 0;
-constexpr uint32_t kDirect = 1;
-uint32_t ring_out_use(size_t ring) { return static_cast<uint32_t>(2 + 2 * ring); }
-uint32_t ring_in_use(size_t ring) { return static_cast<uint32_t>(3 + 2 * ring); }
+constexpr uint32_t kFirstLink = 1;
 
 struct Intro {
   uint32_t magic = kMagic;
@@ -31,23 +29,20 @@ class MeshMaker {
  public:
   MeshMaker(const std::vector<MeshMember>& members, const RingPlan& plan,
             const MeshOptions& options, Deadline deadline)
-      : members_(members), plan_(plan), options_(options), deadline_(deadline) {
+      : members_(members), options_(options), deadline_(deadline) {
     mesh_.rank = options.rank;
     for (const MeshMember& member : members) mesh_.hosts.push_back(member.host);
     mesh_.control.resize(members.size());
-    mesh_.direct.resize(members.size());
-    mesh_.ring_out.resize(plan.rings.size());
-    mesh_.ring_in.resize(plan.rings.size());
-    if (plan.trees) mesh_.tree.resize(plan.trees->parent.size());
-    for (auto& sockets : mesh_.tree) sockets.resize(members.size());
+    mesh_.links = plan_links(plan, static_cast<int>(members.size()));
+    mesh_.sockets.resize(mesh_.links.size());
   }
 
   Result<TcpMesh> make(Listener& listener) {
     for (int peer = 0; peer < options_.rank; ++peer) {
-      for (const uint32_t use : uses(options_.rank, peer)) JIGE_DO(connect(peer, use));
+      for (const uint32_t use : uses(peer)) JIGE_DO(connect(peer, use));
     }
     for (int peer = options_.rank + 1; peer < static_cast<int>(members_.size()); ++peer) {
-      for (const uint32_t use : uses(peer, options_.rank)) awaited_.insert({peer, use});
+      for (const uint32_t use : uses(peer)) awaited_.insert({peer, use});
     }
     while (!awaited_.empty()) JIGE_DO(accept(listener));
     return std::move(mesh_);
@@ -58,33 +53,21 @@ class MeshMaker {
     return fmt::format("rank {} ({})", rank, members_[static_cast<size_t>(rank)].host);
   }
 
-  // The connections that rank `from` makes to rank `to`.
-  std::vector<uint32_t> uses(int from, int to) const {
-    std::vector<uint32_t> found = {kControl, kDirect};
-    for (size_t r = 0; r < plan_.rings.size(); ++r) {
-      const Ring& ring = plan_.rings[r];
-      if (ring.at(ring.position_of(from) + 1) == to) found.push_back(ring_out_use(r));
-      if (ring.at(ring.position_of(to) + 1) == from) found.push_back(ring_in_use(r));
-    }
-    for (size_t t = 0; t < mesh_.tree.size(); ++t) {
-      if (plan_.trees->linked(t, from, to)) found.push_back(tree_use(t));
+  // What the connections between this rank and another are for.
+  std::vector<uint32_t> uses(int peer) const {
+    std::vector<uint32_t> found = {kControl};
+    for (size_t i = 0; i < mesh_.links.size(); ++i) {
+      const auto [low, high] = std::minmax(mesh_.links[i].from, mesh_.links[i].to);
+      const bool ours =
+          low == std::min(peer, options_.rank) && high == std::max(peer, options_.rank);
+      if (ours) found.push_back(kFirstLink + static_cast<uint32_t>(i));
     }
     return found;
   }
 
-  // The first number that is no ring's.
-  uint32_t tree_use(size_t tree) const {
-    return ring_out_use(plan_.rings.size()) + static_cast<uint32_t>(tree);
-  }
-
-  // Where a connection belongs here; `made` says whether this rank made it.
-  Socket& place(int peer, uint32_t use, bool made) {
+  Socket& place(int peer, uint32_t use) {
     if (use == kControl) return mesh_.control[static_cast<size_t>(peer)];
-    if (use == kDirect) return mesh_.direct[static_cast<size_t>(peer)];
-    if (use >= tree_use(0)) return mesh_.tree[use - tree_use(0)][static_cast<size_t>(peer)];
-    const bool out_of_maker = use % 2 == 0;
-    const size_t ring = (use - 2) / 2;
-    return out_of_maker == made ? mesh_.ring_out[ring] : mesh_.ring_in[ring];
+    return mesh_.sockets[use - kFirstLink];
   }
 
   Status connect(int peer, uint32_t use) {
@@ -96,7 +79,7 @@ class MeshMaker {
         .rank = static_cast<uint32_t>(options_.rank), .use = use, .token = options_.token};
     JIGE_DO(socket.send_all(std::as_bytes(std::span(&intro, 1)), deadline_));
     socket.rename(name(peer));
-    place(peer, use, true) = std::move(socket);
+    place(peer, use) = std::move(socket);
     return {};
   }
 
@@ -116,12 +99,11 @@ class MeshMaker {
     const int peer = static_cast<int>(intro.rank);
     if (awaited_.erase({peer, intro.use}) == 0) return {};
     socket->rename(name(peer));
-    place(peer, intro.use, false) = std::move(*socket);
+    place(peer, intro.use) = std::move(*socket);
     return {};
   }
 
   const std::vector<MeshMember>& members_;
-  const RingPlan& plan_;
   const MeshOptions& options_;
   Deadline deadline_;
   TcpMesh mesh_;

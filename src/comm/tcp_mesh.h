@@ -1,16 +1,15 @@
-// The connections of a group over TCP: for every two ranks one for control and one for lane 0, and
-// one for each edge of each ring and of each tree. The higher rank connects, the lower accepts.
+// The connections of a group over TCP: for every two ranks one for control, and one for each link
+// of the plan (plan_links.h). The higher rank connects, the lower accepts.
 //
-// The first 64 bytes of a connection say what it is for: magic u32 "JGI1", rank u32, use u32,
-// zero u32, token u64 of the group, zeros. What says something else is closed and forgotten, so a
-// stranger who finds the port does no harm.
-// Threads: one thread.
+// The first 64 bytes of a connection say what it is for: magic u32 "JGI2", rank u32, use u32 (0 for
+// control, 1 + the number of a link), zero u32, token u64 of the group, zeros. What says something
+// else is closed and forgotten, so a stranger who finds the port does no harm. Threads: one thread.
 #pragma once
 
 #include <string>
 #include <vector>
 
-#include "comm/ring_plan.h"
+#include "comm/plan_links.h"
 #include "comm/socket.h"
 
 namespace jige::comm {
@@ -23,12 +22,9 @@ struct MeshMember {
 struct TcpMesh {
   int rank = 0;
   std::vector<std::string> hosts;
-  std::vector<Socket> control;   // by rank, closed for the own one
-  std::vector<Socket> direct;    // likewise
-  std::vector<Socket> ring_out;  // by ring, to the next rank
-  std::vector<Socket> ring_in;   // by ring, from the one before
-  // By tree, then by rank: closed for those that are no neighbours. Empty without trees.
-  std::vector<std::vector<Socket>> tree;
+  std::vector<Socket> control;  // by rank, closed for the own one
+  std::vector<PlanLink> links;
+  std::vector<Socket> sockets;  // of the links, closed for those between others
 };
 
 struct MeshOptions {

@@ -26,26 +26,17 @@ class TcpTransport final : public Transport {
         interrupts_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
     in_.resize(static_cast<size_t>(lanes_ * size()));
     out_.resize(in_.size());
-    for (int peer = 0; peer < size(); ++peer) {
-      Socket& socket = mesh_.direct[static_cast<size_t>(peer)];
-      in_[index({peer, 0})] = InStream(&socket, stream_bytes());
-      out_[index({peer, 0})] = OutStream(&socket, stream_bytes());
-    }
-    for (size_t t = 0; t < mesh_.tree.size(); ++t) {
-      for (int peer = 0; peer < size(); ++peer) {
-        Socket& socket = mesh_.tree[t][static_cast<size_t>(peer)];
-        if (!socket.is_open()) continue;
-        in_[index({peer, tree_lane(plan, t)})] = InStream(&socket, stream_bytes());
-        out_[index({peer, tree_lane(plan, t)})] = OutStream(&socket, stream_bytes());
+    for (size_t i = 0; i < mesh_.links.size(); ++i) {
+      const PlanLink& link = mesh_.links[i];
+      Socket& socket = mesh_.sockets[i];
+      if (!socket.is_open()) continue;
+      const int peer = link.from == rank() ? link.to : link.from;
+      if (link.two_way || link.to == rank()) {
+        in_[index({peer, link.lane})] = InStream(&socket, stream_bytes());
       }
-    }
-    for (int lane = 1; lane < tree_lane(plan, 0); ++lane) {
-      const auto ring = static_cast<size_t>(lane - 1);
-      const int at = plan.rings[ring].position_of(rank());
-      in_[index({plan.rings[ring].at(at - 1), lane})] =
-          InStream(&mesh_.ring_in[ring], stream_bytes());
-      out_[index({plan.rings[ring].at(at + 1), lane})] =
-          OutStream(&mesh_.ring_out[ring], stream_bytes());
+      if (link.two_way || link.from == rank()) {
+        out_[index({peer, link.lane})] = OutStream(&socket, stream_bytes());
+      }
     }
   }
 

@@ -63,31 +63,22 @@ Error Transport::silence_error(std::span<const Want> wants, double seconds,
                       seconds, name(rank_), fmt::join(waits, " and "))};
 }
 
-int lane_count(const RingPlan& plan) {
-  return 1 + static_cast<int>(plan.rings.size()) + (plan.trees ? 2 : 0);
-}
-
-int tree_lane(const RingPlan& plan, size_t tree) {
-  return 1 + static_cast<int>(plan.rings.size() + tree);
-}
-
 int64_t stream_bytes_of(const RingPlan& plan) {
   return std::max<int64_t>(128 << 10, whole_units(3 * plan.piece_bytes + 4 * kUnitBytes));
 }
 
 int64_t stream_memory_bytes(std::string_view kind, int size, const RingPlan& plan) {
-  if (size == 1) return 0;
-  const auto rings = static_cast<int64_t>(plan.rings.size());
-  // Shared memory holds a stream once, for both ends.
-  const int64_t small = size + (plan.trees ? 4 : 0);
-  if (kind != "tcp") return rings * stream_bytes_of(plan) + small * kDirectStreamBytes;
-  int64_t in_trees = 0;
-  for (int rank = 0; plan.trees && rank < size; ++rank) {
-    const size_t links =
-        plan.trees->neighbours(0, rank).size() + plan.trees->neighbours(1, rank).size();
-    in_trees = std::max(in_trees, static_cast<int64_t>(links));
+  // Over TCP each end of a stream has memory; in shared memory both have the same, which is its
+  // sender's, and smaller where messages are.
+  const bool tcp = kind == "tcp";
+  std::vector<int64_t> bytes(static_cast<size_t>(size), 0);
+  for (const PlanStream& stream : plan_streams(plan, size)) {
+    const bool large = tcp || is_ring_lane(plan, stream.lane);
+    const int64_t own = large ? stream_bytes_of(plan) : kDirectStreamBytes;
+    bytes[static_cast<size_t>(stream.from)] += own;
+    if (tcp) bytes[static_cast<size_t>(stream.to)] += own;
   }
-  return 2 * (rings + size - 1 + in_trees) * stream_bytes_of(plan);
+  return std::ranges::max(bytes);
 }
 
 }  // namespace jige::comm

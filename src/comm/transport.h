@@ -1,8 +1,7 @@
 // Transport: ordered streams of bytes between the ranks of a group, and news of who has failed.
 //
-// A link is a pair of streams with one peer. Lane 0 links every two ranks both ways; lane 1 + r
-// carries ring r: out to the next rank in it, in from the one before. Where the plan has trees, the
-// two lanes after the rings' link parents and children both ways. Streams are written and read
+// A link is a pair of streams with one peer, on a lane (plan_links.h says which a plan has): lane 0
+// for single messages, one for each ring, one for each tree. Streams are written and read
 // in place, in whole units of kUnitBytes, so that a reduction reads what came and writes what goes
 // without a copy between:
 //
@@ -28,6 +27,7 @@
 
 #include "base/result.h"
 #include "comm/deadline.h"
+#include "comm/plan_links.h"
 #include "comm/ring_plan.h"
 
 namespace jige::comm {
@@ -103,10 +103,6 @@ class Transport {
   std::vector<std::string> hosts_;
   int64_t stream_bytes_;
 };
-
-// Lanes of a plan: the direct one, those of rings, those of trees.
-int lane_count(const RingPlan& plan);
-int tree_lane(const RingPlan& plan, size_t tree);
 
 // How large the streams are for a plan: a ring cannot block itself when its links hold two pieces
 // and a header.

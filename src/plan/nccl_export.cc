@@ -19,7 +19,8 @@ using topology::TransferKind;
 
 namespace {
 
-constexpr std::array<std::string_view, 4> kPaths = {"PIX", "PXB", "PHB", "SYS"};
+constexpr std::array<std::string_view, 5> kPaths = {"NVL", "PIX", "PXB", "PHB", "SYS"};
+constexpr std::string_view kNoNicPath = "PIX";  // as dumps of one machine have it
 
 size_t path_rank(std::string_view path) {
   return static_cast<size_t>(std::ranges::find(kPaths, path) - kPaths.begin());
@@ -218,17 +219,24 @@ class NcclExporter {
         "messages too small for {} channels take the first of them alone", channel_count_));
   }
 
-  // The channel of a ring; notes the farthest path within it.
-  NcclChannel channel_of(const Ring& ring, size_t& worst) const {
+  // The farthest path of channels, between devices and to NICs.
+  struct Farthest {
+    size_t intra = 0;
+    size_t inter = path_rank(kNoNicPath);
+  };
+
+  // The channel of a ring; notes the farthest paths within it.
+  NcclChannel channel_of(const Ring& ring, Farthest& farthest) const {
     NcclChannel channel;
     for (const int32_t candidate : ring) {
       const Transfer& transfer = problem_.at(candidate).transfer;
       const bool enters = topology_.component(transfer.src).kind == ComponentKind::kNic;
       const bool leaves = topology_.component(transfer.dst).kind == ComponentKind::kNic;
+      const size_t path = path_rank(nccl_path_type(topology_, transfer.src, transfer.dst));
+      size_t& worst = enters || leaves ? farthest.inter : farthest.intra;
+      worst = std::max(worst, path);
       if (enters || leaves) {
         channel.nets.push_back(device_number(topology_, enters ? transfer.src : transfer.dst));
-      } else {
-        worst = std::max(worst, path_rank(nccl_path_type(topology_, transfer.src, transfer.dst)));
       }
       if (!enters) channel.gpus.push_back(device_number(topology_, transfer.src));
     }
@@ -236,19 +244,20 @@ class NcclExporter {
   }
 
   Result<std::string> graph() const {
-    size_t worst = 0;
+    Farthest farthest;
     NcclGraph graph{.same_channels = rings().size() == 1, .channels = {}};
     // Rings in turns, so that few channels are not all of one ring.
     for (int32_t turn = 0; turn < std::ranges::max(out_.channels); ++turn) {
       for (size_t r = 0; r < rings().size(); ++r) {
         if (turn >= out_.channels[r]) continue;
-        graph.channels.push_back(channel_of(out_.mix.rings[r].ring, worst));
+        graph.channels.push_back(channel_of(out_.mix.rings[r].ring, farthest));
         const std::vector<int32_t>& nets = graph.channels.back().nets;
         graph.cross_nic = graph.cross_nic || (nets.size() == 2 && nets[0] != nets[1]);
       }
     }
     graph.speed_intra = graph.speed_inter = out_.rate / channel_count_;
-    graph.type_intra = graph.type_inter = std::string(kPaths[worst]);
+    graph.type_intra = std::string(kPaths[farthest.intra]);
+    graph.type_inter = std::string(kPaths[farthest.inter]);
     // Channels are the lesser of ring's and tree's, so the tree takes the same orders.
     NcclGraph tree = graph;
     tree.id = 1;
@@ -270,8 +279,11 @@ class NcclExporter {
 std::string_view nccl_path_type(const Topology& t, int32_t a, int32_t b) {
   if (t.count_links(a, b, topology::LinkKind::kSocket) > 0) return "SYS";
   if (t.passes(a, b, ComponentKind::kHostBridge)) return "PHB";
+  const std::span<const topology::Hop> route = t.route(a, b);
+  const auto nvlinks = static_cast<size_t>(t.count_links(a, b, topology::LinkKind::kNvlink));
+  if (!route.empty() && nvlinks == route.size()) return "NVL";
   // A path of two links has one component between.
-  return t.route(a, b).size() <= 2 ? "PIX" : "PXB";
+  return route.size() <= 2 ? "PIX" : "PXB";
 }
 
 Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredMix& planned,

@@ -40,8 +40,8 @@ Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredRing
 Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredMix& planned,
                                   profile::Profiler& profiler, NcclVersion version);
 
-// NCCL's name of the path between two devices: PIX one PCIe switch, PXB several, PHB the host
-// bridge of one NUMA node, SYS beyond.
+// NCCL's name of the path between two devices, or a device and a NIC: NVL NVLinks alone, PIX one
+// PCIe switch, PXB several, PHB the host bridge of one NUMA node, SYS beyond.
 std::string_view nccl_path_type(const topology::Topology& topology, int32_t a, int32_t b);
 
 }  // namespace jige::plan

@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "plan/ring_baselines.h"
 #include "profile/simulated_meter.h"
+#include "topology/nvlinks.h"
 #include "topology/reference_topologies.h"
 
 namespace jige::plan {
@@ -200,6 +201,39 @@ TEST(NcclExport, GoesThroughHostMemoryWithoutPeerAccess) {
               HasSubstr("NCCL_P2P_DISABLE=1\nNCCL_SHM_DISABLE=0\nNCCL_SHM_LOCALITY=2\n"));
 }
 
+// A box of four GPUs below one PCIe switch each two, with NVLinks as `nvlinks` joins them.
+Topology nvlink_box(const topology::NvlinkRates& nvlinks, bool all_by_switch = false) {
+  topology::Description d = topology::make_pcie_box({});
+  topology::NvlinkRates rates = nvlinks;
+  for (int32_t gpu = 0; all_by_switch && gpu < 4; ++gpu) {
+    rates[{d.find(fmt::format("gpu{}", gpu)), topology::nvswitch(d)}] = 200;
+  }
+  topology::join_nvlinks(d, rates);
+  return *Topology::create(std::move(d), "nvlink box");
+}
+
+NcclGraph graph_of(const NcclExport& out) {
+  const auto graphs = parse_nccl_graphs(out.graph_xml, "graph.xml", {2, 21});
+  EXPECT_TRUE(graphs) << graphs.error().message;
+  return graphs ? graphs->front() : NcclGraph{};
+}
+
+TEST(NcclExport, NamesNvlinkPaths) {
+  const Exported all = exported(nvlink_box({}, true), rank_order_ring);
+  EXPECT_EQ(graph_of(all.out).type_intra, "NVL");
+  EXPECT_EQ(graph_of(all.out).type_inter, "PIX") << "of no NIC";
+  EXPECT_THAT(all.out.environment, HasSubstr("NCCL_P2P_LEVEL=NVL\n"));
+  EXPECT_TRUE(all.out.lost.empty());
+  // Pairs by NVLink, and between them whatever way the planned ring can keep.
+  const Topology pairs = nvlink_box({{{0, 1}, 100.0}, {{2, 3}, 100.0}});
+  ASSERT_EQ(pairs.component(3).name, "gpu3");
+  const Exported some = exported(pairs, rank_order_ring);
+  EXPECT_EQ(graph_of(some.out).type_intra, std::string(nccl_path_type(pairs, 1, 2)));
+  EXPECT_NE(graph_of(some.out).type_intra, "NVL");
+  EXPECT_EQ(nccl_path_type(pairs, 0, 1), "NVL");
+  EXPECT_EQ(nccl_path_type(pairs, 3, 2), "NVL");
+}
+
 TEST(NcclExport, UsesOnlyIndicesOfRealDevices) {
   topology::Description d = topology::make_pcie_box({});
   for (size_t i = 0; i < 4; ++i) d.components[i].index = static_cast<int32_t>(12 - i);
@@ -225,6 +259,11 @@ TEST(NcclExport, ChainsNameTheirNics) {
   EXPECT_THAT((*graphs)[0].channels[0].nets, ElementsAre(0, 1));
   EXPECT_THAT((*graphs)[0].channels[0].gpus, ElementsAre(0, 1));
   EXPECT_TRUE((*graphs)[0].cross_nic);
+  // The way in is near, the way out is not.
+  EXPECT_EQ(nccl_path_type(box, box.find("nic0"), 0), "PHB");
+  EXPECT_EQ(nccl_path_type(box, 1, box.find("nic1")), "SYS");
+  EXPECT_EQ((*graphs)[0].type_inter, "SYS");
+  EXPECT_EQ((*graphs)[0].type_intra, std::string(nccl_path_type(box, 0, 1)));
 }
 
 }  // namespace

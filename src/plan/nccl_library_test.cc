@@ -108,6 +108,7 @@ TEST(NcclLibrary, KnowsEveryNameThatWeWrite) {
       names.insert(out->environment.substr(at, end - at));
     }
   }
+  names.insert("NVL");  // of boxes with NVLinks
   names.insert("net");  // of rings through the network
   EXPECT_GT(names.size(), 20u);
   const auto knows = [&](const std::string& name) {

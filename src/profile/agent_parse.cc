@@ -44,6 +44,18 @@ Result<const Json*> list_of(const Json& json, std::string_view field) {
   return &*list;
 }
 
+Result<std::vector<std::string>> parse_names(const Json& json, std::string_view field) {
+  JIGE_TRY(const Json* list, list_of(json, field));
+  std::vector<std::string> names;
+  for (const Json& name : *list) {
+    if (!name.is_string()) {
+      return fail(Code::kInvalidArgument, "{}: \"{}\" must hold names", kWhere, field);
+    }
+    names.push_back(name.get<std::string>());
+  }
+  return names;
+}
+
 using Parsed = Result<AgentMessage>;
 
 Parsed parse_hello(const Json& json) {
@@ -63,13 +75,7 @@ Parsed parse_welcome(const Json& json) {
   WelcomeMessage m;
   JIGE_TRY(m.version, limited(json, "version", 0, INT32_MAX));
   JIGE_TRY(m.kernel, limited_text(json, "kernel"));
-  JIGE_TRY(const Json* list, list_of(json, "congestion"));
-  for (const Json& name : *list) {
-    if (!name.is_string()) {
-      return fail(Code::kInvalidArgument, "{}: \"congestion\" must hold names", kWhere);
-    }
-    m.congestion.push_back(name.get<std::string>());
-  }
+  JIGE_TRY(m.congestion, parse_names(json, "congestion"));
   return m;
 }
 
@@ -230,6 +236,24 @@ Parsed parse_collected(const Json& json) {
   return m;
 }
 
+Parsed parse_ranks(const Json& json) {
+  RanksMessage m;
+  JIGE_TRY(m.library, limited_text(json, "library"));
+  JIGE_TRY(m.hosts, parse_names(json, "hosts"));
+  JIGE_TRY(m.kernels, parse_names(json, "kernels"));
+  JIGE_TRY(const Json* processes, list_of(json, "processes"));
+  for (const Json& id : *processes) {
+    if (!id.is_number_integer()) {
+      return fail(Code::kInvalidArgument, "{}: \"processes\" must hold numbers", kWhere);
+    }
+    m.processes.push_back(id.get<int64_t>());
+  }
+  if (m.kernels.size() != m.hosts.size() || m.processes.size() != m.hosts.size()) {
+    return fail(Code::kInvalidArgument, "{}: \"ranks\" must tell the same of each", kWhere);
+  }
+  return m;
+}
+
 Parsed parse_data(const Json& json) {
   DataMessage m;
   JIGE_TRY(m.bytes, limited(json, "bytes", 1, kTransferBytesMax));
@@ -258,7 +282,7 @@ constexpr MessageType kTypes[] = {
     {"open", parse_open},       {"opened", parse_opened},       {"run", parse_run},
     {"ran", parse_ran},         {"listen", parse_listen},       {"listening", parse_listening},
     {"collect", parse_collect}, {"collected", parse_collected}, {"data", parse_data},
-    {"got", parse_got},         {"error", parse_error},
+    {"got", parse_got},         {"error", parse_error},         {"ranks", parse_ranks},
 };
 
 }  // namespace

@@ -62,6 +62,13 @@ Json json_of(const CollectMessage& m) {
 Json json_of(const CollectedMessage& m) {
   return {{"type", "collected"}, {"times_ns", m.times_ns}};
 }
+Json json_of(const RanksMessage& m) {
+  return {{"type", "ranks"},
+          {"library", m.library},
+          {"hosts", m.hosts},
+          {"kernels", m.kernels},
+          {"processes", m.processes}};
+}
 Json json_of(const DataMessage& m) {
   return {{"type", "data"}, {"bytes", m.bytes}, {"check", m.check}};
 }

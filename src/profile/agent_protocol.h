@@ -22,6 +22,9 @@
 //   data     > {"type":"hello","version":3,"role":"data","token":"…"}
 //            > {"type":"data","bytes":4194304,"check":false}, then as many bytes
 //            < {"type":"got"}                          once the last byte was taken
+//   by MPI   < {"type":"ranks","library":"Open MPI v4.1.4","hosts":["n1","n2"],
+//               "kernels":["6.1.0","6.1.0"],"processes":[211,212]}    as the ranks are there
+//            > {"type":"run",…}, where flow a * ranks + b goes from a to b, < {"type":"ran",…}
 //   any      < {"type":"error","code":"unavailable","message":"…"}
 //
 // Times are the agent's monotonic clock. Checked data is pattern_byte's; of other data the bytes do
@@ -115,6 +118,12 @@ struct CollectMessage {
 struct CollectedMessage {
   std::vector<int64_t> times_ns;  // of each repeat
 };
+// The ranks that MPI has started (mpi/mpi_rank.h).
+struct RanksMessage {
+  std::string library;
+  std::vector<std::string> hosts, kernels;  // of each
+  std::vector<int64_t> processes;           // likewise, their ids
+};
 struct DataMessage {
   int64_t bytes = 0;
   bool check = false;
@@ -128,7 +137,7 @@ struct ErrorMessage {
 using AgentMessage =
     std::variant<HelloMessage, WelcomeMessage, ClockMessage, OpenMessage, OpenedMessage, RunMessage,
                  RanMessage, ListenMessage, ListeningMessage, CollectMessage, CollectedMessage,
-                 DataMessage, GotMessage, ErrorMessage>;
+                 RanksMessage, DataMessage, GotMessage, ErrorMessage>;
 
 // Head and payload of a frame.
 std::string frame_of(const AgentMessage& message);

@@ -45,6 +45,7 @@ std::vector<AgentMessage> samples() {
                          .bytes = 4096,
                          .timeout_ms = 1000},
           CollectedMessage{{5, 6}},
+          RanksMessage{"Open MPI", {"n1", "n2"}, {"6.1", "6.2"}, {7, 8}},
           DataMessage{77, true},
           GotMessage{},
           ErrorMessage{Code::kCorrupt, "what"}};

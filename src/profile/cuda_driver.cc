@@ -63,7 +63,11 @@ Status CudaDriver::bind(void* library, const std::string& path) {
   JIGE_DO(find(library, path, f_.event_create, "cuEventCreate"));
   JIGE_DO(find(library, path, f_.event_destroy, "cuEventDestroy_v2"));
   JIGE_DO(find(library, path, f_.event_record, "cuEventRecord"));
-  return find(library, path, f_.event_query, "cuEventQuery");
+  JIGE_DO(find(library, path, f_.event_query, "cuEventQuery"));
+  JIGE_DO(find(library, path, f_.module_load, "cuModuleLoadData"));
+  JIGE_DO(find(library, path, f_.module_unload, "cuModuleUnload"));
+  JIGE_DO(find(library, path, f_.module_function, "cuModuleGetFunction"));
+  return find(library, path, f_.launch, "cuLaunchKernel");
 }
 
 }  // namespace jige::profile

@@ -25,6 +25,8 @@ using CuPointer = unsigned long long;  // of device memory
 using CuContext = struct CuContextOpaque*;
 using CuStream = struct CuStreamOpaque*;
 using CuEvent = struct CuEventOpaque*;
+using CuModule = struct CuModuleOpaque*;
+using CuFunction = struct CuFunctionOpaque*;
 
 inline constexpr CuResult kCuSuccess = 0;
 inline constexpr CuResult kCuNotReady = 600;
@@ -62,6 +64,12 @@ struct CudaFunctions {
   CuResult (*event_destroy)(CuEvent);
   CuResult (*event_record)(CuEvent, CuStream);
   CuResult (*event_query)(CuEvent);
+  CuResult (*module_load)(CuModule*, const void* image);
+  CuResult (*module_unload)(CuModule);
+  CuResult (*module_function)(CuFunction*, CuModule, const char* name);
+  CuResult (*launch)(CuFunction, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                     unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                     CuStream, void** parameters, void** extra);
 };
 
 class CudaDriver {

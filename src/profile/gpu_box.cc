@@ -75,6 +75,7 @@ GpuBox::~GpuBox() {
     const Gpu& gpu = gpus_[i];
     if (!gpu.context) continue;
     if (f().context_set(gpu.context) == kCuSuccess) {
+      if (gpu.module) f().module_unload(gpu.module);
       if (gpu.source) f().memory_free(gpu.source);
       if (gpu.sink) f().memory_free(gpu.sink);
       for (void* memory : host_) f().host_free(memory);
@@ -110,6 +111,32 @@ Status GpuBox::connect(size_t from, size_t to) {
   if (enabled != kCuPeerAlreadyEnabled) JIGE_DO(check(enabled, "cuCtxEnablePeerAccess"));
   connected_.insert({from, to});
   return {};
+}
+
+Status GpuBox::load_kernel(size_t index) {
+  Gpu& gpu = gpus_[index];
+  if (gpu.copy) return {};
+  if (options_.kernel_image.empty()) {
+    return fail(Code::kUnsupported,
+                "transfers by kernels: this build found no nvcc; install it (CUDA toolkit), "
+                "configure and build again, or measure copy engines (+copy)");
+  }
+  JIGE_DO(enter(index));
+  if (!gpu.module) {
+    JIGE_DO(check(f().module_load(&gpu.module, options_.kernel_image.data()),
+                  fmt::format("cuModuleLoadData for the GPU at {}", gpu.address)));
+  }
+  return check(f().module_function(&gpu.copy, gpu.module, kCopyKernelName), "cuModuleGetFunction");
+}
+
+Status GpuBox::copy_by_kernel(size_t gpu, CuPointer to, CuPointer from, int64_t bytes,
+                              CuStream stream) {
+  unsigned long long words =
+      static_cast<unsigned long long>((bytes + kCopyKernelWord - 1) / kCopyKernelWord);
+  void* parameters[] = {&to, &from, &words};
+  return check(f().launch(gpus_[gpu].copy, static_cast<unsigned>(options_.kernel_blocks), 1, 1,
+                          kCopyKernelThreads, 1, 1, 0, stream, parameters, nullptr),
+               "cuLaunchKernel");
 }
 
 Result<std::byte*> GpuBox::host_memory(size_t bytes, int32_t numa) {

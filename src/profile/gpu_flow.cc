@@ -53,6 +53,8 @@ Status GpuFlow::add_event(CuEvent& event, size_t gpu) {
 
 Status GpuFlow::prepare() {
   const auto buffer_bytes = static_cast<size_t>(box_.buffer_bytes());
+  if (route_.kernel && has_src()) JIGE_DO(box_.load_kernel(route_.src));
+  if (route_.kernel && has_dst()) JIGE_DO(box_.load_kernel(route_.dst));
   if (route_.path == GpuPath::kPush) JIGE_DO(box_.connect(route_.src, route_.dst));
   if (route_.path == GpuPath::kPull) JIGE_DO(box_.connect(route_.dst, route_.src));
   if (!has_src() || !has_dst()) {
@@ -73,6 +75,33 @@ Status GpuFlow::prepare() {
   return add_event(done_, last_gpu());
 }
 
+// Pinned host memory has one address for all.
+Status GpuFlow::to_host(size_t gpu, std::byte* to, CuPointer from, int64_t bytes, CuStream stream) {
+  if (route_.kernel) {
+    return box_.copy_by_kernel(gpu, reinterpret_cast<CuPointer>(to), from, bytes, stream);
+  }
+  return box_.check(box_.f().to_host_async(to, from, static_cast<size_t>(bytes), stream),
+                    "cuMemcpyDtoHAsync");
+}
+
+Status GpuFlow::from_host(size_t gpu, CuPointer to, std::byte* from, int64_t bytes,
+                          CuStream stream) {
+  if (route_.kernel) {
+    return box_.copy_by_kernel(gpu, to, reinterpret_cast<CuPointer>(from), bytes, stream);
+  }
+  return box_.check(box_.f().to_device_async(to, from, static_cast<size_t>(bytes), stream),
+                    "cuMemcpyHtoDAsync");
+}
+
+Status GpuFlow::between(size_t gpu, int64_t bytes) {
+  if (route_.kernel) {
+    return box_.copy_by_kernel(gpu, dst().sink, src().source, bytes, last_);
+  }
+  return box_.check(box_.f().peer_async(dst().sink, dst().context, src().source, src().context,
+                                        static_cast<size_t>(bytes), last_),
+                    "cuMemcpyPeerAsync");
+}
+
 Status GpuFlow::start(int64_t bytes) {
   JIGE_DO(route_.path == GpuPath::kStaged ? start_staged(bytes) : start_straight(bytes));
   JIGE_DO(box_.enter(last_gpu()));
@@ -80,20 +109,18 @@ Status GpuFlow::start(int64_t bytes) {
 }
 
 Status GpuFlow::start_straight(int64_t bytes) {
-  JIGE_DO(box_.enter(last_gpu()));
-  const CudaFunctions& f = box_.f();
+  const size_t gpu = last_gpu();
+  JIGE_DO(box_.enter(gpu));
   for (int64_t moved = 0; moved < bytes;) {
-    const auto part = static_cast<size_t>(std::min(box_.buffer_bytes(), bytes - moved));
+    const int64_t part = std::min(box_.buffer_bytes(), bytes - moved);
     if (route_.path == GpuPath::kToHost) {
-      JIGE_DO(box_.check(f.to_host_async(host_, src().source, part, last_), "cuMemcpyDtoHAsync"));
+      JIGE_DO(to_host(gpu, host_, src().source, part, last_));
     } else if (route_.path == GpuPath::kFromHost) {
-      JIGE_DO(box_.check(f.to_device_async(dst().sink, host_, part, last_), "cuMemcpyHtoDAsync"));
+      JIGE_DO(from_host(gpu, dst().sink, host_, part, last_));
     } else {
-      JIGE_DO(box_.check(
-          f.peer_async(dst().sink, dst().context, src().source, src().context, part, last_),
-          "cuMemcpyPeerAsync"));
+      JIGE_DO(between(gpu, part));
     }
-    moved += static_cast<int64_t>(part);
+    moved += part;
   }
   return {};
 }
@@ -105,17 +132,14 @@ Status GpuFlow::start_staged(int64_t bytes) {
     const Slot& slot = slots_[next++ % kSlots];
     const int64_t at = moved % box_.buffer_bytes();
     const int64_t part = std::min({slot_bytes_, bytes - moved, box_.buffer_bytes() - at});
-    const auto size = static_cast<size_t>(part);
     const auto offset = static_cast<CuPointer>(at);
     JIGE_DO(box_.enter(route_.src));
     JIGE_DO(box_.check(f.stream_wait(out_, slot.free, 0), "cuStreamWaitEvent"));
-    JIGE_DO(box_.check(f.to_host_async(slot.memory, src().source + offset, size, out_),
-                       "cuMemcpyDtoHAsync"));
+    JIGE_DO(to_host(route_.src, slot.memory, src().source + offset, part, out_));
     JIGE_DO(box_.check(f.event_record(slot.full, out_), "cuEventRecord"));
     JIGE_DO(box_.enter(route_.dst));
     JIGE_DO(box_.check(f.stream_wait(last_, slot.full, 0), "cuStreamWaitEvent"));
-    JIGE_DO(box_.check(f.to_device_async(dst().sink + offset, slot.memory, size, last_),
-                       "cuMemcpyHtoDAsync"));
+    JIGE_DO(from_host(route_.dst, dst().sink + offset, slot.memory, part, last_));
     JIGE_DO(box_.check(f.event_record(slot.free, last_), "cuEventRecord"));
     moved += part;
   }
@@ -175,6 +199,7 @@ std::string GpuFlow::text() const {
   std::string line = has_src() ? gpu(src()) : memory;
   line += " to " + (has_dst() ? gpu(dst()) : memory);
   if (route_.path == GpuPath::kStaged) line += " through " + memory;
+  if (route_.kernel) line += ", by kernel";
   return line;
 }
 

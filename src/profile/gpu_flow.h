@@ -1,14 +1,14 @@
-// One transfer to or from a GPU by copy engines: straight to another GPU's memory, into or out of
-// host memory, or through host memory to another GPU, pipelined over a few slots.
+// One transfer to or from a GPU, by copy engines or by a kernel: straight to another GPU's memory,
+// into or out of host memory, or through host memory to another GPU, pipelined over a few slots.
 //
 //   JIGE_TRY(GpuFlow flow, GpuFlow::create(box, {.kind = GpuPath::kPush, .src = 0, .dst = 1}));
 //   JIGE_DO(flow.check_content(deadline));        // once, before anything is timed
 //   JIGE_DO(flow.start(bytes));                    // returns at once
 //   JIGE_DO(flow.finish(deadline));
 //
-// The engine is the one of the GPU whose stream it is: the sender's for a push, the receiver's for
-// a pull, both for what is staged. Transfers larger than the buffers go round in them. Invariants:
-// at most one start without its finish. Threads: one at a time.
+// The engine, or the kernel, is of the GPU whose stream it is: the sender's for a push, the
+// receiver's for a pull, both for what is staged. Transfers larger than the buffers go round in
+// them. Invariants: at most one start without its finish. Threads: one at a time.
 #pragma once
 
 #include <array>
@@ -25,9 +25,10 @@ enum class GpuPath { kPush, kPull, kToHost, kFromHost, kStaged };
 
 struct GpuRoute {
   GpuPath path = GpuPath::kPush;
-  size_t src = 0;     // GPU; not of kFromHost
-  size_t dst = 0;     // GPU; not of kToHost
-  int32_t numa = -1;  // of the host memory, where there is some
+  size_t src = 0;       // GPU; not of kFromHost
+  size_t dst = 0;       // GPU; not of kToHost
+  int32_t numa = -1;    // of the host memory, where there is some
+  bool kernel = false;  // not a copy engine
 
   auto operator<=>(const GpuRoute&) const = default;
 };
@@ -64,6 +65,10 @@ class GpuFlow {
   Status prepare();
   Status add_stream(CuStream& stream, size_t gpu);
   Status add_event(CuEvent& event, size_t gpu);
+  // A part by engine or kernel of this GPU, which this thread has entered.
+  Status to_host(size_t gpu, std::byte* to, CuPointer from, int64_t bytes, CuStream stream);
+  Status from_host(size_t gpu, CuPointer to, std::byte* from, int64_t bytes, CuStream stream);
+  Status between(size_t gpu, int64_t bytes);
   Status start_straight(int64_t bytes);
   Status start_staged(int64_t bytes);
 

@@ -41,6 +41,12 @@ Result<std::unique_ptr<GpuMeter>> GpuMeter::start(topology::Description machine,
   auto& facts = meter->machine_.environment;
   facts.insert_or_assign("kernel", kernel_release());
   facts.insert_or_assign("cuda", meter->box_->version());
+  const GpuBoxOptions& box_options = meter->box_->options();
+  if (!box_options.kernel_image.empty()) {
+    facts.insert_or_assign(
+        "copy kernel",
+        fmt::format("{} blocks of {} threads", box_options.kernel_blocks, kCopyKernelThreads));
+  }
   return meter;
 }
 
@@ -71,27 +77,30 @@ Status GpuMeter::use(const topology::Topology& machine) {
 }
 
 Result<GpuRoute> GpuMeter::route_of(const Transfer& t) const {
-  if (t.engine != topology::Engine::kCopy) {
-    return fail(Code::kUnsupported,
-                "between GPUs only transfers by copy engines are measured, such as "
-                "gpu0>gpu1:push+copy");
-  }
   const auto src = gpu_of_.find(t.src), dst = gpu_of_.find(t.dst);
   const auto end = gpu_of_.end();
   const auto from = node_of_.find(t.src), to = node_of_.find(t.dst), via = node_of_.find(t.via);
   const auto none = node_of_.end();
+  GpuRoute route{.kernel = t.engine == topology::Engine::kKernel};
+  if (src != end) route.src = src->second;
+  if (dst != end) route.dst = dst->second;
+  const auto taking = [&](GpuPath path, int32_t numa) {
+    route.path = path;
+    route.numa = numa;
+    return route;
+  };
   if (src != end && dst != end && src != dst) {
-    if (t.kind == TransferKind::kPush) return GpuRoute{GpuPath::kPush, src->second, dst->second};
-    if (t.kind == TransferKind::kPull) return GpuRoute{GpuPath::kPull, src->second, dst->second};
+    if (t.kind == TransferKind::kPush) return taking(GpuPath::kPush, -1);
+    if (t.kind == TransferKind::kPull) return taking(GpuPath::kPull, -1);
     if (t.kind == TransferKind::kStaged && via != none) {
-      return GpuRoute{GpuPath::kStaged, src->second, dst->second, via->second};
+      return taking(GpuPath::kStaged, via->second);
     }
   }
   if (src != end && to != none && t.kind == TransferKind::kPush) {
-    return GpuRoute{.path = GpuPath::kToHost, .src = src->second, .numa = to->second};
+    return taking(GpuPath::kToHost, to->second);
   }
   if (from != none && dst != end && t.kind == TransferKind::kPull) {
-    return GpuRoute{.path = GpuPath::kFromHost, .dst = dst->second, .numa = from->second};
+    return taking(GpuPath::kFromHost, from->second);
   }
   return fail(Code::kInvalidArgument,
               "only transfers between GPUs, from a GPU into a memory (push) and out of a memory to "

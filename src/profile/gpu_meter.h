@@ -1,5 +1,5 @@
-// Measures sets of transfers between the GPUs of this machine and its memory, by copy engines,
-// through the CUDA driver.
+// Measures sets of transfers between the GPUs of this machine and its memory, by copy engines and
+// by kernels, through the CUDA driver.
 //
 //   JIGE_TRY(const auto meter, GpuMeter::start(machine, {}));       // machine: a Description
 //   JIGE_TRY(const auto box, Topology::create(meter->description(), "--gpus"));
@@ -7,10 +7,12 @@
 //   JIGE_TRY(const Measurement m, meter->measure(set));
 //
 // Transfers are gpu0>gpu1:push+copy, :pull+copy, :via-numa0+copy, gpu0>numa0:push+copy and
-// numa0>gpu0:pull+copy; those by kernels are refused. Each is checked once, byte by byte and under
-// the timeout, before anything of its set is timed. Members start at one moment, a thread each that
-// hands the whole transfer to the driver and then looks for its end. Sizes, repeats and changes of
-// rates are set_timer.h's.
+// numa0>gpu0:pull+copy, and all of these by a kernel (copy_kernel.h) without the +copy: a push runs
+// on the sender's multiprocessors, a pull on the receiver's, what is staged on both, a few blocks
+// of it alone, as in NCCL. Builds without nvcc refuse kernels. Each transfer is checked once, byte
+// by byte and under the timeout, before anything of its set is timed. Members start at one moment,
+// a thread each that hands the whole transfer to the driver and then looks for its end. Sizes,
+// repeats and changes of rates are set_timer.h's.
 //
 // It has never run on a GPU: what tests it is a library in the driver's place.
 // After a transfer that does not end, every measurement fails: only a new process gets its GPU

@@ -19,6 +19,7 @@ using topology::Engine;
 using topology::Topology;
 using topology::Transfer;
 
+constexpr unsigned char kAnyImage[] = {1};
 constexpr const char* kThree = "gpu=0000:17:00.0,0.2 gpu=0000:18:00.0,0.2 gpu=0000:81:00.0,0.1 ";
 
 // Two GPUs on the first node, one on the second.
@@ -44,11 +45,13 @@ struct Lab {
   std::optional<Topology> box;
   std::string error;
 
-  explicit Lab(const std::string& script, double timeout_s = 5) {
+  explicit Lab(const std::string& script, double timeout_s = 5,
+               std::span<const unsigned char> image = kAnyImage) {
     setenv("JIGE_FAKE_CUDA", script.c_str(), 1);
     GpuMeterOptions options{.box = {.library = JIGE_FAKE_CUDA, .buffer_bytes = 1 << 20},
                             .bytes = 2 << 20,
                             .run_timeout_s = timeout_s};
+    options.box.kernel_image = image;
     options.repeats = {.count_min = 2, .count_max = 3};
     auto started = GpuMeter::start(machine(), options);
     unsetenv("JIGE_FAKE_CUDA");
@@ -100,6 +103,61 @@ TEST(GpuMeter, EveryPathRunsAtTheRateOfItsEngine) {
     EXPECT_EQ(lab.meter->description().environment.at("cuda"), "12.4");
   }
   EXPECT_EQ(held(), before) << "everything is given back";
+}
+
+TEST(GpuMeter, KernelsRunOnTheGpuThatPushesOrPulls) {
+  const int before = held();
+  {
+    // Kernels of the first are slow, those of the others faster than any engine.
+    Lab lab("gpu=0000:17:00.0,0.2,0.05 gpu=0000:18:00.0,0.2,0.4 gpu=0000:81:00.0,0.1,0.4");
+    ASSERT_TRUE(lab.meter) << lab.error;
+    lab.expect_rate("gpu0>gpu1:push", 0.05);
+    lab.expect_rate("gpu0>gpu1:pull", 0.4);
+    lab.expect_rate("gpu1>gpu2:push", 0.4);
+    lab.expect_rate("gpu0>numa1:push", 0.05);
+    lab.expect_rate("numa1>gpu0:pull", 0.05);
+    lab.expect_rate("gpu1>gpu2:via-numa1", 0.4);
+    lab.expect_rate("gpu2>gpu0:via-numa0", 0.05);
+    // An engine and the kernels of one GPU do not wait for one another.
+    lab.expect_rate("gpu2>gpu1:push+copy,gpu2>gpu0:push", 0.1);
+    EXPECT_EQ(lab.meter->description().environment.at("copy kernel"), "16 blocks of 512 threads");
+  }
+  EXPECT_EQ(held(), before) << "modules are given back";
+}
+
+TEST(GpuMeter, KernelsAreCheckedAndTheirFailuresNamed) {
+  Lab lab(std::string(kThree) + "flip=1");
+  ASSERT_TRUE(lab.meter) << lab.error;
+  EXPECT_THAT(lab.error_of("gpu0>gpu1:push"),
+              HasSubstr("came wrong from the GPU at 0000:17:00.0 to the GPU at 0000:18:00.0, by "
+                        "kernel; the link is not safe"));
+  lab.expect_rate("gpu0>gpu1:push", 0.2);
+  const int before = held();
+  const auto measured = [](const std::string& words) {
+    Lab one(std::string(kThree) + words);
+    return one.meter ? one.error_of("gpu0>gpu1:pull") : one.error;
+  };
+  EXPECT_THAT(measured("fail=cuModuleLoadData,209"),
+              HasSubstr("cuModuleLoadData for the GPU at 0000:17:00.0 failed"));
+  EXPECT_THAT(measured("fail=cuModuleGetFunction,500"), HasSubstr("cuModuleGetFunction failed"));
+  EXPECT_THAT(measured("fail=cuLaunchKernel,701"), HasSubstr("cuLaunchKernel failed"));
+  EXPECT_THAT(measured("nopeer=1,0"), HasSubstr("no access to the one at"));
+  EXPECT_EQ(held(), before);
+}
+
+TEST(GpuMeter, BuildsWithoutAKernelSaySo) {
+  Lab lab(kThree, 5, {});
+  ASSERT_TRUE(lab.meter) << lab.error;
+  EXPECT_THAT(lab.error_of("gpu0>gpu1:push"), HasSubstr("this build found no nvcc; install it"));
+  lab.expect_rate("gpu0>gpu1:push+copy", 0.2);
+  EXPECT_FALSE(lab.meter->description().environment.contains("copy kernel"));
+}
+
+TEST(CopyKernel, IsInTheImageOfBuildsWithNvcc) {
+  const std::span<const unsigned char> image = copy_kernel_image();
+  if (image.empty()) GTEST_SKIP() << "this build found no nvcc";
+  const std::string_view text(reinterpret_cast<const char*>(image.data()), image.size());
+  EXPECT_NE(text.find(kCopyKernelName), std::string_view::npos);
 }
 
 TEST(GpuMeter, WhatIsSharedShowsInSets) {
@@ -194,7 +252,6 @@ TEST(GpuMeter, RefusesWhatItCannotMeasure) {
   EXPECT_THAT(lab.error_of("gpu0>gpu1:push+copy"), HasSubstr("no access to the one at"));
   lab.expect_rate("gpu0>gpu1:pull+copy", 0.2);
   lab.expect_rate("gpu0>gpu1:via-numa0+copy", 0.2);
-  EXPECT_THAT(lab.error_of("gpu0>gpu1:push"), HasSubstr("only transfers by copy engines"));
   EXPECT_THAT(lab.error_of("numa0>gpu1:push+copy"), HasSubstr("only transfers between GPUs"));
   EXPECT_THAT(lab.error_of("numa0>numa1:push+copy"), HasSubstr("only transfers between GPUs"));
 }

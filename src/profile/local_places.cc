@@ -121,6 +121,12 @@ std::string LocalPlace::text() const {
   return fmt::format("processor {}, NUMA node {}", fmt::join(processors, " "), numa);
 }
 
+std::vector<std::string> place_names(std::span<const LocalPlace> places) {
+  std::vector<std::string> names;
+  for (const LocalPlace& place : places) names.push_back(place.name);
+  return names;
+}
+
 Result<std::vector<LocalPlace>> parse_places(std::string_view text,
                                              std::span<const Processor> processors,
                                              std::string_view where) {

@@ -37,6 +37,8 @@ struct LocalPlace {
   std::string text() const;  // "processor 3, NUMA node 0"
 };
 
+std::vector<std::string> place_names(std::span<const LocalPlace> places);
+
 // Fails with kInvalidArgument, naming `where` and the entry.
 Result<std::vector<LocalPlace>> parse_places(std::string_view text,
                                              std::span<const Processor> processors,

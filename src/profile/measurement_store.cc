@@ -86,6 +86,7 @@ Status check_head(const Json& head, const topology::Topology& topology, std::str
     }
   }
   std::vector<std::string> lines = topology::difference(facts, ours.facts);
+  if (lines.empty() && !facts.empty()) return {};  // one knows more, nothing else
   const size_t hidden = lines.size() - std::min(lines.size(), kDifferencesShown);
   lines.resize(lines.size() - hidden);
   return fail(Code::kInvalidArgument,

@@ -153,6 +153,26 @@ TEST(MeasurementStore, RefusesAnotherFingerprintWithTheDifference) {
               HasSubstr("holds simulated rates"));
 }
 
+// Access control can be read by root alone: who does not know it may go on, who knows better not.
+TEST(MeasurementStore, RefusesOtherAccessControlButNotAnUnknownOne) {
+  const Topology plain = reference("pcie-4gpu-2numa");
+  const auto with = [&](const char* control) {
+    topology::Description d = plain.description();
+    d.environment["acs of 0000:18:00.0"] = control;
+    return *Topology::create(d, "box");
+  };
+  const Topology on = with("redirects"), off = with("does-not-redirect");
+  const std::string path = fresh_path("acs");
+  { ASSERT_TRUE(MeasurementStore::open(path, on, "simulated")); }
+  EXPECT_TRUE(MeasurementStore::open(path, on, "simulated"));
+  EXPECT_TRUE(MeasurementStore::open(path, plain, "simulated"));
+  const auto refused = MeasurementStore::open(path, off, "simulated");
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message,
+              HasSubstr("- environment acs of 0000:18:00.0 redirects\n  + environment acs of "
+                        "0000:18:00.0 does-not-redirect"));
+}
+
 TEST(MeasurementStore, LeavesFilesThatAreNoProfileAlone) {
   const Topology box = reference("pcie-4gpu-2numa");
   const std::string path = fresh_path("notes");

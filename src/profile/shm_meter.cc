@@ -54,8 +54,7 @@ Result<std::unique_ptr<ShmMeter>> ShmMeter::start(std::vector<LocalPlace> places
 Status ShmMeter::start_ranks() {
   const auto size = static_cast<int>(places_.size());
   JIGE_TRY(comm::SharedRegion made,
-           comm::SharedRegion::for_processes(
-               {.size = size, .rings = 0, .direct_stream_bytes = comm::kDirectStreamBytes}));
+           comm::SharedRegion::for_processes(comm::region_shape(size, {})));
   const auto region = std::make_shared<comm::SharedRegion>(std::move(made));
   std::vector<comm::SharedMember> members;  // without processes: this one looks after them
   std::vector<comm::Socket> here, there;
@@ -86,7 +85,7 @@ Status ShmMeter::start_ranks() {
     here[i].rename(fmt::format("{} (process {})", places_[i].name, pid(i)));
   }
   controls_ = std::move(here);
-  checked_.clear();
+  flows_.forget_checked();
   return {};
 }
 
@@ -100,27 +99,13 @@ topology::Description ShmMeter::description() const {
                                       {"transport", "shared memory"}});
 }
 
-Status ShmMeter::use(const topology::Topology& machine) {
-  place_of_.clear();
-  for (const int32_t component : machine.of_kind(topology::ComponentKind::kHost)) {
-    const std::string& name = machine.component(component).name;
-    const auto place = std::ranges::find(places_, name, &LocalPlace::name);
-    if (place == places_.end()) {
-      return fail(Code::kInvalidArgument, "{}: host \"{}\" is no process here; name it in --shm",
-                  machine.name(), name);
-    }
-    place_of_[component] = static_cast<size_t>(place - places_.begin());
-  }
-  return {};
-}
-
 Result<Measurement> ShmMeter::measure(std::span<const topology::Transfer> set) {
   return measure_shares(set, std::vector<double>(set.size(), 1));
 }
 
 Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer> set,
                                              std::span<const double> shares) {
-  JIGE_TRY(const std::vector<Member> members, members_of(set, shares));
+  JIGE_TRY(const std::vector<FlowMember> members, flows_.members_of(set, shares));
   if (!ranks_) JIGE_DO(start_ranks());
   if (Status checked = check_content(members); !checked) {
     return explained(std::move(checked.error()));
@@ -136,37 +121,17 @@ Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer>
   return std::move(timed->measurement);
 }
 
-Result<std::vector<ShmMeter::Member>> ShmMeter::members_of(std::span<const topology::Transfer> set,
-                                                           std::span<const double> shares) const {
-  std::vector<Member> members;
-  for (const topology::Transfer& transfer : set) {
-    const auto src = place_of_.find(transfer.src), dst = place_of_.find(transfer.dst);
-    if (transfer.kind != topology::TransferKind::kSend || src == place_of_.end() ||
-        dst == place_of_.end() || src->second == dst->second) {
-      return fail(Code::kInvalidArgument, "between processes only transfers a>b:send are measured");
-    }
-    const auto flow = static_cast<int64_t>(src->second * places_.size() + dst->second);
-    members.push_back({src->second, dst->second, flow, shares[members.size()]});
-  }
-  return members;
-}
-
 // Ranks check the first run of every flow.
-Status ShmMeter::check_content(const std::vector<Member>& members) {
-  std::vector<Member> fresh;
-  for (const Member& member : members) {
-    if (checked_.contains(member.flow)) continue;
-    fresh.push_back(member);
-    fresh.back().share = 1;
-  }
+Status ShmMeter::check_content(const std::vector<FlowMember>& members) {
+  const std::vector<FlowMember> fresh = flows_.unchecked(members);
   if (fresh.empty()) return {};
   JIGE_TRY(const SetRun run, run_once(fresh, kCheckedBytes));
   (void)run;
-  for (const Member& member : fresh) checked_.insert(member.flow);
+  flows_.checked(fresh);
   return {};
 }
 
-Result<SetRun> ShmMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
+Result<SetRun> ShmMeter::run_once(const std::vector<FlowMember>& members, int64_t bytes) {
   if (options_.cancelled && *options_.cancelled) {
     return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
   }
@@ -176,7 +141,7 @@ Result<SetRun> ShmMeter::run_once(const std::vector<Member>& members, int64_t by
   for (size_t place = 0; place < places_.size(); ++place) {
     order.flows.clear();
     order.bytes.clear();
-    for (const Member& member : members) {
+    for (const FlowMember& member : members) {
       if (member.src != place && member.dst != place) continue;
       order.flows.push_back(member.flow);
       order.bytes.push_back(member_bytes(bytes, member.share));
@@ -188,7 +153,7 @@ Result<SetRun> ShmMeter::run_once(const std::vector<Member>& members, int64_t by
   return gather(members, std::move(started));
 }
 
-Result<SetRun> ShmMeter::gather(const std::vector<Member>& members, std::set<size_t> waiting) {
+Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set<size_t> waiting) {
   // Ranks give up by themselves, and then say why; later there is nobody to say it.
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kGraceSeconds);
   std::vector<FlowTimes> times(members.size());
@@ -233,7 +198,7 @@ Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
   }
   const comm::Deadline soon = comm::Deadline::after(kGraceSeconds);
   const CollectivePeers peers{
-      .number = [this](int32_t component) { return number_in(place_of_, component); },
+      .number = [this](int32_t component) { return flows_.place_of(component); },
       .listen = [&](size_t place) -> Result<int> {
         JIGE_DO(send_message(controls_[place], ListenMessage{kLoopback}, soon));
         JIGE_TRY(const auto listening, receive<ListeningMessage>(controls_[place], soon));

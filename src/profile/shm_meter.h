@@ -20,7 +20,6 @@
 
 #include <atomic>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -31,6 +30,7 @@
 #include "comm/socket.h"
 #include "profile/collective_meter.h"
 #include "profile/local_places.h"
+#include "profile/place_flows.h"
 #include "profile/set_timer.h"
 #include "profile/shm_rank.h"
 #include "topology/topology.h"
@@ -56,7 +56,7 @@ class ShmMeter final : public CollectiveMeter {
   topology::Description description() const;
   // Whose transfers will be asked for. Fails with kInvalidArgument where it has a host that is no
   // process here.
-  Status use(const topology::Topology& machine);
+  Status use(const topology::Topology& machine) { return flows_.use(machine); }
 
   Result<Measurement> measure(std::span<const topology::Transfer> set) override;
   Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
@@ -68,30 +68,23 @@ class ShmMeter final : public CollectiveMeter {
   pid_t pid(size_t place) const;
 
  private:
-  struct Member {
-    size_t src, dst;
-    int64_t flow;
-    double share = 1;
-  };
-
   ShmMeter(std::vector<LocalPlace> places, ShmMeterOptions options)
-      : places_(std::move(places)), options_(std::move(options)) {}
+      : places_(std::move(places)),
+        options_(std::move(options)),
+        flows_(place_names(places_), "--shm") {}
   Status start_ranks();
-  Result<std::vector<Member>> members_of(std::span<const topology::Transfer> set,
-                                         std::span<const double> shares) const;
-  Status check_content(const std::vector<Member>& members);
-  Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
-  Result<SetRun> gather(const std::vector<Member>& members, std::set<size_t> waiting);
+  Status check_content(const std::vector<FlowMember>& members);
+  Result<SetRun> run_once(const std::vector<FlowMember>& members, int64_t bytes);
+  Result<SetRun> gather(const std::vector<FlowMember>& members, std::set<size_t> waiting);
   Result<CollectiveTimes> run(const CollectiveTask& task);
   Status wait_for(size_t place, comm::Deadline deadline);
   tl::unexpected<Error> explained(Error error);
 
   std::vector<LocalPlace> places_;
   ShmMeterOptions options_;
-  std::map<int32_t, size_t> place_of_;     // by component
+  PlaceFlows flows_;
   std::vector<comm::Socket> controls_;     // of places_; empty while none runs
   std::optional<comm::LocalRanks> ranks_;  // after the connections: it goes first
-  std::set<int64_t> checked_;              // flows whose content was
   int64_t largest_bytes_ = 0;              // of the transfers timed so far
 };
 

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+
+#include "topology/access_control.h"
 
 namespace jige::topology {
 namespace {
@@ -16,6 +19,22 @@ std::string hash_of(std::span<const std::string> lines) {
     mix('\n');
   }
   return fmt::format("{:016x}", hash);
+}
+
+const std::string kMayBeUnknown = std::string("environment ") + kAccessControlFact;
+
+// Lines of `lines`, less those about what `others` know nothing of.
+std::vector<std::string> known_to_both(std::span<const std::string> lines,
+                                       std::span<const std::string> others) {
+  std::vector<std::string> kept;
+  for (const std::string& line : lines) {
+    const std::string_view subject = std::string_view(line).substr(0, line.rfind(' ') + 1);
+    const bool told = std::ranges::any_of(
+        others, [&](const std::string& other) { return other.starts_with(subject); });
+    if (told || !line.starts_with(kMayBeUnknown)) kept.push_back(line);
+  }
+  std::ranges::sort(kept);
+  return kept;
 }
 
 }  // namespace
@@ -53,9 +72,7 @@ Fingerprint fingerprint(const Description& d) {
 
 std::vector<std::string> difference(std::span<const std::string> before,
                                     std::span<const std::string> after) {
-  std::vector<std::string> a(before.begin(), before.end()), b(after.begin(), after.end());
-  std::ranges::sort(a);
-  std::ranges::sort(b);
+  const std::vector<std::string> a = known_to_both(before, after), b = known_to_both(after, before);
   std::vector<std::string> lines, only;
   std::ranges::set_difference(a, b, std::back_inserter(only));
   for (const std::string& line : only) lines.push_back("- " + line);

@@ -25,6 +25,8 @@ struct Fingerprint {
 Fingerprint fingerprint(const Description& description);
 
 // Lines that only one of them has, "- " before those of `before`, "+ " before those of `after`.
+// What one of them does not know contradicts nothing: a fact of access control (access_control.h)
+// about a port of which the other has none is left out.
 std::vector<std::string> difference(std::span<const std::string> before,
                                     std::span<const std::string> after);
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "topology/access_control.h"
 #include "topology/hwloc_topology.h"
 #include "topology/nvml_topology.h"
 #include "topology/sysfs_topology.h"
@@ -26,6 +27,7 @@ Result<Topology> machine_topology(const MachineOptions& options) {
   }
   const bool hwloc = source.starts_with("hwloc");
   JIGE_TRY(Description d, hwloc ? hwloc_description() : sysfs_description(options.sysfs));
+  add_access_control(d, options.sysfs);
   const bool automatic = source == "auto";
   if (automatic || source.ends_with("+nvml")) {
     auto report = read_nvml(options.nvml);

@@ -1,9 +1,24 @@
 #include "topology/nccl_topology.h"
 
+#include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "topology/nvlinks.h"
 
 namespace jige::topology {
 namespace {
+
+constexpr int32_t kNvlinksMax = 1000;  // of a GPU to one other end
+
+std::string lower(std::string text) {
+  std::ranges::transform(text, text.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
 
 class NcclReader {
  public:
@@ -33,7 +48,8 @@ class NcclReader {
         if (child.name == "pci") JIGE_DO(add_pci(child, bridge, numa));
       }
     }
-    return d_;
+    join_pending_nvlinks();
+    return std::move(d_);
   }
 
  private:
@@ -61,13 +77,10 @@ class NcclReader {
     for (char& c : component.name) {
       if (c == ':') c = '.';
     }
+    const XmlElement* gpu = nullptr;
     for (const XmlElement& child : pci.children) {
       if (child.name == "gpu") {
-        for (const XmlElement& link : child.children) {
-          if (link.name == "nvlink") {
-            return fail(Code::kUnsupported, "{}:{}: NVLink is not planned for", where_, link.line);
-          }
-        }
+        gpu = &child;
         JIGE_TRY(component.index, number(child, "dev", 0, 65535));
         component.kind = ComponentKind::kDevice;
         component.name = fmt::format("gpu{}", component.index);
@@ -82,10 +95,59 @@ class NcclReader {
     link.from = added;
     link.to = above;
     d_.join(std::move(link));
+    if (gpu) JIGE_DO(note_nvlinks(*gpu, added, numa));
     for (const XmlElement& child : pci.children) {
       if (child.name == "pci") JIGE_DO(add_pci(child, added, numa));
     }
     return {};
+  }
+
+  // Their other ends may come later in the file.
+  Status note_nvlinks(const XmlElement& gpu, int32_t device, int32_t numa) {
+    for (const XmlElement& link : gpu.children) {
+      if (link.name != "nvlink") continue;
+      const std::string* target = link.attribute("target");
+      const std::string* type = link.attribute("tclass");
+      if (!target) return wrong(link, "attribute target is missing");
+      if (!type) return wrong(link, "attribute tclass is missing");
+      PendingNvlink pending{.device = device, .bridge = numa, .target = lower(*target)};
+      if (type->starts_with("0x03")) {
+        pending.end = PendingNvlink::End::kGpu;
+      } else if (*type == "0x068001") {
+        pending.end = PendingNvlink::End::kProcessor;
+      } else if (!type->starts_with("0x0680")) {
+        return wrong(link, fmt::format("attribute tclass is \"{}\", must be a GPU's (0x03…), a "
+                                       "switch's (0x0680…) or 0x068001",
+                                       *type));
+      }
+      JIGE_TRY(const int32_t count, number(link, "count", 1, kNvlinksMax));
+      int32_t sm = 0;
+      if (gpu.attribute("sm")) {
+        JIGE_TRY(sm, number(gpu, "sm", 0, 1000));
+      }
+      pending.gb_per_s = count * nvlink_gb_per_s_of_sm(sm);
+      nvlinks_.push_back(std::move(pending));
+    }
+    return {};
+  }
+
+  void join_pending_nvlinks() {
+    NvlinkRates rates;
+    for (const PendingNvlink& link : nvlinks_) {
+      int32_t other = -1;
+      if (link.end == PendingNvlink::End::kSwitch) other = nvswitch(d_);
+      if (link.end == PendingNvlink::End::kProcessor) {
+        other = d_.find(fmt::format("bridge{}", link.bridge));
+      }
+      for (size_t i = 0; link.end == PendingNvlink::End::kGpu && i < d_.components.size(); ++i) {
+        const Component& c = d_.components[i];
+        if (c.kind == ComponentKind::kDevice && lower(c.address) == link.target) {
+          other = static_cast<int32_t>(i);
+        }
+      }
+      if (other >= 0 && other != link.device) rates[{link.device, other}] += link.gb_per_s;
+    }
+    join_nvlinks(d_, rates);
   }
 
   // Width and speed where they are known; NCCL writes 0 or leaves them empty where they are not.
@@ -104,8 +166,18 @@ class NcclReader {
     return link;
   }
 
+  struct PendingNvlink {
+    enum class End { kSwitch, kGpu, kProcessor };
+    End end = End::kSwitch;
+    int32_t device = -1;
+    int32_t bridge = -1;  // of its NUMA node
+    std::string target;   // an address
+    double gb_per_s = 0;
+  };
+
   std::string_view where_;
   Description d_;
+  std::vector<PendingNvlink> nvlinks_;
 };
 
 }  // namespace

@@ -6,7 +6,10 @@
 //
 // A cpu becomes a host bridge with its memory, a pci a switch, a device or a NIC by what is inside.
 // Link rates follow from width and speed; bridges, memory and sockets stay unlimited, for NCCL
-// knows them as constants only. NVLink is refused in these files. Threads: pure functions.
+// knows them as constants only. NVLinks (<nvlink target="0000:18:00.0" count="4"
+// tclass="0x030200"/> of a gpu, tclass 0x0680… a switch, 0x068001 the processor) get the rate of
+// the hardware for the GPU's compute capability; those to a GPU that the file lacks are left out,
+// as NCCL does. Threads: pure functions.
 #pragma once
 
 #include <string_view>

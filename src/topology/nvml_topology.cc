@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "topology/nvlinks.h"
 
 namespace jige::topology {
 namespace {
@@ -45,64 +46,15 @@ void set_indices(Description& d, const std::map<int32_t, const NvmlGpu*>& gpus) 
   }
 }
 
-class NvlinkJoiner {
- public:
-  NvlinkJoiner(Description& d, const std::map<int32_t, const NvmlGpu*>& gpus)
-      : d_(d), gpus_(gpus) {}
-
-  void run() {
-    for (const auto& [device, gpu] : gpus_) {
-      for (const NvmlLink& link : gpu->links) count(device, link);
-    }
-    std::vector<Link> links;
-    for (const auto& [ends, rate] : rates_) {
-      const auto [from, to] = ends;
-      const auto back = rates_.find({to, from});
-      const bool both = back != rates_.end();
-      if (both && to < from) continue;  // made from the other end
-      links.push_back({.name = d_.components[static_cast<size_t>(from)].name + "-" +
-                               d_.components[static_cast<size_t>(to)].name + "-nvlink",
-                       .from = from,
-                       .to = to,
-                       .kind = LinkKind::kNvlink,
-                       .gb_per_s = rate,
-                       .back_gb_per_s = both ? back->second : rate});
-    }
-    for (RouteOverride& route : d_.routes) {
-      for (int32_t& link : route.links) link += static_cast<int32_t>(links.size());
-    }
-    d_.links.insert(d_.links.begin(), std::make_move_iterator(links.begin()),
-                    std::make_move_iterator(links.end()));
-  }
-
- private:
-  void count(int32_t device, const NvmlLink& link) {
-    int32_t other = -1;
-    if (link.end == NvmlLink::End::kSwitch) {
-      if (switch_ < 0) {
-        switch_ = d_.add({.name = "nvswitch", .kind = ComponentKind::kSwitch});
-      }
-      other = switch_;
-    } else if (link.end == NvmlLink::End::kGpu) {
-      other = device_at(d_, link.address);
-    }
-    if (other < 0 || other == device) return;  // to a GPU of another machine, or to a processor
-    rates_[{device, other}] += nvlink_gb_per_s(link.version);
-  }
-
-  Description& d_;
-  const std::map<int32_t, const NvmlGpu*>& gpus_;
-  std::map<std::pair<int32_t, int32_t>, double> rates_;  // by direction, all links together
-  int32_t switch_ = -1;
-};
+void count_nvlink(Description& d, int32_t device, const NvmlLink& link, NvlinkRates& rates) {
+  int32_t other = -1;
+  if (link.end == NvmlLink::End::kSwitch) other = nvswitch(d);
+  if (link.end == NvmlLink::End::kGpu) other = device_at(d, link.address);
+  if (other < 0 || other == device) return;  // to a GPU of another machine, or to a processor
+  rates[{device, other}] += nvlink_gb_per_s(link.version);
+}
 
 }  // namespace
-
-double nvlink_gb_per_s(int32_t version) {
-  constexpr double kRates[] = {20, 25, 25, 25, 50};
-  if (version < 1 || version > static_cast<int32_t>(std::size(kRates))) return kUnlimited;
-  return kRates[version - 1];
-}
 
 double pcie_gt_per_s(int32_t generation) {
   constexpr double kSpeeds[] = {2.5, 5, 8, 16, 32, 64, 128};
@@ -125,7 +77,11 @@ void add_nvml(Description& d, const NvmlReport& report) {
     set_pcie_rate(d, device, gpu);
   }
   set_indices(d, gpus);
-  NvlinkJoiner(d, gpus).run();
+  NvlinkRates rates;
+  for (const auto& [device, gpu] : gpus) {
+    for (const NvmlLink& link : gpu->links) count_nvlink(d, device, link, rates);
+  }
+  join_nvlinks(d, rates);
   if (!report.driver.empty()) d.environment["driver"] = report.driver;
 }
 

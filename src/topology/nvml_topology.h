@@ -6,8 +6,8 @@
 // GPUs are found by PCI address and get NVML's index. Their PCIe link gets the lanes it negotiated
 // and the highest generation that device and slot have: an idle GPU lowers the generation, and what
 // sysfs shows then is not what a transfer gets. NVLinks join GPUs directly, or all through one
-// switch "nvswitch", whose own inside is not known; they stand before all other links, so that
-// between equal routes they are taken. The driver's version becomes a fact of the environment.
+// switch "nvswitch", whose own inside is not known (nvlinks.h). The driver's version becomes a fact
+// of the environment.
 //
 // What NVML tells of a GPU that the description lacks is reported as a warning and left out: nobody
 // knows where it hangs. Threads: pure functions.
@@ -20,8 +20,6 @@
 
 namespace jige::topology {
 
-// Each direction of one NVLink of a version, GB/s; kUnlimited where the version is not known.
-double nvlink_gb_per_s(int32_t version);
 // Of a lane, by PCIe generation 1 to 7; 0 for others.
 double pcie_gt_per_s(int32_t generation);
 

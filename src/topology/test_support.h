@@ -42,6 +42,11 @@ class FakeSysfs {
                                     root_ + "/bus/pci/devices/" + folder.filename().string());
   }
 
+  // What the configuration space of that function shows.
+  void configuration(const std::string& path, const std::string& bytes) {
+    ASSERT_TRUE(write_file_atomic(root_ + "/devices/" + path + "/config", bytes));
+  }
+
  private:
   std::string root_;
 };

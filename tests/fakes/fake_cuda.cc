@@ -2,7 +2,8 @@
 // is memory of the process, a stream is a thread. What it shows is in the environment variable
 // JIGE_FAKE_CUDA, words separated by spaces:
 //
-//   gpu=ADDRESS,RATE    the next GPU, and the GB/s of its copy engine (0: as fast as memcpy)
+//   gpu=ADDRESS,RATE[,RATE]  the next GPU, and the GB/s of its copy engine (0: as fast as memcpy)
+//                       and of its kernels (the same, if they are not given)
 //   bridge=RATE         GB/s that all copies share
 //   nopeer=FROM,TO      FROM reaches no memory of TO
 //   fail=FUNCTION,CODE  that function returns the code
@@ -17,6 +18,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -58,8 +60,13 @@ class Pace {
 
 struct Gpu {
   std::string address;
-  std::unique_ptr<Pace> engine;
-  int retained = 0;
+  std::unique_ptr<Pace> engine, kernels;
+  std::set<const Gpu*> reaches;  // whose memory it was let into
+};
+
+// A module, and its one function: of the GPU in whose context it was loaded.
+struct Module {
+  Gpu* gpu;
 };
 
 struct Event {
@@ -110,6 +117,8 @@ int failure = 0, flip = 0, stall = 0;
 std::atomic<int> copies{0};
 std::atomic<int> held{0};  // allocations, streams and events not given back
 thread_local Gpu* current = nullptr;
+std::map<unsigned long long, std::pair<size_t, Gpu*>> memory;  // by address; no GPU: the host's
+std::mutex memory_mutex;
 
 void read_script() {
   gpus.clear();
@@ -121,10 +130,14 @@ void read_script() {
   std::istringstream words(script ? script : "");
   for (std::string word; words >> word;) {
     char name[100] = {};
-    double rate = 0;
+    double rate = 0, kernels = 0;
     unsigned from = 0, to = 0;
-    if (std::sscanf(word.c_str(), "gpu=%99[^,],%lf", name, &rate) == 2) {
-      gpus.push_back({name, std::make_unique<Pace>(rate)});
+    const int fields = std::sscanf(word.c_str(), "gpu=%99[^,],%lf,%lf", name, &rate, &kernels);
+    if (fields >= 2) {
+      gpus.push_back({name,
+                      std::make_unique<Pace>(rate),
+                      std::make_unique<Pace>(fields == 3 ? kernels : rate),
+                      {}});
     } else if (std::sscanf(word.c_str(), "nopeer=%u,%u", &from, &to) == 2) {
       no_peer.insert({from, to});
     } else if (std::sscanf(word.c_str(), "fail=%99[^,],%d", name, &failure) == 2) {
@@ -140,7 +153,8 @@ void read_script() {
 
 int done(const char* function) { return failing == function ? failure : 0; }
 
-int copy_later(void* to, const void* from, size_t bytes, Stream* stream) {
+int copy_later(void* to, const void* from, size_t bytes, Stream* stream, Pace* pace = nullptr) {
+  if (!pace) pace = stream->gpu()->engine.get();
   const int number = ++copies;
   const bool stalls = number == stall, flips = number == flip;
   stream->add([=] {
@@ -148,12 +162,31 @@ int copy_later(void* to, const void* from, size_t bytes, Stream* stream) {
     for (size_t at = 0; at < bytes; at += kPieceBytes) {
       const size_t piece = std::min(kPieceBytes, bytes - at);
       bridge->pass(piece);
-      stream->gpu()->engine->pass(piece);
+      pace->pass(piece);
       std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, piece);
     }
     if (flips) static_cast<char*>(to)[bytes / 2] ^= 1;
   });
   return 0;
+}
+
+void remember(unsigned long long pointer, size_t bytes, Gpu* gpu) {
+  const std::lock_guard lock(memory_mutex);
+  memory[pointer] = {bytes, gpu};
+}
+void forget(unsigned long long pointer) {
+  const std::lock_guard lock(memory_mutex);
+  memory.erase(pointer);
+}
+// Whether a kernel on the GPU may touch all of these bytes.
+bool reaches(const Gpu* gpu, unsigned long long pointer, size_t bytes) {
+  const std::lock_guard lock(memory_mutex);
+  auto after = memory.upper_bound(pointer);
+  if (after == memory.begin()) return false;
+  const auto& [begin, block] = *--after;
+  const auto& [size, owner] = block;
+  if (pointer + bytes > begin + size) return false;
+  return !owner || owner == gpu || gpu->reaches.contains(owner);
 }
 
 void* address(unsigned long long pointer) { return reinterpret_cast<void*>(pointer); }
@@ -209,25 +242,34 @@ int cuCtxSetCurrent(void* context) {
   current = static_cast<Gpu*>(context);
   return 0;
 }
-int cuCtxEnablePeerAccess(void*, unsigned) { return done("cuCtxEnablePeerAccess"); }
+int cuCtxEnablePeerAccess(void* context, unsigned) {
+  if (!current) return 201;
+  const int code = done("cuCtxEnablePeerAccess");
+  if (code == 0 || code == 704) current->reaches.insert(static_cast<Gpu*>(context));
+  return code;
+}
 int cuMemAlloc_v2(unsigned long long* pointer, size_t bytes) {
   if (const int code = done("cuMemAlloc")) return code;
-  *pointer = reinterpret_cast<unsigned long long>(std::malloc(bytes));
+  *pointer = reinterpret_cast<unsigned long long>(std::aligned_alloc(256, (bytes + 255) & ~255ul));
+  remember(*pointer, bytes, current);
   ++held;
   return 0;
 }
 int cuMemFree_v2(unsigned long long pointer) {
+  forget(pointer);
   std::free(address(pointer));
   --held;
   return 0;
 }
 int cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
   if (const int code = done("cuMemHostAlloc")) return code;
-  *pointer = std::malloc(bytes);
+  *pointer = std::aligned_alloc(256, (bytes + 255) & ~255ul);
+  remember(reinterpret_cast<unsigned long long>(*pointer), bytes, nullptr);
   ++held;
   return 0;
 }
 int cuMemFreeHost(void* pointer) {
+  forget(reinterpret_cast<unsigned long long>(pointer));
   std::free(pointer);
   --held;
   return 0;
@@ -304,6 +346,39 @@ int cuEventQuery(void* pointer) {
   Event* event = static_cast<Event*>(pointer);
   const std::lock_guard lock(event->mutex);
   return event->reached >= event->recorded ? 0 : kNotReady;
+}
+
+// Any image will do, but an empty one.
+int cuModuleLoadData(void** module, const void* image) {
+  if (!current || !image) return 201;
+  *module = new Module{current};
+  ++held;
+  return done("cuModuleLoadData");
+}
+int cuModuleUnload(void* module) {
+  if (static_cast<Module*>(module)->gpu != current) return 400;  // CUDA_ERROR_INVALID_HANDLE
+  delete static_cast<Module*>(module);
+  --held;
+  return 0;
+}
+int cuModuleGetFunction(void** function, void* module, const char* name) {
+  *function = module;
+  return std::strcmp(name, "jige_copy") == 0 ? done("cuModuleGetFunction") : 500;  // NOT_FOUND
+}
+// The copy kernel alone: to, from, 16-byte words. What a GPU cannot reach is an error at once.
+int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads, unsigned,
+                   unsigned, unsigned, void* stream, void** parameters, void**) {
+  Gpu* gpu = static_cast<Module*>(function)->gpu;
+  if (gpu != current || static_cast<Stream*>(stream)->gpu() != gpu) return 400;
+  if (x == 0 || y != 1 || z != 1 || threads == 0 || threads > 1024) return 1;
+  const auto to = *static_cast<unsigned long long*>(parameters[0]);
+  const auto from = *static_cast<unsigned long long*>(parameters[1]);
+  const size_t bytes = *static_cast<unsigned long long*>(parameters[2]) * 16;
+  if (to % 16 != 0 || from % 16 != 0) return 716;  // CUDA_ERROR_MISALIGNED_ADDRESS
+  if (!reaches(gpu, to, bytes) || !reaches(gpu, from, bytes)) return 700;
+  if (const int code = done("cuLaunchKernel")) return code;
+  return copy_later(address(to), address(from), bytes, static_cast<Stream*>(stream),
+                    gpu->kernels.get());
 }
 
 }  // extern "C"

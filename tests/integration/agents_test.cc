@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "integration/process.h"
+#include "integration/solo_rates.h"
 
 namespace jige::integration {
 namespace {
@@ -54,17 +55,7 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
     words.insert(words.end(), to.begin(), to.end());
     return run_jige(words);
   };
-  const Outcome solo = run({"profile", "links", "solo"});
-  ASSERT_EQ(solo.exit_code, 0) << solo.err;
-  const std::vector<Json> rates = solo.json_lines();
-  ASSERT_EQ(rates.size(), 6u);
-  for (const Json& line : rates) {
-    EXPECT_EQ(line["rates"], "measured");
-    EXPECT_GT(line["rate"].get<double>(), 0.001);
-    EXPECT_GE(line["repeats"].get<int>(), 4);
-  }
-  const Outcome again = run({"profile", "links", "solo"});
-  for (const Json& line : again.json_lines()) EXPECT_EQ(line["repeats"], 0) << "from the store";
+  ASSERT_EQ(expect_solo_rates(run, 6).size(), 6u);
 
   const std::string plan = folder / "ring.json";
   const Outcome planned = run({"plan", "rings", "--budget-seconds", "2", "--message", "16K",

@@ -36,6 +36,20 @@ TEST(Congestion, AHiddenTrunkIsFoundAndAvoided) {
   EXPECT_THAT(read_text(folder / "out"), ::testing::HasSubstr("x rank order"));
 }
 
+// The same measured by ranks of MPI, one in the namespace of each host.
+TEST(Congestion, MpiFindsItAsWell) {
+  const TestFolder folder;
+  if (!python_is_there(folder)) GTEST_SKIP() << "needs python3";
+  const bool mpi = shell(folder, "command -v mpirun") == 0 &&
+                   exists(std::string(JIGE_BINARY).append("-mpi-links"));
+  if (!mpi) GTEST_SKIP() << "needs mpirun and a build with MPI";
+  const int code = shell(folder, script("--quick --hosts 4 --mpi"));
+  const std::string err = read_text(folder / "err");
+  if (code == kSkipped) GTEST_SKIP() << err;
+  EXPECT_EQ(code, 0) << read_text(folder / "out") << err;
+  EXPECT_THAT(read_text(folder / "out"), ::testing::HasSubstr("x rank order"));
+}
+
 TEST(Congestion, AnInterruptedRunTakesItsNetworkDown) {
   const TestFolder folder;
   if (!python_is_there(folder)) GTEST_SKIP() << "needs python3";

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "integration/process.h"
+#include "integration/solo_rates.h"
 
 namespace jige::integration {
 namespace {
@@ -144,17 +145,7 @@ TEST(Links, ProcessesOfThisMachineAreProfiled) {
     words.insert(words.end(), {"--store", store});
     return run_jige(words);
   };
-  const Outcome solo = run({"profile", "links", "solo"});
-  ASSERT_EQ(solo.exit_code, 0) << solo.err;
-  const std::vector<Json> rates = solo.json_lines();
-  ASSERT_EQ(rates.size(), 6u);
-  for (const Json& line : rates) {
-    EXPECT_EQ(line["rates"], "measured");
-    EXPECT_GT(line["rate"].get<double>(), 0.001);
-    EXPECT_GE(line["repeats"].get<int>(), 4);
-  }
-  const Outcome again = run({"profile", "links", "solo"});
-  for (const Json& line : again.json_lines()) EXPECT_EQ(line["repeats"], 0) << "from the store";
+  ASSERT_EQ(expect_solo_rates(run, 6).size(), 6u);
   const Outcome planned = run({"plan", "rings", "--budget-seconds", "2"});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_EQ(planned.json()["rates"], "measured");
@@ -176,26 +167,36 @@ TEST(Links, GpusAreProfiledAndPlanned) {
   const Outcome none = run_jige({"profile", "links", "solo", "--gpus", "--topology", box});
   if (none.exit_code == 0) GTEST_SKIP() << "there is a real driver";
   const Setting libraries("LD_LIBRARY_PATH", JIGE_FAKES);
-  const Setting script("JIGE_FAKE_CUDA", "gpu=0000:17:00.0,2 gpu=0000:81:00.0,2");
+  const Setting script("JIGE_FAKE_CUDA", "gpu=0000:17:00.0,1,3 gpu=0000:81:00.0,1,3");
   const auto run = [&](std::vector<std::string> words) {
     for (const char* word :
-         {"--gpus", "--set-seconds", "0.2", "--transfer-bytes", "4M", "--json"}) {
+         {"--gpus", "--set-seconds", "0.1", "--transfer-bytes", "2M", "--json"}) {
       words.push_back(word);
     }
     words.insert(words.end(), {"--topology", box, "--store", store});
     return run_jige(words);
   };
-  const Outcome solo = run({"profile", "links", "solo"});
-  ASSERT_EQ(solo.exit_code, 0) << solo.err;
-  const std::vector<Json> rates = solo.json_lines();
-  ASSERT_EQ(rates.size(), 8u) << "push, pull and two memories, each way, by copy engine";
-  for (const Json& line : rates) {
+  // Push, pull and two memories, each way, by copy engine.
+  const auto engines = [&](std::vector<std::string> words) {
+    words.push_back("--no-kernels");
+    return run(std::move(words));
+  };
+  for (const Json& line : expect_solo_rates(engines, 8)) {
     EXPECT_THAT(line["set"][0].get<std::string>(), HasSubstr("+copy"));
-    EXPECT_EQ(line["rates"], "measured");
   }
-  const Outcome planned = run({"plan", "rings"});
+  const Outcome planned = engines({"plan", "rings"});
   ASSERT_EQ(planned.exit_code, 0) << planned.err;
   EXPECT_EQ(planned.json()["rates"], "measured");
+  EXPECT_THAT(planned.json().dump(), HasSubstr("+copy"));
+
+  // The same by kernels, which are faster here: a plan takes them. Builds without nvcc have none.
+  const Outcome all = run({"profile", "links", "solo"});
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  if (all.json_lines().size() == 8u) GTEST_SKIP() << "this build has no copy kernel";
+  EXPECT_EQ(all.json_lines().size(), 16u);
+  const Outcome fastest = run({"plan", "rings"});
+  ASSERT_EQ(fastest.exit_code, 0) << fastest.err;
+  EXPECT_THAT(fastest.json()["ring"].dump(), Not(HasSubstr("+copy")));
 }
 
 TEST(Links, MistakesOverProcessesAreNamed) {
@@ -206,7 +207,7 @@ TEST(Links, MistakesOverProcessesAreNamed) {
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "2", "--source", "sysfs"}).err,
               HasSubstr("--source is of this machine's parts"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "2", "--hosts", "a=b,c=d"}).err,
-              HasSubstr("give one of --hosts, --shm and --gpus"));
+              HasSubstr("give one of --hosts, --shm, --mpi and --gpus"));
   EXPECT_THAT(run_jige({"profile", "links", "all-reduce"}).err,
               HasSubstr("--hosts or --shm is missing"));
 }

@@ -37,6 +37,8 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"topology", {"base"}},
       {"comm", {"topology", "tensor", "base"}},
       {"profile", {"comm", "topology", "base"}},
+      {"profile/cuda", {"profile", "base"}},
+      {"profile/mpi", {"profile", "comm", "base"}},
       {"plan", {"profile", "comm", "topology", "base"}},
       {"sim", {"plan", "topology", "base"}},
       {"train", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},

@@ -1,0 +1,138 @@
+#include "profile/mpi_meter.h"
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "base/cpu.h"
+#include "profile/agent_wire.h"
+
+namespace jige::profile {
+namespace {
+
+constexpr int64_t kCheckedBytes = (512 << 10) + 17;
+constexpr int64_t kProbeBytes = int64_t{1} << 20;
+constexpr int64_t kBytesMax = int64_t{1} << 34;
+constexpr double kAnswerSeconds = 4;  // beyond the ranks' own timeout, which tells more
+constexpr double kEndSeconds = 1;     // for mpirun to end, once it has closed the connection
+
+std::vector<std::string> names_of(std::span<const MpiPlace> places) {
+  std::vector<std::string> names;
+  for (const MpiPlace& place : places) names.push_back(place.place.name);
+  return names;
+}
+
+}  // namespace
+
+MpiMeter::MpiMeter(std::vector<MpiPlace> places, const MpiMeterOptions& options)
+    : places_(std::move(places)), options_(options), flows_(names_of(places_), "--mpi") {
+  // What a network's queues let through at once must not count for much.
+  if (options_.run_s <= 0) options_.run_s = places_.front().host.empty() ? 0.05 : 0.12;
+}
+
+Result<std::unique_ptr<MpiMeter>> MpiMeter::start(std::vector<MpiPlace> places,
+                                                  const MpiMeterOptions& options) {
+  std::unique_ptr<MpiMeter> meter(new MpiMeter(std::move(places), options));
+  JIGE_DO(meter->start_ranks());
+  return meter;
+}
+
+Status MpiMeter::start_ranks() {
+  JIGE_TRY(launch_, MpiLaunch::start(options_.launch, places_));
+  const comm::Deadline deadline = comm::Deadline::after(options_.start_timeout_s);
+  auto ranks = receive<RanksMessage>(launch_->control(), deadline);
+  if (!ranks) return explained(std::move(ranks.error()));
+  if (ranks->hosts.size() != places_.size()) {
+    return explained({Code::kCorrupt, fmt::format("MPI started {} ranks for {} places",
+                                                  ranks->hosts.size(), places_.size())});
+  }
+  ranks_ = std::move(*ranks);
+  flows_.forget_checked();
+  return {};
+}
+
+topology::Description MpiMeter::description() const {
+  std::map<std::string, std::string> facts = {
+      {"transport", "MPI"},
+      {"mpi", ranks_.library},
+      {"mpi launcher", fmt::format("{}", fmt::join(options_.launch.launcher, " "))}};
+  const bool here = places_.front().host.empty();
+  if (here) facts["processor"] = cpu_features().model_name;
+  if (here) facts["kernel"] = ranks_.kernels.front();
+  for (size_t i = 0; i < places_.size() && !here; ++i) {
+    facts["host of " + places_[i].place.name] = ranks_.hosts[i];
+    facts["kernel of " + places_[i].place.name] = ranks_.kernels[i];
+  }
+  return mpi_description(places_, std::move(facts));
+}
+
+Result<Measurement> MpiMeter::measure(std::span<const topology::Transfer> set) {
+  return measure_shares(set, std::vector<double>(set.size(), 1));
+}
+
+Result<Measurement> MpiMeter::measure_shares(std::span<const topology::Transfer> set,
+                                             std::span<const double> shares) {
+  JIGE_TRY(const std::vector<FlowMember> members, flows_.members_of(set, shares));
+  if (!launch_) JIGE_DO(start_ranks());
+  if (Status checked = check_content(members); !checked) {
+    return explained(std::move(checked.error()));
+  }
+  auto timed = time_set({.bytes = options_.bytes,
+                         .run_s = options_.run_s,
+                         .probe_bytes = kProbeBytes,
+                         .bytes_max = kBytesMax,
+                         .repeats = options_.repeats},
+                        shares, [&](int64_t bytes) { return run_once(members, bytes); });
+  if (!timed) return explained(std::move(timed.error()));
+  return std::move(timed->measurement);
+}
+
+// Ranks check the first run of every flow.
+Status MpiMeter::check_content(const std::vector<FlowMember>& members) {
+  const std::vector<FlowMember> fresh = flows_.unchecked(members);
+  if (fresh.empty()) return {};
+  JIGE_TRY(const SetRun run, run_once(fresh, kCheckedBytes));
+  (void)run;
+  flows_.checked(fresh);
+  return {};
+}
+
+Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_t bytes) {
+  if (options_.cancelled && *options_.cancelled) {
+    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+  }
+  RunMessage order{.timeout_ms =
+                       std::max<int64_t>(1, static_cast<int64_t>(options_.run_timeout_s * 1e3))};
+  for (const FlowMember& member : members) {
+    order.flows.push_back(member.flow);
+    order.bytes.push_back(member_bytes(bytes, member.share));
+  }
+  const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kAnswerSeconds);
+  JIGE_DO(send_message(launch_->control(), order, deadline));
+  JIGE_TRY(const RanMessage ran, receive<RanMessage>(launch_->control(), deadline));
+  if (ran.times.size() != members.size()) {
+    return fail(Code::kCorrupt, "MPI's ranks timed {} transfers, not {}", ran.times.size(),
+                members.size());
+  }
+  return set_run(ran.times);
+}
+
+// mpirun's own end, in its words, explains more than that it is gone; what a rank said, nothing
+// can.
+tl::unexpected<Error> MpiMeter::explained(Error error) {
+  const comm::Deadline deadline = comm::Deadline::after(kEndSeconds);
+  const bool closed = launch_->closed();
+  while (closed && !launch_->exit_code() && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  const std::optional<int> code = closed ? launch_->exit_code() : std::nullopt;
+  const std::string said = launch_->said();
+  launch_->end_now();
+  launch_.reset();
+  if (!code) return tl::unexpected<Error>(std::move(error));
+  return fail(Code::kUnavailable,
+              "{} ended with code {}; run this again, which goes on from the store ({})",
+              options_.launch.launcher[0], *code, said.empty() ? error.message : said);
+}
+
+}  // namespace jige::profile

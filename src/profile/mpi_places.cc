@@ -1,0 +1,76 @@
+#include "profile/mpi_places.h"
+
+#include <algorithm>
+
+namespace jige::profile {
+namespace {
+
+constexpr std::string_view kHost = "host:";
+constexpr size_t kPlacesMax = 64;
+
+// "host:node1" or "a=host:node1".
+Result<MpiPlace> parse_host(std::string_view entry, std::string_view where) {
+  const size_t equals = entry.find('=');
+  const bool named = equals != std::string_view::npos;
+  std::string_view host = named ? entry.substr(equals + 1) : entry;
+  if (!host.starts_with(kHost) || host.size() == kHost.size() ||
+      host.find_first_of(" \t=:", kHost.size()) != std::string_view::npos || equals == 0) {
+    return fail(Code::kInvalidArgument,
+                "{}: \"{}\" is no [NAME=]host:HOST; hosts and places of this machine do not mix",
+                where, entry);
+  }
+  host.remove_prefix(kHost.size());
+  return MpiPlace{{.name = std::string(named ? entry.substr(0, equals) : host)}, std::string(host)};
+}
+
+}  // namespace
+
+Result<std::vector<MpiPlace>> parse_mpi_places(std::string_view text,
+                                               std::span<const Processor> processors,
+                                               std::string_view where) {
+  std::vector<MpiPlace> places;
+  if (text.find(kHost) == std::string_view::npos) {
+    JIGE_TRY(std::vector<LocalPlace> local, parse_places(text, processors, where));
+    for (LocalPlace& place : local) places.push_back({std::move(place), {}});
+    return places;
+  }
+  for (std::string_view rest = text; !rest.empty();) {
+    const size_t comma = std::min(rest.find(','), rest.size());
+    JIGE_TRY(MpiPlace place, parse_host(rest.substr(0, comma), where));
+    const auto same = [&](const MpiPlace& other) {
+      return other.place.name == place.place.name || other.host == place.host;
+    };
+    if (std::ranges::any_of(places, same)) {
+      return fail(Code::kInvalidArgument, "{}: \"{}\" is there twice", where,
+                  rest.substr(0, comma));
+    }
+    places.push_back(std::move(place));
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+  }
+  if (places.size() < 2 || places.size() > kPlacesMax) {
+    return fail(Code::kInvalidArgument, "{}: names {} places, must be 2 to {}", where,
+                places.size(), kPlacesMax);
+  }
+  return places;
+}
+
+topology::Description mpi_description(std::span<const MpiPlace> places,
+                                      std::map<std::string, std::string> environment) {
+  std::vector<LocalPlace> local;
+  for (const MpiPlace& place : places) local.push_back(place.place);
+  if (places.front().host.empty()) return places_description(local, std::move(environment));
+  using topology::ComponentKind;
+  topology::Description d;
+  d.name = "hosts by MPI";
+  d.environment = std::move(environment);
+  for (const MpiPlace& place : places) {
+    d.add({.name = place.place.name, .kind = ComponentKind::kHost, .address = place.host});
+  }
+  const int32_t router = d.add({.name = "network", .kind = ComponentKind::kRouter});
+  for (int32_t i = 0; i < router; ++i) {
+    d.join({.from = i, .to = router, .kind = topology::LinkKind::kNetwork});
+  }
+  return d;
+}
+
+}  // namespace jige::profile

@@ -1,0 +1,31 @@
+#include "integration/solo_rates.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace jige::integration {
+
+std::vector<Json> expect_solo_rates(const LinkRun& run, size_t links) {
+  const Outcome solo = run({"profile", "links", "solo"});
+  EXPECT_EQ(solo.exit_code, 0) << solo.err;
+  if (solo.exit_code != 0) return {};
+  std::vector<Json> rates = solo.json_lines();
+  EXPECT_EQ(rates.size(), links);
+  for (const Json& line : rates) {
+    EXPECT_EQ(line["rates"], "measured");
+    EXPECT_GT(line["rate"].get<double>(), 0.001);
+    EXPECT_GE(line["repeats"].get<int>(), 4);
+  }
+  const Outcome again = run({"profile", "links", "solo"});
+  EXPECT_EQ(again.exit_code, 0) << again.err;
+  const std::vector<Json> kept = again.json_lines();
+  EXPECT_EQ(kept.size(), rates.size());
+  for (size_t i = 0; i < std::min(kept.size(), rates.size()); ++i) {
+    EXPECT_EQ(kept[i]["repeats"], 0) << "from the store";
+    EXPECT_EQ(kept[i]["rate"], rates[i]["rate"]);
+  }
+  return rates;
+}
+
+}  // namespace jige::integration

@@ -96,12 +96,17 @@ Status GpuBox::enter(size_t gpu) const {
   return check(f().context_set(gpus_[gpu].context), "cuCtxSetCurrent");
 }
 
-Status GpuBox::connect(size_t from, size_t to) {
-  if (connected_.contains({from, to})) return {};
+Result<bool> GpuBox::can_connect(size_t from, size_t to) const {
   int can = 0;
   JIGE_DO(check(f().can_access_peer(&can, gpus_[from].device, gpus_[to].device),
                 "cuDeviceCanAccessPeer"));
-  if (can == 0) {
+  return can != 0;
+}
+
+Status GpuBox::connect(size_t from, size_t to) {
+  if (connected_.contains({from, to})) return {};
+  JIGE_TRY(const bool can, can_connect(from, to));
+  if (!can) {
     return fail(Code::kUnsupported,
                 "the driver gives the GPU at {} no access to the one at {}; go through a memory",
                 gpus_[from].address, gpus_[to].address);

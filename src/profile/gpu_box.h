@@ -60,7 +60,9 @@ class GpuBox {
   std::string version() const;
 
   Status enter(size_t gpu) const;
-  // Lets `from` reach the memory of `to`. Fails with kUnsupported where the driver refuses.
+  // Whether the driver lets `from` reach the memory of `to`.
+  Result<bool> can_connect(size_t from, size_t to) const;
+  // Lets it. Fails with kUnsupported where the driver refuses.
   Status connect(size_t from, size_t to);
   // Pinned memory, for all contexts, until the box goes. Where the kernel does not let us choose
   // the node, a warning says so.

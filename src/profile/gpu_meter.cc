@@ -38,6 +38,7 @@ Result<std::unique_ptr<GpuMeter>> GpuMeter::start(topology::Description machine,
         meter->machine_.components[static_cast<size_t>(component)].copy_engine_gb_per_s;
     if (engine <= 0) engine = kEngineGbPerSUnknown;
   }
+  JIGE_DO(meter->ask_for_peers(found));
   auto& facts = meter->machine_.environment;
   facts.insert_or_assign("kernel", kernel_release());
   facts.insert_or_assign("cuda", meter->box_->version());
@@ -48,6 +49,18 @@ Result<std::unique_ptr<GpuMeter>> GpuMeter::start(topology::Description machine,
         fmt::format("{} blocks of {} threads", box_options.kernel_blocks, kCopyKernelThreads));
   }
   return meter;
+}
+
+Status GpuMeter::ask_for_peers(const std::map<int32_t, size_t>& found) {
+  machine_.no_peer.clear();
+  for (const auto& [from, from_gpu] : found) {
+    for (const auto& [to, to_gpu] : found) {
+      if (from == to) continue;
+      JIGE_TRY(const bool reaches, box_->can_connect(from_gpu, to_gpu));
+      if (!reaches) machine_.no_peer.push_back({from, to});
+    }
+  }
+  return {};
 }
 
 Result<std::map<int32_t, size_t>> GpuMeter::match(const topology::Description& machine) const {

@@ -48,7 +48,8 @@ class GpuMeter final : public LinkMeter {
   static Result<std::unique_ptr<GpuMeter>> start(topology::Description machine,
                                                  const GpuMeterOptions& options);
 
-  // The machine, with copy engines that limit nothing and what measurements depend on.
+  // The machine, with copy engines that limit nothing, what measurements depend on, and the pairs
+  // that have no peer access as the driver says: there only ways through a memory are left.
   const topology::Description& description() const { return machine_; }
   // Whose transfers will be asked for; its devices as in start().
   Status use(const topology::Topology& machine);
@@ -63,6 +64,7 @@ class GpuMeter final : public LinkMeter {
            std::unique_ptr<GpuBox> box)
       : machine_(std::move(machine)), options_(options), box_(std::move(box)) {}
   Result<std::map<int32_t, size_t>> match(const topology::Description& machine) const;
+  Status ask_for_peers(const std::map<int32_t, size_t>& found);
   Result<GpuRoute> route_of(const topology::Transfer& transfer) const;
   Result<std::vector<GpuFlow*>> flows_of(std::span<const topology::Transfer> set);
   Result<SetRun> run_once(const std::vector<GpuFlow*>& flows, std::span<const double> shares,

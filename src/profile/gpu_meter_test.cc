@@ -250,6 +250,10 @@ TEST(GpuMeter, RefusesWhatItCannotMeasure) {
   Lab lab(std::string(kThree) + "nopeer=0,1");
   ASSERT_TRUE(lab.meter) << lab.error;
   EXPECT_THAT(lab.error_of("gpu0>gpu1:push+copy"), HasSubstr("no access to the one at"));
+  // The description says so, for those who plan.
+  ASSERT_EQ(lab.meter->description().no_peer.size(), 1u);
+  EXPECT_TRUE(lab.meter->description().refuses_peer(lab.box->description().find("gpu0"),
+                                                    lab.box->description().find("gpu1")));
   lab.expect_rate("gpu0>gpu1:pull+copy", 0.2);
   lab.expect_rate("gpu0>gpu1:via-numa0+copy", 0.2);
   EXPECT_THAT(lab.error_of("numa0>gpu1:push+copy"), HasSubstr("only transfers between GPUs"));

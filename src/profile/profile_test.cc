@@ -196,6 +196,17 @@ TEST(Symmetry, FindsWhatCanBeSwapped) {
   EXPECT_EQ(find_symmetry(*Topology::create(d, "odd")).permutations.size(), 2u);
 }
 
+TEST(Symmetry, SwapsNobodyWhoHasNoPeerAccessWithOneWhoHas) {
+  topology::Description d = reference("pcie-4gpu-2numa").description();
+  const auto count = [&] { return find_symmetry(*Topology::create(d, "box")).permutations.size(); };
+  const size_t all = count();
+  d.no_peer = {{0, 1}};
+  const size_t one = count();
+  EXPECT_LT(one, all);
+  d.no_peer = {{0, 1}, {1, 0}, {2, 3}, {3, 2}};
+  EXPECT_EQ(count(), all);
+}
+
 TEST(Symmetry, EveryPermutationKeepsFluidRatesOfRandomSets) {
   for (const char* name :
        {"pcie-8gpu-2numa", "pcie-8gpu-4numa", "dual-trunk-8host", "switch-8gpu-2numa"}) {

@@ -87,7 +87,7 @@ class AutomorphismSearch {
       return;
     }
     if (depth == n_) {
-      if (keeps_routes(permutation)) found_.push_back(permutation);
+      if (keeps_peers(permutation) && keeps_routes(permutation)) found_.push_back(permutation);
       return;
     }
     const size_t at = order_[depth];
@@ -108,6 +108,14 @@ class AutomorphismSearch {
       if (pair_[at * n_ + other] != pair_[to * n_ + other_to]) return false;
     }
     return true;
+  }
+
+  bool keeps_peers(const Permutation& permutation) const {
+    const topology::Description& d = t_.description();
+    return std::ranges::all_of(d.no_peer, [&](const topology::PeerRefusal& refusal) {
+      return d.refuses_peer(permutation[static_cast<size_t>(refusal.from)],
+                            permutation[static_cast<size_t>(refusal.to)]);
+    });
   }
 
   // Every route's image must be the route between the images, with one image for every link.

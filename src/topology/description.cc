@@ -44,6 +44,12 @@ int32_t Description::join(Link link) {
   return static_cast<int32_t>(links.size()) - 1;
 }
 
+bool Description::refuses_peer(int32_t from, int32_t to) const {
+  return std::ranges::any_of(no_peer, [&](const PeerRefusal& refusal) {
+    return refusal.from == from && refusal.to == to;
+  });
+}
+
 int32_t Description::find(std::string_view component_name) const {
   for (size_t i = 0; i < components.size(); ++i) {
     if (components[i].name == component_name) return static_cast<int32_t>(i);

@@ -84,9 +84,17 @@ struct RouteOverride {
   std::vector<int32_t> links;  // in the order of travel
 };
 
+// One device that cannot reach the memory of another one, though `PeerAccess` would let it: what a
+// driver says of single pairs.
+struct PeerRefusal {
+  int32_t from = -1;  // who would read or write
+  int32_t to = -1;    // whose memory
+};
+
 struct Description {
   std::string name;
   PeerAccess peer = PeerAccess::kAll;
+  std::vector<PeerRefusal> no_peer;
   std::vector<Component> components;
   std::vector<Link> links;
   std::vector<RouteOverride> routes;
@@ -97,6 +105,7 @@ struct Description {
   int32_t add(Component component);
   int32_t join(Link link);                              // an empty name becomes "FROM-TO"
   int32_t find(std::string_view component_name) const;  // -1: none
+  bool refuses_peer(int32_t from, int32_t to) const;    // whether no_peer has the pair
 };
 
 // What `width` lanes of `gt_per_s` carry at most, after the line code.

@@ -62,6 +62,9 @@ Fingerprint fingerprint(const Description& d) {
     for (const int32_t link : route.links) line += " " + d.links[static_cast<size_t>(link)].name;
     facts.push_back(std::move(line));
   }
+  for (const PeerRefusal& refusal : d.no_peer) {
+    facts.push_back(fmt::format("no peer access {} {}", name(refusal.from), name(refusal.to)));
+  }
   for (const auto& [fact, value] : d.environment) {
     facts.push_back(fmt::format("environment {} {}", fact, value));
   }

@@ -110,6 +110,7 @@ class TopologyBuilder {
 Result<Topology> Topology::create(Description description, std::string_view where) {
   JIGE_DO(check_components(description, where));
   JIGE_DO(check_links(description, where));
+  JIGE_DO(check_peers(description, where));
   JIGE_DO(check_routes(description, where));
   TopologyBuilder builder(std::move(description));
   builder.number_endpoints();

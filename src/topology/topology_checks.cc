@@ -148,6 +148,19 @@ Status check_links(const Description& d, std::string_view where) {
   return {};
 }
 
+Status check_peers(const Description& d, std::string_view where) {
+  const auto is_device = [&](int32_t c) {
+    return c >= 0 && c < static_cast<int32_t>(d.components.size()) &&
+           d.components[static_cast<size_t>(c)].kind == ComponentKind::kDevice;
+  };
+  for (const PeerRefusal& refusal : d.no_peer) {
+    if (!is_device(refusal.from) || !is_device(refusal.to) || refusal.from == refusal.to) {
+      return fail(Code::kCorrupt, "{}: field \"no_peer\" must name two devices each", where);
+    }
+  }
+  return {};
+}
+
 Status check_routes(const Description& d, std::string_view where) {
   const auto count = static_cast<int32_t>(d.components.size());
   const auto name = [&](int32_t c) -> const std::string& {
@@ -242,7 +255,11 @@ Status check_transfer(const Topology& t, const Transfer& transfer) {
   } else if (devices) {
     const PeerAccess peer = t.description().peer;
     const bool bridge = t.passes(transfer.src, transfer.dst, ComponentKind::kHostBridge);
-    if (peer == PeerAccess::kNone || (peer == PeerAccess::kSwitch && bridge)) {
+    // Whoever runs the transfer reaches into the memory of the other one.
+    const bool pull = transfer.kind == TransferKind::kPull;
+    const bool refused = t.description().refuses_peer(pull ? transfer.dst : transfer.src,
+                                                      pull ? transfer.src : transfer.dst);
+    if (peer == PeerAccess::kNone || (peer == PeerAccess::kSwitch && bridge) || refused) {
       return refuse("the devices have no peer access; go through a memory");
     }
   }

@@ -15,6 +15,8 @@ namespace jige::topology {
 Status check_components(const Description& description, std::string_view where);
 // Ends, rates and PCIe widths of the links. REQUIRES: checked components.
 Status check_links(const Description& description, std::string_view where);
+// Devices without peer access. REQUIRES: checked components.
+Status check_peers(const Description& description, std::string_view where);
 // Routes that were given. REQUIRES: checked links.
 Status check_routes(const Description& description, std::string_view where);
 // Paths between all endpoints; devices near the memory they claim.

@@ -132,6 +132,14 @@ Result<RouteOverride> read_route(const Json& json, const Description& d, const s
   return route;
 }
 
+Result<PeerRefusal> read_refusal(const Json& json, const Description& d, const std::string& where) {
+  JIGE_DO(check_fields(json, {"from", "to"}, where));
+  PeerRefusal refusal;
+  JIGE_TRY(refusal.from, read_end(json, "from", d, where));
+  JIGE_TRY(refusal.to, read_end(json, "to", d, where));
+  return refusal;
+}
+
 Json component_to_json(const Component& c) {
   Json json{{"name", c.name}, {"kind", component_kind_name(c.kind)}};
   if (c.numa >= 0) json["numa"] = c.numa;
@@ -181,14 +189,19 @@ Json description_to_json(const Description& d) {
                               {"dst", d.components[static_cast<size_t>(route.dst)].name},
                               {"links", std::move(names)}});
   }
+  for (const PeerRefusal& refusal : d.no_peer) {
+    json["no_peer"].push_back({{"from", d.components[static_cast<size_t>(refusal.from)].name},
+                               {"to", d.components[static_cast<size_t>(refusal.to)].name}});
+  }
   for (const auto& [fact, value] : d.environment) json["environment"][fact] = value;
   return json;
 }
 
 Result<Description> description_from_json(const Json& json, std::string_view where) {
-  JIGE_DO(check_fields(
-      json, {"format", "version", "name", "peer", "components", "links", "routes", "environment"},
-      where));
+  JIGE_DO(check_fields(json,
+                       {"format", "version", "name", "peer", "components", "links", "routes",
+                        "no_peer", "environment"},
+                       where));
   JIGE_TRY(const std::string format, get_string(json, "format", where));
   JIGE_TRY(const int64_t version, get_int(json, "version", where));
   if (format != kFormat || version != kVersion) {
@@ -219,6 +232,11 @@ Result<Description> description_from_json(const Json& json, std::string_view whe
   JIGE_DO(each("routes", [&](const Json& item, const std::string& at) -> Status {
     JIGE_TRY(RouteOverride route, read_route(item, d, at));
     d.routes.push_back(std::move(route));
+    return {};
+  }));
+  JIGE_DO(each("no_peer", [&](const Json& item, const std::string& at) -> Status {
+    JIGE_TRY(const PeerRefusal refusal, read_refusal(item, d, at));
+    d.no_peer.push_back(refusal);
     return {};
   }));
   if (const auto facts = json.find("environment"); facts != json.end()) {

@@ -8,6 +8,7 @@
 //    "links": [{"name": "gpu0-port0", "from": "gpu0", "to": "port0", "kind": "pcie",
 //               "gb_per_s": 13, "back_gb_per_s": 12, "width": 16, "gt_per_s": 8}, …],
 //    "routes": [{"src": "host0", "dst": "host2", "links": ["host0-r0", "trunk1", …]}, …],
+//    "no_peer": [{"from": "gpu0", "to": "gpu2"}, …],
 //    "environment": {"kernel": "6.1.0", …}}
 //
 // Kinds: description.h. A rate that is absent is unlimited; "back_gb_per_s" defaults to "gb_per_s"

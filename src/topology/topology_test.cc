@@ -99,6 +99,35 @@ TEST(Topology, PeerAccessDecidesWhatGoesDirectly) {
   EXPECT_FALSE(switched.usage({TransferKind::kPush, 0, 2}));  // through the bridge
 }
 
+TEST(Topology, SinglePairsMayHaveNoPeerAccess) {
+  const Description whole = reference("pcie-4gpu-2numa").description();
+  Description d = whole;
+  d.no_peer = {{0, 1}};
+  const Topology box = *Topology::create(d, "box");
+  EXPECT_FALSE(box.usage({TransferKind::kPush, 0, 1})) << "gpu0 would write to gpu1";
+  EXPECT_TRUE(box.usage({TransferKind::kPull, 0, 1})) << "gpu1 reads from gpu0";
+  EXPECT_TRUE(box.usage({TransferKind::kPush, 1, 0}));
+  EXPECT_FALSE(box.usage({TransferKind::kPull, 1, 0}));
+  EXPECT_TRUE(box.usage({TransferKind::kStaged, 0, 1, box.find("numa1")}));
+
+  // Files keep it, and a profile of the box that has it is another one's.
+  const auto again = description_from_json(description_to_json(d), "box.json");
+  ASSERT_TRUE(again) << again.error().message;
+  ASSERT_EQ(again->no_peer.size(), 1u);
+  EXPECT_TRUE(again->refuses_peer(0, 1));
+  EXPECT_FALSE(again->refuses_peer(1, 0));
+  EXPECT_THAT(difference(fingerprint(whole).facts, fingerprint(*again).facts),
+              ::testing::ElementsAre("+ no peer access gpu0 gpu1"));
+
+  for (const PeerRefusal wrong : {PeerRefusal{0, 0}, PeerRefusal{0, -1}, PeerRefusal{0, 999},
+                                  PeerRefusal{0, d.find("numa0")}}) {
+    d.no_peer = {wrong};
+    const auto refused = Topology::create(d, "box");
+    ASSERT_FALSE(refused);
+    EXPECT_THAT(refused.error().message, HasSubstr("no_peer"));
+  }
+}
+
 TEST(Topology, RoutesOfADescriptionReplaceShortestOnes) {
   const Topology network = reference("dual-trunk-8host");
   EXPECT_TRUE(costs(network, "host0>host1:send").contains("trunk0 >"));

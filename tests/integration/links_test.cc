@@ -199,6 +199,24 @@ TEST(Links, GpusAreProfiledAndPlanned) {
   EXPECT_THAT(fastest.json()["ring"].dump(), Not(HasSubstr("+copy")));
 }
 
+// GPUs that the driver does not let reach each other: ways through the memories are left.
+TEST(Links, GpusWithoutPeerAccessArePlannedThroughMemory) {
+  const TestFolder folder;
+  const std::string box = folder / "box.xml";
+  write_text(box, kBox);
+  if (run_jige({"profile", "links", "solo", "--gpus", "--topology", box}).exit_code == 0) {
+    GTEST_SKIP() << "there is a real driver";
+  }
+  const Setting libraries("LD_LIBRARY_PATH", JIGE_FAKES);
+  const Setting script("JIGE_FAKE_CUDA",
+                       "gpu=0000:17:00.0,1,3 gpu=0000:81:00.0,1,3 nopeer=0,1 nopeer=1,0");
+  const Outcome planned =
+      run_jige({"plan", "rings", "--gpus", "--set-seconds", "0.1", "--transfer-bytes", "2M",
+                "--json", "--topology", box, "--store", folder / "gpus.jsonl", "--no-kernels"});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.json()["ring"].dump(), HasSubstr("via-numa"));
+}
+
 TEST(Links, MistakesOverProcessesAreNamed) {
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "1"}).err,
               HasSubstr("--shm: 1 processes, must be 2 to 64"));

@@ -10,39 +10,49 @@
 namespace jige::ops::attention_test {
 namespace {
 
-TEST(KvAppend, PutsKeysInColumnsAndValuesInRows) {
-  for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    for (const int64_t dim : {3, 16, 21}) {
-      Inputs in = make_inputs({.heads = 2, .kv_heads = 2, .dim = dim, .lengths = {40}});
-      Cache cache(dtype, in.shape, in.lengths, 3);
-      Machine machine(2);
-      int done = 0;
-      for (const int count : {3, 1, 16, 20}) {  // starts and ends inside blocks
-        kv_append(*machine.stream, cache.view(), in.k.view().row_range(done, done + count),
-                  in.v.view().row_range(done, done + count),
-                  {{0, count, done, cache.blocks(0).data()}});
-        done += count;
-      }
-      for (int64_t token = 0; token < 48; ++token) {
-        for (int64_t head = 0; head < 2; ++head) {
-          const int64_t base =
-              (cache.blocks(0)[static_cast<size_t>(token / 16)] * 2 + head) * 2 * 16 * dim;
-          for (int64_t c = 0; c < dim; ++c) {
-            const float k = cache.at(base + c * 16 + token % 16);
-            const float v = cache.at(base + 16 * dim + token % 16 * dim + c);
-            if (token >= 40) {
-              EXPECT_TRUE(std::isnan(k) && std::isnan(v));
-              continue;
-            }
-            const float k_in = in.k.get(token, head * dim + c);
-            const float v_in = in.v.get(token, head * dim + c);
-            EXPECT_EQ(k, dtype == DType::kF32 ? k_in : to_float(to_bfloat16(k_in)));
-            EXPECT_EQ(v, dtype == DType::kF32 ? v_in : to_float(to_bfloat16(v_in)));
-          }
+// Appends 40 tokens in pieces and looks at every slot of their three blocks.
+void expect_keys_in_columns(DType from, DType to, int64_t dim) {
+  Inputs in =
+      make_inputs({.heads = 2, .kv_heads = 2, .dim = dim, .lengths = {40}, .kv_dtype = from});
+  Cache cache(to, in.shape, in.lengths, 3);
+  Machine machine(2);
+  int done = 0;
+  for (const int count : {3, 1, 12, 19, 5}) {  // starts and ends inside blocks, one whole
+    kv_append(*machine.stream, cache.view(), in.k.view().row_range(done, done + count),
+              in.v.view().row_range(done, done + count),
+              {{0, count, done, cache.blocks(0).data()}});
+    done += count;
+  }
+  const auto rounded = [to](float x) { return to == DType::kF32 ? x : to_float(to_bfloat16(x)); };
+  for (int64_t token = 0; token < 48; ++token) {
+    for (int64_t head = 0; head < 2; ++head) {
+      const int64_t base =
+          (cache.blocks(0)[static_cast<size_t>(token / 16)] * 2 + head) * 2 * 16 * dim;
+      for (int64_t c = 0; c < dim; ++c) {
+        const float k = cache.at(base + c * 16 + token % 16);
+        const float v = cache.at(base + 16 * dim + token % 16 * dim + c);
+        if (token >= 40) {
+          EXPECT_TRUE(std::isnan(k) && std::isnan(v));
+          continue;
         }
+        EXPECT_EQ(k, rounded(in.k.get(token, head * dim + c)));
+        EXPECT_EQ(v, rounded(in.v.get(token, head * dim + c)));
       }
     }
   }
+}
+
+TEST(KvAppend, PutsKeysInColumnsAndValuesInRows) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    for (const DType from : {DType::kF32, DType::kBF16}) {
+      for (const DType to : {DType::kF32, DType::kBF16}) {
+        for (const int64_t dim : {3, 16, 21, 48}) expect_keys_in_columns(from, to, dim);
+      }
+    }
+  }
+  set_active_isa(before);
 }
 
 struct CachedCase {

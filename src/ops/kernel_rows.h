@@ -97,11 +97,14 @@ void for_row_ranges(CpuDevice& device, int64_t row_count, int64_t columns, Body&
 }
 
 // Calls body(column_begin, column_end) on the team for ranges that cover [0, column_count), each of
-// whole cache lines of f32 and worth sharing when every column has `row_count` elements.
+// whole cache lines of f32 and worth sharing when every column has `row_count` elements. Two ranges
+// a thread: a processor foresees long pieces of rows, and waits for short ones.
 template <typename Body>
 void for_column_ranges(CpuDevice& device, int64_t column_count, int64_t row_count, Body&& body) {
   constexpr int64_t kLine = 16;
-  const int64_t wanted = kElementsPerRange / std::max<int64_t>(row_count, 1);
+  constexpr int64_t kRangesPerThread = 2;
+  const int64_t wanted = std::max(kElementsPerRange / std::max<int64_t>(row_count, 1),
+                                  column_count / (kRangesPerThread * device.team().size()));
   const int64_t grain = std::max<int64_t>((wanted + kLine - 1) / kLine, 1) * kLine;
   device.team().parallel_for(column_count, grain,
                              [&](int64_t begin, int64_t end, int) { body(begin, end); });

@@ -15,6 +15,7 @@ struct Group {
   int row = 0;
   int rows = 0;
   AttentionRange seen{INT32_MAX, 0};
+  bool whole = false;  // sixteen rows, all of which see all keys of the tile
   float* scores = nullptr;
   uint16_t* weights = nullptr;
 
@@ -23,12 +24,23 @@ struct Group {
   int step_end() const { return (seen.end + 31) / 32; }
 };
 
-Group make_group(const Tiled& t, int index) {
+// Group `index` of rows and the tile of keys from `key` on. Only of groups that are not whole the
+// ranges are found.
+Group make_group(const Tiled& t, int index, int key) {
+  const Tile& tile = t.tile;
   Group group;
   group.row = index * 16;
-  group.rows = min_of(t.tile.args.row_count - group.row, 16);
+  group.rows = min_of(tile.args.row_count - group.row, 16);
   group.scores = t.scratch.scores[index % 2];
   group.weights = t.scratch.weights[index % 2];
+  const int first = tile.position(tile.args.row_begin + group.row);
+  const int last = tile.position(tile.args.row_begin + group.row + group.rows - 1);
+  if (group.rows == 16 && tile.first_key(last) <= key && first + 1 >= key + kKeys) {
+    group.whole = true;
+    group.seen = {0, kKeys};
+    return group;
+  }
+  find_ranges(tile, {group.row, group.row + group.rows}, {key, key + kKeys});
   for (int i = 0; i < group.rows; ++i) {
     const AttentionRange range = t.scratch.rows.ranges[group.row + i];
     if (range.begin >= range.end) continue;
@@ -55,7 +67,15 @@ TileProduct score_product(const Tiled& t, const Group& group) {
 }
 
 // The largest score of a row in every lane of sixteen keys; NaN is passed over.
-__m512 largest_scores(const float* scores, AttentionRange range) {
+JIGE_INLINE __m512 largest_scores(const float* scores) {
+  __m512 best = _mm512_set1_ps(kLowest);
+#pragma GCC unroll 4
+  for (int key = 0; key < kKeys; key += 16) {
+    best = _mm512_max_ps(_mm512_loadu_ps(scores + key), best);
+  }
+  return best;
+}
+__m512 largest_scores_in(const float* scores, AttentionRange range) {
   __m512 best = _mm512_set1_ps(kLowest);
   for (int block = range.begin / 16; block * 16 < range.end; ++block) {
     const __m512 score = _mm512_loadu_ps(scores + block * 16);
@@ -93,10 +113,10 @@ void raise_maxima(const Tiled& t, const Group& group) {
   const AttentionForwardScratch& s = t.scratch.rows;
   alignas(64) float best[16][16];
   for (int i = 0; i < 16; ++i) {
-    const __m512 largest =
-        i < group.rows
-            ? largest_scores(group.scores + i * kAttentionScoresStride, s.ranges[group.row + i])
-            : _mm512_set1_ps(kLowest);
+    const float* scores = group.scores + i * kAttentionScoresStride;
+    const __m512 largest = group.whole      ? largest_scores(scores)
+                           : i < group.rows ? largest_scores_in(scores, s.ranges[group.row + i])
+                                            : _mm512_set1_ps(kLowest);
     _mm512_store_ps(best[i], largest);
   }
   const __m512 before = _mm512_loadu_ps(s.m + group.row);
@@ -127,18 +147,22 @@ JIGE_INLINE __m512 weigh_step(const float* scores, int step, AttentionRange rang
   return sum;
 }
 
-void weigh_row(const Tiled& t, const Group& group, int i) {
+// kWhole: of a whole group.
+template <bool kWhole>
+JIGE_INLINE void weigh_row(const Tiled& t, const Group& group, int i) {
   const AttentionForwardScratch& s = t.scratch.rows;
   const int row = group.row + i;
-  const AttentionRange range = s.ranges[row];
+  const AttentionRange range = kWhole ? AttentionRange{0, kKeys} : s.ranges[row];
   if (range.begin >= range.end) return;
   const float* scores = group.scores + i * kAttentionScoresStride;
   uint16_t* weights = group.weights + i * kKeys;
   const __m512 factor = _mm512_set1_ps(t.factor);
   const __m512 shift = _mm512_set1_ps(-s.m[row]);
   __m512 sum = _mm512_mul_ps(_mm512_loadu_ps(s.l + row * 16), _mm512_set1_ps(s.alpha[row]));
-  for (int step = group.step_begin(); step < group.step_end(); ++step) {
-    if (covers(range, step, 32)) {
+  const int step_end = kWhole ? kKeySteps : group.step_end();
+#pragma GCC unroll 2
+  for (int step = kWhole ? 0 : group.step_begin(); step < step_end; ++step) {
+    if (kWhole || covers(range, step, 32)) {
       sum = weigh_step<true>(scores, step, range, factor, shift, sum, weights);
     } else {
       sum = weigh_step<false>(scores, step, range, factor, shift, sum, weights);
@@ -154,7 +178,7 @@ void weigh(const Tiled& t, const Group& group, TileQueue* queue) {
     raise_maxima(t, group);
     for (int i = 0; i < group.rows; ++i) {
       if (i % 4 == 0) queue->run(i / 4 + 1);
-      weigh_row(t, group, i);
+      group.whole ? weigh_row<true>(t, group, i) : weigh_row<false>(t, group, i);
     }
   }
   queue->run(4);
@@ -209,9 +233,10 @@ void copy_seen_values(const Tiled& t, AttentionRange range) {
 void add_values(const Tiled& t, const Group& group, const Loaded& loaded) {
   const AttentionRange* ranges = t.scratch.rows.ranges + group.row;
   for (int i = 0; i < group.rows; ++i) {
-    if (ranges[i].begin >= ranges[i].end) continue;
+    const AttentionRange range = group.whole ? group.seen : ranges[i];
+    if (range.begin >= range.end) continue;
     if (!loaded.finite) {
-      copy_seen_values(t, ranges[i]);
+      copy_seen_values(t, range);
       multiply(value_product(t, group, t.scratch.v_seen));
     }
     add_product(t, group, i);
@@ -221,10 +246,10 @@ void add_values(const Tiled& t, const Group& group, const Loaded& loaded) {
 void attend(const Tiled& t, const Loaded& loaded) {
   const int count = (t.tile.args.row_count + 15) / 16;
   Group before;
-  Group present = make_group(t, 0);
+  Group present = make_group(t, 0, loaded.tile_begin);
   if (!present.empty()) multiply(score_product(t, present));
   for (int i = 0; i <= count; ++i) {
-    const Group next = i + 1 < count ? make_group(t, i + 1) : Group{};
+    const Group next = i + 1 < count ? make_group(t, i + 1, loaded.tile_begin) : Group{};
     TileQueue queue;
     if (!before.empty() && loaded.finite) queue.add(value_product(t, before, t.scratch.v_tiles));
     if (!next.empty()) queue.add(score_product(t, next));
@@ -250,7 +275,7 @@ void spread_queries(const Tiled& t) {
 
 void attend_few(const Tiled& t, int tile_begin) {
   const AttentionKeys& source = t.tile.args.keys;
-  const Group group = make_group(t, 0);
+  const Group group = make_group(t, 0, tile_begin);
   const int last = t.tile.position_last() / 16;
   const int block_begin = group.seen.begin / 16;
   const int block_end = (group.seen.end + 15) / 16;
@@ -290,7 +315,6 @@ __attribute__((noinline)) void attend_split(const Tiled& t, int split) {
   const int first_seen = tile.first_key(tile.position_first());
   int key = max_of(split * kAttentionSplitKeys, first_seen / kKeys * kKeys);
   for (; key < end; key += kKeys) {
-    find_ranges(tile, key, kKeys);
     if (few) {
       attend_few(t, key);
     } else {

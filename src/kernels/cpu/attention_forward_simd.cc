@@ -132,7 +132,7 @@ void attend_split(const Tile& tile, int split) {
   int key =
       max_of(split * kAttentionSplitKeys, first_seen / kAttentionTileKeys * kAttentionTileKeys);
   for (; key < end; key += kAttentionTileKeys) {
-    find_ranges(tile, key, kAttentionTileKeys);
+    find_ranges(tile, {0, tile.args.row_count}, {key, key + kAttentionTileKeys});
     const bool in_place = tile.args.row_count <= kRowsReadInPlace;
     const LoadedTile keys =
         load_tile(tile.args.keys, tile.args.head_dim, key, max_of(first_seen - key, 0),
@@ -164,7 +164,8 @@ void attention_merge(const AttentionRows& args) noexcept {
     merge_split(tile, split, {partial, partial + args.row_count, partial + 2 * args.row_count});
     partial += (2 + tile.row_floats) * args.row_count;
   }
-  write_results(tile);
+  const AttentionForwardScratch& s = tile.scratch;
+  write_results(tile, {s.merged_m, s.merged_l, s.merged});
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

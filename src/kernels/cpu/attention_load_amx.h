@@ -21,9 +21,9 @@ struct Tiled {
   int depth() const { return steps * 32; }
 };
 
-// The keys of a tile that are in the scratch, and whether their values are all finite.
+// A tile of keys of which some are in the scratch, and whether their values are all finite.
 struct Loaded {
-  AttentionRange keys;
+  int tile_begin;
   bool finite;
 };
 
@@ -38,16 +38,20 @@ inline const uint16_t* halves_of(const AttentionSource& source) {
 
 inline void load_queries(const Tiled& t) {
   const AttentionRows& args = t.tile.args;
+  const int row = args.row_begin;
+  const uint16_t* position = halves_of(args.q) + row / args.head_count * args.q.stride;
+  int head = row % args.head_count;
   for (int i = 0; i < (args.row_count + 15) / 16 * 16; ++i) {
     uint16_t* to = t.scratch.q + i * t.depth();
     if (i >= args.row_count) {
       zero_row(to, t.depth());
       continue;
     }
-    const int row = args.row_begin + i;
-    const int64_t offset =
-        row / args.head_count * args.q.stride + int64_t{row % args.head_count} * args.head_dim;
-    copy_row(halves_of(args.q) + offset, args.head_dim, to, t.depth());
+    copy_row(position + int64_t{head} * args.head_dim, args.head_dim, to, t.depth());
+    if (++head == args.head_count) {
+      head = 0;
+      position += args.q.stride;
+    }
   }
 }
 
@@ -157,7 +161,7 @@ inline uint32_t pack_values(const Tiled& t, int tile_begin, AttentionRange range
 inline Loaded load_tile(const Tiled& t, int tile_begin, AttentionRange range) {
   pack_keys(t, tile_begin, range);
   constexpr uint32_t kInfinity = 0x7f80;
-  return {range, pack_values(t, tile_begin, range) < kInfinity};
+  return {tile_begin, pack_values(t, tile_begin, range) < kInfinity};
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

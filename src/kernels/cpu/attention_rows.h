@@ -36,13 +36,14 @@ inline void start_split(const Tile& tile) {
   std::memset(s.o, 0, sizeof(float) * tile.row_floats * tile.args.row_count);
 }
 
-// What each row sees of the keys [key_begin, key_begin + key_count).
-inline void find_ranges(const Tile& tile, int key_begin, int key_count) {
-  int head = tile.args.row_begin % tile.args.head_count;
-  int position = tile.position_first();
-  for (int i = 0; i < tile.args.row_count; ++i) {
-    const int first = tile.first_key(position) - key_begin;
-    const int end = position + 1 - key_begin;
+// What each of some rows sees of some keys, counted from the first of those.
+inline void find_ranges(const Tile& tile, AttentionRange rows, AttentionRange keys) {
+  const int key_count = keys.end - keys.begin;
+  int head = (tile.args.row_begin + rows.begin) % tile.args.head_count;
+  int position = tile.position(tile.args.row_begin + rows.begin);
+  for (int i = rows.begin; i < rows.end; ++i) {
+    const int first = tile.first_key(position) - keys.begin;
+    const int end = position + 1 - keys.begin;
     tile.scratch.ranges[i] = {first < 0 ? 0 : first, end > key_count ? key_count : end};
     if (++head == tile.args.head_count) {
       head = 0;
@@ -93,24 +94,28 @@ inline void merge_split(const Tile& tile, int split, const SplitResult& result) 
   }
 }
 
-inline void write_results(const Tile& tile) {
+inline void write_results(const Tile& tile, const SplitResult& result) {
   const AttentionRows& args = tile.args;
-  const AttentionForwardScratch& s = tile.scratch;
+  const int row = args.row_begin;
+  int64_t position = row / args.head_count;
+  int head = row % args.head_count;
   for (int i = 0; i < args.row_count; ++i) {
-    const int row = args.row_begin + i;
-    const int head = row % args.head_count;
-    const F32x16 inverse = F32x16::broadcast(1.0f / s.merged_l[i]);
-    const int64_t offset = row / args.head_count * args.dst.stride + int64_t{head} * args.head_dim;
+    const F32x16 inverse = F32x16::broadcast(1.0f / result.l[i]);
+    const int64_t offset = position * args.dst.stride + int64_t{head} * args.head_dim;
     with_elements(args.dst, [&](auto* dst) {
       for_each_vector<F32x16>(args.head_dim, [&](int64_t c, int lanes) {
-        const F32x16 o = F32x16::load(s.merged + i * tile.row_floats + c);
+        const F32x16 o = F32x16::load(result.o + i * tile.row_floats + c);
         store_lanes(o * inverse, dst + offset + c, lanes);
       });
     });
     if (args.lse) {
       float lanes[16];
-      log(F32x16::broadcast(s.merged_l[i])).store(lanes);
-      args.lse[row / args.head_count * args.lse_stride + head] = s.merged_m[i] + lanes[0];
+      log(F32x16::broadcast(result.l[i])).store(lanes);
+      args.lse[position * args.lse_stride + head] = result.m[i] + lanes[0];
+    }
+    if (++head == args.head_count) {
+      head = 0;
+      ++position;
     }
   }
 }
@@ -121,12 +126,13 @@ inline Tile make_tile(const AttentionRows& args) {
 }
 
 // Runs attend(split) for every split, which leaves its m, l (16 lanes) and o in the scratch, and
-// does with them what args.partial says.
+// does with them what args.partial says. What is merged with nothing is not copied either.
 template <typename Attend>
 JIGE_INLINE void run_splits(const Tile& tile, Attend&& attend) {
   const AttentionRows& args = tile.args;
   const AttentionForwardScratch& s = tile.scratch;
   float* partial = args.partial;
+  const bool one = args.split_end - args.split_begin == 1;
   for (int split = args.split_begin; split < args.split_end; ++split) {
     attend(split);
     for (int i = 0; i < args.row_count; ++i) s.l[i] = horizontal_sum(F32x16::load(s.l + i * 16));
@@ -136,11 +142,13 @@ JIGE_INLINE void run_splits(const Tile& tile, Attend&& attend) {
       std::memcpy(partial + 2 * args.row_count, s.o,
                   sizeof(float) * args.row_count * tile.row_floats);
       partial += (2 + tile.row_floats) * args.row_count;
-    } else {
+    } else if (!one) {
       merge_split(tile, split, {s.m, s.l, s.o});
     }
   }
-  if (!partial) write_results(tile);
+  if (partial) return;
+  write_results(tile,
+                one ? SplitResult{s.m, s.l, s.o} : SplitResult{s.merged_m, s.merged_l, s.merged});
 }
 
 }  // namespace jige::cpu::JIGE_ISA_NS

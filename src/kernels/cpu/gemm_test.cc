@@ -311,6 +311,17 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForManyRowsOfTiles) {
   }
 }
 
+// A shape whose columns are cut for several threads, each of which packs rows once for the tasks
+// that have them and comes to other rows after that.
+TEST_P(GemmOnThreads, GivesTheDefinedSumsForTasksOfTheSameRows) {
+  for (const GemmEngine* engine : tested_engines()) {
+    if (engine->layout != GemmLayout::kTileBF16) continue;
+    const Case c = {520, 200, 70, DType::kF32, DType::kBF16, DType::kBF16};
+    expect_defined_sums(device_, *engine, c);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // Outputs whose lines are whole, some with a rest of columns that goes another way.
 TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
   static std::atomic<int> stores_past;

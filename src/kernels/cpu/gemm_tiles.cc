@@ -1,6 +1,7 @@
 #include "kernels/cpu/gemm_tiles.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/cpu/gemm_sums.h"
 
@@ -11,6 +12,10 @@ namespace {
 constexpr int64_t kRowsMin = 49;
 constexpr int64_t kTaskColumnsMin = 256;
 constexpr int64_t kColumnTasksMax = 64;
+// Tasks for each thread that even out threads of unequal speed, and the panels that a task should
+// have for that.
+constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kTaskPanelsMin = 6;
 constexpr int64_t kLineBytes = 64;
 
 // What a task costs for each summed index, in cycles: products of 16 x 16 tiles in 16 cycles for 32
@@ -44,6 +49,15 @@ double cost_of(const Blocking& cut, const GemmEngine& engine, bool lanes_across,
           columns * kCyclesPerPanelLane);
 }
 
+// Cuts the columns further, so that whoever is done first has something to take over. Every thread
+// that works on the rows of such tasks packs them once, so not where that takes long.
+void cut_columns(int64_t panels, const GemmEngine& engine, int threads, Blocking* cut) {
+  const int64_t wanted = divide_up(kTasksPerThread * threads, cut->row_tasks * cut->column_tasks);
+  const int64_t parts = std::clamp<int64_t>(cut->task_panels / kTaskPanelsMin, 1, wanted);
+  cut->task_panels = gemm_round_up(divide_up(cut->task_panels, parts), engine.panel_group);
+  cut->column_tasks = divide_up(panels, cut->task_panels);
+}
+
 Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, int threads) {
   const int64_t panels = divide_up(product.columns, engine.columns);
   const int64_t column_tasks_max =
@@ -70,6 +84,9 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
   const int64_t packed_max = std::max(engine.left_bytes / (2 * best.task_rows), engine.depth_block);
   best.depth_packed = share(product.depth, packed_max);
   best.depth_block = share(best.depth_packed, engine.depth_block);
+  if (threads > 1 && !product.left.depth_across && best.depth_packed >= product.depth) {
+    cut_columns(panels, engine, threads, &best);
+  }
   return best;
 }
 
@@ -97,26 +114,30 @@ class Product {
     return left_bytes_ + row_blocks * groups * block_floats_ * 4;
   }
 
-  // Tasks in ascending order, of which the one after this is run next where there is `more`.
-  void run_task(int64_t task, bool more, void* scratch) const {
+  // Tasks of the same rows follow each other. `more`: the one after this is run next. `packed_task`
+  // is the task whose rows are in the scratch, or negative; afterwards it is this one.
+  void run_task(int64_t task, bool more, void* scratch, int64_t* packed_task) const {
     std::byte* left = static_cast<std::byte*>(scratch);
     float* sums = reinterpret_cast<float*>(left + left_bytes_);
     GemmPackRange rows = rows_of(task);
-    const int64_t panel_begin = task / blocking_.row_tasks * blocking_.task_panels;
-    const int64_t panel_end =
-        std::min(panel_begin + blocking_.task_panels, divide_up(product_.columns, engine_.columns));
+    const bool packed =
+        sums_stay() && *packed_task >= 0 && row_task(*packed_task) == row_task(task);
+    *packed_task = task;
+    const int64_t panels = divide_up(product_.columns, engine_.columns);
+    const int64_t panel_begin = task % blocking_.column_tasks * blocking_.task_panels;
+    const int64_t panel_end = std::min(panel_begin + blocking_.task_panels, panels);
     for (int64_t depth = 0; depth < product_.depth; depth += blocking_.depth_packed) {
       rows.depth_begin = depth;
       rows.depth_count = std::min(blocking_.depth_packed, product_.depth - depth);
-      const LeftBlock block = left_block(rows, left);
+      const LeftBlock block = left_block(rows, left, packed);
       Ahead ahead = ahead_of(task, rows, more, panel_end - panel_begin);
       for (int64_t panel = panel_begin; panel < panel_end; panel += engine_.panel_group) {
-        const int64_t panels = std::min<int64_t>(engine_.panel_group, panel_end - panel);
+        const int64_t count = std::min<int64_t>(engine_.panel_group, panel_end - panel);
         float* group = sums_stay()
                            ? sums
                            : sums + (panel - panel_begin) / engine_.panel_group *
                                         (blocking_.task_rows / engine_.rows) * block_floats_;
-        run_panels(rows, {panel, panels, panel + panels < panel_end}, block, group, ahead);
+        run_panels(rows, {panel, count, panel + count < panels}, block, group, ahead);
       }
     }
   }
@@ -125,7 +146,7 @@ class Product {
   struct PanelGroup {
     int64_t begin;
     int64_t count;
-    bool more;  // another group follows
+    bool more;  // another group follows, here or in the next task of these rows
   };
 
   // Rows of the left for one stretch of the depth: those of whole micro-kernel calls where they lie
@@ -137,7 +158,7 @@ class Product {
     int64_t packed_stride;      // from lane group to lane group
   };
 
-  LeftBlock left_block(const GemmPackRange& rows, std::byte* scratch) const {
+  LeftBlock left_block(const GemmPackRange& rows, std::byte* scratch, bool packed) const {
     const GemmOperand& left = product_.left;
     LeftBlock block = {
         .rows_in_place = left_in_place_ ? rows.lane_count / engine_.rows * engine_.rows : 0,
@@ -148,7 +169,9 @@ class Product {
     GemmPackRange rest = rows;
     rest.lane_begin += block.rows_in_place;
     rest.lane_count -= block.rows_in_place;
-    if (rest.lane_count > 0) gemm_pack_left(engine_, left, rest, engine_.rows, scratch);
+    if (rest.lane_count > 0 && !packed) {
+      gemm_pack_left(engine_, left, rest, engine_.rows, scratch);
+    }
     return block;
   }
 
@@ -183,8 +206,10 @@ class Product {
     }
   };
 
+  int64_t row_task(int64_t task) const { return task / blocking_.column_tasks; }
+
   GemmPackRange rows_of(int64_t task) const {
-    const int64_t begin = task % blocking_.row_tasks * blocking_.task_rows;
+    const int64_t begin = row_task(task) * blocking_.task_rows;
     return {begin, std::min(blocking_.task_rows, product_.rows - begin), 0, 0};
   }
 
@@ -194,7 +219,7 @@ class Product {
     GemmPackRange next = rows;
     next.depth_begin += rows.depth_count;
     if (next.depth_begin >= product_.depth) {
-      if (!more) return {};
+      if (!more || row_task(task + 1) == row_task(task)) return {};
       next = rows_of(task + 1);
     }
     const GemmOperand& left = product_.left;
@@ -328,15 +353,16 @@ void gemm_tiles(CpuDevice& device, const GemmEngine& engine, const GemmProduct& 
   }
   const Blocking blocking = choose_blocking(engine, product, device.team().size());
   const Product run(engine, product, blocking);
-  device.team().parallel_for(blocking.row_tasks * blocking.column_tasks, 1,
-                             [&](int64_t begin, int64_t end, int worker) {
-                               void* scratch = device.scratch(worker, run.scratch_bytes());
-                               if (engine.begin) engine.begin();
-                               for (int64_t task = begin; task < end; ++task) {
-                                 run.run_task(task, task + 1 < end, scratch);
-                               }
-                               if (engine.end) engine.end();
-                             });
+  std::vector<int64_t> packed_tasks(static_cast<size_t>(device.team().size()), -1);
+  device.team().parallel_for(
+      blocking.row_tasks * blocking.column_tasks, 1, [&](int64_t begin, int64_t end, int worker) {
+        void* scratch = device.scratch(worker, run.scratch_bytes());
+        if (engine.begin) engine.begin();
+        for (int64_t task = begin; task < end; ++task) {
+          run.run_task(task, task + 1 < end, scratch, &packed_tasks[static_cast<size_t>(worker)]);
+        }
+        if (engine.end) engine.end();
+      });
 }
 
 }  // namespace jige::cpu

@@ -4,7 +4,8 @@
 // A task packs its rows of the left once, for as much of the depth as the second level takes, or
 // reads them unpacked where few panels do; it runs them against its panels: pair of panels, stretch
 // of the depth, pair of lane groups. So the sums between two stretches are those of one pair of
-// panels, 32 KiB, and results leave from the first-level cache. Sums are those of gemm.h, bit for
+// panels, 32 KiB, and results leave from the first-level cache. Tasks of the same rows follow each
+// other, and a thread that runs several packs those rows once. Sums are those of gemm.h, bit for
 // bit. Threads: as gemm.h.
 #pragma once
 

@@ -1,9 +1,15 @@
 #include "kernels/cpu/kv_cache.h"
 
+#include <cstring>
+#include <type_traits>
+
 #include "kernels/cpu/attention_load.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
 namespace {
+
+template <typename From, typename To>
+constexpr bool kHalves = std::conjunction_v<std::is_same<From, Bf16>, std::is_same<To, Bf16>>;
 
 // dst[c][slot_begin + j] = src[j][c].
 template <typename From, typename To>
@@ -20,6 +26,49 @@ void write_columns(const KvBlockWrite& args, const From* src, int64_t stride, To
   }
 }
 
+// rows[i] half j becomes rows[j] half i.
+JIGE_INLINE void transpose_halves(__m256i (&rows)[16]) {
+  __m256i other[16];
+#pragma GCC unroll 8
+  for (int i = 0; i < 16; i += 2) {
+    other[i] = _mm256_unpacklo_epi16(rows[i], rows[i + 1]);
+    other[i + 1] = _mm256_unpackhi_epi16(rows[i], rows[i + 1]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const int at = i / 2 * 4 + i % 2;
+    rows[i / 2 * 4 + i % 2 * 2] = _mm256_unpacklo_epi32(other[at], other[at + 2]);
+    rows[i / 2 * 4 + i % 2 * 2 + 1] = _mm256_unpackhi_epi32(other[at], other[at + 2]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    const int at = i / 4 * 8 + i % 4;
+    other[i / 4 * 8 + i % 4 * 2] = _mm256_unpacklo_epi64(rows[at], rows[at + 4]);
+    other[i / 4 * 8 + i % 4 * 2 + 1] = _mm256_unpackhi_epi64(rows[at], rows[at + 4]);
+  }
+#pragma GCC unroll 8
+  for (int i = 0; i < 8; ++i) {
+    rows[i] = _mm256_permute2x128_si256(other[i], other[i + 8], 0x20);
+    rows[i + 8] = _mm256_permute2x128_si256(other[i], other[i + 8], 0x31);
+  }
+}
+
+// The same of all sixteen tokens and a multiple of sixteen columns, bits as they are.
+void copy_columns(const KvBlockWrite& args, const Bf16* src, int64_t stride, Bf16* dst) {
+  for (int c = 0; c < args.head_dim; c += 16) {
+    __m256i rows[16];
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) {
+      rows[j] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(src + j * stride + c));
+    }
+    transpose_halves(rows);
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + (c + j) * 16), rows[j]);
+    }
+  }
+}
+
 template <typename From, typename To>
 void write_one_column(const KvBlockWrite& args, const From* src, To* dst) {
   for (int c = 0; c < args.head_dim; ++c) store_one(to_f32(src[c]), dst + c * 16 + args.slot_begin);
@@ -29,10 +78,25 @@ template <typename From, typename To>
 void write_rows(const KvBlockWrite& args, const From* src, int64_t stride, To* dst) {
   for (int j = 0; j < args.token_count; ++j) {
     To* row = dst + (args.slot_begin + j) * args.head_dim;
+    if constexpr (kHalves<From, To>) {
+      std::memcpy(row, src + j * stride, static_cast<size_t>(args.head_dim) * sizeof(Bf16));
+      continue;
+    }
     for_each_vector<F32x16>(args.head_dim, [&](int64_t c, int lanes) {
       store_lanes(load_lanes<F32x16>(src + j * stride + c, lanes), row + c, lanes);
     });
   }
+}
+
+template <typename From, typename To>
+void write_keys(const KvBlockWrite& args, const From* src, To* dst) {
+  if (args.token_count == 1) return write_one_column(args, src, dst);
+  if constexpr (kHalves<From, To>) {
+    if (args.token_count == 16 && args.head_dim % 16 == 0) {
+      return copy_columns(args, src, args.k.stride, dst);
+    }
+  }
+  write_columns(args, src, args.k.stride, dst);
 }
 
 }  // namespace
@@ -43,12 +107,7 @@ void kv_block_write(const KvBlockWrite& args) noexcept {
       auto* keys = block + int64_t{head} * 2 * kAttentionBlockKeys * args.head_dim;
       auto* values = keys + int64_t{kAttentionBlockKeys} * args.head_dim;
       with_elements(args.k, [&](const auto* k) {
-        const auto* src = k + int64_t{head} * args.head_dim;
-        if (args.token_count == 1) {
-          write_one_column(args, src, keys);
-        } else {
-          write_columns(args, src, args.k.stride, keys);
-        }
+        write_keys(args, k + int64_t{head} * args.head_dim, keys);
       });
       with_elements(args.v, [&](const auto* v) {
         write_rows(args, v + int64_t{head} * args.head_dim, args.v.stride, values);

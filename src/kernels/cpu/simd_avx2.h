@@ -132,7 +132,8 @@ JIGE_INLINE F32 scale_by_power(F32 a, F32 shifted) {
   return {
       _mm256_mul_ps(_mm256_mul_ps(a.v, _mm256_castsi256_ps(first)), _mm256_castsi256_ps(second))};
 }
-// 2^n for the whole numbers n with shifted = n + 127 + kRoundShift. REQUIRES: -126 <= n <= 127.
+// 2^n for the whole numbers n with shifted = n + 127 + kRoundShift; infinity for 128.
+// REQUIRES: -126 <= n <= 128.
 JIGE_INLINE F32 normal_power(F32 shifted) {
   return {_mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(shifted.v), 23))};
 }

@@ -53,16 +53,20 @@ struct F32 {
     _mm256_mask_storeu_epi16(dst, first_lanes(count).bits, narrow());
   }
 
-  // The lanes as a bf16 vector.
+  // The lanes as a bf16 vector. Adding 0x7fff, or 0x8000 where the upper half is odd, rounds that
+  // half; what a NaN becomes by that is replaced by the NaN itself, made quiet.
   JIGE_INLINE __m256i narrow() const {
+    alignas(64) static constexpr uint16_t kUpperHalves[32] = {1,  3,  5,  7,  9,  11, 13, 15,
+                                                              17, 19, 21, 23, 25, 27, 29, 31};
+    constexpr int kQuietNan = 0x22;  // in fix-up tables: both kinds of NaN become a quiet one
     const __m512i bits = _mm512_castps_si512(v);
-    const __m512i upper = _mm512_srli_epi32(bits, 16);
-    const __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-    const __m512i rounded = _mm512_srli_epi32(
-        _mm512_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)), odd), 16);
-    const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
-    const __mmask16 nan = _mm512_cmp_ps_mask(v, v, _CMP_UNORD_Q);
-    return _mm512_cvtepi32_epi16(_mm512_mask_mov_epi32(rounded, nan, quiet));
+    const __mmask16 odd = _mm512_test_epi32_mask(bits, _mm512_set1_epi32(0x10000));
+    const __m512i rounded = _mm512_mask_add_epi32(_mm512_add_epi32(bits, _mm512_set1_epi32(0x7fff)),
+                                                  odd, bits, _mm512_set1_epi32(0x8000));
+    const __m512 fixed =
+        _mm512_fixupimm_ps(_mm512_castsi512_ps(rounded), v, _mm512_set1_epi32(kQuietNan), 0);
+    return _mm512_castsi512_si256(
+        _mm512_permutexvar_epi16(_mm512_load_si512(kUpperHalves), _mm512_castps_si512(fixed)));
   }
 
  private:
@@ -126,7 +130,8 @@ JIGE_INLINE F32 scale_by_power(F32 a, F32 shifted) {
   return {
       _mm512_mul_ps(_mm512_mul_ps(a.v, _mm512_castsi512_ps(first)), _mm512_castsi512_ps(second))};
 }
-// 2^n for the whole numbers n with shifted = n + 127 + kRoundShift. REQUIRES: -126 <= n <= 127.
+// 2^n for the whole numbers n with shifted = n + 127 + kRoundShift; infinity for 128.
+// REQUIRES: -126 <= n <= 128.
 JIGE_INLINE F32 normal_power(F32 shifted) {
   return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(shifted.v), 23))};
 }

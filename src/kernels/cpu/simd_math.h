@@ -6,7 +6,7 @@
 //   exp      1.0   0 below -103.98, subnormals kept, infinity above 88.73
 //   log      1.0   log(0) = -inf, NaN below zero
 //   tanh     2.0
-//   sigmoid  2.5   where the result is normal; 0 below -88.73
+//   sigmoid  2.5   where the result is normal; 0 below -88.38
 //   erf      1.5
 // NaN gives NaN. The polynomials are minimax fits, in relative error unless said otherwise.
 // Threads: pure functions.
@@ -94,11 +94,16 @@ JIGE_INLINE V tanh(V x) {
   return select(magnitude < V::broadcast(0.625f), near, copy_sign(far, x));
 }
 
-// 1 / (1 + e^-x)
+// 1 / (1 + e^-x). The exponential may stop at 2.5e-38, which one hides, and is infinite from where
+// the result is below the normal range.
 template <typename V>
 JIGE_INLINE V sigmoid(V x) {
   const V one = V::broadcast(1.0f);
-  return one / (one + exp(-x));
+  const V bias = V::broadcast(kRoundShift + 127.0f);
+  // The bounds stand first, as in exp.
+  const V bounded = min(V::broadcast(88.7f), max(V::broadcast(-86.6f), -x));
+  const V shifted = fma(bounded, V::broadcast(1.44269504088896f), bias);
+  return one / (one + exp_remainder(bounded, shifted - bias) * normal_power(shifted));
 }
 
 // erf x = x + x P(x²) near zero, else 1 - e^-Q(x), Q fitted to -log erfc in absolute error of erf.

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kMoveWorth = 2;      // gain over cost
 constexpr double kStandsWell = 0.9;   // progress above which nobody looks for a better place
-constexpr size_t kMovesLookedAt = 4;  // jobs a round
+constexpr size_t kMovesLookedAt = 12;  // jobs a round
 constexpr size_t kMovePlaces = 6;     // candidates for each
 constexpr size_t kForecasts = 5;      // candidates that are worth one
 

@@ -5,7 +5,7 @@
 namespace jige::cluster {
 namespace {
 
-constexpr double kGpusOfANode = 4;
+constexpr double kGpusOfANode = 8;
 constexpr double kStretch = 1.3;   // of what is left, by contention
 constexpr double kCapacity = 0.5;  // of the GPUs, that contention leaves
 

@@ -25,8 +25,8 @@
 namespace jige::cluster {
 
 struct LatenessOptions {
-  double quick = 0.7;
-  double giants = 0.015;
+  double quick = 0.8;
+  double giants = 0.009;
   double backlog = 0.8;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cluster/shape_room.h"
 #include "cluster/vacancy.h"
 
 namespace jige::cluster {
@@ -10,9 +11,8 @@ namespace {
 
 // Jobs that a placer may turn down at one instant before the queue is left alone.
 constexpr int kDeclinedMax = 32;
-// Shapes for which room is looked for in vain at one instant, and jobs stopped for one.
+// Shapes for which room is looked for in vain at one instant.
 constexpr int kShapesMax = 16;
-constexpr size_t kInTheWayMax = 64;
 
 }  // namespace
 
@@ -146,11 +146,7 @@ void QueuePolicy::make_room(ClusterState& cluster) {
     } else if (!victims.empty() && stop_others_for(cluster, id, victims)) {
       start(cluster, id, true);
     } else if (options_.shape_margin > 0 && cluster.job(id).nodes > 0 && shapes < kShapesMax) {
-      if (stop_in_the_way(cluster, id, running)) {
-        start(cluster, id, true);
-      } else {
-        ++shapes;
-      }
+      shapes += !start_in_the_way(cluster, id, running);
     }
   }
 }
@@ -183,36 +179,26 @@ bool QueuePolicy::stop_others_for(ClusterState& cluster, JobId id, std::vector<J
   return true;
 }
 
-// Stops those that stand on nodes with too little room, the last first, until the shape fits; of
-// these it spares, the first first, who need not go. Nobody where all together do not suffice.
-bool QueuePolicy::stop_in_the_way(ClusterState& cluster, JobId id,
-                                  const std::vector<Rank>& running) {
-  const Job& job = cluster.job(id);
-  const Rank own = rank_of(cluster, id);
-  FreeGpus free = cluster.free();
-  std::vector<JobId> picked;
-  for (size_t i = running.size(); i-- > 0 && !free.fits(job);) {
+// Starts a fixed shape where those in its way may be stopped, the last in the order first.
+bool QueuePolicy::start_in_the_way(ClusterState& cluster, JobId id,
+                                   const std::vector<Rank>& running) {
+  const Class own = ranks_[static_cast<size_t>(id)].urgency;
+  const bool presses = own == Class::kLate || own == Class::kOverdue;
+  const double least = options_.shape_margin * order_->key(cluster, id);
+  std::vector<JobId> candidates;
+  for (size_t i = running.size(); i-- > 0;) {
     const Rank& rank = running[i];
-    if (rank.urgency != Class::kOrdinary || rank.key < options_.shape_margin * own.key) break;
+    if (rank.urgency == Class::kOverdue) break;
     if (cluster.at(rank.id).phase != Phase::kRunning) continue;
-    const bool in_the_way = std::ranges::any_of(
-        cluster.at(rank.id).placement,
-        [&](const NodeShare& share) { return free.on_node(share.node) < job.gpus / job.nodes; });
-    if (!in_the_way) continue;
-    if (picked.size() == kInTheWayMax) return false;
-    picked.push_back(rank.id);
-    free.give(cluster.at(rank.id).placement);
+    const bool yields = presses && rank.urgency != Class::kLate;
+    if (yields || order_->key(cluster, rank.id) >= least) candidates.push_back(rank.id);
   }
-  if (!free.fits(job)) return false;
-  for (size_t i = picked.size(); i-- > 0;) {
-    free.take(cluster.at(picked[i]).placement);
-    if (free.fits(job)) {
-      picked.erase(picked.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      free.give(cluster.at(picked[i]).placement);
-    }
-  }
-  for (const JobId victim : picked) stop(cluster, victim);
+  const std::optional<std::vector<JobId>> victims = who_must_make_way(cluster, id, candidates);
+  if (!victims) return false;
+  for (const JobId victim : *victims) stop(cluster, victim);
+  start(cluster, id, true);
+  // Whoever has just been stopped for it would else come back and stop it in turn.
+  if (own == Class::kLate) overdue_[static_cast<size_t>(id)] = true;
   return true;
 }
 

@@ -19,8 +19,10 @@
 // the others (cluster/lateness.h): quick jobs in order, then late ones by arrival.
 //
 // With `shape_margin` a preemptive policy also stops those that stand in the way of a fixed shape,
-// where GPUs enough are free but not on enough nodes: jobs that are neither overdue, quick nor
-// late, with a key at least so many times that of the job. Threads: one thread.
+// where GPUs enough are free but not on enough nodes (cluster/shape_room.h): for any such job those
+// with a key at least so many times its own, late ones among them, and for one that is late itself
+// also those that are not. A late one that got in so counts as overdue from then on and is not
+// stopped again. Threads: one thread.
 #pragma once
 
 #include <map>
@@ -83,7 +85,7 @@ class QueuePolicy final : public Policy {
   void make_room(ClusterState& cluster);
   std::vector<Rank> ranked_running(const ClusterState& cluster);
   bool stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims);
-  bool stop_in_the_way(ClusterState& cluster, JobId id, const std::vector<Rank>& running);
+  bool start_in_the_way(ClusterState& cluster, JobId id, const std::vector<Rank>& running);
   void stop(ClusterState& cluster, JobId victim);
   void look_at_deadlines(const ClusterState& cluster);
   void fill(ClusterState& cluster);

@@ -66,12 +66,20 @@ void QueuePolicy::withdrawn(const ClusterState& cluster, JobId id) { stop_waitin
 void QueuePolicy::finished(const ClusterState&, JobId) {}
 
 void QueuePolicy::rank_anew(const ClusterState& cluster) {
-  std::set<Rank> anew;
-  for (const Rank& rank : waiting_) {
-    ranks_[static_cast<size_t>(rank.id)] = rank_of(cluster, rank.id);
-    anew.insert(ranks_[static_cast<size_t>(rank.id)]);
+  std::vector<Rank> changed;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const Rank anew = rank_of(cluster, at->id);
+    if (anew == *at) {
+      ++at;
+      continue;
+    }
+    changed.push_back(anew);
+    at = waiting_.erase(at);
   }
-  waiting_ = std::move(anew);
+  for (const Rank& rank : changed) {
+    ranks_[static_cast<size_t>(rank.id)] = rank;
+    waiting_.insert(rank);
+  }
 }
 
 void QueuePolicy::look_at_deadlines(const ClusterState& cluster) {
@@ -123,9 +131,12 @@ void QueuePolicy::make_room(ClusterState& cluster) {
   std::vector<JobId> victims;  // of those that run; the first to stop is the last
   int32_t room = cluster.gpus_in_service();
   auto next_waiting = waiting_.begin();
-  for (size_t i = 0; i < running.size() || (next_waiting != waiting_.end() && room > 0);) {
-    const bool runs = i < running.size() &&
-                      (next_waiting == waiting_.end() || room == 0 || running[i] < *next_waiting);
+  const bool skips = options_.admission == Admission::kSkip;
+  // Nobody who waits fits any more where there is less room than this.
+  const int32_t least = skips ? by_size_.begin()->first : 1;
+  for (size_t i = 0; i < running.size() || (next_waiting != waiting_.end() && room >= least);) {
+    const bool nobody_waits = next_waiting == waiting_.end() || room < least;
+    const bool runs = i < running.size() && (nobody_waits || running[i] < *next_waiting);
     const JobId id = runs ? running[i++].id : (next_waiting++)->id;
     const int32_t gpus = cluster.job(id).gpus;
     if (gpus <= room) {
@@ -133,7 +144,7 @@ void QueuePolicy::make_room(ClusterState& cluster) {
       if (!runs) chosen.push_back(id);
     } else if (runs) {
       victims.push_back(id);
-    } else if (options_.admission != Admission::kSkip) {
+    } else if (!skips) {
       room = 0;
     }
   }

@@ -97,6 +97,29 @@ void QueuePolicy::schedule(ClusterState& cluster, bool is_round) {
   if (is_round) placer_->improve(cluster);
 }
 
+Policy::Standing QueuePolicy::standing(const ClusterState& cluster, JobId id) {
+  Standing standing{.word = {}, .text = {}, .for_shape = got_in_ == id};
+  const auto i = static_cast<size_t>(id);
+  if (i >= ranks_.size()) return standing;
+  switch (ranks_[i].urgency) {
+    case Class::kOverdue:
+      standing.word = "overdue";
+      standing.text = "it has waited long enough to come first, and is not stopped again";
+      break;
+    case Class::kQuick:
+      standing.word = "quick";
+      standing.text = "it is among the jobs with little work, which hold nobody up";
+      break;
+    case Class::kLate:
+      standing.word = "late";
+      standing.text = lateness_->late_text(cluster, id);
+      break;
+    case Class::kOrdinary:
+      break;
+  }
+  return standing;
+}
+
 bool QueuePolicy::start(ClusterState& cluster, JobId id, bool must) {
   const std::optional<Placement> placement = placer_->place(cluster, id, must);
   if (!placement) return false;
@@ -207,7 +230,9 @@ bool QueuePolicy::start_in_the_way(ClusterState& cluster, JobId id,
   const std::optional<std::vector<JobId>> victims = who_must_make_way(cluster, id, candidates);
   if (!victims) return false;
   for (const JobId victim : *victims) stop(cluster, victim);
+  got_in_ = id;
   start(cluster, id, true);
+  got_in_ = -1;
   // Whoever has just been stopped for it would else come back and stop it in turn.
   if (own == Class::kLate) overdue_[static_cast<size_t>(id)] = true;
   return true;

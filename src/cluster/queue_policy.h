@@ -61,6 +61,8 @@ class QueuePolicy final : public Policy {
   void withdrawn(const ClusterState& cluster, JobId id) override;
   void finished(const ClusterState& cluster, JobId id) override;
   void schedule(ClusterState& cluster, bool is_round) override;
+  // Words: overdue, quick, late.
+  Standing standing(const ClusterState& cluster, JobId id) override;
 
  private:
   enum class Class : uint8_t { kOverdue, kQuick, kLate, kOrdinary };
@@ -101,6 +103,7 @@ class QueuePolicy final : public Policy {
   std::vector<Rank> ranks_;    // by job, of those that wait
   std::vector<bool> overdue_;  // by job; stays
   std::optional<Lateness> lateness_;
+  JobId got_in_ = -1;  // for whose shape others were stopped last
   std::map<int32_t, int64_t> by_size_;  // how many wait, by GPUs
 };
 

@@ -131,6 +131,61 @@ TEST(QueuePolicyShapes, ALateOneGetsInAndStays) {
   EXPECT_GE(run_stream(LatenessOptions{.giants = 0.1}).outcomes[1].first_start_ns, 2000 * kSecond);
 }
 
+class Asker final : public ChangeObserver {
+ public:
+  explicit Asker(Policy& policy) : policy_(policy) {}
+  void starting(ClusterState& cluster, JobId id, const Placement&) override {
+    standing = policy_.standing(cluster, id);
+  }
+  void stopping(ClusterState&, JobId) override {}
+  Policy::Standing standing;
+
+ private:
+  Policy& policy_;
+};
+
+// From 15 h on the first has one node for itself; 29 come and go; at 20 h the wide one, of 1 h,
+// would end after 21.3 h. The deadline is 10 h and 0.8 * 12 GPU hours / 2 GPUs.
+TEST(QueuePolicyShapes, SaysWhySomebodyStarts) {
+  constexpr double kHour_s = 3600;
+  std::vector<Job> jobs = {shaped(15 * kHour_s, 2, 1, 10 * kHour_s)};
+  for (int i = 0; i < 29; ++i) jobs.push_back(plain_job(0, 1, kHour_s));
+  jobs.push_back(shaped(0, 2, 2, kHour_s));
+  QueuePolicy policy({.preemptive = true,
+                      .round_ns = kSecond,
+                      .deadlines = LatenessOptions{.giants = 0},
+                      .shape_margin = 100},
+                     make_order({.kind = OrderKind::kSrsf}),
+                     make_blind_placer(PlacementKind::kPack, 1));
+  const ClusterSpec spec = cluster_of(1, 2, 2);
+  ClusterState cluster(spec, jobs, make_no_contention(spec), nullptr);
+  Asker asker(policy);
+  cluster.observe(&asker);
+  cluster.advance_to(static_cast<int64_t>(15 * kHour_s) * kSecond);
+  cluster.arrive(0);
+  policy.arrived(cluster, 0);
+  policy.schedule(cluster, true);
+  cluster.refresh();
+  EXPECT_EQ(asker.standing.word, "");
+  EXPECT_FALSE(asker.standing.for_shape);
+  for (JobId id = 1; id <= 30; ++id) {
+    cluster.arrive(id);
+    policy.arrived(cluster, id);
+    if (id == 30) break;
+    policy.withdrawn(cluster, id);
+    cluster.withdraw(id);
+  }
+  cluster.advance_to(static_cast<int64_t>(20 * kHour_s) * kSecond);
+  policy.schedule(cluster, true);
+  EXPECT_EQ(cluster.at(30).phase, Phase::kRunning);
+  EXPECT_EQ(cluster.at(0).phase, Phase::kWaiting);
+  EXPECT_EQ(asker.standing.word, "late");
+  EXPECT_TRUE(asker.standing.for_shape);
+  EXPECT_EQ(asker.standing.text,
+            "run from now on it would end 21.3 h after it came; its deadline is 14.8 h, 6.5 h too "
+            "late");
+}
+
 TEST(QueuePolicyShapes, EverybodyEndsAndNothingDependsOnMemory) {
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     const ClusterSpec spec = cluster_of(2, 4, 4);

@@ -47,6 +47,12 @@ std::string place_text(const Json& line) {
   if (const std::string from = nodes_in(line, "moved_from"); !from.empty()) {
     text = fmt::format("moved from {} to {}", from, nodes_in(line));
   }
+  if (const std::string stands = word(line, "class"); !stands.empty()) {
+    text += fmt::format("\n             {}: {}", stands, word(line, "class_text"));
+  }
+  if (line.value("for_shape", Json(false)) == Json(true)) {
+    text += "\n             for its shape: GPUs enough were there, but not on enough nodes";
+  }
   if (const auto score = line.find("score"); score != line.end() && score->is_object()) {
     text += "\n             here: " + score_text(*score);
   }

@@ -25,6 +25,7 @@ constexpr const char* kLog =
     R"({"cluster_s":11,"event":"arrive","job":44,"text":"another"})"
     "\n"
     R"({"cluster_s":12,"event":"place","job":4,"nodes":["n1"],"gpus_per_node":2,"waited_s":2,)"
+    R"("class":"late","class_text":"3.0 h too late","for_shape":true,)"
     R"("score":{"score":0.9,"progress":0.95,"loss_of_others":0.05,"slowed":1},)"
     R"("alternatives":[{"nodes":["n2"],"score":0.4,"progress":0.5,"loss_of_others":0.1,)"
     R"("slowed":2}],)"
@@ -46,7 +47,8 @@ TEST(ClusterExplain, TellsWhatWasChosenAndWhatItCost) {
       explain_text(*lines, 4),
       AllOf(HasSubstr("waits: needs 2 GPUs"), HasSubstr("placed on n1 (2 GPUs each) after 2 s"),
             HasSubstr("here: score 0.900: 95 % of its full speed"),
-            HasSubstr("rather than n2: score 0.400"),
+            HasSubstr("rather than n2: score 0.400"), HasSubstr("late: 3.0 h too late"),
+            HasSubstr("for its shape: GPUs enough were there"),
             HasSubstr("evicted job 3, which had 8.33 min left"),
             HasSubstr("up to 8.33 min earlier for that, and 30 s of restarts"),
             HasSubstr("Slurm: place n1 failed: no"), HasSubstr("seen 0.70 s after its release"),

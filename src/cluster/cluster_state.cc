@@ -159,6 +159,7 @@ void ClusterState::leave(JobId id) {
   state(running_.back()).running_index = job.running_index;
   running_.pop_back();
   ++version_;
+  ++departures_;
 }
 
 void ClusterState::preempt(JobId id) {
@@ -300,7 +301,8 @@ int32_t ClusterState::set_blocked(int32_t node, int32_t gpus) {
   const int32_t change = std::min(gpus - blocked, free_.on_node(node));
   if (change > 0) free_.take(Placement{{node, change}});
   if (change < 0) free_.give(Placement{{node, -change}});
-  if (change != 0) ++version_;
+  version_ += change != 0;
+  departures_ += change != 0;
   blocked += change;
   gpus_in_service_ -= change;
   return blocked;

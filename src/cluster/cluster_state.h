@@ -93,6 +93,8 @@ class ClusterState {
   int64_t waiting_count() const { return waiting_count_; }
   // Grows with every start and every end of a stint: what was forecast at one version holds.
   int64_t version() const { return version_; }
+  // Grows with every end of a stint, and with GPUs that go out of service or come back.
+  int64_t departures() const { return departures_; }
   // Computed once a version. Valid until the state changes.
   const NodeOrders& node_orders() const;
   // Jobs on several nodes that have this one; those on several leaves that have this one.
@@ -193,7 +195,7 @@ class ClusterState {
   std::vector<JobId> suspects_;  // rates may differ in their last bits
   int32_t gpus_in_service_ = 0;
   int64_t waiting_count_ = 0;
-  int64_t version_ = 0;
+  int64_t version_ = 0, departures_ = 0;
   mutable NodeOrders orders_;
   mutable int64_t orders_version_ = -1;
   int64_t now_ns_ = 0;

@@ -8,7 +8,7 @@ namespace {
 
 constexpr double kMoveWorth = 2;      // gain over cost
 constexpr double kStandsWell = 0.9;   // progress above which nobody looks for a better place
-constexpr size_t kMovesLookedAt = 4;  // jobs a round
+constexpr size_t kMovesLookedAt = 12;  // jobs a round
 constexpr size_t kMovePlaces = 6;     // candidates for each
 constexpr size_t kForecasts = 5;      // candidates that are worth one
 
@@ -33,9 +33,8 @@ class ContentionPlacer final : public Placer {
   explicit ContentionPlacer(const ContentionPlacerOptions& options) : options_(options) {}
 
   std::optional<Placement> place(ClusterState& cluster, JobId id, bool must) override {
-    Declined& declined = declined_at(id);
     const double least = must ? -1e300 : waiting_threshold(cluster, id, options_);
-    if (declined.version == cluster.version() && declined.score < least) return std::nullopt;
+    if (turned_down_.still(cluster, id, least)) return std::nullopt;
     PromisingPlacements promising = promising_placements(cluster, id, options_);
     std::vector<Placement>& candidates = promising.placements;
     size_t best = 0;
@@ -53,7 +52,7 @@ class ContentionPlacer final : public Placer {
       }
     }
     if (best_score < least) {
-      declined = {cluster.version(), best_score};
+      turned_down_.note(cluster, id, best_score);
       return std::nullopt;
     }
     return std::move(candidates[best]);
@@ -109,24 +108,24 @@ class ContentionPlacer final : public Placer {
     return best;
   }
 
-  // The best score of a job that was turned down, or what it could reach, and the version of the
-  // cluster it holds for.
-  struct Declined {
-    int64_t version = -1;
-    double score = 0;
-  };
-  Declined& declined_at(JobId id) {
-    if (declined_.size() <= static_cast<size_t>(id)) declined_.resize(static_cast<size_t>(id) + 1);
-    return declined_[static_cast<size_t>(id)];
-  }
-
   ContentionPlacerOptions options_;
-  std::vector<Declined> declined_;
+  TurnedDown turned_down_;
   int64_t looked_at_ = -1;
   std::set<JobId> wanted_;  // jobs that would have gained in the round before
 };
 
 }  // namespace
+
+bool TurnedDown::still(const ClusterState& cluster, JobId id, double least) const {
+  const auto i = static_cast<size_t>(id);
+  return i < jobs_.size() && jobs_[i].departures == cluster.departures() && jobs_[i].score < least;
+}
+
+void TurnedDown::note(const ClusterState& cluster, JobId id, double score) {
+  const auto i = static_cast<size_t>(id);
+  if (jobs_.size() <= i) jobs_.resize(i + 1);
+  jobs_[i] = {cluster.departures(), score};
+}
 
 PromisingPlacements promising_placements(ClusterState& cluster, JobId id,
                                          const ContentionPlacerOptions& options) {

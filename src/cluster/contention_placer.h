@@ -57,6 +57,22 @@ PlacementScore score_placement(ClusterState& cluster, JobId id, const Placement&
 double waiting_threshold(const ClusterState& cluster, JobId id,
                          const ContentionPlacerOptions& options);
 
+// Jobs that were turned down for a score below their threshold. Until somebody leaves places only
+// become worse, so nobody is looked at again before that or before the threshold has fallen.
+class TurnedDown {
+ public:
+  bool still(const ClusterState& cluster, JobId id, double least) const;
+  // `score` is the best, or one that none can pass.
+  void note(const ClusterState& cluster, JobId id, double score);
+
+ private:
+  struct Seen {
+    int64_t departures = -1;
+    double score = 0;
+  };
+  std::vector<Seen> jobs_;
+};
+
 std::unique_ptr<Placer> make_contention_placer(const ContentionPlacerOptions& options);
 
 }  // namespace jige::cluster

@@ -103,9 +103,14 @@ void FairShare::collect(size_t groups_max) {
   std::ranges::sort(reached_);
 }
 
-void FairShare::push_level(int32_t link, double level_min) {
+void FairShare::push_level(int32_t link, double level) {
+  levels_.emplace_back(level, link);
+  std::ranges::push_heap(levels_, std::greater<>());
+}
+
+// REQUIRES: a group there still grows.
+double FairShare::level_of(int32_t link) {
   LinkState& state = link_at(link);
-  if (state.active == 0) return;
   if (state.demand < state.demand_first * kDigitsGone) {
     state.demand = 0;
     for (const Member& member : state.members) {
@@ -114,11 +119,10 @@ void FairShare::push_level(int32_t link, double level_min) {
     }
     state.demand_first = state.demand;
   }
-  levels_.emplace_back(std::max(level_min, state.slack / state.demand), link);
-  std::ranges::push_heap(levels_, std::greater<>());
+  return state.slack / state.demand;
 }
 
-void FairShare::freeze(Group group, double rate, double level) {
+void FairShare::freeze(Group group, double rate) {
   GroupState& state = at(group);
   state.frozen = true;
   state.filled = rate;
@@ -128,12 +132,11 @@ void FairShare::freeze(Group group, double rate, double level) {
     link.slack -= load.bytes * rate;
     link.demand -= load.bytes * state.speed;
     --link.active;
-    push_level(load.link, level);
   }
 }
 
-// Progressive filling of what was reached. Levels in the heap only grow: an entry whose link has
-// changed since is recognised by its level and passed over.
+// Progressive filling of what was reached. Levels of links only grow: the one in the heap may be
+// too low, and is put right when it comes up.
 void FairShare::fill() {
   for (const int32_t link : reached_links_) {
     LinkState& state = link_at(link);
@@ -152,7 +155,9 @@ void FairShare::fill() {
     state.demand_first = state.demand;
   }
   levels_.clear();
-  for (const int32_t link : reached_links_) push_level(link, 0);
+  for (const int32_t link : reached_links_) {
+    if (link_at(link).active > 0) push_level(link, level_of(link));
+  }
   cap_levels_.clear();
   for (const Group group : reached_) {
     cap_levels_.emplace_back(at(group).cap / at(group).speed, group);
@@ -168,19 +173,22 @@ void FairShare::fill() {
     if (cap_levels_[next_cap].first <= link_level) {
       const auto [cap_level, group] = cap_levels_[next_cap];
       level = std::max(level, cap_level);
-      freeze(group, at(group).cap, level);
+      freeze(group, at(group).cap);
       continue;
     }
     std::ranges::pop_heap(levels_, std::greater<>());
     levels_.pop_back();
     const LinkState& full = link_at(link);
     if (full.active == 0) continue;
-    if (std::max(level, full.slack / full.demand) > link_level) continue;  // an old entry
+    if (const double now = std::max(level, level_of(link)); now > link_level) {
+      push_level(link, now);
+      continue;
+    }
     level = link_level;
     for (const Member& member : full.members) {
       GroupState& state = at(member.group);
       if (counts(member.group) && !state.frozen)
-        freeze(member.group, std::min(state.cap, level * state.speed), level);
+        freeze(member.group, std::min(state.cap, level * state.speed));
     }
   }
 }

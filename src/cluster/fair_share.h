@@ -90,8 +90,9 @@ class FairShare {
   void new_stamp();
   void collect(size_t groups_max);
   void fill();
-  void freeze(Group group, double rate, double level);
-  void push_level(int32_t link, double level_min);
+  void freeze(Group group, double rate);
+  void push_level(int32_t link, double level);
+  double level_of(int32_t link);
 
   std::vector<double> capacities_;
   std::vector<GroupState> groups_;

@@ -1,11 +1,13 @@
 #include "cluster/lateness.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace jige::cluster {
 namespace {
 
-constexpr double kGpusOfANode = 4;
+constexpr double kGpusOfANode = 8;
 constexpr double kStretch = 1.3;   // of what is left, by contention
 constexpr double kCapacity = 0.5;  // of the GPUs, that contention leaves
 
@@ -68,9 +70,25 @@ bool Lateness::quick(const ClusterState& cluster, JobId id) {
 bool Lateness::late(const ClusterState& cluster, JobId id) {
   Known& job = known(cluster, id);
   if (job.late || deadline_ns_ == 0 || giant(job)) return job.late;
-  const auto here_ns = static_cast<double>(cluster.now_ns() - cluster.job(id).arrival_ns);
-  job.late = here_ns + kStretch * cluster.remaining_ns(id) > deadline_ns_;
+  job.late = end_ns(cluster, id) > deadline_ns_;
   return job.late;
+}
+
+// After its arrival, if it ran from now on.
+double Lateness::end_ns(const ClusterState& cluster, JobId id) const {
+  const auto here_ns = static_cast<double>(cluster.now_ns() - cluster.job(id).arrival_ns);
+  return here_ns + kStretch * cluster.remaining_ns(id);
+}
+
+std::string Lateness::late_text(const ClusterState& cluster, JobId id) const {
+  const double end = end_ns(cluster, id), hour_ns = 3600.0 * kSecond;
+  std::string text =
+      fmt::format("run from now on it would end {:.1f} h after it came; its deadline is {:.1f} h",
+                  end / hour_ns, deadline_ns_ / hour_ns);
+  // The backlog may have grown since, and the deadline with it.
+  const double over_h = (end - deadline_ns_) / hour_ns;
+  if (over_h > 0) text += fmt::format(", {:.1f} h too late", over_h);
+  return text;
 }
 
 }  // namespace jige::cluster

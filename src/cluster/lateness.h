@@ -18,6 +18,7 @@
 #include <cstdint>
 #include <deque>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cluster/cluster_state.h"
@@ -25,8 +26,8 @@
 namespace jige::cluster {
 
 struct LatenessOptions {
-  double quick = 0.7;
-  double giants = 0.015;
+  double quick = 0.8;
+  double giants = 0.009;
   double backlog = 0.8;
 };
 
@@ -44,6 +45,8 @@ class Lateness {
 
   bool quick(const ClusterState& cluster, JobId id);
   bool late(const ClusterState& cluster, JobId id);
+  // When it would end, by which its deadline is missed, in words. REQUIRES: it is late.
+  std::string late_text(const ClusterState& cluster, JobId id) const;
   // 0 while too few jobs have come.
   double deadline_ns() const { return deadline_ns_; }
 
@@ -62,6 +65,7 @@ class Lateness {
 
   Known& known(const ClusterState& cluster, JobId id);
   bool giant(const Known& job) const;
+  double end_ns(const ClusterState& cluster, JobId id) const;
 
   LatenessOptions options_;
   Window services_, lengths_;

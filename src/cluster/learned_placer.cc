@@ -57,14 +57,20 @@ std::optional<Placement> LearnedPlacer::place(ClusterState& cluster, JobId id, b
   // Asked again before anything changed, a drawn answer would not be the policy's.
   if (!must && episode_ && waited_at_[i] == cluster.version()) return std::nullopt;
   const double threshold = waiting_threshold(cluster, id, options_.greedy);
+  if (!must && turned_down_.still(cluster, id, threshold)) return std::nullopt;
   PromisingPlacements promising = promising_placements(cluster, id, options_.greedy);
-  if (!must && promising.hopeless(threshold)) return std::nullopt;
+  if (!must && promising.hopeless(threshold)) {
+    turned_down_.note(cluster, id, promising.reach());
+    return std::nullopt;
+  }
   std::vector<Placement>& candidates = promising.placements;
   if (candidates.size() == 1 && (must || candidates[0].size() == 1)) return candidates[0];
   const std::vector<double> common = common_features(cluster, id);
   Choice choice;
+  double best = -1e300;
   for (const Placement& placement : candidates) {
     const PlacementScore score = score_placement(cluster, id, placement, options_.greedy);
+    best = std::max(best, score.score);
     add_candidate(choice,
                   {1, 0, score.progress, score.loss, score.extra_nodes / 4,
                    leaf_count(placement, cluster.spec()) / 4 + score.slowed / 16.0},
@@ -80,6 +86,7 @@ std::optional<Placement> LearnedPlacer::place(ClusterState& cluster, JobId id, b
   }
   ++decided_.waiting;
   waited_at_[i] = cluster.version();
+  turned_down_.note(cluster, id, best);
   return std::nullopt;
 }
 

@@ -60,6 +60,7 @@ class LearnedPlacer final : public Placer {
   std::unique_ptr<Placer> greedy_;
   Episode* episode_;
   Rng rng_;
+  TurnedDown turned_down_;
   std::vector<int64_t> waited_at_;  // by job: the version at which it was told to wait
   int idle_rounds_ = 0;
   Decided decided_;

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "cluster/cluster_state.h"
 
@@ -27,6 +28,14 @@ class Policy {
   virtual void finished(const ClusterState& cluster, JobId id) = 0;
   // Starts, preempts and migrates. On an empty cluster it must start some job that waits.
   virtual void schedule(ClusterState& cluster, bool is_round) = 0;
+
+  // Why a job that waits or starts stands where it does, for people: a word and a sentence, empty
+  // where there is nothing to say, and whether others were stopped now so that its shape fits.
+  struct Standing {
+    std::string word, text;
+    bool for_shape = false;
+  };
+  virtual Standing standing(const ClusterState&, JobId) { return {}; }
 };
 
 }  // namespace jige::cluster

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "cluster/shape_room.h"
 #include "cluster/vacancy.h"
 
 namespace jige::cluster {
@@ -10,9 +11,8 @@ namespace {
 
 // Jobs that a placer may turn down at one instant before the queue is left alone.
 constexpr int kDeclinedMax = 32;
-// Shapes for which room is looked for in vain at one instant, and jobs stopped for one.
+// Shapes for which room is looked for in vain at one instant.
 constexpr int kShapesMax = 16;
-constexpr size_t kInTheWayMax = 64;
 
 }  // namespace
 
@@ -66,12 +66,20 @@ void QueuePolicy::withdrawn(const ClusterState& cluster, JobId id) { stop_waitin
 void QueuePolicy::finished(const ClusterState&, JobId) {}
 
 void QueuePolicy::rank_anew(const ClusterState& cluster) {
-  std::set<Rank> anew;
-  for (const Rank& rank : waiting_) {
-    ranks_[static_cast<size_t>(rank.id)] = rank_of(cluster, rank.id);
-    anew.insert(ranks_[static_cast<size_t>(rank.id)]);
+  std::vector<Rank> changed;
+  for (auto at = waiting_.begin(); at != waiting_.end();) {
+    const Rank anew = rank_of(cluster, at->id);
+    if (anew == *at) {
+      ++at;
+      continue;
+    }
+    changed.push_back(anew);
+    at = waiting_.erase(at);
   }
-  waiting_ = std::move(anew);
+  for (const Rank& rank : changed) {
+    ranks_[static_cast<size_t>(rank.id)] = rank;
+    waiting_.insert(rank);
+  }
 }
 
 void QueuePolicy::look_at_deadlines(const ClusterState& cluster) {
@@ -87,6 +95,29 @@ void QueuePolicy::schedule(ClusterState& cluster, bool is_round) {
   if (options_.preemptive && (!options_.preempt_in_rounds || is_round)) make_room(cluster);
   fill(cluster);
   if (is_round) placer_->improve(cluster);
+}
+
+Policy::Standing QueuePolicy::standing(const ClusterState& cluster, JobId id) {
+  Standing standing{.word = {}, .text = {}, .for_shape = got_in_ == id};
+  const auto i = static_cast<size_t>(id);
+  if (i >= ranks_.size()) return standing;
+  switch (ranks_[i].urgency) {
+    case Class::kOverdue:
+      standing.word = "overdue";
+      standing.text = "it has waited long enough to come first, and is not stopped again";
+      break;
+    case Class::kQuick:
+      standing.word = "quick";
+      standing.text = "it is among the jobs with little work, which hold nobody up";
+      break;
+    case Class::kLate:
+      standing.word = "late";
+      standing.text = lateness_->late_text(cluster, id);
+      break;
+    case Class::kOrdinary:
+      break;
+  }
+  return standing;
 }
 
 bool QueuePolicy::start(ClusterState& cluster, JobId id, bool must) {
@@ -123,9 +154,12 @@ void QueuePolicy::make_room(ClusterState& cluster) {
   std::vector<JobId> victims;  // of those that run; the first to stop is the last
   int32_t room = cluster.gpus_in_service();
   auto next_waiting = waiting_.begin();
-  for (size_t i = 0; i < running.size() || (next_waiting != waiting_.end() && room > 0);) {
-    const bool runs = i < running.size() &&
-                      (next_waiting == waiting_.end() || room == 0 || running[i] < *next_waiting);
+  const bool skips = options_.admission == Admission::kSkip;
+  // Nobody who waits fits any more where there is less room than this.
+  const int32_t least = skips ? by_size_.begin()->first : 1;
+  for (size_t i = 0; i < running.size() || (next_waiting != waiting_.end() && room >= least);) {
+    const bool nobody_waits = next_waiting == waiting_.end() || room < least;
+    const bool runs = i < running.size() && (nobody_waits || running[i] < *next_waiting);
     const JobId id = runs ? running[i++].id : (next_waiting++)->id;
     const int32_t gpus = cluster.job(id).gpus;
     if (gpus <= room) {
@@ -133,7 +167,7 @@ void QueuePolicy::make_room(ClusterState& cluster) {
       if (!runs) chosen.push_back(id);
     } else if (runs) {
       victims.push_back(id);
-    } else if (options_.admission != Admission::kSkip) {
+    } else if (!skips) {
       room = 0;
     }
   }
@@ -146,11 +180,7 @@ void QueuePolicy::make_room(ClusterState& cluster) {
     } else if (!victims.empty() && stop_others_for(cluster, id, victims)) {
       start(cluster, id, true);
     } else if (options_.shape_margin > 0 && cluster.job(id).nodes > 0 && shapes < kShapesMax) {
-      if (stop_in_the_way(cluster, id, running)) {
-        start(cluster, id, true);
-      } else {
-        ++shapes;
-      }
+      shapes += !start_in_the_way(cluster, id, running);
     }
   }
 }
@@ -183,36 +213,28 @@ bool QueuePolicy::stop_others_for(ClusterState& cluster, JobId id, std::vector<J
   return true;
 }
 
-// Stops those that stand on nodes with too little room, the last first, until the shape fits; of
-// these it spares, the first first, who need not go. Nobody where all together do not suffice.
-bool QueuePolicy::stop_in_the_way(ClusterState& cluster, JobId id,
-                                  const std::vector<Rank>& running) {
-  const Job& job = cluster.job(id);
-  const Rank own = rank_of(cluster, id);
-  FreeGpus free = cluster.free();
-  std::vector<JobId> picked;
-  for (size_t i = running.size(); i-- > 0 && !free.fits(job);) {
+// Starts a fixed shape where those in its way may be stopped, the last in the order first.
+bool QueuePolicy::start_in_the_way(ClusterState& cluster, JobId id,
+                                   const std::vector<Rank>& running) {
+  const Class own = ranks_[static_cast<size_t>(id)].urgency;
+  const bool presses = own == Class::kLate || own == Class::kOverdue;
+  const double least = options_.shape_margin * order_->key(cluster, id);
+  std::vector<JobId> candidates;
+  for (size_t i = running.size(); i-- > 0;) {
     const Rank& rank = running[i];
-    if (rank.urgency != Class::kOrdinary || rank.key < options_.shape_margin * own.key) break;
+    if (rank.urgency == Class::kOverdue) break;
     if (cluster.at(rank.id).phase != Phase::kRunning) continue;
-    const bool in_the_way = std::ranges::any_of(
-        cluster.at(rank.id).placement,
-        [&](const NodeShare& share) { return free.on_node(share.node) < job.gpus / job.nodes; });
-    if (!in_the_way) continue;
-    if (picked.size() == kInTheWayMax) return false;
-    picked.push_back(rank.id);
-    free.give(cluster.at(rank.id).placement);
+    const bool yields = presses && rank.urgency != Class::kLate;
+    if (yields || order_->key(cluster, rank.id) >= least) candidates.push_back(rank.id);
   }
-  if (!free.fits(job)) return false;
-  for (size_t i = picked.size(); i-- > 0;) {
-    free.take(cluster.at(picked[i]).placement);
-    if (free.fits(job)) {
-      picked.erase(picked.begin() + static_cast<std::ptrdiff_t>(i));
-    } else {
-      free.give(cluster.at(picked[i]).placement);
-    }
-  }
-  for (const JobId victim : picked) stop(cluster, victim);
+  const std::optional<std::vector<JobId>> victims = who_must_make_way(cluster, id, candidates);
+  if (!victims) return false;
+  for (const JobId victim : *victims) stop(cluster, victim);
+  got_in_ = id;
+  start(cluster, id, true);
+  got_in_ = -1;
+  // Whoever has just been stopped for it would else come back and stop it in turn.
+  if (own == Class::kLate) overdue_[static_cast<size_t>(id)] = true;
   return true;
 }
 

@@ -19,8 +19,10 @@
 // the others (cluster/lateness.h): quick jobs in order, then late ones by arrival.
 //
 // With `shape_margin` a preemptive policy also stops those that stand in the way of a fixed shape,
-// where GPUs enough are free but not on enough nodes: jobs that are neither overdue, quick nor
-// late, with a key at least so many times that of the job. Threads: one thread.
+// where GPUs enough are free but not on enough nodes (cluster/shape_room.h): for any such job those
+// with a key at least so many times its own, late ones among them, and for one that is late itself
+// also those that are not. A late one that got in so counts as overdue from then on and is not
+// stopped again. Threads: one thread.
 #pragma once
 
 #include <map>
@@ -59,6 +61,8 @@ class QueuePolicy final : public Policy {
   void withdrawn(const ClusterState& cluster, JobId id) override;
   void finished(const ClusterState& cluster, JobId id) override;
   void schedule(ClusterState& cluster, bool is_round) override;
+  // Words: overdue, quick, late.
+  Standing standing(const ClusterState& cluster, JobId id) override;
 
  private:
   enum class Class : uint8_t { kOverdue, kQuick, kLate, kOrdinary };
@@ -83,7 +87,7 @@ class QueuePolicy final : public Policy {
   void make_room(ClusterState& cluster);
   std::vector<Rank> ranked_running(const ClusterState& cluster);
   bool stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims);
-  bool stop_in_the_way(ClusterState& cluster, JobId id, const std::vector<Rank>& running);
+  bool start_in_the_way(ClusterState& cluster, JobId id, const std::vector<Rank>& running);
   void stop(ClusterState& cluster, JobId victim);
   void look_at_deadlines(const ClusterState& cluster);
   void fill(ClusterState& cluster);
@@ -99,6 +103,7 @@ class QueuePolicy final : public Policy {
   std::vector<Rank> ranks_;    // by job, of those that wait
   std::vector<bool> overdue_;  // by job; stays
   std::optional<Lateness> lateness_;
+  JobId got_in_ = -1;  // for whose shape others were stopped last
   std::map<int32_t, int64_t> by_size_;  // how many wait, by GPUs
 };
 

@@ -104,6 +104,10 @@ void DecisionLog::starting(ClusterState& cluster, JobId id, const Placement& pla
   line["waited_s"] =
       rounded(static_cast<double>(cluster.now_ns() - cluster.at(id).waiting_since_ns) / kSecond);
   line["left_s"] = rounded(cluster.remaining_ns(id) / kSecond);
+  const cluster::Policy::Standing standing = live_->standing(id);
+  if (!standing.word.empty()) line["class"] = standing.word;
+  if (!standing.text.empty()) line["class_text"] = standing.text;
+  if (standing.for_shape) line["for_shape"] = true;
   line["score"] = score_json(score_placement(cluster, id, placement, options));
   Json others = Json::array();
   for (const Placement& other : candidate_placements(cluster, id, kAlternativesMax)) {

@@ -99,6 +99,7 @@ class LiveCluster {
   const std::map<int64_t, LiveJob>& jobs() const { return jobs_; }
   LiveJob& job(int64_t slurm_id) { return jobs_.at(slurm_id); }
   int64_t slurm_id(cluster::JobId id) const { return slurm_ids_[static_cast<size_t>(id)]; }
+  cluster::Policy::Standing standing(cluster::JobId id) { return policy_.standing(state_, id); }
   const cluster::ClusterState& state() const { return state_; }
   cluster::ClusterState& state() { return state_; }
   const Layout& layout() const { return layout_; }

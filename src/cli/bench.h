@@ -2,8 +2,10 @@
 //
 // Each is run once to warm up, then again and again for a given time, three times at least; the
 // median is reported, with the fastest and the slowest run.
-// Shares compare with what was measured just before on the same machine: matrix products with the
-// rate of the vector units, reading with the rate of the memory, models with both.
+// Shares compare with the machine's own rates: matrix products with that of the vector units and
+// reading with that of the memory, as measured just before; models with those of products or of
+// the memory, measured in turns with them, since a machine that others use changes its speed
+// within seconds.
 // Threads: one benchmark at a time, on all threads of the device.
 #pragma once
 
@@ -30,6 +32,24 @@ struct Timing {
 // Runs `work` as the header says, for `seconds`. Fails as the work does.
 Result<Timing> time_runs(double seconds, const std::function<Status()>& work);
 
+// What the machine can do, once.
+struct Reference {
+  double units = 0;  // of a run
+  std::function<void()> run;
+};
+
+// Runs of work in turns with the reference, which takes as long each time.
+struct TimingInTurns {
+  Timing work;
+  // What the work reaches of the rate of the reference in the same turn: median and quartiles.
+  double share = 0, share_low = 0, share_high = 0;
+};
+
+// `units`: of the work, in one run. Fails as the work does.
+Result<TimingInTurns> time_in_turns(double seconds, double units,
+                                    const std::function<Status()>& work,
+                                    const Reference& reference);
+
 // What a benchmark found: amount / time, with the spread of the runs.
 struct Measurement {
   std::string name;    // "decode"
@@ -39,6 +59,8 @@ struct Measurement {
   double fastest = 0;
   std::string unit;      // "tokens/s"
   double share = 0;      // of the machine's rate; 0: none
+  double share_low = 0;  // quartiles, where the rate was measured in turns; else 0
+  double share_high = 0;
   std::string share_of;  // "of reading memory"
 };
 
@@ -74,8 +96,7 @@ Status bench_attention(CpuDevice& device, const BenchOptions& options, const Mac
                        const MeasurementSink& sink);
 // Prompt processing and decoding of one sequence, with random weights from a folder that is written
 // for it and removed again, so that loading is measured too.
-Status bench_inference(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
-                       const MeasurementSink& sink);
+Status bench_inference(CpuDevice& device, const BenchOptions& options, const MeasurementSink& sink);
 // One optimizer step of `batch_tokens` random tokens.
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink);

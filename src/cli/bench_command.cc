@@ -71,7 +71,7 @@ class BenchCommand final : public Command {
     JIGE_DO(bench_machine(*device, rates, sink));
     if (wanted("gemm")) JIGE_DO(bench_gemm(*device, options_, rates, sink));
     if (wanted("attention")) JIGE_DO(bench_attention(*device, options_, rates, sink));
-    if (wanted("inference")) JIGE_DO(bench_inference(*device, options_, rates, sink));
+    if (wanted("inference")) JIGE_DO(bench_inference(*device, options_, sink));
     if (wanted("train")) JIGE_DO(bench_train(*device, options_, rates, sink));
     return {};
   }
@@ -117,8 +117,13 @@ class BenchCommand final : public Command {
     const bool spread = found.slowest != found.fastest;
     line += spread ? fmt::format("{:>8.4g} to {:<8.4g}", found.slowest, found.fastest)
                    : std::string(20, ' ');
-    line += found.share > 0 ? fmt::format("{:>4.0f} % {:<20}", 100 * found.share, found.share_of)
-                            : std::string(27, ' ');
+    const std::string quartiles =
+        found.share_low > 0
+            ? fmt::format("({:.0f} to {:.0f})", 100 * found.share_low, 100 * found.share_high)
+            : "";
+    line += found.share > 0 ? fmt::format("{:>4.0f} % {:<13}{:<20}", 100 * found.share, quartiles,
+                                          found.share_of)
+                            : std::string(40, ' ');
     print_text(line + found.detail + "\n");
   }
 

@@ -80,6 +80,15 @@ Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOpti
   return {};
 }
 
+// REQUIRES: some times.
+Timing summary_of(std::vector<double> times) {
+  std::sort(times.begin(), times.end());
+  return {.median_s = times[times.size() / 2],
+          .fastest_s = times.front(),
+          .slowest_s = times.back(),
+          .run_count = static_cast<int64_t>(times.size())};
+}
+
 }  // namespace
 
 Result<Timing> time_runs(double seconds, const std::function<Status()>& work) {
@@ -92,11 +101,34 @@ Result<Timing> time_runs(double seconds, const std::function<Status()>& work) {
     JIGE_DO(work());
     times.push_back(std::max(watch.seconds(), 1e-9));
   }
-  std::sort(times.begin(), times.end());
-  return Timing{.median_s = times[times.size() / 2],
-                .fastest_s = times.front(),
-                .slowest_s = times.back(),
-                .run_count = static_cast<int64_t>(times.size())};
+  return summary_of(std::move(times));
+}
+
+Result<TimingInTurns> time_in_turns(double seconds, double units,
+                                    const std::function<Status()>& work,
+                                    const Reference& reference) {
+  JIGE_DO(work());
+  reference.run();
+  std::vector<double> times, shares;
+  const StopWatch all;
+  while (times.size() < 3 || all.seconds() < seconds) {
+    if (interrupted()) return fail(Code::kCancelled, "by a signal");
+    const StopWatch watch;
+    JIGE_DO(work());
+    times.push_back(std::max(watch.seconds(), 1e-9));
+    double reference_units = 0;
+    const StopWatch other;
+    do {
+      reference.run();
+      reference_units += reference.units;
+    } while (other.seconds() < times.back());
+    shares.push_back(units / times.back() / (reference_units / other.seconds()));
+  }
+  std::sort(shares.begin(), shares.end());
+  return TimingInTurns{.work = summary_of(std::move(times)),
+                       .share = shares[shares.size() / 2],
+                       .share_low = shares[shares.size() / 4],
+                       .share_high = shares[shares.size() * 3 / 4]};
 }
 
 Measurement make_measurement(std::string name, std::string detail, double amount, std::string unit,
@@ -116,6 +148,10 @@ Json measurement_json(const Measurement& measurement) {
   if (measurement.share > 0) {
     json["share"] = measurement.share;
     json["share_of"] = measurement.share_of;
+    if (measurement.share_low > 0) {
+      json["share_low"] = measurement.share_low;
+      json["share_high"] = measurement.share_high;
+    }
   }
   return json;
 }

@@ -32,6 +32,13 @@ std::string model_text(const BenchOptions& options) {
                      dtype_info(options.dtype).name);
 }
 
+void set_share(const TimingInTurns& timing, const char* of, Measurement* found) {
+  found->share = timing.share;
+  found->share_low = timing.share_low;
+  found->share_high = timing.share_high;
+  found->share_of = of;
+}
+
 // One sequence over the whole cache of a model.
 class Sequence {
  public:
@@ -71,28 +78,27 @@ class Sequence {
 
 Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
                      const model::Architecture& architecture, const BenchOptions& options,
-                     double gemm_flops_per_s, const MeasurementSink& sink) {
+                     const Reference& products, const MeasurementSink& sink) {
   const auto work = [&]() -> Status {
     sequence.restart();
     JIGE_TRY([[maybe_unused]] const int32_t token, sequence.extend(prompt));
     return {};
   };
-  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
   const auto count = static_cast<double>(prompt.size());
   // The head computes the last row only.
   const double flops = architecture.forward_flops(count, count / 2) -
                        architecture.head().forward_flops(count - 1, count / 2);
+  JIGE_TRY(const TimingInTurns timing, time_in_turns(options.seconds, flops, work, products));
   Measurement found =
       make_measurement("prefill", fmt::format("{} tokens, {}", prompt.size(), model_text(options)),
-                       count, "tokens/s", timing);
-  found.share = flops / timing.median_s / gemm_flops_per_s;
-  found.share_of = "of matrix products";
+                       count, "tokens/s", timing.work);
+  set_share(timing, "of matrix products", &found);
   sink(found);
   return {};
 }
 
 Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double bytes_per_token,
-                    const BenchOptions& options, const MachineRates& rates,
+                    const BenchOptions& options, const Reference& memory,
                     const MeasurementSink& sink) {
   const auto work = [&, first = int32_t{0}]() mutable -> Status {
     sequence.restart();
@@ -102,28 +108,33 @@ Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double 
     }
     return {};
   };
-  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
+  const auto count = static_cast<double>(options.new_tokens);
+  JIGE_TRY(const TimingInTurns timing,
+           time_in_turns(options.seconds, count * bytes_per_token, work, memory));
   Measurement found = make_measurement(
-      "decode", fmt::format("{} tokens, {}", options.new_tokens, model_text(options)),
-      static_cast<double>(options.new_tokens), "tokens/s", timing);
-  found.share = found.value * bytes_per_token / rates.read_bytes_per_s;
-  found.share_of = "of reading memory";
+      "decode", fmt::format("{} tokens, {}", options.new_tokens, model_text(options)), count,
+      "tokens/s", timing.work);
+  set_share(timing, "of reading memory", &found);
   sink(found);
   return {};
 }
 
-// The rate of matrix products of this model's widest layer.
-Result<double> gemm_rate(CpuDevice& device, const BenchOptions& options, int64_t tokens) {
-  return measure_gemm_flops_per_s(device, options.dtype,
-                                  {.tokens = std::min<int64_t>(tokens, 512),
-                                   .inputs = options.config.hidden_size,
-                                   .outputs = 2 * options.config.ffn_size},
-                                  options.seconds / 4);
+// Products of this model's widest layer.
+Result<std::unique_ptr<GemmProbe>> widest_product(CpuDevice& device, const BenchOptions& options,
+                                                  int64_t tokens) {
+  return GemmProbe::create(device, options.dtype,
+                           {.tokens = std::min<int64_t>(tokens, 512),
+                            .inputs = options.config.hidden_size,
+                            .outputs = 2 * options.config.ffn_size});
+}
+
+Reference reference_of(GemmProbe& probe) {
+  return {.units = probe.flops(), .run = [&probe] { probe.run(); }};
 }
 
 }  // namespace
 
-Status bench_inference(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
+Status bench_inference(CpuDevice& device, const BenchOptions& options,
                        const MeasurementSink& sink) {
   JIGE_TRY(const TemporaryFolder folder, TemporaryFolder::make());
   formats::ModelConfig config = options.config;
@@ -144,13 +155,15 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options, const Mac
         .unit = "s"});
   const std::vector<int32_t> prompt = random_tokens(options.prompt_tokens, config.vocab_size);
   Sequence sequence(*model);
-  JIGE_TRY(const double gemm_flops_per_s, gemm_rate(device, options, options.prompt_tokens));
-  JIGE_DO(bench_prefill(sequence, prompt, model->architecture(), options, gemm_flops_per_s, sink));
+  JIGE_TRY(const auto products, widest_product(device, options, options.prompt_tokens));
+  JIGE_DO(bench_prefill(sequence, prompt, model->architecture(), options, reference_of(*products),
+                        sink));
   const model::InferenceMemory memory =
       model::inference_memory(model->architecture(), model->sizes());
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
+  JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes()));
   return bench_decode(sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes,
-                      options, rates, sink);
+                      options, {.units = reading->bytes(), .run = [&] { reading->run(); }}, sink);
 }
 
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
@@ -188,24 +201,23 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
     stream->synchronize();
     return {};
   };
-  JIGE_TRY(const Timing timing, time_runs(options.seconds, work));
-  JIGE_TRY(const double gemm_flops_per_s, gemm_rate(device, options, options.batch_tokens));
+  JIGE_TRY(const auto products, widest_product(device, options, options.batch_tokens));
   const auto tokens = static_cast<double>(options.batch_tokens);
+  const double flops =
+      3 * architecture->forward_flops(tokens, static_cast<double>(options.context) / 2);
+  JIGE_TRY(const TimingInTurns timing,
+           time_in_turns(options.seconds, flops, work, reference_of(*products)));
   Measurement found =
       make_measurement("train",
                        fmt::format("steps of {} x {} tokens, {}", batch.counts.size(),
                                    options.context, model_text(options)),
-                       tokens, "tokens/s", timing);
-  const double flops =
-      3 * architecture->forward_flops(tokens, static_cast<double>(options.context) / 2);
-  found.share = flops / timing.median_s / gemm_flops_per_s;
-  found.share_of = "of matrix products";
+                       tokens, "tokens/s", timing.work);
+  set_share(timing, "of matrix products", &found);
   sink(found);
   sink(make_measurement("train",
-                        fmt::format("arithmetic of the same steps; matrix products reach "
-                                    "{:.1f} here, the vector units {:.1f}",
-                                    gemm_flops_per_s / 1e9, rates.fma_flops_per_s / 1e9),
-                        flops / 1e9, "GFLOP/s", timing));
+                        fmt::format("arithmetic of the same steps; the vector units reach {:.1f}",
+                                    rates.fma_flops_per_s / 1e9),
+                        flops / 1e9, "GFLOP/s", timing.work));
   return {};
 }
 

@@ -56,45 +56,66 @@ double measure_fma_flops_per_s(CpuDevice& device) {
   });
 }
 
-Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes) {
+Result<std::unique_ptr<ReadProbe>> ReadProbe::create(CpuDevice& device, int64_t bytes) {
+  std::unique_ptr<ReadProbe> probe(new ReadProbe(device));
+  JIGE_TRY(probe->array_, probe->arena_.make_zero(DType::kF32, Shape{bytes / 4}));
+  return probe;
+}
+
+double ReadProbe::bytes() const { return static_cast<double>(array_.view().count()) * 4; }
+
+void ReadProbe::run() {
   const cpu::ProbeKernels& kernels = cpu::probe_kernels(active_isa());
-  Arena arena(device, "bandwidth measurement");
-  const int64_t count = bytes / 4;
-  JIGE_TRY(const Tensor array, arena.make_zero(DType::kF32, Shape{count}));
-  const float* data = array.view().as<float>();
+  const float* data = array_.view().as<float>();
+  const int64_t count = array_.view().count();
+  const int64_t share = (count + device_.team().size() - 1) / device_.team().size();
   volatile float sink = 0;
-  return best_rate(static_cast<double>(count) * 4, 0.5, [&] {
-    const int64_t share = (count + device.team().size() - 1) / device.team().size();
-    device.team().parallel_for(count, share, [&](int64_t begin, int64_t end, int) {
-      sink = kernels.read_stream(data + begin, end - begin);
-    });
+  device_.team().parallel_for(count, share, [&](int64_t begin, int64_t end, int) {
+    sink = kernels.read_stream(data + begin, end - begin);
   });
+}
+
+Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes) {
+  JIGE_TRY(const auto probe, ReadProbe::create(device, bytes));
+  return best_rate(probe->bytes(), 0.5, [&] { probe->run(); });
+}
+
+Result<std::unique_ptr<GemmProbe>> GemmProbe::create(CpuDevice& device, DType compute,
+                                                     const GemmShape& shape) {
+  std::unique_ptr<GemmProbe> probe(new GemmProbe(device, shape));
+  Arena& arena = probe->arena_;
+  JIGE_TRY(probe->stream_, device.make_stream());
+  const auto [tokens, inputs, outputs] = shape;
+  JIGE_TRY(const Tensor weight, arena.make(DType::kF32, Shape{outputs, inputs}));
+  JIGE_TRY(probe->packed_,
+           arena.make(DType::kU8, Shape{ops::packed_weight_bytes(compute, ops::PackUse::kForward,
+                                                                 outputs, inputs)}));
+  JIGE_TRY(const Tensor values, arena.make(DType::kF32, Shape{tokens, inputs}));
+  JIGE_TRY(probe->src_, arena.make(compute, Shape{tokens, inputs}));
+  JIGE_TRY(probe->dst_, arena.make(compute, Shape{tokens, outputs}));
+  fill_random(weight.view());
+  fill_random(values.view());
+  ops::scale(*probe->stream_, probe->src_.view(), values.view(), 1.0f);
+  probe->form_ = {probe->packed_.view().data, compute, ops::PackUse::kForward, outputs, inputs};
+  ops::pack_weight(*probe->stream_, probe->form_, weight.view());
+  probe->stream_->synchronize();
+  return probe;
+}
+
+double GemmProbe::flops() const {
+  return 2.0 * static_cast<double>(shape_.tokens) * static_cast<double>(shape_.inputs) *
+         static_cast<double>(shape_.outputs);
+}
+
+void GemmProbe::run() {
+  ops::linear_forward(*stream_, {.dst = dst_.view(), .src = src_.view(), .weight = form_});
+  stream_->synchronize();
 }
 
 Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const GemmShape& shape,
                                         double seconds) {
-  Arena arena(device, "matrix product measurement");
-  JIGE_TRY(const std::unique_ptr<Stream> stream, device.make_stream());
-  const auto [tokens, inputs, outputs] = shape;
-  JIGE_TRY(const Tensor weight, arena.make(DType::kF32, Shape{outputs, inputs}));
-  JIGE_TRY(const Tensor packed,
-           arena.make(DType::kU8, Shape{ops::packed_weight_bytes(compute, ops::PackUse::kForward,
-                                                                 outputs, inputs)}));
-  JIGE_TRY(const Tensor values, arena.make(DType::kF32, Shape{tokens, inputs}));
-  JIGE_TRY(const Tensor src, arena.make(compute, Shape{tokens, inputs}));
-  JIGE_TRY(const Tensor dst, arena.make(compute, Shape{tokens, outputs}));
-  fill_random(weight.view());
-  fill_random(values.view());
-  ops::scale(*stream, src.view(), values.view(), 1.0f);
-  const ops::PackedWeight form{packed.view().data, compute, ops::PackUse::kForward, outputs,
-                               inputs};
-  ops::pack_weight(*stream, form, weight.view());
-  const double flops = 2.0 * static_cast<double>(tokens) * static_cast<double>(inputs) *
-                       static_cast<double>(outputs);
-  const std::vector<double> rates = sorted_rates(flops, seconds, [&] {
-    ops::linear_forward(*stream, {.dst = dst.view(), .src = src.view(), .weight = form});
-    stream->synchronize();
-  });
+  JIGE_TRY(const auto probe, GemmProbe::create(device, compute, shape));
+  const std::vector<double> rates = sorted_rates(probe->flops(), seconds, [&] { probe->run(); });
   return rates[rates.size() / 2];
 }
 

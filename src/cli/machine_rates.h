@@ -6,8 +6,11 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 
 #include "base/result.h"
+#include "ops/linear.h"
+#include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 #include "tensor/dtype.h"
 
@@ -16,8 +19,22 @@ namespace jige::cli {
 // f32 operations per second of the vector units, from registers.
 double measure_fma_flops_per_s(CpuDevice& device);
 
-// Bytes per second read from memory, over an array of `bytes` (several times the caches).
-// Fails with kExhausted.
+// One pass of all threads over an array in memory (several times the caches).
+class ReadProbe {
+ public:
+  // Fails with kExhausted.
+  static Result<std::unique_ptr<ReadProbe>> create(CpuDevice& device, int64_t bytes);
+  void run();
+  double bytes() const;  // of a run
+
+ private:
+  explicit ReadProbe(CpuDevice& device) : device_(device), arena_(device, "bandwidth probe") {}
+  CpuDevice& device_;
+  Arena arena_;
+  Tensor array_;
+};
+
+// Bytes per second read from memory, over an array of `bytes`. Fails with kExhausted.
 Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes);
 
 struct GemmShape {
@@ -26,8 +43,26 @@ struct GemmShape {
   int64_t outputs = 1024;
 };
 
-// Operations per second of Jige's own linear layer, forward, weights packed beforehand: the median,
-// since a share of it compares a median with it.
+// Jige's own linear layer, forward, once; weights packed beforehand.
+class GemmProbe {
+ public:
+  // Fails with kExhausted.
+  static Result<std::unique_ptr<GemmProbe>> create(CpuDevice& device, DType compute,
+                                                   const GemmShape& shape);
+  void run();
+  double flops() const;  // of a run
+
+ private:
+  GemmProbe(CpuDevice& device, const GemmShape& shape)
+      : arena_(device, "matrix product probe"), shape_(shape) {}
+  Arena arena_;
+  GemmShape shape_;
+  std::unique_ptr<Stream> stream_;
+  Tensor packed_, src_, dst_;
+  ops::PackedWeight form_{};
+};
+
+// Operations per second of such layers: the median, since a share of it compares a median with it.
 // Fails with kExhausted.
 Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const GemmShape& shape,
                                         double seconds);

@@ -89,6 +89,14 @@ Timing summary_of(std::vector<double> times) {
           .run_count = static_cast<int64_t>(times.size())};
 }
 
+// Seconds of one run. Fails as the work does, and with kCancelled after a signal.
+Result<double> time_one(const std::function<Status()>& work) {
+  if (interrupted()) return fail(Code::kCancelled, "by a signal");
+  const StopWatch watch;
+  JIGE_DO(work());
+  return std::max(watch.seconds(), 1e-9);
+}
+
 }  // namespace
 
 Result<Timing> time_runs(double seconds, const std::function<Status()>& work) {
@@ -96,10 +104,8 @@ Result<Timing> time_runs(double seconds, const std::function<Status()>& work) {
   std::vector<double> times;
   const StopWatch all;
   while (times.size() < 3 || all.seconds() < seconds) {
-    if (interrupted()) return fail(Code::kCancelled, "by a signal");
-    const StopWatch watch;
-    JIGE_DO(work());
-    times.push_back(std::max(watch.seconds(), 1e-9));
+    JIGE_TRY(const double time_s, time_one(work));
+    times.push_back(time_s);
   }
   return summary_of(std::move(times));
 }
@@ -112,10 +118,8 @@ Result<TimingInTurns> time_in_turns(double seconds, double units,
   std::vector<double> times, shares;
   const StopWatch all;
   while (times.size() < 3 || all.seconds() < seconds) {
-    if (interrupted()) return fail(Code::kCancelled, "by a signal");
-    const StopWatch watch;
-    JIGE_DO(work());
-    times.push_back(std::max(watch.seconds(), 1e-9));
+    JIGE_TRY(const double time_s, time_one(work));
+    times.push_back(time_s);
     double reference_units = 0;
     const StopWatch other;
     do {

@@ -6,13 +6,11 @@
 
 #include "base/cpu.h"
 #include "profile/agent_wire.h"
+#include "profile/place_timer.h"
 
 namespace jige::profile {
 namespace {
 
-constexpr int64_t kCheckedBytes = (512 << 10) + 17;
-constexpr int64_t kProbeBytes = int64_t{1} << 20;
-constexpr int64_t kBytesMax = int64_t{1} << 34;
 constexpr double kAnswerSeconds = 4;  // beyond the ranks' own timeout, which tells more
 constexpr double kEndSeconds = 1;     // for mpirun to end, once it has closed the connection
 
@@ -41,10 +39,11 @@ Status MpiMeter::start_ranks() {
   JIGE_TRY(launch_, MpiLaunch::start(options_.launch, places_));
   const comm::Deadline deadline = comm::Deadline::after(options_.start_timeout_s);
   auto ranks = receive<RanksMessage>(launch_->control(), deadline);
-  if (!ranks) return explained(std::move(ranks.error()));
+  if (!ranks) return tl::unexpected<Error>(explained(std::move(ranks.error())));
   if (ranks->hosts.size() != places_.size()) {
-    return explained({Code::kCorrupt, fmt::format("MPI started {} ranks for {} places",
-                                                  ranks->hosts.size(), places_.size())});
+    return tl::unexpected<Error>(
+        explained({Code::kCorrupt, fmt::format("MPI started {} ranks for {} places",
+                                               ranks->hosts.size(), places_.size())}));
   }
   ranks_ = std::move(*ranks);
   flows_.forget_checked();
@@ -72,35 +71,21 @@ Result<Measurement> MpiMeter::measure(std::span<const topology::Transfer> set) {
 
 Result<Measurement> MpiMeter::measure_shares(std::span<const topology::Transfer> set,
                                              std::span<const double> shares) {
-  JIGE_TRY(const std::vector<FlowMember> members, flows_.members_of(set, shares));
-  if (!launch_) JIGE_DO(start_ranks());
-  if (Status checked = check_content(members); !checked) {
-    return explained(std::move(checked.error()));
-  }
-  auto timed = time_set({.bytes = options_.bytes,
-                         .run_s = options_.run_s,
-                         .probe_bytes = kProbeBytes,
-                         .bytes_max = kBytesMax,
-                         .repeats = options_.repeats},
-                        shares, [&](int64_t bytes) { return run_once(members, bytes); });
-  if (!timed) return explained(std::move(timed.error()));
-  return std::move(timed->measurement);
-}
-
-// Ranks check the first run of every flow.
-Status MpiMeter::check_content(const std::vector<FlowMember>& members) {
-  const std::vector<FlowMember> fresh = flows_.unchecked(members);
-  if (fresh.empty()) return {};
-  JIGE_TRY(const SetRun run, run_once(fresh, kCheckedBytes));
-  (void)run;
-  flows_.checked(fresh);
-  return {};
+  const PlaceProcesses processes{
+      .start = [this] { return launch_ ? Status() : start_ranks(); },
+      .run = [this](const std::vector<FlowMember>& members,
+                    int64_t bytes) { return run_once(members, bytes); },
+      .explained = [this](Error error) { return explained(std::move(error)); },
+      .cancelled = options_.cancelled};
+  JIGE_TRY(
+      TimedSet timed,
+      time_places(flows_, processes,
+                  {.bytes = options_.bytes, .run_s = options_.run_s, .repeats = options_.repeats},
+                  set, shares));
+  return std::move(timed.measurement);
 }
 
 Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_t bytes) {
-  if (options_.cancelled && *options_.cancelled) {
-    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-  }
   RunMessage order{.timeout_ms =
                        std::max<int64_t>(1, static_cast<int64_t>(options_.run_timeout_s * 1e3))};
   for (const FlowMember& member : members) {
@@ -119,7 +104,7 @@ Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_
 
 // mpirun's own end, in its words, explains more than that it is gone; what a rank said, nothing
 // can.
-tl::unexpected<Error> MpiMeter::explained(Error error) {
+Error MpiMeter::explained(Error error) {
   const comm::Deadline deadline = comm::Deadline::after(kEndSeconds);
   const bool closed = launch_->closed();
   while (closed && !launch_->exit_code() && !deadline.passed()) {
@@ -129,10 +114,10 @@ tl::unexpected<Error> MpiMeter::explained(Error error) {
   const std::string said = launch_->said();
   launch_->end_now();
   launch_.reset();
-  if (!code) return tl::unexpected<Error>(std::move(error));
-  return fail(Code::kUnavailable,
-              "{} ended with code {}; run this again, which goes on from the store ({})",
-              options_.launch.launcher[0], *code, said.empty() ? error.message : said);
+  if (!code) return error;
+  return {Code::kUnavailable,
+          fmt::format("{} ended with code {}; run this again, which goes on from the store ({})",
+                      options_.launch.launcher[0], *code, said.empty() ? error.message : said)};
 }
 
 }  // namespace jige::profile

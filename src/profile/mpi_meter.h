@@ -64,9 +64,8 @@ class MpiMeter final : public LinkMeter {
  private:
   MpiMeter(std::vector<MpiPlace> places, const MpiMeterOptions& options);
   Status start_ranks();
-  Status check_content(const std::vector<FlowMember>& members);
   Result<SetRun> run_once(const std::vector<FlowMember>& members, int64_t bytes);
-  tl::unexpected<Error> explained(Error error);
+  Error explained(Error error);
 
   std::vector<MpiPlace> places_;
   MpiMeterOptions options_;

@@ -16,13 +16,11 @@
 #include "comm/shared_transport.h"
 #include "profile/agent_wire.h"
 #include "profile/link_agent.h"
+#include "profile/place_timer.h"
 
 namespace jige::profile {
 namespace {
 
-constexpr int64_t kCheckedBytes = 512 * 1024 + 64;
-constexpr int64_t kProbeBytes = int64_t{1} << 20;
-constexpr int64_t kBytesMax = int64_t{1} << 34;
 constexpr int64_t kUsualReduceBytes = int64_t{32} << 20;
 constexpr const char* kLoopback = "127.0.0.1";
 constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
@@ -105,36 +103,22 @@ Result<Measurement> ShmMeter::measure(std::span<const topology::Transfer> set) {
 
 Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer> set,
                                              std::span<const double> shares) {
-  JIGE_TRY(const std::vector<FlowMember> members, flows_.members_of(set, shares));
-  if (!ranks_) JIGE_DO(start_ranks());
-  if (Status checked = check_content(members); !checked) {
-    return explained(std::move(checked.error()));
-  }
-  auto timed = time_set({.bytes = options_.bytes,
-                         .run_s = options_.run_s,
-                         .probe_bytes = kProbeBytes,
-                         .bytes_max = kBytesMax,
-                         .repeats = options_.repeats},
-                        shares, [&](int64_t bytes) { return run_once(members, bytes); });
-  if (!timed) return explained(std::move(timed.error()));
-  largest_bytes_ = std::max(largest_bytes_, timed->bytes);
-  return std::move(timed->measurement);
-}
-
-// Ranks check the first run of every flow.
-Status ShmMeter::check_content(const std::vector<FlowMember>& members) {
-  const std::vector<FlowMember> fresh = flows_.unchecked(members);
-  if (fresh.empty()) return {};
-  JIGE_TRY(const SetRun run, run_once(fresh, kCheckedBytes));
-  (void)run;
-  flows_.checked(fresh);
-  return {};
+  const PlaceProcesses processes{
+      .start = [this] { return ranks_ ? Status() : start_ranks(); },
+      .run = [this](const std::vector<FlowMember>& members,
+                    int64_t bytes) { return run_once(members, bytes); },
+      .explained = [this](Error error) { return explained(std::move(error)); },
+      .cancelled = options_.cancelled};
+  JIGE_TRY(
+      TimedSet timed,
+      time_places(flows_, processes,
+                  {.bytes = options_.bytes, .run_s = options_.run_s, .repeats = options_.repeats},
+                  set, shares));
+  largest_bytes_ = std::max(largest_bytes_, timed.bytes);
+  return std::move(timed.measurement);
 }
 
 Result<SetRun> ShmMeter::run_once(const std::vector<FlowMember>& members, int64_t bytes) {
-  if (options_.cancelled && *options_.cancelled) {
-    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-  }
   RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::set<size_t> started;
@@ -188,14 +172,12 @@ Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set
 Result<CollectiveTimes> ShmMeter::collective(const CollectiveTask& task) {
   if (!ranks_) JIGE_DO(start_ranks());
   auto times = run(task);
-  if (!times) return explained(std::move(times.error()));
+  if (!times) return tl::unexpected<Error>(explained(std::move(times.error())));
   return times;
 }
 
 Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
-  if (options_.cancelled && *options_.cancelled) {
-    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-  }
+  JIGE_DO(check_cancelled(options_.cancelled));
   const comm::Deadline soon = comm::Deadline::after(kGraceSeconds);
   const CollectivePeers peers{
       .number = [this](int32_t component) { return flows_.place_of(component); },
@@ -244,7 +226,7 @@ Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
 
 // A process that has ended explains more than what the others say of it. All end here; the next
 // measurement starts them again.
-tl::unexpected<Error> ShmMeter::explained(Error error) {
+Error ShmMeter::explained(Error error) {
   std::vector<std::string> ended;
   for (int ms = 0; error.code == Code::kUnavailable && ended.empty() && ms < kLookMs; ms += 10) {
     if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -259,9 +241,9 @@ tl::unexpected<Error> ShmMeter::explained(Error error) {
   }
   ranks_.reset();
   controls_.clear();
-  if (ended.empty()) return tl::unexpected<Error>(std::move(error));
-  return fail(Code::kUnavailable, "{}; run this again, which goes on from the store ({})",
-              fmt::join(ended, ", "), error.message);
+  if (ended.empty()) return error;
+  return {Code::kUnavailable, fmt::format("{}; run this again, which goes on from the store ({})",
+                                          fmt::join(ended, ", "), error.message)};
 }
 
 }  // namespace jige::profile

@@ -73,12 +73,11 @@ class ShmMeter final : public CollectiveMeter {
         options_(std::move(options)),
         flows_(place_names(places_), "--shm") {}
   Status start_ranks();
-  Status check_content(const std::vector<FlowMember>& members);
   Result<SetRun> run_once(const std::vector<FlowMember>& members, int64_t bytes);
   Result<SetRun> gather(const std::vector<FlowMember>& members, std::set<size_t> waiting);
   Result<CollectiveTimes> run(const CollectiveTask& task);
   Status wait_for(size_t place, comm::Deadline deadline);
-  tl::unexpected<Error> explained(Error error);
+  Error explained(Error error);
 
   std::vector<LocalPlace> places_;
   ShmMeterOptions options_;

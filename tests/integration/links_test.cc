@@ -167,7 +167,7 @@ TEST(Links, GpusAreProfiledAndPlanned) {
   const Outcome none = run_jige({"profile", "links", "solo", "--gpus", "--topology", box});
   if (none.exit_code == 0) GTEST_SKIP() << "there is a real driver";
   const Setting libraries("LD_LIBRARY_PATH", JIGE_FAKES);
-  const Setting script("JIGE_FAKE_CUDA", "gpu=0000:17:00.0,1,3 gpu=0000:81:00.0,1,3");
+  const Setting script("JIGE_FAKE_CUDA", "gpu=0000:17:00.0,0.1,0.5 gpu=0000:81:00.0,0.1,0.5");
   const auto run = [&](std::vector<std::string> words) {
     for (const char* word :
          {"--gpus", "--set-seconds", "0.1", "--transfer-bytes", "2M", "--json"}) {
@@ -209,7 +209,7 @@ TEST(Links, GpusWithoutPeerAccessArePlannedThroughMemory) {
   }
   const Setting libraries("LD_LIBRARY_PATH", JIGE_FAKES);
   const Setting script("JIGE_FAKE_CUDA",
-                       "gpu=0000:17:00.0,1,3 gpu=0000:81:00.0,1,3 nopeer=0,1 nopeer=1,0");
+                       "gpu=0000:17:00.0,0.1,0.5 gpu=0000:81:00.0,0.1,0.5 nopeer=0,1 nopeer=1,0");
   const Outcome planned =
       run_jige({"plan", "rings", "--gpus", "--set-seconds", "0.1", "--transfer-bytes", "2M",
                 "--json", "--topology", box, "--store", folder / "gpus.jsonl", "--no-kernels"});

@@ -19,22 +19,11 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "kernels/cpu/probe.h"
+#include "machine.h"
 #include "ops/attention.h"
-#include "tensor/arena.h"
-#include "tensor/cpu_device.h"
 
-namespace jige {
+namespace jige::bench {
 namespace {
-
-struct Machine {
-  explicit Machine(int thread_count)
-      : device({.thread_count = thread_count}), arena(device, "bench") {
-    stream = std::move(*device.make_stream());
-  }
-  CpuDevice device;
-  Arena arena;
-  std::unique_ptr<Stream> stream;
-};
 
 // The best time of one call, in seconds, after one call to warm up.
 template <typename Body>
@@ -207,9 +196,9 @@ void run(int thread_count) {
 }
 
 }  // namespace
-}  // namespace jige
+}  // namespace jige::bench
 
 int main(int argc, char** argv) {
-  jige::run(argc > 1 ? std::atoi(argv[1]) : 0);
+  jige::bench::run(argc > 1 ? std::atoi(argv[1]) : 0);
   return 0;
 }

@@ -6,7 +6,6 @@
 // the pairs with its quartiles. Weights of few tokens rotate through more memory than the caches
 // hold. Shares: of the rate of fused multiply-adds on registers, and of the rate of reading memory.
 // The filter "adamw" measures the optimizer alone, in turns with a triad that streams memory.
-#include <dlfcn.h>
 #include <fmt/format.h>
 #include <immintrin.h>
 
@@ -19,29 +18,18 @@
 #include <thread>
 #include <vector>
 
-#ifdef JIGE_BENCH_DNNL
-#include <oneapi/dnnl/dnnl.hpp>
-#endif
-
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/rng.h"
 #include "kernels/cpu/probe.h"
 #include "ops/adamw.h"
-#include "ops/linear.h"
-#include "tensor/arena.h"
-#include "tensor/cpu_device.h"
+#include "products.h"
 
-namespace jige {
+namespace jige::bench {
 namespace {
 
 constexpr int kPairs = 7;
 constexpr double kBatchSeconds = 0.12;
 constexpr int64_t kRotatedBytes = int64_t{256} << 20;
-// Longer than the threads of OpenMP spin after their last loop.
-constexpr auto kPause = std::chrono::milliseconds(4);
-
-enum class Form { kForward, kInput, kWeight };
 constexpr const char* kFormNames[] = {"forward", "input", "weight"};
 
 struct Case {
@@ -54,10 +42,7 @@ struct Case {
     return fmt::format("{}/{}/{}/{}", dtype_info(type).name, kFormNames[static_cast<int>(form)],
                        tokens, width);
   }
-  double flops() const {
-    return 2.0 * static_cast<double>(tokens) * static_cast<double>(width) *
-           static_cast<double>(width);
-  }
+  Product product() const { return {type, form, tokens, width, width}; }
   double weight_bytes() const {
     return static_cast<double>(
                dtype_bytes(form == Form::kWeight ? DType::kF32 : type, width * width)) *
@@ -67,16 +52,6 @@ struct Case {
     return tokens > 16 ? 1
                        : std::max<int64_t>(1, kRotatedBytes / static_cast<int64_t>(weight_bytes()));
   }
-};
-
-struct Machine {
-  explicit Machine(int thread_count)
-      : device({.thread_count = thread_count}), arena(device, "bench") {
-    stream = std::move(*device.make_stream());
-  }
-  CpuDevice device;
-  Arena arena;
-  std::unique_ptr<Stream> stream;
 };
 
 // One call of a product with the weight number `copy`.
@@ -99,160 +74,6 @@ int64_t calls_per_batch(const Call& call, int64_t copies) {
     }
   }
 }
-
-Tensor random_tensor(Machine& machine, DType dtype, Shape shape) {
-  Tensor tensor = std::move(*machine.arena.make(dtype, shape));
-  Rng rng(derive_key(1, "bench"));
-  std::vector<float> values(4099);
-  for (float& value : values) value = static_cast<float>(rng.normal());
-  for (int64_t i = 0; i < shape.count(); ++i) {
-    const float value = values[static_cast<size_t>(i) % values.size()];
-    if (dtype == DType::kF32) {
-      tensor.view().as<float>()[i] = value;
-    } else {
-      tensor.view().as<BFloat16>()[i] = to_bfloat16(value);
-    }
-  }
-  return tensor;
-}
-
-// Our side of a case, with the memory its calls use.
-class Ours {
- public:
-  Ours(Machine& machine, const Case& test)
-      : machine_(machine),
-        test_(test),
-        src_(random_tensor(machine, test.type, Shape{test.tokens, test.width})),
-        dst_(random_tensor(machine, test.type, Shape{test.tokens, test.width})) {
-    const Shape square{test.width, test.width};
-    if (test.form == Form::kWeight) {
-      for (int64_t i = 0; i < test.copies(); ++i) {
-        memory_.push_back(std::move(*machine.arena.make_zero(DType::kF32, square)));
-      }
-      return;
-    }
-    const Tensor weight = random_tensor(machine, test.type, square);
-    const auto use =
-        test.form == Form::kForward ? ops::PackUse::kForward : ops::PackUse::kInputGradient;
-    const int64_t bytes = ops::packed_weight_bytes(test.type, use, test.width, test.width);
-    for (int64_t i = 0; i < test.copies(); ++i) {
-      memory_.push_back(std::move(*machine.arena.make(DType::kU8, Shape{bytes})));
-      packed_.push_back({memory_.back().view().data, test.type, use, test.width, test.width});
-      ops::pack_weight(*machine.stream, packed_.back(), weight.view());
-    }
-  }
-
-  void call(int64_t copy) {
-    const auto i = static_cast<size_t>(copy);
-    switch (test_.form) {
-      case Form::kForward:
-        ops::linear_forward(*machine_.stream, {dst_.view(), src_.view(), packed_[i], {}});
-        break;
-      case Form::kInput:
-        ops::linear_backward_input(*machine_.stream, {dst_.view(), src_.view(), packed_[i]});
-        break;
-      case Form::kWeight:
-        ops::linear_backward_weight(*machine_.stream,
-                                    {memory_[i].view(), dst_.view(), src_.view(), test_.type});
-        break;
-    }
-    machine_.stream->synchronize();
-  }
-
- private:
-  Machine& machine_;
-  Case test_;
-  Tensor src_, dst_;
-  std::vector<Tensor> memory_;
-  std::vector<ops::PackedWeight> packed_;
-};
-
-#ifdef JIGE_BENCH_DNNL
-// The peer's side: the same product as a matmul with a weight in the layout it asks for.
-class Peer {
- public:
-  explicit Peer(const Case& test)
-      : test_(test), engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    using dnnl::memory;
-    const auto type = test.type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
-    const auto tag = memory::format_tag::ab;
-    const int64_t rows = test.form == Form::kWeight ? test.width : test.tokens;
-    const int64_t depth = test.form == Form::kWeight ? test.tokens : test.width;
-    const bool weight = test.form == Form::kWeight;
-    const memory::desc left({rows, depth}, type, weight ? memory::format_tag::ba : tag);
-    const memory::desc right({depth, test.width}, type, weight ? tag : memory::format_tag::any);
-    const memory::desc out({rows, test.width}, weight ? memory::data_type::f32 : type, tag);
-    dnnl::primitive_attr attributes;
-    if (weight) {
-      dnnl::post_ops accumulate;
-      accumulate.append_sum(1.0f);
-      attributes.set_post_ops(accumulate);
-    }
-    const dnnl::matmul::primitive_desc description({left, right, out}, attributes, engine_);
-    implementation_ = description.impl_info_str();
-    product_ = dnnl::matmul(description);
-    left_ = memory(left, engine_);
-    fill(left_);
-    const int64_t copies = test.copies();
-    for (int64_t i = 0; i < (weight ? 1 : copies); ++i) {
-      rights_.emplace_back(description.weights_desc(), engine_);
-      fill(rights_.back());
-    }
-    for (int64_t i = 0; i < (weight ? copies : 1); ++i) {
-      outs_.emplace_back(out, engine_);
-      fill(outs_.back());
-    }
-  }
-  const std::string& implementation() const { return implementation_; }
-  void call(int64_t copy) {
-    const auto i = static_cast<size_t>(copy);
-    product_.execute(stream_, {{DNNL_ARG_SRC, left_},
-                               {DNNL_ARG_WEIGHTS, rights_[rights_.size() > 1 ? i : 0]},
-                               {DNNL_ARG_DST, outs_[outs_.size() > 1 ? i : 0]}});
-    stream_.wait();
-  }
-
- private:
-  // Numbers near one in either type, never zeros or subnormals, which would flatter or punish.
-  static void fill(dnnl::memory& memory) {
-    auto* halves = static_cast<uint16_t*>(memory.get_data_handle());
-    const size_t count = memory.get_desc().get_size() / 2;
-    for (size_t i = 0; i < count; ++i) halves[i] = static_cast<uint16_t>(0x3f00 + i * 37 % 256);
-  }
-
-  Case test_;
-  dnnl::engine engine_;
-  dnnl::stream stream_;
-  dnnl::matmul product_;
-  dnnl::memory left_;
-  std::vector<dnnl::memory> rights_, outs_;
-  std::string implementation_;
-};
-
-std::unique_ptr<Peer> make_peer(const Case& test) {
-  try {
-    auto peer = std::make_unique<Peer>(test);
-    // A reference implementation is no measure.
-    if (peer->implementation().find("ref") != std::string::npos) return nullptr;
-    return peer;
-  } catch (const dnnl::error&) {
-    return nullptr;  // not on this machine
-  }
-}
-
-void set_peer_threads(int count) {
-  using SetThreads = void (*)(int);
-  if (auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
-    set(count);
-  }
-}
-#else
-struct Peer {
-  void call(int64_t) {}
-};
-std::unique_ptr<Peer> make_peer(const Case&) { return nullptr; }
-void set_peer_threads(int) {}
-#endif
 
 struct Rates {
   double fma_gflops = 0;
@@ -296,9 +117,9 @@ double quantile(std::vector<double> values, double at) {
 }
 
 void bench_case(Machine& machine, const Case& test, const Rates& rates) {
-  Ours ours(machine, test);
-  const std::unique_ptr<Peer> peer = make_peer(test);
   const int64_t copies = test.copies();
+  OurProduct ours(machine, test.product(), copies);
+  const auto peer = PeerProduct::create(test.product(), copies);
   const Call our_call = [&](int64_t copy) { ours.call(copy); };
   const Call peer_call = [&](int64_t copy) { peer->call(copy); };
   const int64_t our_calls = calls_per_batch(our_call, copies);
@@ -315,12 +136,12 @@ void bench_case(Machine& machine, const Case& test, const Rates& rates) {
     peer_best = std::min(peer_best, peer_seconds);
     ratios.push_back(peer_seconds / our_seconds);
   }
-  const double gflops = test.flops() / our_best * 1e-9;
+  const double gflops = test.product().flops() / our_best * 1e-9;
   const double gbytes = test.weight_bytes() / our_best * 1e-9;
   fmt::print("{:<22} {:>9.1f} {:>6.0f}% {:>7.0f}%", test.name(), gflops,
              100 * gflops / rates.fma_gflops, 100 * gbytes / rates.read_gbytes);
   if (peer) {
-    fmt::print(" {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", test.flops() / peer_best * 1e-9,
+    fmt::print(" {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", test.product().flops() / peer_best * 1e-9,
                quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75));
   } else {
     fmt::print("         -");
@@ -391,10 +212,7 @@ void run(int thread_count, const std::string& filter) {
   fmt::print("{}, {}, {} threads: {:.0f} GFLOP/s of fused multiply-adds, {:.1f} GB/s read\n",
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
              rates.fma_gflops, rates.read_gbytes);
-#ifdef JIGE_BENCH_DNNL
-  fmt::print("peer: oneDNN {}.{}.{}, matmul\n", dnnl_version()->major, dnnl_version()->minor,
-             dnnl_version()->patch);
-#endif
+  if (!peer_name().empty()) fmt::print("peer: {}\n", peer_name());
   fmt::print("\n{:<22} {:>9} {:>7} {:>8} {:>9} {:>7} [quartiles]\n", "type/form/tokens/width",
              "GFLOP/s", "of fma", "of read", "peer", "ratio");
   for (const DType type : {DType::kF32, DType::kBF16}) {
@@ -416,9 +234,9 @@ void run(int thread_count, const std::string& filter) {
 }
 
 }  // namespace
-}  // namespace jige
+}  // namespace jige::bench
 
 int main(int argc, char** argv) {
-  jige::run(argc > 1 ? std::atoi(argv[1]) : 0, argc > 2 ? argv[2] : "");
+  jige::bench::run(argc > 1 ? std::atoi(argv[1]) : 0, argc > 2 ? argv[2] : "");
   return 0;
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,10 +33,13 @@ struct Timing {
 // Runs `work` as the header says, for `seconds`. Fails as the work does.
 Result<Timing> time_runs(double seconds, const std::function<Status()>& work);
 
-// What the machine can do, once.
+// What work is compared with, once.
 struct Reference {
-  double units = 0;  // of a run
+  const char* name = "";  // "of reading memory"
+  double units = 0;       // of a run
   std::function<void()> run;
+  // Slept before and after, where threads of another team spin for a while after their last loop.
+  double pause_s = 0;
 };
 
 // Runs of work in turns with the reference, which takes as long each time.
@@ -78,6 +82,8 @@ struct BenchOptions {
   int64_t prompt_tokens = 512;
   int64_t new_tokens = 64;
   double seconds = 2;  // of each measurement
+  // What prompts and training are compared with; none: Jige's own product of the widest layer.
+  std::optional<Reference> products;
 };
 
 // What the machine can do; zero until measured.

@@ -1,7 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -113,13 +115,20 @@ Result<Timing> time_runs(double seconds, const std::function<Status()>& work) {
 Result<TimingInTurns> time_in_turns(double seconds, double units,
                                     const std::function<Status()>& work,
                                     const Reference& reference) {
+  const auto pause = [&] {
+    if (reference.pause_s > 0) {
+      std::this_thread::sleep_for(std::chrono::duration<double>(reference.pause_s));
+    }
+  };
   JIGE_DO(work());
   reference.run();
   std::vector<double> times, shares;
   const StopWatch all;
   while (times.size() < 3 || all.seconds() < seconds) {
+    pause();
     JIGE_TRY(const double time_s, time_one(work));
     times.push_back(time_s);
+    pause();
     double reference_units = 0;
     const StopWatch other;
     do {

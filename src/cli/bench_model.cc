@@ -32,11 +32,11 @@ std::string model_text(const BenchOptions& options) {
                      dtype_info(options.dtype).name);
 }
 
-void set_share(const TimingInTurns& timing, const char* of, Measurement* found) {
+void set_share(const TimingInTurns& timing, const Reference& reference, Measurement* found) {
   found->share = timing.share;
   found->share_low = timing.share_low;
   found->share_high = timing.share_high;
-  found->share_of = of;
+  found->share_of = reference.name;
 }
 
 // One sequence over the whole cache of a model.
@@ -92,7 +92,7 @@ Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
   Measurement found =
       make_measurement("prefill", fmt::format("{} tokens, {}", prompt.size(), model_text(options)),
                        count, "tokens/s", timing.work);
-  set_share(timing, "of matrix products", &found);
+  set_share(timing, products, &found);
   sink(found);
   return {};
 }
@@ -114,22 +114,31 @@ Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double 
   Measurement found = make_measurement(
       "decode", fmt::format("{} tokens, {}", options.new_tokens, model_text(options)), count,
       "tokens/s", timing.work);
-  set_share(timing, "of reading memory", &found);
+  set_share(timing, memory, &found);
   sink(found);
   return {};
 }
 
-// Products of this model's widest layer.
-Result<std::unique_ptr<GemmProbe>> widest_product(CpuDevice& device, const BenchOptions& options,
-                                                  int64_t tokens) {
-  return GemmProbe::create(device, options.dtype,
-                           {.tokens = std::min<int64_t>(tokens, 512),
-                            .inputs = options.config.hidden_size,
-                            .outputs = 2 * options.config.ffn_size});
-}
+// What a model's products are compared with, and what it runs on.
+struct Products {
+  std::unique_ptr<GemmProbe> probe;  // of the widest layer; none where the caller has its own
+  Reference reference;
+};
 
-Reference reference_of(GemmProbe& probe) {
-  return {.units = probe.flops(), .run = [&probe] { probe.run(); }};
+Result<Products> make_products(CpuDevice& device, const BenchOptions& options, int64_t tokens) {
+  Products made;
+  if (options.products) {
+    made.reference = *options.products;
+    return made;
+  }
+  JIGE_TRY(made.probe, GemmProbe::create(device, options.dtype,
+                                         {.tokens = std::min<int64_t>(tokens, 512),
+                                          .inputs = options.config.hidden_size,
+                                          .outputs = 2 * options.config.ffn_size}));
+  made.reference = {.name = "of matrix products",
+                    .units = made.probe->flops(),
+                    .run = [probe = made.probe.get()] { probe->run(); }};
+  return made;
 }
 
 }  // namespace
@@ -155,15 +164,19 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
         .unit = "s"});
   const std::vector<int32_t> prompt = random_tokens(options.prompt_tokens, config.vocab_size);
   Sequence sequence(*model);
-  JIGE_TRY(const auto products, widest_product(device, options, options.prompt_tokens));
-  JIGE_DO(bench_prefill(sequence, prompt, model->architecture(), options, reference_of(*products),
-                        sink));
+  JIGE_TRY(const Products products, make_products(device, options, options.prompt_tokens));
+  JIGE_DO(
+      bench_prefill(sequence, prompt, model->architecture(), options, products.reference, sink));
   const model::InferenceMemory memory =
       model::inference_memory(model->architecture(), model->sizes());
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
   JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes()));
   return bench_decode(sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes,
-                      options, {.units = reading->bytes(), .run = [&] { reading->run(); }}, sink);
+                      options,
+                      {.name = "of reading memory",
+                       .units = reading->bytes(),
+                       .run = [&] { reading->run(); }},
+                      sink);
 }
 
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
@@ -201,18 +214,18 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
     stream->synchronize();
     return {};
   };
-  JIGE_TRY(const auto products, widest_product(device, options, options.batch_tokens));
+  JIGE_TRY(const Products products, make_products(device, options, options.batch_tokens));
   const auto tokens = static_cast<double>(options.batch_tokens);
   const double flops =
       3 * architecture->forward_flops(tokens, static_cast<double>(options.context) / 2);
   JIGE_TRY(const TimingInTurns timing,
-           time_in_turns(options.seconds, flops, work, reference_of(*products)));
+           time_in_turns(options.seconds, flops, work, products.reference));
   Measurement found =
       make_measurement("train",
                        fmt::format("steps of {} x {} tokens, {}", batch.counts.size(),
                                    options.context, model_text(options)),
                        tokens, "tokens/s", timing.work);
-  set_share(timing, "of matrix products", &found);
+  set_share(timing, products.reference, &found);
   sink(found);
   sink(make_measurement("train",
                         fmt::format("arithmetic of the same steps; the vector units reach {:.1f}",

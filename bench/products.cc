@@ -1,0 +1,178 @@
+#include "products.h"
+
+#include <dlfcn.h>
+#include <fmt/format.h>
+
+#ifdef JIGE_BENCH_DNNL
+#include <oneapi/dnnl/dnnl.hpp>
+#endif
+
+#include "base/rng.h"
+
+namespace jige::bench {
+
+double Product::flops() const {
+  return 2.0 * static_cast<double>(tokens) * static_cast<double>(inputs) *
+         static_cast<double>(outputs);
+}
+
+Tensor random_tensor(Machine& machine, DType dtype, Shape shape) {
+  Tensor tensor = std::move(*machine.arena.make(dtype, shape));
+  Rng rng(derive_key(1, "bench"));
+  std::vector<float> values(4099);
+  for (float& value : values) value = static_cast<float>(rng.normal());
+  for (int64_t i = 0; i < shape.count(); ++i) {
+    const float value = values[static_cast<size_t>(i) % values.size()];
+    if (dtype == DType::kF32) {
+      tensor.view().as<float>()[i] = value;
+    } else {
+      tensor.view().as<BFloat16>()[i] = to_bfloat16(value);
+    }
+  }
+  return tensor;
+}
+
+OurProduct::OurProduct(Machine& machine, const Product& product, int64_t copies)
+    : machine_(machine),
+      product_(product),
+      src_(random_tensor(machine, product.type, Shape{product.tokens, product.inputs})),
+      dst_(random_tensor(machine, product.type, Shape{product.tokens, product.outputs})) {
+  const Shape matrix{product.outputs, product.inputs};
+  if (product.form == Form::kWeight) {
+    for (int64_t i = 0; i < copies; ++i) {
+      memory_.push_back(std::move(*machine.arena.make_zero(DType::kF32, matrix)));
+    }
+    const int64_t bytes = ops::linear_backward_weight_scratch_bytes(product.type, product.tokens,
+                                                                    product.inputs);
+    if (bytes > 0) scratch_ = std::move(*machine.arena.make(DType::kU8, Shape{bytes}));
+    return;
+  }
+  const Tensor weight = random_tensor(machine, product.type, matrix);
+  const auto use =
+      product.form == Form::kForward ? ops::PackUse::kForward : ops::PackUse::kInputGradient;
+  const int64_t bytes =
+      ops::packed_weight_bytes(product.type, use, product.outputs, product.inputs);
+  for (int64_t i = 0; i < copies; ++i) {
+    memory_.push_back(std::move(*machine.arena.make(DType::kU8, Shape{bytes})));
+    packed_.push_back(
+        {memory_.back().view().data, product.type, use, product.outputs, product.inputs});
+    ops::pack_weight(*machine.stream, packed_.back(), weight.view());
+  }
+}
+
+void OurProduct::call(int64_t copy) {
+  const auto i = static_cast<size_t>(copy);
+  switch (product_.form) {
+    case Form::kForward:
+      ops::linear_forward(*machine_.stream, {dst_.view(), src_.view(), packed_[i], {}});
+      break;
+    case Form::kInput:
+      ops::linear_backward_input(*machine_.stream, {src_.view(), dst_.view(), packed_[i]});
+      break;
+    case Form::kWeight:
+      ops::linear_backward_weight(*machine_.stream, {.grad_weight = memory_[i].view(),
+                                                     .grad_dst = dst_.view(),
+                                                     .src = src_.view(),
+                                                     .compute = product_.type,
+                                                     .scratch = scratch_.view(),
+                                                     .accumulate = product_.accumulates});
+      break;
+  }
+  machine_.stream->synchronize();
+}
+
+#ifdef JIGE_BENCH_DNNL
+namespace {
+
+using dnnl::memory;
+
+// Numbers near one in either type, never zeros or subnormals, which would flatter or punish.
+void fill(const memory& values) {
+  auto* halves = static_cast<uint16_t*>(values.get_data_handle());
+  const size_t count = values.get_desc().get_size() / 2;
+  for (size_t i = 0; i < count; ++i) halves[i] = static_cast<uint16_t>(0x3f00 + i * 37 % 256);
+}
+
+class Matmul final : public PeerProduct {
+ public:
+  Matmul(const Product& product, int64_t copies)
+      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
+    const auto type = product.type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
+    const auto tag = memory::format_tag::ab;
+    const bool weight = product.form == Form::kWeight;
+    const bool input = product.form == Form::kInput;
+    const int64_t rows = weight ? product.outputs : product.tokens;
+    const int64_t depth = weight ? product.tokens : input ? product.outputs : product.inputs;
+    const int64_t columns = product.form == Form::kForward ? product.outputs : product.inputs;
+    const memory::desc left({rows, depth}, type, weight ? memory::format_tag::ba : tag);
+    const memory::desc right({depth, columns}, type, weight ? tag : memory::format_tag::any);
+    const memory::desc out({rows, columns}, weight ? memory::data_type::f32 : type, tag);
+    dnnl::primitive_attr attributes;
+    if (weight && product.accumulates) {
+      dnnl::post_ops accumulate;
+      accumulate.append_sum(1.0f);
+      attributes.set_post_ops(accumulate);
+    }
+    const dnnl::matmul::primitive_desc description({left, right, out}, attributes, engine_);
+    implementation_ = description.impl_info_str();
+    product_ = dnnl::matmul(description);
+    left_ = memory(left, engine_);
+    fill(left_);
+    for (int64_t i = 0; i < (weight ? 1 : copies); ++i) {
+      rights_.emplace_back(description.weights_desc(), engine_);
+      fill(rights_.back());
+    }
+    for (int64_t i = 0; i < (weight ? copies : 1); ++i) {
+      outs_.emplace_back(out, engine_);
+      fill(outs_.back());
+    }
+  }
+  const std::string& implementation() const { return implementation_; }
+
+  void call(int64_t copy) override {
+    const auto i = static_cast<size_t>(copy);
+    product_.execute(stream_, {{DNNL_ARG_SRC, left_},
+                               {DNNL_ARG_WEIGHTS, rights_[rights_.size() > 1 ? i : 0]},
+                               {DNNL_ARG_DST, outs_[outs_.size() > 1 ? i : 0]}});
+    stream_.wait();
+  }
+
+ private:
+  dnnl::engine engine_;
+  dnnl::stream stream_;
+  dnnl::matmul product_;
+  memory left_;
+  std::vector<memory> rights_, outs_;
+  std::string implementation_;
+};
+
+}  // namespace
+
+std::unique_ptr<PeerProduct> PeerProduct::create(const Product& product, int64_t copies) {
+  try {
+    auto peer = std::make_unique<Matmul>(product, copies);
+    if (peer->implementation().find("ref") != std::string::npos) return nullptr;
+    return peer;
+  } catch (const dnnl::error&) {
+    return nullptr;  // not on this machine
+  }
+}
+
+std::string peer_name() {
+  const dnnl_version_t& version = *dnnl_version();
+  return fmt::format("oneDNN {}.{}.{}, matmul", version.major, version.minor, version.patch);
+}
+
+void set_peer_threads(int count) {
+  using SetThreads = void (*)(int);
+  if (auto set = reinterpret_cast<SetThreads>(dlsym(RTLD_DEFAULT, "omp_set_num_threads"))) {
+    set(count);
+  }
+}
+#else
+std::unique_ptr<PeerProduct> PeerProduct::create(const Product&, int64_t) { return nullptr; }
+std::string peer_name() { return ""; }
+void set_peer_threads(int) {}
+#endif
+
+}  // namespace jige::bench

@@ -1,0 +1,66 @@
+// Matrix products as the benchmarks run them: ours, and oneDNN's where it was found.
+//
+// The three forms of a linear layer of `inputs` and `outputs` over `tokens`, with one weight or
+// several copies, which a caller rotates through so that they are or are not in the caches.
+// Threads: one call at a time, with all threads of the machine's device; oneDNN's are OpenMP's.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "machine.h"
+#include "ops/linear.h"
+
+namespace jige::bench {
+
+// Longer than the threads of OpenMP spin after their last loop.
+constexpr auto kPause = std::chrono::milliseconds(4);
+
+enum class Form { kForward, kInput, kWeight };
+
+struct Product {
+  DType type;  // of the operands; gradients of weights are f32
+  Form form;
+  int64_t tokens = 0;
+  int64_t inputs = 0;
+  int64_t outputs = 0;
+  bool accumulates = true;  // gradients of weights: added to what is there
+
+  double flops() const;
+};
+
+// Random numbers around zero. Ends the program where memory ends.
+Tensor random_tensor(Machine& machine, DType dtype, Shape shape);
+
+class OurProduct {
+ public:
+  OurProduct(Machine& machine, const Product& product, int64_t copies);
+  // REQUIRES: 0 <= copy < copies.
+  void call(int64_t copy);
+
+ private:
+  Machine& machine_;
+  Product product_;
+  Tensor src_, dst_;  // tokens x inputs, tokens x outputs
+  Tensor scratch_;    // of gradients of weights
+  std::vector<Tensor> memory_;
+  std::vector<ops::PackedWeight> packed_;
+};
+
+// The same product as a matmul with a weight in the layout oneDNN asks for.
+class PeerProduct {
+ public:
+  // None where oneDNN is not there or would use its reference implementation, which is no measure.
+  static std::unique_ptr<PeerProduct> create(const Product& product, int64_t copies);
+  virtual ~PeerProduct() = default;
+  virtual void call(int64_t copy) = 0;
+};
+
+// Name and version of the peer; empty without one.
+std::string peer_name();
+void set_peer_threads(int count);
+
+}  // namespace jige::bench

@@ -30,7 +30,6 @@ namespace {
 constexpr int kPairs = 7;
 constexpr double kBatchSeconds = 0.12;
 constexpr int64_t kRotatedBytes = int64_t{256} << 20;
-constexpr const char* kFormNames[] = {"forward", "input", "weight"};
 
 struct Case {
   DType type;
@@ -39,8 +38,7 @@ struct Case {
   int64_t width;
 
   std::string name() const {
-    return fmt::format("{}/{}/{}/{}", dtype_info(type).name, kFormNames[static_cast<int>(form)],
-                       tokens, width);
+    return fmt::format("{}/{}/{}/{}", dtype_info(type).name, form_name(form), tokens, width);
   }
   Product product() const { return {type, form, tokens, width, width}; }
   double weight_bytes() const {

@@ -11,6 +11,11 @@
 
 namespace jige::bench {
 
+const char* form_name(Form form) {
+  constexpr const char* kNames[] = {"forward", "input", "weight"};
+  return kNames[static_cast<int>(form)];
+}
+
 double Product::flops() const {
   return 2.0 * static_cast<double>(tokens) * static_cast<double>(inputs) *
          static_cast<double>(outputs);
@@ -42,8 +47,8 @@ OurProduct::OurProduct(Machine& machine, const Product& product, int64_t copies)
     for (int64_t i = 0; i < copies; ++i) {
       memory_.push_back(std::move(*machine.arena.make_zero(DType::kF32, matrix)));
     }
-    const int64_t bytes = ops::linear_backward_weight_scratch_bytes(product.type, product.tokens,
-                                                                    product.inputs);
+    const int64_t bytes =
+        ops::linear_backward_weight_scratch_bytes(product.type, product.tokens, product.inputs);
     if (bytes > 0) scratch_ = std::move(*machine.arena.make(DType::kU8, Shape{bytes}));
     return;
   }
@@ -97,7 +102,8 @@ class Matmul final : public PeerProduct {
  public:
   Matmul(const Product& product, int64_t copies)
       : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_) {
-    const auto type = product.type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
+    const auto type =
+        product.type == DType::kF32 ? memory::data_type::f32 : memory::data_type::bf16;
     const auto tag = memory::format_tag::ab;
     const bool weight = product.form == Form::kWeight;
     const bool input = product.form == Form::kInput;

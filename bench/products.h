@@ -20,6 +20,7 @@ namespace jige::bench {
 constexpr auto kPause = std::chrono::milliseconds(4);
 
 enum class Form { kForward, kInput, kWeight };
+const char* form_name(Form form);
 
 struct Product {
   DType type;  // of the operands; gradients of weights are f32

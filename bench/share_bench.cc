@@ -1,12 +1,13 @@
 // What prompts and training reach of the rate of a model's own matrix products: oneDNN's and ours.
 //
-// usage: share_bench [15m|42m|110m]... [--seconds X]      sizes of `jige train --size`; X a measure
+// usage: share_bench [15m|42m|110m]... [--seconds X] [--each]
+//   sizes of `jige train --size`; X: of a measurement; --each: every product of training alone too
 // The reference runs the products of the same step and nothing else, on the same shapes, weights
 // packed beforehand, each layer with weights of its own: for a prompt of 512 tokens the forward
 // products and one row of the head, for training on 2048 tokens all three forms. The work and the
 // reference run in turns, so that both see the same machine; medians with quartiles.
-//   arithmetic   FLOP/s of the work, attention's included, as a share of the FLOP/s of the reference
-//   time         seconds of the reference as a share of the seconds of the work
+//   arithmetic   FLOP/s of the work, attention's included, as a share of the FLOP/s of the
+//   reference time         seconds of the reference as a share of the seconds of the work
 // Exit status: 0; 1 after an error; 77 where oneDNN is not there or has no such products.
 #include <fmt/format.h>
 
@@ -68,7 +69,8 @@ std::vector<Group> groups_of(const cli::BenchOptions& options, bool training) {
 
 double flops_of(const std::vector<Group>& groups) {
   double sum = 0;
-  for (const Group& group : groups) sum += group.product.flops() * static_cast<double>(group.copies);
+  for (const Group& group : groups)
+    sum += group.product.flops() * static_cast<double>(group.copies);
   return sum;
 }
 
@@ -137,7 +139,34 @@ Status bench_size(Machine& machine, const std::string& size, double seconds) {
   return {};
 }
 
-int run(const std::vector<std::string>& sizes, double seconds) {
+// Every product of a training step alone: our rate, and its ratio to the peer's in the same turn.
+Status bench_each(Machine& machine, const std::string& size, double seconds) {
+  JIGE_TRY(const auto config, cli::make_llama_config({.size = size}, 32000));
+  for (const auto& [product, copies] :
+       groups_of({.config = config, .dtype = DType::kBF16}, /*training=*/true)) {
+    OurProduct ours(machine, product, 1);
+    const auto peer = PeerProduct::create(product, 1);
+    if (!peer) return fail(Code::kUnavailable, "oneDNN has no such product here");
+    const auto work = [&]() -> Status {
+      ours.call(0);
+      return {};
+    };
+    JIGE_TRY(const auto timing,
+             cli::time_in_turns(seconds, product.flops(), work,
+                                {.units = product.flops(),
+                                 .run = [&] { peer->call(0); },
+                                 .pause_s = std::chrono::duration<double>(kPause).count()}));
+    fmt::print(
+        "{:<8} {:>5} x {:>5} to {:>5} {:>8.0f} GFLOP/s, {:.2f} of oneDNN's ({:.2f} to {:.2f})\n",
+        form_name(product.form), product.tokens, product.inputs, product.outputs,
+        product.flops() / timing.work.median_s * 1e-9, timing.share, timing.share_low,
+        timing.share_high);
+    std::fflush(stdout);
+  }
+  return {};
+}
+
+int run(const std::vector<std::string>& sizes, double seconds, bool each) {
   if (peer_name().empty()) {
     fmt::print(stderr, "oneDNN was not found when this was built; nothing to compare with\n");
     return kSkipped;
@@ -148,7 +177,8 @@ int run(const std::vector<std::string>& sizes, double seconds) {
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
              peer_name(), "work", "tokens/s", "beside", "arithmetic", "time");
   for (const std::string& size : sizes) {
-    const Status done = bench_size(machine, size, seconds);
+    Status done = bench_size(machine, size, seconds);
+    if (done && each) done = bench_each(machine, size, seconds / 4);
     if (!done) {
       fmt::print(stderr, "share_bench: {}: {}\n", size, done.error().message);
       return done.error().code == Code::kUnavailable ? kSkipped : 1;
@@ -163,14 +193,17 @@ int run(const std::vector<std::string>& sizes, double seconds) {
 int main(int argc, char** argv) {
   std::vector<std::string> sizes;
   double seconds = 5;
+  bool each = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
     if (word == "--seconds" && i + 1 < argc) {
       seconds = std::atof(argv[++i]);
+    } else if (word == "--each") {
+      each = true;
     } else {
       sizes.push_back(word);
     }
   }
   if (sizes.empty()) sizes = {"15m", "110m"};
-  return jige::bench::run(sizes, seconds);
+  return jige::bench::run(sizes, seconds, each);
 }

@@ -171,12 +171,10 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
       model::inference_memory(model->architecture(), model->sizes());
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
   JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes()));
-  return bench_decode(sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes,
-                      options,
-                      {.name = "of reading memory",
-                       .units = reading->bytes(),
-                       .run = [&] { reading->run(); }},
-                      sink);
+  return bench_decode(
+      sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes, options,
+      {.name = "of reading memory", .units = reading->bytes(), .run = [&] { reading->run(); }},
+      sink);
 }
 
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,

@@ -61,13 +61,39 @@ const CommandEntry* find_command(const std::vector<std::string>& words, size_t& 
   return found;
 }
 
+// The commands of two words that begin with `word`, hidden ones left out.
+std::vector<std::string> family_of(const std::string& word) {
+  std::vector<std::string> found;
+  for (const CommandEntry& entry : command_list()) {
+    if (entry.group == CommandGroup::kHidden || !entry.name.starts_with(word + " ")) continue;
+    found.emplace_back(entry.name);
+  }
+  return found;
+}
+
+std::string family_help(const std::string& word) {
+  std::string text = fmt::format("Usage: jige {} WORD [options]\n\n", word);
+  for (const CommandEntry& entry : command_list()) {
+    if (entry.group == CommandGroup::kHidden || !entry.name.starts_with(word + " ")) continue;
+    text += fmt::format("  {:<23}{}\n", entry.name, wrap_text(entry.summary, 25, 80));
+  }
+  return text + fmt::format("\n`jige {} WORD --help` explains one.\n", word);
+}
+
+// REQUIRES: no command has these words.
 Error unknown_command(const std::vector<std::string>& words) {
+  const std::vector<std::string> family = family_of(words[0]);
+  const std::string list = fmt::format("`jige {}`", fmt::join(family, "`, `jige "));
+  if (!family.empty() && (words.size() < 2 || words[1].starts_with("-"))) {
+    return {Code::kInvalidArgument, fmt::format("jige {} needs one more word: {}", words[0], list)};
+  }
+  if (!family.empty()) {
+    const std::string typed = words[0] + " " + words[1];
+    return {Code::kInvalidArgument, fmt::format("jige has no command \"{}\", only {}{}", typed,
+                                                list, suggestion(typed, family))};
+  }
   std::vector<std::string> names;
   for (const CommandEntry& entry : command_list()) {
-    if (entry.name.starts_with(words[0] + " ")) {
-      return {Code::kInvalidArgument,
-              fmt::format("jige {} needs one more word, as in `jige {}`", words[0], entry.name)};
-    }
     if (entry.group != CommandGroup::kHidden) names.emplace_back(entry.name);
   }
   return {Code::kInvalidArgument,
@@ -87,6 +113,11 @@ Status run_words(std::vector<std::string> words) {
   if (words[0] == "--version") words[0] = "version";
   size_t word_count = 0;
   const CommandEntry* entry = find_command(words, word_count);
+  if (!entry && words.size() > 1 && (words[1] == "--help" || words[1] == "-h") &&
+      !family_of(words[0]).empty()) {
+    print_text(family_help(words[0]));
+    return {};
+  }
   if (!entry) return tl::unexpected<Error>(unknown_command(words));
   words.erase(words.begin(), words.begin() + static_cast<ptrdiff_t>(word_count));
 

@@ -39,6 +39,20 @@ TEST(CommandLine, HelpListsEveryCommand) {
   EXPECT_EQ(run_jige({}).exit_code, 0);
 }
 
+TEST(CommandLine, ACommandOfTwoWordsTellsItsSecondOnes) {
+  const Outcome alone = run_jige({"plan"});
+  EXPECT_EQ(alone.exit_code, 2);
+  EXPECT_THAT(alone.err, HasSubstr("jige plan needs one more word: `jige "));
+  EXPECT_THAT(alone.err, HasSubstr("`jige plan rings`"));
+  const Outcome other = run_jige({"plan", "ring", "--json"});
+  EXPECT_EQ(other.exit_code, 2);
+  EXPECT_THAT(other.err, HasSubstr("no command \"plan ring\", only `jige plan "));
+  EXPECT_THAT(other.err, HasSubstr("; did you mean plan rings?"));
+  const Outcome help = run_jige({"plan", "--help"});
+  EXPECT_EQ(help.exit_code, 0);
+  EXPECT_THAT(help.out, HasSubstr("\n  plan rings  "));
+}
+
 TEST(CommandLine, EveryHelpHasTwoExamplesAndFitsATerminal) {
   for (std::vector<std::string> command : all_commands()) {
     command.push_back("--help");

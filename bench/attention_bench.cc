@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/rng.h"
-#include "kernels/cpu/probe.h"
+#include "cli/machine_rates.h"
 #include "machine.h"
 #include "ops/attention.h"
 
@@ -38,46 +38,7 @@ double best_seconds(int repetitions, Body&& body) {
   return best;
 }
 
-double fma_gflops(Machine& machine) {
-  const cpu::ProbeKernels& probe = cpu::probe_kernels(active_isa());
-  constexpr int64_t kRounds = 1'000'000;
-  ThreadTeam& team = machine.device.team();
-  const double seconds = best_seconds(5, [&] {
-    team.parallel_for(team.size(), 1, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) probe.fma_chain(kRounds);
-    });
-  });
-  return static_cast<double>(team.size() * kRounds * probe.fma_chain_flops) / seconds * 1e-9;
-}
-
-// Reads `data` once, in order.
-double read_gbytes(Machine& machine, const void* data, int64_t bytes) {
-  const cpu::ProbeKernels& probe = cpu::probe_kernels(active_isa());
-  const auto* floats = static_cast<const float*>(data);
-  constexpr int64_t kPiece = int64_t{1} << 18;
-  const double seconds = best_seconds(5, [&] {
-    machine.device.team().parallel_for(bytes / 4, kPiece, [&](int64_t begin, int64_t end, int) {
-      probe.read_stream(floats + begin, end - begin);
-    });
-  });
-  return static_cast<double>(bytes) / seconds * 1e-9;
-}
-
-Tensor random_tensor(Machine& machine, DType dtype, Shape shape) {
-  Tensor tensor = std::move(*machine.arena.make(dtype, shape));
-  Rng rng(derive_key(1, "bench"));
-  std::vector<float> values(4099);
-  for (float& value : values) value = static_cast<float>(rng.normal());
-  for (int64_t i = 0; i < shape.count(); ++i) {
-    const float value = values[static_cast<size_t>(i) % values.size()];
-    if (dtype == DType::kF32) {
-      tensor.view().as<float>()[i] = value;
-    } else {
-      tensor.view().as<BFloat16>()[i] = to_bfloat16(value);
-    }
-  }
-  return tensor;
-}
+double fma_gflops(Machine& machine) { return cli::measure_fma_flops_per_s(machine.device) * 1e-9; }
 
 struct TrainingCase {
   int64_t tokens = 0;
@@ -148,7 +109,8 @@ void bench_decode(Machine& machine, const DecodeCase& test) {
   const ops::AttentionShape shape{test.heads, test.kv_heads, test.head_dim,
                                   1 / std::sqrt(static_cast<double>(test.head_dim)), 0};
   const double peak = fma_gflops(machine);
-  const double stream_rate = read_gbytes(machine, cache.view().data, layers * bytes);
+  const double stream_rate =
+      cli::measure_read_bytes_per_s(machine.device, layers * bytes).value_or(0) * 1e-9;
   const double seconds = best_seconds(5, [&] {
     for (int64_t layer = 0; layer < layers; ++layer) {
       const ops::KvCacheView view{cache.view().row_range(layer, layer + 1).data, test.dtype, blocks,

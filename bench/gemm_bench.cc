@@ -20,7 +20,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "kernels/cpu/probe.h"
+#include "cli/machine_rates.h"
 #include "ops/adamw.h"
 #include "products.h"
 
@@ -78,35 +78,12 @@ struct Rates {
   double read_gbytes = 0;
 };
 
-double fma_gflops(Machine& machine) {
-  const cpu::ProbeKernels& probe = cpu::probe_kernels(active_isa());
-  constexpr int64_t kRounds = 500'000;
-  ThreadTeam& team = machine.device.team();
-  const StopWatch watch;
-  team.parallel_for(team.size(), 1, [&](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) probe.fma_chain(kRounds);
-  });
-  return static_cast<double>(team.size() * kRounds * probe.fma_chain_flops) / watch.seconds() *
-         1e-9;
-}
-
-double read_gbytes(Machine& machine, const Tensor& memory) {
-  const cpu::ProbeKernels& probe = cpu::probe_kernels(active_isa());
-  const float* data = memory.view().as<float>();
-  constexpr int64_t kPiece = int64_t{1} << 18;
-  const StopWatch watch;
-  machine.device.team().parallel_for(
-      memory.view().count(), kPiece,
-      [&](int64_t begin, int64_t end, int) { probe.read_stream(data + begin, end - begin); });
-  return static_cast<double>(memory.bytes()) / watch.seconds() * 1e-9;
-}
-
-// The best of some measurements; again before every case, since the machine may be shared.
-void update(Machine& machine, const Tensor& memory, Rates* rates) {
-  for (int i = 0; i < 3; ++i) {
-    rates->fma_gflops = std::max(rates->fma_gflops, fma_gflops(machine));
-    rates->read_gbytes = std::max(rates->read_gbytes, read_gbytes(machine, memory));
-  }
+// The best so far; again before every case, since the machine may be shared.
+void update(Machine& machine, Rates* rates) {
+  const double bytes = cli::measure_read_bytes_per_s(machine.device, kRotatedBytes).value_or(0);
+  rates->fma_gflops =
+      std::max(rates->fma_gflops, cli::measure_fma_flops_per_s(machine.device) * 1e-9);
+  rates->read_gbytes = std::max(rates->read_gbytes, bytes * 1e-9);
 }
 
 double quantile(std::vector<double> values, double at) {
@@ -204,9 +181,8 @@ void bench_optimizer(Machine& machine) {
 void run(int thread_count, const std::string& filter) {
   Machine machine(thread_count);
   set_peer_threads(machine.device.team().size());
-  const Tensor memory = random_tensor(machine, DType::kF32, Shape{int64_t{64} << 20});
   Rates rates;
-  for (int i = 0; i < 3; ++i) update(machine, memory, &rates);
+  update(machine, &rates);
   fmt::print("{}, {}, {} threads: {:.0f} GFLOP/s of fused multiply-adds, {:.1f} GB/s read\n",
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
              rates.fma_gflops, rates.read_gbytes);
@@ -219,7 +195,7 @@ void run(int thread_count, const std::string& filter) {
         for (const int64_t width : {768, 2048}) {
           const Case test = {type, form, tokens, width};
           if (test.name().find(filter) == std::string::npos) continue;
-          update(machine, memory, &rates);
+          update(machine, &rates);
           bench_case(machine, test, rates);
         }
       }

@@ -22,4 +22,7 @@ struct Machine {
   std::unique_ptr<Stream> stream;
 };
 
+// Random numbers around zero, f32 or bf16. Ends the program where memory ends.
+Tensor random_tensor(Machine& machine, DType dtype, Shape shape);
+
 }  // namespace jige::bench

@@ -33,9 +33,6 @@ struct Product {
   double flops() const;
 };
 
-// Random numbers around zero. Ends the program where memory ends.
-Tensor random_tensor(Machine& machine, DType dtype, Shape shape);
-
 class OurProduct {
  public:
   OurProduct(Machine& machine, const Product& product, int64_t copies);

@@ -105,7 +105,8 @@ void pack_rows(CpuDevice& device, const GemmEngine& engine, const PackPart& part
   const PackedWeight& packed = part.packed;
   const bool forward = packed.use == PackUse::kForward;
   const cpu::GemmPanels panels = {panels_of(packed), packed_lanes(packed.use, packed.n, packed.k),
-                                  packed_depth(packed.use, packed.n, packed.k)};
+                                  packed_depth(packed.use, packed.n, packed.k),
+                                  /*past_caches=*/true};
   cpu::gemm_pack_panels(device, engine, panels,
                         operand_of(rows, !forward, packed.compute == DType::kBF16),
                         forward ? cpu::GemmPackRange{part.row_begin, rows.rows(), 0, packed.k}

@@ -23,6 +23,10 @@ JIGE_FLATTEN void step(const AdamWArrays& arrays, const AdamWFactors& factors, i
   float* moment2 = arrays.moment2 + begin;
   const float* grad = arrays.grad + begin;
   for_each_vector<V>(end - begin, [&](int64_t i, int lanes) {
+    fetch_ahead(grad + i);
+    fetch_ahead(moment1 + i);
+    fetch_ahead(moment2 + i);
+    fetch_ahead(weight + i);
     const V g = load_lanes<V>(grad + i, lanes) * grad_scale;
     const V m = fma(one_minus_beta1, g, beta1 * load_lanes<V>(moment1 + i, lanes));
     const V v = fma(one_minus_beta2 * g, g, beta2 * load_lanes<V>(moment2 + i, lanes));
@@ -38,15 +42,12 @@ JIGE_FLATTEN void step(const AdamWArrays& arrays, const AdamWFactors& factors, i
 using Double8 = double __attribute__((vector_size(64)));
 using Float8 = float __attribute__((vector_size(32), aligned(4), may_alias));
 
-// How far ahead elements are fetched: the processor foresees by itself to the end of a page only.
-constexpr int64_t kSquaresAhead = 1024;
-
 double sum_of_squares(const float* values, int64_t count) noexcept {
   Double8 low = {};  // lanes 0 … 7
   Double8 high = {};
   int64_t i = 0;
   for (; i + 16 <= count; i += 16) {
-    _mm_prefetch(reinterpret_cast<const char*>(values + i + kSquaresAhead), _MM_HINT_T1);
+    fetch_ahead(values + i);
     const Double8 first =
         __builtin_convertvector(*reinterpret_cast<const Float8*>(values + i), Double8);
     const Double8 second =

@@ -10,6 +10,9 @@ using V = F32x16;
 template <typename Dst, typename A, typename B>
 JIGE_FLATTEN void add_arrays(Dst* dst, const A* a, const B* b, int64_t count) {
   for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    fetch_ahead(a + i);
+    fetch_ahead(b + i);
+    fetch_ahead(dst + i);
     store_lanes(load_lanes<V>(a + i, lanes) + load_lanes<V>(b + i, lanes), dst + i, lanes);
   });
 }

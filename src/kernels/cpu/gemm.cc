@@ -1,5 +1,7 @@
 #include "kernels/cpu/gemm.h"
 
+#include <immintrin.h>
+
 #include <algorithm>
 
 #include "base/check.h"
@@ -280,6 +282,10 @@ void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPan
   const int64_t depth_end = range.depth_begin + range.depth_count;
   const bool whole_depth = range.depth_begin % engine.depth_step == 0 &&
                            (depth_end % engine.depth_step == 0 || depth_end == panels.depth);
+  const bool past_caches =
+      panels.past_caches && engine.pack_tiles &&
+      gemm_panels_bytes(engine, panels.lanes, panels.depth) >= engine.panels_past_caches_bytes &&
+      reinterpret_cast<uintptr_t>(panels.data) % 64 == 0;
   // Lanes [begin, end) of the part; the source counts from its own first lane and depth.
   const auto pack_lanes = [&](int64_t begin, int64_t end) {
     const int64_t skipped = begin - range.lane_begin;
@@ -287,7 +293,8 @@ void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPan
     if (whole_lanes && whole_depth) {
       std::byte* dst = static_cast<std::byte*>(panels.data) + begin / columns * panel_bytes +
                        gemm_panel_bytes(engine, range.depth_begin);
-      gemm_pack_right(engine, part, {skipped, end - begin, 0, range.depth_count}, panel_bytes, dst);
+      gemm_pack_right(engine, part, {skipped, end - begin, 0, range.depth_count}, panel_bytes, dst,
+                      past_caches);
       return;
     }
     GemmOperand piece = part;
@@ -309,6 +316,7 @@ void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPan
           if (next > lane) pack_lanes(lane, next);
           lane = std::max(lane, next);
         }
+        if (past_caches) _mm_sfence();
       });
 }
 

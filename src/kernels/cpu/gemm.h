@@ -53,6 +53,8 @@ struct GemmPanels {
   void* data;
   int64_t lanes;
   int64_t depth;
+  // A hint that changes no bit: they are next read when no cache would still hold them.
+  bool past_caches = false;
 };
 void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPanels& panels,
                       const GemmOperand& part, const GemmPackRange& range);

@@ -71,6 +71,9 @@ struct GemmTileRun {
   bool left;
   int64_t tile_count;  // along the depth
   void* dst;
+  // Whether tiles of f32 elements go past the caches. REQUIRES: dst is aligned to 64 bytes, and a
+  // fence of stores comes before others read.
+  bool past_caches = false;
 };
 
 // Finished sums to be written as bf16: out = sums + bias, rounded to nearest, ties to even.
@@ -119,6 +122,8 @@ struct GemmEngine {
   // Outputs from this size on go past the caches where that is wanted; smaller ones stay in a
   // second-level cache.
   int64_t past_caches_bytes = int64_t{4} << 20;
+  // The same for packed weights, which are read after the weights of all other layers.
+  int64_t panels_past_caches_bytes = int64_t{1} << 20;
 };
 
 inline int64_t gemm_round_up(int64_t value, int64_t step) {

@@ -240,7 +240,7 @@ void pack_tile(const GemmOperand& operand, const GemmPackRange& range, int64_t l
 // Tiles of a range, lane groups `group_bytes` apart.
 template <typename Source, bool Left>
 void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const GemmPackRange& range,
-                int64_t group_bytes, std::byte* dst) {
+                int64_t group_bytes, std::byte* dst, bool past_caches = false) {
   const int64_t whole_depth =
       engine.pack_tiles && operand.dtype != DType::kF16 ? range.depth_count / kTileDepth : 0;
   // As for chains: memory rows that are depths are read along their length.
@@ -259,7 +259,8 @@ void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const Gemm
                            .depth_across = operand.depth_across,
                            .left = Left,
                            .tile_count = count,
-                           .dst = at});
+                           .dst = at,
+                           .past_caches = past_caches});
         continue;
       }
       for (int64_t i = 0; i < count; ++i) {
@@ -314,11 +315,11 @@ void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const Gem
 }
 
 void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right, const GemmPackRange& range,
-                     int64_t panel_bytes, void* dst) {
+                     int64_t panel_bytes, void* dst, bool past_caches) {
   std::byte* bytes = static_cast<std::byte*>(dst);
   if (engine.layout == GemmLayout::kTileBF16) {
     with_tile_source(right.dtype, [&](auto source) {
-      pack_tiles<decltype(source), false>(engine, right, range, panel_bytes, bytes);
+      pack_tiles<decltype(source), false>(engine, right, range, panel_bytes, bytes, past_caches);
     });
     return;
   }

@@ -36,9 +36,10 @@ void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const Gem
 
 // Packs a range of the right into panels `panel_bytes` apart, padded with zeros to the engine's
 // columns and depth step. `dst` is the place of the range's first lane and depth.
-// REQUIRES: lane_begin a multiple of the columns, depth_begin of the depth step.
+// past_caches: as of GemmTileRun, where the engine can. REQUIRES: lane_begin a multiple of the
+// columns, depth_begin of the depth step.
 void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right, const GemmPackRange& range,
-                     int64_t panel_bytes, void* dst);
+                     int64_t panel_bytes, void* dst, bool past_caches = false);
 
 // Packs any range of the right element by element, without padding, into `panels` that hold
 // `depth` summed indices; source element (0, 0) goes to (lane_begin, depth_begin).

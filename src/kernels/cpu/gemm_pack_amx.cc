@@ -21,6 +21,15 @@ namespace {
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileRowBytes = 64;
 
+template <bool kPastCaches>
+inline void store_row(char* dst, __m512i row) {
+  if constexpr (kPastCaches) {
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(dst), row);
+  } else {
+    _mm512_storeu_si512(dst, row);
+  }
+}
+
 // Two vectors as bf16, `first` in the lower half. Numbers below the normal range become zeros.
 inline __m512i round_two(const float* first, const float* second) {
   return (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(second), _mm512_loadu_ps(first));
@@ -57,6 +66,7 @@ inline void transpose_quarters(__m512i (&rows)[4]) {
 
 // Transpositions take the half of their steps that moves quarters of vectors while loading, since
 // only one unit of the processor shuffles: dst row j word i = src row i word j, 16 x 16.
+template <bool kPastCaches>
 inline void transpose_16x16(const char* src, char* dst) {
 #pragma GCC unroll 4
   for (int64_t quarter = 0; quarter < 4; ++quarter) {
@@ -68,7 +78,7 @@ inline void transpose_16x16(const char* src, char* dst) {
     transpose_quarters(rows);
 #pragma GCC unroll 4
     for (int64_t i = 0; i < 4; ++i) {
-      _mm512_storeu_si512(dst + (4 * quarter + i) * kTileRowBytes, rows[i]);
+      store_row<kPastCaches>(dst + (4 * quarter + i) * kTileRowBytes, rows[i]);
     }
   }
 }
@@ -115,18 +125,18 @@ inline void lanes_of_depths(const uint16_t* src, int64_t row_stride, char* dst) 
 }
 
 // The rows of a tile in memory order: lanes, or pairs of depths.
-template <typename Element>
+template <bool kPastCaches, typename Element>
 inline void write_rows(const GemmTileRun& run, const Element* src, __m512i interleave, char* dst) {
 #pragma GCC unroll 16
   for (int64_t i = 0; i < 16; ++i) {
     const __m512i row =
         run.depth_across ? words_of_pair(src + 2 * i * run.row_stride, run.row_stride, interleave)
                          : words_of_lane(src + i * run.row_stride);
-    _mm512_storeu_si512(dst + i * kTileRowBytes, row);
+    store_row<kPastCaches>(dst + i * kTileRowBytes, row);
   }
 }
 
-template <typename Element>
+template <typename Element, bool kPastCaches>
 void pack_run(const GemmTileRun& run) {
   alignas(64) uint16_t order[32];
   for (int i = 0; i < 16; ++i) {
@@ -139,12 +149,12 @@ void pack_run(const GemmTileRun& run) {
   alignas(64) char rows[kTileBytes];
   for (int64_t tile = 0; tile < run.tile_count; ++tile) {
     if (run.left != run.depth_across) {
-      write_rows(run, src, interleave, dst);
+      write_rows<kPastCaches>(run, src, interleave, dst);
     } else if (sizeof(Element) == 2 && run.depth_across) {
       lanes_of_depths(reinterpret_cast<const uint16_t*>(src), run.row_stride, dst);
     } else {
-      write_rows(run, src, interleave, rows);
-      transpose_16x16(rows, dst);
+      write_rows<false>(run, src, interleave, rows);
+      transpose_16x16<kPastCaches>(rows, dst);
     }
     src += run.depth_across ? kTileDepth * run.row_stride : kTileDepth;
     dst += kTileBytes;
@@ -154,7 +164,8 @@ void pack_run(const GemmTileRun& run) {
 }  // namespace
 
 void pack_tiles(const GemmTileRun& run) {
-  run.element_bytes == 4 ? pack_run<float>(run) : pack_run<uint16_t>(run);
+  if (run.element_bytes == 2) return pack_run<uint16_t, false>(run);
+  run.past_caches ? pack_run<float, true>(run) : pack_run<float, false>(run);
 }
 
 }  // namespace jige::cpu::amx

@@ -377,6 +377,51 @@ TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
   }
 }
 
+// Weights as an optimizer renews them: parts of memory rows, some of which share panels.
+TEST_P(GemmOnThreads, PacksTheSamePanelsPastTheCaches) {
+  static std::atomic<int> packed_past;
+  static void (*pack)(const GemmTileRun&);
+  Rng rng(14);
+  for (const GemmEngine* full : tested_engines()) {
+    if (!full->pack_tiles) continue;
+    pack = full->pack_tiles;
+    GemmEngine engine = *full;
+    engine.pack_tiles = [](const GemmTileRun& run) {
+      packed_past += run.past_caches;
+      pack(run);
+    };
+    for (const auto& [outputs, inputs] : {std::pair{96, 64}, {101, 75}, {32, 33}}) {
+      const Matrix weight(DType::kF32, outputs, inputs, rng);
+      for (const bool across : {false, true}) {
+        const int64_t lanes = across ? inputs : outputs, depth = across ? outputs : inputs;
+        const auto bytes = static_cast<size_t>(gemm_panels_bytes(engine, lanes, depth));
+        struct alignas(64) Line {
+          std::byte bytes[64];
+        };
+        const auto pack_at = [&](int64_t offset, bool past_caches, int64_t threshold) {
+          std::vector<Line> memory(bytes / 64 + 2);
+          engine.panels_past_caches_bytes = threshold;
+          std::byte* data = memory[0].bytes + offset;
+          for (const auto& [begin, end] : {std::pair{0, 32}, {32, outputs}}) {
+            GemmOperand rows = weight.operand(across, true);
+            rows.data = static_cast<const float*>(rows.data) + begin * rows.row_stride;
+            gemm_pack_panels(device_, engine, {data, lanes, depth, past_caches}, rows,
+                             across ? GemmPackRange{0, inputs, begin, end - begin}
+                                    : GemmPackRange{begin, end - begin, 0, inputs});
+          }
+          return std::vector<std::byte>(data, data + bytes);
+        };
+        const auto expected = pack_at(0, false, 0);
+        EXPECT_EQ(pack_at(0, true, static_cast<int64_t>(bytes) + 1), expected);
+        EXPECT_EQ(pack_at(32, true, 0), expected);
+        EXPECT_EQ(packed_past, 0);
+        EXPECT_EQ(pack_at(0, true, 0), expected) << outputs << " x " << inputs;
+        EXPECT_GT(packed_past.exchange(0), 0);
+      }
+    }
+  }
+}
+
 // Rows of the left in whole lines, with a rest of rows that are packed, and lefts that lie
 // otherwise.
 TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {

@@ -20,6 +20,7 @@ float sum_of_squares(const Element* x, int64_t width, float mean) {
   V sum = V::zero();
   const V center = V::broadcast(mean);
   for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    fetch_ahead(x + i);
     const V difference = load_lanes<V>(x + i, lanes) - center;
     const V kept =
         lanes == V::kLanes ? difference : select(V::first_lanes(lanes), difference, V::zero());
@@ -79,6 +80,9 @@ JIGE_FLATTEN void backward_input_group(const NormBackwardInputArgs& args, GradSr
     return x * factor;
   };
   for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    fetch_ahead(grad_dst + i);
+    fetch_ahead(src + i);
+    fetch_ahead(grad_src + i);
     const V g = load_lanes<V>(grad_dst + i, lanes) * load_lanes<V>(args.weight + i, lanes);
     if constexpr (kLayer) sum_g = sum_g + g;
     sum_gx = fma(g, normalised(i, lanes), sum_gx);  // g is zero beyond the end

@@ -38,9 +38,9 @@ TEST(MpiPlaces, MistakesAreNamed) {
   EXPECT_THAT(refusal("host:a,host:"), HasSubstr("\"host:\" is no"));
   EXPECT_THAT(refusal("host:a,b=host:a"), HasSubstr("\"b=host:a\" is there twice"));
   EXPECT_THAT(refusal("a=host:n1,a=host:n2"), HasSubstr("there twice"));
-  EXPECT_THAT(refusal("host:a"), HasSubstr("names 1 places"));
+  EXPECT_THAT(refusal("host:a"), HasSubstr("must be 2 to 64, not 1"));
   EXPECT_THAT(refusal("host:a,host:b -x"), HasSubstr("is no [NAME=]host:HOST"));
-  EXPECT_THAT(refusal("1"), HasSubstr("must be 2 to 64"));
+  EXPECT_THAT(refusal("1"), HasSubstr("places must be 2 to 64"));
 }
 
 // What a launcher that is none does to a meter: `script` is a shell's.

@@ -48,6 +48,9 @@ Result<std::vector<int32_t>> LinkFlags::chosen_devices(const topology::Topology&
     if (found < 0) {
       return fail(Code::kNotFound, "--devices: {} has no component \"{}\"", topology.name(), name);
     }
+    if (std::ranges::find(chosen, found) != chosen.end()) {
+      return fail(Code::kInvalidArgument, "--devices: \"{}\" is there twice", name);
+    }
     chosen.push_back(found);
     rest.remove_prefix(std::min(comma + 1, rest.size()));
   }

@@ -32,7 +32,8 @@ struct LinkFlags {
   bool no_kernels = false;
 
   void declare(Flags& flags);
-  // Those named by --devices, otherwise all. Fails with kNotFound.
+  // Those named by --devices, otherwise all. Fails with kNotFound, and with
+  // kInvalidArgument for one that is there twice.
   Result<std::vector<int32_t>> chosen_devices(const topology::Topology& topology) const;
 };
 

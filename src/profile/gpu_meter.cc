@@ -175,10 +175,10 @@ Result<SetRun> GpuMeter::run_once(const std::vector<GpuFlow*>& flows,
     if (results[i]) results[i] = flows[i]->finish(deadline);
     times[i].end_ns = comm::monotonic_ns();
   };
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (size_t i = 1; i < flows.size(); ++i) threads.emplace_back(move, i);
   move(0);
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   for (Status& result : results) JIGE_DO(std::move(result));
   return set_run(times);
 }

@@ -45,7 +45,11 @@ Result<std::unique_ptr<MpiMeter>> MpiMeter::start(std::vector<MpiPlace> places,
 Status MpiMeter::start_ranks() {
   JIGE_TRY(launch_, MpiLaunch::start(options_.launch, places_));
   const comm::Deadline deadline = comm::Deadline::after(options_.start_timeout_s);
-  auto ranks = receive<RanksMessage>(launch_->control(), deadline);
+  const auto answer = [&]() -> Result<RanksMessage> {
+    JIGE_DO(await_answer(launch_->control(), deadline, options_.cancelled));
+    return receive<RanksMessage>(launch_->control(), deadline);
+  };
+  auto ranks = answer();
   if (!ranks) return tl::unexpected<Error>(end_places(std::move(ranks.error())));
   if (ranks->hosts.size() != places_.size()) {
     return tl::unexpected<Error>(
@@ -81,6 +85,7 @@ Result<SetRun> MpiMeter::run_places(const std::vector<FlowMember>& members, int6
   }
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kAnswerSeconds);
   JIGE_DO(send_message(launch_->control(), order, deadline));
+  JIGE_DO(await_answer(launch_->control(), deadline, options_.cancelled));
   JIGE_TRY(const RanMessage ran, receive<RanMessage>(launch_->control(), deadline));
   if (ran.times.size() != members.size()) {
     return fail(Code::kCorrupt, "MPI's ranks timed {} transfers, not {}", ran.times.size(),

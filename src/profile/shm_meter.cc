@@ -120,6 +120,7 @@ Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kGraceSeconds);
   std::vector<FlowTimes> times(members.size());
   while (!waiting.empty()) {
+    JIGE_DO(check_cancelled(options_.cancelled));
     std::vector<pollfd> entries;
     for (const size_t place : waiting) entries.push_back({controls_[place].fd(), POLLIN, 0});
     poll(entries.data(), entries.size(), deadline.poll_ms());
@@ -185,6 +186,7 @@ Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
 // Until this one answers. Fails as soon as any process ends, for the others may wait for it long.
 Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
   while (!deadline.passed()) {
+    JIGE_DO(check_cancelled(options_.cancelled));
     std::vector<pollfd> entries;
     for (size_t i = 0; i < controls_.size(); ++i) {
       entries.push_back({controls_[i].fd(), static_cast<short>(i == place ? POLLIN : 0), 0});

@@ -157,6 +157,25 @@ TEST(ShmMeter, DeathInTheMiddleOfATransferIsNoticed) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
+TEST(ShmMeter, IsCancelledInTheMiddleOfATransfer) {
+  std::atomic<bool> cancelled = false;
+  ShmMeterOptions options = quick();
+  options.bytes = int64_t{1} << 36;
+  options.run_timeout_s = 20;
+  options.cancelled = &cancelled;
+  Bench bench(2, options);
+  const pid_t rank = bench.meter->pid(1);
+  const std::jthread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    cancelled = true;
+  });
+  const Transfer one[] = {send(0, 1)};
+  const StopWatch clock;
+  EXPECT_EQ(bench.meter->measure(one).error().code, Code::kCancelled);
+  EXPECT_LT(clock.seconds(), 5);
+  EXPECT_NE(kill(rank, 0), 0) << "none is left";
+}
+
 TEST(ShmMeter, AProcessThatStallsIsNamed) {
   ShmMeterOptions options = quick();
   options.run_timeout_s = 0.5;

@@ -179,6 +179,7 @@ Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
       comm::Deadline::after(options_.run_timeout_s + options_.agent.timeout_s);
   std::vector<FlowTimes> of_members(members.size());
   for (const size_t host : started) {
+    JIGE_DO(agents_[host].await(deadline, options_.cancelled));
     JIGE_TRY(const std::vector<FlowTimes> times, agents_[host].finish_run(deadline));
     size_t next = 0;
     for (size_t i = 0; i < members.size(); ++i) {
@@ -207,9 +208,10 @@ Result<CollectiveTimes> TcpMeter::run(const CollectiveTask& task) {
             rank.own = hosts_[host].address.host;
             return agents_[host].start_collective(rank);
           },
-      .finish = [this](
-                    size_t host,
-                    comm::Deadline deadline) { return agents_[host].finish_collective(deadline); },
+      .finish = [this](size_t host, comm::Deadline deadline) -> Result<std::vector<int64_t>> {
+        JIGE_DO(agents_[host].await(deadline, options_.cancelled));
+        return agents_[host].finish_collective(deadline);
+      },
       .address = [this](size_t host) { return hosts_[host].address.host; },
       .name = [this](size_t host) { return "the agent of " + hosts_[host].name; }};
   const CollectMessage message{.congestion = congestion_,

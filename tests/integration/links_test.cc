@@ -226,6 +226,9 @@ TEST(Links, MistakesOverProcessesAreNamed) {
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "2", "--hosts", "a=b,c=d"}).err,
               HasSubstr("--hosts and --shm do not go together; give one of --hosts, --shm, --mpi, "
                         "--gpus"));
+  EXPECT_THAT(
+      run_jige({"profile", "links", "all-reduce", "--shm", "2", "--devices", "rank0,rank0"}).err,
+      HasSubstr("--devices: \"rank0\" is there twice"));
   EXPECT_THAT(run_jige({"profile", "links", "all-reduce"}).err,
               HasSubstr("--hosts or --shm is missing"));
 }

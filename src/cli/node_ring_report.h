@@ -8,7 +8,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
-#include "cli/topology_flags.h"
+#include "cli/link_bench.h"
 #include "plan/node_ring.h"
 
 namespace jige::cli {

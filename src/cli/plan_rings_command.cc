@@ -11,11 +11,11 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/link_bench.h"
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
 #include "cli/ring_plan_steps.h"
 #include "cli/table.h"
-#include "cli/topology_flags.h"
 #include "comm/ring_plan.h"
 #include "plan/nccl_export.h"
 #include "topology/topology_svg.h"
@@ -89,15 +89,12 @@ class PlanRingsCommand final : public Command {
     JIGE_DO(plan::parse_nccl_version(nccl_version_));  // before anything is measured
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
-    options_.seed = static_cast<uint64_t>(links_.seed);
+    options_.seed = static_cast<uint64_t>(links_.request.seed);
     options_.tolerance = tolerance_.value_or(0);
     if (!nodes_.nodes.empty()) return run_over_nodes();
     const InterruptScope interrupts;
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
-    const topology::Topology& topology = bench->topology();
-    JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
-    JIGE_TRY(const plan::RingProblem problem,
-             plan::ring_problem(topology, devices, links_.ring_options()));
+    JIGE_TRY(const plan::RingProblem problem, bench->ring_problem(links_));
     const bool run_collectives = bench->collectives() && !no_collective_;
     if (bench->measures()) {
       // Noise would be taken for gains; and relabellings of hosts about whose network nothing is
@@ -133,10 +130,15 @@ class PlanRingsCommand final : public Command {
           "--rings, --collective and --message go with one machine or network, not with --nodes");
     }
     if (!svg_.empty() || !nccl_.empty() || !msccl_.empty() || !source_.file.empty() ||
-        !source_.reference.empty() || !links_.store_file.empty() || !links_.hosts.empty()) {
+        !source_.reference.empty() || !links_.store_file.empty()) {
       return fail(Code::kInvalidArgument,
                   "--nodes names all machines and goes with neither --topology, --reference, "
-                  "--hosts, --store, --svg, --export-nccl nor --export-msccl");
+                  "--store, --svg, --export-nccl nor --export-msccl");
+    }
+    JIGE_TRY(const MeterKind* const kind, links_.meters.chosen(source_));
+    if (!links_.meters.simulates(*kind)) {
+      return fail(Code::kInvalidArgument, "--nodes goes with simulated rates, not with {}",
+                  kind->flag());
     }
     JIGE_TRY(const NodeRingReport result, plan_over_nodes(nodes_, links_, options_));
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(result.json, 1) + "\n"));

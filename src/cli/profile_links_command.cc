@@ -10,9 +10,10 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/link_bench.h"
 #include "cli/output.h"
 #include "cli/table.h"
-#include "cli/topology_flags.h"
+#include "profile/set_timer.h"
 
 namespace jige::cli {
 namespace {
@@ -53,13 +54,12 @@ class ProfileLinksCommand final : public Command {
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
     const topology::Topology& topology = bench->topology();
     if (what_ == "all-reduce") return run_all_reduce(*bench);
-    JIGE_TRY(const std::vector<std::vector<topology::Transfer>> sets, chosen_sets(topology));
+    JIGE_TRY(const std::vector<std::vector<topology::Transfer>> sets, chosen_sets(*bench));
     profile::Profiler& profiler = bench->profiler();
     Table table(
         {{"set"}, {"GB/s", Table::Align::kRight}, {"+-", Table::Align::kRight}, {"members"}});
     for (const auto& set : sets) {
-      if (interrupted())
-        return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+      JIGE_DO(profile::check_cancelled(&interrupt_flag()));
       const profile::Measurement* kept = sets.size() > 1 ? bench->stored(set) : nullptr;
       if (kept) {
         report(*bench, set, {.rate = kept->rate}, table);
@@ -85,7 +85,7 @@ class ProfileLinksCommand final : public Command {
     }
     JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
     JIGE_TRY(const profile::CollectiveTimes times,
-             bench.collectives()->all_reduce(order, links_.transfer_bytes));
+             bench.collectives()->all_reduce(order, links_.request.transfer_bytes));
     std::vector<std::string> names;
     for (const int32_t c : order) names.push_back(bench.topology().component(c).name);
     if (output_.json) {
@@ -101,13 +101,11 @@ class ProfileLinksCommand final : public Command {
     return {};
   }
 
-  Result<std::vector<std::vector<topology::Transfer>>> chosen_sets(
-      const topology::Topology& topology) const {
+  Result<std::vector<std::vector<topology::Transfer>>> chosen_sets(const LinkBench& bench) const {
+    const topology::Topology& topology = bench.topology();
     std::vector<std::vector<topology::Transfer>> sets;
     if (what_ == "solo" || what_ == "pairs") {
-      JIGE_TRY(const std::vector<int32_t> devices, links_.chosen_devices(topology));
-      JIGE_TRY(const plan::RingProblem problem,
-               plan::ring_problem(topology, devices, links_.ring_options()));
+      JIGE_TRY(const plan::RingProblem problem, bench.ring_problem(links_));
       const std::vector<topology::Transfer> all = problem.transfers();
       for (size_t a = 0; a < all.size(); ++a) {
         if (what_ == "solo") sets.push_back({all[a]});

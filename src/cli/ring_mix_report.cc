@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "cli/link_bench.h"
 #include "cli/table.h"
-#include "cli/topology_flags.h"
 
 namespace jige::cli {
 

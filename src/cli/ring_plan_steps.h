@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/json.h"
-#include "cli/topology_flags.h"
+#include "cli/link_bench.h"
 #include "plan/ring_mix_planner.h"
 #include "plan/ring_planner.h"
 #include "plan/round_planner.h"

@@ -42,6 +42,8 @@ constexpr RateField kRates[] = {
 
 // Far above any machine, and small enough that sums over a schedule stay exact.
 constexpr int64_t kBytesMax = int64_t{1} << 40;
+// And times and rates: sums of these stay finite.
+constexpr double kSecondsMax = 1e12, kRateMin = 1e-9;
 
 }  // namespace
 
@@ -53,9 +55,9 @@ Status check_costs(const PipelineCosts& costs, int32_t block_count) {
   for (size_t b = 0; b < costs.blocks.size(); ++b) {
     for (const NumberField& time : kTimes) {
       const double value = costs.blocks[b].*time.field;
-      if (std::isfinite(value) && value >= 0) continue;
-      return fail(Code::kInvalidArgument, "block {}: {} is {}, must be a time of 0 or more", b,
-                  time.name, value);
+      if (value >= 0 && value <= kSecondsMax) continue;
+      return fail(Code::kInvalidArgument, "block {}: {} is {}, must be a time of 0 to {} s", b,
+                  time.name, value, kSecondsMax);
     }
     for (const CountField& count : kCounts) {
       const int64_t value = costs.blocks[b].*count.field;
@@ -65,13 +67,13 @@ Status check_costs(const PipelineCosts& costs, int32_t block_count) {
     }
   }
   for (const RateField& rate : kRates) {
-    if (costs.rates.*rate.field > 0) continue;
+    if (costs.rates.*rate.field >= kRateMin) continue;
     return fail(Code::kInvalidArgument, "{} is {}, must be above 0", rate.name,
                 costs.rates.*rate.field);
   }
-  if (!(costs.rates.link_latency_s >= 0) || !std::isfinite(costs.rates.link_latency_s)) {
-    return fail(Code::kInvalidArgument, "link_latency_s is {}, must be 0 or more",
-                costs.rates.link_latency_s);
+  if (!(costs.rates.link_latency_s >= 0) || costs.rates.link_latency_s > kSecondsMax) {
+    return fail(Code::kInvalidArgument, "link_latency_s is {}, must be 0 to {} s",
+                costs.rates.link_latency_s, kSecondsMax);
   }
   for (const int64_t bytes : {costs.state_bytes_per_parameter, costs.undo_bytes_per_parameter}) {
     if (bytes < 0 || bytes > 64) {

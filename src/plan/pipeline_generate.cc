@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "plan/pipeline_limits.h"
 #include "plan/pipeline_lockstep.h"
 #include "plan/pipeline_lower.h"
 
@@ -86,6 +87,11 @@ Status check_counts(const ScheduleRequest& r) {
     return fail(Code::kInvalidArgument,
                 "{}: {} stages and {} micro-batches make more than {} tasks; take fewer of either",
                 name, stages, r.micro_batches, kPipelineTasksMax);
+  }
+  if (int64_t{r.block_count} * r.micro_batches > kPipelineBlockPassesMax) {
+    return fail(Code::kInvalidArgument,
+                "{}: {} blocks times {} micro-batches are more than {}; take fewer micro-batches",
+                name, r.block_count, r.micro_batches, kPipelineBlockPassesMax);
   }
   return {};
 }

@@ -4,7 +4,15 @@
 #include <map>
 #include <tuple>
 
+#include "plan/pipeline_limits.h"
 namespace jige::plan {
+namespace {
+
+// Vector clocks take four bytes for every task and queue.
+constexpr size_t kClocksMax = size_t{1} << 28;
+constexpr size_t kCircleShown = 40;
+
+}  // namespace
 
 Result<PipelineGraph> PipelineGraph::create(const PipelineSchedule& schedule) {
   const auto count = static_cast<int64_t>(schedule.tasks.size());
@@ -20,8 +28,12 @@ Result<PipelineGraph> PipelineGraph::create(const PipelineSchedule& schedule) {
   graph.collect_predecessors(schedule);
   if (graph.sort_topologically()) return graph;
   std::string text;
-  for (const int32_t task : graph.find_cycle()) {
+  const std::vector<int32_t> circle = graph.find_cycle();
+  for (const int32_t task : std::span(circle).first(std::min(circle.size(), kCircleShown))) {
     text += fmt::format("\n  {} waits for", describe_task(schedule, task));
+  }
+  if (circle.size() > kCircleShown) {
+    text += fmt::format("\n  {} others, of which the last waits for", circle.size() - kCircleShown);
   }
   return fail(Code::kCorrupt,
               "the schedule can never run; each of these waits for the next:{} the "
@@ -98,15 +110,24 @@ std::vector<int32_t> PipelineGraph::find_cycle() const {
   for (const int32_t task : topological_order_) sorted[static_cast<size_t>(task)] = true;
   const auto start = std::find(sorted.begin(), sorted.end(), false) - sorted.begin();
   std::vector<int32_t> path{static_cast<int32_t>(start)};
-  while (true) {
-    for (const int32_t id : predecessors(path.back())) {
+  std::vector<std::ptrdiff_t> place(task_count(), -1);  // on the path
+  for (;;) {
+    const int32_t last = path.back();
+    place[static_cast<size_t>(last)] = std::ssize(path) - 1;
+    for (const int32_t id : predecessors(last)) {
       if (sorted[static_cast<size_t>(id)]) continue;
-      const auto seen = std::find(path.begin(), path.end(), id);
-      if (seen != path.end()) return {seen, path.end()};
+      const std::ptrdiff_t seen = place[static_cast<size_t>(id)];
+      if (seen >= 0) return {path.begin() + seen, path.end()};
       path.push_back(id);
       break;
     }
   }
+}
+
+Status check_clocks(const PipelineGraph& graph) {
+  if (graph.task_count() * graph.queues().size() <= kClocksMax) return {};
+  return fail(Code::kExhausted, "{} tasks on {} queues are too many to order", graph.task_count(),
+              graph.queues().size());
 }
 
 HappensBefore::HappensBefore(const PipelineGraph& graph)

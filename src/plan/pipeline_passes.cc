@@ -1,10 +1,9 @@
 #include "plan/pipeline_passes.h"
 
+#include "plan/pipeline_limits.h"
+
 namespace jige::plan {
 namespace {
-
-// The tables stay small whatever a file says.
-constexpr int64_t kBlockPassesMax = int64_t{1} << 23;
 
 // What is wrong with the fields of one task, or nothing.
 std::string_view field_fault(const PipelineSchedule& schedule, const PipelineTask& task) {
@@ -36,9 +35,9 @@ Status check_fields(const PipelineSchedule& schedule) {
     return fail(Code::kCorrupt, "{} devices, {} micro-batches and {} blocks; each must be above 0",
                 schedule.device_count, schedule.micro_batch_count, schedule.block_count);
   }
-  if (int64_t{schedule.block_count} * schedule.micro_batch_count > kBlockPassesMax) {
+  if (int64_t{schedule.block_count} * schedule.micro_batch_count > kPipelineBlockPassesMax) {
     return fail(Code::kCorrupt, "{} blocks and {} micro-batches; their product may be {} at most",
-                schedule.block_count, schedule.micro_batch_count, kBlockPassesMax);
+                schedule.block_count, schedule.micro_batch_count, kPipelineBlockPassesMax);
   }
   for (size_t i = 0; i < schedule.tasks.size(); ++i) {
     const std::string_view fault = field_fault(schedule, schedule.tasks[i]);

@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "plan/pipeline_graph.h"
+#include "plan/pipeline_limits.h"
 #include "plan/pipeline_memory.h"
 #include "plan/pipeline_verify.h"
 
@@ -181,6 +182,7 @@ Result<TrainPrediction> predict_candidate(const TrainPlanRequest& request,
   JIGE_TRY(const PipelineSchedule schedule, generate_pipeline(candidate));
   JIGE_TRY(const PipelineGraph graph, PipelineGraph::create(schedule));
   JIGE_TRY(TrainPrediction prediction, predict_times(request, schedule, graph));
+  JIGE_DO(check_clocks(graph));
   const std::vector<PipelineBuffer> buffers = pipeline_buffers(schedule, request.costs);
   const HappensBefore order(graph);
   JIGE_TRY(const PipelinePeaks peaks, pipeline_peaks(schedule, graph, order, buffers));

@@ -285,6 +285,11 @@ TEST(PipelineCosts, SurviveJson) {
             std::string::npos);
   EXPECT_NE(refused(R"({"blocks": [{"saved_bytes": -4}]})").find("saved_bytes is -4"),
             std::string::npos);
+  EXPECT_NE(refused(R"({"blocks": [{"forward_s": 1e300}]})").find("forward_s is 1e+300"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"blocks": [{}], "rates": {"link_bytes_per_s": 1e-300}})")
+                .find("link_bytes_per_s is 1e-300"),
+            std::string::npos);
   EXPECT_NE(refused(R"({"blocks": [{}], "rates": {"link_latency_s": -1}})").find("link_latency_s"),
             std::string::npos);
 }

@@ -140,6 +140,7 @@ TEST(PipelineGenerate, RefusesWhatContradictsItselfAndSaysWhatToChange) {
   expect({.kind = kGPipe, .block_count = 2, .lockstep = true}, "no checkpoints that a pass could");
   expect({.kind = kGPipe, .block_count = 3, .forward_cuts = {1}}, "must ascend from 0");
   expect({.kind = kGPipe, .micro_batches = 2'000'000, .block_count = 1}, "tasks; take fewer");
+  expect({.kind = kGPipe, .micro_batches = 90'000, .block_count = 100}, "take fewer micro-batches");
 }
 
 TEST(PipelineSimulate, SaysWhatDevicesWaitFor) {

@@ -1,5 +1,6 @@
 #include "plan/pipeline_verify.h"
 
+#include "plan/pipeline_limits.h"
 #include "plan/pipeline_passes.h"
 #include "plan/pipeline_verify_parts.h"
 
@@ -7,9 +8,6 @@ namespace jige::plan {
 namespace {
 
 using enum TaskKind;
-
-// Vector clocks take four bytes for every task and queue.
-constexpr size_t kClocksMax = size_t{1} << 28;
 
 class PassVerifier : public VerifierBase {
  public:
@@ -117,10 +115,7 @@ Status verify_pipeline(const PipelineSchedule& schedule) {
   JIGE_DO(check_fields(schedule));
   JIGE_TRY(const PipelinePasses passes, PipelinePasses::create(schedule));
   JIGE_TRY(const PipelineGraph graph, PipelineGraph::create(schedule));
-  if (graph.task_count() * graph.queues().size() > kClocksMax) {
-    return fail(Code::kExhausted, "{} tasks on {} queues are too many to verify",
-                graph.task_count(), graph.queues().size());
-  }
+  JIGE_DO(check_clocks(graph));
   const HappensBefore order(graph);
   const VerifierParts parts{schedule, passes, graph, order};
   JIGE_DO(PassVerifier(parts).run());

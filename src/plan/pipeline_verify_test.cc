@@ -241,6 +241,19 @@ TEST(PipelineVerify, ShowsTheTasksOfACircle) {
   }
 }
 
+// A file may hold a circle of any length: it is found in time, and its beginning is shown.
+TEST(PipelineVerify, ShowsTheBeginningOfALongCircle) {
+  PipelineSchedule schedule{.micro_batch_count = 200'000};
+  for (int32_t m = 0; m < schedule.micro_batch_count; ++m) {
+    schedule.tasks.push_back({.kind = kForward, .device = 0, .blocks = {0, 1}, .micro_batch = m});
+  }
+  schedule.tasks.front().after = {schedule.micro_batch_count - 1};
+  const Result<PipelineGraph> graph = PipelineGraph::create(schedule);
+  ASSERT_FALSE(graph);
+  EXPECT_LT(graph.error().message.size(), 10'000u);
+  EXPECT_NE(graph.error().message.find("199960 others"), std::string::npos);
+}
+
 TEST(PipelineVerify, NamesWhatIsMissing) {
   ScheduleRequest r = natural_request(ScheduleKind::kSPipe);
   r.devices = 2;

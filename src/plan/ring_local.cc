@@ -66,7 +66,7 @@ class LocalSearch {
     }
   }
   int32_t lightest(int32_t from, int32_t to) const {
-    int32_t lightest = -1;
+    int32_t lightest = problem_.edge(from, to).front();
     double least = std::numeric_limits<double>::infinity();
     for (const int32_t way : problem_.edge(from, to)) {
       const double r = rise(way);

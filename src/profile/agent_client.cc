@@ -103,6 +103,10 @@ Result<std::vector<int64_t>> AgentClient::finish_collective(comm::Deadline deadl
   return std::move(collected.times_ns);
 }
 
+Status AgentClient::await(comm::Deadline deadline, const std::atomic<bool>* cancelled) const {
+  return await_answer(socket_, deadline, cancelled);
+}
+
 bool AgentClient::answers(double seconds) {
   const comm::Deadline deadline = comm::Deadline::after(seconds);
   if (!send_message(socket_, ClockMessage{}, deadline)) return false;

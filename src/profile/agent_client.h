@@ -10,6 +10,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,8 @@ class AgentClient {
   Result<int> listen();
   Status start_collective(const CollectMessage& message);
   Result<std::vector<int64_t>> finish_collective(comm::Deadline deadline);
+  // As await_answer() in agent_wire.h.
+  Status await(comm::Deadline deadline, const std::atomic<bool>* cancelled) const;
   // Whether the agent still answers.
   bool answers(double seconds);
 

@@ -54,10 +54,10 @@ Result<RanMessage> AgentFlows::run(const RunMessage& message) {
     results[i] = send_data(*sockets[i], {.bytes = message.bytes[i]}, deadline);
     ran.times[i].end_ns = comm::monotonic_ns();
   };
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;  // those started end by the deadline, should one not start
   for (size_t i = 1; i < sockets.size(); ++i) threads.emplace_back(send, i);
   if (!sockets.empty()) send(0);
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   Status failure;
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i]) continue;

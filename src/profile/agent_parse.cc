@@ -80,7 +80,9 @@ Parsed parse_welcome(const Json& json) {
 }
 
 Parsed parse_clock(const Json& json) {
-  JIGE_TRY(const int64_t now, get_int_or(json, "now_ns", 0, kWhere));
+  // A question has none.
+  if (!json.contains("now_ns")) return ClockMessage{};
+  JIGE_TRY(const int64_t now, limited(json, "now_ns", -kClockNsMax, kClockNsMax));
   return ClockMessage{now};
 }
 
@@ -134,7 +136,7 @@ Parsed parse_run(const Json& json) {
     return fail(Code::kInvalidArgument, "{}: {} sizes for {} flows", kWhere, m.bytes.size(),
                 m.flows.size());
   }
-  JIGE_TRY(m.start_ns, get_int(json, "start_ns", kWhere));
+  JIGE_TRY(m.start_ns, limited(json, "start_ns", -2 * kClockNsMax, 2 * kClockNsMax));
   JIGE_TRY(m.timeout_ms, limited(json, "timeout_ms", 1, kTimeoutMsMax));
   return m;
 }
@@ -143,8 +145,11 @@ Parsed parse_ran(const Json& json) {
   RanMessage m;
   JIGE_TRY(const Json* times, list_of(json, "times"));
   for (const Json& pair : *times) {
-    if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer() ||
-        !pair[1].is_number_integer()) {
+    const auto is_time = [](const Json& time) {
+      return time.is_number_integer() &&
+             std::fabs(time.get<double>()) <= static_cast<double>(kClockNsMax);
+    };
+    if (!pair.is_array() || pair.size() != 2 || !is_time(pair[0]) || !is_time(pair[1])) {
       return fail(Code::kInvalidArgument, "{}: \"times\" must hold [begin, end]", kWhere);
     }
     m.times.push_back({pair[0].get<int64_t>(), pair[1].get<int64_t>()});

@@ -55,6 +55,7 @@ inline constexpr int64_t kFlowsMax = 4096;  // flows an agent keeps open
 inline constexpr int64_t kTimeoutMsMax = 3'600'000;
 inline constexpr int64_t kCollectiveBytesMax = int64_t{1} << 28;
 inline constexpr int64_t kRepeatsMax = 1000;
+inline constexpr int64_t kClockNsMax = int64_t{1} << 60;  // either way; differences fit as well
 
 enum class AgentRole { kControl, kData };
 

@@ -105,6 +105,12 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
   EXPECT_THAT(error(R"({"type":"open","flow":1,"address":"a","port":0,"timeout_ms":1})"),
               HasSubstr("\"port\" is 0"));
   EXPECT_THAT(error(R"({"type":"hello","version":1,"role":"king"})"), HasSubstr("role"));
+  EXPECT_THAT(error(R"({"type":"clock","now_ns":-9223372036854775808})"), HasSubstr("now_ns"));
+  EXPECT_THAT(error(R"({"type":"ran","times":[[0,9223372036854775807]]})"), HasSubstr("times"));
+  EXPECT_THAT(error(R"({"type":"ran","times":[[-9223372036854775808,1]]})"), HasSubstr("times"));
+  EXPECT_THAT(error(R"({"type":"run","flows":[1],"bytes":[1],"start_ns":9223372036854775807,)"
+                    R"("timeout_ms":1})"),
+              HasSubstr("start_ns"));
   EXPECT_THAT(error(R"({"type":"dance"})"), HasSubstr("unknown type"));
   EXPECT_THAT(error(R"([1])"), HasSubstr("must be an object"));
   EXPECT_THAT(error("{"), HasSubstr("agent message"));

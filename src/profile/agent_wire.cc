@@ -1,5 +1,7 @@
 #include "profile/agent_wire.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <array>
 
@@ -40,6 +42,16 @@ Result<AgentMessage> receive_message(comm::Socket& socket, comm::Deadline deadli
   auto message = parse_message(payload);
   if (!message) return with_context(std::move(message.error()), "{}", socket.peer());
   return message;
+}
+
+Status await_answer(const comm::Socket& socket, comm::Deadline deadline,
+                    const std::atomic<bool>* cancelled) {
+  // A signal that sets the flag ends the poll.
+  for (;;) {
+    JIGE_DO(check_cancelled(cancelled));
+    pollfd entry = {.fd = socket.fd(), .events = POLLIN, .revents = 0};
+    if (poll(&entry, 1, deadline.poll_ms()) > 0 || deadline.passed()) return {};
+  }
 }
 
 Status send_data(comm::Socket& socket, const DataMessage& data, comm::Deadline deadline) {

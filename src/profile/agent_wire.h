@@ -7,6 +7,8 @@
 // Threads: one thread a socket.
 #pragma once
 
+#include <atomic>
+
 #include "comm/socket.h"
 #include "profile/agent_protocol.h"
 
@@ -16,6 +18,11 @@ Status send_message(comm::Socket& socket, const AgentMessage& message, comm::Dea
 
 // Fails as payload_size and parse_message do, and as the connection does.
 Result<AgentMessage> receive_message(comm::Socket& socket, comm::Deadline deadline);
+
+// Waits for an answer to begin: until there is something to read, the other side has closed, or the
+// deadline, of which receive() tells. Fails with kCancelled once the flag is set; null: never.
+Status await_answer(const comm::Socket& socket, comm::Deadline deadline,
+                    const std::atomic<bool>* cancelled);
 
 // What the other side answers: a reported error, or kCorrupt where it is no T.
 template <typename T>

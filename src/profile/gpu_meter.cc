@@ -156,16 +156,14 @@ Result<Measurement> GpuMeter::measure_shares(std::span<const Transfer> set,
                      .run_s = options_.run_s,
                      .probe_bytes = kProbeBytes,
                      .bytes_max = kBytesMax,
-                     .repeats = options_.repeats},
+                     .repeats = options_.repeats,
+                     .cancelled = options_.cancelled},
                     shares, [&](int64_t bytes) { return run_once(flows, shares, bytes); }));
   return std::move(timed.measurement);
 }
 
 Result<SetRun> GpuMeter::run_once(const std::vector<GpuFlow*>& flows,
                                   std::span<const double> shares, int64_t bytes) {
-  if (options_.cancelled && *options_.cancelled) {
-    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-  }
   const int64_t start_ns = comm::monotonic_ns() + kLeadNs;
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s);
   std::vector<FlowTimes> times(flows.size());
@@ -177,10 +175,10 @@ Result<SetRun> GpuMeter::run_once(const std::vector<GpuFlow*>& flows,
     if (results[i]) results[i] = flows[i]->finish(deadline);
     times[i].end_ns = comm::monotonic_ns();
   };
-  std::vector<std::thread> threads;
+  std::vector<std::jthread> threads;
   for (size_t i = 1; i < flows.size(); ++i) threads.emplace_back(move, i);
   move(0);
-  for (std::thread& thread : threads) thread.join();
+  threads.clear();
   for (Status& result : results) JIGE_DO(std::move(result));
   return set_run(times);
 }

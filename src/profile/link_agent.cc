@@ -5,7 +5,9 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <exception>
 #include <sstream>
+#include <system_error>
 
 #include "base/file.h"
 #include "base/log.h"
@@ -43,7 +45,7 @@ Result<std::unique_ptr<LinkAgent>> LinkAgent::start(const LinkAgentOptions& opti
 
 LinkAgent::~LinkAgent() {
   stopping_ = true;
-  acceptor_.join();
+  if (acceptor_.joinable()) acceptor_.join();
   {
     const std::lock_guard lock(mutex_);
     for (Connection& connection : connections_) ::shutdown(connection.socket.fd(), SHUT_RDWR);
@@ -76,11 +78,16 @@ void LinkAgent::take(comm::Socket socket) {
   }
   Connection& connection = connections_.emplace_back();
   connection.socket = std::move(socket);
-  connection.thread = std::thread([this, &connection] {
-    talk(connection.socket);
-    ::shutdown(connection.socket.fd(), SHUT_RDWR);
-    connection.ended = true;
-  });
+  try {
+    connection.thread = std::thread([this, &connection] {
+      talk(connection.socket);
+      ::shutdown(connection.socket.fd(), SHUT_RDWR);
+      connection.ended = true;
+    });
+  } catch (const std::system_error& error) {
+    log_warn("agent: no thread for {}: {}", connection.socket.peer(), error.what());
+    connections_.pop_back();
+  }
 }
 
 void LinkAgent::forget_ended() {
@@ -96,7 +103,16 @@ void LinkAgent::forget_ended() {
 }
 
 void LinkAgent::talk(comm::Socket& socket) {
-  const Status status = greet_and_serve(socket);
+  // What the standard library throws where memory or threads are at an end is the end of this
+  // connection, not of the agent.
+  const auto served = [&]() -> Status {
+    try {
+      return greet_and_serve(socket);
+    } catch (const std::exception& error) {
+      return fail(Code::kExhausted, "this host cannot do that now: {}", error.what());
+    }
+  };
+  const Status status = served();
   if (status) return;
   log_debug("agent: {}", status.error().message);
   (void)send_message(socket, ErrorMessage{status.error().code, status.error().message},
@@ -118,6 +134,11 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
     JIGE_DO(send_message(socket, welcome, deadline));
     return serve_data(socket);
   }
+  return serve_profiler(socket, welcome);
+}
+
+// Those of one, until it goes; whichever way, the next one is served.
+Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome) {
   AgentFlows flows(options_.token);
   {
     const std::lock_guard lock(mutex_);
@@ -127,12 +148,14 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
     profiler_ = socket.peer();
     flows_ = &flows;
   }
-  Status status = send_message(socket, welcome, deadline);
-  if (status) status = serve_control(socket, flows);
-  const std::lock_guard lock(mutex_);
-  profiler_.clear();
-  flows_ = nullptr;
-  return status;
+  const auto leave = [this](AgentFlows*) {
+    const std::lock_guard lock(mutex_);
+    profiler_.clear();
+    flows_ = nullptr;
+  };
+  const std::unique_ptr<AgentFlows, decltype(leave)> served(&flows, leave);
+  JIGE_DO(send_message(socket, welcome, comm::Deadline::after(options_.hello_s)));
+  return serve_control(socket, flows);
 }
 
 Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows) {

@@ -61,6 +61,7 @@ class LinkAgent {
   void forget_ended();
   void talk(comm::Socket& socket);
   Status greet_and_serve(comm::Socket& socket);
+  Status serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome);
   Status serve_control(comm::Socket& socket, AgentFlows& flows);
   static AgentMessage answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting);
   Status serve_data(comm::Socket& socket);

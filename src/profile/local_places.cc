@@ -12,11 +12,11 @@
 #include <utility>
 
 #include "base/file.h"
+#include "profile/place_list.h"
 
 namespace jige::profile {
 namespace {
 
-constexpr int kPlacesMax = 64;
 constexpr int kNodesMax = 4096;
 
 std::optional<int> number_after(std::string_view text, std::string_view prefix) {
@@ -130,32 +130,19 @@ std::vector<std::string> place_names(std::span<const LocalPlace> places) {
 Result<std::vector<LocalPlace>> parse_places(std::string_view text,
                                              std::span<const Processor> processors,
                                              std::string_view where) {
-  std::vector<LocalPlace> places;
   if (processors.empty()) {
     return fail(Code::kUnsupported, "{}: the kernel does not say where this process may run",
                 where);
   }
-  const auto count = number_after(text, "");
-  if (count && (*count < 2 || *count > kPlacesMax)) {
-    return fail(Code::kInvalidArgument, "{}: {} processes, must be 2 to {}", where, *count,
-                kPlacesMax);
+  if (const auto count = number_after(text, "")) {
+    JIGE_DO(check_place_count(*count, where));
+    return spread(*count, processors);
   }
-  if (count) return spread(*count, processors);
-  for (std::string_view rest = text; !rest.empty();) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    JIGE_TRY(LocalPlace place, parse_place(rest.substr(0, comma), processors, where));
-    if (std::ranges::find(places, place.name, &LocalPlace::name) != places.end()) {
-      return fail(Code::kInvalidArgument, "{}: \"{}\" is there twice; give NAME=cpuN", where,
-                  place.name);
-    }
-    places.push_back(std::move(place));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
-  if (places.size() < 2 || places.size() > kPlacesMax) {
-    return fail(Code::kInvalidArgument, "{}: names {} places, must be 2 to {}", where,
-                places.size(), kPlacesMax);
-  }
-  return places;
+  return parse_place_list<LocalPlace>(
+      text, where,
+      {.parse = [&](std::string_view entry) { return parse_place(entry, processors, where); },
+       .same = [](const LocalPlace& a, const LocalPlace& b) { return a.name == b.name; },
+       .remedy = "give NAME=cpuN"});
 }
 
 Status pin_to(const LocalPlace& place) {

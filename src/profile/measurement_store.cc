@@ -21,6 +21,10 @@ constexpr std::string_view kFormat = "jige.link-profile";
 constexpr int64_t kVersion = 1;
 constexpr size_t kFileBytesMax = size_t{1} << 30;
 constexpr size_t kDifferencesShown = 6;
+// GB/s; what lies outside no link has, and planners would divide by it.
+constexpr double kRateMin = 1e-9, kRateMax = 1e9;
+
+bool is_rate(double rate) { return rate >= kRateMin && rate <= kRateMax; }
 
 Json to_json(const MeasurementStore::Key& set, const Measurement& m) {
   return {{"set", set},
@@ -44,11 +48,16 @@ Result<std::pair<MeasurementStore::Key, Measurement>> from_json(const Json& json
     return fail(Code::kCorrupt, "{}: \"set\" and \"gb_per_s\" must be lists of one length", where);
   }
   for (size_t i = 0; i < names->size(); ++i) {
-    if (!(*names)[i].is_string() || !(*rates)[i].is_number()) {
+    const Json& rate = (*rates)[i];
+    if (!(*names)[i].is_string() || !(rate.is_number() || rate.is_null())) {
       return fail(Code::kCorrupt, "{}: \"set\" holds names, \"gb_per_s\" numbers", where);
     }
     set.push_back((*names)[i].get<std::string>());
-    m.gb_per_s.push_back((*rates)[i].get<double>());
+    m.gb_per_s.push_back(rate.is_null() ? topology::kUnlimited : rate.get<double>());
+    if (!rate.is_null() && !is_rate(m.gb_per_s.back())) {
+      return fail(Code::kCorrupt, "{}: {} in field \"gb_per_s\" is no rate of a link", where,
+                  m.gb_per_s.back());
+    }
   }
   JIGE_TRY(m.rate, get_number(json, "rate", where));
   JIGE_TRY(m.deviation, get_number_or(json, "deviation", 0, where));
@@ -56,8 +65,9 @@ Result<std::pair<MeasurementStore::Key, Measurement>> from_json(const Json& json
   JIGE_TRY(const int64_t repeats, get_int_or(json, "repeats", 1, where));
   JIGE_TRY(m.cost_s, get_number_or(json, "cost_s", 0, where));
   m.repeats = static_cast<int32_t>(std::clamp<int64_t>(repeats, 0, 1 << 30));
-  if (!(m.rate > 0)) {
-    return fail(Code::kCorrupt, "{}: field \"rate\" is {}, must be above 0", where, m.rate);
+  if (!is_rate(m.rate)) {
+    return fail(Code::kCorrupt, "{}: field \"rate\" is {}, must be {} to {}", where, m.rate,
+                kRateMin, kRateMax);
   }
   return std::pair(std::move(set), std::move(m));
 }
@@ -139,9 +149,9 @@ Result<MeasurementStore> MeasurementStore::open(const std::string& path,
   const size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   if (whole < text.size()) {
     // Only what looks like a profile is cut; any other file stays as it is.
-    const std::string_view begin = R"({"format":")";
+    const std::string begin = fmt::format(R"({{"format":"{}",)", kFormat);
     const bool ours = std::string_view(text).substr(0, begin.size()) ==
-                      begin.substr(0, std::min(begin.size(), text.size()));
+                      std::string_view(begin).substr(0, text.size());
     if (!ours) return fail(Code::kCorrupt, "{}: is no link profile", path);
     text.resize(whole);
     store.interrupted_ = true;
@@ -182,15 +192,20 @@ Status MeasurementStore::read(const std::string& text, const topology::Topology&
   return {};
 }
 
+// A line that does not fit is taken back, so that the next one does not begin in its middle.
 Status MeasurementStore::write_line(const std::string& line) {
   const std::string text = line + "\n";
+  const off_t before = ::lseek(fd_, 0, SEEK_END);
   size_t done = 0;
   while (done < text.size()) {
     const ssize_t written = ::write(fd_, text.data() + done, text.size() - done);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      return fail(errno == ENOSPC ? Code::kExhausted : Code::kIo, "{}: {}", path_,
-                  std::strerror(errno));
+      const int error = errno;
+      const bool cut = done == 0 || (before >= 0 && ::ftruncate(fd_, before) == 0);
+      return fail(error == ENOSPC || error == EDQUOT ? Code::kExhausted : Code::kIo, "{}: {}{}",
+                  path_, std::strerror(error),
+                  cut ? "" : "; half a line is left at its end, remove it");
     }
     done += static_cast<size_t>(written);
   }

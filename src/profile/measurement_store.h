@@ -5,6 +5,7 @@
 //    "deviation":0.01,"half_width":0.006,"repeats":9,"cost_s":0.028}
 //   {"invalid":"gpu0>gpu1:push was 12.1, is 6.0 GB/s"}
 //
+// A member that met no link with a rate has null for its own ("gb_per_s":[null,11.9]).
 // A set is named by its transfers in the order of their text, with the part of a whole that each
 // carried where these differed ("0.25 of gpu0>gpu1:push"). A later line of the same set replaces
 // the earlier one; an "invalid" line all before it. A file that ends in the middle of a line was

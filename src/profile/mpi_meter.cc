@@ -6,7 +6,6 @@
 
 #include "base/cpu.h"
 #include "profile/agent_wire.h"
-#include "profile/place_timer.h"
 
 namespace jige::profile {
 namespace {
@@ -20,13 +19,21 @@ std::vector<std::string> names_of(std::span<const MpiPlace> places) {
   return names;
 }
 
+SetTiming timing_of(const MpiMeterOptions& options, std::span<const MpiPlace> places) {
+  // What a network's queues let through at once must not count for much.
+  const double usual_s = places.front().host.empty() ? 0.05 : 0.12;
+  return {.bytes = options.bytes,
+          .run_s = options.run_s > 0 ? options.run_s : usual_s,
+          .repeats = options.repeats,
+          .cancelled = options.cancelled};
+}
+
 }  // namespace
 
 MpiMeter::MpiMeter(std::vector<MpiPlace> places, const MpiMeterOptions& options)
-    : places_(std::move(places)), options_(options), flows_(names_of(places_), "--mpi") {
-  // What a network's queues let through at once must not count for much.
-  if (options_.run_s <= 0) options_.run_s = places_.front().host.empty() ? 0.05 : 0.12;
-}
+    : PlaceMeter(names_of(places), "--mpi", timing_of(options, places)),
+      places_(std::move(places)),
+      options_(options) {}
 
 Result<std::unique_ptr<MpiMeter>> MpiMeter::start(std::vector<MpiPlace> places,
                                                   const MpiMeterOptions& options) {
@@ -38,15 +45,19 @@ Result<std::unique_ptr<MpiMeter>> MpiMeter::start(std::vector<MpiPlace> places,
 Status MpiMeter::start_ranks() {
   JIGE_TRY(launch_, MpiLaunch::start(options_.launch, places_));
   const comm::Deadline deadline = comm::Deadline::after(options_.start_timeout_s);
-  auto ranks = receive<RanksMessage>(launch_->control(), deadline);
-  if (!ranks) return tl::unexpected<Error>(explained(std::move(ranks.error())));
+  const auto answer = [&]() -> Result<RanksMessage> {
+    JIGE_DO(await_answer(launch_->control(), deadline, options_.cancelled));
+    return receive<RanksMessage>(launch_->control(), deadline);
+  };
+  auto ranks = answer();
+  if (!ranks) return tl::unexpected<Error>(end_places(std::move(ranks.error())));
   if (ranks->hosts.size() != places_.size()) {
     return tl::unexpected<Error>(
-        explained({Code::kCorrupt, fmt::format("MPI started {} ranks for {} places",
-                                               ranks->hosts.size(), places_.size())}));
+        end_places({Code::kCorrupt, fmt::format("MPI started {} ranks for {} places",
+                                                ranks->hosts.size(), places_.size())}));
   }
   ranks_ = std::move(*ranks);
-  flows_.forget_checked();
+  flows().forget_checked();
   return {};
 }
 
@@ -65,27 +76,7 @@ topology::Description MpiMeter::description() const {
   return mpi_description(places_, std::move(facts));
 }
 
-Result<Measurement> MpiMeter::measure(std::span<const topology::Transfer> set) {
-  return measure_shares(set, std::vector<double>(set.size(), 1));
-}
-
-Result<Measurement> MpiMeter::measure_shares(std::span<const topology::Transfer> set,
-                                             std::span<const double> shares) {
-  const PlaceProcesses processes{
-      .start = [this] { return launch_ ? Status() : start_ranks(); },
-      .run = [this](const std::vector<FlowMember>& members,
-                    int64_t bytes) { return run_once(members, bytes); },
-      .explained = [this](Error error) { return explained(std::move(error)); },
-      .cancelled = options_.cancelled};
-  JIGE_TRY(
-      TimedSet timed,
-      time_places(flows_, processes,
-                  {.bytes = options_.bytes, .run_s = options_.run_s, .repeats = options_.repeats},
-                  set, shares));
-  return std::move(timed.measurement);
-}
-
-Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_t bytes) {
+Result<SetRun> MpiMeter::run_places(const std::vector<FlowMember>& members, int64_t bytes) {
   RunMessage order{.timeout_ms =
                        std::max<int64_t>(1, static_cast<int64_t>(options_.run_timeout_s * 1e3))};
   for (const FlowMember& member : members) {
@@ -94,6 +85,7 @@ Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_
   }
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kAnswerSeconds);
   JIGE_DO(send_message(launch_->control(), order, deadline));
+  JIGE_DO(await_answer(launch_->control(), deadline, options_.cancelled));
   JIGE_TRY(const RanMessage ran, receive<RanMessage>(launch_->control(), deadline));
   if (ran.times.size() != members.size()) {
     return fail(Code::kCorrupt, "MPI's ranks timed {} transfers, not {}", ran.times.size(),
@@ -104,7 +96,7 @@ Result<SetRun> MpiMeter::run_once(const std::vector<FlowMember>& members, int64_
 
 // mpirun's own end, in its words, explains more than that it is gone; what a rank said, nothing
 // can.
-Error MpiMeter::explained(Error error) {
+Error MpiMeter::end_places(Error error) {
   const comm::Deadline deadline = comm::Deadline::after(kEndSeconds);
   const bool closed = launch_->closed();
   while (closed && !launch_->exit_code() && !deadline.passed()) {

@@ -26,8 +26,7 @@
 #include "profile/agent_protocol.h"
 #include "profile/link_meter.h"
 #include "profile/mpi_launch.h"
-#include "profile/place_flows.h"
-#include "profile/set_timer.h"
+#include "profile/place_meter.h"
 #include "topology/topology.h"
 
 namespace jige::profile {
@@ -42,7 +41,7 @@ struct MpiMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-class MpiMeter final : public LinkMeter {
+class MpiMeter final : public PlaceMeter<LinkMeter> {
  public:
   // Starts the ranks. REQUIRES: places as parse_mpi_places gives them. Fails as MpiLaunch::start
   // does, and with kUnavailable, in mpirun's words, where that ends.
@@ -51,25 +50,18 @@ class MpiMeter final : public LinkMeter {
 
   // The places around one router, with what measurements depend on.
   topology::Description description() const;
-  // Whose transfers will be asked for. Fails with kInvalidArgument for a host that is no place.
-  Status use(const topology::Topology& network) { return flows_.use(network); }
-
-  Result<Measurement> measure(std::span<const topology::Transfer> set) override;
-  Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
-                                     std::span<const double> shares) override;
-  std::string_view source() const override { return "measured"; }
   // The ranks as they were when last started.
   const RanksMessage& ranks() const { return ranks_; }
 
  private:
   MpiMeter(std::vector<MpiPlace> places, const MpiMeterOptions& options);
   Status start_ranks();
-  Result<SetRun> run_once(const std::vector<FlowMember>& members, int64_t bytes);
-  Error explained(Error error);
+  Status start_places() override { return launch_ ? Status() : start_ranks(); }
+  Result<SetRun> run_places(const std::vector<FlowMember>& members, int64_t bytes) override;
+  Error end_places(Error error) override;
 
   std::vector<MpiPlace> places_;
   MpiMeterOptions options_;
-  PlaceFlows flows_;
   RanksMessage ranks_;
   std::unique_ptr<MpiLaunch> launch_;  // null after a failure
 };

@@ -5,6 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+
 namespace jige::profile {
 namespace {
 
@@ -38,9 +44,9 @@ TEST(MpiPlaces, MistakesAreNamed) {
   EXPECT_THAT(refusal("host:a,host:"), HasSubstr("\"host:\" is no"));
   EXPECT_THAT(refusal("host:a,b=host:a"), HasSubstr("\"b=host:a\" is there twice"));
   EXPECT_THAT(refusal("a=host:n1,a=host:n2"), HasSubstr("there twice"));
-  EXPECT_THAT(refusal("host:a"), HasSubstr("names 1 places"));
+  EXPECT_THAT(refusal("host:a"), HasSubstr("must be 2 to 64, not 1"));
   EXPECT_THAT(refusal("host:a,host:b -x"), HasSubstr("is no [NAME=]host:HOST"));
-  EXPECT_THAT(refusal("1"), HasSubstr("must be 2 to 64"));
+  EXPECT_THAT(refusal("1"), HasSubstr("places must be 2 to 64"));
 }
 
 // What a launcher that is none does to a meter: `script` is a shell's.
@@ -61,6 +67,21 @@ TEST(MpiMeter, ALauncherThatFailsIsQuoted) {
   const StopWatch clock;
   EXPECT_THAT(error_with("sleep 60", 0.2), HasSubstr("sh"));
   EXPECT_LT(clock.seconds(), 10) << "it is ended with what it started";
+}
+
+TEST(MpiMeter, IsCancelledWhileTheLauncherStarts) {
+  std::atomic<bool> cancelled = false;
+  MpiMeterOptions options;
+  options.launch = {.launcher = {"sh", "-c", "sleep 60", "sh"}, .program = "/bin/true"};
+  options.cancelled = &cancelled;
+  const std::jthread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    cancelled = true;
+  });
+  const StopWatch clock;
+  const auto meter = MpiMeter::start(places("2"), options);
+  EXPECT_EQ(meter.error().code, Code::kCancelled);
+  EXPECT_LT(clock.seconds(), 10);
 }
 
 TEST(MpiMeter, WhatIsMissingIsNamedWithItsPackage) {

@@ -1,12 +1,11 @@
 #include "profile/mpi_places.h"
 
-#include <algorithm>
+#include "profile/place_list.h"
 
 namespace jige::profile {
 namespace {
 
 constexpr std::string_view kHost = "host:";
-constexpr size_t kPlacesMax = 64;
 
 // "host:node1" or "a=host:node1".
 Result<MpiPlace> parse_host(std::string_view entry, std::string_view where) {
@@ -28,30 +27,18 @@ Result<MpiPlace> parse_host(std::string_view entry, std::string_view where) {
 Result<std::vector<MpiPlace>> parse_mpi_places(std::string_view text,
                                                std::span<const Processor> processors,
                                                std::string_view where) {
-  std::vector<MpiPlace> places;
   if (text.find(kHost) == std::string_view::npos) {
     JIGE_TRY(std::vector<LocalPlace> local, parse_places(text, processors, where));
+    std::vector<MpiPlace> places;
     for (LocalPlace& place : local) places.push_back({std::move(place), {}});
     return places;
   }
-  for (std::string_view rest = text; !rest.empty();) {
-    const size_t comma = std::min(rest.find(','), rest.size());
-    JIGE_TRY(MpiPlace place, parse_host(rest.substr(0, comma), where));
-    const auto same = [&](const MpiPlace& other) {
-      return other.place.name == place.place.name || other.host == place.host;
-    };
-    if (std::ranges::any_of(places, same)) {
-      return fail(Code::kInvalidArgument, "{}: \"{}\" is there twice", where,
-                  rest.substr(0, comma));
-    }
-    places.push_back(std::move(place));
-    rest.remove_prefix(std::min(comma + 1, rest.size()));
-  }
-  if (places.size() < 2 || places.size() > kPlacesMax) {
-    return fail(Code::kInvalidArgument, "{}: names {} places, must be 2 to {}", where,
-                places.size(), kPlacesMax);
-  }
-  return places;
+  return parse_place_list<MpiPlace>(
+      text, where,
+      {.parse = [&](std::string_view entry) { return parse_host(entry, where); },
+       .same = [](const MpiPlace& a,
+                  const MpiPlace& b) { return a.place.name == b.place.name || a.host == b.host; },
+       .remedy = "a host has one rank, under a name of its own"});
 }
 
 topology::Description mpi_description(std::span<const MpiPlace> places,

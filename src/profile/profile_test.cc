@@ -1,6 +1,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
+#include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -177,11 +179,90 @@ TEST(MeasurementStore, LeavesFilesThatAreNoProfileAlone) {
   const Topology box = reference("pcie-4gpu-2numa");
   const std::string path = fresh_path("notes");
   for (const std::string text :
-       {"my notes", "my notes\n", "{}\n", "[1]\n", "{\"format\":\"x\",\"version\":1}\n"}) {
+       {"my notes", "my notes\n", "{}\n", "[1]\n", "{\"format\":\"x\",\"version\":1}\n",
+        "{\"format\":\"jige.ring-plan\",\"version\":1}"}) {
     ASSERT_TRUE(write_file_atomic(path, text));
     EXPECT_FALSE(MeasurementStore::open(path, box, "simulated")) << text;
     EXPECT_EQ(*read_file(path), text);
   }
+}
+
+TEST(MeasurementStore, KeepsMembersThatMeetNoLinkWithARate) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("unlimited");
+  {
+    auto store = MeasurementStore::open(path, box, "simulated");
+    ASSERT_TRUE(store->append({"a", "b"}, {.gb_per_s = {topology::kUnlimited, 2}, .rate = 2}));
+  }
+  auto store = MeasurementStore::open(path, box, "simulated");
+  ASSERT_TRUE(store) << store.error().message;
+  EXPECT_EQ(store->all().begin()->second.gb_per_s, (std::vector<double>{topology::kUnlimited, 2}));
+}
+
+TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("rates");
+  { ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")); }
+  const std::string head = *read_file(path);
+  for (const std::string line :
+       {R"({"set":["a"],"gb_per_s":[1],"rate":1e300})", R"({"set":["a"],"gb_per_s":[1],"rate":0})",
+        R"({"set":["a"],"gb_per_s":[1],"rate":1e-300})", R"({"set":["a"],"gb_per_s":[0],"rate":1})",
+        R"({"set":["a"],"gb_per_s":[-2],"rate":1})"}) {
+    ASSERT_TRUE(write_file_atomic(path, head + line + "\n"));
+    const auto store = MeasurementStore::open(path, box, "simulated");
+    ASSERT_FALSE(store) << line;
+    EXPECT_EQ(store.error().code, Code::kCorrupt);
+    EXPECT_THAT(store.error().message, HasSubstr(".jsonl:2"));
+  }
+}
+
+// A limit of file sizes stands for a disk that is full.
+TEST(MeasurementStore, ALineThatDoesNotFitLeavesTheRestWhole) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("full");
+  auto store = MeasurementStore::open(path, box, "simulated");
+  ASSERT_TRUE(store->append({"a"}, {.gb_per_s = {1}, .rate = 1}));
+  const std::string before = *read_file(path);
+  rlimit usual{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &usual), 0);
+  const rlimit tight{before.size() + 9, usual.rlim_max};
+  const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  const Status failed = store->append({"b"}, {.gb_per_s = {2}, .rate = 2});
+  setrlimit(RLIMIT_FSIZE, &usual);
+  std::signal(SIGXFSZ, handler);
+  ASSERT_FALSE(failed);
+  EXPECT_EQ(failed.error().code, Code::kIo);
+  EXPECT_EQ(*read_file(path), before);
+  ASSERT_TRUE(store->append({"c"}, {.gb_per_s = {3}, .rate = 3}));
+  *store = *MeasurementStore::open(fresh_path("other"), box, "simulated");
+  const auto again = MeasurementStore::open(path, box, "simulated");
+  ASSERT_TRUE(again) << again.error().message;
+  EXPECT_EQ(again->all().size(), 2u);
+}
+
+TEST(Profiler, RecallsSharesInTheOrderAskedFor) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const std::string path = fresh_path("shares");
+  const std::vector<Transfer> set = {{TransferKind::kPush, 2, 1}, {TransferKind::kPush, 0, 1}};
+  const std::vector<Transfer> turned = {set[1], set[0]};
+  const std::vector<double> shares = {0.75, 0.25}, turned_shares = {0.25, 0.75};
+  SimulatedMeter meter(box);
+  const auto check = [&](Profiler& profiler, int64_t measured) {
+    const Measurement there = *profiler.shares(set, shares);
+    const Measurement back = *profiler.shares(turned, turned_shares);
+    EXPECT_NEAR(there.gb_per_s[0], 3 * there.gb_per_s[1], 1e-9);
+    EXPECT_EQ(back.gb_per_s, (std::vector<double>{there.gb_per_s[1], there.gb_per_s[0]}));
+    EXPECT_EQ(profiler.counts().measured, measured);
+  };
+  {
+    auto store = MeasurementStore::open(path, box, "simulated");
+    Profiler profiler(box, meter, &*store);
+    check(profiler, 1);
+  }
+  auto store = MeasurementStore::open(path, box, "simulated");
+  Profiler profiler(box, meter, &*store);
+  check(profiler, 0);
 }
 
 TEST(Symmetry, FindsWhatCanBeSwapped) {

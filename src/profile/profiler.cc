@@ -14,6 +14,32 @@ using topology::Transfer;
 
 namespace {
 
+// As the store lists members: by name, their rates following.
+std::pair<MeasurementStore::Key, Measurement> by_name(std::vector<std::string> names,
+                                                      Measurement m) {
+  std::vector<std::pair<std::string, double>> members;
+  for (size_t i = 0; i < names.size(); ++i)
+    members.emplace_back(std::move(names[i]), m.gb_per_s[i]);
+  std::ranges::sort(members);
+  MeasurementStore::Key key;
+  for (size_t i = 0; i < members.size(); ++i) {
+    key.push_back(std::move(members[i].first));
+    m.gb_per_s[i] = members[i].second;
+  }
+  return {std::move(key), std::move(m)};
+}
+
+// And back: in the order of `names`. REQUIRES: those of the key.
+Measurement in_order(std::span<const std::string> names, const MeasurementStore::Key& key,
+                     const Measurement& m) {
+  Measurement ordered = m;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const auto at = std::ranges::find(key, names[i]) - key.begin();
+    ordered.gb_per_s[i] = m.gb_per_s[static_cast<size_t>(at)];
+  }
+  return ordered;
+}
+
 bool fit_one_ring(const Transfer& a, const Transfer& b) { return a.src != b.src && a.dst != b.dst; }
 
 }  // namespace
@@ -65,18 +91,7 @@ Status Profiler::keep(Set set, const Measurement& m) {
   exact_[key_of({set.begin(), set.end()})] = m.rate;
   if (symmetry_.permutations.size() > 1) canonical_[key_of(symmetry_.canonical(set))] = m.rate;
   if (!store_) return {};
-  // The store lists members by name; their rates follow.
-  std::vector<std::pair<std::string, double>> members;
-  for (size_t i = 0; i < set.size(); ++i) {
-    members.emplace_back(topology::transfer_text(topology_, set[i]), m.gb_per_s[i]);
-  }
-  std::ranges::sort(members);
-  Measurement ordered = m;
-  MeasurementStore::Key names;
-  for (size_t i = 0; i < members.size(); ++i) {
-    names.push_back(members[i].first);
-    ordered.gb_per_s[i] = members[i].second;
-  }
+  const auto [names, ordered] = by_name(names_of(set, {}), m);
   return store_->append(names, ordered);
 }
 
@@ -95,14 +110,14 @@ Result<Measurement> Profiler::measure(Set set) {
   return m;
 }
 
-// "0.25 of gpu0>gpu1:push": no name of a transfer, so that amounts that differ are another set.
-MeasurementStore::Key Profiler::share_names(Set set, std::span<const double> shares) const {
-  MeasurementStore::Key names;
+// Of members, in their order; with shares "0.25 of gpu0>gpu1:push", which is no name of a transfer,
+// so that amounts that differ are another set.
+std::vector<std::string> Profiler::names_of(Set set, std::span<const double> shares) const {
+  std::vector<std::string> names;
   for (size_t i = 0; i < set.size(); ++i) {
-    names.push_back(
-        fmt::format("{:.6g} of {}", shares[i], topology::transfer_text(topology_, set[i])));
+    const std::string name = topology::transfer_text(topology_, set[i]);
+    names.push_back(shares.empty() ? name : fmt::format("{:.6g} of {}", shares[i], name));
   }
-  std::ranges::sort(names);
   return names;
 }
 
@@ -110,17 +125,20 @@ Result<Measurement> Profiler::measure_shares(Set set, std::span<const double> sh
   JIGE_TRY(Measurement m, meter_.measure_shares(set, shares));
   ++counts_.measured;
   counts_.cost_s += m.cost_s;
-  const MeasurementStore::Key names = share_names(set, shares);
-  shared_.insert_or_assign(names, m);
-  if (store_) JIGE_DO(store_->append(names, m));
+  const auto [names, ordered] = by_name(names_of(set, shares), m);
+  shared_.insert_or_assign(names, ordered);
+  if (store_) JIGE_DO(store_->append(names, ordered));
   return m;
 }
 
 Result<Measurement> Profiler::shares(Set set, std::span<const double> shares) {
-  const auto known = shared_.find(share_names(set, shares));
+  const std::vector<std::string> names = names_of(set, shares);
+  MeasurementStore::Key key = names;
+  std::ranges::sort(key);
+  const auto known = shared_.find(key);
   if (known == shared_.end()) return measure_shares(set, shares);
   ++counts_.recalled;
-  return known->second;
+  return in_order(names, key, known->second);
 }
 
 Status Profiler::look_for_change() {

@@ -94,7 +94,7 @@ class Profiler {
   };
 
   static std::string key_of(std::vector<topology::Transfer> set);
-  MeasurementStore::Key share_names(Set set, std::span<const double> shares) const;
+  std::vector<std::string> names_of(Set set, std::span<const double> shares) const;
   void watch(Set set, double rate);
   Status look_for_change();
   bool audit_is_due();
@@ -117,7 +117,7 @@ class Profiler {
   ProfilerCounts counts_;
   std::unordered_map<std::string, double> exact_;        // by the set itself
   std::unordered_map<std::string, double> canonical_;    // by its canonical image
-  std::map<MeasurementStore::Key, Measurement> shared_;  // of unequal amounts, by share_names()
+  std::map<MeasurementStore::Key, Measurement> shared_;  // of unequal amounts, by name
   std::vector<Sentinel> sentinels_;  // the first set, then the largest if it is another
   int32_t since_look_ = 0;
   int32_t epoch_ = 0;

@@ -48,8 +48,17 @@ int64_t member_bytes(int64_t bytes, double share) {
   return std::max<int64_t>(1, std::llround(static_cast<double>(bytes) * share));
 }
 
+Status check_cancelled(const std::atomic<bool>* cancelled) {
+  if (!cancelled || !*cancelled) return {};
+  return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
+}
+
 Result<TimedSet> time_set(const SetTiming& timing, std::span<const double> shares,
-                          const RunOnce& run) {
+                          const RunOnce& run_any) {
+  const RunOnce run = [&](int64_t bytes) -> Result<SetRun> {
+    JIGE_DO(check_cancelled(timing.cancelled));
+    return run_any(bytes);
+  };
   const StopWatch clock;
   TimedSet timed;
   Measurement& m = timed.measurement;

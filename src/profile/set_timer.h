@@ -5,11 +5,12 @@
 //     return run_once(bytes);   // all members at once, member i with bytes * shares[i]
 //   }));
 //
-// The first runs only find the size, where none is given; what they take is counted as cost. A
-// series in which the rate changed is begun anew (repeats.h).
-// Threads: one caller.
+// A run does not begin once `cancelled` is set. The first runs only find the size, where none is
+// given; what they take is counted as cost. A series in which the rate changed is begun anew
+// (repeats.h). Threads: one caller.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -39,6 +40,7 @@ struct SetTiming {
   int64_t probe_bytes = int64_t{256} * 1024;
   int64_t bytes_max = int64_t{1} << 30;
   RepeatLimits repeats;
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 struct TimedSet {
@@ -50,7 +52,10 @@ struct TimedSet {
 // The bytes that member i carries of a whole: at least one.
 int64_t member_bytes(int64_t bytes, double share);
 
-// Fails as `run` does.
+// Fails with kCancelled when the flag is set. Null: none.
+Status check_cancelled(const std::atomic<bool>* cancelled);
+
+// Fails as `run` does, and with kCancelled.
 Result<TimedSet> time_set(const SetTiming& timing, std::span<const double> shares,
                           const std::function<Result<SetRun>(int64_t bytes)>& run);
 

@@ -16,7 +16,6 @@
 #include "comm/shared_transport.h"
 #include "profile/agent_wire.h"
 #include "profile/link_agent.h"
-#include "profile/place_timer.h"
 
 namespace jige::profile {
 namespace {
@@ -83,7 +82,7 @@ Status ShmMeter::start_ranks() {
     here[i].rename(fmt::format("{} (process {})", places_[i].name, pid(i)));
   }
   controls_ = std::move(here);
-  flows_.forget_checked();
+  flows().forget_checked();
   return {};
 }
 
@@ -97,28 +96,7 @@ topology::Description ShmMeter::description() const {
                                       {"transport", "shared memory"}});
 }
 
-Result<Measurement> ShmMeter::measure(std::span<const topology::Transfer> set) {
-  return measure_shares(set, std::vector<double>(set.size(), 1));
-}
-
-Result<Measurement> ShmMeter::measure_shares(std::span<const topology::Transfer> set,
-                                             std::span<const double> shares) {
-  const PlaceProcesses processes{
-      .start = [this] { return ranks_ ? Status() : start_ranks(); },
-      .run = [this](const std::vector<FlowMember>& members,
-                    int64_t bytes) { return run_once(members, bytes); },
-      .explained = [this](Error error) { return explained(std::move(error)); },
-      .cancelled = options_.cancelled};
-  JIGE_TRY(
-      TimedSet timed,
-      time_places(flows_, processes,
-                  {.bytes = options_.bytes, .run_s = options_.run_s, .repeats = options_.repeats},
-                  set, shares));
-  largest_bytes_ = std::max(largest_bytes_, timed.bytes);
-  return std::move(timed.measurement);
-}
-
-Result<SetRun> ShmMeter::run_once(const std::vector<FlowMember>& members, int64_t bytes) {
+Result<SetRun> ShmMeter::run_places(const std::vector<FlowMember>& members, int64_t bytes) {
   RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::set<size_t> started;
@@ -142,6 +120,7 @@ Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kGraceSeconds);
   std::vector<FlowTimes> times(members.size());
   while (!waiting.empty()) {
+    JIGE_DO(check_cancelled(options_.cancelled));
     std::vector<pollfd> entries;
     for (const size_t place : waiting) entries.push_back({controls_[place].fd(), POLLIN, 0});
     poll(entries.data(), entries.size(), deadline.poll_ms());
@@ -170,9 +149,9 @@ Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set
 }
 
 Result<CollectiveTimes> ShmMeter::collective(const CollectiveTask& task) {
-  if (!ranks_) JIGE_DO(start_ranks());
+  JIGE_DO(start_places());
   auto times = run(task);
-  if (!times) return tl::unexpected<Error>(explained(std::move(times.error())));
+  if (!times) return tl::unexpected<Error>(end_places(std::move(times.error())));
   return times;
 }
 
@@ -180,7 +159,7 @@ Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
   JIGE_DO(check_cancelled(options_.cancelled));
   const comm::Deadline soon = comm::Deadline::after(kGraceSeconds);
   const CollectivePeers peers{
-      .number = [this](int32_t component) { return flows_.place_of(component); },
+      .number = [this](int32_t component) { return flows().place_of(component); },
       .listen = [&](size_t place) -> Result<int> {
         JIGE_DO(send_message(controls_[place], ListenMessage{kLoopback}, soon));
         JIGE_TRY(const auto listening, receive<ListeningMessage>(controls_[place], soon));
@@ -198,7 +177,7 @@ Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
       },
       .address = [](size_t) { return std::string(kLoopback); },
       .name = [&](size_t place) { return controls_[place].peer(); }};
-  const CollectMessage message{.bytes = std::min(largest_bytes_, kUsualReduceBytes),
+  const CollectMessage message{.bytes = std::min(largest_bytes(), kUsualReduceBytes),
                                .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   return time_collective(task, message, peers,
                          comm::Deadline::after(2 * options_.run_timeout_s + kGraceSeconds));
@@ -207,6 +186,7 @@ Result<CollectiveTimes> ShmMeter::run(const CollectiveTask& task) {
 // Until this one answers. Fails as soon as any process ends, for the others may wait for it long.
 Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
   while (!deadline.passed()) {
+    JIGE_DO(check_cancelled(options_.cancelled));
     std::vector<pollfd> entries;
     for (size_t i = 0; i < controls_.size(); ++i) {
       entries.push_back({controls_[i].fd(), static_cast<short>(i == place ? POLLIN : 0), 0});
@@ -226,7 +206,7 @@ Status ShmMeter::wait_for(size_t place, comm::Deadline deadline) {
 
 // A process that has ended explains more than what the others say of it. All end here; the next
 // measurement starts them again.
-Error ShmMeter::explained(Error error) {
+Error ShmMeter::end_places(Error error) {
   std::vector<std::string> ended;
   for (int ms = 0; error.code == Code::kUnavailable && ended.empty() && ms < kLookMs; ms += 10) {
     if (ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(10));

@@ -30,8 +30,7 @@
 #include "comm/socket.h"
 #include "profile/collective_meter.h"
 #include "profile/local_places.h"
-#include "profile/place_flows.h"
-#include "profile/set_timer.h"
+#include "profile/place_meter.h"
 #include "profile/shm_rank.h"
 #include "topology/topology.h"
 
@@ -46,7 +45,7 @@ struct ShmMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-class ShmMeter final : public CollectiveMeter {
+class ShmMeter final : public PlaceMeter<CollectiveMeter> {
  public:
   // Starts the processes. REQUIRES: places as parse_places gives them.
   static Result<std::unique_ptr<ShmMeter>> start(std::vector<LocalPlace> places,
@@ -54,37 +53,32 @@ class ShmMeter final : public CollectiveMeter {
 
   // The processes around one router, with what measurements depend on.
   topology::Description description() const;
-  // Whose transfers will be asked for. Fails with kInvalidArgument where it has a host that is no
-  // process here.
-  Status use(const topology::Topology& machine) { return flows_.use(machine); }
-
-  Result<Measurement> measure(std::span<const topology::Transfer> set) override;
-  Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
-                                     std::span<const double> shares) override;
   // Ranks meet on the loopback and share memory.
   Result<CollectiveTimes> collective(const CollectiveTask& task) override;
-  std::string_view source() const override { return "measured"; }
   // Of a place, while its process runs; -1 otherwise.
   pid_t pid(size_t place) const;
 
  private:
   ShmMeter(std::vector<LocalPlace> places, ShmMeterOptions options)
-      : places_(std::move(places)),
-        options_(std::move(options)),
-        flows_(place_names(places_), "--shm") {}
+      : PlaceMeter(place_names(places), "--shm",
+                   {.bytes = options.bytes,
+                    .run_s = options.run_s,
+                    .repeats = options.repeats,
+                    .cancelled = options.cancelled}),
+        places_(std::move(places)),
+        options_(std::move(options)) {}
   Status start_ranks();
-  Result<SetRun> run_once(const std::vector<FlowMember>& members, int64_t bytes);
+  Status start_places() override { return ranks_ ? Status() : start_ranks(); }
+  Result<SetRun> run_places(const std::vector<FlowMember>& members, int64_t bytes) override;
   Result<SetRun> gather(const std::vector<FlowMember>& members, std::set<size_t> waiting);
   Result<CollectiveTimes> run(const CollectiveTask& task);
   Status wait_for(size_t place, comm::Deadline deadline);
-  Error explained(Error error);
+  Error end_places(Error error) override;
 
   std::vector<LocalPlace> places_;
   ShmMeterOptions options_;
-  PlaceFlows flows_;
   std::vector<comm::Socket> controls_;     // of places_; empty while none runs
   std::optional<comm::LocalRanks> ranks_;  // after the connections: it goes first
-  int64_t largest_bytes_ = 0;              // of the transfers timed so far
 };
 
 }  // namespace jige::profile

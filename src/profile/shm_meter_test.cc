@@ -157,6 +157,25 @@ TEST(ShmMeter, DeathInTheMiddleOfATransferIsNoticed) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
 }
 
+TEST(ShmMeter, IsCancelledInTheMiddleOfATransfer) {
+  std::atomic<bool> cancelled = false;
+  ShmMeterOptions options = quick();
+  options.bytes = int64_t{1} << 36;
+  options.run_timeout_s = 20;
+  options.cancelled = &cancelled;
+  Bench bench(2, options);
+  const pid_t rank = bench.meter->pid(1);
+  const std::jthread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    cancelled = true;
+  });
+  const Transfer one[] = {send(0, 1)};
+  const StopWatch clock;
+  EXPECT_EQ(bench.meter->measure(one).error().code, Code::kCancelled);
+  EXPECT_LT(clock.seconds(), 5);
+  EXPECT_NE(kill(rank, 0), 0) << "none is left";
+}
+
 TEST(ShmMeter, AProcessThatStallsIsNamed) {
   ShmMeterOptions options = quick();
   options.run_timeout_s = 0.5;
@@ -284,10 +303,10 @@ TEST(LocalPlaces, AreReadAndSpread) {
 }
 
 TEST(LocalPlaces, MistakesAreNamed) {
-  EXPECT_THAT(places_text("1"), HasSubstr("--shm: 1 processes, must be 2 to 64"));
-  EXPECT_THAT(places_text("65"), HasSubstr("must be 2 to 64"));
-  EXPECT_THAT(places_text("cpu0"), HasSubstr("names 1 places"));
-  EXPECT_THAT(places_text(""), HasSubstr("names 0 places"));
+  EXPECT_THAT(places_text("1"), HasSubstr("--shm: places must be 2 to 64, not 1"));
+  EXPECT_THAT(places_text("65"), HasSubstr("places must be 2 to 64"));
+  EXPECT_THAT(places_text("cpu0"), HasSubstr("must be 2 to 64, not 1"));
+  EXPECT_THAT(places_text(""), HasSubstr("must be 2 to 64, not 0"));
   EXPECT_THAT(places_text("cpu0,core1"), HasSubstr("\"core1\" is no [NAME=]cpuN"));
   EXPECT_THAT(places_text("cpu0,=cpu1"), HasSubstr("\"=cpu1\" is no [NAME=]cpuN"));
   EXPECT_THAT(places_text("cpu0,cpu"), HasSubstr("\"cpu\" is no"));

@@ -102,7 +102,8 @@ Result<Measurement> TcpMeter::measure_shares(std::span<const topology::Transfer>
   auto timed = time_set({.bytes = options_.bytes,
                          .run_s = options_.run_s,
                          .probe_bytes = kProbeBytes,
-                         .repeats = options_.repeats},
+                         .repeats = options_.repeats,
+                         .cancelled = options_.cancelled},
                         shares, [&](int64_t bytes) { return run_once(*members, bytes); });
   if (!timed) return explained(std::move(timed.error()));
   changes_ += timed->changes;
@@ -153,9 +154,6 @@ Result<std::vector<TcpMeter::Member>> TcpMeter::open_members(
 }
 
 Result<SetRun> TcpMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
-  if (options_.cancelled && *options_.cancelled) {
-    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-  }
   RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::vector<size_t> started;
@@ -181,6 +179,7 @@ Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
       comm::Deadline::after(options_.run_timeout_s + options_.agent.timeout_s);
   std::vector<FlowTimes> of_members(members.size());
   for (const size_t host : started) {
+    JIGE_DO(agents_[host].await(deadline, options_.cancelled));
     JIGE_TRY(const std::vector<FlowTimes> times, agents_[host].finish_run(deadline));
     size_t next = 0;
     for (size_t i = 0; i < members.size(); ++i) {
@@ -200,9 +199,7 @@ Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {
 }
 
 Result<CollectiveTimes> TcpMeter::run(const CollectiveTask& task) {
-  if (options_.cancelled && *options_.cancelled) {
-    return fail(Code::kCancelled, "interrupted; --store keeps what was measured");
-  }
+  JIGE_DO(check_cancelled(options_.cancelled));
   const CollectivePeers peers{
       .number = [this](int32_t component) { return number_in(host_of_, component); },
       .listen = [this](size_t host) { return agents_[host].listen(); },
@@ -211,9 +208,10 @@ Result<CollectiveTimes> TcpMeter::run(const CollectiveTask& task) {
             rank.own = hosts_[host].address.host;
             return agents_[host].start_collective(rank);
           },
-      .finish = [this](
-                    size_t host,
-                    comm::Deadline deadline) { return agents_[host].finish_collective(deadline); },
+      .finish = [this](size_t host, comm::Deadline deadline) -> Result<std::vector<int64_t>> {
+        JIGE_DO(agents_[host].await(deadline, options_.cancelled));
+        return agents_[host].finish_collective(deadline);
+      },
       .address = [this](size_t host) { return hosts_[host].address.host; },
       .name = [this](size_t host) { return "the agent of " + hosts_[host].name; }};
   const CollectMessage message{.congestion = congestion_,

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <thread>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "profile/agent_wire.h"
 #include "profile/link_agent.h"
@@ -259,6 +260,23 @@ TEST(TcpMeter, StopsWhenItIsCancelled) {
   ASSERT_TRUE(lab.meter->measure(one));
   cancelled = true;
   EXPECT_EQ(lab.meter->measure(one).error().code, Code::kCancelled);
+}
+
+TEST(TcpMeter, StopsInTheMiddleOfATransfer) {
+  std::atomic<bool> cancelled{false};
+  TcpMeterOptions options = quick();
+  options.bytes = int64_t{1} << 36;
+  options.run_timeout_s = 20;
+  options.cancelled = &cancelled;
+  Lab lab(options);
+  const std::jthread canceller([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    cancelled = true;
+  });
+  const Transfer one[] = {send(0, 1)};
+  const StopWatch clock;
+  EXPECT_EQ(lab.meter->measure(one).error().code, Code::kCancelled);
+  EXPECT_LT(clock.seconds(), 5);
 }
 
 comm::Socket stranger(const LinkAgent& agent) {

@@ -1,6 +1,5 @@
 #include "topology/topology_checks.h"
 
-#include <cmath>
 #include <set>
 #include <string>
 #include <utility>
@@ -9,7 +8,9 @@ namespace jige::topology {
 namespace {
 
 constexpr size_t kComponentsMax = 4096;
-constexpr double kRateMax = 1e6;  // GB/s; more is a slip of the pen
+// GB/s. More is a slip of the pen; of less, the powers that planners weigh loads with are infinite.
+constexpr double kRateMin = 1e-9, kRateMax = 1e6;
+constexpr double kFactorMin = 1e-6;
 
 bool is_name(std::string_view name) {
   if (name.empty() || name.size() > 64) return false;
@@ -20,9 +21,7 @@ bool is_name(std::string_view name) {
   return true;
 }
 
-bool is_rate(double rate) {
-  return rate == kUnlimited || (std::isfinite(rate) && rate > 0 && rate <= kRateMax);
-}
+bool is_rate(double rate) { return rate == kUnlimited || (rate >= kRateMin && rate <= kRateMax); }
 
 Status check_penalty(const Component& c, std::string_view where) {
   if (c.penalty == Penalty{}) return {};
@@ -30,12 +29,12 @@ Status check_penalty(const Component& c, std::string_view where) {
     return fail(Code::kCorrupt, "{}: component \"{}\" has a penalty but no \"gb_per_s\" to lose",
                 where, c.name);
   }
-  if (c.penalty.flows < 1 || !(c.penalty.factor > 0 && c.penalty.factor < 1) ||
+  if (c.penalty.flows < 1 || !(c.penalty.factor >= kFactorMin && c.penalty.factor < 1) ||
       c.penalty.assumption.empty()) {
     return fail(Code::kInvalidArgument,
                 "{}: component \"{}\": field \"penalty\" has flows {}, factor {}, assumption "
-                "\"{}\"; it needs at least one flow, a factor between 0 and 1, and the assumption "
-                "in words",
+                "\"{}\"; it needs at least one flow, a factor from 1e-6 to below 1, and the "
+                "assumption in words",
                 where, c.name, c.penalty.flows, c.penalty.factor, c.penalty.assumption);
   }
   return {};
@@ -51,11 +50,11 @@ Status check_component(const Component& c, std::string_view where) {
                 "{}: component name \"{}\" must be 1 to 64 letters, digits, '.', '_' or '-'", where,
                 c.name);
   }
-  if (!is_rate(c.gb_per_s)) return bad("gb_per_s", c.gb_per_s, "above 0 and at most 1e6");
+  if (!is_rate(c.gb_per_s)) return bad("gb_per_s", c.gb_per_s, "1e-9 to 1e6");
   if (!(c.pull_cost >= 1 && c.pull_cost <= 100)) return bad("pull_cost", c.pull_cost, "1 to 100");
   const double engine = c.copy_engine_gb_per_s;
-  if (!(engine >= 0 && engine <= kRateMax)) {
-    return bad("copy_engine_gb_per_s", engine, "at least 0 and at most 1e6");
+  if (engine != 0 && !(engine >= kRateMin && engine <= kRateMax)) {
+    return bad("copy_engine_gb_per_s", engine, "0 or 1e-9 to 1e6");
   }
   if (engine > 0 && c.kind != ComponentKind::kDevice) {
     return bad("copy_engine_gb_per_s", engine, "absent: only devices have copy engines");
@@ -78,9 +77,9 @@ Status check_link(const Description& d, const Link& link, std::string_view where
     return fail(Code::kCorrupt, "{}: link \"{}\" joins \"{}\" with itself", where, link.name,
                 d.components[static_cast<size_t>(link.from)].name);
   }
-  if (!is_rate(link.gb_per_s)) return bad("gb_per_s", link.gb_per_s, "above 0 and at most 1e6");
+  if (!is_rate(link.gb_per_s)) return bad("gb_per_s", link.gb_per_s, "1e-9 to 1e6");
   if (!is_rate(link.back_gb_per_s)) {
-    return bad("back_gb_per_s", link.back_gb_per_s, "above 0 and at most 1e6");
+    return bad("back_gb_per_s", link.back_gb_per_s, "1e-9 to 1e6");
   }
   if (link.width < 0 || link.width > 32) return bad("width", link.width, "1 to 32");
   if (!(link.gt_per_s >= 0 && link.gt_per_s <= 256))

@@ -164,6 +164,13 @@ TEST(TopologyFile, RefusesWhatContradictsItself) {
               HasSubstr("links[0]: field \"to\" names \"c\""));
   EXPECT_THAT(error_of(links(R"({"from":"a","to":"b","gb_per_s":-1})")),
               HasSubstr("box.json: link \"a-b\": field \"gb_per_s\" is -1"));
+  EXPECT_THAT(error_of(links(R"({"from":"a","to":"b","gb_per_s":1e-300})")),
+              HasSubstr("field \"gb_per_s\" is 1e-300, must be 1e-9 to 1e6"));
+  EXPECT_THAT(error_of(head + R"({"name":"d","kind":"device","copy_engine_gb_per_s":1e-300}]})"),
+              HasSubstr("\"copy_engine_gb_per_s\" is 1e-300"));
+  EXPECT_THAT(error_of(head + R"({"name":"m","kind":"memory","numa":0,"gb_per_s":9,"penalty":)"
+                              R"({"flows":1,"factor":1e-300,"assumption":"x"}}]})"),
+              HasSubstr("factor 1e-300"));
   EXPECT_THAT(error_of(links(R"({"from":"a","to":"b","gb_per_sec":1})")),
               HasSubstr("\"gb_per_sec\""));
   EXPECT_THAT(error_of(links(R"({"from":"a","to":"a"})")), HasSubstr("joins \"a\" with itself"));

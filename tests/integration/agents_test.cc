@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 
 #include <chrono>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,8 @@ namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
+
+constexpr rlim_t kAgentBytes = rlim_t{320} << 20;  // of address space
 
 // `jige profile agent` on a free port.
 class Agent {
@@ -32,6 +35,7 @@ class Agent {
     ADD_FAILURE() << "no agent: " << read_text(folder_ / "err");
   }
   const std::string& address() const { return address_; }
+  pid_t pid() const { return process_.pid(); }
   Outcome stop() {
     process_.send(SIGINT);
     return process_.wait();
@@ -90,6 +94,28 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
   const Outcome gone = run({"profile", "links", "set", "--set", "a>c:send", "--timeout", "1"});
   EXPECT_EQ(gone.exit_code, 8);
   EXPECT_THAT(gone.err, HasSubstr("agent of c"));
+}
+
+// What an agent cannot allocate is an error of whoever asked, not its end.
+TEST(Agents, GoOnWithoutMemoryForACollective) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need the address space themselves";
+#endif
+  Agent a, b;
+  for (const Agent* agent : {&a, &b}) {
+    const rlimit tight{kAgentBytes, kAgentBytes};
+    ASSERT_EQ(prlimit(agent->pid(), RLIMIT_AS, &tight, nullptr), 0);
+  }
+  const std::string hosts = "a=" + a.address() + ",b=" + b.address();
+  const auto reduce = [&](const char* bytes) {
+    return run_jige({"profile", "links", "all-reduce", "--hosts", hosts, "--token", "t",
+                     "--transfer-bytes", bytes, "--timeout", "2"});
+  };
+  const Outcome much = reduce("256M");
+  EXPECT_NE(much.exit_code, 0);
+  EXPECT_THAT(much.err, HasSubstr("cannot do that now"));
+  const Outcome little = reduce("1M");
+  EXPECT_EQ(little.exit_code, 0) << little.err;
 }
 
 TEST(Agents, MistakesAreNamed) {

@@ -4,10 +4,9 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "integration/ended_by_signal.h"
 #include "integration/process.h"
 #include "integration/solo_rates.h"
 
@@ -219,27 +218,52 @@ TEST(Links, GpusWithoutPeerAccessArePlannedThroughMemory) {
 
 TEST(Links, MistakesOverProcessesAreNamed) {
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "1"}).err,
-              HasSubstr("--shm: 1 processes, must be 2 to 64"));
+              HasSubstr("--shm: places must be 2 to 64, not 1"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "cpu0,core1"}).err,
               HasSubstr("\"core1\" is no [NAME=]cpuN"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "2", "--source", "sysfs"}).err,
               HasSubstr("--source is of this machine's parts"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--shm", "2", "--hosts", "a=b,c=d"}).err,
-              HasSubstr("give one of --hosts, --shm, --mpi and --gpus"));
+              HasSubstr("--hosts and --shm do not go together; give one of --hosts, --shm, --mpi, "
+                        "--gpus"));
+  EXPECT_THAT(
+      run_jige({"profile", "links", "all-reduce", "--shm", "2", "--devices", "rank0,rank0"}).err,
+      HasSubstr("--devices: \"rank0\" is there twice"));
   EXPECT_THAT(run_jige({"profile", "links", "all-reduce"}).err,
               HasSubstr("--hosts or --shm is missing"));
 }
 
-TEST(Links, CtrlCEndsAllProcesses) {
-  const TestFolder folder;
-  Process process({"profile", "links", "solo", "--shm", "2", "--set-seconds", "60",
-                   "--transfer-bytes", "2G", "--timeout", "100"},
-                  folder.path());
-  std::this_thread::sleep_for(std::chrono::milliseconds(700));
-  process.send(SIGINT);
-  const Outcome ended = process.wait();
-  EXPECT_EQ(ended.exit_code, 130);
-  EXPECT_THAT(ended.err, HasSubstr("interrupted"));
+// Flags that one kind of meter understands go with no other.
+TEST(Links, FlagsOfAnotherMeterAreRefused) {
+  const auto refusal = [](std::vector<std::string> words) {
+    words.insert(words.begin(), {"profile", "links", "solo"});
+    const Outcome outcome = run_jige(words);
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(refusal({"--shm", "2", "--mpirun", "x"}),
+              HasSubstr("--mpirun goes with --mpi, not with --shm"));
+  EXPECT_THAT(refusal({"--mpi", "2", "--token", "x"}),
+              HasSubstr("--token goes with --hosts, not with --mpi"));
+  EXPECT_THAT(refusal({"--gpus", "--congestion", "bbr"}),
+              HasSubstr("--congestion goes with --hosts, not with --gpus"));
+  EXPECT_THAT(refusal({"--reference", "pcie-4gpu-2numa", "--kernel-blocks", "2"}),
+              HasSubstr("--kernel-blocks goes with --gpus, not with simulated rates"));
+  EXPECT_THAT(refusal({"--hosts", "a=b,c=d", "--noise", "0.1"}),
+              HasSubstr("--noise goes with simulated rates, not with --hosts"));
+  EXPECT_THAT(refusal({"--mpi", "2", "--gpus"}), HasSubstr("--mpi and --gpus do not go together"));
+  const Outcome nodes =
+      run_jige({"plan", "rings", "--nodes", "pcie-4gpu-2numa", "pcie-4gpu-2numa", "--shm", "2"});
+  EXPECT_THAT(nodes.err, HasSubstr("--nodes goes with simulated rates, not with --shm"));
+}
+
+TEST(Links, SignalsEndAllProcesses) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGKILL}) {
+    SCOPED_TRACE(signal);
+    expect_signal_ends({"profile", "links", "solo", "--shm", "2", "--set-seconds", "60",
+                        "--transfer-bytes", "2G", "--timeout", "100"},
+                       signal, 2);
+  }
 }
 
 }  // namespace

@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
+#include "integration/ended_by_signal.h"
 #include "integration/process.h"
 #include "integration/solo_rates.h"
 
@@ -44,7 +43,7 @@ TEST_F(MpiLinks, WhatIsMissingIsNamedWithItsPackage) {
   EXPECT_THAT(run({"profile", "links", "solo"}, "a=host:n1,cpu0").err,
               HasSubstr("\"cpu0\" is no [NAME=]host:HOST"));
   EXPECT_THAT(run_jige({"profile", "links", "solo", "--mpi", "2", "--shm", "2"}).err,
-              HasSubstr("give one of --hosts, --shm, --mpi and --gpus"));
+              HasSubstr("--shm and --mpi do not go together"));
 }
 
 TEST_F(MpiLinks, AreProfiledAndPlanned) {
@@ -69,16 +68,14 @@ TEST_F(MpiLinks, AreProfiledAndPlanned) {
   EXPECT_THAT(other.err, HasSubstr("- environment transport MPI"));
 }
 
-TEST_F(MpiLinks, CtrlCEndsAllRanks) {
+TEST_F(MpiLinks, SignalsEndAllRanks) {
   if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
-  Process process({"profile", "links", "solo", "--mpi", "2", "--set-seconds", "60",
-                   "--transfer-bytes", "1G", "--timeout", "100"},
-                  folder_.path());
-  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
-  process.send(SIGINT);
-  const Outcome ended = process.wait();
-  EXPECT_EQ(ended.exit_code, 130);
-  EXPECT_THAT(ended.err, HasSubstr("interrupted"));
+  for (const int signal : {SIGINT, SIGHUP, SIGKILL}) {
+    SCOPED_TRACE(signal);
+    expect_signal_ends({"profile", "links", "solo", "--mpi", "2", "--set-seconds", "60",
+                        "--transfer-bytes", "1G", "--timeout", "100"},
+                       signal, 3);  // mpirun and two ranks
+  }
 }
 
 }  // namespace

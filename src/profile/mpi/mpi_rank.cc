@@ -152,6 +152,8 @@ class Rank {
       }
     }
     if (const Status moved = streams_.move(*streams, comm::monotonic_ns(), deadline); !moved) {
+      // MPI may still write to their memory, until all ranks end.
+      abandoned_ = std::move(*streams);
       return ErrorMessage{moved.error().code, name(rank_) + ": " + moved.error().message};
     }
     RanMessage ran;
@@ -240,6 +242,7 @@ class Rank {
   std::vector<MpiSeat> seats_;
   int rank_, size_;
   MpiStreams streams_;
+  std::vector<MpiStream> abandoned_;  // of the run that failed
 };
 
 Result<std::vector<MpiSeat>> seats_of(int argc, char** argv, int size) {

@@ -244,6 +244,13 @@ TEST(TcpMeter, RunsAnAllReduceOverTheRingOfHosts) {
   EXPECT_EQ(lab.meter->all_reduce(router).error().code, Code::kInvalidArgument);
   const Transfer one[] = {send(0, 1)};
   EXPECT_TRUE(lab.meter->measure(one)) << "transfers go on afterwards";
+}
+
+TEST(TcpMeter, NamesAHostWithoutWhichThereIsNoAllReduce) {
+  TcpMeterOptions options = quick();
+  options.run_timeout_s = 0.3;
+  Lab lab(options);
+  const int32_t ring[] = {0, 2, 1};
   lab.agents[2].reset();
   const auto gone = lab.meter->all_reduce(ring);
   ASSERT_FALSE(gone);

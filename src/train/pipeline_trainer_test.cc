@@ -68,7 +68,7 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
   TrainOptions options = options_for(folder, "small");
-  options.config->layer_count = 40;
+  options.config->layer_count = 24;
   const TrainOptions alone = [&] {
     TrainOptions other = options;
     other.out_folder = folder.file("alone");

@@ -90,12 +90,13 @@ Status sum_until_failure(Communicator& group, Reports& reports, int64_t count,
   }
 }
 
-// Files alone: other test programs keep folders there.
+// Files of this program alone: others keep theirs there, and folders.
 std::set<std::string> shared_memory_files() {
   std::set<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     std::error_code gone;
-    if (entry.is_regular_file(gone)) names.insert(entry.path().string());
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file(gone) && name.find("jige") != std::string::npos) names.insert(name);
   }
   return names;
 }

@@ -4,10 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <thread>
 
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "profile/agent_wire.h"
 #include "profile/link_agent.h"
 #include "profile/measurement_store.h"
@@ -175,8 +175,7 @@ TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
 }
 
 TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
-  const std::string path = ::testing::TempDir() + "jige_tcp_meter_store.jsonl";
-  std::filesystem::remove(path);
+  const std::string path = test_path("store");
   Lab lab;
   const Transfer all[] = {send(0, 1), send(1, 2), send(2, 0), send(1, 0)};
   const int port = lab.agents[2]->address().port;
@@ -215,8 +214,7 @@ TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
 }
 
 TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
-  const std::string path = ::testing::TempDir() + "jige_tcp_meter_print.jsonl";
-  std::filesystem::remove(path);
+  const std::string path = test_path("print");
   Lab lab;
   const std::string before = lab.meter->environment()["tcp congestion"];
   { ASSERT_TRUE(MeasurementStore::open(path, *lab.network, "measured")); }

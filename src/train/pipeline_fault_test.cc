@@ -113,19 +113,25 @@ TEST(PipelineFault, ALostDeviceEndsTheRunWhichGoesOnWithTheSameBits) {
   using enum plan::OptimizerMode;
   std::set<plan::TaskKind> tried;
   std::atomic<int> unwritten{0};
-  for (const PipelineOptions& pipeline :
-       {PipelineOptions{.devices = 2,
-       .kinds = {plan::ScheduleKind::kSPipe},
-       .optimizers = {kAsync},
-       .forward_stages = {1},
-       .backward_stages = {3}},
-        PipelineOptions{.devices = 2,
-        .kinds = {plan::ScheduleKind::k1F1B},
-        .optimizers = {kAsync},
-        .clip = plan::ClipMode::kExact},
-        PipelineOptions{
-            .devices = 2, .kinds = {plan::ScheduleKind::kGPipe}, .optimizers = {kDevice}}}) {
+  const std::vector<PipelineOptions> pipelines = {
+      PipelineOptions{.devices = 2,
+                      .kinds = {plan::ScheduleKind::kSPipe},
+                      .optimizers = {kAsync},
+                      .forward_stages = {1},
+                      .backward_stages = {3}},
+      PipelineOptions{.devices = 2,
+                      .kinds = {plan::ScheduleKind::k1F1B},
+                      .optimizers = {kAsync},
+                      .clip = plan::ClipMode::kExact},
+      PipelineOptions{
+          .devices = 2, .kinds = {plan::ScheduleKind::kGPipe}, .optimizers = {kDevice}}};
+  for (const PipelineOptions& pipeline : pipelines) {
     fail_and_continue(folder, pipeline, model_bytes(alone), tried, unwritten);
+  }
+  // Which finishes first, a step or the checkpoint before it, depends on the machine.
+  for (int again = 0; unwritten == 0 && again < 10; ++again) {
+    tried.clear();
+    fail_and_continue(folder, pipelines[0], model_bytes(alone), tried, unwritten);
   }
   // Some failed while the checkpoint of the step before was being written.
   EXPECT_GT(unwritten, 0);

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "cli/report_pipeline.h"
 #include "plan/pipeline_generate.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 std::string write_log(const std::string& text) {
   const auto* info = testing::UnitTest::GetInstance()->current_test_info();
-  const std::string path = testing::TempDir() + "jige_log_" + info->name() + ".jsonl";
+  const std::string path = test_path(info->name());
   EXPECT_TRUE(write_file_atomic(path, text));
   return path;
 }

@@ -359,15 +359,26 @@ TEST_P(OverTransport, ARankThatLeavesIsNamedByTheOthers) {
   }
 }
 
+// Stays away until the calls of all others have ended.
+void stay_away(const std::atomic<int>& ended, int others) {
+  const Deadline deadline = Deadline::after(10);
+  while (ended < others && !deadline.passed()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
 // Four ranks in chains: the one that stays away is nobody's root.
 TEST_P(OverTransport, ARankThatStaysAwayFromTreesIsNamedByTheDeadline) {
   const RingPlan plan = with_trees(4, 1 << 20);
+  std::atomic<int> ended{0};
   const auto body = [&](Communicator& group) -> Status {
     group.set_direct_bytes_max(-1);
     std::vector<float> data(1000);
     JIGE_DO(group.barrier());
-    if (group.rank() == 2) std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    return group.all_reduce(data.data(), data.data(), 1000, DType::kF32, RedOp::kSum);
+    if (group.rank() == 2) stay_away(ended, 3);
+    const Status ran = group.all_reduce(data.data(), data.data(), 1000, DType::kF32, RedOp::kSum);
+    ++ended;
+    return ran;
   };
   const int64_t start = monotonic_ns();
   const auto errors =
@@ -379,11 +390,13 @@ TEST_P(OverTransport, ARankThatStaysAwayFromTreesIsNamedByTheDeadline) {
 TEST_P(OverTransport, ARankThatStaysAwayIsNamedByTheDeadline) {
   const RingPlan plan = small_pieces(3);
   const int64_t start = monotonic_ns();
+  std::atomic<int> ended{0};
   const auto body = [&](Communicator& group) -> Status {
     std::vector<float> data(1000);
     JIGE_DO(group.barrier());
-    if (group.rank() == 0) std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    if (group.rank() == 0) stay_away(ended, 2);
     const Status ran = group.all_reduce(data.data(), data.data(), 1000, DType::kF32, RedOp::kSum);
+    ++ended;
     if (ran) return ran;
     // Every later call gives the same error.
     const Status again = group.barrier();

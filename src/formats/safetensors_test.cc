@@ -134,7 +134,7 @@ TEST(Safetensors, GivesAlignedViewsOfUnalignedFiles) {
 }
 
 TEST(Safetensors, ReadsAHeaderOfManyTensorsInLinearTime) {
-  constexpr int kCount = 200'000;
+  constexpr int kCount = 100'000;
   std::string header = "{";
   for (int i = 0; i < kCount; ++i) {
     header += fmt::format(
@@ -143,7 +143,7 @@ TEST(Safetensors, ReadsAHeaderOfManyTensorsInLinearTime) {
   }
   const auto parsed = parse(container(header + "}", std::string(kCount, 'x')));
   ASSERT_TRUE(parsed) << parsed.error().message;
-  EXPECT_EQ(parsed->index.at("layer.123456.weight"), 123456u);
+  EXPECT_EQ(parsed->index.at("layer.98765.weight"), 98765u);
 }
 
 TEST(Safetensors, NamesAFileThatIsNotThere) {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
-#include "base/rng.h"
+#include "base/rough_normal.h"
 #include "ops/attention.h"
 #include "tensor/cpu_device.h"
 
@@ -47,7 +47,7 @@ class Matrix {
   void fill_normal(Rng& rng, double scale = 1.0) {
     for (int64_t r = 0; r < rows_; ++r) {
       for (int64_t c = 0; c < columns_; ++c) {
-        set(r, c, static_cast<float>(rng.normal() * scale));
+        set(r, c, static_cast<float>(rough_normal(rng) * scale));
       }
     }
   }
@@ -146,6 +146,18 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   Oracle o{n, d};
   o.dst.assign(static_cast<size_t>(n * d), 0.0);
   o.weights.assign(static_cast<size_t>(n * n), 0.0);
+  const auto widened = [&](const Matrix& from, int64_t column) {
+    std::vector<double> values;
+    for (int64_t r = 0; r < n; ++r) {
+      for (int64_t c = 0; c < d; ++c) {
+        values.push_back(static_cast<double>(from.get(place.row + r, column + c)));
+      }
+    }
+    return values;
+  };
+  const std::vector<double> q = widened(in.q, q_column);
+  const std::vector<double> k = widened(in.k, kv_column);
+  const std::vector<double> v = widened(in.v, kv_column);
   for (int64_t i = 0; i < n; ++i) {
     const int64_t first = in.shape.window > 0 ? std::max<int64_t>(0, i - in.shape.window + 1) : 0;
     double m = -std::numeric_limits<double>::infinity();
@@ -153,8 +165,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
     for (int64_t j = first; j <= i; ++j) {
       double score = 0;
       for (int64_t c = 0; c < d; ++c) {
-        score += static_cast<double>(in.q.get(place.row + i, q_column + c)) *
-                 in.k.get(place.row + j, kv_column + c);
+        score += q[static_cast<size_t>(i * d + c)] * k[static_cast<size_t>(j * d + c)];
       }
       weights[j] = score * in.shape.scale;
       m = std::max(m, weights[j]);
@@ -164,8 +175,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
     for (int64_t j = first; j <= i; ++j) {
       weights[j] /= sum;
       for (int64_t c = 0; c < d; ++c) {
-        o.dst[static_cast<size_t>(i * d + c)] +=
-            weights[j] * in.v.get(place.row + j, kv_column + c);
+        o.dst[static_cast<size_t>(i * d + c)] += weights[j] * v[static_cast<size_t>(j * d + c)];
       }
     }
     o.lse.push_back(m + std::log(sum));

@@ -37,14 +37,19 @@ void expect_near_definition(Inputs& in) {
       for (int64_t i = 0; i < length; ++i) {
         ASSERT_NEAR(result.lse.get(row + i, head), o.lse[static_cast<size_t>(i)], 2e-5)
             << "row " << row + i << " head " << head;
-        for (int64_t c = 0; c < o.dim; ++c) {
-          double magnitude = 0;
-          for (int64_t j = 0; j <= i; ++j) {
-            magnitude += o.weights[static_cast<size_t>(i * length + j)] *
-                         std::abs(in.v.get(row + j, kv_head * o.dim + c));
+        std::vector<double> magnitudes(static_cast<size_t>(o.dim), 0.0);
+        for (int64_t j = 0; j <= i; ++j) {
+          const double weight = o.weights[static_cast<size_t>(i * length + j)];
+          if (weight == 0) continue;
+          for (int64_t c = 0; c < o.dim; ++c) {
+            magnitudes[static_cast<size_t>(c)] +=
+                weight * std::abs(in.v.get(row + j, kv_head * o.dim + c));
           }
+        }
+        for (int64_t c = 0; c < o.dim; ++c) {
           ASSERT_NEAR(result.dst.get(row + i, head * o.dim + c),
-                      o.dst[static_cast<size_t>(i * o.dim + c)], magnitude * 0x1.02p-8 + 1e-6)
+                      o.dst[static_cast<size_t>(i * o.dim + c)],
+                      magnitudes[static_cast<size_t>(c)] * 0x1.02p-8 + 1e-6)
               << "row " << row + i << " head " << head << " column " << c;
         }
       }
@@ -73,11 +78,13 @@ TEST_F(AttentionTiles, MatchTheDefinitionAtEveryRatioOfHeads) {
 TEST_F(AttentionTiles, MatchTheDefinitionOverRaggedSequencesAndWindows) {
   for (const int64_t window : {0, 1, 15, 32, 33, 64, 127, 512, 600}) {
     SCOPED_TRACE(window);
+    // The longest where the window does not hide that it is long.
+    const int longest = window == 0 || window >= 512 ? 514 : 130;
     Inputs in = bf16_inputs({.heads = 2,
                              .kv_heads = 1,
                              .dim = window % 2 == 0 ? 16 : 72,
                              .window = window,
-                             .lengths = {1, 15, 16, 17, 0, 63, 65, 127, 129, 514}});
+                             .lengths = {1, 15, 16, 17, 0, 63, 65, 127, 129, longest}});
     expect_near_definition(in);
   }
 }

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "base/cpu.h"
-#include "base/rng.h"
+#include "base/rough_normal.h"
 #include "tensor/cpu_device.h"
 #include "tensor/dtype.h"
 #include "tensor/view.h"
@@ -59,8 +59,9 @@ class Matrix {
   Matrix& fill(double value) {
     return fill_by([value](int64_t, int64_t) { return value; });
   }
+  // About normal, as base/rough_normal.h says.
   Matrix& fill_normal(Rng& rng, double deviation = 1.0, double mean = 0.0) {
-    return fill_by([&](int64_t, int64_t) { return mean + deviation * rng.normal(); });
+    return fill_by([&](int64_t, int64_t) { return mean + deviation * rough_normal(rng); });
   }
   Matrix& fill_by(const std::function<double(int64_t row, int64_t column)>& value) {
     for (int64_t r = 0; r < rows_; ++r) {

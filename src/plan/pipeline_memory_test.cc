@@ -4,7 +4,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
+#include <string>
+#include <unordered_set>
 
 #include "base/rng.h"
 #include "plan/min_cut.h"
@@ -94,17 +95,26 @@ TEST(PipelineMemory, BuffersAppearBeforeTheyGo) {
 // next one runs. Gives the largest sum of buffers on each device and the host.
 std::vector<int64_t> peaks_by_exploring(const Built& built) {
   const auto& queues = built.graph.queues();
-  using State = std::vector<int32_t>;  // per queue: 2 * ended + running
-  std::set<State> seen;
-  std::vector<State> open{State(queues.size(), 0)};
+  using State = std::string;  // per queue: 2 * ended + running
+  struct Place {
+    size_t queue;
+    int position;
+  };
+  std::vector<Place> places;
+  for (int32_t task = 0; task < static_cast<int32_t>(built.schedule.tasks.size()); ++task) {
+    places.push_back({built.graph.queue_index(task), built.graph.position(task)});
+    EXPECT_LT(places.back().position, 60);  // two of it in a character
+  }
+  const State start(queues.size(), '\0');
+  std::unordered_set<State> seen{start};
+  std::vector<State> open{start};
   std::vector<int64_t> most(static_cast<size_t>(built.schedule.device_count) + 1, 0);
   while (!open.empty()) {
     const State state = open.back();
     open.pop_back();
-    if (!seen.insert(state).second) continue;
     const auto progress = [&](int32_t task) {  // 0 not begun, 1 running, 2 ended
-      const int32_t at = state[built.graph.queue_index(task)];
-      const int32_t position = built.graph.position(task);
+      const auto [queue, position] = places[static_cast<size_t>(task)];
+      const int at = state[queue];
       return at / 2 > position ? 2 : at / 2 == position ? at % 2 : 0;
     };
     std::vector<int64_t> bytes(most.size(), 0);
@@ -123,7 +133,7 @@ std::vector<int64_t> peaks_by_exploring(const Built& built) {
       if (!may) continue;
       State next = state;
       ++next[q];
-      open.push_back(next);
+      if (seen.insert(next).second) open.push_back(std::move(next));
     }
   }
   return most;

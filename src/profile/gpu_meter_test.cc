@@ -9,6 +9,7 @@
 
 #include <chrono>
 
+#include "base/clock.h"
 #include "topology/machine_tree.h"
 
 namespace jige::profile {
@@ -68,9 +69,11 @@ struct Lab {
     return meter->measure(transfers);
   }
   // What load on this machine only lowers: the best of some, until it is as good as it should be.
+  // Eight at least, and for as long as a busy machine may need.
   double rate(const std::string& set, double wanted) {
+    const StopWatch watch;
     double best = 0;
-    for (int i = 0; i < 8 && best < 0.8 * wanted; ++i) {
+    for (int i = 0; best < 0.8 * wanted && (i < 8 || watch.seconds() < 6); ++i) {
       const auto m = measure(set);
       EXPECT_TRUE(m) << set << ": " << m.error().message;
       best = std::max(best, m ? m->rate : 0);
@@ -178,11 +181,17 @@ TEST(GpuMeter, SendsShares) {
   Lab lab(kThree);
   ASSERT_TRUE(lab.meter) << lab.error;
   const auto set = topology::parse_transfers(*lab.box, "gpu0>gpu1:push+copy,gpu1>gpu0:push+copy");
-  const auto m = lab.meter->measure_shares(*set, std::vector<double>{1, 0.25});
-  ASSERT_TRUE(m) << m.error().message;
-  // A quarter of the bytes at the same rate: its own, not its share of the makespan.
-  EXPECT_GT(m->gb_per_s[1], 0.4 * m->rate);
-  EXPECT_LT(m->rate, 0.24);
+  // A quarter of the bytes at the same rate: its own, not its share of the makespan, unless load
+  // holds it up.
+  const StopWatch watch;
+  double best = 0;
+  while (best <= 0.4 && watch.seconds() < 6) {
+    const auto m = lab.meter->measure_shares(*set, std::vector<double>{1, 0.25});
+    ASSERT_TRUE(m) << m.error().message;
+    EXPECT_LT(m->rate, 0.24);
+    best = std::max(best, m->gb_per_s[1] / m->rate);
+  }
+  EXPECT_GT(best, 0.4);
 }
 
 TEST(GpuMeter, WrongContentIsFoundBeforeAnythingIsTimed) {

@@ -3,12 +3,12 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "profile/profiler.h"
 #include "profile/simulated_meter.h"
 #include "topology/fluid.h"
@@ -32,12 +32,6 @@ std::vector<Transfer> pushes(const Topology& t) {
     }
   }
   return list;
-}
-
-std::string fresh_path(const char* name) {
-  const std::string path = ::testing::TempDir() + "jige_profile_" + name + ".jsonl";
-  std::filesystem::remove(path);
-  return path;
 }
 
 TEST(SimulatedMeter, WithoutNoiseReportsTheFluidRates) {
@@ -100,7 +94,7 @@ TEST(SimulatedMeter, RepeatsUntilTheIntervalIsNarrowAndIsReproducible) {
 
 TEST(MeasurementStore, KeepsAndReadsBack) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("keeps");
+  const std::string path = test_path("keeps");
   {
     auto store = MeasurementStore::open(path, box, "simulated");
     ASSERT_TRUE(store) << store.error().message;
@@ -121,7 +115,7 @@ TEST(MeasurementStore, KeepsAndReadsBack) {
 
 TEST(MeasurementStore, ResumesAfterEveryInterruption) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("cut");
+  const std::string path = test_path("cut");
   {
     auto store = MeasurementStore::open(path, box, "simulated");
     ASSERT_TRUE(store->append({"a"}, {.gb_per_s = {1}, .rate = 1}));
@@ -136,14 +130,14 @@ TEST(MeasurementStore, ResumesAfterEveryInterruption) {
     ASSERT_TRUE(store->append({"c"}, {.gb_per_s = {3}, .rate = 3}));
     const auto lines = std::ranges::count(whole.substr(0, size), '\n');
     EXPECT_EQ(store->all().size(), static_cast<size_t>(std::max<long>(lines - 1, 0)) + 1);
-    *store = *MeasurementStore::open(fresh_path("other"), box, "simulated");
+    *store = *MeasurementStore::open(test_path("other"), box, "simulated");
     EXPECT_TRUE(MeasurementStore::open(path, box, "simulated")) << size;
   }
 }
 
 TEST(MeasurementStore, RefusesAnotherFingerprintWithTheDifference) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("foreign");
+  const std::string path = test_path("foreign");
   { ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")); }
   topology::Description d = box.description();
   d.environment["driver"] = "555.42";
@@ -164,7 +158,7 @@ TEST(MeasurementStore, RefusesOtherAccessControlButNotAnUnknownOne) {
     return *Topology::create(d, "box");
   };
   const Topology on = with("redirects"), off = with("does-not-redirect");
-  const std::string path = fresh_path("acs");
+  const std::string path = test_path("acs");
   { ASSERT_TRUE(MeasurementStore::open(path, on, "simulated")); }
   EXPECT_TRUE(MeasurementStore::open(path, on, "simulated"));
   EXPECT_TRUE(MeasurementStore::open(path, plain, "simulated"));
@@ -177,7 +171,7 @@ TEST(MeasurementStore, RefusesOtherAccessControlButNotAnUnknownOne) {
 
 TEST(MeasurementStore, LeavesFilesThatAreNoProfileAlone) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("notes");
+  const std::string path = test_path("notes");
   for (const std::string text :
        {"my notes", "my notes\n", "{}\n", "[1]\n", "{\"format\":\"x\",\"version\":1}\n",
         "{\"format\":\"jige.ring-plan\",\"version\":1}"}) {
@@ -396,7 +390,7 @@ TEST(Profiler, SeesAChangeAndMeasuresAnew) {
   for (topology::Link& link : slow.links) {
     if (link.gb_per_s == 12.5) link.gb_per_s = link.back_gb_per_s = 6;
   }
-  const std::string path = fresh_path("change");
+  const std::string path = test_path("change");
   SimulatedMeter meter(box, {.noise = 0.01});
   auto store = MeasurementStore::open(path, box, "simulated");
   Profiler profiler(box, meter, &*store, {.check_every = 4});
@@ -436,7 +430,7 @@ TEST(Profiler, AStoreWhoseRatesHoldNoMoreIsTakenBack) {
   for (topology::Link& link : slow.links) {
     if (link.gb_per_s == 12.5) link.gb_per_s = link.back_gb_per_s = 6;
   }
-  const std::string path = fresh_path("stale");
+  const std::string path = test_path("stale");
   const std::vector<Transfer> solos = pushes(box);
   for (const bool changed : {false, false, true}) {
     SimulatedMeter meter(changed ? *Topology::create(slow, "slow") : box);
@@ -453,7 +447,7 @@ TEST(Profiler, AStoreWhoseRatesHoldNoMoreIsTakenBack) {
 
 TEST(Profiler, ResumesFromTheStore) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("resume");
+  const std::string path = test_path("resume");
   const std::vector<Transfer> solos = pushes(box);
   for (const int64_t expected : {7, 5}) {
     SimulatedMeter meter(box);

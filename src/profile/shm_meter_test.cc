@@ -12,6 +12,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/test_path.h"
 #include "profile/measurement_store.h"
 #include "profile/profiler.h"
 
@@ -257,8 +258,7 @@ TEST(ShmMeter, RefusesWhatItCannotMeasure) {
 }
 
 TEST(ShmMeter, AnInterruptedProfileGoesOnFromItsStore) {
-  const std::string path = ::testing::TempDir() + "jige_shm_meter_store.jsonl";
-  std::filesystem::remove(path);
+  const std::string path = test_path("store");
   std::atomic<bool> cancelled = false;
   ShmMeterOptions options = quick();
   options.cancelled = &cancelled;
@@ -318,7 +318,7 @@ TEST(LocalPlaces, MistakesAreNamed) {
 }
 
 TEST(LocalPlaces, NodesComeFromSysfs) {
-  const std::string root = ::testing::TempDir() + "jige_places_sysfs";
+  const std::string root = test_path("sysfs");
   std::filesystem::create_directories(root + "/devices/system/node/node0");
   std::filesystem::create_directories(root + "/devices/system/node/node2");
   const std::vector<Processor> here = usable_processors("/nowhere");

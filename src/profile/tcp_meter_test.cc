@@ -4,11 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <filesystem>
 #include <thread>
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "profile/agent_wire.h"
 #include "profile/link_agent.h"
 #include "profile/measurement_store.h"
@@ -176,8 +176,7 @@ TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
 }
 
 TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
-  const std::string path = ::testing::TempDir() + "jige_tcp_meter_store.jsonl";
-  std::filesystem::remove(path);
+  const std::string path = test_path("store");
   Lab lab;
   const Transfer all[] = {send(0, 1), send(1, 2), send(2, 0), send(1, 0)};
   const int port = lab.agents[2]->address().port;
@@ -216,8 +215,7 @@ TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
 }
 
 TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
-  const std::string path = ::testing::TempDir() + "jige_tcp_meter_print.jsonl";
-  std::filesystem::remove(path);
+  const std::string path = test_path("print");
   Lab lab;
   const std::string before = lab.meter->environment()["tcp congestion"];
   { ASSERT_TRUE(MeasurementStore::open(path, *lab.network, "measured")); }
@@ -245,6 +243,13 @@ TEST(TcpMeter, RunsAnAllReduceOverTheRingOfHosts) {
   EXPECT_EQ(lab.meter->all_reduce(router).error().code, Code::kInvalidArgument);
   const Transfer one[] = {send(0, 1)};
   EXPECT_TRUE(lab.meter->measure(one)) << "transfers go on afterwards";
+}
+
+TEST(TcpMeter, NamesAHostWithoutWhichThereIsNoAllReduce) {
+  TcpMeterOptions options = quick();
+  options.run_timeout_s = 0.3;
+  Lab lab(options);
+  const int32_t ring[] = {0, 2, 1};
   lab.agents[2].reset();
   const auto gone = lab.meter->all_reduce(ring);
   ASSERT_FALSE(gone);

@@ -29,8 +29,8 @@ class Interpreter::Capture {
   std::string text_;
 };
 
-Interpreter::Interpreter(const Template& source, int64_t now_s)
-    : template_(source), now_s_(now_s), names_(source.names) {
+Interpreter::Interpreter(const Template& source, int64_t now_s, const Budget& budget)
+    : template_(source), now_s_(now_s), budget_(budget), names_(source.names) {
   loop_name_ = name_id("loop");
   caller_name_ = name_id("caller");
   varargs_name_ = name_id("varargs");

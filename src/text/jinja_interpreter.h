@@ -40,7 +40,7 @@ struct MacroInstance {
 
 class Interpreter {
  public:
-  Interpreter(const Template& source, int64_t now_s);
+  Interpreter(const Template& source, int64_t now_s, const Budget& budget = {});
 
   // Sets a variable of the template's top scope.
   void define(std::string_view name, Value value);

@@ -53,15 +53,16 @@ Result<bool> dicts_equal(const DictData& left, const DictData& right, Budget& bu
 }  // namespace
 
 Status Budget::steps(size_t count) {
-  steps_left_ -= static_cast<int64_t>(std::min<size_t>(count, kSteps + 1));
+  steps_left_ -= static_cast<int64_t>(std::min<size_t>(count, steps_max_ + 1));
   if (steps_left_ >= 0) return {};
-  return fail(Code::kExhausted, "the template takes more than {} steps", kSteps);
+  return fail(Code::kExhausted, "the template takes more than {} steps", steps_max_);
 }
 
 Status Budget::bytes(size_t count) {
-  bytes_left_ -= static_cast<int64_t>(std::min<size_t>(count, kBytes + 1));
+  bytes_left_ -= static_cast<int64_t>(std::min<size_t>(count, bytes_max_ + 1));
   if (bytes_left_ >= 0) return steps(count / 64);
-  return fail(Code::kExhausted, "the template makes more than {} bytes of text and lists", kBytes);
+  return fail(Code::kExhausted, "the template makes more than {} bytes of text and lists",
+              bytes_max_);
 }
 
 Value Value::undefined(std::string hint) {

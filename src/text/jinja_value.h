@@ -32,14 +32,20 @@ class Budget {
   static constexpr int64_t kSteps = 30'000'000;
   static constexpr int64_t kBytes = int64_t{512} << 20;
 
+  Budget() = default;
+  // Less than the bounds of every template.
+  Budget(int64_t steps_max, int64_t bytes_max) : steps_max_(steps_max), bytes_max_(bytes_max) {}
+
   // One unit is about what evaluating one expression node costs.
   Status steps(size_t count);
   // Bytes of strings and containers made, also counted as steps in proportion.
   Status bytes(size_t count);
 
  private:
-  int64_t steps_left_ = kSteps;
-  int64_t bytes_left_ = kBytes;
+  int64_t steps_max_ = kSteps;
+  int64_t bytes_max_ = kBytes;
+  int64_t steps_left_ = steps_max_;
+  int64_t bytes_left_ = bytes_max_;
 };
 
 inline constexpr uint32_t kValueHeightMax = 200;

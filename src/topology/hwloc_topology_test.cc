@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "base/test_path.h"
 #include "topology/sysfs_topology.h"
 #include "topology/test_support.h"
 #include "topology/topology.h"
@@ -295,7 +296,7 @@ std::string with_all_sets(const std::string& text) {
 
 // The library itself, reading a file in place of this machine.
 TEST(HwlocTopology, TheLibraryShowsWhatTheFileShows) {
-  const std::string path = ::testing::TempDir() + "jige_hwloc.xml";
+  const std::string path = test_path("hwloc.xml");
   ASSERT_TRUE(write_file_atomic(path, with_all_sets(kBox)));
   ASSERT_EQ(setenv("HWLOC_XMLFILE", path.c_str(), 1), 0);
   const auto through = hwloc_description();

@@ -158,11 +158,12 @@ TEST(CheckpointExport, GoesBesideARunThatKeepsOneCheckpoint) {
   const TestFolder folder;
   TrainOptions options = options_for(folder);
   options.pipeline = PipelineOptions{.devices = 2};
-  options.steps = 60;
+  options.steps = 40;
   options.checkpoint_every_steps = 1;
   options.checkpoints_kept = 1;
   TrainOptions alone = options;
   alone.out_folder = folder.file("alone");
+  alone.checkpoint_every_steps = options.steps;
   train(alone);
 
   std::atomic<bool> begun = false, ended = false;

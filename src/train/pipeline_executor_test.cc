@@ -44,16 +44,17 @@ std::vector<ScheduleRequest> requests_for(int32_t devices, int32_t micro_batches
   return requests;
 }
 
-// JIGE_PIPELINE_STEPS=50 trains every schedule for as many steps; without it every `part`-th for
-// two.
+// JIGE_PIPELINE_STEPS=50 trains every schedule for as many steps; without it every `part`-th from
+// `first` on for two.
 const char* asked_steps() { return std::getenv("JIGE_PIPELINE_STEPS"); }
 
 int64_t matrix_steps() { return asked_steps() == nullptr ? 2 : std::atoll(asked_steps()); }
 
-std::vector<ScheduleRequest> every(size_t part, std::vector<ScheduleRequest> requests) {
+std::vector<ScheduleRequest> every(size_t part, std::vector<ScheduleRequest> requests,
+                                   size_t first = 0) {
   if (asked_steps() != nullptr) return requests;
   std::vector<ScheduleRequest> chosen;
-  for (size_t i = 0; i < requests.size(); i += part) chosen.push_back(requests[i]);
+  for (size_t i = first; i < requests.size(); i += part) chosen.push_back(requests[i]);
   return chosen;
 }
 
@@ -85,13 +86,14 @@ TEST(PipelineExecutor, EveryScheduleHasTheBitsOfOneDevice) {
     const int32_t micro_batches = micro_batches_for(devices);
     const Trace expected = train_alone(*architecture, micro_batches, matrix_steps());
     for (const ScheduleRequest& request :
-         every(5, requests_for(devices, micro_batches, 2 * devices + 2))) {
+         every(11, requests_for(devices, micro_batches, 2 * devices + 2),
+               static_cast<size_t>(2 * devices))) {
       const Trace trace = train_by_schedule(*architecture, request, matrix_steps());
       EXPECT_TRUE(trace == expected) << request_name(request);
       ++tried;
     }
   }
-  EXPECT_GT(tried, asked_steps() == nullptr ? 40 : 200);
+  EXPECT_GT(tried, asked_steps() == nullptr ? 20 : 200);
 }
 
 TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
@@ -100,13 +102,13 @@ TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
     const auto architecture = model_for(devices, true);
     const Trace expected = train_alone(*architecture, 4, matrix_steps());
     for (const ScheduleRequest& request :
-         every(7, requests_for(devices, 4, 2 * devices + 2, true))) {
+         every(13, requests_for(devices, 4, 2 * devices + 2, true), static_cast<size_t>(devices))) {
       const Trace trace = train_by_schedule(*architecture, request, matrix_steps());
       EXPECT_TRUE(trace == expected) << request_name(request);
       ++tried;
     }
   }
-  EXPECT_GT(tried, asked_steps() == nullptr ? 15 : 100);
+  EXPECT_GT(tried, asked_steps() == nullptr ? 8 : 100);
 }
 
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
@@ -117,7 +119,7 @@ TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
     const int32_t micro_batches = micro_batches_for(devices);
     const Trace expected = train_alone(*architecture, micro_batches, matrix_steps(), kDropout);
     EXPECT_NE(expected.bits, train_alone(*architecture, micro_batches, matrix_steps()).bits);
-    auto requests = every(9, requests_for(devices, micro_batches, 2 * devices + 2));
+    auto requests = every(19, requests_for(devices, micro_batches, 2 * devices + 2));
     // With spipe, which makes forward passes again on another device.
     const auto natural = natural_requests(devices, OptimizerMode::kAsync, ClipMode::kSpeculate);
     requests.insert(requests.end(), natural.begin(), natural.end());
@@ -127,7 +129,7 @@ TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
       ++tried;
     }
   }
-  EXPECT_GT(tried, 40);
+  EXPECT_GT(tried, 30);
 }
 
 TEST(PipelineExecutor, BaselinesWithoutOverlapHaveTheBitsOfOneDevice) {
@@ -145,18 +147,19 @@ TEST(PipelineExecutor, BaselinesWithoutOverlapHaveTheBitsOfOneDevice) {
   EXPECT_EQ(tried, 2);
 }
 
-TEST(PipelineExecutor, FiftyStepsHaveTheBitsOfOneDevice) {
+TEST(PipelineExecutor, ManyStepsHaveTheBitsOfOneDevice) {
   const int32_t devices = 4;
+  const int64_t steps = asked_steps() == nullptr ? 20 : 50;
   const auto architecture = model_for(devices);
-  const Trace expected = train_alone(*architecture, micro_batches_for(devices), 50);
+  const Trace expected = train_alone(*architecture, micro_batches_for(devices), steps);
   // Both outcomes of clipping occur, so speculation is right and wrong.
-  EXPECT_GT(expected.clipped, 5);
-  EXPECT_LT(expected.clipped, 45);
+  EXPECT_GT(expected.clipped, steps / 10);
+  EXPECT_LT(expected.clipped, steps - steps / 10);
   int tried = 0;
   for (const OptimizerMode optimizer : {OptimizerMode::kDevice, OptimizerMode::kAsync}) {
     for (const ScheduleRequest& request :
          every(2, natural_requests(devices, optimizer, ClipMode::kSpeculate))) {
-      const Trace trace = train_by_schedule(*architecture, request, 50);
+      const Trace trace = train_by_schedule(*architecture, request, steps);
       EXPECT_TRUE(trace == expected) << request_name(request);
       EXPECT_EQ(trace.clipped, expected.clipped);
       ++tried;
@@ -205,7 +208,9 @@ TEST(PipelineExecutor, DelaysChangeNoBits) {
 TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
   const auto architecture = model_for(2);
   for (const ClipMode clip : {ClipMode::kExact, ClipMode::kSpeculate}) {
-    for (const ScheduleRequest& request : natural_requests(2, OptimizerMode::kAsync, clip)) {
+    // Every kind with one of the two.
+    for (const ScheduleRequest& request :
+         every(2, natural_requests(2, OptimizerMode::kAsync, clip), clip == ClipMode::kExact)) {
       const Trace expected = train_by_schedule(*architecture, request, 3);
       Rig rig;
       std::atomic<int32_t> failing{-1};
@@ -239,10 +244,13 @@ TEST(PipelineExecutor, AFailedTaskEndsTheStepAndChangesNothing) {
 
 TEST(PipelineExecutor, AStepThatIsNotFiniteChangesNothing) {
   const auto architecture = model_for(2);
+  size_t first = 0;
   for (const OptimizerMode optimizer :
        {OptimizerMode::kDevice, OptimizerMode::kSync, OptimizerMode::kAsync}) {
     for (const ClipMode clip : {ClipMode::kExact, ClipMode::kSpeculate}) {
-      for (const ScheduleRequest& request : natural_requests(2, optimizer, clip)) {
+      // Every kind with two or three of the six.
+      for (const ScheduleRequest& request :
+           every(2, natural_requests(2, optimizer, clip), first++ % 2)) {
         Rig rig;
         rig.build(*architecture, request);
         const auto batches = step_batches(0, 4, architecture->config().vocab_size);

@@ -94,8 +94,9 @@ struct Trace {
   void add(double value) { bits.push_back(std::bit_cast<uint64_t>(value)); }
   void add(const TensorView& view) {
     uint64_t hash = 1469598103934665603u;
-    const auto* bytes = static_cast<const unsigned char*>(view.data);
-    for (int64_t i = 0; i < view.count() * 4; ++i) hash = (hash ^ bytes[i]) * 1099511628211u;
+    const auto* words = static_cast<const uint32_t*>(view.data);
+    const int64_t count = view.count();
+    for (int64_t i = 0; i < count; ++i) hash = (hash ^ words[i]) * 1099511628211u;
     bits.push_back(hash);
   }
   void add(const Optimizer& optimizer) {

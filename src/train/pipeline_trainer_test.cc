@@ -68,7 +68,7 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
   TrainOptions options = options_for(folder, "small");
-  options.config->layer_count = 40;
+  options.config->layer_count = 24;
   const TrainOptions alone = [&] {
     TrainOptions other = options;
     other.out_folder = folder.file("alone");
@@ -78,7 +78,11 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
   ASSERT_TRUE(expected.result) << expected.result.error().message;
   // Masters, moments and gradients, at least four times what a device has.
   const int64_t state = 16 * expected.plan->trainable_count;
-  options.pipeline = PipelineOptions{.devices = 2, .device_bytes = state / 4};
+  options.pipeline =
+      PipelineOptions{.devices = 2,
+                      .device_bytes = state / 4,
+                      .kinds = {plan::ScheduleKind::k1F1B, plan::ScheduleKind::kSPipe,
+                                plan::ScheduleKind::kMobius}};
   const Outcome run = train(options);
   ASSERT_TRUE(run.result) << run.result.error().message;
   EXPECT_EQ(run.losses, expected.losses);

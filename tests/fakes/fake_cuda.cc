@@ -1,5 +1,7 @@
 // A library that answers like the CUDA driver, for tests on machines without a GPU. Device memory
-// is memory of the process, a stream is a thread. What it shows is in the environment variable
+// is memory of the process, a stream is a thread. Streams and events carry the moments at which
+// their work would end if no thread ever woke late: whoever is late hurries until he is back in
+// time, so rates hold on a busy machine. What it shows is in the environment variable
 // JIGE_FAKE_CUDA, words separated by spaces:
 //
 //   gpu=ADDRESS,RATE[,RATE]  the next GPU, and the GB/s of its copy engine (0: as fast as memcpy)
@@ -38,18 +40,14 @@ constexpr size_t kPieceBytes = 128 << 10;
 class Pace {
  public:
   explicit Pace(double gb_per_s) : gb_per_s_(gb_per_s) {}
-  void pass(size_t bytes) {
-    if (gb_per_s_ <= 0) return;
-    Clock::time_point until;
-    {
-      const std::lock_guard lock(mutex_);
-      const auto takes =
-          std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(bytes) / gb_per_s_));
-      // What a sleep was too long is made up for, so that the rate holds.
-      free_at_ = std::max(free_at_, Clock::now() - std::chrono::microseconds(500)) + takes;
-      until = free_at_;
-    }
-    std::this_thread::sleep_until(until);
+  // The moment at which it has carried them, if they come at `from`.
+  Clock::time_point carry(size_t bytes, Clock::time_point from) {
+    if (gb_per_s_ <= 0) return from;
+    const std::lock_guard lock(mutex_);
+    const auto takes =
+        std::chrono::nanoseconds(static_cast<int64_t>(static_cast<double>(bytes) / gb_per_s_));
+    free_at_ = std::max(free_at_, from) + takes;
+    return free_at_;
   }
 
  private:
@@ -73,6 +71,7 @@ struct Event {
   std::mutex mutex;
   std::condition_variable changed;
   uint64_t recorded = 0, reached = 0;  // numbers of records asked for and come by
+  Clock::time_point at;                // of the last that came by
 };
 
 class Stream {
@@ -83,6 +82,8 @@ class Stream {
     thread_.join();
   }
   Gpu* gpu() const { return gpu_; }
+  // When its work so far ends, for that work alone, which begins no earlier than it was asked for.
+  Clock::time_point at;
   void add(std::function<void()> work) {
     const std::lock_guard lock(mutex_);
     work_.push_back(std::move(work));
@@ -157,12 +158,14 @@ int copy_later(void* to, const void* from, size_t bytes, Stream* stream, Pace* p
   if (!pace) pace = stream->gpu()->engine.get();
   const int number = ++copies;
   const bool stalls = number == stall, flips = number == flip;
+  const Clock::time_point asked = Clock::now();
   stream->add([=] {
     while (stalls) std::this_thread::sleep_for(std::chrono::seconds(1));
+    stream->at = std::max(stream->at, asked);
     for (size_t at = 0; at < bytes; at += kPieceBytes) {
       const size_t piece = std::min(kPieceBytes, bytes - at);
-      bridge->pass(piece);
-      pace->pass(piece);
+      stream->at = std::max(bridge->carry(piece, stream->at), pace->carry(piece, stream->at));
+      std::this_thread::sleep_until(stream->at);
       std::memcpy(static_cast<char*>(to) + at, static_cast<const char*>(from) + at, piece);
     }
     if (flips) static_cast<char*>(to)[bytes / 2] ^= 1;
@@ -311,9 +314,11 @@ int cuStreamWaitEvent(void* stream, void* pointer, unsigned) {
     const std::lock_guard lock(event->mutex);
     wanted = event->recorded;
   }
-  static_cast<Stream*>(stream)->add([=] {
+  auto* waiting = static_cast<Stream*>(stream);
+  waiting->add([=] {
     std::unique_lock lock(event->mutex);
     event->changed.wait(lock, [&] { return event->reached >= wanted; });
+    waiting->at = std::max(waiting->at, event->at);
   });
   return 0;
 }
@@ -334,9 +339,11 @@ int cuEventRecord(void* pointer, void* stream) {
     const std::lock_guard lock(event->mutex);
     number = ++event->recorded;
   }
-  static_cast<Stream*>(stream)->add([=] {
+  auto* recording = static_cast<Stream*>(stream);
+  recording->add([=] {
     const std::lock_guard lock(event->mutex);
     event->reached = std::max(event->reached, number);
+    event->at = recording->at;
     event->changed.notify_all();
   });
   return done("cuEventRecord");

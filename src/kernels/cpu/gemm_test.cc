@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "base/rng.h"
+#include "base/rough_normal.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_choice.h"
 #include "kernels/cpu/gemm_tile_plain.h"
@@ -66,22 +66,31 @@ float flush(float value) {
   return std::fabs(value) < 0x1p-126f ? std::copysign(0.0f, value) : value;
 }
 
-// The sum that defines an element: `left` and `right` hold the (rounded) values along the depth.
-float defined_sum(const GemmEngine& engine, const std::vector<float>& left,
-                  const std::vector<float>& right, float start) {
-  float sum = start;
+// Rounded values of a matrix by rows, each with room of its own.
+using Rows = std::vector<std::vector<float>>;
+
+// Adds to `sums`, one of each column, what defines them: the sum along the depth over a row of the
+// left and a column of the right, element by element in one order. `right` has a row per depth.
+void add_defined_sums(const GemmEngine& engine, const std::vector<float>& left, const Rows& right,
+                      std::vector<float>& sums) {
   if (engine.layout != GemmLayout::kTileBF16) {
-    for (size_t k = 0; k < left.size(); ++k) sum = std::fma(left[k], right[k], sum);
-    return sum;
+    for (size_t k = 0; k < left.size(); ++k) {
+      for (size_t j = 0; j < sums.size(); ++j) sums[j] = std::fma(left[k], right[k][j], sums[j]);
+    }
+    return;
   }
   for (size_t chunk = 0; chunk < left.size(); chunk += 32) {
-    float halves[2] = {0, 0};
+    Rows halves(2, std::vector<float>(sums.size(), 0.0f));
     for (size_t k = chunk; k < std::min(chunk + 32, left.size()); ++k) {
-      halves[k % 2] = flush(std::fma(flush(left[k]), flush(right[k]), halves[k % 2]));
+      std::vector<float>& half = halves[k % 2];
+      for (size_t j = 0; j < sums.size(); ++j) {
+        half[j] = flush(std::fma(left[k], right[k][j], half[j]));
+      }
     }
-    sum = flush(flush(sum) + flush(halves[0] + halves[1]));
+    for (size_t j = 0; j < sums.size(); ++j) {
+      sums[j] = flush(flush(sums[j]) + flush(halves[0][j] + halves[1][j]));
+    }
   }
-  return sum;
 }
 
 // A matrix of any type with spare room at the end of each row.
@@ -91,7 +100,7 @@ class Matrix {
       : dtype_(dtype), stride_(columns + 3) {
     bytes_.resize(static_cast<size_t>(dtype_bytes(dtype, rows * stride_)));
     for (int64_t i = 0; i < rows * stride_; ++i) {
-      set(i, static_cast<float>(rng.normal()));
+      set(i, rough_normal(rng));
     }
   }
   void set(int64_t i, float value) {
@@ -178,69 +187,92 @@ std::vector<std::byte> pack_right(CpuDevice& device, const GemmEngine& engine, c
   return panels;
 }
 
-void expect_defined_sums(CpuDevice& device, const GemmEngine& engine, const Case& c,
-                         int64_t parts = 1) {
-  Rng rng(
-      derive_key(7, "gemm", static_cast<uint64_t>(c.rows * 1000003 + c.columns * 1009 + c.depth)));
-  const bool round = engine.layout != GemmLayout::kChainF32;
-  const Matrix left(c.left, c.left_across ? c.depth : c.rows, c.left_across ? c.rows : c.depth,
-                    rng);
-  const Matrix right(c.right, c.right_across ? c.depth : c.columns,
-                     c.right_across ? c.columns : c.depth, rng);
-  Matrix out(c.out, c.rows, c.columns, rng);
-  const Matrix before = out;
-  const Matrix bias(DType::kF32, 1, c.columns, rng);
-
-  std::vector<std::byte> panels;
-  GemmProduct product;
-  product.rows = c.rows;
-  product.columns = c.columns;
-  product.depth = c.depth;
-  product.left = left.operand(c.left_across, round);
-  if (c.packed) {
-    panels = pack_right(device, engine, right, c, round, parts);
-    product.right_panels = panels.data();
-  } else {
-    product.right = right.operand(c.right_across, round);
-    if (c.scratch) {
-      panels.resize(static_cast<size_t>(gemm_panels_bytes(engine, c.columns, c.depth)),
-                    std::byte{0xff});
-      product.right_scratch = panels.data();
+// What the product is to be, by its definition, in the memory of `before`.
+Matrix defined_product(const GemmEngine& engine, const Case& c, const Matrix& left,
+                       const Matrix& right, const Matrix& before, const Matrix& bias) {
+  const bool tiles = engine.layout == GemmLayout::kTileBF16;
+  const auto value = [&](float x) {
+    if (engine.layout != GemmLayout::kChainF32) x = to_float(to_bfloat16(x));
+    return tiles ? flush(x) : x;
+  };
+  const auto columns = static_cast<size_t>(c.columns), depth = static_cast<size_t>(c.depth);
+  Rows by_depth(depth, std::vector<float>(columns));
+  for (int64_t k = 0; k < c.depth; ++k) {
+    for (int64_t j = 0; j < c.columns; ++j) {
+      by_depth[static_cast<size_t>(k)][static_cast<size_t>(j)] =
+          value(c.right_across ? right.at(k, j) : right.at(j, k));
     }
   }
-  product.out = out.data();
-  product.out_dtype = c.out;
-  product.out_stride = out.stride();
-  product.accumulate = c.accumulate;
-  if (c.bias) product.bias = static_cast<const float*>(bias.operand(false, false).data);
-  gemm(device, engine, product);
-
-  const auto value = [round](float x) { return round ? to_float(to_bfloat16(x)) : x; };
-  std::vector<float> l(static_cast<size_t>(c.depth)), r(l.size());
   Matrix expected = before;
+  std::vector<float> left_row(depth), sums(columns);
   for (int64_t row = 0; row < c.rows; ++row) {
-    for (int64_t column = 0; column < c.columns; ++column) {
-      for (int64_t k = 0; k < c.depth; ++k) {
-        const auto i = static_cast<size_t>(k);
-        l[i] = value(c.left_across ? left.at(k, row) : left.at(row, k));
-        r[i] = value(c.right_across ? right.at(k, column) : right.at(column, k));
-      }
-      float sum = defined_sum(engine, l, r, c.accumulate ? before.at(row, column) : 0.0f);
-      if (c.bias) sum += bias.at(0, column);
-      expected.set(row * expected.stride() + column, sum);
+    for (int64_t k = 0; k < c.depth; ++k) {
+      left_row[static_cast<size_t>(k)] = value(c.left_across ? left.at(k, row) : left.at(row, k));
+    }
+    for (int64_t j = 0; j < c.columns; ++j) {
+      sums[static_cast<size_t>(j)] = c.accumulate ? before.at(row, j) : 0.0f;
+    }
+    add_defined_sums(engine, left_row, by_depth, sums);
+    for (int64_t j = 0; j < c.columns; ++j) {
+      const float sum = sums[static_cast<size_t>(j)];
+      expected.set(row * expected.stride() + j, c.bias ? sum + bias.at(0, j) : sum);
     }
   }
-  // The whole memory, so that a write beyond a row's end shows too.
-  ASSERT_EQ(out.bytes(), expected.bytes()) << describe(engine, c, device.team().size());
+  return expected;
 }
 
-class GemmOnThreads : public ::testing::TestWithParam<int> {
+// Devices of one, two and three threads, which are to give the same product.
+class GemmSums : public ::testing::Test {
  protected:
-  CpuDevice device_{{.name = "cpu0", .thread_count = GetParam()}};
-};
-INSTANTIATE_TEST_SUITE_P(Threads, GemmOnThreads, ::testing::Values(1, 2, 3));
+  void expect_defined_sums(const GemmEngine& engine, const Case& c, int64_t parts = 1) {
+    Rng rng(derive_key(7, "gemm",
+                       static_cast<uint64_t>(c.rows * 1000003 + c.columns * 1009 + c.depth)));
+    const Matrix left(c.left, c.left_across ? c.depth : c.rows, c.left_across ? c.rows : c.depth,
+                      rng);
+    const Matrix right(c.right, c.right_across ? c.depth : c.columns,
+                       c.right_across ? c.columns : c.depth, rng);
+    const Matrix before(c.out, c.rows, c.columns, rng);
+    const Matrix bias(DType::kF32, 1, c.columns, rng);
+    const Matrix expected = defined_product(engine, c, left, right, before, bias);
+    const bool round = engine.layout != GemmLayout::kChainF32;
 
-TEST_P(GemmOnThreads, GivesTheDefinedSumsForOddShapes) {
+    for (CpuDevice& device : devices_) {
+      Matrix out = before;
+      std::vector<std::byte> panels;
+      GemmProduct product;
+      product.rows = c.rows;
+      product.columns = c.columns;
+      product.depth = c.depth;
+      product.left = left.operand(c.left_across, round);
+      if (c.packed) {
+        panels = pack_right(device, engine, right, c, round, parts);
+        product.right_panels = panels.data();
+      } else {
+        product.right = right.operand(c.right_across, round);
+        if (c.scratch) {
+          panels.resize(static_cast<size_t>(gemm_panels_bytes(engine, c.columns, c.depth)),
+                        std::byte{0xff});
+          product.right_scratch = panels.data();
+        }
+      }
+      product.out = out.data();
+      product.out_dtype = c.out;
+      product.out_stride = out.stride();
+      product.accumulate = c.accumulate;
+      if (c.bias) product.bias = static_cast<const float*>(bias.operand(false, false).data);
+      gemm(device, engine, product);
+      // The whole memory, so that a write beyond a row's end shows too.
+      ASSERT_EQ(out.bytes(), expected.bytes()) << describe(engine, c, device.team().size());
+    }
+  }
+
+ private:
+  CpuDevice devices_[3] = {CpuDevice({.name = "cpu0", .thread_count = 1}),
+                           CpuDevice({.name = "cpu0", .thread_count = 2}),
+                           CpuDevice({.name = "cpu0", .thread_count = 3})};
+};
+
+TEST_F(GemmSums, AreTheDefinedOnesForOddShapes) {
   const int64_t sizes[] = {1, 2, 3, 5, 6, 7, 8, 13, 16, 17, 31, 33, 64, 65, 100, 257};
   Rng rng(11);
   const auto pick = [&] { return sizes[rng.below(std::size(sizes))]; };
@@ -259,36 +291,36 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForOddShapes) {
         c.accumulate = rng.below(2);
         c.out = c.accumulate ? DType::kF32 : types[rng.below(2)];
         c.bias = !c.accumulate && rng.below(2);
-        expect_defined_sums(device_, engine, c, 1 + static_cast<int64_t>(rng.below(3)));
+        expect_defined_sums(engine, c, 1 + static_cast<int64_t>(rng.below(3)));
         if (HasFatalFailure()) return;
       }
     }
   }
 }
 
-TEST_P(GemmOnThreads, GivesTheDefinedSumsForEveryNumberOfRows) {
+TEST_F(GemmSums, AreTheDefinedOnesForEveryNumberOfRows) {
   for (const GemmEngine* engine : tested_engines()) {
     for (int64_t rows = 1; rows <= engine->rows + 1; ++rows) {
-      expect_defined_sums(device_, *engine, {rows, 5 * engine->columns + 3, 40});
+      expect_defined_sums(*engine, {rows, 5 * engine->columns + 3, 40});
       if (HasFatalFailure()) return;
     }
   }
 }
 
-TEST_P(GemmOnThreads, GivesTheDefinedSumsForSeveralTasksInBothDirections) {
+TEST_F(GemmSums, AreTheDefinedOnesForSeveralTasksInBothDirections) {
   for (const GemmEngine* engine : tested_engines()) {
     if (engine == &kGemmTilePlain) continue;
-    expect_defined_sums(device_, *engine, {400, 600, 9, DType::kF32, DType::kBF16, DType::kBF16});
+    expect_defined_sums(*engine, {400, 600, 9, DType::kF32, DType::kBF16, DType::kBF16});
     Case gradient = {400, 600, 11};
     gradient.left_across = gradient.right_across = gradient.accumulate = true;
     gradient.packed = engine->layout == GemmLayout::kChainBF16;
-    expect_defined_sums(device_, *engine, gradient);
+    expect_defined_sums(*engine, gradient);
     if (HasFatalFailure()) return;
   }
 }
 
 // Shapes that gemm_tiles.h cuts into tasks, blocks of the left, and stretches, with a rest of each.
-TEST_P(GemmOnThreads, GivesTheDefinedSumsForManyRowsOfTiles) {
+TEST_F(GemmSums, AreTheDefinedOnesForManyRowsOfTiles) {
   for (const GemmEngine* full : tested_engines()) {
     if (full->layout != GemmLayout::kTileBF16) continue;
     const GemmEngine engine = short_stretches(*full);
@@ -297,13 +329,13 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForManyRowsOfTiles) {
         for (const int64_t depth : {1, 64, 131}) {
           Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kBF16};
           c.bias = depth % 2 == 0;
-          expect_defined_sums(device_, engine, c);
+          expect_defined_sums(engine, c);
           c.out = DType::kF32;
-          expect_defined_sums(device_, engine, c);
+          expect_defined_sums(engine, c);
           c.bias = false;
           c.accumulate = c.left_across = c.right_across = c.scratch = true;
           c.packed = false;
-          expect_defined_sums(device_, engine, c);
+          expect_defined_sums(engine, c);
           if (HasFatalFailure()) return;
         }
       }
@@ -313,14 +345,30 @@ TEST_P(GemmOnThreads, GivesTheDefinedSumsForManyRowsOfTiles) {
 
 // A shape whose columns are cut for several threads, each of which packs rows once for the tasks
 // that have them and comes to other rows after that.
-TEST_P(GemmOnThreads, GivesTheDefinedSumsForTasksOfTheSameRows) {
+TEST_F(GemmSums, AreTheDefinedOnesForTasksOfTheSameRows) {
   for (const GemmEngine* engine : tested_engines()) {
     if (engine->layout != GemmLayout::kTileBF16) continue;
     const Case c = {520, 200, 70, DType::kF32, DType::kBF16, DType::kBF16};
-    expect_defined_sums(device_, *engine, c);
+    expect_defined_sums(*engine, c);
     if (HasFatalFailure()) return;
   }
 }
+
+TEST_F(GemmSums, OfNothingAreTheirStart) {
+  for (const GemmEngine* engine : tested_engines()) {
+    expect_defined_sums(*engine, {.rows = 3, .columns = 5, .depth = 0, .bias = true});
+    Case kept = {3, 5, 0};
+    kept.accumulate = true;
+    expect_defined_sums(*engine, kept);
+    expect_defined_sums(*engine, {0, 5, 7});
+  }
+}
+
+class GemmOnThreads : public ::testing::TestWithParam<int> {
+ protected:
+  CpuDevice device_{{.name = "cpu0", .thread_count = GetParam()}};
+};
+INSTANTIATE_TEST_SUITE_P(Threads, GemmOnThreads, ::testing::Values(1, 2, 3));
 
 // Outputs whose lines are whole, some with a rest of columns that goes another way.
 TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
@@ -433,7 +481,7 @@ TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
   };
   Rng rng(14);
   const auto left = std::make_unique<Left>();
-  for (BFloat16& value : left->values) value = to_bfloat16(static_cast<float>(rng.normal()));
+  for (BFloat16& value : left->values) value = to_bfloat16(rough_normal(rng));
   for (const GemmEngine* full : tested_engines()) {
     if (full->layout != GemmLayout::kTileBF16) continue;
     micro = full->micro;
@@ -479,16 +527,6 @@ TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
   }
 }
 
-TEST_P(GemmOnThreads, HandlesEmptyProducts) {
-  for (const GemmEngine* engine : tested_engines()) {
-    expect_defined_sums(device_, *engine, {.rows = 3, .columns = 5, .depth = 0, .bias = true});
-    Case kept = {3, 5, 0};
-    kept.accumulate = true;
-    expect_defined_sums(device_, *engine, kept);
-    expect_defined_sums(device_, *engine, {0, 5, 7});
-  }
-}
-
 TEST(GemmParts, PackTheSamePanelsAsTheWhole) {
   CpuDevice device({.name = "cpu0", .thread_count = 2});
   Rng rng(3);
@@ -530,6 +568,7 @@ TEST(GemmEngines, AgreeWithTheirMeasure) {
     const GemmEngine& measure = engine->layout == GemmLayout::kTileBF16   ? kGemmTilePlain
                                 : engine->layout == GemmLayout::kChainF32 ? *gemm_engines()[0]
                                                                           : *gemm_engines()[1];
+    if (engine == &measure) continue;
     EXPECT_TRUE(gemm_engine_agrees(*engine, measure)) << engine->name;
   }
 }

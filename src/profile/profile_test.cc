@@ -183,7 +183,7 @@ TEST(MeasurementStore, LeavesFilesThatAreNoProfileAlone) {
 
 TEST(MeasurementStore, KeepsMembersThatMeetNoLinkWithARate) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("unlimited");
+  const std::string path = test_path("unlimited");
   {
     auto store = MeasurementStore::open(path, box, "simulated");
     ASSERT_TRUE(store->append({"a", "b"}, {.gb_per_s = {topology::kUnlimited, 2}, .rate = 2}));
@@ -195,7 +195,7 @@ TEST(MeasurementStore, KeepsMembersThatMeetNoLinkWithARate) {
 
 TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("rates");
+  const std::string path = test_path("rates");
   { ASSERT_TRUE(MeasurementStore::open(path, box, "simulated")); }
   const std::string head = *read_file(path);
   for (const std::string line :
@@ -213,7 +213,7 @@ TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
 // A limit of file sizes stands for a disk that is full.
 TEST(MeasurementStore, ALineThatDoesNotFitLeavesTheRestWhole) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("full");
+  const std::string path = test_path("full");
   auto store = MeasurementStore::open(path, box, "simulated");
   ASSERT_TRUE(store->append({"a"}, {.gb_per_s = {1}, .rate = 1}));
   const std::string before = *read_file(path);
@@ -229,7 +229,7 @@ TEST(MeasurementStore, ALineThatDoesNotFitLeavesTheRestWhole) {
   EXPECT_EQ(failed.error().code, Code::kIo);
   EXPECT_EQ(*read_file(path), before);
   ASSERT_TRUE(store->append({"c"}, {.gb_per_s = {3}, .rate = 3}));
-  *store = *MeasurementStore::open(fresh_path("other"), box, "simulated");
+  *store = *MeasurementStore::open(test_path("other"), box, "simulated");
   const auto again = MeasurementStore::open(path, box, "simulated");
   ASSERT_TRUE(again) << again.error().message;
   EXPECT_EQ(again->all().size(), 2u);
@@ -237,7 +237,7 @@ TEST(MeasurementStore, ALineThatDoesNotFitLeavesTheRestWhole) {
 
 TEST(Profiler, RecallsSharesInTheOrderAskedFor) {
   const Topology box = reference("pcie-4gpu-2numa");
-  const std::string path = fresh_path("shares");
+  const std::string path = test_path("shares");
   const std::vector<Transfer> set = {{TransferKind::kPush, 2, 1}, {TransferKind::kPush, 0, 1}};
   const std::vector<Transfer> turned = {set[1], set[0]};
   const std::vector<double> shares = {0.75, 0.25}, turned_shares = {0.25, 0.75};

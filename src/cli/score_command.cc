@@ -1,6 +1,7 @@
 // jige score: log-probabilities and right answers for a data set.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -69,7 +70,9 @@ class ScoreCommand final : public Command {
   // The number of records, for the progress bar; 0 where it cannot be known beforehand.
   Result<int64_t> count_records() const {
     int64_t count = 0;
-    if (data_.empty() || data_ == "-") return count;
+    // A pipe can be read but once.
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(data_, error)) return count;
     JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Status {
       count += line.find_first_not_of(" \t\r") != std::string_view::npos;
       return {};
@@ -91,7 +94,8 @@ class ScoreCommand final : public Command {
       Json result{{"line", number}};
       result.update(scored);
       const std::string text = dump_json(result) + "\n";
-      progress.update(++done, fmt::format("{} records", done));
+      ++done;
+      progress.update(done, fmt::format("{} records", done));
       if (file) return file->write(text.data(), text.size());
       print_text(text);
       return {};

@@ -36,8 +36,18 @@ Status check_data_files(const train::DataOptions& data) {
   for (const auto* files : {&data.files, &data.eval_files}) {
     for (const std::string& file : *files) {
       std::error_code error;
-      if (!std::filesystem::is_directory(file, error)) continue;
-      return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
+      const std::filesystem::file_status status = std::filesystem::status(file, error);
+      if (std::filesystem::is_directory(status)) {
+        return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
+                    file);
+      }
+      const bool stream = std::filesystem::exists(status)
+                              ? !std::filesystem::is_regular_file(status)
+                              : file == "-";
+      if (!stream) continue;
+      return fail(Code::kInvalidArgument,
+                  "{}: is no file that stays: training reads its data more than once, and again "
+                  "when it goes on; write it to a file",
                   file);
     }
   }
@@ -57,6 +67,7 @@ class TrainCommand final : public Command {
         "on "
         "from its last checkpoint when the same command is given again. Ctrl-C stops behind a "
         "checkpoint.");
+    flags_ = &flags;
     train_.declare(flags);
     ranks_.declare(flags);
     device_.declare(flags);
@@ -82,7 +93,7 @@ class TrainCommand final : public Command {
   Status run_rank(const std::optional<train::RankOptions>& ranks) {
     if (ranks && ranks->rank != 0) hush();
     const InterruptScope interrupts;
-    JIGE_TRY(train::TrainOptions options, train_.to_options());
+    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_));
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);
@@ -165,6 +176,7 @@ class TrainCommand final : public Command {
   }
 
   std::function<void(train::TrainOptions&)> adjust_;
+  const Flags* flags_ = nullptr;
   TrainFlags train_;
   TrainRankFlags ranks_;
   DeviceFlags device_;

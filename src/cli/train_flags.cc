@@ -2,6 +2,7 @@
 
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 
 namespace jige::cli {
 namespace {
@@ -23,7 +24,7 @@ void declare_model(TrainFlags& to, Flags& flags) {
   flags.integer("--vocab-size N", to.vocab_size, {.min = 0, .max = 1'000'000},
                 "tokens of the tokenizer that is trained; 0: the size's own");
   flags.section("Fine-tuning");
-  flags.text("--from FOLDER", to.from_folder, "start from this model");
+  flags.text("--from FOLDER", to.from_folder, "start from this model, or from that of a run");
   flags.toggle("--lora", to.lora, "train a small adapter instead of all weights");
   flags.integer("--lora-rank N", to.lora_options.rank, {.min = 1, .max = 65536}, "its rank");
   flags.number("--lora-alpha A", to.lora_options.alpha, {.min = 0, .above_min = true},
@@ -116,8 +117,8 @@ void TrainFlags::declare(Flags& flags) {
   pipeline.declare(flags);
 }
 
-Result<train::TrainOptions> TrainFlags::to_options() const {
-  const auto contradiction = [](const char* one, const char* other) {
+Status TrainFlags::check_flags(const Flags& flags) const {
+  const auto contradiction = [](const char* one, const char* other) -> Status {
     return fail(Code::kInvalidArgument, "{} and {} exclude each other; give one of them", one,
                 other);
   };
@@ -136,8 +137,31 @@ Result<train::TrainOptions> TrainFlags::to_options() const {
   if (split == "separator" && options.data.separator.empty()) {
     return fail(Code::kInvalidArgument, "--split separator needs --separator LINE");
   }
+  if (split != "separator" && flags.given("--split") && !options.data.separator.empty()) {
+    return fail(Code::kInvalidArgument, "--separator goes with --split separator, not with {}",
+                split);
+  }
+  for (const char* name : {"--lora-rank", "--lora-alpha", "--lora-target", "--no-merge"}) {
+    if (lora || !flags.given(name)) continue;
+    return fail(Code::kInvalidArgument,
+                "{} is about adapters: add --lora, or leave it out to train all weights", name);
+  }
+  for (const char* name : {"--size", "--width", "--layers", "--heads", "--kv-heads", "--ffn"}) {
+    if (!flags.given(name)) continue;
+    if (!from_folder.empty()) return contradiction("--from", name);
+    if (!config_file.empty()) return contradiction("--config", name);
+  }
+  if (!flags.given("--vocab-size")) return {};
+  if (!from_folder.empty()) return contradiction("--from", "--vocab-size");
+  return tokenizer_folder.empty() ? Status{} : contradiction("--tokenizer", "--vocab-size");
+}
+
+Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
+  JIGE_DO(check_flags(flags));
   train::TrainOptions made = options;
-  made.init_folder = from_folder;
+  if (!from_folder.empty()) {
+    JIGE_TRY(made.init_folder, find_model_folder(from_folder));
+  }
   if (lora) made.lora = lora_options;
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));

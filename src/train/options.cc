@@ -238,6 +238,12 @@ Json options_json(const TrainOptions& options) {
 Status check_same_identity(const Json& saved, const Json& wanted, const std::string& where) {
   const Difference difference = first_difference(saved, wanted, "");
   if (difference.path.empty()) return {};
+  if (difference.path == "data.content") {
+    return fail(Code::kInvalidArgument,
+                "{}: was made with other data or another tokenizer (data.content is {} there and "
+                "{} here); continue with the old files, or start anew in another folder",
+                where, difference.saved, difference.wanted);
+  }
   return fail(Code::kInvalidArgument,
               "{}: was made with {} = {}, this run has {}; continue with the old value, or start "
               "anew in another folder",

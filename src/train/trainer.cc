@@ -45,7 +45,7 @@ std::string agreement(const RunSetup& setup) {
 
 }  // namespace
 
-Trainer::Trainer(std::optional<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+Trainer::Trainer(std::shared_ptr<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
                  TrainCallbacks callbacks)
     : lock_(std::move(lock)),
       setup_(std::move(setup)),
@@ -62,13 +62,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
 Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& options,
                                                          TrainCallbacks callbacks) {
   JIGE_DO(validate(options));
-  std::optional<RunLock> lock;
+  std::shared_ptr<RunLock> lock = options.lock;
   std::optional<RunSetup> setup;
   auto device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = options.thread_count});
   const auto prepare = [&]() -> Status {
     JIGE_DO(make_folders(options.out_folder));
-    if (!options.ranks || options.ranks->rank == 0) {
-      JIGE_TRY(lock, RunLock::take(options.out_folder));
+    if (!lock && (!options.ranks || options.ranks->rank == 0)) {
+      JIGE_TRY(RunLock taken, RunLock::take(options.out_folder));
+      lock = std::make_shared<RunLock>(std::move(taken));
     }
     JIGE_TRY(setup, prepare_run(options, callbacks, device->team()));
     return {};

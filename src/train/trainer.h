@@ -66,7 +66,7 @@ class Trainer {
   Result<TrainResult> run();
 
  private:
-  Trainer(std::optional<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+  Trainer(std::shared_ptr<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
           TrainCallbacks callbacks);
   static Result<std::unique_ptr<Trainer>> create_on_rank(const TrainOptions& options,
                                                          TrainCallbacks callbacks);
@@ -98,7 +98,7 @@ class Trainer {
   MemoryReport memory_report() const;
   void note_memory();
 
-  std::optional<RunLock> lock_;  // of rank 0, as all that is written
+  std::shared_ptr<RunLock> lock_;  // of rank 0, as all that is written
   RunSetup setup_;
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;

@@ -64,9 +64,6 @@ class GenerateCommand final : public Command {
  private:
   // Refuses flags that would do nothing.
   Status check_flags() const {
-    if (source_.text && !source_.file.empty()) {
-      return fail(Code::kInvalidArgument, "--prompt and --file exclude each other; give one of them");
-    }
     if (!system_.empty() && !chat_) {
       return fail(Code::kInvalidArgument, "--system is part of a chat: add --chat");
     }

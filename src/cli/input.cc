@@ -111,6 +111,9 @@ Result<std::string> find_tokenizer_folder(const std::string& path) {
 }
 
 Result<std::string> read_text(const TextSource& source, std::string_view flags_hint) {
+  if (source.text && !source.file.empty()) {
+    return fail(Code::kInvalidArgument, "{}: give one of the two, not both", flags_hint);
+  }
   if (source.text) return *source.text;
   if (source.file.empty() && isatty(STDIN_FILENO) == 1) {
     return fail(Code::kInvalidArgument, "no text given: use {}, or pipe the text in", flags_hint);

@@ -87,8 +87,11 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
   JIGE_DO(trainer->allocate());
   JIGE_DO(trainer->set_state(checkpoint));
   if (trainer->setup_.leads()) {
+    // The log of a run that is complete has its end behind what the last checkpoint knows of.
+    const bool complete = trainer->state_.step == trainer->setup_.plan.steps_total;
     JIGE_TRY(trainer->log_,
-             StepLog::open(trainer->setup_.options.log_path, trainer->state_.log_bytes));
+             StepLog::open(trainer->setup_.options.log_path,
+                           complete ? INT64_MAX : trainer->state_.log_bytes));
   }
   return trainer;
 }
@@ -258,7 +261,11 @@ Status Trainer::write_model(TrainResult& result) {
     if (!merged) return {};
   }
   result.model_folder = model_options.folder;
-  if (result.was_complete && exists(model_options.folder)) return {};
+  if (result.was_complete && exists(model_options.folder)) {
+    // Written again where it is asked for in another type, or was damaged.
+    const auto written = formats::load_model_config(model_options.folder);
+    if (written && written->stored_dtype == model_options.dtype) return {};
+  }
   if (!merged) {
     return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
                         model_options);

@@ -115,19 +115,36 @@ Status Trainer::finish_step(const StepInfo& info) {
   if (info.skipped) {
     log_warn("step {}: gradients are not finite, the step is skipped", info.step);
   }
-  if (state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max) {
-    ends_alike_ = true;
-    return fail(Code::kInvalidArgument,
-                "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
-                "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
-                state_.bad_steps_in_row, info.step, info.loss, info.learning_rate,
-                setup_.options.data.files.front());
-  }
   const bool last = info.step == info.steps_total;
+  if (diverged(last)) {
+    ends_alike_ = true;
+    return divergence(info);
+  }
   const int64_t every = setup_.options.eval_every_steps;
   if (last || (every > 0 && info.step % every == 0)) JIGE_DO(run_evaluation());
   if (last || checkpoint_due()) JIGE_DO(start_checkpoint());
   return {};
+}
+
+// A run in which no step could be applied has made nothing, however few steps it has.
+bool Trainer::diverged(bool last) const {
+  return state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max ||
+         (last && state_.update_count == 0);
+}
+
+Status Trainer::divergence(const StepInfo& info) const {
+  const TrainOptions& options = setup_.options;
+  if (state_.update_count == 0 && !options.init_folder.empty()) {
+    return fail(Code::kCorrupt,
+                "{}: cannot be trained: its weights hold NaN, infinity, or numbers too large to "
+                "compute with; none of {} steps had finite gradients (loss {})",
+                options.init_folder, info.step, info.loss);
+  }
+  return fail(Code::kInvalidArgument,
+              "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
+              "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
+              state_.bad_steps_in_row, info.step, info.loss, info.learning_rate,
+              options.data.files.front());
 }
 
 Status Trainer::run_evaluation() {

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -36,6 +38,7 @@ class ChangedConfig {
     change(config);
     write_text(model_ + "/config.json", dump_json(config));
   }
+  const std::string& folder() const { return model_; }
   Outcome generate() const {
     return run_jige({"generate", model_, "--prompt", "x", "--max-new-tokens", "1"});
   }
@@ -111,9 +114,38 @@ TEST(BadModel, ConfigFieldsContradictory) {
   const ChangedConfig width([](Json& config) { config["intermediate_size"] = 64; });
   expect_error(width.generate(), 4, {"mlp."});
   const ChangedConfig type([](Json& config) { config["hidden_size"] = "wide"; });
-  EXPECT_NE(type.generate().exit_code, 0);
+  expect_error(type.generate(), 4, {"config.json", "hidden_size"});
   const ChangedConfig huge([](Json& config) { config["num_hidden_layers"] = 1000000000; });
   EXPECT_NE(huge.generate().exit_code, 0);
+}
+
+TEST(BadModel, WeightsOfAnotherDepth) {
+  const ChangedConfig fewer([](Json& config) { config["num_hidden_layers"] = 1; });
+  const Outcome outcome = fewer.generate();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("does not use"));
+  EXPECT_THAT(outcome.err, HasSubstr("model.layers.1."));
+  EXPECT_THAT(generate(TinyRun::get().model()).err, ::testing::Not(HasSubstr("does not use")));
+  const ChangedConfig more([](Json& config) { config["num_hidden_layers"] = 3; });
+  expect_error(more.generate(), 3, {"model.layers.2."});
+  EXPECT_THAT(run_jige({"inspect", more.folder()}).out, HasSubstr("cannot run"));
+  EXPECT_THAT(run_jige({"inspect", more.folder(), "--json"}).json()["problem"].get<std::string>(),
+              HasSubstr("model.layers.2."));
+}
+
+TEST(BadModel, WeightsThatAreNotFinite) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  std::string bytes = read_text(model + "/model.safetensors");
+  std::fill(bytes.end() - 1024, bytes.end(), '\xff');
+  write_text(model + "/model.safetensors", bytes);
+  expect_error(generate(model), 4, {"NaN"});
+  expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4, {"NaN"});
+  const std::string run = folder / "run";
+  expect_error(run_jige({"train", "--from", model, "--data", TinyRun::get().corpus(), "--steps",
+                         "2", "--batch-tokens", "96", "--out", run}),
+               4, {model, "NaN"});
+  EXPECT_FALSE(exists(run + "/model"));
 }
 
 TEST(BadModel, UnknownArchitectureNamesTheKnownOnes) {
@@ -196,6 +228,27 @@ TEST(BadData, InvalidUtf8NamesTheLine) {
   expect_error(run_jige(train_on(folder / "bad.jsonl", folder / "run")), 4, {"bad.jsonl:2"});
 }
 
+TEST(BadData, BadLinesAreLeftOutOfTheTokenizerToo) {
+  const TestFolder folder;
+  std::string text = read_text(TinyRun::get().corpus());
+  text += "{oops\n[1]\n{\"body\": \"no\"}\n{\"text\": \"caf\xe9\"}\n";
+  write_text(folder / "mixed.jsonl", text);
+  std::vector<std::string> arguments = tiny_train_arguments(folder / "mixed.jsonl", 2);
+  arguments.insert(arguments.end(), {"--out", folder / "run"});
+  EXPECT_EQ(run_jige(arguments).exit_code, 4);
+  arguments.push_back("--skip-bad");
+  const Outcome outcome = run_jige(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("4 bad lines left out"));
+}
+
+TEST(BadData, APipeIsRefusedForItIsReadMoreThanOnce) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  expect_error(run_jige(train_on(folder / "pipe", folder / "run")), 2, {"pipe", "more than once"});
+  expect_error(run_jige(train_on("-", folder / "run")), 2, {"more than once"});
+}
+
 TEST(BadData, RecordsOfAnotherShapeNameTheLine) {
   const TestFolder folder;
   write_text(folder / "a.jsonl", "{\"text\": \"fine\"}\n{\"body\": \"no\"}\n");
@@ -221,8 +274,16 @@ TEST(BadOutput, AFullStandardOutputIsNotSuccess) {
   // The stream of the process is the link's target.
   Process process({"version"}, folder.path());
   const Outcome outcome = process.wait_without_output();
-  EXPECT_EQ(outcome.exit_code, 7);
-  EXPECT_THAT(outcome.err, HasSubstr("standard output"));
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_THAT(outcome.err, HasSubstr("standard output: No space left on device"));
+}
+
+TEST(BadOutput, AFolderIsRefusedBeforeAnythingIsScored) {
+  const TestFolder folder;
+  const Outcome outcome = run_jige(
+      {"score", TinyRun::get().model(), TinyRun::get().questions(), "--out", folder.path()});
+  expect_error(outcome, 2, {folder.path(), "is a folder"});
+  EXPECT_THAT(outcome.err, ::testing::Not(HasSubstr("records")));
 }
 
 // A file system of its own, so small that it fills.

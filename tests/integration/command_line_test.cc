@@ -7,6 +7,7 @@
 #include <regex>
 
 #include "integration/process.h"
+#include "integration/tiny_run.h"
 
 namespace jige::integration {
 namespace {
@@ -97,6 +98,20 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(train({"--fresh", "--resume"}).err, HasSubstr("--resume and --fresh"));
   EXPECT_THAT(train({"--lora"}).err, HasSubstr("--from"));
   EXPECT_THAT(train({"--width", "30", "--heads", "4", "--tokenizer", "z"}).err, HasSubstr("z"));
+  EXPECT_THAT(train({"--lora-rank", "4", "--from", "z"}).err, HasSubstr("add --lora"));
+  EXPECT_THAT(train({"--size", "tiny", "--from", "z"}).err, HasSubstr("--from and --size"));
+  EXPECT_THAT(train({"--vocab-size", "300", "--tokenizer", "z"}).err, HasSubstr("--vocab-size"));
+  EXPECT_THAT(train({"--separator", "-", "--split", "file"}).err, HasSubstr("--separator"));
+  const auto generate = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", TinyRun::get().model()});
+    const Outcome outcome = run_jige(more, "x");
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(generate({"--prompt", "a", "--file", "b"}), HasSubstr("not both"));
+  EXPECT_THAT(generate({"--system", "a"}), HasSubstr("add --chat"));
+  EXPECT_THAT(generate({"--logprobs", "1"}), HasSubstr("add --json"));
+  EXPECT_THAT(generate({"--stop", ""}), HasSubstr("--stop is empty"));
   EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
   EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
 }

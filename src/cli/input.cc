@@ -76,9 +76,10 @@ Result<std::string> find_model_folder(const std::string& path) {
   if (fs::exists(folder / "config.json", error)) return path;
   if (fs::exists(folder / "model" / "config.json", error)) return (folder / "model").string();
   if (fs::exists(folder / "adapter" / "adapter_config.json", error)) {
-    return fail(Code::kNotFound,
-                "{}: this run wrote an adapter and no model; `jige export {}` writes the two as one",
-                path, path);
+    return fail(
+        Code::kNotFound,
+        "{}: this run wrote an adapter and no model; `jige export {}` writes the two as one", path,
+        path);
   }
   if (fs::exists(folder / "adapter_config.json", error)) {
     return fail(Code::kInvalidArgument,
@@ -88,9 +89,9 @@ Result<std::string> find_model_folder(const std::string& path) {
   }
   if (fs::exists(folder / "checkpoints", error)) {
     return fail(Code::kNotFound,
-                "{}: this run has no model yet; continue it with the `jige train` "
-                "command it was started with",
-                path);
+                "{}: this run has no model yet; continue it with the `jige train` command it was "
+                "started with, or make one of its last checkpoint: `jige export {}`",
+                path, path);
   }
   return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
 }

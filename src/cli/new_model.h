@@ -15,8 +15,8 @@
 namespace jige::cli {
 
 // Fills config and tokenizer_folder of `options`. Fails as the readers and the tokenizer's training
-// do, with kInvalidArgument where flags and files contradict each other, and with kUnavailable where
-// another process trains into OUT.
+// do, with kInvalidArgument where flags and files contradict each other, and with kUnavailable
+// where another process trains into OUT.
 Status prepare_new_model(const TrainFlags& flags, bool quiet, train::TrainOptions& options);
 
 }  // namespace jige::cli

@@ -31,6 +31,8 @@ namespace {
 
 // The part of the rate of matrix products that a step reaches, for the prediction of times.
 constexpr double kTypicalShare = 0.5;
+// Wider matrix products are not faster.
+constexpr int64_t kProbeWidthMax = 8192;
 
 Status check_data_files(const train::DataOptions& data) {
   for (const auto* files : {&data.files, &data.eval_files}) {
@@ -41,9 +43,8 @@ Status check_data_files(const train::DataOptions& data) {
         return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
                     file);
       }
-      const bool stream = std::filesystem::exists(status)
-                              ? !std::filesystem::is_regular_file(status)
-                              : file == "-";
+      const bool stream =
+          std::filesystem::exists(status) ? !std::filesystem::is_regular_file(status) : file == "-";
       if (!stream) continue;
       return fail(Code::kInvalidArgument,
                   "{}: is no file that stays: training reads its data more than once, and again "
@@ -123,7 +124,8 @@ class TrainCommand final : public Command {
     return {};
   }
 
-  // A fifth of a second on the shape of this model's largest layer.
+  // A fifth of a second on the shape of this model's largest layer, or on what is as fast: that a
+  // model is too large for the machine is said later, with what it takes.
   Status measure_machine(train::TrainOptions& options) const {
     formats::ModelConfig config;
     if (options.config) {
@@ -135,8 +137,8 @@ class TrainCommand final : public Command {
     JIGE_TRY(options.gemm_flops_per_s,
              measure_gemm_flops_per_s(*device, options.compute,
                                       {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
-                                       .inputs = config.hidden_size,
-                                       .outputs = config.ffn_size},
+                                       .inputs = std::min(config.hidden_size, kProbeWidthMax),
+                                       .outputs = std::min(config.ffn_size, kProbeWidthMax)},
                                       0.2));
     return {};
   }

@@ -62,7 +62,8 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.integer("--steps N", options.steps, {.min = 0}, "optimizer steps");
   flags.number("--epochs X", options.epochs, {.min = 0, .max = 1e6},
                "passes over the data, instead of --steps; 1 if neither is given");
-  flags.integer("--batch-tokens N", options.step_tokens, {.min = 1}, "tokens of a step");
+  flags.integer("--batch-tokens N", options.step_tokens, {.min = 1, .max = int64_t{1} << 36},
+                "tokens of a step");
   flags.integer("--micro-batch-tokens N", options.micro_batch_tokens, {.min = 1, .max = 1 << 24},
                 "tokens that run at once: less takes less memory");
   flags.integer("--context N", options.context, {.min = 0},
@@ -151,9 +152,8 @@ Status TrainFlags::check_flags(const Flags& flags) const {
     if (!from_folder.empty()) return contradiction("--from", name);
     if (!config_file.empty()) return contradiction("--config", name);
   }
-  if (!flags.given("--vocab-size")) return {};
-  if (!from_folder.empty()) return contradiction("--from", "--vocab-size");
-  return tokenizer_folder.empty() ? Status{} : contradiction("--tokenizer", "--vocab-size");
+  const bool sized = flags.given("--vocab-size");
+  return sized && !from_folder.empty() ? contradiction("--from", "--vocab-size") : Status{};
 }
 
 Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {

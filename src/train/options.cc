@@ -68,7 +68,7 @@ Status validate_sizes(const TrainOptions& options) {
   JIGE_DO(require(options.micro_batch_tokens >= 1 && options.micro_batch_tokens <= (1 << 24),
                   "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
   JIGE_DO(require(options.step_tokens >= 1 && options.step_tokens <= (int64_t{1} << 36),
-                  "step_tokens", options.step_tokens, "at least 1"));
+                  "step_tokens", options.step_tokens, "between 1 and 68719476736"));
   JIGE_DO(require(options.dropout >= 0 && options.dropout < 1, "dropout", options.dropout,
                   "at least 0 (off) and below 1"));
   if ((options.steps > 0) == (options.epochs > 0)) {

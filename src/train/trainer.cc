@@ -89,9 +89,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
   if (trainer->setup_.leads()) {
     // The log of a run that is complete has its end behind what the last checkpoint knows of.
     const bool complete = trainer->state_.step == trainer->setup_.plan.steps_total;
-    JIGE_TRY(trainer->log_,
-             StepLog::open(trainer->setup_.options.log_path,
-                           complete ? INT64_MAX : trainer->state_.log_bytes));
+    JIGE_TRY(trainer->log_, StepLog::open(trainer->setup_.options.log_path,
+                                          complete ? INT64_MAX : trainer->state_.log_bytes));
   }
   return trainer;
 }

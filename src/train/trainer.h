@@ -62,7 +62,8 @@ class Trainer {
   // Fails with kExhausted or kIo when a checkpoint or the log cannot be written (the checkpoint
   // before stays good), as a task that fails, naming step, task, device and the checkpoint that is
   // whole, with kInvalidArgument after too many steps in a row without finite
-  // gradients, or when no step of the run had any; kCorrupt where the first were of a given model.
+  // gradients, or at the end when no step had any or the last one's loss is no number; kCorrupt
+  // where the weights of a given model are the reason.
   Result<TrainResult> run();
 
  private:
@@ -88,7 +89,7 @@ class Trainer {
   // What follows a step: log, callbacks, evaluation and checkpoint where they are due.
   Status finish_step(const StepInfo& info);
   // Whether there is no use in going on, and the error that says so.
-  bool diverged(bool last) const;
+  bool diverged(const StepInfo& info) const;
   Status divergence(const StepInfo& info) const;
   Status run_evaluation();
   // Begins to write; await_checkpoint() says how it went.

@@ -116,7 +116,7 @@ Status Trainer::finish_step(const StepInfo& info) {
     log_warn("step {}: gradients are not finite, the step is skipped", info.step);
   }
   const bool last = info.step == info.steps_total;
-  if (diverged(last)) {
+  if (diverged(info)) {
     ends_alike_ = true;
     return divergence(info);
   }
@@ -126,10 +126,12 @@ Status Trainer::finish_step(const StepInfo& info) {
   return {};
 }
 
-// A run in which no step could be applied has made nothing, however few steps it has.
-bool Trainer::diverged(bool last) const {
+// However few steps a run has: one in which none could be applied has made nothing, and one that
+// ends with a loss that is no number has made weights that nobody can use.
+bool Trainer::diverged(const StepInfo& info) const {
+  const bool last = info.step == info.steps_total;
   return state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max ||
-         (last && state_.update_count == 0);
+         (last && info.skipped && (state_.update_count == 0 || !std::isfinite(info.loss)));
 }
 
 Status Trainer::divergence(const StepInfo& info) const {
@@ -141,10 +143,10 @@ Status Trainer::divergence(const StepInfo& info) const {
                 options.init_folder, info.step, info.loss);
   }
   return fail(Code::kInvalidArgument,
-              "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
+              "training diverged: {} step{} in a row up to step {} had no finite gradients (loss "
               "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
-              state_.bad_steps_in_row, info.step, info.loss, info.learning_rate,
-              options.data.files.front());
+              state_.bad_steps_in_row, state_.bad_steps_in_row == 1 ? "" : "s", info.step,
+              info.loss, info.learning_rate, options.data.files.front());
 }
 
 Status Trainer::run_evaluation() {

@@ -260,8 +260,7 @@ TEST(Trainer, WritesTheModelOfACompleteRunInTheTypeAskedFor) {
   options.export_dtype = DType::kBF16;
   ASSERT_TRUE(train(options));
   EXPECT_LT(model_bytes(options).size(), f32_bytes * 3 / 4);
-  folder.write("run/model/config.json", "{");
-  options.out_folder = folder.file("run");
+  ASSERT_TRUE(write_file_atomic(options.out_folder + "/model/config.json", "{"));
   ASSERT_TRUE(train(options));
   EXPECT_TRUE(formats::load_model_config(options.out_folder + "/model"));
 }
@@ -274,7 +273,7 @@ TEST(Trainer, AModelThatIsNotFiniteIsNoSuccess) {
   // Behind the header come values; all bits set are NaN in every type.
   std::string bytes = model_bytes(options);
   std::fill(bytes.end() - 4096, bytes.end(), '\xff');
-  folder.write("run/model/model.safetensors", bytes);
+  ASSERT_TRUE(write_file_atomic(options.out_folder + "/model/model.safetensors", bytes));
   TrainOptions tuning = options;
   tuning.config.reset();
   tuning.tokenizer_folder.clear();
@@ -480,6 +479,20 @@ TEST(Trainer, TrainsOnOneStreamOfText) {
     whole_steps += record["tokens"] == 128 ? 1 : 0;
   }
   EXPECT_GE(whole_steps, 3);
+}
+
+TEST(Trainer, AShortRunThatEndsWithoutANumberIsNoSuccess) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.schedule.peak = 1e30;
+  options.schedule.kind = ScheduleKind::kConstant;
+  options.steps = 3;
+  options.optimizer.clip_norm = 0;
+  const auto run = train(options);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, Code::kInvalidArgument);
+  EXPECT_NE(run.error().message.find("diverged"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
 }
 
 TEST(Trainer, FineTunesAFolder) {

@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -216,6 +217,7 @@ TEST(BadData, EmptyCorpus) {
     std::vector<std::string> without = tiny_train_arguments(folder / name, 5);
     without.insert(without.end(), {"--out", folder / "run"});
     expect_error(run_jige(without), 2, {name, "no text"});
+    expect_error(outcome, 2, {name, "0 tokens"});
   }
 }
 
@@ -240,6 +242,15 @@ TEST(BadData, BadLinesAreLeftOutOfTheTokenizerToo) {
   const Outcome outcome = run_jige(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("4 bad lines left out"));
+}
+
+TEST(BadData, AModelTooLargeForTheMachineIsRefusedWithWhatItTakes) {
+  const TestFolder folder;
+  std::vector<std::string> arguments = train_on(TinyRun::get().corpus(), folder / "run");
+  for (const char* more : {"--width", "262144", "--layers", "4000", "--heads", "2048"}) {
+    arguments.push_back(more);
+  }
+  expect_error(run_jige(arguments), 6, {"training needs", "moments"});
 }
 
 TEST(BadData, APipeIsRefusedForItIsReadMoreThanOnce) {
@@ -276,6 +287,21 @@ TEST(BadOutput, AFullStandardOutputIsNotSuccess) {
   const Outcome outcome = process.wait_without_output();
   EXPECT_EQ(outcome.exit_code, 6);
   EXPECT_THAT(outcome.err, HasSubstr("standard output: No space left on device"));
+}
+
+// The next file that is opened would take the number of a closed stream.
+TEST(BadOutput, AClosedStreamTakesNoMessagesIntoFiles) {
+  const TestFolder folder;
+  std::string command = std::string(JIGE_BINARY) + " ";
+  for (const std::string& word : train_on(TinyRun::get().corpus(), folder / "run")) {
+    command += word + " ";
+  }
+  ASSERT_EQ(std::system((command + "<&- >&- 2>&-").c_str()), 0);
+  EXPECT_EQ(read_text(folder / "run/.lock"), "");
+  const std::string log = read_text(folder / "run/log.jsonl");
+  for (size_t begin = 0; begin < log.size(); begin = log.find('\n', begin) + 1) {
+    EXPECT_EQ(log[begin], '{');
+  }
 }
 
 TEST(BadOutput, AFolderIsRefusedBeforeAnythingIsScored) {

@@ -100,7 +100,8 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(train({"--width", "30", "--heads", "4", "--tokenizer", "z"}).err, HasSubstr("z"));
   EXPECT_THAT(train({"--lora-rank", "4", "--from", "z"}).err, HasSubstr("add --lora"));
   EXPECT_THAT(train({"--size", "tiny", "--from", "z"}).err, HasSubstr("--from and --size"));
-  EXPECT_THAT(train({"--vocab-size", "300", "--tokenizer", "z"}).err, HasSubstr("--vocab-size"));
+  EXPECT_THAT(train({"--vocab-size", "300", "--from", "z"}).err, HasSubstr("--vocab-size"));
+  EXPECT_THAT(train({"--batch-tokens", "99999999999999"}).err, HasSubstr("--batch-tokens"));
   EXPECT_THAT(train({"--separator", "-", "--split", "file"}).err, HasSubstr("--separator"));
   const auto generate = [](std::vector<std::string> more) {
     more.insert(more.begin(), {"generate", TinyRun::get().model()});

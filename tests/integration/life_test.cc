@@ -282,9 +282,7 @@ TEST(Life, ScoreReadsAPipeOnce) {
   // Longer than what is read at once, so that it comes in pieces.
   const std::string records =
       std::string(200'000, ' ') + "{\"text\": \"one two\"}\n\n{\"text\": \"three\"}";
-  std::thread writer([&] {
-    std::ofstream(folder / "pipe") << records;
-  });
+  std::thread writer([&] { std::ofstream(folder / "pipe") << records; });
   const Outcome outcome = run_jige({"score", TinyRun::get().model(), folder / "pipe", "--json"});
   writer.join();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;

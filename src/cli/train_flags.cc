@@ -1,5 +1,7 @@
 #include "cli/train_flags.h"
 
+#include <utility>
+
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/input.h"
@@ -50,6 +52,9 @@ void declare_data(TrainFlags& to, Flags& flags) {
                "where documents of a text file end");
   flags.text("--separator LINE", data.separator, "the line between documents of a text file");
   flags.text("--text-field NAME", data.text_field, "the JSONL field that holds plain text");
+  flags.choice("--token-layout HOW", to.token_layout, {"header", "raw-u16", "raw-u32"},
+               "what token files begin with: llm.c's header, or at once tokens of 2 or 4 bytes, as "
+               "nanoGPT writes them");
   flags.choice("--packing HOW", to.packing, {"documents", "stream"},
                "every document on its own, or all as one stream");
   flags.toggle("--no-eos", to.no_eos, "no end-of-text token behind plain documents");
@@ -129,6 +134,12 @@ Status TrainFlags::check_flags(const Flags& flags) const {
   if (options.out_folder.empty()) {
     return fail(Code::kInvalidArgument, "--out is missing: name the folder of the run");
   }
+  for (const auto& [name, value] :
+       {std::pair{"--from", &from_folder}, std::pair{"--config", &config_file},
+        std::pair{"--tokenizer", &tokenizer_folder}, std::pair{"--data", &options.data.files[0]}}) {
+    if (!value->empty() || !flags.given(name)) continue;
+    return fail(Code::kInvalidArgument, "{} is empty; give a path", name);
+  }
   if (!from_folder.empty() && !config_file.empty()) return contradiction("--from", "--config");
   if (must_resume && fresh) return contradiction("--resume", "--fresh");
   if (options.steps > 0 && options.epochs > 0) return contradiction("--steps", "--epochs");
@@ -173,6 +184,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
   made.data.split = separated                ? train::TextSplit::kSeparator
                     : split == "blank-lines" ? train::TextSplit::kBlankLines
                                              : train::TextSplit::kFile;
+  JIGE_TRY(made.data.token_layout, formats::parse_token_layout(token_layout));
   made.data.append_eos = !no_eos;
   made.checkpoint_every_seconds = 60 * save_minutes;
   made.resume = must_resume ? train::ResumeMode::kRequired

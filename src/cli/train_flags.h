@@ -25,6 +25,7 @@ struct TrainFlags {
   bool lora = false;
   formats::LoraConfig lora_options = {.rank = 8, .alpha = 16};
   std::string schedule = "cosine", packing = "documents", split = "file";
+  std::string token_layout = "header";
   std::string dtype = "auto", export_dtype = "f32";
   int64_t seed = 1;
   double save_minutes = 5;

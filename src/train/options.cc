@@ -199,8 +199,11 @@ Json identity_json(const TrainOptions& options) {
                {"steps", options.steps},
                {"epochs", options.epochs},
                {"seed", options.seed}};
-  // Runs without it go on from checkpoints that were made before there was any.
+  // Runs without these go on from checkpoints that were made before there were any.
   if (options.dropout > 0) json["dropout"] = options.dropout;
+  if (options.data.token_layout != formats::TokenLayout::kHeader) {
+    json["data"]["token_layout"] = formats::token_layout_name(options.data.token_layout);
+  }
   if (options.config) json["model"] = formats::to_hf_config(*options.config);
   if (options.lora) {
     json["lora"] = {{"rank", options.lora->rank},

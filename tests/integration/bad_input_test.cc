@@ -200,6 +200,7 @@ TEST(BadText, RecordsWithoutWhatIsNeeded) {
   expect_error(score("{\"text\": 1}"), 2, {"standard input:1", "text"});
   expect_error(score("{\"text\": \"a b\"}\n{oops"), 4, {"standard input:2"});
   expect_error(score("{\"question\": \"a\", \"choices\": []}"), 2, {"choices"});
+  expect_error(score("{\"question\": \"a\", \"choices\": [\"b\", \"\"]}"), 2, {"choices", "empty"});
   expect_error(score("{\"question\": \"a\", \"choices\": [\"b\"], \"answer\": 7}"), 2,
                {"answer", "7"});
   expect_error(score(""), 2, {"no record"});
@@ -242,6 +243,22 @@ TEST(BadData, BadLinesAreLeftOutOfTheTokenizerToo) {
   const Outcome outcome = run_jige(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("4 bad lines left out"));
+}
+
+TEST(BadData, TokensWithoutAHeaderNeedTheirLayout) {
+  const TestFolder folder;
+  std::string tokens;
+  for (int i = 0; i < 600; ++i) {
+    tokens += static_cast<char>(i % 250);
+    tokens += '\0';
+  }
+  write_text(folder / "a.bin", tokens);
+  std::vector<std::string> arguments = train_on(folder / "a.bin", folder / "run");
+  expect_error(run_jige(arguments), 4, {"a.bin", "raw-u16"});
+  arguments.insert(arguments.end(), {"--token-layout", "raw-u16", "--plan-only", "--json"});
+  const Outcome outcome = run_jige(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_GT(outcome.json()["epoch_tokens"].get<int64_t>(), 500);
 }
 
 TEST(BadData, AModelTooLargeForTheMachineIsRefusedWithWhatItTakes) {

@@ -97,6 +97,8 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(train({"--steps", "3", "--epochs", "1"}).err, HasSubstr("--steps and --epochs"));
   EXPECT_THAT(train({"--fresh", "--resume"}).err, HasSubstr("--resume and --fresh"));
   EXPECT_THAT(train({"--lora"}).err, HasSubstr("--from"));
+  EXPECT_THAT(train({"--from", ""}).err, HasSubstr("--from is empty"));
+  EXPECT_THAT(run_jige({"train", "--data", "", "--out", "y"}).err, HasSubstr("--data is empty"));
   EXPECT_THAT(train({"--width", "30", "--heads", "4", "--tokenizer", "z"}).err, HasSubstr("z"));
   EXPECT_THAT(train({"--lora-rank", "4", "--from", "z"}).err, HasSubstr("add --lora"));
   EXPECT_THAT(train({"--size", "tiny", "--from", "z"}).err, HasSubstr("--from and --size"));

@@ -275,6 +275,19 @@ TEST(Life, FineTuningStartsFromTheModel) {
               HasSubstr("jige export"));
 }
 
+TEST(Life, ChoicesAreAsLongAsTheyAreWritten) {
+  const Json scored =
+      run_jige({"score", TinyRun::get().model()},
+               "{\"question\": \"Is it?\", \"choices\": [\"yes\", \"maybe\"], \"answer\": 0}")
+          .json();
+  const size_t bytes[] = {3, 5};
+  for (size_t i = 0; i < 2; ++i) {
+    const Json& choice = scored["choices"][i];
+    EXPECT_DOUBLE_EQ(choice["per_byte"].get<double>(),
+                     choice["logprob"].get<double>() / static_cast<double>(bytes[i]));
+  }
+}
+
 // Process substitution, as in `jige score MODEL <(head -2 records.jsonl)`.
 TEST(Life, ScoreReadsAPipeOnce) {
   const TestFolder folder;

@@ -514,6 +514,22 @@ TEST(Trainer, FineTunesAFolder) {
   EXPECT_TRUE(std::filesystem::exists(tuned->result.model_folder + "/tokenizer.json"));
 }
 
+TEST(Trainer, DoesNotReplaceTheModelItStartsFrom) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  ASSERT_TRUE(train(options));
+  const std::string model = model_bytes(options);
+  std::filesystem::remove_all(options.out_folder + "/checkpoints");
+  options.config.reset();
+  options.tokenizer_folder.clear();
+  options.init_folder = options.out_folder + "/model/";
+  const auto tuned = train(options);
+  ASSERT_FALSE(tuned);
+  EXPECT_EQ(tuned.error().code, Code::kInvalidArgument);
+  EXPECT_NE(tuned.error().message.find("another output folder"), std::string::npos);
+  EXPECT_EQ(model_bytes(options), model);
+}
+
 TEST(Trainer, TrainsAdaptersAndMergesThem) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", small_corpus(60));

@@ -149,6 +149,18 @@ TEST(BadModel, WeightsThatAreNotFinite) {
   EXPECT_FALSE(exists(run + "/model"));
 }
 
+TEST(BadModel, SizesThatCannotBeCounted) {
+  const TestFolder folder;
+  write_text(folder / "config.json", R"({"model_type": "llama", "vocab_size": 16777216,
+      "hidden_size": 262144, "intermediate_size": 1048576, "num_hidden_layers": 4096,
+      "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 4096,
+      "max_position_embeddings": 67108864, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+  EXPECT_EQ(run_jige({"inspect", folder.path()}).exit_code, 0);
+  expect_error(run_jige({"inspect", folder.path(), "--context", "67108864", "--sequences",
+                         "1048576", "--micro-batch-tokens", "16777216"}),
+               2, {"--sequences"});
+}
+
 TEST(BadModel, UnknownArchitectureNamesTheKnownOnes) {
   const ChangedConfig changed([](Json& config) {
     config["architectures"] = {"MambaForCausalLM"};

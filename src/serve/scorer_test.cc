@@ -45,8 +45,7 @@ TEST(Scorer, AgreesWithTheRecordedLogits) {
 
 TEST(Scorer, RefusesAModelThatIsNotFinite) {
   const std::string folder = ::testing::TempDir() + "jige_nan." + std::to_string(getpid());
-  std::filesystem::copy(fixture("llama2"), folder,
-                        std::filesystem::copy_options::overwrite_existing);
+  std::filesystem::copy(fixture("llama2"), folder, std::filesystem::copy_options::recursive);
   const std::string path = folder + "/model.safetensors";
   std::string bytes = value_of(read_file(path));
   std::fill(bytes.end() - 1024, bytes.end(), '\xff');

@@ -484,7 +484,7 @@ TEST(Trainer, TrainsOnOneStreamOfText) {
 TEST(Trainer, AShortRunThatEndsWithoutANumberIsNoSuccess) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
-  options.schedule.peak = 1e30;
+  options.schedule.peak = 1e300;  // infinite in f32
   options.schedule.kind = ScheduleKind::kConstant;
   options.steps = 3;
   options.optimizer.clip_norm = 0;
@@ -512,6 +512,24 @@ TEST(Trainer, FineTunesAFolder) {
   ASSERT_TRUE(tuned) << tuned.error().message;
   EXPECT_LT(tuned->losses.front(), base->losses.front() - 1);
   EXPECT_TRUE(std::filesystem::exists(tuned->result.model_folder + "/tokenizer.json"));
+}
+
+TEST(Trainer, WritesNoModelWithoutItsTokenizer) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  const std::string kept = options.tokenizer_folder + ".kept";
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepInfo& info) {
+    if (info.step == 1) std::filesystem::rename(options.tokenizer_folder, kept);
+  };
+  const auto run = train(options, std::move(callbacks));
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, Code::kNotFound);
+  EXPECT_NE(run.error().message.find("tokenizer"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+  std::filesystem::rename(kept, options.tokenizer_folder);
+  ASSERT_TRUE(train(options));
+  EXPECT_TRUE(std::filesystem::exists(options.out_folder + "/model/tokenizer.json"));
 }
 
 TEST(Trainer, DoesNotReplaceTheModelItStartsFrom) {

@@ -314,7 +314,9 @@ TEST(Life, ChatOfAScriptEndsBySignal) {
   ASSERT_GE(writer, 0);
   Process process({"chat", TinyRun::get().model(), "--max-new-tokens", "1"}, folder.path());
   ASSERT_EQ(write(writer, "hi\n", 3), 3);
-  const auto answered = [&] { return exists(folder / "out") && !read_text(folder / "out").empty(); };
+  const auto answered = [&] {
+    return exists(folder / "out") && !read_text(folder / "out").empty();
+  };
   for (int i = 0; i < 6000 && !answered(); ++i) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }

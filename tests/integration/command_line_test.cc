@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
 
@@ -126,6 +127,13 @@ TEST(CommandLine, VersionTellsBuildAndKernels) {
   }
   EXPECT_FALSE(json["kernels"].empty());
   EXPECT_THAT(run_jige({"--version"}).out, StartsWith("jige "));
+  const char* set = std::getenv("JIGE_ISA");
+  const std::string before = set != nullptr ? set : "avx2";
+  setenv("JIGE_ISA", "avx521", 1);
+  EXPECT_THAT(run_jige({"version"}).err, HasSubstr("JIGE_ISA is \"avx521\""));
+  setenv("JIGE_ISA", "avx2", 1);
+  EXPECT_EQ(run_jige({"version"}).err, "");
+  set != nullptr ? setenv("JIGE_ISA", before.c_str(), 1) : unsetenv("JIGE_ISA");
 }
 
 TEST(CommandLine, BenchMeasuresTheMachine) {

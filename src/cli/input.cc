@@ -131,7 +131,7 @@ Result<std::string> read_text(const TextSource& source, std::string_view flags_h
 }
 
 Status for_each_line(const std::string& path,
-                     const std::function<Status(std::string_view, int64_t)>& body) {
+                     const std::function<Result<bool>(std::string_view, int64_t)>& body) {
   JIGE_TRY(Reader reader, Reader::open(path));
   std::string text;
   int64_t number = 0;
@@ -141,7 +141,8 @@ Status for_each_line(const std::string& path,
     size_t begin = 0;
     for (size_t end; (end = text.find('\n', std::max(begin, searched))) != std::string::npos;
          begin = end + 1) {
-      JIGE_DO(body(std::string_view(text).substr(begin, end - begin), ++number));
+      JIGE_TRY(const bool go_on, body(std::string_view(text).substr(begin, end - begin), ++number));
+      if (!go_on) return {};
     }
     text.erase(0, begin);
     searched = text.size();

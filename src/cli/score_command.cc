@@ -73,20 +73,19 @@ class ScoreCommand final : public Command {
     // A pipe can be read but once.
     std::error_code error;
     if (!std::filesystem::is_regular_file(data_, error)) return count;
-    JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Status {
+    JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Result<bool> {
       count += line.find_first_not_of(" \t\r") != std::string_view::npos;
-      return {};
+      return count != limit_;
     }));
-    return limit_ > 0 ? std::min(count, limit_) : count;
+    return count;
   }
 
   Status score_all(RecordScorer& scorer, std::optional<AtomicFile>& file) const {
     JIGE_TRY(const int64_t total, count_records());
     Progress progress("scoring", total, output_.quiet || total == 0);
     int64_t done = 0;
-    const auto score_line = [&](std::string_view line, int64_t number) -> Status {
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) return {};
-      if (limit_ > 0 && done >= limit_) return {};
+    const auto score_line = [&](std::string_view line, int64_t number) -> Result<bool> {
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) return true;
       const std::string where = fmt::format("{}:{}", shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
       JIGE_TRY(const Json record, parse_json(line, where));
@@ -96,9 +95,12 @@ class ScoreCommand final : public Command {
       const std::string text = dump_json(result) + "\n";
       ++done;
       progress.update(done, fmt::format("{} records", done));
-      if (file) return file->write(text.data(), text.size());
-      print_text(text);
-      return {};
+      if (file) {
+        JIGE_DO(file->write(text.data(), text.size()));
+      } else {
+        print_text(text);
+      }
+      return done != limit_;
     };
     JIGE_DO(for_each_line(data_, score_line));
     progress.finish(fmt::format("{} records", done));

@@ -306,6 +306,20 @@ TEST(Life, ScoreReadsAPipeOnce) {
   EXPECT_EQ(lines[2]["summary"]["records"], 2);
 }
 
+TEST(Life, ScoreReadsNoFurtherThanItsLimit) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+  const int writer = open((folder / "in").c_str(), O_RDWR);  // so that it never ends
+  ASSERT_GE(writer, 0);
+  const std::string records = "{\"text\": \"a b\"}\n{\"text\": \"c d\"}\n{oops\n";
+  ASSERT_EQ(write(writer, records.data(), records.size()), std::ssize(records));
+  Process process({"score", TinyRun::get().model(), "--limit", "2"}, folder.path());
+  const Outcome outcome = process.wait();
+  close(writer);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json_lines().size(), 2u);
+}
+
 // Whoever stops a script wants to see it in the exit code, also where it waits for input.
 TEST(Life, ChatOfAScriptEndsBySignal) {
   const TestFolder folder;

@@ -75,7 +75,7 @@ class ScoreCommand final : public Command {
     if (!std::filesystem::is_regular_file(data_, error)) return count;
     JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Result<bool> {
       count += line.find_first_not_of(" \t\r") != std::string_view::npos;
-      return count != limit_;
+      return limit_ == 0 || count < limit_;
     }));
     return count;
   }
@@ -100,7 +100,7 @@ class ScoreCommand final : public Command {
       } else {
         print_text(text);
       }
-      return done != limit_;
+      return limit_ == 0 || done < limit_;
     };
     JIGE_DO(for_each_line(data_, score_line));
     progress.finish(fmt::format("{} records", done));

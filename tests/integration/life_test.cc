@@ -306,6 +306,14 @@ TEST(Life, ScoreReadsAPipeOnce) {
   EXPECT_EQ(lines[2]["summary"]["records"], 2);
 }
 
+TEST(Life, ScoreCountsRecordsNotLines) {
+  const TestFolder folder;
+  write_text(folder / "a.jsonl", "\n\n{\"text\": \"a b\"}\r\n\n{\"text\": \"c d\"}\n");
+  const Outcome outcome = run_jige({"score", TinyRun::get().model(), folder / "a.jsonl"});
+  EXPECT_EQ(outcome.json_lines().size(), 2u);
+  EXPECT_THAT(outcome.err, HasSubstr("50 %  1 records"));
+}
+
 TEST(Life, ScoreReadsNoFurtherThanItsLimit) {
   const TestFolder folder;
   ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);

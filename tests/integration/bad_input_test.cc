@@ -149,6 +149,12 @@ TEST(BadModel, WeightsThatAreNotFinite) {
   EXPECT_FALSE(exists(run + "/model"));
 }
 
+TEST(BadModel, MoreThanTheMemoryLimit) {
+  const std::string& model = TinyRun::get().model();
+  expect_error(run_jige({"generate", model, "--prompt", "x", "--memory-limit", "64KiB"}), 6,
+               {model, "weights", "keys and values of 96 tokens", "limit is 64.0 KiB"});
+}
+
 TEST(BadModel, SizesThatCannotBeCounted) {
   const TestFolder folder;
   write_text(folder / "config.json", R"({"model_type": "llama", "vocab_size": 16777216,

@@ -254,7 +254,7 @@ TEST(BadData, BadLinesAreLeftOutOfTheTokenizerToo) {
   std::string text = read_text(TinyRun::get().corpus());
   text += "{oops\n[1]\n{\"body\": \"no\"}\n{\"text\": \"caf\xe9\"}\n";
   write_text(folder / "mixed.jsonl", text);
-  std::vector<std::string> arguments = tiny_train_arguments(folder / "mixed.jsonl", 2);
+  std::vector<std::string> arguments = tiny_train_arguments(folder / "mixed.jsonl", 5);
   arguments.insert(arguments.end(), {"--out", folder / "run"});
   EXPECT_EQ(run_jige(arguments).exit_code, 4);
   arguments.push_back("--skip-bad");

@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 #include <string_view>
 
 #include "base/check.h"
+#include "base/log.h"
 
 namespace jige {
 namespace {
@@ -85,9 +87,13 @@ Isa choose_isa() {
   Isa best = supported_isas().back();
   const char* wanted = std::getenv("JIGE_ISA");
   if (!wanted) return best;
+  std::string known;
   for (const Isa isa : supported_isas()) {
     if (std::string_view(wanted) == isa_name(isa)) return std::min(isa, best);
+    known += known.empty() ? "" : ", ";
+    known += isa_name(isa);
   }
+  log_warn("JIGE_ISA is \"{}\", which is not one of {}; {} is used", wanted, known, isa_name(best));
   return best;
 }
 

@@ -47,6 +47,14 @@ std::string parent_folder(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
+// Whether a path such as /dev/stdout or /dev/fd/3 leads to what is open already: a file that the
+// caller's shell writes to as well, and no name to be replaced.
+bool names_open_file(const std::string& path) {
+  struct stat info {};
+  return (path.starts_with("/dev/") || path.starts_with("/proc/")) &&
+         ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
 constexpr int kNameAttempts = 1000;
 
 // Six letters and digits that differ from call to call, between processes and between machines.
@@ -135,10 +143,21 @@ AtomicFile& AtomicFile::operator=(AtomicFile&& other) noexcept {
 AtomicFile::~AtomicFile() {
   if (fd_ < 0) return;
   ::close(fd_);
-  ::unlink(temporary_.c_str());
+  if (!temporary_.empty()) ::unlink(temporary_.c_str());
 }
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  struct stat info {};
+  if (::stat(path.c_str(), &info) == 0) {
+    if (S_ISDIR(info.st_mode)) {
+      return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
+    }
+    if (!S_ISREG(info.st_mode) || names_open_file(path)) {
+      const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+      if (fd < 0) return system_error(path, "open");
+      return AtomicFile(path, "", fd);
+    }
+  }
   // Not mkstemp: its files are private, and the umask, which says how open they should be, cannot
   // be read without changing it for other threads.
   for (int attempt = 0;; ++attempt) {
@@ -169,12 +188,18 @@ Status AtomicFile::write_at(uint64_t offset, const void* data, size_t size) {
 }
 
 Status AtomicFile::sync() {
-  if (::fsync(fd_) != 0) return system_error(path_, "write to disk");
+  // Pipes and devices have nothing that could be synced.
+  if (::fsync(fd_) != 0 && !temporary_.empty()) return system_error(path_, "write to disk");
   return {};
 }
 
 Status AtomicFile::commit() {
   JIGE_DO(sync());
+  if (temporary_.empty()) {
+    ::close(fd_);
+    fd_ = -1;
+    return {};
+  }
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) return system_error(path_, "put in place");
   ::close(fd_);
   fd_ = -1;

@@ -2,7 +2,8 @@
 //
 // Nothing good is overwritten before its replacement is complete: write_file_atomic and AtomicFile
 // write to a temporary sibling (the target's name, a dot and six letters or digits), fsync it,
-// rename it over the target and fsync the folder. Threads: distinct objects may be used from
+// rename it over the target and fsync the folder. What is no file (/dev/null, /dev/stdout, a pipe)
+// is written in place, for there is nothing to be kept. Threads: distinct objects may be used from
 // distinct threads.
 #pragma once
 
@@ -29,6 +30,7 @@ Status make_folders(const std::string& path);
 // temporary is removed.
 class AtomicFile {
  public:
+  // Fails with kInvalidArgument where `path` is a folder, kNotFound, kExhausted, kIo.
   static Result<AtomicFile> create(const std::string& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;
@@ -46,7 +48,7 @@ class AtomicFile {
  private:
   AtomicFile(std::string path, std::string temporary, int fd);
   std::string path_;
-  std::string temporary_;
+  std::string temporary_;  // empty: written in place
   int fd_ = -1;
 };
 

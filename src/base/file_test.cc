@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -206,9 +207,48 @@ TEST_F(FileTest, CreateFailsWhereThereIsNoFolder) {
 }
 
 TEST_F(FileTest, CommitFailsOverAFolderAndCleansUp) {
+  auto file = AtomicFile::create(path("a"));
+  ASSERT_TRUE(file.has_value());
   ASSERT_TRUE(make_folders(path("a/b")).has_value());
-  EXPECT_FALSE(write_file_atomic(path("a"), "x").has_value());
+  EXPECT_FALSE(file->commit().has_value());
+  *file = *AtomicFile::create(path("c"));
+  EXPECT_EQ(names().count("a"), 1u);
+  EXPECT_EQ(names().size(), 2u) << "a, and the other file's temporary";
+}
+
+TEST_F(FileTest, AFolderIsRefusedBeforeTheWork) {
+  ASSERT_TRUE(make_folders(path("a/b")).has_value());
+  const auto file = AtomicFile::create(path("a"));
+  ASSERT_FALSE(file.has_value());
+  EXPECT_EQ(file.error().code, Code::kInvalidArgument);
   EXPECT_EQ(names(), std::set<std::string>{"a"});
+}
+
+TEST_F(FileTest, WhatIsNoFileIsWrittenInPlace) {
+  fs::create_symlink("/dev/null", path("null"));
+  EXPECT_TRUE(write_file_atomic(path("null"), "gone").has_value());
+  EXPECT_TRUE(fs::is_symlink(path("null")));
+  EXPECT_TRUE(fs::is_character_file(path("null")));
+
+  ASSERT_EQ(mkfifo(path("pipe").c_str(), 0600), 0);
+  const int reader = open(path("pipe").c_str(), O_RDWR);
+  ASSERT_GE(reader, 0);
+  EXPECT_TRUE(write_file_atomic(path("pipe"), "hello").has_value());
+  char got[8] = {};
+  EXPECT_EQ(read(reader, got, sizeof got), 5);
+  EXPECT_STREQ(got, "hello");
+  close(reader);
+  EXPECT_TRUE(fs::is_fifo(path("pipe")));
+  EXPECT_EQ(names(), (std::set<std::string>{"null", "pipe"}));
+}
+
+TEST_F(FileTest, AFileThatIsOpenIsWrittenBehindWhatIsThere) {
+  const int fd = open(path("a").c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_GE(fd, 0);
+  ASSERT_EQ(write(fd, "old ", 4), 4);
+  EXPECT_TRUE(write_file_atomic("/dev/fd/" + std::to_string(fd), "new").has_value());
+  close(fd);
+  EXPECT_EQ(read_file(path("a")).value_or(""), "old new");
 }
 
 TEST_F(FileTest, MakesFoldersWithTheirParents) {

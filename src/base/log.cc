@@ -26,7 +26,10 @@ spdlog::level::level_enum to_spdlog(LogLevel level) {
 
 spdlog::logger& logger() {
   static const std::shared_ptr<spdlog::logger> instance = [] {
-    auto made = spdlog::stderr_color_mt("jige");
+    const char* no_color = std::getenv("NO_COLOR");
+    const bool plain = no_color != nullptr && *no_color != '\0';
+    auto made = spdlog::stderr_color_mt(
+        "jige", plain ? spdlog::color_mode::never : spdlog::color_mode::automatic);
     made->set_pattern("%^%l%$: %v");
     const char* wanted = std::getenv("JIGE_LOG");
     const auto level = spdlog::level::from_str(wanted ? wanted : "info");

@@ -115,7 +115,7 @@ class BenchCommand final : public Command {
     }
     std::string line = fmt::format("  {:<13}{:>10.4g} {:<9}", found.name, found.value, found.unit);
     const bool spread = found.slowest != found.fastest;
-    line += spread ? fmt::format("{:>8.4g} to {:<8.4g}", found.slowest, found.fastest)
+    line += spread ? fmt::format("{:>8.4g} to {:<9.4g}", found.slowest, found.fastest)
                    : std::string(20, ' ');
     const std::string quartiles =
         found.share_low > 0

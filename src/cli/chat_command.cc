@@ -49,6 +49,7 @@ class ChatCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(LoadedModel loaded, model_.load());
+    if (interrupted()) return fail(Code::kCancelled, "while the model was loaded");
     JIGE_TRY(Conversation conversation, Conversation::create(loaded.tokenizer, loaded.folder));
     conversation.set_system(system_);
     JIGE_TRY(serve::GenerateOptions options,
@@ -74,6 +75,7 @@ class ChatCommand final : public Command {
       ++options.seed;
     }
     report();
+    if (!person_ && interrupted()) return cancelled();
     return {};
   }
 
@@ -109,7 +111,7 @@ class ChatCommand final : public Command {
         {.context_max = context, .room = std::min(options.tokens_max, context / 4)});
     if (!prompt) {
       // The message is at fault, not the chat: people may go on, scripts get the error.
-      if (isatty(STDIN_FILENO) != 1) return tl::unexpected<Error>(prompt.error());
+      if (!person_) return tl::unexpected<Error>(prompt.error());
       log_error("{}", prompt.error().message);
       conversation.take_back();
       return {};
@@ -121,9 +123,10 @@ class ChatCommand final : public Command {
     const auto show = [&](const serve::GeneratedPiece& piece) {
       if (!output_.json) print_text(shown_text(piece.text));
     };
-    take_interrupt();
+    // What a person presses while nothing is made stops nothing; scripts mean it.
+    if (person_) take_interrupt();
     JIGE_TRY(const serve::Generation generation, generator.generate(*prompt, options, show));
-    take_interrupt();
+    if (person_) take_interrupt();
     // A transcript's answer begins behind "Assistant:", so with a space.
     const size_t begin = conversation.has_template() || !generation.text.starts_with(" ") ? 0 : 1;
     conversation.add("assistant", generation.text.substr(begin));
@@ -141,10 +144,12 @@ class ChatCommand final : public Command {
     decoded_tokens_ += std::max<int64_t>(generation.stats.generated_tokens - 1, 0);
     decode_seconds_ += generation.stats.decode_seconds;
     // Ctrl-C ends an answer for people, everything for scripts.
-    if (generation.finish == serve::FinishReason::kCancelled && isatty(STDIN_FILENO) != 1) {
-      return fail(Code::kCancelled, "by a signal, in answer {}", answer_count_);
-    }
-    return {};
+    return !person_ && interrupted() ? cancelled() : Status{};
+  }
+
+  Status cancelled() const {
+    return fail(Code::kCancelled, "by a signal, after {} answer{}", answer_count_,
+                answer_count_ == 1 ? "" : "s");
   }
 
   void report() const {
@@ -160,6 +165,7 @@ class ChatCommand final : public Command {
   std::string system_;
   GenerationFlags generation_;
   OutputFlags output_;
+  const bool person_ = isatty(STDIN_FILENO) == 1;
   int64_t answer_count_ = 0;
   int64_t tokens_ = 0;
   int64_t decoded_tokens_ = 0;

@@ -15,12 +15,18 @@ namespace {
 
 constexpr size_t kMessageBytesMax = size_t{16} << 20;
 
+// An empty NO_COLOR counts as none.
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
 }  // namespace
 
 ChatInput::ChatInput(bool quiet)
     : terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1),
       quiet_(quiet),
-      color_(std::getenv("NO_COLOR") == nullptr) {}
+      color_(!is_set("NO_COLOR")) {}
 
 void ChatInput::greet(const std::string& model) {
   if (terminal_ && !quiet_) {

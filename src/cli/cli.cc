@@ -1,8 +1,11 @@
 #include "cli/cli.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <new>
 #include <string>
@@ -144,9 +147,20 @@ Status run_guarded(std::vector<std::string> words) {
   }
 }
 
+// A stream that the caller closed must not become the number of a file: messages would go into it.
+// Reading and writing these fail as on the closed ones.
+void hold_standard_streams() {
+  for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // The lowest free number is this one: those below are open.
+    [[maybe_unused]] const int held = open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY);
+  }
+}
+
 }  // namespace
 
 int run(int argc, char** argv) {
+  hold_standard_streams();
   const std::vector<std::string> words(argv + std::min(argc, 1), argv + argc);
   const bool json = std::find(words.begin(), words.end(), "--json") != words.end();
   Status status = run_guarded(words);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -59,7 +60,8 @@ Result<int64_t> read_integer(std::string_view name, const std::string& text, Int
     return fail(Code::kInvalidArgument, "{}: \"{}\" is not a whole number", name, text);
   }
   if (error != std::errc() || value < range.min || value > range.max) {
-    return range.max == std::numeric_limits<int64_t>::max()
+    const bool low = text.starts_with("-") || value < range.min;
+    return range.max == std::numeric_limits<int64_t>::max() && (low || error == std::errc())
                ? fail(Code::kInvalidArgument, "{}: {} is out of range; it must be at least {}",
                       name, text, range.min)
                : fail(Code::kInvalidArgument, "{}: {} is out of range; it must be {} to {}", name,
@@ -103,6 +105,7 @@ struct Flags::State {
   HelpText help;
   std::string command;
   std::vector<std::string> names;  // for suggestions
+  std::vector<std::string> lists;  // of them, those with several values
   std::optional<Error> error;      // of the first value that could not be read
   bool help_asked = false;
 
@@ -127,6 +130,7 @@ struct Flags::State {
     }
     if (spec.positional && !spec.optional) option->required();
     if (!spec.positional) names.push_back(spec.shown);
+    if (!spec.positional && spec.several) lists.push_back(spec.shown);
     help.add({.names = spec.names,
               .metavar = spec.metavar,
               .help = std::move(about),
@@ -257,14 +261,16 @@ Error Flags::State::explain(const CLI::ParseError& parse_error) const {
   const auto message = [&]() -> std::string {
     const std::vector<std::string> unknown = app.remaining();
     for (const std::string& word : unknown) {
-      if (!word.starts_with("-") || word == "-") continue;
+      if (!word.starts_with("-") || word == "-" || word == "--") continue;
       const std::string name = word.substr(0, word.find('='));
       return fmt::format("jige {} has no flag {}{}; see jige {} --help", command, name,
                          suggestion(name, names), command);
     }
     if (error) return error->message;
-    if (!unknown.empty()) {
-      return fmt::format("unexpected argument \"{}\"; usage: {}", unknown.front(), help.usage());
+    const auto extra = std::find_if(unknown.begin(), unknown.end(),
+                                    [](const std::string& word) { return word != "--"; });
+    if (extra != unknown.end()) {
+      return fmt::format("unexpected argument \"{}\"; usage: {}", *extra, help.usage());
     }
     // CLI11 begins these two messages with the name of the option.
     const std::string what = parse_error.what();
@@ -283,6 +289,16 @@ Error Flags::State::explain(const CLI::ParseError& parse_error) const {
 Status Flags::parse(const std::vector<std::string>& words) {
   // Where a help flag stands behind "--", or is another flag's value, it is not one; CLI11 decides.
   state_->app.set_help_flag("-h,--help");
+  // CLI11 takes what follows for the first value, whatever it is.
+  const auto among = [](const std::vector<std::string>& list, const std::string& word) {
+    return std::find(list.begin(), list.end(), word) != list.end();
+  };
+  for (size_t i = 1; i < words.size(); ++i) {
+    if (among(state_->lists, words[i - 1]) && among(state_->names, words[i])) {
+      return fail(Code::kInvalidArgument, "{} needs a value; see jige {} --help", words[i - 1],
+                  state_->command);
+    }
+  }
   std::vector<std::string> reversed;
   for (auto word = words.rbegin(); word != words.rend(); ++word) {
     // CLI11 reads "--flag=" as a flag whose value is the next word.

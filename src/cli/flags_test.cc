@@ -195,5 +195,34 @@ TEST(Table, PadsToTheWidestCellByCharacters) {
             "  long name  12345\n");
 }
 
+TEST(Flags, NamesTheBoundThatAHugeNumberPasses) {
+  const auto refused = [](const char* value) {
+    Flags flags("try");
+    int64_t count = 0;
+    flags.integer("--count N", count, {}, "how many");
+    return flags.parse({"--count", value}).error().message;
+  };
+  EXPECT_NE(refused("99999999999999999999").find("0 to 922"), std::string::npos);
+  EXPECT_NE(refused("-1").find("at least 0"), std::string::npos);
+}
+
+TEST(Flags, AListWithoutValuesDoesNotTakeTheNextFlag) {
+  Flags flags("try");
+  std::vector<std::string> files;
+  std::string out;
+  flags.texts("--data FILE...", files, "files");
+  flags.text("--out FOLDER", out, "where");
+  EXPECT_NE(flags.parse({"--data", "--out", "x"}).error().message.find("--data needs a value"),
+            std::string::npos);
+  EXPECT_TRUE(flags.parse({"--data", "a", "b", "--out", "x"}));
+  EXPECT_EQ(files, (std::vector<std::string>{"a", "b"}));
+}
+
+TEST(Flags, AnArgumentTooManyIsNamedBehindDashesToo) {
+  Flags flags("try");
+  EXPECT_NE(flags.parse({"--", "x"}).error().message.find("unexpected argument \"x\""),
+            std::string::npos);
+}
+
 }  // namespace
 }  // namespace jige::cli

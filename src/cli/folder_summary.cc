@@ -11,6 +11,8 @@
 #include "cli/input.h"
 #include "cli/table.h"
 #include "formats/tensor_folder.h"
+#include "model/architecture.h"
+#include "model/weights.h"
 #include "text/tokenizer.h"
 
 namespace jige::cli {
@@ -47,6 +49,11 @@ Status read_tensors(const std::string& folder, FolderSummary& summary) {
                                      [](auto& a, auto& b) { return a.second < b.second; });
   if (most != counts.end()) summary.dominant_dtype = most->first;
   summary.file_count = files.files().size();
+  if (!summary.config) return {};
+  JIGE_TRY(const auto architecture, model::Architecture::create(*summary.config));
+  if (const Status fits = model::check_weights(*architecture, files); !fits) {
+    summary.problem = fits.error().message;
+  }
   return {};
 }
 
@@ -158,6 +165,7 @@ std::string summary_text(const FolderSummary& summary) {
                            format_count(static_cast<double>(summary.stored_count())),
                            dtype_shares(summary))});
   }
+  if (!summary.problem.empty()) table.row({"cannot run", summary.problem});
   if (summary.tokenizer) {
     const TokenizerLine& tokenizer = *summary.tokenizer;
     table.row({"tokenizer", fmt::format("{} tokens, begin \"{}\", end \"{}\"", tokenizer.vocab_size,
@@ -182,6 +190,7 @@ Json summary_json(const FolderSummary& summary) {
                      {"parameters", summary.stored_count()},
                      {"bytes", summary.stored_bytes()}};
   if (summary.dominant_dtype) json["weights"]["dtype"] = dtype_info(*summary.dominant_dtype).name;
+  if (!summary.problem.empty()) json["problem"] = summary.problem;
   json["tokenizer"] = nullptr;
   if (summary.tokenizer) {
     json["tokenizer"] = {{"vocab_size", summary.tokenizer->vocab_size},

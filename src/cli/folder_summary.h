@@ -36,6 +36,7 @@ struct FolderSummary {
   size_t file_count = 0;
   std::optional<DType> dominant_dtype;  // of most stored parameters
   std::optional<TokenizerLine> tokenizer;
+  std::string problem;  // why the weights are not those of the configuration; empty: they are
 
   int64_t stored_count() const;  // parameters in the files
   uint64_t stored_bytes() const;

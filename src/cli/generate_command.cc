@@ -44,6 +44,7 @@ class GenerateCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    JIGE_DO(check_flags());
     const InterruptScope interrupts;
     JIGE_TRY(LoadedModel loaded, model_.load());
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
@@ -61,6 +62,17 @@ class GenerateCommand final : public Command {
   }
 
  private:
+  // Refuses flags that would do nothing.
+  Status check_flags() const {
+    if (!system_.empty() && !chat_) {
+      return fail(Code::kInvalidArgument, "--system is part of a chat: add --chat");
+    }
+    if (logprobs_ && !output_.json) {
+      return fail(Code::kInvalidArgument, "--logprobs are part of the JSON: add --json");
+    }
+    return {};
+  }
+
   Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer,
                                       const std::string& input) const {
     if (!chat_) return tokenizer.encode(input, {});

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -67,6 +68,9 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& fo
   options.seed = seed ? static_cast<uint64_t>(*seed) : seed_from_clock();
   options.tokens_max = tokens_max.value_or(config.max_new_tokens.value_or(tokens_default));
   if (!ignore_eos) options.stop_ids = tokenizer.eos_ids();
+  if (std::find(stops.begin(), stops.end(), "") != stops.end()) {
+    return fail(Code::kInvalidArgument, "--stop is empty; give the text to end before");
+  }
   options.stop_strings = stops;
   options.cancelled = &interrupt_flag();
   return options;

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -74,11 +75,23 @@ Result<std::string> find_model_folder(const std::string& path) {
   }
   if (fs::exists(folder / "config.json", error)) return path;
   if (fs::exists(folder / "model" / "config.json", error)) return (folder / "model").string();
+  if (fs::exists(folder / "adapter" / "adapter_config.json", error)) {
+    return fail(
+        Code::kNotFound,
+        "{}: this run wrote an adapter and no model; `jige export {}` writes the two as one", path,
+        path);
+  }
+  if (fs::exists(folder / "adapter_config.json", error)) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a LoRA adapter and no model; give the model that the run wrote beside it, "
+                "or make one from the run with `jige export`",
+                path);
+  }
   if (fs::exists(folder / "checkpoints", error)) {
     return fail(Code::kNotFound,
-                "{}: this run has no model yet; continue it with the `jige train` "
-                "command it was started with",
-                path);
+                "{}: this run has no model yet; continue it with the `jige train` command it was "
+                "started with, or make one of its last checkpoint: `jige export {}`",
+                path, path);
   }
   return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
 }
@@ -99,6 +112,9 @@ Result<std::string> find_tokenizer_folder(const std::string& path) {
 }
 
 Result<std::string> read_text(const TextSource& source, std::string_view flags_hint) {
+  if (source.text && !source.file.empty()) {
+    return fail(Code::kInvalidArgument, "{}: give one of the two, not both", flags_hint);
+  }
   if (source.text) return *source.text;
   if (source.file.empty() && isatty(STDIN_FILENO) == 1) {
     return fail(Code::kInvalidArgument, "no text given: use {}, or pipe the text in", flags_hint);
@@ -115,17 +131,21 @@ Result<std::string> read_text(const TextSource& source, std::string_view flags_h
 }
 
 Status for_each_line(const std::string& path,
-                     const std::function<Status(std::string_view, int64_t)>& body) {
+                     const std::function<Result<bool>(std::string_view, int64_t)>& body) {
   JIGE_TRY(Reader reader, Reader::open(path));
   std::string text;
   int64_t number = 0;
+  size_t searched = 0;  // of a line that is not complete yet
   for (bool more = true; more;) {
     JIGE_TRY(more, reader.read_more(text));
     size_t begin = 0;
-    for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-      JIGE_DO(body(std::string_view(text).substr(begin, end - begin), ++number));
+    for (size_t end; (end = text.find('\n', std::max(begin, searched))) != std::string::npos;
+         begin = end + 1) {
+      JIGE_TRY(const bool go_on, body(std::string_view(text).substr(begin, end - begin), ++number));
+      if (!go_on) return {};
     }
     text.erase(0, begin);
+    searched = text.size();
     if (text.size() > kLineBytesMax) {
       return fail(Code::kExhausted, "{}: line {} is longer than 256 MiB", reader.name(),
                   number + 1);

@@ -33,8 +33,9 @@ struct TextSource {
 Result<std::string> read_text(const TextSource& source, std::string_view flags_hint);
 
 // Calls `body` with every line of a file ("-" or "" is standard input) and its number from 1;
-// without its line feed. Stops at the first error.
-Status for_each_line(const std::string& path,
-                     const std::function<Status(std::string_view line, int64_t number)>& body);
+// without its line feed, as long as it returns true. Stops at the first error.
+Status for_each_line(
+    const std::string& path,
+    const std::function<Result<bool>(std::string_view line, int64_t number)>& body);
 
 }  // namespace jige::cli

@@ -25,12 +25,12 @@ std::vector<std::string_view> split_list(std::string_view text) {
 
 Result<std::vector<sim::RequestShape>> read_trace(const std::string& path, int64_t requests_max) {
   std::vector<sim::RequestShape> requests;
-  JIGE_DO(for_each_line(path, [&](std::string_view line, int64_t number) -> Status {
-    if (line.empty() || std::ssize(requests) >= requests_max) return {};
+  JIGE_DO(for_each_line(path, [&](std::string_view line, int64_t number) -> Result<bool> {
+    if (line.empty()) return true;
     JIGE_TRY(const sim::RequestShape shape,
              sim::parse_trace_line(line, fmt::format("{}:{}", path, number)));
     requests.push_back(shape);
-    return {};
+    return std::ssize(requests) < requests_max;
   }));
   if (requests.empty()) return fail(Code::kCorrupt, "{}: holds no request", path);
   std::ranges::stable_sort(requests, {}, &sim::RequestShape::arrival_s);

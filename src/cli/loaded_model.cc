@@ -29,6 +29,12 @@ Result<LoadedModel> ModelFlags::load(bool scores) const {
                                                     .context_max = context,
                                                     .scores = scores,
                                                     .memory_bytes_max = device.arena_bytes_max()}));
+  const int64_t known = model->architecture().config().vocab_size;
+  if (tokenizer.vocab_size() > known) {
+    log_warn(
+        "{}: the tokenizer has {} tokens, the model {}; texts that need the others are refused",
+        found, tokenizer.vocab_size(), known);
+  }
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
             format_bytes(static_cast<uint64_t>(model->peak_bytes())));
   return LoadedModel{std::move(found), std::move(made), std::move(model), std::move(tokenizer)};

@@ -17,6 +17,7 @@ namespace jige::cli {
 namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;  // as InferenceOptions
+constexpr double kCacheBytesMax = 0x1p60;     // sums of a few such still fit into 64 bits
 
 MemoryTable running(const model::Architecture& architecture, const MemoryRequest& request,
                     int64_t context, DType compute, int64_t& kv_bytes_per_token) {
@@ -101,6 +102,17 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   report.train_dtype = chosen.value_or(default_training_dtype());
   report.context =
       request.context > 0 ? request.context : std::min(config.context_max, kContextDefaultMax);
+  const double cache_bytes = 8.0 * static_cast<double>(config.layer_count) *
+                             static_cast<double>(config.kv_head_count * config.head_dim) *
+                             static_cast<double>(report.context) *
+                             static_cast<double>(request.sequences);
+  if (cache_bytes > kCacheBytesMax) {
+    return fail(
+        Code::kInvalidArgument,
+        "--sequences: {} of {} tokens would keep up to {:.3g} bytes of keys and values, more "
+        "than any machine has; give fewer",
+        request.sequences, report.context, cache_bytes);
+  }
   report.run =
       running(*architecture, request, report.context, report.run_dtype, report.kv_bytes_per_token);
   const int64_t train_context = request.context > 0 ? request.context : config.context_max;

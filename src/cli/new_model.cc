@@ -1,8 +1,11 @@
 #include "cli/new_model.h"
 
 #include <filesystem>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/input.h"
 #include "cli/tokenizer_training.h"
@@ -15,6 +18,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// From its first file on, a run's folder belongs to one process.
+Status hold_run(train::TrainOptions& options) {
+  if (options.lock) return {};
+  JIGE_DO(make_folders(options.out_folder));
+  JIGE_TRY(train::RunLock taken, train::RunLock::take(options.out_folder));
+  options.lock = std::make_shared<train::RunLock>(std::move(taken));
+  return {};
+}
+
 // REQUIRES: no tokenizer is named.
 Status train_run_tokenizer(const TrainFlags& flags, int64_t vocab_size, bool quiet,
                            train::TrainOptions& options) {
@@ -26,11 +38,16 @@ Status train_run_tokenizer(const TrainFlags& flags, int64_t vocab_size, bool qui
   const bool follows = options.ranks && options.ranks->rank != 0;
   if (there && follows) return {};
   if (there && !formats::list_checkpoints(options.out_folder + "/checkpoints").empty()) return {};
-  JIGE_TRY(const TokenizerTrained trained, train_tokenizer({.files = options.data.files,
-                                                            .folder = folder,
-                                                            .vocab_size = vocab_size,
-                                                            .text_field = options.data.text_field,
-                                                            .quiet = quiet}));
+  // A new folder is made only when there is something to put into it.
+  if (fs::exists(options.out_folder, error)) JIGE_DO(hold_run(options));
+  JIGE_TRY(const TokenizerTrained trained,
+           train_tokenizer({.files = options.data.files,
+                            .folder = folder,
+                            .vocab_size = vocab_size,
+                            .text_field = options.data.text_field,
+                            .skip_bad = options.data.skip_bad,
+                            .quiet = quiet,
+                            .before_write = [&] { return hold_run(options); }}));
   if (trained.vocab_size < vocab_size && flags.vocab_size > 0) {
     log_info("the text gave {} tokens of the {} asked for: no other pair is repeated",
              trained.vocab_size, vocab_size);

@@ -10,6 +10,11 @@
 #include "cli/flags.h"
 
 namespace jige::cli {
+namespace {
+
+int output_errno = 0;  // of the first write to standard output that failed
+
+}  // namespace
 
 void OutputFlags::declare(Flags& flags, std::string_view json_help) {
   flags.section("Output");
@@ -22,8 +27,8 @@ void OutputFlags::apply() const {
 }
 
 void print_text(std::string_view text) {
-  std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
+  const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if ((!written || std::fflush(stdout) != 0) && output_errno == 0) output_errno = errno;
 }
 
 void print_json(const Json& json) { print_text(dump_json(json) + "\n"); }
@@ -40,8 +45,10 @@ void print_error(const Error& error, bool json) {
 }
 
 Status flush_output() {
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return {};
-  return fail(Code::kIo, "standard output: {}; the result is not complete", std::strerror(errno));
+  if (std::fflush(stdout) != 0 && output_errno == 0) output_errno = errno;
+  if (output_errno == 0) return {};
+  return fail(output_errno == ENOSPC ? Code::kExhausted : Code::kIo,
+              "standard output: {}; the result is not complete", std::strerror(output_errno));
 }
 
 }  // namespace jige::cli

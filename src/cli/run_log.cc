@@ -93,11 +93,11 @@ Result<RunLog> read_run_log(const std::string& path) {
     take_record(record, text_or_none(record, "kind"), log);
     return {};
   };
-  const auto take_the_one_before = [&](std::string_view line, int64_t number) -> Status {
+  const auto take_the_one_before = [&](std::string_view line, int64_t number) -> Result<bool> {
     JIGE_DO(take(pending, pending_number));
     pending = line;
     pending_number = number;
-    return {};
+    return true;
   };
   JIGE_DO(for_each_line(path, take_the_one_before));
   if (const Status last = take(pending, pending_number); !last) {

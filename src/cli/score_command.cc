@@ -1,6 +1,7 @@
 // jige score: log-probabilities and right answers for a data set.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -69,21 +70,22 @@ class ScoreCommand final : public Command {
   // The number of records, for the progress bar; 0 where it cannot be known beforehand.
   Result<int64_t> count_records() const {
     int64_t count = 0;
-    if (data_.empty() || data_ == "-") return count;
-    JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Status {
+    // A pipe can be read but once.
+    std::error_code error;
+    if (!std::filesystem::is_regular_file(data_, error)) return count;
+    JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Result<bool> {
       count += line.find_first_not_of(" \t\r") != std::string_view::npos;
-      return {};
+      return limit_ == 0 || count < limit_;
     }));
-    return limit_ > 0 ? std::min(count, limit_) : count;
+    return count;
   }
 
   Status score_all(RecordScorer& scorer, std::optional<AtomicFile>& file) const {
     JIGE_TRY(const int64_t total, count_records());
     Progress progress("scoring", total, output_.quiet || total == 0);
     int64_t done = 0;
-    const auto score_line = [&](std::string_view line, int64_t number) -> Status {
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) return {};
-      if (limit_ > 0 && done >= limit_) return {};
+    const auto score_line = [&](std::string_view line, int64_t number) -> Result<bool> {
+      if (line.find_first_not_of(" \t\r") == std::string_view::npos) return true;
       const std::string where = fmt::format("{}:{}", shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
       JIGE_TRY(const Json record, parse_json(line, where));
@@ -91,10 +93,14 @@ class ScoreCommand final : public Command {
       Json result{{"line", number}};
       result.update(scored);
       const std::string text = dump_json(result) + "\n";
-      progress.update(++done, fmt::format("{} records", done));
-      if (file) return file->write(text.data(), text.size());
-      print_text(text);
-      return {};
+      ++done;
+      progress.update(done, fmt::format("{} records", done));
+      if (file) {
+        JIGE_DO(file->write(text.data(), text.size()));
+      } else {
+        print_text(text);
+      }
+      return limit_ == 0 || done < limit_;
     };
     JIGE_DO(for_each_line(data_, score_line));
     progress.finish(fmt::format("{} records", done));

@@ -41,8 +41,12 @@ Result<std::vector<std::string>> read_choices(const Json& record, const std::str
   const Json& list = record["choices"];
   bool strings = list.is_array() && !list.empty();
   for (size_t i = 0; strings && i < list.size(); ++i) strings = list[i].is_string();
+  for (size_t i = 0; strings && i < list.size(); ++i) {
+    strings = !list[i].get_ref<const std::string&>().empty();
+  }
   if (!strings) {
-    return fail(Code::kInvalidArgument, "{}: \"choices\" must be a list of texts", where);
+    return fail(Code::kInvalidArgument,
+                "{}: \"choices\" must be a list of texts, none of them empty", where);
   }
   for (const Json& choice : list) choices.push_back(choice.get<std::string>());
   return choices;
@@ -182,6 +186,11 @@ Result<Json> RecordScorer::score_choices(const Json& record, const std::string& 
     return scorer_.choose(loaded_->tokenizer, question, spaced);
   }();
   if (!result) return tl::unexpected<Error>(result.error());
+  // The space before a choice is not of its length, as with a chat template.
+  for (size_t i = 0; i < choices.size(); ++i) {
+    result->scores[i].byte_count = static_cast<int64_t>(choices[i].size());
+  }
+  result->best_per_byte = index_of_best(result->scores, [](const auto& s) { return s.per_byte(); });
   Json json = choices_json(*result);
   if (!record.contains("answer")) return json;
   JIGE_TRY(const int64_t right, right_choice(record["answer"], choices, where));

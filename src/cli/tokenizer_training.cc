@@ -28,13 +28,18 @@ class CorpusFeeder {
                   "JSONL",
                   path);
     }
-    JIGE_TRY(auto reader, train::RecordReader::open(path, {}));
+    JIGE_TRY(auto reader, train::RecordReader::open(path, {.skip_bad = training_.skip_bad}));
     train::Record record;
     for (;;) {
       JIGE_TRY(const bool more, reader.next(record));
       if (!more || cut) return {};
       if (interrupted()) return fail(Code::kCancelled, "reading {}", path);
-      JIGE_DO(record.json ? feed_json(record, path) : feed_text(record.text));
+      if (!record.json) {
+        JIGE_DO(feed_text(record.text));
+        continue;
+      }
+      const Status fed = feed_json(record, path);
+      if (!fed && !training_.skip_bad) return fed;
     }
   }
 
@@ -112,6 +117,7 @@ Result<TokenizerTrained> train_tokenizer(const TokenizerTraining& training) {
                     fmt::format("{} merges", done));
     return !interrupted();
   }));
+  if (training.before_write) JIGE_DO(training.before_write());
   JIGE_DO(text::write_tokenizer_folder(
       trained, {.folder = training.folder,
                 .bos_token = kBosToken,

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,7 +23,9 @@ struct TokenizerTraining {
   int64_t sample_bytes = int64_t{512} << 20;  // text read at most
   std::string text_field = "text";
   bool single_digits = true;
+  bool skip_bad = false;  // leave out lines that are no text or no record, instead of failing
   bool quiet = false;
+  std::function<Status()> before_write;  // if there is one, asked before the folder is written
 };
 
 struct TokenizerTrained {
@@ -32,7 +35,8 @@ struct TokenizerTrained {
   bool cut = false;  // sample_bytes ended the reading
 };
 
-// Fails with kInvalidArgument on no text at all, and as the readers do; writes nothing then.
+// Fails with kInvalidArgument on no text at all, and as the readers and before_write do; writes
+// nothing then.
 Result<TokenizerTrained> train_tokenizer(const TokenizerTraining& training);
 
 }  // namespace jige::cli

@@ -31,13 +31,24 @@ namespace {
 
 // The part of the rate of matrix products that a step reaches, for the prediction of times.
 constexpr double kTypicalShare = 0.5;
+// Wider matrix products are not faster.
+constexpr int64_t kProbeWidthMax = 8192;
 
 Status check_data_files(const train::DataOptions& data) {
   for (const auto* files : {&data.files, &data.eval_files}) {
     for (const std::string& file : *files) {
       std::error_code error;
-      if (!std::filesystem::is_directory(file, error)) continue;
-      return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
+      const std::filesystem::file_status status = std::filesystem::status(file, error);
+      if (std::filesystem::is_directory(status)) {
+        return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", file,
+                    file);
+      }
+      const bool stream =
+          std::filesystem::exists(status) ? !std::filesystem::is_regular_file(status) : file == "-";
+      if (!stream) continue;
+      return fail(Code::kInvalidArgument,
+                  "{}: is no file that stays: training reads its data more than once, and again "
+                  "when it goes on; write it to a file",
                   file);
     }
   }
@@ -57,6 +68,7 @@ class TrainCommand final : public Command {
         "on "
         "from its last checkpoint when the same command is given again. Ctrl-C stops behind a "
         "checkpoint.");
+    flags_ = &flags;
     train_.declare(flags);
     ranks_.declare(flags);
     device_.declare(flags);
@@ -82,7 +94,7 @@ class TrainCommand final : public Command {
   Status run_rank(const std::optional<train::RankOptions>& ranks) {
     if (ranks && ranks->rank != 0) hush();
     const InterruptScope interrupts;
-    JIGE_TRY(train::TrainOptions options, train_.to_options());
+    JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_));
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;
     options.thread_count = static_cast<int>(device_.threads);
@@ -112,7 +124,8 @@ class TrainCommand final : public Command {
     return {};
   }
 
-  // A fifth of a second on the shape of this model's largest layer.
+  // A fifth of a second on the shape of this model's largest layer, or on what is as fast: that a
+  // model is too large for the machine is said later, with what it takes.
   Status measure_machine(train::TrainOptions& options) const {
     formats::ModelConfig config;
     if (options.config) {
@@ -124,8 +137,8 @@ class TrainCommand final : public Command {
     JIGE_TRY(options.gemm_flops_per_s,
              measure_gemm_flops_per_s(*device, options.compute,
                                       {.tokens = std::min<int64_t>(options.micro_batch_tokens, 512),
-                                       .inputs = config.hidden_size,
-                                       .outputs = config.ffn_size},
+                                       .inputs = std::min(config.hidden_size, kProbeWidthMax),
+                                       .outputs = std::min(config.ffn_size, kProbeWidthMax)},
                                       0.2));
     return {};
   }
@@ -165,6 +178,7 @@ class TrainCommand final : public Command {
   }
 
   std::function<void(train::TrainOptions&)> adjust_;
+  const Flags* flags_ = nullptr;
   TrainFlags train_;
   TrainRankFlags ranks_;
   DeviceFlags device_;

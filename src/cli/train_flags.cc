@@ -1,7 +1,10 @@
 #include "cli/train_flags.h"
 
+#include <utility>
+
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 
 namespace jige::cli {
 namespace {
@@ -23,7 +26,7 @@ void declare_model(TrainFlags& to, Flags& flags) {
   flags.integer("--vocab-size N", to.vocab_size, {.min = 0, .max = 1'000'000},
                 "tokens of the tokenizer that is trained; 0: the size's own");
   flags.section("Fine-tuning");
-  flags.text("--from FOLDER", to.from_folder, "start from this model");
+  flags.text("--from FOLDER", to.from_folder, "start from this model, or from that of a run");
   flags.toggle("--lora", to.lora, "train a small adapter instead of all weights");
   flags.integer("--lora-rank N", to.lora_options.rank, {.min = 1, .max = 65536}, "its rank");
   flags.number("--lora-alpha A", to.lora_options.alpha, {.min = 0, .above_min = true},
@@ -49,6 +52,9 @@ void declare_data(TrainFlags& to, Flags& flags) {
                "where documents of a text file end");
   flags.text("--separator LINE", data.separator, "the line between documents of a text file");
   flags.text("--text-field NAME", data.text_field, "the JSONL field that holds plain text");
+  flags.choice("--token-layout HOW", to.token_layout, {"header", "raw-u16", "raw-u32"},
+               "what token files begin with: llm.c's header, or at once tokens of 2 or 4 bytes, as "
+               "nanoGPT writes them");
   flags.choice("--packing HOW", to.packing, {"documents", "stream"},
                "every document on its own, or all as one stream");
   flags.toggle("--no-eos", to.no_eos, "no end-of-text token behind plain documents");
@@ -61,7 +67,8 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.integer("--steps N", options.steps, {.min = 0}, "optimizer steps");
   flags.number("--epochs X", options.epochs, {.min = 0, .max = 1e6},
                "passes over the data, instead of --steps; 1 if neither is given");
-  flags.integer("--batch-tokens N", options.step_tokens, {.min = 1}, "tokens of a step");
+  flags.integer("--batch-tokens N", options.step_tokens, {.min = 1, .max = int64_t{1} << 36},
+                "tokens of a step");
   flags.integer("--micro-batch-tokens N", options.micro_batch_tokens, {.min = 1, .max = 1 << 24},
                 "tokens that run at once: less takes less memory");
   flags.integer("--context N", options.context, {.min = 0},
@@ -116,8 +123,8 @@ void TrainFlags::declare(Flags& flags) {
   pipeline.declare(flags);
 }
 
-Result<train::TrainOptions> TrainFlags::to_options() const {
-  const auto contradiction = [](const char* one, const char* other) {
+Status TrainFlags::check_flags(const Flags& flags) const {
+  const auto contradiction = [](const char* one, const char* other) -> Status {
     return fail(Code::kInvalidArgument, "{} and {} exclude each other; give one of them", one,
                 other);
   };
@@ -126,6 +133,12 @@ Result<train::TrainOptions> TrainFlags::to_options() const {
   }
   if (options.out_folder.empty()) {
     return fail(Code::kInvalidArgument, "--out is missing: name the folder of the run");
+  }
+  for (const auto& [name, value] :
+       {std::pair{"--from", &from_folder}, std::pair{"--config", &config_file},
+        std::pair{"--tokenizer", &tokenizer_folder}, std::pair{"--data", &options.data.files[0]}}) {
+    if (!value->empty() || !flags.given(name)) continue;
+    return fail(Code::kInvalidArgument, "{} is empty; give a path", name);
   }
   if (!from_folder.empty() && !config_file.empty()) return contradiction("--from", "--config");
   if (must_resume && fresh) return contradiction("--resume", "--fresh");
@@ -136,8 +149,30 @@ Result<train::TrainOptions> TrainFlags::to_options() const {
   if (split == "separator" && options.data.separator.empty()) {
     return fail(Code::kInvalidArgument, "--split separator needs --separator LINE");
   }
+  if (split != "separator" && flags.given("--split") && !options.data.separator.empty()) {
+    return fail(Code::kInvalidArgument, "--separator goes with --split separator, not with {}",
+                split);
+  }
+  for (const char* name : {"--lora-rank", "--lora-alpha", "--lora-target", "--no-merge"}) {
+    if (lora || !flags.given(name)) continue;
+    return fail(Code::kInvalidArgument,
+                "{} is about adapters: add --lora, or leave it out to train all weights", name);
+  }
+  for (const char* name : {"--size", "--width", "--layers", "--heads", "--kv-heads", "--ffn"}) {
+    if (!flags.given(name)) continue;
+    if (!from_folder.empty()) return contradiction("--from", name);
+    if (!config_file.empty()) return contradiction("--config", name);
+  }
+  const bool sized = flags.given("--vocab-size");
+  return sized && !from_folder.empty() ? contradiction("--from", "--vocab-size") : Status{};
+}
+
+Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
+  JIGE_DO(check_flags(flags));
   train::TrainOptions made = options;
-  made.init_folder = from_folder;
+  if (!from_folder.empty()) {
+    JIGE_TRY(made.init_folder, find_model_folder(from_folder));
+  }
   if (lora) made.lora = lora_options;
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));
@@ -149,6 +184,7 @@ Result<train::TrainOptions> TrainFlags::to_options() const {
   made.data.split = separated                ? train::TextSplit::kSeparator
                     : split == "blank-lines" ? train::TextSplit::kBlankLines
                                              : train::TextSplit::kFile;
+  JIGE_TRY(made.data.token_layout, formats::parse_token_layout(token_layout));
   made.data.append_eos = !no_eos;
   made.checkpoint_every_seconds = 60 * save_minutes;
   made.resume = must_resume ? train::ResumeMode::kRequired

@@ -25,6 +25,7 @@ struct TrainFlags {
   bool lora = false;
   formats::LoraConfig lora_options = {.rank = 8, .alpha = 16};
   std::string schedule = "cosine", packing = "documents", split = "file";
+  std::string token_layout = "header";
   std::string dtype = "auto", export_dtype = "f32";
   int64_t seed = 1;
   double save_minutes = 5;
@@ -35,8 +36,12 @@ struct TrainFlags {
   void declare(Flags& flags);
 
   // Everything but the model's configuration and its tokenizer, which may have to be made first.
-  // Fails with kInvalidArgument naming the flags that contradict each other or are missing.
-  Result<train::TrainOptions> to_options() const;
+  // Fails with kInvalidArgument naming the flags that contradict each other, would do nothing, or
+  // are missing. `flags` are those it was declared on.
+  Result<train::TrainOptions> to_options(const Flags& flags) const;
+
+ private:
+  Status check_flags(const Flags& flags) const;
 };
 
 }  // namespace jige::cli

@@ -409,7 +409,12 @@ Result<ModelConfig> load_model_config(const std::string& folder) {
                 folder);
   }
   JIGE_TRY(const Json json, std::move(config));
-  return parse_model_config(json, path);
+  Result<ModelConfig> parsed = parse_model_config(json, path);
+  // A field of another type is damage, as a value out of range is.
+  if (!parsed && parsed.error().code == Code::kInvalidArgument) {
+    parsed.error().code = Code::kCorrupt;
+  }
+  return parsed;
 }
 
 }  // namespace jige::formats

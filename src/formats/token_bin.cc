@@ -68,6 +68,18 @@ Result<TokenLayout> parse_token_layout(std::string_view name) {
               "\"{}\" is not a token file layout; known are header, raw-u16 and raw-u32", name);
 }
 
+std::string_view token_layout_name(TokenLayout layout) {
+  switch (layout) {
+    case TokenLayout::kHeader:
+      return "header";
+    case TokenLayout::kRawU16:
+      return "raw-u16";
+    case TokenLayout::kRawU32:
+      return "raw-u32";
+  }
+  return "header";
+}
+
 Status TokenFile::read_header() {
   const std::span<const std::byte> bytes = tokens_.bytes();
   const auto size = static_cast<int64_t>(bytes.size());

@@ -32,6 +32,7 @@ enum class TokenLayout { kHeader, kRawU16, kRawU32 };
 
 // Reads "header", "raw-u16" or "raw-u32". Fails with kInvalidArgument.
 Result<TokenLayout> parse_token_layout(std::string_view name);
+std::string_view token_layout_name(TokenLayout layout);
 
 struct TokenFileOptions {
   TokenLayout layout = TokenLayout::kHeader;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 
 namespace jige::model {
@@ -17,6 +18,19 @@ int64_t blocks_for(int64_t token_count) {
 Status check_range(std::string_view name, int64_t value, int64_t low, int64_t high) {
   if (low <= value && value <= high) return {};
   return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
+}
+
+// What does not fit is refused as a whole, before the first part of it is taken.
+Status check_memory(const std::string& folder, const InferenceMemory& needed, int64_t context_max,
+                    int64_t limit_bytes) {
+  if (needed.total_bytes() <= limit_bytes) return {};
+  const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+  return fail(Code::kExhausted,
+              "{}: to run takes {} (weights {}, keys and values of {} tokens {}, the rest {}), the "
+              "memory limit is {}; raise it, or choose a smaller context or model",
+              folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()), context_max,
+              shown(needed.kv_bytes), shown(needed.activations_bytes + needed.logits_bytes),
+              shown(limit_bytes));
 }
 
 }  // namespace
@@ -57,6 +71,8 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(const InferenceSizes sizes, inference_sizes(options, *architecture, files));
+  JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes), sizes.context_max,
+                       options.memory_bytes_max));
   std::unique_ptr<InferenceModel> model(
       new InferenceModel(device, std::move(architecture), sizes, options.memory_bytes_max));
   JIGE_TRY(model->stream_, device.make_stream());

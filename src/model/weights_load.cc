@@ -58,21 +58,33 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
          spec.name == architecture.embedding().params()[Embedding::kTable].name;
 }
 
-// Names in the debug log what the files hold besides parameters.
-void log_unused(const Architecture& architecture, const formats::TensorFolder& files) {
-  if (!log_enabled(LogLevel::kDebug)) return;
+// Tables that old writers stored and nobody reads, and the copy of a tied head.
+bool usually_unused(std::string_view name, bool tied) {
+  return name.ends_with("rotary_emb.inv_freq") || name.ends_with("attn.bias") ||
+         name.ends_with("attn.masked_bias") || (tied && name.ends_with("lm_head.weight"));
+}
+
+// Says what the files hold besides parameters: layers that config.json does not make, or biases it
+// does without, mean another model than the one that was trained.
+void tell_unused(const Architecture& architecture, const formats::TensorFolder& files) {
   std::set<std::string, std::less<>> used;
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     for (const ParamSpec& spec : architecture.block(node).params()) {
       for (std::string& name : Architecture::stored_names(spec)) used.insert(std::move(name));
     }
   }
+  int64_t count = 0;
+  std::string first;
   for (const formats::StoredTensor* tensor : files.tensors()) {
-    if (!used.contains(tensor->name)) {
-      log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
-                fmt::join(tensor->dims, ", "));
-    }
+    if (used.contains(tensor->name) || tensor->count() == 0) continue;
+    log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
+              fmt::join(tensor->dims, ", "));
+    if (usually_unused(tensor->name, architecture.config().tied_embeddings)) continue;
+    if (count++ == 0) first = tensor->name;
   }
+  if (count == 0) return;
+  log_warn("{}: the model in config.json does not use {} of the tensors, such as \"{}\"",
+           files.folder(), count, first);
 }
 
 // Brings one block's tensors to the device; temporary memory lives until the block is packed.
@@ -154,7 +166,7 @@ Status check_weights(const Architecture& architecture, const formats::TensorFold
 
 Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files) {
   JIGE_DO(check_weights(weights.architecture(), files));
-  log_unused(weights.architecture(), files);
+  tell_unused(weights.architecture(), files);
   BlockLoader loader(weights, stream, files);
   for (size_t node = 0; node < weights.architecture().node_count(); ++node) {
     JIGE_DO(loader.load(node));

@@ -1,10 +1,21 @@
 #include "serve/generator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/clock.h"
 
 namespace jige::serve {
+namespace {
+
+// Sums of finite weights are finite unless they are too large: it is the folder that is at fault.
+tl::unexpected<Error> unusable(const std::string& reason) {
+  return fail(Code::kCorrupt,
+              "the model's weights hold NaN, infinity, or numbers too large to compute with: {}",
+              reason);
+}
+
+}  // namespace
 
 // What one generate() call carries along.
 struct Generator::Run {
@@ -100,7 +111,9 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
 
 // Samples one token and shows its text.
 Status Generator::take_token(Run& run, std::span<const float> logits) {
-  JIGE_TRY(const AnswerPiece piece, run.answer.take(logits));
+  Result<AnswerPiece> taken = run.answer.take(logits);
+  if (!taken && taken.error().code == Code::kInternal) return unusable(taken.error().message);
+  JIGE_TRY(const AnswerPiece piece, std::move(taken));
   if (run.answer.drawn_count() == 1) run.out.stats.first_token_seconds = run.watch.seconds();
   run.out.text += piece.text;
   if (run.callback && piece.token >= 0) run.callback(piece);

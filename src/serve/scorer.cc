@@ -1,6 +1,7 @@
 #include "serve/scorer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "base/check.h"
@@ -67,6 +68,12 @@ Result<TokenScores> Scorer::score(std::span<const int32_t> tokens, size_t first)
              cached_.extend_scored(inputs.subspan(begin, count),
                                    std::span(targets).subspan(begin, count)));
     for (size_t i = begin < first - 1 ? first - 1 - begin : 0; i < losses.size(); ++i) {
+      if (!std::isfinite(losses[i])) {
+        return fail(Code::kCorrupt,
+                    "the model's weights hold NaN, infinity, or numbers too large to compute with: "
+                    "the log-probability of token {} of the text is {}",
+                    begin + i + 1, -losses[i]);
+      }
       scores.logprobs.push_back(-losses[i]);
     }
   }

@@ -1,7 +1,12 @@
 #include "serve/scorer.h"
 
-#include <cmath>
+#include <unistd.h>
 
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+
+#include "base/file.h"
 #include "formats/safetensors.h"
 #include "serve/generator.h"
 #include "serve/serve_test_support.h"
@@ -36,6 +41,24 @@ TEST(Scorer, AgreesWithTheRecordedLogits) {
     }
     EXPECT_NEAR(scores.sum(), total, 1e-3);
   }
+}
+
+TEST(Scorer, RefusesAModelThatIsNotFinite) {
+  const std::string folder = ::testing::TempDir() + "jige_nan." + std::to_string(getpid());
+  std::filesystem::copy(fixture("llama2"), folder, std::filesystem::copy_options::recursive);
+  const std::string path = folder + "/model.safetensors";
+  std::string bytes = value_of(read_file(path));
+  std::fill(bytes.end() - 1024, bytes.end(), '\xff');
+  ASSERT_TRUE(write_file_atomic(path, bytes));
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(model::InferenceModel::load(folder, device, {.scores = true}));
+  const text::Tokenizer tokenizer = testing::character_tokenizer();
+  const auto ids = ids_of(tokenizer, "pack my box");
+  Scorer scorer(*model);
+  EXPECT_EQ(scorer.score(ids).error().code, Code::kCorrupt);
+  Generator generator(*model, tokenizer);
+  EXPECT_EQ(generator.generate(ids, {.tokens_max = 3}).error().code, Code::kCorrupt);
+  std::filesystem::remove_all(folder);
 }
 
 TEST(Scorer, DoesNotDependOnChunks) {

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "text/test_fixtures.h"
 #include "text/tokenizer.h"
@@ -132,6 +134,22 @@ TEST_F(WrittenTokenizer, IsLoadedWithItsRolesAndTemplate) {
   ASSERT_TRUE(ids.has_value());
   EXPECT_EQ(ids->front(), 697);
   EXPECT_EQ(ids->back(), 698);
+}
+
+TEST_F(WrittenTokenizer, StaysWholeWhenItCannotBeReplaced) {
+  const auto read = [&](const char* name) {
+    std::ifstream file(folder_ + "/" + name);
+    return std::string(std::istreambuf_iterator<char>(file), {});
+  };
+  const std::string config = read("tokenizer_config.json");
+  std::filesystem::remove(folder_ + "/tokenizer.json");
+  std::filesystem::create_directory(folder_ + "/tokenizer.json");
+  const auto other = train("ab ab", {.vocab_size = 300, .special_tokens = {"<s>"}});
+  EXPECT_FALSE(write_tokenizer_folder(other, {.folder = folder_, .bos_token = "<s>"}).has_value());
+  EXPECT_EQ(read("tokenizer_config.json"), config);
+  for (const auto& entry : std::filesystem::directory_iterator(folder_)) {
+    EXPECT_TRUE(entry.path().extension() == ".json") << entry.path() << " was left behind";
+  }
 }
 
 TEST_F(WrittenTokenizer, GivesBackEveryText) {

@@ -1,6 +1,8 @@
 // Writes a trained tokenizer as the files of a Hugging Face folder (bpe_trainer.h).
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -147,11 +149,19 @@ Result<std::string> tokenizer_json(const TrainedBpe& trained,
 Status write_tokenizer_folder(const TrainedBpe& trained, const TokenizerFolderOptions& options) {
   JIGE_TRY(const std::string tokenizer, tokenizer_json(trained, options));
   JIGE_DO(make_folders(options.folder));
-  JIGE_DO(write_file_atomic(options.folder + "/tokenizer_config.json",
-                            dump_json(config_json(trained, options), 2) + "\n"));
-  JIGE_DO(write_file_atomic(options.folder + "/special_tokens_map.json",
-                            dump_json(roles_json(options), 2) + "\n"));
-  return write_file_atomic(options.folder + "/tokenizer.json", tokenizer);
+  // All are on the disk before the first takes its place: a disk that fills up leaves the old ones.
+  std::vector<AtomicFile> files;
+  for (const auto& [name, text] :
+       {std::pair{"tokenizer_config.json", dump_json(config_json(trained, options), 2) + "\n"},
+        std::pair{"special_tokens_map.json", dump_json(roles_json(options), 2) + "\n"},
+        std::pair{"tokenizer.json", tokenizer}}) {
+    JIGE_TRY(AtomicFile file, AtomicFile::create(options.folder + "/" + name));
+    JIGE_DO(file.write(text.data(), text.size()));
+    JIGE_DO(file.sync());
+    files.push_back(std::move(file));
+  }
+  for (AtomicFile& file : files) JIGE_DO(file.commit());
+  return {};
 }
 
 }  // namespace jige::text

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "base/clock.h"
+#include "formats/checkpoint.h"
 
 namespace jige::train {
 
@@ -35,9 +36,10 @@ Result<std::optional<CheckpointInfo>> CheckpointTask::finish() {
   if (status_) return info_;
   Error error = std::move(status_.error());
   status_ = {};
-  return with_context(std::move(error),
-                      "the checkpoint of step {} was not written; the one before it stays good",
-                      info_.step);
+  return with_context(std::move(error), "the checkpoint of step {} was not written; {}", info_.step,
+                      formats::list_checkpoints(info_.folder).empty()
+                          ? "there is none before it"
+                          : "the one before it stays good");
 }
 
 }  // namespace jige::train

@@ -1,5 +1,7 @@
 #include "train/dataset.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "formats/token_bin.h"
@@ -72,6 +74,13 @@ class Loader {
   int64_t skipped_count_ = 0;
 };
 
+// "a.txt", "a.txt and b.txt", "a.txt and 7 more files".
+std::string file_names(const std::vector<std::string>& files) {
+  if (files.size() == 1) return files[0];
+  if (files.size() == 2) return fmt::format("{} and {}", files[0], files[1]);
+  return fmt::format("{} and {} more files", files[0], files.size() - 1);
+}
+
 }  // namespace
 
 int64_t Dataset::input_count() const {
@@ -97,7 +106,11 @@ Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenize
                       .packing = options.data.packing,
                       .held_out_fraction = own_eval ? 0 : options.data.eval_fraction,
                       .seed = options.seed};
-  JIGE_TRY(Sequences sequences, cut_sequences(dataset.corpus, cut));
+  auto cut_training = cut_sequences(dataset.corpus, cut);
+  if (!cut_training) {
+    return with_context(std::move(cut_training.error()), "{}", file_names(options.data.files));
+  }
+  Sequences sequences = std::move(*cut_training);
   dataset.training = std::move(sequences.training);
   dataset.held_out = std::move(sequences.held_out);
   dataset.empty_count = sequences.empty_count;
@@ -106,7 +119,10 @@ Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenize
       JIGE_DO(loader.add(path, dataset.eval_corpus));
     }
     auto evaluation = cut_sequences(dataset.eval_corpus, cut);
-    if (!evaluation) return with_context(std::move(evaluation.error()), "evaluation files");
+    if (!evaluation) {
+      return with_context(std::move(evaluation.error()), "evaluation data {}",
+                          file_names(options.data.eval_files));
+    }
     dataset.held_out = std::move(evaluation->training);
   }
   dataset.skipped_count = loader.skipped_count();

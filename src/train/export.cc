@@ -1,8 +1,11 @@
 #include "train/export.h"
 
+#include <fmt/format.h>
+
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -31,11 +34,20 @@ Status copy_file(const std::string& from, const std::string& to) {
 // Everything of a model folder but weights and config.json.
 Status add_companions(const std::string& folder, const ExportOptions& options,
                       const text::SpecialTokens& special) {
-  for (const char* name : kTokenizerFiles) {
-    const std::string from = options.tokenizer_folder + "/" + name;
+  bool tokenizer = false;
+  for (const std::string_view name : kTokenizerFiles) {
+    const std::string from = fmt::format("{}/{}", options.tokenizer_folder, name);
     std::error_code error;
     if (!std::filesystem::exists(from, error)) continue;
-    JIGE_DO(copy_file(from, folder + "/" + name));
+    tokenizer |= name == "tokenizer.json" || name == "tokenizer.model";
+    JIGE_DO(copy_file(from, fmt::format("{}/{}", folder, name)));
+  }
+  if (!tokenizer) {
+    return fail(
+        Code::kNotFound,
+        "{}: the model cannot be written, for its tokenizer is no longer there; put it back "
+        "and give the command again",
+        options.tokenizer_folder);
   }
   const std::string generation_path = folder + "/" + kGenerationConfig;
   std::error_code error;

@@ -68,7 +68,7 @@ Status validate_sizes(const TrainOptions& options) {
   JIGE_DO(require(options.micro_batch_tokens >= 1 && options.micro_batch_tokens <= (1 << 24),
                   "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
   JIGE_DO(require(options.step_tokens >= 1 && options.step_tokens <= (int64_t{1} << 36),
-                  "step_tokens", options.step_tokens, "at least 1"));
+                  "step_tokens", options.step_tokens, "between 1 and 68719476736"));
   JIGE_DO(require(options.dropout >= 0 && options.dropout < 1, "dropout", options.dropout,
                   "at least 0 (off) and below 1"));
   if ((options.steps > 0) == (options.epochs > 0)) {
@@ -199,8 +199,11 @@ Json identity_json(const TrainOptions& options) {
                {"steps", options.steps},
                {"epochs", options.epochs},
                {"seed", options.seed}};
-  // Runs without it go on from checkpoints that were made before there was any.
+  // Runs without these go on from checkpoints that were made before there were any.
   if (options.dropout > 0) json["dropout"] = options.dropout;
+  if (options.data.token_layout != formats::TokenLayout::kHeader) {
+    json["data"]["token_layout"] = formats::token_layout_name(options.data.token_layout);
+  }
   if (options.config) json["model"] = formats::to_hf_config(*options.config);
   if (options.lora) {
     json["lora"] = {{"rank", options.lora->rank},
@@ -238,6 +241,12 @@ Json options_json(const TrainOptions& options) {
 Status check_same_identity(const Json& saved, const Json& wanted, const std::string& where) {
   const Difference difference = first_difference(saved, wanted, "");
   if (difference.path.empty()) return {};
+  if (difference.path == "data.content") {
+    return fail(Code::kInvalidArgument,
+                "{}: was made with other data or another tokenizer (data.content is {} there and "
+                "{} here); continue with the old files, or start anew in another folder",
+                where, difference.saved, difference.wanted);
+  }
   return fail(Code::kInvalidArgument,
               "{}: was made with {} = {}, this run has {}; continue with the old value, or start "
               "anew in another folder",

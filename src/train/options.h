@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +24,7 @@
 #include "train/pipeline_plan.h"
 #include "train/rank_options.h"
 #include "train/record_reader.h"
+#include "train/run_lock.h"
 
 namespace jige::train {
 
@@ -98,6 +100,7 @@ struct TrainOptions {
   std::string log_path;            // empty: OUT/log.jsonl
   double gemm_flops_per_s = 0;     // measured rate of matrix products; 0: no share is reported
   std::string program_version;     // for the log
+  std::shared_ptr<RunLock> lock;  // on out_folder, where the caller took it; none: the trainer does
 };
 
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and

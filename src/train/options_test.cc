@@ -75,6 +75,13 @@ TEST(Identity, HoldsWhatDecidesResultsOnly) {
       << status.error().message;
 }
 
+TEST(Identity, NamesTheLayoutOfTokensWhereItIsNotTheUsualOne) {
+  TrainOptions raw = valid_options();
+  EXPECT_FALSE(identity_json(raw)["data"].contains("token_layout"));
+  raw.data.token_layout = formats::TokenLayout::kRawU32;
+  EXPECT_EQ(identity_json(raw)["data"]["token_layout"], "raw-u32");
+}
+
 TEST(Identity, ReadsBackFromItsText) {
   const Json identity = identity_json(valid_options());
   const auto read = parse_json(dump_json(identity), "identity");

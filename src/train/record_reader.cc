@@ -10,6 +10,8 @@
 namespace jige::train {
 namespace {
 
+constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
+
 std::string_view trimmed(std::string_view text) {
   constexpr std::string_view kSpaces = " \t\r\n\v\f";
   const size_t begin = text.find_first_not_of(kSpaces);
@@ -109,6 +111,9 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (!more) {
       at_end_ = true;
       break;
+    }
+    if (line.begins && line.number == 1 && line.text.starts_with(kByteOrderMark)) {
+      line.text.remove_prefix(kByteOrderMark.size());
     }
     if (is_border(line)) {
       if (inside_document_ || !trimmed(gathered_).empty()) {

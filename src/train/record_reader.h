@@ -4,8 +4,8 @@
 // Text (anything else): `split` says where documents end: at the end of the file, at runs of blank
 // lines, or at lines that hold only the separator (such as "<|endoftext|>"). A document longer than
 // kPieceBytes comes in pieces that end at line ends (or, inside very long lines, at characters).
-// Documents of white space only are left out. "\r\n" counts as "\n", and the newline at the end of
-// a document is not part of it.
+// Documents of white space only are left out. "\r\n" counts as "\n"; the newline at the end of a
+// document and the byte order mark that some editors put before the first line are no part of it.
 //
 // A text line that is not valid UTF-8 is kCorrupt naming file:line, or is left out and counted
 // where skip_bad is set. JSON is checked by the encoder (document_encoder.h). Threads: one reader

@@ -44,6 +44,15 @@ TEST(RecordReader, ReadsATextFileAsOneDocument) {
   EXPECT_EQ(reading.records, (std::vector<Seen>{{"one\n\ntwo\nthree"}}));
 }
 
+TEST(RecordReader, PassesOverAByteOrderMark) {
+  const TestFolder folder;
+  const auto path = folder.write("a.txt", "\xef\xbb\xbf--\r\none \xef\xbb\xbf\r\n");
+  const auto reading = read_all(path, {.split = TextSplit::kSeparator, .separator = "--"});
+  EXPECT_EQ(reading.records, (std::vector<Seen>{{"one \xef\xbb\xbf"}}));
+  const auto whole = read_all(folder.write("b.txt", "\xef\xbb\xbfone\n"));
+  EXPECT_EQ(whole.records, (std::vector<Seen>{{"one"}}));
+}
+
 TEST(RecordReader, SplitsAtBlankLinesWhereAsked) {
   const TestFolder folder;
   const auto path = folder.write("a.txt", "\n \none\nstill one\n\n \t\ntwo\n\n");

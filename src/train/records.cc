@@ -55,6 +55,7 @@ Json plan_json(const TrainPlan& plan) {
                {"steps", plan.steps_total},
                {"step_first", plan.step_first},
                {"documents", plan.document_count},
+               {"skipped_lines", plan.skipped_count},
                {"sequences", plan.sequence_count},
                {"epoch_tokens", plan.epoch_tokens},
                {"epoch_learned", plan.epoch_learned},

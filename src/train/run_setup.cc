@@ -53,6 +53,14 @@ Status check_context(const formats::ModelConfig& config, TrainOptions& options) 
 
 // What the end of the run will replace is refused before the run if it is not ours.
 Status check_results(const TrainOptions& options) {
+  std::error_code error;
+  if (!options.init_folder.empty() &&
+      std::filesystem::equivalent(options.init_folder, options.out_folder + "/model", error)) {
+    return fail(Code::kInvalidArgument,
+                "{}: is what the run starts from, and its result would take its place; choose "
+                "another output folder",
+                options.init_folder);
+  }
   if (options.lora) JIGE_DO(formats::check_replaceable(options.out_folder + "/adapter"));
   if (options.lora && !options.merge_lora) return {};
   return formats::check_replaceable(options.out_folder + "/model");
@@ -77,8 +85,10 @@ Status check_memory(RunSetup& setup) {
   setup.plan.memory_limit_bytes = limit;
   setup.plan.memory_predicted_bytes = predicted_process_bytes(setup.memory);
   add_ranks(setup);
-  const int64_t together = setup.plan.memory_predicted_bytes * setup.plan.ranks_here;
-  if (together <= limit) return {};
+  const int64_t ranks_here = setup.plan.ranks_here;
+  if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
+  const int64_t together =
+      std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
   const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
   return fail(
       Code::kExhausted,
@@ -148,6 +158,7 @@ Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
                                        tokenizer, team));
   TrainPlan& plan = setup.plan;
   plan.document_count = setup.dataset.corpus.document_count();
+  plan.skipped_count = setup.dataset.skipped_count;
   plan.sequence_count = static_cast<int64_t>(setup.dataset.training.size());
   plan.held_out_count = static_cast<int64_t>(setup.dataset.held_out.size());
   plan.epoch_tokens = setup.dataset.input_count();

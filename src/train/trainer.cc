@@ -45,7 +45,7 @@ std::string agreement(const RunSetup& setup) {
 
 }  // namespace
 
-Trainer::Trainer(std::optional<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+Trainer::Trainer(std::shared_ptr<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
                  TrainCallbacks callbacks)
     : lock_(std::move(lock)),
       setup_(std::move(setup)),
@@ -62,13 +62,14 @@ Result<std::unique_ptr<Trainer>> Trainer::create(const TrainOptions& options,
 Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& options,
                                                          TrainCallbacks callbacks) {
   JIGE_DO(validate(options));
-  std::optional<RunLock> lock;
+  std::shared_ptr<RunLock> lock = options.lock;
   std::optional<RunSetup> setup;
   auto device = std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = options.thread_count});
   const auto prepare = [&]() -> Status {
     JIGE_DO(make_folders(options.out_folder));
-    if (!options.ranks || options.ranks->rank == 0) {
-      JIGE_TRY(lock, RunLock::take(options.out_folder));
+    if (!lock && (!options.ranks || options.ranks->rank == 0)) {
+      JIGE_TRY(RunLock taken, RunLock::take(options.out_folder));
+      lock = std::make_shared<RunLock>(std::move(taken));
     }
     JIGE_TRY(setup, prepare_run(options, callbacks, device->team()));
     return {};
@@ -86,8 +87,10 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
   JIGE_DO(trainer->allocate());
   JIGE_DO(trainer->set_state(checkpoint));
   if (trainer->setup_.leads()) {
-    JIGE_TRY(trainer->log_,
-             StepLog::open(trainer->setup_.options.log_path, trainer->state_.log_bytes));
+    // The log of a run that is complete has its end behind what the last checkpoint knows of.
+    const bool complete = trainer->state_.step == trainer->setup_.plan.steps_total;
+    JIGE_TRY(trainer->log_, StepLog::open(trainer->setup_.options.log_path,
+                                          complete ? INT64_MAX : trainer->state_.log_bytes));
   }
   return trainer;
 }
@@ -257,7 +260,11 @@ Status Trainer::write_model(TrainResult& result) {
     if (!merged) return {};
   }
   result.model_folder = model_options.folder;
-  if (result.was_complete && exists(model_options.folder)) return {};
+  if (result.was_complete && exists(model_options.folder)) {
+    // Written again where it is asked for in another type, or was damaged.
+    const auto written = formats::load_model_config(model_options.folder);
+    if (written && written->stored_dtype == model_options.dtype) return {};
+  }
   if (!merged) {
     return export_model(model::Masters::of(engine_->weights()), setup_.special, engine_->stream(),
                         model_options);

@@ -62,11 +62,12 @@ class Trainer {
   // Fails with kExhausted or kIo when a checkpoint or the log cannot be written (the checkpoint
   // before stays good), as a task that fails, naming step, task, device and the checkpoint that is
   // whole, with kInvalidArgument after too many steps in a row without finite
-  // gradients.
+  // gradients, or at the end when no step had any or the last one's loss is no number; kCorrupt
+  // where the weights of a given model are the reason.
   Result<TrainResult> run();
 
  private:
-  Trainer(std::optional<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
+  Trainer(std::shared_ptr<RunLock> lock, RunSetup setup, std::unique_ptr<CpuDevice> device,
           TrainCallbacks callbacks);
   static Result<std::unique_ptr<Trainer>> create_on_rank(const TrainOptions& options,
                                                          TrainCallbacks callbacks);
@@ -87,6 +88,9 @@ class Trainer {
   Error step_failure(int64_t step, Error error);
   // What follows a step: log, callbacks, evaluation and checkpoint where they are due.
   Status finish_step(const StepInfo& info);
+  // Whether there is no use in going on, and the error that says so.
+  bool diverged(const StepInfo& info) const;
+  Status divergence(const StepInfo& info) const;
   Status run_evaluation();
   // Begins to write; await_checkpoint() says how it went.
   Status start_checkpoint();
@@ -98,7 +102,7 @@ class Trainer {
   MemoryReport memory_report() const;
   void note_memory();
 
-  std::optional<RunLock> lock_;  // of rank 0, as all that is written
+  std::shared_ptr<RunLock> lock_;  // of rank 0, as all that is written
   RunSetup setup_;
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;

@@ -115,19 +115,38 @@ Status Trainer::finish_step(const StepInfo& info) {
   if (info.skipped) {
     log_warn("step {}: gradients are not finite, the step is skipped", info.step);
   }
-  if (state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max) {
-    ends_alike_ = true;
-    return fail(Code::kInvalidArgument,
-                "training diverged: {} steps in a row up to step {} had no finite gradients (loss "
-                "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
-                state_.bad_steps_in_row, info.step, info.loss, info.learning_rate,
-                setup_.options.data.files.front());
-  }
   const bool last = info.step == info.steps_total;
+  if (diverged(info)) {
+    ends_alike_ = true;
+    return divergence(info);
+  }
   const int64_t every = setup_.options.eval_every_steps;
   if (last || (every > 0 && info.step % every == 0)) JIGE_DO(run_evaluation());
   if (last || checkpoint_due()) JIGE_DO(start_checkpoint());
   return {};
+}
+
+// However few steps a run has: one in which none could be applied has made nothing, and one that
+// ends with a loss that is no number has made weights that nobody can use.
+bool Trainer::diverged(const StepInfo& info) const {
+  const bool last = info.step == info.steps_total;
+  return state_.bad_steps_in_row >= setup_.options.optimizer.bad_steps_in_row_max ||
+         (last && info.skipped && (state_.update_count == 0 || !std::isfinite(info.loss)));
+}
+
+Status Trainer::divergence(const StepInfo& info) const {
+  const TrainOptions& options = setup_.options;
+  if (state_.update_count == 0 && !options.init_folder.empty()) {
+    return fail(Code::kCorrupt,
+                "{}: cannot be trained: its weights hold NaN, infinity, or numbers too large to "
+                "compute with; none of {} steps had finite gradients (loss {})",
+                options.init_folder, info.step, info.loss);
+  }
+  return fail(Code::kInvalidArgument,
+              "training diverged: {} step{} in a row up to step {} had no finite gradients (loss "
+              "{}, learning rate {:.3g}); lower the learning rate, or look at the data of {}",
+              state_.bad_steps_in_row, state_.bad_steps_in_row == 1 ? "" : "s", info.step,
+              info.loss, info.learning_rate, options.data.files.front());
 }
 
 Status Trainer::run_evaluation() {

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <fstream>
 
 #include "base/exact_sum.h"
+#include "base/file.h"
 #include "formats/tensor_folder.h"
 #include "train/test_support.h"
 
@@ -244,9 +246,45 @@ TEST(Trainer, HasNothingToDoWhenARunIsComplete) {
   EXPECT_TRUE(again->result.was_complete);
   EXPECT_TRUE(again->losses.empty());
   EXPECT_EQ(model_bytes(options), model);
+  EXPECT_EQ(bytes_of(options.out_folder + "/log.jsonl"), log);
   std::filesystem::remove_all(options.out_folder + "/model");
   ASSERT_TRUE(train(options));
   EXPECT_EQ(model_bytes(options), model);
+}
+
+TEST(Trainer, WritesTheModelOfACompleteRunInTheTypeAskedFor) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  ASSERT_TRUE(train(options));
+  const size_t f32_bytes = model_bytes(options).size();
+  options.export_dtype = DType::kBF16;
+  ASSERT_TRUE(train(options));
+  EXPECT_LT(model_bytes(options).size(), f32_bytes * 3 / 4);
+  ASSERT_TRUE(write_file_atomic(options.out_folder + "/model/config.json", "{"));
+  ASSERT_TRUE(train(options));
+  EXPECT_TRUE(formats::load_model_config(options.out_folder + "/model"));
+}
+
+TEST(Trainer, AModelThatIsNotFiniteIsNoSuccess) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  const auto base = train(options);
+  ASSERT_TRUE(base);
+  // Behind the header come values; all bits set are NaN in every type.
+  std::string bytes = model_bytes(options);
+  std::fill(bytes.end() - 4096, bytes.end(), '\xff');
+  ASSERT_TRUE(write_file_atomic(options.out_folder + "/model/model.safetensors", bytes));
+  TrainOptions tuning = options;
+  tuning.config.reset();
+  tuning.tokenizer_folder.clear();
+  tuning.init_folder = base->result.model_folder;
+  tuning.out_folder = folder.file("tuned");
+  tuning.steps = 2;
+  const auto tuned = train(tuning);
+  ASSERT_FALSE(tuned);
+  EXPECT_EQ(tuned.error().code, Code::kCorrupt);
+  EXPECT_NE(tuned.error().message.find(tuning.init_folder), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(tuning.out_folder + "/model"));
 }
 
 TEST(Trainer, RefusesToGoOnUnderOtherOptions) {
@@ -289,6 +327,17 @@ TEST(Trainer, LetsOneRunWriteIntoAFolder) {
   const auto second = Trainer::create(options);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kUnavailable);
+}
+
+TEST(Trainer, TakesTheLockThatItsCallerHolds) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
+  ASSERT_TRUE(make_folders(options.out_folder));
+  auto lock = RunLock::take(options.out_folder);
+  ASSERT_TRUE(lock);
+  EXPECT_FALSE(Trainer::create(options));
+  options.lock = std::make_shared<RunLock>(std::move(*lock));
+  EXPECT_TRUE(Trainer::create(options));
 }
 
 TEST(Trainer, KeepsTheOldCheckpointWhenTheDiskIsFull) {
@@ -432,6 +481,20 @@ TEST(Trainer, TrainsOnOneStreamOfText) {
   EXPECT_GE(whole_steps, 3);
 }
 
+TEST(Trainer, AShortRunThatEndsWithoutANumberIsNoSuccess) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.schedule.peak = 1e300;  // infinite in f32
+  options.schedule.kind = ScheduleKind::kConstant;
+  options.steps = 3;
+  options.optimizer.clip_norm = 0;
+  const auto run = train(options);
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, Code::kInvalidArgument);
+  EXPECT_NE(run.error().message.find("diverged"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+}
+
 TEST(Trainer, FineTunesAFolder) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", small_corpus(60));
@@ -449,6 +512,40 @@ TEST(Trainer, FineTunesAFolder) {
   ASSERT_TRUE(tuned) << tuned.error().message;
   EXPECT_LT(tuned->losses.front(), base->losses.front() - 1);
   EXPECT_TRUE(std::filesystem::exists(tuned->result.model_folder + "/tokenizer.json"));
+}
+
+TEST(Trainer, WritesNoModelWithoutItsTokenizer) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  const std::string kept = options.tokenizer_folder + ".kept";
+  TrainCallbacks callbacks;
+  callbacks.on_step = [&](const StepInfo& info) {
+    if (info.step == 1) std::filesystem::rename(options.tokenizer_folder, kept);
+  };
+  const auto run = train(options, std::move(callbacks));
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, Code::kNotFound);
+  EXPECT_NE(run.error().message.find("tokenizer"), std::string::npos);
+  EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+  std::filesystem::rename(kept, options.tokenizer_folder);
+  ASSERT_TRUE(train(options));
+  EXPECT_TRUE(std::filesystem::exists(options.out_folder + "/model/tokenizer.json"));
+}
+
+TEST(Trainer, DoesNotReplaceTheModelItStartsFrom) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  ASSERT_TRUE(train(options));
+  const std::string model = model_bytes(options);
+  std::filesystem::remove_all(options.out_folder + "/checkpoints");
+  options.config.reset();
+  options.tokenizer_folder.clear();
+  options.init_folder = options.out_folder + "/model/";
+  const auto tuned = train(options);
+  ASSERT_FALSE(tuned);
+  EXPECT_EQ(tuned.error().code, Code::kInvalidArgument);
+  EXPECT_NE(tuned.error().message.find("another output folder"), std::string::npos);
+  EXPECT_EQ(model_bytes(options), model);
 }
 
 TEST(Trainer, TrainsAdaptersAndMergesThem) {

@@ -3,7 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
+#include <sys/stat.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <nlohmann/json.hpp>
@@ -36,6 +39,7 @@ class ChangedConfig {
     change(config);
     write_text(model_ + "/config.json", dump_json(config));
   }
+  const std::string& folder() const { return model_; }
   Outcome generate() const {
     return run_jige({"generate", model_, "--prompt", "x", "--max-new-tokens", "1"});
   }
@@ -111,9 +115,56 @@ TEST(BadModel, ConfigFieldsContradictory) {
   const ChangedConfig width([](Json& config) { config["intermediate_size"] = 64; });
   expect_error(width.generate(), 4, {"mlp."});
   const ChangedConfig type([](Json& config) { config["hidden_size"] = "wide"; });
-  EXPECT_NE(type.generate().exit_code, 0);
+  expect_error(type.generate(), 4, {"config.json", "hidden_size"});
   const ChangedConfig huge([](Json& config) { config["num_hidden_layers"] = 1000000000; });
   EXPECT_NE(huge.generate().exit_code, 0);
+}
+
+TEST(BadModel, WeightsOfAnotherDepth) {
+  const ChangedConfig fewer([](Json& config) { config["num_hidden_layers"] = 1; });
+  const Outcome outcome = fewer.generate();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("does not use"));
+  EXPECT_THAT(outcome.err, HasSubstr("model.layers.1."));
+  EXPECT_THAT(generate(TinyRun::get().model()).err, ::testing::Not(HasSubstr("does not use")));
+  const ChangedConfig more([](Json& config) { config["num_hidden_layers"] = 3; });
+  expect_error(more.generate(), 3, {"model.layers.2."});
+  EXPECT_THAT(run_jige({"inspect", more.folder()}).out, HasSubstr("cannot run"));
+  EXPECT_THAT(run_jige({"inspect", more.folder(), "--json"}).json()["problem"].get<std::string>(),
+              HasSubstr("model.layers.2."));
+}
+
+TEST(BadModel, WeightsThatAreNotFinite) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  std::string bytes = read_text(model + "/model.safetensors");
+  std::fill(bytes.end() - 1024, bytes.end(), '\xff');
+  write_text(model + "/model.safetensors", bytes);
+  expect_error(generate(model), 4, {"NaN"});
+  expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4, {"NaN"});
+  const std::string run = folder / "run";
+  expect_error(run_jige({"train", "--from", model, "--data", TinyRun::get().corpus(), "--steps",
+                         "2", "--batch-tokens", "96", "--out", run}),
+               4, {model, "NaN"});
+  EXPECT_FALSE(exists(run + "/model"));
+}
+
+TEST(BadModel, MoreThanTheMemoryLimit) {
+  const std::string& model = TinyRun::get().model();
+  expect_error(run_jige({"generate", model, "--prompt", "x", "--memory-limit", "64KiB"}), 6,
+               {model, "weights", "keys and values of 96 tokens", "limit is 64.0 KiB"});
+}
+
+TEST(BadModel, SizesThatCannotBeCounted) {
+  const TestFolder folder;
+  write_text(folder / "config.json", R"({"model_type": "llama", "vocab_size": 16777216,
+      "hidden_size": 262144, "intermediate_size": 1048576, "num_hidden_layers": 4096,
+      "num_attention_heads": 64, "num_key_value_heads": 64, "head_dim": 4096,
+      "max_position_embeddings": 67108864, "rms_norm_eps": 1e-5, "tie_word_embeddings": false})");
+  EXPECT_EQ(run_jige({"inspect", folder.path()}).exit_code, 0);
+  expect_error(run_jige({"inspect", folder.path(), "--context", "67108864", "--sequences",
+                         "1048576", "--micro-batch-tokens", "16777216"}),
+               2, {"--sequences"});
 }
 
 TEST(BadModel, UnknownArchitectureNamesTheKnownOnes) {
@@ -167,6 +218,7 @@ TEST(BadText, RecordsWithoutWhatIsNeeded) {
   expect_error(score("{\"text\": 1}"), 2, {"standard input:1", "text"});
   expect_error(score("{\"text\": \"a b\"}\n{oops"), 4, {"standard input:2"});
   expect_error(score("{\"question\": \"a\", \"choices\": []}"), 2, {"choices"});
+  expect_error(score("{\"question\": \"a\", \"choices\": [\"b\", \"\"]}"), 2, {"choices", "empty"});
   expect_error(score("{\"question\": \"a\", \"choices\": [\"b\"], \"answer\": 7}"), 2,
                {"answer", "7"});
   expect_error(score(""), 2, {"no record"});
@@ -184,6 +236,7 @@ TEST(BadData, EmptyCorpus) {
     std::vector<std::string> without = tiny_train_arguments(folder / name, 5);
     without.insert(without.end(), {"--out", folder / "run"});
     expect_error(run_jige(without), 2, {name, "no text"});
+    expect_error(outcome, 2, {name, "0 tokens"});
   }
 }
 
@@ -194,6 +247,52 @@ TEST(BadData, InvalidUtf8NamesTheLine) {
   EXPECT_FALSE(exists(folder / "run/model"));
   write_text(folder / "bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": \"\xc3(\"}\n");
   expect_error(run_jige(train_on(folder / "bad.jsonl", folder / "run")), 4, {"bad.jsonl:2"});
+}
+
+TEST(BadData, BadLinesAreLeftOutOfTheTokenizerToo) {
+  const TestFolder folder;
+  std::string text = read_text(TinyRun::get().corpus());
+  text += "{oops\n[1]\n{\"body\": \"no\"}\n{\"text\": \"caf\xe9\"}\n";
+  write_text(folder / "mixed.jsonl", text);
+  std::vector<std::string> arguments = tiny_train_arguments(folder / "mixed.jsonl", 5);
+  arguments.insert(arguments.end(), {"--out", folder / "run"});
+  EXPECT_EQ(run_jige(arguments).exit_code, 4);
+  arguments.push_back("--skip-bad");
+  const Outcome outcome = run_jige(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("4 bad lines left out"));
+}
+
+TEST(BadData, TokensWithoutAHeaderNeedTheirLayout) {
+  const TestFolder folder;
+  std::string tokens;
+  for (int i = 0; i < 600; ++i) {
+    tokens += static_cast<char>(i % 250);
+    tokens += '\0';
+  }
+  write_text(folder / "a.bin", tokens);
+  std::vector<std::string> arguments = train_on(folder / "a.bin", folder / "run");
+  expect_error(run_jige(arguments), 4, {"a.bin", "raw-u16"});
+  arguments.insert(arguments.end(), {"--token-layout", "raw-u16", "--plan-only", "--json"});
+  const Outcome outcome = run_jige(arguments);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_GT(outcome.json()["epoch_tokens"].get<int64_t>(), 500);
+}
+
+TEST(BadData, AModelTooLargeForTheMachineIsRefusedWithWhatItTakes) {
+  const TestFolder folder;
+  std::vector<std::string> arguments = train_on(TinyRun::get().corpus(), folder / "run");
+  for (const char* more : {"--width", "262144", "--layers", "4000", "--heads", "2048"}) {
+    arguments.push_back(more);
+  }
+  expect_error(run_jige(arguments), 6, {"training needs", "moments"});
+}
+
+TEST(BadData, APipeIsRefusedForItIsReadMoreThanOnce) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  expect_error(run_jige(train_on(folder / "pipe", folder / "run")), 2, {"pipe", "more than once"});
+  expect_error(run_jige(train_on("-", folder / "run")), 2, {"more than once"});
 }
 
 TEST(BadData, RecordsOfAnotherShapeNameTheLine) {
@@ -221,8 +320,31 @@ TEST(BadOutput, AFullStandardOutputIsNotSuccess) {
   // The stream of the process is the link's target.
   Process process({"version"}, folder.path());
   const Outcome outcome = process.wait_without_output();
-  EXPECT_EQ(outcome.exit_code, 7);
-  EXPECT_THAT(outcome.err, HasSubstr("standard output"));
+  EXPECT_EQ(outcome.exit_code, 6);
+  EXPECT_THAT(outcome.err, HasSubstr("standard output: No space left on device"));
+}
+
+// The next file that is opened would take the number of a closed stream.
+TEST(BadOutput, AClosedStreamTakesNoMessagesIntoFiles) {
+  const TestFolder folder;
+  std::string command = std::string(JIGE_BINARY) + " ";
+  for (const std::string& word : train_on(TinyRun::get().corpus(), folder / "run")) {
+    command += word + " ";
+  }
+  ASSERT_EQ(std::system((command + "<&- >&- 2>&-").c_str()), 0);
+  EXPECT_EQ(read_text(folder / "run/.lock"), "");
+  const std::string log = read_text(folder / "run/log.jsonl");
+  for (size_t begin = 0; begin < log.size(); begin = log.find('\n', begin) + 1) {
+    EXPECT_EQ(log[begin], '{');
+  }
+}
+
+TEST(BadOutput, AFolderIsRefusedBeforeAnythingIsScored) {
+  const TestFolder folder;
+  const Outcome outcome = run_jige(
+      {"score", TinyRun::get().model(), TinyRun::get().questions(), "--out", folder.path()});
+  expect_error(outcome, 2, {folder.path(), "is a folder"});
+  EXPECT_THAT(outcome.err, ::testing::Not(HasSubstr("records")));
 }
 
 // A file system of its own, so small that it fills.

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
 
 #include "integration/process.h"
+#include "integration/tiny_run.h"
 
 namespace jige::integration {
 namespace {
@@ -110,7 +112,24 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(train({"--steps", "3", "--epochs", "1"}).err, HasSubstr("--steps and --epochs"));
   EXPECT_THAT(train({"--fresh", "--resume"}).err, HasSubstr("--resume and --fresh"));
   EXPECT_THAT(train({"--lora"}).err, HasSubstr("--from"));
+  EXPECT_THAT(train({"--from", ""}).err, HasSubstr("--from is empty"));
+  EXPECT_THAT(run_jige({"train", "--data", "", "--out", "y"}).err, HasSubstr("--data is empty"));
   EXPECT_THAT(train({"--width", "30", "--heads", "4", "--tokenizer", "z"}).err, HasSubstr("z"));
+  EXPECT_THAT(train({"--lora-rank", "4", "--from", "z"}).err, HasSubstr("add --lora"));
+  EXPECT_THAT(train({"--size", "tiny", "--from", "z"}).err, HasSubstr("--from and --size"));
+  EXPECT_THAT(train({"--vocab-size", "300", "--from", "z"}).err, HasSubstr("--vocab-size"));
+  EXPECT_THAT(train({"--batch-tokens", "99999999999999"}).err, HasSubstr("--batch-tokens"));
+  EXPECT_THAT(train({"--separator", "-", "--split", "file"}).err, HasSubstr("--separator"));
+  const auto generate = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {"generate", TinyRun::get().model()});
+    const Outcome outcome = run_jige(more, "x");
+    EXPECT_EQ(outcome.exit_code, 2);
+    return outcome.err;
+  };
+  EXPECT_THAT(generate({"--prompt", "a", "--file", "b"}), HasSubstr("not both"));
+  EXPECT_THAT(generate({"--system", "a"}), HasSubstr("add --chat"));
+  EXPECT_THAT(generate({"--logprobs", "1"}), HasSubstr("add --json"));
+  EXPECT_THAT(generate({"--stop", ""}), HasSubstr("--stop is empty"));
   EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
   EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
 }
@@ -122,6 +141,13 @@ TEST(CommandLine, VersionTellsBuildAndKernels) {
   }
   EXPECT_FALSE(json["kernels"].empty());
   EXPECT_THAT(run_jige({"--version"}).out, StartsWith("jige "));
+  const char* set = std::getenv("JIGE_ISA");
+  const std::string before = set != nullptr ? set : "avx2";
+  setenv("JIGE_ISA", "avx521", 1);
+  EXPECT_THAT(run_jige({"version"}).err, HasSubstr("JIGE_ISA is \"avx521\""));
+  setenv("JIGE_ISA", "avx2", 1);
+  EXPECT_EQ(run_jige({"version"}).err, "");
+  set != nullptr ? setenv("JIGE_ISA", before.c_str(), 1) : unsetenv("JIGE_ISA");
 }
 
 TEST(CommandLine, BenchMeasuresTheMachine) {

@@ -1,10 +1,17 @@
 // The life of a model through the binary: corpus, training, folder, and everything that uses it.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <chrono>
 #include <cmath>
+#include <csignal>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "integration/tiny_run.h"
 
@@ -256,6 +263,88 @@ TEST(Life, FineTuningStartsFromTheModel) {
   const Outcome merged =
       run_jige({"generate", folder / "lora", "--prompt", "Hi", "--max-new-tokens", "3"});
   EXPECT_EQ(merged.exit_code, 0) << merged.err;
+  // The folder of a run stands for its model, an adapter for none.
+  const auto again = [&](const std::string& from) {
+    return run_jige({"train", "--from", from, "--lora", "--no-merge", "--data",
+                     TinyRun::get().corpus(), "--steps", "1", "--batch-tokens", "192", "--out",
+                     folder / "again"});
+  };
+  EXPECT_EQ(again(folder / "lora").exit_code, 0);
+  EXPECT_THAT(again(folder / "lora/adapter").err, HasSubstr("is a LoRA adapter"));
+  EXPECT_THAT(run_jige({"generate", folder / "again", "--prompt", "Hi"}).err,
+              HasSubstr("jige export"));
+}
+
+TEST(Life, ChoicesAreAsLongAsTheyAreWritten) {
+  const Json scored =
+      run_jige({"score", TinyRun::get().model()},
+               "{\"question\": \"Is it?\", \"choices\": [\"yes\", \"maybe\"], \"answer\": 0}")
+          .json();
+  const size_t bytes[] = {3, 5};
+  for (size_t i = 0; i < 2; ++i) {
+    const Json& choice = scored["choices"][i];
+    EXPECT_DOUBLE_EQ(choice["per_byte"].get<double>(),
+                     choice["logprob"].get<double>() / static_cast<double>(bytes[i]));
+  }
+}
+
+// Process substitution, as in `jige score MODEL <(head -2 records.jsonl)`.
+TEST(Life, ScoreReadsAPipeOnce) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  // Longer than what is read at once, so that it comes in pieces.
+  const std::string records =
+      std::string(200'000, ' ') + "{\"text\": \"one two\"}\n\n{\"text\": \"three\"}";
+  std::thread writer([&] { std::ofstream(folder / "pipe") << records; });
+  const Outcome outcome = run_jige({"score", TinyRun::get().model(), folder / "pipe", "--json"});
+  writer.join();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["line"], 1);
+  EXPECT_EQ(lines[1]["line"], 3);
+  EXPECT_EQ(lines[2]["summary"]["records"], 2);
+}
+
+TEST(Life, ScoreCountsRecordsNotLines) {
+  const TestFolder folder;
+  write_text(folder / "a.jsonl", "\n\n{\"text\": \"a b\"}\r\n\n{\"text\": \"c d\"}\n");
+  const Outcome outcome = run_jige({"score", TinyRun::get().model(), folder / "a.jsonl"});
+  EXPECT_EQ(outcome.json_lines().size(), 2u);
+  EXPECT_THAT(outcome.err, HasSubstr("50 %  1 records"));
+}
+
+TEST(Life, ScoreReadsNoFurtherThanItsLimit) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+  const int writer = open((folder / "in").c_str(), O_RDWR);  // so that it never ends
+  ASSERT_GE(writer, 0);
+  const std::string records = "{\"text\": \"a b\"}\n{\"text\": \"c d\"}\n{oops\n";
+  ASSERT_EQ(write(writer, records.data(), records.size()), std::ssize(records));
+  Process process({"score", TinyRun::get().model(), "--limit", "2"}, folder.path());
+  const Outcome outcome = process.wait();
+  close(writer);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_EQ(outcome.json_lines().size(), 2u);
+}
+
+// Whoever stops a script wants to see it in the exit code, also where it waits for input.
+TEST(Life, ChatOfAScriptEndsBySignal) {
+  const TestFolder folder;
+  ASSERT_EQ(mkfifo((folder / "in").c_str(), 0600), 0);
+  const int writer = open((folder / "in").c_str(), O_RDWR);
+  ASSERT_GE(writer, 0);
+  Process process({"chat", TinyRun::get().model(), "--max-new-tokens", "1"}, folder.path());
+  ASSERT_EQ(write(writer, "hi\n", 3), 3);
+  const auto answered = [&] {
+    return exists(folder / "out") && !read_text(folder / "out").empty();
+  };
+  for (int i = 0; i < 6000 && !answered(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  process.send(SIGTERM);
+  EXPECT_EQ(process.wait().exit_code, 130);
+  close(writer);
 }
 
 TEST(Life, PlanOnlyTellsAndTrainsNothing) {

@@ -68,6 +68,29 @@ void damage_checkpoints(const std::string& run, bool all) {
   }
 }
 
+// Before its first checkpoint, too, a run's folder is its own.
+TEST(Resume, ASecondRunLeavesTheFirstOnesTokenizer) {
+  const TestFolder folder, streams;
+  const std::string run = folder / "run";
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 100000);
+  arguments.insert(arguments.end(), {"--out", run});
+  Process process(arguments, streams.path());
+  for (int i = 0; i < 6000 && process.running() && !exists(run + "/log.jsonl"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  const std::string tokenizer = read_text(run + "/tokenizer/tokenizer.json");
+  write_text(folder / "other.txt", "quite another text, quite another tokenizer");
+  arguments[2] = folder / "other.txt";
+  for (const char* more : {"--quiet", "--plan-only"}) {
+    arguments.push_back(more);
+    const Outcome other = run_jige(arguments);
+    EXPECT_EQ(other.exit_code, 8) << other.err;
+    EXPECT_THAT(other.err, HasSubstr("another run is writing"));
+  }
+  EXPECT_TRUE(process.running());
+  EXPECT_EQ(read_text(run + "/tokenizer/tokenizer.json"), tokenizer);
+}
+
 TEST(Resume, AKilledRunEndsLikeOneThatWasNot) {
   const TestFolder whole, killed;
   constexpr int kSteps = 150;

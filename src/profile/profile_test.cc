@@ -206,7 +206,7 @@ TEST(MeasurementStore, RefusesRatesThatNoLinkHas) {
     const auto store = MeasurementStore::open(path, box, "simulated");
     ASSERT_FALSE(store) << line;
     EXPECT_EQ(store.error().code, Code::kCorrupt);
-    EXPECT_THAT(store.error().message, HasSubstr(".jsonl:2"));
+    EXPECT_THAT(store.error().message, HasSubstr(path + ":2"));
   }
 }
 

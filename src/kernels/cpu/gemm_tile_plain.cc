@@ -10,7 +10,8 @@ namespace {
 
 // Subnormal numbers count as zero of the same sign, as operands and as results.
 float flush(float value) {
-  return std::fpclassify(value) == FP_SUBNORMAL ? std::copysign(0.0f, value) : value;
+  const auto bits = std::bit_cast<uint32_t>(value);
+  return (bits & 0x7f800000u) != 0 ? value : std::bit_cast<float>(bits & 0x80000000u);
 }
 
 float multiply_add(BFloat16 left, BFloat16 right, float sum) {

@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <tuple>
 
 #include "base/check.h"
 
@@ -12,6 +13,8 @@ namespace {
 // Loops follow each other within microseconds in a model step, so a worker looks for the next one
 // this many times before it parks. Short, since the machine may be shared.
 constexpr int kSpinCount = 2000;
+// A range is this part of what is left of a share: long pieces first, as processors like them.
+constexpr int64_t kPartOfShare = 4;
 
 // Which team's loop body this thread runs, and as which of its workers.
 struct Running {
@@ -63,15 +66,12 @@ void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void*
     function(context, 0, count, 0);
     return;
   }
-  // About four ranges a thread: enough to even out unequal ones, few enough to cost nothing.
-  const int64_t range_count = std::min<int64_t>((count + grain - 1) / grain, 4 * size());
-  const int64_t chunk = ((count + range_count - 1) / range_count + grain - 1) / grain * grain;
-  loop_ = Loop{function, context, count, chunk};
-  const int64_t chunks = (count + chunk - 1) / chunk;
+  loop_ = Loop{function, context, count, grain};
+  const int64_t grains = (count + grain - 1) / grain;
   for (int worker = 0; worker < size(); ++worker) {
     Share& share = shares_[static_cast<size_t>(worker)];
-    share.next.store(chunks * worker / size() * chunk, std::memory_order_relaxed);
-    share.end = chunks * (worker + 1) / size() * chunk;
+    share.next.store(grains * worker / size() * grain, std::memory_order_relaxed);
+    share.end = grains * (worker + 1) / size() * grain;
   }
   pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
   generation_.fetch_add(1, std::memory_order_release);
@@ -88,14 +88,23 @@ void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void*
   }
 }
 
+std::pair<int64_t, int64_t> ThreadTeam::Share::take(int64_t grain) {
+  int64_t begin = next.load(std::memory_order_relaxed);
+  for (;;) {
+    if (begin >= end) return {begin, begin};
+    const int64_t grains = std::max<int64_t>((end - begin) / grain / kPartOfShare, 1);
+    const int64_t stop = begin + grains * grain;
+    if (next.compare_exchange_weak(begin, stop, std::memory_order_relaxed)) return {begin, stop};
+  }
+}
+
 void ThreadTeam::work(const Loop& loop, int worker) {
   const RunningScope scope(this, worker);
   for (int i = 0; i < size(); ++i) {
     Share& share = shares_[static_cast<size_t>((worker + i) % size())];
-    for (;;) {
-      const int64_t begin = share.next.fetch_add(loop.chunk, std::memory_order_relaxed);
-      if (begin >= share.end) break;
-      loop.function(loop.context, begin, std::min(begin + loop.chunk, loop.count), worker);
+    for (auto [begin, end] = share.take(loop.grain); begin < end;
+         std::tie(begin, end) = share.take(loop.grain)) {
+      loop.function(loop.context, begin, std::min(end, loop.count), worker);
     }
   }
 }

@@ -5,7 +5,8 @@
 //             (3) which thread runs an index is unspecified; results may not depend on it.
 // A thread starts with its own share of the indices, the same part of every loop, so that loops
 // over the same rows, one after the other, find in its caches what it left there; whoever is done
-// with its share goes on with those of the others.
+// with its share goes on with those of the others. Ranges become smaller towards the end of a
+// share, so that threads of unequal speed are done at about the same time.
 // Threads: parallel_for may be called from any thread; calls from several threads take turns. A
 // call from inside a body of the same team runs inline, with the worker index of that body; one
 // from a body of another team takes its turn, so two teams must not call each other in a circle.
@@ -18,6 +19,7 @@
 #include <mutex>
 #include <thread>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 namespace jige {
@@ -52,12 +54,15 @@ class ThreadTeam {
     RangeFunction function = nullptr;
     void* context = nullptr;
     int64_t count = 0;
-    int64_t chunk = 1;
+    int64_t grain = 1;
   };
-  // What is left of a thread's share of a loop: [next, end), in whole chunks.
+  // What is left of a thread's share of a loop: [next, end), in whole grains.
   struct alignas(64) Share {
     std::atomic<int64_t> next{0};
     int64_t end = 0;
+
+    // Takes the next range, in whole grains; empty when nothing is left.
+    std::pair<int64_t, int64_t> take(int64_t grain);
   };
 
   void run(int64_t count, int64_t grain, RangeFunction function, void* context);

@@ -81,7 +81,7 @@ inline int64_t row_grain(int64_t columns) {
 // The length of ranges over [0, count) that are all alike, so that the threads' shares are too;
 // `least` is worth sharing, and of several lengths a multiple of `step` is taken.
 inline int64_t even_grain(CpuDevice& device, int64_t count, int64_t least, int64_t step = 1) {
-  constexpr int64_t kRangesPerThread = 4;
+  constexpr int64_t kRangesPerThread = 16;
   const int64_t threads = device.team().size();
   int64_t ranges = std::min((count + least - 1) / least, kRangesPerThread * threads);
   if (ranges > threads) ranges = ranges / threads * threads;

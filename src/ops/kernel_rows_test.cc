@@ -14,13 +14,13 @@ TEST(KernelRows, EvenRangesGiveThreadsEqualShares) {
           const int64_t grain = even_grain(device, count, least, step);
           const int64_t ranges = (count + grain - 1) / grain;
           EXPECT_EQ(grain % step, 0);
-          EXPECT_LE(ranges, 4 * threads);
+          EXPECT_LE(ranges, 16 * threads);
           if (count <= least) {
             EXPECT_EQ(ranges, 1) << count << " " << least;
           }
           // The last range may lack what the others were rounded up by.
           EXPECT_LT(ranges * grain - count, ranges * step) << count << " " << least;
-          if (count > 4 * threads * least && count > 64 * threads * step) {
+          if (count > 16 * threads * least && count > 256 * threads * step) {
             EXPECT_EQ(ranges % threads, 0) << count << " " << least;
           }
         }

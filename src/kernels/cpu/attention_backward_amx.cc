@@ -51,6 +51,11 @@ const uint16_t* halves_of(const AttentionSource& source) {
   return static_cast<const uint16_t*>(source.data);
 }
 
+// Where a query row lies, numbered as in AttentionRows.
+int64_t offset_of(const Tiled& t, const AttentionSource& source, int64_t row) {
+  return row / t.args.head_count * source.stride + row % t.args.head_count * t.args.head_dim;
+}
+
 // D of a row: the sum of dst·grad_dst.
 template <typename Element>
 float row_dot(const Element* dst, const Bf16* grad_dst, int dim) {
@@ -72,9 +77,8 @@ void pack_step(const Tiled& t, const AttentionSource& source, const Rows& rows, 
       zero_row(to, t.depth());
       continue;
     }
-    const int64_t offset = int64_t{row / t.args.head_count} * source.stride +
-                           int64_t{row % t.args.head_count} * t.args.head_dim;
-    copy_row(halves_of(source) + offset, t.args.head_dim, to, t.depth());
+    fetch_row(source, offset_of(t, source, row + kReadRowsAhead), t.args.head_dim);
+    copy_row(halves_of(source) + offset_of(t, source, row), t.args.head_dim, to, t.depth());
   }
   for (int half = 0; half < 2; ++half) {
     for (int c = 0; c < t.steps; ++c) {
@@ -99,14 +103,13 @@ void load_rows(const Tiled& t, const Rows& rows) {
   for (int i = 0; i < kAttentionRowsMax; ++i) {
     s.lse[i] = s.dots[i] = 0;
     if (i >= rows.count) continue;
-    const int64_t position = (rows.begin + i) / args.head_count;
-    const int head = (rows.begin + i) % args.head_count;
-    const int64_t column = int64_t{head} * args.head_dim;
-    s.lse[i] = args.lse[position * args.lse_stride + head] * kLog2E;
+    const int row = rows.begin + i;
+    s.lse[i] = args.lse[row / args.head_count * args.lse_stride + row % args.head_count] * kLog2E;
+    fetch_row(args.dst, offset_of(t, args.dst, row + kReadRowsAhead), args.head_dim);
     const Bf16* grad_dst = static_cast<const Bf16*>(args.grad_dst.data);
     with_elements(args.dst, [&](const auto* dst) {
-      s.dots[i] = row_dot(dst + position * args.dst.stride + column,
-                          grad_dst + position * args.grad_dst.stride + column, args.head_dim);
+      s.dots[i] = row_dot(dst + offset_of(t, args.dst, row),
+                          grad_dst + offset_of(t, args.grad_dst, row), args.head_dim);
     });
   }
 }
@@ -115,6 +118,7 @@ void load_keys(const Tiled& t, int key, const AttentionTiledKeys& to) {
   const auto load = [&](const AttentionSource& source, uint16_t* rows) {
     for (int j = 0; j < kKeys; ++j) {
       if (j < t.key_count(key)) {
+        fetch_row(source, (key + j + kReadRowsAhead) * source.stride, t.args.head_dim);
         copy_row(halves_of(source) + (key + j) * source.stride, t.args.head_dim,
                  rows + j * t.depth(), t.depth());
       } else {
@@ -279,6 +283,7 @@ void add_gradients(const Tiled& t, const Rows& rows, int key, const AttentionTil
 void write_row(const AttentionTarget& target, int64_t offset, int dim, const float* src,
                float scale) {
   const F32x16 factor = F32x16::broadcast(scale);
+  fetch_row(target, offset + kWriteRowsAhead * target.stride, dim);
   with_elements(target, [&](auto* dst) {
     for_each_vector<F32x16>(dim, [&](int64_t c, int lanes) {
       store_lanes(F32x16::load(src + c) * factor, dst + offset + c, lanes);

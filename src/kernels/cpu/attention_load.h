@@ -30,6 +30,27 @@ JIGE_INLINE void with_elements(const AttentionTarget& target, Body&& body) {
   }
 }
 
+// Rows of a sequence lie apart, one head of each is short, and the processor foresees neither: they
+// are asked for so many rows before they are read or written.
+inline constexpr int kReadRowsAhead = 32;
+inline constexpr int kWriteRowsAhead = 8;
+
+// Asks for the lines of a row of `count` elements from `offset` on. Nothing need be there.
+template <bool kWrite>
+JIGE_INLINE void fetch_row(uintptr_t data, int64_t offset, int count, bool is_bf16) {
+  const int64_t bytes = is_bf16 ? 2 : 4;
+  const uintptr_t at = data + static_cast<uintptr_t>(offset * bytes);
+  for (int64_t line = 0; line < count * bytes; line += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(at + static_cast<uintptr_t>(line)), kWrite, 3);
+  }
+}
+JIGE_INLINE void fetch_row(const AttentionSource& source, int64_t offset, int count) {
+  fetch_row<false>(reinterpret_cast<uintptr_t>(source.data), offset, count, source.is_bf16);
+}
+JIGE_INLINE void fetch_row(const AttentionTarget& target, int64_t offset, int count) {
+  fetch_row<true>(reinterpret_cast<uintptr_t>(target.data), offset, count, target.is_bf16);
+}
+
 // Where the blocks of 16 keys of a tile are; those outside the asked range are null.
 struct LoadedTile {
   const void* k_columns[4] = {};  // [d][16]

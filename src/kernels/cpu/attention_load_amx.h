@@ -47,7 +47,12 @@ inline void load_queries(const Tiled& t) {
       zero_row(to, t.depth());
       continue;
     }
-    copy_row(position + int64_t{head} * args.head_dim, args.head_dim, to, t.depth());
+    const int64_t column = int64_t{head} * args.head_dim;
+    if (i + kReadRowsAhead < args.row_count) {
+      fetch_row({position, 0, true}, kReadRowsAhead / args.head_count * args.q.stride + column,
+                args.head_dim);
+    }
+    copy_row(position + column, args.head_dim, to, t.depth());
     if (++head == args.head_count) {
       head = 0;
       position += args.q.stride;
@@ -60,6 +65,11 @@ struct RowBlock {
   const uint16_t* data;
   int64_t stride;
 };
+
+// Asks for the sixteen rows of keys or values that lie behind those of `key`.
+inline void fetch_next_block(const Tiled& t, const AttentionSource& rows, int64_t key) {
+  for (int64_t i = 16; i < 32; ++i) fetch_row(rows, (key + i) * rows.stride, t.tile.args.head_dim);
+}
 
 // The same rows with zeros instead of rows outside `present` and of columns that are missing to
 // `multiple`: in place where nothing is missing, else a copy.
@@ -115,6 +125,7 @@ inline void pack_keys(const Tiled& t, int tile_begin, AttentionRange range) {
       pack_paged_keys(t, paged_block(t, key / 16), dst);
       continue;
     }
+    fetch_next_block(t, keys.k, key);
     const RowBlock rows = padded(t, {halves_of(keys.k) + key * keys.k.stride, keys.k.stride},
                                  {range.begin - block * 16, range.end - block * 16}, 32);
     for (int step = 0; step < t.steps; ++step) {
@@ -139,6 +150,7 @@ inline uint32_t pack_values(const Tiled& t, int tile_begin, AttentionRange range
       for (int i = 0; i < 16 * t.tile.args.head_dim; i += 32) fetch(next + i);
       rows = {halves_of(keys.v) + paged.offset, t.tile.args.head_dim};
     } else if (any) {
+      fetch_next_block(t, keys.v, tile_begin + block * 16);
       rows = {halves_of(keys.v) + (tile_begin + block * 16) * keys.v.stride, keys.v.stride};
     }
     rows = padded(t, rows, any ? present : AttentionRange{0, 0}, 16);

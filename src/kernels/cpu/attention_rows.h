@@ -102,6 +102,10 @@ inline void write_results(const Tile& tile, const SplitResult& result) {
   for (int i = 0; i < args.row_count; ++i) {
     const F32x16 inverse = F32x16::broadcast(1.0f / result.l[i]);
     const int64_t offset = position * args.dst.stride + int64_t{head} * args.head_dim;
+    if (i + kWriteRowsAhead < args.row_count) {
+      fetch_row(args.dst, offset + kWriteRowsAhead / args.head_count * args.dst.stride,
+                args.head_dim);
+    }
     with_elements(args.dst, [&](auto* dst) {
       for_each_vector<F32x16>(args.head_dim, [&](int64_t c, int lanes) {
         const F32x16 o = F32x16::load(result.o + i * tile.row_floats + c);

@@ -21,8 +21,11 @@ constexpr int64_t kTasksPerThread = 4;
 // A product of up to this many rows reads panels faster than it computes with them, ...
 constexpr int64_t kFewRows = 48;
 constexpr int64_t kFewRowsDepth = 2048;
-// Panels packed by one thread at a time, so that memory rows are read in long pieces.
-constexpr int64_t kPackPanels = 16;
+// Panels packed by one thread at a time, so that memory rows are read in long pieces; pieces for
+// each thread, which even out threads of unequal speed, and the least depth of one.
+constexpr int64_t kPackPanels = 32;
+constexpr int64_t kPackPiecesPerThread = 8;
+constexpr int64_t kPackDepthMin = 256;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kSerialWork = 1 << 16;
 
@@ -254,6 +257,11 @@ int64_t gemm_panels_bytes(const GemmEngine& engine, int64_t lanes, int64_t depth
 
 namespace {
 
+struct Depths {
+  int64_t begin;
+  int64_t count;
+};
+
 // Packs a piece that shares a panel or a depth step with another part: element by element, with the
 // padding where it ends at the last lane or depth.
 void pack_shared_piece(const GemmEngine& engine, const GemmPanels& panels, const GemmOperand& piece,
@@ -276,6 +284,7 @@ void pack_shared_piece(const GemmEngine& engine, const GemmPanels& panels, const
 
 void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPanels& panels,
                       const GemmOperand& part, const GemmPackRange& range) {
+  if (range.lane_count <= 0) return;
   const int64_t columns = engine.columns;
   const int64_t panel_bytes = gemm_panel_bytes(engine, panels.depth);
   const int64_t lane_end = range.lane_begin + range.lane_count;
@@ -286,38 +295,51 @@ void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPan
       panels.past_caches && engine.pack_tiles &&
       gemm_panels_bytes(engine, panels.lanes, panels.depth) >= engine.panels_past_caches_bytes &&
       reinterpret_cast<uintptr_t>(panels.data) % 64 == 0;
-  // Lanes [begin, end) of the part; the source counts from its own first lane and depth.
-  const auto pack_lanes = [&](int64_t begin, int64_t end) {
+  // Lanes [begin, end) of the part, and `depths` of it, counted from its first; whole steps but for
+  // the last ones.
+  const auto pack_lanes = [&](int64_t begin, int64_t end, const Depths& depths) {
     const int64_t skipped = begin - range.lane_begin;
+    const int64_t depth = range.depth_begin + depths.begin;
     const bool whole_lanes = begin % columns == 0 && (end % columns == 0 || end == panels.lanes);
     if (whole_lanes && whole_depth) {
       std::byte* dst = static_cast<std::byte*>(panels.data) + begin / columns * panel_bytes +
-                       gemm_panel_bytes(engine, range.depth_begin);
-      gemm_pack_right(engine, part, {skipped, end - begin, 0, range.depth_count}, panel_bytes, dst,
-                      past_caches);
+                       gemm_panel_bytes(engine, depth);
+      gemm_pack_right(engine, part, {skipped, end - begin, depths.begin, depths.count}, panel_bytes,
+                      dst, past_caches);
       return;
     }
     GemmOperand piece = part;
+    const int64_t row = part.depth_across ? depths.begin : skipped;
+    const int64_t column = part.depth_across ? skipped : depths.begin;
     piece.data = static_cast<const std::byte*>(part.data) +
-                 dtype_bytes(part.dtype, skipped * (part.depth_across ? 1 : part.row_stride));
-    pack_shared_piece(engine, panels, piece,
-                      {begin, end - begin, range.depth_begin, range.depth_count});
+                 dtype_bytes(part.dtype, row * part.row_stride + column);
+    pack_shared_piece(engine, panels, piece, {begin, end - begin, depth, depths.count});
   };
   const int64_t panel_begin = range.lane_begin / columns;
   const int64_t panel_end = divide_up(lane_end, columns);
-  device.team().parallel_for(
-      panel_end - panel_begin, kPackPanels, [&](int64_t begin, int64_t end, int) {
-        int64_t lane = std::max((panel_begin + begin) * columns, range.lane_begin);
-        const int64_t stop = std::min((panel_begin + end) * columns, lane_end);
-        // Panels that are not the part's alone go by themselves.
-        const int64_t first = std::min(gemm_round_up(lane, columns), stop);
-        const int64_t last = stop == panels.lanes ? stop : stop / columns * columns;
-        for (const int64_t next : {first, last, stop}) {
-          if (next > lane) pack_lanes(lane, next);
-          lane = std::max(lane, next);
-        }
-        if (past_caches) _mm_sfence();
-      });
+  const int64_t groups = divide_up(panel_end - panel_begin, kPackPanels);
+  const int64_t parts =
+      std::clamp<int64_t>(divide_up(kPackPiecesPerThread * device.team().size(), groups), 1,
+                          std::max<int64_t>(range.depth_count / kPackDepthMin, 1));
+  const int64_t part_depth = gemm_round_up(divide_up(range.depth_count, parts), engine.depth_step);
+  device.team().parallel_for(groups * parts, 1, [&](int64_t piece, int64_t piece_end, int) {
+    for (; piece < piece_end; ++piece) {
+      const int64_t panel = panel_begin + piece / parts * kPackPanels;
+      const int64_t depth = piece % parts * part_depth;
+      const Depths depths = {depth, std::min(part_depth, range.depth_count - depth)};
+      if (depths.count <= 0) continue;
+      int64_t lane = std::max(panel * columns, range.lane_begin);
+      const int64_t stop = std::min(std::min(panel + kPackPanels, panel_end) * columns, lane_end);
+      // Panels that are not the part's alone go by themselves.
+      const int64_t first = std::min(gemm_round_up(lane, columns), stop);
+      const int64_t last = stop == panels.lanes ? stop : stop / columns * columns;
+      for (const int64_t next : {first, last, stop}) {
+        if (next > lane) pack_lanes(lane, next, depths);
+        lane = std::max(lane, next);
+      }
+    }
+    if (past_caches) _mm_sfence();
+  });
 }
 
 }  // namespace jige::cpu

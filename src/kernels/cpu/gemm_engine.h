@@ -71,6 +71,9 @@ struct GemmTileRun {
   bool left;
   int64_t tile_count;  // along the depth
   void* dst;
+  // Of the right from bf16 depths: the tiles of the next sixteen lanes, which lie in the same cache
+  // lines of memory; null: sixteen lanes only.
+  void* dst_next = nullptr;
   // Whether tiles of f32 elements go past the caches. REQUIRES: dst is aligned to 64 bytes, and a
   // fence of stores comes before others read.
   bool past_caches = false;

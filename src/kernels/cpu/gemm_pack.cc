@@ -245,12 +245,16 @@ void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const Gemm
       engine.pack_tiles && operand.dtype != DType::kF16 ? range.depth_count / kTileDepth : 0;
   // As for chains: memory rows that are depths are read along their length.
   const int64_t step = operand.depth_across ? 1 : std::max<int64_t>(whole_depth, 1);
+  const bool in_twos = !Left && operand.depth_across && operand.dtype == DType::kBF16;
   const int64_t tiles = gemm_padded_depth(engine, range.depth_count) / kTileDepth;
   for (int64_t tile = 0; tile < tiles;) {
     const int64_t count = tile < whole_depth ? step : 1;
-    for (int64_t lane = 0; lane < range.lane_count; lane += kTileLanes) {
+    int64_t lanes = 0;
+    for (int64_t lane = 0; lane < range.lane_count; lane += lanes) {
       std::byte* at = dst + lane / kTileLanes * group_bytes + tile * kTileElements * 2;
       const bool whole = tile < whole_depth && lane + kTileLanes <= range.lane_count;
+      const bool two = whole && in_twos && lane + 2 * kTileLanes <= range.lane_count;
+      lanes = two ? 2 * kTileLanes : kTileLanes;
       if (whole) {
         engine.pack_tiles({.src = element_at<Source>(operand, range.lane_begin + lane,
                                                      range.depth_begin + tile * kTileDepth),
@@ -260,6 +264,7 @@ void pack_tiles(const GemmEngine& engine, const GemmOperand& operand, const Gemm
                            .left = Left,
                            .tile_count = count,
                            .dst = at,
+                           .dst_next = two ? at + group_bytes : nullptr,
                            .past_caches = past_caches});
         continue;
       }

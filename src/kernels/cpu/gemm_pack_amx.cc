@@ -20,6 +20,8 @@ namespace {
 
 constexpr int64_t kTileBytes = 1024;
 constexpr int64_t kTileRowBytes = 64;
+// Tiles of a whole right ahead of the one that is written: they come from far away.
+constexpr int64_t kFetchTiles = 1;
 
 template <bool kPastCaches>
 inline void store_row(char* dst, __m512i row) {
@@ -124,6 +126,39 @@ inline void lanes_of_depths(const uint16_t* src, int64_t row_stride, char* dst) 
   }
 }
 
+// Words that alternate between two vectors, from a half of each.
+struct alignas(64) Interleave {
+  uint16_t at[2][32];
+};
+constexpr Interleave make_interleave() {
+  Interleave order{};
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < 16; ++i) {
+      order.at[half][2 * i] = static_cast<uint16_t>(16 * half + i);
+      order.at[half][2 * i + 1] = static_cast<uint16_t>(32 + 16 * half + i);
+    }
+  }
+  return order;
+}
+
+// Two tiles side by side, whose rows are pairs of bf16 memory rows that are depths: every line of
+// memory is read once.
+inline void pairs_of_depths(const uint16_t* src, int64_t row_stride, char* dst, char* dst_next) {
+  static constexpr Interleave kOrder = make_interleave();
+  const __m512i low = _mm512_load_si512(kOrder.at[0]);
+  const __m512i high = _mm512_load_si512(kOrder.at[1]);
+#pragma GCC unroll 16
+  for (int64_t i = 0; i < 16; ++i) {
+    const int64_t at = i * kTileRowBytes;
+    __builtin_prefetch(dst + at + kFetchTiles * kTileBytes, 1, 3);
+    __builtin_prefetch(dst_next + at + kFetchTiles * kTileBytes, 1, 3);
+    const __m512i even = _mm512_loadu_si512(src + 2 * i * row_stride);
+    const __m512i odd = _mm512_loadu_si512(src + (2 * i + 1) * row_stride);
+    _mm512_storeu_si512(dst + at, _mm512_permutex2var_epi16(even, low, odd));
+    _mm512_storeu_si512(dst_next + at, _mm512_permutex2var_epi16(even, high, odd));
+  }
+}
+
 // The rows of a tile in memory order: lanes, or pairs of depths.
 template <bool kPastCaches, typename Element>
 inline void write_rows(const GemmTileRun& run, const Element* src, __m512i interleave, char* dst) {
@@ -133,6 +168,15 @@ inline void write_rows(const GemmTileRun& run, const Element* src, __m512i inter
         run.depth_across ? words_of_pair(src + 2 * i * run.row_stride, run.row_stride, interleave)
                          : words_of_lane(src + i * run.row_stride);
     store_row<kPastCaches>(dst + i * kTileRowBytes, row);
+  }
+}
+
+void pack_two_panels(const GemmTileRun& run) {
+  const auto* src = static_cast<const uint16_t*>(run.src);
+  for (int64_t tile = 0; tile < run.tile_count; ++tile) {
+    pairs_of_depths(src + tile * kTileDepth * run.row_stride, run.row_stride,
+                    static_cast<char*>(run.dst) + tile * kTileBytes,
+                    static_cast<char*>(run.dst_next) + tile * kTileBytes);
   }
 }
 
@@ -164,6 +208,7 @@ void pack_run(const GemmTileRun& run) {
 }  // namespace
 
 void pack_tiles(const GemmTileRun& run) {
+  if (run.dst_next) return pack_two_panels(run);
   if (run.element_bytes == 2) return pack_run<uint16_t, false>(run);
   run.past_caches ? pack_run<float, true>(run) : pack_run<float, false>(run);
 }

@@ -14,7 +14,7 @@ constexpr int64_t kTaskColumnsMin = 256;
 constexpr int64_t kColumnTasksMax = 64;
 // Tasks for each thread that even out threads of unequal speed, and the panels that a task should
 // have for that.
-constexpr int64_t kTasksPerThread = 4;
+constexpr int64_t kTasksPerThread = 16;
 constexpr int64_t kTaskPanelsMin = 6;
 constexpr int64_t kLineBytes = 64;
 

@@ -63,6 +63,8 @@ class BenchCommand final : public Command {
                   fmt::join(kSubjects, ", "), suggestion(subject, kSubjects));
     }
     JIGE_DO(choose_model());
+    options_.memory_bytes_max = device_.arena_bytes_max();
+    if (wanted("train")) JIGE_DO(check_training_memory(options_));
     JIGE_TRY(const auto device, device_.make());
     print_head(device->team().size());
     const MeasurementSink sink = [this](const Measurement& found) { print(found); };

@@ -405,14 +405,15 @@ TEST(Trainer, SaysWhyARunCannotStart) {
   };
   EXPECT_EQ(invalid([](auto& o) { o.data.files.clear(); }, "no training data"), "");
   EXPECT_EQ(invalid([](auto& o) { o.config.reset(); }, "model"), "");
-  EXPECT_EQ(invalid([](auto& o) { o.epochs = 1; }, "either steps or epochs"), "");
+  EXPECT_EQ(invalid([](auto& o) { o.epochs = 1; }, "either --steps or --epochs"), "");
   EXPECT_EQ(invalid([](auto& o) { o.context = 65; }, "max_position_embeddings 64"), "");
-  EXPECT_EQ(invalid([](auto& o) { o.micro_batch_tokens = 31; }, "micro_batch_tokens"), "");
-  EXPECT_EQ(invalid([](auto& o) { o.schedule.peak = -1; }, "learning rate"), "");
+  EXPECT_EQ(invalid([](auto& o) { o.micro_batch_tokens = 31; }, "--micro-batch-tokens"), "");
+  EXPECT_EQ(invalid([](auto& o) { o.schedule.peak = -1; }, "--lr"), "");
   EXPECT_EQ(invalid([](auto& o) { o.config->vocab_size = 100; }, "do not belong together"), "");
   EXPECT_EQ(invalid([](auto& o) { o.optimizer.beta2 = 1; }, "beta2"), "");
   EXPECT_EQ(
-      refused([](auto& o) { o.memory_limit_bytes = 1000; }, Code::kExhausted, "micro_batch_tokens"),
+      refused([](auto& o) { o.memory_limit_bytes = 1000; }, Code::kExhausted,
+              "--micro-batch-tokens"),
       "");
   EXPECT_EQ(refused([](auto& o) { o.data.files = {"/nowhere/x.txt"}; }, Code::kNotFound, "x.txt"),
             "");

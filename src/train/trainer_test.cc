@@ -274,11 +274,7 @@ TEST(Trainer, AModelThatIsNotFiniteIsNoSuccess) {
   std::string bytes = model_bytes(options);
   std::fill(bytes.end() - 4096, bytes.end(), '\xff');
   ASSERT_TRUE(write_file_atomic(options.out_folder + "/model/model.safetensors", bytes));
-  TrainOptions tuning = options;
-  tuning.config.reset();
-  tuning.tokenizer_folder.clear();
-  tuning.init_folder = base->result.model_folder;
-  tuning.out_folder = folder.file("tuned");
+  TrainOptions tuning = tuning_options(options, base->result.model_folder, folder.file("tuned"));
   tuning.steps = 2;
   const auto tuned = train(tuning);
   ASSERT_FALSE(tuned);
@@ -503,11 +499,7 @@ TEST(Trainer, FineTunesAFolder) {
   options.steps = 30;
   const auto base = train(options);
   ASSERT_TRUE(base);
-  TrainOptions tuning = options;
-  tuning.config.reset();
-  tuning.tokenizer_folder.clear();
-  tuning.init_folder = base->result.model_folder;
-  tuning.out_folder = folder.file("tuned");
+  TrainOptions tuning = tuning_options(options, base->result.model_folder, folder.file("tuned"));
   tuning.steps = 3;
   const auto tuned = train(tuning);
   ASSERT_TRUE(tuned) << tuned.error().message;
@@ -556,11 +548,7 @@ TEST(Trainer, TrainsAdaptersAndMergesThem) {
   options.steps = 20;
   const auto base = train(options);
   ASSERT_TRUE(base);
-  TrainOptions tuning = options;
-  tuning.config.reset();
-  tuning.tokenizer_folder.clear();
-  tuning.init_folder = base->result.model_folder;
-  tuning.out_folder = folder.file("tuned");
+  TrainOptions tuning = tuning_options(options, base->result.model_folder, folder.file("tuned"));
   tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8, .target_modules = {"q_proj", "v_proj"}};
   tuning.steps = 12;
   tuning.schedule.peak = 1e-2;

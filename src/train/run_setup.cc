@@ -241,7 +241,8 @@ RunOrigin RunSetup::origin() const {
   };
   return {.tokenizer_folder = absolute(tokenizer_folder),
           .base_folder = options.lora ? absolute(options.init_folder) : "",
-          .export_dtype = options.export_dtype};
+          .export_dtype = options.export_dtype,
+          .source = source};
 }
 
 StepPlannerOptions RunSetup::planner_options() const {

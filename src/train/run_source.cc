@@ -32,8 +32,8 @@ Result<std::optional<RunSource>> check_source(
     JIGE_DO(measure());
     return source;
   }
-  JIGE_TRY(const RunOrigin origin, RunOrigin::from_state(checkpoint->state(),
-                                                         checkpoint->folder() + "/state.json"));
+  JIGE_TRY(const RunOrigin origin,
+           RunOrigin::from_state(checkpoint->state(), checkpoint->folder() + "/state.json"));
   if (!origin.source || origin.source->folder == source.folder) return origin.source;
   const std::string& begun = origin.source->folder;
   if (source.folder.empty()) {

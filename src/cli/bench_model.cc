@@ -158,12 +158,12 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
   config.context_max =
       std::max(config.context_max, std::max(options.prompt_tokens, options.new_tokens + 1));
   JIGE_DO(write_random_model(folder.path(), config, 1));
-  JIGE_TRY(const auto model, model::InferenceModel::load(folder.path(), device,
-                                                         {.compute = options.dtype,
-                                                          .context_max = config.context_max,
-                                                          .batch_tokens_max = 512,
-                                                          .memory_bytes_max =
-                                                              options.memory_bytes_max}));
+  JIGE_TRY(const auto model,
+           model::InferenceModel::load(folder.path(), device,
+                                       {.compute = options.dtype,
+                                        .context_max = config.context_max,
+                                        .batch_tokens_max = 512,
+                                        .memory_bytes_max = options.memory_bytes_max}));
   const double load_s = model->load_seconds();
   sink({.name = "load",
         .detail = model_text(options),

@@ -18,7 +18,7 @@ constexpr double kAbortSeconds = 0.2;  // for a message to somebody who does not
 // A packet that is lost is sent again after 0.2 s.
 constexpr double kFarewellSeconds = 1;
 
-constexpr int kAcknowledgedMs = 2;     // between looks whether a message was acknowledged
+constexpr int kAcknowledgedMs = 2;  // between looks whether a message was acknowledged
 
 enum Kind : uint8_t { kBeat = 1, kAbort = 2, kLeave = 3 };
 
@@ -81,9 +81,7 @@ bool ControlChannel::take_leave(Peer& peer) {
   }
 }
 
-int ControlChannel::fd(int peer) const {
-  return peers_[static_cast<size_t>(peer)].socket.fd();
-}
+int ControlChannel::fd(int peer) const { return peers_[static_cast<size_t>(peer)].socket.fd(); }
 
 void ControlChannel::note_heard(int peer) {
   peers_[static_cast<size_t>(peer)].heard_ns = monotonic_ns();

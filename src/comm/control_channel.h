@@ -48,7 +48,7 @@ class ControlChannel {
     std::string unsent;
     std::string partial;
     int64_t heard_ns = 0;
-    bool left = false;  // and the connection is closed
+    bool left = false;      // and the connection is closed
     bool said_all = false;  // of this rank's farewell
   };
 

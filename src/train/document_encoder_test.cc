@@ -78,13 +78,14 @@ TEST_F(DocumentEncoderTest, LearnsTheAnswersOfAConversationOnly) {
 }
 
 TEST_F(DocumentEncoderTest, ReadsAContentOfTextPartsAsOneText) {
-  const auto parts = encode(
-      R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "h"},)"
-      R"({"type": "text", "text": "i"}]}, {"role": "assistant", "content":)"
-      R"([{"type": "text", "text": "yo"}]}]})");
+  const auto parts =
+      encode(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "h"},)"
+             R"({"type": "text", "text": "i"}]}, {"role": "assistant", "content":)"
+             R"([{"type": "text", "text": "yo"}]}]})");
   ASSERT_TRUE(parts) << parts.error().message;
   const auto plain = encode(
-      R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]})");
+      R"({"messages": [{"role": "user", "content": "hi"},)"
+      R"({"role": "assistant", "content": "yo"}]})");
   ASSERT_TRUE(plain);
   EXPECT_EQ(parts->ids, plain->ids);
   EXPECT_EQ(parts->learned, plain->learned);

@@ -91,7 +91,8 @@ TEST(LrSchedule, RefusesWhatMakesNoSense) {
   EXPECT_TRUE(refused([](LrSchedule& s) { s.decay_share = 0; }, "--decay-share"));
   EXPECT_TRUE(refused([](LrSchedule& s) { s.steps_total = 0; }, "--steps"));
   EXPECT_TRUE(refused([](LrSchedule& s) { s.warmup_steps = -1; }, "--warmup"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.warmup_steps = 21; }, "--warmup is 21, more than all 20"));
+  EXPECT_TRUE(
+      refused([](LrSchedule& s) { s.warmup_steps = 21; }, "--warmup is 21, more than all 20"));
 }
 
 }  // namespace

@@ -36,8 +36,8 @@ Status validate_optimizer(const OptimizerOptions& optimizer) {
                   optimizer.epsilon, "above 0"));
   JIGE_DO(require(optimizer.weight_decay >= 0 && std::isfinite(optimizer.weight_decay),
                   "optimizer.weight_decay", optimizer.weight_decay, "0 or more"));
-  JIGE_DO(require(optimizer.clip_norm >= 0 && std::isfinite(optimizer.clip_norm), "optimizer.clip_norm",
-                  optimizer.clip_norm, "0 (off) or more"));
+  JIGE_DO(require(optimizer.clip_norm >= 0 && std::isfinite(optimizer.clip_norm),
+                  "optimizer.clip_norm", optimizer.clip_norm, "0 (off) or more"));
   return require(optimizer.bad_steps_in_row_max >= 1, "bad_steps_in_row_max",
                  optimizer.bad_steps_in_row_max, "at least 1");
 }

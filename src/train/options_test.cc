@@ -86,8 +86,9 @@ TEST(Identity, NamesTheFlagOfWhatDiffers) {
             std::string::npos);
   EXPECT_NE(message([](auto& o) { o.step_tokens = 7; }).find("old value of --batch-tokens,"),
             std::string::npos);
-  EXPECT_NE(message([](auto& o) { o.config->ffn_size = 7; })
-                .find("old value of --from, --config or --size,"),
+  EXPECT_NE(message([](auto& o) {
+              o.config->ffn_size = 7;
+            }).find("old value of --from, --config or --size,"),
             std::string::npos);
   EXPECT_NE(message([](auto& o) { o.optimizer.epsilon = 7; }).find("old value, or"),
             std::string::npos);

@@ -407,10 +407,9 @@ TEST(Trainer, SaysWhyARunCannotStart) {
   EXPECT_EQ(invalid([](auto& o) { o.schedule.peak = -1; }, "--lr"), "");
   EXPECT_EQ(invalid([](auto& o) { o.config->vocab_size = 100; }, "do not belong together"), "");
   EXPECT_EQ(invalid([](auto& o) { o.optimizer.beta2 = 1; }, "beta2"), "");
-  EXPECT_EQ(
-      refused([](auto& o) { o.memory_limit_bytes = 1000; }, Code::kExhausted,
-              "--micro-batch-tokens"),
-      "");
+  EXPECT_EQ(refused([](auto& o) { o.memory_limit_bytes = 1000; }, Code::kExhausted,
+                    "--micro-batch-tokens"),
+            "");
   EXPECT_EQ(refused([](auto& o) { o.data.files = {"/nowhere/x.txt"}; }, Code::kNotFound, "x.txt"),
             "");
   EXPECT_EQ(refused([](auto& o) { o.tokenizer_folder = "/nowhere"; }, Code::kNotFound, "/nowhere"),

@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "formats/model_config.h"
+#include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::cli {
@@ -82,6 +83,8 @@ struct BenchOptions {
   int64_t prompt_tokens = 512;
   int64_t new_tokens = 64;
   double seconds = 2;  // of each measurement
+  // Of a model's weights and buffers; what measures the machine beside it is not counted.
+  int64_t memory_bytes_max = kUnlimitedBytes;
   // What prompts and training are compared with; none: Jige's own product of the widest layer.
   std::optional<Reference> products;
 };
@@ -103,7 +106,10 @@ Status bench_attention(CpuDevice& device, const BenchOptions& options, const Mac
 // Prompt processing and decoding of one sequence, with random weights from a folder that is written
 // for it and removed again, so that loading is measured too.
 Status bench_inference(CpuDevice& device, const BenchOptions& options, const MeasurementSink& sink);
-// One optimizer step of `batch_tokens` random tokens.
+// Fails with kExhausted where a step of bench_train takes more than memory_bytes_max, naming the
+// flags that would help.
+Status check_training_memory(const BenchOptions& options);
+// One optimizer step of `batch_tokens` random tokens. Fails as check_training_memory does.
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink);
 

@@ -13,11 +13,11 @@
 #include "cli/commands.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/model_sizes.h"
 #include "cli/output.h"
 #include "cli/suggest.h"
-#include "formats/json_file.h"
 
 namespace jige::cli {
 namespace {
@@ -63,6 +63,8 @@ class BenchCommand final : public Command {
                   fmt::join(kSubjects, ", "), suggestion(subject, kSubjects));
     }
     JIGE_DO(choose_model());
+    options_.memory_bytes_max = device_.arena_bytes_max();
+    if (wanted("train")) JIGE_DO(check_training_memory(options_));
     JIGE_TRY(const auto device, device_.make());
     print_head(device->team().size());
     const MeasurementSink sink = [this](const Measurement& found) { print(found); };
@@ -86,8 +88,7 @@ class BenchCommand final : public Command {
     if (config_file_.empty()) {
       JIGE_TRY(options_.config, make_llama_config(shape_, base_size(shape_).vocab_size));
     } else {
-      JIGE_TRY(const Json json, formats::load_json_object(config_file_));
-      JIGE_TRY(options_.config, formats::parse_model_config(json, config_file_));
+      JIGE_TRY(options_.config, load_config_file("--config", config_file_));
     }
     JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(dtype_));
     options_.dtype = chosen.value_or(default_training_dtype());

@@ -10,6 +10,7 @@
 #include "cli/random_model.h"
 #include "model/inference.h"
 #include "model/init.h"
+#include "model/memory_plan.h"
 #include "ops/sampling.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
@@ -125,6 +126,12 @@ struct Products {
   Reference reference;
 };
 
+model::WeightsOptions training_weights(const BenchOptions& options) {
+  return {.compute = options.dtype,
+          .use = model::PackFor::kTraining,
+          .position_count = options.context};
+}
+
 Result<Products> make_products(CpuDevice& device, const BenchOptions& options, int64_t tokens) {
   Products made;
   if (options.products) {
@@ -151,10 +158,12 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
   config.context_max =
       std::max(config.context_max, std::max(options.prompt_tokens, options.new_tokens + 1));
   JIGE_DO(write_random_model(folder.path(), config, 1));
-  JIGE_TRY(const auto model, model::InferenceModel::load(folder.path(), device,
-                                                         {.compute = options.dtype,
-                                                          .context_max = config.context_max,
-                                                          .batch_tokens_max = 512}));
+  JIGE_TRY(const auto model,
+           model::InferenceModel::load(folder.path(), device,
+                                       {.compute = options.dtype,
+                                        .context_max = config.context_max,
+                                        .batch_tokens_max = 512,
+                                        .memory_bytes_max = options.memory_bytes_max}));
   const double load_s = model->load_seconds();
   sink({.name = "load",
         .detail = model_text(options),
@@ -177,15 +186,28 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
       sink);
 }
 
+Status check_training_memory(const BenchOptions& options) {
+  JIGE_TRY(const auto architecture, model::Architecture::create(options.config));
+  const model::TrainingMemory memory =
+      model::training_memory(*architecture, training_weights(options), options.batch_tokens);
+  if (memory.total_bytes() <= options.memory_bytes_max) return {};
+  const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+  return fail(Code::kExhausted,
+              "a training step takes {} (weights and gradients {}, moments {}, buffers for {} "
+              "tokens {}), --memory-limit is {}; choose a smaller --batch-tokens or model",
+              shown(memory.total_bytes()), shown(memory.weights.total_bytes()),
+              shown(memory.moments_bytes), options.batch_tokens,
+              shown(memory.buffers.total_bytes()), shown(options.memory_bytes_max));
+}
+
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink) {
-  Arena arena(device, "training benchmark");
+  JIGE_DO(check_training_memory(options));
+  Arena arena(device, "training benchmark", options.memory_bytes_max);
   JIGE_TRY(const auto stream, device.make_stream());
   JIGE_TRY(const auto architecture, model::Architecture::create(options.config));
-  JIGE_TRY(auto weights, model::ModelWeights::create(arena, *architecture,
-                                                     {.compute = options.dtype,
-                                                      .use = model::PackFor::kTraining,
-                                                      .position_count = options.context}));
+  JIGE_TRY(auto weights,
+           model::ModelWeights::create(arena, *architecture, training_weights(options)));
   model::initialise_weights(weights, *stream, 1);
   JIGE_TRY(auto optimizer, train::Optimizer::create(arena, weights.trainable(), {}));
   JIGE_TRY(auto executor, train::Executor::create(arena, weights, options.batch_tokens));

@@ -7,6 +7,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "train/checkpoint_export.h"
 
@@ -44,6 +45,7 @@ class ExportCommand final : public Command {
     if (dtype_ != "auto") {
       JIGE_TRY(options_.dtype, parse_dtype(dtype_));
     }
+    JIGE_DO(check_run_folder(options_.run_folder));
     JIGE_TRY(const train::CheckpointExport made, train::export_checkpoint(options_));
     if (output_.json) {
       print_json(Json{{"folder", made.folder},

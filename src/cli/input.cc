@@ -7,13 +7,22 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "formats/json_file.h"
 
 namespace jige::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Of a file where a folder is needed.
+Status is_a_file(const fs::path& file) {
+  const std::string parent = file.parent_path().string();
+  return fail(Code::kInvalidArgument, "{}: is a file; give the folder it is in ({})", file.string(),
+              parent.empty() ? "." : parent);
+}
 
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 constexpr size_t kLineBytesMax = size_t{256} << 20;
@@ -68,11 +77,7 @@ Result<std::string> find_model_folder(const std::string& path) {
                 "config.json, model.safetensors and tokenizer.json",
                 path);
   }
-  if (!fs::is_directory(status)) {
-    const std::string parent = folder.parent_path().string();
-    return fail(Code::kInvalidArgument, "{}: is a file; give the folder it is in ({})", path,
-                parent.empty() ? "." : parent);
-  }
+  if (!fs::is_directory(status)) JIGE_DO(is_a_file(folder));
   if (fs::exists(folder / "config.json", error)) return path;
   if (fs::exists(folder / "model" / "config.json", error)) return (folder / "model").string();
   if (fs::exists(folder / "adapter" / "adapter_config.json", error)) {
@@ -94,6 +99,31 @@ Result<std::string> find_model_folder(const std::string& path) {
                 path, path);
   }
   return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
+}
+
+Status check_run_folder(const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) return {};
+  if (fs::exists(status)) return is_a_file(path);
+  return fail(Code::kNotFound,
+              "{}: no such folder; give the folder of a run, which was --out of `jige train`",
+              path);
+}
+
+Result<formats::ModelConfig> load_config_file(std::string_view flag, const std::string& path) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) {
+    return fail(Code::kInvalidArgument, "{}: {} is a folder; give the file {}", flag, path,
+                (fs::path(path) / "config.json").string());
+  }
+  if (!fs::exists(status)) {
+    return fail(Code::kNotFound, "{}: {}: no such file; give a Hugging Face config.json", flag,
+                path);
+  }
+  JIGE_TRY(const Json json, formats::load_json_object(path));
+  return formats::parse_model_config(json, path);
 }
 
 Result<std::string> find_tokenizer_folder(const std::string& path) {

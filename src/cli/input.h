@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "formats/model_config.h"
 
 namespace jige::cli {
 
@@ -20,6 +21,13 @@ Result<std::string> find_model_folder(const std::string& path);
 // The same for a folder that need not hold a model: FOLDER, FOLDER/tokenizer or FOLDER/model,
 // whichever holds a tokenizer first.
 Result<std::string> find_tokenizer_folder(const std::string& path);
+
+// Fails, with the remedy, where the folder of a run is not there, or is a file.
+Status check_run_folder(const std::string& path);
+
+// Reads a model's configuration from the file that `flag` names. Fails, with the remedy, where it
+// is not there, or is a folder; and as the readers do.
+Result<formats::ModelConfig> load_config_file(std::string_view flag, const std::string& path);
 
 // Where a text comes from: the flag's value, else the file ("-" is standard input), else standard
 // input.

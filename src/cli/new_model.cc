@@ -2,7 +2,6 @@
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/file.h"
@@ -10,7 +9,6 @@
 #include "cli/input.h"
 #include "cli/tokenizer_training.h"
 #include "formats/checkpoint.h"
-#include "formats/json_file.h"
 #include "text/tokenizer.h"
 
 namespace jige::cli {
@@ -59,8 +57,7 @@ Status train_run_tokenizer(const TrainFlags& flags, int64_t vocab_size, bool qui
 
 Status prepare_new_model(const TrainFlags& flags, bool quiet, train::TrainOptions& options) {
   if (!flags.config_file.empty()) {
-    JIGE_TRY(const Json json, formats::load_json_object(flags.config_file));
-    JIGE_TRY(options.config, formats::parse_model_config(json, flags.config_file));
+    JIGE_TRY(options.config, load_config_file("--config", flags.config_file));
   }
   if (!flags.tokenizer_folder.empty()) {
     JIGE_TRY(options.tokenizer_folder, find_tokenizer_folder(flags.tokenizer_folder));

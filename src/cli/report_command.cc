@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/output.h"
 #include "cli/run_log.h"
 #include "cli/run_report.h"
@@ -33,11 +34,17 @@ class ReportCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    JIGE_DO(check_run_folder(run_));
     const std::filesystem::path folder(run_);
-    JIGE_TRY(const RunLog log, read_run_log((folder / "log.jsonl").string()));
+    const std::string log_path = (folder / "log.jsonl").string();
+    std::error_code error;
+    if (!std::filesystem::exists(log_path, error)) {
+      return fail(Code::kNotFound, "{}: holds no log.jsonl, so it is not the folder of a run",
+                  run_);
+    }
+    JIGE_TRY(const RunLog log, read_run_log(log_path));
     const std::string record_path = (folder / "pipeline.json").string();
     std::optional<train::PipelineRecord> record;
-    std::error_code error;
     if (std::filesystem::exists(record_path, error)) {
       JIGE_TRY(record, train::read_pipeline_record(record_path));
     }

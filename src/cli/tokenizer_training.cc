@@ -10,6 +10,7 @@
 #include "cli/chat_defaults.h"
 #include "cli/interrupt.h"
 #include "text/bpe_trainer.h"
+#include "text/chat_content.h"
 #include "train/record_reader.h"
 
 namespace jige::cli {
@@ -54,13 +55,14 @@ class CorpusFeeder {
     return trainer_.feed(text);
   }
 
-  Status feed_field(const Json& value) {
-    if (value.is_string()) return feed_text(value.get_ref<const std::string&>());
-    // A message's content may be a list of parts, of which the texts count.
-    if (value.is_array()) {
-      for (const Json& part : value) {
-        if (part.is_object() && part.contains("text")) JIGE_DO(feed_field(part["text"]));
-      }
+  Status feed_messages(const Json& messages, const std::string& where) {
+    for (size_t i = 0; i < messages.size(); ++i) {
+      if (!messages[i].is_object()) continue;
+      const auto content = messages[i].find("content");
+      if (content == messages[i].end() || content->is_null()) continue;
+      const std::string place = fmt::format("{}: messages[{}]", where, i);
+      JIGE_TRY(const std::string text, text::chat_content_text(*content, place));
+      JIGE_DO(feed_text(text));
     }
     return {};
   }
@@ -70,19 +72,15 @@ class CorpusFeeder {
     JIGE_TRY(const Json object, parse_json(record.text, where));
     if (object.is_object() && object.contains("messages") && object["messages"].is_array()) {
       chat = true;
-      for (const Json& message : object["messages"]) {
-        if (message.is_object() && message.contains("content")) {
-          JIGE_DO(feed_field(message["content"]));
-        }
-      }
-      return {};
+      return feed_messages(object["messages"], where);
     }
     bool found = false;
     for (const std::string& field :
          {training_.text_field, std::string("prompt"), std::string("completion")}) {
       if (!object.is_object() || !object.contains(field)) continue;
       found = true;
-      JIGE_DO(feed_field(object[field]));
+      const Json& value = object[field];
+      if (value.is_string()) JIGE_DO(feed_text(value.get_ref<const std::string&>()));
     }
     if (found) return {};
     return fail(Code::kInvalidArgument,

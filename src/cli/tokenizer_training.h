@@ -1,9 +1,9 @@
 // Trains a byte-level BPE tokenizer from text and JSONL files and writes its folder.
 //
 // What is read: text files as they are; of JSONL records the text field, prompt and completion, or
-// the contents of messages. Where there are messages, the folder gets the chat format of
-// chat_defaults.h; a tokenizer for plain text has no chat template, since the model will not know
-// one.
+// the contents of messages, read as training reads them (text/chat_content.h). Where there are
+// messages, the folder gets the chat format of chat_defaults.h; a tokenizer for plain text has no
+// chat template, since the model will not know one.
 // Threads: one thread.
 #pragma once
 

@@ -24,6 +24,7 @@
 #include "cli/train_report.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
+#include "train/run_source.h"
 #include "train/trainer.h"
 
 namespace jige::cli {
@@ -118,7 +119,22 @@ class TrainCommand final : public Command {
     set_log_level(LogLevel::kError);
   }
 
+  // A run that was begun from a model goes on from it without being told again.
+  Status find_source(train::TrainOptions& options) const {
+    if (train_.names_model(*flags_) || options.resume == train::ResumeMode::kNever) return {};
+    options.init_folder = train::recorded_source(options.out_folder);
+    std::error_code error;
+    if (options.init_folder.empty() || std::filesystem::exists(options.init_folder, error)) {
+      return {};
+    }
+    return fail(Code::kNotFound,
+                "{}: the run in {} was begun from this model, which is not there any more; say "
+                "with --from where it is now",
+                options.init_folder, options.out_folder);
+  }
+
   Status prepare_model(train::TrainOptions& options) const {
+    JIGE_DO(find_source(options));
     if (options.init_folder.empty()) return prepare_new_model(train_, output_.quiet, options);
     if (!train_.tokenizer_folder.empty()) options.tokenizer_folder = train_.tokenizer_folder;
     return {};

@@ -1,5 +1,6 @@
 #include "cli/train_flags.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cli/device_flags.h"
@@ -8,6 +9,9 @@
 
 namespace jige::cli {
 namespace {
+
+constexpr const char* kShapeFlags[] = {"--size",  "--width",    "--layers",
+                                       "--heads", "--kv-heads", "--ffn"};
 
 void declare_model(TrainFlags& to, Flags& flags) {
   flags.section("Model (from nothing, unless --from names one)");
@@ -158,13 +162,19 @@ Status TrainFlags::check_flags(const Flags& flags) const {
     return fail(Code::kInvalidArgument,
                 "{} is about adapters: add --lora, or leave it out to train all weights", name);
   }
-  for (const char* name : {"--size", "--width", "--layers", "--heads", "--kv-heads", "--ffn"}) {
+  for (const char* name : kShapeFlags) {
     if (!flags.given(name)) continue;
     if (!from_folder.empty()) return contradiction("--from", name);
     if (!config_file.empty()) return contradiction("--config", name);
   }
   const bool sized = flags.given("--vocab-size");
   return sized && !from_folder.empty() ? contradiction("--from", "--vocab-size") : Status{};
+}
+
+bool TrainFlags::names_model(const Flags& flags) const {
+  const auto given = [&](const char* name) { return flags.given(name); };
+  return std::ranges::any_of(kShapeFlags, given) || given("--from") || given("--config") ||
+         given("--vocab-size");
 }
 
 Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {

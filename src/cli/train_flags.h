@@ -40,6 +40,9 @@ struct TrainFlags {
   // are missing. `flags` are those it was declared on.
   Result<train::TrainOptions> to_options(const Flags& flags) const;
 
+  // Whether the user says which model to train, new or not.
+  bool names_model(const Flags& flags) const;
+
  private:
   Status check_flags(const Flags& flags) const;
 };

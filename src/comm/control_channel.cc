@@ -1,5 +1,7 @@
 #include "comm/control_channel.h"
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -12,7 +14,11 @@ constexpr uint32_t kMagic = 0x314D474A;  // "JGM1"
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kTextAt = 8;
 constexpr size_t kTextMax = kMessageBytes - kTextAt;
-constexpr double kFarewellSeconds = 0.2;  // for a message to somebody who does not read
+constexpr double kAbortSeconds = 0.2;  // for a message to somebody who does not read
+// A packet that is lost is sent again after 0.2 s.
+constexpr double kFarewellSeconds = 1;
+
+constexpr int kAcknowledgedMs = 2;  // between looks whether a message was acknowledged
 
 enum Kind : uint8_t { kBeat = 1, kAbort = 2, kLeave = 3 };
 
@@ -37,21 +43,45 @@ ControlChannel::ControlChannel(std::vector<Socket> sockets) {
 
 ControlChannel::~ControlChannel() {
   for (Peer& peer : peers_) {
-    if (!peer.socket.is_open()) continue;
-    if (!peer.left) post(peer, make_message(kLeave));
-    // Closed with unread bytes in it, a connection would be reset, and what was sent lost.
-    std::byte drain[4096];
-    for (;;) {
-      const auto came = peer.socket.recv_some(drain);
-      if (!came || *came == 0) break;
+    if (peer.socket.is_open()) peer.unsent += make_message(kLeave);
+  }
+  const Deadline deadline = Deadline::after(kFarewellSeconds);
+  std::vector<pollfd> waits;
+  for (;;) {
+    waits.clear();
+    for (Peer& peer : peers_) {
+      if (!peer.socket.is_open()) continue;
+      if (take_leave(peer)) {
+        peer.socket.close();
+      } else {
+        const auto events = static_cast<short>(peer.said_all ? POLLIN : POLLIN | POLLOUT);
+        waits.push_back({.fd = peer.socket.fd(), .events = events, .revents = 0});
+      }
     }
+    if (waits.empty() || deadline.passed()) return;
+    poll(waits.data(), waits.size(), std::min(kAcknowledgedMs, deadline.poll_ms()));
   }
 }
 
-int ControlChannel::fd(int peer) const {
-  const Peer& found = peers_[static_cast<size_t>(peer)];
-  return found.left ? -1 : found.socket.fd();
+bool ControlChannel::take_leave(Peer& peer) {
+  if (!peer.said_all) {
+    const auto sent = peer.socket.send_some(std::as_bytes(std::span(peer.unsent)));
+    if (!sent) return true;
+    peer.unsent.erase(0, *sent);
+    peer.said_all = peer.unsent.empty();
+    if (peer.said_all) peer.socket.end_sending();
+  }
+  // Asked before the last reading: what comes behind that may reset the connection.
+  const bool arrived = peer.said_all && peer.socket.is_acknowledged();
+  std::byte drain[4096];
+  for (;;) {
+    const auto came = peer.socket.recv_some(drain);
+    if (!came) return true;
+    if (*came == 0) return arrived;
+  }
 }
+
+int ControlChannel::fd(int peer) const { return peers_[static_cast<size_t>(peer)].socket.fd(); }
 
 void ControlChannel::note_heard(int peer) {
   peers_[static_cast<size_t>(peer)].heard_ns = monotonic_ns();
@@ -70,15 +100,15 @@ void ControlChannel::beat() {
   beat_ns_ = now;
   static const std::string kMessage = make_message(kBeat);
   for (Peer& peer : peers_) {
-    if (peer.socket.is_open() && !peer.left) post(peer, peer.unsent.empty() ? kMessage : "");
+    if (peer.socket.is_open()) post(peer, peer.unsent.empty() ? kMessage : "");
   }
 }
 
 void ControlChannel::send_abort(const Error& error) {
   const std::string message = make_message(kAbort, error.code, error.message);
-  const Deadline deadline = Deadline::after(kFarewellSeconds);
+  const Deadline deadline = Deadline::after(kAbortSeconds);
   for (Peer& peer : peers_) {
-    if (!peer.socket.is_open() || peer.left) continue;
+    if (!peer.socket.is_open()) continue;
     peer.unsent += message;
     const Status told = peer.socket.send_all(std::as_bytes(std::span(peer.unsent)), deadline);
     if (told) peer.unsent.clear();
@@ -89,7 +119,7 @@ Status ControlChannel::look() {
   // News of a failure count more than a connection that its sender has closed since.
   Status lost;
   for (Peer& peer : peers_) {
-    if (!peer.socket.is_open() || peer.left) continue;
+    if (!peer.socket.is_open()) continue;
     const Status read = read_messages(peer);
     if (!read && !peer.socket.is_open()) {
       lost = read;
@@ -105,7 +135,6 @@ Status ControlChannel::read_messages(Peer& peer) {
   for (;;) {
     const auto came = peer.socket.recv_some(buffer);
     if (!came) {
-      if (peer.left) return {};
       const Error error = came.error();
       peer.socket.close();
       return tl::unexpected<Error>(error);
@@ -113,7 +142,10 @@ Status ControlChannel::read_messages(Peer& peer) {
     if (*came == 0) return {};
     peer.heard_ns = monotonic_ns();
     peer.partial.append(reinterpret_cast<const char*>(buffer), *came);
-    while (peer.partial.size() >= kMessageBytes) JIGE_DO(take_message(peer));
+    while (!peer.left && peer.partial.size() >= kMessageBytes) JIGE_DO(take_message(peer));
+    if (!peer.left) continue;
+    peer.socket.close();
+    return {};
   }
 }
 

@@ -1,10 +1,12 @@
 #include "comm/socket.h"
 
 #include <fcntl.h>
+#include <linux/sockios.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -199,6 +201,13 @@ Status Socket::send_all(std::span<const std::byte> bytes, Deadline deadline) {
 
 Status Socket::recv_all(std::span<std::byte> bytes, Deadline deadline) {
   return exchange(*this, {}, *this, bytes, deadline);
+}
+
+void Socket::end_sending() { ::shutdown(fd_, SHUT_WR); }
+
+bool Socket::is_acknowledged() const {
+  int unacknowledged = 0;
+  return ioctl(fd_, SIOCOUTQ, &unacknowledged) == 0 && unacknowledged == 0;
 }
 
 Status Socket::set_congestion(const std::string& name) {

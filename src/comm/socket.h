@@ -65,6 +65,11 @@ class Socket {
   Status send_all(std::span<const std::byte> bytes, Deadline deadline);
   Status recv_all(std::span<std::byte> bytes, Deadline deadline);
 
+  // Says that nothing more will be sent; what was sent before still goes.
+  void end_sending();
+  // Whether the peer's machine has acknowledged all that was sent, and the end of it.
+  bool is_acknowledged() const;
+
   // Fails with kUnsupported where the kernel does not have it; the connection then stays as it was.
   Status set_congestion(const std::string& name);
   // What the kernel uses for this connection, such as "cubic".

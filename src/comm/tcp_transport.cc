@@ -54,6 +54,14 @@ class TcpTransport final : public Transport {
     return stream.ready();
   }
 
+  std::span<const std::byte> glance(Link link) override {
+    if (error_) return {};
+    InStream& stream = in_[index(link)];
+    const auto came = stream.fill();  // an end is found again where the link is needed
+    if (came && *came > 0) control_.note_heard(link.peer);
+    return stream.ready();
+  }
+
   void consume(Link link, int64_t bytes) override { in_[index(link)].consume(bytes); }
 
   Result<std::span<std::byte>> room(Link link) override {

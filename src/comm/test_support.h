@@ -81,6 +81,10 @@ class DelayedTransport final : public Transport {
     JIGE_TRY(const std::span<const std::byte> in, inner_->ready(link));
     return in.first(cut(in.size()));
   }
+  std::span<const std::byte> glance(Link link) override {
+    const std::span<const std::byte> in = inner_->glance(link);
+    return in.first(cut(in.size()));
+  }
   void consume(Link link, int64_t bytes) override { inner_->consume(link, bytes); }
   Result<std::span<std::byte>> room(Link link) override {
     JIGE_TRY(const std::span<std::byte> out, inner_->room(link));

@@ -9,6 +9,11 @@ std::string Transport::name(int rank) const {
   return fmt::format("rank {} ({})", rank, host(rank));
 }
 
+std::span<const std::byte> Transport::glance(Link link) {
+  const auto in = ready(link);
+  return in ? *in : std::span<const std::byte>();
+}
+
 bool Transport::linger(int) { return false; }
 
 Result<int64_t> Transport::write(Link link, std::span<const std::byte> bytes) {

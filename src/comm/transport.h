@@ -60,6 +60,8 @@ class Transport {
 
   // What has come and not been consumed, contiguous, in whole units; empty if nothing.
   virtual Result<std::span<const std::byte>> ready(Link link) = 0;
+  // The same for who only looks around: nothing where the sender has gone, which is no error here.
+  virtual std::span<const std::byte> glance(Link link);
   // Forgets the first bytes of ready(). REQUIRES: whole units, no more than ready() gave.
   virtual void consume(Link link, int64_t bytes) = 0;
   // Contiguous room for what goes next, in whole units; empty if none.

@@ -132,11 +132,7 @@ TEST(CheckpointExport, GivesTheParametersOfAnyCheckpointThatIsKept) {
   EXPECT_EQ(made.folder, folder.file("new/four"));
   expect_parameters_of(made.folder, options.out_folder + "/checkpoints/step-00000004");
   // It is a model to start from.
-  TrainOptions onward = options;
-  onward.config.reset();
-  onward.init_folder = made.folder;
-  onward.tokenizer_folder.clear();
-  onward.out_folder = folder.file("onward");
+  TrainOptions onward = tuning_options(options, made.folder, folder.file("onward"));
   onward.steps = 1;
   train(onward);
 }
@@ -217,11 +213,7 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
   TrainOptions base = options_for(folder);
   base.out_folder = folder.file("base");
   train(base);
-  TrainOptions tune = base;
-  tune.config.reset();
-  tune.tokenizer_folder.clear();
-  tune.init_folder = base.out_folder + "/model";
-  tune.out_folder = folder.file("tuned");
+  TrainOptions tune = tuning_options(base, base.out_folder + "/model", folder.file("tuned"));
   tune.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
   train(tune);
   const CheckpointExport merged = exported({.run_folder = tune.out_folder});

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "text/chat_content.h"
 #include "text/chat_encode.h"
 
 namespace jige::train {
@@ -13,7 +14,9 @@ namespace {
 
 constexpr text::EncodeOptions kPlain = {.add_special = false, .allow_special = false};
 
-Status check_messages(const Json& messages, const std::string& where) {
+// The messages with a text as every content.
+Result<Json> read_messages(const Json& given, const std::string& where) {
+  Json messages = given;
   if (!messages.is_array() || messages.empty()) {
     return fail(Code::kInvalidArgument,
                 "{}: field \"messages\" must be a list of {{\"role\", \"content\"}}", where);
@@ -24,10 +27,14 @@ Status check_messages(const Json& messages, const std::string& where) {
     }
     const std::string place = fmt::format("{}: messages[{}]", where, i);
     JIGE_DO(get_string(messages[i], "role", place));
+    const auto content = messages[i].find("content");
+    const bool there = content != messages[i].end() && !content->is_null();
     // A message of tool calls may have no content; the template decides.
-    if (!messages[i].contains("tool_calls")) JIGE_DO(get_string(messages[i], "content", place));
+    if (!there && messages[i].contains("tool_calls")) continue;
+    if (!there) JIGE_DO(get_string(messages[i], "content", place));
+    JIGE_TRY(*content, text::chat_content_text(*content, place));
   }
-  return {};
+  return messages;
 }
 
 }  // namespace
@@ -87,8 +94,7 @@ Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
 
 Result<EncodedPart> DocumentEncoder::encode_messages(const Json& object,
                                                      const std::string& where) const {
-  const Json& messages = object.at("messages");
-  JIGE_DO(check_messages(messages, where));
+  JIGE_TRY(const Json messages, read_messages(object.at("messages"), where));
   if (!chat_) {
     return fail(Code::kInvalidArgument,
                 "{}: has \"messages\", but the tokenizer has no chat template; put a "

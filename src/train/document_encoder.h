@@ -6,8 +6,8 @@
 //   {"messages": [{role, content}…]}  the chat template's text           learns the answers
 //
 // prefix is what the tokenizer puts before every text; the chat template writes its own special
-// tokens. Special tokens spelled out inside texts stay ordinary text. A message list may come with
-// "tools" for the template.
+// tokens. A content may be a list of text parts (text/chat_content.h). Special tokens spelled out
+// inside texts stay ordinary text. A message list may come with "tools" for the template.
 // Threads: immutable; encode() from any number of threads.
 #pragma once
 

@@ -77,6 +77,20 @@ TEST_F(DocumentEncoderTest, LearnsTheAnswersOfAConversationOnly) {
   EXPECT_EQ(std::count(part->learned.begin(), part->learned.end(), 1), 6);
 }
 
+TEST_F(DocumentEncoderTest, ReadsAContentOfTextPartsAsOneText) {
+  const auto parts =
+      encode(R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "h"},)"
+             R"({"type": "text", "text": "i"}]}, {"role": "assistant", "content":)"
+             R"([{"type": "text", "text": "yo"}]}]})");
+  ASSERT_TRUE(parts) << parts.error().message;
+  const auto plain = encode(
+      R"({"messages": [{"role": "user", "content": "hi"},)"
+      R"({"role": "assistant", "content": "yo"}]})");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(parts->ids, plain->ids);
+  EXPECT_EQ(parts->learned, plain->learned);
+}
+
 TEST_F(DocumentEncoderTest, TakesSpecialTokensInTextsAsText) {
   const auto part = encode(R"({"text": "<|eos|>"})");
   ASSERT_TRUE(part);
@@ -94,6 +108,10 @@ TEST_F(DocumentEncoderTest, NamesFileLineAndFieldOfWhatIsWrong) {
       {R"({"messages": "a"})", "messages"},
       {R"({"messages": [3]})", "messages[0]"},
       {R"({"messages": [{"role": "user"}]})", "content"},
+      {R"({"messages": [{"role": "user", "content": null}]})", "content"},
+      {R"({"messages": [{"role": "user", "content": 3}]})", "content"},
+      {R"({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]})",
+       "messages[0].content[0]: is of type \"image_url\""},
       {R"({"messages": [{"content": "a"}]})", "role"},
       {"{\"text\": \"\xFF\"}", "data.jsonl:7"},
   };

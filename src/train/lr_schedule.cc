@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "base/check.h"
+#include "train/option_flags.h"
 
 namespace jige::train {
 namespace {
@@ -48,24 +49,26 @@ Result<ScheduleKind> parse_schedule(std::string_view name) {
 }
 
 Status validate(const LrSchedule& schedule) {
-  const auto refuse = [](std::string_view field, auto value, std::string_view range) {
-    return fail(Code::kInvalidArgument, "{} is {}, but must be {}", field, value, range);
+  const auto refuse = [](std::string_view option, auto value, std::string_view range) {
+    return fail(Code::kInvalidArgument, "{} is {}, but must be {}", flag_of(option), value, range);
   };
   // Written so that NaN fails each test.
   if (!(schedule.peak > 0 && std::isfinite(schedule.peak))) {
-    return refuse("learning rate", schedule.peak, "above 0 and finite");
+    return refuse("schedule.learning_rate", schedule.peak, "above 0 and finite");
   }
   if (!(schedule.min_ratio >= 0 && schedule.min_ratio <= 1)) {
-    return refuse("min_lr_ratio", schedule.min_ratio, "between 0 and 1");
+    return refuse("schedule.min_lr_ratio", schedule.min_ratio, "between 0 and 1");
   }
   if (!(schedule.decay_share > 0 && schedule.decay_share <= 1)) {
-    return refuse("decay_share", schedule.decay_share, "above 0 and at most 1");
+    return refuse("schedule.decay_share", schedule.decay_share, "above 0 and at most 1");
   }
   if (schedule.steps_total < 1) return refuse("steps", schedule.steps_total, "at least 1");
-  if (schedule.warmup_steps < 0) return refuse("warmup_steps", schedule.warmup_steps, "0 or more");
+  if (schedule.warmup_steps < 0) {
+    return refuse("schedule.warmup_steps", schedule.warmup_steps, "0 or more");
+  }
   if (schedule.warmup_steps > schedule.steps_total) {
-    return fail(Code::kInvalidArgument, "warmup_steps is {}, more than all {} steps",
-                schedule.warmup_steps, schedule.steps_total);
+    return fail(Code::kInvalidArgument, "{} is {}, more than all {} steps; choose less",
+                flag_of("schedule.warmup_steps"), schedule.warmup_steps, schedule.steps_total);
   }
   return {};
 }

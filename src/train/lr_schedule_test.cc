@@ -85,13 +85,14 @@ TEST(LrSchedule, RefusesWhatMakesNoSense) {
     return !status && status.error().message.find(field) != std::string::npos;
   };
   EXPECT_TRUE(validate(schedule_of(ScheduleKind::kCosine)));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.peak = 0; }, "learning rate"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.peak = std::nan(""); }, "learning rate"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.min_ratio = 1.5; }, "min_lr_ratio"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.decay_share = 0; }, "decay_share"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.steps_total = 0; }, "steps"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.warmup_steps = -1; }, "warmup_steps"));
-  EXPECT_TRUE(refused([](LrSchedule& s) { s.warmup_steps = 21; }, "warmup_steps"));
+  EXPECT_TRUE(refused([](LrSchedule& s) { s.peak = 0; }, "--lr"));
+  EXPECT_TRUE(refused([](LrSchedule& s) { s.peak = std::nan(""); }, "--lr"));
+  EXPECT_TRUE(refused([](LrSchedule& s) { s.min_ratio = 1.5; }, "--min-lr-ratio"));
+  EXPECT_TRUE(refused([](LrSchedule& s) { s.decay_share = 0; }, "--decay-share"));
+  EXPECT_TRUE(refused([](LrSchedule& s) { s.steps_total = 0; }, "--steps"));
+  EXPECT_TRUE(refused([](LrSchedule& s) { s.warmup_steps = -1; }, "--warmup"));
+  EXPECT_TRUE(
+      refused([](LrSchedule& s) { s.warmup_steps = 21; }, "--warmup is 21, more than all 20"));
 }
 
 }  // namespace

@@ -3,20 +3,22 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "train/option_flags.h"
+
 namespace jige::train {
 namespace {
 
 template <typename T>
 Status require(bool holds, std::string_view option, const T& value, std::string_view range) {
   if (holds) return {};
-  return fail(Code::kInvalidArgument, "{} is {}, but must be {}", option, value, range);
+  return fail(Code::kInvalidArgument, "{} is {}, but must be {}", flag_of(option), value, range);
 }
 
 Status validate_data(const DataOptions& data) {
   if (data.files.empty()) {
     return fail(Code::kInvalidArgument, "no training data: name at least one file");
   }
-  JIGE_DO(require(data.eval_fraction >= 0 && data.eval_fraction <= 0.5, "eval_fraction",
+  JIGE_DO(require(data.eval_fraction >= 0 && data.eval_fraction <= 0.5, "data.eval_fraction",
                   data.eval_fraction, "between 0 and 0.5"));
   if (data.split == TextSplit::kSeparator && data.separator.empty()) {
     return fail(Code::kInvalidArgument,
@@ -27,14 +29,15 @@ Status validate_data(const DataOptions& data) {
 
 Status validate_optimizer(const OptimizerOptions& optimizer) {
   const auto share = [](double value) { return value >= 0 && value < 1; };
-  JIGE_DO(require(share(optimizer.beta1), "beta1", optimizer.beta1, "at least 0 and below 1"));
-  JIGE_DO(require(share(optimizer.beta2), "beta2", optimizer.beta2, "at least 0 and below 1"));
+  constexpr const char* kShares = "at least 0 and below 1";
+  JIGE_DO(require(share(optimizer.beta1), "optimizer.beta1", optimizer.beta1, kShares));
+  JIGE_DO(require(share(optimizer.beta2), "optimizer.beta2", optimizer.beta2, kShares));
   JIGE_DO(require(optimizer.epsilon > 0 && std::isfinite(optimizer.epsilon), "epsilon",
                   optimizer.epsilon, "above 0"));
   JIGE_DO(require(optimizer.weight_decay >= 0 && std::isfinite(optimizer.weight_decay),
-                  "weight_decay", optimizer.weight_decay, "0 or more"));
-  JIGE_DO(require(optimizer.clip_norm >= 0 && std::isfinite(optimizer.clip_norm), "clip_norm",
-                  optimizer.clip_norm, "0 (off) or more"));
+                  "optimizer.weight_decay", optimizer.weight_decay, "0 or more"));
+  JIGE_DO(require(optimizer.clip_norm >= 0 && std::isfinite(optimizer.clip_norm),
+                  "optimizer.clip_norm", optimizer.clip_norm, "0 (off) or more"));
   return require(optimizer.bad_steps_in_row_max >= 1, "bad_steps_in_row_max",
                  optimizer.bad_steps_in_row_max, "at least 1");
 }
@@ -53,17 +56,17 @@ Status validate_model(const TrainOptions& options) {
     return fail(Code::kInvalidArgument, "LoRA adapts a trained model: give its folder");
   }
   JIGE_DO(require(options.lora->rank >= 1 && options.lora->rank <= formats::kLoraRankMax,
-                  "lora rank", options.lora->rank, "between 1 and 65536"));
-  return require(options.lora->alpha > 0 && std::isfinite(options.lora->alpha), "lora alpha",
+                  "lora.rank", options.lora->rank, "between 1 and 65536"));
+  return require(options.lora->alpha > 0 && std::isfinite(options.lora->alpha), "lora.alpha",
                  options.lora->alpha, "above 0");
 }
 
 Status validate_sizes(const TrainOptions& options) {
-  JIGE_DO(require(options.compute == DType::kF32 || options.compute == DType::kBF16, "compute type",
+  JIGE_DO(require(options.compute == DType::kF32 || options.compute == DType::kBF16, "compute",
                   dtype_info(options.compute).name, "f32 or bf16"));
   JIGE_DO(require(options.export_dtype == DType::kF32 || options.export_dtype == DType::kBF16 ||
                       options.export_dtype == DType::kF16,
-                  "export type", dtype_info(options.export_dtype).name, "f32, bf16 or f16"));
+                  "export_dtype", dtype_info(options.export_dtype).name, "f32, bf16 or f16"));
   JIGE_DO(require(options.context >= 0, "context", options.context, "0 (the model's) or more"));
   JIGE_DO(require(options.micro_batch_tokens >= 1 && options.micro_batch_tokens <= (1 << 24),
                   "micro_batch_tokens", options.micro_batch_tokens, "between 1 and 16777216"));
@@ -72,8 +75,8 @@ Status validate_sizes(const TrainOptions& options) {
   JIGE_DO(require(options.dropout >= 0 && options.dropout < 1, "dropout", options.dropout,
                   "at least 0 (off) and below 1"));
   if ((options.steps > 0) == (options.epochs > 0)) {
-    return fail(Code::kInvalidArgument, "give either steps or epochs (got {} and {})",
-                options.steps, options.epochs);
+    return fail(Code::kInvalidArgument, "give either {} or {} (got {} and {})", flag_of("steps"),
+                flag_of("epochs"), options.steps, options.epochs);
   }
   JIGE_DO(require(options.steps >= 0, "steps", options.steps, "0 or more"));
   return require(options.epochs >= 0 && options.epochs <= 1e6, "epochs", options.epochs,
@@ -93,7 +96,7 @@ Status validate_habits(const TrainOptions& options) {
                   "at least 1"));
   JIGE_DO(require(options.thread_count >= 0 && options.thread_count <= 4096, "threads",
                   options.thread_count, "between 0 and 4096"));
-  return require(options.memory_limit_bytes >= 0, "memory_limit", options.memory_limit_bytes,
+  return require(options.memory_limit_bytes >= 0, "memory_limit_bytes", options.memory_limit_bytes,
                  "0 (no limit) or more");
 }
 
@@ -247,10 +250,12 @@ Status check_same_identity(const Json& saved, const Json& wanted, const std::str
                 "{} here); continue with the old files, or start anew in another folder",
                 where, difference.saved, difference.wanted);
   }
+  const std::string_view flag = flag_of(difference.path);
   return fail(Code::kInvalidArgument,
-              "{}: was made with {} = {}, this run has {}; continue with the old value, or start "
-              "anew in another folder",
-              where, difference.path, difference.saved, difference.wanted);
+              "{}: was made with {} = {}, this run has {}; continue with the old value{}{}, or "
+              "start anew in another folder",
+              where, difference.path, difference.saved, difference.wanted,
+              flag == difference.path ? "" : " of ", flag == difference.path ? "" : flag);
 }
 
 }  // namespace jige::train

@@ -36,23 +36,23 @@ TEST(TrainOptions, AreCheckedFieldByField) {
   EXPECT_EQ(refused([](auto& o) { o.tokenizer_folder = ""; }, "tokenizer"), "");
   EXPECT_EQ(refused([](auto& o) { o.out_folder = ""; }, "output folder"), "");
   EXPECT_EQ(refused([](auto& o) { o.lora.emplace(); }, "LoRA"), "");
-  EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = 0.6; }, "eval_fraction"), "");
-  EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = NAN; }, "eval_fraction"), "");
+  EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = 0.6; }, "--eval-share"), "");
+  EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = NAN; }, "--eval-share"), "");
   EXPECT_EQ(refused([](auto& o) { o.data.split = TextSplit::kSeparator; }, "separator"), "");
   EXPECT_EQ(refused([](auto& o) { o.optimizer.beta1 = -0.1; }, "beta1"), "");
   EXPECT_EQ(refused([](auto& o) { o.optimizer.epsilon = 0; }, "epsilon"), "");
-  EXPECT_EQ(refused([](auto& o) { o.optimizer.weight_decay = -1; }, "weight_decay"), "");
-  EXPECT_EQ(refused([](auto& o) { o.optimizer.clip_norm = NAN; }, "clip_norm"), "");
-  EXPECT_EQ(refused([](auto& o) { o.compute = DType::kF16; }, "compute"), "");
-  EXPECT_EQ(refused([](auto& o) { o.export_dtype = DType::kI8; }, "export"), "");
-  EXPECT_EQ(refused([](auto& o) { o.context = -1; }, "context"), "");
-  EXPECT_EQ(refused([](auto& o) { o.micro_batch_tokens = 0; }, "micro_batch_tokens"), "");
-  EXPECT_EQ(refused([](auto& o) { o.step_tokens = 0; }, "step_tokens"), "");
-  EXPECT_EQ(refused([](auto& o) { o.steps = 0; }, "steps or epochs"), "");
+  EXPECT_EQ(refused([](auto& o) { o.optimizer.weight_decay = -1; }, "--weight-decay"), "");
+  EXPECT_EQ(refused([](auto& o) { o.optimizer.clip_norm = NAN; }, "--clip"), "");
+  EXPECT_EQ(refused([](auto& o) { o.compute = DType::kF16; }, "--dtype"), "");
+  EXPECT_EQ(refused([](auto& o) { o.export_dtype = DType::kI8; }, "--export-dtype"), "");
+  EXPECT_EQ(refused([](auto& o) { o.context = -1; }, "--context"), "");
+  EXPECT_EQ(refused([](auto& o) { o.micro_batch_tokens = 0; }, "--micro-batch-tokens is 0"), "");
+  EXPECT_EQ(refused([](auto& o) { o.step_tokens = 0; }, "--batch-tokens is 0"), "");
+  EXPECT_EQ(refused([](auto& o) { o.steps = 0; }, "--steps or --epochs"), "");
   EXPECT_EQ(refused([](auto& o) { o.epochs = -1; }, "epochs"), "");
-  EXPECT_EQ(refused([](auto& o) { o.checkpoints_kept = 0; }, "checkpoints_kept"), "");
-  EXPECT_EQ(refused([](auto& o) { o.thread_count = -1; }, "threads"), "");
-  EXPECT_EQ(refused([](auto& o) { o.memory_limit_bytes = -1; }, "memory_limit"), "");
+  EXPECT_EQ(refused([](auto& o) { o.checkpoints_kept = 0; }, "--keep"), "");
+  EXPECT_EQ(refused([](auto& o) { o.thread_count = -1; }, "--threads"), "");
+  EXPECT_EQ(refused([](auto& o) { o.memory_limit_bytes = -1; }, "--memory-limit"), "");
 }
 
 TEST(Identity, HoldsWhatDecidesResultsOnly) {
@@ -73,6 +73,25 @@ TEST(Identity, HoldsWhatDecidesResultsOnly) {
   EXPECT_NE(status.error().message.find("optimizer.beta2 = 0.95, this run has 0.9"),
             std::string::npos)
       << status.error().message;
+}
+
+TEST(Identity, NamesTheFlagOfWhatDiffers) {
+  const Json saved = identity_json(valid_options());
+  const auto message = [&](auto change) {
+    TrainOptions other = valid_options();
+    change(other);
+    return check_same_identity(saved, identity_json(other), "here").error().message;
+  };
+  EXPECT_NE(message([](auto& o) { o.schedule.peak = 7; }).find("old value of --lr,"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& o) { o.step_tokens = 7; }).find("old value of --batch-tokens,"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& o) {
+              o.config->ffn_size = 7;
+            }).find("old value of --from, --config or --size,"),
+            std::string::npos);
+  EXPECT_NE(message([](auto& o) { o.optimizer.epsilon = 7; }).find("old value, or"),
+            std::string::npos);
 }
 
 TEST(Identity, NamesTheLayoutOfTokensWhereItIsNotTheUsualOne) {

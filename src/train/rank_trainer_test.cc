@@ -186,10 +186,8 @@ TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
   expect_alike(train_ranks(options, {.size = 3}), alone, "tied");
   EXPECT_EQ(state_bytes(options), state_bytes(tied));
 
-  TrainOptions lora = options_for(folder, "lora");
-  lora.config.reset();
-  lora.init_folder = folder.file("tied/model");
-  lora.tokenizer_folder = "";
+  TrainOptions lora =
+      tuning_options(options_for(folder, "lora"), folder.file("tied/model"), folder.file("lora"));
   lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
   const Outcome adapted = train_one(lora);
   ASSERT_EQ(adapted.error, "");

@@ -11,6 +11,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
+#include "train/option_flags.h"
 #include "train/process_memory.h"
 #include "train/tokenize.h"
 
@@ -35,15 +36,15 @@ Status check_context(const formats::ModelConfig& config, TrainOptions& options) 
   if (options.context == 0) options.context = config.context_max;
   if (options.context > config.context_max) {
     return fail(Code::kInvalidArgument,
-                "context is {}, but the model has max_position_embeddings {}; choose at most that",
-                options.context, config.context_max);
+                "{} is {}, but the model has max_position_embeddings {}; choose at most that",
+                flag_of("context"), options.context, config.context_max);
   }
   if (options.context > options.micro_batch_tokens) {
-    return fail(
-        Code::kInvalidArgument,
-        "context is {}, but a micro-batch has {} tokens; raise micro_batch_tokens or choose "
-        "a smaller context",
-        options.context, options.micro_batch_tokens);
+    return fail(Code::kInvalidArgument,
+                "the context is {}, but a micro-batch has {} tokens; raise {} or choose a smaller "
+                "{}",
+                options.context, options.micro_batch_tokens, flag_of("micro_batch_tokens"),
+                flag_of("context"));
   }
   // No micro-batch is larger than a step; what is planned for is used.
   options.micro_batch_tokens =
@@ -93,14 +94,14 @@ Status check_memory(RunSetup& setup) {
   return fail(
       Code::kExhausted,
       "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
-      "{} tokens {}){}, the limit is {}; choose a smaller micro_batch_tokens, model or LoRA",
+      "{} tokens {}){}, the limit is {}; choose a smaller {} or model, or {}",
       shown(together), shown(setup.memory.weights.values_bytes),
       shown(setup.memory.weights.gradients_bytes), shown(setup.memory.moments_bytes),
       shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
       shown(setup.memory.buffers.total_bytes()),
       setup.plan.ranks_here > 1 ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
                                 : "",
-      shown(limit));
+      shown(limit), flag_of("micro_batch_tokens"), flag_of("lora"));
 }
 
 Status make_identity(RunSetup& setup) {
@@ -175,8 +176,8 @@ Status choose_steps(RunSetup& setup) {
     steps = planner.count_steps();
   }
   if (steps > formats::kCheckpointStepMax) {
-    return fail(Code::kInvalidArgument, "{} steps are more than {}; use larger steps", steps,
-                formats::kCheckpointStepMax);
+    return fail(Code::kInvalidArgument, "{} steps are more than {}; raise {}", steps,
+                formats::kCheckpointStepMax, flag_of("step_tokens"));
   }
   options.schedule.steps_total = steps;
   setup.plan.steps_total = steps;
@@ -190,8 +191,8 @@ Status choose_pipeline(RunSetup& setup) {
   const int64_t most = planner.most_micro_batches(setup.plan.steps_total);
   if (most > kMicroBatchesMax) {
     return fail(Code::kInvalidArgument,
-                "a step has {} micro-batches, a schedule at most {}; raise micro_batch_tokens",
-                most, kMicroBatchesMax);
+                "a step has {} micro-batches, a schedule at most {}; raise {}", most,
+                kMicroBatchesMax, flag_of("micro_batch_tokens"));
   }
   PipelineDemand demand{.architecture = *setup.architecture,
                         .weights = setup.weights_options,
@@ -240,7 +241,8 @@ RunOrigin RunSetup::origin() const {
   };
   return {.tokenizer_folder = absolute(tokenizer_folder),
           .base_folder = options.lora ? absolute(options.init_folder) : "",
-          .export_dtype = options.export_dtype};
+          .export_dtype = options.export_dtype,
+          .source = source};
 }
 
 StepPlannerOptions RunSetup::planner_options() const {

@@ -41,6 +41,7 @@ struct RunSetup {
   model::WeightsOptions weights_options;
   model::TrainingMemory memory;
   Dataset dataset;
+  std::optional<RunSource> source;       // filled in by the trainer (run_source.h)
   std::shared_ptr<const Json> identity;  // options.h, with the model and the hashes of the data
   TrainPlan plan;
   std::optional<PipelinePlan> pipeline;  // with options.pipeline

@@ -82,9 +82,11 @@ Result<RunState> RunState::from_json(const Json& json, const std::string& where)
 }
 
 Json RunOrigin::to_json() const {
-  return {{"tokenizer_folder", tokenizer_folder},
-          {"base_folder", base_folder},
-          {"export_dtype", dtype_info(export_dtype).name}};
+  Json json = {{"tokenizer_folder", tokenizer_folder},
+               {"base_folder", base_folder},
+               {"export_dtype", dtype_info(export_dtype).name}};
+  if (source) json["source"] = {{"folder", source->folder}, {"checksum", source->checksum}};
+  return json;
 }
 
 Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& where) {
@@ -95,6 +97,11 @@ Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& wh
   JIGE_TRY(origin.base_folder, get_string(*found, "base_folder", where));
   JIGE_TRY(const std::string dtype, get_string(*found, "export_dtype", where));
   JIGE_TRY(origin.export_dtype, parse_dtype(dtype));
+  if (const auto source = found->find("source"); source != found->end()) {
+    origin.source.emplace();
+    JIGE_TRY(origin.source->folder, get_string(*source, "folder", where));
+    JIGE_TRY(origin.source->checksum, get_string(*source, "checksum", where));
+  }
   return origin;
 }
 

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -33,12 +34,19 @@ struct RunState {
   static Result<RunState> from_json(const Json& json, const std::string& where);
 };
 
-// Where an export of a checkpoint finds what is not in it. Decides no result: the folders may have
-// moved when the run goes on.
+// What the first weights of a run are from, see run_source.h.
+struct RunSource {
+  std::string folder;    // absolute; empty: a new model
+  std::string checksum;  // of its weights
+};
+
+// Where an export of a checkpoint finds what is not in it, and what the run was begun from. Decides
+// no result: the folders may have moved when the run goes on.
 struct RunOrigin {
   std::string tokenizer_folder;  // absolute
   std::string base_folder;       // of an adapter, absolute; else empty
   DType export_dtype = DType::kF32;
+  std::optional<RunSource> source;  // none: of adapters, and of older checkpoints
 
   Json to_json() const;
   // From a checkpoint's state; without the field "origin" (older checkpoints) the default. Fails as

@@ -116,6 +116,16 @@ inline TrainOptions tiny_options(const TestFolder& folder, std::vector<std::stri
   return options;
 }
 
+// The same for fine-tuning a model, with its own tokenizer.
+inline TrainOptions tuning_options(TrainOptions options, std::string init_folder,
+                                   std::string out_folder) {
+  options.config.reset();
+  options.tokenizer_folder.clear();
+  options.init_folder = std::move(init_folder);
+  options.out_folder = std::move(out_folder);
+  return options;
+}
+
 // Short documents with something to learn, one JSON line each.
 inline std::string small_corpus(int document_count) {
   std::string text;

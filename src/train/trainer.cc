@@ -17,6 +17,7 @@
 #include "train/rank_engine.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
+#include "train/run_source.h"
 
 namespace jige::train {
 
@@ -41,6 +42,14 @@ std::string agreement(const RunSetup& setup) {
                         {"eval_tokens_max", options.eval_tokens_max},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
                         {"sum", gradient_sum_name(options.ranks->sum)}});
+}
+
+Status check_identity(const RunSetup& setup, const formats::CheckpointReader& checkpoint) {
+  const auto identity = checkpoint.state().find("identity");
+  if (identity == checkpoint.state().end()) {
+    return fail(Code::kCorrupt, "{}: state.json has no field \"identity\"", checkpoint.folder());
+  }
+  return check_same_identity(*identity, *setup.identity, checkpoint.folder());
 }
 
 }  // namespace
@@ -79,6 +88,8 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
   std::optional<formats::CheckpointReader> checkpoint;
   if (setup->leads()) {
     JIGE_TRY(checkpoint, find_checkpoint(*setup));
+    JIGE_TRY(setup->source, check_source(*setup, checkpoint));
+    if (checkpoint) JIGE_DO(check_identity(*setup, *checkpoint));
   }
   std::unique_ptr<Trainer> trainer(
       new Trainer(std::move(lock), std::move(*setup), std::move(device), std::move(callbacks)));
@@ -128,11 +139,6 @@ Result<std::optional<formats::CheckpointReader>> Trainer::find_checkpoint(const 
                 folder);
   }
   JIGE_TRY(auto reader, formats::CheckpointReader::open_latest(folder));
-  const auto identity = reader.state().find("identity");
-  if (identity == reader.state().end()) {
-    return fail(Code::kCorrupt, "{}: state.json has no field \"identity\"", reader.folder());
-  }
-  JIGE_DO(check_same_identity(*identity, *setup.identity, reader.folder()));
   return std::optional(std::move(reader));
 }
 

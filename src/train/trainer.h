@@ -47,8 +47,8 @@ class Trainer {
  public:
   // Prepares everything up to the first step: data, memory, weights, or the state of the newest
   // checkpoint. Fails as prepare_run does; with kInvalidArgument when a checkpoint of OUT was made
-  // under other options; with kCorrupt when none of its checkpoints is intact; with kUnavailable
-  // when another process trains into OUT.
+  // under other options, or of a run that began from another model; with kCorrupt when none of its
+  // checkpoints is intact; with kUnavailable when another process trains into OUT.
   static Result<std::unique_ptr<Trainer>> create(const TrainOptions& options,
                                                  TrainCallbacks callbacks = {});
   ~Trainer();

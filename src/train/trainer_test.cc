@@ -274,11 +274,7 @@ TEST(Trainer, AModelThatIsNotFiniteIsNoSuccess) {
   std::string bytes = model_bytes(options);
   std::fill(bytes.end() - 4096, bytes.end(), '\xff');
   ASSERT_TRUE(write_file_atomic(options.out_folder + "/model/model.safetensors", bytes));
-  TrainOptions tuning = options;
-  tuning.config.reset();
-  tuning.tokenizer_folder.clear();
-  tuning.init_folder = base->result.model_folder;
-  tuning.out_folder = folder.file("tuned");
+  TrainOptions tuning = tuning_options(options, base->result.model_folder, folder.file("tuned"));
   tuning.steps = 2;
   const auto tuned = train(tuning);
   ASSERT_FALSE(tuned);
@@ -405,15 +401,15 @@ TEST(Trainer, SaysWhyARunCannotStart) {
   };
   EXPECT_EQ(invalid([](auto& o) { o.data.files.clear(); }, "no training data"), "");
   EXPECT_EQ(invalid([](auto& o) { o.config.reset(); }, "model"), "");
-  EXPECT_EQ(invalid([](auto& o) { o.epochs = 1; }, "either steps or epochs"), "");
+  EXPECT_EQ(invalid([](auto& o) { o.epochs = 1; }, "either --steps or --epochs"), "");
   EXPECT_EQ(invalid([](auto& o) { o.context = 65; }, "max_position_embeddings 64"), "");
-  EXPECT_EQ(invalid([](auto& o) { o.micro_batch_tokens = 31; }, "micro_batch_tokens"), "");
-  EXPECT_EQ(invalid([](auto& o) { o.schedule.peak = -1; }, "learning rate"), "");
+  EXPECT_EQ(invalid([](auto& o) { o.micro_batch_tokens = 31; }, "--micro-batch-tokens"), "");
+  EXPECT_EQ(invalid([](auto& o) { o.schedule.peak = -1; }, "--lr"), "");
   EXPECT_EQ(invalid([](auto& o) { o.config->vocab_size = 100; }, "do not belong together"), "");
   EXPECT_EQ(invalid([](auto& o) { o.optimizer.beta2 = 1; }, "beta2"), "");
-  EXPECT_EQ(
-      refused([](auto& o) { o.memory_limit_bytes = 1000; }, Code::kExhausted, "micro_batch_tokens"),
-      "");
+  EXPECT_EQ(refused([](auto& o) { o.memory_limit_bytes = 1000; }, Code::kExhausted,
+                    "--micro-batch-tokens"),
+            "");
   EXPECT_EQ(refused([](auto& o) { o.data.files = {"/nowhere/x.txt"}; }, Code::kNotFound, "x.txt"),
             "");
   EXPECT_EQ(refused([](auto& o) { o.tokenizer_folder = "/nowhere"; }, Code::kNotFound, "/nowhere"),
@@ -502,11 +498,7 @@ TEST(Trainer, FineTunesAFolder) {
   options.steps = 30;
   const auto base = train(options);
   ASSERT_TRUE(base);
-  TrainOptions tuning = options;
-  tuning.config.reset();
-  tuning.tokenizer_folder.clear();
-  tuning.init_folder = base->result.model_folder;
-  tuning.out_folder = folder.file("tuned");
+  TrainOptions tuning = tuning_options(options, base->result.model_folder, folder.file("tuned"));
   tuning.steps = 3;
   const auto tuned = train(tuning);
   ASSERT_TRUE(tuned) << tuned.error().message;
@@ -555,11 +547,7 @@ TEST(Trainer, TrainsAdaptersAndMergesThem) {
   options.steps = 20;
   const auto base = train(options);
   ASSERT_TRUE(base);
-  TrainOptions tuning = options;
-  tuning.config.reset();
-  tuning.tokenizer_folder.clear();
-  tuning.init_folder = base->result.model_folder;
-  tuning.out_folder = folder.file("tuned");
+  TrainOptions tuning = tuning_options(options, base->result.model_folder, folder.file("tuned"));
   tuning.lora = formats::LoraConfig{.rank = 4, .alpha = 8, .target_modules = {"q_proj", "v_proj"}};
   tuning.steps = 12;
   tuning.schedule.peak = 1e-2;

@@ -188,7 +188,30 @@ TEST(BadModel, FileInPlaceOfAFolder) {
     expect_error(run_jige({command, file}), 2, {file, "is a file"});
   }
   expect_error(run_jige({"inspect", "/nowhere/at/all"}), 3, {"/nowhere/at/all"});
+  const std::string log = TinyRun::get().run() + "/log.jsonl";
+  for (const char* command : {"report", "export"}) {
+    expect_error(run_jige({command, log}), 2, {log, "is a file; give the folder it is in"});
+    expect_error(run_jige({command, "/nowhere/at/all"}), 3, {"/nowhere/at/all", "folder of a run"});
+  }
+  const std::string model = TinyRun::get().model();
+  expect_error(run_jige({"report", model}), 3, {model, "holds no log.jsonl"});
   expect_error(run_jige({"tokenize", file, "--text", "x"}), 2, {file});
+}
+
+TEST(BadModel, FolderInPlaceOfAConfiguration) {
+  const TestFolder folder;
+  const std::string& model = TinyRun::get().model();
+  for (const std::string& path : {model, std::string("/nowhere/config.json")}) {
+    const int code = path == model ? 2 : 3;
+    const std::string remedy = path == model
+                                   ? "is a folder; give the file " + model + "/config.json"
+                                   : "no such file; give a Hugging Face config.json";
+    expect_error(run_jige({"bench", "train", "--config", path}), code, {"--config", path, remedy});
+    expect_error(run_jige({"train", "--data", TinyRun::get().corpus(), "--config", path, "--out",
+                           folder / "run"}),
+                 code, {"--config", path, remedy});
+  }
+  EXPECT_FALSE(exists(folder / "run"));
 }
 
 TEST(BadText, TokenIdsOutOfRange) {
@@ -261,6 +284,36 @@ TEST(BadData, BadLinesAreLeftOutOfTheTokenizerToo) {
   const Outcome outcome = run_jige(arguments);
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, HasSubstr("4 bad lines left out"));
+}
+
+// Tokenizer and training read a content of parts alike.
+TEST(BadData, MessagesOfOtherPartsThanTextAreRefusedByName) {
+  const TestFolder folder;
+  const auto conversation = [](const std::string& type) {
+    return R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "how many"}, )"
+           R"({"type": ")" +
+           type + R"(", "text": " apples are there"}]}, )" +
+           R"({"role": "assistant", "content": "four apples"}]})" + "\n";
+  };
+  std::string lines;
+  for (int i = 0; i < 40; ++i) lines += conversation("text");
+  write_text(folder / "parts.jsonl", lines);
+  std::vector<std::string> arguments = tiny_train_arguments(folder / "parts.jsonl", 5);
+  arguments.insert(arguments.end(), {"--out", folder / "run"});
+  const Outcome trained = run_jige(arguments);
+  EXPECT_EQ(trained.exit_code, 0) << trained.err;
+
+  write_text(folder / "image.jsonl", lines + conversation("image_url"));
+  const std::vector<std::string> said = {"image.jsonl:41: messages[0].content[1]",
+                                         "type \"image_url\""};
+  expect_error(run_jige({"tokenizer", "train", folder / "image.jsonl", "--out", folder / "t"}), 5,
+               said);
+  arguments = tiny_train_arguments(folder / "image.jsonl", 5);
+  arguments.insert(arguments.end(),
+                   {"--tokenizer", folder / "run/tokenizer", "--out", folder / "other"});
+  arguments.erase(std::find(arguments.begin(), arguments.end(), "--vocab-size"),
+                  std::find(arguments.begin(), arguments.end(), "--context"));
+  expect_error(run_jige(arguments), 5, said);
 }
 
 TEST(BadData, TokensWithoutAHeaderNeedTheirLayout) {

@@ -167,5 +167,14 @@ TEST(CommandLine, BenchRunsATinyModel) {
   EXPECT_EQ(outcome.json_lines().size(), 8u);
 }
 
+TEST(CommandLine, BenchKeepsToTheMemoryLimit) {
+  for (const char* subject : {"inference", "train"}) {
+    const Outcome outcome = run_jige({"bench", subject, "--size", "tiny", "--seconds", "0",
+                                      "--json", "--memory-limit", "64KiB"});
+    EXPECT_EQ(outcome.exit_code, 6) << subject;
+    EXPECT_THAT(outcome.err, HasSubstr("64.0 KiB")) << subject;
+  }
+}
+
 }  // namespace
 }  // namespace jige::integration

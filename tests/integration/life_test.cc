@@ -64,6 +64,7 @@ TEST(Life, AnotherRunMayNotContinueUnderOtherOptions) {
   const Outcome other = run_jige(arguments);
   EXPECT_EQ(other.exit_code, 2) << other.err;
   EXPECT_THAT(other.err, HasSubstr("weight_decay"));
+  EXPECT_THAT(other.err, HasSubstr("the old value of --weight-decay"));
 }
 
 TEST(Life, InspectShowsPartsAndSums) {
@@ -93,13 +94,32 @@ TEST(Life, InspectPredictsWhatTrainingTook) {
 // By schedule, on devices that have less than the model needs, with evaluations and a checkpoint.
 TEST(Life, TrainingOnSmallDevicesTakesThePredictedMemory) {
   const TestFolder folder;
-  const Json end =
-      run_jige({"train", "--data", TinyRun::get().corpus(), "--size", "tiny", "--steps", "12",
-                "--eval-every", "5", "--warmup", "2", "--batch-tokens", "2048",
-                "--micro-batch-tokens", "256", "--threads", "2", "--devices", "2",
-                "--device-memory", "12MiB", "--json", "--out", folder / "run"})
-          .json_lines()
-          .back();
+  const Json end = run_jige({"train",
+                             "--data",
+                             TinyRun::get().corpus(),
+                             "--size",
+                             "tiny",
+                             "--steps",
+                             "12",
+                             "--eval-every",
+                             "5",
+                             "--warmup",
+                             "2",
+                             "--batch-tokens",
+                             "2048",
+                             "--micro-batch-tokens",
+                             "256",
+                             "--threads",
+                             "2",
+                             "--devices",
+                             "2",
+                             "--device-memory",
+                             "12MiB",
+                             "--json",
+                             "--out",
+                             folder / "run"})
+                       .json_lines()
+                       .back();
   ASSERT_EQ(end["kind"], "end");
   const double predicted = end["memory"]["process_predicted_bytes"].get<double>();
   EXPECT_NEAR(end["memory"]["process_private_peak_bytes"].get<double>() / predicted, 1, 0.1);
@@ -273,6 +293,35 @@ TEST(Life, FineTuningStartsFromTheModel) {
   EXPECT_THAT(again(folder / "lora/adapter").err, HasSubstr("is a LoRA adapter"));
   EXPECT_THAT(run_jige({"generate", folder / "again", "--prompt", "Hi"}).err,
               HasSubstr("jige export"));
+}
+
+TEST(Life, FineTuningGoesOnFromTheModelItBeganWith) {
+  const TestFolder folder;
+  const auto tune = [&](const std::string& from) {
+    std::vector<std::string> arguments = {
+        "train",          "--data", TinyRun::get().corpus(), "--steps", "2",
+        "--batch-tokens", "192",    "--micro-batch-tokens",  "192",     "--out",
+        folder / "run"};
+    if (!from.empty()) arguments.insert(arguments.end(), {"--from", from});
+    return run_jige(arguments);
+  };
+  const std::string model = TinyRun::get().copy_model(folder);
+  const Outcome first = tune(model);
+  EXPECT_EQ(first.exit_code, 0) << first.err;
+  for (const std::string& from : {std::string(), model, TinyRun::get().model()}) {
+    const Outcome again = tune(from);
+    EXPECT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_THAT(again.err, HasSubstr("nothing was left to do")) << from;
+  }
+  std::filesystem::rename(folder / "run/model", folder / "tuned");
+  const Outcome tuned = tune(folder / "tuned");
+  EXPECT_EQ(tuned.exit_code, 2) << tuned.err;
+  EXPECT_THAT(tuned.err, HasSubstr(model));
+  EXPECT_THAT(tuned.err, HasSubstr(folder / "tuned"));
+  std::filesystem::remove_all(model);
+  const Outcome gone = tune("");
+  EXPECT_EQ(gone.exit_code, 3) << gone.err;
+  EXPECT_THAT(gone.err, HasSubstr("say with --from where it is now"));
 }
 
 TEST(Life, ChoicesAreAsLongAsTheyAreWritten) {

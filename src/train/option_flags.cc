@@ -1,0 +1,64 @@
+#include "train/option_flags.h"
+
+namespace jige::train {
+namespace {
+
+constexpr OptionFlag kFlags[] = {
+    {"model", "--from, --config or --size"},
+    {"lora", "--lora"},
+    {"lora.base", "--from"},
+    {"lora.rank", "--lora-rank"},
+    {"lora.alpha", "--lora-alpha"},
+    {"lora.target_modules", "--lora-target"},
+    {"data.eval_fraction", "--eval-share"},
+    {"data.split", "--split"},
+    {"data.separator", "--separator"},
+    {"data.text_field", "--text-field"},
+    {"data.append_eos", "--no-eos"},
+    {"data.skip_bad", "--skip-bad"},
+    {"data.packing", "--packing"},
+    {"data.token_layout", "--token-layout"},
+    {"optimizer.beta1", "--beta1"},
+    {"optimizer.beta2", "--beta2"},
+    {"optimizer.weight_decay", "--weight-decay"},
+    {"optimizer.clip_norm", "--clip"},
+    {"schedule.kind", "--schedule"},
+    {"schedule.learning_rate", "--lr"},
+    {"schedule.min_lr_ratio", "--min-lr-ratio"},
+    {"schedule.decay_share", "--decay-share"},
+    {"schedule.warmup_steps", "--warmup"},
+    {"compute", "--dtype"},
+    {"context", "--context"},
+    {"micro_batch_tokens", "--micro-batch-tokens"},
+    {"step_tokens", "--batch-tokens"},
+    {"steps", "--steps"},
+    {"epochs", "--epochs"},
+    {"dropout", "--dropout"},
+    {"seed", "--seed"},
+    {"eval_every_steps", "--eval-every"},
+    {"eval_tokens_max", "--eval-tokens"},
+    {"checkpoint_every_steps", "--save-every"},
+    {"checkpoints_kept", "--keep"},
+    {"export_dtype", "--export-dtype"},
+    {"threads", "--threads"},
+    {"memory_limit_bytes", "--memory-limit"},
+    {"ranks", "--ranks"},
+    {"out_folder", "--out"},
+};
+
+}  // namespace
+
+std::span<const OptionFlag> option_flags() { return kFlags; }
+
+std::string_view flag_of(std::string_view option) {
+  for (std::string_view group = option;;) {
+    for (const OptionFlag& known : kFlags) {
+      if (known.option == group) return known.flag;
+    }
+    const size_t dot = group.rfind('.');
+    if (dot == std::string_view::npos) return option;
+    group = group.substr(0, dot);
+  }
+}
+
+}  // namespace jige::train

@@ -1,0 +1,28 @@
+// What a run that trains all weights was begun from, and that it goes on from the same.
+//
+// Its checkpoints hold all it needs, so the folder it began from is not read again, and nothing
+// but what the checkpoints recorded (run_state.h) tells when another one is named. Adapters know
+// their base by the identity. Threads: pure functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "formats/checkpoint.h"
+#include "train/run_setup.h"
+#include "train/run_state.h"
+
+namespace jige::train {
+
+// What later checkpoints shall record; nothing for adapters, and for a run whose checkpoint is
+// older than the record. Fails with kInvalidArgument naming both folders where a run with this
+// checkpoint was begun from other weights. A folder that has moved is known by its weights.
+Result<std::optional<RunSource>> check_source(
+    const RunSetup& setup, const std::optional<formats::CheckpointReader>& checkpoint);
+
+// The folder whose model the run in OUT was begun from; empty where there is no checkpoint, or none
+// that says so. Reads no tensor.
+std::string recorded_source(const std::string& out_folder);
+
+}  // namespace jige::train

@@ -1,0 +1,89 @@
+// That a run goes on from the model it was begun from, and from no other.
+
+#include "train/run_source.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "base/file.h"
+#include "formats/xxhash64.h"
+#include "train/test_support.h"
+#include "train/trainer.h"
+
+namespace jige::train {
+namespace {
+
+Status train(const TrainOptions& options) {
+  JIGE_TRY(const auto trainer, Trainer::create(options));
+  JIGE_DO(trainer->run());
+  return {};
+}
+
+TEST(RunSource, GoesOnOnlyFromTheModelThatTheRunWasBegunFrom) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
+  options.steps = 1;
+  for (const uint64_t seed : {1, 2}) {
+    options.seed = seed;
+    options.out_folder = folder.file("base" + std::to_string(seed));
+    ASSERT_TRUE(train(options));
+  }
+  const std::string one = folder.file("base1/model");
+  const TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
+  ASSERT_TRUE(train(begun));
+  EXPECT_EQ(recorded_source(begun.out_folder), one);
+  EXPECT_EQ(recorded_source(options.out_folder), "");
+  EXPECT_EQ(recorded_source(folder.file("nowhere")), "");
+
+  const auto error_of = [&](TrainOptions changed, const std::string& out) {
+    changed.out_folder = folder.file(out);
+    const Status run = train(changed);
+    EXPECT_TRUE(run || run.error().code == Code::kInvalidArgument);
+    return run ? std::string() : run.error().message;
+  };
+  TrainOptions other = begun;
+  other.init_folder = folder.file("base2/model");
+  EXPECT_THAT(error_of(other, "tuned"),
+              testing::AllOf(testing::HasSubstr(one), testing::HasSubstr(other.init_folder),
+                             testing::HasSubstr("the old --from")));
+  EXPECT_THAT(error_of(options, "tuned"), testing::HasSubstr("was begun from the model in " + one));
+  EXPECT_THAT(error_of(begun, "base2"), testing::HasSubstr("was begun with a new model"));
+  // The same folder by another name, and the same weights in another folder.
+  TrainOptions same = begun;
+  same.init_folder = folder.file("base1/../base1/model/");
+  EXPECT_EQ(error_of(same, "tuned"), "");
+  std::filesystem::rename(one, folder.file("moved"));
+  same.init_folder = folder.file("moved");
+  EXPECT_EQ(error_of(same, "tuned"), "");
+}
+
+TEST(RunSource, GoesOnFromCheckpointsThatDoNotSayWhatTheyWereBegunFrom) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
+  options.steps = 2;
+  ASSERT_TRUE(train(options));
+  // As an older program wrote it: without the field, under its own checksum.
+  const std::string checkpoint = options.out_folder + "/checkpoints/step-00000002";
+  const std::string path = checkpoint + "/state.json";
+  Json state = *parse_json(*read_file(path), path);
+  ASSERT_EQ(state["state"]["origin"].erase("source"), 1u);
+  const std::string text = dump_json(state);
+  ASSERT_TRUE(write_file_atomic(path, text));
+  formats::XxHash64 hash;
+  hash.update(text.data(), text.size());
+  auto sums = *formats::parse_checksums(*read_file(checkpoint + "/checksums.xxh64"), "sums");
+  std::string lines;
+  for (const auto& [name, sum] : sums) {
+    const uint64_t now = name == "state.json" ? hash.digest() : sum;
+    lines += fmt::format("{:016x}  {}\n", now, name);
+  }
+  ASSERT_TRUE(write_file_atomic(checkpoint + "/checksums.xxh64", lines));
+  EXPECT_EQ(recorded_source(options.out_folder), "");
+  const Status again = train(options);
+  EXPECT_TRUE(again) << again.error().message;
+}
+
+}  // namespace
+}  // namespace jige::train

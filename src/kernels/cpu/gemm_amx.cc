@@ -90,8 +90,7 @@ inline void store_sums(float* sums, const Places& places, int64_t stride) {
   _tile_stored(3, sums + places.at[3], stride * 4);
 }
 
-// Fetches the lines of some rows in equal shares beside the steps of a loop.
-template <int kWrite, int kLocality>
+// Fetches the lines of some rows for writing, in equal shares beside the steps of a loop.
 class LinesFetcher {
  public:
   LinesFetcher(const GemmLines& lines, int64_t step_count)
@@ -102,7 +101,7 @@ class LinesFetcher {
   void step() {
     for (int64_t row = 0; row < rows_per_step_ && lines_.at < end_; ++row) {
       for (int64_t line = 0; line < lines_.lines; ++line) {
-        __builtin_prefetch(lines_.at + 64 * line, kWrite, kLocality);
+        __builtin_prefetch(lines_.at + 64 * line, 1, 3);
       }
       lines_.at += lines_.stride;
     }
@@ -119,8 +118,8 @@ class LinesFetcher {
 // comes from the second level, is loaded with the hint that it is not used again soon, and all four
 // loads of a step stand behind the products of the step before. It is not fetched ahead: the few
 // lines that a core can wait for at a time are better spent on panels and output, which come from
-// farther away (docs/decisions/0001-own-matrix-products.md). Output that is touched soon, and what
-// is packed next, come in as well.
+// farther away (docs/decisions/0001-own-matrix-products.md). Output that is touched soon comes in as
+// well.
 void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   start_sums(from, square(args.from_stride), args.from_stride);
   const char* left = static_cast<const char*>(args.left);
@@ -129,8 +128,7 @@ void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, 
   int64_t fetched = args.next_begin;
   const int64_t fetch_end = next ? args.next_end : fetched;
   const int64_t fetch_step = (fetch_end - fetched) / (steps > 0 ? steps : 1) + 64;
-  LinesFetcher<1, 3> output(args.fetch, steps);
-  LinesFetcher<0, 2> ahead(args.ahead, steps);
+  LinesFetcher output(args.fetch, steps);
   const auto load = [&] {
     _tile_stream_loadd(4, left, args.left_row_bytes);
     _tile_loadd(6, right, kTileRowBytes);
@@ -152,7 +150,6 @@ void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, 
       _mm_prefetch(next + args.right_stride + fetched, _MM_HINT_T1);
     }
     output.step();
-    ahead.step();
   };
   if (steps > 0) load();
   for (int64_t step = 1; step < steps; ++step) {

@@ -59,7 +59,6 @@ struct GemmMicroArgs {
   int64_t next_begin = 0;
   int64_t next_end = 0;
   GemmLines fetch;  // output that is written or read soon, to be fetched for writing
-  GemmLines ahead;  // what is packed next, to be brought into the second level
 };
 
 // Sixteen lanes of an operand in memory to be packed as tiles, without a remainder.
@@ -117,8 +116,6 @@ struct GemmEngine {
   void (*store_bf16)(const GemmStoreBF16& store) = nullptr;
   // Bytes of the left that gemm_tiles.h packs at a time: half of a second-level cache.
   int64_t left_bytes = int64_t{1} << 20;
-  // Up to as many, the next ones are fetched while they are worked with.
-  int64_t left_ahead_bytes = int64_t{1} << 19;
   // A left of bf16 rows in whole lines is read where it lies, unpacked, while the bytes of a row
   // times the columns of the product are at most this: packed, it is read faster, by every panel.
   int64_t left_in_place_bytes = int64_t{1} << 20;

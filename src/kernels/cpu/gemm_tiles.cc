@@ -114,9 +114,9 @@ class Product {
     return left_bytes_ + row_blocks * groups * block_floats_ * 4;
   }
 
-  // Tasks of the same rows follow each other. `more`: the one after this is run next. `packed_task`
-  // is the task whose rows are in the scratch, or negative; afterwards it is this one.
-  void run_task(int64_t task, bool more, void* scratch, int64_t* packed_task) const {
+  // Tasks of the same rows follow each other. `packed_task` is the task whose rows are in the
+  // scratch, or negative; afterwards it is this one.
+  void run_task(int64_t task, void* scratch, int64_t* packed_task) const {
     std::byte* left = static_cast<std::byte*>(scratch);
     float* sums = reinterpret_cast<float*>(left + left_bytes_);
     GemmPackRange rows = rows_of(task);
@@ -130,14 +130,13 @@ class Product {
       rows.depth_begin = depth;
       rows.depth_count = std::min(blocking_.depth_packed, product_.depth - depth);
       const LeftBlock block = left_block(rows, left, packed);
-      Ahead ahead = ahead_of(task, rows, more, panel_end - panel_begin);
       for (int64_t panel = panel_begin; panel < panel_end; panel += engine_.panel_group) {
         const int64_t count = std::min<int64_t>(engine_.panel_group, panel_end - panel);
         float* group = sums_stay()
                            ? sums
                            : sums + (panel - panel_begin) / engine_.panel_group *
                                         (blocking_.task_rows / engine_.rows) * block_floats_;
-        run_panels(rows, {panel, count, panel + count < panels}, block, group, ahead);
+        run_panels(rows, {panel, count, panel + count < panels}, block, group);
       }
     }
   }
@@ -191,21 +190,6 @@ class Product {
     }
   }
 
-  // What is packed after a block of the left, shared out over the calls that work on that block.
-  struct Ahead {
-    GemmLines lines;
-    int64_t calls = 1;
-    int64_t call = 0;
-
-    GemmLines next_share() {
-      GemmLines share = lines;
-      const int64_t begin = lines.rows * call / calls;
-      share.rows = lines.rows * ++call / calls - begin;
-      if (share.at) share.at += begin * lines.stride;
-      return share;
-    }
-  };
-
   int64_t row_task(int64_t task) const { return task / blocking_.column_tasks; }
 
   GemmPackRange rows_of(int64_t task) const {
@@ -213,36 +197,12 @@ class Product {
     return {begin, std::min(blocking_.task_rows, product_.rows - begin), 0, 0};
   }
 
-  // Lanes across memory rows are read in short pieces, each of which waits for memory, so they come
-  // in ahead. Those along them the processor foresees by itself.
-  Ahead ahead_of(int64_t task, const GemmPackRange& rows, bool more, int64_t panels) const {
-    GemmPackRange next = rows;
-    next.depth_begin += rows.depth_count;
-    if (next.depth_begin >= product_.depth) {
-      if (!more || row_task(task + 1) == row_task(task)) return {};
-      next = rows_of(task + 1);
-    }
-    const GemmOperand& left = product_.left;
-    const int64_t depth_count = std::min(blocking_.depth_packed, product_.depth - next.depth_begin);
-    if (!left.depth_across || engine_.left_ahead_bytes < left_bytes_) return {};
-    const int64_t calls = divide_up(panels, engine_.panel_group) *
-                          divide_up(rows.depth_count, blocking_.depth_block) *
-                          divide_up(rows.lane_count, engine_.rows);
-    const GemmLines lines = {
-        .at = static_cast<const char*>(left.data) +
-              dtype_bytes(left.dtype, next.depth_begin * left.row_stride + next.lane_begin),
-        .stride = dtype_bytes(left.dtype, left.row_stride),
-        .rows = depth_count,
-        .lines = divide_up(dtype_bytes(left.dtype, next.lane_count), kLineBytes)};
-    return {.lines = lines, .calls = calls};
-  }
-
   // Whether sums live no longer than the work on one group of panels.
   bool sums_stay() const { return blocking_.depth_packed >= product_.depth; }
 
   // All packed rows times one group of panels.
   void run_panels(const GemmPackRange& rows, const PanelGroup& group, const LeftBlock& left,
-                  float* sums, Ahead& ahead) const {
+                  float* sums) const {
     const int64_t panel_stride = gemm_panel_bytes(engine_, product_.depth);
     const std::byte* panel =
         static_cast<const std::byte*>(product_.right_panels) + group.begin * panel_stride;
@@ -272,7 +232,6 @@ class Product {
         args.next_begin = next_bytes * row / rows.lane_count / kLineBytes * kLineBytes;
         args.next_end = next_bytes * std::min(row + engine_.rows, rows.lane_count) /
                         rows.lane_count / kLineBytes * kLineBytes;
-        args.ahead = ahead.next_share();
         float* block = one_stretch ? sums : sums + row / engine_.rows * block_floats_;
         run_block(args, block, rows.lane_begin + row, group.begin * engine_.columns, depth == 0,
                   last);
@@ -359,7 +318,7 @@ void gemm_tiles(CpuDevice& device, const GemmEngine& engine, const GemmProduct& 
         void* scratch = device.scratch(worker, run.scratch_bytes());
         if (engine.begin) engine.begin();
         for (int64_t task = begin; task < end; ++task) {
-          run.run_task(task, task + 1 < end, scratch, &packed_tasks[static_cast<size_t>(worker)]);
+          run.run_task(task, scratch, &packed_tasks[static_cast<size_t>(worker)]);
         }
         if (engine.end) engine.end();
       });

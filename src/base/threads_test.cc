@@ -5,6 +5,7 @@
 #include <atomic>
 #include <chrono>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/rng.h"
@@ -62,6 +63,35 @@ TEST(ThreadTeam, StartsEveryThreadWithTheSameShareOfEveryLoop) {
       }
     }
   }
+}
+
+// A thread that is stuck in its first range leaves all the rest to the other, whose ranges become
+// smaller down to a grain.
+TEST(ThreadTeam, LeavesLittleToASlowThread) {
+  constexpr int64_t kCount = 256, kGrain = 2, kShare = kCount / 2;
+  ThreadTeam team(2);
+  std::atomic<bool> stuck{false};
+  std::atomic<int64_t> done{0};
+  std::vector<std::pair<int64_t, int64_t>> ranges;  // of the other thread, by begin and size
+  team.parallel_for(kCount, kGrain, [&](int64_t begin, int64_t end, int) {
+    if (!stuck.exchange(true)) {
+      EXPECT_EQ(end - begin, kShare / 4);
+      while (done.load() < kCount - (end - begin)) std::this_thread::yield();
+      return;
+    }
+    ranges.emplace_back(begin, end - begin);
+    done.fetch_add(end - begin);
+  });
+  EXPECT_EQ(done.load(), kCount - kShare / 4);
+  for (size_t i = 1; i < ranges.size(); ++i) {
+    const bool same_share = ranges[i].first / kShare == ranges[i - 1].first / kShare;
+    if (same_share) {
+      EXPECT_LE(ranges[i].second, ranges[i - 1].second) << i;
+    } else {
+      EXPECT_EQ(ranges[i - 1].second, kGrain);
+    }
+  }
+  EXPECT_EQ(ranges.back().second, kGrain);
 }
 
 TEST(ThreadTeam, NoTwoBodiesShareAWorkerIndex) {

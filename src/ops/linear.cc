@@ -186,6 +186,7 @@ void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
     product.out = args.grad_weight.data;
     product.out_stride = args.grad_weight.row_stride;
     product.accumulate = args.accumulate;
+    product.out_past_caches = !args.accumulate;  // read when all other gradients are there, too
     if (args.scratch &&
         args.scratch.count() >= cpu::gemm_panels_bytes(engine, product.columns, product.depth)) {
       product.right_scratch = args.scratch.data;

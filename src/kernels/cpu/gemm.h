@@ -35,8 +35,8 @@ struct GemmProduct {
   int64_t out_stride = 0;
   const float* bias = nullptr;  // null: none
   bool accumulate = false;
-  // A hint for bf16: whoever reads `out` does so in the order of memory, after it has left the
-  // caches.
+  // A hint: whoever reads `out` does so in the order of memory, after it has left the caches. Of no
+  // use with accumulate.
   bool out_past_caches = false;
 };
 

@@ -40,6 +40,17 @@ void store_rows(const GemmSumsBlock& block, const float* bias) {
   }
 }
 
+// f32 sums past the caches, in whole lines. REQUIRES: columns is a multiple of 16.
+void stream_rows(const GemmSumsBlock& block) {
+  for (int64_t row = 0; row < block.rows; ++row) {
+    const float* sums = block.sums + row * block.sums_stride;
+    float* out = static_cast<float*>(block.out) + row * block.out_stride;
+    for (int64_t i = 0; i < block.columns; i += 8) {
+      _mm256_stream_ps(out + i, _mm256_loadu_ps(sums + i));
+    }
+  }
+}
+
 // Two vectors of columns, so that two additions run at once.
 template <typename Source>
 void add_rows(const typename Source::Element* src, int64_t row_stride, int64_t rows,
@@ -76,7 +87,10 @@ void gemm_load_sums(const GemmSumsBlock& block, int64_t padded_columns) {
 }
 
 void gemm_store_sums(const GemmEngine& engine, const GemmSumsBlock& block, const float* bias) {
-  if (block.out_dtype != DType::kBF16) return store_rows<float>(block, bias);
+  if (block.out_dtype != DType::kBF16) {
+    const bool streams = block.past_caches && !bias && block.columns % kTileLanes == 0;
+    return streams ? stream_rows(block) : store_rows<float>(block, bias);
+  }
   if (!engine.store_bf16 || block.columns % kTileLanes != 0) {
     return store_rows<BFloat16>(block, bias);
   }

@@ -17,7 +17,7 @@ struct GemmSumsBlock {
   int64_t out_stride;
   int64_t rows;
   int64_t columns;
-  bool past_caches = false;  // see GemmStoreBF16
+  bool past_caches = false;  // see GemmStoreBF16; of f32 likewise
 };
 
 // sums = out, and zeros from `columns` up to `padded_columns`. REQUIRES: out is f32.

@@ -7,6 +7,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 #include <cstring>
@@ -421,6 +422,44 @@ TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
         EXPECT_EQ(std::memcmp(outs[0].values, values, sizeof(BFloat16) * rows * stride), 0)
             << columns;
       }
+    }
+  }
+}
+
+// An output of f32 whose rows are whole lines, for columns that are, and some with a rest.
+TEST_P(GemmOnThreads, GivesTheSameSumsPastTheCaches) {
+  for (const GemmEngine* full : tested_engines()) {
+    if (full->layout != GemmLayout::kTileBF16 || !full->store_bf16) continue;
+    GemmEngine engine = short_stretches(*full);
+    engine.past_caches_bytes = 0;
+    Rng rng(21);
+    const int64_t rows = 70, stride = 128, depth = 64;
+    const Matrix left(DType::kBF16, rows, depth, rng);
+    for (const int64_t columns : {32, 83, 96, 128}) {
+      const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16};
+      const Matrix right(DType::kBF16, columns, depth, rng);
+      const auto panels = pack_right(device_, engine, right, c, true, 1);
+      struct alignas(64) Out {
+        float values[rows * stride];
+      };
+      std::vector<Out> outs(2);
+      for (const bool past : {false, true}) {
+        Out& out = outs[past ? 1 : 0];
+        std::fill(std::begin(out.values), std::end(out.values), -7.0f);
+        GemmProduct product;
+        product.rows = rows;
+        product.columns = columns;
+        product.depth = depth;
+        product.left = left.operand(false, true);
+        product.right_panels = panels.data();
+        product.out = out.values;
+        product.out_stride = stride;
+        product.out_past_caches = past;
+        gemm(device_, engine, product);
+      }
+      EXPECT_EQ(std::memcmp(outs[0].values, outs[1].values, sizeof(Out)), 0) << columns;
+      EXPECT_NE(outs[1].values[0], -7.0f);
+      EXPECT_EQ(outs[1].values[columns == stride ? 0 : columns] == -7.0f, columns != stride);
     }
   }
 }

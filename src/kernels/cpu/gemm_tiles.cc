@@ -103,7 +103,7 @@ class Product {
                      left_row_bytes % kLineBytes == 0 && product.depth % kTileDepth == 0 &&
                      reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
     past_caches_ =
-        product.out_past_caches && engine.store_bf16 && product.out_dtype == DType::kBF16 &&
+        product.out_past_caches && engine.store_bf16 && !product.accumulate &&
         product.rows * row_bytes >= engine.past_caches_bytes &&
         reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 && row_bytes % kLineBytes == 0;
   }
@@ -265,7 +265,7 @@ class Product {
     } else if (first) {
       gemm_load_sums(out, stride);
     }
-    const bool in_place = last && fits && !product_.bias;
+    const bool in_place = last && fits && !product_.bias && !past_caches_;
     args.sums = in_place ? static_cast<float*>(out.out) : block;
     args.sums_stride = in_place ? out.out_stride : stride;
     args.fetch = lines_of(out, first && product_.accumulate, last);

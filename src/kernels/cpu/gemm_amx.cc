@@ -118,8 +118,8 @@ class LinesFetcher {
 // comes from the second level, is loaded with the hint that it is not used again soon, and all four
 // loads of a step stand behind the products of the step before. It is not fetched ahead: the few
 // lines that a core can wait for at a time are better spent on panels and output, which come from
-// farther away (docs/decisions/0001-own-matrix-products.md). Output that is touched soon comes in as
-// well.
+// farther away (docs/decisions/0001-own-matrix-products.md). Output that is touched soon comes in
+// as well.
 void block_2x2(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   start_sums(from, square(args.from_stride), args.from_stride);
   const char* left = static_cast<const char*>(args.left);

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/refused_fields.h"
+#include "text/chat_content.h"
 #include "text/chat_encode.h"
 
 namespace jige::api {
@@ -15,9 +16,9 @@ ApiError unsupported(std::string param, std::string_view what) {
   return error;
 }
 
-// A content that is a list of typed parts, as one text.
+// A content that is a list of typed parts, as the one text that training makes of it; errors name
+// the field in the way of the API.
 ApiResult<std::string> join_parts(const Json& parts, const std::string& where) {
-  std::string joined;
   for (size_t i = 0; i < parts.size(); ++i) {
     const std::string param = fmt::format("{}[{}]", where, i);
     const Json& part = parts[i];
@@ -31,10 +32,10 @@ ApiResult<std::string> join_parts(const Json& parts, const std::string& where) {
     if (!part.contains("text") || !part["text"].is_string()) {
       return tl::unexpected(bad_field(param + ".text", "{}.text must be a text", param));
     }
-    if (i > 0) joined += '\n';
-    joined += part["text"].get_ref<const std::string&>();
   }
-  return joined;
+  auto joined = text::chat_content_text(parts, where);
+  if (!joined) return tl::unexpected(bad_field(where, "{}", joined.error().message));
+  return std::move(*joined);
 }
 
 ApiResult<std::string> read_role(const Json& message, const std::string& where) {

@@ -226,7 +226,6 @@ TEST(ChatRequest, RendersTheTemplate) {
       {"role":"assistant","content":"c"},{"role":"user","content":"d"}],
       "chat_template_kwargs":{"shout":true})");
   ASSERT_TRUE(read) << read.error().message;
-  // The line feed between the parts has no token in this vocabulary.
   const text::Tokenizer tokenizer = testing::character_tokenizer();
   const auto shown = tokenizer.decode(read->engine[0].prompt, {});
   EXPECT_EQ(*shown, "<system>be brief<user>ab<assistant>c<user>d!<assistant>");

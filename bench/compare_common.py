@@ -8,27 +8,27 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SKIP = 77  # exit code of a peer that is not there, and of a comparison without one
+QUARTILES_FROM = 8  # rounds
 
 
-def add_run_flags(parser, sizes):
+def add_run_flags(parser, sizes, rounds=3):
     """Flags of every comparison."""
     parser.add_argument("--jige", default=None,
                         help="the binary; by default build/release/jige, else build/bench/jige")
     parser.add_argument("--size", choices=sizes, action="append",
                         help="shapes to compare; several times for several")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
-    parser.add_argument("--rounds", type=int, default=3, help="each runs Jige and the peer")
+    parser.add_argument("--rounds", type=int, default=rounds, help="each runs Jige and the peer")
     parser.add_argument("--json", action="store_true", help="one JSON line a comparison")
 
 
-def add_common_flags(parser):
+def add_common_flags(parser, rounds=3):
     """Flags of the comparisons with PyTorch."""
-    add_run_flags(parser, ["15m", "110m"])
+    add_run_flags(parser, ["15m", "110m"], rounds)
     parser.add_argument("--python", default="python3",
                         help="a Python that has torch and transformers")
     parser.add_argument("--dtype", choices=["auto", "f32", "bf16"], default="auto",
                         help="auto: bf16 where the processor has instructions for it, else f32")
-    parser.add_argument("--seconds", type=float, default=10, help="of each run")
 
 
 def find_jige(given):
@@ -72,6 +72,43 @@ def run_peer(python, script, arguments):
     return json.loads(result.stdout.strip().splitlines()[-1])
 
 
+class Steps:
+    """A program that runs a step for every line it is sent and answers with JSON lines."""
+
+    def __init__(self, command):
+        self.command = command
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                        text=True)
+
+    def read(self):
+        """The next record, or the end of both programs."""
+        line = self.process.stdout.readline()
+        if line:
+            return json.loads(line)
+        code = self.process.wait()
+        sys.exit(SKIP if code == SKIP else f"error: {' '.join(self.command)} ended with {code}")
+
+    def run(self):
+        """Seconds of one step."""
+        try:
+            self.process.stdin.write("\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # read() says why
+        while True:
+            record = self.read()
+            if record.get("name") == "step":
+                return record["value"]
+
+    def close(self):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+def quartiles(values):
+    return statistics.quantiles(values, n=4, method="inclusive")
+
+
 def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s"):
     """One comparison: medians, and the ratio of each round with its spread."""
     ratios = sorted(j / p for j, p in zip(jige_values, peer_values))
@@ -84,13 +121,17 @@ def show(args, version, title, jige_values, peer_values, peer, unit="tokens/s"):
         "ratio": statistics.median(ratios), "ratio_low": ratios[0], "ratio_high": ratios[-1],
         "rounds": len(ratios),
     }
+    spread = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+    if len(ratios) >= QUARTILES_FROM:
+        record["ratio_quartile_low"], _, record["ratio_quartile_high"] = quartiles(ratios)
+        spread = (f"quartiles {record['ratio_quartile_low']:.2f} and "
+                  f"{record['ratio_quartile_high']:.2f}, all {spread}")
     if args.json:
         print(json.dumps(record), flush=True)
         return
     digits = 1 if unit == "tokens/s" else 3
     print(f"{title}: jige {jige_median:.{digits}f} {unit}, peer {peer_median:.{digits}f} {unit}, "
-          f"ratio {record['ratio']:.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f}, "
-          f"{len(ratios)} rounds)", flush=True)
+          f"ratio {record['ratio']:.2f} ({spread}, {len(ratios)} rounds)", flush=True)
 
 
 def show_head(args, version, peer):

@@ -36,4 +36,4 @@ def make_model(torch, transformers, size, dtype):
 
 def report(torch, transformers, **values):
     values["peer"] = f"torch {torch.__version__}, transformers {transformers.__version__}"
-    print(json.dumps(values))
+    print(json.dumps(values), flush=True)

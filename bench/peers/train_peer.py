@@ -1,9 +1,13 @@
-"""Tokens per second of training a Llama in PyTorch on the CPU; prints one JSON object.
+"""Steps of training a Llama in PyTorch on the CPU, as asked for; JSON lines.
 
+The first line names the peer. Then every line of the standard input asks for a step, which is
+answered by its seconds.
 f32: everything in f32. bf16: f32 master weights, matrix products in bf16 (autocast), which is what
 Jige's bf16 is. Optimizer: fused AdamW with gradient clipping, as in Jige's step.
 """
 import argparse
+import json
+import sys
 import time
 
 from llama_peer import SIZES, import_libraries, make_model, report
@@ -16,7 +20,6 @@ def main():
     parser.add_argument("--threads", type=int, required=True)
     parser.add_argument("--context", type=int, default=256)
     parser.add_argument("--batch-tokens", type=int, default=2048)
-    parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--compile", action="store_true", help="torch.compile the model")
     args = parser.parse_args()
 
@@ -41,17 +44,11 @@ def main():
         optimizer.zero_grad(set_to_none=True)
         return float(loss.detach())
 
-    step()
-    step()
-    times = []
-    begin = time.perf_counter()
-    while time.perf_counter() - begin < args.seconds or len(times) < 3:
+    report(torch, transformers)
+    for _ in sys.stdin:
         start = time.perf_counter()
         step()
-        times.append(time.perf_counter() - start)
-    times.sort()
-    median = times[len(times) // 2]
-    report(torch, transformers, tokens_per_s=rows * args.context / median, steps=len(times))
+        print(json.dumps({"name": "step", "value": time.perf_counter() - start}), flush=True)
 
 
 if __name__ == "__main__":

@@ -87,6 +87,9 @@ struct BenchOptions {
   int64_t memory_bytes_max = kUnlimitedBytes;
   // What prompts and training are compared with; none: Jige's own product of the widest layer.
   std::optional<Reference> products;
+  // Of bench_train: whether to run one more step. Each is then told to the sink by itself, the
+  // first one without warming up, and compared with nothing. None: the usual.
+  std::function<bool()> next_step;
 };
 
 // What the machine can do; zero until measured.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iostream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -48,6 +49,9 @@ class BenchCommand final : public Command {
     flags.integer("--new-tokens N", options_.new_tokens, {.min = 1, .max = 1 << 20},
                   "tokens that are decoded");
     flags.number("--seconds X", options_.seconds, {.min = 0, .max = 3600}, "of each measurement");
+    flags.toggle("--on-request", on_request_,
+                 "train: a step for every line of the standard input, each measured by itself, so "
+                 "that others can take turns with it");
     device_.declare(flags);
     output_.declare(flags, "one JSON line for the machine, then one a measurement");
     flags.example("jige bench");
@@ -62,6 +66,9 @@ class BenchCommand final : public Command {
       return fail(Code::kInvalidArgument, "WHAT: \"{}\" is not one of {}{}", subject,
                   fmt::join(kSubjects, ", "), suggestion(subject, kSubjects));
     }
+    if (on_request_ && subjects_ != std::vector<std::string>{"train"}) {
+      return fail(Code::kInvalidArgument, "--on-request is for `jige bench train` alone");
+    }
     JIGE_DO(choose_model());
     options_.memory_bytes_max = device_.arena_bytes_max();
     if (wanted("train")) JIGE_DO(check_training_memory(options_));
@@ -69,6 +76,13 @@ class BenchCommand final : public Command {
     print_head(device->team().size());
     const MeasurementSink sink = [this](const Measurement& found) { print(found); };
     MachineRates rates;
+    if (on_request_) {
+      options_.next_step = [] {
+        std::string line;
+        return static_cast<bool>(std::getline(std::cin, line));
+      };
+      return bench_train(*device, options_, rates, sink);
+    }
     // The other subjects compare with the machine, so it is always measured.
     JIGE_DO(bench_machine(*device, rates, sink));
     if (wanted("gemm")) JIGE_DO(bench_gemm(*device, options_, rates, sink));
@@ -133,6 +147,7 @@ class BenchCommand final : public Command {
   std::string config_file_;
   std::string dtype_ = "auto";
   BenchOptions options_;
+  bool on_request_ = false;
   DeviceFlags device_;
   OutputFlags output_;
 };

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/clock.h"
 #include "base/bytes.h"
 #include "base/rng.h"
 #include "cli/bench.h"
@@ -200,6 +201,26 @@ Status check_training_memory(const BenchOptions& options) {
               shown(memory.buffers.total_bytes()), shown(options.memory_bytes_max));
 }
 
+namespace {
+
+Status time_steps(const BenchOptions& options, const std::function<Status()>& step,
+                  const MeasurementSink& sink) {
+  while (options.next_step()) {
+    const StopWatch watch;
+    JIGE_DO(step());
+    const double seconds = watch.seconds();
+    sink({.name = "step",
+          .detail = model_text(options),
+          .value = seconds,
+          .slowest = seconds,
+          .fastest = seconds,
+          .unit = "s"});
+  }
+  return {};
+}
+
+}  // namespace
+
 Status bench_train(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                    const MeasurementSink& sink) {
   JIGE_DO(check_training_memory(options));
@@ -234,6 +255,7 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
     stream->synchronize();
     return {};
   };
+  if (options.next_step) return time_steps(options, work, sink);
   JIGE_TRY(const Products products, make_products(device, options, options.batch_tokens));
   const auto tokens = static_cast<double>(options.batch_tokens);
   const double flops =

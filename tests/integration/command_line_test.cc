@@ -167,6 +167,20 @@ TEST(CommandLine, BenchRunsATinyModel) {
   EXPECT_EQ(outcome.json_lines().size(), 8u);
 }
 
+TEST(CommandLine, BenchTrainsAStepOnRequest) {
+  const std::vector<std::string> arguments = {"bench", "train", "--on-request", "--size", "tiny",
+                                              "--json", "--batch-tokens", "128", "--context", "64"};
+  const Outcome outcome = run_jige(arguments, "\n\n\n");
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  const std::vector<Json> lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 4u);  // the machine first
+  for (size_t i = 1; i < lines.size(); ++i) {
+    EXPECT_EQ(lines[i]["name"], "step");
+    EXPECT_GT(lines[i]["value"].get<double>(), 0);
+  }
+  EXPECT_EQ(run_jige({"bench", "gemm", "--on-request"}).exit_code, 2);
+}
+
 TEST(CommandLine, BenchKeepsToTheMemoryLimit) {
   for (const char* subject : {"inference", "train"}) {
     const Outcome outcome = run_jige({"bench", subject, "--size", "tiny", "--seconds", "0",

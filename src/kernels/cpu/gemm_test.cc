@@ -365,6 +365,16 @@ TEST_F(GemmSums, OfNothingAreTheirStart) {
   }
 }
 
+GemmProduct packed_product(const Matrix& left, const void* panels, const Case& shape) {
+  GemmProduct product;
+  product.rows = shape.rows;
+  product.columns = shape.columns;
+  product.depth = shape.depth;
+  product.left = left.operand(false, true);
+  product.right_panels = panels;
+  return product;
+}
+
 class GemmOnThreads : public ::testing::TestWithParam<int> {
  protected:
   CpuDevice device_{{.name = "cpu0", .thread_count = GetParam()}};
@@ -396,12 +406,7 @@ TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
       };
       std::vector<Out> outs(4);
       const auto multiply = [&](BFloat16* out, bool past_caches) {
-        GemmProduct product;
-        product.rows = rows;
-        product.columns = columns;
-        product.depth = depth;
-        product.left = left.operand(false, true);
-        product.right_panels = panels.data();
+        GemmProduct product = packed_product(left, panels.data(), {rows, columns, depth});
         product.out = out;
         product.out_dtype = DType::kBF16;
         product.out_stride = stride;
@@ -446,12 +451,7 @@ TEST_P(GemmOnThreads, GivesTheSameSumsPastTheCaches) {
       for (const bool past : {false, true}) {
         Out& out = outs[past ? 1 : 0];
         std::fill(std::begin(out.values), std::end(out.values), -7.0f);
-        GemmProduct product;
-        product.rows = rows;
-        product.columns = columns;
-        product.depth = depth;
-        product.left = left.operand(false, true);
-        product.right_panels = panels.data();
+        GemmProduct product = packed_product(left, panels.data(), {rows, columns, depth});
         product.out = out.values;
         product.out_stride = stride;
         product.out_past_caches = past;

@@ -8,20 +8,21 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <cstring>
-#include <memory>
 #include <vector>
 
-#include "base/rough_normal.h"
-#include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_choice.h"
+#include "kernels/cpu/gemm_test_support.h"
 #include "kernels/cpu/gemm_tile_plain.h"
 
 namespace jige::cpu {
 namespace {
 
+using gemm_test::Case;
+using gemm_test::Matrix;
+using gemm_test::pack_right;
+using gemm_test::short_stretches;
 using wide_test::chain_micro;
 using wide_test::F32x16;
 using wide_test::PanelBF16;
@@ -51,16 +52,6 @@ std::vector<const GemmEngine*> tested_engines() {
   engines.push_back(&kWideF32);
   engines.push_back(&kWideBF16);
   return engines;
-}
-
-// The same engine with shorter stretches of depth and smaller tasks, so that small products spill
-// their sums and have several tasks.
-GemmEngine short_stretches(const GemmEngine& engine) {
-  GemmEngine copy = engine;
-  copy.depth_block = std::min<int64_t>(engine.depth_block, 32);
-  copy.task_rows = std::min<int64_t>(engine.task_rows, 2 * engine.rows);
-  copy.left_bytes = 64 * 2 * copy.task_rows;
-  return copy;
 }
 
 float flush(float value) {
@@ -94,71 +85,6 @@ void add_defined_sums(const GemmEngine& engine, const std::vector<float>& left, 
   }
 }
 
-// A matrix of any type with spare room at the end of each row.
-class Matrix {
- public:
-  Matrix(DType dtype, int64_t rows, int64_t columns, Rng& rng)
-      : dtype_(dtype), stride_(columns + 3) {
-    bytes_.resize(static_cast<size_t>(dtype_bytes(dtype, rows * stride_)));
-    for (int64_t i = 0; i < rows * stride_; ++i) {
-      set(i, rough_normal(rng));
-    }
-  }
-  void set(int64_t i, float value) {
-    if (dtype_ == DType::kF32) std::memcpy(&bytes_[static_cast<size_t>(4 * i)], &value, 4);
-    if (dtype_ == DType::kBF16) {
-      const BFloat16 half = to_bfloat16(value);
-      std::memcpy(&bytes_[static_cast<size_t>(2 * i)], &half, 2);
-    }
-    if (dtype_ == DType::kF16) {
-      const Float16 half = to_float16(value);
-      std::memcpy(&bytes_[static_cast<size_t>(2 * i)], &half, 2);
-    }
-  }
-  float at(int64_t row, int64_t column) const {
-    const size_t i = static_cast<size_t>(row * stride_ + column);
-    float value;
-    BFloat16 bfloat;
-    Float16 half;
-    switch (dtype_) {
-      case DType::kF32:
-        std::memcpy(&value, &bytes_[4 * i], 4);
-        return value;
-      case DType::kBF16:
-        std::memcpy(&bfloat, &bytes_[2 * i], 2);
-        return to_float(bfloat);
-      default:
-        std::memcpy(&half, &bytes_[2 * i], 2);
-        return to_float(half);
-    }
-  }
-  GemmOperand operand(bool depth_across, bool round) const {
-    return {bytes_.data(), dtype_, stride_, depth_across, round};
-  }
-  void* data() { return bytes_.data(); }
-  int64_t stride() const { return stride_; }
-  DType dtype() const { return dtype_; }
-  const std::vector<std::byte>& bytes() const { return bytes_; }
-
- private:
-  DType dtype_;
-  int64_t stride_;
-  std::vector<std::byte> bytes_;
-};
-
-struct Case {
-  int64_t rows, columns, depth;
-  DType left = DType::kF32;
-  DType right = DType::kF32;
-  DType out = DType::kF32;
-  bool left_across = false;
-  bool right_across = false;
-  bool packed = true;
-  bool scratch = false;  // where not packed: whether there is memory to pack it once
-  bool accumulate = false;
-  bool bias = false;
-};
-
 std::string describe(const GemmEngine& engine, const Case& c, int threads) {
   return fmt::format(
       "{} [{}, {}, {}] {} {} -> {} across {} {} packed {} scratch {} accumulate {} bias {} "
@@ -166,26 +92,6 @@ std::string describe(const GemmEngine& engine, const Case& c, int threads) {
       engine.name, c.rows, c.columns, c.depth, dtype_info(c.left).name, dtype_info(c.right).name,
       dtype_info(c.out).name, c.left_across, c.right_across, c.packed, c.scratch, c.accumulate,
       c.bias, threads);
-}
-
-// Packs a right operand in `parts` parts cut along the memory rows.
-std::vector<std::byte> pack_right(CpuDevice& device, const GemmEngine& engine, const Matrix& right,
-                                  const Case& c, bool round, int64_t parts) {
-  std::vector<std::byte> panels(
-      static_cast<size_t>(gemm_panels_bytes(engine, c.columns, c.depth)) + 64,
-      static_cast<std::byte>(0xff));
-  const int64_t memory_rows = c.right_across ? c.depth : c.columns;
-  for (int64_t part = 0; part < parts; ++part) {
-    const int64_t begin = memory_rows * part / parts;
-    const int64_t count = memory_rows * (part + 1) / parts - begin;
-    GemmOperand operand = right.operand(c.right_across, round);
-    operand.data = static_cast<const std::byte*>(operand.data) +
-                   dtype_bytes(operand.dtype, begin * operand.row_stride);
-    const GemmPackRange range = c.right_across ? GemmPackRange{0, c.columns, begin, count}
-                                               : GemmPackRange{begin, count, 0, c.depth};
-    gemm_pack_panels(device, engine, {panels.data(), c.columns, c.depth}, operand, range);
-  }
-  return panels;
 }
 
 // What the product is to be, by its definition, in the memory of `before`.
@@ -362,207 +268,6 @@ TEST_F(GemmSums, OfNothingAreTheirStart) {
     kept.accumulate = true;
     expect_defined_sums(*engine, kept);
     expect_defined_sums(*engine, {0, 5, 7});
-  }
-}
-
-GemmProduct packed_product(const Matrix& left, const void* panels, const Case& shape) {
-  GemmProduct product;
-  product.rows = shape.rows;
-  product.columns = shape.columns;
-  product.depth = shape.depth;
-  product.left = left.operand(false, true);
-  product.right_panels = panels;
-  return product;
-}
-
-class GemmOnThreads : public ::testing::TestWithParam<int> {
- protected:
-  CpuDevice device_{{.name = "cpu0", .thread_count = GetParam()}};
-};
-INSTANTIATE_TEST_SUITE_P(Threads, GemmOnThreads, ::testing::Values(1, 2, 3));
-
-// Outputs whose lines are whole, some with a rest of columns that goes another way.
-TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
-  static std::atomic<int> stores_past;
-  static void (*store)(const GemmStoreBF16&);
-  Rng rng(13);
-  const int64_t rows = 70, stride = 128, depth = 64;
-  const Matrix left(DType::kBF16, rows, depth, rng);
-  for (const GemmEngine* full : tested_engines()) {
-    if (full->layout != GemmLayout::kTileBF16 || !full->store_bf16) continue;
-    store = full->store_bf16;
-    GemmEngine engine = short_stretches(*full);
-    engine.store_bf16 = [](const GemmStoreBF16& args) {
-      stores_past += args.past_caches;
-      store(args);
-    };
-    for (const int64_t columns : {32, 83, 96, 112}) {
-      const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kBF16};
-      const Matrix right(DType::kBF16, columns, depth, rng);
-      const Matrix bias(DType::kF32, 1, columns, rng);
-      const auto panels = pack_right(device_, engine, right, c, true, 1);
-      struct alignas(64) Out {
-        BFloat16 values[rows * stride + 32] = {};
-      };
-      std::vector<Out> outs(4);
-      const auto multiply = [&](BFloat16* out, bool past_caches) {
-        GemmProduct product = packed_product(left, panels.data(), {rows, columns, depth});
-        product.out = out;
-        product.out_dtype = DType::kBF16;
-        product.out_stride = stride;
-        product.bias = static_cast<const float*>(bias.operand(false, false).data);
-        product.out_past_caches = past_caches;
-        gemm(device_, engine, product);
-      };
-      multiply(outs[0].values, false);
-      EXPECT_EQ(stores_past, 0);
-      engine.past_caches_bytes = 2 * rows * stride + 1;  // the output is smaller
-      multiply(outs[1].values, true);
-      engine.past_caches_bytes = 0;
-      multiply(outs[3].values + 1, true);  // not aligned
-      EXPECT_EQ(stores_past, 0);
-      multiply(outs[2].values, true);
-      EXPECT_GT(stores_past.exchange(0), 0);
-      for (const BFloat16* values : {outs[1].values, outs[2].values, outs[3].values + 1}) {
-        EXPECT_EQ(std::memcmp(outs[0].values, values, sizeof(BFloat16) * rows * stride), 0)
-            << columns;
-      }
-    }
-  }
-}
-
-// An output of f32 whose rows are whole lines, for columns that are, and some with a rest.
-TEST_P(GemmOnThreads, GivesTheSameSumsPastTheCaches) {
-  for (const GemmEngine* full : tested_engines()) {
-    if (full->layout != GemmLayout::kTileBF16 || !full->store_bf16) continue;
-    GemmEngine engine = short_stretches(*full);
-    engine.past_caches_bytes = 0;
-    Rng rng(21);
-    const int64_t rows = 70, stride = 128, depth = 64;
-    const Matrix left(DType::kBF16, rows, depth, rng);
-    for (const int64_t columns : {32, 83, 96, 128}) {
-      const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16};
-      const Matrix right(DType::kBF16, columns, depth, rng);
-      const auto panels = pack_right(device_, engine, right, c, true, 1);
-      struct alignas(64) Out {
-        float values[rows * stride];
-      };
-      std::vector<Out> outs(2);
-      for (const bool past : {false, true}) {
-        Out& out = outs[past ? 1 : 0];
-        std::fill(std::begin(out.values), std::end(out.values), -7.0f);
-        GemmProduct product = packed_product(left, panels.data(), {rows, columns, depth});
-        product.out = out.values;
-        product.out_stride = stride;
-        product.out_past_caches = past;
-        gemm(device_, engine, product);
-      }
-      EXPECT_EQ(std::memcmp(outs[0].values, outs[1].values, sizeof(Out)), 0) << columns;
-      EXPECT_NE(outs[1].values[0], -7.0f);
-      EXPECT_EQ(outs[1].values[columns == stride ? 0 : columns] == -7.0f, columns != stride);
-    }
-  }
-}
-
-// Weights as an optimizer renews them: parts of memory rows, some of which share panels.
-TEST_P(GemmOnThreads, PacksTheSamePanelsPastTheCaches) {
-  static std::atomic<int> packed_past;
-  static void (*pack)(const GemmTileRun&);
-  Rng rng(14);
-  for (const GemmEngine* full : tested_engines()) {
-    if (!full->pack_tiles) continue;
-    pack = full->pack_tiles;
-    GemmEngine engine = *full;
-    engine.pack_tiles = [](const GemmTileRun& run) {
-      packed_past += run.past_caches;
-      pack(run);
-    };
-    for (const auto& [outputs, inputs] : {std::pair{96, 64}, {101, 75}, {32, 33}}) {
-      const Matrix weight(DType::kF32, outputs, inputs, rng);
-      for (const bool across : {false, true}) {
-        const int64_t lanes = across ? inputs : outputs, depth = across ? outputs : inputs;
-        const auto bytes = static_cast<size_t>(gemm_panels_bytes(engine, lanes, depth));
-        struct alignas(64) Line {
-          std::byte bytes[64];
-        };
-        const auto pack_at = [&](int64_t offset, bool past_caches, int64_t threshold) {
-          std::vector<Line> memory(bytes / 64 + 2);
-          engine.panels_past_caches_bytes = threshold;
-          std::byte* data = memory[0].bytes + offset;
-          for (const auto& [begin, end] : {std::pair{0, 32}, {32, outputs}}) {
-            GemmOperand rows = weight.operand(across, true);
-            rows.data = static_cast<const float*>(rows.data) + begin * rows.row_stride;
-            gemm_pack_panels(device_, engine, {data, lanes, depth, past_caches}, rows,
-                             across ? GemmPackRange{0, inputs, begin, end - begin}
-                                    : GemmPackRange{begin, end - begin, 0, inputs});
-          }
-          return std::vector<std::byte>(data, data + bytes);
-        };
-        const auto expected = pack_at(0, false, 0);
-        EXPECT_EQ(pack_at(0, true, static_cast<int64_t>(bytes) + 1), expected);
-        EXPECT_EQ(pack_at(32, true, 0), expected);
-        EXPECT_EQ(packed_past, 0);
-        EXPECT_EQ(pack_at(0, true, 0), expected) << outputs << " x " << inputs;
-        EXPECT_GT(packed_past.exchange(0), 0);
-      }
-    }
-  }
-}
-
-// Rows of the left in whole lines, with a rest of rows that are packed, and lefts that lie
-// otherwise.
-TEST_P(GemmOnThreads, GivesTheSameBitsWithTheLeftInPlace) {
-  static std::atomic<int> calls_in_place;
-  static void (*micro)(const GemmMicroArgs&);
-  constexpr int64_t kRowsMax = 131, kStride = 160;
-  struct alignas(64) Left {
-    BFloat16 values[kRowsMax * kStride + 32];
-  };
-  Rng rng(14);
-  const auto left = std::make_unique<Left>();
-  for (BFloat16& value : left->values) value = to_bfloat16(rough_normal(rng));
-  for (const GemmEngine* full : tested_engines()) {
-    if (full->layout != GemmLayout::kTileBF16) continue;
-    micro = full->micro;
-    GemmEngine engine = short_stretches(*full);
-    engine.micro = [](const GemmMicroArgs& args) {
-      calls_in_place += args.left_row_bytes == 2 * kStride;
-      micro(args);
-    };
-    for (const int64_t rows : {49L, 64L, kRowsMax}) {
-      for (const int64_t columns : {32, 83}) {
-        const int64_t depth = 96;
-        const Case c = {rows, columns, depth, DType::kBF16, DType::kBF16, DType::kF32};
-        const Matrix right(DType::kBF16, columns, depth, rng);
-        const auto panels = pack_right(device_, engine, right, c, true, 1);
-        const auto multiply = [&](GemmOperand operand, int64_t product_depth) {
-          std::vector<float> out(static_cast<size_t>(rows * columns));
-          GemmProduct product;
-          product.rows = rows;
-          product.columns = columns;
-          product.depth = product_depth;
-          product.left = operand;
-          product.right_panels = panels.data();
-          product.out = out.data();
-          product.out_stride = columns;
-          gemm(device_, engine, product);
-          return out;
-        };
-        const GemmOperand operand = {left->values, DType::kBF16, kStride, false, true};
-        engine.left_in_place_bytes = 2 * kStride * columns - 1;
-        const std::vector<float> packed = multiply(operand, depth);
-        GemmOperand shifted = operand;
-        shifted.data = left->values + 1;
-        engine.left_in_place_bytes = 2 * kStride * columns;
-        multiply(shifted, depth);
-        multiply(operand, depth - 1);
-        EXPECT_EQ(calls_in_place, 0);
-        const std::vector<float> in_place = multiply(operand, depth);
-        EXPECT_GT(calls_in_place.exchange(0), 0);
-        EXPECT_EQ(std::memcmp(packed.data(), in_place.data(), packed.size() * sizeof(float)), 0)
-            << engine.name << " " << rows << " " << columns;
-      }
-    }
   }
 }
 

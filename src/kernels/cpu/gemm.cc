@@ -194,6 +194,10 @@ class Product {
       if (first && product_.accumulate && !in_place) {
         gemm_load_sums(block, args.panels * engine_.columns);
       }
+      const int64_t rows_left = rows.lane_count - row - args.rows;
+      if (in_place && engine_.layout != GemmLayout::kTileBF16) {
+        args.fetch = out_lines(block, std::min(blocking_.block_rows, rows_left));
+      }
       engine_.micro(args);
       if (last && (product_.bias || !in_place)) {
         const int64_t column = columns.lane_begin + offset;
@@ -218,6 +222,15 @@ class Product {
             .out_stride = product_.out_stride,
             .rows = args.rows,
             .columns = std::min(args.panels * engine_.columns, columns.lane_count - offset)};
+  }
+
+  // The rows of the output behind a block, of the same columns.
+  GemmLines out_lines(const GemmSumsBlock& block, int64_t rows) const {
+    const int64_t stride = static_cast<int64_t>(dtype_bytes(block.out_dtype, block.out_stride));
+    return {.at = static_cast<const char*>(block.out) + blocking_.block_rows * stride,
+            .stride = stride,
+            .rows = rows,
+            .lines = divide_up(dtype_bytes(block.out_dtype, block.columns), 64)};
   }
 
   const GemmEngine& engine_;

@@ -7,6 +7,8 @@
 // Threads: no state.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cpu/gemm_engine.h"
 #include "kernels/cpu/simd.h"
 
@@ -51,14 +53,28 @@ struct PanelBF16 {
   }
 };
 
+JIGE_INLINE void fetch_lines(const GemmLines& lines) {
+  for (int64_t row = 0; row < lines.rows; ++row) {
+    const char* at = lines.at + row * lines.stride;
+    for (int64_t line = 0; line < lines.lines; ++line) _mm_prefetch(at + line * 64, _MM_HINT_T0);
+  }
+}
+
 // How far ahead of the arithmetic a panel is fetched: several lines of each stream in flight hide
-// the latency of memory when there are too few rows for the arithmetic to do so.
-inline constexpr int kPrefetchBytes = 512;
+// the latency of memory when there are too few rows for the arithmetic to do so. One row of f32
+// with short vectors asks for so much that the processor's own fetching does better (measured on
+// Zen 4, docs/decisions/0001); 0 leaves it alone.
+template <typename Vector, typename Panel, int Rows>
+constexpr int prefetch_bytes() {
+  if (Vector::kLanes == 16) return 512;
+  return Rows == 1 && std::is_same_v<Panel, PanelF32<Vector>> ? 0 : 384;
+}
 
 template <typename Vector, typename Panel, int Rows, int Panels>
 void chain_block(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   constexpr int kLanes = Vector::kLanes;
   constexpr int kVectors = 2 * Panels;
+  constexpr int kAhead = prefetch_bytes<Vector, Panel, Rows>();
   Vector chains[Rows][kVectors];
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row) {
@@ -75,7 +91,7 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
 #pragma GCC unroll 16
     for (int p = 0; p < Panels; ++p) {
       Panel::load(right + p * stride, panel[2 * p], panel[2 * p + 1]);
-      _mm_prefetch(right + p * stride + kPrefetchBytes, _MM_HINT_T0);
+      if constexpr (kAhead > 0) _mm_prefetch(right + p * stride + kAhead, _MM_HINT_T0);
     }
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; ++row) {
@@ -128,6 +144,7 @@ constexpr int chain_panels() {
 template <typename Vector, typename Panel, int MaxRows, int Registers, int Rows = MaxRows>
 void chain_micro(const GemmMicroArgs& args) {
   if (args.rows == Rows) {
+    fetch_lines(args.fetch);
     chain_rows<Vector, Panel, Rows, chain_panels<Rows, Registers>()>(args);
   } else if constexpr (Rows > 1) {
     chain_micro<Vector, Panel, MaxRows, Registers, Rows - 1>(args);

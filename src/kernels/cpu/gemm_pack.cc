@@ -17,6 +17,14 @@ const typename Source::Element* element_at(const GemmOperand& operand, int64_t l
          column;
 }
 
+template <typename Source>
+constexpr int64_t kLineElements = 64 / sizeof(typename Source::Element);
+// Memory rows that are packed for all lanes before the next ones, where lanes lie along them: few,
+// so that every cache line is read once.
+constexpr int64_t kDepthsAcross = 8;
+
+void fetch(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0); }
+
 // The first `count` lanes, nothing beyond. Inline, since `count` is mostly a constant.
 [[gnu::always_inline]] inline void store_some(float* dst, __m256 value, int64_t count) {
   if (count == 8) {
@@ -38,7 +46,8 @@ const typename Source::Element* element_at(const GemmOperand& operand, int64_t l
 }
 
 // A range of whole lanes in memory rows, at most eight of them: dst[depth][width].
-// `stored` lanes are written, those beyond lane_count as zeros.
+// `stored` lanes are written, those beyond lane_count as zeros. The same lanes of the next block
+// are fetched meanwhile: rows of one stretch are too short for the processor to do so.
 template <typename Source>
 void transpose_lanes(const GemmOperand& operand, const GemmPackRange& range, int64_t stored,
                      int64_t width, float* dst) {
@@ -48,6 +57,11 @@ void transpose_lanes(const GemmOperand& operand, const GemmPackRange& range, int
   }
   for (int64_t depth = 0; depth < range.depth_count; depth += 8) {
     const int64_t count = std::min<int64_t>(8, range.depth_count - depth);
+    if (depth % kLineElements<Source> == 0) {
+      for (int64_t i = 0; i < range.lane_count; ++i) {
+        fetch(lanes[i] + width * operand.row_stride + depth);
+      }
+    }
     __m256 rows[8];
 #pragma GCC unroll 8
     for (int i = 0; i < 8; ++i) {
@@ -60,12 +74,15 @@ void transpose_lanes(const GemmOperand& operand, const GemmPackRange& range, int
   }
 }
 
-// Copies memory rows, which are depths, to dst[depth][Width]. Whole vectors are read where
-// `readable` elements of the row allow it.
+// Copies memory rows, which are depths, to dst[depth][Width], and fetches those that follow. Whole
+// vectors are read where `readable` elements of the row allow it.
 template <typename Source, int64_t Width>
 void copy_lanes(const typename Source::Element* src, int64_t row_stride, int64_t depth_count,
                 int64_t readable, float* dst) {
   for (int64_t depth = 0; depth < depth_count; ++depth) {
+    for (int64_t i = 0; i < Width; i += kLineElements<Source>) {
+      fetch(src + kDepthsAcross * row_stride + i);
+    }
 #pragma GCC unroll 4
     for (int64_t i = 0; i < Width; i += 8) {
       const __m256 lanes =
@@ -109,10 +126,9 @@ void pack_chain_block(const GemmOperand& operand, const GemmPackRange& range, in
   }
 }
 
-// Depths packed for all lanes before the next: few memory rows at a time where lanes lie along
-// them, so that every cache line is read once.
+// Depths packed for all lanes before the next.
 int64_t depth_chunk(const GemmOperand& operand, int64_t depth_count) {
-  return operand.depth_across ? 8 : std::max<int64_t>(depth_count, 1);
+  return operand.depth_across ? kDepthsAcross : std::max<int64_t>(depth_count, 1);
 }
 
 template <typename Source>

@@ -159,7 +159,9 @@ class Product {
       for (int64_t panel = 0; panel < panels; panel += group) {
         args.panels = std::min(group, panels - panel);
         args.right = right + panel * args.right_stride;
-        args.next = panel + group < panels ? right + (panel + group) * args.right_stride : nullptr;
+        // The processor foresees the panels of chains by itself.
+        const bool fetches = is_tiles() && panel + group < panels;
+        args.next = fetches ? right + (panel + group) * args.right_stride : nullptr;
         run_panels(part, columns, panel, args, at);
       }
     }
@@ -184,10 +186,11 @@ class Product {
         block.sums = scratch.sums + row * scratch.sums_stride + offset;
         block.sums_stride = scratch.sums_stride;
       }
-      // Every call fetches its share of the panels to come.
-      args.next_begin = panel_bytes * row / rows.lane_count;
-      args.next_end =
-          panel_bytes * std::min(row + blocking_.block_rows, rows.lane_count) / rows.lane_count;
+      if (args.next) {  // every call fetches its share of the panels to come
+        args.next_begin = panel_bytes * row / rows.lane_count;
+        args.next_end =
+            panel_bytes * std::min(row + blocking_.block_rows, rows.lane_count) / rows.lane_count;
+      }
       args.sums = block.sums;
       args.sums_stride = args.from_stride = block.sums_stride;
       args.from = first && !product_.accumulate ? nullptr : block.sums;
@@ -195,7 +198,7 @@ class Product {
         gemm_load_sums(block, args.panels * engine_.columns);
       }
       const int64_t rows_left = rows.lane_count - row - args.rows;
-      if (in_place && engine_.layout != GemmLayout::kTileBF16) {
+      if (in_place && !is_tiles()) {
         args.fetch = out_lines(block, std::min(blocking_.block_rows, rows_left));
       }
       engine_.micro(args);
@@ -208,8 +211,7 @@ class Product {
 
   // Whether a call's sums, with all lanes that the micro-kernel writes, are elements of the output.
   bool sums_fit_in_out(const GemmSumsBlock& block, int64_t panels) const {
-    const bool whole_tiles =
-        engine_.layout != GemmLayout::kTileBF16 || block.rows % kTileLanes == 0;
+    const bool whole_tiles = !is_tiles() || block.rows % kTileLanes == 0;
     return block.out_dtype == DType::kF32 && block.columns == panels * engine_.columns &&
            whole_tiles;
   }
@@ -217,7 +219,7 @@ class Product {
   GemmSumsBlock out_block(const GemmMicroArgs& args, int64_t row, const GemmPackRange& columns,
                           int64_t offset) const {
     const int64_t element = row * product_.out_stride + columns.lane_begin + offset;
-    return {.out = static_cast<std::byte*>(product_.out) + dtype_bytes(product_.out_dtype, element),
+    return {.out = static_cast<std::byte*>(product_.out) + element * out_bytes_,
             .out_dtype = product_.out_dtype,
             .out_stride = product_.out_stride,
             .rows = args.rows,
@@ -226,16 +228,19 @@ class Product {
 
   // The rows of the output behind a block, of the same columns.
   GemmLines out_lines(const GemmSumsBlock& block, int64_t rows) const {
-    const int64_t stride = static_cast<int64_t>(dtype_bytes(block.out_dtype, block.out_stride));
+    const int64_t stride = block.out_stride * out_bytes_;
     return {.at = static_cast<const char*>(block.out) + blocking_.block_rows * stride,
             .stride = stride,
             .rows = rows,
-            .lines = divide_up(dtype_bytes(block.out_dtype, block.columns), 64)};
+            .lines = divide_up(block.columns * out_bytes_, 64)};
   }
+
+  bool is_tiles() const { return engine_.layout == GemmLayout::kTileBF16; }
 
   const GemmEngine& engine_;
   const GemmProduct& product_;
   const Blocking blocking_;
+  const int64_t out_bytes_ = dtype_bytes(product_.out_dtype, 1);
   int64_t left_bytes_;
   int64_t right_bytes_;
   int64_t sums_stride_;

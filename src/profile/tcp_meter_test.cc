@@ -144,7 +144,20 @@ TEST(TcpMeter, RefusesWhatItCannotMeasure) {
   const int32_t d = wider.add({.name = "d", .kind = topology::ComponentKind::kHost});
   wider.join({.from = d, .to = wider.find("network")});
   EXPECT_THAT(lab.meter->use(*topology::Topology::create(wider, "wide")).error().message,
-              HasSubstr("host \"d\" has no agent"));
+              HasSubstr("host \"d\" is none of --hosts; name it there"));
+}
+
+TEST(TcpMeter, KeepsItsAgentsWhereASetIsRefused) {
+  Lab lab;
+  const Transfer good[] = {send(0, 1)};
+  ASSERT_TRUE(lab.meter->measure(good));
+  const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
+  ASSERT_EQ(lab.meter->measure(pushed).error().code, Code::kInvalidArgument);
+  TcpMeterOptions hasty = quick();
+  hasty.agent.timeout_s = 0.2;
+  const auto second = TcpMeter::connect(lab.hosts, hasty);
+  ASSERT_FALSE(second) << "connections, and what was checked over them, went with the refusal";
+  EXPECT_THAT(second.error().message, HasSubstr("is busy for"));
 }
 
 TEST(TcpMeter, UnknownCongestionControlIsNamedWithWhatThereIs) {

@@ -194,6 +194,19 @@ TEST(TcpMeter, UnknownCongestionControlIsNamedWithWhatThereIs) {
   EXPECT_THAT(refused.error().message, HasSubstr("host a has no congestion control \"warp\", but"));
 }
 
+TEST(TcpMeter, SaysWhatMustRunWhereNobodyListens) {
+  const HeldPort ports[2];
+  const std::vector<Host> hosts = {{"a", {"127.0.0.1", ports[0].number()}},
+                                   {"b", {"127.0.0.1", ports[1].number()}}};
+  TcpMeterOptions hasty = quick();
+  hasty.agent.timeout_s = 0.1;
+  const auto none = TcpMeter::connect(hosts, hasty);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kUnavailable);
+  EXPECT_THAT(none.error().message, HasSubstr("agent of a (127.0.0.1:"));
+  EXPECT_THAT(none.error().message, HasSubstr("; `jige profile agent` must run there"));
+}
+
 TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
   Lab lab;
   TcpMeterOptions hasty = quick();

@@ -29,8 +29,8 @@ class BenchCollectiveCommand final : public Command {
                 "all_reduce (if none), reduce_scatter, all_gather, broadcast, reduce, all_to_all");
     group_.declare(flags);
     flags.section("Amounts");
-    flags.bytes("-b,--min-bytes SIZE", options_.bytes_first, "smallest whole");
-    flags.bytes("-e,--max-bytes SIZE", options_.bytes_last, "largest whole");
+    flags.bytes("-b,--min-bytes SIZE", options_.bytes_first, "smallest whole; without it 32 KiB");
+    flags.bytes("-e,--max-bytes SIZE", options_.bytes_last, "largest whole; without it 32 MiB");
     flags.integer("-f,--step-factor N", options_.factor, {.min = 1, .max = 1024},
                   "from one size to the next; 1: the smallest alone");
     flags.integer("-n,--iters N", iterations_, {.min = 1, .max = 1 << 20}, "that are timed");
@@ -64,7 +64,9 @@ class BenchCollectiveCommand final : public Command {
     options_.root = static_cast<int>(root_);
     options_.check = check_ != 0;
     if (options_.bytes_first < 0 || options_.bytes_last < options_.bytes_first) {
-      return fail(Code::kInvalidArgument, "--max-bytes is smaller than --min-bytes");
+      return fail(Code::kInvalidArgument, "--max-bytes is {}, less than --min-bytes, which is {}",
+                  format_bytes(static_cast<uint64_t>(options_.bytes_last)),
+                  format_bytes(static_cast<uint64_t>(options_.bytes_first)));
     }
     return group_.run([this](comm::Communicator& group) { return measure(group); });
   }

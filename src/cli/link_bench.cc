@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "cli/flags.h"
+#include "topology/transfer.h"
 
 namespace jige::cli {
 namespace {
@@ -64,16 +65,31 @@ std::string rate_text(double gb_per_s) {
 
 Result<plan::RingProblem> LinkBench::ring_problem(const LinkFlags& flags) const {
   JIGE_TRY(const std::vector<int32_t> devices, flags.chosen_devices(topology()));
+  if (devices.empty()) {
+    return fail(Code::kInvalidArgument,
+                "{} has no GPU and no host to move data between; --shm 4 takes processes of this "
+                "machine, --hosts other machines, --reference one that Jige knows, --topology a "
+                "description",
+                topology().name());
+  }
   return plan::ring_problem(
       topology(), devices,
       {!flags.no_push, !flags.no_pull, !flags.no_staged, flags.copy_engines || opened_.copy_engines,
        !flags.no_kernels && opened_.kernels});
 }
 
-const profile::Measurement* LinkBench::stored(std::span<const topology::Transfer> set) const {
-  if (!store_) return nullptr;
-  const auto found = store_->all().find(profile::set_names(topology(), set));
-  return found == store_->all().end() ? nullptr : &found->second;
+std::optional<profile::Measurement> LinkBench::stored(
+    std::span<const topology::Transfer> set) const {
+  if (!store_) return std::nullopt;
+  const profile::MeasurementStore::Key key = profile::set_names(topology(), set);
+  const auto found = store_->all().find(key);
+  if (found == store_->all().end()) return std::nullopt;
+  profile::Measurement kept = found->second;
+  for (size_t i = 0; i < set.size(); ++i) {
+    const auto place = std::ranges::find(key, topology::transfer_text(topology(), set[i]));
+    kept.gb_per_s[i] = found->second.gb_per_s[static_cast<size_t>(place - key.begin())];
+  }
+  return kept;
 }
 
 Result<std::unique_ptr<LinkBench>> LinkBench::over(OpenedMeter opened, bool measures,

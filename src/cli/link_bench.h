@@ -53,8 +53,8 @@ class LinkBench {
   profile::Profiler& profiler() { return *profiler_; }
   // What a ring may use, by the flags and the meter. It refers to topology().
   Result<plan::RingProblem> ring_problem(const LinkFlags& flags) const;
-  // What the store holds of a set, null if nothing. Members are in the order of their names.
-  const profile::Measurement* stored(std::span<const topology::Transfer> set) const;
+  // What the store holds of a set, if anything, its members in the order of `set`.
+  std::optional<profile::Measurement> stored(std::span<const topology::Transfer> set) const;
   // Whether rates are those of real links.
   bool measures() const { return measures_; }
   // The meter, where it runs collectives as well: between hosts or processes. Null otherwise.

@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "base/file.h"
+#include "base/log.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -18,12 +21,23 @@
 #include "cli/table.h"
 #include "comm/ring_plan.h"
 #include "plan/nccl_export.h"
+#include "plan/steady.h"
 #include "topology/topology_svg.h"
 
 namespace jige::cli {
 namespace {
 
 constexpr double kMeasuredTolerance = 0.05;
+constexpr double kNothing = 1e-6;  // a relative gain that no line shows
+
+// Fails with kNotFound where a file cannot be written for want of its folder. Empty: no file.
+Status check_folder_of(const std::string& path) {
+  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
+  std::error_code ignored;
+  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return {};
+  return fail(Code::kNotFound, "{}: there is no folder {} to write it to; make it first", path,
+              folder.string());
+}
 
 class PlanRingsCommand final : public Command {
  public:
@@ -33,7 +47,8 @@ class PlanRingsCommand final : public Command {
         "devices should run, so that its slowest edge is fastest while all edges are busy. "
         "Measures sets of transfers, learns which get in each other's way, and goes on until "
         "nothing faster can be left or the budget ends. With --hosts the sets are measured over "
-        "TCP, by the agents on these hosts; otherwise simulated from the description.");
+        "TCP, by the agents on these hosts; with --shm, --mpi or --gpus on this machine or by "
+        "MPI; otherwise simulated from the description.");
     source_.declare(flags, "--topology");
     links_.declare(flags);
     flags.section("Several machines");
@@ -48,15 +63,16 @@ class PlanRingsCommand final : public Command {
                  "of measuring, as the links would take for it");
     flags.integer("--keep N", keep_, {.min = 1, .max = 100}, "rings measured again at the end");
     flags.number("--tolerance X", tolerance_, {.min = 0, .max = 0.5},
-                 "smaller gains, relative, are not looked for; 0, with --hosts 0.05");
+                 "smaller gains, relative, are not looked for; 0, where rates are measured 0.05");
     flags.toggle("--no-symmetry", no_symmetry_, "measure also what looks alike");
-    flags.toggle("--no-collective", no_collective_,
-                 "with --hosts: choose by the transfers alone, without all-reduces at the end");
+    flags.toggle(
+        "--no-collective", no_collective_,
+        "with --hosts or --shm: choose by the transfers alone, without all-reduces at the end");
     flags.choice("--collective NAME", collective_, {"all-reduce", "all-to-all"},
                  "all-to-all: plan the rounds of one as well");
     flags.bytes("--message SIZE", message_bytes_,
-                "of small all-reduces: plan double binary trees for them as well; with --hosts "
-                "all-reduces of this size choose");
+                "of small all-reduces: plan double binary trees for them as well; with --hosts or "
+                "--shm all-reduces of this size choose");
     flags.number("--latency-us X", latency_us_, {.min = 0, .max = 1e6},
                  "of a step, assumed where no all-reduces are run, to tell up to which size trees "
                  "are faster");
@@ -86,7 +102,9 @@ class PlanRingsCommand final : public Command {
 
   Status run() override {
     output_.apply();
-    JIGE_DO(plan::parse_nccl_version(nccl_version_));  // before anything is measured
+    // Before anything is measured, which may take long.
+    JIGE_DO(plan::parse_nccl_version(nccl_version_));
+    for (const std::string& path : {out_, svg_, nccl_, msccl_}) JIGE_DO(check_folder_of(path));
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.request.seed);
@@ -95,6 +113,7 @@ class PlanRingsCommand final : public Command {
     const InterruptScope interrupts;
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
     JIGE_TRY(const plan::RingProblem problem, bench->ring_problem(links_));
+    if (!nccl_.empty()) JIGE_DO(plan::check_nccl_joins(bench->topology()));
     const bool run_collectives = bench->collectives() && !no_collective_;
     if (bench->measures()) {
       // Noise would be taken for gains; and relabellings of hosts about whose network nothing is
@@ -103,7 +122,6 @@ class PlanRingsCommand final : public Command {
       options_.symmetry = false;
     }
     if (run_collectives) options_.collective = ring_collective(problem, *bench->collectives());
-    JIGE_TRY(const plan::RingPlan plan, plan::plan_ring(problem, bench->profiler(), options_));
     const RingPlanRequest request{.rings_max = static_cast<int32_t>(rings_max_),
                                   .all_to_all = collective_ == "all-to-all",
                                   .message_bytes = message_bytes_,
@@ -112,13 +130,23 @@ class PlanRingsCommand final : public Command {
                                   .nccl = nccl_,
                                   .nccl_version = nccl_version_,
                                   .msccl = msccl_};
-    RingPlanSteps steps(problem, plan, options_, *bench, request);
-    JIGE_DO(steps.run());
+    plan::RingPlan plan;
+    Json json;
+    std::string text;
+    const auto plan_all = [&]() -> Status {
+      JIGE_TRY(plan, plan::plan_ring(problem, bench->profiler(), options_));
+      RingPlanSteps steps(problem, plan, options_, *bench, request);
+      JIGE_DO(steps.run());
+      json = std::move(steps.json());
+      text = steps.text();
+      return {};
+    };
+    JIGE_TRY(const plan::Steadiness steady, plan::until_rates_hold(bench->profiler(), plan_all));
+    if (!steady.held) log_warn("{}", plan::rates_keep_changing(bench->profiler()).value().message);
     const std::string_view source = bench->profiler().source();
-    if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(steps.json(), 1) + "\n"));
+    if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
     if (!svg_.empty()) JIGE_DO(draw(problem, plan, source));
-    output_.json ? print_json(steps.json())
-                 : print_text(report(problem, plan, source) + steps.text());
+    output_.json ? print_json(json) : print_text(report(problem, plan, source) + text);
     return {};
   }
 
@@ -165,16 +193,27 @@ class PlanRingsCommand final : public Command {
     row("rank order", plan.rank_order);
     if (plan.best.size() > 1) table.rule();
     for (size_t i = 1; i < plan.best.size(); ++i) row(fmt::format("next {}", i), plan.best[i]);
-    const std::string certainty =
-        plan.proven ? "no other ring is faster: measured sets exclude them all"
-                    : fmt::format("{}measured sets leave room for one {:.1f} % faster",
-                                  plan.unpromised ? "by the description no ring is faster; " : "",
-                                  100 * plan.gap());
     return fmt::format(
         "{}, {} devices; all rates {}\n{}\n{}\n{} sets measured in {:.1f} s ({} in place of their "
         "mirror images), the best one met after {:.1f} s\n",
-        problem.topology->name(), problem.node_count, source, table.render(), certainty,
-        plan.counts.measured, plan.counts.cost_s, plan.counts.by_symmetry, plan.found_after_s);
+        problem.topology->name(), problem.node_count, source, table.render(),
+        certainty(plan, collective), plan.counts.measured, plan.counts.cost_s,
+        plan.counts.by_symmetry, plan.found_after_s);
+  }
+
+  // What the search has shown of rings that it did not choose. It goes by sets of transfers, up to
+  // the tolerance; all-reduces choose among the best by these.
+  static std::string certainty(const plan::RingPlan& plan, bool collective) {
+    const bool better = plan.gap() > kNothing;
+    const std::string more = fmt::format("{:.1f} % faster", 100 * plan.gap());
+    const std::string tail = collective ? "; of the best by transfers, all-reduces chose" : "";
+    if (plan.proven) {
+      return (better ? fmt::format("by its transfers no other ring is more than {}", more)
+                     : std::string("no other ring is faster")) +
+             ": measured sets exclude them all" + tail;
+    }
+    return fmt::format("{}measured sets leave room for one {}{}",
+                       plan.unpromised ? "by the description no ring is faster; " : "", more, tail);
   }
 
   Status draw(const plan::RingProblem& problem, const plan::RingPlan& plan,

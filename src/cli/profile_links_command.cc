@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -38,7 +39,10 @@ class ProfileLinksCommand final : public Command {
     flags.text("--set TRANSFERS", set_, "such as gpu0>gpu1:push,gpu1>gpu2:via-numa0");
     source_.declare(flags, "--topology");
     links_.declare(flags);
-    output_.declare(flags, "one JSON line a set");
+    output_.declare(
+        flags,
+        "one JSON line a set; those of an earlier \"epoch\" than the last are outdated, "
+        "since rates changed on the way");
     flags.example(
         "jige profile links pairs --hosts a=10.0.0.1,b=10.0.0.2,c=10.0.0.3 --store l.jsonl");
     flags.example("jige profile links pairs --shm cpu0,cpu8,cpu16,cpu24");
@@ -52,31 +56,48 @@ class ProfileLinksCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
-    const topology::Topology& topology = bench->topology();
     if (what_ == "all-reduce") return run_all_reduce(*bench);
-    JIGE_TRY(const std::vector<std::vector<topology::Transfer>> sets, chosen_sets(*bench));
-    profile::Profiler& profiler = bench->profiler();
-    Table table(
-        {{"set"}, {"GB/s", Table::Align::kRight}, {"+-", Table::Align::kRight}, {"members"}});
-    for (const auto& set : sets) {
-      JIGE_DO(profile::check_cancelled(&interrupt_flag()));
-      const profile::Measurement* kept = sets.size() > 1 ? bench->stored(set) : nullptr;
-      if (kept) {
-        report(*bench, set, {.rate = kept->rate}, table);
-        continue;
-      }
-      JIGE_TRY(const profile::Measurement m, profiler.measure(set));
-      report(*bench, set, m, table);
+    JIGE_TRY(const std::vector<Set> sets, chosen_sets(*bench));
+    std::vector<Row> rows;
+    const Status measured = measure(*bench, sets, rows);
+    // Where it ends early, what was measured until then is worth seeing all the same.
+    if (!output_.json && (measured || !rows.empty())) {
+      print_text(report(*bench, rows, sets.size()));
     }
-    if (!output_.json) {
-      print_text(fmt::format("{}: {} sets, {} measured now, rates {}\n{}", topology.name(),
-                             sets.size(), profiler.counts().measured, profiler.source(),
-                             table.render()));
+    return measured;
+  }
+
+ private:
+  using Set = std::vector<topology::Transfer>;
+  struct Row {
+    Set set;
+    profile::Measurement measurement;
+    bool kept = false;  // from the store
+    int32_t epoch = 0;  // of the profiler's: those before the last one hold no more
+  };
+
+  Status measure(LinkBench& bench, const std::vector<Set>& sets, std::vector<Row>& rows) const {
+    profile::Profiler& profiler = bench.profiler();
+    const bool shows = bench.measures() && !output_.quiet && !output_.json;
+    Progress progress("sets", std::ssize(sets), !shows);
+    for (const Set& set : sets) {
+      JIGE_DO(profile::check_cancelled(&interrupt_flag()));
+      progress.update(std::ssize(rows), fmt::format("{}", fmt::join(names_of(bench, set), ", ")));
+      std::optional<profile::Measurement> kept;
+      if (sets.size() > 1) kept = bench.stored(set);
+      Row row{.set = set, .kept = kept.has_value()};
+      if (kept) {
+        row.measurement = std::move(*kept);
+      } else {
+        JIGE_TRY(row.measurement, profiler.measure(set));
+      }
+      row.epoch = profiler.epoch();
+      if (output_.json) print_row(bench, row);
+      rows.push_back(std::move(row));
     }
     return {};
   }
 
- private:
   Status run_all_reduce(LinkBench& bench) {
     if (!bench.collectives()) {
       return fail(
@@ -101,9 +122,9 @@ class ProfileLinksCommand final : public Command {
     return {};
   }
 
-  Result<std::vector<std::vector<topology::Transfer>>> chosen_sets(const LinkBench& bench) const {
+  Result<std::vector<Set>> chosen_sets(const LinkBench& bench) const {
     const topology::Topology& topology = bench.topology();
-    std::vector<std::vector<topology::Transfer>> sets;
+    std::vector<Set> sets;
     if (what_ == "solo" || what_ == "pairs") {
       JIGE_TRY(const plan::RingProblem problem, bench.ring_problem(links_));
       const std::vector<topology::Transfer> all = problem.transfers();
@@ -120,7 +141,7 @@ class ProfileLinksCommand final : public Command {
       return fail(Code::kInvalidArgument,
                   "WHAT: \"{}\" is not one of solo, pairs, set, all-subsets, all-reduce", what_);
     }
-    JIGE_TRY(const std::vector<topology::Transfer> set, topology::parse_transfers(topology, set_));
+    JIGE_TRY(const Set set, topology::parse_transfers(topology, set_));
     if (set.empty()) return fail(Code::kInvalidArgument, "--set is missing: which transfers?");
     for (const topology::Transfer& transfer : set) {
       if (std::ranges::count(set, transfer) > 1) {
@@ -128,7 +149,7 @@ class ProfileLinksCommand final : public Command {
                     topology::transfer_text(topology, transfer));
       }
     }
-    if (what_ == "set") return std::vector<std::vector<topology::Transfer>>{set};
+    if (what_ == "set") return std::vector<Set>{set};
     if (set.size() > kSubsetMembersMax) {
       return fail(Code::kInvalidArgument,
                   "--set: all subsets of {} transfers are too many, at most {}", set.size(),
@@ -143,27 +164,57 @@ class ProfileLinksCommand final : public Command {
     return sets;
   }
 
-  void report(LinkBench& bench, const std::vector<topology::Transfer>& set,
-              const profile::Measurement& m, Table& table) const {
+  static std::vector<std::string> names_of(const LinkBench& bench, const Set& set) {
     std::vector<std::string> names;
     for (const auto& transfer : set) {
       names.push_back(topology::transfer_text(bench.topology(), transfer));
     }
-    if (output_.json) {
-      print_json({{"set", names},
-                  {"rate", m.rate},
-                  {"gb_per_s", m.gb_per_s},
-                  {"deviation", m.deviation},
-                  {"half_width", m.half_width},
-                  {"repeats", m.repeats},
-                  {"rates", bench.profiler().source()}});
-      return;
+    return names;
+  }
+
+  static void print_row(LinkBench& bench, const Row& row) {
+    const profile::Measurement& m = row.measurement;
+    print_json({{"set", names_of(bench, row.set)},
+                {"rate", m.rate},
+                {"gb_per_s", m.gb_per_s},
+                {"deviation", m.deviation},
+                {"half_width", m.half_width},
+                {"repeats", m.repeats},
+                {"kept", row.kept},
+                {"epoch", row.epoch},
+                {"rates", bench.profiler().source()}});
+  }
+
+  static std::string report(LinkBench& bench, const std::vector<Row>& rows, size_t set_count) {
+    using enum Table::Align;
+    const profile::Profiler& profiler = bench.profiler();
+    Table table({{"set"}, {"GB/s", kRight}, {"+-", kRight}, {"members"}});
+    size_t outdated = 0, kept = 0;
+    for (const Row& row : rows) {
+      const profile::Measurement& m = row.measurement;
+      std::vector<std::string> rates;
+      for (const double rate : m.gb_per_s) rates.push_back(rate_text(rate));
+      const bool old = row.epoch != profiler.epoch();
+      outdated += old;
+      kept += row.kept;
+      const std::string interval = old        ? "outdated"
+                                   : row.kept ? "kept"
+                                              : fmt::format("{:.1f} %", 100 * m.half_width);
+      table.row({fmt::format("{}", fmt::join(names_of(bench, row.set), ", ")), rate_text(m.rate),
+                 interval, fmt::format("{}", fmt::join(rates, " "))});
     }
-    std::vector<std::string> rates;
-    for (const double rate : m.gb_per_s) rates.push_back(rate_text(rate));
-    table.row({fmt::format("{}", fmt::join(names, ", ")), rate_text(m.rate),
-               m.repeats > 0 ? fmt::format("{:.1f} %", 100 * m.half_width) : "kept",
-               fmt::format("{}", fmt::join(rates, " "))});
+    std::string text =
+        fmt::format("{}: {} set{}, {} measured now{}, rates {}\n{}", bench.topology().name(),
+                    rows.size() == set_count ? std::to_string(set_count)
+                                             : fmt::format("{} of {}", rows.size(), set_count),
+                    set_count == 1 ? "" : "s", rows.size() - kept,
+                    kept > 0 ? fmt::format(", {} kept from before", kept) : "", profiler.source(),
+                    table.render());
+    if (outdated > 0) {
+      text += fmt::format("Rates changed on the way ({}); run this again for the {} outdated.\n",
+                          profiler.last_change(), outdated);
+    }
+    return text;
   }
 
   std::string what_ = "solo", set_;

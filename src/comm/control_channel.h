@@ -2,8 +2,9 @@
 //
 // Leaving: a rank says farewell to everybody, ends what it sends, and goes on reading until each
 // peer has closed its end, which it does as soon as it hears the farewell, or until the peer's
-// kernel has acknowledged it. Closed earlier, a connection to which the peer still writes would be
-// reset, and a farewell under way lost with it: the peer would take the rank for dead. For all
+// kernel has acknowledged it: at once, or, where the two have talked a moment ago, mostly after
+// some 10 ms and 50 ms at most. Closed earlier, a connection to which the peer still writes would
+// be reset, and a farewell under way lost with it: the peer would take the rank for dead. For all
 // peers together that takes 1 s at the most, where one of them is cut off or has not read for
 // very long.
 //

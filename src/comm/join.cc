@@ -38,6 +38,7 @@ class Joining {
   // Opens the port for connections of the mesh.
   Status listen(const std::string& host);
   Status gather(Listener& rendezvous);
+  void forget_gone();
   Status take(Socket socket);
   Status check_member(const Hello& hello) const;
   Status choose_transport(const std::vector<Hello>& members);
@@ -108,21 +109,34 @@ Status Joining::take(Socket socket) {
   return {};
 }
 
+// Of those that wait for the rest: one that ended meanwhile may have been started again.
+void Joining::forget_gone() {
+  for (Socket& socket : sockets_) {
+    std::byte none[1];
+    if (socket.is_open() && !socket.recv_some(none)) socket.close();
+  }
+}
+
 Status Joining::gather(Listener& rendezvous) {
   sockets_.resize(static_cast<size_t>(world()));
   hellos_.resize(static_cast<size_t>(world()));
   hellos_[0] = own_;
   for (;;) {
+    forget_gone();
     std::vector<int> missing;
     for (int r = 1; r < world(); ++r) {
       if (!sockets_[static_cast<size_t>(r)].is_open()) missing.push_back(r);
     }
     if (missing.empty()) return {};
     auto socket = rendezvous.accept({}, deadline_);
+    if (!socket && socket.error().code != Code::kUnavailable) {
+      return tl::unexpected<Error>(std::move(socket.error()));
+    }
     if (!socket) {
       return fail(Code::kUnavailable, "of {} ranks these did not come to {} in {} s: {}", world(),
                   rendezvous.address().text(), options_.timeout_s, fmt::join(missing, ", "));
     }
+    forget_gone();
     JIGE_DO(take(std::move(*socket)));
   }
 }
@@ -185,6 +199,11 @@ Result<std::unique_ptr<Transport>> Joining::as_other() {
   if (static_cast<int>(table_.members.size()) != world()) {
     return fail(Code::kCorrupt, "{}: lists {} ranks of {}", socket.peer(), table_.members.size(),
                 world());
+  }
+  const bool known = table_.transport == "shm" || table_.transport == "tcp";
+  if (!known || (options_.transport != "auto" && table_.transport != options_.transport)) {
+    return fail(Code::kCorrupt, "{}: chose transport \"{}\" where this rank has {}", socket.peer(),
+                table_.transport, options_.transport);
   }
   // Rank 0 may listen on every address; the one it was reached by is known to work.
   const std::string& host = table_.members[0].address.host;

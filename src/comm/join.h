@@ -8,6 +8,7 @@
 //            or {"error": {"code", "message"}}
 //   attached {"attached": true}, answered by {"go": true}                shared memory alone
 //
+// A rank that ends while others are awaited may come again.
 // "machine" tells processes that can share memory; "memory" is the path of rank 0's descriptor.
 // Threads: one thread.
 #pragma once
@@ -21,7 +22,7 @@
 
 namespace jige::comm {
 
-inline constexpr uint32_t kJoinBytesMax = 1 << 20;
+inline constexpr uint32_t kJoinBytesMax = 4 << 20;  // a table of kWorldMax ranks fits
 
 struct JoinOptions {
   Place place;

@@ -67,7 +67,8 @@ class Socket {
 
   // Says that nothing more will be sent; what was sent before still goes.
   void end_sending();
-  // Whether the peer's machine has acknowledged all that was sent, and the end of it.
+  // Whether the peer's machine has acknowledged all that was sent; where end_sending() was called,
+  // the end itself may still be under way, for its acknowledgement is often put off by 40 ms.
   bool is_acknowledged() const;
 
   // Fails with kUnsupported where the kernel does not have it; the connection then stays as it was.
@@ -79,6 +80,7 @@ class Socket {
 
  private:
   int fd_ = -1;
+  bool ended_ = false;  // end_sending() was called
   std::string peer_;
 };
 

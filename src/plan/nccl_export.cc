@@ -286,12 +286,14 @@ std::string_view nccl_path_type(const Topology& t, int32_t a, int32_t b) {
   return route.size() <= 2 ? "PIX" : "PXB";
 }
 
+Status check_nccl_joins(const Topology& topology) {
+  if (!topology.of_kind(ComponentKind::kDevice).empty()) return {};
+  return fail(Code::kUnsupported, "{}: NCCL joins GPUs, these are hosts", topology.name());
+}
+
 Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredMix& planned,
                                   profile::Profiler& profiler, NcclVersion version) {
-  const Topology& t = *problem.topology;
-  if (t.of_kind(ComponentKind::kDevice).empty()) {
-    return fail(Code::kUnsupported, "{}: NCCL joins GPUs, these are hosts", t.name());
-  }
+  JIGE_DO(check_nccl_joins(*problem.topology));
   return NcclExporter(problem, planned, profiler, version).run();
 }
 

@@ -31,6 +31,9 @@ struct NcclExport {
   double planned_rate = 0;
 };
 
+// Fails with kUnsupported where there are hosts instead of GPUs.
+Status check_nccl_joins(const topology::Topology& topology);
+
 // Fails with kUnsupported where no setting can run the ring, for hosts, and for devices whose
 // indices are not known.
 Result<NcclExport> export_to_nccl(const RingProblem& problem, const MeasuredRing& planned,

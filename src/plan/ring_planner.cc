@@ -13,11 +13,10 @@
 #include "plan/ring_local.h"
 #include "plan/ring_search.h"
 #include "plan/ring_state.h"
+#include "plan/steady.h"
 
 namespace jige::plan {
 namespace {
-
-constexpr int32_t kRestartsMax = 3;
 
 // One attempt: valid as long as rates do not change.
 class RingPlanner {
@@ -238,21 +237,18 @@ Result<RingPlan> plan_ring(const RingProblem& problem, profile::Profiler& profil
                            const RingPlanOptions& options) {
   const profile::ProfilerCounts before = profiler.counts();
   RingPlanOptions now_options = options;
-  for (int32_t restart = 0; restart <= kRestartsMax; ++restart) {
-    const int32_t epoch = profiler.epoch();
-    now_options.symmetry = options.symmetry && !profiler.symmetry_failed();
-    JIGE_TRY(RingPlan plan, RingPlanner(problem, profiler, now_options).run());
-    if (profiler.epoch() != epoch) continue;
-    const profile::ProfilerCounts& now = profiler.counts();
-    plan.restarts = restart;
-    plan.counts = {now.measured - before.measured, now.recalled - before.recalled,
-                   now.by_symmetry - before.by_symmetry, now.cost_s - before.cost_s};
-    return plan;
-  }
-  return fail(Code::kUnavailable,
-              "{}: rates keep changing while they are measured (last: {}); stop what else uses the "
-              "links",
-              problem.topology->name(), profiler.last_change());
+  RingPlan plan;
+  JIGE_TRY(const Steadiness steady, until_rates_hold(profiler, [&]() -> Status {
+             now_options.symmetry = options.symmetry && !profiler.symmetry_failed();
+             JIGE_TRY(plan, RingPlanner(problem, profiler, now_options).run());
+             return {};
+           }));
+  if (!steady.held) return rates_keep_changing(profiler);
+  const profile::ProfilerCounts& now = profiler.counts();
+  plan.restarts = steady.restarts;
+  plan.counts = {now.measured - before.measured, now.recalled - before.recalled,
+                 now.by_symmetry - before.by_symmetry, now.cost_s - before.cost_s};
+  return plan;
 }
 
 }  // namespace jige::plan

@@ -24,8 +24,13 @@ AgentClient::AgentClient(Host host, AgentClientOptions options, comm::Socket soc
 Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOptions& options) {
   const comm::Deadline deadline = comm::Deadline::after(options.timeout_s);
   for (;;) {
-    JIGE_TRY(comm::Socket socket,
-             comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline));
+    auto connected = comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline);
+    if (!connected) {
+      return fail(connected.error().code,
+                  "{}; `jige profile agent` must run there and be reachable",
+                  connected.error().message);
+    }
+    comm::Socket socket = std::move(*connected);
     JIGE_DO(send_message(socket, HelloMessage{.token = options.token}, deadline));
     auto welcome = receive<WelcomeMessage>(socket, deadline);
     if (welcome) {

@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <span>
 #include <string>
@@ -68,12 +67,6 @@ struct CollectivePeers {
   std::function<std::string(size_t peer)> address;  // where it listens
   std::function<std::string(size_t peer)> name;
 };
-
-// CollectivePeers::number by a map.
-inline std::optional<size_t> number_in(const std::map<int32_t, size_t>& peers, int32_t component) {
-  const auto found = peers.find(component);
-  return found == peers.end() ? std::nullopt : std::optional<size_t>(found->second);
-}
 
 // Runs the task with the peers that its components are. Ranks are places in their order by number,
 // so that another order is another ring, not another numbering. `message` has what is neither of a

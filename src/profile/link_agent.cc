@@ -5,6 +5,7 @@
 #include <sys/utsname.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 #include <sstream>
 #include <system_error>
@@ -63,7 +64,13 @@ void LinkAgent::accept_connections() {
     }
     auto socket = listener_.accept({}, comm::Deadline::after(kSliceSeconds));
     forget_ended();
-    if (socket) take(std::move(*socket));
+    if (socket) {
+      take(std::move(*socket));
+    } else if (socket.error().code != Code::kUnavailable) {
+      // Without a descriptor for it, the connection goes on being announced.
+      log_warn("agent: {}", socket.error().message);
+      std::this_thread::sleep_for(std::chrono::duration<double>(kSliceSeconds));
+    }
   }
 }
 

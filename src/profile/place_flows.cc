@@ -10,7 +10,7 @@ Status PlaceFlows::use(const topology::Topology& machine) {
     const std::string& name = machine.component(component).name;
     const auto place = std::ranges::find(names_, name);
     if (place == names_.end()) {
-      return fail(Code::kInvalidArgument, "{}: host \"{}\" is no process here; name it in {}",
+      return fail(Code::kInvalidArgument, "{}: host \"{}\" is none of {}; name it there",
                   machine.name(), name, flag_);
     }
     place_of_[component] = static_cast<size_t>(place - names_.begin());
@@ -29,7 +29,8 @@ Result<std::vector<FlowMember>> PlaceFlows::members_of(std::span<const topology:
   for (const topology::Transfer& transfer : set) {
     const auto src = place_of(transfer.src), dst = place_of(transfer.dst);
     if (transfer.kind != topology::TransferKind::kSend || !src || !dst || *src == *dst) {
-      return fail(Code::kInvalidArgument, "between processes only transfers a>b:send are measured");
+      return fail(Code::kInvalidArgument,
+                  "between hosts or processes only transfers a>b:send are measured");
     }
     const auto flow = static_cast<int64_t>(*src * names_.size() + *dst);
     members.push_back({*src, *dst, flow, shares[members.size()]});

@@ -1,5 +1,5 @@
-// The transfers between places that are processes, as meters of processes number them: flow
-// src * places + dst goes from the one place to the other.
+// The transfers between places that are processes or hosts, as the meters of these number them:
+// flow src * places + dst goes from the one place to the other.
 //
 //   PlaceFlows flows({"rank0", "rank1"}, "--shm");
 //   JIGE_DO(flows.use(machine));                       // whose hosts are the places

@@ -1,13 +1,14 @@
-// Measures sets of transfers between places that are processes of their own: starts these where
-// none runs, has the content of new flows checked, then times the series. What differs from meter
-// to meter is how the processes start, run a set and end.
+// Measures sets of transfers between places that are processes of their own, here or on hosts:
+// starts or joins these where none is at hand, has the content of new flows checked, then times the
+// series. What differs from meter to meter is how the processes start, run a set and end.
 //
 //   class ShmMeter final : public PlaceMeter<CollectiveMeter> {
 //     Status start_places() override; …
 //   };
 //
 // Whatever fails once the processes run goes through end_places(), so that the next measurement
-// starts them again. Threads: one caller.
+// starts them again; a set that cannot be asked for is refused before that, and costs nothing.
+// Threads: one caller.
 #pragma once
 
 #include <algorithm>
@@ -29,6 +30,9 @@ class PlaceProcesses {
  public:
   // Nothing where they run.
   virtual Status start_places() = 0;
+  // Before a set is timed: has the content of these checked, those of its flows of which it was
+  // not yet, with a whole share each. As it stands here, by a run of theirs.
+  virtual Status check_places(const std::vector<FlowMember>& fresh);
   // All members at once, each with its share of the bytes; a flow's first run is checked.
   // REQUIRES: the processes were started.
   virtual Result<SetRun> run_places(const std::vector<FlowMember>& members, int64_t bytes) = 0;
@@ -39,9 +43,9 @@ class PlaceProcesses {
   ~PlaceProcesses() = default;
 };
 
-// `timing`: its sizes of the first and the largest run are set here. Fails with kInvalidArgument
-// for transfers that cannot be made, kCancelled, and as the processes do.
-Result<TimedSet> time_places(PlaceFlows& flows, PlaceProcesses& processes, SetTiming timing,
+// Fails with kInvalidArgument for transfers that cannot be made, kCancelled, and as the processes
+// do.
+Result<TimedSet> time_places(PlaceFlows& flows, PlaceProcesses& processes, const SetTiming& timing,
                              std::span<const topology::Transfer> set,
                              std::span<const double> shares);
 

@@ -99,12 +99,9 @@ Result<Measurement> Profiler::measure(Set set) {
   JIGE_TRY(Measurement m, meter_.measure(set));
   ++counts_.measured;
   counts_.cost_s += m.cost_s;
-  if (options_.check_every > 0 && !sentinels_.empty() && ++since_look_ >= options_.check_every) {
-    const int32_t before = epoch_;
-    JIGE_DO(look_for_change());
-    // What was measured across a change belongs to neither side.
-    if (epoch_ != before) return measure(set);
-  }
+  // What was measured across a change belongs to neither side.
+  JIGE_TRY(const bool changed, have_changed());
+  if (changed) return measure(set);
   watch(set, m.rate);
   JIGE_DO(keep(set, m));
   return m;
@@ -125,6 +122,8 @@ Result<Measurement> Profiler::measure_shares(Set set, std::span<const double> sh
   JIGE_TRY(Measurement m, meter_.measure_shares(set, shares));
   ++counts_.measured;
   counts_.cost_s += m.cost_s;
+  JIGE_TRY(const bool changed, have_changed());
+  if (changed) return measure_shares(set, shares);
   const auto [names, ordered] = by_name(names_of(set, shares), m);
   shared_.insert_or_assign(names, ordered);
   if (store_) JIGE_DO(store_->append(names, ordered));
@@ -139,6 +138,14 @@ Result<Measurement> Profiler::shares(Set set, std::span<const double> shares) {
   if (known == shared_.end()) return measure_shares(set, shares);
   ++counts_.recalled;
   return in_order(names, key, known->second);
+}
+
+Result<bool> Profiler::have_changed() {
+  if (options_.check_every == 0 || sentinels_.empty()) return false;
+  if (++since_look_ < options_.check_every) return false;
+  const int32_t before = epoch_;
+  JIGE_DO(look_for_change());
+  return epoch_ != before;
 }
 
 Status Profiler::look_for_change() {

@@ -96,6 +96,8 @@ class Profiler {
   static std::string key_of(std::vector<topology::Transfer> set);
   std::vector<std::string> names_of(Set set, std::span<const double> shares) const;
   void watch(Set set, double rate);
+  // After a measurement, where such a look is due. Whether rates have changed.
+  Result<bool> have_changed();
   Status look_for_change();
   bool audit_is_due();
   Result<double> audited(Set set, double expected);

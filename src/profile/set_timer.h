@@ -38,7 +38,7 @@ struct SetTiming {
   int64_t bytes = 0;  // of a whole; 0: what takes `run_s`
   double run_s = 0.12;
   int64_t probe_bytes = int64_t{256} * 1024;
-  int64_t bytes_max = int64_t{1} << 30;
+  int64_t bytes_max = int64_t{1} << 34;
   RepeatLimits repeats;
   const std::atomic<bool>* cancelled = nullptr;
 };

@@ -254,7 +254,7 @@ TEST(ShmMeter, RefusesWhatItCannotMeasure) {
   const int32_t d = wider.add({.name = "d", .kind = topology::ComponentKind::kHost});
   wider.join({.from = d, .to = wider.find("memory")});
   EXPECT_THAT(bench.meter->use(*topology::Topology::create(wider, "wide")).error().message,
-              HasSubstr("host \"d\" is no process here"));
+              HasSubstr("host \"d\" is none of --shm; name it there"));
 }
 
 TEST(ShmMeter, AnInterruptedProfileGoesOnFromItsStore) {

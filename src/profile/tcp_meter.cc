@@ -7,7 +7,6 @@
 namespace jige::profile {
 namespace {
 
-constexpr int64_t kProbeBytes = int64_t{256} * 1024;
 constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
 constexpr int kClockQuestions = 3;      // before every set
 constexpr double kAnswerSeconds = 1;    // for an agent to show that it is there
@@ -16,7 +15,22 @@ bool offers(const AgentClient& agent, const std::string& name) {
   return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
 }
 
+std::vector<std::string> names_of(const std::vector<Host>& hosts) {
+  std::vector<std::string> names;
+  for (const Host& host : hosts) names.push_back(host.name);
+  return names;
+}
+
 }  // namespace
+
+TcpMeter::TcpMeter(std::vector<Host> hosts, const TcpMeterOptions& options)
+    : PlaceMeter(names_of(hosts), "--hosts",
+                 {.bytes = options.bytes,
+                  .run_s = options.run_s,
+                  .repeats = options.repeats,
+                  .cancelled = options.cancelled}),
+      hosts_(std::move(hosts)),
+      options_(options) {}
 
 Result<std::unique_ptr<TcpMeter>> TcpMeter::connect(std::vector<Host> hosts,
                                                     const TcpMeterOptions& options) {
@@ -36,7 +50,7 @@ Status TcpMeter::connect_all() {
     agents.push_back(std::move(agent));
   }
   agents_ = std::move(agents);
-  flows_.clear();
+  flows().forget_checked();
   return {};
 }
 
@@ -70,53 +84,21 @@ std::map<std::string, std::string> TcpMeter::environment() const {
   return facts;
 }
 
-Status TcpMeter::use(const topology::Topology& network) {
-  host_of_.clear();
-  for (const int32_t component : network.of_kind(topology::ComponentKind::kHost)) {
-    const std::string& name = network.component(component).name;
-    const auto host = std::ranges::find(hosts_, name, &Host::name);
-    if (host == hosts_.end()) {
-      return fail(Code::kInvalidArgument, "{}: host \"{}\" has no agent; name it in --hosts",
-                  network.name(), name);
-    }
-    host_of_[component] = static_cast<size_t>(host - hosts_.begin());
+// Opens their connections, whose content agents check as they open them.
+Status TcpMeter::check_places(const std::vector<FlowMember>& fresh) {
+  for (const FlowMember& member : fresh) {
+    JIGE_DO(agents_[member.src].open_flow(member.flow, hosts_[member.dst].address, congestion_));
   }
+  for (AgentClient& agent : agents_) JIGE_DO(agent.compare_clocks(kClockQuestions));
   return {};
-}
-
-Result<Measurement> TcpMeter::measure(std::span<const topology::Transfer> set) {
-  return measure_shares(set, std::vector<double>(set.size(), 1));
-}
-
-Result<Measurement> TcpMeter::measure_shares(std::span<const topology::Transfer> set,
-                                             std::span<const double> shares) {
-  if (agents_.empty()) JIGE_DO(connect_all());
-  auto members = open_members(set);
-  if (!members) return explained(std::move(members.error()));
-  for (size_t i = 0; i < members->size(); ++i) (*members)[i].share = shares[i];
-  for (AgentClient& agent : agents_) {
-    if (Status compared = agent.compare_clocks(kClockQuestions); !compared) {
-      return explained(std::move(compared.error()));
-    }
-  }
-  auto timed = time_set({.bytes = options_.bytes,
-                         .run_s = options_.run_s,
-                         .probe_bytes = kProbeBytes,
-                         .repeats = options_.repeats,
-                         .cancelled = options_.cancelled},
-                        shares, [&](int64_t bytes) { return run_once(*members, bytes); });
-  if (!timed) return explained(std::move(timed.error()));
-  changes_ += timed->changes;
-  largest_bytes_ = std::max(largest_bytes_, timed->bytes);
-  return std::move(timed->measurement);
 }
 
 // The agents that are gone, if any, explain why a transfer failed. The next measurement begins with
 // new connections: what is still on its way on these belongs to nobody.
-tl::unexpected<Error> TcpMeter::explained(Error error) {
+Error TcpMeter::end_places(Error error) {
   if (error.code == Code::kInvalidArgument || error.code == Code::kCancelled) {
     agents_.clear();
-    return tl::unexpected<Error>(std::move(error));
+    return error;
   }
   std::vector<std::string> gone;
   for (AgentClient& agent : agents_) {
@@ -125,43 +107,22 @@ tl::unexpected<Error> TcpMeter::explained(Error error) {
     }
   }
   agents_.clear();
-  if (gone.empty()) return tl::unexpected<Error>(std::move(error));
-  return fail(
-      Code::kUnavailable,
-      "no answer from the agent of host {}; start it and run this again, which goes on from "
-      "the store ({})",
-      fmt::join(gone, ", "), error.message);
+  if (gone.empty()) return error;
+  return {Code::kUnavailable,
+          fmt::format("no answer from the agent of host {}; start it and run this again, which "
+                      "goes on from the store ({})",
+                      fmt::join(gone, ", "), error.message)};
 }
 
-Result<std::vector<TcpMeter::Member>> TcpMeter::open_members(
-    std::span<const topology::Transfer> set) {
-  std::vector<Member> members;
-  for (const topology::Transfer& transfer : set) {
-    const auto src = host_of_.find(transfer.src), dst = host_of_.find(transfer.dst);
-    if (transfer.kind != topology::TransferKind::kSend || src == host_of_.end() ||
-        dst == host_of_.end() || src->second == dst->second) {
-      return fail(Code::kInvalidArgument, "between hosts only transfers a>b:send are measured");
-    }
-    const std::pair<size_t, size_t> ends(src->second, dst->second);
-    const auto flow = static_cast<int64_t>(ends.second);
-    if (!flows_.contains(ends)) {
-      JIGE_DO(agents_[ends.first].open_flow(flow, hosts_[ends.second].address, congestion_));
-      flows_.insert(ends);
-    }
-    members.push_back({ends.first, flow});
-  }
-  return members;
-}
-
-Result<SetRun> TcpMeter::run_once(const std::vector<Member>& members, int64_t bytes) {
+Result<SetRun> TcpMeter::run_places(const std::vector<FlowMember>& members, int64_t bytes) {
   RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::vector<size_t> started;
   for (size_t host = 0; host < agents_.size(); ++host) {
     order.flows.clear();
     order.bytes.clear();
-    for (const Member& member : members) {
-      if (member.host != host) continue;
+    for (const FlowMember& member : members) {
+      if (member.src != host) continue;
       order.flows.push_back(member.flow);
       order.bytes.push_back(member_bytes(bytes, member.share));
     }
@@ -172,7 +133,7 @@ Result<SetRun> TcpMeter::run_once(const std::vector<Member>& members, int64_t by
   return gather(members, started);
 }
 
-Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
+Result<SetRun> TcpMeter::gather(const std::vector<FlowMember>& members,
                                 const std::vector<size_t>& started) {
   // Agents give up by themselves, and then say why; later there is nobody to say it.
   const comm::Deadline deadline =
@@ -183,7 +144,7 @@ Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
     JIGE_TRY(const std::vector<FlowTimes> times, agents_[host].finish_run(deadline));
     size_t next = 0;
     for (size_t i = 0; i < members.size(); ++i) {
-      if (members[i].host != host) continue;
+      if (members[i].src != host) continue;
       if (next >= times.size()) break;
       of_members[i] = times[next++];
     }
@@ -192,16 +153,16 @@ Result<SetRun> TcpMeter::gather(const std::vector<Member>& members,
 }
 
 Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {
-  if (agents_.empty()) JIGE_DO(connect_all());
+  JIGE_DO(start_places());
   auto times = run(task);
-  if (!times) return explained(std::move(times.error()));
+  if (!times) return tl::unexpected<Error>(end_places(std::move(times.error())));
   return times;
 }
 
 Result<CollectiveTimes> TcpMeter::run(const CollectiveTask& task) {
   JIGE_DO(check_cancelled(options_.cancelled));
   const CollectivePeers peers{
-      .number = [this](int32_t component) { return number_in(host_of_, component); },
+      .number = [this](int32_t component) { return flows().place_of(component); },
       .listen = [this](size_t host) { return agents_[host].listen(); },
       .start =
           [this](size_t host, CollectMessage& rank) {
@@ -215,7 +176,7 @@ Result<CollectiveTimes> TcpMeter::run(const CollectiveTask& task) {
       .address = [this](size_t host) { return hosts_[host].address.host; },
       .name = [this](size_t host) { return "the agent of " + hosts_[host].name; }};
   const CollectMessage message{.congestion = congestion_,
-                               .bytes = 2 * largest_bytes_,
+                               .bytes = 2 * largest_bytes(),
                                .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   return time_collective(
       task, message, peers,

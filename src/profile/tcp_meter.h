@@ -5,7 +5,7 @@
 //   meter->use(network);
 //   JIGE_TRY(const Measurement m, meter->measure(set));
 //
-// Every transfer has a connection of its own, whose data is checked once before any is timed. The
+// Every transfer has a connection of its own, whose data is checked once, as it is opened. The
 // members of a set start at one moment, told in each agent's own clock; the makespan reaches from
 // the first start to the last end. Transfers are of equal size, so that it does not matter who gets
 // more of a shared link for a while; where shares are given they have those sizes. The first run of
@@ -19,15 +19,13 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <set>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "profile/agent_client.h"
 #include "profile/collective_meter.h"
 #include "profile/host_list.h"
-#include "profile/set_timer.h"
+#include "profile/place_meter.h"
 #include "topology/topology.h"
 
 namespace jige::profile {
@@ -42,7 +40,7 @@ struct TcpMeterOptions {
   const std::atomic<bool>* cancelled = nullptr;
 };
 
-class TcpMeter final : public CollectiveMeter {
+class TcpMeter final : public PlaceMeter<CollectiveMeter> {
  public:
   // Connects to all agents. Fails with kInvalidArgument for fewer than two hosts, kUnsupported for
   // a congestion control that a host lacks, and as AgentClient::connect does.
@@ -53,44 +51,24 @@ class TcpMeter final : public CollectiveMeter {
   std::map<std::string, std::string> environment() const;
   // The hosts behind one router, with that environment.
   topology::Description description() const { return hosts_description(hosts_, environment()); }
-  // The network whose transfers will be asked for. Fails with kInvalidArgument where it has a host
-  // without an agent.
-  Status use(const topology::Topology& network);
-
-  Result<Measurement> measure(std::span<const topology::Transfer> set) override;
-  Result<Measurement> measure_shares(std::span<const topology::Transfer> set,
-                                     std::span<const double> shares) override;
   Result<CollectiveTimes> collective(const CollectiveTask& task) override;
-  std::string_view source() const override { return "measured"; }
-  // Series begun anew because a rate changed while it was timed.
-  int64_t changes() const { return changes_; }
   const std::string& congestion() const { return congestion_; }
 
  private:
-  struct Member {
-    size_t host;
-    int64_t flow;
-    double share = 1;
-  };
-
-  TcpMeter(std::vector<Host> hosts, TcpMeterOptions options)
-      : hosts_(std::move(hosts)), options_(std::move(options)) {}
+  TcpMeter(std::vector<Host> hosts, const TcpMeterOptions& options);
   Status connect_all();
   Status choose_congestion();
-  Result<std::vector<Member>> open_members(std::span<const topology::Transfer> set);
-  Result<SetRun> run_once(const std::vector<Member>& members, int64_t bytes);
-  Result<SetRun> gather(const std::vector<Member>& members, const std::vector<size_t>& started);
+  Status start_places() override { return agents_.empty() ? connect_all() : Status(); }
+  Status check_places(const std::vector<FlowMember>& fresh) override;
+  Result<SetRun> run_places(const std::vector<FlowMember>& members, int64_t bytes) override;
+  Result<SetRun> gather(const std::vector<FlowMember>& members, const std::vector<size_t>& started);
   Result<CollectiveTimes> run(const CollectiveTask& task);
-  tl::unexpected<Error> explained(Error error);
+  Error end_places(Error error) override;
 
   std::vector<Host> hosts_;
   TcpMeterOptions options_;
   std::string congestion_;
-  std::vector<AgentClient> agents_;            // of hosts_; empty after a failure
-  std::map<int32_t, size_t> host_of_;          // by component
-  std::set<std::pair<size_t, size_t>> flows_;  // open ones, by hosts; numbered by the second
-  int64_t changes_ = 0;
-  int64_t largest_bytes_ = 0;  // of the transfers timed so far
+  std::vector<AgentClient> agents_;  // of hosts_; empty after a failure
 };
 
 }  // namespace jige::profile

@@ -3,6 +3,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 
 #include <thread>
 
@@ -21,6 +24,25 @@ using ::testing::HasSubstr;
 using topology::Transfer;
 using topology::TransferKind;
 
+// A free port that stays this test's while nobody listens there: bound, it is given to no other
+// process that wants one, and SO_REUSEADDR lets a listener beside it.
+class HeldPort {
+ public:
+  HeldPort() : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "held") {
+    const int on = 1;
+    setsockopt(socket_.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const auto* any = reinterpret_cast<const sockaddr*>(&address);
+    EXPECT_EQ(bind(socket_.fd(), any, sizeof address), 0);
+  }
+  int number() const { return socket_.local_address().port; }
+
+ private:
+  comm::Socket socket_;
+};
+
 std::unique_ptr<LinkAgent> start_agent(int port = 0) {
   auto agent = LinkAgent::start({.listen = {"127.0.0.1", port}, .token = "t", .hello_s = 0.3});
   EXPECT_TRUE(agent) << agent.error().message;
@@ -34,8 +56,9 @@ TcpMeterOptions quick() {
   return options;
 }
 
-// Three agents and a meter over them.
+// Three agents and a meter over them; whoever ends one can start another in its place.
 struct Lab {
+  HeldPort ports[3];
   std::vector<std::unique_ptr<LinkAgent>> agents;
   std::vector<Host> hosts;
   std::unique_ptr<TcpMeter> meter;
@@ -43,7 +66,7 @@ struct Lab {
 
   explicit Lab(const TcpMeterOptions& options = quick()) {
     for (const char* name : {"a", "b", "c"}) {
-      agents.push_back(start_agent());
+      agents.push_back(start_agent(ports[agents.size()].number()));
       hosts.push_back({name, agents.back()->address()});
     }
     connect(options);
@@ -144,7 +167,20 @@ TEST(TcpMeter, RefusesWhatItCannotMeasure) {
   const int32_t d = wider.add({.name = "d", .kind = topology::ComponentKind::kHost});
   wider.join({.from = d, .to = wider.find("network")});
   EXPECT_THAT(lab.meter->use(*topology::Topology::create(wider, "wide")).error().message,
-              HasSubstr("host \"d\" has no agent"));
+              HasSubstr("host \"d\" is none of --hosts; name it there"));
+}
+
+TEST(TcpMeter, KeepsItsAgentsWhereASetIsRefused) {
+  Lab lab;
+  const Transfer good[] = {send(0, 1)};
+  ASSERT_TRUE(lab.meter->measure(good));
+  const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
+  ASSERT_EQ(lab.meter->measure(pushed).error().code, Code::kInvalidArgument);
+  TcpMeterOptions hasty = quick();
+  hasty.agent.timeout_s = 0.2;
+  const auto second = TcpMeter::connect(lab.hosts, hasty);
+  ASSERT_FALSE(second) << "connections, and what was checked over them, went with the refusal";
+  EXPECT_THAT(second.error().message, HasSubstr("is busy for"));
 }
 
 TEST(TcpMeter, UnknownCongestionControlIsNamedWithWhatThereIs) {
@@ -156,6 +192,19 @@ TEST(TcpMeter, UnknownCongestionControlIsNamedWithWhatThereIs) {
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
   EXPECT_THAT(refused.error().message, HasSubstr("host a has no congestion control \"warp\", but"));
+}
+
+TEST(TcpMeter, SaysWhatMustRunWhereNobodyListens) {
+  const HeldPort ports[2];
+  const std::vector<Host> hosts = {{"a", {"127.0.0.1", ports[0].number()}},
+                                   {"b", {"127.0.0.1", ports[1].number()}}};
+  TcpMeterOptions hasty = quick();
+  hasty.agent.timeout_s = 0.1;
+  const auto none = TcpMeter::connect(hosts, hasty);
+  ASSERT_FALSE(none);
+  EXPECT_EQ(none.error().code, Code::kUnavailable);
+  EXPECT_THAT(none.error().message, HasSubstr("agent of a (127.0.0.1:"));
+  EXPECT_THAT(none.error().message, HasSubstr("; `jige profile agent` must run there"));
 }
 
 TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
@@ -179,7 +228,6 @@ TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
   const std::string path = test_path("store");
   Lab lab;
   const Transfer all[] = {send(0, 1), send(1, 2), send(2, 0), send(1, 0)};
-  const int port = lab.agents[2]->address().port;
   {
     auto store = MeasurementStore::open(path, *lab.network, "measured");
     ASSERT_TRUE(store) << store.error().message;
@@ -192,7 +240,7 @@ TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
     EXPECT_EQ(gone.error().code, Code::kUnavailable);
     EXPECT_THAT(gone.error().message, HasSubstr("no answer from the agent of host c (127.0.0.1:"));
   }
-  lab.agents[2] = start_agent(port);
+  lab.agents[2] = start_agent(lab.ports[2].number());
   lab.connect(quick());
   auto store = MeasurementStore::open(path, *lab.network, "measured");
   ASSERT_TRUE(store) << store.error().message;
@@ -206,12 +254,28 @@ TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
   Lab lab;
   const Transfer one[] = {send(0, 1)};
   ASSERT_TRUE(lab.meter->measure(one));
-  const int port = lab.agents[1]->address().port;
   lab.agents[1].reset();
   ASSERT_FALSE(lab.meter->measure(one));
-  lab.agents[1] = start_agent(port);
+  lab.agents[1] = start_agent(lab.ports[1].number());
   const auto again = lab.meter->measure(one);
   EXPECT_TRUE(again) << again.error().message;
+}
+
+// Any process may ask for a free port, or connect from one, while no agent listens.
+TEST(HeldPort, IsGivenToNobodyElse) {
+  const HeldPort held;
+  for (int round = 0; round < 2; ++round) {
+    const auto agent = start_agent(held.number());
+    EXPECT_EQ(agent->address().port, held.number());
+    EXPECT_TRUE(comm::connect_to(agent->address(), {}, comm::Deadline::after(2)));
+  }
+  const comm::Socket other(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "other");
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(held.number()));
+  const auto* any = reinterpret_cast<const sockaddr*>(&address);
+  EXPECT_NE(bind(other.fd(), any, sizeof address), 0) << "as a kernel looks for a free port";
 }
 
 TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
@@ -353,6 +417,35 @@ TEST(LinkAgent, SurvivesRandomBytesBeforeAndAfterTheHello) {
     ASSERT_FALSE(deadline.passed());
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+}
+
+double processor_seconds() {
+  rusage used = {};
+  getrusage(RUSAGE_SELF, &used);
+  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
+         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
+}
+
+TEST(LinkAgent, WaitsForDescriptorsWithoutTheProcessor) {
+  const auto agent = start_agent();
+  comm::Socket late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "agent");
+  rlimit before = {};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit none = before;
+  none.rlim_cur = 1;
+  setrlimit(RLIMIT_NOFILE, &none);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  address.sin_port = htons(static_cast<uint16_t>(agent->address().port));
+  (void)connect(late.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
+  const double begin_s = processor_seconds();
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  EXPECT_LT(processor_seconds() - begin_s, 0.1);
+  setrlimit(RLIMIT_NOFILE, &before);
+  const comm::Deadline deadline = comm::Deadline::after(5);
+  ASSERT_TRUE(send_message(late, HelloMessage{.token = "t"}, deadline));
+  EXPECT_TRUE(receive<WelcomeMessage>(late, deadline)) << "it is served once there are some";
 }
 
 // Hands everything from one side to the other, but for one bit.

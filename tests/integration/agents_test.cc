@@ -88,7 +88,7 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
                                         "a>c:send", "--topology", slurm};
   EXPECT_THAT(run(set).err, HasSubstr("- component network router"));
   write_text(slurm, "SwitchName=leaf Nodes=a,b,c,d\n");
-  EXPECT_THAT(run(set).err, HasSubstr("host \"d\" has no agent"));
+  EXPECT_THAT(run(set).err, HasSubstr("host \"d\" is none of --hosts"));
 
   EXPECT_EQ(c.stop().exit_code, 0);
   const Outcome gone = run({"profile", "links", "set", "--set", "a>c:send", "--timeout", "1"});

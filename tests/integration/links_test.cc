@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/file.h"
 #include "integration/ended_by_signal.h"
 #include "integration/process.h"
 #include "integration/solo_rates.h"
@@ -13,6 +14,7 @@
 namespace jige::integration {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -156,6 +158,32 @@ TEST(Links, ProcessesOfThisMachineAreProfiled) {
   const Outcome other = run_jige({"profile", "links", "solo", "--shm", "2", "--store", store});
   EXPECT_EQ(other.exit_code, 2);
   EXPECT_THAT(other.err, HasSubstr("- component rank2 host"));
+}
+
+// A store that claims what the machine does not reach: found before anything is added to it.
+TEST(Links, RowsFromBeforeAChangeAreMarkedAsOutdated) {
+  const TestFolder folder;
+  const std::string store = folder / "links.jsonl";
+  const std::vector<std::string> solo = {"profile", "links",         "solo", "--shm",   "2",
+                                         "--quiet", "--set-seconds", "0.2",  "--store", store};
+  ASSERT_EQ(run_jige(solo).exit_code, 0);
+  const std::string text = *read_file(store);
+  const std::string head = text.substr(0, text.find('\n') + 1);
+  const std::string claim = head + R"({"set":["rank0>rank1:send"],"rate":50000,"gb_per_s":[50000]})"
+                                   "\n";
+  ASSERT_TRUE(write_file_atomic(store, claim));
+  const Outcome table = run_jige(solo);
+  EXPECT_EQ(table.exit_code, 0) << table.err;
+  EXPECT_THAT(table.out, HasSubstr("2 sets, 1 measured now, 1 kept from before"));
+  EXPECT_THAT(table.out, ContainsRegex("rank0>rank1:send +50000.000 +outdated"));
+  EXPECT_THAT(table.out, HasSubstr("was 5e+04, is "));
+  EXPECT_THAT(table.out, HasSubstr("run this again for the 1 outdated"));
+  ASSERT_TRUE(write_file_atomic(store, claim));
+  std::vector<std::string> lines = solo;
+  lines.push_back("--json");
+  const std::vector<Json> rows = run_jige(lines).json_lines();
+  ASSERT_EQ(rows.size(), 2u) << "one a set";
+  EXPECT_LT(rows[0]["epoch"], rows[1]["epoch"]);
 }
 
 // The driver is tests/fakes/fake_cuda.cc.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
@@ -52,7 +54,15 @@ TEST(Rings, AProfileIsKeptResumedAndRefusedElsewhere) {
   EXPECT_THAT(run_jige(solo).out, HasSubstr("48 sets, 48 measured now, rates simulated"));
   std::string text = *read_file(store);
   ASSERT_TRUE(write_file_atomic(store, text.substr(0, text.size() - 20)));  // killed while writing
-  EXPECT_THAT(run_jige(solo).out, HasSubstr("48 sets, 1 measured now"));
+  EXPECT_THAT(run_jige(solo).out, HasSubstr("48 sets, 1 measured now, 47 kept from before"));
+  std::vector<std::string> lines = solo;
+  lines.push_back("--json");
+  const std::vector<Json> kept = run_jige(lines).json_lines();
+  ASSERT_EQ(kept.size(), 48u);
+  EXPECT_EQ(kept[0]["kept"], true);
+  EXPECT_EQ(kept[0]["repeats"], 9);
+  ASSERT_EQ(kept[0]["gb_per_s"].size(), 1u);
+  EXPECT_EQ(kept[0]["gb_per_s"][0], kept[0]["rate"]);
   const Outcome foreign =
       run_jige({"plan", "rings", "--reference", "pcie-4gpu-4numa-3110", "--store", store});
   EXPECT_EQ(foreign.exit_code, 2);
@@ -62,6 +72,44 @@ TEST(Rings, AProfileIsKeptResumedAndRefusedElsewhere) {
                 "gpu0>gpu1:push,gpu0>gpu2:push", "--json"});
   EXPECT_EQ(pair.json_lines().size(), 3u);
   EXPECT_NEAR(pair.json_lines().back()["rate"].get<double>(), 6.25, 1e-6);
+}
+
+TEST(Rings, WhereThereIsNothingToMeasureSaysWhatElseThereIs) {
+  const TestFolder folder;
+  const std::string box = folder / "box.json";
+  ASSERT_TRUE(write_file_atomic(box, R"({"format":"jige.topology","version":1,"name":"box",
+      "components":[{"name":"memory","kind":"memory","numa":0}],"links":[]})"));
+  for (const char* command : {"profile", "plan"}) {
+    const Outcome none =
+        run_jige({command, command == std::string("plan") ? "rings" : "links", "--topology", box});
+    EXPECT_EQ(none.exit_code, 2);
+    EXPECT_THAT(none.err, HasSubstr("box has no GPU and no host to move data between; --shm 4"));
+  }
+}
+
+TEST(Rings, WhatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
+  const TestFolder folder;
+  const std::string store = folder / "links.jsonl";
+  const Outcome nowhere = run_jige({"plan", "rings", "--reference", "trunk-4host", "--store", store,
+                                    "-o", folder / "absent/ring.json"});
+  EXPECT_EQ(nowhere.exit_code, 3);
+  EXPECT_THAT(nowhere.err, HasSubstr("absent to write it to"));
+  EXPECT_FALSE(std::filesystem::exists(store));
+  const Outcome hosts = run_jige({"plan", "rings", "--reference", "trunk-4host", "--store", store,
+                                  "--export-nccl", folder / "graph.xml"});
+  EXPECT_THAT(hosts.err, HasSubstr("NCCL joins GPUs, these are hosts"));
+  EXPECT_EQ(std::ranges::count(*read_file(store), '\n'), 1) << "the head alone";
+}
+
+// Gains below the tolerance are not looked for, and the claim says so.
+TEST(Rings, WhatIsClaimedOfOtherRingsGoesAsFarAsTheSearch) {
+  std::vector<std::string> words = {"plan", "rings", "--reference", "two-trunk-4host"};
+  EXPECT_THAT(run_jige(words).out,
+              HasSubstr("no other ring is faster: measured sets exclude them all"));
+  words.insert(words.end(), {"--tolerance", "0.3"});
+  EXPECT_THAT(run_jige(words).out,
+              HasSubstr("by its transfers no other ring is more than 30.0 % faster: measured sets "
+                        "exclude them all"));
 }
 
 TEST(Rings, MachinesThatDifferShareARing) {
@@ -160,6 +208,8 @@ TEST(Rings, MistakesAreNamed) {
   EXPECT_THAT(
       run_jige({"plan", "rings", "--reference", "pcie-4gpu-2numa", "--devices", "gpu0,gpu7"}).err,
       HasSubstr("no component \"gpu7\""));
+  EXPECT_THAT(run_jige({"bench", "collective", "--ranks", "2", "-e", "1K"}).err,
+              HasSubstr("--max-bytes is 1.00 KiB, less than --min-bytes, which is 32.0 KiB"));
 }
 
 }  // namespace

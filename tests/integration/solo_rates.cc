@@ -22,8 +22,11 @@ std::vector<Json> expect_solo_rates(const LinkRun& run, size_t links) {
   const std::vector<Json> kept = again.json_lines();
   EXPECT_EQ(kept.size(), rates.size());
   for (size_t i = 0; i < std::min(kept.size(), rates.size()); ++i) {
-    EXPECT_EQ(kept[i]["repeats"], 0) << "from the store";
-    EXPECT_EQ(kept[i]["rate"], rates[i]["rate"]);
+    EXPECT_EQ(kept[i]["kept"], true) << "from the store";
+    EXPECT_EQ(rates[i]["kept"], false);
+    for (const char* field : {"set", "rate", "gb_per_s", "repeats"}) {
+      EXPECT_EQ(kept[i][field], rates[i][field]) << field;
+    }
   }
   return rates;
 }

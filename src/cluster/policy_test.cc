@@ -89,21 +89,6 @@ TEST(ClusterPolicy, StopsNobodyWhereThatMakesNoRoom) {
   EXPECT_EQ(result.outcomes[1].preemptions, 1);  // at 5, when it does make room
 }
 
-TEST(ClusterPolicy, NoiseIsBoundedAndRepeats) {
-  OrderOptions options{.noise = 2, .seed = 9};
-  double low = 10, high = 0;
-  for (JobId id = 0; id < 1000; ++id) {
-    const double factor = estimate_factor(options, id);
-    EXPECT_EQ(factor, estimate_factor(options, id));
-    low = std::min(low, factor);
-    high = std::max(high, factor);
-  }
-  EXPECT_GE(low, 0.5);
-  EXPECT_LT(low, 0.55);
-  EXPECT_LE(high, 2);
-  EXPECT_GT(high, 1.8);
-}
-
 TEST(ClusterPolicy, NamesSayWhatIsWrong) {
   for (const char* name : {"", "srft", "fifo+", "fifo+lazy", "fifo/", "fifo/everywhere", "a/b/c"}) {
     const auto policy = make_policy(name, "--policy", {});

@@ -19,15 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// The last line that begins with "error: ", which must say `parts`.
-void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::string>& parts) {
-  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
-  const size_t begin = outcome.err.rfind("error: ");
-  ASSERT_NE(begin, std::string::npos) << outcome.err;
-  const std::string line = outcome.err.substr(begin);
-  for (const std::string& part : parts) EXPECT_THAT(line, HasSubstr(part));
-}
-
 Json read_json(const std::string& path) { return *parse_json(read_text(path), path); }
 
 // A model folder with one change to its config.json.

@@ -86,7 +86,9 @@ class PlanRingsCommand final : public Command {
 
   Status run() override {
     output_.apply();
-    JIGE_DO(plan::parse_nccl_version(nccl_version_));  // before anything is measured
+    // Before anything is measured.
+    JIGE_DO(plan::parse_nccl_version(nccl_version_));
+    JIGE_DO(check_output_files({out_, svg_, nccl_, msccl_}));
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.request.seed);

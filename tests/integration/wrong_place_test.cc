@@ -79,5 +79,32 @@ TEST(WrongPlace, FileInPlaceOfAFolder) {
   }
 }
 
+// The work would take minutes and more.
+TEST(WrongPlace, OutputsThatCannotBeWrittenAreRefusedBeforeTheWork) {
+  const TestFolder folder;
+  const std::string some = folder.path(), nowhere = "/nowhere/at/all";
+  const std::vector<std::vector<std::string>> commands = {
+      {"cluster", "compare", "--jobs", "100000", "--html"},
+      {"cluster", "simulate", "--jobs", "1000000", "--schedule"},
+      {"cluster", "train-policy", "--jobs", "100000", "--out"},
+      {"cluster", "train-policy", "--jobs", "100000", "--out", folder / "policy.json", "--svg"},
+      {"simulate", "serve", "--requests", "10000000", "--svg"},
+      {"bench", "serve", "--random", "110m", "--svg"},
+      {"plan", "train", "--size", "110m", "--devices", "8", "--measure", "--out"},
+      {"plan", "train", "--size", "110m", "--devices", "8", "--measure", "--svg"},
+      {"plan", "rings", "--reference", "pcie-8gpu-2numa", "--export-nccl"},
+      {"simulate", "train", "--size", "110m", "--devices", "8", "--measure", "--svg"},
+  };
+  for (std::vector<std::string> command : commands) {
+    command.push_back(some);
+    const Outcome outcome = run_jige(command);
+    expect_error(outcome, 2, {some + ": is a folder; name a file"});
+    EXPECT_EQ(outcome.out, "") << command[1];
+    command.back() = nowhere;
+    expect_error(run_jige(command), 3, {nowhere + ": cannot create"});
+  }
+  EXPECT_EQ(list_tree(some), std::vector<std::string>{});
+}
+
 }  // namespace
 }  // namespace jige::integration

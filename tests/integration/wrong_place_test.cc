@@ -71,6 +71,7 @@ TEST(WrongPlace, FileInPlaceOfAFolder) {
   write_text(file, "the cat sat on the mat and the cat sat on the hat\n");
   for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
            {"train", "--data", TinyRun::get().corpus(), "--out", file},
+           {"tokenizer", "train", file, "--out", file},
            {"corpus", "--out", file},
        }) {
     const Outcome outcome = run_jige(command);
@@ -104,6 +105,24 @@ TEST(WrongPlace, OutputsThatCannotBeWrittenAreRefusedBeforeTheWork) {
     expect_error(run_jige(command), 3, {nowhere + ": cannot create"});
   }
   EXPECT_EQ(list_tree(some), std::vector<std::string>{});
+}
+
+TEST(WrongPlace, TheTokenizerOfAModelOrARunIsNotReplaced) {
+  const TestFolder folder;
+  write_text(folder / "text.txt", "the cat sat on the mat and the cat sat on the hat\n");
+  const auto train = [&](const std::string& out) {
+    return run_jige(
+        {"tokenizer", "train", folder / "text.txt", "--vocab-size", "280", "--out", out});
+  };
+  const std::string model = TinyRun::get().copy_model(folder);
+  const std::string before = read_text(model + "/tokenizer.json");
+  expect_error(train(model), 2, {model + ": holds the tokenizer of a model"});
+  EXPECT_EQ(read_text(model + "/tokenizer.json"), before);
+  const std::string own = TinyRun::get().run() + "/tokenizer";
+  expect_error(train(own), 2, {own + ": holds the tokenizer of a run"});
+  // One that nobody needs is.
+  EXPECT_EQ(train(folder / "t").exit_code, 0);
+  EXPECT_EQ(train(folder / "t/").exit_code, 0);
 }
 
 }  // namespace

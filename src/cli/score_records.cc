@@ -116,7 +116,7 @@ Result<Json> RecordScorer::score(const Json& record, const std::string& where) {
     JIGE_TRY(const std::string text, get_string(record, "text", where));
     return score_text(text);
   };
-  Result<Json> result = run();
+  Result<Json> result = loaded_->named(run());
   if (!result) {
     Error error = result.error();
     return error.message.starts_with(where) ? result : with_context(std::move(error), "{}", where);

@@ -131,8 +131,12 @@ TEST(BadModel, WeightsThatAreNotFinite) {
   std::string bytes = read_text(model + "/model.safetensors");
   std::fill(bytes.end() - 1024, bytes.end(), '\xff');
   write_text(model + "/model.safetensors", bytes);
-  expect_error(generate(model), 4, {"NaN"});
-  expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4, {"NaN"});
+  expect_error(generate(model), 4, {model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"chat", model}, "Hello\n"), 4, {model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4,
+               {"standard input:1: " + model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"score", model}, R"({"question": "a", "answer": "b"})"), 4,
+               {"standard input:1: " + model + ": the model's weights hold NaN"});
   const std::string run = folder / "run";
   expect_error(run_jige({"train", "--from", model, "--data", TinyRun::get().corpus(), "--steps",
                          "2", "--batch-tokens", "96", "--out", run}),

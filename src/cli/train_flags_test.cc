@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/train_flags.h"
 #include "train/option_flags.h"
 #include "train/options.h"
 
@@ -30,6 +31,27 @@ TEST(TrainFlags, HaveEveryFlagThatMessagesName) {
     }
   }
   EXPECT_GE(named, static_cast<int>(train::option_flags().size()));
+}
+
+TEST(TrainFlags, AreRefusedByNameWhereNoModelCanBeSo) {
+  const auto refused = [](const std::string& flag, const std::string& value) {
+    TrainFlags train;
+    Flags flags("train");
+    train.declare(flags);
+    const Status parsed = flags.parse({"--data", "a.txt", "--out", "run", flag, value});
+    if (!parsed) return parsed.error().message;
+    const auto options = train.to_options(flags);
+    return options ? std::string() : options.error().message;
+  };
+  EXPECT_EQ(refused("--layers", "4096"), "");
+  EXPECT_EQ(refused("--layers", "4097"), "--layers: 4097 is out of range; it must be 0 to 4096");
+  for (const char* flag : {"--width", "--heads", "--kv-heads", "--ffn"}) {
+    EXPECT_THAT(refused(flag, "1048577"), testing::HasSubstr("is out of range")) << flag;
+  }
+  EXPECT_EQ(refused("--vocab-size", "0"), "");
+  EXPECT_EQ(refused("--vocab-size", "261"), "");
+  EXPECT_THAT(refused("--vocab-size", "260"),
+              testing::HasSubstr("--vocab-size: 260 is out of range; it must be at least 261"));
 }
 
 // So that a new option is not forgotten here.

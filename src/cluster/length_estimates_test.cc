@@ -65,7 +65,7 @@ std::vector<Placement> placed(const std::vector<Job>& jobs, const std::string& n
 TEST(LengthEstimates, AreAllThatAPolicyKnows) {
   const auto network = std::make_shared<PolicyNetwork>(kPolicyFeatures, 8, 1);
   Rng rng(derive_key(3, "network"));
-  for (double& parameter : network->parameters()) parameter = rng.uniform() - 0.5;
+  for (double& parameter : network->parameters()) parameter = 6 * rng.uniform() - 3;
   for (const std::string name : {"sjf", "srtf", "srsf/contention", "ftf/contention", "fifo+easy",
                                  "las/contention", "greedy", "greedy+easy", "learned"}) {
     bool matters = false;

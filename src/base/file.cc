@@ -28,6 +28,10 @@ tl::unexpected<Error> system_error(const std::string& path, std::string_view act
   return fail(code, "{}: cannot {}: {}", path, action, std::strerror(reason));
 }
 
+tl::unexpected<Error> is_a_folder(const std::string& path) {
+  return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
+}
+
 Status write_all(int fd, const char* data, size_t size, const std::string& path) {
   while (size > 0) {
     const ssize_t written = ::write(fd, data, size);
@@ -104,8 +108,7 @@ Result<std::string> read_file(const std::string& path, size_t size_max) {
   if (fd < 0) return system_error(path, "open");
   struct stat info {};
   if (::fstat(fd, &info) != 0 || S_ISDIR(info.st_mode)) {
-    if (S_ISDIR(info.st_mode)) errno = EISDIR;
-    auto error = system_error(path, "read");
+    auto error = S_ISDIR(info.st_mode) ? is_a_folder(path) : system_error(path, "read");
     ::close(fd);
     return error;
   }
@@ -122,6 +125,10 @@ Status write_file_atomic(const std::string& path, std::string_view content) {
 
 Status make_folders(const std::string& path) {
   std::error_code error;
+  if (const auto status = std::filesystem::status(path, error);
+      std::filesystem::exists(status) && !std::filesystem::is_directory(status)) {
+    return fail(Code::kInvalidArgument, "{}: is a file; name a folder", path);
+  }
   std::filesystem::create_directories(path, error);
   if (!error) return {};
   errno = error.value();
@@ -149,9 +156,7 @@ AtomicFile::~AtomicFile() {
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) {
-    if (S_ISDIR(info.st_mode)) {
-      return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
-    }
+    if (S_ISDIR(info.st_mode)) return is_a_folder(path);
     if (!S_ISREG(info.st_mode) || names_open_file(path)) {
       const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
       if (fd < 0) return system_error(path, "open");
@@ -233,6 +238,7 @@ Result<MappedFile> MappedFile::open(const std::string& path) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     ::close(fd);
+    if (S_ISDIR(info.st_mode)) return is_a_folder(path);
     return fail(Code::kIo, "{}: is not a regular file", path);
   }
   const auto size = static_cast<size_t>(info.st_size);

@@ -17,13 +17,15 @@
 
 namespace jige {
 
-// The whole file as a string. Fails with kNotFound, kIo, or kExhausted above `size_max` bytes.
+// The whole file as a string. Fails with kInvalidArgument where `path` is a folder, kNotFound, kIo,
+// or kExhausted above `size_max` bytes.
 Result<std::string> read_file(const std::string& path, size_t size_max = size_t{1} << 32);
 
 // Replaces `path` by `content`, all or nothing. A full disk is kExhausted and leaves no remains.
 Status write_file_atomic(const std::string& path, std::string_view content);
 
-// Creates a folder and its parents.
+// Creates a folder and its parents. Fails with kInvalidArgument where `path` is a file, kNotFound,
+// kExhausted, kIo.
 Status make_folders(const std::string& path);
 
 // Writes a file of any size piece by piece and puts it in place on commit(); without commit the
@@ -55,6 +57,7 @@ class AtomicFile {
 // A read-only map of a whole file, unmapped on destruction. An empty file maps to an empty span.
 class MappedFile {
  public:
+  // Fails with kInvalidArgument where `path` is a folder, kNotFound, kIo.
   static Result<MappedFile> open(const std::string& path);
   MappedFile(MappedFile&& other) noexcept;
   MappedFile& operator=(MappedFile&& other) noexcept;

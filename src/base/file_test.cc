@@ -56,7 +56,10 @@ TEST_F(FileTest, ReadFailsByName) {
   EXPECT_EQ(missing.error().code, Code::kNotFound);
   EXPECT_NE(missing.error().message.find(path("none")), std::string::npos);
   EXPECT_EQ(read_file(path("none/below")).error().code, Code::kNotFound);
-  EXPECT_EQ(read_file(folder_).error().code, Code::kIo);
+  const auto folder = read_file(folder_);
+  ASSERT_FALSE(folder.has_value());
+  EXPECT_EQ(folder.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(folder.error().message, folder_ + ": is a folder; name a file");
 }
 
 TEST_F(FileTest, ReadStopsAtItsLimit) {
@@ -259,6 +262,10 @@ TEST_F(FileTest, MakesFoldersWithTheirParents) {
   const Status status = make_folders(path("file/below"));
   ASSERT_FALSE(status.has_value());
   EXPECT_NE(status.error().message.find("file/below"), std::string::npos);
+  const Status file = make_folders(path("file"));
+  ASSERT_FALSE(file.has_value());
+  EXPECT_EQ(file.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(file.error().message, path("file") + ": is a file; name a folder");
 }
 
 TEST_F(FileTest, MapsAWholeFile) {
@@ -278,7 +285,8 @@ TEST_F(FileTest, MapsAnEmptyFileAndRefusesWhatIsNone) {
   ASSERT_TRUE(write_file_atomic(path("a"), "").has_value());
   EXPECT_TRUE(MappedFile::open(path("a")).value().bytes().empty());
   EXPECT_EQ(MappedFile::open(path("none")).error().code, Code::kNotFound);
-  EXPECT_EQ(MappedFile::open(folder_).error().code, Code::kIo);
+  EXPECT_EQ(MappedFile::open(folder_).error().message, folder_ + ": is a folder; name a file");
+  EXPECT_EQ(MappedFile::open("/dev/null").error().code, Code::kIo);
 }
 
 }  // namespace

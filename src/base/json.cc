@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/json_error.h"
+
 namespace jige {
 namespace {
 
@@ -75,7 +77,8 @@ Result<Json> parse_json(std::string_view text, std::string_view where, int depth
     }
     return json;
   } catch (const std::exception& error) {
-    return fail(Code::kCorrupt, "{}: not valid JSON: {}", where, error.what());
+    return fail(Code::kCorrupt, "{}: not valid JSON: {}", where,
+                json_error_text(error.what(), text));
   }
 }
 

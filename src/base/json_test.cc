@@ -175,5 +175,19 @@ TEST(Json, SurvivesMutatedTexts) {
   EXPECT_GT(accepted, 100);
 }
 
+TEST(Json, SyntaxErrorsSayWhereAndWhatAndNotTheLibrarysName) {
+  const auto said = [](const std::string& text) { return parse_json(text, "x").error().message; };
+  EXPECT_EQ(said("not json"), "x: not valid JSON: column 2: invalid literal; last read: 'no'");
+  EXPECT_EQ(said("{}\n[1,\n"),
+            "x: not valid JSON: line 2, column 1: unexpected '['; expected end of input");
+  EXPECT_EQ(said("{\"a\":\n3,}"),
+            "x: not valid JSON: line 2, column 3: unexpected '}'; expected string literal");
+  EXPECT_EQ(said(""), "x: not valid JSON: it is empty");
+  EXPECT_EQ(said(" \n"), "x: not valid JSON: it is empty");
+  EXPECT_EQ(said("1e999"), "x: not valid JSON: number overflow parsing '1e999'");
+  // The last token is quoted, however long it is.
+  EXPECT_LT(said('"' + std::string(10'000, 'a')).size(), 500u);
+}
+
 }  // namespace
 }  // namespace jige

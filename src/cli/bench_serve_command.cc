@@ -78,6 +78,7 @@ class BenchServeCommand final : public Command {
                   "--policies and --admission are for an engine in this process; a server at a URL "
                   "has chosen its own");
     }
+    JIGE_DO(check_output_files({load_.svg}));
     JIGE_TRY(plan_, load_.plan(*flags_));
     loads_.emplace(plan_.goodput);
     // Prompts of two runs differ, or the second would find those of the first in a server's cache.

@@ -125,7 +125,8 @@ class ChatCommand final : public Command {
     };
     // What a person presses while nothing is made stops nothing; scripts mean it.
     if (person_) take_interrupt();
-    JIGE_TRY(const serve::Generation generation, generator.generate(*prompt, options, show));
+    JIGE_TRY(const serve::Generation generation,
+             loaded.named(generator.generate(*prompt, options, show)));
     if (person_) take_interrupt();
     // A transcript's answer begins behind "Assistant:", so with a space.
     const size_t begin = conversation.has_template() || !generation.text.starts_with(" ") ? 0 : 1;

@@ -55,6 +55,7 @@ class ClusterCompareCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
+    JIGE_DO(check_output_files({html_}));
     JIGE_TRY(scene_, cluster_.scene());
     JIGE_TRY(const std::vector<double> loads, read_loads(loads_, "--loads"));
     names_ = cluster::split_at(policies_, ',');

@@ -51,6 +51,7 @@ class ClusterSimulateCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
+    JIGE_DO(check_output_files({schedule_}));
     JIGE_TRY(const ClusterScene scene, cluster_.scene());
     const auto seed = static_cast<uint64_t>(seed_);
     const cluster::Workload workload = scene.workload(seed, load_);

@@ -57,6 +57,7 @@ class ClusterTrainCommand final : public Command {
     if (out_.empty()) {
       return fail(Code::kInvalidArgument, "--out is missing: name the file for the policy");
     }
+    JIGE_DO(check_output_files({out_, svg_}));
     JIGE_TRY(const cluster::TrainPolicyOptions options, read_options());
     Progress progress("training", iterations_, output_.quiet || output_.json);
     std::vector<cluster::TrainPolicyPoint> points;

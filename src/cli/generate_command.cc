@@ -56,7 +56,7 @@ class GenerateCommand final : public Command {
     const uint64_t first_seed = options.seed;
     for (int64_t i = 0; i < samples_; ++i) {
       options.seed = first_seed + static_cast<uint64_t>(i);
-      JIGE_DO(run_sample(generator, prompt, input, options, i));
+      JIGE_DO(run_sample(loaded, generator, prompt, input, options, i));
     }
     return {};
   }
@@ -86,9 +86,9 @@ class GenerateCommand final : public Command {
     return text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true});
   }
 
-  Status run_sample(serve::Generator& generator, const std::vector<int32_t>& prompt,
-                    const std::string& input, const serve::GenerateOptions& options,
-                    int64_t index) const {
+  Status run_sample(const LoadedModel& loaded, serve::Generator& generator,
+                    const std::vector<int32_t>& prompt, const std::string& input,
+                    const serve::GenerateOptions& options, int64_t index) const {
     if (!output_.json) {
       if (samples_ > 1) print_text(fmt::format("--- {} of {}\n", index + 1, samples_));
       if (echo_) print_text(shown_text(input));
@@ -103,7 +103,8 @@ class GenerateCommand final : public Command {
       }
       details.push_back(std::move(detail));
     };
-    JIGE_TRY(const serve::Generation answer, generator.generate(prompt, options, show));
+    JIGE_TRY(const serve::Generation answer,
+             loaded.named(generator.generate(prompt, options, show)));
     if (output_.json) {
       Json json{{"sample", index},         {"text", answer.text},
                 {"tokens", answer.tokens}, {"finish", serve::finish_reason_name(answer.finish)},

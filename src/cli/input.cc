@@ -24,6 +24,19 @@ Status is_a_file(const fs::path& file) {
               parent.empty() ? "." : parent);
 }
 
+// The run that a folder lies in, such as its checkpoints or one of them; empty where there is none.
+std::string run_around(const fs::path& folder) {
+  std::error_code error;
+  fs::path at = (fs::absolute(folder, error) / "").lexically_normal().parent_path();
+  for (int up = 0; up < 2; ++up) {
+    at = at.parent_path();
+    if (fs::exists(at / "log.jsonl", error) && fs::exists(at / "checkpoints", error)) {
+      return at.string();
+    }
+  }
+  return "";
+}
+
 constexpr size_t kTextBytesMax = size_t{1} << 30;
 constexpr size_t kLineBytesMax = size_t{256} << 20;
 
@@ -32,6 +45,10 @@ class Reader {
  public:
   static Result<Reader> open(const std::string& path) {
     if (path.empty() || path == "-") return Reader("standard input", STDIN_FILENO);
+    std::error_code error;
+    if (fs::is_directory(path, error)) {
+      return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
+    }
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd < 0) {
       return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: {}", path,
@@ -98,30 +115,49 @@ Result<std::string> find_model_folder(const std::string& path) {
                 "started with, or make one of its last checkpoint: `jige export {}`",
                 path, path);
   }
+  if (const std::string run = run_around(folder); !run.empty()) {
+    return fail(Code::kNotFound,
+                "{}: is a part of a run and no model; give the run, {}, or make a model of one of "
+                "its checkpoints: `jige export {}`",
+                path, run, run);
+  }
   return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
 }
 
 Status check_run_folder(const std::string& path) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (fs::is_directory(status)) return {};
-  if (fs::exists(status)) return is_a_file(path);
+  if (fs::exists(status) && !fs::is_directory(status)) return is_a_file(path);
+  if (!fs::exists(status)) {
+    return fail(Code::kNotFound,
+                "{}: no such folder; give the folder of a run, which was --out of `jige train`",
+                path);
+  }
+  for (const char* name : {"log.jsonl", "checkpoints"}) {
+    if (fs::exists(fs::path(path) / name, error)) return {};
+  }
+  const std::string run = run_around(path);
   return fail(Code::kNotFound,
-              "{}: no such folder; give the folder of a run, which was --out of `jige train`",
-              path);
+              "{}: holds no log.jsonl and no checkpoints, so it is not the folder of a run{}", path,
+              run.empty() ? "" : "; it lies in that of one, " + run);
+}
+
+Status check_file(std::string_view flag, const std::string& path, std::string_view expected) {
+  std::error_code error;
+  const fs::file_status status = fs::status(path, error);
+  if (fs::is_directory(status)) {
+    return fail(Code::kInvalidArgument, "{}: {} is a folder; give {}", flag, path, expected);
+  }
+  if (fs::exists(status)) return {};
+  return fail(Code::kNotFound, "{}: {}: no such file; give {}", flag, path, expected);
 }
 
 Result<formats::ModelConfig> load_config_file(std::string_view flag, const std::string& path) {
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (fs::is_directory(status)) {
-    return fail(Code::kInvalidArgument, "{}: {} is a folder; give the file {}", flag, path,
-                (fs::path(path) / "config.json").string());
-  }
-  if (!fs::exists(status)) {
-    return fail(Code::kNotFound, "{}: {}: no such file; give a Hugging Face config.json", flag,
-                path);
-  }
+  const bool folder = fs::is_directory(path, error);
+  JIGE_DO(check_file(flag, path,
+                     folder ? "the file " + (fs::path(path) / "config.json").string()
+                            : "a Hugging Face config.json"));
   JIGE_TRY(const Json json, formats::load_json_object(path));
   return formats::parse_model_config(json, path);
 }

@@ -22,8 +22,12 @@ Result<std::string> find_model_folder(const std::string& path);
 // whichever holds a tokenizer first.
 Result<std::string> find_tokenizer_folder(const std::string& path);
 
-// Fails, with the remedy, where the folder of a run is not there, or is a file.
+// Fails, with the remedy, where the folder of a run is not there, is a file, or holds no run.
 Status check_run_folder(const std::string& path);
+
+// Fails, with the remedy, where the file that `flag` names is not there, or is a folder; `expected`
+// is what to give, for example "a trace in CSV". Pipes and devices are files.
+Status check_file(std::string_view flag, const std::string& path, std::string_view expected);
 
 // Reads a model's configuration from the file that `flag` names. Fails, with the remedy, where it
 // is not there, or is a folder; and as the readers do.

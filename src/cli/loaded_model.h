@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "cli/device_flags.h"
@@ -19,6 +20,14 @@ struct LoadedModel {
   std::unique_ptr<CpuDevice> device;
   std::unique_ptr<model::InferenceModel> model;
   text::Tokenizer tokenizer;
+
+  // What running the model gave. An error of its data, such as weights that are not finite, is said
+  // of the folder.
+  template <typename T>
+  Result<T> named(Result<T> result) const {
+    if (result || result.error().code != Code::kCorrupt) return result;
+    return with_context(std::move(result.error()), "{}", folder);
+  }
 };
 
 struct ModelFlags {

@@ -3,9 +3,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/flags.h"
 
@@ -24,6 +26,20 @@ void OutputFlags::declare(Flags& flags, std::string_view json_help) {
 
 void OutputFlags::apply() const {
   if (quiet) set_log_level(LogLevel::kWarn);
+}
+
+Status check_output_files(std::initializer_list<std::string> paths) {
+  for (const std::string& path : paths) {
+    std::error_code error;
+    const auto status = std::filesystem::status(path, error);
+    // Who reads from a pipe would see its end here.
+    const bool special = std::filesystem::exists(status) &&
+                         !std::filesystem::is_regular_file(status) &&
+                         !std::filesystem::is_directory(status);
+    if (path.empty() || special) continue;
+    JIGE_TRY(const AtomicFile file, AtomicFile::create(path));
+  }
+  return {};
 }
 
 void print_text(std::string_view text) {

@@ -6,7 +6,9 @@
 // Threads: one thread.
 #pragma once
 
+#include <initializer_list>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 
 #include "base/json.h"
@@ -26,6 +28,10 @@ struct OutputFlags {
   void declare(Flags& flags, std::string_view json_help);
   void apply() const;
 };
+
+// Fails as AtomicFile::create where a file cannot be written, so that this is said before the work
+// and not behind it. Changes nothing; empty names are no files.
+Status check_output_files(std::initializer_list<std::string> paths);
 
 // Writes to standard output without delay.
 void print_text(std::string_view text);

@@ -128,6 +128,7 @@ Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
 
 // Of a file that is all costs, or of a plan.
 Result<plan::PipelineCosts> file_costs(const PipelineFlags& f) {
+  JIGE_DO(check_file("--costs", f.costs_file, "costs as JSON, or a plan that has them"));
   JIGE_TRY(const Json json, formats::load_json_object(f.costs_file));
   const auto part = json.find("costs");
   return plan::costs_from_json(part == json.end() ? json : *part, f.costs_file);

@@ -39,6 +39,7 @@ class PlanTrainCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    JIGE_DO(check_output_files({out_, svg_}));
     JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
     JIGE_TRY(const plan::TrainPlan plan, plan::plan_train(request));
     Json json{{"choice", choice_json(plan.choice)},

@@ -2,10 +2,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <system_error>
 #include <vector>
 
 #include "base/file.h"
@@ -29,15 +27,6 @@ namespace {
 
 constexpr double kMeasuredTolerance = 0.05;
 constexpr double kNothing = 1e-6;  // a relative gain that no line shows
-
-// Fails with kNotFound where a file cannot be written for want of its folder. Empty: no file.
-Status check_folder_of(const std::string& path) {
-  const std::filesystem::path folder = std::filesystem::path(path).parent_path();
-  std::error_code ignored;
-  if (folder.empty() || std::filesystem::is_directory(folder, ignored)) return {};
-  return fail(Code::kNotFound, "{}: there is no folder {} to write it to; make it first", path,
-              folder.string());
-}
 
 class PlanRingsCommand final : public Command {
  public:
@@ -104,7 +93,7 @@ class PlanRingsCommand final : public Command {
     output_.apply();
     // Before anything is measured, which may take long.
     JIGE_DO(plan::parse_nccl_version(nccl_version_));
-    for (const std::string& path : {out_, svg_, nccl_, msccl_}) JIGE_DO(check_folder_of(path));
+    JIGE_DO(check_output_files({out_, svg_, nccl_, msccl_}));
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.request.seed);

@@ -113,10 +113,16 @@ Result<Json> RecordScorer::score(const Json& record, const std::string& where) {
       JIGE_TRY(const std::string completion, get_string(record, "completion", where));
       return score_completion(prompt, completion);
     }
+    if (!record.contains("text")) {
+      return fail(Code::kNotFound,
+                  "{}: has none of the fields \"text\", \"completion\" (with \"prompt\"), "
+                  "\"choices\" (with \"question\") and \"question\" (with \"answer\")",
+                  where);
+    }
     JIGE_TRY(const std::string text, get_string(record, "text", where));
     return score_text(text);
   };
-  Result<Json> result = run();
+  Result<Json> result = loaded_->named(run());
   if (!result) {
     Error error = result.error();
     return error.message.starts_with(where) ? result : with_context(std::move(error), "{}", where);

@@ -35,6 +35,7 @@ class SimulateTrainCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    JIGE_DO(check_output_files({svg_}));
     JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
     JIGE_TRY(const std::vector<plan::KindOutcome> outcomes, plan::plan_each_kind(request));
     const plan::KindOutcome* fastest = nullptr;

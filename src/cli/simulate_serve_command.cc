@@ -67,6 +67,7 @@ class SimulateServeCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     if (traces_ > 0) return check_traces();
+    JIGE_DO(check_output_files({load_.svg}));
     JIGE_TRY(plan_, load_.plan(*flags_));
     JIGE_TRY(const std::vector<plan::ServePolicy> policies, scheduling_.read_policies());
     JIGE_DO(choose_step_time());

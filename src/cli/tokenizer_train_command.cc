@@ -1,4 +1,5 @@
 // jige tokenizer train: a byte-level BPE tokenizer from text.
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cli/interrupt.h"
 #include "cli/output.h"
 #include "cli/tokenizer_training.h"
+#include "formats/checkpoint.h"
 
 namespace jige::cli {
 namespace {
@@ -41,6 +43,7 @@ class TokenizerTrainCommand final : public Command {
     if (training_.folder.empty()) {
       return fail(Code::kInvalidArgument, "--out is missing: name the folder for the tokenizer");
     }
+    JIGE_DO(check_folder());
     const InterruptScope interrupts;
     training_.single_digits = digits_ == "single";
     training_.quiet = output_.quiet;
@@ -63,6 +66,27 @@ class TokenizerTrainCommand final : public Command {
   }
 
  private:
+  // Refuses a folder whose tokenizer a model or a run cannot do without.
+  Status check_folder() const {
+    namespace fs = std::filesystem;
+    std::error_code error;
+    const fs::path folder = (fs::path(training_.folder) / "").parent_path();
+    if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
+      return fail(Code::kInvalidArgument, "{}: is a file; name a folder", training_.folder);
+    }
+    const char* owner = fs::exists(folder / "config.json", error) ? "model" : nullptr;
+    const fs::path run = fs::absolute(folder, error).parent_path();
+    const bool of_run = folder.filename() == "tokenizer" &&
+                        !formats::list_checkpoints((run / "checkpoints").string()).empty();
+    if (of_run) owner = "run";
+    if (!owner || !fs::exists(folder / "tokenizer.json", error)) return {};
+    return fail(
+        Code::kInvalidArgument,
+        "{}: holds the tokenizer of a {}, which cannot be used with another; choose another "
+        "folder",
+        training_.folder, owner);
+  }
+
   TokenizerTraining training_;
   std::string digits_ = "single";
   OutputFlags output_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/chat_defaults.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/input.h"
@@ -16,14 +17,15 @@ constexpr const char* kShapeFlags[] = {"--size",  "--width",    "--layers",
 void declare_model(TrainFlags& to, Flags& flags) {
   flags.section("Model (from nothing, unless --from names one)");
   flags.choice("--size NAME", to.shape.size, model_size_names(), "a Llama of this size");
-  flags.integer("--width N", to.shape.width, {.min = 0, .max = 1 << 20},
+  flags.integer("--width N", to.shape.width, {.min = 0, .max = formats::kHiddenMax},
                 "hidden size; 0 takes the "
                 "size's own, here and below");
-  flags.integer("--layers N", to.shape.layers, {.min = 0, .max = 10'000}, "transformer layers");
-  flags.integer("--heads N", to.shape.heads, {.min = 0, .max = 1 << 16}, "query heads");
-  flags.integer("--kv-heads N", to.shape.kv_heads, {.min = 0, .max = 1 << 16},
+  flags.integer("--layers N", to.shape.layers, {.min = 0, .max = formats::kLayersMax},
+                "transformer layers");
+  flags.integer("--heads N", to.shape.heads, {.min = 0, .max = formats::kHeadsMax}, "query heads");
+  flags.integer("--kv-heads N", to.shape.kv_heads, {.min = 0, .max = formats::kHeadsMax},
                 "key/value heads; 0: one for each query head");
-  flags.integer("--ffn N", to.shape.ffn, {.min = 0, .max = 1 << 24}, "feed-forward width");
+  flags.integer("--ffn N", to.shape.ffn, {.min = 0, .max = formats::kFfnMax}, "feed-forward width");
   flags.text("--config FILE", to.config_file, "a Hugging Face config.json instead of a size");
   flags.text("--tokenizer FOLDER", to.tokenizer_folder,
              "tokenizer to use; without it one is trained from the data, or taken from --from");
@@ -166,6 +168,14 @@ Status TrainFlags::check_flags(const Flags& flags) const {
     if (!flags.given(name)) continue;
     if (!from_folder.empty()) return contradiction("--from", name);
     if (!config_file.empty()) return contradiction("--config", name);
+  }
+  const int64_t tokens_least = 256 + std::ssize(default_special_tokens());
+  if (vocab_size != 0 && vocab_size < tokens_least) {
+    return fail(
+        Code::kInvalidArgument,
+        "--vocab-size: {} is out of range; it must be at least {}: the bytes and {} special "
+        "tokens",
+        vocab_size, tokens_least, tokens_least - 256);
   }
   const bool sized = flags.given("--vocab-size");
   return sized && !from_folder.empty() ? contradiction("--from", "--vocab-size") : Status{};

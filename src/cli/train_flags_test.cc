@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
 #include <regex>
+#include <set>
 
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/train_flags.h"
 #include "train/option_flags.h"
+#include "train/options.h"
 
 namespace jige::cli {
 namespace {
@@ -29,9 +33,55 @@ TEST(TrainFlags, HaveEveryFlagThatMessagesName) {
   EXPECT_GE(named, static_cast<int>(train::option_flags().size()));
 }
 
+TEST(TrainFlags, AreRefusedByNameWhereNoModelCanBeSo) {
+  const auto refused = [](const std::string& flag, const std::string& value) {
+    TrainFlags train;
+    Flags flags("train");
+    train.declare(flags);
+    const Status parsed = flags.parse({"--data", "a.txt", "--out", "run", flag, value});
+    if (!parsed) return parsed.error().message;
+    const auto options = train.to_options(flags);
+    return options ? std::string() : options.error().message;
+  };
+  EXPECT_EQ(refused("--layers", "4096"), "");
+  EXPECT_EQ(refused("--layers", "4097"), "--layers: 4097 is out of range; it must be 0 to 4096");
+  for (const char* flag : {"--width", "--heads", "--kv-heads", "--ffn"}) {
+    EXPECT_THAT(refused(flag, "1048577"), testing::HasSubstr("is out of range")) << flag;
+  }
+  EXPECT_EQ(refused("--vocab-size", "0"), "");
+  EXPECT_EQ(refused("--vocab-size", "261"), "");
+  EXPECT_THAT(refused("--vocab-size", "260"),
+              testing::HasSubstr("--vocab-size: 260 is out of range; it must be at least 261"));
+}
+
+// So that a new option is not forgotten here.
+TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
+  train::TrainOptions options;
+  options.config.emplace();
+  options.lora.emplace();
+  options.ranks.emplace();
+  options.dropout = 0.1;
+  options.data.token_layout = formats::TokenLayout::kRawU16;
+  const std::set<std::string> without = {"optimizer.epsilon", "optimizer.bad_steps_in_row_max"};
+  const Json json = train::options_json(options);
+  const auto check = [&](const std::string& path) {
+    EXPECT_EQ(train::flag_of(path) == path, without.contains(path)) << path;
+  };
+  int64_t count = 0;
+  for (const auto& [name, value] : json.items()) {
+    const bool group = value.is_object() && name != "model";
+    if (!group) {
+      check(name);
+      continue;
+    }
+    for (const auto& [part, unused] : value.items()) check(name + "." + part);
+    count += std::ssize(value);
+  }
+  EXPECT_GE(count, 20);
+}
+
 TEST(TrainFlags, AreNamedByOptionOrByItsGroup) {
   EXPECT_EQ(train::flag_of("schedule.warmup_steps"), "--warmup");
-  EXPECT_EQ(train::flag_of("lora.base"), "--from");
   EXPECT_EQ(train::flag_of("lora.dropout"), "--lora");
   EXPECT_EQ(train::flag_of("model.rope.theta"), "--from, --config or --size");
   EXPECT_EQ(train::flag_of("optimizer.epsilon"), "optimizer.epsilon");

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/schedule_choice.h"
 #include "formats/json_file.h"
 #include "plan/pipeline_costs.h"
@@ -68,6 +69,7 @@ Result<std::optional<train::PipelineOptions>> TrainPipelineFlags::options() cons
   if (forward_stages > 0) made.forward_stages = {static_cast<int32_t>(forward_stages)};
   if (backward_stages > 0) made.backward_stages = {static_cast<int32_t>(backward_stages)};
   if (plan_file.empty()) return made;
+  JIGE_DO(check_file("--plan", plan_file, "a plan made by `jige plan train -o FILE`"));
   JIGE_TRY(const Json json, formats::load_json_object(plan_file));
   const auto schedule = json.find("schedule");
   if (schedule == json.end()) {

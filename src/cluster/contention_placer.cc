@@ -6,11 +6,11 @@
 namespace jige::cluster {
 namespace {
 
-constexpr double kMoveWorth = 2;      // gain over cost
-constexpr double kStandsWell = 0.9;   // progress above which nobody looks for a better place
+constexpr double kMoveWorth = 2;       // gain over cost
+constexpr double kStandsWell = 0.9;    // progress above which nobody looks for a better place
 constexpr size_t kMovesLookedAt = 12;  // jobs a round
-constexpr size_t kMovePlaces = 6;     // candidates for each
-constexpr size_t kForecasts = 5;      // candidates that are worth one
+constexpr size_t kMovePlaces = 6;      // candidates for each
+constexpr size_t kForecasts = 5;       // candidates that are worth one
 
 PlacementScore score_of(const ClusterState& cluster, JobId id, const Placement& placement,
                         const Contention::Forecast& forecast,
@@ -93,7 +93,7 @@ class ContentionPlacer final : public Placer {
     std::vector<Placement> candidates = candidate_placements(cluster, id, kMovePlaces);
     const std::vector<ClusterState::Move> moves = cluster.forecast_moves(id, candidates);
     const double progress = cluster.progress(id);
-    const double horizon_ns = options_.knows_lengths ? cluster.remaining_ns(id)
+    const double horizon_ns = options_.knows_lengths ? options_.lengths.remaining_ns(cluster, id)
                                                      : static_cast<double>(cluster.held_ns(id));
     const auto restart_ns = static_cast<double>(cluster.job(id).restart_ns);
     std::optional<Placement> best;
@@ -157,7 +157,8 @@ double waiting_threshold(const ClusterState& cluster, JobId id,
   const auto waited_ns = static_cast<double>(cluster.now_ns() - cluster.at(id).waiting_since_ns);
   auto patience_ns = static_cast<double>(options.patience_min_ns);
   if (options.knows_lengths) {
-    patience_ns = std::max(patience_ns, options.patience * cluster.remaining_ns(id));
+    patience_ns =
+        std::max(patience_ns, options.patience * options.lengths.remaining_ns(cluster, id));
   }
   return options.threshold * std::max(0.0, 1 - waited_ns / patience_ns);
 }

@@ -16,6 +16,7 @@
 
 #include <memory>
 
+#include "cluster/length_estimates.h"
 #include "cluster/placer.h"
 
 namespace jige::cluster {
@@ -28,6 +29,7 @@ struct ContentionPlacerOptions {
   int64_t candidates_max = 16;
   int64_t moves_max = 4;  // a round; 0: nobody moves
   bool knows_lengths = true;
+  LengthEstimates lengths = {};
 };
 
 struct PlacementScore {

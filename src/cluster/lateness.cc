@@ -11,11 +11,11 @@ constexpr double kGpusOfANode = 8;
 constexpr double kStretch = 1.3;   // of what is left, by contention
 constexpr double kCapacity = 0.5;  // of the GPUs, that contention leaves
 
-double ranking_service(const ClusterState& cluster, JobId id) {
+double ranking_service(const ClusterState& cluster, JobId id, double alone_ns) {
   const Job& job = cluster.job(id);
   const int32_t each = cluster.spec().gpus_per_node;
   const int32_t nodes = job.nodes > 0 ? job.nodes : (job.gpus + each - 1) / each;
-  return cluster.alone_ns(id) * (job.gpus + (nodes > 1 ? kGpusOfANode * nodes : 0));
+  return alone_ns * (job.gpus + (nodes > 1 ? kGpusOfANode * nodes : 0));
 }
 
 }  // namespace
@@ -38,9 +38,10 @@ Lateness::Known& Lateness::known(const ClusterState& cluster, JobId id) {
   if (known_.size() <= i) known_.resize(i + 1);
   Known& job = known_[i];
   if (job.seen) return job;
-  job = {.seen = true, .late = false, .service = ranking_service(cluster, id)};
+  const double alone_ns = options_.lengths.alone_ns(cluster, id);
+  job = {.seen = true, .late = false, .service = ranking_service(cluster, id, alone_ns)};
   services_.add(job.service);
-  lengths_.add(cluster.alone_ns(id));
+  lengths_.add(alone_ns);
   return job;
 }
 
@@ -53,7 +54,8 @@ bool Lateness::giant(const Known& job) const {
 void Lateness::look(const ClusterState& cluster, std::span<const JobId> waiting) {
   double left = 0;
   const auto add = [&](JobId id) {
-    if (!giant(known(cluster, id))) left += cluster.remaining_ns(id) * cluster.job(id).gpus;
+    if (giant(known(cluster, id))) return;
+    left += options_.lengths.remaining_ns(cluster, id) * cluster.job(id).gpus;
   };
   for (const JobId id : cluster.running()) add(id);
   for (const JobId id : waiting) add(id);
@@ -77,7 +79,7 @@ bool Lateness::late(const ClusterState& cluster, JobId id) {
 // After its arrival, if it ran from now on.
 double Lateness::end_ns(const ClusterState& cluster, JobId id) const {
   const auto here_ns = static_cast<double>(cluster.now_ns() - cluster.job(id).arrival_ns);
-  return here_ns + kStretch * cluster.remaining_ns(id);
+  return here_ns + kStretch * options_.lengths.remaining_ns(cluster, id);
 }
 
 std::string Lateness::late_text(const ClusterState& cluster, JobId id) const {

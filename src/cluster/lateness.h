@@ -8,11 +8,11 @@
 //   deadline = length that all but `giants` of the jobs have
 //            + backlog * (service left of those here that are no giants) / (half of the GPUs),
 //
-// about the time in which all would be through if they went by arrival: it grows with load by
-// itself. Service is length alone * GPUs; to rank jobs, a node of several counts as
-// kGpusOfANode more, for cards are what jobs contend for. Shares are of the last kSeenMax jobs that
-// came, and there must be kSeenMin. Whoever was late once stays so.
-// Threads: one thread.
+// with lengths as they are estimated, about the time in which all would be through if they went by
+// arrival: it grows with load by itself. Service is length alone * GPUs; to rank jobs, a node of
+// several counts as kGpusOfANode more, for cards are what jobs contend for. Shares are of the last
+// kSeenMax jobs that came, and there must be kSeenMin. Whoever was late once stays so. Threads: one
+// thread.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cluster/cluster_state.h"
+#include "cluster/length_estimates.h"
 
 namespace jige::cluster {
 
@@ -29,6 +30,7 @@ struct LatenessOptions {
   double quick = 0.8;
   double giants = 0.009;
   double backlog = 0.8;
+  LengthEstimates lengths = {};
 };
 
 class Lateness {

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <memory>
 #include <optional>
 
@@ -63,6 +64,27 @@ TEST_F(LatenessTest, QuickHaveLessServiceThanMost) {
   EXPECT_TRUE(lateness_->quick(*state_, 31));  // 32 s; sorted, 33 s are 80 % up
   EXPECT_FALSE(lateness_->quick(*state_, 32));
   EXPECT_FALSE(lateness_->quick(*state_, 0));  // 400 GPU seconds
+}
+
+TEST_F(LatenessTest, GoesByLengthsAsTheyAreEstimated) {
+  const LengthEstimates told{.noise = 4, .seed = 3};
+  std::vector<Job> estimated = ladder(40);
+  for (JobId id = 0; id < 40; ++id)
+    estimated[static_cast<size_t>(id)].iterations *= told.factor(id);
+  const auto seen = [&](std::vector<Job> jobs, const LengthEstimates& lengths) {
+    come(std::move(jobs), {.lengths = lengths});
+    std::vector<int64_t> all = {std::llround(lateness_->deadline_ns())};
+    for (int64_t at_s = 0; at_s < 2000; at_s += 10) {
+      state_->advance_to(at_s * kSecond);
+      for (JobId id = 0; id < 40; ++id) {
+        all.push_back(lateness_->late(*state_, id) + 2 * lateness_->quick(*state_, id));
+      }
+    }
+    return all;
+  };
+  const auto by_estimates = seen(ladder(40), told);
+  EXPECT_EQ(by_estimates, seen(estimated, {}));
+  EXPECT_NE(by_estimates, seen(ladder(40), {}));
 }
 
 TEST_F(LatenessTest, SaysNothingOfAFewJobs) {

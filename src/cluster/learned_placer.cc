@@ -9,12 +9,13 @@ namespace {
 double hours(double ns) { return ns / kSecond / 3600; }
 
 // What all candidates of a choice have in common.
-std::vector<double> common_features(const ClusterState& cluster, JobId id) {
+std::vector<double> common_features(const ClusterState& cluster, JobId id,
+                                    const LengthEstimates& lengths) {
   const auto gpus = static_cast<double>(cluster.spec().gpu_count());
   const auto waited_ns = static_cast<double>(cluster.now_ns() - cluster.at(id).waiting_since_ns);
   return {static_cast<double>(cluster.job(id).gpus) / gpus,
           std::log1p(hours(waited_ns)) / 3,
-          std::log1p(hours(cluster.remaining_ns(id))) / 3,
+          std::log1p(hours(lengths.remaining_ns(cluster, id))) / 3,
           static_cast<double>(cluster.free().total()) / gpus,
           std::log1p(static_cast<double>(cluster.waiting_count())) / 5,
           std::log1p(static_cast<double>(cluster.running().size())) / 5};
@@ -65,7 +66,7 @@ std::optional<Placement> LearnedPlacer::place(ClusterState& cluster, JobId id, b
   }
   std::vector<Placement>& candidates = promising.placements;
   if (candidates.size() == 1 && (must || candidates[0].size() == 1)) return candidates[0];
-  const std::vector<double> common = common_features(cluster, id);
+  const std::vector<double> common = common_features(cluster, id, options_.greedy.lengths);
   Choice choice;
   double best = -1e300;
   for (const Placement& placement : candidates) {

@@ -1,9 +1,6 @@
 #include "cluster/order.h"
 
 #include <algorithm>
-#include <cmath>
-
-#include "base/rng.h"
 
 namespace jige::cluster {
 namespace {
@@ -28,9 +25,8 @@ class LengthOrder final : public Order {
  public:
   explicit LengthOrder(OrderOptions options) : options_(std::move(options)) {}
   double key(const ClusterState& cluster, JobId id) const override {
-    const double factor = estimate_factor(options_, id);
-    if (options_.kind == OrderKind::kSjf) return cluster.alone_ns(id) * factor;
-    const double left_ns = cluster.remaining_ns(id) * factor;
+    if (options_.kind == OrderKind::kSjf) return options_.lengths.alone_ns(cluster, id);
+    const double left_ns = options_.lengths.remaining_ns(cluster, id);
     return options_.kind == OrderKind::kSrtf ? left_ns : left_ns * cluster.job(id).gpus;
   }
 
@@ -75,9 +71,8 @@ class FinishTimeOrder final : public Order {
  public:
   explicit FinishTimeOrder(OrderOptions options) : options_(std::move(options)) {}
   double key(const ClusterState& cluster, JobId id) const override {
-    const double factor = estimate_factor(options_, id);
-    const double shared_ns = time_here_ns(cluster, id) + cluster.remaining_ns(id) * factor;
-    return -shared_ns / (cluster.alone_ns(id) * factor);
+    const double left_ns = options_.lengths.remaining_ns(cluster, id);
+    return -(time_here_ns(cluster, id) + left_ns) / options_.lengths.alone_ns(cluster, id);
   }
   bool ages() const override { return true; }
 
@@ -91,12 +86,6 @@ std::string_view order_name(OrderKind kind) {
   static constexpr std::string_view kNames[kOrderKindCount] = {"fifo", "sjf",     "srtf",    "srsf",
                                                                "las",  "gittins", "max-min", "ftf"};
   return kNames[static_cast<size_t>(kind)];
-}
-
-double estimate_factor(const OrderOptions& options, JobId id) {
-  if (options.noise <= 1) return 1;
-  Rng rng(derive_key(options.seed, "job length estimate", static_cast<uint64_t>(id)));
-  return std::pow(options.noise, 2 * rng.uniform() - 1);
 }
 
 std::unique_ptr<Order> make_order(const OrderOptions& options) {

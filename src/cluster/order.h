@@ -11,7 +11,7 @@
 //   ftf       finish-time fairness: (time here + what is left) / length alone, the worst first
 //             (Themis)
 //
-// sjf, srtf, srsf and ftf know lengths: exactly, or off by a factor drawn for each job.
+// sjf, srtf, srsf and ftf know lengths, as they are estimated.
 // Threads: one thread.
 #pragma once
 
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cluster/cluster_state.h"
+#include "cluster/length_estimates.h"
 
 namespace jige::cluster {
 
@@ -30,9 +31,7 @@ std::string_view order_name(OrderKind kind);
 
 struct OrderOptions {
   OrderKind kind = OrderKind::kFifo;
-  // Lengths are wrong by a factor between 1 / noise and noise, uniform in its logarithm.
-  double noise = 1;
-  uint64_t seed = 1;
+  LengthEstimates lengths = {};
   std::vector<double> las_limits_gpu_s = {3250, 7200, 18000};
   std::vector<double> history_gpu_s;  // lengths times GPUs of jobs seen before, for gittins
 };
@@ -46,9 +45,6 @@ class Order {
 };
 
 std::unique_ptr<Order> make_order(const OrderOptions& options);
-
-// The factor by which a length is wrong.
-double estimate_factor(const OrderOptions& options, JobId id);
 
 // G(a) = max over d of P(S - a <= d | S > a) / E[min(S - a, d) | S > a]: the best rate of endings
 // for the service spent on a job that has had `a`, where S is drawn from the history.

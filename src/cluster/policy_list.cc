@@ -107,7 +107,8 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, std::string_v
                 "random, contention, learned",
                 flag, name, orders);
   }
-  OrderOptions order{.kind = parts->order, .noise = context.noise, .seed = context.seed};
+  const LengthEstimates lengths{.noise = context.noise, .seed = context.seed};
+  OrderOptions order{.kind = parts->order, .lengths = lengths};
   order.history_gpu_s = context.history_gpu_s;
   std::unique_ptr<Placer> placer;
   if (parts->blind) {
@@ -120,14 +121,17 @@ Result<std::unique_ptr<Policy>> make_policy(std::string_view name, std::string_v
       return fail(Code::kInvalidArgument, "{}: {} needs a trained policy; give --learned FILE",
                   flag, name);
     }
-    const ContentionPlacerOptions greedy{.knows_lengths = knows_lengths};
+    const ContentionPlacerOptions greedy{.knows_lengths = knows_lengths, .lengths = lengths};
     if (parts->learned) {
       placer = std::make_unique<LearnedPlacer>(context.network, LearnedOptions{.greedy = greedy});
     } else {
       placer = make_contention_placer(greedy);
     }
   }
-  return std::make_unique<QueuePolicy>(queue_options(*parts), make_order(order), std::move(placer));
+  QueueOptions queue = queue_options(*parts);
+  queue.lengths = lengths;
+  if (queue.deadlines) queue.deadlines->lengths = lengths;
+  return std::make_unique<QueuePolicy>(queue, make_order(order), std::move(placer));
 }
 
 }  // namespace jige::cluster

@@ -89,21 +89,6 @@ TEST(ClusterPolicy, StopsNobodyWhereThatMakesNoRoom) {
   EXPECT_EQ(result.outcomes[1].preemptions, 1);  // at 5, when it does make room
 }
 
-TEST(ClusterPolicy, NoiseIsBoundedAndRepeats) {
-  OrderOptions options{.noise = 2, .seed = 9};
-  double low = 10, high = 0;
-  for (JobId id = 0; id < 1000; ++id) {
-    const double factor = estimate_factor(options, id);
-    EXPECT_EQ(factor, estimate_factor(options, id));
-    low = std::min(low, factor);
-    high = std::max(high, factor);
-  }
-  EXPECT_GE(low, 0.5);
-  EXPECT_LT(low, 0.55);
-  EXPECT_LE(high, 2);
-  EXPECT_GT(high, 1.8);
-}
-
 TEST(ClusterPolicy, NamesSayWhatIsWrong) {
   for (const char* name : {"", "srft", "fifo+", "fifo+lazy", "fifo/", "fifo/everywhere", "a/b/c"}) {
     const auto policy = make_policy(name, "--policy", {});
@@ -267,6 +252,26 @@ TEST(ContentionPlacer, StaysWhereAMoveCostsMoreThanItGains) {
                      make_contention_placer({.threshold = 0}));
   const auto result = run(cluster_of(1, 4, 2), workload_of({z, x, y}), policy);
   EXPECT_EQ(result.outcomes[1].migrations + result.outcomes[2].migrations, 0);
+}
+
+// As above, but told that the jobs are much longer than they are.
+TEST(ContentionPlacer, GoesByLengthsAsTheyAreEstimated) {
+  LengthEstimates told{.noise = 1000};
+  while (told.factor(1) < 100 || told.factor(2) < 100) ++told.seed;
+  Job z = plain_job(0, 4, 90);
+  z.nodes = 2;
+  Job x = talking_pair(1, 400), y = talking_pair(1, 400);
+  x.restart_ns = y.restart_ns = 200 * kSecond;
+  QueuePolicy moves({.round_ns = 60 * kSecond}, make_order({}),
+                    make_contention_placer({.threshold = 0, .lengths = told}));
+  const auto moved = run(cluster_of(1, 4, 2), workload_of({z, x, y}), moves);
+  EXPECT_EQ(moved.outcomes[1].migrations + moved.outcomes[2].migrations, 1);
+  // Of a job of 100 s and more the threshold would be passed at 2100 s; of a longer one not before
+  // the other has ended.
+  QueuePolicy waits({.round_ns = 300 * kSecond}, make_order({}),
+                    make_contention_placer({.lengths = told}));
+  const Workload pair = workload_of({talking_pair(0, 4000), talking_pair(0, 100)});
+  EXPECT_EQ(run(cluster_of(1, 2, 2), pair, waits).outcomes[1].first_start_ns, 4000 * kSecond);
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ QueuePolicy::Rank QueuePolicy::rank_of(const ClusterState& cluster, JobId id) {
   const int64_t arrival_ns = cluster.job(id).arrival_ns;
   if (options_.urgent_factor >= 0 && !overdue_[i]) {
     const int64_t without_ns = cluster.now_ns() - arrival_ns - cluster.held_ns(id);
-    const double bound_ns =
-        static_cast<double>(options_.urgent_min_ns) + options_.urgent_factor * cluster.alone_ns(id);
+    const double bound_ns = static_cast<double>(options_.urgent_min_ns) +
+                            options_.urgent_factor * options_.lengths.alone_ns(cluster, id);
     overdue_[i] = static_cast<double>(without_ns) > bound_ns;
   }
   if (overdue_[i]) return {Class::kOverdue, 0, arrival_ns, id};
@@ -288,7 +288,8 @@ QueuePolicy::Reservation QueuePolicy::reserve(const ClusterState& cluster, JobId
   std::vector<std::pair<double, JobId>> ends;
   for (const JobId id : cluster.running()) {
     const auto now_ns = static_cast<double>(cluster.now_ns());
-    ends.emplace_back(now_ns + cluster.remaining_ns(id) / cluster.progress(id), id);
+    const double left_ns = options_.lengths.remaining_ns(cluster, id);
+    ends.emplace_back(now_ns + left_ns / cluster.progress(id), id);
   }
   std::ranges::sort(ends);
   Vacancy vacancy(cluster);
@@ -303,7 +304,8 @@ QueuePolicy::Reservation QueuePolicy::reserve(const ClusterState& cluster, JobId
 
 bool QueuePolicy::may_backfill(const ClusterState& cluster, JobId id,
                                Reservation& reservation) const {
-  const double end_ns = static_cast<double>(cluster.now_ns()) + cluster.remaining_ns(id);
+  const double end_ns =
+      static_cast<double>(cluster.now_ns()) + options_.lengths.remaining_ns(cluster, id);
   if (end_ns <= reservation.start_ns) return true;
   const int32_t gpus = cluster.job(id).gpus;
   if (gpus > reservation.spare_gpus) return false;

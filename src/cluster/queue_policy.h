@@ -32,6 +32,7 @@
 #include <vector>
 
 #include "cluster/lateness.h"
+#include "cluster/length_estimates.h"
 #include "cluster/order.h"
 #include "cluster/placer.h"
 #include "cluster/policy.h"
@@ -48,7 +49,8 @@ struct QueueOptions {
   double urgent_factor = -1;  // below 0: nobody becomes urgent
   int64_t urgent_min_ns = 0;
   std::optional<LatenessOptions> deadlines = std::nullopt;
-  double shape_margin = 0;  // 0: nobody is stopped for a shape
+  double shape_margin = 0;       // 0: nobody is stopped for a shape
+  LengthEstimates lengths = {};  // for ageing and EASY
 };
 
 class QueuePolicy final : public Policy {
@@ -103,7 +105,7 @@ class QueuePolicy final : public Policy {
   std::vector<Rank> ranks_;    // by job, of those that wait
   std::vector<bool> overdue_;  // by job; stays
   std::optional<Lateness> lateness_;
-  JobId got_in_ = -1;  // for whose shape others were stopped last
+  JobId got_in_ = -1;                   // for whose shape others were stopped last
   std::map<int32_t, int64_t> by_size_;  // how many wait, by GPUs
 };
 

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "base/json.h"
+#include "base/json_error.h"
 #include "base/result.h"
 
 namespace jige::formats {
@@ -25,6 +26,7 @@ class SaxReader : public nlohmann::json_sax<Json> {
   // a NUL byte or whatever the derived reader refuses.
   Status run(std::string_view text, std::string_view where) {
     where_ = where;
+    text_ = text;
     // The library takes a NUL byte for the end of the text.
     if (text.find('\0') != std::string_view::npos) {
       return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
@@ -65,15 +67,13 @@ class SaxReader : public nlohmann::json_sax<Json> {
   virtual std::string place() const = 0;
 
  private:
-  // The library quotes the last token, however long.
   bool syntax_error(std::string_view what) {
-    return refuse("not valid JSON: {}", what.substr(0, kMessageBytesMax));
+    return refuse("not valid JSON: {}", json_error_text(what, text_));
   }
   bool unexpected(std::string_view found) { return refuse("{}: unexpected {}", place(), found); }
 
-  static constexpr size_t kMessageBytesMax = 400;
-
   std::string where_;
+  std::string_view text_;
   Error error_{Code::kCorrupt, {}};
 };
 

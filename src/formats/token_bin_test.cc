@@ -190,7 +190,7 @@ TEST(TokenFile, RefusesEveryKindOfLie) {
   EXPECT_FAILS_WITH(TokenFile::open(path, {.layout = TokenLayout::kRawU16}), Code::kInvalidArgument,
                     "layout \"header\"");
   EXPECT_FAILS_WITH(TokenFile::open(scratch.file("no.bin"), {}), Code::kNotFound, "no.bin");
-  EXPECT_FAILS_WITH(TokenFile::open(scratch.path(), {}), Code::kIo, "not a regular file");
+  EXPECT_FAILS_WITH(TokenFile::open(scratch.path(), {}), Code::kInvalidArgument, "is a folder");
 }
 
 TEST(TokenFile, NamesTheTokenOutsideTheVocabulary) {

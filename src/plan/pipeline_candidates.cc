@@ -60,7 +60,9 @@ class Lattice {
     }
     if (!list_.empty()) return std::move(list_);
     return fail(Code::kInvalidArgument, "no schedule is possible: {}",
-                reason_.empty() ? "nothing is allowed" : reason_);
+                !reason_.empty()        ? reason_
+                : !twin_reason_.empty() ? twin_reason_
+                                        : "nothing is allowed");
   }
 
  private:
@@ -68,7 +70,7 @@ class Lattice {
     for (const bool host : or_all(request_.host_parameters, {false, true})) {
       // With parameters on the host, breadth-first is mobius.
       if (host && base.kind == ScheduleKind::kBreadthFirst) {
-        reason_ = "breadth-first with parameters on the host is mobius; ask for that";
+        twin_reason_ = "breadth-first with parameters on the host is mobius; ask for that";
         continue;
       }
       base.host_parameters = host;
@@ -166,7 +168,8 @@ class Lattice {
 
   const TrainPlanRequest& request_;
   std::vector<ScheduleRequest> list_;
-  std::string reason_;
+  std::string reason_;       // why the first that was possible in itself is not
+  std::string twin_reason_;  // where nothing else was tried
   std::map<std::tuple<Balance, bool, bool, int32_t>, std::vector<int32_t>> cuts_;
 };
 

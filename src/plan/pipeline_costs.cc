@@ -40,7 +40,8 @@ constexpr RateField kRates[] = {
     {"host_parameters_per_s", &PipelineRates::host_parameters_per_s},
     {"device_parameters_per_s", &PipelineRates::device_parameters_per_s}};
 
-// Far above any machine, and small enough that sums over a schedule stay exact.
+// Far above any machine, and small enough that sums over the blocks fit; of sums over a schedule
+// check_buffer_bytes() says whether they do.
 constexpr int64_t kBytesMax = int64_t{1} << 40;
 // And times and rates: sums of these stay finite.
 constexpr double kSecondsMax = 1e12, kRateMin = 1e-9;

@@ -260,6 +260,16 @@ std::string_view buffer_name(BufferKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
+Status check_buffer_bytes(const std::vector<PipelineBuffer>& buffers) {
+  double total = 0;
+  for (const PipelineBuffer& buffer : buffers) total += static_cast<double>(buffer.bytes);
+  if (total <= kBuffersBytesMax) return {};
+  return fail(Code::kInvalidArgument,
+              "the buffers of a step have {:.3g} bytes together, {:g} at most can be counted; take "
+              "fewer micro-batches or smaller blocks",
+              total, kBuffersBytesMax);
+}
+
 std::vector<PipelineBuffer> pipeline_buffers(const PipelineSchedule& schedule,
                                              const PipelineCosts& costs) {
   Result<PipelinePasses> passes = PipelinePasses::create(schedule);

@@ -68,6 +68,11 @@ struct PipelineBuffer {
 
 std::string_view buffer_name(BufferKind kind);
 
+// Whether sums over the buffers can be counted: at most kBuffersBytesMax together, not half of what
+// an int64_t holds. Fails with kInvalidArgument, naming the limit.
+inline constexpr double kBuffersBytesMax = 4e18;
+Status check_buffer_bytes(const std::vector<PipelineBuffer>& buffers);
+
 // All buffers of more than 0 bytes. REQUIRES: verify_pipeline(schedule), check_costs(costs).
 std::vector<PipelineBuffer> pipeline_buffers(const PipelineSchedule& schedule,
                                              const PipelineCosts& costs);

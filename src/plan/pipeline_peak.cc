@@ -136,11 +136,7 @@ int64_t PipelinePeaks::total_bytes() const {
 Result<PipelinePeaks> pipeline_peaks(const PipelineSchedule& schedule, const PipelineGraph& graph,
                                      const HappensBefore& order,
                                      const std::vector<PipelineBuffer>& buffers) {
-  double total = 0;
-  for (const PipelineBuffer& buffer : buffers) total += static_cast<double>(buffer.bytes);
-  if (total > 4e18) {
-    return fail(Code::kInvalidArgument, "the buffers of a step have {:.3g} bytes together", total);
-  }
+  JIGE_DO(check_buffer_bytes(buffers));
   PipelinePeaks peaks;
   for (int32_t d = 0; d < schedule.device_count; ++d) {
     peaks.devices.push_back(peak_of(schedule, graph, order, buffers, d));

@@ -45,7 +45,7 @@ struct MemoryBudget {
   int64_t total_bytes = std::numeric_limits<int64_t>::max();  // where devices and host share memory
 };
 
-// Fails with kInvalidArgument when the bytes of all buffers do not fit 62 bits.
+// Fails as check_buffer_bytes.
 Result<PipelinePeaks> pipeline_peaks(const PipelineSchedule& schedule, const PipelineGraph& graph,
                                      const HappensBefore& order,
                                      const std::vector<PipelineBuffer>& buffers);

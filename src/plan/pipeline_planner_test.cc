@@ -262,6 +262,26 @@ TEST(Planner, RefusesWhatMakesNoSense) {
   EXPECT_NE(plan_train(request).error().message.find("fetch_bytes_per_s"), std::string::npos);
 }
 
+TEST(Planner, SaysWhyNothingIsPossible) {
+  const auto why = [](const TrainPlanRequest& request) {
+    const auto plan = plan_train(request);
+    EXPECT_FALSE(plan);
+    return plan ? std::string() : plan.error().message;
+  };
+  TrainPlanRequest request = small_request();
+  request.devices = 100;
+  EXPECT_NE(why(request).find("100 stages (100 devices with 1 each) need as many blocks"),
+            std::string::npos)
+      << why(request);
+  request = small_request();
+  request.micro_batches = {1 << 20};
+  EXPECT_NE(why(request).find("tasks; take fewer of either"), std::string::npos) << why(request);
+  request = small_request();
+  request.kinds = {ScheduleKind::kBreadthFirst};
+  request.host_parameters = {true};
+  EXPECT_NE(why(request).find("is mobius; ask for that"), std::string::npos) << why(request);
+}
+
 TEST(PipelineCosts, SurviveJson) {
   const PipelineCosts costs = model_costs(3);
   const Result<Json> json = parse_json(dump_json(costs_to_json(costs)), "costs");

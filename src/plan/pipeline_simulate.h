@@ -55,6 +55,7 @@ struct MemoryPoint {
   double time_s = 0;
   int64_t bytes = 0;
 };
+// REQUIRES: check_buffer_bytes(buffers).
 std::vector<MemoryPoint> memory_over_time(const PipelineGraph& graph, const PipelineTimes& times,
                                           const std::vector<PipelineBuffer>& buffers,
                                           int32_t device);

@@ -14,6 +14,7 @@
 #include "text/tokenizer.h"
 #include "train/export.h"
 #include "train/run_setup.h"
+#include "train/run_source.h"
 #include "train/run_state.h"
 
 namespace jige::train {
@@ -158,10 +159,11 @@ Result<std::string> find_base(const CheckpointExportOptions& options, const Desc
   }
   JIGE_TRY(const std::string checksum, hash_weights(folder));
   if (checksum == described.base_checksum) return folder;
-  return fail(Code::kInvalidArgument,
-              "{}: its weights are not those that the adapter was trained on; name the folder of "
-              "those with --base",
-              folder);
+  return other_base({.adapter = options.run_folder,
+                     .made_for = described.origin.base_folder,
+                     .given = folder,
+                     .remedy = "name the folder of those that it was trained on with --base, or "
+                               "export the adapter alone with --adapter"});
 }
 
 Status check_target(const CheckpointExportOptions& options, const std::string& folder) {

@@ -230,7 +230,21 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
                                .out_folder = folder.file("b"),
                                .base_folder = tune.out_folder + "/model"});
   EXPECT_EQ(other.code, Code::kInvalidArgument);
-  EXPECT_THAT(other.message, HasSubstr("--base"));
+  const std::string model = base.out_folder + "/model";
+  EXPECT_THAT(other.message,
+              testing::AllOf(HasSubstr(tune.out_folder +
+                                       ": its adapter was trained on the model "
+                                       "in " +
+                                       model + ", "),
+                             HasSubstr("the model in " + tune.out_folder + "/model has other"),
+                             HasSubstr("with --base, or export the adapter alone")));
+  // Trained anew in place.
+  std::filesystem::rename(model, folder.file("kept"));
+  std::filesystem::copy(tune.out_folder + "/model", model);
+  EXPECT_THAT(refused({.run_folder = tune.out_folder, .out_folder = folder.file("b")}).message,
+              HasSubstr("the model in " + model + ", whose weights are no longer the same"));
+  std::filesystem::remove_all(model);
+  std::filesystem::rename(folder.file("kept"), model);
   std::filesystem::rename(base.out_folder, folder.file("moved"));
   const Error gone = refused({.run_folder = tune.out_folder,
                               .out_folder = folder.file("b"),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/check.h"
@@ -43,6 +44,11 @@ LineReader::~LineReader() {
 
 Result<LineReader> LineReader::open(const std::string& path, size_t line_bytes_max) {
   JIGE_CHECK(line_bytes_max >= 4, "a line limit of {} bytes holds no character", line_bytes_max);
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) {
+    return fail(Code::kInvalidArgument, "{}: is a folder; name files, such as {}/*.txt", path,
+                path);
+  }
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) {
     const Code code = errno == ENOENT || errno == ENOTDIR ? Code::kNotFound : Code::kIo;

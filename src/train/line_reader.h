@@ -23,7 +23,7 @@ struct Line {
 
 class LineReader {
  public:
-  // Fails with kNotFound or kIo naming the file.
+  // Fails with kInvalidArgument for a folder, kNotFound or kIo, naming the file.
   static Result<LineReader> open(const std::string& path, size_t line_bytes_max);
   LineReader(LineReader&& other) noexcept;
   LineReader& operator=(LineReader&& other) noexcept;

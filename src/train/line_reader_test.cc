@@ -70,14 +70,13 @@ TEST(LineReader, NamesAFileThatIsNotThere) {
   EXPECT_NE(reader.error().message.find("/nowhere/file.txt"), std::string::npos);
 }
 
-TEST(LineReader, FailsOnAFolder) {
+TEST(LineReader, RefusesAFolder) {
   const TestFolder folder;
-  auto reader = LineReader::open(folder.path(), 100);
-  ASSERT_TRUE(reader);
-  Line line;
-  const auto more = reader->next(line);
-  ASSERT_FALSE(more);
-  EXPECT_EQ(more.error().code, Code::kIo);
+  const auto reader = LineReader::open(folder.path(), 100);
+  ASSERT_FALSE(reader);
+  EXPECT_EQ(reader.error().code, Code::kInvalidArgument);
+  EXPECT_NE(reader.error().message.find(folder.path() + ": is a folder; name files"),
+            std::string::npos);
 }
 
 }  // namespace

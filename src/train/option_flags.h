@@ -1,7 +1,8 @@
 // The flags of `jige train` by the options they set, so that messages name what the user can give.
 //
 // Options are named as in the identity and the log of a run (options.h), with their group:
-// "schedule.warmup_steps". A test of `cli` holds the flags against those that are declared.
+// "schedule.warmup_steps". Tests of `cli` hold the flags against those that are declared, and the
+// options against those of a run's log.
 // Threads: pure functions.
 #pragma once
 

@@ -123,7 +123,8 @@ Json schedule_identity(const LrSchedule& schedule) {
           {"warmup_steps", schedule.warmup_steps}};
 }
 
-// The first place where two values differ, depth first; empty when they are equal.
+// The first place where two values differ, depth first; empty when they are equal. A value that is
+// not there is empty.
 struct Difference {
   std::string path;
   std::string saved;
@@ -138,12 +139,12 @@ Difference first_difference(const Json& saved, const Json& wanted, const std::st
   const auto child = [&](const std::string& key) { return path.empty() ? key : path + "." + key; };
   for (const auto& [key, value] : wanted.items()) {
     const auto it = saved.find(key);
-    if (it == saved.end()) return {child(key), "absent", dump_json(value)};
+    if (it == saved.end()) return {child(key), "", dump_json(value)};
     Difference difference = first_difference(*it, value, child(key));
     if (!difference.path.empty()) return difference;
   }
   for (const auto& [key, value] : saved.items()) {
-    if (!wanted.contains(key)) return {child(key), dump_json(value), "absent"};
+    if (!wanted.contains(key)) return {child(key), dump_json(value), ""};
   }
   return {path, dump_json(saved), dump_json(wanted)};  // the same fields in another order
 }
@@ -250,12 +251,19 @@ Status check_same_identity(const Json& saved, const Json& wanted, const std::str
                 "{} here); continue with the old files, or start anew in another folder",
                 where, difference.saved, difference.wanted);
   }
-  const std::string_view flag = flag_of(difference.path);
+  const std::string& path = difference.path;
+  const std::string_view flag = flag_of(path);
+  const std::string had = difference.saved.empty()
+                              ? fmt::format("without {}", path)
+                              : fmt::format("with {} = {}", path, difference.saved);
+  const std::string has = difference.wanted.empty() ? "none" : difference.wanted;
+  const std::string remedy = difference.saved.empty() ? fmt::format("without {}", flag)
+                             : flag == path           ? "with the old value"
+                                            : fmt::format("with the old value of {}", flag);
+  const bool longer = path == "steps" || path == "epochs";
   return fail(Code::kInvalidArgument,
-              "{}: was made with {} = {}, this run has {}; continue with the old value{}{}, or "
-              "start anew in another folder",
-              where, difference.path, difference.saved, difference.wanted,
-              flag == difference.path ? "" : " of ", flag == difference.path ? "" : flag);
+              "{}: was made {}, this run has {}; continue {}, or start anew in another folder{}",
+              where, had, has, remedy, longer ? ", from the weights of this one by --from" : "");
 }
 
 }  // namespace jige::train

@@ -84,6 +84,10 @@ TEST(Identity, NamesTheFlagOfWhatDiffers) {
   };
   EXPECT_NE(message([](auto& o) { o.schedule.peak = 7; }).find("old value of --lr,"),
             std::string::npos);
+  EXPECT_NE(message([](auto& o) { o.steps = 7; })
+                .find("old value of --steps, or start anew in another folder, from the weights of "
+                      "this one by --from"),
+            std::string::npos);
   EXPECT_NE(message([](auto& o) { o.step_tokens = 7; }).find("old value of --batch-tokens,"),
             std::string::npos);
   EXPECT_NE(message([](auto& o) {
@@ -112,10 +116,14 @@ TEST(Identity, NamesFieldsThatOnlyOneSideHas) {
   const Json plain = identity_json(valid_options());
   Json more = plain;
   more["lora"] = {{"rank", 4}};
-  EXPECT_NE(check_same_identity(plain, more, "x").error().message.find("lora = absent"),
-            std::string::npos);
-  EXPECT_NE(check_same_identity(more, plain, "x").error().message.find("this run has absent"),
-            std::string::npos);
+  EXPECT_EQ(
+      check_same_identity(plain, more, "x").error().message,
+      R"(x: was made without lora, this run has {"rank":4}; continue without --lora, or start )"
+      "anew in another folder");
+  EXPECT_EQ(
+      check_same_identity(more, plain, "x").error().message,
+      R"(x: was made with lora = {"rank":4}, this run has none; continue with the old value of )"
+      "--lora, or start anew in another folder");
 }
 
 }  // namespace

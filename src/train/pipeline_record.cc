@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "plan/pipeline_memory.h"
 #include "plan/pipeline_schedule_json.h"
 #include "plan/pipeline_verify.h"
 
@@ -152,6 +153,10 @@ Result<PipelineRecord> pipeline_record_from_json(const Json& json, std::string_v
   }
   if (const Status sound = plan::verify_pipeline(record.schedule); !sound) {
     return with_context(sound.error(), "{}: schedule", where);
+  }
+  const auto buffers = plan::pipeline_buffers(record.schedule, record.costs);
+  if (const Status counted = plan::check_buffer_bytes(buffers); !counted) {
+    return with_context(counted.error(), "{}: costs", where);
   }
   const Json& steps = json["steps"];
   if (!steps.is_array()) {

@@ -120,6 +120,20 @@ TEST(PipelineRecord, NamesTheFieldThatIsWrong) {
   refused([](Json& j) { j = 3; }, Code::kCorrupt, "object");
 }
 
+TEST(PipelineRecord, HasBytesThatCanBeCounted) {
+  PipelineRecord record;
+  record.schedule = *plan::generate_pipeline(
+      {.kind = plan::ScheduleKind::kGPipe, .micro_batches = 8000, .block_count = 1024});
+  record.costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 38});
+  record.memory = {.device_planned_bytes = {0}, .device_peak_bytes = {0}};
+  ASSERT_TRUE(pipeline_record_from_json(pipeline_record_json(record), "r"));
+  record.costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 40});
+  const auto result = pipeline_record_from_json(pipeline_record_json(record), "r");
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+  EXPECT_NE(result.error().message.find("r: costs: the buffers of a step have"), std::string::npos);
+}
+
 TEST(PipelineRecord, SurvivesAnyDamage) {
   const std::string good = dump_json(pipeline_record_json(example(1)));
   Rng rng(11);

@@ -17,11 +17,52 @@ std::string absolute_folder(const std::string& folder) {
   return error ? folder : path.string();
 }
 
+// The base of the adapter in a checkpoint, by its weights; "" where none is said.
+std::string base_checksum(const Json& identity) {
+  const auto lora = identity.find("lora");
+  if (lora == identity.end()) return "";
+  const auto base = lora->find("base");
+  return base == lora->end() || !base->is_string() ? "" : base->get<std::string>();
+}
+
+// That an adapter goes on with the base it was begun on.
+Status check_base(const RunSetup& setup, const formats::CheckpointReader& checkpoint) {
+  const auto identity = checkpoint.state().find("identity");
+  if (identity == checkpoint.state().end()) return {};  // refused by name when it is compared
+  const std::string begun = base_checksum(*identity);
+  if (begun.empty() || begun == base_checksum(*setup.identity)) return {};
+  JIGE_TRY(const RunOrigin origin,
+           RunOrigin::from_state(checkpoint.state(), checkpoint.folder() + "/state.json"));
+  return other_base({.adapter = checkpoint.folder(),
+                     .made_for = origin.base_folder,
+                     .given = setup.options.init_folder,
+                     .remedy = "name the folder of those with --from, or start anew in another "
+                               "folder"});
+}
+
 }  // namespace
+
+tl::unexpected<Error> other_base(const OtherBase& bases) {
+  const std::string made_for = absolute_folder(bases.made_for);
+  const std::string given = absolute_folder(bases.given);
+  if (made_for == given) {
+    return fail(Code::kInvalidArgument,
+                "{}: its adapter was trained on the model in {}, whose weights are no longer the "
+                "same; {}",
+                bases.adapter, given, bases.remedy);
+  }
+  return fail(Code::kInvalidArgument,
+              "{}: its adapter was trained on {}, the model in {} has other weights; {}",
+              bases.adapter, made_for.empty() ? "another model" : "the model in " + made_for, given,
+              bases.remedy);
+}
 
 Result<std::optional<RunSource>> check_source(
     const RunSetup& setup, const std::optional<formats::CheckpointReader>& checkpoint) {
-  if (setup.options.lora) return std::nullopt;
+  if (setup.options.lora) {
+    if (checkpoint) JIGE_DO(check_base(setup, *checkpoint));
+    return std::nullopt;
+  }
   RunSource source{.folder = absolute_folder(setup.options.init_folder)};
   const auto measure = [&]() -> Status {
     if (source.folder.empty()) return {};
@@ -56,17 +97,31 @@ Result<std::optional<RunSource>> check_source(
               checkpoint->folder(), begun, source.folder);
 }
 
-std::string recorded_source(const std::string& out_folder) {
+namespace {
+
+// What the newest checkpoint that can be read says of where the run came from; all of a run say the
+// same. What is damaged is named when the run goes on.
+RunOrigin recorded_origin(const std::string& out_folder) {
   const std::string folder = out_folder + "/checkpoints";
-  // What is damaged is named when the run goes on; all checkpoints of a run say the same.
   for (const formats::CheckpointName& name : formats::list_checkpoints(folder)) {
     const std::string path = folder + "/" + name.folder + "/state.json";
     const auto json = formats::load_json_object(path, formats::kStateBytesMax);
     if (!json || !json->contains("state") || !json->at("state").is_object()) continue;
-    const auto origin = RunOrigin::from_state(json->at("state"), path);
-    if (origin && origin->source) return origin->source->folder;
+    auto origin = RunOrigin::from_state(json->at("state"), path);
+    if (origin && (origin->source || !origin->base_folder.empty())) return std::move(*origin);
   }
-  return "";
+  return {};
+}
+
+}  // namespace
+
+std::string recorded_source(const std::string& out_folder) {
+  const RunOrigin origin = recorded_origin(out_folder);
+  return origin.source ? origin.source->folder : "";
+}
+
+std::string recorded_base(const std::string& out_folder) {
+  return recorded_origin(out_folder).base_folder;
 }
 
 }  // namespace jige::train

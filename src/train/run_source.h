@@ -1,8 +1,9 @@
-// What a run that trains all weights was begun from, and that it goes on from the same.
+// What a run was begun from, and that it goes on from the same.
 //
-// Its checkpoints hold all it needs, so the folder it began from is not read again, and nothing
-// but what the checkpoints recorded (run_state.h) tells when another one is named. Adapters know
-// their base by the identity. Threads: pure functions.
+// The checkpoints of a run that trains all weights hold all it needs, so the folder it began from
+// is not read again, and nothing but what the checkpoints recorded (run_state.h) tells when another
+// one is named. Adapters know their base by the checksum in their identity; the record says where
+// it was. Threads: pure functions.
 #pragma once
 
 #include <optional>
@@ -17,12 +18,24 @@ namespace jige::train {
 
 // What later checkpoints shall record; nothing for adapters, and for a run whose checkpoint is
 // older than the record. Fails with kInvalidArgument naming both folders where a run with this
-// checkpoint was begun from other weights. A folder that has moved is known by its weights.
+// checkpoint was begun from other weights, or its adapter on another base. A folder that has moved
+// is known by its weights.
 Result<std::optional<RunSource>> check_source(
     const RunSetup& setup, const std::optional<formats::CheckpointReader>& checkpoint);
+
+// An adapter on a base that it was not trained on, as an error that names all three folders.
+struct OtherBase {
+  std::string adapter;   // the run or the checkpoint it is in
+  std::string made_for;  // empty where it is not known
+  std::string given;
+  std::string remedy;
+};
+[[nodiscard]] tl::unexpected<Error> other_base(const OtherBase& bases);
 
 // The folder whose model the run in OUT was begun from; empty where there is no checkpoint, or none
 // that says so. Reads no tensor.
 std::string recorded_source(const std::string& out_folder);
+// The same of the model whose adapter the run in OUT trains.
+std::string recorded_base(const std::string& out_folder);
 
 }  // namespace jige::train

@@ -59,6 +59,44 @@ TEST(RunSource, GoesOnOnlyFromTheModelThatTheRunWasBegunFrom) {
   EXPECT_EQ(error_of(same, "tuned"), "");
 }
 
+TEST(RunSource, OfAnAdapterIsTheBaseItWasBegunOn) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
+  options.steps = 1;
+  for (const uint64_t seed : {1, 2}) {
+    options.seed = seed;
+    options.out_folder = folder.file("base" + std::to_string(seed));
+    ASSERT_TRUE(train(options));
+  }
+  const std::string one = folder.file("base1/model"), two = folder.file("base2/model");
+  TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
+  begun.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
+  ASSERT_TRUE(train(begun));
+  EXPECT_EQ(recorded_base(begun.out_folder), one);
+  EXPECT_EQ(recorded_source(begun.out_folder), "");
+  EXPECT_EQ(recorded_base(folder.file("base1")), "");
+  TrainOptions other = begun;
+  other.init_folder = two;
+  const Status refused = train(other);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(refused.error().message,
+              testing::AllOf(testing::HasSubstr(folder.file("tuned/checkpoints/step-00000001: ")),
+                             testing::HasSubstr("was trained on the model in " + one + ", "),
+                             testing::HasSubstr("the model in " + two + " has other weights"),
+                             testing::HasSubstr("with --from, or start anew")));
+  // A base that has moved is known by its weights; another one in its place is not the same.
+  std::filesystem::rename(one, folder.file("moved"));
+  std::filesystem::rename(two, one);
+  const Status replaced = train(begun);
+  ASSERT_FALSE(replaced);
+  EXPECT_THAT(replaced.error().message,
+              testing::HasSubstr("in " + one + ", whose weights are no longer the same"));
+  begun.init_folder = folder.file("moved");
+  const Status moved = train(begun);
+  EXPECT_TRUE(moved) << moved.error().message;
+}
+
 TEST(RunSource, GoesOnFromCheckpointsThatDoNotSayWhatTheyWereBegunFrom) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});

@@ -19,15 +19,6 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-// The last line that begins with "error: ", which must say `parts`.
-void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::string>& parts) {
-  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
-  const size_t begin = outcome.err.rfind("error: ");
-  ASSERT_NE(begin, std::string::npos) << outcome.err;
-  const std::string line = outcome.err.substr(begin);
-  for (const std::string& part : parts) EXPECT_THAT(line, HasSubstr(part));
-}
-
 Json read_json(const std::string& path) { return *parse_json(read_text(path), path); }
 
 // A model folder with one change to its config.json.
@@ -140,8 +131,12 @@ TEST(BadModel, WeightsThatAreNotFinite) {
   std::string bytes = read_text(model + "/model.safetensors");
   std::fill(bytes.end() - 1024, bytes.end(), '\xff');
   write_text(model + "/model.safetensors", bytes);
-  expect_error(generate(model), 4, {"NaN"});
-  expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4, {"NaN"});
+  expect_error(generate(model), 4, {model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"chat", model}, "Hello\n"), 4, {model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4,
+               {"standard input:1: " + model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"score", model}, R"({"question": "a", "answer": "b"})"), 4,
+               {"standard input:1: " + model + ": the model's weights hold NaN"});
   const std::string run = folder / "run";
   expect_error(run_jige({"train", "--from", model, "--data", TinyRun::get().corpus(), "--steps",
                          "2", "--batch-tokens", "96", "--out", run}),
@@ -237,7 +232,8 @@ TEST(BadText, RecordsWithoutWhatIsNeeded) {
   const auto score = [](const std::string& line) {
     return run_jige({"score", TinyRun::get().model()}, line);
   };
-  expect_error(score("{\"txt\": 1}"), 3, {"standard input:1", "text"});
+  expect_error(score("{\"txt\": 1}"), 3,
+               {"standard input:1: has none of the fields \"text\", \"completion\""});
   expect_error(score("{\"text\": 1}"), 2, {"standard input:1", "text"});
   expect_error(score("{\"text\": \"a b\"}\n{oops"), 4, {"standard input:2"});
   expect_error(score("{\"question\": \"a\", \"choices\": []}"), 2, {"choices"});

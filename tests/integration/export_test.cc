@@ -64,6 +64,7 @@ TEST(Export, TakesARunThatGoesOnAndOneThatWasKilled) {
 TEST(Export, SaysWhatIsMissing) {
   const TestFolder folder;
   EXPECT_EQ(run_jige({"export", folder / "nothing"}).exit_code, 3);
+  write_text(folder / "log.jsonl", "");
   const Outcome none = run_jige({"export", folder.path()});
   EXPECT_EQ(none.exit_code, 3);
   EXPECT_THAT(none.err, HasSubstr("no checkpoint yet"));

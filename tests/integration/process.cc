@@ -1,6 +1,7 @@
 #include "integration/process.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -58,6 +59,14 @@ std::vector<Json> Outcome::json_lines() const {
     begin = end + 1;
   }
   return lines;
+}
+
+void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::string>& parts) {
+  EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
+  const size_t begin = outcome.err.rfind("error: ");
+  ASSERT_NE(begin, std::string::npos) << outcome.err;
+  const std::string line = outcome.err.substr(begin);
+  for (const std::string& part : parts) EXPECT_THAT(line, ::testing::HasSubstr(part));
 }
 
 Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input) {

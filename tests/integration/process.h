@@ -26,6 +26,9 @@ struct Outcome {
   std::vector<Json> json_lines() const;
 };
 
+// Expects this exit code and an error, the last line that begins with "error: ", that says `parts`.
+void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::string>& parts);
+
 // Runs jige to its end. Ends it after two minutes.
 Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input = "");
 

@@ -1,0 +1,129 @@
+// Folders where files are needed and the reverse, and places that cannot be written.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+TEST(WrongPlace, FolderInPlaceOfAPlanOrOfCosts) {
+  const TestFolder folder;
+  const std::string some = folder.path(), none = folder / "none.json";
+  const std::string plan = "give a plan made by `jige plan train -o FILE`";
+  const std::string costs = "give costs as JSON, or a plan that has them";
+  const auto train = [&](const std::string& path) {
+    return run_jige(
+        {"train", "--data", TinyRun::get().corpus(), "--out", folder / "run", "--plan", path});
+  };
+  expect_error(train(some), 2, {"--plan: " + some + " is a folder; " + plan});
+  expect_error(train(none), 3, {"--plan: " + none + ": no such file; " + plan});
+  expect_error(run_jige({"plan", "train", "--costs", some}), 2,
+               {"--costs: " + some + " is a folder; " + costs});
+  expect_error(run_jige({"simulate", "train", "--costs", none}), 3,
+               {"--costs: " + none + ": no such file; " + costs});
+}
+
+TEST(WrongPlace, FolderInPlaceOfAFile) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().model(), some = folder.path();
+  const std::string said = some + ": is a folder; name ";
+  const std::vector<std::vector<std::string>> commands = {
+      {"generate", model, "--file", some},
+      {"tokenize", model, "--file", some},
+      {"score", model, some},
+      {"serve", model, "--api-key-file", some},
+      {"simulate", "serve", "--trace", some},
+      {"cluster", "simulate", "--trace", some},
+      {"plan", "rings", "--topology", some},
+      {"tokenizer", "train", some, "--out", folder / "t"},
+  };
+  for (const std::vector<std::string>& command : commands) {
+    expect_error(run_jige(command), 2, {said});
+  }
+}
+
+TEST(WrongPlace, PartOfARunInPlaceOfAModelOrOfTheRun) {
+  const std::string run = TinyRun::get().run();
+  const std::string step = "checkpoints/" + list_tree(run + "/checkpoints")[1];
+  for (const std::string& part : {run + "/checkpoints", run + "/" + step, run + "/tokenizer"}) {
+    expect_error(run_jige({"generate", part, "--prompt", "x"}), 3,
+                 {part + ": is a part of a run and no model", "`jige export " + run + "`"});
+    expect_error(run_jige({"export", part}), 3,
+                 {part + ": holds no log.jsonl", "it lies in that of one, " + run});
+  }
+  for (const char* command : {"export", "report"}) {
+    expect_error(run_jige({command, TinyRun::get().model()}), 3,
+                 {"so it is not the folder of a run; it lies in that of one, " + run});
+    const TestFolder folder;
+    const Outcome outcome = run_jige({command, folder.path()});
+    expect_error(outcome, 3, {folder.path() + ": holds no log.jsonl and no checkpoints"});
+    EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr("lies in")));
+  }
+}
+
+TEST(WrongPlace, FileInPlaceOfAFolder) {
+  const TestFolder folder;
+  const std::string file = folder / "file";
+  write_text(file, "the cat sat on the mat and the cat sat on the hat\n");
+  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+           {"train", "--data", TinyRun::get().corpus(), "--out", file},
+           {"tokenizer", "train", file, "--out", file},
+           {"corpus", "--out", file},
+       }) {
+    const Outcome outcome = run_jige(command);
+    expect_error(outcome, 2, {file + ": is a file; name a folder"});
+    EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr("merges")));
+  }
+}
+
+// The work would take minutes and more.
+TEST(WrongPlace, OutputsThatCannotBeWrittenAreRefusedBeforeTheWork) {
+  const TestFolder folder;
+  const std::string some = folder.path(), nowhere = "/nowhere/at/all";
+  const std::vector<std::vector<std::string>> commands = {
+      {"cluster", "compare", "--jobs", "100000", "--html"},
+      {"cluster", "simulate", "--jobs", "1000000", "--schedule"},
+      {"cluster", "train-policy", "--jobs", "100000", "--out"},
+      {"cluster", "train-policy", "--jobs", "100000", "--out", folder / "policy.json", "--svg"},
+      {"simulate", "serve", "--requests", "10000000", "--svg"},
+      {"bench", "serve", "--random", "110m", "--svg"},
+      {"plan", "train", "--size", "110m", "--devices", "8", "--measure", "--out"},
+      {"plan", "train", "--size", "110m", "--devices", "8", "--measure", "--svg"},
+      {"plan", "rings", "--reference", "pcie-8gpu-2numa", "--export-nccl"},
+      {"simulate", "train", "--size", "110m", "--devices", "8", "--measure", "--svg"},
+  };
+  for (std::vector<std::string> command : commands) {
+    command.push_back(some);
+    const Outcome outcome = run_jige(command);
+    expect_error(outcome, 2, {some + ": is a folder; name a file"});
+    EXPECT_EQ(outcome.out, "") << command[1];
+    command.back() = nowhere;
+    expect_error(run_jige(command), 3, {nowhere + ": cannot create"});
+  }
+  EXPECT_EQ(list_tree(some), std::vector<std::string>{});
+}
+
+TEST(WrongPlace, TheTokenizerOfAModelOrARunIsNotReplaced) {
+  const TestFolder folder;
+  write_text(folder / "text.txt", "the cat sat on the mat and the cat sat on the hat\n");
+  const auto train = [&](const std::string& out) {
+    return run_jige(
+        {"tokenizer", "train", folder / "text.txt", "--vocab-size", "280", "--out", out});
+  };
+  const std::string model = TinyRun::get().copy_model(folder);
+  const std::string before = read_text(model + "/tokenizer.json");
+  expect_error(train(model), 2, {model + ": holds the tokenizer of a model"});
+  EXPECT_EQ(read_text(model + "/tokenizer.json"), before);
+  const std::string own = TinyRun::get().run() + "/tokenizer";
+  expect_error(train(own), 2, {own + ": holds the tokenizer of a run"});
+  // One that nobody needs is.
+  EXPECT_EQ(train(folder / "t").exit_code, 0);
+  EXPECT_EQ(train(folder / "t/").exit_code, 0);
+}
+
+}  // namespace
+}  // namespace jige::integration

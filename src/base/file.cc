@@ -32,6 +32,11 @@ tl::unexpected<Error> is_a_folder(const std::string& path) {
   return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
 }
 
+tl::unexpected<Error> no_folder_for(const std::string& path) {
+  return fail(Code::kNotFound, "{}: there is no folder {} to write it to; make it first", path,
+              std::filesystem::path(path).parent_path().string());
+}
+
 Status write_all(int fd, const char* data, size_t size, const std::string& path) {
   while (size > 0) {
     const ssize_t written = ::write(fd, data, size);
@@ -169,6 +174,7 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
     std::string temporary = path + "." + temporary_suffix();
     const int fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
     if (fd >= 0) return AtomicFile(path, std::move(temporary), fd);
+    if (errno == ENOENT && path.find('/') != std::string::npos) return no_folder_for(path);
     if (errno != EEXIST || attempt == kNameAttempts) return system_error(path, "create");
   }
 }

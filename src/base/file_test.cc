@@ -204,7 +204,11 @@ TEST_F(FileTest, FollowsTheUmask) {
 }
 
 TEST_F(FileTest, CreateFailsWhereThereIsNoFolder) {
-  EXPECT_EQ(write_file_atomic(path("none/a"), "x").error().code, Code::kNotFound);
+  const Status nowhere = write_file_atomic(path("none/a"), "x");
+  ASSERT_FALSE(nowhere.has_value());
+  EXPECT_EQ(nowhere.error().code, Code::kNotFound);
+  EXPECT_EQ(nowhere.error().message, path("none/a") + ": there is no folder " + path("none") +
+                                         " to write it to; make it first");
   const std::string long_name(5000, 'n');
   EXPECT_FALSE(write_file_atomic(path(long_name), "x").has_value());
 }

@@ -102,7 +102,7 @@ TEST(WrongPlace, OutputsThatCannotBeWrittenAreRefusedBeforeTheWork) {
     expect_error(outcome, 2, {some + ": is a folder; name a file"});
     EXPECT_EQ(outcome.out, "") << command[1];
     command.back() = nowhere;
-    expect_error(run_jige(command), 3, {nowhere + ": cannot create"});
+    expect_error(run_jige(command), 3, {nowhere + ": there is no folder "});
   }
   EXPECT_EQ(list_tree(some), std::vector<std::string>{});
 }

@@ -21,15 +21,21 @@ Status train(const TrainOptions& options) {
   return {};
 }
 
-TEST(RunSource, GoesOnOnlyFromTheModelThatTheRunWasBegunFrom) {
-  const TestFolder folder;
+// Two models of one step each, in base1/model and base2/model. Returns the options of the second.
+TrainOptions two_bases(const TestFolder& folder) {
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
   options.steps = 1;
   for (const uint64_t seed : {1, 2}) {
     options.seed = seed;
     options.out_folder = folder.file("base" + std::to_string(seed));
-    ASSERT_TRUE(train(options));
+    EXPECT_TRUE(train(options));
   }
+  return options;
+}
+
+TEST(RunSource, GoesOnOnlyFromTheModelThatTheRunWasBegunFrom) {
+  const TestFolder folder;
+  const TrainOptions options = two_bases(folder);
   const std::string one = folder.file("base1/model");
   const TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
   ASSERT_TRUE(train(begun));
@@ -61,13 +67,7 @@ TEST(RunSource, GoesOnOnlyFromTheModelThatTheRunWasBegunFrom) {
 
 TEST(RunSource, OfAnAdapterIsTheBaseItWasBegunOn) {
   const TestFolder folder;
-  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
-  options.steps = 1;
-  for (const uint64_t seed : {1, 2}) {
-    options.seed = seed;
-    options.out_folder = folder.file("base" + std::to_string(seed));
-    ASSERT_TRUE(train(options));
-  }
+  const TrainOptions options = two_bases(folder);
   const std::string one = folder.file("base1/model"), two = folder.file("base2/model");
   TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
   begun.lora = formats::LoraConfig{.rank = 2, .alpha = 4};

@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_error.h"
+
 namespace jige::text {
 namespace {
 
@@ -11,7 +13,7 @@ constexpr size_t kMembersMax = 16384;
 // model.merges, values go to the vectors, elsewhere into the tree.
 class Reader final : public nlohmann::json_sax<Json> {
  public:
-  explicit Reader(TokenizerFile& file) : file_(file) {}
+  Reader(TokenizerFile& file, std::string_view text) : file_(file), text_(text) {}
 
   bool null() override { return scalar(nullptr); }
   bool boolean(bool value) override { return scalar(value); }
@@ -42,7 +44,7 @@ class Reader final : public nlohmann::json_sax<Json> {
   }
 
   bool parse_error(size_t, const std::string&, const nlohmann::detail::exception& error) override {
-    return complain(error.what());
+    return complain("not valid JSON: " + json_error_text(error.what(), text_));
   }
 
   const std::string& complaint() const { return complaint_; }
@@ -146,6 +148,7 @@ class Reader final : public nlohmann::json_sax<Json> {
   }
 
   TokenizerFile& file_;
+  std::string_view text_;
   Json root_;
   std::vector<Json*> stack_;
   std::vector<std::string> path_;
@@ -165,7 +168,7 @@ Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_vi
     return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
   }
   TokenizerFile file;
-  Reader reader(file);
+  Reader reader(file, text);
   try {
     const bool complete = Json::sax_parse(text.begin(), text.end(), &reader);
     if (!complete) return fail(Code::kCorrupt, "{}: {}", where, reader.complaint());

@@ -221,6 +221,13 @@ std::string tokenizer_with(const std::string& fields) {
          (fields.empty() ? "" : ", " + fields) + "}";
 }
 
+TEST(TokenizerJson, AFileThatIsNoJsonIsRefusedWithThePlace) {
+  const auto refused = Tokenizer::from_json("{\"model\": x}", "small");
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().message,
+            "small: not valid JSON: column 11: invalid literal; last read: '\"model\": x'");
+}
+
 TEST(TokenizerJson, LoadsTheSmallestFile) {
   const auto tokenizer = Tokenizer::from_json(tokenizer_with(""), "small");
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;

@@ -19,6 +19,11 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 
+// By the byte order mark.
+bool begins_as_utf16(std::string_view text) {
+  return text.starts_with("\xff\xfe") || text.starts_with("\xfe\xff");
+}
+
 std::string lower_extension(const std::string& path) {
   const size_t slash = path.rfind('/');
   const size_t dot = path.rfind('.');
@@ -127,7 +132,10 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (dropping_line_) continue;
     if (!text::is_valid_utf8(line.text)) {
       if (!options_.skip_bad) {
-        return fail(Code::kCorrupt, "{}:{}: is not valid UTF-8", path_, line.number);
+        const bool wide = line.number == 1 && begins_as_utf16(line.text);
+        return fail(Code::kCorrupt, "{}:{}: is not valid UTF-8{}", path_, line.number,
+                    wide ? "; it looks like UTF-16, which `iconv -f UTF-16 -t UTF-8` converts"
+                         : "");
       }
       ++skipped_count_;
       dropping_line_ = true;

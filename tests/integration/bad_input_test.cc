@@ -264,6 +264,9 @@ TEST(BadData, InvalidUtf8NamesTheLine) {
   write_text(folder / "bad.txt", "good line\nbad \xff\xfe line\ngood line again\n");
   expect_error(run_jige(train_on(folder / "bad.txt", folder / "run")), 4, {"bad.txt:2", "UTF-8"});
   EXPECT_FALSE(exists(folder / "run/model"));
+  write_text(folder / "wide.txt", std::string("\xff\xfeH\0i\0", 6));
+  expect_error(run_jige(train_on(folder / "wide.txt", folder / "run")), 4,
+               {"wide.txt:1", "looks like UTF-16"});
   write_text(folder / "bad.jsonl", "{\"text\": \"fine\"}\n{\"text\": \"\xc3(\"}\n");
   expect_error(run_jige(train_on(folder / "bad.jsonl", folder / "run")), 4, {"bad.jsonl:2"});
 }

@@ -1,4 +1,4 @@
-# Headers that most sources include, parsed once for all libraries and once for all test programs.
+# Headers that most sources include, parsed once for libraries and once for test programs.
 # Every source still includes what it uses: -DJIGE_PRECOMPILED=OFF builds without.
 if(JIGE_PRECOMPILED)
   # From a precompiled header GCC 12 no longer knows that a warning lies in the standard library.
@@ -7,27 +7,55 @@ if(JIGE_PRECOMPILED)
                       $<$<COMPILE_LANGUAGE:CXX>:-Wno-array-bounds>)
 endif()
 
+# What every source may include without naming it in a folder's DEPS.
+set(JIGE_COMMON_PACKAGES fmt::fmt spdlog::spdlog Threads::Threads nlohmann_json::nlohmann_json tl::expected)
+
+# nlohmann/json.hpp is not among them: its literals are inline functions that parse, so every source
+# that sees it instantiates a whole parser, which takes as long as all else in a source without JSON.
 set(JIGE_COMMON_HEADERS
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span>
-    <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h> <nlohmann/json.hpp>)
+    <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
 
-# The first call of a kind (library, test) compiles the headers, the others use the result.
-function(jige_precompile target kind)
-  if(kind STREQUAL test)
-    target_compile_options(${target} PRIVATE -O1)  # what is tested keeps its own optimisation
-  endif()
-  if(NOT JIGE_PRECOMPILED)
-    return()
-  endif()
-  get_property(first GLOBAL PROPERTY JIGE_PRECOMPILED_${kind})
-  if(first)
-    target_precompile_headers(${target} REUSE_FROM ${first})
-    return()
-  endif()
+# jige_precompiled(kind TEST? JSON?): a target that has nothing but the precompiled headers of a kind.
+function(jige_precompiled kind)
+  cmake_parse_arguments(ARG "TEST;JSON" "" "" ${ARGN})
+  set(empty ${CMAKE_BINARY_DIR}/generated/empty.cc)
+  file(CONFIGURE OUTPUT ${empty} CONTENT "")
+  add_library(${kind} OBJECT ${empty})
+  target_link_libraries(${kind} PRIVATE ${JIGE_COMMON_PACKAGES})
   set(headers ${JIGE_COMMON_HEADERS})
-  if(kind STREQUAL test)
+  if(ARG_JSON)
+    list(APPEND headers <nlohmann/json.hpp>)
+  endif()
+  if(ARG_TEST)
+    target_link_libraries(${kind} PRIVATE GTest::gmock GTest::gtest)
+    target_compile_options(${kind} PRIVATE ${JIGE_TEST_OPTIMIZATION})
     list(APPEND headers <gmock/gmock.h> <gtest/gtest.h>)
   endif()
-  target_precompile_headers(${target} PRIVATE ${headers})
-  set_property(GLOBAL PROPERTY JIGE_PRECOMPILED_${kind} ${target})
+  target_precompile_headers(${kind} PRIVATE ${headers})
+endfunction()
+
+set(JIGE_TEST_OPTIMIZATION -O1)  # what is tested keeps its own
+if(JIGE_PRECOMPILED)
+  jige_precompiled(jige_precompiled_library)
+  jige_precompiled(jige_precompiled_library_json JSON)
+  jige_precompiled(jige_precompiled_test TEST)
+  jige_precompiled(jige_precompiled_test_json TEST JSON)
+endif()
+
+# jige_precompile(target TEST? JSON?): the target uses precompiled headers. TEST: it is a test
+# program. JSON: most of its sources include nlohmann/json.hpp.
+function(jige_precompile target)
+  cmake_parse_arguments(ARG "TEST;JSON" "" "" ${ARGN})
+  set(kind jige_precompiled_library)
+  if(ARG_TEST)
+    set(kind jige_precompiled_test)
+    target_compile_options(${target} PRIVATE ${JIGE_TEST_OPTIMIZATION})
+  endif()
+  if(ARG_JSON)
+    string(APPEND kind _json)
+  endif()
+  if(JIGE_PRECOMPILED)
+    target_precompile_headers(${target} REUSE_FROM ${kind})
+  endif()
 endfunction()

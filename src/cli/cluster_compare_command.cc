@@ -1,6 +1,7 @@
 // jige cluster compare: policies on the same workloads, over loads and seeds.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

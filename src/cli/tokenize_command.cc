@@ -1,6 +1,7 @@
 // jige tokenize: text to token ids and back.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <string>

@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/cpu.h"
 #include "ops/attention_schedule.h"
 #include "ops/attention_test_support.h"

@@ -3,6 +3,7 @@
 // Threads: none.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>

@@ -3,6 +3,8 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "text/regex_syntax.h"
 #include "text/unicode.h"
@@ -94,8 +96,8 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(rewritten.data()), rewritten.size(), options,
                     &error, &offset, context.get()));
   if (!code) {
-    return fail(Code::kCorrupt, "{}: cannot read the pattern \"{}\": {}", where,
-                shortened(pattern), error_text(error));
+    return fail(Code::kCorrupt, "{}: cannot read the pattern \"{}\": {}", where, shortened(pattern),
+                error_text(error));
   }
   // Without JIT (an unusual machine) matching still works, more slowly.
   pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);

@@ -1,5 +1,6 @@
 #include "text/regex_syntax.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 

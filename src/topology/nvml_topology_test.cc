@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
+#include <algorithm>
+
 #include "topology/fingerprint.h"
 #include "topology/machine_topology.h"
 #include "topology/machine_tree.h"

@@ -1,5 +1,6 @@
 #include "topology/topology_json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,7 @@
 #include "topology/transfer.h"
 
+#include <algorithm>
+
 #include "topology/topology.h"
 
 namespace jige::topology {

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <map>
 #include <regex>
@@ -13,14 +12,12 @@
 #include <string_view>
 #include <vector>
 
-#include "base/file.h"
+#include "source_tree.h"
 
 namespace jige {
 namespace {
 
 namespace fs = std::filesystem;
-
-const fs::path kRoot = JIGE_SOURCE_DIR;
 
 // Which folders a folder may include besides itself; docs/ARCHITECTURE.md draws the same table.
 const std::map<std::string, std::set<std::string>>& allowed_includes() {
@@ -50,51 +47,6 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
   return table;
 }
 
-struct SourceFile {
-  std::string path;    // relative to the root
-  std::string folder;  // relative to src/, "" outside it
-  std::vector<std::string> lines;
-};
-
-bool is_source(const fs::path& path) {
-  static const std::set<std::string> kEndings = {".h", ".cc", ".cu", ".cuh"};
-  return kEndings.contains(path.extension().string());
-}
-
-std::vector<std::string> split_lines(const std::string& text) {
-  std::vector<std::string> lines;
-  size_t begin = 0;
-  while (begin < text.size()) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return lines;
-}
-
-std::vector<SourceFile> read_sources() {
-  std::vector<SourceFile> files;
-  for (const char* top : {"src", "tests", "bench"}) {
-    if (!fs::exists(kRoot / top)) continue;
-    for (const auto& entry : fs::recursive_directory_iterator(kRoot / top)) {
-      if (!entry.is_regular_file() || !is_source(entry.path())) continue;
-      const fs::path relative = fs::relative(entry.path(), kRoot);
-      const std::string folder =
-          std::string(top) == "src" ? fs::relative(relative.parent_path(), "src").string() : "";
-      auto text = read_file(entry.path().string());
-      EXPECT_TRUE(text) << relative;
-      files.push_back({relative.string(), folder, split_lines(text ? *text : "")});
-    }
-  }
-  std::sort(files.begin(), files.end(), [](auto& a, auto& b) { return a.path < b.path; });
-  return files;
-}
-
-const std::vector<SourceFile>& sources() {
-  static const std::vector<SourceFile> files = read_sources();
-  return files;
-}
-
 // Columns of a UTF-8 line, one a code point.
 size_t column_count(const std::string& line) {
   return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) {
@@ -104,19 +56,6 @@ size_t column_count(const std::string& line) {
 
 bool is_test(const SourceFile& file) {
   return file.path.ends_with("_test.cc") || file.path.starts_with("tests/");
-}
-
-bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
-
-// `word` stands in `text` and is no part of a longer word.
-bool has_word(std::string_view text, std::string_view word) {
-  for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
-    const size_t end = at + word.size();
-    const bool begins = at == 0 || !is_word_char(text[at - 1]) || !is_word_char(word.front());
-    const bool ends = end == text.size() || !is_word_char(text[end]) || !is_word_char(word.back());
-    if (begins && ends) return true;
-  }
-  return false;
 }
 
 TEST(Tidy, FindsWords) {

@@ -1,0 +1,22 @@
+// The sources of the tree as the checks in this folder read them. Not for use from several threads.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace jige {
+
+struct SourceFile {
+  std::string path;    // relative to the root
+  std::string folder;  // relative to src/, "" outside it
+  std::vector<std::string> lines;
+};
+
+// All sources under src, tests and bench, in order of their paths; read once.
+const std::vector<SourceFile>& sources();
+
+// `word` stands in `text` and is no part of a longer word.
+bool has_word(std::string_view text, std::string_view word);
+
+}  // namespace jige

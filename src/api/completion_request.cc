@@ -131,6 +131,7 @@ ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedMode
     auto ids = read_prompt(*(*prompts)[i], model, add_special);
     if (!ids) return tl::unexpected(std::move(ids.error()));
     serve::EngineRequest request = read.engine;
+    request.continues_text = true;
     request.prompt = std::move(*ids);
     // Prompts of one request draw from streams of their own.
     request.seed += i;

@@ -41,6 +41,7 @@ TEST(CompletionRequest, HasTheDefaultsOfTheApi) {
   EXPECT_EQ(request.sampling.top_p, 1);
   EXPECT_EQ(request.seed, kSeed);
   EXPECT_EQ(request.top_count, 0);
+  EXPECT_TRUE(request.continues_text);
   EXPECT_FALSE(read->stream);
   EXPECT_FALSE(read->logprobs);
 }
@@ -229,6 +230,7 @@ TEST(ChatRequest, RendersTheTemplate) {
   const text::Tokenizer tokenizer = testing::character_tokenizer();
   const auto shown = tokenizer.decode(read->engine[0].prompt, {});
   EXPECT_EQ(*shown, "<system>be brief<user>ab<assistant>c<user>d!<assistant>");
+  EXPECT_FALSE(read->engine[0].continues_text) << "an answer of its own, without a space before it";
   EXPECT_EQ(read->engine[0].tokens_max, testing::kContext - std::ssize(read->engine[0].prompt));
 }
 

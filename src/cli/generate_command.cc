@@ -52,6 +52,7 @@ class GenerateCommand final : public Command {
     JIGE_TRY(serve::GenerateOptions options,
              generation_.to_options(loaded.folder, loaded.tokenizer, 256));
     options.top_count = static_cast<int>(logprobs_.value_or(0));
+    options.continues_text = !chat_;
     serve::Generator generator(*loaded.model, loaded.tokenizer);
     const uint64_t first_seed = options.seed;
     for (int64_t i = 0; i < samples_; ++i) {

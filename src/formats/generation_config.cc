@@ -3,6 +3,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "base/file_content.h"
 #include "formats/json_file.h"
 
 namespace jige::formats {
@@ -109,7 +110,7 @@ Result<GenerationConfig> load_generation_config(const std::string& folder) {
   Result<Json> json = load_json_object(path);
   if (!json && json.error().code == Code::kNotFound) return GenerationConfig();
   if (!json) return tl::unexpected<Error>(std::move(json.error()));
-  return parse_generation_config(*json, path);
+  return as_file_content(parse_generation_config(*json, path));
 }
 
 Json to_hf_generation_config(const GenerationConfig& config) {

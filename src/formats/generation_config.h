@@ -37,7 +37,7 @@ struct GenerationConfig {
 Result<GenerationConfig> parse_generation_config(const Json& json, std::string_view where);
 
 // Reads FOLDER/generation_config.json. An absent file gives an empty GenerationConfig: it is
-// optional.
+// optional. A field of another type is kCorrupt here.
 Result<GenerationConfig> load_generation_config(const std::string& folder);
 
 // The file as transformers writes and reads it, with the fields that are set.

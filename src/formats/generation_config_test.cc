@@ -72,6 +72,8 @@ TEST(GenerationConfig, RefusesValuesOutsideTheirRange) {
   const ScratchFolder scratch;
   write_or_fail(scratch.file("generation_config.json"), "{,}");
   EXPECT_FAILS_WITH(load_generation_config(scratch.path()), Code::kCorrupt, "not valid JSON");
+  write_or_fail(scratch.file("generation_config.json"), R"({"top_k": "all"})");
+  EXPECT_FAILS_WITH(load_generation_config(scratch.path()), Code::kCorrupt, "top_k");
 }
 
 }  // namespace

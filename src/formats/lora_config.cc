@@ -4,6 +4,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/file_content.h"
 #include "formats/json_file.h"
 
 namespace jige::formats {
@@ -115,7 +116,7 @@ Result<LoraConfig> parse_lora_config(const Json& json, std::string_view where) {
 Result<LoraConfig> load_lora_config(const std::string& folder) {
   const std::string path = folder + "/adapter_config.json";
   JIGE_TRY(const Json json, load_json_object(path));
-  return parse_lora_config(json, path);
+  return as_file_content(parse_lora_config(json, path));
 }
 
 Json to_peft_config(const LoraConfig& config) {

@@ -101,6 +101,11 @@ TEST(LoraConfig, RefusesFieldsThatAreAbsentOrOutOfRange) {
   }
   EXPECT_FAILS_WITH(parse_lora_config(Json(1), "x"), Code::kCorrupt, "JSON object");
   EXPECT_FAILS_WITH(load_lora_config("/nowhere"), Code::kNotFound, "adapter_config.json");
+  Json mistyped = adapter_json();
+  mistyped["r"] = "eight";
+  const ScratchFolder scratch;
+  write_or_fail(scratch.file("adapter_config.json"), mistyped.dump());
+  EXPECT_FAILS_WITH(load_lora_config(scratch.path()), Code::kCorrupt, "\"r\"");
 }
 
 TEST(LoraConfig, ListsTheLinearLayersOfAFamily) {

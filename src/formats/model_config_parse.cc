@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/file_content.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "formats/json_file.h"
@@ -409,12 +410,7 @@ Result<ModelConfig> load_model_config(const std::string& folder) {
                 folder);
   }
   JIGE_TRY(const Json json, std::move(config));
-  Result<ModelConfig> parsed = parse_model_config(json, path);
-  // A field of another type is damage, as a value out of range is.
-  if (!parsed && parsed.error().code == Code::kInvalidArgument) {
-    parsed.error().code = Code::kCorrupt;
-  }
-  return parsed;
+  return as_file_content(parse_model_config(json, path));
 }
 
 }  // namespace jige::formats

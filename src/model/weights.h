@@ -121,7 +121,8 @@ class ModelWeights {
 // naming file, tensor, what is expected and what is there.
 Status check_weights(const Architecture& architecture, const formats::TensorFolder& files);
 
-// Reads a folder's tensors into weights and packs them, after check_weights. Adapters are left
+// Reads a folder's tensors into weights and packs them, after check_weights. Fails with kCorrupt on
+// a tied head that is stored as well and is no copy of its table. Adapters are left
 // alone; tensors that belong to no parameter are passed over (listed in the debug log).
 Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files);
 

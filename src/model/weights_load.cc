@@ -2,6 +2,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <new>
 #include <set>
@@ -62,6 +63,28 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
 bool usually_unused(std::string_view name, bool tied) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with("attn.bias") ||
          name.ends_with("attn.masked_bias") || (tied && name.ends_with("lm_head.weight"));
+}
+
+// A head that is stored beside the table it is tied to must be its copy: otherwise config.json
+// speaks of another model, and what was learned in the head would be lost without a word.
+Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
+  const std::string head = "lm_head.weight";
+  const formats::StoredTensor* copy = files.find(head);
+  if (!architecture.config().tied_embeddings || !copy) return {};
+  JIGE_TRY(const std::string table,
+           find_name(files, architecture.embedding().params()[Embedding::kTable]));
+  const formats::StoredTensor& original = *files.find(table);
+  if (copy->dtype != original.dtype) return {};  // rounded apart: no bytes to compare
+  if (copy->dims == original.dims) {
+    JIGE_TRY(const TensorView a, files.view(head));
+    JIGE_TRY(const TensorView b, files.view(table));
+    const int64_t bytes = dtype_bytes(a.dtype, a.shape.count());
+    if (std::memcmp(a.data, b.data, static_cast<size_t>(bytes)) == 0) return {};
+  }
+  return fail(Code::kCorrupt,
+              "{}: tensor \"{}\" differs from \"{}\", but config.json ties them; set "
+              "\"tie_word_embeddings\" there to false if the head is to be used",
+              file_of(files, head), head, table);
 }
 
 // Says what the files hold besides parameters: layers that config.json does not make, or biases it
@@ -166,6 +189,7 @@ Status check_weights(const Architecture& architecture, const formats::TensorFold
 
 Status load_weights(ModelWeights& weights, Stream& stream, const formats::TensorFolder& files) {
   JIGE_DO(check_weights(weights.architecture(), files));
+  JIGE_DO(check_tied_copy(weights.architecture(), files));
   tell_unused(weights.architecture(), files);
   BlockLoader loader(weights, stream, files);
   for (size_t node = 0; node < weights.architecture().node_count(); ++node) {

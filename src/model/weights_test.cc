@@ -1,10 +1,12 @@
 // Folders in and out: what is written is read back, what is wrong is named.
 #include "model/weights.h"
 
+#include <cstring>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/file.h"
+#include "formats/safetensors_writer.h"
 #include "model/inference.h"
 #include "model/model_test_support.h"
 #include "model/weights_save.h"
@@ -232,6 +234,37 @@ TEST(Init, FollowsTheSpecifications) {
       EXPECT_NEAR(deviation, residual ? 0.02 / 2 : 0.02, 0.002) << name;
     }
     EXPECT_EQ(param.spec->decay, param.spec->shape.rank() == 2) << name;
+  }
+}
+
+TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
+  const TempFolder temp;
+  const auto config = value_of(formats::load_model_config(fixture("qwen2")));  // tied
+  const auto files = value_of(formats::TensorFolder::open(fixture("qwen2")));
+  const TensorView table = value_of(files.view("model.embed_tokens.weight"));
+  std::vector<std::byte> head(static_cast<size_t>(dtype_bytes(table.dtype, table.shape.count())));
+  std::memcpy(head.data(), table.data, head.size());
+  const auto load_with_head = [&](Trainee& trainee) {
+    std::vector<formats::TensorSource> sources;
+    for (const formats::StoredTensor* tensor : files.tensors()) {
+      sources.push_back(
+          formats::TensorSource::of(tensor->name, value_of(files.view(tensor->name))));
+    }
+    sources.push_back(formats::TensorSource::of(
+        "lm_head.weight", TensorView::of(head.data(), table.dtype, table.shape)));
+    value_of(formats::write_safetensors(temp / "model.safetensors", sources));
+    return load_weights(trainee.weights(), trainee.stream(),
+                        value_of(formats::TensorFolder::open(temp / "")));
+  };
+  Trainee trainee(config, {});
+  succeed(load_with_head(trainee));
+  head.back() ^= std::byte{1};
+  const auto status = load_with_head(trainee);
+  ASSERT_FALSE(status);
+  EXPECT_EQ(status.error().code, Code::kCorrupt);
+  for (const char* word : {"model.safetensors", "lm_head.weight", "model.embed_tokens.weight",
+                           "tie_word_embeddings"}) {
+    EXPECT_NE(status.error().message.find(word), std::string::npos) << status.error().message;
   }
 }
 

@@ -7,6 +7,25 @@
 #include "base/check.h"
 
 namespace jige::serve {
+namespace {
+
+// Takes a decoder past the beginning of a text, where families with a mark for spaces drop the
+// first one. A token of the prompt does that, and what it shows is passed over.
+void go_behind(std::span<const int32_t> prompt, const text::Tokenizer& tokenizer,
+               text::StreamDecoder& decoder) {
+  constexpr size_t kTokensMax = 64;
+  for (size_t i = 1; i <= std::min(prompt.size(), kTokensMax); ++i) {
+    const int32_t id = prompt[prompt.size() - i];
+    // A token of half a character would leave its half to the answer.
+    text::StreamDecoder trial(tokenizer, {.skip_special = true});
+    const auto shown = trial.push(id);
+    if (!shown || shown->empty() || !trial.flush().empty()) continue;
+    JIGE_CHECK(decoder.push(id).has_value(), "token {} was known a moment ago", id);
+    return;
+  }
+}
+
+}  // namespace
 
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
@@ -44,6 +63,7 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
       rng_(derive_key(options_.seed, "sampling", static_cast<uint64_t>(options_.choice))),
       decoder_(tokenizer, {.skip_special = true}),
       matcher_(options_.stop_strings, options_.include_stop_string) {
+  if (options_.continues_text) go_behind(prompt_, tokenizer_, decoder_);
   if (options_.tokens_min == 0) return;
   for (const int32_t id : options_.stop_ids) {
     options_.sampling.logit_bias.push_back({id, -INFINITY});

@@ -44,6 +44,8 @@ struct AnswerOptions {
   std::vector<std::string> stop_strings;  // likewise, looked for behind the first tokens_min tokens
   bool include_stop_string = false;       // it is part of the text after all
   int top_count = 0;                      // alternatives reported for each token
+  // The answer goes on with the prompt's text: a space that parts the two is shown.
+  bool continues_text = false;
 };
 
 // Fails with kInvalidArgument on limits that contradict each other and as ops::validate does.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "base/file.h"
 #include "serve/serve_test_support.h"
 
 namespace jige::serve {
@@ -85,6 +86,38 @@ TEST(Answer, HeldBackTextComesAtTheEnd) {
   const Outcome out = answer_with({.tokens_max = 4, .stop_strings = {"cdx"}}, "abcd");
   EXPECT_EQ(out.text, "abcd");
   EXPECT_EQ(out.finish, FinishReason::kLength);
+}
+
+TEST(Answer, ContinuedTextKeepsTheSpaceBetweenItAndThePrompt) {
+  // A family that marks spaces in front of words and drops the one that begins a text.
+  const std::string path =
+      std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/text/tokenizers/llama2_legacy/tokenizer.json";
+  const text::Tokenizer tokenizer =
+      value_of(text::Tokenizer::from_json(value_of(read_file(path)), path));
+  const std::vector<int32_t> prompt = value_of(tokenizer.encode("red green", {}));
+  const int32_t word = value_of(tokenizer.encode("green", {.add_special = false})).front();
+  ASSERT_EQ(*tokenizer.id_to_token(word), "\xE2\x96\x81green");
+  std::vector<float> logits(static_cast<size_t>(tokenizer.vocab_size()), 0.0f);
+  logits[static_cast<size_t>(word)] = 9;
+  const auto text_behind = [&](std::span<const int32_t> ids, bool continues_text) {
+    AnswerOptions options{.tokens_max = 2, .continues_text = continues_text};
+    options.sampling.temperature = 0;
+    Answer answer(tokenizer, ids, options);
+    std::string text;
+    while (!answer.done()) text += value_of(answer.take(logits)).text;
+    return text + answer.end();
+  };
+  EXPECT_EQ(text_behind(prompt, true), " green green");
+  EXPECT_EQ(text_behind(prompt, false), "green green");
+  // Behind nothing but the beginning-of-text token it is the beginning; half a character (the
+  // first byte of three) is no part of the answer.
+  EXPECT_EQ(text_behind(std::span(prompt).first(1), true), "green green");
+  std::vector<int32_t> half = prompt;
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.id_to_token(id) == "<0xE4>") half.push_back(id);
+  }
+  ASSERT_EQ(half.size(), prompt.size() + 1);
+  EXPECT_EQ(text_behind(half, true), " green green");
 }
 
 TEST(Answer, NothingStopsItBeforeTheLeastNumberOfTokens) {

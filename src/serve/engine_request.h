@@ -40,6 +40,8 @@ struct EngineRequest {
   int32_t priority = 0;      // larger goes first
   uint64_t tenant = 0;       // for fair share
   uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
+  // The answer goes on with the prompt's text (AnswerOptions).
+  bool continues_text = false;
 };
 
 // The member of EngineRequest that a refusal is about; kSampling: the message names which of them.

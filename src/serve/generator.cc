@@ -52,7 +52,8 @@ AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
           .context_max = context_max(),
           .stop_ids = options.stop_ids,
           .stop_strings = options.stop_strings,
-          .top_count = options.top_count};
+          .top_count = options.top_count,
+          .continues_text = options.continues_text};
 }
 
 Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options) const {

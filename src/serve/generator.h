@@ -34,6 +34,7 @@ struct GenerateOptions {
   std::vector<std::string> stop_strings;         // likewise
   int64_t chunk_tokens = 512;                    // prompt tokens of one forward
   int top_count = 0;                             // alternatives reported for each token
+  bool continues_text = false;                   // as of AnswerOptions
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };
 

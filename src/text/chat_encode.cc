@@ -97,9 +97,21 @@ class AnswerFinder {
     // conversation in the other; the difference is what later messages take.
     JIGE_TRY(const std::string whole_changed, render_first(i + 1, false, /*changed=*/true));
     JIGE_TRY(const std::string final_changed, render_changed(i));
-    const size_t tail = common_suffix(whole, whole_changed);
     const size_t rest = common_suffix(final_.text, final_changed);
+    const std::string_view behind = std::string_view(final_.text).substr(final_.text.size() - rest);
+    const size_t tail =
+        std::min(common_suffix(whole, whole_changed), common_with_prompt(i, behind));
     return final_.text.size() - (rest > tail ? rest - tail : 0);
+  }
+
+  // How much of what stands behind a message's content stands there too where the next answer is
+  // to begin: a template that closes every conversation with a token has it not there.
+  size_t common_with_prompt(size_t i, std::string_view behind) const {
+    const auto prompt = render_first(i + 1, /*prompt=*/true, /*changed=*/false);
+    const auto changed = render_first(i + 1, /*prompt=*/true, /*changed=*/true);
+    if (!prompt || !changed) return behind.size();
+    const size_t size = common_suffix(*prompt, *changed);
+    return common_prefix(behind, std::string_view(*prompt).substr(prompt->size() - size));
   }
 
   const ChatTemplate& chat_;

@@ -10,8 +10,8 @@
 // template's {% generation %} blocks. A template without them is rendered for parts of the
 // conversation: an answer begins where the conversation before it ends with the generation prompt
 // added, and ends with its message, white space at the very end excepted. Where later turns change
-// how earlier ones look (thinking that is dropped), the ends come from comparing with a render in
-// which only this answer's content is another.
+// how earlier ones look (thinking that is dropped), or the conversation ends with a token of its
+// own, the ends come from comparing with renders in which only this answer's content is another.
 //
 // Threads: pure functions.
 #pragma once

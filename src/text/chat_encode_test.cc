@@ -118,6 +118,13 @@ TEST(RenderAnswers, FindsAnswersThatLaterTurnsRewrite) {
             (std::vector<std::string>{"b<|im_end|>", "<think>\ny\n</think>\n\nd<|im_end|>"}));
 }
 
+TEST(RenderAnswers, TheTokenThatClosesAConversationTakesNothingOfLaterTurns) {
+  // The first two letters of "<|user|>", a token, are none of the answer's tokens.
+  const ChatOptions options{.bos_token = "<s>", .eos_token = "<|endoftext|>"};
+  EXPECT_EQ(answers(chat_template("phi3"), kTwoTurns, options),
+            (std::vector<std::string>{"2<|end|>\n<|", "4<|end|>\n<|endoftext|>"}));
+}
+
 TEST(RenderAnswers, GivesNothingWhereNobodyAnswered) {
   EXPECT_TRUE(answers(chat_template("chatml"), talk({{"user", "q"}})).empty());
 }

@@ -8,9 +8,11 @@
 namespace jige::text {
 namespace {
 
-// Members that are null count as absent; templates handle a missing member better than a null. What
-// the assistant thought goes by several names, of which templates read one or another.
-Json prepared(const Json& message) {
+// What becomes of members that are null: most templates handle a missing one better.
+enum class Nulls { kDrop, kKeep };
+
+// What the assistant thought goes by several names, of which templates read one or another.
+Json prepared(const Json& message, Nulls nulls) {
   const Json* thought = nullptr;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto it = message.find(name);
@@ -19,13 +21,14 @@ Json prepared(const Json& message) {
   Json kept = Json::object();
   if (thought) kept["thinking"] = *thought;
   for (const auto& [key, value] : message.items()) {
-    if (!value.is_null()) kept[key] = value;
+    const bool kept_null = nulls == Nulls::kKeep && !kept.contains(key);
+    if (!value.is_null() || kept_null) kept[key] = value;
   }
   if (thought) kept["reasoning_content"] = *thought;
   return kept;
 }
 
-Result<Json> prepared_list(const Json& messages) {
+Result<Json> prepared_list(const Json& messages, Nulls nulls) {
   if (!messages.is_array()) {
     return fail(Code::kInvalidArgument, "messages must be a list of objects");
   }
@@ -34,9 +37,18 @@ Result<Json> prepared_list(const Json& messages) {
     if (!message.is_object()) {
       return fail(Code::kInvalidArgument, "message {} is not an object", list.size());
     }
-    list.push_back(prepared(message));
+    list.push_back(prepared(message, nulls));
   }
   return list;
+}
+
+bool has_null_members(const Json& messages) {
+  for (const Json& message : messages) {
+    for (const Json& member : message) {
+      if (member.is_null()) return true;
+    }
+  }
+  return false;
 }
 
 Status define_json(jinja::Interpreter& run, std::string_view name, const Json* json) {
@@ -73,7 +85,17 @@ Result<std::string> ChatTemplate::render(const Json& messages, const ChatOptions
 
 Result<ChatRender> ChatTemplate::render_with_spans(const Json& messages,
                                                    const ChatOptions& options) const {
-  JIGE_TRY(const Json list, prepared_list(messages));
+  JIGE_TRY(const Json list, prepared_list(messages, Nulls::kDrop));
+  auto render = render_prepared(list, options);
+  if (render || !has_null_members(messages)) return render;
+  // Some templates ask whether a content `is none`, and can do nothing with a missing one.
+  JIGE_TRY(const Json with_nulls, prepared_list(messages, Nulls::kKeep));
+  auto second = render_prepared(with_nulls, options);
+  return second ? std::move(second) : std::move(render);
+}
+
+Result<ChatRender> ChatTemplate::render_prepared(const Json& list,
+                                                 const ChatOptions& options) const {
   jinja::Interpreter run(compiled_->tree, options.now_s);
   JIGE_DO(define_json(run, "messages", &list));
   JIGE_DO(define_json(run, "tools", options.tools));

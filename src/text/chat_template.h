@@ -58,7 +58,8 @@ class ChatTemplate {
   static Result<ChatTemplate> parse(std::string_view source, std::string_view where);
 
   // The prompt text of a conversation: `messages` is a JSON array of {"role", "content", …}.
-  // Members that are null count as absent, "reasoning" and "thinking" also as "reasoning_content".
+  // Members that are null count as absent, and as null where the template fails without them;
+  // "reasoning" and "thinking" also count as "reasoning_content".
   Result<std::string> render(const Json& messages, const ChatOptions& options) const;
 
   // The same with the spans of {% generation %} blocks.
@@ -73,6 +74,9 @@ class ChatTemplate {
   struct Compiled;
   explicit ChatTemplate(std::shared_ptr<const Compiled> compiled)
       : compiled_(std::move(compiled)) {}
+  // REQUIRES: `list` is an array of objects.
+  Result<ChatRender> render_prepared(const Json& list, const ChatOptions& options) const;
+
   std::shared_ptr<const Compiled> compiled_;
 };
 

@@ -51,6 +51,21 @@ TEST(ChatTemplate, NamesFileAndLineOfAnError) {
       << syntax.error().message;
 }
 
+TEST(ChatTemplate, KeepsANullContentForTemplatesThatAskForIt) {
+  // As the template of DeepSeek-R1's distilled models does; "none" comes from the null itself.
+  const std::string_view source =
+      "{% for m in messages %}{% if m['content'] is none %}[{{ m['tool_calls'][0] }}]"
+      "{% else %}{{ '<' + m['content'] + '>' }}{% endif %}{% endfor %}";
+  const Json talk = Json::parse(R"([{"role": "user", "content": "q", "name": null},
+      {"role": "assistant", "content": null, "tool_calls": ["call"], "thinking": null}])");
+  EXPECT_EQ(render(source, talk).value_or("failed"), "<q>[call]");
+  // Where a missing member will do, it is missing; and the first error is the one that is told.
+  EXPECT_EQ(render("{{ messages[1].content }}", talk).value_or("failed"), "");
+  const auto text = render("{{ messages[0].role + messages[1].content }}", talk);
+  ASSERT_FALSE(text.has_value());
+  EXPECT_THAT(text.error().message, HasSubstr("has no attribute 'content'"));
+}
+
 TEST(ChatTemplate, PassesOnTheMessageOfRaiseException) {
   const auto text = render("{{ raise_exception('roles must alternate') }}");
   ASSERT_FALSE(text.has_value());

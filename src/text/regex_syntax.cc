@@ -88,6 +88,11 @@ class Rewriter {
         return negated_items(lone_word(), in_class, "\\W inside a class");
       case 'H':
         return negated_items(kHexItems, in_class, "\\H inside a class");
+      case 'b':
+        // In a class it is the backspace character, in PCRE2 too.
+        return in_class ? plain_escape() : word_border("(?:(?<=W)(?!W)|(?<!W)(?=W))");
+      case 'B':
+        return in_class ? plain_escape() : word_border("(?:(?<=W)(?=W)|(?<!W)(?!W))");
       case 'p':
       case 'P':
         return property();
@@ -102,12 +107,29 @@ class Rewriter {
         if (at_ + 1 >= in_.size()) {
           return fail(Code::kCorrupt, "{}: the pattern \"{}\" ends in a backslash", where_, in_);
         }
-        copy(2);
-        return {};
+        return plain_escape();
       default:
-        copy(2);
-        return {};
+        return plain_escape();
     }
+  }
+
+  // An escape that both libraries read alike.
+  Status plain_escape() {
+    copy(2);
+    return {};
+  }
+
+  // A look-around in which W stands for a word character: PCRE2's \b has fewer of them.
+  Status word_border(std::string_view form) {
+    at_ += 2;
+    for (const char c : form) {
+      if (c == 'W') {
+        out_.append("[").append(lone_word()).append("]");
+      } else {
+        out_ += c;
+      }
+    }
+    return {};
   }
 
   static std::string lone_word() { return std::string(kWordItems).append(kLoneWordItems); }

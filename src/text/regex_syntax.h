@@ -1,6 +1,7 @@
 // Rewrites Oniguruma (Ruby) regular expressions, the dialect of tokenizer files, for PCRE2.
 //
 //   \s \S \w \W \h \H   their Oniguruma meaning as explicit classes
+//   \b \B               between characters that are \w there, marks and VS16 among them
 //   \p{Han}             a script name, not PCRE2's script extensions; \p{Letter} and other long
 //   names
 //   (?m) -> (?s)        Ruby's m lets the dot match newlines; ^ and $ always match at lines

@@ -51,6 +51,16 @@ TEST(Regex, ReadsClassesAsOnigurumaDoes) {
   EXPECT_EQ(matches("ab{,2}", "abbb"), (Found{"abb"}));
 }
 
+TEST(Regex, WordsEndWhereOnigurumaSaysSo) {
+  // Oniguruma's word characters include marks (here U+FE0F and a vowel sign), connectors and some
+  // superscripts; PCRE2's do not include all of these.
+  EXPECT_EQ(matches(R"(\d\b)", "1\xEF\xB8\x8F\xE2\x83\xA3 2 3_ 4\xE2\x80\xBF 5\xC2\xB2 6."),
+            (Found{"2", "6"}));
+  EXPECT_EQ(matches(R"(\B.)", "a\xE0\xA4\xBE b"), (Found{"\xE0\xA4\xBE"}));
+  EXPECT_EQ(matches(R"(\d{1,3}(?=(?:\d{3})*\b))", "1234567 12"), (Found{"1", "234", "567", "12"}));
+  EXPECT_EQ(matches("[\\b]", "a\b"), (Found{"\b"}));
+}
+
 TEST(Regex, RefusesWhatWouldBeMisread) {
   EXPECT_EQ(refusal(R"([\p{L}&&\p{Han}])"), Code::kUnsupported);
   EXPECT_EQ(refusal("[a-w&&[^c-g]z]"), Code::kUnsupported);

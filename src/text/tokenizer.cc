@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/file.h"
+#include "base/file_content.h"
 #include "text/tokenizer_core.h"
 
 namespace jige::text {
@@ -17,7 +18,7 @@ Tokenizer wrap(TokenizerParts parts) {
 Result<Tokenizer> from_text(std::string_view text, const TokenizerConfig& config,
                             std::string_view where) {
   JIGE_TRY(TokenizerFile file, parse_tokenizer_file(text, where));
-  JIGE_TRY(TokenizerParts parts, build_from_file(std::move(file), config, where));
+  JIGE_TRY(TokenizerParts parts, as_file_content(build_from_file(std::move(file), config, where)));
   return wrap(std::move(parts));
 }
 

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/file_content.h"
 #include "text/component.h"
 #include "text/unicode.h"
 
@@ -123,13 +124,15 @@ Result<TokenizerConfig> load_tokenizer_config(const std::string& folder) {
   TokenizerConfig config;
   const std::string config_path = folder + "/tokenizer_config.json";
   JIGE_TRY(const auto config_text, read_optional(config_path));
-  if (config_text) JIGE_DO(read_tokenizer_config(*config_text, config_path, config));
+  if (config_text) {
+    JIGE_DO(as_file_content(read_tokenizer_config(*config_text, config_path, config)));
+  }
 
   const std::string map_path = folder + "/special_tokens_map.json";
   JIGE_TRY(const auto map_text, read_optional(map_path));
   if (map_text) {
     JIGE_TRY(const Json map, parse_json(*map_text, map_path));
-    JIGE_DO(read_roles(map, map_path, config));
+    JIGE_DO(as_file_content(read_roles(map, map_path, config)));
   }
 
   const std::string template_path = folder + "/chat_template.jinja";
@@ -143,7 +146,9 @@ Result<TokenizerConfig> load_tokenizer_config(const std::string& folder) {
 
   const std::string generation_path = folder + "/generation_config.json";
   JIGE_TRY(const auto generation_text, read_optional(generation_path));
-  if (generation_text) JIGE_DO(read_generation_config(*generation_text, generation_path, config));
+  if (generation_text) {
+    JIGE_DO(as_file_content(read_generation_config(*generation_text, generation_path, config)));
+  }
   return config;
 }
 

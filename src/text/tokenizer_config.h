@@ -25,8 +25,8 @@ struct TokenizerConfig {
   std::vector<int64_t> generation_eos_ids;
 };
 
-// Reads the files that are there; all are optional. Fails with kCorrupt or kInvalidArgument on
-// files that cannot be read as what they are.
+// Reads the files that are there; all are optional. Fails with kCorrupt on files that cannot be
+// read as what they are.
 Result<TokenizerConfig> load_tokenizer_config(const std::string& folder);
 
 }  // namespace jige::text

@@ -316,6 +316,28 @@ TEST(TokenizerFolder, SaysWhatIsMissing) {
   EXPECT_EQ(broken.error().code, Code::kCorrupt);
 }
 
+TEST(TokenizerFolder, FieldsOfAnotherTypeAreDamage) {
+  const std::pair<const char*, std::string> damaged[] = {
+      {"tokenizer.json", tokenizer_with(R"("added_tokens": [{"id": 0, "content": 5}])")},
+      {"tokenizer.json", tokenizer_with(R"("normalizer": {"type": "Prepend", "prepend": 5})")},
+      {"tokenizer_config.json", R"({"eos_token": 5})"},
+      {"tokenizer_config.json", R"({"added_tokens_decoder": [1]})"},
+      {"special_tokens_map.json", R"({"bos_token": [1]})"},
+      {"generation_config.json", R"({"eos_token_id": "</s>"})"},
+  };
+  for (const auto& [name, text] : damaged) {
+    SCOPED_TRACE(text);
+    const Folder folder;
+    folder.write("tokenizer.json", tokenizer_with(""));
+    ASSERT_TRUE(Tokenizer::load(folder.path()).has_value());
+    folder.write(name, text);
+    const auto tokenizer = Tokenizer::load(folder.path());
+    ASSERT_FALSE(tokenizer.has_value());
+    EXPECT_EQ(tokenizer.error().code, Code::kCorrupt) << tokenizer.error().message;
+    EXPECT_NE(tokenizer.error().message.find(name), std::string::npos);
+  }
+}
+
 TEST(StreamDecoder, NeverEndsInsideACharacter) {
   for (const std::string name : {"gpt2", "llama2_legacy", "mistral"}) {
     const Tokenizer tokenizer = family(name);

@@ -165,10 +165,13 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   Table table({{}, {}});
   table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
                                        shown_count(plan.trainable_count))});
-  table.row({"data", fmt::format("{} documents, {} sequences, {} tokens an epoch",
-                                 plan.document_count, plan.sequence_count, plan.epoch_tokens)});
+  table.row(
+      {"data", fmt::format("{} document{}, {} sequence{}, {} tokens an epoch", plan.document_count,
+                           plan.document_count == 1 ? "" : "s", plan.sequence_count,
+                           plan.sequence_count == 1 ? "" : "s", plan.epoch_tokens)});
   if (plan.skipped_count > 0) table.row({"", skipped_text(plan.skipped_count)});
-  table.row({"held out", fmt::format("{} sequences", plan.held_out_count)});
+  table.row({"held out", fmt::format("{} sequence{}", plan.held_out_count,
+                                     plan.held_out_count == 1 ? "" : "s")});
   table.row(
       {"steps",
        fmt::format("{}{}", plan.steps_total,

@@ -175,8 +175,8 @@ Status ControlChannel::take_message(Peer& peer) {
   if (kind == kLeave) peer.left = true;
   if (kind != kAbort) return {};
   reported_ = true;
-  return fail(static_cast<Code>(code), "{} reports: {}", peer.socket.peer(),
-              std::string_view(message).substr(kTextAt, length));
+  return tl::unexpected<Error>(reported_error(peer.socket.peer(), static_cast<Code>(code),
+                                              std::string_view(message).substr(kTextAt, length)));
 }
 
 }  // namespace jige::comm

@@ -232,11 +232,21 @@ double bus_factor(Collective collective, int ranks) {
   }
 }
 
+int64_t bench_bytes(const CollectiveBenchOptions& options, int ranks, int64_t bytes) {
+  switch (options.collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      return bytes + bytes / ranks;
+    default:
+      return 2 * bytes;
+  }
+}
+
 std::vector<int64_t> bench_sizes(const CollectiveBenchOptions& options) {
   std::vector<int64_t> sizes;
   for (int64_t size = options.bytes_first; size <= options.bytes_last; size *= options.factor) {
     sizes.push_back(size);
-    if (size == 0 || options.factor < 2) break;
+    if (size == 0 || options.factor < 2 || size > options.bytes_last / options.factor) break;
   }
   return sizes;
 }

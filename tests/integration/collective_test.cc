@@ -83,5 +83,26 @@ TEST(Collective, RanksThatWereStartedHereEndWithTheirStarter) {
                      SIGINT, 0);
 }
 
+TEST(Collective, MoreThanTheMachineHoldsIsRefusedBeforeAnyRankStarts) {
+  const StopWatch watch;
+  for (const char* transport : {"shm", "threads"}) {
+    expect_error(
+        run_jige({"bench", "collective", "--ranks", "4", "--transport", transport, "-e", "64TiB"}),
+        6, {"--max-bytes", "64.0 TiB", "4 ranks here", "this machine has"});
+  }
+  expect_error(run_jige({"bench", "collective", "all_gather", "--ranks", "2", "-f", "1000", "-e",
+                         "1048576TiB"}),
+               6, {"--max-bytes", "all_gather"});
+  EXPECT_LT(watch.seconds(), 5);
+  const std::string rendezvous = free_address();
+  const TestFolder folder;
+  Words words = {"bench", "collective",   "--rank",   "1",  "--world",
+                 "2",     "--rendezvous", rendezvous, "-e", "64TiB"};
+  Process other(words, folder.path());
+  words[3] = "0";
+  expect_error(run_jige(words), 6, {"--max-bytes", "2 ranks here"});
+  expect_error(other.wait(), 6, {"--max-bytes", "2 ranks here"});
+}
+
 }  // namespace
 }  // namespace jige::integration

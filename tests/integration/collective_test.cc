@@ -104,5 +104,21 @@ TEST(Collective, MoreThanTheMachineHoldsIsRefusedBeforeAnyRankStarts) {
   expect_error(other.wait(), 6, {"--max-bytes", "2 ranks here"});
 }
 
+TEST(Threads, FarBeyondTheProcessorsAreRefusedByEveryCommandThatHasThem) {
+  const std::string model = TinyRun::get().model();
+  const Words commands[] = {{"train", "--data", TinyRun::get().corpus(), "--out", "/nowhere/run"},
+                            {"generate", model},
+                            {"chat", model},
+                            {"score", model},
+                            {"serve", model},
+                            {"bench"},
+                            {"bench", "serve"},
+                            {"plan", "train", "--size", "tiny", "--measure"}};
+  for (Words words : commands) {
+    words.insert(words.end(), {"--threads", "65536"});
+    expect_error(run_jige(words), 2, {"--threads: 65536 is out of range", "to "});
+  }
+}
+
 }  // namespace
 }  // namespace jige::integration

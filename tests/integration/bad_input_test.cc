@@ -226,6 +226,15 @@ TEST(BadText, PromptLongerThanTheContext) {
   expect_error(
       run_jige({"score", TinyRun::get().model()}, "\n" + dump_json(Json{{"text", prompt}})), 2,
       {"standard input:2", "96"});
+  // Where the folder would allow more, the flag is the remedy, and only there.
+  const std::pair<const char*, std::string> asked[] = {
+      {"generate", prompt}, {"chat", prompt + "\n"}, {"score", dump_json(Json{{"text", prompt}})}};
+  for (const auto& [command, text] : asked) {
+    const Outcome whole = run_jige({command, TinyRun::get().model()}, text);
+    EXPECT_EQ(whole.err.find("--context"), std::string::npos) << whole.err;
+    expect_error(run_jige({command, TinyRun::get().model(), "--context", "32"}, text), 2,
+                 {"holds 32", "--context, 96 at most"});
+  }
   expect_error(run_jige({"generate", TinyRun::get().model(), "--context", "100000"}, "x"), 2,
                {"100000"});
 }

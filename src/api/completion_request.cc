@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/refused_fields.h"
+#include "serve/context_hint.h"
 
 namespace jige::api {
 namespace {
@@ -12,8 +13,9 @@ constexpr int64_t kTokensDefault = 16;  // the OpenAI API's
 ApiError too_long(std::string_view found, const ServedModel& model, std::string_view param) {
   ApiError error = bad_field(std::string(param),
                              "the prompt has {} tokens, and the context holds {} for prompt and "
-                             "answer together; shorten it",
-                             found, model.context_max);
+                             "answer together; shorten it{}",
+                             found, model.context_max,
+                             serve::context_hint(model.context_max, model.model_context_max));
   error.code = "context_length_exceeded";
   return error;
 }

@@ -20,6 +20,7 @@ struct ServedModel {
   std::string fingerprint;                // changes when answers may: program, model, number format
   int64_t created_s = 0;                  // since 1970
   int64_t context_max = 0;                // tokens of prompt and answer together
+  int64_t model_context_max = 0;          // that it could have been served with
   int32_t vocab_size = 0;                 // ids a prompt may have lie below it
   ops::SamplingParams defaults;           // where a request says nothing
   std::optional<int64_t> tokens_default;  // of a chat answer; none: what the context leaves

@@ -101,7 +101,9 @@ struct MachineRates {
 // Called with every measurement when it is there.
 using MeasurementSink = std::function<void(const Measurement&)>;
 
-Status bench_machine(CpuDevice& device, MachineRates& rates, const MeasurementSink& sink);
+// Takes `seconds` at most for most of it, and less where they are many.
+Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
+                     const MeasurementSink& sink);
 Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                   const MeasurementSink& sink);
 Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,

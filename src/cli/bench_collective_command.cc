@@ -13,6 +13,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/output.h"
+#include "train/process_memory.h"
 
 namespace jige::cli {
 namespace {
@@ -68,12 +69,51 @@ class BenchCollectiveCommand final : public Command {
                   format_bytes(static_cast<uint64_t>(options_.bytes_last)),
                   format_bytes(static_cast<uint64_t>(options_.bytes_first)));
     }
+    if (group_.ranks > 0) {
+      const int ranks = static_cast<int>(group_.ranks);
+      JIGE_TRY(const comm::RingPlan plan, group_.plan(ranks));
+      JIGE_DO(check_memory(ranks, ranks, comm::stream_memory_bytes("shm", ranks, plan)));
+    }
     return group_.run([this](comm::Communicator& group) { return measure(group); });
   }
 
  private:
+  // Whether `here` ranks of the group can have their buffers on this machine.
+  Status check_memory(int here, int ranks, int64_t stream_bytes) const {
+    const int64_t most = train::machine_memory_bytes();
+    const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+    for (const std::string& name : collectives_) {
+      CollectiveBenchOptions options = options_;
+      JIGE_TRY(options.collective, comm::parse_collective(name));
+      const int64_t each = bench_bytes(options, ranks, bench_sizes(options).back()) + stream_bytes;
+      if (each <= most / here) continue;
+      return fail(Code::kExhausted,
+                  "--max-bytes: {} of {} takes {} on each of {} rank{} here, {} together, and this "
+                  "machine has {}; choose a smaller one{}",
+                  name, shown(options.bytes_last), shown(each), here, here == 1 ? "" : "s",
+                  shown(std::min(each, INT64_MAX / here) * here), shown(most),
+                  here == 1 ? "" : " or fewer ranks");
+    }
+    return {};
+  }
+
+  // The same once the group is there, for ranks that were started one by one; all hear of it.
+  Status check_memory(comm::Communicator& group) const {
+    comm::Transport& transport = group.transport();
+    int here = 0;
+    for (int r = 0; r < group.size(); ++r) {
+      here += transport.host(r) == transport.host(group.rank()) ? 1 : 0;
+    }
+    const Status fits =
+        check_memory(here, group.size(),
+                     comm::stream_memory_bytes(transport.kind(), group.size(), group.plan()));
+    if (!fits) transport.abort(fits.error());
+    return fits;
+  }
+
   // Runs on every rank; rank 0 prints.
   Status measure(comm::Communicator& group) const {
+    if (group_.ranks == 0) JIGE_DO(check_memory(group));
     const bool prints = group.rank() == 0;
     if (prints) print_head(group);
     int64_t wrong = 0;

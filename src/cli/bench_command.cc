@@ -18,6 +18,7 @@
 #include "cli/interrupt.h"
 #include "cli/model_sizes.h"
 #include "cli/output.h"
+#include "cli/passing_note.h"
 #include "cli/suggest.h"
 
 namespace jige::cli {
@@ -48,7 +49,8 @@ class BenchCommand final : public Command {
                   "length of the prompt");
     flags.integer("--new-tokens N", options_.new_tokens, {.min = 1, .max = 1 << 20},
                   "tokens that are decoded");
-    flags.number("--seconds X", options_.seconds, {.min = 0, .max = 3600}, "of each measurement");
+    flags.number("--seconds X", options_.seconds, {.min = 0, .max = 3600},
+                 "of each measurement; the machine itself is measured in no more");
     flags.toggle("--on-request", on_request_,
                  "train: a step for every line of the standard input, each measured by itself, so "
                  "that others can take turns with it");
@@ -74,7 +76,11 @@ class BenchCommand final : public Command {
     if (wanted("train")) JIGE_DO(check_training_memory(options_));
     JIGE_TRY(const auto device, device_.make());
     print_head(device->team().size());
-    const MeasurementSink sink = [this](const Measurement& found) { print(found); };
+    const MeasurementSink sink = [this](const Measurement& found) {
+      note_.clear();
+      print(found);
+      note_.show();
+    };
     MachineRates rates;
     if (on_request_) {
       options_.next_step = [] {
@@ -83,16 +89,29 @@ class BenchCommand final : public Command {
       };
       return bench_train(*device, options_, rates, sink);
     }
-    // The other subjects compare with the machine, so it is always measured.
-    JIGE_DO(bench_machine(*device, rates, sink));
-    if (wanted("gemm")) JIGE_DO(bench_gemm(*device, options_, rates, sink));
-    if (wanted("attention")) JIGE_DO(bench_attention(*device, options_, rates, sink));
-    if (wanted("inference")) JIGE_DO(bench_inference(*device, options_, sink));
-    if (wanted("train")) JIGE_DO(bench_train(*device, options_, rates, sink));
-    return {};
+    const Status measured = measure(*device, rates, sink);
+    note_.clear();
+    return measured;
   }
 
  private:
+  Status measure(CpuDevice& device, MachineRates& rates, const MeasurementSink& sink) {
+    // The other subjects compare with the machine, so it is always measured.
+    note_.say("measuring the machine");
+    JIGE_DO(bench_machine(device, options_.seconds, rates, sink));
+    const std::pair<const char*, std::function<Status()>> subjects[] = {
+        {"gemm", [&] { return bench_gemm(device, options_, rates, sink); }},
+        {"attention", [&] { return bench_attention(device, options_, rates, sink); }},
+        {"inference", [&] { return bench_inference(device, options_, sink); }},
+        {"train", [&] { return bench_train(device, options_, rates, sink); }}};
+    for (const auto& [name, run] : subjects) {
+      if (!wanted(name)) continue;
+      note_.say(fmt::format("measuring {}", name));
+      JIGE_DO(run());
+    }
+    return {};
+  }
+
   bool wanted(const std::string& subject) const {
     return subjects_.empty() ||
            std::find(subjects_.begin(), subjects_.end(), subject) != subjects_.end();
@@ -148,6 +167,7 @@ class BenchCommand final : public Command {
   std::string dtype_ = "auto";
   BenchOptions options_;
   bool on_request_ = false;
+  PassingNote note_;
   DeviceFlags device_;
   OutputFlags output_;
 };

@@ -169,10 +169,14 @@ Json measurement_json(const Measurement& measurement) {
   return json;
 }
 
-Status bench_machine(CpuDevice& device, MachineRates& rates, const MeasurementSink& sink) {
-  rates.fma_flops_per_s = measure_fma_flops_per_s(device);
-  const int64_t bytes = streaming_bytes();
-  JIGE_TRY(rates.read_bytes_per_s, measure_read_bytes_per_s(device, bytes));
+Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
+                     const MeasurementSink& sink) {
+  // For the vector units, for touching memory and for reading it, each.
+  const double part_s = seconds / 4;
+  rates.fma_flops_per_s = measure_fma_flops_per_s(device, std::min(0.3, part_s));
+  JIGE_TRY(const auto memory, ReadProbe::create(device, streaming_bytes(), part_s));
+  const auto bytes = static_cast<int64_t>(memory->bytes());
+  rates.read_bytes_per_s = measure_read_bytes_per_s(*memory, std::min(0.5, part_s));
   const auto note = [&](const char* name, std::string detail, double value, const char* unit) {
     sink({.name = name,
           .detail = std::move(detail),

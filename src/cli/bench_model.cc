@@ -180,7 +180,7 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
   const model::InferenceMemory memory =
       model::inference_memory(model->architecture(), model->sizes());
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
-  JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes()));
+  JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes(), options.seconds / 4));
   return bench_decode(
       sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes, options,
       {.name = "of reading memory", .units = reading->bytes(), .run = [&] { reading->run(); }},

@@ -106,9 +106,10 @@ class ChatCommand final : public Command {
                 serve::Generator& generator, const serve::GenerateOptions& options) {
     conversation.add("user", question);
     const int64_t context = generator.context_max();
-    const auto prompt = conversation.prompt(
-        loaded.tokenizer,
-        {.context_max = context, .room = std::min(options.tokens_max, context / 4)});
+    const auto prompt =
+        conversation.prompt(loaded.tokenizer, {.context_max = context,
+                                               .room = std::min(options.tokens_max, context / 4),
+                                               .model_context_max = generator.model_context_max()});
     if (!prompt) {
       // The message is at fault, not the chat: people may go on, scripts get the error.
       if (!person_) return tl::unexpected<Error>(prompt.error());

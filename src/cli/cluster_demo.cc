@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/process.h"
 #include "cli/build_info.h"
+#include "cli/shell_word.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/traffic.h"
 
@@ -31,13 +32,6 @@ std::string own_program() {
   std::error_code error;
   const fs::path path = fs::read_symlink("/proc/self/exe", error);
   return error ? "jige" : path.string();
-}
-
-// The text as one word of a shell, whatever is in it.
-std::string shell_word(const std::string& text) {
-  std::string word = "'";
-  for (const char letter : text) word += letter == '\'' ? "'\\''" : std::string(1, letter);
-  return word + "'";
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "cli/interrupt.h"
 
 namespace jige::cli {
 namespace {
@@ -41,6 +42,7 @@ void store_value(DType dtype, float value, std::byte* at) {
   }
 }
 
+// After a signal it leaves its loops; the next operation of the group says so.
 class Measurement {
  public:
   Measurement(Communicator& group, const CollectiveBenchOptions& options, int64_t count)
@@ -102,7 +104,7 @@ Operation Measurement::operation(bool in_place) {
 }
 
 void Measurement::fill(std::byte* data, int64_t elements) {
-  for (int64_t i = 0; i < elements; ++i) {
+  for (int64_t i = 0; i < elements && !interrupted(); ++i) {
     store_value(options_.dtype, element_value(group_.rank(), i, group_.size()),
                 data + i * element_bytes());
   }
@@ -153,7 +155,7 @@ int64_t Measurement::count_wrong(const std::byte* data) const {
   if (options_.collective == Collective::kReduce && group_.rank() != options_.root) return 0;
   const int64_t elements = dst_is_whole() ? count_ * group_.size() : count_;
   int64_t wrong = 0;
-  for (int64_t i = 0; i < elements; ++i) {
+  for (int64_t i = 0; i < elements && !interrupted(); ++i) {
     std::byte cell[4] = {};
     store_value(options_.dtype, expected(i), cell);
     wrong +=
@@ -230,11 +232,21 @@ double bus_factor(Collective collective, int ranks) {
   }
 }
 
+int64_t bench_bytes(const CollectiveBenchOptions& options, int ranks, int64_t bytes) {
+  switch (options.collective) {
+    case Collective::kAllGather:
+    case Collective::kReduceScatter:
+      return bytes + bytes / ranks;
+    default:
+      return 2 * bytes;
+  }
+}
+
 std::vector<int64_t> bench_sizes(const CollectiveBenchOptions& options) {
   std::vector<int64_t> sizes;
   for (int64_t size = options.bytes_first; size <= options.bytes_last; size *= options.factor) {
     sizes.push_back(size);
-    if (size == 0 || options.factor < 2) break;
+    if (size == 0 || options.factor < 2 || size > options.bytes_last / options.factor) break;
   }
   return sizes;
 }

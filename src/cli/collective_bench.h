@@ -48,6 +48,9 @@ struct CollectiveRow {
 
 double bus_factor(comm::Collective collective, int ranks);
 
+// Bytes that a rank takes for one size, beside the streams of its group.
+int64_t bench_bytes(const CollectiveBenchOptions& options, int ranks, int64_t bytes);
+
 // The sizes, each from the one before by the factor.
 std::vector<int64_t> bench_sizes(const CollectiveBenchOptions& options);
 

@@ -6,7 +6,8 @@
 
 #include "cli/error_pages.h"
 #include "cli/flags.h"
-#include "comm/local_ranks.h"
+#include "cli/interrupt.h"
+#include "cli/rank_processes.h"
 #include "comm/ring_plan_file.h"
 #include "comm/shared_transport.h"
 #include "comm/tuning.h"
@@ -15,6 +16,9 @@ namespace jige::cli {
 namespace {
 
 using Body = std::function<Status(comm::Communicator&)>;
+
+// For ranks to end by themselves once a signal came.
+constexpr double kSignalSeconds = 2;
 
 bool is_plan_file(const std::string& ring) { return ring.ends_with(".json"); }
 
@@ -104,7 +108,8 @@ comm::JoinOptions CollectiveFlags::join_options(const comm::Place& place,
           .bind_host = bind_host,
           .transport = transport,
           .congestion = congestion,
-          .timeout_s = std::max(timeout_s, 10.0)};
+          .timeout_s = std::max(timeout_s, 10.0),
+          .cancelled = &interrupt_flag()};
 }
 
 Status CollectiveFlags::tune(comm::Communicator& group) const {
@@ -132,7 +137,7 @@ Status CollectiveFlags::tune(comm::Communicator& group) const {
 
 Status CollectiveFlags::run_over(std::unique_ptr<comm::Transport> made, const comm::RingPlan& plan,
                                  const Body& body) const {
-  comm::CommOptions options = {.timeout_s = timeout_s};
+  comm::CommOptions options = {.timeout_s = timeout_s, .cancelled = &interrupt_flag()};
   if (direct_bytes_max >= 0) options.direct_bytes_max = direct_bytes_max;
   JIGE_TRY(comm::Communicator group, comm::Communicator::over(std::move(made), plan, options));
   JIGE_DO(tune(group));
@@ -163,28 +168,19 @@ Status CollectiveFlags::run_processes(const Body& body) const {
   JIGE_TRY(const comm::RingPlan rings_of_all, plan(size));
   const std::string host = bind_host.empty() ? "127.0.0.1" : bind_host;
   JIGE_TRY(comm::Listener listener, comm::Listener::open({host, 0}));
-  JIGE_TRY(ErrorPages pages, ErrorPages::make(size));
   const auto run_rank = [&](int r) -> Status {
     const comm::Place own = {.rank = r, .world = size, .source = "--ranks"};
     JIGE_TRY(auto joined, comm::join_group(join_options(own, listener.address()), rings_of_all,
                                            r == 0 ? &listener : nullptr));
     return run_over(std::move(joined), rings_of_all, body);
   };
-  JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(size, [&](int r) {
-             const Status ran = run_rank(r);
-             if (!ran) pages.put(r, ran.error());
-             return ran ? 0 : 1;
-           }));
-  const std::vector<int> codes = started.wait();
-  std::vector<Error> errors;
-  for (int r = 0; r < size; ++r) {
-    const int code = codes[static_cast<size_t>(r)];
-    if (code != 0) errors.push_back(pages.get(r, code));
-  }
-  return first_cause(errors);
+  JIGE_TRY(const auto ends,
+           run_rank_processes({.count = size, .signal_s = kSignalSeconds}, run_rank));
+  return first_cause(ends);
 }
 
 Status CollectiveFlags::run(const Body& body) const {
+  const InterruptScope interrupts;
   const bool placed = rank >= 0 || world > 0 || !rendezvous.empty();
   if (ranks > 0 && placed) {
     return fail(Code::kInvalidArgument,

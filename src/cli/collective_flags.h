@@ -33,7 +33,7 @@ struct CollectiveFlags {
 
   void declare(Flags& flags);
   // Calls body with this process's or thread's part in the group, once for each rank that runs
-  // here, and gives the first error that is not the echo of another.
+  // here, and gives the first error that is not the echo of another. A signal ends them all.
   Status run(const std::function<Status(comm::Communicator&)>& body) const;
 
   // The rings of so many ranks.

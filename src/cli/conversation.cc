@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "serve/context_hint.h"
 #include "text/chat_encode.h"
 
 namespace jige::cli {
@@ -68,8 +69,9 @@ Result<std::vector<int32_t>> Conversation::prompt(const text::Tokenizer& tokeniz
     if (count < limit.context_max) return ids;
     return fail(Code::kInvalidArgument,
                 "the message makes a prompt of {} tokens, and the context "
-                "holds {}; shorten it",
-                count, limit.context_max);
+                "holds {}; shorten it{}",
+                count, limit.context_max,
+                serve::context_hint(limit.context_max, limit.model_context_max));
   }
 }
 

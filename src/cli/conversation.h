@@ -50,7 +50,8 @@ class Conversation {
 
   struct Limit {
     int64_t context_max = 0;
-    int64_t room = 0;  // for the answer
+    int64_t room = 0;               // for the answer
+    int64_t model_context_max = 0;  // what another context_max could be at most
   };
   // The ids of the whole conversation, ready for the answer. Fails with kInvalidArgument when the
   // last message alone does not fit, and as encode_chat does.

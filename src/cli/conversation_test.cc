@@ -104,7 +104,10 @@ TEST_F(ConversationTest, LeavesTheOldestExchangeOutAndKeepsTheSystemMessage) {
   EXPECT_EQ(conversation.messages().size(), 2u);
   const auto none = conversation.prompt(tokenizer, {.context_max = 5, .room = 1});
   ASSERT_FALSE(none);
-  EXPECT_NE(none.error().message.find("shorten it"), std::string::npos);
+  EXPECT_TRUE(none.error().message.ends_with("shorten it")) << none.error().message;
+  const auto more =
+      conversation.prompt(tokenizer, {.context_max = 5, .room = 1, .model_context_max = 64});
+  EXPECT_NE(more.error().message.find("a longer --context, 64 at most"), std::string::npos);
 }
 
 TEST_F(ConversationTest, ResetKeepsTheSystemMessage) {

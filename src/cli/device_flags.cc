@@ -1,16 +1,27 @@
 #include "cli/device_flags.h"
 
+#include <algorithm>
+
 #include "base/cpu.h"
 #include "cli/flags.h"
 #include "tensor/arena.h"
 
 namespace jige::cli {
+namespace {
+
+constexpr int64_t kThreadsPerProcessor = 8;
+
+}  // namespace
+
+int64_t threads_max() {
+  return kThreadsPerProcessor * std::max<int64_t>(1, cpu_features().logical_count);
+}
 
 void DeviceFlags::declare(Flags& flags) {
   flags.section("Machine");
   flags.choice("--device NAME", device, {"cpu"}, "where to compute");
-  flags.integer("--threads N", threads, {.min = 0, .max = 4096},
-                "threads; 0: as many as the process may use");
+  flags.integer("--threads N", threads, {.min = 0, .max = threads_max()},
+                "threads, 8 for each processor at most; 0: as many as the process may use");
   flags.bytes("--memory-limit SIZE", memory_limit_bytes,
               "memory for weights and buffers at most, such as 4GiB; more is refused before the "
               "work begins");

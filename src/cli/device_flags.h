@@ -16,6 +16,10 @@ namespace jige::cli {
 
 class Flags;
 
+// Threads that commands accept: eight for each processor this process may use. More could only take
+// turns, and wait for one another within every loop; hundreds hardly move.
+int64_t threads_max();
+
 struct DeviceFlags {
   int64_t threads = 0;             // 0: as many as the process may use
   int64_t memory_limit_bytes = 0;  // 0: none

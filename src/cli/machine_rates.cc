@@ -16,13 +16,16 @@
 namespace jige::cli {
 namespace {
 
-// Units of work per second, ascending, of at least three runs of `work`, which does `units` of it,
-// that take `seconds` in all.
-std::vector<double> sorted_rates(double units, double seconds, const std::function<void()>& work) {
+constexpr int64_t kTouchCount = 8 << 20;  // numbers between looks at the time
+
+// Units of work per second, ascending, of at least `runs_min` runs of `work`, which does `units` of
+// it, that take `seconds` in all.
+std::vector<double> sorted_rates(double units, double seconds, size_t runs_min,
+                                 const std::function<void()>& work) {
   work();
   std::vector<double> rates;
   const StopWatch all;
-  while (rates.size() < 3 || all.seconds() < seconds) {
+  while (rates.size() < runs_min || all.seconds() < seconds) {
     const StopWatch watch;
     work();
     rates.push_back(units / std::max(watch.seconds(), 1e-9));
@@ -32,7 +35,7 @@ std::vector<double> sorted_rates(double units, double seconds, const std::functi
 }
 
 double best_rate(double units, double seconds, const std::function<void()>& work) {
-  return sorted_rates(units, seconds, work).back();
+  return sorted_rates(units, seconds, 1, work).back();
 }
 
 void fill_random(const TensorView& view) {
@@ -43,31 +46,46 @@ void fill_random(const TensorView& view) {
 
 }  // namespace
 
-double measure_fma_flops_per_s(CpuDevice& device) {
+double measure_fma_flops_per_s(CpuDevice& device, double seconds) {
   const cpu::ProbeKernels& kernels = cpu::probe_kernels(active_isa());
   constexpr int64_t kRounds = 1 << 20;
   const int threads = device.team().size();
   volatile float sink = 0;
   const double flops = static_cast<double>(kRounds * kernels.fma_chain_flops) * threads;
-  return best_rate(flops, 0.3, [&] {
+  return best_rate(flops, seconds, [&] {
     device.team().parallel_for(threads, 1, [&](int64_t begin, int64_t end, int) {
       for (int64_t i = begin; i < end; ++i) sink = kernels.fma_chain(kRounds);
     });
   });
 }
 
-Result<std::unique_ptr<ReadProbe>> ReadProbe::create(CpuDevice& device, int64_t bytes) {
+Result<std::unique_ptr<ReadProbe>> ReadProbe::create(CpuDevice& device, int64_t bytes,
+                                                     double seconds) {
   std::unique_ptr<ReadProbe> probe(new ReadProbe(device));
-  JIGE_TRY(probe->array_, probe->arena_.make_zero(DType::kF32, Shape{bytes / 4}));
+  JIGE_TRY(probe->array_, probe->arena_.make(DType::kF32, Shape{bytes / 4}));
+  probe->touch(seconds);
   return probe;
 }
 
-double ReadProbe::bytes() const { return static_cast<double>(array_.view().count()) * 4; }
+void ReadProbe::touch(double seconds) {
+  auto* data = array_.view().as<float>();
+  const int64_t whole = array_.view().count();
+  const StopWatch watch;
+  while (count_ < whole && (count_ * 4 < streaming_bytes_min() || watch.seconds() < seconds)) {
+    const int64_t part = std::min(kTouchCount, whole - count_);
+    device_.team().parallel_for(part, 1 << 16, [&](int64_t begin, int64_t end, int) {
+      std::fill(data + count_ + begin, data + count_ + end, 0.0f);
+    });
+    count_ += part;
+  }
+}
+
+double ReadProbe::bytes() const { return static_cast<double>(count_) * 4; }
 
 void ReadProbe::run() {
   const cpu::ProbeKernels& kernels = cpu::probe_kernels(active_isa());
   const float* data = array_.view().as<float>();
-  const int64_t count = array_.view().count();
+  const int64_t count = count_;
   const int64_t share = (count + device_.team().size() - 1) / device_.team().size();
   volatile float sink = 0;
   device_.team().parallel_for(count, share, [&](int64_t begin, int64_t end, int) {
@@ -75,9 +93,13 @@ void ReadProbe::run() {
   });
 }
 
+double measure_read_bytes_per_s(ReadProbe& probe, double seconds) {
+  return best_rate(probe.bytes(), seconds, [&] { probe.run(); });
+}
+
 Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes) {
   JIGE_TRY(const auto probe, ReadProbe::create(device, bytes));
-  return best_rate(probe->bytes(), 0.5, [&] { probe->run(); });
+  return measure_read_bytes_per_s(*probe, 0.5);
 }
 
 Result<std::unique_ptr<GemmProbe>> GemmProbe::create(CpuDevice& device, DType compute,
@@ -115,7 +137,7 @@ void GemmProbe::run() {
 Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const GemmShape& shape,
                                         double seconds) {
   JIGE_TRY(const auto probe, GemmProbe::create(device, compute, shape));
-  const std::vector<double> rates = sorted_rates(probe->flops(), seconds, [&] { probe->run(); });
+  const std::vector<double> rates = sorted_rates(probe->flops(), seconds, 3, [&] { probe->run(); });
   return rates[rates.size() / 2];
 }
 
@@ -123,6 +145,12 @@ int64_t streaming_bytes() {
   const long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
   return std::clamp<int64_t>(4 * static_cast<int64_t>(std::max(last_level, 0L)), int64_t{256} << 20,
                              int64_t{1} << 30);
+}
+
+int64_t streaming_bytes_min() {
+  const long last_level = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return std::clamp<int64_t>(2 * static_cast<int64_t>(std::max(last_level, 0L)), int64_t{64} << 20,
+                             streaming_bytes());
 }
 
 }  // namespace jige::cli

@@ -16,25 +16,32 @@
 
 namespace jige::cli {
 
-// f32 operations per second of the vector units, from registers.
-double measure_fma_flops_per_s(CpuDevice& device);
+// f32 operations per second of the vector units, from registers, in so many seconds and one run.
+double measure_fma_flops_per_s(CpuDevice& device, double seconds = 0.3);
 
 // One pass of all threads over an array in memory (several times the caches).
 class ReadProbe {
  public:
-  // Fails with kExhausted.
-  static Result<std::unique_ptr<ReadProbe>> create(CpuDevice& device, int64_t bytes);
+  // The first touch of memory can take many times as long as reading it, above all where others use
+  // the processor: after so many seconds the array is what has been touched, but no less than
+  // streaming_bytes_min(). Fails with kExhausted.
+  static Result<std::unique_ptr<ReadProbe>> create(CpuDevice& device, int64_t bytes,
+                                                   double seconds = 1e9);
   void run();
   double bytes() const;  // of a run
 
  private:
   explicit ReadProbe(CpuDevice& device) : device_(device), arena_(device, "bandwidth probe") {}
+  void touch(double seconds);
   CpuDevice& device_;
   Arena arena_;
   Tensor array_;
+  int64_t count_ = 0;  // of its numbers, touched and read
 };
 
-// Bytes per second read from memory, over an array of `bytes`. Fails with kExhausted.
+// Bytes per second read from memory, in so many seconds and one run.
+double measure_read_bytes_per_s(ReadProbe& probe, double seconds);
+// The same over an array of `bytes`. Fails with kExhausted.
 Result<double> measure_read_bytes_per_s(CpuDevice& device, int64_t bytes);
 
 struct GemmShape {
@@ -70,5 +77,8 @@ Result<double> measure_gemm_flops_per_s(CpuDevice& device, DType compute, const 
 // Bytes that are surely larger than this processor's caches: four times the last level, at least
 // 256 MiB, at most 1 GiB.
 int64_t streaming_bytes();
+// The least that is still larger than the caches: twice the last level, at least 64 MiB, at most
+// streaming_bytes().
+int64_t streaming_bytes_min();
 
 }  // namespace jige::cli

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/log.h"
+#include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/model_sizes.h"
@@ -38,8 +39,8 @@ void declare_model(PipelineFlags& f, Flags& flags) {
   flags.toggle("--measure", f.measure,
                "time some of the model's blocks here, on as many logical devices, instead of "
                "assuming rates");
-  flags.integer("--threads N", f.threads, {.min = 1, .max = 4096},
-                "of each device, with --measure");
+  flags.integer("--threads N", f.threads, {.min = 1, .max = threads_max()},
+                "of each device, with --measure; 8 for each processor here at most");
 }
 
 void declare_machine(PipelineFlags& f, Flags& flags) {

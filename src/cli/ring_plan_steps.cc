@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "cli/ring_mix_report.h"
+#include "cli/shell_word.h"
 #include "plan/msccl_export.h"
 #include "plan/nccl_export.h"
 #include "plan/ring_plan_json.h"
@@ -19,7 +20,7 @@ Status write_nccl(const plan::NcclExport& out, const std::string& path) {
   std::string environment = out.environment;
   const std::string placeholder = "NCCL_GRAPH_FILE=graph.xml";
   environment.replace(environment.find(placeholder), placeholder.size(),
-                      "NCCL_GRAPH_FILE=" + std::filesystem::absolute(path).string());
+                      "NCCL_GRAPH_FILE=" + shell_word(std::filesystem::absolute(path).string()));
   return write_file_atomic(path + ".env", environment);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/file.h"
 #include "base/progress.h"
+#include "cli/bad_lines.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -36,6 +37,7 @@ class ScoreCommand final : public Command {
     flags.toggle("--chat", options_.chat, "ask questions through the model's chat template");
     flags.integer("--max-new-tokens N", options_.tokens_max, {.min = 1, .max = 1 << 20},
                   "length of a reply at most");
+    declare_skip_bad(flags, options_.skip_bad);
     flags.integer("--limit N", limit_, {.min = 0}, "only the first N records; 0: all");
     model_.declare(flags);
     output_.declare(flags, "the summary as well, as a last JSON line {\"summary\": …}");
@@ -53,9 +55,13 @@ class ScoreCommand final : public Command {
       JIGE_TRY(file, AtomicFile::create(out_));
     }
     JIGE_DO(score_all(scorer, file));
+    const int64_t skipped = scorer.summary().skipped_count;
     if (scorer.summary().record_count == 0) {
-      return fail(Code::kInvalidArgument, "{}: holds no record", shown_name());
+      return fail(Code::kInvalidArgument, "{}: holds no record{}{}", shown_name(),
+                  skipped > 0 ? " that can be scored; " : "",
+                  skipped > 0 ? bad_lines_text(skipped) : "");
     }
+    warn_of_bad_lines(skipped);
     if (file) JIGE_DO(file->commit());
     if (output_.json) print_json(Json{{"summary", scorer.summary().to_json()}});
     if (!output_.quiet) fmt::print(stderr, "{}", scorer.summary().to_text());
@@ -83,24 +89,26 @@ class ScoreCommand final : public Command {
   Status score_all(RecordScorer& scorer, std::optional<AtomicFile>& file) const {
     JIGE_TRY(const int64_t total, count_records());
     Progress progress("scoring", total, output_.quiet || total == 0);
-    int64_t done = 0;
+    int64_t read = 0, done = 0;
     const auto score_line = [&](std::string_view line, int64_t number) -> Result<bool> {
       if (line.find_first_not_of(" \t\r") == std::string_view::npos) return true;
       const std::string where = fmt::format("{}:{}", shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
-      JIGE_TRY(const Json record, parse_json(line, where));
-      JIGE_TRY(const Json scored, scorer.score(record, where));
+      JIGE_TRY(const std::optional<Json> scored, scorer.score_line(line, where));
+      ++read;
+      const bool more = limit_ == 0 || read < limit_;
+      if (!scored) return more;
       Json result{{"line", number}};
-      result.update(scored);
+      result.update(*scored);
       const std::string text = dump_json(result) + "\n";
       ++done;
-      progress.update(done, fmt::format("{} records", done));
+      progress.update(read, fmt::format("{} records", done));
       if (file) {
         JIGE_DO(file->write(text.data(), text.size()));
       } else {
         print_text(text);
       }
-      return limit_ == 0 || done < limit_;
+      return more;
     };
     JIGE_DO(for_each_line(data_, score_line));
     progress.finish(fmt::format("{} records", done));

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "cli/interrupt.h"
 #include "cli/table.h"
 #include "text/chat_encode.h"
@@ -131,6 +132,20 @@ Result<Json> RecordScorer::score(const Json& record, const std::string& where) {
   return result;
 }
 
+Result<std::optional<Json>> RecordScorer::score_line(std::string_view line,
+                                                     const std::string& where) {
+  const Result<Json> record = parse_json(line, where);
+  const Result<Json> scored = record ? score(*record, where) : record;
+  if (scored) return std::optional(*scored);
+  const Code code = scored.error().code;
+  const bool bad = !record || code == Code::kInvalidArgument || code == Code::kNotFound ||
+                   code == Code::kUnsupported;
+  if (!bad || !options_.skip_bad) return tl::unexpected<Error>(scored.error());
+  log_debug("left out: {}", scored.error().message);
+  ++summary_.skipped_count;
+  return std::optional<Json>();
+}
+
 Result<Json> RecordScorer::score_text(const std::string& text) {
   JIGE_TRY(const serve::TokenScores scores, scorer_.score_text(loaded_->tokenizer, text));
   summary_.token_count += static_cast<int64_t>(scores.logprobs.size());
@@ -212,6 +227,7 @@ Result<Json> RecordScorer::score_choices(const Json& record, const std::string& 
 Result<Json> RecordScorer::score_reply(const Json& record, const std::string& where) {
   JIGE_TRY(const std::string question, get_string(record, "question", where));
   JIGE_TRY(const std::string answer, get_string(record, "answer", where));
+  JIGE_TRY(const std::string kind, get_string_or(record, "kind", "", where));
   JIGE_TRY(const std::vector<int32_t> prompt, question_ids(question));
   serve::GenerateOptions options;
   options.tokens_max = options_.tokens_max;
@@ -224,7 +240,6 @@ Result<Json> RecordScorer::score_reply(const Json& record, const std::string& wh
   const bool right = train::reply_is_right(reply.text, answer);
   ++summary_.reply_count;
   summary_.replies_right += right;
-  JIGE_TRY(const std::string kind, get_string_or(record, "kind", "", where));
   if (!kind.empty()) {
     ScoreSummary::Kind& counted = summary_.kinds[kind];
     ++counted.count;
@@ -237,7 +252,7 @@ Json ScoreSummary::to_json() const {
   const auto share = [](int64_t part, int64_t whole) {
     return static_cast<double>(part) / static_cast<double>(whole);
   };
-  Json json{{"records", record_count}};
+  Json json{{"records", record_count}, {"skipped_lines", skipped_count}};
   if (token_count > 0) {
     json["tokens"] = token_count;
     json["logprob"] = logprob_sum;

@@ -14,6 +14,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/json.h"
@@ -27,7 +28,8 @@ namespace jige::cli {
 
 struct ScoreSummary {
   int64_t record_count = 0;
-  int64_t token_count = 0;  // of texts and completions
+  int64_t skipped_count = 0;  // bad lines left out
+  int64_t token_count = 0;    // of texts and completions
   double logprob_sum = 0;
   int64_t choice_count = 0;  // questions with choices and an answer
   int64_t right = 0;         // by the sum of log-probabilities
@@ -48,6 +50,7 @@ struct ScoreSummary {
 struct ScoreOptions {
   bool chat = false;        // ask questions through the chat template
   int64_t tokens_max = 64;  // of a reply
+  bool skip_bad = false;    // leave out and count lines that cannot be scored, instead of failing
 };
 
 class RecordScorer {
@@ -59,6 +62,9 @@ class RecordScorer {
   // Scores one record, adds it to the summary and gives its result. `where` names it in errors.
   // Fails with kInvalidArgument on missing fields or types.
   Result<Json> score(const Json& record, const std::string& where);
+  // The same of a line, which fails with kCorrupt where it is no JSON. With skip_bad a line that
+  // itself is at fault is counted, and gives nothing.
+  Result<std::optional<Json>> score_line(std::string_view line, const std::string& where);
   const ScoreSummary& summary() const { return summary_; }
 
  private:

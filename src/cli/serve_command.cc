@@ -171,6 +171,7 @@ class ServeCommand final : public Command {
         static_cast<uint32_t>(derive_key(static_cast<uint64_t>(active_isa()), description)));
     served.created_s = static_cast<int64_t>(std::time(nullptr));
     served.context_max = engine_->context_max();
+    served.model_context_max = loaded_->config().context_max;
     served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
     served.defaults = {
         .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,

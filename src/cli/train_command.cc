@@ -84,6 +84,7 @@ class TrainCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    const InterruptScope interrupts;
     if (plan_only_) {
       JIGE_TRY(const auto ranks, ranks_.planned());
       return run_rank(ranks);
@@ -94,7 +95,6 @@ class TrainCommand final : public Command {
  private:
   Status run_rank(const std::optional<train::RankOptions>& ranks) {
     if (ranks && ranks->rank != 0) hush();
-    const InterruptScope interrupts;
     JIGE_TRY(train::TrainOptions options, train_.to_options(*flags_));
     JIGE_DO(check_data_files(options.data));
     options.ranks = ranks;

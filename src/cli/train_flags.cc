@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cli/bad_lines.h"
 #include "cli/chat_defaults.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
@@ -64,7 +65,7 @@ void declare_data(TrainFlags& to, Flags& flags) {
   flags.choice("--packing HOW", to.packing, {"documents", "stream"},
                "every document on its own, or all as one stream");
   flags.toggle("--no-eos", to.no_eos, "no end-of-text token behind plain documents");
-  flags.toggle("--skip-bad", data.skip_bad, "leave bad lines out and count them");
+  declare_skip_bad(flags, data.skip_bad);
 }
 
 void declare_learning(TrainFlags& to, Flags& flags) {

@@ -1,17 +1,9 @@
 #include "cli/train_rank_flags.h"
 
-#include <unistd.h>
-
-#include <chrono>
-#include <csignal>
-#include <thread>
 #include <utility>
 
-#include "base/clock.h"
-#include "cli/error_pages.h"
 #include "cli/flags.h"
-#include "cli/interrupt.h"
-#include "comm/local_ranks.h"
+#include "cli/rank_processes.h"
 
 namespace jige::cli {
 namespace {
@@ -19,39 +11,9 @@ namespace {
 // For ranks to end by themselves once one has failed; rank 0 completes the checkpoint under way.
 constexpr double kFarewellSeconds = 2;
 constexpr double kFarewellSecondsRank0 = 60;
-constexpr auto kLookEvery = std::chrono::milliseconds(20);
-
-// Until all ranks have ended: signals go to them, and stragglers behind a failure are killed.
-void look_after(comm::LocalRanks& ranks, int count) {
-  std::optional<StopWatch> failed;
-  bool told = false;
-  for (;;) {
-    ranks.look();
-    bool running = false;
-    for (int r = 0; r < count; ++r) {
-      const std::optional<int> code = ranks.exit_code(r);
-      running |= !code.has_value();
-      // Ranks that were stopped are no failure, however long rank 0 writes its checkpoint.
-      const bool fine = !code || *code == 0 || *code == exit_code(Code::kCancelled);
-      if (!fine && !failed) failed.emplace();
-      const double farewell = r == 0 ? kFarewellSecondsRank0 : kFarewellSeconds;
-      if (!code && failed && failed->seconds() > farewell) kill(ranks.pid(r), SIGKILL);
-    }
-    if (!running) return;
-    if (interrupted() && !std::exchange(told, true)) ranks.send_signal(SIGINT);
-    std::this_thread::sleep_for(kLookEvery);
-  }
-}
-
 // What is told of a job: rank 0 knows which checkpoint is whole.
-Status job_error(const ErrorPages& pages, const std::vector<int>& codes) {
-  std::vector<Error> errors;
-  for (int r = 0; r < static_cast<int>(codes.size()); ++r) {
-    const int code = codes[static_cast<size_t>(r)];
-    if (code != 0) errors.push_back(pages.get(r, code));
-  }
-  if (!codes.empty() && codes[0] != 0 && pages.has(0)) return tl::unexpected<Error>(errors.front());
-  return first_cause(errors);
+Status job_error(const std::vector<RankEnd>& ends) {
+  return ends[0].told ? Status(tl::unexpected<Error>(*ends[0].error)) : first_cause(ends);
 }
 
 }  // namespace
@@ -122,19 +84,15 @@ Status TrainRankFlags::run_here(const Body& body) const {
   const int size = static_cast<int>(group.ranks);
   JIGE_TRY([[maybe_unused]] const comm::RingPlan plan, group.plan(size));
   JIGE_TRY(comm::Listener listener, comm::Listener::open({"127.0.0.1", 0}));
-  JIGE_TRY(ErrorPages pages, ErrorPages::make(size));
-  const InterruptScope interrupts;
-  JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(size, [&](int rank) {
-             // Signals of the terminal come through the starter alone, once.
-             setpgid(0, 0);
-             const comm::Place place = {.rank = rank, .world = size, .source = "--ranks"};
-             const Status ran =
-                 run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, body);
-             if (!ran) pages.put(rank, ran.error());
-             return ran ? 0 : exit_code(ran.error().code);
-           }));
-  look_after(started, size);
-  return job_error(pages, started.wait());
+  const auto run_rank = [&](int rank) {
+    const comm::Place place = {.rank = rank, .world = size, .source = "--ranks"};
+    return run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, body);
+  };
+  JIGE_TRY(const auto ends, run_rank_processes({.count = size,
+                                                .farewell_s_rank_0 = kFarewellSecondsRank0,
+                                                .farewell_s = kFarewellSeconds},
+                                               run_rank));
+  return job_error(ends);
 }
 
 Status TrainRankFlags::run(const Body& body) const {

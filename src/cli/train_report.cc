@@ -8,6 +8,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "cli/bad_lines.h"
 #include "cli/interrupt.h"
 #include "cli/table.h"
 #include "train/records.h"
@@ -20,10 +21,6 @@ constexpr int64_t kStateBytesPerParameter = 16;
 
 std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
 std::string shown_count(int64_t count) { return format_count(static_cast<double>(count)); }
-
-std::string skipped_text(int64_t count) {
-  return fmt::format("{} bad line{} left out", count, count == 1 ? "" : "s");
-}
 
 // "spipe over 2 devices, 4 micro-batches, parameters on the host, optimizer async".
 std::string pipeline_line(const plan::PipelineSchedule& schedule) {
@@ -91,7 +88,7 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            shown_bytes(plan.memory_predicted_bytes));
-  if (plan.skipped_count > 0) log_warn("{}", skipped_text(plan.skipped_count));
+  warn_of_bad_lines(plan.skipped_count);
   if (plan.rank_count > 1) {
     log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks",
              plan.rank_count, plan.ranks_here, shown_bytes(plan.stream_bytes));
@@ -169,7 +166,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       {"data", fmt::format("{} document{}, {} sequence{}, {} tokens an epoch", plan.document_count,
                            plan.document_count == 1 ? "" : "s", plan.sequence_count,
                            plan.sequence_count == 1 ? "" : "s", plan.epoch_tokens)});
-  if (plan.skipped_count > 0) table.row({"", skipped_text(plan.skipped_count)});
+  if (plan.skipped_count > 0) table.row({"", bad_lines_text(plan.skipped_count)});
   table.row({"held out", fmt::format("{} sequence{}", plan.held_out_count,
                                      plan.held_out_count == 1 ? "" : "s")});
   table.row(

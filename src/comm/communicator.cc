@@ -65,7 +65,8 @@ OperationContext Communicator::next_context(const Operation& operation) {
                      .count = operation.count,
                      .root = operation.root,
                      .plan = plan_hash_},
-          .timeout_s = options_.timeout_s};
+          .timeout_s = options_.timeout_s,
+          .cancelled = options_.cancelled};
 }
 
 Result<std::vector<Flow>> Communicator::next_flows(const Operation& operation) {
@@ -87,6 +88,11 @@ Status Communicator::run(const Operation& operation) {
   if (size() == 1) {
     run_alone(operation);
     return {};
+  }
+  // Small operations never wait long enough to look.
+  if (options_.cancelled != nullptr && *options_.cancelled) {
+    transport_->abort(interruption());
+    return tl::unexpected<Error>(interruption());
   }
   OperationContext context = next_context(operation);
   const bool direct = operation.collective == Collective::kBarrier ||

@@ -16,6 +16,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "comm/operation.h"
@@ -28,6 +29,9 @@ struct CommOptions {
   // Operations whose data take up to so many bytes go the direct path: of the whole for all_reduce,
   // broadcast and reduce, of all blocks together for the others. The same on all ranks.
   int64_t direct_bytes_max = 16 << 10;
+  // Once it is set, calls that wait for others, and all later ones, fail with kCancelled; the other
+  // ranks hear of it. May be null. Flows that somebody else runs do not look at it.
+  const std::atomic<bool>* cancelled = nullptr;
 };
 
 class Communicator {

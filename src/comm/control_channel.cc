@@ -87,11 +87,12 @@ void ControlChannel::note_heard(int peer) {
   peers_[static_cast<size_t>(peer)].heard_ns = monotonic_ns();
 }
 
-void ControlChannel::post(Peer& peer, const std::string& message) {
-  peer.unsent += message;
+bool ControlChannel::push(Peer& peer) {
   const auto sent = peer.socket.send_some(std::as_bytes(std::span(peer.unsent)));
   // A peer that cannot be told is noticed where it is read from.
-  if (sent) peer.unsent.erase(0, *sent);
+  if (!sent) return true;
+  peer.unsent.erase(0, *sent);
+  return peer.unsent.empty();
 }
 
 void ControlChannel::beat() {
@@ -100,18 +101,28 @@ void ControlChannel::beat() {
   beat_ns_ = now;
   static const std::string kMessage = make_message(kBeat);
   for (Peer& peer : peers_) {
-    if (peer.socket.is_open()) post(peer, peer.unsent.empty() ? kMessage : "");
+    if (!peer.socket.is_open()) continue;
+    if (peer.unsent.empty()) peer.unsent = kMessage;
+    push(peer);
   }
 }
 
 void ControlChannel::send_abort(const Error& error) {
   const std::string message = make_message(kAbort, error.code, error.message);
-  const Deadline deadline = Deadline::after(kAbortSeconds);
   for (Peer& peer : peers_) {
-    if (!peer.socket.is_open()) continue;
-    peer.unsent += message;
-    const Status told = peer.socket.send_all(std::as_bytes(std::span(peer.unsent)), deadline);
-    if (told) peer.unsent.clear();
+    if (peer.socket.is_open()) peer.unsent += message;
+  }
+  // What does not go by then goes ahead of the farewell.
+  const Deadline deadline = Deadline::after(kAbortSeconds);
+  std::vector<pollfd> waits;
+  for (;;) {
+    waits.clear();
+    for (Peer& peer : peers_) {
+      if (!peer.socket.is_open() || push(peer)) continue;
+      waits.push_back({.fd = peer.socket.fd(), .events = POLLOUT, .revents = 0});
+    }
+    if (waits.empty() || deadline.passed()) return;
+    poll(waits.data(), waits.size(), deadline.poll_ms());
   }
 }
 
@@ -164,8 +175,8 @@ Status ControlChannel::take_message(Peer& peer) {
   if (kind == kLeave) peer.left = true;
   if (kind != kAbort) return {};
   reported_ = true;
-  return fail(static_cast<Code>(code), "{} reports: {}", peer.socket.peer(),
-              std::string_view(message).substr(kTextAt, length));
+  return tl::unexpected<Error>(reported_error(peer.socket.peer(), static_cast<Code>(code),
+                                              std::string_view(message).substr(kTextAt, length)));
 }
 
 }  // namespace jige::comm

@@ -36,7 +36,7 @@ class ControlChannel {
 
   // Tells everybody that this rank is there, if it has not for a heartbeat.
   void beat();
-  // Tells everybody that the group has failed.
+  // Tells everybody that the group has failed, in a fifth of a second at most.
   void send_abort(const Error& error);
   // Reads what has come. Fails with what a peer reports, or when a peer is gone without leave.
   Status look();
@@ -53,7 +53,8 @@ class ControlChannel {
     bool said_all = false;  // of this rank's farewell
   };
 
-  void post(Peer& peer, const std::string& message);
+  // Sends what it takes now of what is unsent; whether nothing is left to try.
+  static bool push(Peer& peer);
   // Goes on taking leave; whether nothing is left to do for it.
   bool take_leave(Peer& peer);
   Status read_messages(Peer& peer);

@@ -4,12 +4,39 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
+#include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <optional>
 #include <thread>
 
 #include "comm/test_support.h"
+
+namespace {
+
+// What connections of this program take before they are full; below 0: as much as they do.
+std::atomic<int64_t> room_bytes{-1};
+
+}  // namespace
+
+// In place of the C library's, so that a message can end in the middle: where the kernel's buffers
+// end is not to be foreseen.
+extern "C" ssize_t send(int fd, const void* data, size_t size, int flags) {
+  const int64_t room = room_bytes;
+  if (room == 0) {
+    errno = EAGAIN;
+    return -1;
+  }
+  if (room > 0) {
+    size = std::min(size, static_cast<size_t>(room));
+    room_bytes -= static_cast<int64_t>(size);
+  }
+  return syscall(SYS_sendto, fd, data, size, flags, nullptr, 0);
+}
 
 namespace jige::comm {
 namespace {
@@ -168,6 +195,21 @@ TEST(Socket, IsAcknowledgedOnceThePeersMachineHasAllOfIt) {
   while (!ends.one.is_acknowledged() && !deadline.passed()) std::this_thread::yield();
   EXPECT_TRUE(ends.one.is_acknowledged());
   reader.join();
+}
+
+TEST(ControlChannel, OfAMessageThatHasBegunOnlyTheRestIsSentLater) {
+  for (const int64_t begun : {0, 100, 255}) {
+    Ends ends = connected_ends();
+    auto leaving = channel_over(std::move(ends.one));
+    room_bytes = begun;
+    leaving->send_abort({Code::kCorrupt, "what happened"});
+    room_bytes = -1;
+    leaving.reset();
+    const std::string bytes = read_to_end(ends.other).bytes;
+    ASSERT_EQ(bytes.size(), 2 * kMessageBytes) << begun;
+    EXPECT_THAT(bytes.substr(8), testing::StartsWith("what happened"));
+    EXPECT_EQ(bytes[kMessageBytes + 4], kLeaveKind);
+  }
 }
 
 TEST(ControlChannel, APeerThatGoesWithoutAFarewellIsLost) {

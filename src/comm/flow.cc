@@ -29,6 +29,9 @@ Status run_to_end(const FlowContext& context, std::vector<FlowRunner>& runners) 
   const auto done = [](const FlowRunner& runner) { return runner.done(); };
   int64_t moved_ns = monotonic_ns();
   for (;;) {
+    if (context.cancelled != nullptr && *context.cancelled) {
+      return tl::unexpected<Error>(interruption());
+    }
     JIGE_TRY(const bool moved, advance_all(runners, wants));
     if (std::all_of(runners.begin(), runners.end(), done)) break;
     if (moved) {
@@ -44,10 +47,12 @@ Status run_to_end(const FlowContext& context, std::vector<FlowRunner>& runners) 
     if (!at_last) return tl::unexpected<Error>(transport.timeout_error(wants, context.timeout_s));
     moved_ns = monotonic_ns();
   }
-  return transport.flush(Deadline::after(context.timeout_s));
+  return transport.flush(Deadline::after(context.timeout_s).unless(context.cancelled));
 }
 
 }  // namespace
+
+Error interruption() { return {Code::kCancelled, "interrupted in the middle of a collective"}; }
 
 Flow send_flow(Link to, const Header& header, std::span<const std::byte> bytes) {
   const Step step = {

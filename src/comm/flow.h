@@ -12,6 +12,7 @@
 // Threads: the thread of the transport.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -59,10 +60,14 @@ struct FlowContext {
   Transport* transport = nullptr;
   DType dtype = DType::kF32;
   RedOp redop = RedOp::kSum;
-  double timeout_s = 30;             // without any movement
-  OnFinal on_final = nullptr;        // may be empty
+  double timeout_s = 30;                         // without any movement
+  const std::atomic<bool>* cancelled = nullptr;  // fails with kCancelled once it is set
+  OnFinal on_final = nullptr;                    // may be empty
   std::function<Status()> on_stall;  // called now and then while nothing moves; may be empty
 };
+
+// The error of a rank that gives up, for itself and for the others.
+Error interruption();
 
 // Runs all flows to their end. After an error the group has failed (Transport, invariant 3).
 Status run_flows(const FlowContext& context, std::span<Flow> flows);

@@ -22,7 +22,9 @@ constexpr double kHelloSeconds = 5;  // for who has connected to say who it is
 class Joining {
  public:
   Joining(const JoinOptions& options, const RingPlan& plan)
-      : options_(options), plan_(plan), deadline_(Deadline::after(options.timeout_s)) {
+      : options_(options),
+        plan_(plan),
+        deadline_(Deadline::after(options.timeout_s).unless(options.cancelled)) {
     own_ = describe_self();
     own_.rank = options.place.rank;
     own_.world = options.place.world;
@@ -32,6 +34,11 @@ class Joining {
 
   Result<std::unique_ptr<Transport>> as_first(Listener& rendezvous);
   Result<std::unique_ptr<Transport>> as_other();
+  // What to say of an error: that somebody gave up explains all others.
+  Error cause(Error error) const {
+    if (!deadline_.cancelled()) return error;
+    return {Code::kCancelled, fmt::format("interrupted before all {} ranks had come", world())};
+  }
 
  private:
   int world() const { return options_.place.world; }
@@ -178,7 +185,7 @@ Result<std::unique_ptr<Transport>> Joining::as_first(Listener& rendezvous) {
     return make_memory();
   };
   if (Status prepared = prepare(); !prepared) {
-    tell_all(join_error_to_json(prepared.error()));
+    tell_all(join_error_to_json(cause(prepared.error())));
     return tl::unexpected<Error>(prepared.error());
   }
   table_.members = hellos_;
@@ -277,10 +284,15 @@ Result<std::unique_ptr<Transport>> join_group(const JoinOptions& options, const 
     return std::move(transports.front());
   }
   Joining joining(options, plan);
-  if (options.place.rank != 0) return joining.as_other();
-  if (rendezvous != nullptr) return joining.as_first(*rendezvous);
-  JIGE_TRY(Listener listener, Listener::open(options.rendezvous));
-  return joining.as_first(listener);
+  const auto join = [&]() -> Result<std::unique_ptr<Transport>> {
+    if (options.place.rank != 0) return joining.as_other();
+    if (rendezvous != nullptr) return joining.as_first(*rendezvous);
+    JIGE_TRY(Listener listener, Listener::open(options.rendezvous));
+    return joining.as_first(listener);
+  };
+  auto joined = join();
+  if (!joined) return tl::unexpected<Error>(joining.cause(std::move(joined.error())));
+  return joined;
 }
 
 }  // namespace jige::comm

@@ -13,6 +13,7 @@
 // Threads: one thread.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 
@@ -31,12 +32,13 @@ struct JoinOptions {
                                    // way to rank 0
   std::string transport = "auto";  // "shm", "tcp", or auto: shm where all are on one machine
   std::string congestion;          // of TCP, such as "bbr"; empty: the system's
-  int64_t socket_buffer_bytes = 0;  // of the kernel; 0: it sizes them by itself
-  double timeout_s = 60;            // for everybody to come
+  int64_t socket_buffer_bytes = 0;               // of the kernel; 0: it sizes them by itself
+  double timeout_s = 60;                         // for everybody to come
+  const std::atomic<bool>* cancelled = nullptr;  // ends the waiting once it is set; may be null
 };
 
 // Fails with kUnavailable when ranks did not come, naming them; with kInvalidArgument when they
-// differ in world, plan or transport. A rank that fails tells the others.
+// differ in world, plan or transport; with kCancelled. A rank that fails tells the others.
 Result<std::unique_ptr<Transport>> join_group(const JoinOptions& options, const RingPlan& plan);
 // The same where rank 0 listens already.
 Result<std::unique_ptr<Transport>> join_group(const JoinOptions& options, const RingPlan& plan,

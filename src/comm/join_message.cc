@@ -90,7 +90,7 @@ Result<JoinTable> parse_table(const Json& json, const std::string& where) {
     JIGE_TRY(const int code,
              get_small(json["error"], "code", static_cast<int>(Code::kCancelled), where));
     JIGE_TRY(const std::string message, get_string(json["error"], "message", where));
-    return fail(static_cast<Code>(code), "{} reports: {}", where, message);
+    return tl::unexpected<Error>(reported_error(where, static_cast<Code>(code), message));
   }
   JoinTable table;
   JIGE_TRY(const std::string token, get_string(json, "token", where));

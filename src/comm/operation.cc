@@ -40,6 +40,7 @@ Status run_operation_flows(OperationContext& context, const Operation& operation
                                     .dtype = operation.dtype,
                                     .redop = operation.redop,
                                     .timeout_s = context.timeout_s,
+                                    .cancelled = context.cancelled,
                                     .on_final = operation.on_final,
                                     .on_stall = [&] { return look_for_others(context); }};
   return run_flows(flow_context, flows);

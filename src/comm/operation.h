@@ -38,6 +38,7 @@ struct OperationContext {
   const RingPlan* plan = nullptr;
   Header header;  // of the operation; the paths fill in path, part, sender and payload
   double timeout_s = 30;
+  const std::atomic<bool>* cancelled = nullptr;
   std::vector<Link> links_in_use;  // links received from so far, filled in by the paths
 
   int rank() const { return transport->rank(); }

@@ -222,9 +222,9 @@ Status SharedTransport::failure() {
     RankStatus& other = status(r);
     if (r == rank() || other.aborting.load() != 2) continue;
     const size_t length = strnlen(other.abort_text, sizeof other.abort_text);
-    error_ = Error{
-        static_cast<Code>(std::clamp(other.abort_code, 0, static_cast<int>(Code::kCancelled))),
-        fmt::format("{} reports: {}", name(r), std::string_view(other.abort_text, length))};
+    const int code = std::clamp(other.abort_code, 0, static_cast<int>(Code::kCancelled));
+    error_ = reported_error(name(r), static_cast<Code>(code),
+                            std::string_view(other.abort_text, length));
     return tl::unexpected<Error>(*error_);
   }
   return {};

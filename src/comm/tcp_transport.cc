@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/control_channel.h"
+#include "comm/flow.h"
 #include "comm/tcp_stream.h"
 
 namespace jige::comm {
@@ -217,6 +218,7 @@ Status TcpTransport::flush(Deadline deadline) {
     const auto waiting = std::find_if(out_.begin(), out_.end(),
                                       [](const OutStream& out) { return out.pending() > 0; });
     if (waiting == out_.end()) return {};
+    if (deadline.cancelled()) return settled(Status(tl::unexpected<Error>(interruption())));
     if (deadline.passed()) {
       return settled(Status(fail(Code::kUnavailable, "{}: took nothing until the deadline",
                                  waiting->socket()->peer())));

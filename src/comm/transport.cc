@@ -68,6 +68,11 @@ Error Transport::silence_error(std::span<const Want> wants, double seconds,
                       seconds, name(rank_), fmt::join(waits, " and "))};
 }
 
+Error reported_error(const std::string& peer, Code code, std::string_view text) {
+  return {code == Code::kCancelled ? Code::kUnavailable : code,
+          fmt::format("{} reports: {}", peer, text)};
+}
+
 int64_t stream_bytes_of(const RingPlan& plan) {
   return std::max<int64_t>(128 << 10, whole_units(3 * plan.piece_bytes + 4 * kUnitBytes));
 }

@@ -106,6 +106,10 @@ class Transport {
   int64_t stream_bytes_;
 };
 
+// What a failure that `peer` reports is here. Where that one was stopped, this rank has lost a
+// peer, but nobody has stopped it.
+Error reported_error(const std::string& peer, Code code, std::string_view text);
+
 // How large the streams are for a plan: a ring cannot block itself when its links hold two pieces
 // and a header.
 int64_t stream_bytes_of(const RingPlan& plan);

@@ -57,6 +57,7 @@ comm::RingPlan plan_of(const CollectMessage& message) {
 // kInvalidArgument without one, kCorrupt for a wrong result, and as joining and the operation do.
 Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Listener* meeting,
                                         const std::string& transport_kind,
+                                        const std::atomic<bool>* cancelled,
                                         std::optional<comm::Communicator>& group) {
   if (message.rank == 0 && !meeting) {
     return fail(Code::kInvalidArgument, "rank 0 was not told to listen before");
@@ -70,11 +71,13 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
   join.transport = transport_kind;
   join.congestion = message.congestion;
   join.timeout_s = timeout_s;
+  join.cancelled = cancelled;
   JIGE_TRY(std::unique_ptr<comm::Transport> transport,
            comm::join_group(join, plan, message.rank == 0 ? meeting : nullptr));
   JIGE_TRY(comm::Communicator joined,
-           comm::Communicator::over(std::move(transport), plan,
-                                    {.timeout_s = timeout_s, .direct_bytes_max = 0}));
+           comm::Communicator::over(
+               std::move(transport), plan,
+               {.timeout_s = timeout_s, .direct_bytes_max = 0, .cancelled = cancelled}));
   group.emplace(std::move(joined));
   const bool exchanges = !message.rounds.empty();
   // Bytes are those of the whole: of the array, or of all blocks of a rank.
@@ -105,7 +108,8 @@ Result<CollectedMessage> run_collective(const CollectMessage& message, comm::Lis
 }  // namespace
 
 std::optional<AgentMessage> answer_collective(const AgentMessage& message, Meeting& meeting,
-                                              const std::string& transport) {
+                                              const std::string& transport,
+                                              const std::atomic<bool>* cancelled) {
   meeting.group.reset();
   const auto refusal = [](const Error& error) { return ErrorMessage{error.code, error.message}; };
   if (const auto* listen = std::get_if<ListenMessage>(&message)) {
@@ -117,7 +121,7 @@ std::optional<AgentMessage> answer_collective(const AgentMessage& message, Meeti
   const auto* collect = std::get_if<CollectMessage>(&message);
   if (!collect) return std::nullopt;
   comm::Listener* here = meeting.listener ? &*meeting.listener : nullptr;
-  auto collected = run_collective(*collect, here, transport, meeting.group);
+  auto collected = run_collective(*collect, here, transport, cancelled, meeting.group);
   meeting.listener.reset();
   if (!collected) return refusal(collected.error());
   return std::move(*collected);

@@ -9,6 +9,7 @@
 // on its way counts as lost, so it is left only when all have answered. Threads: one caller.
 #pragma once
 
+#include <atomic>
 #include <optional>
 #include <string>
 
@@ -26,8 +27,10 @@ struct Meeting {
 };
 
 // Answers ListenMessage and CollectMessage; nothing for another message. Whatever is asked, the
-// group before is left: whoever asks has all answers. `transport` is join.h's.
+// group before is left: whoever asks has all answers. `transport` is join.h's; once `cancelled` is
+// set, if it is there, waiting for other ranks ends, and they hear of it.
 std::optional<AgentMessage> answer_collective(const AgentMessage& message, Meeting& meeting,
-                                              const std::string& transport);
+                                              const std::string& transport,
+                                              const std::atomic<bool>* cancelled = nullptr);
 
 }  // namespace jige::profile

@@ -18,7 +18,7 @@ comm::Deadline after_ms(int64_t ms) { return comm::Deadline::after(static_cast<d
 }  // namespace
 
 Status AgentFlows::open(const OpenMessage& message) {
-  const comm::Deadline deadline = after_ms(message.timeout_ms);
+  const comm::Deadline deadline = after_ms(message.timeout_ms).unless(&stopping_);
   JIGE_TRY(comm::Socket socket, comm::connect_to({message.address, static_cast<int>(message.port)},
                                                  {.name = "agent"}, deadline));
   if (!message.congestion.empty()) JIGE_DO(socket.set_congestion(message.congestion));
@@ -37,7 +37,7 @@ Result<RanMessage> AgentFlows::run(const RunMessage& message) {
     return fail(Code::kInvalidArgument, "a start later than the timeout of {} ms",
                 message.timeout_ms);
   }
-  const comm::Deadline deadline = comm::Deadline::at_ns(latest_ns);
+  const comm::Deadline deadline = comm::Deadline::at_ns(latest_ns).unless(&stopping_);
   std::vector<comm::Socket*> sockets;
   for (const int64_t flow : message.flows) {
     const std::lock_guard lock(mutex_);
@@ -49,7 +49,7 @@ Result<RanMessage> AgentFlows::run(const RunMessage& message) {
   ran.times.resize(sockets.size());
   std::vector<Status> results(sockets.size());
   const auto send = [&](size_t i) {
-    wait_until(message.start_ns);
+    wait_until(message.start_ns, &stopping_);
     ran.times[i].begin_ns = comm::monotonic_ns();
     results[i] = send_data(*sockets[i], {.bytes = message.bytes[i]}, deadline);
     ran.times[i].end_ns = comm::monotonic_ns();

@@ -4,6 +4,7 @@
 // Threads: one caller; flows that run together have a thread each meanwhile.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <string>
@@ -16,7 +17,9 @@ namespace jige::profile {
 
 class AgentFlows {
  public:
-  explicit AgentFlows(std::string token) : token_(std::move(token)) {}
+  // Once the flag is set, what waits for other hosts ends.
+  AgentFlows(std::string token, const std::atomic<bool>& stopping)
+      : token_(std::move(token)), stopping_(stopping) {}
 
   // Connects, and sends data whose every byte is checked at the other end. A flow of that number
   // is replaced. Fails with kUnavailable, kUnsupported (congestion control), kCorrupt.
@@ -29,6 +32,7 @@ class AgentFlows {
 
  private:
   std::string token_;
+  const std::atomic<bool>& stopping_;
   std::mutex mutex_;  // over the map, not over what flows do
   std::map<int64_t, comm::Socket> flows_;
 };

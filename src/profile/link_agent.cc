@@ -123,11 +123,11 @@ void LinkAgent::talk(comm::Socket& socket) {
   if (status) return;
   log_debug("agent: {}", status.error().message);
   (void)send_message(socket, ErrorMessage{status.error().code, status.error().message},
-                     comm::Deadline::after(kErrorSeconds));
+                     after(kErrorSeconds));
 }
 
 Status LinkAgent::greet_and_serve(comm::Socket& socket) {
-  const comm::Deadline deadline = comm::Deadline::after(options_.hello_s);
+  const comm::Deadline deadline = after(options_.hello_s);
   JIGE_TRY(const HelloMessage hello, receive<HelloMessage>(socket, deadline));
   if (hello.version != kAgentVersion) {
     return fail(Code::kUnsupported, "this agent speaks version {}, not {}; use one release of jige",
@@ -146,7 +146,7 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
 
 // Those of one, until it goes; whichever way, the next one is served.
 Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome) {
-  AgentFlows flows(options_.token);
+  AgentFlows flows(options_.token, stopping_);
   {
     const std::lock_guard lock(mutex_);
     if (!profiler_.empty()) {
@@ -161,22 +161,23 @@ Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& wel
     flows_ = nullptr;
   };
   const std::unique_ptr<AgentFlows, decltype(leave)> served(&flows, leave);
-  JIGE_DO(send_message(socket, welcome, comm::Deadline::after(options_.hello_s)));
+  JIGE_DO(send_message(socket, welcome, after(options_.hello_s)));
   return serve_control(socket, flows);
 }
 
 Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows) {
   Meeting meeting;
   for (;;) {
-    JIGE_TRY(const AgentMessage message,
-             receive_message(socket, comm::Deadline::after(options_.idle_s)));
-    JIGE_DO(send_message(socket, answer(message, flows, meeting),
-                         comm::Deadline::after(options_.hello_s)));
+    JIGE_TRY(const AgentMessage message, receive_message(socket, after(options_.idle_s)));
+    JIGE_DO(send_message(socket, answer(message, flows, meeting), after(options_.hello_s)));
   }
 }
 
-AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting) {
-  if (auto collective = answer_collective(message, meeting, "tcp")) return std::move(*collective);
+AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows,
+                               Meeting& meeting) const {
+  if (auto collective = answer_collective(message, meeting, "tcp", &stopping_)) {
+    return std::move(*collective);
+  }
   const auto refusal = [](const Error& error) { return ErrorMessage{error.code, error.message}; };
   if (std::holds_alternative<ClockMessage>(message)) return ClockMessage{comm::monotonic_ns()};
   if (const auto* open = std::get_if<OpenMessage>(&message)) {
@@ -193,9 +194,9 @@ AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows, M
 
 Status LinkAgent::serve_data(comm::Socket& socket) {
   for (;;) {
-    const comm::Deadline deadline = comm::Deadline::after(options_.idle_s);
+    const comm::Deadline deadline = after(options_.idle_s);
     JIGE_TRY(const DataMessage data, receive<DataMessage>(socket, deadline));
-    JIGE_DO(take_data(socket, data, comm::Deadline::after(options_.idle_s)));
+    JIGE_DO(take_data(socket, data, after(options_.idle_s)));
   }
 }
 

@@ -9,8 +9,9 @@
 // Nothing that arrives is kept, and no more than a chunk is held at once. The token is no
 // encryption: agents belong on networks one trusts.
 //
-// Invariants: connections and open flows are bounded. The destructor ends all of them and waits.
-// Threads: one for the listener, one a connection, one a flow while several run.
+// Invariants: connections and open flows are bounded. The destructor ends all of them, whatever
+// they wait for, within a fraction of a second; other ranks of a collective hear that it was
+// interrupted. Threads: one for the listener, one a connection, one a flow while several run.
 #pragma once
 
 #include <atomic>
@@ -63,7 +64,11 @@ class LinkAgent {
   Status greet_and_serve(comm::Socket& socket);
   Status serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome);
   Status serve_control(comm::Socket& socket, AgentFlows& flows);
-  static AgentMessage answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting);
+  AgentMessage answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting) const;
+  // Passed at once when the agent ends.
+  comm::Deadline after(double seconds) const {
+    return comm::Deadline::after(seconds).unless(&stopping_);
+  }
   Status serve_data(comm::Socket& socket);
 
   LinkAgentOptions options_;

@@ -24,6 +24,8 @@ class CachedSequence {
 
   // Tokens that fit: the model's context, or what the cache holds if that is less.
   int64_t context_max() const;
+  // The longest context that the model could have been loaded with.
+  int64_t model_context_max() const { return model_.config().context_max; }
   // Tokens whose keys and values the cache holds.
   size_t size() const { return tokens_.size(); }
   void clear() { tokens_.clear(); }

@@ -89,6 +89,7 @@ struct Engine::Impl {
   }
   RequestBounds bounds() const {
     return {.context_max = context_max(),
+            .model_context_max = model.config().context_max,
             .vocab_size = model.config().vocab_size,
             .kv_block_count = model.sizes().kv_block_count,
             .choices_max = options.choices_max};

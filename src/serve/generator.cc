@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "serve/context_hint.h"
 
 namespace jige::serve {
 namespace {
@@ -63,9 +64,9 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
   }
   if (prompt_count >= context_max()) {
     return fail(Code::kInvalidArgument,
-                "the prompt has {} tokens and the context holds {}; shorten the prompt or load the "
-                "model with a longer context",
-                prompt_count, context_max());
+                "the prompt has {} tokens and the context holds {}; shorten the prompt{}",
+                prompt_count, context_max(),
+                context_hint(context_max(), cached_.model_context_max()));
   }
   if (options.chunk_tokens < 1) {
     return fail(Code::kInvalidArgument, "tokens of a chunk are {}; it must be at least 1",

@@ -72,6 +72,8 @@ class Generator {
 
   // Tokens that fit, prompt and answer together.
   int64_t context_max() const { return cached_.context_max(); }
+  // The longest context that the model could have been loaded with.
+  int64_t model_context_max() const { return cached_.model_context_max(); }
   // Forgets the cached sequence.
   void reset() { cached_.clear(); }
 

@@ -179,6 +179,15 @@ TEST(Generator, RefusesPromptsThatDoNotFit) {
   const Error too_long = error(std::vector<int32_t>(20, 5), {});
   EXPECT_EQ(too_long.code, Code::kInvalidArgument);
   EXPECT_NE(too_long.message.find("20 tokens"), std::string::npos) << too_long.message;
+  EXPECT_NE(too_long.message.find("or load the model with a longer --context, 128 at most"),
+            std::string::npos)
+      << too_long.message;
+  Loaded whole("llama2", {.context_max = 128});
+  const auto beyond =
+      Generator(*whole.model, whole.tokenizer).generate(std::vector<int32_t>(128, 5), {});
+  ASSERT_FALSE(beyond);
+  EXPECT_NE(beyond.error().message.find("128 tokens"), std::string::npos);
+  EXPECT_EQ(beyond.error().message.find("--context"), std::string::npos) << "no remedy";
   EXPECT_EQ(error({}, {}).code, Code::kInvalidArgument);
   EXPECT_EQ(error({96}, {}).code, Code::kInvalidArgument);
   EXPECT_EQ(error(fine, {.tokens_max = 0}).code, Code::kInvalidArgument);

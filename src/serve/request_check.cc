@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "ops/attention.h"
+#include "serve/context_hint.h"
 
 namespace jige::serve {
 namespace {
@@ -20,9 +21,8 @@ Status check_prompt(const EngineRequest& request, const RequestBounds& bounds) {
   }
   if (count >= bounds.context_max) {
     return fail(Code::kInvalidArgument,
-                "the prompt has {} tokens and the context holds {}; shorten the prompt or serve "
-                "the model with a longer context",
-                count, bounds.context_max);
+                "the prompt has {} tokens and the context holds {}; shorten the prompt{}", count,
+                bounds.context_max, context_hint(bounds.context_max, bounds.model_context_max));
   }
   for (const int32_t token : request.prompt) {
     JIGE_DO(in_range("a token id of the prompt", token, 0, bounds.vocab_size - 1));

@@ -11,7 +11,8 @@
 namespace jige::serve {
 
 struct RequestBounds {
-  int64_t context_max = 0;
+  int64_t context_max = 0;        // as the model was loaded
+  int64_t model_context_max = 0;  // that it could have
   int64_t vocab_size = 0;
   int64_t kv_block_count = 0;
   int32_t choices_max = 1;

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "base/check.h"
+#include "serve/context_hint.h"
 
 namespace jige::serve {
 namespace {
@@ -41,11 +42,10 @@ Status Scorer::check(std::span<const int32_t> tokens, size_t first) const {
   }
   // The last token is a target only.
   if (static_cast<int64_t>(tokens.size()) - 1 > cached_.context_max()) {
-    return fail(
-        Code::kInvalidArgument,
-        "the text has {} tokens and the context holds {}; shorten it or load the model with "
-        "a longer context",
-        tokens.size(), cached_.context_max());
+    return fail(Code::kInvalidArgument,
+                "the text has {} tokens and the context holds {}; shorten it{}", tokens.size(),
+                cached_.context_max(),
+                context_hint(cached_.context_max(), cached_.model_context_max()));
   }
   if (tokens.back() < 0) {  // as a target it would mean: no score here
     return fail(Code::kInvalidArgument, "token id {} is negative", tokens.back());

@@ -135,6 +135,8 @@ TEST(BadModel, WeightsThatAreNotFinite) {
   expect_error(run_jige({"chat", model}, "Hello\n"), 4, {model + ": the model's weights hold NaN"});
   expect_error(run_jige({"score", model}, "{\"text\": \"a b c\"}"), 4,
                {"standard input:1: " + model + ": the model's weights hold NaN"});
+  expect_error(run_jige({"score", model, "--skip-bad"}, "{\"text\": \"a b c\"}"), 4,
+               {model + ": the model's weights hold NaN"});
   expect_error(run_jige({"score", model}, R"({"question": "a", "answer": "b"})"), 4,
                {"standard input:1: " + model + ": the model's weights hold NaN"});
   const std::string run = folder / "run";
@@ -224,8 +226,43 @@ TEST(BadText, PromptLongerThanTheContext) {
   expect_error(
       run_jige({"score", TinyRun::get().model()}, "\n" + dump_json(Json{{"text", prompt}})), 2,
       {"standard input:2", "96"});
+  // Where the folder would allow more, the flag is the remedy, and only there.
+  const std::pair<const char*, std::string> asked[] = {
+      {"generate", prompt}, {"chat", prompt + "\n"}, {"score", dump_json(Json{{"text", prompt}})}};
+  for (const auto& [command, text] : asked) {
+    const Outcome whole = run_jige({command, TinyRun::get().model()}, text);
+    EXPECT_EQ(whole.err.find("--context"), std::string::npos) << whole.err;
+    expect_error(run_jige({command, TinyRun::get().model(), "--context", "32"}, text), 2,
+                 {"holds 32", "--context, 96 at most"});
+  }
   expect_error(run_jige({"generate", TinyRun::get().model(), "--context", "100000"}, "x"), 2,
                {"100000"});
+}
+
+TEST(BadText, RecordsThatCannotBeScoredAreLeftOutWhenAsked) {
+  const std::string model = TinyRun::get().model();
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += "many words ";
+  const std::string good = "{\"text\": \"a b c\"}\n";
+  const std::string bad = "{oops\n{\"txt\": 1}\n{\"text\": 1}\n[]\n" +
+                          dump_json(Json{{"text", words}}) +
+                          "\n{\"question\": \"a\", \"answer\": \"b\", \"kind\": 3}\n";
+  const Outcome scored =
+      run_jige({"score", model, "--skip-bad", "--json"}, good + bad + "\n" + good);
+  ASSERT_EQ(scored.exit_code, 0) << scored.err;
+  EXPECT_NE(scored.err.find("6 bad lines left out"), std::string::npos) << scored.err;
+  const std::vector<Json> lines = scored.json_lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["line"], 1);
+  EXPECT_EQ(lines[1]["line"], 9);
+  EXPECT_EQ(lines[2]["summary"]["records"], 2);
+  EXPECT_EQ(lines[2]["summary"]["skipped_lines"], 6);
+  EXPECT_FALSE(lines[2]["summary"].contains("replies")) << "a bad record counts in nothing";
+  EXPECT_EQ(
+      run_jige({"score", model, "--skip-bad", "--limit", "3"}, good + bad + good).err.find("2 bad"),
+      9u);
+  expect_error(run_jige({"score", model, "--skip-bad"}, bad), 2,
+               {"holds no record that can be scored", "6 bad lines left out"});
 }
 
 TEST(BadText, RecordsWithoutWhatIsNeeded) {

@@ -74,6 +74,9 @@ class TestFolder {
   std::string path_;
 };
 
+// A port of this machine that was free a moment ago.
+int free_port();
+
 void write_text(const std::string& path, const std::string& text);
 std::string read_text(const std::string& path);
 bool exists(const std::string& path);

@@ -1,12 +1,9 @@
 // jige train as one job of several processes: the model of one process, and what becomes of the job
 // when a rank is killed or stands still, when it is interrupted, and when flags do not fit
 // together.
-#include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -30,19 +27,6 @@ Words arguments(const std::string& out, int steps, const Words& more) {
 }
 
 std::string model_of(const std::string& run) { return read_text(run + "/model/model.safetensors"); }
-
-// A port of this machine that was free a moment ago.
-int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), size), 0);
-  EXPECT_EQ(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  close(fd);
-  return ntohs(address.sin_port);
-}
 
 // The processes that a job has started, by rank.
 std::vector<pid_t> ranks_of(const Process& job) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
+#include "base/process.h"
 #include "integration/process.h"
 
 namespace jige::integration {
@@ -44,6 +45,21 @@ TEST(Rings, AReferenceIsWrittenReadDrawnAndPlanned) {
             1.2 * json["baselines"]["rank order"]["rate"].get<double>());
   EXPECT_THAT(*read_file(graph), HasSubstr("<graph id=\"1\" pattern=\"3\""));
   EXPECT_THAT(*read_file(graph + ".env"), HasSubstr("NCCL_GRAPH_FILE=" + graph));
+}
+
+// A shell that reads the file gets the path as it is, and runs nothing that stands in it.
+TEST(Rings, TheEnvironmentForNcclIsReadByAShellWhateverThePath) {
+  const TestFolder folder;
+  const std::string graph = folder / "it's a $(touch made);graph.xml";
+  const Outcome planned =
+      run_jige({"plan", "rings", "--reference", "pcie-4gpu-2numa", "--export-nccl", graph});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  const auto read =
+      run_process({"sh", "-c", "cd \"$1\" && set -a && . \"$2\" && printenv NCCL_GRAPH_FILE", "sh",
+                   folder.path(), graph + ".env"});
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->out, graph + "\n") << read->err;
+  EXPECT_FALSE(exists(folder / "made"));
 }
 
 TEST(Rings, AProfileIsKeptResumedAndRefusedElsewhere) {

@@ -1,0 +1,27 @@
+#include "cli/passing_note.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <utility>
+
+namespace jige::cli {
+
+PassingNote::PassingNote() : terminal_(isatty(STDERR_FILENO) == 1) {}
+
+void PassingNote::say(std::string text) {
+  clear();
+  text_ = std::move(text);
+  show();
+}
+
+void PassingNote::clear() const {
+  if (terminal_ && !text_.empty()) fmt::print(stderr, "\r\x1b[K");
+}
+
+void PassingNote::show() const {
+  if (terminal_ && !text_.empty()) fmt::print(stderr, "{} …", text_);
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,26 @@
+// What a command does just now, in the last line of a terminal; nowhere else.
+//
+// Threads: one.
+#pragma once
+
+#include <string>
+
+namespace jige::cli {
+
+class PassingNote {
+ public:
+  // Writes to standard error, where that is a terminal.
+  PassingNote();
+
+  void say(std::string text);
+  // Takes it away, before something else is written.
+  void clear() const;
+  // Puts it back.
+  void show() const;
+
+ private:
+  bool terminal_;
+  std::string text_;
+};
+
+}  // namespace jige::cli

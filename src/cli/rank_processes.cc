@@ -1,0 +1,79 @@
+#include "cli/rank_processes.h"
+
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "cli/error_pages.h"
+#include "cli/interrupt.h"
+#include "comm/local_ranks.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr auto kLookEvery = std::chrono::milliseconds(20);
+
+// Until all ranks have ended.
+void look_after(comm::LocalRanks& ranks, const RankProcessOptions& options) {
+  std::optional<StopWatch> failed;
+  std::optional<StopWatch> told;
+  const auto past = [](const std::optional<StopWatch>& since, std::optional<double> most_s) {
+    return since && most_s && since->seconds() > *most_s;
+  };
+  for (;;) {
+    ranks.look();
+    bool running = false;
+    for (int r = 0; r < options.count; ++r) {
+      const std::optional<int> code = ranks.exit_code(r);
+      running |= !code.has_value();
+      // Ranks that were stopped are no failure, however long rank 0 writes its checkpoint.
+      const bool fine = !code || *code == 0 || *code == exit_code(Code::kCancelled);
+      if (!fine && !failed) failed.emplace();
+      const double farewell_s = r == 0 ? options.farewell_s_rank_0 : options.farewell_s;
+      if (!code && (past(failed, farewell_s) || past(told, options.signal_s))) {
+        kill(ranks.pid(r), SIGKILL);
+      }
+    }
+    if (!running) return;
+    if (interrupted() && !told) {
+      told.emplace();
+      ranks.send_signal(SIGINT);
+    }
+    std::this_thread::sleep_for(kLookEvery);
+  }
+}
+
+}  // namespace
+
+Result<std::vector<RankEnd>> run_rank_processes(const RankProcessOptions& options,
+                                                const std::function<Status(int rank)>& body) {
+  JIGE_TRY(ErrorPages pages, ErrorPages::make(options.count));
+  JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(options.count, [&](int rank) {
+             setpgid(0, 0);
+             const Status ran = body(rank);
+             if (!ran) pages.put(rank, ran.error());
+             return ran ? 0 : exit_code(ran.error().code);
+           }));
+  look_after(started, options);
+  const std::vector<int> codes = started.wait();
+  std::vector<RankEnd> ends(codes.size());
+  for (int r = 0; r < options.count; ++r) {
+    const int code = codes[static_cast<size_t>(r)];
+    if (code != 0) ends[static_cast<size_t>(r)] = {pages.get(r, code), pages.has(r)};
+  }
+  return ends;
+}
+
+Status first_cause(const std::vector<RankEnd>& ends) {
+  std::vector<Error> told, shown;
+  for (const RankEnd& end : ends) {
+    if (end.error) (end.told ? told : shown).push_back(*end.error);
+  }
+  return first_cause(told.empty() ? shown : told);
+}
+
+}  // namespace jige::cli

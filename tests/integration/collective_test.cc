@@ -1,0 +1,124 @@
+// jige bench collective: what becomes of its ranks on Ctrl-C, and what it refuses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <thread>
+
+#include "base/clock.h"
+#include "integration/ended_by_signal.h"
+#include "integration/process.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using Words = std::vector<std::string>;
+
+constexpr double kSoonSeconds = 1.5;  // for a process to end on a machine that others use
+
+std::string free_address() { return "127.0.0.1:" + std::to_string(free_port()); }
+
+Words rank_words(const std::string& rendezvous, const char* rank) {
+  return {"bench",       "collective", "--rank", rank, "--world", "2",  "--rendezvous", rendezvous,
+          "--transport", "tcp",        "-b",     "8M", "-e",      "8M", "-n",           "100000"};
+}
+
+double seconds_to_end(Process& process, Outcome& outcome) {
+  const StopWatch watch;
+  process.send(SIGINT);
+  outcome = process.wait();
+  return watch.seconds();
+}
+
+TEST(Collective, ARankThatWaitsForOthersToComeEndsOnCtrlC) {
+  Words train = tiny_train_arguments(TinyRun::get().corpus(), 4);
+  const TestFolder folder;
+  train.insert(train.end(), {"--out", folder / "run", "--rank", "0", "--world", "2", "--rendezvous",
+                             free_address()});
+  for (const Words& words :
+       {rank_words(free_address(), "0"), rank_words(free_address(), "1"), train}) {
+    const TestFolder streams;
+    Process rank(words, streams.path());
+    std::this_thread::sleep_for(std::chrono::milliseconds(400));
+    Outcome outcome;
+    EXPECT_LT(seconds_to_end(rank, outcome), kSoonSeconds);
+    EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+    EXPECT_THAT(outcome.err, HasSubstr("interrupted before all 2 ranks had come"));
+  }
+}
+
+TEST(Collective, ARankEndsOnCtrlCWhileAnotherStandsStillAndIsNamedByIt) {
+  const std::string rendezvous = free_address();
+  const TestFolder one, two;
+  Process stopped(rank_words(rendezvous, "0"), one.path());
+  Process other(rank_words(rendezvous, "1"), two.path());
+  for (int i = 0; i < 2000 && stopped.running(); ++i) {
+    if (exists(one / "out") && !read_text(one / "out").empty()) break;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  other.send(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  Outcome outcome;
+  EXPECT_LT(seconds_to_end(stopped, outcome), kSoonSeconds);
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("interrupted in the middle of a collective"));
+  other.send(SIGCONT);
+  const Outcome left = other.wait();
+  EXPECT_EQ(left.exit_code, 8) << left.err;
+  EXPECT_THAT(left.err, HasSubstr("rank 0 ("));
+  EXPECT_THAT(left.err, HasSubstr("reports: interrupted"));
+}
+
+TEST(Collective, RanksThatWereStartedHereEndWithTheirStarter) {
+  for (const char* transport : {"shm", "tcp"}) {
+    expect_signal_ends({"bench", "collective", "--ranks", "3", "--transport", transport, "-b", "8M",
+                        "-e", "8M", "-n", "100000"},
+                       SIGTERM, 3);
+  }
+  expect_signal_ends({"bench", "collective", "--ranks", "3", "--transport", "threads", "-b", "8M",
+                      "-e", "8M", "-n", "100000"},
+                     SIGINT, 0);
+}
+
+TEST(Collective, MoreThanTheMachineHoldsIsRefusedBeforeAnyRankStarts) {
+  const StopWatch watch;
+  for (const char* transport : {"shm", "threads"}) {
+    expect_error(
+        run_jige({"bench", "collective", "--ranks", "4", "--transport", transport, "-e", "64TiB"}),
+        6, {"--max-bytes", "64.0 TiB", "4 ranks here", "this machine has"});
+  }
+  expect_error(run_jige({"bench", "collective", "all_gather", "--ranks", "2", "-f", "1000", "-e",
+                         "1048576TiB"}),
+               6, {"--max-bytes", "all_gather"});
+  EXPECT_LT(watch.seconds(), 5);
+  const std::string rendezvous = free_address();
+  const TestFolder folder;
+  Words words = {"bench", "collective",   "--rank",   "1",  "--world",
+                 "2",     "--rendezvous", rendezvous, "-e", "64TiB"};
+  Process other(words, folder.path());
+  words[3] = "0";
+  expect_error(run_jige(words), 6, {"--max-bytes", "2 ranks here"});
+  expect_error(other.wait(), 6, {"--max-bytes", "2 ranks here"});
+}
+
+TEST(Threads, FarBeyondTheProcessorsAreRefusedByEveryCommandThatHasThem) {
+  const std::string model = TinyRun::get().model();
+  const Words commands[] = {{"train", "--data", TinyRun::get().corpus(), "--out", "/nowhere/run"},
+                            {"generate", model},
+                            {"chat", model},
+                            {"score", model},
+                            {"serve", model},
+                            {"bench"},
+                            {"bench", "serve"},
+                            {"plan", "train", "--size", "tiny", "--measure"}};
+  for (Words words : commands) {
+    words.insert(words.end(), {"--threads", "65536"});
+    expect_error(run_jige(words), 2, {"--threads: 65536 is out of range", "to "});
+  }
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using Words = std::vector<std::string>;
 
-constexpr double kSoonSeconds = 1.5;  // for a process to end on a machine that others use
+constexpr double kSoonSeconds = 5;  // long before any timeout, on a machine that others use
 
 std::string free_address() { return "127.0.0.1:" + std::to_string(free_port()); }
 
@@ -42,6 +42,7 @@ TEST(Collective, ARankThatWaitsForOthersToComeEndsOnCtrlC) {
        {rank_words(free_address(), "0"), rank_words(free_address(), "1"), train}) {
     const TestFolder streams;
     Process rank(words, streams.path());
+    rank.await_handler(SIGINT);
     std::this_thread::sleep_for(std::chrono::milliseconds(400));
     Outcome outcome;
     EXPECT_LT(seconds_to_end(rank, outcome), kSoonSeconds);
@@ -93,7 +94,7 @@ TEST(Collective, MoreThanTheMachineHoldsIsRefusedBeforeAnyRankStarts) {
   expect_error(run_jige({"bench", "collective", "all_gather", "--ranks", "2", "-f", "1000", "-e",
                          "1048576TiB"}),
                6, {"--max-bytes", "all_gather"});
-  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_LT(watch.seconds(), 30);
   const std::string rendezvous = free_address();
   const TestFolder folder;
   Words words = {"bench", "collective",   "--rank",   "1",  "--world",

@@ -168,8 +168,9 @@ TEST(CommandLine, BenchRunsATinyModel) {
 }
 
 TEST(CommandLine, BenchTrainsAStepOnRequest) {
-  const std::vector<std::string> arguments = {"bench", "train", "--on-request", "--size", "tiny",
-                                              "--json", "--batch-tokens", "128", "--context", "64"};
+  const std::vector<std::string> arguments = {"bench",     "train",  "--on-request",   "--size",
+                                              "tiny",      "--json", "--batch-tokens", "128",
+                                              "--context", "64"};
   const Outcome outcome = run_jige(arguments, "\n\n\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const std::vector<Json> lines = outcome.json_lines();

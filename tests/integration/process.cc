@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <thread>
 
@@ -92,6 +93,19 @@ Process::~Process() {
 }
 
 void Process::send(int signal) { kill(pid_, signal); }
+
+void Process::await_handler(int signal) {
+  const std::string field = "SigCgt:";
+  for (int i = 0; i < kSecondsMax * 200 && running(); ++i) {
+    std::ifstream status("/proc/" + std::to_string(pid_) + "/status");
+    for (std::string line; std::getline(status, line);) {
+      if (!line.starts_with(field)) continue;
+      const uint64_t caught = std::strtoull(line.c_str() + field.size(), nullptr, 16);
+      if ((caught >> (signal - 1)) & 1) return;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+}
 
 bool Process::running() {
   if (!ended_) ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;

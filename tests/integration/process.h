@@ -42,6 +42,8 @@ class Process {
   Process& operator=(const Process&) = delete;
 
   void send(int signal);
+  // Waits until the program handles the signal itself; one that has just begun does not.
+  void await_handler(int signal);
   pid_t pid() const { return pid_; }
   // Waits for the end, two minutes at most.
   Outcome wait();

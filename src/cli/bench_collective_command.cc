@@ -71,6 +71,7 @@ class BenchCollectiveCommand final : public Command {
     }
     if (group_.ranks > 0) {
       const int ranks = static_cast<int>(group_.ranks);
+      JIGE_DO(check_root(ranks));
       JIGE_TRY(const comm::RingPlan plan, group_.plan(ranks));
       JIGE_DO(check_memory(ranks, ranks, comm::stream_memory_bytes("shm", ranks, plan)));
     }
@@ -78,6 +79,12 @@ class BenchCollectiveCommand final : public Command {
   }
 
  private:
+  Status check_root(int ranks) const {
+    if (root_ < ranks) return {};
+    return fail(Code::kInvalidArgument, "--root: {} is not one of {} ranks, 0 to {}", root_, ranks,
+                ranks - 1);
+  }
+
   // Whether `here` ranks of the group can have their buffers on this machine.
   Status check_memory(int here, int ranks, int64_t stream_bytes) const {
     const int64_t most = train::machine_memory_bytes();
@@ -113,6 +120,7 @@ class BenchCollectiveCommand final : public Command {
 
   // Runs on every rank; rank 0 prints.
   Status measure(comm::Communicator& group) const {
+    JIGE_DO(check_root(group.size()));
     if (group_.ranks == 0) JIGE_DO(check_memory(group));
     const bool prints = group.rank() == 0;
     if (prints) print_head(group);
@@ -149,7 +157,8 @@ class BenchCollectiveCommand final : public Command {
       print_json(head);
       return;
     }
-    std::string text = fmt::format("# {} ranks over {}", group.size(), transport.kind());
+    std::string text = fmt::format("# {} rank{} over {}", group.size(),
+                                   group.size() == 1 ? "" : "s", transport.kind());
     for (const comm::Ring& ring : group.plan().rings) {
       text += fmt::format(", ring {} (weight {})", fmt::join(ring.order, ","), ring.weight);
     }

@@ -20,6 +20,13 @@ using Body = std::function<Status(comm::Communicator&)>;
 // For ranks to end by themselves once a signal came.
 constexpr double kSignalSeconds = 2;
 
+// What a flag gave, or its error said of the flag.
+template <typename T>
+Result<T> of_flag(const char* flag, Result<T> result) {
+  if (result) return result;
+  return with_context(std::move(result.error()), "{}", flag);
+}
+
 bool is_plan_file(const std::string& ring) { return ring.ends_with(".json"); }
 
 }  // namespace
@@ -63,12 +70,15 @@ Result<comm::RingPlan> CollectiveFlags::plan(int size) const {
       return fail(Code::kInvalidArgument,
                   "--ring: {} names all rings: give it alone, or rings without it", *file);
     }
-    JIGE_TRY(plan, comm::load_ring_plan(*file, size));
+    JIGE_TRY(plan, of_flag("--ring", comm::load_ring_plan(*file, size)));
   } else {
     for (const std::string& text : rings) {
-      JIGE_TRY(comm::Ring ring, comm::parse_ring(text));
+      JIGE_TRY(comm::Ring ring, of_flag("--ring", comm::parse_ring(text)));
       plan.rings.push_back(std::move(ring));
     }
+  }
+  if (Status fits = comm::check_piece_bytes(piece_bytes); !fits) {
+    return with_context(std::move(fits.error()), "--piece");
   }
   plan.piece_bytes = piece_bytes;
   if (trees && !plan.trees && size > 1) {
@@ -76,7 +86,9 @@ Result<comm::RingPlan> CollectiveFlags::plan(int size) const {
   }
   if (plan.trees && tree_bytes_max >= 0) plan.trees->bytes_max = tree_bytes_max;
   if (plan.rings.empty()) plan.rings = comm::RingPlan::in_rank_order(size).rings;
-  JIGE_DO(plan.check(size));
+  if (Status fits = plan.check(size); !fits) {
+    return with_context(std::move(fits.error()), "--ring");
+  }
   return plan;
 }
 
@@ -120,7 +132,7 @@ Status CollectiveFlags::tune(comm::Communicator& group) const {
   const bool reads = !tuning.empty() && group.rank() == 0;
   std::optional<comm::Tuning> kept;
   if (reads) {
-    JIGE_TRY(kept, comm::load_tuning(tuning, group));
+    JIGE_TRY(kept, of_flag("--tuning", comm::load_tuning(tuning, group)));
   }
   const comm::Tuning sent = kept.value_or(comm::Tuning{.direct_bytes_max = -1});
   std::array<int64_t, 2> sizes = {sent.direct_bytes_max, sent.tree_bytes_max};
@@ -167,7 +179,7 @@ Status CollectiveFlags::run_processes(const Body& body) const {
   const int size = static_cast<int>(ranks);
   JIGE_TRY(const comm::RingPlan rings_of_all, plan(size));
   const std::string host = bind_host.empty() ? "127.0.0.1" : bind_host;
-  JIGE_TRY(comm::Listener listener, comm::Listener::open({host, 0}));
+  JIGE_TRY(comm::Listener listener, of_flag("--bind", comm::Listener::open({host, 0})));
   const auto run_rank = [&](int r) -> Status {
     const comm::Place own = {.rank = r, .world = size, .source = "--ranks"};
     JIGE_TRY(auto joined, comm::join_group(join_options(own, listener.address()), rings_of_all,
@@ -195,7 +207,7 @@ Status CollectiveFlags::run(const Body& body) const {
   JIGE_TRY(const comm::RingPlan rings_of_all, plan(own.world));
   comm::Address address;
   if (own.world > 1) {
-    JIGE_TRY(address, comm::parse_address(rendezvous));
+    JIGE_TRY(address, of_flag("--rendezvous", comm::parse_address(rendezvous)));
   }
   JIGE_TRY(auto joined, comm::join_group(join_options(own, std::move(address)), rings_of_all));
   return run_over(std::move(joined), rings_of_all, body);

@@ -4,7 +4,9 @@
 
 #include <algorithm>
 
+#include "base/bytes.h"
 #include "cli/flags.h"
+#include "profile/agent_protocol.h"
 #include "topology/transfer.h"
 
 namespace jige::cli {
@@ -120,6 +122,12 @@ Result<std::unique_ptr<LinkBench>> LinkBench::simulate(topology::Topology topolo
 Result<std::unique_ptr<LinkBench>> LinkBench::open(const TopologyFlags& source,
                                                    const LinkFlags& flags) {
   JIGE_TRY(const MeterKind* const kind, flags.meters.chosen(source));
+  const int64_t bytes = flags.request.transfer_bytes;
+  if (!flags.meters.simulates(*kind) && bytes > profile::kTransferBytesMax) {
+    return fail(Code::kInvalidArgument, "--transfer-bytes: {} are out of range; {} at most",
+                format_bytes(static_cast<uint64_t>(bytes)),
+                format_bytes(static_cast<uint64_t>(profile::kTransferBytesMax)));
+  }
   JIGE_TRY(OpenedMeter opened, kind->open(source, flags.request));
   return over(std::move(opened), !flags.meters.simulates(*kind), flags.store_file);
 }

@@ -43,7 +43,6 @@ TEST_P(Interrupted, EndsACollectiveForItselfAndByNameForTheOthers) {
     Transports transports = make_transports(GetParam(), 3, plan);
     std::atomic<bool> flag{false};
     std::vector<Status> ends(2);
-    const StopWatch watch;
     std::vector<std::jthread> ranks;
     for (size_t r = 0; r < 2; ++r) {
       ranks.emplace_back([&, r] {
@@ -55,6 +54,7 @@ TEST_P(Interrupted, EndsACollectiveForItselfAndByNameForTheOthers) {
       });
     }
     { const Canceller canceller(flag); }
+    const StopWatch watch;
     ranks.clear();
     EXPECT_LT(watch.seconds(), kSoonSeconds) << count;
     ASSERT_FALSE(ends[1]);
@@ -71,16 +71,17 @@ TEST_P(Interrupted, EndsARowOfOperationsThatNeverWaitLong) {
   Transports transports = make_transports(GetParam(), 2, plan);
   std::atomic<bool> flag{false};
   std::vector<Status> ends(2);
-  const StopWatch watch;
   std::vector<std::jthread> ranks;
   for (size_t r = 0; r < 2; ++r) {
     ranks.emplace_back([&, r] {
       auto group = Communicator::over(std::move(transports[r]), plan,
                                       {.cancelled = r == 1 ? &flag : nullptr});
-      while (ends[r] && watch.seconds() < kTimeoutSeconds) ends[r] = group->barrier();
+      const Deadline deadline = Deadline::after(kTimeoutSeconds);
+      while (ends[r] && !deadline.passed()) ends[r] = group->barrier();
     });
   }
   { const Canceller canceller(flag); }
+  const StopWatch watch;
   ranks.clear();
   EXPECT_LT(watch.seconds(), kSoonSeconds);
   EXPECT_EQ(ends[1].error().code, Code::kCancelled);
@@ -96,7 +97,6 @@ TEST(Join, OfARankThatGivesUpEndsAtOnce) {
   std::atomic<bool> flag{false};
   // Rank 1 waits for what rank 0 says, rank 0 for rank 2.
   std::vector<Result<std::unique_ptr<Transport>>> ends(2);
-  const StopWatch watch;
   std::vector<std::jthread> ranks;
   for (int r = 0; r < 2; ++r) {
     ranks.emplace_back([&, r] {
@@ -109,6 +109,7 @@ TEST(Join, OfARankThatGivesUpEndsAtOnce) {
     });
   }
   { const Canceller canceller(flag); }
+  const StopWatch watch;
   ranks.clear();
   EXPECT_LT(watch.seconds(), kSoonSeconds);
   ASSERT_FALSE(ends[0]);

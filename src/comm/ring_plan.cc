@@ -65,6 +65,12 @@ RingPlan RingPlan::in_rank_order(int size) {
   return plan;
 }
 
+Status check_piece_bytes(int64_t bytes) {
+  if (bytes >= kUnitBytes && bytes % kUnitBytes == 0 && bytes <= (64 << 20)) return {};
+  return fail(Code::kInvalidArgument, "pieces of {} bytes; a multiple of {} up to 64 MiB is due",
+              bytes, kUnitBytes);
+}
+
 Status RingPlan::check(int size) const {
   if (rings.empty() || rings.size() > kRingsMax) {
     return fail(Code::kInvalidArgument, "{} rings; 1 to {} are possible", rings.size(), kRingsMax);
@@ -76,10 +82,7 @@ Status RingPlan::check(int size) const {
                   fmt::join(ring.order, ","), ring.weight);
     }
   }
-  if (piece_bytes < kUnitBytes || piece_bytes % kUnitBytes != 0 || piece_bytes > (64 << 20)) {
-    return fail(Code::kInvalidArgument, "pieces of {} bytes; a multiple of {} up to 64 MiB is due",
-                piece_bytes, kUnitBytes);
-  }
+  JIGE_DO(check_piece_bytes(piece_bytes));
   if (trees) JIGE_DO(trees->check(size));
   return check_rounds(rounds, size);
 }

@@ -41,6 +41,9 @@ struct Ring {
   int at(int64_t position) const;
 };
 
+// Fails with kInvalidArgument for pieces that no ring can move.
+Status check_piece_bytes(int64_t bytes);
+
 struct RingPlan {
   std::vector<Ring> rings;
   int64_t piece_bytes = 256 << 10;  // what moves as one step; a multiple of kUnitBytes

@@ -106,6 +106,14 @@ Status check_head(const Json& head, const topology::Topology& topology, std::str
               hidden > 0 ? fmt::format("\n  and {} lines more", hidden) : "");
 }
 
+tl::unexpected<Error> cannot_open(const std::string& path, int reason) {
+  if (reason == EISDIR) return fail(Code::kInvalidArgument, "{}: is a folder; name a file", path);
+  if (reason == ENOENT) {
+    return fail(Code::kNotFound, "{}: there is no folder to write it to; make it first", path);
+  }
+  return fail(Code::kIo, "{}: {}", path, std::strerror(reason));
+}
+
 }  // namespace
 
 std::vector<std::string> set_names(const topology::Topology& topology,
@@ -140,7 +148,7 @@ Result<MeasurementStore> MeasurementStore::open(const std::string& path,
   MeasurementStore store;
   store.path_ = path;
   store.fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (store.fd_ < 0) return fail(Code::kIo, "{}: {}", path, std::strerror(errno));
+  if (store.fd_ < 0) return cannot_open(path, errno);
   if (::flock(store.fd_, LOCK_EX | LOCK_NB) != 0) {
     return fail(Code::kUnavailable, "{}: another process is writing it; wait or use another file",
                 path);

@@ -107,6 +107,19 @@ TEST(WrongPlace, OutputsThatCannotBeWrittenAreRefusedBeforeTheWork) {
   EXPECT_EQ(list_tree(some), std::vector<std::string>{});
 }
 
+TEST(WrongPlace, ProfilesOfLinksNeedAFileInAFolderThatIsThere) {
+  const TestFolder folder;
+  const std::string nowhere = folder / "none/links.jsonl";
+  std::vector<std::string> command = {"profile",     "links",       "solo",
+                                      "--reference", "trunk-4host", "--store"};
+  command.push_back(folder.path());
+  expect_error(run_jige(command), 2, {folder.path() + ": is a folder; name a file"});
+  command.back() = nowhere;
+  expect_error(run_jige(command), 3, {nowhere + ": there is no folder "});
+  expect_error(run_jige({"profile", "links", "solo", "--shm", "2", "--transfer-bytes", "1TiB"}), 2,
+               {"--transfer-bytes: 1.00 TiB are out of range"});
+}
+
 TEST(WrongPlace, TheTokenizerOfAModelOrARunIsNotReplaced) {
   const TestFolder folder;
   write_text(folder / "text.txt", "the cat sat on the mat and the cat sat on the hat\n");

@@ -11,6 +11,7 @@ namespace {
 // For ranks to end by themselves once one has failed; rank 0 completes the checkpoint under way.
 constexpr double kFarewellSeconds = 2;
 constexpr double kFarewellSecondsRank0 = 60;
+
 // What is told of a job: rank 0 knows which checkpoint is whole.
 Status job_error(const std::vector<RankEnd>& ends) {
   return ends[0].told ? Status(tl::unexpected<Error>(*ends[0].error)) : first_cause(ends);

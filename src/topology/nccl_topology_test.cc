@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "base/rng.h"
 #include "topology/fingerprint.h"
 #include "topology/nvml_topology.h"

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "topology/fingerprint.h"
 #include "topology/machine_topology.h"

@@ -309,6 +309,19 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
   }
 }
 
+TEST(CompletionRequest, TooLongAPromptHearsOfALongerContextWhereTheModelHasOne) {
+  ServedModel model = test_model();
+  const Json body = Json{{"prompt", std::string(testing::kContext + 1, 'a')}};
+  for (const int64_t model_context_max : {testing::kContext, 4 * testing::kContext}) {
+    model.model_context_max = model_context_max;
+    const auto read = prepare_completion(body, model, {}, kSeed);
+    ASSERT_FALSE(read);
+    EXPECT_EQ(read.error().message.find("a longer --context, 512 at most") != std::string::npos,
+              model_context_max > testing::kContext)
+        << read.error().message;
+  }
+}
+
 TEST(ChatRequest, NeedsATemplate) {
   ServedModel model = test_model();
   model.chat_template.reset();

@@ -134,7 +134,9 @@ TEST(Engine, RefusesWhatCouldNeverRun) {
     EXPECT_FALSE(sink->report || sink->error);
   };
   refused(request_of(0, 5), kPrompt, "empty");
-  refused(request_of(64, 5), kPrompt, "64 tokens");
+  refused(request_of(64, 5), kPrompt,
+          "64 tokens and the context holds 64; shorten the prompt, or load the model with a longer "
+          "--context, 128 at most");
   refused(request_of(5, 0), kTokensMax, "are 0");
   const auto with = [](auto change) {
     EngineRequest request = request_of(5, 5);

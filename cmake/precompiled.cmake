@@ -12,6 +12,7 @@ set(JIGE_COMMON_PACKAGES fmt::fmt spdlog::spdlog Threads::Threads nlohmann_json:
 
 # nlohmann/json.hpp is not among them: its literals are inline functions that parse, so every source
 # that sees it instantiates a whole parser, which takes as long as all else in a source without JSON.
+# Sources that use JSON have a second kind with it.
 set(JIGE_COMMON_HEADERS
     <algorithm> <array> <cmath> <cstdint> <filesystem> <functional> <map> <memory> <optional> <span>
     <string> <string_view> <unordered_map> <utility> <vector> <fmt/format.h>)
@@ -43,19 +44,41 @@ if(JIGE_PRECOMPILED)
   jige_precompiled(jige_precompiled_test_json TEST JSON)
 endif()
 
-# jige_precompile(target TEST? JSON?): the target uses precompiled headers. TEST: it is a test
-# program. JSON: most of its sources include nlohmann/json.hpp.
+# Our headers that include nlohmann/json.hpp, as a pattern of #include lines that lead to it.
+file(GLOB_RECURSE headers RELATIVE ${CMAKE_SOURCE_DIR}/src CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/src/*.h)
+set(JIGE_JSON_INCLUDE "^#include (<nlohmann/json.hpp>")
+foreach(header ${headers})
+  file(STRINGS ${CMAKE_SOURCE_DIR}/src/${header} json REGEX "^#include <nlohmann/json.hpp>")
+  if(json)
+    string(APPEND JIGE_JSON_INCLUDE "|\"${header}\"")
+  endif()
+endforeach()
+string(APPEND JIGE_JSON_INCLUDE ")")
+
+# jige_precompile(target TEST?): the sources of a target use precompiled headers, with JSON those that
+# include it when the build is configured (after a change until then: slower, as right). TEST: it is
+# a test program.
 function(jige_precompile target)
-  cmake_parse_arguments(ARG "TEST;JSON" "" "" ${ARGN})
+  cmake_parse_arguments(ARG "TEST" "" "" ${ARGN})
   set(kind jige_precompiled_library)
   if(ARG_TEST)
     set(kind jige_precompiled_test)
     target_compile_options(${target} PRIVATE ${JIGE_TEST_OPTIMIZATION})
   endif()
-  if(ARG_JSON)
-    string(APPEND kind _json)
+  if(NOT JIGE_PRECOMPILED)
+    return()
   endif()
-  if(JIGE_PRECOMPILED)
-    target_precompile_headers(${target} REUSE_FROM ${kind})
-  endif()
+  target_precompile_headers(${target} REUSE_FROM ${kind})
+  # A target reuses one precompiled header; sources that need the other one name it themselves.
+  set(with_json ${CMAKE_BINARY_DIR}/CMakeFiles/${kind}_json.dir/cmake_pch.hxx)
+  get_target_property(sources ${target} SOURCES)
+  foreach(source ${sources})
+    file(REAL_PATH ${source} path BASE_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    file(STRINGS ${path} json REGEX "${JIGE_JSON_INCLUDE}" LIMIT_COUNT 1)
+    if(json)
+      set_source_files_properties(${source} PROPERTIES SKIP_PRECOMPILE_HEADERS ON
+                                  COMPILE_OPTIONS "-Winvalid-pch;-include;${with_json}"
+                                  OBJECT_DEPENDS ${with_json}.gch)
+    endif()
+  endforeach()
 endfunction()

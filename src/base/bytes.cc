@@ -43,7 +43,7 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   }
   double factor = 1;
   if (!unit.empty() && unit != "b") {
-    const size_t power = std::string_view("kmgt").find(unit[0]);
+    const size_t power = std::string_view("kmgtp").find(unit[0]);
     const std::string_view rest = std::string_view(unit).substr(1);
     if (power == std::string_view::npos || (!rest.empty() && rest != "b" && rest != "ib")) {
       return invalid();

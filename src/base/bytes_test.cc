@@ -33,6 +33,7 @@ TEST(ParseBytes, ReadsEveryForm) {
   EXPECT_EQ(bytes("1.5 GiB"), 1610612736u);
   EXPECT_EQ(bytes("2GB"), 2000000000u);
   EXPECT_EQ(bytes("3t"), uint64_t{3} << 40);
+  EXPECT_EQ(bytes("2PiB"), uint64_t{2} << 50);
   EXPECT_EQ(bytes("0.5M"), 524288u);
   EXPECT_EQ(bytes("1e3"), 1000u);
 }

@@ -30,8 +30,10 @@ class BenchCollectiveCommand final : public Command {
                 "all_reduce (if none), reduce_scatter, all_gather, broadcast, reduce, all_to_all");
     group_.declare(flags);
     flags.section("Amounts");
-    flags.bytes("-b,--min-bytes SIZE", options_.bytes_first, "smallest whole; without it 32 KiB");
-    flags.bytes("-e,--max-bytes SIZE", options_.bytes_last, "largest whole; without it 32 MiB");
+    flags.bytes("-b,--min-bytes SIZE", bytes_first_,
+                "smallest whole; without it 32 KiB, or --max-bytes if that is less");
+    flags.bytes("-e,--max-bytes SIZE", bytes_last_,
+                "largest whole; without it 32 MiB, or --min-bytes if that is more");
     flags.integer("-f,--step-factor N", options_.factor, {.min = 1, .max = 1024},
                   "from one size to the next; 1: the smallest alone");
     flags.integer("-n,--iters N", iterations_, {.min = 1, .max = 1 << 20}, "that are timed");
@@ -64,7 +66,8 @@ class BenchCollectiveCommand final : public Command {
     options_.warmup = static_cast<int>(warmup_);
     options_.root = static_cast<int>(root_);
     options_.check = check_ != 0;
-    if (options_.bytes_first < 0 || options_.bytes_last < options_.bytes_first) {
+    choose_sizes();
+    if (options_.bytes_last < options_.bytes_first) {
       return fail(Code::kInvalidArgument, "--max-bytes is {}, less than --min-bytes, which is {}",
                   format_bytes(static_cast<uint64_t>(options_.bytes_last)),
                   format_bytes(static_cast<uint64_t>(options_.bytes_first)));
@@ -79,6 +82,16 @@ class BenchCollectiveCommand final : public Command {
   }
 
  private:
+  // A given size moves the other one along where that was not given.
+  void choose_sizes() {
+    int64_t& first = options_.bytes_first;
+    int64_t& last = options_.bytes_last;
+    if (bytes_first_ > 0) first = bytes_first_;
+    if (bytes_last_ > 0) last = bytes_last_;
+    if (bytes_first_ == 0) first = std::min(first, last);
+    if (bytes_last_ == 0) last = std::max(first, last);
+  }
+
   Status check_root(int ranks) const {
     if (root_ < ranks) return {};
     return fail(Code::kInvalidArgument, "--root: {} is not one of {} ranks, 0 to {}", root_, ranks,
@@ -220,6 +233,7 @@ class BenchCollectiveCommand final : public Command {
 
   std::vector<std::string> collectives_;
   CollectiveFlags group_;
+  int64_t bytes_first_ = 0, bytes_last_ = 0;  // 0: not given
   CollectiveBenchOptions options_;
   int64_t iterations_ = 20, warmup_ = 5, check_ = 1, root_ = 0;
   std::string op_ = "sum", dtype_ = "f32";

@@ -52,7 +52,7 @@ class BenchSchedulesCommand final : public Command {
     flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},
                   "tokens of a sequence");
     flags.bytes("--device-memory SIZE", options_.device_bytes,
-                "budget of each device; 0: what each schedule needs");
+                "budget of each device; without it what each schedule needs");
     flags.integer("--forward-stages N", forward_stages_, {.min = 1, .max = 1024},
                   "pieces of the model on each device, where the schedule has a choice");
     flags.integer("--backward-stages N", backward_stages_, {.min = 1, .max = 1024},

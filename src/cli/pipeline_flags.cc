@@ -47,8 +47,9 @@ void declare_machine(PipelineFlags& f, Flags& flags) {
   flags.section("Machine (assumed rates, unless --costs has them or --measure finds them)");
   flags.integer("--devices N", f.devices, {.min = 1, .max = 1024},
                 "devices that share the work, such as GPUs");
-  flags.bytes("--device-memory SIZE", f.device_memory, "budget of each device; 0: no limit");
-  flags.bytes("--host-memory SIZE", f.host_memory, "budget of the host; 0: no limit");
+  flags.bytes("--device-memory SIZE", f.device_memory,
+              "budget of each device; without it no limit");
+  flags.bytes("--host-memory SIZE", f.host_memory, "budget of the host; without it no limit");
   flags.number("--device-tflops X", f.device_tflops, {.min = 0, .above_min = true},
                "10^12 operations a second that a device achieves");
   flags.number("--fetch-gb-per-s X", f.fetch_gb_per_s, {.min = 0, .above_min = true},
@@ -117,6 +118,13 @@ Result<plan::PipelineCosts> model_costs(const PipelineFlags& f) {
                                        .host_parameters_per_s = f.host_optimizer,
                                        .device_parameters_per_s = f.device_optimizer}});
   if (!f.measure) return counted;
+  if (f.devices * f.threads > threads_max()) {
+    return fail(
+        Code::kInvalidArgument,
+        "--devices: {} logical devices of {} thread{} are too many to be timed here, where {} "
+        "threads are the most; give fewer, or assume rates instead of --measure",
+        f.devices, f.threads, f.threads == 1 ? "" : "s", threads_max());
+  }
   log_info("timing some blocks on {} logical device{} of {} thread{}", f.devices,
            f.devices == 1 ? "" : "s", f.threads, f.threads == 1 ? "" : "s");
   return train::measure_costs(*architecture, counted,

@@ -17,9 +17,9 @@ void TrainPipelineFlags::declare(Flags& flags) {
   flags.integer("--devices N", devices, {.min = 0, .max = 256},
                 "train as a pipeline over so many devices; 0: one device that holds everything");
   flags.bytes("--device-memory SIZE", device_memory,
-              "memory of each device, never exceeded; 0: no limit");
+              "memory of each device, never exceeded; without it no limit");
   flags.bytes("--host-memory SIZE", host_memory,
-              "memory for what is kept on the host; 0: no limit");
+              "memory for what is kept on the host; without it no limit");
   flags.choice("--pipeline NAME", pipeline, schedule_choices(),
                "order of the passes; auto plans the fastest that fits");
   flags.choice("--optimizer NAME", optimizer, {"auto", "device", "sync", "async"},

@@ -416,7 +416,7 @@ TEST(BadOutput, AFullStandardOutputIsNotSuccess) {
 // The next file that is opened would take the number of a closed stream.
 TEST(BadOutput, AClosedStreamTakesNoMessagesIntoFiles) {
   const TestFolder folder;
-  std::string command = std::string(JIGE_BINARY) + " ";
+  std::string command = jige_binary() + " ";
   for (const std::string& word : train_on(TinyRun::get().corpus(), folder / "run")) {
     command += word + " ";
   }

@@ -4,7 +4,9 @@
 #include <signal.h>
 
 #include <chrono>
+#include <nlohmann/json.hpp>
 #include <thread>
+#include <tuple>
 
 #include "base/clock.h"
 #include "base/cpu.h"
@@ -127,6 +129,18 @@ TEST(Collective, MistakesAreSaidOfTheFlagBeforeAnyRankStarts) {
       {"--rendezvous: \"x\" is not HOST:PORT"});
 }
 
+TEST(Collective, AGivenSizeMovesTheOtherOneAlong) {
+  for (const auto& [flag, size, bytes] :
+       {std::tuple{"-b", "40M", 40 << 20}, std::tuple{"-e", "4K", 4 << 10}}) {
+    const Outcome outcome = run_jige(
+        {"bench", "collective", "--ranks", "2", "-n", "1", "-w", "0", flag, size, "--json"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    const std::vector<Json> lines = outcome.json_lines();
+    ASSERT_EQ(lines.size(), 2u) << outcome.out;  // the group, and one size
+    EXPECT_EQ(lines[1]["bytes"], bytes);
+  }
+}
+
 TEST(Threads, FarBeyondTheProcessorsAreRefusedByEveryCommandThatHasThem) {
   if (cpu_features().logical_count > 500) GTEST_SKIP() << "here so many are no mistake";
   const std::string model = TinyRun::get().model();
@@ -142,6 +156,9 @@ TEST(Threads, FarBeyondTheProcessorsAreRefusedByEveryCommandThatHasThem) {
     words.insert(words.end(), {"--threads", "4096"});
     expect_error(run_jige(words), 2, {"--threads: 4096 is out of range", "to "});
   }
+  expect_error(run_jige({"plan", "train", "--size", "tiny", "--measure", "--devices", "1024",
+                         "--threads", "4"}),
+               2, {"--devices: 1024 logical devices of 4 threads", "--measure"});
 }
 
 }  // namespace

@@ -24,7 +24,8 @@ int shell(const TestFolder& folder, const std::string& command) {
 }
 
 std::string script(const std::string& flags) {
-  return "python3 '" JIGE_SOURCE_DIR "/bench/congestion_netns' --jige '" JIGE_BINARY "' " + flags;
+  return "python3 '" JIGE_SOURCE_DIR "/bench/congestion_netns' --jige '" + jige_binary() + "' " +
+         flags;
 }
 
 bool python_is_there(const TestFolder& folder) { return shell(folder, "python3 -c pass") == 0; }
@@ -56,8 +57,7 @@ TEST(Congestion, AHiddenTrunkIsFoundAndAvoided) {
 TEST(Congestion, MpiFindsItAsWell) {
   const TestFolder folder;
   if (!python_is_there(folder)) GTEST_SKIP() << "needs python3";
-  const bool mpi = shell(folder, "command -v mpirun") == 0 &&
-                   exists(std::string(JIGE_BINARY).append("-mpi-links"));
+  const bool mpi = shell(folder, "command -v mpirun") == 0 && exists(jige_binary() + "-mpi-links");
   if (!mpi) GTEST_SKIP() << "needs mpirun and a build with MPI";
   expect_the_trunk_is_found(std::string(kQuick) + " --mpi");
 }
@@ -66,9 +66,9 @@ TEST(Congestion, AnInterruptedRunTakesItsNetworkDown) {
   const TestFolder folder;
   if (!python_is_there(folder)) GTEST_SKIP() << "needs python3";
   // The script's own namespaces carry the number of its process.
-  const int code = shell(folder, "{ setsid " + script(kQuick) + " & echo $! > '" +
-                                     (folder / "pid") + "'; sleep 3; kill -INT $(cat '" +
-                                     (folder / "pid") + "'); wait $!; }");
+  const int code =
+      shell(folder, "{ setsid " + script(kQuick) + " & echo $! > '" + (folder / "pid") +
+                        "'; sleep 3; kill -INT $(cat '" + (folder / "pid") + "'); wait $!; }");
   if (code == kSkipped) GTEST_SKIP() << read_text(folder / "err");
   EXPECT_NE(code, 0) << "it ended before it was interrupted";
   std::string pid = read_text(folder / "pid");

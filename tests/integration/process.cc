@@ -29,6 +29,7 @@ constexpr int kSecondsMax = 120;
 // In the child: connects the standard streams to files and becomes jige.
 [[noreturn]] void become_jige(const std::vector<std::string>& arguments,
                               const std::string& folder) {
+  const std::string binary = jige_binary();
   const auto connect = [&](const char* name, int target, int flags) {
     const int fd = open((folder + "/" + name).c_str(), flags, 0600);
     if (fd < 0 || dup2(fd, target) < 0) _exit(126);
@@ -39,11 +40,16 @@ constexpr int kSecondsMax = 120;
   std::vector<char*> argv = {const_cast<char*>("jige")};
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
-  execv(JIGE_BINARY, argv.data());
+  execv(binary.c_str(), argv.data());
   _exit(127);
 }
 
 }  // namespace
+
+std::string jige_binary() {
+  const char* other = std::getenv("JIGE_TEST_BINARY");
+  return other ? other : JIGE_BINARY;
+}
 
 Json Outcome::json() const {
   Result<Json> parsed = parse_json(out, "standard output");

@@ -29,6 +29,9 @@ struct Outcome {
 // Expects this exit code and an error, the last line that begins with "error: ", that says `parts`.
 void expect_error(const Outcome& outcome, int exit_code, const std::vector<std::string>& parts);
 
+// The binary under test: that of this build, or what JIGE_TEST_BINARY names.
+std::string jige_binary();
+
 // Runs jige to its end. Ends it after two minutes.
 Outcome run_jige(const std::vector<std::string>& arguments, const std::string& input = "");
 

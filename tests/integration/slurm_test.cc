@@ -95,9 +95,9 @@ class DemoSlurm {
          "--requeue", "--output=/dev/null", "--chdir=/tmp",
          "--comment=jige length=" + std::to_string(seconds) + " restart=2 checkpoint=" + folder_ +
              "/jobs/%j.marker",
-         "--wrap=exec '" JIGE_BINARY "' cluster demo-job --folder '" + folder_ + "' --state '" +
-             state_ + "' --work " + std::to_string(static_cast<int64_t>(seconds * 1e6)) +
-             " --checkpoint-every 500000"});
+         "--wrap=exec '" + jige_binary() + "' cluster demo-job --folder '" + folder_ +
+             "' --state '" + state_ + "' --work " +
+             std::to_string(static_cast<int64_t>(seconds * 1e6)) + " --checkpoint-every 500000"});
     const int64_t id = std::atoll(outcome.out.c_str());
     gpus_[id] = gpus;
     return id;

@@ -1,4 +1,4 @@
-// An agent that ends in the middle of what it was asked for.
+// An agent that ends in the middle of what it was asked for, or whose profiler does.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -78,15 +78,13 @@ TEST(AgentEnd, IsSoonWhileOtherRanksAreAwaited) {
   EXPECT_LT(seconds_to_end(agent), kSoonSeconds);
 }
 
-TEST(AgentEnd, IsSoonBeforeARunThatStartsLater) {
-  std::unique_ptr<LinkAgent> agent = start_agent();
-  std::unique_ptr<LinkAgent> other = start_agent();
-  comm::Socket profiler = profiler_of(*agent);
+// Tells the agent to send to another one, but not yet.
+void start_run(comm::Socket& profiler, const LinkAgent& other) {
   const comm::Deadline soon = comm::Deadline::after(5);
   ASSERT_TRUE(send_message(
       profiler,
       OpenMessage{
-          .flow = 1, .address = "127.0.0.1", .port = other->address().port, .timeout_ms = 5000},
+          .flow = 1, .address = "127.0.0.1", .port = other.address().port, .timeout_ms = 5000},
       soon));
   ASSERT_TRUE(receive<OpenedMessage>(profiler, soon));
   ASSERT_TRUE(send_message(profiler,
@@ -95,7 +93,42 @@ TEST(AgentEnd, IsSoonBeforeARunThatStartsLater) {
                                       .start_ns = comm::monotonic_ns() + kTimeoutMs * 500'000,
                                       .timeout_ms = kTimeoutMs},
                            soon));
+}
+
+TEST(AgentEnd, IsSoonBeforeARunThatStartsLater) {
+  std::unique_ptr<LinkAgent> agent = start_agent();
+  const std::unique_ptr<LinkAgent> other = start_agent();
+  comm::Socket profiler = profiler_of(*agent);
+  start_run(profiler, *other);
   EXPECT_LT(seconds_to_end(agent), kSoonSeconds);
+}
+
+// Seconds until the agent takes the next profiler, after the first one has gone.
+double seconds_to_be_free(const LinkAgent& agent, comm::Socket profiler) {
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  profiler.close();
+  const StopWatch watch;
+  const comm::Deadline deadline = comm::Deadline::after(kSoonSeconds + 5);
+  for (bool taken = false; !taken && !deadline.passed();) {
+    comm::Socket next = *comm::connect_to(agent.address(), {}, deadline);
+    EXPECT_TRUE(send_message(next, HelloMessage{}, deadline));
+    taken = receive<WelcomeMessage>(next, deadline).has_value();
+  }
+  return watch.seconds();
+}
+
+TEST(AgentEnd, AProfilerThatGoesInACollectiveLeavesItToTheNextOne) {
+  const std::unique_ptr<LinkAgent> agent = start_agent();
+  comm::Socket profiler = profiler_of(*agent);
+  start_collective(profiler);
+  EXPECT_LT(seconds_to_be_free(*agent, std::move(profiler)), kSoonSeconds);
+}
+
+TEST(AgentEnd, AProfilerThatGoesBeforeARunLeavesItToTheNextOne) {
+  const std::unique_ptr<LinkAgent> agent = start_agent(), other = start_agent();
+  comm::Socket profiler = profiler_of(*agent);
+  start_run(profiler, *other);
+  EXPECT_LT(seconds_to_be_free(*agent, std::move(profiler)), kSoonSeconds);
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "base/log.h"
 #include "profile/agent_flows.h"
 #include "profile/agent_wire.h"
+#include "profile/hang_up_watch.h"
 
 namespace jige::profile {
 namespace {
@@ -146,7 +147,8 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
 
 // Those of one, until it goes; whichever way, the next one is served.
 Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome) {
-  AgentFlows flows(options_.token, stopping_);
+  const HangUpWatch watch(socket);
+  AgentFlows flows(options_.token, watch.gone());
   {
     const std::lock_guard lock(mutex_);
     if (!profiler_.empty()) {
@@ -162,20 +164,21 @@ Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& wel
   };
   const std::unique_ptr<AgentFlows, decltype(leave)> served(&flows, leave);
   JIGE_DO(send_message(socket, welcome, after(options_.hello_s)));
-  return serve_control(socket, flows);
+  return serve_control(socket, flows, watch.gone());
 }
 
-Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows) {
+Status LinkAgent::serve_control(comm::Socket& socket, AgentFlows& flows,
+                                const std::atomic<bool>& gone) {
   Meeting meeting;
   for (;;) {
     JIGE_TRY(const AgentMessage message, receive_message(socket, after(options_.idle_s)));
-    JIGE_DO(send_message(socket, answer(message, flows, meeting), after(options_.hello_s)));
+    JIGE_DO(send_message(socket, answer(message, flows, meeting, gone), after(options_.hello_s)));
   }
 }
 
-AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows,
-                               Meeting& meeting) const {
-  if (auto collective = answer_collective(message, meeting, "tcp", &stopping_)) {
+AgentMessage LinkAgent::answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting,
+                               const std::atomic<bool>& gone) const {
+  if (auto collective = answer_collective(message, meeting, "tcp", &gone)) {
     return std::move(*collective);
   }
   const auto refusal = [](const Error& error) { return ErrorMessage{error.code, error.message}; };

@@ -10,8 +10,9 @@
 // encryption: agents belong on networks one trusts.
 //
 // Invariants: connections and open flows are bounded. The destructor ends all of them, whatever
-// they wait for, within a fraction of a second; other ranks of a collective hear that it was
-// interrupted. Threads: one for the listener, one a connection, one a flow while several run.
+// they wait for, within a fraction of a second, and so does a profiler that goes; other ranks of a
+// collective hear that it was interrupted. Threads: one for the listener, one a connection, two for
+// the profiler's, one a flow while several run.
 #pragma once
 
 #include <atomic>
@@ -63,8 +64,10 @@ class LinkAgent {
   void talk(comm::Socket& socket);
   Status greet_and_serve(comm::Socket& socket);
   Status serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome);
-  Status serve_control(comm::Socket& socket, AgentFlows& flows);
-  AgentMessage answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting) const;
+  // What waits for other hosts ends once the profiler has gone.
+  Status serve_control(comm::Socket& socket, AgentFlows& flows, const std::atomic<bool>& gone);
+  AgentMessage answer(const AgentMessage& message, AgentFlows& flows, Meeting& meeting,
+                      const std::atomic<bool>& gone) const;
   // Passed at once when the agent ends.
   comm::Deadline after(double seconds) const {
     return comm::Deadline::after(seconds).unless(&stopping_);

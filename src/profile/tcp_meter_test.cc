@@ -177,7 +177,7 @@ TEST(TcpMeter, KeepsItsAgentsWhereASetIsRefused) {
   const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
   ASSERT_EQ(lab.meter->measure(pushed).error().code, Code::kInvalidArgument);
   TcpMeterOptions hasty = quick();
-  hasty.agent.timeout_s = 0.2;
+  hasty.agent.timeout_s = 1;
   const auto second = TcpMeter::connect(lab.hosts, hasty);
   ASSERT_FALSE(second) << "connections, and what was checked over them, went with the refusal";
   EXPECT_THAT(second.error().message, HasSubstr("is busy for"));

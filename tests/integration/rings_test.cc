@@ -224,7 +224,7 @@ TEST(Rings, MistakesAreNamed) {
   EXPECT_THAT(
       run_jige({"plan", "rings", "--reference", "pcie-4gpu-2numa", "--devices", "gpu0,gpu7"}).err,
       HasSubstr("no component \"gpu7\""));
-  EXPECT_THAT(run_jige({"bench", "collective", "--ranks", "2", "-e", "1K"}).err,
+  EXPECT_THAT(run_jige({"bench", "collective", "--ranks", "2", "-b", "32K", "-e", "1K"}).err,
               HasSubstr("--max-bytes is 1.00 KiB, less than --min-bytes, which is 32.0 KiB"));
 }
 

@@ -18,11 +18,11 @@ class RingEdges:
     def __init__(self, lab, jige, hosts, mib):
         self.lab, self.jige, self.hosts, self.mib = lab, jige, hosts, mib
 
-    def rate(self, order):
-        """GB/s of the slowest edge."""
+    def rate(self, order, more=()):
+        """GB/s of the slowest edge. `more`: flags."""
         edges = ",".join(f"h{a}>h{b}:send" for a, b in zip(order, order[1:] + order[:1]))
         done = self.lab.run(0, [self.jige, "profile", "links", "set", "--hosts", self.hosts, "--set",
-                                edges, "--json"], capture_output=True, text=True)
+                                edges, "--json", *more], capture_output=True, text=True)
         if done.returncode != 0:
             sys.exit(f"error: jige profile links: {done.stdout}{done.stderr}")
         return json.loads(done.stdout.splitlines()[-1])["rate"]

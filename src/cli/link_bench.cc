@@ -20,7 +20,8 @@ void LinkFlags::declare(Flags& flags) {
   flags.section("What to measure");
   meters.declare(flags);
   flags.number("--set-seconds S", request.set_seconds, {.min = 0, .max = 3600},
-               "for the repeats of one set, which end earlier once the interval is below 3 %");
+               "for the repeats of one set, which end earlier once the interval is below 3 %; "
+               "without it 4, and less where a small budget is to do for many sets");
   flags.number("--timeout S", request.timeout_s, {.min = 0.1, .max = 3600},
                "for an agent or process to answer");
   flags.section("Transfers and their rates");

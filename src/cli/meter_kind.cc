@@ -1,6 +1,18 @@
 #include "cli/meter_kind.h"
 
+#include <algorithm>
+
 namespace jige::cli {
+namespace {
+
+constexpr double kSetSeconds = 4, kSetSecondsMin = 0.4;
+constexpr double kSetsWanted = 60;  // within a budget, though each took all its time
+
+}  // namespace
+
+double MeterRequest::seconds_per_set() const {
+  return set_seconds.value_or(std::clamp(budget_s / kSetsWanted, kSetSecondsMin, kSetSeconds));
+}
 
 Result<topology::Description> described(topology::Description known, const TopologyFlags& source) {
   if (!source.given()) return known;

@@ -5,7 +5,9 @@
 // A new kind is a file of its own and a line in meter_kinds.cc. Threads: one thread.
 #pragma once
 
+#include <limits>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -23,9 +25,13 @@ class Flags;
 
 // What every kind heeds.
 struct MeterRequest {
-  int64_t transfer_bytes = 0;  // 0: by the kind of the links
-  double set_seconds = 4, timeout_s = 10;
+  int64_t transfer_bytes = 0;         // 0: by the kind of the links
+  std::optional<double> set_seconds;  // for the repeats of one set; none: by the budget
+  double budget_s = std::numeric_limits<double>::infinity();  // for all sets
+  double timeout_s = 10;
   int64_t seed = 1;
+
+  double seconds_per_set() const;
 };
 
 // A meter and the machine or network it is of.
@@ -67,7 +73,7 @@ Result<topology::Description> described(topology::Description known, const Topol
 template <typename Options>
 void heed(const MeterRequest& request, Options& options) {
   options.bytes = request.transfer_bytes;
-  options.repeats.seconds_max = request.set_seconds;
+  options.repeats.seconds_max = request.seconds_per_set();
   options.cancelled = &interrupt_flag();
 }
 

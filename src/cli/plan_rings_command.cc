@@ -100,6 +100,7 @@ class PlanRingsCommand final : public Command {
     options_.tolerance = tolerance_.value_or(0);
     if (!nodes_.nodes.empty()) return run_over_nodes();
     const InterruptScope interrupts;
+    links_.request.budget_s = options_.budget_s;
     JIGE_TRY(const std::unique_ptr<LinkBench> bench, LinkBench::open(source_, links_));
     JIGE_TRY(const plan::RingProblem problem, bench->ring_problem(links_));
     if (!nccl_.empty()) JIGE_DO(plan::check_nccl_joins(bench->topology()));
@@ -201,8 +202,9 @@ class PlanRingsCommand final : public Command {
                      : std::string("no other ring is faster")) +
              ": measured sets exclude them all" + tail;
     }
-    return fmt::format("{}measured sets leave room for one {}{}",
-                       plan.unpromised ? "by the description no ring is faster; " : "", more, tail);
+    return fmt::format("{}measured sets leave room for one {}{}{}",
+                       plan.unpromised ? "by the description no ring is faster; " : "", more,
+                       plan.budget_ended ? " (more --budget-seconds would tell)" : "", tail);
   }
 
   Status draw(const plan::RingProblem& problem, const plan::RingPlan& plan,

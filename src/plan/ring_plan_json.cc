@@ -146,6 +146,7 @@ Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::st
             {"gap", plan.gap()},
             {"proven", plan.proven},
             {"unpromised", plan.unpromised},
+            {"budget_ended", plan.budget_ended},
             {"baselines",
              {{"rank order", ring_to_json(problem, plan.rank_order)},
               {"single links", ring_to_json(problem, plan.single_link)},

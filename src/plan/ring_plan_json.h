@@ -6,6 +6,7 @@
 //    "ring": {"order": ["gpu0", …], "transfers": ["gpu0>gpu2:push", …], "rate": 8, "half_width": 0,
 //             "predicted": 8},
 //    "alternatives": […], "bound": 8, "gap": 0, "proven": true, "unpromised": true,
+//    "budget_ended": false,
 //    "baselines": {"rank order": {…}, "single links": {…}, "constants": {…}},
 //    "measured_sets": 380, "measuring_s": 10.2, "found_after_s": 6.5, "symmetries": 1152}
 //

@@ -81,6 +81,7 @@ TEST(RingPlanJson, SurvivesItsFileAndRefusesOthers) {
   EXPECT_EQ(*read, ring_transfers(problem, plan.best.front().ring));
   EXPECT_EQ(json["rates"], "simulated");
   EXPECT_EQ(json["proven"], true);
+  EXPECT_EQ(json["budget_ended"], false);
   EXPECT_TRUE(json["baselines"].contains("rank order"));
 
   const auto broken = [&](const char* pointer, const Json& value) {

@@ -36,6 +36,7 @@ class RingPlanner {
     JIGE_DO(follow_promises());
     plan_.bound = facts_->ring_bound(problem_);
     if (exact_) JIGE_DO(lower_bound());
+    plan_.budget_ended = !plan_.proven && out_of_budget();
     JIGE_DO(measure_finalists());
     plan_.bound = std::max(plan_.bound, plan_.best.front().rate);
     plan_.conflicts = static_cast<int64_t>(facts_->conflict_count());

@@ -65,6 +65,7 @@ struct RingPlan {
   double bound = 0;                                 // no ring is faster than this
   bool unpromised = false;         // the description, as corrected, promises no ring more
   bool proven = false;             // every other ring was excluded by measurement
+  bool budget_ended = false;       // before the search did
   int64_t conflicts = 0;           // learned
   int64_t steps = 0;               // of the proof
   int32_t proposals = 0;           // measured in step 2

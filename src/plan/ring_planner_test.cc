@@ -186,6 +186,18 @@ INSTANTIATE_TEST_SUITE_P(Boxes, ReferenceBox,
                                            "pcie-8gpu-4numa", "pcie-8gpu-4numa-interleaved",
                                            "pcie-8gpu-4numa-nopeer"));
 
+TEST(RingPlanner, SaysWhereTheBudgetEndedItsSearch) {
+  const Topology box = *topology::reference_topology("pcie-8gpu-2numa");
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  profile::SimulatedMeter meter(box);
+  profile::Profiler profiler(box, meter);
+  const auto plan = plan_ring(*problem, profiler, {.budget_s = 0});
+  ASSERT_TRUE(plan) << plan.error().message;
+  EXPECT_TRUE(plan->budget_ended);
+  EXPECT_FALSE(plan->proven);
+  EXPECT_GT(plan->gap(), 0);
+}
+
 TEST(RingPlanner, NoiseDoesNotMisleadItFar) {
   const Topology box = *topology::reference_topology("pcie-8gpu-2numa-interleaved");
   const auto problem = ring_problem(box, ring_devices(box), {});
@@ -287,6 +299,7 @@ TEST(RingPlanner, LargeProblemsStateTheirGap) {
   const auto plan = plan_ring(*problem, profiler, {.proposals = 6, .budget_s = 200});
   ASSERT_TRUE(plan) << plan.error().message;
   EXPECT_FALSE(plan->proven);
+  EXPECT_FALSE(plan->budget_ended) << "it went as far as it goes for so many devices";
   // Three GPUs on a bridge: two edges inside and two across, so 25 / 4 is the best there is.
   EXPECT_NEAR(plan->best.front().rate, 6.25, 1e-6);
   EXPECT_NEAR(plan->gap(), 12.5 / 6.25 - 1, 1e-6);

@@ -11,16 +11,19 @@ namespace jige::profile {
 namespace {
 
 constexpr int kSizeRuns = 4;  // to find out how much to send
+constexpr double kRunsWanted = 12;
 
 using RunOnce = std::function<Result<SetRun>(int64_t bytes)>;
 
 Result<int64_t> find_size(const SetTiming& timing, const RunOnce& run, double& cost_s) {
   int64_t bytes = timing.bytes > 0 ? timing.bytes : timing.probe_bytes;
+  const double run_s =
+      std::clamp(timing.repeats.seconds_max / kRunsWanted, timing.run_s / 2, timing.run_s);
   for (int attempt = 0; attempt < kSizeRuns; ++attempt) {
     JIGE_TRY(const SetRun first, run(bytes));
     cost_s += first.makespan_s;
-    if (timing.bytes > 0 || first.makespan_s >= 0.7 * timing.run_s) break;
-    const double grow = std::min(64.0, timing.run_s / first.makespan_s);
+    if (timing.bytes > 0 || first.makespan_s >= 0.7 * run_s) break;
+    const double grow = std::min(64.0, run_s / first.makespan_s);
     bytes = std::min(timing.bytes_max,
                      static_cast<int64_t>(std::llround(static_cast<double>(bytes) * grow)));
   }

@@ -35,8 +35,8 @@ struct FlowTimes {
 Result<SetRun> set_run(std::span<const FlowTimes> times);
 
 struct SetTiming {
-  int64_t bytes = 0;  // of a whole; 0: what takes `run_s`
-  double run_s = 0.12;
+  int64_t bytes = 0;    // of a whole; 0: what takes `run_s`
+  double run_s = 0.12;  // down to half of it where a set gets little time, for a dozen to fit
   int64_t probe_bytes = int64_t{256} * 1024;
   int64_t bytes_max = int64_t{1} << 34;
   RepeatLimits repeats;

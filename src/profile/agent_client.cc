@@ -84,13 +84,13 @@ Status AgentClient::start_run(RunMessage message) {
   return send_message(socket_, message, soon());
 }
 
-Result<std::vector<FlowTimes>> AgentClient::finish_run(comm::Deadline deadline) {
+Result<RanMessage> AgentClient::finish_run(comm::Deadline deadline) {
   JIGE_TRY(RanMessage ran, receive<RanMessage>(socket_, deadline));
   for (FlowTimes& times : ran.times) {
     times.begin_ns -= ahead_ns_;
     times.end_ns -= ahead_ns_;
   }
-  return std::move(ran.times);
+  return ran;
 }
 
 Result<int> AgentClient::listen() {

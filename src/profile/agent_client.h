@@ -42,7 +42,8 @@ class AgentClient {
 
   Status open_flow(int64_t flow, const comm::Address& to, const std::string& congestion);
   Status start_run(RunMessage message);
-  Result<std::vector<FlowTimes>> finish_run(comm::Deadline deadline);
+  // Times are of the clock here.
+  Result<RanMessage> finish_run(comm::Deadline deadline);
   // The port at which this host, as rank 0 of an all-reduce, waits for the others.
   Result<int> listen();
   Status start_collective(const CollectMessage& message);

@@ -13,6 +13,13 @@ namespace {
 
 constexpr int64_t kCheckedBytes = 512 * 1024 + 17;
 
+// Time that was waited for the disk is counted as idle, and may be taken back later.
+ProcessorTime spent_since(const ProcessorTime& before) {
+  const ProcessorTime spent = processor_time() - before;
+  const bool plausible = spent.idle >= 0 && spent.all >= spent.idle && spent.all <= kTicksMax;
+  return plausible ? spent : ProcessorTime();
+}
+
 comm::Deadline after_ms(int64_t ms) { return comm::Deadline::after(static_cast<double>(ms) / 1e3); }
 
 }  // namespace
@@ -54,10 +61,12 @@ Result<RanMessage> AgentFlows::run(const RunMessage& message) {
     results[i] = send_data(*sockets[i], {.bytes = message.bytes[i]}, deadline);
     ran.times[i].end_ns = comm::monotonic_ns();
   };
+  const ProcessorTime before = processor_time();
   std::vector<std::jthread> threads;  // those started end by the deadline, should one not start
   for (size_t i = 1; i < sockets.size(); ++i) threads.emplace_back(send, i);
   if (!sockets.empty()) send(0);
   threads.clear();
+  ran.processors = spent_since(before);
   Status failure;
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i]) continue;

@@ -154,6 +154,17 @@ Parsed parse_ran(const Json& json) {
     }
     m.times.push_back({pair[0].get<int64_t>(), pair[1].get<int64_t>()});
   }
+  if (const auto ticks = json.find("processors"); ticks != json.end()) {
+    const auto is_count = [](const Json& count) {
+      return count.is_number_integer() && count.get<double>() >= 0 &&
+             count.get<double>() <= static_cast<double>(kTicksMax);
+    };
+    if (!ticks->is_array() || ticks->size() != 2 || !is_count((*ticks)[0]) ||
+        !is_count((*ticks)[1]) || (*ticks)[0] > (*ticks)[1]) {
+      return fail(Code::kInvalidArgument, "{}: \"processors\" must be [idle, all]", kWhere);
+    }
+    m.processors = {(*ticks)[0].get<int64_t>(), (*ticks)[1].get<int64_t>()};
+  }
   return m;
 }
 

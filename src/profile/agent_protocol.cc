@@ -42,7 +42,9 @@ Json json_of(const RunMessage& m) {
 Json json_of(const RanMessage& m) {
   Json times = Json::array();
   for (const FlowTimes& t : m.times) times.push_back({t.begin_ns, t.end_ns});
-  return {{"type", "ran"}, {"times", std::move(times)}};
+  Json json{{"type", "ran"}, {"times", std::move(times)}};
+  if (m.processors.all > 0) json["processors"] = {m.processors.idle, m.processors.all};
+  return json;
 }
 Json json_of(const ListenMessage& m) { return {{"type", "listen"}, {"address", m.address}}; }
 Json json_of(const ListeningMessage& m) { return {{"type", "listening"}, {"port", m.port}}; }

@@ -11,7 +11,8 @@
 //            > {"type":"open","flow":3,"address":"10.0.0.2","port":7431,"congestion":"bbr",
 //               "timeout_ms":5000}                     < {"type":"opened","flow":3}
 //            > {"type":"run","flows":[3],"bytes":[4194304],"start_ns":…,"timeout_ms":…}
-//            < {"type":"ran","times":[[begin_ns,end_ns]]}
+//            < {"type":"ran","times":[[begin_ns,end_ns]],"processors":[idle,all]}
+//              with the ticks of the host's processors meanwhile, where they are known
 //            > {"type":"listen","address":"10.0.0.1"}        < {"type":"listening","port":40001}
 //            > {"type":"collect","rank":1,"rings":[{"order":[0,2,1,3],"weight":1}],
 //               "address":"10.0.0.1","port":40001,"own":"10.0.0.2","congestion":"bbr",
@@ -42,6 +43,7 @@
 #include <vector>
 
 #include "base/json.h"
+#include "base/processor_time.h"
 #include "base/result.h"
 #include "profile/set_timer.h"
 
@@ -56,6 +58,7 @@ inline constexpr int64_t kTimeoutMsMax = 3'600'000;
 inline constexpr int64_t kCollectiveBytesMax = int64_t{1} << 28;
 inline constexpr int64_t kRepeatsMax = 1000;
 inline constexpr int64_t kClockNsMax = int64_t{1} << 60;  // either way; differences fit as well
+inline constexpr int64_t kTicksMax = int64_t{1} << 40;
 
 enum class AgentRole { kControl, kData };
 
@@ -90,6 +93,7 @@ struct RunMessage {
 };
 struct RanMessage {
   std::vector<FlowTimes> times;  // in the order of the question
+  ProcessorTime processors;      // of the host meanwhile; nothing: not known
 };
 // For a group of ranks to meet: the first opens a port at its address.
 struct ListenMessage {

@@ -22,7 +22,9 @@ std::vector<AgentMessage> samples() {
           OpenMessage{3, "10.0.0.2", 7431, "bbr", 5000},
           OpenedMessage{3},
           RunMessage{{3, 1}, {4096, 1000}, 123456789012345, 1000},
-          RanMessage{{{1, 2}, {3, 4}}},
+          RanMessage{{{1, 2}, {3, 4}}, {5, 6}},
+          RanMessage{{{1, 2}}, {7, 7}},
+          RanMessage{{{1, 2}}, {}},
           ListenMessage{"10.0.0.1"},
           ListeningMessage{40001},
           CollectMessage{1,
@@ -108,6 +110,10 @@ TEST(AgentProtocol, FieldsOutOfTheirLimitsAreNamed) {
   EXPECT_THAT(error(R"({"type":"clock","now_ns":-9223372036854775808})"), HasSubstr("now_ns"));
   EXPECT_THAT(error(R"({"type":"ran","times":[[0,9223372036854775807]]})"), HasSubstr("times"));
   EXPECT_THAT(error(R"({"type":"ran","times":[[-9223372036854775808,1]]})"), HasSubstr("times"));
+  for (const char* ticks : {"7", "[1]", "[1,2,3]", "[2,1]", "[-1,1]", "[0,9223372036854775807]"}) {
+    EXPECT_THAT(error(fmt::format(R"({{"type":"ran","times":[],"processors":{}}})", ticks)),
+                HasSubstr("processors"));
+  }
   EXPECT_THAT(error(R"({"type":"run","flows":[1],"bytes":[1],"start_ns":9223372036854775807,)"
                     R"("timeout_ms":1})"),
               HasSubstr("start_ns"));

@@ -30,7 +30,8 @@ TcpMeter::TcpMeter(std::vector<Host> hosts, const TcpMeterOptions& options)
                   .repeats = options.repeats,
                   .cancelled = options.cancelled}),
       hosts_(std::move(hosts)),
-      options_(options) {}
+      options_(options),
+      busy_(hosts_.size()) {}
 
 Result<std::unique_ptr<TcpMeter>> TcpMeter::connect(std::vector<Host> hosts,
                                                     const TcpMeterOptions& options) {
@@ -141,15 +142,30 @@ Result<SetRun> TcpMeter::gather(const std::vector<FlowMember>& members,
   std::vector<FlowTimes> of_members(members.size());
   for (const size_t host : started) {
     JIGE_DO(agents_[host].await(deadline, options_.cancelled));
-    JIGE_TRY(const std::vector<FlowTimes> times, agents_[host].finish_run(deadline));
+    JIGE_TRY(const RanMessage ran, agents_[host].finish_run(deadline));
+    busy_.add(host, ran.processors);
     size_t next = 0;
     for (size_t i = 0; i < members.size(); ++i) {
       if (members[i].src != host) continue;
-      if (next >= times.size()) break;
-      of_members[i] = times[next++];
+      if (next >= ran.times.size()) break;
+      of_members[i] = ran.times[next++];
     }
   }
+  warn_of_busy_hosts();
   return set_run(of_members);
+}
+
+void TcpMeter::warn_of_busy_hosts() {
+  std::vector<std::string> found;
+  for (const size_t host : busy_.take()) {
+    found.push_back(
+        fmt::format("{} ({:.0f} % idle)", hosts_[host].name, 100 * busy_.idle_share(host)));
+  }
+  if (found.empty()) return;
+  log_warn(
+      "processors had hardly any time left while links were measured, on {}: rates may be what "
+      "these hosts can process, and not what their links carry",
+      fmt::join(found, ", "));
 }
 
 Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {

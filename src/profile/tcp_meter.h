@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "profile/agent_client.h"
+#include "profile/busy_hosts.h"
 #include "profile/collective_meter.h"
 #include "profile/host_list.h"
 #include "profile/place_meter.h"
@@ -62,6 +63,7 @@ class TcpMeter final : public PlaceMeter<CollectiveMeter> {
   Status check_places(const std::vector<FlowMember>& fresh) override;
   Result<SetRun> run_places(const std::vector<FlowMember>& members, int64_t bytes) override;
   Result<SetRun> gather(const std::vector<FlowMember>& members, const std::vector<size_t>& started);
+  void warn_of_busy_hosts();
   Result<CollectiveTimes> run(const CollectiveTask& task);
   Error end_places(Error error) override;
 
@@ -69,6 +71,7 @@ class TcpMeter final : public PlaceMeter<CollectiveMeter> {
   TcpMeterOptions options_;
   std::string congestion_;
   std::vector<AgentClient> agents_;  // of hosts_; empty after a failure
+  BusyHosts busy_;
 };
 
 }  // namespace jige::profile

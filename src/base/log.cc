@@ -7,6 +7,8 @@
 #include <memory>
 #include <string>
 
+#include "base/progress.h"
+
 namespace jige {
 namespace {
 
@@ -47,6 +49,10 @@ void set_log_level(LogLevel level) { logger().set_level(to_spdlog(level)); }
 
 bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level)); }
 
-void log_line(LogLevel level, std::string_view message) { logger().log(to_spdlog(level), message); }
+void log_line(LogLevel level, std::string_view message) {
+  if (!log_enabled(level)) return;
+  clear_progress_line();
+  logger().log(to_spdlog(level), message);
+}
 
 }  // namespace jige

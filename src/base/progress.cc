@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdio>
 
 #include "base/bytes.h"
@@ -13,6 +14,9 @@ namespace jige {
 namespace {
 
 constexpr int kBarWidth = 24;
+
+// Whether the terminal's last line is a bar. One terminal, so one bar.
+std::atomic<bool> open_line = false;
 
 int terminal_columns() {
   winsize size{};
@@ -41,7 +45,7 @@ Progress::Progress(std::string title, int64_t total, bool quiet)
       terminal_(isatty(STDERR_FILENO) == 1) {}
 
 Progress::~Progress() {
-  if (open_line_) std::fputc('\n', stderr);
+  if (!quiet_ && open_line.exchange(false)) std::fputc('\n', stderr);
 }
 
 std::string Progress::line(int64_t done, std::string_view note) const {
@@ -51,8 +55,10 @@ std::string Progress::line(int64_t done, std::string_view note) const {
   const int filled = static_cast<int>(share * kBarWidth);
   std::string bar;
   for (int i = 0; i < kBarWidth; ++i) bar += i < filled ? "█" : "░";
-  const std::string left =
-      share > 0 ? format_duration(elapsed_s * (1 - share) / share) + " left" : "starting";
+  const std::string left = share <= 0 ? "starting"
+                           : share >= 1
+                               ? "finishing"
+                               : format_duration(elapsed_s * (1 - share) / share) + " left";
   return fmt::format("{} {} {:3.0f} %  {}  {}", title_, bar, share * 100, note, left);
 }
 
@@ -64,7 +70,7 @@ void Progress::update(int64_t done, std::string_view note, bool force) {
   if (terminal_) {
     std::fprintf(stderr, "\r%s\x1b[K",
                  cut_to_columns(line(done, note), terminal_columns() - 1).c_str());
-    open_line_ = true;
+    open_line = true;
   } else {
     std::fprintf(stderr, "%s\n", line(done, note).c_str());
   }
@@ -77,7 +83,13 @@ void Progress::finish(std::string_view note) {
       fmt::format("{} done in {}  {}", title_, format_duration(watch_.seconds()), note);
   std::fprintf(stderr, terminal_ ? "\r%s\x1b[K\n" : "%s\n", text.c_str());
   std::fflush(stderr);
-  open_line_ = false;
+  open_line = false;
+}
+
+void clear_progress_line() {
+  if (!open_line.exchange(false)) return;
+  std::fputs("\r\x1b[K", stderr);
+  std::fflush(stderr);
 }
 
 }  // namespace jige

@@ -1,6 +1,7 @@
 // Progress of long work: a bar that redraws itself on a terminal, a line now and then elsewhere.
 //
-// Writes to standard error, so that a command's result on standard output stays clean.
+// Writes to standard error, so that a command's result on standard output stays clean. Log lines
+// (log.h) take the place of a bar, which is drawn again below them.
 // Threads: one thread at a time.
 #pragma once
 
@@ -33,9 +34,12 @@ class Progress {
   int64_t total_;
   bool quiet_;
   bool terminal_;
-  bool open_line_ = false;
   double last_drawn_s_ = -1e9;
   StopWatch watch_;
 };
+
+// Takes away the bar that stands on the terminal's last line, if one does, so that another line can
+// be written. The next update draws it again. Threads: any.
+void clear_progress_line();
 
 }  // namespace jige

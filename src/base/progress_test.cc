@@ -10,6 +10,8 @@
 #include <functional>
 #include <string>
 
+#include "base/log.h"
+
 namespace jige {
 namespace {
 
@@ -111,6 +113,24 @@ TEST(Progress, EndsItsLineWhenItIsDropped) {
   });
   ASSERT_FALSE(text.empty());
   EXPECT_EQ(text.back(), '\n');
+}
+
+TEST(Progress, LogLinesTakeThePlaceOfTheBar) {
+  const std::string text = drawn_on_terminal(60, [] {
+    Progress progress("planning", 100);
+    progress.update(10, "note", true);
+    log_warn("look here");
+    log_warn("and here");
+    progress.update(20, "note", true);
+  });
+  const size_t warning = text.find("warning");
+  ASSERT_NE(warning, std::string::npos) << text;
+  const std::string cleared = "\r\x1b[K";
+  // The level stands behind a colour.
+  EXPECT_NE(text.rfind(cleared, warning), std::string::npos) << text;
+  EXPECT_GT(text.rfind(cleared, warning), text.find("10 %")) << text;
+  EXPECT_EQ(text.find(cleared, warning), std::string::npos) << "no bar stood below the first line";
+  EXPECT_GT(text.find("20 %"), text.find("and here")) << text;
 }
 
 }  // namespace

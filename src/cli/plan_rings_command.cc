@@ -15,6 +15,7 @@
 #include "cli/link_bench.h"
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
+#include "cli/plan_progress.h"
 #include "cli/ring_plan_steps.h"
 #include "cli/table.h"
 #include "comm/ring_plan.h"
@@ -111,7 +112,13 @@ class PlanRingsCommand final : public Command {
       options_.tolerance = tolerance_.value_or(kMeasuredTolerance);
       options_.symmetry = false;
     }
-    if (run_collectives) options_.collective = ring_collective(problem, *bench->collectives());
+    const double budgets =
+        1.0 + (rings_max_ > 1) + (collective_ == "all-to-all") + (message_bytes_ > 0);
+    PlanProgress progress(bench->profiler(), budgets * options_.budget_s,
+                          !bench->measures() || output_.json || output_.quiet);
+    if (run_collectives) {
+      options_.collective = ring_collective(problem, *bench->collectives(), progress);
+    }
     const RingPlanRequest request{.rings_max = static_cast<int32_t>(rings_max_),
                                   .all_to_all = collective_ == "all-to-all",
                                   .message_bytes = message_bytes_,
@@ -125,13 +132,14 @@ class PlanRingsCommand final : public Command {
     std::string text;
     const auto plan_all = [&]() -> Status {
       JIGE_TRY(plan, plan::plan_ring(problem, bench->profiler(), options_));
-      RingPlanSteps steps(problem, plan, options_, *bench, request);
+      RingPlanSteps steps(problem, plan, options_, *bench, request, progress);
       JIGE_DO(steps.run());
       json = std::move(steps.json());
       text = steps.text();
       return {};
     };
     JIGE_TRY(const plan::Steadiness steady, plan::until_rates_hold(bench->profiler(), plan_all));
+    progress.finish();
     if (!steady.held) log_warn("{}", plan::rates_keep_changing(bench->profiler()).value().message);
     const std::string_view source = bench->profiler().source();
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));

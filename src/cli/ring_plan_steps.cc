@@ -27,12 +27,13 @@ Status write_nccl(const plan::NcclExport& out, const std::string& path) {
 }  // namespace
 
 std::function<Result<double>(const std::vector<int32_t>&)> ring_collective(
-    const plan::RingProblem& problem, profile::CollectiveMeter& meter) {
+    const plan::RingProblem& problem, profile::CollectiveMeter& meter, PlanProgress& progress) {
   return [&](const std::vector<int32_t>& nodes) -> Result<double> {
     std::vector<int32_t> order;
     for (const int32_t node : nodes) {
       order.push_back(problem.components[static_cast<size_t>(node)]);
     }
+    progress.collective();
     JIGE_TRY(const profile::CollectiveTimes times, meter.all_reduce(order));
     return times.edge_gb_per_s;
   };
@@ -83,14 +84,19 @@ Status RingPlanSteps::add_mix() {
                                .tolerance = options_.tolerance};
   if (request_.run_collectives) {
     options.collective = [&](const plan::RingMix& mix) -> Result<double> {
-      JIGE_TRY(const profile::CollectiveTimes times,
-               bench_.collectives()->all_reduce(orders_of(mix)));
+      JIGE_TRY(const profile::CollectiveTimes times, run_collective({.rings = orders_of(mix)}));
       return times.edge_gb_per_s;
     };
   }
   JIGE_TRY(mix_, plan::plan_mix(problem_, bench_.profiler(), single_, options));
   text_ += ring_mix_report(problem_, *mix_, bench_.profiler().source());
   return {};
+}
+
+Result<profile::CollectiveTimes> RingPlanSteps::run_collective(
+    const profile::CollectiveTask& task) {
+  progress_.collective();
+  return bench_.collectives()->collective(task);
 }
 
 // GB/s that every node sends.
@@ -102,7 +108,7 @@ Result<double> RingPlanSteps::run_rounds(const std::vector<plan::Round>& rounds)
       pairs.emplace_back(t.src, t.dst);
     }
   }
-  JIGE_TRY(const profile::CollectiveTimes times, bench_.collectives()->collective(task));
+  JIGE_TRY(const profile::CollectiveTimes times, run_collective(task));
   const auto nodes = static_cast<double>(problem_.node_count);
   return static_cast<double>(times.bytes) * (nodes - 1) / nodes / times.middle_s / 1e9;
 }
@@ -124,7 +130,7 @@ Status RingPlanSteps::add_rounds() {
 Result<double> RingPlanSteps::run_trees(const plan::DoubleTree* trees, int64_t bytes) {
   profile::CollectiveTask task{.rings = orders_of(rings().mix), .bytes = bytes};
   if (trees) task.trees = components_of(trees->nodes);
-  JIGE_TRY(const profile::CollectiveTimes times, bench_.collectives()->collective(task));
+  JIGE_TRY(const profile::CollectiveTimes times, run_collective(task));
   return times.middle_s;
 }
 

@@ -1,7 +1,7 @@
 // What `jige plan rings` does beside the one ring: mixtures, rounds of an all-to-all, trees, and
 // files for NCCL and MSCCL. Each step adds to the plan's JSON and to the text for people.
 //
-//   RingPlanSteps steps(problem, single, *bench, request);
+//   RingPlanSteps steps(problem, single, options, *bench, request, progress);
 //   JIGE_DO(steps.run());
 //   steps.json(), steps.text()
 //
@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "cli/link_bench.h"
+#include "cli/plan_progress.h"
 #include "plan/ring_mix_planner.h"
 #include "plan/ring_planner.h"
 #include "plan/round_planner.h"
@@ -33,15 +34,20 @@ struct RingPlanRequest {
 
 // An all-reduce between hosts along a ring of nodes, as the options of plan_ring() want it.
 std::function<Result<double>(const std::vector<int32_t>&)> ring_collective(
-    const plan::RingProblem& problem, profile::CollectiveMeter& meter);
+    const plan::RingProblem& problem, profile::CollectiveMeter& meter, PlanProgress& progress);
 
 class RingPlanSteps {
  public:
   // All outlive it.
   RingPlanSteps(const plan::RingProblem& problem, const plan::RingPlan& single,
                 const plan::RingPlanOptions& options, LinkBench& bench,
-                const RingPlanRequest& request)
-      : problem_(problem), single_(single), options_(options), bench_(bench), request_(request) {}
+                const RingPlanRequest& request, PlanProgress& progress)
+      : problem_(problem),
+        single_(single),
+        options_(options),
+        bench_(bench),
+        request_(request),
+        progress_(progress) {}
 
   // Fails as planning, measuring and writing do.
   Status run();
@@ -60,6 +66,7 @@ class RingPlanSteps {
   plan::MeasuredMix rings() const;
   std::vector<profile::WeightedOrder> orders_of(const plan::RingMix& mix) const;
   std::vector<int32_t> components_of(const std::vector<int32_t>& nodes) const;
+  Result<profile::CollectiveTimes> run_collective(const profile::CollectiveTask& task);
   Result<double> run_rounds(const std::vector<plan::Round>& rounds);
   Result<double> run_trees(const plan::DoubleTree* trees, int64_t bytes);
 
@@ -68,6 +75,7 @@ class RingPlanSteps {
   const plan::RingPlanOptions& options_;
   LinkBench& bench_;
   const RingPlanRequest& request_;
+  PlanProgress& progress_;
   std::optional<plan::RingMixPlan> mix_;
   std::optional<plan::TreePlan> trees_;
   Json json_;

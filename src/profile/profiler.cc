@@ -95,10 +95,15 @@ Status Profiler::keep(Set set, const Measurement& m) {
   return store_->append(names, ordered);
 }
 
-Result<Measurement> Profiler::measure(Set set) {
-  JIGE_TRY(Measurement m, meter_.measure(set));
+void Profiler::count(const Measurement& m) {
   ++counts_.measured;
   counts_.cost_s += m.cost_s;
+  if (on_measured_) on_measured_();
+}
+
+Result<Measurement> Profiler::measure(Set set) {
+  JIGE_TRY(Measurement m, meter_.measure(set));
+  count(m);
   // What was measured across a change belongs to neither side.
   JIGE_TRY(const bool changed, have_changed());
   if (changed) return measure(set);
@@ -120,8 +125,7 @@ std::vector<std::string> Profiler::names_of(Set set, std::span<const double> sha
 
 Result<Measurement> Profiler::measure_shares(Set set, std::span<const double> shares) {
   JIGE_TRY(Measurement m, meter_.measure_shares(set, shares));
-  ++counts_.measured;
-  counts_.cost_s += m.cost_s;
+  count(m);
   JIGE_TRY(const bool changed, have_changed());
   if (changed) return measure_shares(set, shares);
   const auto [names, ordered] = by_name(names_of(set, shares), m);
@@ -152,8 +156,7 @@ Status Profiler::look_for_change() {
   since_look_ = 0;
   for (const Sentinel& sentinel : sentinels_) {
     JIGE_TRY(const Measurement again, meter_.measure(sentinel.set));
-    ++counts_.measured;
-    counts_.cost_s += again.cost_s;
+    count(again);
     const double change = std::fabs(again.rate - sentinel.rate) / sentinel.rate;
     if (change <= options_.change_tolerance + again.half_width) continue;
     last_change_ =

@@ -20,10 +20,12 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -77,6 +79,9 @@ class Profiler {
   // back.
   Result<Measurement> shares(Set set, std::span<const double> shares);
 
+  // Called after every set that the meter ran, with counts() brought up to date; empty: nobody is.
+  void on_measured(std::function<void()> call) { on_measured_ = std::move(call); }
+
   const Symmetry& symmetry() const { return symmetry_; }
   const ProfilerCounts& counts() const { return counts_; }
   int32_t epoch() const { return epoch_; }
@@ -94,6 +99,7 @@ class Profiler {
   };
 
   static std::string key_of(std::vector<topology::Transfer> set);
+  void count(const Measurement& m);
   std::vector<std::string> names_of(Set set, std::span<const double> shares) const;
   void watch(Set set, double rate);
   // After a measurement, where such a look is due. Whether rates have changed.
@@ -117,6 +123,7 @@ class Profiler {
   int32_t since_audit_ = 0;
   bool symmetry_failed_ = false;
   ProfilerCounts counts_;
+  std::function<void()> on_measured_;
   std::unordered_map<std::string, double> exact_;        // by the set itself
   std::unordered_map<std::string, double> canonical_;    // by its canonical image
   std::map<MeasurementStore::Key, Measurement> shared_;  // of unequal amounts, by name

@@ -55,10 +55,11 @@ std::string Progress::line(int64_t done, std::string_view note) const {
   const int filled = static_cast<int>(share * kBarWidth);
   std::string bar;
   for (int i = 0; i < kBarWidth; ++i) bar += i < filled ? "█" : "░";
-  const std::string left = share <= 0 ? "starting"
-                           : share >= 1
-                               ? "finishing"
-                               : format_duration(elapsed_s * (1 - share) / share) + " left";
+  std::string left = "starting";
+  if (share >= 1) left = "finishing";
+  if (share > 0 && share < 1) {
+    left = format_duration(elapsed_s * (1 - share) / share) + " left";
+  }
   return fmt::format("{} {} {:3.0f} %  {}  {}", title_, bar, share * 100, note, left);
 }
 

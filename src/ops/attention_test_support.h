@@ -25,7 +25,7 @@ class Matrix {
   Matrix(DType dtype, int64_t rows, int64_t columns, int64_t gap = 0)
       : dtype_(dtype), rows_(rows), columns_(columns), stride_(columns + gap) {
     data_.resize(static_cast<size_t>(dtype_bytes(dtype, rows * stride_)));
-    std::memset(data_.data(), 0xff, data_.size());  // NaN in both types
+    std::ranges::fill(data_, char(0xff));  // NaN in both types
   }
 
   TensorView view() { return {data_.data(), dtype_, Shape({rows_, columns_}), stride_}; }

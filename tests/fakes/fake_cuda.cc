@@ -118,7 +118,10 @@ int failure = 0, flip = 0, stall = 0;
 std::atomic<int> copies{0};
 std::atomic<int> held{0};  // allocations, streams and events not given back
 thread_local Gpu* current = nullptr;
-std::map<unsigned long long, std::pair<size_t, Gpu*>> memory;  // by address; no GPU: the host's
+// By address; no GPU: the host's. Never taken down: what a stalled copy holds is the driver's until
+// the end, and no leak.
+using Blocks = std::map<unsigned long long, std::pair<size_t, Gpu*>>;
+Blocks& memory = *new Blocks;
 std::mutex memory_mutex;
 
 void read_script() {

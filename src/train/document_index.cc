@@ -31,7 +31,7 @@ Result<std::vector<int64_t>> read_sidecar(const std::string& path, int64_t token
     return contradiction(path, "does not belong to its token file");
   }
   std::vector<int64_t> ends(count);
-  std::memcpy(ends.data(), bytes.data() + sizeof header, count * sizeof(uint64_t));
+  if (count > 0) std::memcpy(ends.data(), bytes.data() + sizeof header, count * sizeof(uint64_t));
   const bool ascending =
       std::adjacent_find(ends.begin(), ends.end(), std::greater_equal<>()) == ends.end();
   const bool complete = ends.empty() ? token_count == 0 : ends.front() > 0;

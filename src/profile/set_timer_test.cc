@@ -29,7 +29,7 @@ TEST(SetTimer, RunsAreShorterWhereASetGetsLittleTime) {
   EXPECT_NEAR(seconds_of_runs(0.4), 0.06, 1e-6) << "half, or queues count for too much";
 }
 
-TEST(SetTimer, ATransferThatNeedsLongerIsNotCutShort) {
+TEST(SetTimer, ASizeThatIsGivenStays) {
   const std::vector<double> whole = {1};
   const auto timed =
       time_set({.bytes = 500'000'000, .repeats = {.seconds_max = 0.4}}, whole, run_link);

@@ -12,6 +12,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/test_path.h"
+#include "profile/agent_flows.h"
 #include "profile/agent_wire.h"
 #include "profile/link_agent.h"
 #include "profile/measurement_store.h"
@@ -96,6 +97,23 @@ TEST(TcpMeter, MeasuresSetsOfTransfers) {
   for (const double rate : m->gb_per_s) EXPECT_GE(rate, m->rate * 0.5);
   EXPECT_GT(m->cost_s, 0);
   EXPECT_EQ(lab.meter->source(), "measured");
+}
+
+TEST(AgentFlows, TellHowBusyTheHostWasMeanwhile) {
+  const std::unique_ptr<LinkAgent> agent = start_agent();
+  const std::atomic<bool> stopping{false};
+  AgentFlows flows("t", stopping);
+  ASSERT_TRUE(flows.open(
+      {.flow = 1, .address = "127.0.0.1", .port = agent->address().port, .timeout_ms = 2000}));
+  // The start a tenth of a second ahead: some ticks pass for sure.
+  const auto ran = flows.run({.flows = {1},
+                              .bytes = {1000},
+                              .start_ns = comm::monotonic_ns() + 100'000'000,
+                              .timeout_ms = 2000});
+  ASSERT_TRUE(ran) << ran.error().message;
+  EXPECT_GT(ran->processors.all, 0);
+  EXPECT_GE(ran->processors.idle, 0);
+  EXPECT_LE(ran->processors.idle, ran->processors.all);
 }
 
 TEST(TcpMeter, FindsHowMuchToSendByItself) {

@@ -7,21 +7,23 @@
 #   ./quickstart.sh --fast            a few seconds of training: everything runs, little is learned
 #   ./quickstart.sh --corpus FILE...  your own text or JSONL instead of the made corpus
 set -euo pipefail
-cd "$(dirname "$0")"
 
 steps=800
 run=runs/quickstart
+fast=
 corpus=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    --fast) steps=30; run=runs/quickstart-fast; shift ;;
+    --fast) steps=30; fast=-fast; shift ;;
     --corpus) shift
-      while [ $# -gt 0 ] && [[ "$1" != --* ]]; do corpus+=("$1"); shift; done
+      while [ $# -gt 0 ] && [[ "$1" != --* ]]; do corpus+=("$(realpath -- "$1")"); shift; done
       [ ${#corpus[@]} -gt 0 ] || { echo "error: --corpus needs a file" >&2; exit 2; }
       run=runs/quickstart-own ;;
     *) sed -n '2,9p' "$0" | cut -c3-; [ "$1" = --help ] && exit 0 || exit 2 ;;
   esac
 done
+cd "$(dirname "$0")"
+run=$run$fast
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 jige=build/release/jige
@@ -42,7 +44,15 @@ if [ ${#corpus[@]} -eq 0 ]; then
   echo "Conversations such as:"
   head -n 3 "${corpus[0]}" | cut -c1-150
 else
-  printf '%s\n' "${corpus[@]}"
+  names=$(printf '%s\n' "${corpus[@]}")
+  echo "$names"
+  # What is done is skipped, so it must have been done with the same files.
+  if [ -f "$run/corpus.txt" ] && [ "$(cat "$run/corpus.txt")" != "$names" ]; then
+    echo "error: $run was made of other files, see $run/corpus.txt; remove it first" >&2
+    exit 2
+  fi
+  mkdir -p "$run"
+  echo "$names" >"$run/corpus.txt"
 fi
 
 title "4. Tokenizer"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
 #include <filesystem>
 #include <set>
 
@@ -52,6 +53,17 @@ std::vector<SourceFile> read_sources() {
 
 bool is_word_char(char c) { return std::isalnum(static_cast<unsigned char>(c)) || c == '_'; }
 
+// Where the literal that begins at `at` ends: at its closing mark, or at the end of the line.
+size_t literal_end(std::string_view line, size_t at) {
+  if (at > 0 && line[at] == '"' && line[at - 1] == 'R') {
+    const size_t end = line.find(")\"", at);
+    return end == line.npos ? line.size() : end + 1;
+  }
+  size_t end = at + 1;
+  while (end < line.size() && line[end] != line[at]) end += line[end] == '\\' ? 2 : 1;
+  return std::min(end, line.size());
+}
+
 }  // namespace
 
 const std::vector<SourceFile>& sources() {
@@ -67,6 +79,43 @@ bool has_word(std::string_view text, std::string_view word) {
     if (begins && ends) return true;
   }
   return false;
+}
+
+std::string code_of(std::string_view line) {
+  std::string code;
+  for (size_t at = 0; at < line.size(); ++at) {
+    if (line.substr(at).starts_with("//")) break;
+    code += line[at];
+    // A mark behind a digit parts a number.
+    const bool opens =
+        line[at] == '"' || (line[at] == '\'' && !(at > 0 && is_word_char(line[at - 1])));
+    if (!opens) continue;
+    at = literal_end(line, at);
+    if (at < line.size()) code += line[at];
+  }
+  return code;
+}
+
+std::vector<FunctionLines> functions_of(const std::vector<std::string>& lines) {
+  std::vector<FunctionLines> functions;
+  constexpr size_t kNone = SIZE_MAX;
+  size_t begin = kNone;  // of a signature, or of the function whose body this is
+  bool inside = false;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string& line = lines[i];
+    if (line.empty()) continue;
+    if (inside && line[0] == '}') {
+      functions.push_back({begin, i});
+      inside = false;
+      begin = kNone;
+    } else if (!inside && line[0] != ' ') {
+      const bool signature = line[0] != '#' && line[0] != '}' && line[0] != '/' &&
+                             line.find('(') != line.npos && !line.starts_with("namespace");
+      begin = signature ? i : kNone;
+    }
+    if (!inside && begin != kNone) inside = line.ends_with("{");
+  }
+  return functions;
 }
 
 }  // namespace jige

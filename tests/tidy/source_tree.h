@@ -19,4 +19,13 @@ const std::vector<SourceFile>& sources();
 // `word` stands in `text` and is no part of a longer word.
 bool has_word(std::string_view text, std::string_view word);
 
+// A line without its comment and without what stands in its string and character literals.
+std::string code_of(std::string_view line);
+
+// A function outside classes, from the line its signature begins at to its closing bracket.
+struct FunctionLines {
+  size_t begin, end;
+};
+std::vector<FunctionLines> functions_of(const std::vector<std::string>& lines);
+
 }  // namespace jige

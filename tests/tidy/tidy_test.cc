@@ -8,8 +8,10 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <sstream>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "source_tree.h"
@@ -67,6 +69,45 @@ TEST(Tidy, FindsWords) {
   EXPECT_FALSE(has_word("throw_away", "throw"));
 }
 
+TEST(Tidy, FindsCode) {
+  EXPECT_EQ(code_of("  throw Error(\"// text\");  // why"), "  throw Error(\"\");  ");
+  EXPECT_EQ(code_of("if (c == '\"' && d == '\\'') f(\"a\\\"b\", 1'000);"),
+            "if (c == '' && d == '') f(\"\", 1'000);");
+  EXPECT_EQ(code_of("auto x = R\"({\"a\": 1})\" + y;"), "auto x = R\"\" + y;");
+  EXPECT_EQ(code_of("auto x = R\"(begins"), "auto x = R\"");
+}
+
+TEST(Tidy, FindsFunctions) {
+  std::istringstream text(R"(#define F(x) \
+  g(x)
+namespace {
+int f(int a) {
+  return a;
+}
+struct S {
+  int g() {
+  }
+};
+int h(int a,
+      int b) {
+  if (a) {
+  }
+}
+C::C(int a)
+    : a_(a) {}
+int k(int a);
+
+C::D(int a)
+    : a_(f(a)) {
+}
+})");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  std::vector<std::pair<size_t, size_t>> found;
+  for (const auto& [begin, end] : functions_of(lines)) found.emplace_back(begin, end);
+  EXPECT_EQ(found, (std::vector<std::pair<size_t, size_t>>{{3, 5}, {10, 14}, {19, 21}}));
+}
+
 TEST(Tidy, FindsTheTree) { EXPECT_GT(sources().size(), 40u); }
 
 TEST(Tidy, FoldersIncludeOnlyWhatTheirLayerMay) {
@@ -103,29 +144,18 @@ TEST(Tidy, FilesHoldOneConcern) {
   }
 }
 
-// A function body is taken to run from a line that ends in "{" at column 0 to the next "}" there.
 TEST(Tidy, FunctionsFitOnAScreen) {
   constexpr size_t kLinesMax = 70;
+  size_t found = 0;
   for (const SourceFile& file : sources()) {
     if (is_test(file)) continue;
-    size_t begin = 0;
-    bool inside = false;
-    for (size_t i = 0; i < file.lines.size(); ++i) {
-      const std::string& line = file.lines[i];
-      if (line.empty()) continue;
-      const bool opens = line.ends_with("{") && line.find('(') != std::string::npos &&
-                         (line[0] != ' ' && line[0] != '#' && !line.starts_with("namespace"));
-      if (opens && !inside) {
-        inside = true;
-        begin = i;
-      }
-      if (inside && line[0] == '}') {
-        inside = false;
-        EXPECT_LE(i - begin, kLinesMax)
-            << file.path << ":" << begin + 1 << ": function of " << i - begin << " lines; split it";
-      }
+    for (const auto& [begin, end] : functions_of(file.lines)) {
+      ++found;
+      EXPECT_LE(end - begin, kLinesMax)
+          << file.path << ":" << begin + 1 << ": function of " << end - begin << " lines; split it";
     }
   }
+  EXPECT_GT(found, 3000u);
 }
 
 TEST(Tidy, HeadersOpenWithTheirPurpose) {
@@ -167,9 +197,7 @@ TEST(Tidy, BannedCallsHaveReplacements) {
   for (const SourceFile& file : sources()) {
     if (file.path == "tests/tidy/tidy_test.cc") continue;
     for (size_t i = 0; i < file.lines.size(); ++i) {
-      const std::string_view line = file.lines[i];
-      const std::string_view code = line.substr(0, line.find("//"));
-      if (code.find('"') != std::string_view::npos) continue;
+      const std::string code = code_of(file.lines[i]);
       for (const Ban& ban : kBans) {
         for (const std::string_view word : ban.words) {
           EXPECT_FALSE(has_word(code, word))

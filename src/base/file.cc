@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <new>
@@ -62,6 +63,29 @@ bool names_open_file(const std::string& path) {
   struct stat info {};
   return (path.starts_with("/dev/") || path.starts_with("/proc/")) &&
          ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
+}
+
+// The descriptor of this process that a path names, or -1.
+int descriptor_named(std::string_view path) {
+  if (path == "/dev/stdout") return STDOUT_FILENO;
+  if (path == "/dev/stderr") return STDERR_FILENO;
+  for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    int fd = -1;
+    const char* const end = path.data() + path.size();
+    if (path.starts_with(folder) &&
+        std::from_chars(path.data() + folder.size(), end, fd).ptr == end) {
+      return fd;
+    }
+  }
+  return -1;
+}
+
+// Opens what is written in place. A descriptor of our own is not opened anew: then it and whoever
+// else writes to it would each have a place of their own in the file, and a socket has no name.
+int open_in_place(const std::string& path) {
+  const int own = descriptor_named(path);
+  if (own >= 0) return ::fcntl(own, F_DUPFD_CLOEXEC, 0);
+  return ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
 }
 
 constexpr int kNameAttempts = 1000;
@@ -160,10 +184,11 @@ AtomicFile::~AtomicFile() {
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) == 0) {
+  const bool exists = ::stat(path.c_str(), &info) == 0;
+  if (exists) {
     if (S_ISDIR(info.st_mode)) return is_a_folder(path);
     if (!S_ISREG(info.st_mode) || names_open_file(path)) {
-      const int fd = ::open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC | O_NOCTTY);
+      const int fd = open_in_place(path);
       if (fd < 0) return system_error(path, "open");
       return AtomicFile(path, "", fd);
     }
@@ -173,7 +198,11 @@ Result<AtomicFile> AtomicFile::create(const std::string& path) {
   for (int attempt = 0;; ++attempt) {
     std::string temporary = path + "." + temporary_suffix();
     const int fd = ::open(temporary.c_str(), O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0666);
-    if (fd >= 0) return AtomicFile(path, std::move(temporary), fd);
+    if (fd >= 0) {
+      // Where the file system has no permissions, there are none to keep.
+      if (exists) (void)::fchmod(fd, info.st_mode & 0777);
+      return AtomicFile(path, std::move(temporary), fd);
+    }
     if (errno == ENOENT && path.find('/') != std::string::npos) return no_folder_for(path);
     if (errno != EEXIST || attempt == kNameAttempts) return system_error(path, "create");
   }

@@ -2,9 +2,9 @@
 //
 // Nothing good is overwritten before its replacement is complete: write_file_atomic and AtomicFile
 // write to a temporary sibling (the target's name, a dot and six letters or digits), fsync it,
-// rename it over the target and fsync the folder. What is no file (/dev/null, /dev/stdout, a pipe)
-// is written in place, for there is nothing to be kept. Threads: distinct objects may be used from
-// distinct threads.
+// rename it over the target and fsync the folder. The target's permissions stay. What is no file
+// (/dev/null, /dev/stdout, a pipe) is written in place, for there is nothing to be kept. Threads:
+// distinct objects may be used from distinct threads.
 #pragma once
 
 #include <cstddef>

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -203,6 +204,17 @@ TEST_F(FileTest, FollowsTheUmask) {
   EXPECT_EQ(info.st_mode & 0777, 0640u);
 }
 
+TEST_F(FileTest, KeepsThePermissionsOfWhatItReplaces) {
+  ASSERT_TRUE(write_file_atomic(path("a"), "secret").has_value());
+  for (const mode_t mode : {0600u, 0444u, 0664u}) {
+    ASSERT_EQ(chmod(path("a").c_str(), mode), 0);
+    ASSERT_TRUE(write_file_atomic(path("a"), "still secret").has_value());
+    struct stat info {};
+    ASSERT_EQ(stat(path("a").c_str(), &info), 0);
+    EXPECT_EQ(info.st_mode & 0777, mode);
+  }
+}
+
 TEST_F(FileTest, CreateFailsWhereThereIsNoFolder) {
   const Status nowhere = write_file_atomic(path("none/a"), "x");
   ASSERT_FALSE(nowhere.has_value());
@@ -253,9 +265,24 @@ TEST_F(FileTest, AFileThatIsOpenIsWrittenBehindWhatIsThere) {
   const int fd = open(path("a").c_str(), O_RDWR | O_CREAT, 0600);
   ASSERT_GE(fd, 0);
   ASSERT_EQ(write(fd, "old ", 4), 4);
-  EXPECT_TRUE(write_file_atomic("/dev/fd/" + std::to_string(fd), "new").has_value());
+  for (const char* folder : {"/dev/fd/", "/proc/self/fd/"}) {
+    EXPECT_TRUE(write_file_atomic(folder + std::to_string(fd), "new ").has_value());
+    ASSERT_EQ(write(fd, "old ", 4), 4);  // behind it, not over it
+  }
   close(fd);
-  EXPECT_EQ(read_file(path("a")).value_or(""), "old new");
+  EXPECT_EQ(read_file(path("a")).value_or(""), "old new old new old ");
+}
+
+TEST_F(FileTest, ASocketThatIsOpenIsWrittenTo) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  const Status status = write_file_atomic("/dev/fd/" + std::to_string(ends[0]), "hello");
+  ASSERT_TRUE(status.has_value()) << status.error().message;
+  char got[8] = {};
+  EXPECT_EQ(read(ends[1], got, sizeof got), 5);
+  EXPECT_STREQ(got, "hello");
+  close(ends[0]);
+  close(ends[1]);
 }
 
 TEST_F(FileTest, MakesFoldersWithTheirParents) {

@@ -45,6 +45,7 @@ Arena::~Arena() {
 Result<Tensor> Arena::make(DType dtype, Shape shape) {
   const int64_t bytes = arena_bytes(dtype, shape);
   void* kept = nullptr;
+  int64_t peak_before = 0, peak_with = 0;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bytes == kUnlimitedBytes || bytes > capacity_bytes_ - used_bytes_) {
@@ -54,7 +55,8 @@ Result<Tensor> Arena::make(DType dtype, Shape shape) {
                   format_bytes(static_cast<uint64_t>(capacity_bytes_)));
     }
     used_bytes_ += bytes;
-    peak_bytes_ = std::max(peak_bytes_, used_bytes_);
+    peak_before = peak_bytes_;
+    peak_bytes_ = peak_with = std::max(peak_bytes_, used_bytes_);
     kept = take_kept(bytes);
     if (!kept) shrink_kept(peak_bytes_);
   }
@@ -63,6 +65,8 @@ Result<Tensor> Arena::make(DType dtype, Shape shape) {
   if (!data) {
     const std::lock_guard<std::mutex> lock(mutex_);
     used_bytes_ -= bytes;
+    // What was never there does not count, unless others have come on top of it meanwhile.
+    if (peak_bytes_ == peak_with) peak_bytes_ = std::max(peak_before, used_bytes_);
     return with_context(std::move(data.error()), "{}", name_);
   }
   return Tensor(this, TensorView::of(*data, dtype, shape), bytes);

@@ -128,9 +128,11 @@ TEST(Arena, CountsNothingForWhatTheDeviceRefuses) {
   EXPECT_EQ(refused.error().code, Code::kExhausted);
   EXPECT_NE(refused.error().message.find("weights"), std::string::npos);
   EXPECT_EQ(arena.used_bytes(), 0);
+  EXPECT_EQ(arena.peak_bytes(), 0);
   device.failing = false;
   EXPECT_TRUE(arena.make(DType::kF32, Shape{100}).has_value());
   EXPECT_EQ(arena.used_bytes(), 0);
+  EXPECT_EQ(arena.peak_bytes(), 448);
   arena.reset_peak();
   EXPECT_EQ(device.live, 0);
 }

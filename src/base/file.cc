@@ -57,16 +57,9 @@ std::string parent_folder(const std::string& path) {
   return slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// Whether a path such as /dev/stdout or /dev/fd/3 leads to what is open already: a file that the
-// caller's shell writes to as well, and no name to be replaced.
-bool names_open_file(const std::string& path) {
-  struct stat info {};
-  return (path.starts_with("/dev/") || path.starts_with("/proc/")) &&
-         ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode);
-}
-
 // The descriptor of this process that a path names, or -1.
 int descriptor_named(std::string_view path) {
+  if (path == "/dev/stdin") return STDIN_FILENO;
   if (path == "/dev/stdout") return STDOUT_FILENO;
   if (path == "/dev/stderr") return STDERR_FILENO;
   for (const std::string_view folder : {"/dev/fd/", "/proc/self/fd/"}) {
@@ -78,6 +71,14 @@ int descriptor_named(std::string_view path) {
     }
   }
   return -1;
+}
+
+// Whether a path such as /dev/stdout or /dev/fd/3 leads to what is open already: a file that the
+// caller's shell writes to as well, and no name to be replaced.
+bool names_open_file(const std::string& path) {
+  struct stat info {};
+  return descriptor_named(path) >= 0 ||
+         (path.starts_with("/proc/") && ::lstat(path.c_str(), &info) == 0 && S_ISLNK(info.st_mode));
 }
 
 // Opens what is written in place. A descriptor of our own is not opened anew: then it and whoever

@@ -273,6 +273,18 @@ TEST_F(FileTest, AFileThatIsOpenIsWrittenBehindWhatIsThere) {
   EXPECT_EQ(read_file(path("a")).value_or(""), "old new old new old ");
 }
 
+TEST_F(FileTest, ALinkInMemoryIsReplacedAsAnyOther) {
+  const std::string link = "/dev/shm/jige-file-test-" + std::to_string(getpid());
+  ASSERT_TRUE(write_file_atomic(path("a"), "old").has_value());
+  if (symlink(path("a").c_str(), link.c_str()) != 0) GTEST_SKIP() << "no /dev/shm";
+  const Status status = write_file_atomic(link, "new");
+  const std::string content = read_file(link).value_or("");
+  unlink(link.c_str());
+  EXPECT_TRUE(status.has_value());
+  EXPECT_EQ(content, "new");
+  EXPECT_EQ(read_file(path("a")).value_or(""), "old");
+}
+
 TEST_F(FileTest, ASocketThatIsOpenIsWrittenTo) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);

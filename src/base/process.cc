@@ -45,6 +45,8 @@ struct Pipe {
 // In the child; only calls that are safe behind fork().
 [[noreturn]] void become(char* const* argv, int null_fd, int out_fd, int err_fd) {
   setpgid(0, 0);
+  // Where our own input was closed, it is in place already, but would close with us.
+  if (null_fd == STDIN_FILENO) fcntl(null_fd, F_SETFD, 0);
   dup2(null_fd, STDIN_FILENO);
   dup2(out_fd, STDOUT_FILENO);
   dup2(err_fd, STDERR_FILENO);

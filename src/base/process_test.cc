@@ -1,6 +1,7 @@
 #include "base/process.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <string>
 
@@ -27,6 +28,16 @@ TEST(Process, ReadsNothing) {
   const auto outcome = run_process({"cat"}, {.limit_s = 5});
   ASSERT_TRUE(outcome);
   EXPECT_EQ(outcome->out, "");
+}
+
+TEST(Process, ReadsNothingWhereOurOwnInputIsClosed) {
+  const int saved = dup(STDIN_FILENO);
+  close(STDIN_FILENO);
+  const auto outcome = run_process({"cat"}, {.limit_s = 5});
+  dup2(saved, STDIN_FILENO);
+  close(saved);
+  ASSERT_TRUE(outcome) << outcome.error().message;
+  EXPECT_EQ(outcome->exit_code, 0) << outcome->err;
 }
 
 TEST(Process, SaysWhichSignalEndedIt) {

@@ -1,7 +1,11 @@
 #include "base/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "base/json_error.h"
@@ -50,35 +54,120 @@ bool as_int(const Json& value, int64_t& out) {
   return false;
 }
 
+// Makes the value of a text. The library's own builder looks for every name among those before it,
+// one by one; beyond a few members this one keeps a map of them, so that its time is linear.
+class Builder final : public nlohmann::json_sax<Json> {
+ public:
+  explicit Builder(int depth_max) : depth_max_(static_cast<size_t>(depth_max)) {}
+
+  Json& value() { return root_; }
+  // Why the reading ended early: of the library's, without a place, and of ours.
+  const std::string& syntax_error() const { return syntax_error_; }
+  const std::string& refusal() const { return refusal_; }
+
+  bool null() override { return put(Json()); }
+  bool boolean(bool value) override { return put(value); }
+  bool number_integer(int64_t value) override { return put(value); }
+  bool number_unsigned(uint64_t value) override { return put(value); }
+  bool number_float(double value, const std::string&) override { return put(value); }
+  bool string(std::string& value) override { return put(std::move(value)); }
+  bool binary(Json::binary_t&) override { return false; }  // not in a text
+  bool start_object(size_t) override { return open(Json::object()); }
+  bool end_object() override { return close(); }
+  bool start_array(size_t) override { return open(Json::array()); }
+  bool end_array() override { return close(); }
+  bool key(std::string& name) override {
+    Open& object = open_.back();
+    auto& members = object.value->get_ref<Json::object_t&>();
+    const size_t at = object.find(name);
+    if (at == members.size()) {
+      if (at == kJsonMembersMax) {
+        refusal_ = fmt::format("a JSON object has more than {} members", kJsonMembersMax);
+        return false;
+      }
+      if (!object.places.empty()) object.places.emplace(name, at);
+      members.emplace_back(std::move(name), Json());
+    }
+    member_ = &(members.begin() + static_cast<ptrdiff_t>(at))->second;
+    return true;
+  }
+  bool parse_error(size_t, const std::string&, const Json::exception& error) override {
+    syntax_error_ = error.what();
+    return false;
+  }
+
+ private:
+  static constexpr size_t kMembersLookedAt = 32;
+
+  struct Open {
+    Json* value;
+    std::unordered_map<std::string, size_t> places;  // of an object with many members
+
+    // Where the member is, or the number of members.
+    size_t find(const std::string& name) {
+      const auto& members = value->get_ref<const Json::object_t&>();
+      if (members.size() < kMembersLookedAt) {
+        const auto it = std::find_if(members.begin(), members.end(),
+                                     [&](const auto& member) { return member.first == name; });
+        return static_cast<size_t>(it - members.begin());
+      }
+      if (places.empty()) {
+        for (const auto& member : members) places.emplace(member.first, places.size());
+      }
+      const auto it = places.find(name);
+      return it == places.end() ? members.size() : it->second;
+    }
+  };
+
+  // Puts a value where the next one belongs.
+  Json* place(Json value) {
+    if (open_.empty()) return &(root_ = std::move(value));
+    Json& container = *open_.back().value;
+    if (container.is_object()) return &(*member_ = std::move(value));
+    container.push_back(std::move(value));
+    return &container.back();
+  }
+  bool put(Json value) {
+    place(std::move(value));
+    return true;
+  }
+  bool open(Json container) {
+    if (open_.size() == depth_max_) {
+      refusal_ = fmt::format("JSON is nested deeper than {} levels", depth_max_);
+      return false;
+    }
+    open_.push_back({place(std::move(container)), {}});
+    return true;
+  }
+  bool close() {
+    open_.pop_back();
+    return true;
+  }
+
+  const size_t depth_max_;
+  Json root_;
+  std::vector<Open> open_;  // from the outermost in
+  Json* member_ = nullptr;  // of the innermost object, whose value comes next
+  std::string syntax_error_, refusal_;
+};
+
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max) {
-  bool too_deep = false, too_wide = false;
-  std::vector<size_t> members(static_cast<size_t>(depth_max) + 2, 0);
-  const auto callback = [&](int depth, Json::parse_event_t event, Json&) {
-    // Where a container starts, `depth` does not count it yet.
-    const bool starts =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (depth + (starts ? 1 : 0) > depth_max) too_deep = true;
-    if (too_deep || too_wide) return false;
-    const auto level = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) members[level + 1] = 0;
-    if (event == Json::parse_event_t::key) too_wide = ++members[level] > kJsonMembersMax;
-    return !too_wide;
+  const auto invalid = [&](std::string_view what) {
+    return fail(Code::kCorrupt, "{}: not valid JSON: {}", where, json_error_text(what, text));
   };
+  // The library takes a NUL byte for the end of the text.
+  if (text.find('\0') != std::string_view::npos) {
+    return fail(Code::kCorrupt, "{}: JSON holds a NUL byte", where);
+  }
   try {
-    Json json = Json::parse(text.begin(), text.end(), callback);
-    if (too_deep) {
-      return fail(Code::kCorrupt, "{}: JSON is nested deeper than {} levels", where, depth_max);
-    }
-    if (too_wide) {
-      return fail(Code::kCorrupt, "{}: a JSON object has more than {} members", where,
-                  kJsonMembersMax);
-    }
-    return json;
+    Builder builder(depth_max);
+    if (Json::sax_parse(text.begin(), text.end(), &builder)) return std::move(builder.value());
+    if (builder.refusal().empty()) return invalid(builder.syntax_error());
+    return fail(Code::kCorrupt, "{}: {}", where, builder.refusal());
   } catch (const std::exception& error) {
-    return fail(Code::kCorrupt, "{}: not valid JSON: {}", where,
-                json_error_text(error.what(), text));
+    return invalid(error.what());
   }
 }
 

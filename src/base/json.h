@@ -20,12 +20,13 @@ namespace jige {
 using Json = nlohmann::ordered_json;
 
 inline constexpr int kJsonDepthMax = 64;
-// Members in one object; an ordered object looks them up one by one, in quadratic time altogether.
+// Members in one object; an ordered object looks each up among all before it, one by one.
 inline constexpr size_t kJsonMembersMax = 16384;
 
-// Parses one JSON text. `where` names the source in errors. Fails with kCorrupt on a syntax error
-// (with line and column), on nesting deeper than `depth_max`, on an object of more than
-// kJsonMembersMax members and on invalid UTF-8.
+// Parses one JSON text, in time linear in its length. `where` names the source in errors. Of a name
+// given twice the last value counts. Fails with kCorrupt on a syntax error (with line and column),
+// on nesting deeper than `depth_max`, on an object of more than kJsonMembersMax members, on invalid
+// UTF-8 and on a NUL byte.
 Result<Json> parse_json(std::string_view text, std::string_view where,
                         int depth_max = kJsonDepthMax);
 

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/clock.h"
 #include "base/rng.h"
 
 namespace jige {
@@ -75,6 +76,44 @@ TEST(Json, LimitsMembersOfOneObject) {
   // The limit is of one object, not of the text.
   const std::string half = object_of(kJsonMembersMax / 2 + 1);
   EXPECT_TRUE(parse("{\"a\":" + half + ",\"b\":" + half + "}").has_value());
+}
+
+// A request body of several megabytes must not hold up a server: a time a hundred times longer than
+// it takes, and far shorter than a search for every name among those before it would.
+TEST(Json, TakesLinearTimeForWideObjects) {
+  std::string wide = "{";
+  for (size_t i = 0; i < kJsonMembersMax; ++i) {
+    wide += (i ? ",\"" : "\"") + std::to_string(i) + "\":0";
+  }
+  wide += "}";
+  std::string text = "[" + wide;
+  for (int i = 1; i < 32; ++i) text += "," + wide;
+  const StopWatch watch;
+  const auto json = parse(text + "]");
+  EXPECT_LT(watch.seconds(), 6);
+  ASSERT_TRUE(json.has_value());
+  EXPECT_EQ(dump_json(*json), text + "]");
+}
+
+TEST(Json, TakesTheLastValueOfANameGivenTwiceInThePlaceOfTheFirst) {
+  EXPECT_EQ(dump_json(*parse(R"({"a":{"x":1},"b":2,"a":[3]})")), R"({"a":[3],"b":2})");
+  // Among few members and among many.
+  std::string text = "{", expected = "{";
+  for (int i = 0; i < 100; ++i) {
+    const std::string name = std::to_string(i % 60);
+    text += (i ? ",\"" : "\"") + name + "\":" + std::to_string(i);
+    if (i >= 60) continue;
+    expected += (i ? ",\"" : "\"") + name + "\":" + std::to_string(i < 40 ? i + 60 : i);
+  }
+  EXPECT_EQ(dump_json(*parse(text + "}")), expected + "}");
+}
+
+TEST(Json, RefusesWhatFollowsANulByte) {
+  for (const std::string text : {"{\"a\":1}", "[]", "1", ""}) {
+    const auto json = parse(text + '\0' + "]]");
+    ASSERT_FALSE(json.has_value()) << text;
+    EXPECT_EQ(json.error().code, Code::kCorrupt);
+  }
 }
 
 TEST(Json, ReadsIntegersOfAnySpelling) {

@@ -1,7 +1,7 @@
 #include "ops/attention.h"
 
 #include <algorithm>
-#include <functional>
+#include <vector>
 
 #include "base/check.h"
 #include "ops/attention_schedule.h"
@@ -70,7 +70,6 @@ bool on_tiles(const Problem& problem) {
                                  static_cast<float>(problem.shape.scale));
 }
 
-// The partial results stand at the head of worker 0's scratch, before that worker's tile.
 void run(const Problem& problem, CpuDevice& device) {
   ThreadTeam& team = device.team();
   const AttentionSchedule schedule =
@@ -78,15 +77,16 @@ void run(const Problem& problem, CpuDevice& device) {
                               {.thread_count = team.size(), .on_tiles = on_tiles(problem)});
   const int64_t tile_bytes =
       cpu::attention_scratch_bytes(static_cast<int32_t>(problem.shape.head_dim));
-  const int64_t partial_bytes =
-      (schedule.partial_floats * static_cast<int64_t>(sizeof(float)) + 63) / 64 * 64;
-  char* shared = static_cast<char*>(device.scratch(0, partial_bytes + tile_bytes));
+  // Between the two loops another stream may have the device's threads and their scratch; this
+  // memory is the stream's own thread's, and kept like it.
+  thread_local std::vector<float> partials;
+  const auto partial_floats = static_cast<size_t>(schedule.partial_floats);
+  if (partials.size() < partial_floats) partials.resize(partial_floats);
+  float* const partial = partials.data();
   const auto run_one = [&](const AttentionWork& work, int worker, auto kernel) {
     cpu::AttentionRows rows = rows_of(problem, work);
-    rows.scratch = worker == 0 ? shared + partial_bytes : device.scratch(worker, tile_bytes);
-    if (work.partial_offset >= 0) {
-      rows.partial = reinterpret_cast<float*>(shared) + work.partial_offset;
-    }
+    rows.scratch = device.scratch(worker, tile_bytes);
+    if (work.partial_offset >= 0) rows.partial = partial + work.partial_offset;
     kernel(rows);
   };
   run_attention_work(team, static_cast<int64_t>(schedule.attend.size()), [&](int64_t i, int w) {

@@ -180,6 +180,47 @@ TEST(AttentionCached, GivesTheSameBitsOnEveryInstructionSet) {
   set_active_isa(before);
 }
 
+// Long contexts, whose partial results wait between two loops, on streams of one device.
+TEST(AttentionCached, GivesTheSameBitsBesideAnotherStream) {
+  constexpr int kContext = 6000;
+  const AttentionShape shape{4, 1, 64, 0.125, 0};
+  Cache cache(DType::kF32, shape, {kContext + 1}, 14);
+  Matrix tokens(DType::kF32, kContext + 1, 64);
+  Rng rng(derive_key(14, "tokens"));
+  tokens.fill_normal(rng);
+  Machine machine(2, true);
+  kv_append(*machine.stream, cache.view(), tokens.view(), tokens.view(),
+            {{0, kContext + 1, 0, cache.blocks(0).data()}});
+  struct Decode {
+    Matrix q{DType::kF32, 1, 256}, expected{DType::kF32, 1, 256}, dst{DType::kF32, 1, 256};
+    std::unique_ptr<Stream> stream;
+  };
+  std::vector<Decode> decodes(2);
+  const auto attend = [&](Decode& decode, Matrix& dst) {
+    attention_cached(*decode.stream, {dst.view(),
+                                      decode.q.view(),
+                                      cache.view(),
+                                      {{0, 1, kContext, cache.blocks(0).data()}},
+                                      shape});
+  };
+  machine.stream->synchronize();
+  for (Decode& decode : decodes) {
+    decode.q.fill_normal(rng);
+    decode.stream = std::move(*machine.device.make_stream());
+    attend(decode, decode.expected);
+    decode.stream->synchronize();
+  }
+  int wrong = 0;
+  for (int round = 0; round < 300; ++round) {
+    for (Decode& decode : decodes) attend(decode, decode.dst);
+    for (Decode& decode : decodes) {
+      decode.stream->synchronize();
+      wrong += !decode.dst.same_rows(0, decode.expected, 0, 1);
+    }
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
 // The formula of attention_schedule.h.
 TEST(AttentionCached, ScratchGrowsWithTheSplitsOnly) {
   const AttentionShape shape{4, 1, 16, 0.25, 0};

@@ -38,8 +38,8 @@ class CpuDevice final : public Device {
 
   ThreadTeam& team() { return team_; }
   // A 64-byte aligned scratch of at least `bytes` for one worker of the team, kept between calls.
-  // It grows to the largest request. REQUIRES: called by that worker inside a loop, or by the
-  // thread that runs the stream with worker 0 while no loop runs.
+  // It grows to the largest request. Other streams' loops use it, too: nothing in it outlives a
+  // loop. REQUIRES: called by that worker inside a loop.
   void* scratch(int worker, int64_t bytes);
   // Bytes all scratches hold now.
   int64_t scratch_bytes() const;

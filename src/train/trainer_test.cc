@@ -306,6 +306,32 @@ TEST(Trainer, RefusesToGoOnUnderOtherOptions) {
   EXPECT_EQ(refused([](TrainOptions&) {}, "data.content"), "");
 }
 
+// What is held out of the training data is not trained on, so evaluation files of its own decide
+// about the order of all that is.
+TEST(Trainer, RefusesToGoOnWhereAnotherPartIsHeldOut) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.data.eval_fraction = 0.2;
+  TrainOptions apart = options;
+  apart.out_folder = folder.file("apart");
+  apart.data.eval_files = {folder.write("eval.txt", "abc")};
+  for (TrainOptions* run : {&options, &apart}) {
+    TrainCallbacks callbacks;
+    callbacks.should_stop = [] { return true; };
+    ASSERT_TRUE(train(*run, callbacks));
+  }
+  std::swap(options.data.eval_files, apart.data.eval_files);
+  for (const TrainOptions* run : {&options, &apart}) {
+    const auto refused = train(*run);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("--eval-data"));
+  }
+  std::swap(options.data.eval_files, apart.data.eval_files);
+  apart.data.eval_files = {folder.write("other.txt", "another text to measure on")};
+  for (const TrainOptions* run : {&options, &apart}) EXPECT_TRUE(train(*run));
+}
+
 TEST(Trainer, RefusesToGoOnWhereThereIsNothing) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});

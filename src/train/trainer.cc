@@ -98,10 +98,13 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
   JIGE_DO(trainer->allocate());
   JIGE_DO(trainer->set_state(checkpoint));
   if (trainer->setup_.leads()) {
-    // The log of a run that is complete has its end behind what the last checkpoint knows of.
+    // A run that ended has that behind what the last checkpoint knows of, and then its results.
+    const std::string& log_path = trainer->setup_.options.log_path;
     const bool complete = trainer->state_.step == trainer->setup_.plan.steps_total;
-    JIGE_TRY(trainer->log_, StepLog::open(trainer->setup_.options.log_path,
-                                          complete ? INT64_MAX : trainer->state_.log_bytes));
+    trainer->was_written_ = complete && ends_run(last_record(log_path));
+    JIGE_TRY(
+        trainer->log_,
+        StepLog::open(log_path, trainer->was_written_ ? INT64_MAX : trainer->state_.log_bytes));
   }
   return trainer;
 }
@@ -239,7 +242,7 @@ Result<TrainResult> Trainer::run_on_rank() {
   result.was_complete = was_complete;
   if (!setup_.leads()) return result;
   if (!stopped) JIGE_DO(write_model(result));
-  if (!was_complete) JIGE_DO(write_log(end_record(result)));
+  if (!was_written_) JIGE_DO(write_log(end_record(result)));
   JIGE_DO(log_->sync());
   return result;
 }
@@ -259,14 +262,14 @@ Status Trainer::write_model(TrainResult& result) {
   const bool merged = options.lora && options.merge_lora;
   if (options.lora) {
     result.adapter_folder = adapter_folder;
-    if (!result.was_complete || !exists(adapter_folder)) {
+    if (!was_written_ || !exists(adapter_folder)) {
       JIGE_DO(export_adapter(model::Masters::of(engine_->weights()), engine_->stream(),
                              options.init_folder, adapter_folder));
     }
     if (!merged) return {};
   }
   result.model_folder = model_options.folder;
-  if (result.was_complete && exists(model_options.folder)) {
+  if (was_written_ && exists(model_options.folder)) {
     // Written again where it is asked for in another type, or was damaged.
     const auto written = formats::load_model_config(model_options.folder);
     if (written && written->stored_dtype == model_options.dtype) return {};

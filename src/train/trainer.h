@@ -122,8 +122,9 @@ class Trainer {
   double checkpoint_seconds_ = 0;  // on checkpoint_watch_, of the newest checkpoint
   std::optional<double> last_loss_;
   std::optional<EvalInfo> last_eval_;
-  bool stop_asked_ = false;  // by a rank, in the last step
-  bool ends_alike_ = false;  // the run ends with an error that all ranks come to by themselves
+  bool was_written_ = false;  // the results, by an earlier part of the run
+  bool stop_asked_ = false;   // by a rank, in the last step
+  bool ends_alike_ = false;   // the run ends with an error that all ranks come to by themselves
 };
 
 }  // namespace jige::train

@@ -252,6 +252,33 @@ TEST(Trainer, HasNothingToDoWhenARunIsComplete) {
   EXPECT_EQ(model_bytes(options), model);
 }
 
+// A run that ended between its last checkpoint and its model, in a folder that holds another's.
+TEST(Trainer, TakesNoOlderModelForItsOwn) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  ASSERT_TRUE(train(options));
+  const std::string older = model_bytes(options);
+  std::filesystem::remove_all(options.out_folder + "/checkpoints");
+  options.seed = 2;
+  TrainCallbacks callbacks;
+  const std::string kept = options.tokenizer_folder + ".kept";
+  callbacks.on_checkpoint = [&](const CheckpointInfo&) {
+    std::filesystem::rename(options.tokenizer_folder, kept);  // needed for the model
+  };
+  ASSERT_FALSE(train(options, std::move(callbacks)));
+  std::filesystem::rename(kept, options.tokenizer_folder);
+  EXPECT_TRUE(model_bytes(options) == older);
+  const auto rest = train(options);
+  ASSERT_TRUE(rest) << rest.error().message;
+  EXPECT_TRUE(rest->result.was_complete);
+  EXPECT_FALSE(model_bytes(options) == older);
+  EXPECT_EQ(log_records(options, "end").size(), 1u);
+  TrainOptions whole = options;
+  whole.out_folder = folder.file("whole");
+  ASSERT_TRUE(train(whole));
+  EXPECT_TRUE(model_bytes(options) == model_bytes(whole));
+}
+
 TEST(Trainer, WritesTheModelOfACompleteRunInTheTypeAskedFor) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});

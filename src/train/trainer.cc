@@ -209,7 +209,7 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   engine_->refresh();
   engine_->optimizer().set_update_count(state_.update_count);
   setup_.plan.step_first = state_.step;
-  checkpoint_step_ = state_.step;
+  checkpoint_step_ = whole_step_ = state_.step;
   return {};
 }
 

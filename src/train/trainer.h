@@ -118,6 +118,7 @@ class Trainer {
   int64_t private_peak_bytes_ = 0;
   CheckpointTask checkpoint_;
   int64_t checkpoint_step_ = -1;  // of the newest checkpoint, be it still being written
+  int64_t whole_step_ = -1;       // of the one that a run after this goes on from; on rank 0
   StopWatch checkpoint_watch_;
   double checkpoint_seconds_ = 0;  // on checkpoint_watch_, of the newest checkpoint
   std::optional<double> last_loss_;

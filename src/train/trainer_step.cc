@@ -91,13 +91,12 @@ Error Trainer::step_failure(int64_t step, Error error) {
   // The checkpoint under way is of masters that change only once it is written.
   if (const Status written = await_checkpoint(); !written) log_warn("{}", written.error().message);
   if (!setup_.leads()) return error;
-  const auto kept = formats::list_checkpoints(setup_.checkpoints_folder());
   const std::string remedy =
-      kept.empty() ? "there is no checkpoint yet"
-                   : fmt::format(
-                         "the checkpoint of step {} is whole, and the same command goes on "
-                         "from it",
-                         kept.front().step);
+      whole_step_ < 0 ? "there is no checkpoint yet"
+                      : fmt::format(
+                            "the checkpoint of step {} is whole, and the same command goes on "
+                            "from it",
+                            whole_step_);
   error.message = fmt::format("step {} failed; {}: {}", step, remedy, error.message);
   return error;
 }
@@ -198,6 +197,7 @@ Status Trainer::start_checkpoint() {
 Status Trainer::await_checkpoint() {
   JIGE_TRY(const std::optional<CheckpointInfo> info, checkpoint_.finish());
   if (!info) return {};
+  whole_step_ = info->step;
   JIGE_DO(write_log(checkpoint_record(*info)));
   if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(*info);
   return {};

@@ -62,8 +62,9 @@ class Trainer {
   // Fails with kExhausted or kIo when a checkpoint or the log cannot be written (the checkpoint
   // before stays good), as a task that fails, naming step, task, device and the checkpoint that is
   // whole, with kInvalidArgument after too many steps in a row without finite
-  // gradients, or at the end when no step had any or the last one's loss is no number; kCorrupt
-  // where the weights of a given model are the reason.
+  // gradients, when weights that a checkpoint is to keep are no numbers, or at the end when no step
+  // had finite gradients or the last one's loss is no number; kCorrupt where the weights of a given
+  // model are the reason.
   Result<TrainResult> run();
 
  private:
@@ -91,6 +92,8 @@ class Trainer {
   // Whether there is no use in going on, and the error that says so.
   bool diverged(const StepInfo& info) const;
   Status divergence(const StepInfo& info) const;
+  // Fails where weights are no numbers, which no later step can mend.
+  Status check_weights();
   Status run_evaluation();
   // Begins to write; await_checkpoint() says how it went.
   Status start_checkpoint();

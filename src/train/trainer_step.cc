@@ -148,6 +148,24 @@ Status Trainer::divergence(const StepInfo& info) const {
               info.loss, info.learning_rate, options.data.files.front());
 }
 
+Status Trainer::check_weights() {
+  double squares = 0;
+  for (const model::NamedParam& param : engine_->optimizer().params()) {
+    ops::add_sum_of_squares(engine_->stream(), param.value, &squares);
+  }
+  engine_->stream().synchronize();
+  if (std::isfinite(squares)) return {};
+  const TrainOptions& options = setup_.options;
+  if (state_.update_count == 0 && !options.init_folder.empty()) {
+    return fail(Code::kCorrupt, "{}: cannot be trained: its weights hold NaN or infinity",
+                options.init_folder);
+  }
+  return fail(Code::kInvalidArgument,
+              "training diverged: the weights behind step {} hold NaN or infinity, and are not "
+              "kept; lower the learning rate, or look at the data of {}",
+              state_.step, options.data.files.front());
+}
+
 Status Trainer::run_evaluation() {
   if (evaluation_.empty()) return {};
   const StopWatch watch;
@@ -181,6 +199,7 @@ bool Trainer::checkpoint_due() const {
 Status Trainer::start_checkpoint() {
   if (!setup_.leads()) return {};
   JIGE_DO(await_checkpoint());
+  JIGE_DO(check_weights());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();

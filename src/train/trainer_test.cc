@@ -544,6 +544,28 @@ TEST(Trainer, AShortRunThatEndsWithoutANumberIsNoSuccess) {
   EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
 }
 
+// The last update alone can make weights that nobody can use, and a checkpoint of such takes the
+// place of a good one.
+TEST(Trainer, WeightsThatAreNoNumbersAreNotKept) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.schedule.peak = 1e300;  // infinite in f32
+  options.schedule.kind = ScheduleKind::kConstant;
+  options.optimizer.clip_norm = 0;
+  for (const int64_t steps : {1, 5}) {
+    options.steps = steps;
+    options.checkpoint_every_steps = 1;
+    options.out_folder = folder.file(std::to_string(steps));
+    const auto run = train(options);
+    ASSERT_FALSE(run) << steps;
+    EXPECT_EQ(run.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(run.error().message, testing::HasSubstr("diverged"));
+    EXPECT_THAT(run.error().message, testing::HasSubstr("behind step 1"));
+    EXPECT_TRUE(formats::list_checkpoints(options.out_folder + "/checkpoints").empty());
+    EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+  }
+}
+
 TEST(Trainer, FineTunesAFolder) {
   const TestFolder folder;
   const auto path = folder.write("a.jsonl", small_corpus(60));

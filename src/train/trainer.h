@@ -16,6 +16,7 @@
 // OUT/log.jsonl     see step_log.h
 // OUT/cache         tokenised data
 // OUT/model, OUT/adapter   the result, see export.h
+// What a killed run left half-written goes when the next one begins.
 //
 // Threads: one thread at a time; engines have threads of their own.
 #pragma once

@@ -378,6 +378,28 @@ TEST(Trainer, LetsOneRunWriteIntoAFolder) {
   EXPECT_EQ(second.error().code, Code::kUnavailable);
 }
 
+TEST(Trainer, RemovesWhatAKilledRunLeftHalfWritten) {
+  const TestFolder folder;
+  const TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
+  const std::string out = options.out_folder + "/";
+  const std::vector<std::string> remains = {"cache/a-0f.bin.Ab3xYz", "cache/a-0f.bin.mask.Ab3xYz",
+                                            "cache/a-0f.bin.documents.000000",
+                                            ".write-model.Ab3xYz", ".write-adapter.Ab3xYz"};
+  const std::vector<std::string> others = {"cache/a-0f.bin.backups", "cache/notes.backup",
+                                           "cache/a-0f.bin", ".write-exported-step-1.Ab3xYz"};
+  ASSERT_TRUE(make_folders(out + "cache"));
+  for (const auto& names : {remains, others}) {
+    for (const std::string& name : names) {
+      const bool is_folder = name.starts_with('.');
+      ASSERT_TRUE(make_folders(is_folder ? out + name : out));
+      std::ofstream(out + name + (is_folder ? "/config.json" : "")) << "half";
+    }
+  }
+  ASSERT_TRUE(train(options));
+  for (const std::string& name : remains) EXPECT_FALSE(std::filesystem::exists(out + name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(out + name)) << name;
+}
+
 TEST(Trainer, TakesTheLockThatItsCallerHolds) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});

@@ -309,6 +309,14 @@ TEST(RankTrainer, EndsWhenARankFailsOrDiffersAndNamesIt) {
   for (const Outcome& rank : differs) {
     EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
   }
+  const auto measured = train_ranks(
+      options_for(folder, "measured"), {.size = 2}, nullptr, [&](int rank, TrainOptions& options) {
+        options.data.eval_files = {folder.write(std::to_string(rank) + ".txt",
+                                                rank == 0 ? "what is measured" : "another text")};
+      });
+  for (const Outcome& rank : measured) {
+    EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
+  }
   // Another folder, where a rank finds no data.
   TrainOptions options = options_for(folder, "failed");
   const auto failed = train_ranks(options, {.size = 3}, nullptr, [&](int rank, TrainOptions& own) {

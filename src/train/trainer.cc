@@ -41,6 +41,7 @@ std::string agreement(const RunSetup& setup) {
                         {"micro_batch_tokens", options.micro_batch_tokens},
                         {"eval_every_steps", options.eval_every_steps},
                         {"eval_tokens_max", options.eval_tokens_max},
+                        {"eval_content", setup.dataset.eval_keys},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
                         {"sum", gradient_sum_name(options.ranks->sum)}});
 }

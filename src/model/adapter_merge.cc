@@ -92,11 +92,20 @@ Status check_fit(const std::string& where, const std::string& module, const Adap
       in, out, rank);
 }
 
+bool is_float(const formats::StoredTensor& tensor) {
+  return tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
+}
+
 using AdapterMap = std::map<std::string, Adapter, std::less<>>;
 
 Result<AdapterMap> read_adapters(const formats::TensorFolder& files) {
   AdapterMap adapters;
   for (const formats::StoredTensor* tensor : files.tensors()) {
+    if (!is_float(*tensor)) {
+      return fail(Code::kUnsupported,
+                  "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16", files.folder(),
+                  tensor->name, tensor->dtype_name);
+    }
     JIGE_TRY(const auto name, formats::parse_lora_tensor_name(tensor->name, files.folder()));
     JIGE_TRY(const TensorView view, files.view(tensor->name));
     Adapter& adapter = adapters[name.module];
@@ -118,10 +127,6 @@ formats::TensorSource merged_source(const std::string& name, const TensorView& s
             narrow(out.data(), dtype, values);
             return sink(TensorView::of(out.data(), dtype, stored.shape));
           }};
-}
-
-bool is_float(const formats::StoredTensor& tensor) {
-  return tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
 }
 
 }  // namespace

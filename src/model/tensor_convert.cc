@@ -63,7 +63,8 @@ Status copy_converted(Stream& stream, const TensorView& dst, const TensorView& s
     stream.synchronize();
     return {};
   }
-  if (dst.dtype != DType::kF32) {
+  const bool widens = src.dtype == DType::kBF16 || src.dtype == DType::kF16;
+  if (dst.dtype != DType::kF32 || !widens) {
     return fail(Code::kUnsupported, "a tensor stored as {} cannot be kept as {}",
                 dtype_info(src.dtype).name, dtype_info(dst.dtype).name);
   }

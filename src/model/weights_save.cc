@@ -16,8 +16,12 @@ namespace {
 constexpr int64_t kChunkElements = int64_t{1} << 20;
 constexpr std::string_view kAdapterStem = "adapter_model";
 
+bool is_float(DType dtype) {
+  return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
+}
+
 Status check_dtype(DType dtype) {
-  if (dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16) return {};
+  if (is_float(dtype)) return {};
   return fail(Code::kInvalidArgument, "weights cannot be saved as {}; use f32, bf16 or f16",
               dtype_info(dtype).name);
 }
@@ -112,6 +116,11 @@ Status load_adapter(ModelWeights& weights, Stream& stream, const std::string& fo
       if (stored.shape != param.spec->shape) {
         return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape {}, but the adapter needs {}",
                     folder, name, stored.shape.to_string(), param.spec->shape.to_string());
+      }
+      if (!is_float(stored.dtype)) {
+        return fail(Code::kUnsupported,
+                    "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16", folder, name,
+                    dtype_info(stored.dtype).name);
       }
       if (copying) JIGE_DO(copy_converted(stream, param.value, stored));
     }

@@ -330,6 +330,29 @@ TEST(Weights, AdaptersOfAnotherModelAreRefused) {
   EXPECT_FALSE(save_model(temp / "model", Masters::of(adapted.weights()), adapted.stream(), {}));
 }
 
+TEST(Weights, AdaptersThatAreNoFloatsAreRefused) {
+  const TempFolder temp;
+  const auto config = value_of(formats::load_model_config(fixture("llama2")));
+  Trainee adapted(config, {}, formats::LoraConfig{.rank = 4, .alpha = 6});
+  initialise_weights(adapted.weights(), adapted.stream(), 2);
+  succeed(save_adapter(temp / "adapter", Masters::of(adapted.weights()), adapted.stream(), ""));
+  std::vector<formats::TensorSource> sources;
+  for (const NamedParam& param : adapted.weights().trainable()) {
+    sources.push_back(formats::TensorSource::of(
+        param.spec->name, TensorView::of(param.value.data, DType::kI32, param.value.shape)));
+  }
+  succeed(formats::write_tensor_folder(temp / "adapter", sources, {.stem = "adapter_model"}));
+  const auto values = values_of(adapted);
+  for (const Status& status :
+       {merge_adapter(fixture("llama2"), temp / "adapter", temp / "merged", {}),
+        load_adapter(adapted.weights(), adapted.stream(), temp / "adapter")}) {
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kUnsupported);
+    EXPECT_NE(status.error().message.find("lora_A"), std::string::npos) << status.error().message;
+  }
+  EXPECT_EQ(values_of(adapted), values);
+}
+
 TEST(Architecture, UnknownAdapterTargetsAreRefusedWithTheKnownOnes) {
   const auto refused = Architecture::create(
       tiny_config(Family::kLlama),

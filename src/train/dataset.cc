@@ -23,7 +23,7 @@ class Loader {
     return kind == SourceKind::kTokens ? add_tokens(path, corpus) : add_text(path, corpus);
   }
 
-  std::vector<uint64_t> take_keys() { return std::move(keys_); }
+  std::vector<uint64_t> take_keys() { return std::exchange(keys_, {}); }
   int64_t skipped_count() const { return skipped_count_; }
 
  private:
@@ -124,6 +124,7 @@ Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenize
                           file_names(options.data.eval_files));
     }
     dataset.held_out = std::move(evaluation->training);
+    dataset.eval_keys = loader.take_keys();
   }
   dataset.skipped_count = loader.skipped_count();
   return dataset;

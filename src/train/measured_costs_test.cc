@@ -171,6 +171,13 @@ TEST(MeasuredCosts, OfAnotherModelAreRefusedByTheirBytes) {
   const auto other = plan_pipeline(options, demand);
   ASSERT_FALSE(other);
   EXPECT_NE(other.error().message.find("block 2 has"), std::string::npos) << other.error().message;
+  options.costs = made->costs;
+  options.costs->blocks.pop_back();
+  const auto shorter = plan_pipeline(options, demand);
+  ASSERT_FALSE(shorter);
+  EXPECT_EQ(shorter.error().code, Code::kInvalidArgument);
+  EXPECT_NE(shorter.error().message.find("costs of 5 blocks"), std::string::npos)
+      << shorter.error().message;
 }
 
 }  // namespace

@@ -100,11 +100,13 @@ Status validate_habits(const TrainOptions& options) {
                  "0 (no limit) or more");
 }
 
+// Files to evaluate on count as far as no part of the training data is held out then.
 Json data_identity(const DataOptions& data) {
-  return {{"eval_fraction", data.eval_fraction},  {"split", split_name(data.split)},
-          {"separator", data.separator},          {"text_field", data.text_field},
-          {"append_eos", data.append_eos},        {"skip_bad", data.skip_bad},
-          {"packing", packing_name(data.packing)}};
+  const bool all_is_trained_on = !data.eval_files.empty() && data.eval_fraction > 0;
+  return {{"eval_fraction", data.eval_fraction}, {"eval_files", all_is_trained_on},
+          {"split", split_name(data.split)},     {"separator", data.separator},
+          {"text_field", data.text_field},       {"append_eos", data.append_eos},
+          {"skip_bad", data.skip_bad},           {"packing", packing_name(data.packing)}};
 }
 
 Json optimizer_identity(const OptimizerOptions& optimizer) {
@@ -243,13 +245,26 @@ Json options_json(const TrainOptions& options) {
 }
 
 Status check_same_identity(const Json& saved, const Json& wanted, const std::string& where) {
-  const Difference difference = first_difference(saved, wanted, "");
+  Json comparable = wanted;
+  // Checkpoints made before this field was kept go on with either.
+  if (const auto data = saved.find("data"); data != saved.end() && !data->contains("eval_files")) {
+    comparable["data"].erase("eval_files");
+  }
+  const Difference difference = first_difference(saved, comparable, "");
   if (difference.path.empty()) return {};
   if (difference.path == "data.content") {
     return fail(Code::kInvalidArgument,
                 "{}: was made with other data or another tokenizer (data.content is {} there and "
                 "{} here); continue with the old files, or start anew in another folder",
                 where, difference.saved, difference.wanted);
+  }
+  if (difference.path == "data.eval_files") {
+    const bool had_files = difference.saved == "true";
+    return fail(Code::kInvalidArgument,
+                "{}: was made {} --eval-data, this run is {} it, and trains on {} of the data; "
+                "continue {} it, or start anew in another folder",
+                where, had_files ? "with" : "without", had_files ? "without" : "with",
+                had_files ? "a part" : "all", had_files ? "with" : "without");
   }
   const std::string& path = difference.path;
   const std::string_view flag = flag_of(path);

@@ -105,6 +105,26 @@ TEST(Identity, NamesTheLayoutOfTokensWhereItIsNotTheUsualOne) {
   EXPECT_EQ(identity_json(raw)["data"]["token_layout"], "raw-u32");
 }
 
+TEST(Identity, HoldsWhetherAPartOfTheTrainingDataIsHeldOut) {
+  const Json within = identity_json(valid_options());
+  TrainOptions options = valid_options();
+  options.data.eval_files = {"b.txt"};
+  const Json apart = identity_json(options);
+  const std::string message = check_same_identity(within, apart, "here").error().message;
+  EXPECT_NE(message.find("--eval-data"), std::string::npos) << message;
+  EXPECT_FALSE(check_same_identity(apart, within, "here"));
+  // Checkpoints made before this was kept go on with either.
+  Json before = within;
+  before["data"].erase("eval_files");
+  EXPECT_TRUE(check_same_identity(before, within, "here"));
+  EXPECT_TRUE(check_same_identity(before, apart, "here"));
+  // Where nothing is held out in any case, they decide nothing.
+  options.data.eval_fraction = 0;
+  TrainOptions none = valid_options();
+  none.data.eval_fraction = 0;
+  EXPECT_TRUE(check_same_identity(identity_json(none), identity_json(options), "here"));
+}
+
 TEST(Identity, ReadsBackFromItsText) {
   const Json identity = identity_json(valid_options());
   const auto read = parse_json(dump_json(identity), "identity");

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/file.h"
 #include "formats/checkpoint.h"
 #include "train/test_support.h"
 #include "train/trainer.h"
@@ -149,6 +150,24 @@ TEST(PipelineFault, AFailureBeforeAnyCheckpointSaysSo) {
   const auto failed = train(options);
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("step 1 failed; there is no checkpoint yet"));
+}
+
+// Whoever edits `latest` to go back leaves later checkpoints where they are.
+TEST(PipelineFault, NamesTheCheckpointThatTheRunGoesOnFrom) {
+  const TestFolder folder;
+  folder.write("a.jsonl", small_corpus(60));
+  TrainOptions options = options_for(folder, "out");
+  options.checkpoints_kept = 4;
+  ASSERT_TRUE(train(options));
+  ASSERT_TRUE(write_file_atomic(options.out_folder + "/checkpoints/latest", "step-00000001\n"));
+  options.pipeline = PipelineOptions{.devices = 2};
+  options.pipeline->before_task = [](int64_t step, int32_t task) -> Status {
+    if (step == kFailingStep && task == 1) return fail(Code::kUnavailable, "the device is lost");
+    return {};
+  };
+  const auto failed = train(options);
+  ASSERT_FALSE(failed);
+  EXPECT_THAT(failed.error().message, HasSubstr("step 3 failed; the checkpoint of step 2"));
 }
 
 TEST(PipelineFault, WhatALibraryThrowsIsAFailureToo) {

@@ -1,6 +1,5 @@
 #include "train/pipeline_plan.h"
 
-#include <algorithm>
 #include <numeric>
 #include <utility>
 
@@ -71,7 +70,12 @@ Status check_same_model(const plan::PipelineCosts& given, const plan::PipelineCo
         "here; plan anew for this run",
         source, block, there, what, here);
   };
-  for (size_t b = 0; b < std::min(given.blocks.size(), counted.blocks.size()); ++b) {
+  if (given.blocks.size() != counted.blocks.size()) {
+    return fail(Code::kInvalidArgument,
+                "{}: has the costs of {} blocks, the model has {}; plan anew for this run", source,
+                given.blocks.size(), counted.blocks.size());
+  }
+  for (size_t b = 0; b < counted.blocks.size(); ++b) {
     const plan::BlockCost &there = given.blocks[b], &here = counted.blocks[b];
     if (there.parameters != here.parameters) {
       return differ(b, "parameters", there.parameters, here.parameters);

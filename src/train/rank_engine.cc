@@ -67,14 +67,22 @@ Status RankEngine::run_passes(int64_t micro_batch) {
   return {};
 }
 
+Status RankEngine::wait_for_totals() {
+  for (size_t node = 0; node < weights_->architecture().node_count(); ++node) {
+    JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
+  }
+  return {};
+}
+
 Result<std::vector<double>> RankEngine::take_totals() {
   const std::span<const model::NamedParam> params = optimizer_->params();
   std::vector<double> squares(params.size());
   for (size_t node = weights_->architecture().node_count(); node-- > 0;) {
     const auto* memory = static_cast<const float*>(weights_->gradient_memory(node).data);
-    // A tied head's gradient has still to be added to the table's, which comes last.
+    // A tied head's gradient has still to be added to the table's, which comes last. Totals of
+    // several sizes may take other links, so that the one that began last is the first to be there.
     if (node == 0) {
-      JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
+      JIGE_DO(wait_for_totals());
       weights_->finish_gradients(*stream_);
     }
     for (size_t i = 0; i < params.size(); ++i) {
@@ -85,9 +93,6 @@ Result<std::vector<double>> RankEngine::take_totals() {
       ops::add_sum_of_squares(*stream_, grad, &squares[i]);
       stream_->synchronize();
     }
-  }
-  for (size_t node = 0; node < weights_->architecture().node_count(); ++node) {
-    JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
   }
   return squares;
 }

@@ -42,7 +42,8 @@ class RankEngine final : public WholeModelEngine {
   // F of all nodes, then the backward pass, which takes up and passes on the sums of gradients.
   Status run_passes(int64_t micro_batch);
   Status run_weights(size_t node, int64_t micro_batch, const Task& task);
-  // Sums of squares of all gradients, each as soon as it is there.
+  Status wait_for_totals();
+  // Sums of squares of all gradients, each as soon as it is there. All are there then.
   Result<std::vector<double>> take_totals();
   // Waits, and counts the time.
   Status waited(const std::function<Status()>& wait);

@@ -53,6 +53,7 @@ struct Group {
   bool tcp = false;
   bool delays = false;
   std::vector<int> order = {};  // of the ring; empty: by rank
+  int64_t tree_bytes_max = 0;   // up to which trees carry what all get; 0: no trees
 };
 
 using RankCallbacks = std::function<TrainCallbacks(int rank)>;
@@ -65,6 +66,10 @@ std::vector<Outcome> train_ranks(const TrainOptions& options, const Group& group
   comm::RingPlan plan = comm::RingPlan::in_rank_order(group.size);
   plan.piece_bytes = 1024;
   if (!group.order.empty()) plan.rings[0].order = group.order;
+  if (group.tree_bytes_max > 0) {
+    plan.trees = comm::TreePair::over(plan.rings[0].order);
+    plan.trees->bytes_max = group.tree_bytes_max;
+  }
   auto transports = comm::make_transports(group.tcp ? "tcp" : "threads", group.size, plan);
   std::vector<Outcome> outcomes(static_cast<size_t>(group.size));
   std::vector<std::thread> threads;
@@ -197,6 +202,23 @@ TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
   EXPECT_EQ(state_bytes(shared), state_bytes(lora));
 }
 
+// The table's gradient takes the trees and may be there before the head's, which is to be added to
+// it and takes the ring.
+TEST(RankTrainer, WaitsForBothGradientsOfATiedTable) {
+  const TestFolder folder;
+  TrainOptions tied = options_for(folder, "tied");
+  tied.config->tied_embeddings = true;
+  tied.steps = 20;
+  const Outcome alone = train_one(tied);
+  ASSERT_EQ(alone.error, "");
+  const int64_t table_bytes = tied.config->vocab_size * tied.config->hidden_size * 4;
+  TrainOptions options = tied;
+  options.out_folder = folder.file("ranks");
+  const Group group{.size = 7, .delays = true, .tree_bytes_max = table_bytes};
+  expect_alike(train_ranks(options, group), alone, "trees");
+  EXPECT_TRUE(state_bytes(options) == state_bytes(tied));
+}
+
 TEST(RankTrainer, GoesOnWithAnotherNumberOfRanks) {
   const TestFolder folder;
   const TrainOptions whole = options_for(folder, "whole");
@@ -285,6 +307,14 @@ TEST(RankTrainer, EndsWhenARankFailsOrDiffersAndNamesIt) {
                                      if (rank == 1) options.seed = 77;
                                    });
   for (const Outcome& rank : differs) {
+    EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
+  }
+  const auto measured = train_ranks(
+      options_for(folder, "measured"), {.size = 2}, nullptr, [&](int rank, TrainOptions& options) {
+        options.data.eval_files = {folder.write(std::to_string(rank) + ".txt",
+                                                rank == 0 ? "what is measured" : "another text")};
+      });
+  for (const Outcome& rank : measured) {
     EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
   }
   // Another folder, where a rank finds no data.

@@ -148,6 +148,11 @@ Json result_json(const TrainResult& result) {
   return json;
 }
 
+bool ends_run(const Json& record) {
+  return record.is_object() && record.value("kind", Json()) == "end" &&
+         record.value("stopped", Json()) == false;
+}
+
 Json end_record(const TrainResult& result) {
   Json record = {{"kind", "end"}};
   record.update(result_json(result));

@@ -14,6 +14,8 @@ Json step_record(const StepInfo& info);
 Json eval_record(const EvalInfo& info);
 Json checkpoint_record(const CheckpointInfo& info);
 Json end_record(const TrainResult& result);
+// Whether a record is that of the end of a run whose results are written.
+bool ends_run(const Json& record);
 
 // The result as one object, for --json.
 Json result_json(const TrainResult& result);

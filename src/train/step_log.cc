@@ -7,10 +7,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 namespace jige::train {
 namespace {
+
+constexpr int64_t kRecordBytesMax = int64_t{1} << 20;
 
 tl::unexpected<Error> system_error(const std::string& path, std::string_view action) {
   const int reason = errno;
@@ -65,6 +69,16 @@ Status StepLog::sync() {
   // A pipe or a terminal cannot be synchronised, and need not be.
   if (::fsync(fd_) != 0 && errno != EINVAL && errno != EROFS) return system_error(path_, "sync");
   return {};
+}
+
+Json last_record(const std::string& path) {
+  std::ifstream file(path, std::ios::binary | std::ios::ate);
+  file.seekg(std::max<int64_t>(file.tellg() - kRecordBytesMax, 0));
+  std::string line;
+  std::string last;
+  while (std::getline(file, line)) last = line;
+  auto record = parse_json(last, path);
+  return record ? std::move(*record) : Json();
 }
 
 }  // namespace jige::train

@@ -40,4 +40,7 @@ class StepLog {
   int64_t size_ = 0;
 };
 
+// The last record of a log; null where there is none, or one that cannot be read.
+Json last_record(const std::string& path);
+
 }  // namespace jige::train

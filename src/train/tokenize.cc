@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -65,9 +66,14 @@ std::string cache_path(const std::string& path, uint64_t key, const std::string&
   return fmt::format("{}/{}-{}.bin", folder, stem, formats::checksum_text(key));
 }
 
-// The copy at `path`, if it is whole.
-Result<TokenizedFile> open_copy(const std::string& path, uint64_t key, int64_t vocab_size) {
+// The copy at `path`, if it is whole. Tokens without their mask would all be learned.
+Result<TokenizedFile> open_copy(const std::string& path, uint64_t key, SourceKind kind,
+                                int64_t vocab_size) {
   JIGE_TRY(const auto file, formats::TokenFile::open(path, {.vocab_size = vocab_size}));
+  if (kind == SourceKind::kJsonl && !file.has_mask()) {
+    return fail(Code::kNotFound, "{}: has no mask", path);
+  }
+  JIGE_DO(file.check());
   std::error_code error;
   if (!std::filesystem::exists(document_index_path(path), error)) {
     return fail(Code::kNotFound, "{}: has no document index", path);
@@ -79,6 +85,20 @@ Result<TokenizedFile> open_copy(const std::string& path, uint64_t key, int64_t v
                        .token_count = file.count(),
                        .document_count = static_cast<int64_t>(ends.size())};
 }
+
+// By which a change of a file is seen while it is read; empty where the system says nothing.
+struct FileStamp {
+  int64_t size = -1;
+  int64_t changed_s = 0;
+  int64_t changed_ns = 0;
+
+  static FileStamp of(const std::string& path) {
+    struct stat info {};
+    if (::stat(path.c_str(), &info) != 0) return {};
+    return {info.st_size, info.st_mtim.tv_sec, info.st_mtim.tv_nsec};
+  }
+  bool operator==(const FileStamp&) const = default;
+};
 
 // Reads, encodes and writes one file batch by batch.
 class Tokenization {
@@ -181,9 +201,10 @@ Result<uint64_t> hash_file(const std::string& path) {
 Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokenizer& tokenizer,
                                     const TokenizeOptions& options, ThreadTeam& team) {
   JIGE_TRY(const SourceKind kind, source_kind(path));
+  const FileStamp stamp = FileStamp::of(path);
   JIGE_TRY(const uint64_t key, cache_key(path, kind, options));
   const std::string copy_path = cache_path(path, key, options.cache_folder);
-  if (auto copy = open_copy(copy_path, key, tokenizer.vocab_size()); copy) return copy;
+  if (auto copy = open_copy(copy_path, key, kind, tokenizer.vocab_size()); copy) return copy;
 
   JIGE_DO(make_folders(options.cache_folder));
   JIGE_TRY(const DocumentEncoder encoder, DocumentEncoder::create(tokenizer, options.encoder));
@@ -191,17 +212,21 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
   JIGE_TRY(auto writer,
            formats::TokenFileWriter::create(copy_path, {.vocab_size = tokenizer.vocab_size(),
                                                         .with_mask = kind == SourceKind::kJsonl}));
-  std::error_code error;
-  const auto total_bytes = static_cast<int64_t>(std::filesystem::file_size(path, error));
   Tokenization work(path, encoder, std::move(reader), std::move(writer), options.records.skip_bad);
   for (;;) {
     JIGE_TRY(const bool more, work.read_batch());
     if (!more) break;
     work.encode_batch(team);
     JIGE_DO(work.write_batch());
-    if (options.progress && !options.progress(work.bytes_read(), total_bytes)) {
+    if (options.progress && !options.progress(work.bytes_read(), stamp.size)) {
       return fail(Code::kCancelled, "{}: stopped while reading", path);
     }
+  }
+  // The copy bears the name of what was there when its key was taken.
+  if (FileStamp::of(path) != stamp) {
+    return fail(Code::kUnavailable,
+                "{}: was changed while it was read; give the command again when it is complete",
+                path);
   }
   JIGE_DO(work.commit(copy_path));
   return TokenizedFile{.path = copy_path,

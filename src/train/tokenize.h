@@ -3,9 +3,10 @@
 // A file's copy is CACHE/<stem>-<key>.bin (formats/token_bin.h) with .mask for JSONL and .documents
 // (document_index.h). The key is the XXH64 of the file's content, the tokenizer's files and the
 // options that decide the tokens, so a changed file or tokenizer gets a new copy and an unchanged
-// one is never made twice. Work is streamed in bounded memory; documents are encoded in parallel
-// and written in order, so the copy does not depend on threads. Nothing is in place before it is
-// whole. Threads: one call at a time per cache folder; several processes may share a folder.
+// one is never made twice; a copy that is not whole is made anew. Work is streamed in bounded
+// memory; documents are encoded in parallel and written in order, so the copy does not depend on
+// threads. Nothing is in place before it is whole. Threads: one call at a time per cache folder;
+// several processes may share a folder.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +43,8 @@ struct TokenizedFile {
 Result<uint64_t> hash_file(const std::string& path);
 
 // Tokenises a text or JSONL file, or finds its copy. Fails as RecordReader and DocumentEncoder do,
-// naming file:line; with kCancelled when progress says stop; kExhausted on a full disk.
+// naming file:line; with kCancelled when progress says stop; kExhausted on a full disk;
+// kUnavailable where the file changes meanwhile.
 Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokenizer& tokenizer,
                                     const TokenizeOptions& options, ThreadTeam& team);
 

@@ -4,7 +4,10 @@
 #include <sys/resource.h>
 
 #include <csignal>
+#include <fstream>
+#include <utility>
 
+#include "base/file.h"
 #include "train/document_index.h"
 #include "train/test_support.h"
 
@@ -147,6 +150,52 @@ TEST_F(TokenizeTest, MakesACopyAnewWhenItIsDamaged) {
   EXPECT_EQ(again->token_count, first->token_count);
   std::filesystem::remove(document_index_path(first->path));
   EXPECT_FALSE(tokenize(path)->from_cache);
+}
+
+TEST_F(TokenizeTest, MakesACopyAnewWhoseMaskIsGone) {
+  const auto path = folder_.write("a.jsonl", "{\"prompt\": \"c\", \"completion\": \"d\"}\n");
+  const auto first = tokenize(path);
+  ASSERT_TRUE(first);
+  std::filesystem::remove(first->path + ".mask");
+  const auto again = tokenize(path);
+  ASSERT_TRUE(again);
+  EXPECT_FALSE(again->from_cache);
+  EXPECT_TRUE(formats::TokenFile::open(again->path, {})->has_mask());
+}
+
+TEST_F(TokenizeTest, MakesACopyAnewThatHoldsWhatNoTokenizerGives) {
+  const auto path = folder_.write("a.jsonl", "{\"prompt\": \"c\", \"completion\": \"d\"}\n");
+  const auto first = tokenize(path);
+  ASSERT_TRUE(first);
+  const auto ids = ids_of(*first);
+  for (const std::string& name : {first->path, first->path + ".mask"}) {
+    std::string bytes = *read_file(name);
+    bytes.back() = '\x7f';
+    ASSERT_TRUE(write_file_atomic(name, bytes));
+    const auto again = tokenize(path);
+    ASSERT_TRUE(again);
+    EXPECT_FALSE(again->from_cache) << name;
+    EXPECT_EQ(ids_of(*again), ids);
+  }
+}
+
+// The copy would have the name of what the file held before.
+TEST_F(TokenizeTest, RefusesAFileThatChangesWhileItIsRead) {
+  const auto path = folder_.write("a.txt", std::string(size_t{5} << 20, 'a') + "\n");
+  auto changing = options();
+  bool changed = false;
+  changing.progress = [&](int64_t, int64_t) {
+    if (!std::exchange(changed, true)) {
+      std::ofstream(path, std::ios::app) << std::string(size_t{5} << 20, 'b');
+    }
+    return true;
+  };
+  const auto copy = tokenize(path, changing);
+  ASSERT_FALSE(copy);
+  EXPECT_EQ(copy.error().code, Code::kUnavailable);
+  EXPECT_NE(copy.error().message.find("a.txt"), std::string::npos) << copy.error().message;
+  EXPECT_EQ(files_in_cache(), 0u);
+  EXPECT_TRUE(tokenize(path));
 }
 
 TEST_F(TokenizeTest, ReportsAFullDiskAndLeavesNothingBehind) {

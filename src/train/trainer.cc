@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "model/init.h"
 #include "train/evaluate.h"
@@ -40,8 +41,35 @@ std::string agreement(const RunSetup& setup) {
                         {"micro_batch_tokens", options.micro_batch_tokens},
                         {"eval_every_steps", options.eval_every_steps},
                         {"eval_tokens_max", options.eval_tokens_max},
+                        {"eval_content", setup.dataset.eval_keys},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
                         {"sum", gradient_sum_name(options.ranks->sum)}});
+}
+
+// Removes what a killed run left half-written: tokenised copies under temporary names
+// (base/file.h), results in hidden folders. Checkpoints see to their own. REQUIRES: the run's lock
+// is held.
+void remove_remains(const std::string& out_folder) {
+  namespace fs = std::filesystem;
+  std::vector<fs::path> remains;
+  const auto find = [&](const std::string& folder, auto is_remains) {
+    std::error_code error;
+    for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+      if (is_remains(it->path())) remains.push_back(it->path());
+    }
+  };
+  find(out_folder + "/cache", [](const fs::path& path) {
+    const std::string of = path.stem().extension().string();
+    const bool temporary = path.extension().string().size() == 7;  // ".Ab3xYz"
+    return temporary && (of == ".bin" || of == ".mask" || of == ".documents");
+  });
+  find(out_folder, [](const fs::path& path) {
+    const std::string name = path.filename().string();
+    const std::string hidden = formats::kStagedPrefix;
+    return name.starts_with(hidden + "model.") || name.starts_with(hidden + "adapter.");
+  });
+  std::error_code error;
+  for (const fs::path& path : remains) fs::remove_all(path, error);
 }
 
 Status check_identity(const RunSetup& setup, const formats::CheckpointReader& checkpoint) {
@@ -80,6 +108,7 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
       JIGE_TRY(RunLock taken, RunLock::take(options.out_folder));
       lock = std::make_shared<RunLock>(std::move(taken));
     }
+    if (lock) remove_remains(options.out_folder);
     JIGE_TRY(setup, prepare_run(options, callbacks, device->team()));
     return {};
   };
@@ -98,10 +127,13 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
   JIGE_DO(trainer->allocate());
   JIGE_DO(trainer->set_state(checkpoint));
   if (trainer->setup_.leads()) {
-    // The log of a run that is complete has its end behind what the last checkpoint knows of.
+    // A run that ended has that behind what the last checkpoint knows of, and then its results.
+    const std::string& log_path = trainer->setup_.options.log_path;
     const bool complete = trainer->state_.step == trainer->setup_.plan.steps_total;
-    JIGE_TRY(trainer->log_, StepLog::open(trainer->setup_.options.log_path,
-                                          complete ? INT64_MAX : trainer->state_.log_bytes));
+    trainer->was_written_ = complete && ends_run(last_record(log_path));
+    JIGE_TRY(
+        trainer->log_,
+        StepLog::open(log_path, trainer->was_written_ ? INT64_MAX : trainer->state_.log_bytes));
   }
   return trainer;
 }
@@ -206,7 +238,7 @@ Status Trainer::resume(const formats::CheckpointReader& checkpoint) {
   engine_->refresh();
   engine_->optimizer().set_update_count(state_.update_count);
   setup_.plan.step_first = state_.step;
-  checkpoint_step_ = state_.step;
+  checkpoint_step_ = whole_step_ = state_.step;
   return {};
 }
 
@@ -239,7 +271,7 @@ Result<TrainResult> Trainer::run_on_rank() {
   result.was_complete = was_complete;
   if (!setup_.leads()) return result;
   if (!stopped) JIGE_DO(write_model(result));
-  if (!was_complete) JIGE_DO(write_log(end_record(result)));
+  if (!was_written_) JIGE_DO(write_log(end_record(result)));
   JIGE_DO(log_->sync());
   return result;
 }
@@ -259,14 +291,14 @@ Status Trainer::write_model(TrainResult& result) {
   const bool merged = options.lora && options.merge_lora;
   if (options.lora) {
     result.adapter_folder = adapter_folder;
-    if (!result.was_complete || !exists(adapter_folder)) {
+    if (!was_written_ || !exists(adapter_folder)) {
       JIGE_DO(export_adapter(model::Masters::of(engine_->weights()), engine_->stream(),
                              options.init_folder, adapter_folder));
     }
     if (!merged) return {};
   }
   result.model_folder = model_options.folder;
-  if (result.was_complete && exists(model_options.folder)) {
+  if (was_written_ && exists(model_options.folder)) {
     // Written again where it is asked for in another type, or was damaged.
     const auto written = formats::load_model_config(model_options.folder);
     if (written && written->stored_dtype == model_options.dtype) return {};

@@ -16,6 +16,7 @@
 // OUT/log.jsonl     see step_log.h
 // OUT/cache         tokenised data
 // OUT/model, OUT/adapter   the result, see export.h
+// What a killed run left half-written goes when the next one begins.
 //
 // Threads: one thread at a time; engines have threads of their own.
 #pragma once
@@ -62,8 +63,9 @@ class Trainer {
   // Fails with kExhausted or kIo when a checkpoint or the log cannot be written (the checkpoint
   // before stays good), as a task that fails, naming step, task, device and the checkpoint that is
   // whole, with kInvalidArgument after too many steps in a row without finite
-  // gradients, or at the end when no step had any or the last one's loss is no number; kCorrupt
-  // where the weights of a given model are the reason.
+  // gradients, when weights that a checkpoint is to keep are no numbers, or at the end when no step
+  // had finite gradients or the last one's loss is no number; kCorrupt where the weights of a given
+  // model are the reason.
   Result<TrainResult> run();
 
  private:
@@ -91,6 +93,8 @@ class Trainer {
   // Whether there is no use in going on, and the error that says so.
   bool diverged(const StepInfo& info) const;
   Status divergence(const StepInfo& info) const;
+  // Fails where weights are no numbers, which no later step can mend.
+  Status check_weights();
   Status run_evaluation();
   // Begins to write; await_checkpoint() says how it went.
   Status start_checkpoint();
@@ -118,12 +122,14 @@ class Trainer {
   int64_t private_peak_bytes_ = 0;
   CheckpointTask checkpoint_;
   int64_t checkpoint_step_ = -1;  // of the newest checkpoint, be it still being written
+  int64_t whole_step_ = -1;       // of the one that a run after this goes on from; on rank 0
   StopWatch checkpoint_watch_;
   double checkpoint_seconds_ = 0;  // on checkpoint_watch_, of the newest checkpoint
   std::optional<double> last_loss_;
   std::optional<EvalInfo> last_eval_;
-  bool stop_asked_ = false;  // by a rank, in the last step
-  bool ends_alike_ = false;  // the run ends with an error that all ranks come to by themselves
+  bool was_written_ = false;  // the results, by an earlier part of the run
+  bool stop_asked_ = false;   // by a rank, in the last step
+  bool ends_alike_ = false;   // the run ends with an error that all ranks come to by themselves
 };
 
 }  // namespace jige::train

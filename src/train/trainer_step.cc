@@ -91,13 +91,12 @@ Error Trainer::step_failure(int64_t step, Error error) {
   // The checkpoint under way is of masters that change only once it is written.
   if (const Status written = await_checkpoint(); !written) log_warn("{}", written.error().message);
   if (!setup_.leads()) return error;
-  const auto kept = formats::list_checkpoints(setup_.checkpoints_folder());
   const std::string remedy =
-      kept.empty() ? "there is no checkpoint yet"
-                   : fmt::format(
-                         "the checkpoint of step {} is whole, and the same command goes on "
-                         "from it",
-                         kept.front().step);
+      whole_step_ < 0 ? "there is no checkpoint yet"
+                      : fmt::format(
+                            "the checkpoint of step {} is whole, and the same command goes on "
+                            "from it",
+                            whole_step_);
   error.message = fmt::format("step {} failed; {}: {}", step, remedy, error.message);
   return error;
 }
@@ -149,6 +148,24 @@ Status Trainer::divergence(const StepInfo& info) const {
               info.loss, info.learning_rate, options.data.files.front());
 }
 
+Status Trainer::check_weights() {
+  double squares = 0;
+  for (const model::NamedParam& param : engine_->optimizer().params()) {
+    ops::add_sum_of_squares(engine_->stream(), param.value, &squares);
+  }
+  engine_->stream().synchronize();
+  if (std::isfinite(squares)) return {};
+  const TrainOptions& options = setup_.options;
+  if (state_.update_count == 0 && !options.init_folder.empty()) {
+    return fail(Code::kCorrupt, "{}: cannot be trained: its weights hold NaN or infinity",
+                options.init_folder);
+  }
+  return fail(Code::kInvalidArgument,
+              "training diverged: the weights behind step {} hold NaN or infinity, and are not "
+              "kept; lower the learning rate, or look at the data of {}",
+              state_.step, options.data.files.front());
+}
+
 Status Trainer::run_evaluation() {
   if (evaluation_.empty()) return {};
   const StopWatch watch;
@@ -182,6 +199,7 @@ bool Trainer::checkpoint_due() const {
 Status Trainer::start_checkpoint() {
   if (!setup_.leads()) return {};
   JIGE_DO(await_checkpoint());
+  JIGE_DO(check_weights());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();
@@ -198,6 +216,7 @@ Status Trainer::start_checkpoint() {
 Status Trainer::await_checkpoint() {
   JIGE_TRY(const std::optional<CheckpointInfo> info, checkpoint_.finish());
   if (!info) return {};
+  whole_step_ = info->step;
   JIGE_DO(write_log(checkpoint_record(*info)));
   if (callbacks_.on_checkpoint) callbacks_.on_checkpoint(*info);
   return {};

@@ -252,6 +252,33 @@ TEST(Trainer, HasNothingToDoWhenARunIsComplete) {
   EXPECT_EQ(model_bytes(options), model);
 }
 
+// A run that ended between its last checkpoint and its model, in a folder that holds another's.
+TEST(Trainer, TakesNoOlderModelForItsOwn) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  ASSERT_TRUE(train(options));
+  const std::string older = model_bytes(options);
+  std::filesystem::remove_all(options.out_folder + "/checkpoints");
+  options.seed = 2;
+  TrainCallbacks callbacks;
+  const std::string kept = options.tokenizer_folder + ".kept";
+  callbacks.on_checkpoint = [&](const CheckpointInfo&) {
+    std::filesystem::rename(options.tokenizer_folder, kept);  // needed for the model
+  };
+  ASSERT_FALSE(train(options, std::move(callbacks)));
+  std::filesystem::rename(kept, options.tokenizer_folder);
+  EXPECT_TRUE(model_bytes(options) == older);
+  const auto rest = train(options);
+  ASSERT_TRUE(rest) << rest.error().message;
+  EXPECT_TRUE(rest->result.was_complete);
+  EXPECT_FALSE(model_bytes(options) == older);
+  EXPECT_EQ(log_records(options, "end").size(), 1u);
+  TrainOptions whole = options;
+  whole.out_folder = folder.file("whole");
+  ASSERT_TRUE(train(whole));
+  EXPECT_TRUE(model_bytes(options) == model_bytes(whole));
+}
+
 TEST(Trainer, WritesTheModelOfACompleteRunInTheTypeAskedFor) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
@@ -306,6 +333,32 @@ TEST(Trainer, RefusesToGoOnUnderOtherOptions) {
   EXPECT_EQ(refused([](TrainOptions&) {}, "data.content"), "");
 }
 
+// What is held out of the training data is not trained on, so evaluation files of its own decide
+// about the order of all that is.
+TEST(Trainer, RefusesToGoOnWhereAnotherPartIsHeldOut) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.data.eval_fraction = 0.2;
+  TrainOptions apart = options;
+  apart.out_folder = folder.file("apart");
+  apart.data.eval_files = {folder.write("eval.txt", "abc")};
+  for (TrainOptions* run : {&options, &apart}) {
+    TrainCallbacks callbacks;
+    callbacks.should_stop = [] { return true; };
+    ASSERT_TRUE(train(*run, callbacks));
+  }
+  std::swap(options.data.eval_files, apart.data.eval_files);
+  for (const TrainOptions* run : {&options, &apart}) {
+    const auto refused = train(*run);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(refused.error().message, testing::HasSubstr("--eval-data"));
+  }
+  std::swap(options.data.eval_files, apart.data.eval_files);
+  apart.data.eval_files = {folder.write("other.txt", "another text to measure on")};
+  for (const TrainOptions* run : {&options, &apart}) EXPECT_TRUE(train(*run));
+}
+
 TEST(Trainer, RefusesToGoOnWhereThereIsNothing) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
@@ -323,6 +376,28 @@ TEST(Trainer, LetsOneRunWriteIntoAFolder) {
   const auto second = Trainer::create(options);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kUnavailable);
+}
+
+TEST(Trainer, RemovesWhatAKilledRunLeftHalfWritten) {
+  const TestFolder folder;
+  const TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
+  const std::string out = options.out_folder + "/";
+  const std::vector<std::string> remains = {"cache/a-0f.bin.Ab3xYz", "cache/a-0f.bin.mask.Ab3xYz",
+                                            "cache/a-0f.bin.documents.000000",
+                                            ".write-model.Ab3xYz", ".write-adapter.Ab3xYz"};
+  const std::vector<std::string> others = {"cache/a-0f.bin.backups", "cache/notes.backup",
+                                           "cache/a-0f.bin", ".write-exported-step-1.Ab3xYz"};
+  ASSERT_TRUE(make_folders(out + "cache"));
+  for (const auto& names : {remains, others}) {
+    for (const std::string& name : names) {
+      const bool is_folder = name.starts_with('.');
+      ASSERT_TRUE(make_folders(is_folder ? out + name : out));
+      std::ofstream(out + name + (is_folder ? "/config.json" : "")) << "half";
+    }
+  }
+  ASSERT_TRUE(train(options));
+  for (const std::string& name : remains) EXPECT_FALSE(std::filesystem::exists(out + name)) << name;
+  for (const std::string& name : others) EXPECT_TRUE(std::filesystem::exists(out + name)) << name;
 }
 
 TEST(Trainer, TakesTheLockThatItsCallerHolds) {
@@ -489,6 +564,28 @@ TEST(Trainer, AShortRunThatEndsWithoutANumberIsNoSuccess) {
   EXPECT_EQ(run.error().code, Code::kInvalidArgument);
   EXPECT_NE(run.error().message.find("diverged"), std::string::npos);
   EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+}
+
+// The last update alone can make weights that nobody can use, and a checkpoint of such takes the
+// place of a good one.
+TEST(Trainer, WeightsThatAreNoNumbersAreNotKept) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
+  options.schedule.peak = 1e300;  // infinite in f32
+  options.schedule.kind = ScheduleKind::kConstant;
+  options.optimizer.clip_norm = 0;
+  for (const int64_t steps : {1, 5}) {
+    options.steps = steps;
+    options.checkpoint_every_steps = 1;
+    options.out_folder = folder.file(std::to_string(steps));
+    const auto run = train(options);
+    ASSERT_FALSE(run) << steps;
+    EXPECT_EQ(run.error().code, Code::kInvalidArgument);
+    EXPECT_THAT(run.error().message, testing::HasSubstr("diverged"));
+    EXPECT_THAT(run.error().message, testing::HasSubstr("behind step 1"));
+    EXPECT_TRUE(formats::list_checkpoints(options.out_folder + "/checkpoints").empty());
+    EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
+  }
 }
 
 TEST(Trainer, FineTunesAFolder) {

@@ -235,6 +235,15 @@ TEST(TokenizerJson, LoadsTheSmallestFile) {
   EXPECT_EQ(*tokenizer->decode(Ids{2, 0}, {}), "ab a") << "without decoder, spaces join tokens";
 }
 
+TEST(TokenizerJson, WhiteSpaceThatATokenTookAlongIsNoSecondToken) {
+  const auto tokenizer = Tokenizer::from_json(
+      tokenizer_with(R"("added_tokens": [{"id": 3, "content": "\n", "normalized": false,
+                                          "lstrip": true, "rstrip": true}])"),
+      "small");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(encode(*tokenizer, "a \n\n \n a\na"), (Ids{0, 3, 0, 3, 0}));
+}
+
 TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
   const Refusal refusals[] = {
       {"a model", R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}})", Code::kUnsupported,

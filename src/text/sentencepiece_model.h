@@ -46,6 +46,7 @@ class SentencePieceModel {
   std::shared_ptr<const Library> library_;
   std::string separator_;
   std::vector<int32_t> separator_ids_;
+  std::string separator_piece_;  // the last piece of the separator alone
   bool adds_space_ = false;
 };
 

@@ -196,6 +196,22 @@ TEST(Tokenizer, LoadsSentencePieceModelsAndJoinsTextAfterSpecialTokens) {
       << "no space is put behind a special token";
 }
 
+TEST(Tokenizer, SentencePieceKeepsUnknownCharactersBehindSpecialTokens) {
+  const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/unigram"));
+  ASSERT_TRUE(tokenizer.has_value());
+  const int32_t unk = tokenizer->special().unk_id;
+  const auto plain = [&](std::string_view text) {
+    return encode(*tokenizer, text, {.add_special = false});
+  };
+  const Ids known = plain("<s>ab");
+  Ids expected = known;
+  expected.insert(expected.begin() + 1, unk);
+  EXPECT_EQ(plain("<s>☃ab"), expected);
+  EXPECT_EQ(plain("<s>☃☃ab"), expected) << "a run is one token";
+  EXPECT_EQ(plain("</s>☃"), (Ids{2, unk}));
+  EXPECT_EQ(plain("</s>☃<s>"), (Ids{2, unk, 1}));
+}
+
 TEST(Tokenizer, SentencePieceTextsComeBack) {
   const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/bpe"));
   ASSERT_TRUE(tokenizer.has_value());

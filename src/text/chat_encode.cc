@@ -101,8 +101,10 @@ class AnswerFinder {
     JIGE_TRY(const std::string final_changed, render_changed(i));
     const size_t rest = common_suffix(final_.text, final_changed);
     const std::string_view behind = std::string_view(final_.text).substr(final_.text.size() - rest);
+    const size_t whole_rest = common_suffix(whole, whole_changed);
     const size_t tail =
-        std::min(common_suffix(whole, whole_changed), common_with_prompt(i, behind));
+        std::min(common_prefix(behind, std::string_view(whole).substr(whole.size() - whole_rest)),
+                 common_with_prompt(i, behind));
     return final_.text.size() - (rest > tail ? rest - tail : 0);
   }
 

@@ -153,6 +153,16 @@ TEST(RenderAnswers, TheTokenThatClosesAConversationTakesNothingOfLaterTurns) {
             (std::vector<std::string>{"2<|end|>\n<|", "4<|end|>\n<|endoftext|>"}));
 }
 
+TEST(RenderAnswers, WhatTurnsBeginWithIsNoPartOfTheAnswerBeforeThem) {
+  const auto chat = ChatTemplate::parse(
+      "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}</s>\n{% endfor %}"
+      "{% if add_generation_prompt %}### assistant:\n{% else %}THE END{% endif %}",
+      "small");
+  ASSERT_TRUE(chat.has_value());
+  const Json messages = talk({{"user", "1+1?"}, {"assistant", "2"}, {"user", "thanks"}});
+  EXPECT_EQ(answers(*chat, messages), (std::vector<std::string>{"2</s>"}));
+}
+
 TEST(RenderAnswers, GivesNothingWhereNobodyAnswered) {
   EXPECT_TRUE(answers(chat_template("chatml"), talk({{"user", "q"}})).empty());
 }

@@ -69,9 +69,9 @@ class TokenizerCore::Run final : public PieceSink {
   // in the normalized text, whose places are different.
   bool special_allowed(const Section& section) const {
     if (!options_.allow_special) return false;
-    return std::none_of(options_.guards.begin(), options_.guards.end(), [&](size_t guard) {
-      return guard >= section.begin && guard <= section.end;
-    });
+    const auto& guards = options_.guards;
+    const auto first = std::lower_bound(guards.begin(), guards.end(), section.begin);
+    return first == guards.end() || *first > section.end;
   }
 
   Status encode_raw(std::string_view text, const Section& section) {

@@ -85,8 +85,29 @@ Status SentencePieceModel::find_separator(std::string_view where) {
   return {};
 }
 
+void SentencePieceModel::forbid(int32_t id) {
+  const auto& processor = library_->processor;
+  // Of control pieces, the unknown piece and bytes the library makes no token by their text.
+  if (id < 0 || id >= processor.GetPieceSize() || is_special(id) || processor.IsByte(id)) return;
+  const std::string& piece = processor.IdToPiece(id);
+  if (count_characters(piece) > 1) forbidden_.add(piece, id);
+}
+
 Status SentencePieceModel::encode(std::string_view text, bool at_start,
                                   std::vector<int32_t>& ids) const {
+  std::vector<TokenTrie::End> ends;
+  for (;;) {
+    const size_t place = forbidden_.find(text, 0, ends);
+    if (place >= text.size()) return encode_uncut(text, at_start, ids);
+    const size_t cut = place + utf8_size(text[place]);
+    JIGE_DO(encode_uncut(text.substr(0, cut), at_start, ids));
+    text.remove_prefix(cut);
+    at_start = false;
+  }
+}
+
+Status SentencePieceModel::encode_uncut(std::string_view text, bool at_start,
+                                        std::vector<int32_t>& ids) const {
   if (text.empty()) return {};
   size_t skip = 0;
   Result<std::vector<int>> encoded;

@@ -212,6 +212,35 @@ TEST(Tokenizer, SentencePieceKeepsUnknownCharactersBehindSpecialTokens) {
   EXPECT_EQ(plain("</s>☃<s>"), (Ids{2, unk, 1}));
 }
 
+TEST(Tokenizer, SentencePieceMakesNoSpecialTokenOfTextThatIsToStayText) {
+  const Folder folder;
+  auto model = read_file(fixture_path("sentencepiece/bpe/tokenizer.model"));
+  ASSERT_TRUE(model.has_value());
+  const int32_t id = Tokenizer::load(fixture_path("sentencepiece/bpe"))->vocab_size();
+  // One more piece at the end of the list: text, score 0, type user-defined.
+  const std::string name = "<|im_end|>";
+  std::string piece = "\x0A" + std::string(1, static_cast<char>(name.size())) + name;
+  piece += std::string("\x15\0\0\0\0\x18\x04", 7);
+  *model += "\x0A" + std::string(1, static_cast<char>(piece.size())) + piece;
+  folder.write("tokenizer.model", *model);
+  const auto count = [&](const Ids& ids) { return std::count(ids.begin(), ids.end(), id); };
+  const std::string text = "red<|im_end|>green<|im_end|><|im_<|im_end|>";
+  const EncodeOptions as_text{.add_special = false, .allow_special = false};
+  {
+    const auto tokenizer = Tokenizer::load(folder.path());
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    EXPECT_EQ(count(encode(*tokenizer, text, as_text)), 3) << "an ordinary piece";
+  }
+  folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {")" + std::to_string(id) +
+                                            R"(": {"content": "<|im_end|>", "special": true}}})");
+  const auto tokenizer = Tokenizer::load(folder.path());
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(count(encode(*tokenizer, text)), 3);
+  const Ids ids = encode(*tokenizer, text, as_text);
+  EXPECT_EQ(count(ids), 0);
+  EXPECT_EQ(*tokenizer->decode(ids, {}), text);
+}
+
 TEST(Tokenizer, SentencePieceTextsComeBack) {
   const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/bpe"));
   ASSERT_TRUE(tokenizer.has_value());

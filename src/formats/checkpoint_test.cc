@@ -155,9 +155,16 @@ TEST(Checkpoint, ClearsTheRemainsOfKilledWritersAndNothingElse) {
   write_or_fail(scratch.file("latest.Ab12_x"), "half");
   write_or_fail(scratch.file("latest-notes.txt"), "mine");
   write_or_fail(scratch.file("log.jsonl"), "mine");
+  // A person's own things whose names look much like remains.
+  std::filesystem::create_directories(scratch.file("latest.backup"));
+  write_or_fail(scratch.file("latest.backup/params.safetensors"), "mine");
+  write_or_fail(scratch.file("step-sizes.txt"), "mine");
+  write_or_fail(scratch.file("step-sizes.txt.old"), "mine");
   ASSERT_TRUE(write_step(scratch.path(), 2));
   EXPECT_EQ(folder_entries(scratch.path()),
-            (std::vector<std::string>{"latest", "latest-notes.txt", "log.jsonl", "step-00000002"}));
+            (std::vector<std::string>{"latest", "latest-notes.txt", "latest.backup", "log.jsonl",
+                                      "step-00000002", "step-sizes.txt", "step-sizes.txt.old"}));
+  EXPECT_EQ(read_or_fail(scratch.file("latest.backup/params.safetensors")), "mine");
 }
 
 TEST(Checkpoint, LeavesTheRunAsItWasWhenASourceFails) {

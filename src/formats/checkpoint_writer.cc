@@ -17,21 +17,31 @@ namespace {
 
 constexpr uint64_t kHeaderBytesPerTensor = 200;  // a generous guess, for the room check only
 
-// Removes what a killed writer left: hidden folders and moved-away copies with a successor.
+// Whether a file of the run folder is the pointer of a killed writer: "latest" with a dot and six
+// characters behind it. A folder of such a name is somebody's copy.
+bool is_unfinished_pointer(const std::filesystem::directory_entry& entry) {
+  const std::string name = entry.path().filename().string();
+  std::error_code ignored;
+  return name.starts_with("latest.") && name.size() == std::string("latest.XXXXXX").size() &&
+         entry.is_regular_file(ignored);
+}
+
+// Removes what a killed writer left: hidden folders, pointers, and moved-away copies with a
+// successor.
 void remove_remains(const std::string& run_folder) {
   std::vector<std::filesystem::path> remains;
   std::error_code error;
   for (std::filesystem::directory_iterator it(run_folder, error), end; !error && it != end;
        it.increment(error)) {
     const std::string name = it->path().filename().string();
-    std::error_code ignored;
-    const bool replaced =
-        name.starts_with("step-") && name.ends_with(".old") &&
-        std::filesystem::exists(it->path().parent_path() / it->path().stem(), ignored);
-    if (name.starts_with(std::string(kStagedPrefix) + "step-") || replaced ||
-        (name.starts_with("latest.") && name.size() == std::string("latest.XXXXXX").size())) {
+    if (name.starts_with(std::string(kStagedPrefix) + "step-") || is_unfinished_pointer(*it)) {
       remains.push_back(it->path());
     }
+  }
+  // Of one step, the plain name stands before the one that was moved away.
+  const std::vector<CheckpointName> names = list_checkpoints(run_folder);
+  for (size_t i = 1; i < names.size(); ++i) {
+    if (names[i].step == names[i - 1].step) remains.push_back(run_folder + "/" + names[i].folder);
   }
   for (const auto& path : remains) std::filesystem::remove_all(path, error);
 }

@@ -75,8 +75,7 @@ size_t TokenTrie::find(std::string_view text, size_t from, std::vector<End>& end
     if (!first_[static_cast<uint8_t>(text[begin])]) continue;
     uint32_t node = 0;
     for (size_t i = begin; i < text.size(); ++i) {
-      const uint32_t* child =
-          children_.find(uint64_t{node} << 8 | static_cast<uint8_t>(text[i]));
+      const uint32_t* child = children_.find(uint64_t{node} << 8 | static_cast<uint8_t>(text[i]));
       if (!child) break;
       node = *child;
       if (values_[node] >= 0) ends.push_back({i + 1, values_[node]});
@@ -121,8 +120,8 @@ Status AddedTokens::freeze(const Normalizer& normalizer) {
   return {};
 }
 
-void AddedTokens::split(const TokenTrie& trie, std::string_view text,
-                        const SectionOptions& options, std::vector<Section>& out) const {
+void AddedTokens::split(const TokenTrie& trie, std::string_view text, const SectionOptions& options,
+                        std::vector<Section>& out) const {
   std::vector<TokenTrie::End> ends;
   size_t done = 0;       // everything before is in `out`
   size_t from = 0;       // where the search goes on
@@ -143,6 +142,7 @@ void AddedTokens::split(const TokenTrie& trie, std::string_view text,
     if (token.single_word && !is_single_word(text, begin, end)) continue;
     if (token.lstrip) begin = std::max(extend_left(text, begin, done), done);
     if (token.rstrip) end = space_end = end <= space_end ? space_end : extend_right(text, end);
+    if (begin >= end) continue;  // it was all white space, which the token before took along
     if (done < begin) out.push_back({done, begin, -1});
     out.push_back({begin, end, token.id});
     done = end;

@@ -47,11 +47,16 @@ Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
     model.merges_.set(pair_key(left, right), {static_cast<uint32_t>(rank), id});
     joins = joins || joins_before_space_mark(joined);
   }
-  model.cut_before_space_mark_ =
-      !joins && !options.byte_level && model.vocabulary_->find(kSpaceMark) >= 0;
   if (!options.unk_token.empty()) model.unk_id_ = model.vocabulary_->find(options.unk_token);
   model.options_ = std::move(options);
   model.build_character_table();
+  // Characters that vanish would bring space marks together, and with ignore_merges it matters what
+  // a whole word is.
+  const bool keeps_all =
+      !model.options_.unk_token.empty() || (model.options_.byte_fallback && model.has_all_bytes_);
+  model.cut_before_space_mark_ = !joins && keeps_all && !model.options_.ignore_merges &&
+                                 !model.options_.byte_level &&
+                                 model.vocabulary_->find(kSpaceMark) >= 0;
   return model;
 }
 
@@ -79,10 +84,6 @@ int32_t BpeModel::character_id(std::string_view character) const {
 Status BpeModel::encode(std::string_view word, BpeScratch& scratch,
                         std::vector<int32_t>& ids) const {
   if (!cut_before_space_mark_) return encode_uncut(word, scratch, ids);
-  // With ignore_merges a vocabulary may hold words that a cut would miss.
-  if (options_.ignore_merges && vocabulary_->find(word) >= 0) {
-    return encode_uncut(word, scratch, ids);
-  }
   while (!word.empty()) {
     size_t cut = 0;
     do {

@@ -7,7 +7,8 @@
 //
 // Cost: O(n log n) for a word of n characters through a heap; short words scan for the minimum;
 // repeated words come from a cache. Where no merge joins another character with a following "▁",
-// a text without pre-tokenizer is cut there, which changes no id and makes it words again.
+// no character is left out and whole words are not looked up (ignore_merges), a text without
+// pre-tokenizer is cut there, which changes no id and makes it words again.
 //
 // Threads: immutable; each BpeScratch belongs to one thread at a time.
 #pragma once

@@ -140,6 +140,19 @@ TEST(Bpe, RefusesMergesOfUnknownTokens) {
   EXPECT_NE(model.error().message.find("\"ab\""), std::string::npos) << model.error().message;
 }
 
+// A text is cut before space marks only where nobody can tell.
+TEST(Bpe, SpaceMarksMeetWhereTheCharactersBetweenThemAreLeftOut) {
+  const Model model = make({"▁", "a"}, {{"▁", "▁"}});
+  EXPECT_EQ(cut(model, "a▁xyz▁a"), (std::vector<std::string>{"a", "▁▁", "a"}));
+}
+
+TEST(Bpe, APartOfAWordIsNotLookedUpAsAWord) {
+  const Model model =
+      make({"▁", "a", "b", "▁ab", "<unk>"}, {}, {.ignore_merges = true, .unk_token = "<unk>"});
+  EXPECT_EQ(cut(model, "a▁ab"), (std::vector<std::string>{"a", "▁", "a", "b"}));
+  EXPECT_EQ(cut(model, "▁ab"), (std::vector<std::string>{"▁ab"}));
+}
+
 TEST(WordCache, ForgetsWhenFullAndNeverLies) {
   WordCache cache;
   for (int i = 0; i < 100000; ++i) {

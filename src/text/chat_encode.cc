@@ -5,14 +5,16 @@
 
 #include "text/chat_marks.h"
 #include "text/jinja_text.h"
+#include "text/tokenizer_core.h"
 
 namespace jige::text {
 namespace {
 
 size_t common_prefix(std::string_view a, std::string_view b) {
   const size_t size = std::min(a.size(), b.size());
-  return static_cast<size_t>(std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(size),
-                                           b.begin()).first - a.begin());
+  return static_cast<size_t>(
+      std::mismatch(a.begin(), a.begin() + static_cast<std::ptrdiff_t>(size), b.begin()).first -
+      a.begin());
 }
 
 size_t common_suffix(std::string_view a, std::string_view b) {
@@ -67,8 +69,8 @@ class AnswerFinder {
   static void change(Json& message) {
     std::string_view text;
     if (message.contains("content") && message["content"].is_string()) {
-      text = jinja::strip_right(
-          jinja::strip_left(message["content"].get_ref<const std::string&>()));
+      text =
+          jinja::strip_right(jinja::strip_left(message["content"].get_ref<const std::string&>()));
     }
     std::string other;
     for (const char letter : {'q', 'z', '7'}) {
@@ -99,8 +101,10 @@ class AnswerFinder {
     JIGE_TRY(const std::string final_changed, render_changed(i));
     const size_t rest = common_suffix(final_.text, final_changed);
     const std::string_view behind = std::string_view(final_.text).substr(final_.text.size() - rest);
+    const size_t whole_rest = common_suffix(whole, whole_changed);
     const size_t tail =
-        std::min(common_suffix(whole, whole_changed), common_with_prompt(i, behind));
+        std::min(common_prefix(behind, std::string_view(whole).substr(whole.size() - whole_rest)),
+                 common_with_prompt(i, behind));
     return final_.text.size() - (rest > tail ? rest - tail : 0);
   }
 
@@ -120,26 +124,27 @@ class AnswerFinder {
   ChatRender final_;
 };
 
-ChatOptions with_tokens(const Tokenizer& tokenizer, const ChatOptions& options) {
-  ChatOptions filled = options;
-  if (filled.bos_token.empty()) filled.bos_token = tokenizer.special().bos_token;
-  if (filled.eos_token.empty()) filled.eos_token = tokenizer.special().eos_token;
-  return filled;
-}
+// A conversation as it goes to the template: control tokens between marks, tokens filled in.
+struct Prepared {
+  Json messages;
+  Json tools;
+  ChatOptions options;
 
-// How many of the ids of `text` lie wholly before `place`: those that its beginning alone has too.
-Result<size_t> ids_before(const Tokenizer& tokenizer, const Unmarked& text, size_t place,
-                          const std::vector<int32_t>& ids) {
-  const auto last = std::lower_bound(text.guards.begin(), text.guards.end(), place);
-  const std::vector<size_t> guards(text.guards.begin(), last);
-  JIGE_TRY(const std::vector<int32_t> part,
-           tokenizer.encode(std::string_view(text.text).substr(0, place),
-                            {.add_special = false, .guards = guards}));
-  const size_t size = std::min(part.size(), ids.size());
-  size_t same = 0;
-  while (same < size && part[same] == ids[same]) ++same;
-  return same;
-}
+  Prepared(const Tokenizer& tokenizer, const ChatTemplate& chat, const Json& given,
+           const ChatOptions& chosen)
+      : options(chosen) {
+    const ControlTokens control(tokenizer, chat);
+    messages = control.mark_messages(given);
+    if (chosen.tools) {
+      tools = control.mark_tools(*chosen.tools);
+      options.tools = &tools;
+    }
+    if (options.bos_token.empty()) options.bos_token = tokenizer.special().bos_token;
+    if (options.eos_token.empty()) options.eos_token = tokenizer.special().eos_token;
+  }
+  Prepared(const Prepared&) = delete;  // `options` points to `tools`
+  Prepared& operator=(const Prepared&) = delete;
+};
 
 }  // namespace
 
@@ -157,28 +162,33 @@ Result<ChatRender> render_answers(const ChatTemplate& chat, const Json& messages
 
 Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options) {
-  const ControlTokens control(tokenizer, chat);
-  JIGE_TRY(const ChatRender render, chat.render_with_spans(control.mark_messages(messages),
-                                                           with_tokens(tokenizer, options)));
+  const Prepared prepared(tokenizer, chat, messages, options);
+  JIGE_TRY(const ChatRender render, chat.render_with_spans(prepared.messages, prepared.options));
   const Unmarked text = remove_marks(render);
   return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
 }
 
 Result<ChatEncoding> encode_chat_answers(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options) {
-  const ControlTokens control(tokenizer, chat);
-  JIGE_TRY(const ChatRender render, render_answers(chat, control.mark_messages(messages),
-                                                   with_tokens(tokenizer, options)));
+  const Prepared prepared(tokenizer, chat, messages, options);
+  JIGE_TRY(const ChatRender render, render_answers(chat, prepared.messages, prepared.options));
   const Unmarked text = remove_marks(render);
+  std::vector<size_t> places;
+  for (const ChatSpan& span : text.spans) places.insert(places.end(), {span.begin, span.end});
+  std::sort(places.begin(), places.end());  // blocks may nest
+  JIGE_TRY(PlacedIds placed, tokenizer.core().encode_places(
+                                 text.text, {.add_special = false, .guards = text.guards}, places));
+  const auto ids_before = [&](size_t place) {
+    const auto at = std::lower_bound(places.begin(), places.end(), place) - places.begin();
+    return placed.before[static_cast<size_t>(at)];
+  };
   ChatEncoding encoding;
-  JIGE_TRY(encoding.ids,
-           tokenizer.encode(text.text, {.add_special = false, .guards = text.guards}));
-  encoding.answer.assign(encoding.ids.size(), 0);
+  encoding.answer.assign(placed.ids.size(), 0);
   for (const ChatSpan& span : text.spans) {
-    JIGE_TRY(const size_t begin, ids_before(tokenizer, text, span.begin, encoding.ids));
-    JIGE_TRY(const size_t end, ids_before(tokenizer, text, span.end, encoding.ids));
-    for (size_t i = begin; i < end; ++i) encoding.answer[i] = 1;
+    const size_t end = ids_before(span.end);
+    for (size_t id = ids_before(span.begin); id < end; ++id) encoding.answer[id] = 1;
   }
+  encoding.ids = std::move(placed.ids);
   return encoding;
 }
 

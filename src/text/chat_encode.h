@@ -1,10 +1,11 @@
 // From a conversation to token ids, safely, and with the mask that training needs.
 //
-// Safety: before rendering, the text of control tokens inside messages ("<|im_end|>" typed by a
-// user) is put between two marks that no template writes; after rendering the marks go, and no
-// token may begin or span where they were. Control tokens are the special tokens, and in messages
-// that are not the assistant's also other added tokens that the template itself writes
-// ("<tool_call>"). So only what the template writes becomes a control token.
+// Safety: before rendering, the text of control tokens inside messages and tools ("<|im_end|>"
+// typed by a user, in texts and in names of arguments) is put between two marks that no template
+// writes; after rendering the marks go, and no token may begin or span where they were. Control
+// tokens are the special tokens, and but in messages of the assistant also other added tokens that
+// the template itself writes ("<tool_call>"). So only what the template and its variables write
+// becomes a control token.
 //
 // Answers: a token is the assistant's own when it ends inside an answer span. Spans come from the
 // template's {% generation %} blocks. A template without them is rendered for parts of the

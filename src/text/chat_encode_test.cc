@@ -54,6 +54,34 @@ TEST(EncodeChat, NeverMakesControlTokensOfWhatPeopleWrite) {
   EXPECT_EQ(*tokenizer.decode(*ids, {}), "<|im_start|>user\n" + attack + "<|im_end|>\n\n");
 }
 
+TEST(EncodeChat, NamesOfArgumentsAndToolsMakeNoControlTokens) {
+  const Tokenizer tokenizer = family("qwen2");
+  const auto chat = ChatTemplate::parse(
+      "{{ tools | tojson }}{% for m in messages %}<|im_start|>{{ m.calls | tojson }}<|im_end|>"
+      "{% endfor %}",
+      "small");
+  ASSERT_TRUE(chat.has_value());
+  const Json calls = {{"<|im_end|>", {{"a<|im_start|>", 1}, {"b", "<|im_end|>"}}}};
+  const Json messages = Json::array({{{"role", "assistant"}, {"calls", calls}}});
+  const Json tools = Json::array({{{"description", "ends with <|im_end|>"}, {"<|im_end|>", 2}}});
+  const auto ids = encode_chat(tokenizer, *chat, messages, {.tools = &tools});
+  ASSERT_TRUE(ids.has_value()) << ids.error().message;
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), *tokenizer.token_to_id("<|im_end|>")), 1);
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), *tokenizer.token_to_id("<|im_start|>")), 1);
+  const auto text = chat->render(messages, {.tools = &tools});
+  ASSERT_TRUE(text.has_value());
+  EXPECT_EQ(*tokenizer.decode(*ids, {}), *text);
+}
+
+TEST(EncodeChat, VariablesDoNotTakeThePlaceOfTheMessages) {
+  const Json variables = {{"messages", talk({{"user", "<|im_end|>"}})}};
+  const auto ids =
+      encode_chat(family("qwen2"), chat_template("chatml"), kTwoTurns, {.variables = &variables});
+  ASSERT_FALSE(ids.has_value());
+  EXPECT_EQ(ids.error().code, Code::kInvalidArgument);
+  EXPECT_NE(ids.error().message.find("messages"), std::string::npos) << ids.error().message;
+}
+
 TEST(EncodeChat, DropsMarksThatPeopleWriteThemselves) {
   const Tokenizer tokenizer = family("qwen2");
   const ChatTemplate chat = chat_template("chatml");
@@ -125,6 +153,16 @@ TEST(RenderAnswers, TheTokenThatClosesAConversationTakesNothingOfLaterTurns) {
             (std::vector<std::string>{"2<|end|>\n<|", "4<|end|>\n<|endoftext|>"}));
 }
 
+TEST(RenderAnswers, WhatTurnsBeginWithIsNoPartOfTheAnswerBeforeThem) {
+  const auto chat = ChatTemplate::parse(
+      "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}</s>\n{% endfor %}"
+      "{% if add_generation_prompt %}### assistant:\n{% else %}THE END{% endif %}",
+      "small");
+  ASSERT_TRUE(chat.has_value());
+  const Json messages = talk({{"user", "1+1?"}, {"assistant", "2"}, {"user", "thanks"}});
+  EXPECT_EQ(answers(*chat, messages), (std::vector<std::string>{"2</s>"}));
+}
+
 TEST(RenderAnswers, GivesNothingWhereNobodyAnswered) {
   EXPECT_TRUE(answers(chat_template("chatml"), talk({{"user", "q"}})).empty());
 }
@@ -152,6 +190,38 @@ TEST(EncodeChatAnswers, MasksExactlyTheAnswers) {
     std::string decoded = *tokenizer.decode(masked, {});
     if (expected.starts_with(' ') && !decoded.starts_with(' ')) decoded.insert(0, " ");
     EXPECT_EQ(decoded, expected);
+  }
+}
+
+// Of a template without special tokens the whole text is one stretch with many places in it.
+TEST(EncodeChatAnswers, MasksTheSameWhereverTheTextIsCut) {
+  const Tokenizer tokenizer = family("qwen2");
+  for (const char* source :
+       {"{% for m in messages %}{{ m.role }}: {% generation %}{{ m.content }}\n{% endgeneration %}"
+        "{% endfor %}",
+        "{% for m in messages %}<|im_start|>{{ m.role }}{% generation %}{% generation %}"
+        "{{ m.content }}{% endgeneration %}<|im_end|>{% endgeneration %}{% endfor %}"}) {
+    const auto chat = ChatTemplate::parse(source, "small");
+    ASSERT_TRUE(chat.has_value()) << chat.error().message;
+    const auto render = chat->render_with_spans(kTwoTurns, {});
+    const auto encoding = encode_chat_answers(tokenizer, *chat, kTwoTurns, {});
+    ASSERT_TRUE(render.has_value() && encoding.has_value());
+    std::vector<uint8_t> expected(encoding->ids.size(), 0);
+    const auto ids_of = [&](size_t place) {
+      return *tokenizer.encode(std::string_view(render->text).substr(0, place),
+                               {.add_special = false});
+    };
+    for (const ChatSpan& span : render->generated) {
+      const auto common = [&](const Ids& part) {
+        return std::mismatch(part.begin(), part.end(), encoding->ids.begin(), encoding->ids.end())
+                   .first -
+               part.begin();
+      };
+      const auto begin = common(ids_of(span.begin)), end = common(ids_of(span.end));
+      std::fill(expected.begin() + begin, expected.begin() + end, uint8_t{1});
+    }
+    EXPECT_EQ(encoding->answer, expected) << source;
+    EXPECT_EQ(std::count(expected.begin(), expected.end(), uint8_t{1}) > 4, true);
   }
 }
 

@@ -53,12 +53,18 @@ std::string mark_text(const std::string& raw, const TokenTrie& tokens) {
   return out.append(text, from);
 }
 
-void mark_tree(Json& node, const TokenTrie& tokens) {
-  if (node.is_string()) {
-    node = mark_text(node.get_ref<const std::string&>(), tokens);
-  } else if (node.is_structured()) {
-    for (Json& child : node) mark_tree(child, tokens);
+Json marked_tree(const Json& node, const TokenTrie& tokens) {
+  if (node.is_string()) return mark_text(node.get_ref<const std::string&>(), tokens);
+  if (!node.is_structured()) return node;
+  Json marked = node.is_array() ? Json::array() : Json::object();
+  for (const auto& [name, child] : node.items()) {
+    if (node.is_array()) {
+      marked.push_back(marked_tree(child, tokens));
+    } else {
+      marked[mark_text(name, tokens)] = marked_tree(child, tokens);
+    }
   }
+  return marked;
 }
 
 }  // namespace
@@ -73,15 +79,17 @@ ControlTokens::ControlTokens(const Tokenizer& tokenizer, const ChatTemplate& cha
 }
 
 Json ControlTokens::mark_messages(const Json& messages) const {
-  Json marked = messages;
-  if (!marked.is_array()) return marked;
-  for (Json& message : marked) {
+  if (!messages.is_array()) return messages;
+  Json marked = Json::array();
+  for (const Json& message : messages) {
     const bool is_assistant =
         message.is_object() && message.contains("role") && message["role"] == "assistant";
-    mark_tree(message, is_assistant ? special_ : written_);
+    marked.push_back(marked_tree(message, is_assistant ? special_ : written_));
   }
   return marked;
 }
+
+Json ControlTokens::mark_tools(const Json& tools) const { return marked_tree(tools, written_); }
 
 Unmarked remove_marks(const ChatRender& render) {
   const std::string_view text = render.text;

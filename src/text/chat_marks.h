@@ -20,8 +20,11 @@ class ControlTokens {
  public:
   ControlTokens(const Tokenizer& tokenizer, const ChatTemplate& chat);
 
-  // The messages with every control token in a text between marks; marks already there are dropped.
+  // The messages with every control token in a text or name between marks; marks already there are
+  // dropped.
   Json mark_messages(const Json& messages) const;
+  // The same for descriptions of tools.
+  Json mark_tools(const Json& tools) const;
 
  private:
   TokenTrie special_;

@@ -113,6 +113,9 @@ Result<ChatRender> ChatTemplate::render_prepared(const Json& list,
       return fail(Code::kInvalidArgument, "the variables of a template must be an object");
     }
     for (const auto& [name, value] : options.variables->items()) {
+      if (name == "messages") {
+        return fail(Code::kInvalidArgument, "the variables of a template must not hold messages");
+      }
       JIGE_DO(define_json(run, name, &value));
     }
   }

@@ -32,7 +32,8 @@ struct ChatOptions {
   std::string eos_token = {};
   // A JSON array of tool descriptions, or null.
   const Json* tools = nullptr;
-  // A JSON object whose members become variables of the template, or null.
+  // A JSON object whose members become variables of the template, or null. One named "messages" is
+  // refused.
   const Json* variables = nullptr;
   // Seconds since 1970 that strftime_now() shows in local time; below 0 means now.
   int64_t now_s = -1;

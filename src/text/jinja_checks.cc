@@ -13,10 +13,10 @@ Result<const Value*> only(const Arguments& given, std::string_view name) {
   return fail(Code::kInvalidArgument, "the test \"{}\" takes one argument", name);
 }
 
-Result<bool> has_remainder(const Value& value, const Value& divisor, Interpreter& run) {
+Result<double> remainder_of(const Value& value, const Value& divisor, Interpreter& run) {
   JIGE_TRY(const Value rest, arithmetic("%", value, divisor, run.budget()));
   if (!rest.is_number()) return fail(Code::kInvalidArgument, "a number is needed");
-  return rest.as_double() != 0;
+  return rest.as_double();
 }
 
 bool is_lower_text(const Value& value) {
@@ -80,8 +80,8 @@ Result<bool> run_test(Interpreter& run, std::string_view name, const Value& valu
     return *result;
   }
   if (name == "even" || name == "odd") {
-    JIGE_TRY(const bool odd, has_remainder(value, Value::integer(2), run));
-    return odd == (name == "odd");
+    JIGE_TRY(const double rest, remainder_of(value, Value::integer(2), run));
+    return rest == (name == "odd" ? 1 : 0);  // a fraction is neither
   }
   if (name == "filter") return value.is(Kind::kString) && find_filter(value.text()) != nullptr;
   const bool equal = name == "eq" || name == "equalto" || name == "==" || name == "sameas";
@@ -98,11 +98,11 @@ Result<bool> run_test(Interpreter& run, std::string_view name, const Value& valu
   }
   if (name == "divisibleby") {
     JIGE_TRY(const Value* divisor, only(given, name));
-    JIGE_TRY(const bool rest, has_remainder(value, *divisor, run));
-    return !rest;
+    JIGE_TRY(const double rest, remainder_of(value, *divisor, run));
+    return rest == 0;
   }
-  for (const std::string_view order : {"lt", "lessthan", "<", "le", "<=", "gt", "greaterthan", ">",
-                                       "ge", ">="}) {
+  for (const std::string_view order :
+       {"lt", "lessthan", "<", "le", "<=", "gt", "greaterthan", ">", "ge", ">="}) {
     if (name != order) continue;
     JIGE_TRY(const Value* other, only(given, name));
     return ordered(name, value, *other, run.budget());

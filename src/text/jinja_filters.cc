@@ -263,9 +263,14 @@ Result<Value> round(const FilterCall& call) {
   if (method == "floor") return Value::number(std::floor(value * scale) / scale);
   if (method != "common") return fail(Code::kInvalidArgument, "round: unknown method {}", method);
   // An integer stays one, as in Python.
-  if (!call.input.is(Kind::kFloat) && digits >= 0) return Value::integer(call.input.as_int());
+  const bool whole_number = !call.input.is(Kind::kFloat);
+  if (whole_number && digits >= 0) return Value::integer(call.input.as_int());
   if (!std::isfinite(value)) return call.input;
-  if (digits < 0) return Value::number(std::nearbyint(value * scale) / scale);
+  if (digits < 0) {
+    const double rounded = std::nearbyint(value * scale) / scale;
+    const auto integer = whole_number ? whole(rounded) : std::nullopt;
+    return integer ? Value::integer(*integer) : Value::number(rounded);
+  }
   // Printing rounds the exact value to even, which is what Python's round does.
   double rounded = 0;
   const std::string text = fmt::format("{:.{}f}", value, digits);

@@ -243,9 +243,15 @@ Result<Value> attribute(const FilterCall& call) {
   return call.run.member(call.input, name);
 }
 
+// What map, select and reject go through: nothing for none, 0 and false.
+Result<Items> items_if_any(const FilterCall& call) {
+  if (!call.input.truth()) return Items();
+  return input_items(call);
+}
+
 // map(attribute="a", default=x) or map("filter", arguments…)
 Result<Value> map(const FilterCall& call) {
-  JIGE_TRY(const Items items, input_items(call));
+  JIGE_TRY(const Items items, items_if_any(call));
   Items mapped;
   if (call.arguments.positional.empty()) {
     JIGE_TRY(const auto bound, bind(call.arguments, {"attribute", "default"}, call.name));
@@ -288,7 +294,7 @@ Result<Value> choose(const FilterCall& call) {
   }
   const Arguments rest{{given.begin() + static_cast<std::ptrdiff_t>(used), given.end()},
                        call.arguments.named};
-  JIGE_TRY(const Items items, input_items(call));
+  JIGE_TRY(const Items items, items_if_any(call));
   Items chosen;
   for (const Value& item : items) {
     Value value = item;

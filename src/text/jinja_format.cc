@@ -90,7 +90,7 @@ void append_json_string(std::string& out, std::string_view text, bool ensure_asc
     if (simple != kFrom.npos) {
       out.push_back('\\');
       out.push_back(kTo[simple]);
-    } else if (c < 0x20 || (ensure_ascii && c > 0x7E && c <= 0xFFFF && c != 0x7F)) {
+    } else if (c < 0x20 || (ensure_ascii && c > 0x7E && c <= 0xFFFF)) {
       out += fmt::format("\\u{:04x}", static_cast<uint32_t>(c));
     } else if (ensure_ascii && c > 0xFFFF) {
       const auto offset = static_cast<uint32_t>(c) - 0x10000;

@@ -247,11 +247,14 @@ class Lexer {
       end = digits_end(at_ + 2, "0123456789abcdefABCDEF");
     } else {
       end = digits_end(at_);
-      if (end + 1 < source_.size() && source_[end] == '.' && is_digit(source_[end + 1])) {
+      // Behind a dot it is an index: a.0.1 is a[0][1].
+      const bool is_index = at_ > 0 && source_[at_ - 1] == '.';
+      if (!is_index && end + 1 < source_.size() && source_[end] == '.' &&
+          is_digit(source_[end + 1])) {
         is_float = true;
         end = digits_end(end + 1);
       }
-      if (end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
+      if (!is_index && end < source_.size() && (source_[end] == 'e' || source_[end] == 'E')) {
         size_t exponent = end + 1;
         if (exponent < source_.size() && (source_[exponent] == '+' || source_[exponent] == '-')) {
           ++exponent;

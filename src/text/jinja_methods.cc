@@ -36,7 +36,7 @@ class StringMethod {
     JIGE_DO(run_.budget().steps(text_.size() / 16));
     if (name_ == "strip" || name_ == "lstrip" || name_ == "rstrip") return strip();
     if (name_ == "split" || name_ == "rsplit") return split();
-    if (name_ == "splitlines") return made(split_lines(text_));
+    if (name_ == "splitlines") return splitlines();
     if (name_ == "startswith" || name_ == "endswith") return affix();
     if (name_ == "upper") return made(to_upper(text_));
     if (name_ == "lower") return made(to_lower(text_));
@@ -101,6 +101,11 @@ class StringMethod {
     if (!right) return made(split_text(text_, separator, count));
     JIGE_DO(run_.budget().steps(text_.size() / 64 * separator.size()));
     return made(rsplit_text(text_, separator, count));
+  }
+
+  Result<Value> splitlines() {
+    JIGE_TRY(const auto bound, bind(given_, {"keepends"}, name_));
+    return made(split_lines(text_, bool_or(bound[0], false)));
   }
 
   Result<Value> affix() {

@@ -33,6 +33,15 @@ double float_modulo(double a, double b) {
   return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
 }
 
+// By the exact remainder: 1 // 0.1 is 9, although 1 / 0.1 rounds to 10.
+double float_floor_divide(double a, double b) {
+  const double rest = std::fmod(a, b);
+  const double quotient = (a - rest) / b - (rest != 0 && (rest < 0) != (b < 0) ? 1 : 0);
+  if (quotient == 0) return std::copysign(0.0, a / b);
+  const double floor = std::floor(quotient);
+  return quotient - floor > 0.5 ? floor + 1 : floor;
+}
+
 Result<Value> integer_power(int64_t base, int64_t exponent) {
   if (exponent < 0) {
     if (base == 0) return fail(Code::kInvalidArgument, "division by zero");
@@ -78,7 +87,7 @@ Result<Value> float_arithmetic(std::string_view op, double a, double b) {
   if (op == "**") return Value::number(std::pow(a, b));
   if (b == 0) return fail(Code::kInvalidArgument, "division by zero");
   if (op == "/") return Value::number(a / b);
-  if (op == "//") return Value::number(std::floor(a / b));
+  if (op == "//") return Value::number(float_floor_divide(a, b));
   return Value::number(float_modulo(a, b));
 }
 
@@ -146,7 +155,7 @@ Result<Directive> read_directive(std::string_view format, size_t& at) {
     ++at;
     directive.precision = 0;
     for (; digit(); ++at) {
-      directive.precision = std::min(100, directive.precision * 10 + (format[at] - '0'));
+      directive.precision = std::min(10000, directive.precision * 10 + (format[at] - '0'));
     }
   }
   if (at >= format.size()) return fail(Code::kInvalidArgument, "a % format is incomplete");
@@ -154,14 +163,31 @@ Result<Directive> read_directive(std::string_view format, size_t& at) {
   return directive;
 }
 
+// The precision of a text is how many of its characters show.
+void shorten(std::string& text, int precision) {
+  if (precision < 0) return;
+  const auto letters = characters(text);
+  if (letters.size() <= static_cast<size_t>(precision)) return;
+  text.resize(static_cast<size_t>(letters[static_cast<size_t>(precision)].data() - text.data()));
+}
+
+// The precision of a whole number is how many digits it has at least.
+void lengthen(std::string& digits, int precision) {
+  const size_t sign = digits.starts_with('-') ? 1 : 0;
+  const size_t wanted = precision < 0 ? 0 : static_cast<size_t>(precision) + sign;
+  if (digits.size() < wanted) digits.insert(sign, wanted - digits.size(), '0');
+}
+
 Result<std::string> format_one(const Directive& directive, const Value& value, Budget& budget) {
   std::string text;
   switch (directive.kind) {
     case 's':
       JIGE_DO(append_text(text, value, budget));
+      shorten(text, directive.precision);
       break;
     case 'r':
       JIGE_DO(append_repr(text, value, budget));
+      shorten(text, directive.precision);
       break;
     case 'd':
     case 'i':
@@ -172,6 +198,7 @@ Result<std::string> format_one(const Directive& directive, const Value& value, B
       if (!(std::fabs(number) < 9e18)) return overflow();
       const int64_t whole = value.is(Kind::kFloat) ? static_cast<int64_t>(number) : value.as_int();
       text = directive.kind == 'x' ? fmt::format("{:x}", whole) : std::to_string(whole);
+      lengthen(text, directive.precision);
       if (directive.plus && whole >= 0) text.insert(0, "+");
       break;
     }

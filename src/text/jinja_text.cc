@@ -136,15 +136,15 @@ std::vector<std::string_view> rsplit_text(std::string_view text, std::string_vie
   return parts;
 }
 
-std::vector<std::string_view> split_lines(std::string_view text) {
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends) {
   std::vector<std::string_view> lines;
   size_t begin = 0;
   for (size_t i = 0; i < text.size();) {
     const Decoded next = decode_utf8(text.substr(i));
     size_t after = i + next.size;
     if (is_line_end(next.code_point)) {
-      lines.push_back(text.substr(begin, i - begin));
       if (text[i] == '\r' && after < text.size() && text[after] == '\n') ++after;
+      lines.push_back(text.substr(begin, (keep_ends ? after : i) - begin));
       begin = after;
     }
     i = after;

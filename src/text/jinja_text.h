@@ -31,8 +31,8 @@ std::vector<std::string_view> split_text(std::string_view text, std::string_view
 std::vector<std::string_view> rsplit_text(std::string_view text, std::string_view separator,
                                           int64_t count);
 std::vector<std::string_view> rsplit_space(std::string_view text, int64_t count);
-// str.splitlines, line ends dropped.
-std::vector<std::string_view> split_lines(std::string_view text);
+// str.splitlines, line ends dropped unless they are to be kept.
+std::vector<std::string_view> split_lines(std::string_view text, bool keep_ends = false);
 
 // The first `count` occurrences replaced (below 0: all). An empty `from` matches between
 // characters. nullopt when the result would be longer than `bytes_max`.

@@ -22,12 +22,16 @@ bool starts_with(const std::vector<int>& ids, const std::vector<int32_t>& prefix
 struct SentencePieceModel::Library {
   sentencepiece::SentencePieceProcessor processor;
 
-  Result<std::vector<int>> encode(std::string_view text) const {
+  Result<std::vector<int>> encode(std::string_view text) const { return encode_as<int>(text); }
+
+  // As ids (int) or as texts of pieces (std::string).
+  template <typename Piece>
+  Result<std::vector<Piece>> encode_as(std::string_view text) const {
     try {
-      std::vector<int> ids;
-      const auto status = processor.Encode({text.data(), text.size()}, &ids);
+      std::vector<Piece> pieces;
+      const auto status = processor.Encode({text.data(), text.size()}, &pieces);
       if (!status.ok()) return fail(Code::kInternal, "SentencePiece: {}", status.ToString());
-      return ids;
+      return pieces;
     } catch (const std::exception& error) {
       return fail(Code::kInternal, "SentencePiece: {}", error.what());
     }
@@ -74,19 +78,50 @@ Status SentencePieceModel::find_separator(std::string_view where) {
   separator_ = to_utf8(kFirstPrivate + static_cast<char32_t>(free - used.begin()));
   JIGE_TRY(const std::vector<int> ids, library_->encode(separator_));
   separator_ids_.assign(ids.begin(), ids.end());
+  JIGE_TRY(const std::vector<std::string> pieces, library_->encode_as<std::string>(separator_));
+  if (!pieces.empty()) separator_piece_ = pieces.back();
   JIGE_TRY(const std::vector<int> letter, library_->encode("a"));
   adds_space_ = !letter.empty() && processor.IdToPiece(letter[0]).starts_with(kSpaceMark);
   return {};
 }
 
+void SentencePieceModel::forbid(int32_t id) {
+  const auto& processor = library_->processor;
+  // Of control pieces, the unknown piece and bytes the library makes no token by their text.
+  if (id < 0 || id >= processor.GetPieceSize() || is_special(id) || processor.IsByte(id)) return;
+  const std::string& piece = processor.IdToPiece(id);
+  if (count_characters(piece) > 1) forbidden_.add(piece, id);
+}
+
 Status SentencePieceModel::encode(std::string_view text, bool at_start,
                                   std::vector<int32_t>& ids) const {
+  std::vector<TokenTrie::End> ends;
+  for (;;) {
+    const size_t place = forbidden_.find(text, 0, ends);
+    if (place >= text.size()) return encode_uncut(text, at_start, ids);
+    const size_t cut = place + utf8_size(text[place]);
+    JIGE_DO(encode_uncut(text.substr(0, cut), at_start, ids));
+    text.remove_prefix(cut);
+    at_start = false;
+  }
+}
+
+Status SentencePieceModel::encode_uncut(std::string_view text, bool at_start,
+                                        std::vector<int32_t>& ids) const {
   if (text.empty()) return {};
   size_t skip = 0;
   Result<std::vector<int>> encoded;
   if (!at_start && adds_space_) {
     encoded = library_->encode(separator_ + std::string(text));
     if (encoded && starts_with(*encoded, separator_ids_)) skip = separator_ids_.size();
+    if (skip > 0 && separator_ids_.back() == unk_id()) {
+      // A run of unknown characters is one token; that of the text may have joined the separator.
+      JIGE_TRY(const std::vector<std::string> pieces,
+               library_->encode_as<std::string>(separator_ + std::string(text)));
+      if (pieces.size() >= skip && pieces[skip - 1] != separator_piece_) --skip;
+      ids.insert(ids.end(), encoded->begin() + static_cast<std::ptrdiff_t>(skip), encoded->end());
+      return {};
+    }
   }
   // Where a normalizer removes the separator, the space stays.
   if (skip == 0) encoded = library_->encode(text);

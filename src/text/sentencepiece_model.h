@@ -4,7 +4,10 @@
 // get that space: it is encoded behind a character that no piece contains, whose ids are then taken
 // off again.
 //
-// Threads: immutable; const members from any thread.
+// The library makes a token of a user-defined piece wherever its text stands. Where that piece is a
+// special token, text that reached the library shall not become it: it is cut in two.
+//
+// Threads: immutable once every forbid() is made; const members from any thread.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +18,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/added_tokens.h"
 
 namespace jige::text {
 
@@ -25,6 +29,9 @@ class SentencePieceModel {
 
   // Appends the ids of a text; at_start says that it begins the whole input. REQUIRES: valid UTF-8.
   Status encode(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
+
+  // No text may become this id any more, if its piece has more than one character.
+  void forbid(int32_t id);
 
   // The texts of all pieces with their ids.
   std::vector<std::pair<std::string, int64_t>> pieces() const;
@@ -42,10 +49,13 @@ class SentencePieceModel {
   struct Library;
   SentencePieceModel() = default;
   Status find_separator(std::string_view where);
+  Status encode_uncut(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
   std::shared_ptr<const Library> library_;
   std::string separator_;
   std::vector<int32_t> separator_ids_;
+  std::string separator_piece_;  // the last piece of the separator alone
+  TokenTrie forbidden_;
   bool adds_space_ = false;
 };
 

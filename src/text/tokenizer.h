@@ -40,7 +40,8 @@ struct EncodeOptions {
   bool allow_special = true;
   // Encoding fails with kExhausted, early, once there are more ids than this.
   size_t tokens_max = SIZE_MAX;
-  // Byte offsets into the text that no special token may cover: guarded places of chat_encode.h.
+  // Ascending byte offsets into the text that no special token may cover: guarded places of
+  // chat_encode.h.
   std::span<const size_t> guards = {};
 };
 

@@ -194,6 +194,9 @@ Result<TokenizerParts> build_from_sentencepiece(std::string_view bytes,
                        {},
                        {}};
   JIGE_DO(finish(roles, where, parts));
+  for (const AddedToken* token : parts.added.all()) {
+    if (token->special) std::get<SentencePieceModel>(parts.model).forbid(token->id);
+  }
   return parts;
 }
 

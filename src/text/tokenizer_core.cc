@@ -18,22 +18,29 @@ class TokenizerCore::Run final : public PieceSink {
   Run(const TokenizerParts& parts, const EncodeOptions& options, Scratch& scratch)
       : parts_(parts), options_(options), scratch_(scratch) {}
 
-  Result<std::vector<int32_t>> encode(std::string_view text) {
+  Result<PlacedIds> encode(std::string_view text, std::span<const size_t> places = {}) {
     const PostProcessor& post = parts_.post_processor;
     if (options_.add_special) ids_ = post.prefix;
     scratch_.raw.clear();
     parts_.added.split_raw(text, {options_.allow_special, options_.guards}, scratch_.raw);
+    std::vector<size_t> before;
     for (const Section& section : scratch_.raw) {
+      const size_t count = ids_.size();
       if (section.id >= 0) {
         ids_.push_back(section.id);
       } else {
         JIGE_DO(encode_raw(text, section));
       }
       JIGE_DO(check_count());
+      for (; !places.empty() && places[0] < section.end; places = places.subspan(1)) {
+        JIGE_TRY(const size_t inside, ids_before(text, section, places[0], count));
+        before.push_back(count + inside);
+      }
     }
+    before.resize(before.size() + places.size(), ids_.size());
     if (options_.add_special) ids_.insert(ids_.end(), post.suffix.begin(), post.suffix.end());
     JIGE_DO(check_count());
-    return std::move(ids_);
+    return PlacedIds{std::move(ids_), std::move(before)};
   }
 
  private:
@@ -42,13 +49,29 @@ class TokenizerCore::Run final : public PieceSink {
     return fail(Code::kExhausted, "the text has more than {} tokens", options_.tokens_max);
   }
 
+  // How many ids of a section, which begin at `count`, lie before a place in it: those that its
+  // beginning alone has too.
+  Result<size_t> ids_before(std::string_view text, const Section& section, size_t place,
+                            size_t count) {
+    if (section.id >= 0 || place <= section.begin) return size_t{0};
+    const size_t end = ids_.size();
+    JIGE_DO(encode_raw(text, {section.begin, place, -1}));
+    size_t same = 0;
+    while (count + same < end && end + same < ids_.size() &&
+           ids_[count + same] == ids_[end + same]) {
+      ++same;
+    }
+    ids_.resize(end);
+    return same;
+  }
+
   // Guards are places in the raw text. In a stretch that has one, no special token is looked for
   // in the normalized text, whose places are different.
   bool special_allowed(const Section& section) const {
     if (!options_.allow_special) return false;
-    return std::none_of(options_.guards.begin(), options_.guards.end(), [&](size_t guard) {
-      return guard >= section.begin && guard <= section.end;
-    });
+    const auto& guards = options_.guards;
+    const auto first = std::lower_bound(guards.begin(), guards.end(), section.begin);
+    return first == guards.end() || *first > section.end;
   }
 
   Status encode_raw(std::string_view text, const Section& section) {
@@ -115,6 +138,12 @@ void TokenizerCore::give_back(std::unique_ptr<Scratch> scratch) const {
 
 Result<std::vector<int32_t>> TokenizerCore::encode(std::string_view text,
                                                    const EncodeOptions& options) const {
+  JIGE_TRY(PlacedIds placed, encode_places(text, options, {}));
+  return std::move(placed.ids);
+}
+
+Result<PlacedIds> TokenizerCore::encode_places(std::string_view text, const EncodeOptions& options,
+                                               std::span<const size_t> places) const {
   if (text.size() > kTextBytesMax) {
     return fail(Code::kExhausted, "the text has {} bytes, more than {}; encode it in parts",
                 text.size(), kTextBytesMax);
@@ -128,9 +157,9 @@ Result<std::vector<int32_t>> TokenizerCore::encode(std::string_view text,
     text = repaired;
   }
   std::unique_ptr<Scratch> scratch = borrow();
-  auto ids = Run(parts_, options, *scratch).encode(text);
+  auto placed = Run(parts_, options, *scratch).encode(text, places);
   give_back(std::move(scratch));
-  return ids;
+  return placed;
 }
 
 const std::string* TokenizerCore::token(int32_t id) const {

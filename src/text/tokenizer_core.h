@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -39,6 +40,12 @@ struct TokenizerParts {
   std::string chat_template;
 };
 
+// The ids of a text, and how many of them lie wholly before each of some places in it.
+struct PlacedIds {
+  std::vector<int32_t> ids;
+  std::vector<size_t> before;
+};
+
 class TokenizerCore {
  public:
   explicit TokenizerCore(TokenizerParts parts) : parts_(std::move(parts)) {}
@@ -46,6 +53,12 @@ class TokenizerCore {
   const TokenizerParts& parts() const { return parts_; }
 
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
+
+  // The same with `before` of ascending places. An id lies before a place when the text up to there
+  // gives it, too. A place costs what stands between the added tokens around it. REQUIRES: valid
+  // UTF-8.
+  Result<PlacedIds> encode_places(std::string_view text, const EncodeOptions& options,
+                                  std::span<const size_t> places) const;
 
   // The text of a token, or nullptr.
   const std::string* token(int32_t id) const;

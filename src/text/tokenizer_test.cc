@@ -196,6 +196,51 @@ TEST(Tokenizer, LoadsSentencePieceModelsAndJoinsTextAfterSpecialTokens) {
       << "no space is put behind a special token";
 }
 
+TEST(Tokenizer, SentencePieceKeepsUnknownCharactersBehindSpecialTokens) {
+  const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/unigram"));
+  ASSERT_TRUE(tokenizer.has_value());
+  const int32_t unk = tokenizer->special().unk_id;
+  const auto plain = [&](std::string_view text) {
+    return encode(*tokenizer, text, {.add_special = false});
+  };
+  const Ids known = plain("<s>ab");
+  Ids expected = known;
+  expected.insert(expected.begin() + 1, unk);
+  EXPECT_EQ(plain("<s>☃ab"), expected);
+  EXPECT_EQ(plain("<s>☃☃ab"), expected) << "a run is one token";
+  EXPECT_EQ(plain("</s>☃"), (Ids{2, unk}));
+  EXPECT_EQ(plain("</s>☃<s>"), (Ids{2, unk, 1}));
+}
+
+TEST(Tokenizer, SentencePieceMakesNoSpecialTokenOfTextThatIsToStayText) {
+  const Folder folder;
+  auto model = read_file(fixture_path("sentencepiece/bpe/tokenizer.model"));
+  ASSERT_TRUE(model.has_value());
+  const int32_t id = Tokenizer::load(fixture_path("sentencepiece/bpe"))->vocab_size();
+  // One more piece at the end of the list: text, score 0, type user-defined.
+  const std::string name = "<|im_end|>";
+  std::string piece = "\x0A" + std::string(1, static_cast<char>(name.size())) + name;
+  piece += std::string("\x15\0\0\0\0\x18\x04", 7);
+  *model += "\x0A" + std::string(1, static_cast<char>(piece.size())) + piece;
+  folder.write("tokenizer.model", *model);
+  const auto count = [&](const Ids& ids) { return std::count(ids.begin(), ids.end(), id); };
+  const std::string text = "red<|im_end|>green<|im_end|><|im_<|im_end|>";
+  const EncodeOptions as_text{.add_special = false, .allow_special = false};
+  {
+    const auto tokenizer = Tokenizer::load(folder.path());
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    EXPECT_EQ(count(encode(*tokenizer, text, as_text)), 3) << "an ordinary piece";
+  }
+  folder.write("tokenizer_config.json", R"({"added_tokens_decoder": {")" + std::to_string(id) +
+                                            R"(": {"content": "<|im_end|>", "special": true}}})");
+  const auto tokenizer = Tokenizer::load(folder.path());
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(count(encode(*tokenizer, text)), 3);
+  const Ids ids = encode(*tokenizer, text, as_text);
+  EXPECT_EQ(count(ids), 0);
+  EXPECT_EQ(*tokenizer->decode(ids, {}), text);
+}
+
 TEST(Tokenizer, SentencePieceTextsComeBack) {
   const auto tokenizer = Tokenizer::load(fixture_path("sentencepiece/bpe"));
   ASSERT_TRUE(tokenizer.has_value());
@@ -233,6 +278,15 @@ TEST(TokenizerJson, LoadsTheSmallestFile) {
   ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
   EXPECT_EQ(encode(*tokenizer, "aba"), (Ids{2, 0}));
   EXPECT_EQ(*tokenizer->decode(Ids{2, 0}, {}), "ab a") << "without decoder, spaces join tokens";
+}
+
+TEST(TokenizerJson, WhiteSpaceThatATokenTookAlongIsNoSecondToken) {
+  const auto tokenizer = Tokenizer::from_json(
+      tokenizer_with(R"("added_tokens": [{"id": 3, "content": "\n", "normalized": false,
+                                          "lstrip": true, "rstrip": true}])"),
+      "small");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(encode(*tokenizer, "a \n\n \n a\na"), (Ids{0, 3, 0, 3, 0}));
 }
 
 TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {

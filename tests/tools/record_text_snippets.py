@@ -233,6 +233,14 @@ PLAIN = [
     "{{ ''.__class__ }}",
     "{{ 'a\u00e9\U0001f600' | length }} {{ '\u00e9' | upper }} {{ '\u00df' | upper }} {{ '\u0130' | lower | length }} {{ '\u00c9COLE' | capitalize }}",
     "{{ '\u732b\u72ac' | list }} {{ '\u732b\u72ac' | reverse }} {{ ['\u732b'] }} {{ '\u3000x\u3000'.strip() }}|{{ '\\x1cx\\x1f' | trim }}|",
+    "{{ none | map('upper') | list }} {{ 0 | select | list }} {{ none | selectattr('a') | list }} {{ false | reject('odd') | list }} {{ none | rejectattr('a', 'equalto', 1) | list }}",
+    "{{ 2.5 is odd }} {{ 2.5 is even }} {{ 3.0 is odd }} {{ -3 is odd }} {{ 4.0 is even }} {{ 4.5 is divisibleby(1.5) }}",
+    "{{ 1.0 // 0.1 }} {{ -1.0 // 0.1 }} {{ 7.5 // -2 }} {{ 0.0 // -3 }} {{ 6.0 // 2 }} {{ 5 // 0.7 }}",
+    "{{ '%.3s|%5.1s|%.9s|%.2r' % ('h\u00e9llo', 'xy', 'abc', 'abc') }} {{ '%.3d|%6.4d|%.2d|%.1d|%.4x' % (5, -7, 123, 0, 255) }}",
+    "{{ 1234 | round(-2) }} {{ 1251 | round(-1) }} {{ 1250.0 | round(-2) }} {{ -15 | round(-1) }}",
+    "{{ 'a\nb\r\n\nc'.splitlines(true) }} {{ 'a\nb'.splitlines(keepends=true) }} {{ 'a\nb'.splitlines(false) }}",
+    "{{ [[1, [2, 3]]].0.1.0 }} {{ [[1, 2]].0.1 + 0.5 }}",
+    "{{ '\x7f\x1f\u0080' | tojson(ensure_ascii=true) }}",
 ]
 
 SNIPPETS = [(template, {}) for template in PLAIN] + [

@@ -1,5 +1,7 @@
 #include "profile/agent_client.h"
 
+#include <poll.h>
+
 #include <chrono>
 #include <limits>
 #include <thread>
@@ -112,15 +114,15 @@ Status AgentClient::await(comm::Deadline deadline, const std::atomic<bool>* canc
   return await_answer(socket_, deadline, cancelled);
 }
 
-bool AgentClient::answers(double seconds) {
+bool AgentClient::is_there(double seconds) const {
+  pollfd entry = {.fd = socket_.fd(), .events = POLLRDHUP, .revents = 0};
+  if (poll(&entry, 1, 0) > 0) return false;
+  // Over this connection it may have no word for us until what it was asked for has ended.
   const comm::Deadline deadline = comm::Deadline::after(seconds);
-  if (!send_message(socket_, ClockMessage{}, deadline)) return false;
-  // What was left of an interrupted run may come first.
-  for (;;) {
-    const auto message = receive_message(socket_, deadline);
-    if (!message) return false;
-    if (std::holds_alternative<ClockMessage>(*message)) return true;
-  }
+  auto other = comm::connect_to(host_.address, {.name = "agent of " + host_.name}, deadline);
+  const HelloMessage hello{.role = AgentRole::kData, .token = options_.token};
+  if (!other || !send_message(*other, hello, deadline)) return false;
+  return receive<WelcomeMessage>(*other, deadline).has_value();
 }
 
 }  // namespace jige::profile

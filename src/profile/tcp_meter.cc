@@ -102,8 +102,8 @@ Error TcpMeter::end_places(Error error) {
     return error;
   }
   std::vector<std::string> gone;
-  for (AgentClient& agent : agents_) {
-    if (!agent.answers(kAnswerSeconds)) {
+  for (const AgentClient& agent : agents_) {
+    if (!agent.is_there(kAnswerSeconds)) {
       gone.push_back(fmt::format("{} ({})", agent.host().name, agent.host().address.text()));
     }
   }

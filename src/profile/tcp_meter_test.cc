@@ -6,7 +6,10 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <deque>
 #include <thread>
 
 #include "base/clock.h"
@@ -22,6 +25,7 @@ namespace jige::profile {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using topology::Transfer;
 using topology::TransferKind;
 
@@ -277,6 +281,24 @@ TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
   lab.agents[1] = start_agent(lab.ports[1].number());
   const auto again = lab.meter->measure(one);
   EXPECT_TRUE(again) << again.error().message;
+}
+
+// The one that failed is told at once; the other one's transfer takes its time.
+TEST(TcpMeter, AnAgentThatIsBusySendingIsNotTakenForGone) {
+  TcpMeterOptions options = quick();
+  options.bytes = int64_t{1} << 36;
+  options.run_timeout_s = 20;
+  Lab lab(options);
+  const std::jthread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    lab.agents[2].reset();
+  });
+  const Transfer both[] = {send(0, 2), send(1, 0)};
+  const auto gone = lab.meter->measure(both);
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("no answer from the agent of host c (127.0.0.1:"));
+  EXPECT_THAT(gone.error().message, Not(HasSubstr("host c, ")));
+  EXPECT_THAT(gone.error().message, Not(HasSubstr("host b")));
 }
 
 // Any process may ask for a free port, or connect from one, while no agent listens.

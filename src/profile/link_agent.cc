@@ -28,8 +28,12 @@ std::vector<std::string> congestion_controls() {
   std::vector<std::string> names;
   const auto text = read_file("/proc/sys/net/ipv4/tcp_available_congestion_control", 4096);
   if (!text) return names;
+  // Of those only some are for everybody; for the others it takes an administrator.
+  comm::Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "a connection");
   std::istringstream words(*text);
-  for (std::string name; words >> name;) names.push_back(name);
+  for (std::string name; words >> name;) {
+    if (!probe.is_open() || probe.set_congestion(name)) names.push_back(name);
+  }
   return names;
 }
 

@@ -509,6 +509,70 @@ void corrupting_relay(comm::Listener& listener, const comm::Address& to) {
   }
 }
 
+// One connection, both ways, everything a while later.
+void slow_relay(comm::Listener& listener, const comm::Address& to, int64_t delay_ns) {
+  const comm::Deadline deadline = comm::Deadline::after(10);
+  comm::Socket ends[2] = {*listener.accept({}, deadline), *comm::connect_to(to, {}, deadline)};
+  struct Piece {
+    int64_t due_ns;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Piece> under_way[2];  // by the end they came from
+  std::vector<std::byte> chunk(4096);
+  while (!deadline.passed()) {
+    for (size_t from = 0; from < 2; ++from) {
+      const auto got = ends[from].recv_some(chunk);
+      if (!got) return;
+      if (*got > 0) {
+        under_way[from].push_back({comm::monotonic_ns() + delay_ns,
+                                   {chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(*got)}});
+      }
+      while (!under_way[from].empty() && under_way[from].front().due_ns <= comm::monotonic_ns()) {
+        if (!ends[1 - from].send_all(under_way[from].front().bytes, deadline)) return;
+        under_way[from].pop_front();
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+TEST(TcpMeter, MembersStartTogetherThoughOneHostIsFarAway) {
+  const auto a = start_agent(), b = start_agent(), far = start_agent();
+  auto listener = comm::Listener::open({"127.0.0.1", 0});
+  ASSERT_TRUE(listener);
+  const int64_t delay_ns = 100'000'000;
+  std::thread relay([&] { slow_relay(*listener, far->address(), delay_ns); });
+  {
+    TcpMeterOptions options = quick();
+    options.agent.timeout_s = 5;
+    auto meter = TcpMeter::connect(
+        {{"a", a->address()}, {"b", b->address()}, {"far", listener->address()}}, options);
+    ASSERT_TRUE(meter) << meter.error().message;
+    const auto network = topology::Topology::create((*meter)->description(), "test");
+    ASSERT_TRUE((*meter)->use(*network));
+    const Transfer both[] = {send(0, 1), send(2, 1)};
+    const auto m = (*meter)->measure(both);
+    ASSERT_TRUE(m) << m.error().message;
+    const double makespan_s = static_cast<double>(options.bytes) / (m->rate * 1e9);
+    EXPECT_LT(makespan_s, 0.5 * static_cast<double>(delay_ns) * 1e-9);
+  }
+  relay.join();
+}
+
+// An ordinary user may not set every congestion control that the kernel has.
+TEST(LinkAgent, OffersTheCongestionControlsThatItsUserMaySet) {
+  const auto offers_what_it_may_set = [] {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) return false;
+    comm::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    const std::vector<std::string> names = congestion_controls();
+    return !names.empty() && std::ranges::all_of(names, [&](const std::string& name) {
+      return socket.set_congestion(name).has_value();
+    });
+  };
+  EXPECT_EXIT(_exit(offers_what_it_may_set() ? 0 : 1), ::testing::ExitedWithCode(0), "");
+}
+
 TEST(LinkAgent, ALinkThatChangesBytesIsFoundBeforeAnythingIsTimed) {
   const auto a = start_agent(), b = start_agent();
   auto listener = comm::Listener::open({"127.0.0.1", 0});

@@ -570,6 +570,7 @@ TEST(LinkAgent, OffersTheCongestionControlsThatItsUserMaySet) {
       return socket.set_congestion(name).has_value();
     });
   };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
   EXPECT_EXIT(_exit(offers_what_it_may_set() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -25,7 +26,7 @@ AgentClient::AgentClient(Host host, AgentClientOptions options, comm::Socket soc
 
 Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOptions& options) {
   const comm::Deadline deadline = comm::Deadline::after(options.timeout_s);
-  for (;;) {
+  const auto attempt = [&]() -> Result<AgentClient> {
     auto connected = comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline);
     if (!connected) {
       return fail(connected.error().code,
@@ -34,17 +35,23 @@ Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOpti
     }
     comm::Socket socket = std::move(*connected);
     JIGE_DO(send_message(socket, HelloMessage{.token = options.token}, deadline));
-    auto welcome = receive<WelcomeMessage>(socket, deadline);
-    if (welcome) {
-      AgentClient client(host, options, std::move(socket), std::move(*welcome));
-      JIGE_DO(client.compare_clocks(8));
+    JIGE_TRY(WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));
+    return AgentClient(host, options, std::move(socket), std::move(welcome));
+  };
+  for (std::optional<Error> before;;) {
+    auto client = attempt();
+    if (client) {
+      JIGE_DO(client->compare_clocks(8));
       return client;
     }
     // A profiler that has just ended may still count as being served.
-    const bool busy = welcome.error().code == Code::kUnavailable;
-    if (!busy || deadline.left_ns() <= kRetryNs) {
-      return tl::unexpected<Error>(std::move(welcome.error()));
+    const bool again = client.error().code == Code::kUnavailable;
+    if (!again || deadline.left_ns() <= kRetryNs) {
+      // That time was up explains less than what was said before.
+      const bool late = before && deadline.passed();
+      return tl::unexpected<Error>(std::move(late ? *before : client.error()));
     }
+    before = std::move(client.error());
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNs));
   }
 }

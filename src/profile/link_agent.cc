@@ -151,22 +151,27 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
 
 // Those of one, until it goes; whichever way, the next one is served.
 Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome) {
-  const HangUpWatch watch(socket);
-  AgentFlows flows(options_.token, watch.gone());
   {
     const std::lock_guard lock(mutex_);
     if (!profiler_.empty()) {
       return fail(Code::kUnavailable, "is busy for {}; try again when that has ended", profiler_);
     }
     profiler_ = socket.peer();
-    flows_ = &flows;
   }
-  const auto leave = [this](AgentFlows*) {
+  const auto leave = [this](std::string* profiler) {
     const std::lock_guard lock(mutex_);
-    profiler_.clear();
-    flows_ = nullptr;
+    profiler->clear();
   };
-  const std::unique_ptr<AgentFlows, decltype(leave)> served(&flows, leave);
+  const std::unique_ptr<std::string, decltype(leave)> served(&profiler_, leave);
+  const HangUpWatch watch(socket);
+  AgentFlows flows(options_.token, watch.gone());
+  const auto show = [this](AgentFlows* shown) {
+    const std::lock_guard lock(mutex_);
+    flows_ = shown;
+  };
+  show(&flows);
+  const auto hide = [&](AgentFlows*) { show(nullptr); };
+  const std::unique_ptr<AgentFlows, decltype(hide)> shown(&flows, hide);
   JIGE_DO(send_message(socket, welcome, after(options_.hello_s)));
   return serve_control(socket, flows, watch.gone());
 }

@@ -246,6 +246,18 @@ TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
   EXPECT_THAT(stranger.error().message, HasSubstr("token"));
 }
 
+// Whoever has little patience hears of it as well, at the second attempt or the first.
+TEST(TcpMeter, WhomAnAgentServesIsToldHoweverShortOneWaits) {
+  Lab lab;
+  for (const double seconds : {0.13, 0.19, 0.24}) {
+    TcpMeterOptions hasty = quick();
+    hasty.agent.timeout_s = seconds;
+    const auto second = TcpMeter::connect(lab.hosts, hasty);
+    ASSERT_FALSE(second);
+    EXPECT_THAT(second.error().message, HasSubstr("is busy for 127.0.0.1")) << seconds;
+  }
+}
+
 TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
   const std::string path = test_path("store");
   Lab lab;

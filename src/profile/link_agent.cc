@@ -63,7 +63,8 @@ LinkAgent::~LinkAgent() {
 void LinkAgent::accept_connections() {
   while (!stopping_) {
     pollfd entry = {.fd = listener_.fd(), .events = POLLIN, .revents = 0};
-    if (poll(&entry, 1, static_cast<int>(kSliceSeconds * 1000)) <= 0) {
+    // One that ends welcomes nobody, who would take it for there.
+    if (poll(&entry, 1, static_cast<int>(kSliceSeconds * 1000)) <= 0 || stopping_) {
       forget_ended();
       continue;
     }

@@ -23,7 +23,8 @@ void LinkFlags::declare(Flags& flags) {
                "for the repeats of one set, which end earlier once the interval is below 3 %; "
                "without it 4, and less where a small budget is to do for many sets");
   flags.number("--timeout S", request.timeout_s, {.min = 0.1, .max = 3600},
-               "for an agent or process to answer");
+               "for an agent or process to answer, and for one run of a set to end; between hosts "
+               "a run has 30 at least");
   flags.section("Transfers and their rates");
   flags.text("--devices NAMES", devices, "these alone, separated by commas");
   flags.text("--store FILE", store_file,

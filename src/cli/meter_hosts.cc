@@ -1,4 +1,6 @@
 // Meter of hosts over TCP: --hosts, by the agents on them.
+#include <algorithm>
+
 #include "cli/flags.h"
 #include "cli/meter_kind.h"
 #include "profile/tcp_meter.h"
@@ -28,6 +30,7 @@ class HostsKind final : public MeterKind {
              listed ? profile::parse_hosts(hosts_, "--hosts") : profile::load_hosts(hosts_));
     profile::TcpMeterOptions options{.agent = {.token = token_, .timeout_s = request.timeout_s},
                                      .congestion = congestion_};
+    options.run_timeout_s = std::max(options.run_timeout_s, request.timeout_s);
     heed(request, options);
     JIGE_TRY(std::unique_ptr<profile::TcpMeter> meter,
              profile::TcpMeter::connect(std::move(hosts), options));

@@ -18,7 +18,10 @@ Result<topology::Description> described(topology::Description known, const Topol
   if (!source.given()) return known;
   JIGE_TRY(const topology::Topology given, source.load());
   topology::Description description = given.description();
-  description.environment.merge(known.environment);
+  // What is true now counts, and not what was when the description was written.
+  for (auto& [fact, value] : known.environment) {
+    description.environment.insert_or_assign(fact, std::move(value));
+  }
   return description;
 }
 

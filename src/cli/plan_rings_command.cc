@@ -50,7 +50,8 @@ class PlanRingsCommand final : public Command {
                  "between two NICs; 0: unlimited");
     flags.section("Search");
     flags.number("--budget-seconds S", options_.budget_s, {.min = 0, .max = 1e9},
-                 "of measuring, as the links would take for it");
+                 "of measuring, as the links would take for it, and once more for --rings, "
+                 "all-to-all and --message each; every transfer is measured alone even beyond it");
     flags.integer("--keep N", keep_, {.min = 1, .max = 100}, "rings measured again at the end");
     flags.number("--tolerance X", tolerance_, {.min = 0, .max = 0.5},
                  "smaller gains, relative, are not looked for; 0, where rates are measured 0.05");
@@ -94,7 +95,9 @@ class PlanRingsCommand final : public Command {
     output_.apply();
     // Before anything is measured, which may take long.
     JIGE_DO(plan::parse_nccl_version(nccl_version_));
-    JIGE_DO(check_output_files({out_, svg_, nccl_, msccl_}));
+    const bool trees = !msccl_.empty() && message_bytes_ > 0;
+    JIGE_DO(check_output_files({out_, svg_, nccl_, nccl_.empty() ? "" : nccl_ + ".env", msccl_,
+                                trees ? msccl_ + ".trees" : ""}));
     options_.keep = static_cast<int32_t>(keep_);
     options_.symmetry = !no_symmetry_;
     options_.seed = static_cast<uint64_t>(links_.request.seed);
@@ -130,12 +133,14 @@ class PlanRingsCommand final : public Command {
     plan::RingPlan plan;
     Json json;
     std::string text;
+    Status exported;
     const auto plan_all = [&]() -> Status {
       JIGE_TRY(plan, plan::plan_ring(problem, bench->profiler(), options_));
       RingPlanSteps steps(problem, plan, options_, *bench, request, progress);
       JIGE_DO(steps.run());
       json = std::move(steps.json());
       text = steps.text();
+      exported = steps.exported();
       return {};
     };
     JIGE_TRY(const plan::Steadiness steady, plan::until_rates_hold(bench->profiler(), plan_all));
@@ -145,7 +150,7 @@ class PlanRingsCommand final : public Command {
     if (!out_.empty()) JIGE_DO(write_file_atomic(out_, dump_json(json, 1) + "\n"));
     if (!svg_.empty()) JIGE_DO(draw(problem, plan, source));
     output_.json ? print_json(json) : print_text(report(problem, plan, source) + text);
-    return {};
+    return exported;
   }
 
  private:

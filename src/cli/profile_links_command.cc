@@ -105,6 +105,10 @@ class ProfileLinksCommand final : public Command {
           "all-reduce: --hosts or --shm is missing: only they run it, nothing is simulated");
     }
     JIGE_TRY(const std::vector<int32_t> order, links_.chosen_devices(bench.topology()));
+    if (order.size() < 2) {
+      return fail(Code::kInvalidArgument, "all-reduce: {} has {} to run it over, it needs two",
+                  bench.topology().name(), order.size());
+    }
     JIGE_TRY(const profile::CollectiveTimes times,
              bench.collectives()->all_reduce(order, links_.request.transfer_bytes));
     std::vector<std::string> names;

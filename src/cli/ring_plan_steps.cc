@@ -4,11 +4,11 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/file.h"
 #include "cli/ring_mix_report.h"
 #include "cli/shell_word.h"
-#include "plan/msccl_export.h"
 #include "plan/nccl_export.h"
 #include "plan/ring_plan_json.h"
 
@@ -45,8 +45,8 @@ Status RingPlanSteps::run() {
                                   mix_ ? &*mix_ : nullptr);
   if (request_.all_to_all) JIGE_DO(add_rounds());
   if (request_.message_bytes > 0) JIGE_DO(add_trees());
-  if (!request_.nccl.empty()) JIGE_DO(add_nccl());
-  if (!request_.msccl.empty()) JIGE_DO(add_msccl());
+  if (!request_.nccl.empty()) exported_ = add_nccl();
+  if (exported_ && !request_.msccl.empty()) exported_ = add_msccl();
   return {};
 }
 
@@ -162,6 +162,20 @@ Status RingPlanSteps::add_nccl() {
   return {};
 }
 
+Status RingPlanSteps::write_trees(const std::string& path, const plan::MscclRange& range) {
+  if (range.bytes_max == 0) {
+    // A runtime would take 0 for no end at all, and trees that were written before for these.
+    std::error_code none_there;
+    std::filesystem::remove(path, none_there);
+    text_ += fmt::format("\nMSCCL: no {}, rings are faster at every size\n", path);
+    return {};
+  }
+  JIGE_DO(
+      write_file_atomic(path, plan::write_msccl_trees(trees_->best.front().trees.nodes, range)));
+  text_ += fmt::format("\nMSCCL by {}: double trees up to {} bytes\n", path, range.bytes_max);
+  return {};
+}
+
 // Rings, and the trees beside them for messages up to where rings are faster.
 Status RingPlanSteps::add_msccl() {
   plan::MscclRange range;
@@ -169,10 +183,7 @@ Status RingPlanSteps::add_msccl() {
     const plan::MscclRange small{.bytes_max =
                                      std::min(range.bytes_max, trees_->bytes_max(rings().rate))};
     range.bytes_min = std::min(small.bytes_max + 1, range.bytes_max);
-    const std::string path = request_.msccl + ".trees";
-    JIGE_DO(
-        write_file_atomic(path, plan::write_msccl_trees(trees_->best.front().trees.nodes, small)));
-    text_ += fmt::format("\nMSCCL by {}: double trees up to {} bytes\n", path, small.bytes_max);
+    JIGE_DO(write_trees(request_.msccl + ".trees", small));
   }
   JIGE_TRY(const plan::MscclExport out,
            plan::export_to_msccl(problem_, rings().mix, bench_.profiler(), range));

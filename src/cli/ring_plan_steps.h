@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "cli/link_bench.h"
 #include "cli/plan_progress.h"
+#include "plan/msccl_export.h"
 #include "plan/ring_mix_planner.h"
 #include "plan/ring_planner.h"
 #include "plan/round_planner.h"
@@ -49,8 +50,10 @@ class RingPlanSteps {
         request_(request),
         progress_(progress) {}
 
-  // Fails as planning, measuring and writing do.
+  // Fails as planning and measuring do.
   Status run();
+  // How writing for NCCL and MSCCL went: what they cannot take is a plan all the same.
+  const Status& exported() const { return exported_; }
 
   Json& json() { return json_; }
   // Of all but the ring itself.
@@ -62,6 +65,7 @@ class RingPlanSteps {
   Status add_trees();
   Status add_nccl();
   Status add_msccl();
+  Status write_trees(const std::string& path, const plan::MscclRange& range);
   // The rings that carry the data: the mixture, or the one ring.
   plan::MeasuredMix rings() const;
   std::vector<profile::WeightedOrder> orders_of(const plan::RingMix& mix) const;
@@ -80,6 +84,7 @@ class RingPlanSteps {
   std::optional<plan::TreePlan> trees_;
   Json json_;
   std::string text_;
+  Status exported_;
 };
 
 }  // namespace jige::cli

@@ -102,13 +102,11 @@ std::vector<TreeBlock> tree_blocks(const TreeShape& shape, int32_t place, int32_
   return blocks;
 }
 
-// Counts in proportion to the weights, by the largest remainders; each at least 1.
+// Counts about in proportion to the weights that add up to `channels`, each at least 1: one after
+// the other goes to whoever lacks most. REQUIRES: as many channels as weights, or more.
 std::vector<int32_t> apportion(const std::vector<double>& weights, int32_t channels) {
-  std::vector<int32_t> counts;
-  for (const double weight : weights) {
-    counts.push_back(std::max(1, static_cast<int32_t>(std::floor(weight * channels))));
-  }
-  while (std::accumulate(counts.begin(), counts.end(), 0) < channels) {
+  std::vector<int32_t> counts(weights.size(), 1);
+  for (auto given = static_cast<int32_t>(weights.size()); given < channels; ++given) {
     size_t most = 0;
     const auto lacks = [&](size_t i) { return weights[i] * channels - counts[i]; };
     for (size_t i = 1; i < weights.size(); ++i) {

@@ -239,6 +239,11 @@ TEST(MscclExport, WeightsBecomeChannels) {
   EXPECT_EQ(share_channels({0.5, 0.5}), (std::vector<int32_t>{1, 1}));
   EXPECT_EQ(share_channels({0.75, 0.25}), (std::vector<int32_t>{3, 1}));
   EXPECT_EQ(share_channels({0.62, 0.38}), (std::vector<int32_t>{5, 3}));
+  // Rings of little weight get a channel, too, and not one more than there are.
+  EXPECT_EQ(share_channels({0.98, 0.01, 0.01}), (std::vector<int32_t>{14, 1, 1}));
+  std::vector<double> uneven(16, 0.01);
+  uneven[3] = 0.85;
+  EXPECT_EQ(share_channels(uneven), std::vector<int32_t>(16, 1));
   Rng rng(derive_key(4, "msccl weights"));
   for (int round = 0; round < 300; ++round) {
     std::vector<double> weights(1 + rng.below(4));

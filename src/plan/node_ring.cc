@@ -130,13 +130,14 @@ class NodeRingSearch {
   }
 
   NodeRing local_order(const NodeRingOptions& options) const {
+    const double most = chain_bound();
     std::vector<int32_t> start(nodes_.size());
     std::iota(start.begin(), start.end(), 0);
     NodeRing best = for_order(start);
     Rng rng(derive_key(options.seed, "node order"));
-    for (int32_t round = 0; round < options.rounds; ++round) {
+    for (int32_t round = 0; round < options.rounds && best.rate < most; ++round) {
       NodeRing here = for_order(start);
-      for (bool better = true; better;) {
+      for (bool better = true; better && here.rate < most;) {
         better = false;
         for (size_t a = 1; a < start.size() && !better; ++a) {
           for (size_t b = a + 1; b < start.size() && !better; ++b) {
@@ -160,6 +161,16 @@ class NodeRingSearch {
   }
 
  private:
+  // What the machines let through in any order.
+  double chain_bound() const {
+    double bound = std::numeric_limits<double>::infinity();
+    for (int32_t node = 0; node < static_cast<int32_t>(nodes_.size()); ++node) {
+      double fastest = 0;
+      for (const Passage& passage : passages(node)) fastest = std::max(fastest, passage.rate);
+      bound = std::min(bound, fastest);
+    }
+    return bound;
+  }
   const std::vector<Passage>& passages(int32_t node) const {
     return passages_[static_cast<size_t>(nodes_[static_cast<size_t>(node)])];
   }

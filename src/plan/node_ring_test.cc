@@ -93,6 +93,23 @@ TEST(NodeRing, DynamicProgrammingEqualsEnumeration) {
   }
 }
 
+// Where links do not matter, the first order is as good as any, and no other one is looked at.
+TEST(NodeRing, ManyMachinesAroundAFastNetworkAreNotSearched) {
+  Rng rng(derive_key(8, "many nodes"));
+  const auto tables = random_tables(rng, 2);
+  std::vector<int32_t> nodes(100);
+  for (int32_t& node : nodes) node = static_cast<int32_t>(rng.below(2));
+  int64_t asked = 0;
+  const NodeLinkRate link = [&](NodePort, NodePort) {
+    ++asked;
+    return 1e9;
+  };
+  const auto ring = plan_node_ring(tables, nodes, link, {.rounds = 1});
+  ASSERT_TRUE(ring);
+  EXPECT_DOUBLE_EQ(ring->rate, ring->rank_order_rate);
+  EXPECT_LT(asked, 100'000);
+}
+
 // Two rails that do not meet: what leaves through NIC 1 must enter through NIC 1.
 TEST(NodeRing, ChainsUseOnlyNicsThatExistAndRailsAreKept) {
   const Topology two = *topology::reference_topology("pcie-8gpu-2numa");

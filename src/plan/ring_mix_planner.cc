@@ -95,7 +95,7 @@ class MixPlanner {
     }
   }
 
-  // The best few, and what always competes, measured again or run as all-reduces.
+  // The best few, and what always competes; where that can be done, they run as all-reduces.
   Status choose() {
     std::ranges::stable_sort(tried_, std::greater<>(), &MeasuredMix::rate);
     int32_t mixtures = 0;

@@ -1,7 +1,6 @@
 #include "plan/ring_plan_json.h"
 
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "topology/fingerprint.h"
 
@@ -164,50 +163,6 @@ Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::st
   }
   if (mix) add_mix(json, problem, *mix);
   return json;
-}
-
-Result<std::vector<topology::Transfer>> ring_from_json(const Json& json,
-                                                       const topology::Topology& topology,
-                                                       std::string_view where) {
-  JIGE_TRY(const std::string format, get_string(json, "format", where));
-  JIGE_TRY(const int64_t version, get_int(json, "version", where));
-  if (format != kFormat || version != kVersion) {
-    return fail(Code::kUnsupported,
-                "{}: is \"{}\" version {}, this program reads \"{}\" version {}", where, format,
-                version, kFormat, kVersion);
-  }
-  JIGE_TRY(const std::string hash, get_string(json, "fingerprint", where));
-  const std::string ours = topology::fingerprint(topology.description()).hash;
-  if (hash != ours) {
-    return fail(Code::kInvalidArgument,
-                "{}: was planned for fingerprint {}, {} has {}; plan anew with `jige plan rings`",
-                where, hash, topology.name(), ours);
-  }
-  const auto ring = json.find("ring");
-  const bool listed = ring != json.end() && ring->is_object() && ring->contains("transfers") &&
-                      (*ring)["transfers"].is_array() && !(*ring)["transfers"].empty();
-  if (!listed) return fail(Code::kCorrupt, "{}: field \"ring\" has no list \"transfers\"", where);
-  std::vector<topology::Transfer> transfers;
-  std::set<int32_t> sources;
-  for (const Json& text : (*ring)["transfers"]) {
-    if (!text.is_string()) {
-      return fail(Code::kCorrupt, "{}: field \"transfers\" must hold names", where);
-    }
-    JIGE_TRY(const topology::Transfer transfer,
-             topology::parse_transfer(topology, text.get_ref<const std::string&>()));
-    JIGE_TRY(const auto usage, topology.usage(transfer));
-    (void)usage;
-    const bool follows = transfers.empty() || transfers.back().dst == transfer.src;
-    if (!follows || !sources.insert(transfer.src).second) {
-      return fail(Code::kCorrupt, "{}: {} does not go on where the ring was", where,
-                  dump_json(text));
-    }
-    transfers.push_back(transfer);
-  }
-  if (transfers.back().dst != transfers.front().src) {
-    return fail(Code::kCorrupt, "{}: the ring is not closed", where);
-  }
-  return transfers;
 }
 
 }  // namespace jige::plan

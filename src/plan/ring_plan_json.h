@@ -49,11 +49,4 @@ void add_rounds_to_json(Json& json, const RingProblem& problem, const RoundPlan&
 // Adds double trees, beside rings of `ring_rate` GB/s.
 void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate);
 
-// The transfers of such a file, checked against a topology: same fingerprint, known components, and
-// one closed ring. Fails with kInvalidArgument on another fingerprint, kCorrupt, kNotFound or
-// kUnsupported on the rest, naming `where` and the field.
-Result<std::vector<topology::Transfer>> ring_from_json(const Json& json,
-                                                       const topology::Topology& topology,
-                                                       std::string_view where);
-
 }  // namespace jige::plan

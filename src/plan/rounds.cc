@@ -164,6 +164,16 @@ double RoundSearch::bound() const {
   return load.empty() ? 0 : *std::ranges::max_element(load);
 }
 
+// Falls as any row is relieved, most as the fullest is.
+double RoundSearch::crowding(const Round& round) const {
+  double sum = 0;
+  for (const double load : capacity_.load_of(round)) {
+    const double fourth = load * load * load * load;
+    sum += fourth * fourth;
+  }
+  return sum;
+}
+
 // The ways by which a permutation is fastest, and its time.
 const Round& RoundSearch::round_of(const Targets& targets) {
   const auto known = known_.find(targets);
@@ -199,13 +209,22 @@ const Round& RoundSearch::round_of(const Targets& targets) {
       consider(round);
     }
   } else {
+    all_ways_ = false;
+    double crowd = crowding(best);
     for (bool improved = true; improved;) {
       improved = false;
       for (size_t i = 0; i < n; ++i) {
         for (const int32_t way : ways(i)) {
           Round other = best;
           other[i] = way;
-          improved |= consider(other);
+          // Of two rows that are full, relieving one makes nothing faster yet.
+          const double with = crowding(other);
+          const bool relieved =
+              capacity_.rate(other) >= rate * (1 - kGain) && with < crowd * (1 - kGain);
+          if (!consider(other) && !relieved) continue;
+          best = std::move(other);
+          crowd = with;
+          improved = true;
         }
       }
     }
@@ -266,6 +285,7 @@ void RoundSearch::improve(const RoundLimits& limits, std::vector<Targets>& best,
 RoundSchedule RoundSearch::best(const RoundLimits& limits) {
   // Rows may have been learned.
   known_.clear();
+  all_ways_ = true;
   find_ways();
   std::vector<Targets> best = shifts(problem_.node_count);
   double least = 0;
@@ -274,7 +294,7 @@ RoundSchedule RoundSearch::best(const RoundLimits& limits) {
   if (problem_.node_count <= limits.exact_nodes_max) exact = search_all(limits, best, least);
   if (!exact) improve(limits, best, least);
   RoundSchedule schedule = schedule_of(best);
-  schedule.exact = exact || schedule.seconds <= bound() * (1 + 1e-9);
+  schedule.exact = (exact && all_ways_) || schedule.seconds <= bound() * (1 + 1e-9);
   return schedule;
 }
 

@@ -7,8 +7,8 @@
 //
 // The time of a round is that of its slowest transfer while all run; rounds follow one another.
 // Up to `exact_nodes_max` nodes all decompositions are searched, depth first with pruning; beyond
-// that a schedule is improved by moves, without a claim. Ways of a round are chosen one edge at a
-// time until none helps, of small problems among all combinations.
+// that a schedule is improved by moves, without a claim. Ways of a round are chosen among all
+// combinations where these are few, otherwise one edge at a time until none helps, without a claim.
 // Threads: one caller.
 #pragma once
 
@@ -56,6 +56,7 @@ class RoundSearch {
  private:
   using Targets = std::vector<int32_t>;  // of nodes, in order
   void find_ways();
+  double crowding(const Round& round) const;
   const Round& round_of(const Targets& targets);
   double cost_of(const Targets& targets);
   RoundSchedule schedule_of(const std::vector<Targets>& all);
@@ -66,6 +67,7 @@ class RoundSearch {
   const RingCapacity& capacity_;
   std::vector<std::vector<int32_t>> ways_;  // of each edge, without those that another one beats
   std::map<Targets, std::pair<Round, double>> known_;
+  bool all_ways_ = true;  // of every round known all combinations were tried
 };
 
 }  // namespace jige::plan

@@ -1,7 +1,10 @@
 #include "profile/agent_client.h"
 
+#include <poll.h>
+
 #include <chrono>
 #include <limits>
+#include <optional>
 #include <thread>
 #include <utility>
 
@@ -23,7 +26,7 @@ AgentClient::AgentClient(Host host, AgentClientOptions options, comm::Socket soc
 
 Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOptions& options) {
   const comm::Deadline deadline = comm::Deadline::after(options.timeout_s);
-  for (;;) {
+  const auto attempt = [&]() -> Result<AgentClient> {
     auto connected = comm::connect_to(host.address, {.name = "agent of " + host.name}, deadline);
     if (!connected) {
       return fail(connected.error().code,
@@ -32,17 +35,23 @@ Result<AgentClient> AgentClient::connect(const Host& host, const AgentClientOpti
     }
     comm::Socket socket = std::move(*connected);
     JIGE_DO(send_message(socket, HelloMessage{.token = options.token}, deadline));
-    auto welcome = receive<WelcomeMessage>(socket, deadline);
-    if (welcome) {
-      AgentClient client(host, options, std::move(socket), std::move(*welcome));
-      JIGE_DO(client.compare_clocks(8));
+    JIGE_TRY(WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));
+    return AgentClient(host, options, std::move(socket), std::move(welcome));
+  };
+  for (std::optional<Error> before;;) {
+    auto client = attempt();
+    if (client) {
+      JIGE_DO(client->compare_clocks(8));
       return client;
     }
     // A profiler that has just ended may still count as being served.
-    const bool busy = welcome.error().code == Code::kUnavailable;
-    if (!busy || deadline.left_ns() <= kRetryNs) {
-      return tl::unexpected<Error>(std::move(welcome.error()));
+    const bool again = client.error().code == Code::kUnavailable;
+    if (!again || deadline.left_ns() <= kRetryNs) {
+      // That time was up explains less than what was said before.
+      const bool late = before && deadline.passed();
+      return tl::unexpected<Error>(std::move(late ? *before : client.error()));
     }
+    before = std::move(client.error());
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNs));
   }
 }
@@ -112,15 +121,15 @@ Status AgentClient::await(comm::Deadline deadline, const std::atomic<bool>* canc
   return await_answer(socket_, deadline, cancelled);
 }
 
-bool AgentClient::answers(double seconds) {
+bool AgentClient::is_there(double seconds) const {
+  pollfd entry = {.fd = socket_.fd(), .events = POLLRDHUP, .revents = 0};
+  if (poll(&entry, 1, 0) > 0) return false;
+  // Over this connection it may have no word for us until what it was asked for has ended.
   const comm::Deadline deadline = comm::Deadline::after(seconds);
-  if (!send_message(socket_, ClockMessage{}, deadline)) return false;
-  // What was left of an interrupted run may come first.
-  for (;;) {
-    const auto message = receive_message(socket_, deadline);
-    if (!message) return false;
-    if (std::holds_alternative<ClockMessage>(*message)) return true;
-  }
+  auto other = comm::connect_to(host_.address, {.name = "agent of " + host_.name}, deadline);
+  const HelloMessage hello{.role = AgentRole::kData, .token = options_.token};
+  if (!other || !send_message(*other, hello, deadline)) return false;
+  return receive<WelcomeMessage>(*other, deadline).has_value();
 }
 
 }  // namespace jige::profile

@@ -50,8 +50,8 @@ class AgentClient {
   Result<std::vector<int64_t>> finish_collective(comm::Deadline deadline);
   // As await_answer() in agent_wire.h.
   Status await(comm::Deadline deadline, const std::atomic<bool>* cancelled) const;
-  // Whether the agent still answers.
-  bool answers(double seconds);
+  // Whether the agent runs: it has not hung up, and welcomes another connection.
+  bool is_there(double seconds) const;
 
  private:
   AgentClient(Host host, AgentClientOptions options, comm::Socket socket, WelcomeMessage welcome);

@@ -28,8 +28,12 @@ std::vector<std::string> congestion_controls() {
   std::vector<std::string> names;
   const auto text = read_file("/proc/sys/net/ipv4/tcp_available_congestion_control", 4096);
   if (!text) return names;
+  // Of those only some are for everybody; for the others it takes an administrator.
+  comm::Socket probe(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "a connection");
   std::istringstream words(*text);
-  for (std::string name; words >> name;) names.push_back(name);
+  for (std::string name; words >> name;) {
+    if (!probe.is_open() || probe.set_congestion(name)) names.push_back(name);
+  }
   return names;
 }
 
@@ -59,7 +63,8 @@ LinkAgent::~LinkAgent() {
 void LinkAgent::accept_connections() {
   while (!stopping_) {
     pollfd entry = {.fd = listener_.fd(), .events = POLLIN, .revents = 0};
-    if (poll(&entry, 1, static_cast<int>(kSliceSeconds * 1000)) <= 0) {
+    // One that ends welcomes nobody, who would take it for there.
+    if (poll(&entry, 1, static_cast<int>(kSliceSeconds * 1000)) <= 0 || stopping_) {
       forget_ended();
       continue;
     }
@@ -147,22 +152,27 @@ Status LinkAgent::greet_and_serve(comm::Socket& socket) {
 
 // Those of one, until it goes; whichever way, the next one is served.
 Status LinkAgent::serve_profiler(comm::Socket& socket, const WelcomeMessage& welcome) {
-  const HangUpWatch watch(socket);
-  AgentFlows flows(options_.token, watch.gone());
   {
     const std::lock_guard lock(mutex_);
     if (!profiler_.empty()) {
       return fail(Code::kUnavailable, "is busy for {}; try again when that has ended", profiler_);
     }
     profiler_ = socket.peer();
-    flows_ = &flows;
   }
-  const auto leave = [this](AgentFlows*) {
+  const auto leave = [this](std::string* profiler) {
     const std::lock_guard lock(mutex_);
-    profiler_.clear();
-    flows_ = nullptr;
+    profiler->clear();
   };
-  const std::unique_ptr<AgentFlows, decltype(leave)> served(&flows, leave);
+  const std::unique_ptr<std::string, decltype(leave)> served(&profiler_, leave);
+  const HangUpWatch watch(socket);
+  AgentFlows flows(options_.token, watch.gone());
+  const auto show = [this](AgentFlows* shown) {
+    const std::lock_guard lock(mutex_);
+    flows_ = shown;
+  };
+  show(&flows);
+  const auto hide = [&](AgentFlows*) { show(nullptr); };
+  const std::unique_ptr<AgentFlows, decltype(hide)> shown(&flows, hide);
   JIGE_DO(send_message(socket, welcome, after(options_.hello_s)));
   return serve_control(socket, flows, watch.gone());
 }

@@ -84,7 +84,7 @@ class LinkAgent {
   std::thread acceptor_;
 };
 
-// The congestion controls that this kernel offers.
+// The congestion controls that this kernel has and lets this process use.
 std::vector<std::string> congestion_controls();
 std::string kernel_release();
 

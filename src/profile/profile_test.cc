@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -91,6 +92,22 @@ TEST(SimulatedMeter, RepeatsUntilTheIntervalIsNarrowAndIsReproducible) {
   EXPECT_LE(m->half_width, 0.03);
   EXPECT_NEAR(m->rate, 12.5, 12.5 * 0.05);
   EXPECT_EQ(again.measure(set)->rate, m->rate);
+}
+
+TEST(SimulatedMeter, NineteenOfTwentyIntervalsHoldTheMean) {
+  const Topology box = reference("pcie-4gpu-2numa");
+  const Transfer set[] = {{TransferKind::kPush, 0, 1}};
+  const double noise = 0.05;
+  SimulatedMeter meter(box, {.noise = noise, .repeats_max = 9, .half_width_max = 0});
+  const double mean_slowdown = std::exp(noise * noise / 2);
+  const int rounds = 4000;
+  int inside = 0;
+  for (int round = 0; round < rounds; ++round) {
+    const Measurement m = *meter.measure(set);
+    const double slowdown = 12.5 / m.rate;
+    inside += std::fabs(slowdown - mean_slowdown) <= m.half_width * slowdown;
+  }
+  EXPECT_NEAR(static_cast<double>(inside) / rounds, 0.95, 0.01);
 }
 
 TEST(MeasurementStore, KeepsAndReadsBack) {

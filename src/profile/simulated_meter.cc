@@ -2,30 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/rng.h"
+#include "profile/repeats.h"
 #include "topology/fluid.h"
 
 namespace jige::profile {
-namespace {
-
-// Mean and sample deviation, kept as repeats come in.
-struct Series {
-  double sum = 0, squares = 0;
-  int32_t count = 0;
-  void add(double x) {
-    sum += x;
-    squares += x * x;
-    ++count;
-  }
-  double mean() const { return sum / count; }
-  double deviation() const {
-    if (count < 2) return 0;
-    return std::sqrt(std::max(0.0, (squares - sum * sum / count) / (count - 1)));
-  }
-};
-
-}  // namespace
 
 Result<Measurement> SimulatedMeter::measure(std::span<const topology::Transfer> set) {
   return measure_shares(set, std::vector<double>(set.size(), 1));
@@ -48,9 +31,9 @@ Result<Measurement> SimulatedMeter::measure_shares(std::span<const topology::Tra
   }
   Rng rng(derive_key(options_.seed, "simulated meter", calls_++));
   Measurement m;
-  m.gb_per_s.assign(set.size(), 0);
-  Series makespans;
-  std::vector<Series> members(set.size());
+  std::vector<double> makespans;
+  std::vector<std::vector<double>> members(set.size());
+  SeriesSummary summary;
   // The first repeat warms up: it costs time and is not counted.
   for (int32_t repeat = 0; repeat <= options_.repeats_max; ++repeat) {
     double makespan = 0;
@@ -58,20 +41,21 @@ Result<Measurement> SimulatedMeter::measure_shares(std::span<const topology::Tra
       const double noise = options_.noise > 0 ? std::exp(options_.noise * rng.normal()) : 1;
       const double time = run.end_s[i] * noise;
       makespan = std::max(makespan, time);
-      if (repeat > 0) members[i].add(time);
+      if (repeat > 0) members[i].push_back(time);
     }
     m.cost_s += makespan;
-    if (repeat > 0) makespans.add(makespan);
-    if (makespans.count < options_.repeats_min) continue;
-    m.half_width = 1.96 * makespans.deviation() / std::sqrt(makespans.count) / makespans.mean();
-    if (m.half_width <= options_.half_width_max) break;
+    if (repeat > 0) makespans.push_back(makespan);
+    if (std::ssize(makespans) < options_.repeats_min) continue;
+    summary = summarise(makespans);
+    if (summary.half_width <= options_.half_width_max) break;
   }
-  m.repeats = makespans.count;
-  m.rate = options_.bytes / makespans.mean() / 1e9;
-  m.deviation = makespans.deviation() / makespans.mean();
+  m.repeats = static_cast<int32_t>(makespans.size());
+  m.rate = options_.bytes / summary.mean / 1e9;
+  m.deviation = summary.deviation;
+  m.half_width = summary.half_width;
   for (size_t i = 0; i < set.size(); ++i) {
-    const double mean = members[i].mean();
-    m.gb_per_s[i] = mean > 0 ? bytes[i] / mean / 1e9 : topology::kUnlimited;
+    const double mean = summarise(members[i]).mean;
+    m.gb_per_s.push_back(mean > 0 ? bytes[i] / mean / 1e9 : topology::kUnlimited);
   }
   return m;
 }

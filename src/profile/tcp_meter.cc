@@ -7,9 +7,10 @@
 namespace jige::profile {
 namespace {
 
-constexpr int64_t kLeadNs = 3'000'000;  // for the orders to reach all hosts before the start
-constexpr int kClockQuestions = 3;      // before every set
-constexpr double kAnswerSeconds = 1;    // for an agent to show that it is there
+// For the orders to reach all hosts before the start, beside what the farthest one's answer took.
+constexpr int64_t kLeadNs = 3'000'000;
+constexpr int kClockQuestions = 3;    // before every set
+constexpr double kAnswerSeconds = 1;  // for an agent to show that it is there
 
 bool offers(const AgentClient& agent, const std::string& name) {
   return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
@@ -102,8 +103,8 @@ Error TcpMeter::end_places(Error error) {
     return error;
   }
   std::vector<std::string> gone;
-  for (AgentClient& agent : agents_) {
-    if (!agent.answers(kAnswerSeconds)) {
+  for (const AgentClient& agent : agents_) {
+    if (!agent.is_there(kAnswerSeconds)) {
       gone.push_back(fmt::format("{} ({})", agent.host().name, agent.host().address.text()));
     }
   }
@@ -116,7 +117,11 @@ Error TcpMeter::end_places(Error error) {
 }
 
 Result<SetRun> TcpMeter::run_places(const std::vector<FlowMember>& members, int64_t bytes) {
-  RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
+  int64_t round_trip_ns = 0;
+  for (const AgentClient& agent : agents_) {
+    round_trip_ns = std::max(round_trip_ns, 2 * agent.clock_error_ns());
+  }
+  RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs + round_trip_ns,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::vector<size_t> started;
   for (size_t host = 0; host < agents_.size(); ++host) {

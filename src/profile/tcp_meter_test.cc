@@ -6,7 +6,10 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <deque>
 #include <thread>
 
 #include "base/clock.h"
@@ -22,6 +25,7 @@ namespace jige::profile {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using topology::Transfer;
 using topology::TransferKind;
 
@@ -242,6 +246,18 @@ TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
   EXPECT_THAT(stranger.error().message, HasSubstr("token"));
 }
 
+// Whoever has little patience hears of it as well, at the second attempt or the first.
+TEST(TcpMeter, WhomAnAgentServesIsToldHoweverShortOneWaits) {
+  Lab lab;
+  for (const double seconds : {0.13, 0.19, 0.24}) {
+    TcpMeterOptions hasty = quick();
+    hasty.agent.timeout_s = seconds;
+    const auto second = TcpMeter::connect(lab.hosts, hasty);
+    ASSERT_FALSE(second);
+    EXPECT_THAT(second.error().message, HasSubstr("is busy for 127.0.0.1")) << seconds;
+  }
+}
+
 TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
   const std::string path = test_path("store");
   Lab lab;
@@ -277,6 +293,24 @@ TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
   lab.agents[1] = start_agent(lab.ports[1].number());
   const auto again = lab.meter->measure(one);
   EXPECT_TRUE(again) << again.error().message;
+}
+
+// The one that failed is told at once; the other one's transfer takes its time.
+TEST(TcpMeter, AnAgentThatIsBusySendingIsNotTakenForGone) {
+  TcpMeterOptions options = quick();
+  options.bytes = int64_t{1} << 36;
+  options.run_timeout_s = 20;
+  Lab lab(options);
+  const std::jthread killer([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    lab.agents[2].reset();
+  });
+  const Transfer both[] = {send(0, 2), send(1, 0)};
+  const auto gone = lab.meter->measure(both);
+  ASSERT_FALSE(gone);
+  EXPECT_THAT(gone.error().message, HasSubstr("no answer from the agent of host c (127.0.0.1:"));
+  EXPECT_THAT(gone.error().message, Not(HasSubstr("host c, ")));
+  EXPECT_THAT(gone.error().message, Not(HasSubstr("host b")));
 }
 
 // Any process may ask for a free port, or connect from one, while no agent listens.
@@ -485,6 +519,71 @@ void corrupting_relay(comm::Listener& listener, const comm::Address& to) {
     if (back && !in->send_all(std::span(chunk).first(*back), deadline)) return;
     if (*forth == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
+}
+
+// One connection, both ways, everything a while later.
+void slow_relay(comm::Listener& listener, const comm::Address& to, int64_t delay_ns) {
+  const comm::Deadline deadline = comm::Deadline::after(10);
+  comm::Socket ends[2] = {*listener.accept({}, deadline), *comm::connect_to(to, {}, deadline)};
+  struct Piece {
+    int64_t due_ns;
+    std::vector<std::byte> bytes;
+  };
+  std::deque<Piece> under_way[2];  // by the end they came from
+  std::vector<std::byte> chunk(4096);
+  while (!deadline.passed()) {
+    for (size_t from = 0; from < 2; ++from) {
+      const auto got = ends[from].recv_some(chunk);
+      if (!got) return;
+      if (*got > 0) {
+        under_way[from].push_back({comm::monotonic_ns() + delay_ns,
+                                   {chunk.begin(), chunk.begin() + static_cast<ptrdiff_t>(*got)}});
+      }
+      while (!under_way[from].empty() && under_way[from].front().due_ns <= comm::monotonic_ns()) {
+        if (!ends[1 - from].send_all(under_way[from].front().bytes, deadline)) return;
+        under_way[from].pop_front();
+      }
+    }
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+}
+
+TEST(TcpMeter, MembersStartTogetherThoughOneHostIsFarAway) {
+  const auto a = start_agent(), b = start_agent(), far = start_agent();
+  auto listener = comm::Listener::open({"127.0.0.1", 0});
+  ASSERT_TRUE(listener);
+  const int64_t delay_ns = 100'000'000;
+  std::thread relay([&] { slow_relay(*listener, far->address(), delay_ns); });
+  {
+    TcpMeterOptions options = quick();
+    options.agent.timeout_s = 5;
+    auto meter = TcpMeter::connect(
+        {{"a", a->address()}, {"b", b->address()}, {"far", listener->address()}}, options);
+    ASSERT_TRUE(meter) << meter.error().message;
+    const auto network = topology::Topology::create((*meter)->description(), "test");
+    ASSERT_TRUE((*meter)->use(*network));
+    const Transfer both[] = {send(0, 1), send(2, 1)};
+    const auto m = (*meter)->measure(both);
+    ASSERT_TRUE(m) << m.error().message;
+    const double makespan_s = static_cast<double>(options.bytes) / (m->rate * 1e9);
+    EXPECT_LT(makespan_s, 0.5 * static_cast<double>(delay_ns) * 1e-9);
+  }
+  relay.join();
+}
+
+// An ordinary user may not set every congestion control that the kernel has.
+TEST(LinkAgent, OffersTheCongestionControlsThatItsUserMaySet) {
+  const auto offers_what_it_may_set = [] {
+    constexpr uid_t kNobody = 65534;
+    if (geteuid() == 0 && setresuid(kNobody, kNobody, kNobody) != 0) return false;
+    comm::Socket socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "socket");
+    const std::vector<std::string> names = congestion_controls();
+    return !names.empty() && std::ranges::all_of(names, [&](const std::string& name) {
+      return socket.set_congestion(name).has_value();
+    });
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(_exit(offers_what_it_may_set() ? 0 : 1), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(LinkAgent, ALinkThatChangesBytesIsFoundBeforeAnythingIsTimed) {

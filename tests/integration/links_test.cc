@@ -260,6 +260,14 @@ TEST(Links, MistakesOverProcessesAreNamed) {
       HasSubstr("--devices: \"rank0\" is there twice"));
   EXPECT_THAT(run_jige({"profile", "links", "all-reduce"}).err,
               HasSubstr("--hosts or --shm is missing"));
+  EXPECT_THAT(run_jige({"profile", "links", "all-reduce", "--shm", "2", "--devices", "rank1"}).err,
+              HasSubstr("has 1 to run it over, it needs two"));
+  const TestFolder folder;
+  const std::string box = folder / "box.json";
+  ASSERT_TRUE(write_file_atomic(
+      box, R"({"format":"jige.topology","version":1,"components":[{"name":"n","kind":"nic"}]})"));
+  EXPECT_THAT(run_jige({"profile", "links", "all-reduce", "--shm", "2", "--topology", box}).err,
+              HasSubstr("has 0 to run it over, it needs two"));
 }
 
 // Flags that one kind of meter understands go with no other.

@@ -115,6 +115,47 @@ TEST(Rings, WhatCannotBeWrittenIsRefusedBeforeAnythingIsMeasured) {
                                   "--export-nccl", folder / "graph.xml"});
   EXPECT_THAT(hosts.err, HasSubstr("NCCL joins GPUs, these are hosts"));
   EXPECT_EQ(std::ranges::count(*read_file(store), '\n'), 1) << "the head alone";
+  for (const auto& [flag, beside] :
+       {std::pair("--export-nccl", ".env"), {"--export-msccl", ".trees"}}) {
+    const std::string out = folder / "out.xml";
+    std::filesystem::create_directory(out + beside);
+    const Outcome taken = run_jige({"plan", "rings", "--reference", "pcie-4gpu-2numa", "--message",
+                                    "4K", flag, out, "--store", folder / "box.jsonl"});
+    EXPECT_EQ(taken.exit_code, 2);
+    EXPECT_THAT(taken.err, HasSubstr(out + beside + ": is a folder"));
+    EXPECT_FALSE(std::filesystem::exists(folder / "box.jsonl"));
+  }
+}
+
+// NCCL copies by kernels, so there is no graph of these; the plan is there, though.
+TEST(Rings, APlanThatCannotBeExportedIsKept) {
+  const TestFolder folder;
+  const std::string box = folder / "box.json", plan = folder / "ring.json";
+  ASSERT_EQ(run_jige({"topology", "--reference", "pcie-4gpu-2numa", "-o", box}).exit_code, 0);
+  Json description = *parse_json(*read_file(box), box);
+  for (Json& component : description["components"]) {
+    if (component["kind"] == "device") component["copy_engine_gb_per_s"] = 10;
+  }
+  ASSERT_TRUE(write_file_atomic(box, dump_json(description)));
+  const Outcome outcome =
+      run_jige({"plan", "rings", "--topology", box, "--copy-engines", "--no-kernels", "-o", plan,
+                "--export-nccl", folder / "graph.xml"});
+  EXPECT_EQ(outcome.exit_code, 5);
+  EXPECT_THAT(outcome.err, HasSubstr("stock NCCL has no transports for this ring"));
+  EXPECT_THAT(outcome.out, HasSubstr("rank order"));
+  EXPECT_TRUE(std::filesystem::exists(plan));
+}
+
+TEST(Rings, TreesThatAreNeverFasterAreNotExported) {
+  const TestFolder folder;
+  const std::string algorithm = folder / "rings.xml";
+  ASSERT_TRUE(write_file_atomic(algorithm + ".trees", "of before"));
+  const Outcome planned = run_jige({"plan", "rings", "--reference", "trunk-4host", "--message",
+                                    "4K", "--latency-us", "0", "--export-msccl", algorithm});
+  ASSERT_EQ(planned.exit_code, 0) << planned.err;
+  EXPECT_THAT(planned.out, HasSubstr("rings are faster at every size"));
+  EXPECT_FALSE(std::filesystem::exists(algorithm + ".trees"));
+  EXPECT_THAT(*read_file(algorithm), HasSubstr("minBytes=\"1\""));
 }
 
 // Gains below the tolerance are not looked for, and the claim says so.

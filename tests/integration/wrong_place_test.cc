@@ -94,6 +94,7 @@ TEST(WrongPlace, OutputsThatCannotBeWrittenAreRefusedBeforeTheWork) {
       {"plan", "train", "--size", "110m", "--devices", "8", "--measure", "--out"},
       {"plan", "train", "--size", "110m", "--devices", "8", "--measure", "--svg"},
       {"plan", "rings", "--reference", "pcie-8gpu-2numa", "--export-nccl"},
+      {"plan", "rings", "--reference", "pcie-8gpu-2numa", "--export-msccl"},
       {"simulate", "train", "--size", "110m", "--devices", "8", "--measure", "--svg"},
   };
   for (std::vector<std::string> command : commands) {

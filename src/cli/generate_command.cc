@@ -71,6 +71,9 @@ class GenerateCommand final : public Command {
     if (logprobs_ && !output_.json) {
       return fail(Code::kInvalidArgument, "--logprobs are part of the JSON: add --json");
     }
+    if (echo_ && output_.json) {
+      return fail(Code::kInvalidArgument, "--echo is for text: leave out --json");
+    }
     return {};
   }
 

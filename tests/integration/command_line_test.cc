@@ -121,6 +121,8 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(train({"--lora-rank", "4", "--from", "z"}).err, HasSubstr("add --lora"));
   EXPECT_THAT(train({"--size", "tiny", "--from", "z"}).err, HasSubstr("--from and --size"));
   EXPECT_THAT(train({"--vocab-size", "300", "--from", "z"}).err, HasSubstr("--vocab-size"));
+  EXPECT_THAT(train({"--vocab-size", "300", "--tokenizer", "z"}).err,
+              HasSubstr("--tokenizer and --vocab-size"));
   EXPECT_THAT(train({"--batch-tokens", "99999999999999"}).err, HasSubstr("--batch-tokens"));
   EXPECT_THAT(train({"--separator", "-", "--split", "file"}).err, HasSubstr("--separator"));
   const auto generate = [](std::vector<std::string> more) {
@@ -133,6 +135,9 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(generate({"--system", "a"}), HasSubstr("add --chat"));
   EXPECT_THAT(generate({"--logprobs", "1"}), HasSubstr("add --json"));
   EXPECT_THAT(generate({"--stop", ""}), HasSubstr("--stop is empty"));
+  EXPECT_THAT(generate({"--echo", "--json"}), HasSubstr("--echo is for text"));
+  EXPECT_THAT(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--pieces"}, "1").err,
+              HasSubstr("--pieces is about text"));
   EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
   EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
 }

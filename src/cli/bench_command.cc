@@ -62,6 +62,7 @@ class BenchCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    note_ = PassingNote(output_.quiet);
     const InterruptScope interrupts;
     for (const std::string& subject : subjects_) {
       if (std::find(kSubjects.begin(), kSubjects.end(), subject) != kSubjects.end()) continue;

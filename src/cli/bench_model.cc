@@ -1,10 +1,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
 
-#include "base/clock.h"
 #include "base/bytes.h"
+#include "base/clock.h"
 #include "base/rng.h"
 #include "cli/bench.h"
 #include "cli/machine_rates.h"
@@ -127,6 +128,19 @@ struct Products {
   Reference reference;
 };
 
+// The folder is gone once this returns: who is killed while measuring leaves nothing behind.
+Result<std::unique_ptr<model::InferenceModel>> load_random_model(CpuDevice& device,
+                                                                 const formats::ModelConfig& config,
+                                                                 const BenchOptions& options) {
+  JIGE_TRY(const TemporaryFolder folder, TemporaryFolder::make());
+  JIGE_DO(write_random_model(folder.path(), config, 1));
+  return model::InferenceModel::load(folder.path(), device,
+                                     {.compute = options.dtype,
+                                      .context_max = config.context_max,
+                                      .batch_tokens_max = 512,
+                                      .memory_bytes_max = options.memory_bytes_max});
+}
+
 model::WeightsOptions training_weights(const BenchOptions& options) {
   return {.compute = options.dtype,
           .use = model::PackFor::kTraining,
@@ -153,18 +167,11 @@ Result<Products> make_products(CpuDevice& device, const BenchOptions& options, i
 
 Status bench_inference(CpuDevice& device, const BenchOptions& options,
                        const MeasurementSink& sink) {
-  JIGE_TRY(const TemporaryFolder folder, TemporaryFolder::make());
   formats::ModelConfig config = options.config;
   config.stored_dtype = options.dtype;
   config.context_max =
       std::max(config.context_max, std::max(options.prompt_tokens, options.new_tokens + 1));
-  JIGE_DO(write_random_model(folder.path(), config, 1));
-  JIGE_TRY(const auto model,
-           model::InferenceModel::load(folder.path(), device,
-                                       {.compute = options.dtype,
-                                        .context_max = config.context_max,
-                                        .batch_tokens_max = 512,
-                                        .memory_bytes_max = options.memory_bytes_max}));
+  JIGE_TRY(const auto model, load_random_model(device, config, options));
   const double load_s = model->load_seconds();
   sink({.name = "load",
         .detail = model_text(options),

@@ -10,6 +10,7 @@
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/model_sizes.h"
+#include "cli/random_model.h"
 
 namespace jige::cli {
 namespace {
@@ -69,6 +70,7 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
   }
   BenchServeModel made;
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
+  std::optional<TemporaryFolder> temporary;  // only until the model is loaded
   std::string path;
   int64_t context_max = tokens_max;
   if (random.empty()) {
@@ -77,9 +79,9 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
     context_max = std::min(context_max, config.context_max);
     JIGE_TRY(made.tokenizer, text::Tokenizer::load(path));
   } else {
-    JIGE_TRY(TemporaryFolder temporary, TemporaryFolder::make());
-    made.folder.emplace(std::move(temporary));
-    JIGE_TRY(path, write_random(*made.folder, random, compute, context_max));
+    JIGE_TRY(TemporaryFolder folder_made, TemporaryFolder::make());
+    temporary.emplace(std::move(folder_made));
+    JIGE_TRY(path, write_random(*temporary, random, compute, context_max));
   }
   JIGE_TRY(made.device, device.make());
   JIGE_TRY(made.model,

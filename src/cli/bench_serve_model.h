@@ -11,7 +11,6 @@
 
 #include "base/result.h"
 #include "cli/device_flags.h"
-#include "cli/random_model.h"
 #include "model/inference.h"
 #include "sim/serve_simulation.h"
 #include "text/tokenizer.h"
@@ -19,7 +18,6 @@
 namespace jige::cli {
 
 struct BenchServeModel {
-  std::optional<TemporaryFolder> folder;  // of random weights
   std::unique_ptr<CpuDevice> device;
   std::unique_ptr<model::InferenceModel> model;
   std::optional<text::Tokenizer> tokenizer;

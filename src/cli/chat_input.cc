@@ -41,8 +41,8 @@ void ChatInput::show_prompt(const char* text) const {
 }
 
 Result<std::optional<std::string>> ChatInput::read_line() {
-  for (;;) {
-    const size_t end = buffer_.find('\n');
+  for (size_t searched = 0;;) {
+    const size_t end = buffer_.find('\n', searched);
     if (end != std::string::npos || (at_end_ && !buffer_.empty())) {
       std::string line = buffer_.substr(0, end);
       buffer_.erase(0, end == std::string::npos ? end : end + 1);
@@ -53,6 +53,7 @@ Result<std::optional<std::string>> ChatInput::read_line() {
     if (buffer_.size() > kMessageBytesMax) {
       return fail(Code::kExhausted, "a line of the input is longer than 16 MiB");
     }
+    searched = buffer_.size();
     char bytes[4096];
     const ssize_t count = ::read(STDIN_FILENO, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) {
@@ -76,7 +77,8 @@ Result<std::optional<std::string>> ChatInput::next() {
   show_prompt("> ");
   for (;;) {
     JIGE_TRY(std::optional<std::string> line, read_line());
-    if (!line) return message.empty() ? std::nullopt : std::optional<std::string>(message);
+    if (!line && (message.empty() || interrupted())) return std::optional<std::string>();
+    if (!line) return std::optional<std::string>(std::move(message));
     message += *line;
     if (message.size() > kMessageBytesMax) {
       return fail(Code::kExhausted, "a message of the input is longer than 16 MiB");

@@ -23,7 +23,7 @@ class ClusterExplainCommand final : public Command {
         "since the job was first seen.");
     flags.text("JOB", job_, "Slurm's number of it");
     flags.text("--state FOLDER", state_, "of the scheduler");
-    output_.declare(flags, "the lines of the decision log about it");
+    output_.declare(flags, "the lines of the decision log about it, as they are");
     flags.example("jige cluster explain 1234");
     flags.example("jige cluster explain 1234 --state /var/lib/jige --json");
   }
@@ -45,7 +45,7 @@ class ClusterExplainCommand final : public Command {
                   job);
     }
     if (output_.json) {
-      print_json(Json(lines));
+      for (const Json& line : lines) print_json(line);
     } else {
       print_text(explain_text(lines, job));
     }

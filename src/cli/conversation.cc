@@ -1,6 +1,7 @@
 #include "cli/conversation.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "serve/context_hint.h"
 #include "text/chat_encode.h"
@@ -60,6 +61,17 @@ Result<std::vector<int32_t>> Conversation::encode(const text::Tokenizer& tokeniz
 
 Result<std::vector<int32_t>> Conversation::prompt(const text::Tokenizer& tokenizer, Limit limit) {
   dropped_count_ = 0;
+  std::vector<Message> all = messages_;
+  Result<std::vector<int32_t>> ids = shortened(tokenizer, limit);
+  if (!ids) {
+    messages_ = std::move(all);
+    dropped_count_ = 0;
+  }
+  return ids;
+}
+
+Result<std::vector<int32_t>> Conversation::shortened(const text::Tokenizer& tokenizer,
+                                                     Limit limit) {
   for (;;) {
     JIGE_TRY(std::vector<int32_t> ids, encode(tokenizer));
     const auto count = static_cast<int64_t>(ids.size());

@@ -54,7 +54,7 @@ class Conversation {
     int64_t model_context_max = 0;  // what another context_max could be at most
   };
   // The ids of the whole conversation, ready for the answer. Fails with kInvalidArgument when the
-  // last message alone does not fit, and as encode_chat does.
+  // last message alone does not fit, and as encode_chat does; nothing is left out then.
   Result<std::vector<int32_t>> prompt(const text::Tokenizer& tokenizer, Limit limit);
   // Messages the last prompt() left out for good.
   int64_t dropped_count() const { return dropped_count_; }
@@ -64,6 +64,8 @@ class Conversation {
 
  private:
   Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer) const;
+  // As prompt(), but what was left out stays out when it fails.
+  Result<std::vector<int32_t>> shortened(const text::Tokenizer& tokenizer, Limit limit);
   // Removes the oldest exchange; false when only the last message is left.
   bool drop_oldest();
 

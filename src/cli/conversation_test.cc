@@ -110,6 +110,22 @@ TEST_F(ConversationTest, LeavesTheOldestExchangeOutAndKeepsTheSystemMessage) {
   EXPECT_NE(more.error().message.find("a longer --context, 64 at most"), std::string::npos);
 }
 
+TEST_F(ConversationTest, AMessageTooLongTakesNothingWithIt) {
+  const text::Tokenizer tokenizer = chat_tokenizer();
+  Conversation conversation = *Conversation::create(tokenizer, "here");
+  conversation.add("user", "one");
+  conversation.add("assistant", "hello");
+  const auto before = conversation.prompt(tokenizer, {.context_max = 40, .room = 10});
+  ASSERT_TRUE(before) << before.error().message;
+  conversation.add("user", std::string(200, 'x'));
+  EXPECT_FALSE(conversation.prompt(tokenizer, {.context_max = 40, .room = 10}));
+  EXPECT_EQ(conversation.dropped_count(), 0);
+  conversation.take_back();
+  const auto after = conversation.prompt(tokenizer, {.context_max = 40, .room = 10});
+  ASSERT_TRUE(after);
+  EXPECT_EQ(*after, *before);
+}
+
 TEST_F(ConversationTest, ResetKeepsTheSystemMessage) {
   Conversation conversation = *Conversation::create(chat_tokenizer(), "here");
   conversation.set_system("S");

@@ -8,6 +8,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/input.h"
+#include "cli/interrupt.h"
 #include "cli/output.h"
 #include "train/checkpoint_export.h"
 
@@ -42,6 +43,8 @@ class ExportCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    const InterruptScope interrupts;
+    options_.cancelled = &interrupt_flag();
     if (dtype_ != "auto") {
       JIGE_TRY(options_.dtype, parse_dtype(dtype_));
     }

@@ -46,8 +46,10 @@ class GenerateCommand final : public Command {
     output_.apply();
     JIGE_DO(check_flags());
     const InterruptScope interrupts;
-    JIGE_TRY(LoadedModel loaded, model_.load());
+    // Before the model, which may take long to load.
+    JIGE_TRY([[maybe_unused]] const std::string folder, find_model_folder(model_.folder));
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
+    JIGE_TRY(LoadedModel loaded, model_.load());
     JIGE_TRY(const std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options,
              generation_.to_options(loaded.folder, loaded.tokenizer, 256));
@@ -70,6 +72,9 @@ class GenerateCommand final : public Command {
     }
     if (logprobs_ && !output_.json) {
       return fail(Code::kInvalidArgument, "--logprobs are part of the JSON: add --json");
+    }
+    if (echo_ && output_.json) {
+      return fail(Code::kInvalidArgument, "--echo is for text: leave out --json");
     }
     return {};
   }

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "base/file.h"
 #include "formats/json_file.h"
@@ -35,6 +36,14 @@ std::string run_around(const fs::path& folder) {
     }
   }
   return "";
+}
+
+// Fails where a path may not be looked at, which says nothing of what is there.
+Status may_look_at(const fs::path& path) {
+  std::error_code error;
+  [[maybe_unused]] const fs::file_status status = fs::status(path, error);
+  if (error != std::errc::permission_denied) return {};
+  return fail(Code::kIo, "{}: {}", path.string(), error.message());
 }
 
 constexpr size_t kTextBytesMax = size_t{1} << 30;
@@ -87,6 +96,7 @@ class Reader {
 Result<std::string> find_model_folder(const std::string& path) {
   std::error_code error;
   const fs::path folder(path);
+  JIGE_DO(may_look_at(folder / "config.json"));
   const fs::file_status status = fs::status(folder, error);
   if (!fs::exists(status)) {
     return fail(Code::kNotFound,
@@ -126,6 +136,7 @@ Result<std::string> find_model_folder(const std::string& path) {
 
 Status check_run_folder(const std::string& path) {
   std::error_code error;
+  JIGE_DO(may_look_at(fs::path(path) / "log.jsonl"));
   const fs::file_status status = fs::status(path, error);
   if (fs::exists(status) && !fs::is_directory(status)) return is_a_file(path);
   if (!fs::exists(status)) {
@@ -144,6 +155,7 @@ Status check_run_folder(const std::string& path) {
 
 Status check_file(std::string_view flag, const std::string& path, std::string_view expected) {
   std::error_code error;
+  JIGE_DO(may_look_at(path));
   const fs::file_status status = fs::status(path, error);
   if (fs::is_directory(status)) {
     return fail(Code::kInvalidArgument, "{}: {} is a folder; give {}", flag, path, expected);
@@ -165,6 +177,7 @@ Result<formats::ModelConfig> load_config_file(std::string_view flag, const std::
 Result<std::string> find_tokenizer_folder(const std::string& path) {
   std::error_code error;
   const fs::path folder(path);
+  JIGE_DO(may_look_at(folder / "tokenizer.json"));
   for (const fs::path& place : {folder, folder / "tokenizer", folder / "model"}) {
     for (const char* name : {"tokenizer.json", "tokenizer.model"}) {
       if (fs::exists(place / name, error)) return place.string();

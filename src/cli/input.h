@@ -14,6 +14,8 @@
 
 namespace jige::cli {
 
+// What stands in folders that this user may not look into is kIo, here and below.
+//
 // The model folder a path stands for: itself, or PATH/model where it is the folder of a finished
 // run. Fails, with the remedy, when it is not there, is a file, or holds no config.json.
 Result<std::string> find_model_folder(const std::string& path);

@@ -1,5 +1,7 @@
 #include "cli/output.h"
 
+#include <unistd.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -9,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/progress.h"
 #include "cli/flags.h"
 
 namespace jige::cli {
@@ -43,6 +46,8 @@ Status check_output_files(std::initializer_list<std::string> paths) {
 }
 
 void print_text(std::string_view text) {
+  // A bar on the same terminal would stand before it in the line.
+  if (isatty(STDOUT_FILENO) == 1) clear_progress_line();
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if ((!written || std::fflush(stdout) != 0) && output_errno == 0) output_errno = errno;
 }

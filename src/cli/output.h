@@ -33,7 +33,7 @@ struct OutputFlags {
 // and not behind it. Changes nothing; empty names are no files.
 Status check_output_files(std::initializer_list<std::string> paths);
 
-// Writes to standard output without delay.
+// Writes to standard output without delay; on a terminal in place of a progress bar.
 void print_text(std::string_view text);
 // One line of JSON on standard output.
 void print_json(const Json& json);

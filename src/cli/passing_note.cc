@@ -8,7 +8,7 @@
 
 namespace jige::cli {
 
-PassingNote::PassingNote() : terminal_(isatty(STDERR_FILENO) == 1) {}
+PassingNote::PassingNote(bool quiet) : terminal_(!quiet && isatty(STDERR_FILENO) == 1) {}
 
 void PassingNote::say(std::string text) {
   clear();

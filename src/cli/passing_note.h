@@ -9,8 +9,8 @@ namespace jige::cli {
 
 class PassingNote {
  public:
-  // Writes to standard error, where that is a terminal.
-  PassingNote();
+  // Writes to standard error, where that is a terminal; quiet writes nothing.
+  explicit PassingNote(bool quiet = false);
 
   void say(std::string text);
   // Takes it away, before something else is written.

@@ -24,8 +24,7 @@ void with_standard_error(int fd, Body body) {
   close(kept);
 }
 
-void talk() {
-  PassingNote note;
+void talk_as(PassingNote note) {
   note.say("measuring one");
   note.clear();
   note.show();
@@ -33,13 +32,18 @@ void talk() {
   note.clear();
 }
 
-TEST(PassingNote, StandsInTheLastLineOfATerminalAndGoes) {
+void talk() { talk_as(PassingNote()); }
+
+TEST(PassingNote, StandsInTheLastLineOfATerminalAndGoesUnlessQuiet) {
   const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
   ASSERT_EQ(grantpt(terminal), 0);
   ASSERT_EQ(unlockpt(terminal), 0);
   const int end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
   ASSERT_GE(end, 0);
-  with_standard_error(end, talk);
+  with_standard_error(end, [] {
+    talk_as(PassingNote(true));
+    talk();
+  });
   const std::string wanted =
       "measuring one …\r\x1b[Kmeasuring one …\r\x1b[Kmeasuring two …\r\x1b[K";
   std::string text;

@@ -50,8 +50,9 @@ class ReportCommand final : public Command {
     }
     if (out_.empty()) out_ = (folder / "report.html").string();
     if (title_.empty()) {
-      const std::filesystem::path whole = std::filesystem::absolute(folder, error);
-      title_ = (whole.has_filename() ? whole : whole.parent_path()).filename().string();
+      // Of "runs/first/" and of "." as well.
+      const std::filesystem::path whole = std::filesystem::absolute(folder, error) / "";
+      title_ = whole.lexically_normal().parent_path().filename().string();
     }
     JIGE_TRY(const std::string page, run_report_html(title_, log, record));
     JIGE_DO(write_file_atomic(out_, page));

@@ -63,6 +63,13 @@ class TokenizeCommand final : public Command {
   }
 
   Status run() override {
+    if (decode_ && (pieces_ || count_ || literal_)) {
+      return fail(Code::kInvalidArgument,
+                  "{} is about text that becomes ids: leave it out, or --decode",
+                  pieces_  ? "--pieces"
+                  : count_ ? "--count"
+                           : "--literal");
+    }
     JIGE_TRY(const std::string folder, find_tokenizer_folder(folder_));
     JIGE_TRY(const text::Tokenizer tokenizer, text::Tokenizer::load(folder));
     JIGE_TRY(const std::string input, read_text(source_, "--text or --file"));

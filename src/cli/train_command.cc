@@ -22,6 +22,7 @@
 #include "cli/train_flags.h"
 #include "cli/train_rank_flags.h"
 #include "cli/train_report.h"
+#include "formats/checkpoint.h"
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/run_source.h"
@@ -54,6 +55,18 @@ Status check_data_files(const train::DataOptions& data) {
     }
   }
   return {};
+}
+
+// A run begun in the folder of a model would leave two models there, and commands take the old one.
+Status check_no_model(const std::string& out_folder) {
+  std::error_code error;
+  const std::filesystem::path folder(out_folder);
+  const bool begun = !formats::list_checkpoints((folder / "checkpoints").string()).empty();
+  if (begun || !std::filesystem::exists(folder / "config.json", error)) return {};
+  return fail(Code::kInvalidArgument,
+              "{}: is the folder of a model; name another one for the run, which writes its model "
+              "to OUT/model",
+              out_folder);
 }
 
 class TrainCommand final : public Command {
@@ -140,6 +153,11 @@ class TrainCommand final : public Command {
   }
 
   Status prepare_model(train::TrainOptions& options) const {
+    // Before a tokenizer is trained and the data is read, which can take long.
+    if (!options.ranks || options.ranks->rank == 0) {
+      JIGE_DO(check_no_model(options.out_folder));
+      JIGE_DO(train::check_resume(options.out_folder, options.resume));
+    }
     JIGE_DO(find_source(options));
     if (options.init_folder.empty()) return prepare_new_model(train_, output_.quiet, options);
     if (!train_.tokenizer_folder.empty()) options.tokenizer_folder = train_.tokenizer_folder;

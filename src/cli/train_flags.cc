@@ -178,8 +178,9 @@ Status TrainFlags::check_flags(const Flags& flags) const {
         "tokens",
         vocab_size, tokens_least, tokens_least - 256);
   }
-  const bool sized = flags.given("--vocab-size");
-  return sized && !from_folder.empty() ? contradiction("--from", "--vocab-size") : Status{};
+  if (!flags.given("--vocab-size")) return {};
+  if (!from_folder.empty()) return contradiction("--from", "--vocab-size");
+  return tokenizer_folder.empty() ? Status{} : contradiction("--tokenizer", "--vocab-size");
 }
 
 bool TrainFlags::names_model(const Flags& flags) const {

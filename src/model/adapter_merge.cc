@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "formats/model_config.h"
 #include "formats/tensor_folder.h"
+#include "model/cancellable_source.h"
 #include "model/tensor_convert.h"
 #include "model/weights_save.h"
 
@@ -155,7 +156,8 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
       ++used;
     }
     sources.push_back(
-        merged_source(tensor->name, stored, adapter, scale, transposed, options.dtype));
+        cancellable(merged_source(tensor->name, stored, adapter, scale, transposed, options.dtype),
+                    options.cancelled));
   }
   if (used != adapters.size()) {
     return fail(Code::kCorrupt, "{}: adapts {} modules, of which {} has only {}", adapter_folder,

@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/tensor_folder.h"
+#include "model/cancellable_source.h"
 #include "model/tensor_convert.h"
 
 namespace jige::model {
@@ -79,7 +80,7 @@ Status save_model(const std::string& folder, const Masters& masters, Stream& str
   }
   std::vector<formats::TensorSource> sources;
   for (const NamedParam& param : masters.params) {
-    sources.push_back(source_of(param, stream, options.dtype));
+    sources.push_back(cancellable(source_of(param, stream, options.dtype), options.cancelled));
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(

@@ -7,6 +7,7 @@
 // Threads: free functions.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -20,6 +21,7 @@ namespace jige::model {
 struct SaveOptions {
   DType dtype = DType::kF32;  // f32, bf16 or f16
   uint64_t shard_bytes_max = 5'000'000'000;
+  const std::atomic<bool>* cancelled = nullptr;  // looked at before every tensor
 };
 
 // What is saved: a model's description and the f32 values of what is trained, in graph order, in
@@ -34,7 +36,8 @@ struct Masters {
 };
 
 // Writes the masters as a model folder. Fails with kInvalidArgument for a model with adapters (save
-// the adapter, then merge) and one that holds no masters, kExhausted on a full disk, kIo.
+// the adapter, then merge) and one that holds no masters, kExhausted on a full disk, kIo,
+// kCancelled.
 Status save_model(const std::string& folder, const Masters& masters, Stream& stream,
                   const SaveOptions& options = {});
 
@@ -47,7 +50,7 @@ Status save_adapter(const std::string& folder, const Masters& masters, Stream& s
 Status load_adapter(ModelWeights& weights, Stream& stream, const std::string& folder);
 
 // Writes to `folder` the base with W + scale · B A in place of every adapted W. Fails where a part
-// of the adapter fits no tensor of the base.
+// of the adapter fits no tensor of the base, and with kCancelled.
 Status merge_adapter(const std::string& base_folder, const std::string& adapter_folder,
                      const std::string& folder, const SaveOptions& options = {});
 

@@ -193,8 +193,10 @@ Status write_folder(const CheckpointExportOptions& options, const CheckpointRead
                 "together",
                 tokenizer_folder, tokenizer.vocab_size(), vocab_size);
   }
-  const ExportOptions model_options{
-      .folder = target.folder, .tokenizer_folder = tokenizer_folder, .dtype = target.dtype};
+  const ExportOptions model_options{.folder = target.folder,
+                                    .tokenizer_folder = tokenizer_folder,
+                                    .dtype = target.dtype,
+                                    .cancelled = options.cancelled};
   if (!described.architecture->lora()) {
     return export_model(masters, tokenizer.special(), *stream, model_options);
   }

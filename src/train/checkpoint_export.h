@@ -10,6 +10,7 @@
 // Threads: one thread at a time; a run may write checkpoints beside it, from any process.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,7 @@ struct CheckpointExportOptions {
   bool replace = false;          // an earlier folder of Jige's; never one with other files
   std::string tokenizer_folder;  // empty: the run's own
   std::string base_folder;       // of a run with LoRA; empty: the one it was started from
+  const std::atomic<bool>* cancelled = nullptr;  // looked at before every tensor of a model
 };
 
 struct CheckpointExport {
@@ -40,7 +42,7 @@ struct CheckpointExport {
 
 // Fails with kNotFound where the run has no (such) checkpoint, or its tokenizer or base is gone;
 // kCorrupt where no checkpoint is intact; kInvalidArgument where the target is there already, or
-// holds other files, or the base is another one; kExhausted on a full disk.
+// holds other files, or the base is another one; kExhausted on a full disk; kCancelled.
 Result<CheckpointExport> export_checkpoint(const CheckpointExportOptions& options);
 
 }  // namespace jige::train

@@ -288,6 +288,24 @@ TEST(CheckpointExport, ReplacesOnlyWhatItIsAskedTo) {
   EXPECT_EQ(after, before);
 }
 
+// Ctrl-C leaves no half of a model, however large it is.
+TEST(CheckpointExport, LeavesNothingWhenItIsCancelled) {
+  const TestFolder folder;
+  const TrainOptions base = options_for(folder);
+  train(base);
+  TrainOptions adapted = tuning_options(base, base.out_folder + "/model", folder.file("adapted"));
+  adapted.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
+  train(adapted);
+  const std::atomic<bool> cancelled = true;
+  for (const std::string& run : {base.out_folder, adapted.out_folder}) {
+    const auto before = names_in(run);
+    const auto made = export_checkpoint({.run_folder = run, .cancelled = &cancelled});
+    ASSERT_FALSE(made);
+    EXPECT_EQ(made.error().code, Code::kCancelled) << made.error().message;
+    EXPECT_EQ(names_in(run), before);
+  }
+}
+
 TEST(CheckpointExport, SaysWhatIsMissingOrBroken) {
   const TestFolder folder;
   TrainOptions options = options_for(folder);

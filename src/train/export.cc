@@ -64,7 +64,8 @@ Status add_companions(const std::string& folder, const ExportOptions& options,
 Status export_model(const model::Masters& masters, const text::SpecialTokens& special,
                     Stream& stream, const ExportOptions& options) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
-  JIGE_DO(model::save_model(staged.path(), masters, stream, {.dtype = options.dtype}));
+  JIGE_DO(model::save_model(staged.path(), masters, stream,
+                            {.dtype = options.dtype, .cancelled = options.cancelled}));
   JIGE_DO(add_companions(staged.path(), options, special));
   return staged.commit();
 }
@@ -79,8 +80,8 @@ Status export_adapter(const model::Masters& masters, Stream& stream, const std::
 Status export_merged(const std::string& base_folder, const std::string& adapter_folder,
                      const text::SpecialTokens& special, const ExportOptions& options) {
   JIGE_TRY(formats::StagedFolder staged, formats::StagedFolder::create(options.folder));
-  JIGE_DO(
-      model::merge_adapter(base_folder, adapter_folder, staged.path(), {.dtype = options.dtype}));
+  JIGE_DO(model::merge_adapter(base_folder, adapter_folder, staged.path(),
+                               {.dtype = options.dtype, .cancelled = options.cancelled}));
   JIGE_DO(add_companions(staged.path(), options, special));
   return staged.commit();
 }

@@ -6,6 +6,7 @@
 // Threads: one thread at a time.
 #pragma once
 
+#include <atomic>
 #include <string>
 
 #include "base/result.h"
@@ -18,6 +19,7 @@ struct ExportOptions {
   std::string folder;            // to be written
   std::string tokenizer_folder;  // its files are copied
   DType dtype = DType::kF32;
+  const std::atomic<bool>* cancelled = nullptr;  // as of model::SaveOptions
 };
 
 // Writes trained masters as a model folder. Fails with kExhausted on a full disk.

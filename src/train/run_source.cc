@@ -42,6 +42,21 @@ Status check_base(const RunSetup& setup, const formats::CheckpointReader& checkp
 
 }  // namespace
 
+Status check_resume(const std::string& out_folder, ResumeMode mode) {
+  const std::string folder = out_folder + "/checkpoints";
+  const bool begun = !formats::list_checkpoints(folder).empty();
+  if (!begun && mode == ResumeMode::kRequired) {
+    return fail(Code::kNotFound, "{}: has no checkpoint to continue from", folder);
+  }
+  if (begun && mode == ResumeMode::kNever) {
+    return fail(Code::kInvalidArgument,
+                "{}: has checkpoints of an earlier run; continue it, remove them or choose another "
+                "folder",
+                folder);
+  }
+  return {};
+}
+
 tl::unexpected<Error> other_base(const OtherBase& bases) {
   const std::string made_for = absolute_folder(bases.made_for);
   const std::string given = absolute_folder(bases.given);

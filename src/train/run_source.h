@@ -16,6 +16,10 @@
 
 namespace jige::train {
 
+// Fails with kNotFound where a checkpoint is required and the run in OUT has none, and with
+// kInvalidArgument where there shall be none and there is one. Reads no checkpoint.
+Status check_resume(const std::string& out_folder, ResumeMode mode);
+
 // What later checkpoints shall record; nothing for adapters, and for a run whose checkpoint is
 // older than the record. Fails with kInvalidArgument naming both folders where a run with this
 // checkpoint was begun from other weights, or its adapter on another base. A folder that has moved

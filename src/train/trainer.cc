@@ -158,18 +158,9 @@ Status Trainer::join_ranks() {
 }
 
 Result<std::optional<formats::CheckpointReader>> Trainer::find_checkpoint(const RunSetup& setup) {
+  JIGE_DO(check_resume(setup.options.out_folder, setup.options.resume));
   const std::string folder = setup.checkpoints_folder();
-  const ResumeMode mode = setup.options.resume;
-  if (formats::list_checkpoints(folder).empty()) {
-    if (mode != ResumeMode::kRequired) return std::nullopt;
-    return fail(Code::kNotFound, "{}: has no checkpoint to continue from", folder);
-  }
-  if (mode == ResumeMode::kNever) {
-    return fail(Code::kInvalidArgument,
-                "{}: has checkpoints of an earlier run; continue it, remove them or choose another "
-                "folder",
-                folder);
-  }
+  if (formats::list_checkpoints(folder).empty()) return std::nullopt;
   JIGE_TRY(auto reader, formats::CheckpointReader::open_latest(folder));
   return std::optional(std::move(reader));
 }

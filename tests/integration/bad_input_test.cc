@@ -46,6 +46,8 @@ Outcome generate(const std::string& model) {
 
 std::vector<std::string> train_on(const std::string& data, const std::string& out) {
   std::vector<std::string> arguments = tiny_train_arguments(data, 5);
+  arguments.erase(std::find(arguments.begin(), arguments.end(), "--vocab-size"),
+                  std::find(arguments.begin(), arguments.end(), "--context"));
   arguments.insert(arguments.end(), {"--tokenizer", TinyRun::get().model(), "--out", out});
   return arguments;
 }

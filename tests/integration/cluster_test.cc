@@ -84,6 +84,25 @@ TEST(Cluster, RunLooksAtItsPolicyFirst) {
   }
 }
 
+TEST(Cluster, ExplainGivesTheLinesAboutAJobAsJson) {
+  const TestFolder folder;
+  const std::string about = R"({"cluster_s":1.0,"event":"wait","job":7,"text":"no GPU is free"})"
+                            "\n"
+                            R"({"cluster_s":3.0,"event":"start","job":7})"
+                            "\n";
+  ASSERT_TRUE(
+      write_file_atomic(folder / "decisions.jsonl", R"({"cluster_s":0.5,"event":"wait","job":77})"
+                                                    "\n" +
+                                                        about));
+  const std::vector<std::string> explain = {"cluster", "explain", "7", "--state", folder.path()};
+  EXPECT_THAT(run_jige(explain).out, HasSubstr("waits: no GPU is free"));
+  std::vector<std::string> lines = explain;
+  lines.push_back("--json");
+  EXPECT_EQ(run_jige(lines).out, about);
+  lines[2] = "8";
+  expect_error(run_jige(lines), 3, {"nothing about job 8"});
+}
+
 // The published baselines beside our own on one trace, on a drawn one (its tables are not ours).
 TEST(Cluster, ComparesWithPublishedBaselines) {
   const std::string fixtures = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/cluster/";

@@ -1,11 +1,14 @@
 // What every command promises: help, errors with remedies, exit codes, JSON.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
+#include <thread>
 
 #include "integration/process.h"
 #include "integration/tiny_run.h"
@@ -118,6 +121,8 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(train({"--lora-rank", "4", "--from", "z"}).err, HasSubstr("add --lora"));
   EXPECT_THAT(train({"--size", "tiny", "--from", "z"}).err, HasSubstr("--from and --size"));
   EXPECT_THAT(train({"--vocab-size", "300", "--from", "z"}).err, HasSubstr("--vocab-size"));
+  EXPECT_THAT(train({"--vocab-size", "300", "--tokenizer", "z"}).err,
+              HasSubstr("--tokenizer and --vocab-size"));
   EXPECT_THAT(train({"--batch-tokens", "99999999999999"}).err, HasSubstr("--batch-tokens"));
   EXPECT_THAT(train({"--separator", "-", "--split", "file"}).err, HasSubstr("--separator"));
   const auto generate = [](std::vector<std::string> more) {
@@ -130,6 +135,9 @@ TEST(CommandLine, FlagsThatContradictEachOtherAreRefused) {
   EXPECT_THAT(generate({"--system", "a"}), HasSubstr("add --chat"));
   EXPECT_THAT(generate({"--logprobs", "1"}), HasSubstr("add --json"));
   EXPECT_THAT(generate({"--stop", ""}), HasSubstr("--stop is empty"));
+  EXPECT_THAT(generate({"--echo", "--json"}), HasSubstr("--echo is for text"));
+  EXPECT_THAT(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--pieces"}, "1").err,
+              HasSubstr("--pieces is about text"));
   EXPECT_THAT(run_jige({"train", "--out", "y"}).err, HasSubstr("--data is missing"));
   EXPECT_THAT(run_jige({"train", "--data", "y"}).err, HasSubstr("--out is missing"));
 }
@@ -165,6 +173,33 @@ TEST(CommandLine, BenchRunsATinyModel) {
                                     "--batch-tokens", "128", "--context", "64"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_EQ(outcome.json_lines().size(), 8u);
+}
+
+// Gigabytes of random weights would stay in /tmp for good.
+TEST(CommandLine, ABenchThatIsKilledLeavesNoWeightsBehind) {
+  const std::vector<std::vector<std::string>> commands = {
+      {"bench", "inference", "--size", "tiny", "--seconds", "60"},
+      {"bench", "serve", "--random", "tiny", "--users", "1", "-n", "1000000"}};
+  for (const std::vector<std::string>& command : commands) {
+    const TestFolder temporary, streams;
+    const char* set = std::getenv("TMPDIR");
+    const std::string before = set != nullptr ? set : "";
+    setenv("TMPDIR", temporary.path().c_str(), 1);
+    Process process(command, streams.path());
+    set != nullptr ? setenv("TMPDIR", before.c_str(), 1) : unsetenv("TMPDIR");
+    // Both tell that the model is loaded.
+    const auto told = [&] {
+      const std::string out = exists(streams / "out") ? read_text(streams / "out") : "";
+      return out.find("  load  ") != std::string::npos || out.find("random)") != std::string::npos;
+    };
+    for (int i = 0; i < 6000 && process.running() && !told(); ++i) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    EXPECT_TRUE(told()) << command[1];
+    process.send(SIGKILL);
+    EXPECT_EQ(process.wait().exit_code, 128 + SIGKILL) << command[1];
+    EXPECT_EQ(list_tree(temporary.path()), std::vector<std::string>{}) << command[1];
+  }
 }
 
 TEST(CommandLine, BenchTrainsAStepOnRequest) {

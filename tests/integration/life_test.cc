@@ -265,6 +265,16 @@ TEST(Life, PlotLossDrawsTheRun) {
   EXPECT_THAT(svg, Not(HasSubstr("nan")));
 }
 
+TEST(Life, ReportIsNamedAfterTheRunHoweverItsFolderIsGiven) {
+  const TestFolder folder;
+  for (const char* end : {"", "/", "/.", "/model/.."}) {
+    const Outcome outcome =
+        run_jige({"report", TinyRun::get().run() + end, "--out", folder / "page.html"});
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_THAT(read_text(folder / "page.html"), HasSubstr("<title>run</title>")) << end;
+  }
+}
+
 TEST(Life, FineTuningStartsFromTheModel) {
   const TestFolder folder;
   const Outcome full =

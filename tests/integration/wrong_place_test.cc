@@ -121,6 +121,24 @@ TEST(WrongPlace, ProfilesOfLinksNeedAFileInAFolderThatIsThere) {
                {"--transfer-bytes: 1.00 TiB are out of range"});
 }
 
+TEST(WrongPlace, ATextThatIsNotThereIsMissedBeforeAModelIsLoaded) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  write_text(model + "/model.safetensors", "damaged");
+  expect_error(run_jige({"generate", model, "--file", folder / "none.txt"}), 3, {"none.txt"});
+  expect_error(run_jige({"generate", model, "--prompt", "x"}), 4, {"model.safetensors"});
+}
+
+TEST(WrongPlace, ARunIsNotBegunInTheFolderOfAModel) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  const std::vector<std::string> before = list_tree(model);
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 2);
+  arguments.insert(arguments.end(), {"--out", model});
+  expect_error(run_jige(arguments), 2, {model + ": is the folder of a model"});
+  EXPECT_EQ(list_tree(model), before);
+}
+
 TEST(WrongPlace, TheTokenizerOfAModelOrARunIsNotReplaced) {
   const TestFolder folder;
   write_text(folder / "text.txt", "the cat sat on the mat and the cat sat on the hat\n");

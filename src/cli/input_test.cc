@@ -1,0 +1,68 @@
+#include "cli/input.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <string>
+
+#include "base/file.h"
+#include "cli/random_model.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr uid_t kNobody = 65534;
+
+// Not root, while this lives.
+class SomebodyElse {
+ public:
+  SomebodyElse() : root_(geteuid() == 0 && seteuid(kNobody) == 0) {}
+  ~SomebodyElse() {
+    if (!root_) return;
+    EXPECT_EQ(seteuid(0), 0);
+  }
+  SomebodyElse(const SomebodyElse&) = delete;
+  SomebodyElse& operator=(const SomebodyElse&) = delete;
+
+ private:
+  bool root_;
+};
+
+template <typename T>
+void expect_denied(const Result<T>& found, const std::string& path) {
+  ASSERT_FALSE(found);
+  EXPECT_EQ(found.error().code, Code::kIo);
+  EXPECT_EQ(found.error().message, path + ": Permission denied");
+}
+
+TEST(Input, AFolderThatMayNotBeLookedIntoIsNotCalledEmptyOrAbsent) {
+  const auto folder = TemporaryFolder::make();
+  ASSERT_TRUE(folder);
+  const std::string run = folder->path() + "/run";
+  ASSERT_TRUE(make_folders(run + "/model"));
+  for (const char* name : {"config.json", "log.jsonl", "tokenizer.json", "model/config.json"}) {
+    ASSERT_TRUE(write_file_atomic(run + "/" + name, "{}"));
+  }
+  ASSERT_EQ(chmod(folder->path().c_str(), 0), 0);
+  bool denied = false;
+  {
+    const SomebodyElse here;
+    denied = geteuid() != 0;
+  }
+  if (denied) {
+    const SomebodyElse here;
+    expect_denied(find_model_folder(run), run + "/config.json");
+    expect_denied(find_model_folder(run + "/model"), run + "/model/config.json");
+    expect_denied(find_tokenizer_folder(run), run + "/tokenizer.json");
+    expect_denied(Result<void>(check_run_folder(run)), run + "/log.jsonl");
+    expect_denied(Result<void>(check_file("--plan", run + "/plan.json", "a plan")),
+                  run + "/plan.json");
+  }
+  ASSERT_EQ(chmod(folder->path().c_str(), 0700), 0);
+  if (!denied) GTEST_SKIP() << "this user may look at everything";
+}
+
+}  // namespace
+}  // namespace jige::cli

@@ -50,32 +50,47 @@ bool as_int(const Json& value, int64_t& out) {
   return false;
 }
 
+enum class Excess { kNone, kDepth, kMembers };
+
+// Looks at brackets, colons and strings alone; what makes no sense the parser tells. (Its callback
+// could count too, but makes it go through a whole list after every object in it.)
+Excess excess_of(std::string_view text, size_t depth_max) {
+  std::vector<size_t> members(depth_max + 1, 0);  // so far, of the object at each depth
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '{' || c == '[') {
+      if (++depth > depth_max) return Excess::kDepth;
+      members[depth] = 0;
+    } else if (c == '}' || c == ']') {
+      if (depth-- == 0) return Excess::kNone;
+    } else if (c == ':') {
+      if (++members[depth] > kJsonMembersMax) return Excess::kMembers;
+    }
+  }
+  return Excess::kNone;
+}
+
 }  // namespace
 
 Result<Json> parse_json(std::string_view text, std::string_view where, int depth_max) {
-  bool too_deep = false, too_wide = false;
-  std::vector<size_t> members(static_cast<size_t>(depth_max) + 2, 0);
-  const auto callback = [&](int depth, Json::parse_event_t event, Json&) {
-    // Where a container starts, `depth` does not count it yet.
-    const bool starts =
-        event == Json::parse_event_t::object_start || event == Json::parse_event_t::array_start;
-    if (depth + (starts ? 1 : 0) > depth_max) too_deep = true;
-    if (too_deep || too_wide) return false;
-    const auto level = static_cast<size_t>(depth);
-    if (event == Json::parse_event_t::object_start) members[level + 1] = 0;
-    if (event == Json::parse_event_t::key) too_wide = ++members[level] > kJsonMembersMax;
-    return !too_wide;
-  };
-  try {
-    Json json = Json::parse(text.begin(), text.end(), callback);
-    if (too_deep) {
+  switch (excess_of(text, static_cast<size_t>(depth_max))) {
+    case Excess::kDepth:
       return fail(Code::kCorrupt, "{}: JSON is nested deeper than {} levels", where, depth_max);
-    }
-    if (too_wide) {
+    case Excess::kMembers:
       return fail(Code::kCorrupt, "{}: a JSON object has more than {} members", where,
                   kJsonMembersMax);
-    }
-    return json;
+    case Excess::kNone:
+      break;
+  }
+  try {
+    return Json::parse(text.begin(), text.end());
   } catch (const std::exception& error) {
     return fail(Code::kCorrupt, "{}: not valid JSON: {}", where,
                 json_error_text(error.what(), text));

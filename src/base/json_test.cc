@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "base/clock.h"
 #include "base/rng.h"
 
 namespace jige {
@@ -75,6 +76,24 @@ TEST(Json, LimitsMembersOfOneObject) {
   // The limit is of one object, not of the text.
   const std::string half = object_of(kJsonMembersMax / 2 + 1);
   EXPECT_TRUE(parse("{\"a\":" + half + ",\"b\":" + half + "}").has_value());
+}
+
+// As a request to a server may bring them.
+TEST(Json, ReadsAListOfManyObjectsInTimeThatGrowsWithTheText) {
+  constexpr size_t kCount = 150'000;
+  std::string text = "[";
+  for (size_t i = 0; i < kCount; ++i) text += "{},";
+  const StopWatch watch;
+  const auto json = parse(text + "{}]");
+  EXPECT_LT(watch.seconds(), 5);
+  ASSERT_TRUE(json.has_value());
+  EXPECT_EQ(json->size(), kCount + 1);
+}
+
+TEST(Json, LooksIntoNoStringForItsLimits) {
+  const auto json = parse_json(R"(["[[[[{\"a\":1}", {"\\": "]"}])", "here", 2);
+  ASSERT_TRUE(json.has_value()) << json.error().message;
+  EXPECT_FALSE(parse_json(R"(["\\", [[1]]])", "here", 2).has_value());
 }
 
 TEST(Json, ReadsIntegersOfAnySpelling) {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "comm/arrivals.h"
 #include "comm/join_message.h"
 #include "comm/shared_transport.h"
 #include "comm/tcp_mesh.h"
@@ -17,7 +18,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr double kHelloSeconds = 5;  // for who has connected to say who it is
+constexpr double kHelloSeconds = 1;  // for who has begun to say who it is
 
 class Joining {
  public:
@@ -128,6 +129,7 @@ Status Joining::gather(Listener& rendezvous) {
   sockets_.resize(static_cast<size_t>(world()));
   hellos_.resize(static_cast<size_t>(world()));
   hellos_[0] = own_;
+  Arrivals arrivals(rendezvous);
   for (;;) {
     forget_gone();
     std::vector<int> missing;
@@ -135,7 +137,7 @@ Status Joining::gather(Listener& rendezvous) {
       if (!sockets_[static_cast<size_t>(r)].is_open()) missing.push_back(r);
     }
     if (missing.empty()) return {};
-    auto socket = rendezvous.accept({}, deadline_);
+    auto socket = arrivals.next({}, deadline_);
     if (!socket && socket.error().code != Code::kUnavailable) {
       return tl::unexpected<Error>(std::move(socket.error()));
     }

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "comm/join_message.h"
 
 namespace jige::comm {
@@ -58,6 +59,22 @@ TEST(Join, ARankThatEndsWhileOthersAreAwaitedMayComeAgain) {
     ASSERT_TRUE(transport) << transport.error().message;
     EXPECT_EQ((*transport)->size(), 3);
   }
+}
+
+// Silent, as those are that look whether a port is open.
+TEST(Join, StrangersWhoSayNothingKeepNobodyWaiting) {
+  Listener listener = *Listener::open({"127.0.0.1", 0});
+  const RingPlan plan = RingPlan::in_rank_order(2);
+  const Socket strangers[] = {*connect_to(listener.address(), {}, Deadline::after(5)),
+                              *connect_to(listener.address(), {}, Deadline::after(5))};
+  Result<std::unique_ptr<Transport>> joined[2];
+  const StopWatch watch;
+  std::thread first(
+      [&] { joined[0] = join_group(options_of(0, 2, listener, "tcp"), plan, &listener); });
+  joined[1] = join_group(options_of(1, 2, listener, "tcp"), plan);
+  first.join();
+  EXPECT_LT(watch.seconds(), 3);
+  for (const auto& transport : joined) ASSERT_TRUE(transport) << transport.error().message;
 }
 
 TEST(Join, ATransportThatNobodyAskedForIsRefused) {

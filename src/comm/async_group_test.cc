@@ -184,9 +184,16 @@ TEST_P(OverTransports, PassesMessagesOnInOrderBesideCollectives) {
 TEST(AsyncGroup, WaitsForARankThatComputesLongerThanTheTimeout) {
   const RingPlan plan = RingPlan::in_rank_order(2);
   const auto late_sum = [](AsyncGroup& group) -> Status {
+    // More than connections and the buffers before them take.
+    std::vector<std::byte> message(32 << 20);
+    Pending sent;
+    if (group.rank() == 0) sent = group.send(1, message, 1);
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(650));
+    if (group.rank() == 1) sent = group.receive(0, message, 1);
+    JIGE_DO(sent.wait());
     std::vector<float> data(100, 1.0f);
     auto* bytes = reinterpret_cast<std::byte*>(data.data());
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(650));
     return group.start({.count = 100, .src = bytes, .dst = bytes}).wait();
   };
   const char* kinds[] = {"threads", "shm", "tcp"};

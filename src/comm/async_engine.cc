@@ -135,9 +135,10 @@ Result<bool> AsyncEngine::advance_state(Pending::State& state, std::vector<Link>
 }
 
 Result<bool> AsyncEngine::advance() {
-  std::vector<Link> in;
+  std::vector<Link>& in = listened_;
   std::vector<Link> out;
   bool moved = false;
+  in.clear();
   wants_.clear();
   for (auto state = active_.begin(); state != active_.end();) {
     JIGE_TRY(const bool now, advance_state(**state, in, out));
@@ -164,8 +165,22 @@ Status AsyncEngine::check_silence() const {
                 : Status();
 }
 
+// A message says what it is on the link where it is awaited; of a collective the others may take
+// other links.
+Status AsyncEngine::look_for_others() const {
+  for (const auto& state : active_) {
+    const Flow& flow = state->flows.front();
+    const Header& ours = flow.in ? flow.in_header : flow.out_header;
+    if (ours.path == Path::kMessage) continue;
+    JIGE_DO(comm::look_for_others(group_.transport(), group_.plan(), ours, listened_));
+  }
+  return {};
+}
+
 Status AsyncEngine::sleep() {
-  JIGE_DO(group_.transport().wait(wants_, Deadline::at_ns(monotonic_ns() + kSleepNs)));
+  const Deadline end = Deadline::at_ns(monotonic_ns() + kSleepNs);
+  JIGE_DO(group_.transport().wait(wants_, end));
+  if (end.passed()) JIGE_DO(look_for_others());
   return check_silence();
 }
 

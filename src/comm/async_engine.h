@@ -63,6 +63,7 @@ class AsyncEngine {
   Result<bool> advance();
   Result<bool> advance_state(Pending::State& state, std::vector<Link>& in, std::vector<Link>& out);
   Status sleep();
+  Status look_for_others() const;
   Status check_silence() const;
   void end_with(const Error& error);
 
@@ -71,6 +72,7 @@ class AsyncEngine {
   // Of the engine's thread.
   States active_;
   std::vector<Want> wants_;
+  std::vector<Link> listened_;  // what the flows of active_ receive from
   int64_t moved_ns_ = 0;
   // Under signals_->mutex.
   States started_;

@@ -229,6 +229,18 @@ TEST_P(OverTransports, NamesARankThatFailsAndOneThatCallsSomethingElse) {
         return group.start({.count = count, .src = bytes, .dst = bytes}).wait();
       });
   for (const std::string& error : differ) EXPECT_THAT(error, HasSubstr("all_reduce of 99 f32"));
+  RingPlan with_trees = plan;
+  with_trees.trees = TreePair::over({0, 1, 2});
+  with_trees.trees->bytes_max = 1000;
+  const auto lanes = run_async(
+      make_transports(GetParam(), 3, with_trees), with_trees, 10, [](AsyncGroup& group) -> Status {
+        // One by trees, one by rings: neither rank listens where the other talks.
+        std::vector<float> own(1000);
+        auto* bytes = reinterpret_cast<std::byte*>(own.data());
+        const int64_t count = group.rank() == 2 ? 1000 : 100;
+        return group.start({.count = count, .src = bytes, .dst = bytes}).wait();
+      });
+  for (const std::string& error : lanes) EXPECT_THAT(error, HasSubstr("all_reduce of 1000 f32"));
   const auto tags =
       run_async(make_transports(GetParam(), 3, plan), plan, 10, [](AsyncGroup& group) -> Status {
         std::vector<std::byte> own(128);

@@ -16,7 +16,6 @@ bool contains(const std::vector<Link>& links, const std::optional<Link>& link) {
 }  // namespace
 
 AsyncEngine::AsyncEngine(Communicator group) : group_(std::move(group)) {
-  moved_ns_ = monotonic_ns();
   thread_ = std::thread([this] { main(); });
 }
 
@@ -157,7 +156,7 @@ Result<bool> AsyncEngine::advance() {
 Status AsyncEngine::check_silence() const {
   const double timeout_s = group_.options().timeout_s;
   Transport& transport = group_.transport();
-  if (static_cast<double>(monotonic_ns() - moved_ns_) * 1e-9 < timeout_s) return {};
+  if (still_.seconds() < timeout_s) return {};
   const bool silent = std::any_of(wants_.begin(), wants_.end(), [&](const Want& want) {
     return transport.silent_seconds(want.link.peer) > timeout_s;
   });
@@ -180,6 +179,7 @@ Status AsyncEngine::look_for_others() const {
 Status AsyncEngine::sleep() {
   const Deadline end = Deadline::at_ns(monotonic_ns() + kSleepNs);
   JIGE_DO(group_.transport().wait(wants_, end));
+  still_.look();
   if (end.passed()) JIGE_DO(look_for_others());
   return check_silence();
 }
@@ -205,7 +205,7 @@ void AsyncEngine::main() {
     if (!moved) {
       end_with(moved.error());
     } else if (*moved) {
-      moved_ns_ = monotonic_ns();
+      still_.note_movement();
     } else if (const Status slept = sleep(); !slept) {
       end_with(slept.error());
     }

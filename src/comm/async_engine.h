@@ -18,6 +18,7 @@
 #include "comm/async_group.h"
 #include "comm/flow_runner.h"
 #include "comm/range_set.h"
+#include "comm/stillness.h"
 
 namespace jige::comm {
 
@@ -73,7 +74,7 @@ class AsyncEngine {
   States active_;
   std::vector<Want> wants_;
   std::vector<Link> listened_;  // what the flows of active_ receive from
-  int64_t moved_ns_ = 0;
+  Stillness still_;
   // Under signals_->mutex.
   States started_;
   std::optional<Error> asked_error_;  // of fail_with()

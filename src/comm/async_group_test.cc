@@ -420,6 +420,46 @@ TEST(AsyncGroup, NamesAProcessThatDiesOrStandsStillWithinTheDeadline) {
   }
 }
 
+// Let go one after another, the first must not take the others for dead.
+TEST(AsyncGroup, GoesOnAfterAllOfItWasStopped) {
+  for (const char* transport : {"shm", "tcp"}) {
+    Listener listener = *Listener::open({"127.0.0.1", 0});
+    auto* all = static_cast<std::byte*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    auto* ready = new (all) std::atomic<int>(0);
+    auto* late = new (all + 64) std::atomic<bool>(false);
+    auto ranks = LocalRanks::start(3, [&](int rank) {
+      const RingPlan plan = RingPlan::in_rank_order(3);
+      auto joined = join_group({.place = {rank, 3, "test"},
+                                .rendezvous = listener.address(),
+                                .transport = transport,
+                                .timeout_s = 10},
+                               plan, rank == 0 ? &listener : nullptr);
+      if (!joined) return 2;
+      const auto group =
+          AsyncGroup::over(*Communicator::over(std::move(*joined), plan, {.timeout_s = 1}));
+      ready->fetch_add(1);
+      const Deadline deadline = Deadline::after(10);
+      while (rank == 1 && !*late && !deadline.passed()) std::this_thread::yield();
+      std::vector<float> data(1000);
+      auto* bytes = reinterpret_cast<std::byte*>(data.data());
+      return group->start({.count = 1000, .src = bytes, .dst = bytes}).wait() ? 0 : 1;
+    });
+    ASSERT_TRUE(ranks);
+    while (*ready < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ranks->send_signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    for (int r = 0; r < 3; ++r) {
+      kill(ranks->pid(r), SIGCONT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    }
+    *late = true;
+    EXPECT_THAT(ranks->wait(), Each(0)) << transport;
+    munmap(all, 4096);
+  }
+}
+
 TEST(RangeSet, KnowsWhatAListOfElementsKnows) {
   Rng rng(3);
   for (int round = 0; round < 200; ++round) {

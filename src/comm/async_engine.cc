@@ -176,6 +176,14 @@ Status AsyncEngine::look_for_others() const {
   return {};
 }
 
+// A wait that is met at once tells nobody anything; but the others want to hear of this rank.
+Status AsyncEngine::keep_in_touch() {
+  const int64_t now = monotonic_ns();
+  if (now - touched_ns_ < kHeartbeatNs) return {};
+  touched_ns_ = now;
+  return group_.transport().wait({}, Deadline::at_ns(now));
+}
+
 Status AsyncEngine::sleep() {
   const Deadline end = Deadline::at_ns(monotonic_ns() + kSleepNs);
   JIGE_DO(group_.transport().wait(wants_, end));
@@ -204,11 +212,12 @@ void AsyncEngine::main() {
     const Result<bool> moved = advance();
     if (!moved) {
       end_with(moved.error());
-    } else if (*moved) {
-      still_.note_movement();
-    } else if (const Status slept = sleep(); !slept) {
-      end_with(slept.error());
+      continue;
     }
+    if (*moved) still_.note_movement();
+    Status alright = keep_in_touch();
+    if (alright && !*moved) alright = sleep();
+    if (!alright) end_with(alright.error());
   }
   (void)group_.transport().flush(Deadline::after(kFlushSeconds));
 }

@@ -63,6 +63,7 @@ class AsyncEngine {
   bool take_started();
   Result<bool> advance();
   Result<bool> advance_state(Pending::State& state, std::vector<Link>& in, std::vector<Link>& out);
+  Status keep_in_touch();
   Status sleep();
   Status look_for_others() const;
   Status check_silence() const;
@@ -75,6 +76,7 @@ class AsyncEngine {
   std::vector<Want> wants_;
   std::vector<Link> listened_;  // what the flows of active_ receive from
   Stillness still_;
+  int64_t touched_ns_ = 0;
   // Under signals_->mutex.
   States started_;
   std::optional<Error> asked_error_;  // of fail_with()

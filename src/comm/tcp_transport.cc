@@ -196,13 +196,13 @@ Status TcpTransport::wait(std::span<const Want> wants, Deadline deadline) {
   if (error_) return tl::unexpected<Error>(*error_);
   for (;;) {
     JIGE_DO(push_all());
+    control_.beat();  // also where the heartbeats of others end every poll early
     if (was_interrupted() || met(wants) || deadline.passed()) return {};
     list_descriptors(wants);
     descriptors_.insert(descriptors_.begin(), {.fd = interrupts_, .events = POLLIN, .revents = 0});
     const int64_t slice_ms = kHeartbeatNs / 1'000'000;
     const int limit = static_cast<int>(std::min<int64_t>(deadline.poll_ms(), slice_ms));
     const int ready_count = poll(descriptors_.data(), descriptors_.size(), limit);
-    control_.beat();  // also where the heartbeats of others end every poll early
     bool news = ready_count <= 0;
     bool data = false;
     const size_t data_count = descriptors_.size() - static_cast<size_t>(size());

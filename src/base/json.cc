@@ -175,6 +175,12 @@ std::string dump_json(const Json& json, int indent) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
+const Json* find_field(const Json& object, std::string_view field) {
+  if (!object.is_object()) return nullptr;
+  const auto found = object.find(std::string(field));
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
 Result<int64_t> get_int(const Json& object, std::string_view field, std::string_view where) {
   const Json* value = find_member(object, field);
   if (!value) return absent(field, where);

@@ -33,6 +33,9 @@ Result<Json> parse_json(std::string_view text, std::string_view where,
 // Serialises; invalid UTF-8 in strings becomes U+FFFD. indent < 0 writes one line.
 std::string dump_json(const Json& json, int indent = -1);
 
+// The member, or nullptr when it is absent or null, or `object` none.
+const Json* find_field(const Json& object, std::string_view field);
+
 // Typed members of an object. The plain forms fail with kNotFound when the field is absent; the
 // `_or` forms give `fallback` when it is absent or null. A wrong type is kInvalidArgument.
 Result<int64_t> get_int(const Json& object, std::string_view field, std::string_view where);

@@ -116,6 +116,24 @@ TEST(Json, RefusesWhatFollowsANulByte) {
   }
 }
 
+// As a request to a server may bring them.
+TEST(Json, ReadsAListOfManyObjectsInTimeThatGrowsWithTheText) {
+  constexpr size_t kCount = 150'000;
+  std::string text = "[";
+  for (size_t i = 0; i < kCount; ++i) text += "{},";
+  const StopWatch watch;
+  const auto json = parse(text + "{}]");
+  EXPECT_LT(watch.seconds(), 5);
+  ASSERT_TRUE(json.has_value());
+  EXPECT_EQ(json->size(), kCount + 1);
+}
+
+TEST(Json, LooksIntoNoStringForItsLimits) {
+  const auto json = parse_json(R"(["[[[[{\"a\":1}", {"\\": "]"}])", "here", 2);
+  ASSERT_TRUE(json.has_value()) << json.error().message;
+  EXPECT_FALSE(parse_json(R"(["\\", [[1]]])", "here", 2).has_value());
+}
+
 TEST(Json, ReadsIntegersOfAnySpelling) {
   const auto json = parse(R"({"a":7,"b":-3,"c":1e3,"d":2.0,"e":9007199254740993,
                              "min":-9223372036854775808,"max":9223372036854775807})");

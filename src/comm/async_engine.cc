@@ -16,7 +16,6 @@ bool contains(const std::vector<Link>& links, const std::optional<Link>& link) {
 }  // namespace
 
 AsyncEngine::AsyncEngine(Communicator group) : group_(std::move(group)) {
-  moved_ns_ = monotonic_ns();
   thread_ = std::thread([this] { main(); });
 }
 
@@ -135,9 +134,10 @@ Result<bool> AsyncEngine::advance_state(Pending::State& state, std::vector<Link>
 }
 
 Result<bool> AsyncEngine::advance() {
-  std::vector<Link> in;
+  std::vector<Link>& in = listened_;
   std::vector<Link> out;
   bool moved = false;
+  in.clear();
   wants_.clear();
   for (auto state = active_.begin(); state != active_.end();) {
     JIGE_TRY(const bool now, advance_state(**state, in, out));
@@ -156,7 +156,7 @@ Result<bool> AsyncEngine::advance() {
 Status AsyncEngine::check_silence() const {
   const double timeout_s = group_.options().timeout_s;
   Transport& transport = group_.transport();
-  if (static_cast<double>(monotonic_ns() - moved_ns_) * 1e-9 < timeout_s) return {};
+  if (still_.seconds() < timeout_s) return {};
   const bool silent = std::any_of(wants_.begin(), wants_.end(), [&](const Want& want) {
     return transport.silent_seconds(want.link.peer) > timeout_s;
   });
@@ -164,8 +164,31 @@ Status AsyncEngine::check_silence() const {
                 : Status();
 }
 
+// A message says what it is on the link where it is awaited; of a collective the others may take
+// other links.
+Status AsyncEngine::look_for_others() const {
+  for (const auto& state : active_) {
+    const Flow& flow = state->flows.front();
+    const Header& ours = flow.in ? flow.in_header : flow.out_header;
+    if (ours.path == Path::kMessage) continue;
+    JIGE_DO(comm::look_for_others(group_.transport(), group_.plan(), ours, listened_));
+  }
+  return {};
+}
+
+// A wait that is met at once tells nobody anything; but the others want to hear of this rank.
+Status AsyncEngine::keep_in_touch() {
+  const int64_t now = monotonic_ns();
+  if (now - touched_ns_ < kHeartbeatNs) return {};
+  touched_ns_ = now;
+  return group_.transport().wait({}, Deadline::at_ns(now));
+}
+
 Status AsyncEngine::sleep() {
-  JIGE_DO(group_.transport().wait(wants_, Deadline::at_ns(monotonic_ns() + kSleepNs)));
+  const Deadline end = Deadline::at_ns(monotonic_ns() + kSleepNs);
+  JIGE_DO(group_.transport().wait(wants_, end));
+  still_.look();
+  if (end.passed()) JIGE_DO(look_for_others());
   return check_silence();
 }
 
@@ -189,11 +212,12 @@ void AsyncEngine::main() {
     const Result<bool> moved = advance();
     if (!moved) {
       end_with(moved.error());
-    } else if (*moved) {
-      moved_ns_ = monotonic_ns();
-    } else if (const Status slept = sleep(); !slept) {
-      end_with(slept.error());
+      continue;
     }
+    if (*moved) still_.note_movement();
+    Status alright = keep_in_touch();
+    if (alright && !*moved) alright = sleep();
+    if (!alright) end_with(alright.error());
   }
   (void)group_.transport().flush(Deadline::after(kFlushSeconds));
 }

@@ -18,6 +18,7 @@
 #include "comm/async_group.h"
 #include "comm/flow_runner.h"
 #include "comm/range_set.h"
+#include "comm/stillness.h"
 
 namespace jige::comm {
 
@@ -62,7 +63,9 @@ class AsyncEngine {
   bool take_started();
   Result<bool> advance();
   Result<bool> advance_state(Pending::State& state, std::vector<Link>& in, std::vector<Link>& out);
+  Status keep_in_touch();
   Status sleep();
+  Status look_for_others() const;
   Status check_silence() const;
   void end_with(const Error& error);
 
@@ -71,7 +74,9 @@ class AsyncEngine {
   // Of the engine's thread.
   States active_;
   std::vector<Want> wants_;
-  int64_t moved_ns_ = 0;
+  std::vector<Link> listened_;  // what the flows of active_ receive from
+  Stillness still_;
+  int64_t touched_ns_ = 0;
   // Under signals_->mutex.
   States started_;
   std::optional<Error> asked_error_;  // of fail_with()

@@ -14,10 +14,10 @@
 // start the same collectives in the same order; the messages from one rank to another are received
 // in the order in which they are sent, by the same tags. Else the group fails and says what
 // differed. (3) While the group lives its thread says that the rank is there: nobody gives up on a
-// rank that computes for long. A rank whose process ends, that leaves while others wait for it, or
-// that is silent for timeout_s is named by all others, also where nothing was started. (4) After an
-// error the group has failed; every later start gives that error.
-// Threads: one thread starts; handles may be waited for from any.
+// rank that computes for long. A rank whose process ends, or that leaves while others wait for it,
+// is named by all others, also where nothing was started; one that is silent for timeout_s, as soon
+// as one of them waits for it. (4) After an error the group has failed; every later start gives
+// that error. Threads: one thread starts; handles may be waited for from any.
 #pragma once
 
 #include <cstddef>

@@ -184,9 +184,16 @@ TEST_P(OverTransports, PassesMessagesOnInOrderBesideCollectives) {
 TEST(AsyncGroup, WaitsForARankThatComputesLongerThanTheTimeout) {
   const RingPlan plan = RingPlan::in_rank_order(2);
   const auto late_sum = [](AsyncGroup& group) -> Status {
+    // More than connections and the buffers before them take.
+    std::vector<std::byte> message(32 << 20);
+    Pending sent;
+    if (group.rank() == 0) sent = group.send(1, message, 1);
     if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(650));
+    if (group.rank() == 1) sent = group.receive(0, message, 1);
+    JIGE_DO(sent.wait());
     std::vector<float> data(100, 1.0f);
     auto* bytes = reinterpret_cast<std::byte*>(data.data());
+    if (group.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(650));
     return group.start({.count = 100, .src = bytes, .dst = bytes}).wait();
   };
   const char* kinds[] = {"threads", "shm", "tcp"};
@@ -222,6 +229,18 @@ TEST_P(OverTransports, NamesARankThatFailsAndOneThatCallsSomethingElse) {
         return group.start({.count = count, .src = bytes, .dst = bytes}).wait();
       });
   for (const std::string& error : differ) EXPECT_THAT(error, HasSubstr("all_reduce of 99 f32"));
+  RingPlan with_trees = plan;
+  with_trees.trees = TreePair::over({0, 1, 2});
+  with_trees.trees->bytes_max = 1000;
+  const auto lanes = run_async(
+      make_transports(GetParam(), 3, with_trees), with_trees, 10, [](AsyncGroup& group) -> Status {
+        // One by trees, one by rings: neither rank listens where the other talks.
+        std::vector<float> own(1000);
+        auto* bytes = reinterpret_cast<std::byte*>(own.data());
+        const int64_t count = group.rank() == 2 ? 1000 : 100;
+        return group.start({.count = count, .src = bytes, .dst = bytes}).wait();
+      });
+  for (const std::string& error : lanes) EXPECT_THAT(error, HasSubstr("all_reduce of 1000 f32"));
   const auto tags =
       run_async(make_transports(GetParam(), 3, plan), plan, 10, [](AsyncGroup& group) -> Status {
         std::vector<std::byte> own(128);
@@ -398,6 +417,46 @@ TEST(AsyncGroup, NamesAProcessThatDiesOrStandsStillWithinTheDeadline) {
       EXPECT_THAT(texts[r], HasSubstr("nothing was heard of rank 1 (")) << transport;
       EXPECT_LT(seconds[r], 3.0) << transport;
     }
+  }
+}
+
+// Let go one after another, the first must not take the others for dead.
+TEST(AsyncGroup, GoesOnAfterAllOfItWasStopped) {
+  for (const char* transport : {"shm", "tcp"}) {
+    Listener listener = *Listener::open({"127.0.0.1", 0});
+    auto* all = static_cast<std::byte*>(
+        mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+    auto* ready = new (all) std::atomic<int>(0);
+    auto* late = new (all + 64) std::atomic<bool>(false);
+    auto ranks = LocalRanks::start(3, [&](int rank) {
+      const RingPlan plan = RingPlan::in_rank_order(3);
+      auto joined = join_group({.place = {rank, 3, "test"},
+                                .rendezvous = listener.address(),
+                                .transport = transport,
+                                .timeout_s = 10},
+                               plan, rank == 0 ? &listener : nullptr);
+      if (!joined) return 2;
+      const auto group =
+          AsyncGroup::over(*Communicator::over(std::move(*joined), plan, {.timeout_s = 1}));
+      ready->fetch_add(1);
+      const Deadline deadline = Deadline::after(10);
+      while (rank == 1 && !*late && !deadline.passed()) std::this_thread::yield();
+      std::vector<float> data(1000);
+      auto* bytes = reinterpret_cast<std::byte*>(data.data());
+      return group->start({.count = 1000, .src = bytes, .dst = bytes}).wait() ? 0 : 1;
+    });
+    ASSERT_TRUE(ranks);
+    while (*ready < 3) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ranks->send_signal(SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    for (int r = 0; r < 3; ++r) {
+      kill(ranks->pid(r), SIGCONT);
+      std::this_thread::sleep_for(std::chrono::milliseconds(150));
+    }
+    *late = true;
+    EXPECT_THAT(ranks->wait(), Each(0)) << transport;
+    munmap(all, 4096);
   }
 }
 

@@ -12,8 +12,8 @@
 // tuning: the order of additions is a function of the plan and the count (ring_plan.h). (2) Ranks
 // that call different operations get an error that says so, instead of a result. (3) A rank that
 // dies, leaves or falls silent is named by all others, at the latest timeout_s after the last byte
-// moved. (4) After an error the group has failed; every later call gives that error.
-// Threads: one thread.
+// moved, not counting time in which they were stopped themselves (stillness.h). (4) After an error
+// the group has failed; every later call gives that error. Threads: one thread.
 #pragma once
 
 #include <atomic>

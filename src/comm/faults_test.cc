@@ -168,6 +168,36 @@ TEST_P(Processes, AStoppedRankIsNamedByTheDeadline) {
   }
 }
 
+// As Ctrl-Z and a scheduler that suspends jobs do it. Who is let go first must not take the others
+// for dead.
+TEST_P(Processes, AGroupThatIsStoppedAsAWholeGoesOn) {
+  constexpr double kTimeoutSeconds = 1;
+  Listener listener = *Listener::open({"127.0.0.1", 0});
+  Reports reports;
+  const auto body = [](Communicator& group, Reports& shared) -> Status {
+    JIGE_DO(group.barrier());
+    std::atomic<int>& state = shared.pages[group.rank()].state;
+    state.store(1);
+    const Deadline deadline = Deadline::after(10);
+    while (group.rank() == 2 && state.load() != 3 && !deadline.passed()) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return group.barrier();
+  };
+  LocalRanks ranks = start_group(GetParam(), listener, reports, kTimeoutSeconds, body);
+  ASSERT_TRUE(reports.wait_for_others(2, 1));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  ranks.send_signal(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+  for (int r = 0; r < kRanks; ++r) {
+    kill(ranks.pid(r), SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  }
+  reports.pages[2].state.store(3);
+  EXPECT_THAT(ranks.wait(), testing::Each(0));
+  for (int r = 0; r < kRanks; ++r) EXPECT_STREQ(reports.pages[r].error, "");
+}
+
 TEST_P(Processes, RanksWithOtherRingsOrAMissingRankAreRefusedByName) {
   const std::string transport = GetParam();
   Listener listener = *Listener::open({"127.0.0.1", 0});

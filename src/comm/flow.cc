@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "comm/flow_runner.h"
+#include "comm/stillness.h"
 
 namespace jige::comm {
 namespace {
@@ -27,7 +28,7 @@ Status run_to_end(const FlowContext& context, std::vector<FlowRunner>& runners) 
   Transport& transport = *context.transport;
   std::vector<Want> wants;
   const auto done = [](const FlowRunner& runner) { return runner.done(); };
-  int64_t moved_ns = monotonic_ns();
+  Stillness still;
   for (;;) {
     if (context.cancelled != nullptr && *context.cancelled) {
       return tl::unexpected<Error>(interruption());
@@ -35,17 +36,20 @@ Status run_to_end(const FlowContext& context, std::vector<FlowRunner>& runners) 
     JIGE_TRY(const bool moved, advance_all(runners, wants));
     if (std::all_of(runners.begin(), runners.end(), done)) break;
     if (moved) {
-      moved_ns = monotonic_ns();
+      still.note_movement();
       continue;
     }
-    const Deadline end = Deadline::at_ns(moved_ns + static_cast<int64_t>(context.timeout_s * 1e9));
+    const auto end = [&] {
+      return Deadline::at_ns(still.since_ns() + static_cast<int64_t>(context.timeout_s * 1e9));
+    };
     const Deadline stall = Deadline::at_ns(monotonic_ns() + kStallNs);
-    JIGE_DO(transport.wait(wants, end.earlier(stall)));
+    JIGE_DO(transport.wait(wants, end().earlier(stall)));
+    still.look();
     if (stall.passed() && context.on_stall) JIGE_DO(context.on_stall());
-    if (!end.passed()) continue;
+    if (!end().passed()) continue;
     JIGE_TRY(const bool at_last, advance_all(runners, wants));
     if (!at_last) return tl::unexpected<Error>(transport.timeout_error(wants, context.timeout_s));
-    moved_ns = monotonic_ns();
+    still.note_movement();
   }
   return transport.flush(Deadline::after(context.timeout_s).unless(context.cancelled));
 }

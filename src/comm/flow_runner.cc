@@ -8,7 +8,8 @@
 namespace jige::comm {
 namespace {
 
-constexpr int64_t kGrainBytes = 64 << 10;  // reduced before other flows have their turn
+constexpr int64_t kGrainBytes = 64 << 10;  // that go on before more are received
+constexpr int64_t kTurnBytes = 4 << 20;    // about so many before other flows have their turn
 
 int64_t floor_units(int64_t bytes) { return bytes / kUnitBytes * kUnitBytes; }
 
@@ -53,7 +54,8 @@ void FlowRunner::finish_step() {
 Result<bool> FlowRunner::advance() {
   bool moved = false;
   wants_in_ = wants_out_ = false;
-  for (;;) {
+  // A peer that keeps up would hold the thread for as long as there are bytes.
+  for (turn_bytes_ = 0; turn_bytes_ < kTurnBytes;) {
     bool now = false;
     if (!header_sent_) {
       JIGE_TRY(now, send_header());
@@ -79,6 +81,7 @@ Result<bool> FlowRunner::advance() {
     if (!now && !whole) return moved;
     moved = true;
   }
+  return moved;
 }
 
 Result<bool> FlowRunner::send_header() {
@@ -117,6 +120,7 @@ Result<bool> FlowRunner::pass_on() {
   JIGE_DO(transport().commit(*flow_.out, bytes));
   got_ += bytes;
   sent_ += bytes;
+  turn_bytes_ += bytes;
   return true;
 }
 
@@ -130,6 +134,7 @@ Result<bool> FlowRunner::receive() {
     JIGE_TRY([[maybe_unused]] const bool came, receive_plain());
   }
   wants_in_ = got_ == before;
+  turn_bytes_ += got_ - before;
   return got_ > before;
 }
 
@@ -152,7 +157,7 @@ Result<bool> FlowRunner::receive_plain() {
   const int64_t whole = floor_units(step_.bytes);
   if (got_ < whole) {
     // In grains where the same bytes go on, so that they go on early and are still in the cache.
-    const int64_t limit = step_.send ? std::min(whole, got_ + kGrainBytes) : whole;
+    const int64_t limit = std::min(whole, got_ + (step_.send ? kGrainBytes : kTurnBytes));
     JIGE_TRY(const int64_t came,
              transport().read(*flow_.in, {step_.store + got_, static_cast<size_t>(limit - got_)}));
     got_ += came;
@@ -173,7 +178,7 @@ Result<bool> FlowRunner::send() {
   if (!step_.send || sent_ == limit) return false;
   const std::byte* from = step_.store != nullptr ? step_.store : step_.local;
   const int64_t before = sent_;
-  const int64_t whole = std::min(limit, floor_units(step_.bytes));
+  const int64_t whole = std::min({limit, floor_units(step_.bytes), sent_ + kTurnBytes});
   if (sent_ < whole) {
     JIGE_TRY(const int64_t gone,
              transport().write(*flow_.out, {from + sent_, static_cast<size_t>(whole - sent_)}));
@@ -190,6 +195,7 @@ Result<bool> FlowRunner::send() {
     }
   }
   wants_out_ = sent_ < limit;
+  turn_bytes_ += sent_ - before;
   return sent_ > before;
 }
 

@@ -19,7 +19,7 @@ class FlowRunner {
 
   bool done() const { return index_ == flow_.step_count && header_sent_ && header_seen_; }
 
-  // Goes on until nothing moves; whether anything has.
+  // Goes on until nothing moves, or a turn is over; whether anything has moved.
   Result<bool> advance();
   // What it waits for, after advance().
   void list_wants(std::vector<Want>& wants) const;
@@ -48,6 +48,7 @@ class FlowRunner {
   int64_t wire_ = 0;  // bytes of the step on a link, whole units
   int64_t got_ = 0;
   int64_t sent_ = 0;
+  int64_t turn_bytes_ = 0;  // moved since advance() was called
   bool header_sent_ = false;
   bool header_seen_ = false;
   bool wants_in_ = false;

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/rng.h"
+#include "comm/arrivals.h"
 #include "comm/join_message.h"
 #include "comm/shared_transport.h"
 #include "comm/tcp_mesh.h"
@@ -17,7 +18,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr double kHelloSeconds = 5;  // for who has connected to say who it is
+constexpr double kHelloSeconds = 1;  // for who has begun to say who it is
 
 class Joining {
  public:
@@ -53,6 +54,7 @@ class Joining {
   void tell_all(const Json& json);
   Result<std::unique_ptr<Transport>> make_transport();
   Result<std::unique_ptr<Transport>> over_memory();
+  Result<std::unique_ptr<Transport>> attach();
   Result<std::unique_ptr<Transport>> over_tcp();
   Status confirm_attached();
 
@@ -104,7 +106,10 @@ Status Joining::take(Socket socket) {
   const auto json = recv_json(socket, deadline_.earlier(Deadline::after(kHelloSeconds)));
   if (!json) return {};
   auto hello = parse_hello(*json, socket.peer());
-  if (!hello) return {};
+  if (!hello) {
+    (void)send_json(socket, join_error_to_json(hello.error()), Deadline::after(0));
+    return {};
+  }
   if (Status fits = check_member(*hello); !fits) {
     (void)send_json(socket, join_error_to_json(fits.error()), deadline_);
     return fits;
@@ -128,6 +133,7 @@ Status Joining::gather(Listener& rendezvous) {
   sockets_.resize(static_cast<size_t>(world()));
   hellos_.resize(static_cast<size_t>(world()));
   hellos_[0] = own_;
+  Arrivals arrivals(rendezvous);
   for (;;) {
     forget_gone();
     std::vector<int> missing;
@@ -135,7 +141,7 @@ Status Joining::gather(Listener& rendezvous) {
       if (!sockets_[static_cast<size_t>(r)].is_open()) missing.push_back(r);
     }
     if (missing.empty()) return {};
-    auto socket = rendezvous.accept({}, deadline_);
+    auto socket = arrivals.next({}, deadline_);
     if (!socket && socket.error().code != Code::kUnavailable) {
       return tl::unexpected<Error>(std::move(socket.error()));
     }
@@ -226,6 +232,20 @@ Result<std::unique_ptr<Transport>> Joining::make_transport() {
 }
 
 Result<std::unique_ptr<Transport>> Joining::over_memory() {
+  auto transport = attach();
+  if (transport) return transport;
+  Error error = cause(std::move(transport.error()));
+  // Where rank 0 has given up its memory is gone, and it has said why.
+  if (own_.rank != 0) {
+    const auto told = recv_json(sockets_[0], Deadline::after(0));
+    const Status known = told ? check_no_error(*told, sockets_[0].peer()) : Status();
+    if (!known) error = known.error();
+  }
+  tell_all(join_error_to_json(error));
+  return tl::unexpected<Error>(std::move(error));
+}
+
+Result<std::unique_ptr<Transport>> Joining::attach() {
   if (region_ == nullptr) {
     const int fd = open(table_.memory.c_str(), O_RDWR | O_CLOEXEC);
     if (fd < 0) {
@@ -251,7 +271,8 @@ Status Joining::confirm_attached() {
   for (Socket& socket : sockets_) {
     if (!socket.is_open()) continue;
     if (own_.rank != 0) JIGE_DO(send_json(socket, attached, deadline_));
-    JIGE_TRY([[maybe_unused]] const Json answer, recv_json(socket, deadline_));
+    JIGE_TRY(const Json answer, recv_json(socket, deadline_));
+    JIGE_DO(check_no_error(answer, socket.peer()));
   }
   if (own_.rank == 0) tell_all(go);
   return {};

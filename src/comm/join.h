@@ -6,7 +6,8 @@
 //             "address", "transport", "plan"}                            rank r > 0 to rank 0
 //   table    {"members": [hello of every rank], "token", "transport", "memory"}  rank 0 to all
 //            or {"error": {"code", "message"}}
-//   attached {"attached": true}, answered by {"go": true}                shared memory alone
+//   attached {"attached": true}, answered by {"go": true}; either may be an error instead
+//                                                                        shared memory alone
 //
 // A rank that ends while others are awaited may come again.
 // "machine" tells processes that can share memory; "memory" is the path of rank 0's descriptor.

@@ -85,13 +85,16 @@ Result<Hello> parse_hello(const Json& json, const std::string& where) {
   return hello;
 }
 
+Status check_no_error(const Json& json, const std::string& where) {
+  if (!json.is_object() || !json.contains("error")) return {};
+  JIGE_TRY(const int code,
+           get_small(json["error"], "code", static_cast<int>(Code::kCancelled), where));
+  JIGE_TRY(const std::string message, get_string(json["error"], "message", where));
+  return tl::unexpected<Error>(reported_error(where, static_cast<Code>(code), message));
+}
+
 Result<JoinTable> parse_table(const Json& json, const std::string& where) {
-  if (json.is_object() && json.contains("error")) {
-    JIGE_TRY(const int code,
-             get_small(json["error"], "code", static_cast<int>(Code::kCancelled), where));
-    JIGE_TRY(const std::string message, get_string(json["error"], "message", where));
-    return tl::unexpected<Error>(reported_error(where, static_cast<Code>(code), message));
-  }
+  JIGE_DO(check_no_error(json, where));
   JoinTable table;
   JIGE_TRY(const std::string token, get_string(json, "token", where));
   table.token = std::strtoull(token.c_str(), nullptr, 10);

@@ -36,6 +36,8 @@ Hello describe_self();
 Json hello_to_json(const Hello& hello);
 Json table_to_json(const JoinTable& table);
 Json join_error_to_json(const Error& error);
+// Fails with the error that the message tells, if it is one; with kCorrupt where it tells it badly.
+Status check_no_error(const Json& json, const std::string& where);
 // Fail with kCorrupt, kNotFound or kInvalidArgument on what does not fit; parse_table() gives the
 // error that rank 0 sent.
 Result<Hello> parse_hello(const Json& json, const std::string& where);

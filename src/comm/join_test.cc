@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/clock.h"
 #include "comm/join_message.h"
 
 namespace jige::comm {
@@ -57,6 +58,72 @@ TEST(Join, ARankThatEndsWhileOthersAreAwaitedMayComeAgain) {
   for (const auto& transport : joined) {
     ASSERT_TRUE(transport) << transport.error().message;
     EXPECT_EQ((*transport)->size(), 3);
+  }
+}
+
+// Silent, as those are that look whether a port is open.
+TEST(Join, StrangersWhoSayNothingKeepNobodyWaiting) {
+  Listener listener = *Listener::open({"127.0.0.1", 0});
+  const RingPlan plan = RingPlan::in_rank_order(2);
+  const Socket strangers[] = {*connect_to(listener.address(), {}, Deadline::after(5)),
+                              *connect_to(listener.address(), {}, Deadline::after(5))};
+  Result<std::unique_ptr<Transport>> joined[2];
+  const StopWatch watch;
+  std::thread first(
+      [&] { joined[0] = join_group(options_of(0, 2, listener, "tcp"), plan, &listener); });
+  joined[1] = join_group(options_of(1, 2, listener, "tcp"), plan);
+  first.join();
+  EXPECT_LT(watch.seconds(), 3);
+  for (const auto& transport : joined) ASSERT_TRUE(transport) << transport.error().message;
+}
+
+TEST(Join, ARankOfAnotherReleaseHearsWhyItIsNotTaken) {
+  Listener listener = *Listener::open({"127.0.0.1", 0});
+  const RingPlan plan = RingPlan::in_rank_order(2);
+  Result<std::unique_ptr<Transport>> joined[2];
+  std::thread first(
+      [&] { joined[0] = join_group(options_of(0, 2, listener, "tcp"), plan, &listener); });
+  {
+    Socket newer = *connect_to(listener.address(), {}, Deadline::after(5));
+    Json hello = hello_to_json(hello_of(1, 2, plan, "tcp"));
+    hello["version"] = 2;
+    EXPECT_TRUE(send_json(newer, hello, Deadline::after(5)));
+    const auto answer = recv_json(newer, Deadline::after(5));
+    EXPECT_TRUE(answer && dump_json(*answer).find("this version of Jige") != std::string::npos);
+  }
+  joined[1] = join_group(options_of(1, 2, listener, "tcp"), plan);
+  first.join();
+  for (const auto& transport : joined) ASSERT_TRUE(transport) << transport.error().message;
+}
+
+// All have come, and one cannot use the memory: the others hear whose fault it is.
+TEST(Join, ARankThatCannotAttachIsNamedByAllOthers) {
+  for (const bool says_why : {false, true}) {
+    Listener listener = *Listener::open({"127.0.0.1", 0});
+    const RingPlan plan = RingPlan::in_rank_order(3);
+    Result<std::unique_ptr<Transport>> joined[3];
+    std::vector<std::thread> threads;
+    for (const int r : {0, 2}) {
+      threads.emplace_back([&, r] {
+        joined[r] =
+            join_group(options_of(r, 3, listener, "shm"), plan, r == 0 ? &listener : nullptr);
+      });
+    }
+    {
+      Socket failing = *connect_to(listener.address(), {}, Deadline::after(5));
+      const Json hello = hello_to_json(hello_of(1, 3, plan, "shm"));
+      ASSERT_TRUE(send_json(failing, hello, Deadline::after(5)));
+      ASSERT_TRUE(recv_json(failing, Deadline::after(5)));
+      const Error why{Code::kUnavailable, "not permitted"};
+      if (says_why) (void)send_json(failing, join_error_to_json(why), Deadline::after(5));
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const int r : {0, 2}) {
+      ASSERT_FALSE(joined[r]);
+      const std::string& message = joined[r].error().message;
+      EXPECT_THAT(message, HasSubstr("rank 1 ("));
+      EXPECT_EQ(message.find("not permitted") != std::string::npos, says_why) << message;
+    }
   }
 }
 

@@ -14,6 +14,11 @@ namespace jige::comm {
 
 Result<LocalRanks> LocalRanks::start(int count, const std::function<int(int rank)>& body) {
   LocalRanks ranks;
+  // Where this process was started with children ignored, the system would keep no exit codes.
+  struct sigaction children = {};
+  if (sigaction(SIGCHLD, nullptr, &children) == 0 && children.sa_handler == SIG_IGN) {
+    std::signal(SIGCHLD, SIG_DFL);
+  }
   std::fflush(nullptr);  // or every process would write what is buffered
   const pid_t parent = getpid();
   for (int r = 0; r < count; ++r) {

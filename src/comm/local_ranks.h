@@ -16,7 +16,7 @@ namespace jige::comm {
 class LocalRanks {
  public:
   // Forks `count` processes; each runs body(rank) and ends with its exit code. They die with this
-  // process.
+  // process. Where it ignores children (SIGCHLD), it does so no more.
   static Result<LocalRanks> start(int count, const std::function<int(int rank)>& body);
   LocalRanks(LocalRanks&& other) noexcept;
   LocalRanks& operator=(LocalRanks&&) = delete;

@@ -3,33 +3,29 @@
 #include <algorithm>
 
 namespace jige::comm {
-namespace {
 
-// A rank that calls another operation may talk on links that this one does not listen to: compares
-// the headers that have come there. One that has done its part of this operation may have left.
-Status look_for_others(const OperationContext& context) {
-  for (const PlanStream& stream : plan_streams(*context.plan, context.size())) {
-    if (stream.to != context.rank()) continue;
+Status look_for_others(Transport& transport, const RingPlan& plan, const Header& ours,
+                       std::span<const Link> listened) {
+  for (const PlanStream& stream : plan_streams(plan, transport.size())) {
+    if (stream.to != transport.rank()) continue;
     const Link link = {stream.from, stream.lane};
-    const auto& used = context.links_in_use;
-    if (std::find(used.begin(), used.end(), link) != used.end()) continue;
-    const std::span<const std::byte> in = context.transport->glance(link);
+    if (std::find(listened.begin(), listened.end(), link) != listened.end()) continue;
+    const std::span<const std::byte> in = transport.glance(link);
     if (in.empty()) continue;
     const auto got = parse_header(in.first<kHeaderBytes>());
-    if (!got || got->sequence != context.header.sequence) continue;
+    const bool same = got && got->path != Path::kMessage && got->sequence == ours.sequence;
+    if (!same) continue;
     Header expected = *got;
-    expected.collective = context.header.collective;
-    expected.dtype = context.header.dtype;
-    expected.redop = context.header.redop;
-    expected.count = context.header.count;
-    expected.root = context.header.root;
-    expected.path = context.header.path;
-    JIGE_DO(compare_headers(expected, *got, context.transport->name(stream.from)));
+    expected.collective = ours.collective;
+    expected.dtype = ours.dtype;
+    expected.redop = ours.redop;
+    expected.count = ours.count;
+    expected.root = ours.root;
+    expected.path = ours.path;
+    JIGE_DO(compare_headers(expected, *got, transport.name(stream.from)));
   }
   return {};
 }
-
-}  // namespace
 
 Status run_operation_flows(OperationContext& context, const Operation& operation,
                            std::span<Flow> flows) {
@@ -42,7 +38,10 @@ Status run_operation_flows(OperationContext& context, const Operation& operation
                                     .timeout_s = context.timeout_s,
                                     .cancelled = context.cancelled,
                                     .on_final = operation.on_final,
-                                    .on_stall = [&] { return look_for_others(context); }};
+                                    .on_stall = [&] {
+                                      return look_for_others(*context.transport, *context.plan,
+                                                             context.header, context.links_in_use);
+                                    }};
   return run_flows(flow_context, flows);
 }
 

@@ -57,6 +57,12 @@ Status run_on_trees(OperationContext& context, const Operation& operation);
 // Every collective. REQUIRES: more than one rank.
 Status run_directly(OperationContext& context, const Operation& operation);
 
+// A rank that calls another operation may talk on links to which this rank does not listen:
+// compares the headers of the same number that have come there. Who has done its part may have
+// left.
+Status look_for_others(Transport& transport, const RingPlan& plan, const Header& ours,
+                       std::span<const Link> listened);
+
 // Runs flows for an operation, looking for ranks that call something else while nothing moves.
 Status run_operation_flows(OperationContext& context, const Operation& operation,
                            std::span<Flow> flows);

@@ -89,8 +89,10 @@ TEST(RingPlan, ReadsRingsAndRefusesWhatIsNone) {
   RingPlan plan = {.rings = {*ring}};
   EXPECT_TRUE(plan.check(4));
   EXPECT_FALSE(plan.check(3));
-  plan.rings[0].weight = 0;
-  EXPECT_FALSE(plan.check(4));
+  for (const double weight : {0.0, -1.0, 1e300, std::nan("")}) {
+    plan.rings[0].weight = weight;
+    EXPECT_FALSE(plan.check(4)) << weight;
+  }
   plan.rings[0] = *parse_ring("0,1,1,3");
   EXPECT_FALSE(plan.check(4));
   EXPECT_FALSE(RingPlan{}.check(1));

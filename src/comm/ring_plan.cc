@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <cstring>
 
 namespace jige::comm {
 namespace {
+
+// Parts are reckoned by count times weight, which must stay a number.
+constexpr double kWeightMax = 1e9;
 
 Result<double> parse_weight(std::string_view text) {
   double weight = 0;
@@ -77,9 +79,9 @@ Status RingPlan::check(int size) const {
   }
   for (const Ring& ring : rings) {
     JIGE_DO(check_permutation(ring.order, size, "ring"));
-    if (!(ring.weight > 0) || !std::isfinite(ring.weight)) {
-      return fail(Code::kInvalidArgument, "ring {} has weight {}; a weight is above 0",
-                  fmt::join(ring.order, ","), ring.weight);
+    if (!(ring.weight > 0 && ring.weight <= kWeightMax)) {
+      return fail(Code::kInvalidArgument, "ring {} has weight {}; a weight is above 0, up to {:g}",
+                  fmt::join(ring.order, ","), ring.weight, kWeightMax);
     }
   }
   JIGE_DO(check_piece_bytes(piece_bytes));

@@ -54,9 +54,9 @@ struct RingPlan {
 
   // One ring in rank order.
   static RingPlan in_rank_order(int size);
-  // At least one ring and kRingsMax at most, each a permutation of 0 … size - 1 with a positive
-  // finite weight; rounds, if any, by which every rank sends to every other once; trees, if any, as
-  // TreePair::check(). Fails with kInvalidArgument.
+  // At least one ring and kRingsMax at most, each a permutation of 0 … size - 1 with a weight
+  // above 0, up to 1e9; rounds, if any, by which every rank sends to every other once; trees, if
+  // any, as TreePair::check(). Fails with kInvalidArgument.
   Status check(int size) const;
   // Whether an operation on so many bytes adds, and goes where it is not sent directly, by the
   // trees.

@@ -10,12 +10,15 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <charconv>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "base/log.h"
 
@@ -33,7 +36,10 @@ std::string address_text(const sockaddr* address, socklen_t size) {
                   NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
     return "an unknown address";
   }
-  return Address{host, std::atoi(port)}.text();
+  // One of IPv4 that came to a listener of both.
+  const std::string_view text = host;
+  const bool mapped = text.starts_with("::ffff:") && text.find('.') != std::string_view::npos;
+  return Address{std::string(mapped ? text.substr(7) : text), std::atoi(port)}.text();
 }
 
 std::string peer_text(const SocketOptions& options, std::string address) {
@@ -84,7 +90,18 @@ void prepare(Socket& socket, const SocketOptions& options) {
   }
 }
 
-// One attempt; kUnavailable where another one may succeed.
+// A connection within this machine may be given the very port it goes to as its own. Where nobody
+// listens there it then meets itself, which TCP takes for an answer.
+bool meets_itself(const Socket& socket) {
+  sockaddr_storage own = {}, other = {};
+  socklen_t own_size = sizeof own, other_size = sizeof other;
+  return getsockname(socket.fd(), reinterpret_cast<sockaddr*>(&own), &own_size) == 0 &&
+         getpeername(socket.fd(), reinterpret_cast<sockaddr*>(&other), &other_size) == 0 &&
+         own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
+}
+
+// One attempt; kUnavailable where another one may succeed, kNotFound where only another address
+// may.
 Result<Socket> attempt(const addrinfo& target, const SocketOptions& options, Deadline deadline) {
   const std::string peer = peer_text(options, address_text(target.ai_addr, target.ai_addrlen));
   Socket socket(::socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), peer);
@@ -92,15 +109,20 @@ Result<Socket> attempt(const addrinfo& target, const SocketOptions& options, Dea
     return fail(Code::kExhausted, "{}: no socket: {}", peer, errno_text(errno));
   }
   if (!options.bind_host.empty()) {
-    JIGE_TRY(const AddressList local, resolve({options.bind_host, 0}, true));
+    JIGE_TRY(const AddressList locals, resolve({options.bind_host, 0}, true));
+    const addrinfo* local = locals.get();
+    while (local != nullptr && local->ai_family != target.ai_family) local = local->ai_next;
+    if (local == nullptr) {
+      return fail(Code::kNotFound, "{}: connections cannot leave from {}: it is of another family",
+                  peer, options.bind_host);
+    }
     if (bind(socket.fd(), local->ai_addr, local->ai_addrlen) != 0) {
       return fail(Code::kInvalidArgument, "{}: connections cannot leave from {}: {}", peer,
                   options.bind_host, errno_text(errno));
     }
   }
   prepare(socket, options);
-  if (::connect(socket.fd(), target.ai_addr, target.ai_addrlen) == 0) return socket;
-  if (errno != EINPROGRESS) {
+  if (::connect(socket.fd(), target.ai_addr, target.ai_addrlen) != 0 && errno != EINPROGRESS) {
     return fail(Code::kUnavailable, "{}: {}", peer, errno_text(errno));
   }
   if (!wait_for(socket.fd(), POLLOUT, deadline)) {
@@ -110,6 +132,9 @@ Result<Socket> attempt(const addrinfo& target, const SocketOptions& options, Dea
   socklen_t size = sizeof error;
   getsockopt(socket.fd(), SOL_SOCKET, SO_ERROR, &error, &size);
   if (error != 0) return fail(Code::kUnavailable, "{}: {}", peer, errno_text(error));
+  if (meets_itself(socket)) {
+    return fail(Code::kUnavailable, "{}: {}", peer, errno_text(ECONNREFUSED));
+  }
   return socket;
 }
 
@@ -273,27 +298,35 @@ Result<Socket> connect_to(const Address& address, const SocketOptions& options, 
   const std::string peer = peer_text(options, address.text());
   for (;;) {
     JIGE_TRY(const AddressList targets, resolve(address, false));
-    Error last{Code::kUnavailable, peer + ": has no address"};
+    std::optional<Error> last;
     for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
       auto socket = attempt(*target, options, deadline);
       if (socket) {
         socket->rename(peer);
         return socket;
       }
-      if (socket.error().code != Code::kUnavailable) return socket;
-      last = std::move(socket.error());
+      const Code code = socket.error().code;
+      if (code != Code::kUnavailable && code != Code::kNotFound) return socket;
+      if (!last || code == Code::kUnavailable) last = std::move(socket.error());
     }
+    if (last->code == Code::kNotFound) return fail(Code::kInvalidArgument, "{}", last->message);
     if (deadline.left_ns() <= kRetryNs) {
-      return fail(Code::kUnavailable, "no connection until the deadline: {}", last.message);
+      return fail(Code::kUnavailable, "no connection until the deadline: {}", last->message);
     }
     std::this_thread::sleep_for(std::chrono::nanoseconds(kRetryNs));
   }
 }
 
 Result<Listener> Listener::open(const Address& address) {
-  JIGE_TRY(const AddressList targets, resolve(address, true));
+  JIGE_TRY(const AddressList list, resolve(address, true));
+  std::vector<const addrinfo*> targets;
+  for (const addrinfo* at = list.get(); at != nullptr; at = at->ai_next) targets.push_back(at);
+  const bool all = address.host.empty();
+  if (all) {  // the one of IPv6 takes connections of both
+    std::ranges::stable_partition(targets, [](auto* at) { return at->ai_family == AF_INET6; });
+  }
   int error = 0;
-  for (const addrinfo* target = targets.get(); target != nullptr; target = target->ai_next) {
+  for (const addrinfo* target : targets) {
     Socket socket(::socket(target->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0), address.text());
     if (!socket.is_open()) {
       error = errno;
@@ -301,6 +334,10 @@ Result<Listener> Listener::open(const Address& address) {
     }
     const int on = 1;
     setsockopt(socket.fd(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+    const int off = 0;
+    if (all && target->ai_family == AF_INET6) {
+      setsockopt(socket.fd(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off);
+    }
     if (bind(socket.fd(), target->ai_addr, target->ai_addrlen) != 0 ||
         ::listen(socket.fd(), 1024) != 0) {
       error = errno;

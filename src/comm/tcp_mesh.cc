@@ -5,11 +5,13 @@
 #include <cstring>
 #include <set>
 
+#include "comm/arrivals.h"
+
 namespace jige::comm {
 namespace {
 
 constexpr uint32_t kMagic = 0x3249474A;  // "JGI2"
-constexpr double kIntroSeconds = 2;      // for a stranger to say who it is
+constexpr double kIntroSeconds = 1;      // for who has begun to say who it is
 
 // What a connection is for; links follow, by number.
 constexpr uint32_t kControl = 0;
@@ -44,7 +46,8 @@ class MeshMaker {
     for (int peer = options_.rank + 1; peer < static_cast<int>(members_.size()); ++peer) {
       for (const uint32_t use : uses(peer)) awaited_.insert({peer, use});
     }
-    while (!awaited_.empty()) JIGE_DO(accept(listener));
+    Arrivals arrivals(listener);
+    while (!awaited_.empty()) JIGE_DO(accept(arrivals));
     return std::move(mesh_);
   }
 
@@ -83,8 +86,8 @@ class MeshMaker {
     return {};
   }
 
-  Status accept(Listener& listener) {
-    auto socket = listener.accept(options_.sockets, deadline_);
+  Status accept(Arrivals& arrivals) {
+    auto socket = arrivals.next(options_.sockets, deadline_);
     if (!socket) {
       std::set<std::string> missing;
       for (const auto& [peer, use] : awaited_) missing.insert(name(peer));

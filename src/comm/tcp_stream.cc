@@ -35,7 +35,7 @@ std::span<const std::byte> StreamBuffer::front() const {
 std::span<std::byte> StreamBuffer::back() {
   if (head_ == tail_) head_ = tail_ = 0;
   const int64_t at = tail_ % capacity_;
-  return {data() + at, static_cast<size_t>(std::min(capacity_ - at, capacity_ - held()))};
+  return {data() + at, static_cast<size_t>(std::min(capacity_ - at, free()))};
 }
 
 void StreamBuffer::restart(std::span<const std::byte> bytes, int64_t at) {
@@ -90,9 +90,11 @@ Result<int64_t> OutStream::write(std::span<const std::byte> bytes) {
   if (pending() > 0 || static_cast<int64_t>(bytes.size()) < kDirectBytes) {
     const int64_t copied = copy_part(bytes, room());
     commit(copied);
+    blocked_ = false;
     return copied;
   }
   JIGE_TRY(const size_t sent, socket_->send_some(bytes));
+  blocked_ = sent == 0;
   // A unit that was begun goes on from the buffer, so that callers see whole ones.
   const size_t begun = sent % kUnit;
   const size_t rest = begun > 0 ? kUnit - begun : 0;

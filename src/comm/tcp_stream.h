@@ -12,6 +12,7 @@
 #include <span>
 
 #include "comm/socket.h"
+#include "comm/types.h"
 
 namespace jige::comm {
 
@@ -23,6 +24,7 @@ class StreamBuffer {
   explicit StreamBuffer(int64_t capacity) : capacity_(capacity) {}
 
   int64_t held() const { return tail_ - head_; }
+  int64_t free() const { return capacity_ - held(); }
   // What is held, contiguous from the first byte.
   std::span<const std::byte> front() const;
   void pop(int64_t bytes) { head_ += bytes; }
@@ -67,6 +69,10 @@ class OutStream {
 
   Socket* socket() const { return socket_; }
   int64_t pending() const { return buffer_.held(); }
+  // Whether room() is empty: less than a unit may be left of a connection's odd sizes.
+  bool full() const { return buffer_.free() < kUnitBytes; }
+  // Whether the last write() found that the connection takes nothing.
+  bool blocked() const { return blocked_; }
   std::span<std::byte> room();
   void commit(int64_t bytes) { buffer_.push(bytes); }
   // Hands to the connection what it takes now.
@@ -77,6 +83,7 @@ class OutStream {
  private:
   Socket* socket_ = nullptr;
   StreamBuffer buffer_;
+  bool blocked_ = false;
 };
 
 }  // namespace jige::comm

@@ -68,7 +68,7 @@ class TcpTransport final : public Transport {
   Result<std::span<std::byte>> room(Link link) override {
     if (error_) return tl::unexpected<Error>(*error_);
     OutStream& stream = out_[index(link)];
-    if (stream.pending() == stream_bytes()) JIGE_DO(settled(stream.push()));
+    if (stream.full()) JIGE_DO(settled(stream.push()));
     return stream.room();
   }
 
@@ -166,17 +166,22 @@ Status TcpTransport::push_all() {
 
 bool TcpTransport::met(std::span<const Want> wants) const {
   return std::any_of(wants.begin(), wants.end(), [&](const Want& want) {
-    return want.receive ? !in_[index(want.link)].ready().empty()
-                        : out_[index(want.link)].pending() < stream_bytes();
+    if (want.receive) return !in_[index(want.link)].ready().empty();
+    const OutStream& out = out_[index(want.link)];
+    return !out.full() && !out.blocked();
   });
 }
 
 void TcpTransport::list_descriptors(std::span<const Want> wants) {
   descriptors_.clear();
   for (const Want& want : wants) {
-    if (!want.receive) continue;
-    descriptors_.push_back(
-        {.fd = in_[index(want.link)].socket()->fd(), .events = POLLIN, .revents = 0});
+    const OutStream& out = out_[index(want.link)];
+    if (want.receive) {
+      descriptors_.push_back(
+          {.fd = in_[index(want.link)].socket()->fd(), .events = POLLIN, .revents = 0});
+    } else if (out.pending() == 0) {
+      descriptors_.push_back({.fd = out.socket()->fd(), .events = POLLOUT, .revents = 0});
+    }
   }
   for (const OutStream& stream : out_) {
     if (stream.pending() == 0) continue;
@@ -191,13 +196,13 @@ Status TcpTransport::wait(std::span<const Want> wants, Deadline deadline) {
   if (error_) return tl::unexpected<Error>(*error_);
   for (;;) {
     JIGE_DO(push_all());
+    control_.beat();  // also where the heartbeats of others end every poll early
     if (was_interrupted() || met(wants) || deadline.passed()) return {};
     list_descriptors(wants);
     descriptors_.insert(descriptors_.begin(), {.fd = interrupts_, .events = POLLIN, .revents = 0});
     const int64_t slice_ms = kHeartbeatNs / 1'000'000;
     const int limit = static_cast<int>(std::min<int64_t>(deadline.poll_ms(), slice_ms));
     const int ready_count = poll(descriptors_.data(), descriptors_.size(), limit);
-    control_.beat();  // also where the heartbeats of others end every poll early
     bool news = ready_count <= 0;
     bool data = false;
     const size_t data_count = descriptors_.size() - static_cast<size_t>(size());

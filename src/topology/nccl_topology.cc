@@ -33,7 +33,8 @@ class NcclReader {
     std::vector<int32_t> bridges;
     for (const XmlElement& cpu : system.children) {
       if (cpu.name != "cpu") return wrong(cpu, "only <cpu> is expected here");
-      JIGE_TRY(const int32_t numa, number(cpu, "numaid", 0, 4095));
+      JIGE_TRY(const int32_t told, number(cpu, "numaid", -1, 4095));
+      const int32_t numa = std::max(told, 0);
       const int32_t bridge = d_.add({.name = fmt::format("bridge{}", numa),
                                      .kind = ComponentKind::kHostBridge,
                                      .numa = numa});

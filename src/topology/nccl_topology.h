@@ -4,7 +4,8 @@
 //     link_speed="16.0 GT/s PCIe" link_width="16"><pci …><gpu dev="0"
 //     …/></pci></pci></cpu></system>
 //
-// A cpu becomes a host bridge with its memory, a pci a switch, a device or a NIC by what is inside.
+// A cpu becomes a host bridge with its memory (numaid -1, of virtual machines that are told of no
+// node, counts as 0), a pci a switch, a device or a NIC by what is inside.
 // Link rates follow from width and speed; bridges, memory and sockets stay unlimited, for NCCL
 // knows them as constants only. NVLinks (<nvlink target="0000:18:00.0" count="4"
 // tclass="0x030200"/> of a gpu, tclass 0x0680… a switch, 0x068001 the processor) get the rate of

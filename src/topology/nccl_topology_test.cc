@@ -54,6 +54,15 @@ TEST(NcclTopology, ReadsDevicesSwitchesAndNics) {
   EXPECT_NEAR(box->links()[static_cast<size_t>(hop.link)].gb_per_s, 15.75, 0.01);
 }
 
+// A virtual machine whose kernel knows no nodes.
+TEST(NcclTopology, ReadsAProcessorWithoutANode) {
+  std::string text = kSystem;
+  text.replace(text.find("numaid=\"0\""), 10, "numaid=\"-1\"");
+  const auto box = read(text);
+  ASSERT_TRUE(box) << box.error().message;
+  EXPECT_EQ(box->component(box->find("gpu0")).numa, 0);
+}
+
 TEST(NcclTopology, NamesWhatIsWrong) {
   const auto broken = [](const std::string& from, const std::string& to) {
     std::string text = kSystem;

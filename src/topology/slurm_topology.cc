@@ -85,7 +85,10 @@ Result<std::vector<Line>> read_lines(std::string_view text, std::string_view whe
       if (equals == std::string::npos || equals == 0) {
         return fail(Code::kInvalidArgument, "{}: \"{}\" is no KEYWORD=VALUE", result.where, word);
       }
-      result.fields[lower(word.substr(0, equals))] = word.substr(equals + 1);
+      const std::string keyword = lower(word.substr(0, equals));
+      if (!result.fields.emplace(keyword, word.substr(equals + 1)).second) {
+        return fail(Code::kInvalidArgument, "{}: \"{}\" is given twice", result.where, keyword);
+      }
       at = stop;
     }
     joined.clear();
@@ -141,6 +144,22 @@ Result<std::vector<std::string>> expand_host_list(std::string_view text, std::st
   return names;
 }
 
+namespace {
+
+// Whether every way up comes to an end. `parent` is that of nodes and switches, by name.
+Status check_no_circle(const std::map<std::string, std::string>& parent, std::string_view where) {
+  for (const auto& entry : parent) {
+    size_t steps = 0;
+    for (auto at = parent.find(entry.second); at != parent.end(); at = parent.find(at->second)) {
+      if (++steps <= parent.size()) continue;
+      return fail(Code::kCorrupt, "{}: switch \"{}\" hangs below itself", where, at->first);
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
 Result<Description> parse_slurm_topology(std::string_view text, std::string_view where) {
   JIGE_TRY(const std::vector<Line> lines, read_lines(text, where));
   Description d;
@@ -181,6 +200,7 @@ Result<Description> parse_slurm_topology(std::string_view text, std::string_view
     JIGE_TRY(const std::vector<std::string> names, expand_host_list(below->second, line.where));
     for (const std::string& name : names) JIGE_DO(hang(name, line.fields.at("switchname"), line));
   }
+  JIGE_DO(check_no_circle(parent, where));
   for (const auto& [name, on] : parent) {
     const int32_t from = d.find(name), to = d.find(on);
     if (from < 0) return fail(Code::kCorrupt, "{}: no switch \"{}\", below {}", where, name, on);

@@ -24,9 +24,9 @@ namespace jige::topology {
 // "a[0-2,07],b" as the names a0 a1 a2 a07 b. Fails with kInvalidArgument, naming the text.
 Result<std::vector<std::string>> expand_host_list(std::string_view text, std::string_view where);
 
-// Fails with kInvalidArgument for an unknown keyword or a list that cannot be read, kCorrupt for a
-// switch that is given twice, on two switches or missing, a node on two switches, and a file
-// without nodes.
+// Fails with kInvalidArgument for an unknown keyword, one given twice in a line, or a list that
+// cannot be read; kCorrupt for a switch that is given twice, on two switches, below itself or
+// missing, a node on two switches, and a file without nodes.
 Result<Description> parse_slurm_topology(std::string_view text, std::string_view where);
 
 Result<Topology> load_slurm_topology(const std::string& path);

@@ -58,6 +58,9 @@ TEST(SlurmTopology, NamesContradictions) {
   EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=a Nodes=y\n"),
               HasSubstr("\"a\" is there already"));
   EXPECT_THAT(error_of("SwitchName=a Nodes=x Switches=gone\n"), HasSubstr("no switch \"gone\""));
+  EXPECT_THAT(error_of("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=x\n"),
+              HasSubstr("switch \"a\" hangs below itself"));
+  EXPECT_THAT(error_of("SwitchName=a Nodes=x Nodes=y\n"), HasSubstr("\"nodes\" is given twice"));
   EXPECT_THAT(error_of("SwitchName=a Nodes=x Colour=red\n"), HasSubstr("keyword \"colour\""));
   EXPECT_THAT(error_of("Nodes=x\n"), HasSubstr("SwitchName is missing"));
   EXPECT_THAT(error_of("SwitchName=a Nodes\n"), HasSubstr("no KEYWORD=VALUE"));
@@ -65,7 +68,7 @@ TEST(SlurmTopology, NamesContradictions) {
   EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=b Nodes=y\n"), HasSubstr("x"))
       << "two networks that do not meet";
   EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=b Nodes=y Switches=b\n"),
-              HasSubstr("joins \"b\" with itself"));
+              HasSubstr("switch \"b\" hangs below itself"));
 }
 
 TEST(SlurmTopology, MutatedFilesAreReadOrRefused) {

@@ -1,10 +1,10 @@
 #include "topology/topology_json.h"
 
 #include <algorithm>
-#include <cmath>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/file.h"
 
@@ -83,24 +83,34 @@ Result<Component> read_component(const Json& json, const std::string& where) {
   return c;
 }
 
+// Indices of components or links by name, the first of those that share one.
+using Indices = std::map<std::string, int32_t, std::less<>>;
+
+template <typename Named>
+Indices indices_of(const std::vector<Named>& list) {
+  Indices indices;
+  int32_t index = 0;
+  for (const Named& each : list) indices.emplace(each.name, index++);
+  return indices;
+}
+
 // The component that `field` names.
-Result<int32_t> read_end(const Json& json, std::string_view field, const Description& d,
+Result<int32_t> read_end(const Json& json, std::string_view field, const Indices& components,
                          std::string_view where) {
   JIGE_TRY(const std::string name, get_string(json, field, where));
-  const int32_t found = d.find(name);
-  if (found >= 0) return found;
+  if (const auto found = components.find(name); found != components.end()) return found->second;
   return fail(Code::kNotFound, "{}: field \"{}\" names \"{}\", which is no component", where, field,
               name);
 }
 
-Result<Link> read_link(const Json& json, const Description& d, const std::string& where) {
+Result<Link> read_link(const Json& json, const Indices& components, const std::string& where) {
   JIGE_DO(check_fields(
       json, {"name", "from", "to", "kind", "gb_per_s", "back_gb_per_s", "width", "gt_per_s"},
       where));
   Link link;
   JIGE_TRY(link.name, get_string_or(json, "name", "", where));
-  JIGE_TRY(link.from, read_end(json, "from", d, where));
-  JIGE_TRY(link.to, read_end(json, "to", d, where));
+  JIGE_TRY(link.from, read_end(json, "from", components, where));
+  JIGE_TRY(link.to, read_end(json, "to", components, where));
   JIGE_TRY(link.kind, named(json, "kind", "pcie", link_kind_name, kLinkKindCount, where));
   JIGE_TRY(link.gb_per_s, get_number_or(json, "gb_per_s", kUnlimited, where));
   const auto back = json.find("back_gb_per_s");
@@ -114,30 +124,30 @@ Result<Link> read_link(const Json& json, const Description& d, const std::string
   return link;
 }
 
-Result<RouteOverride> read_route(const Json& json, const Description& d, const std::string& where) {
+Result<RouteOverride> read_route(const Json& json, const Indices& components, const Indices& links,
+                                 const std::string& where) {
   JIGE_DO(check_fields(json, {"src", "dst", "links"}, where));
   RouteOverride route;
-  JIGE_TRY(route.src, read_end(json, "src", d, where));
-  JIGE_TRY(route.dst, read_end(json, "dst", d, where));
+  JIGE_TRY(route.src, read_end(json, "src", components, where));
+  JIGE_TRY(route.dst, read_end(json, "dst", components, where));
   JIGE_TRY(const Json* const names, list(json, "links", where));
   for (const Json& name : *names) {
-    const auto at = std::ranges::find_if(d.links, [&](const Link& link) {
-      return name.is_string() && link.name == name.get_ref<const std::string&>();
-    });
-    if (at == d.links.end()) {
+    const auto at = name.is_string() ? links.find(name.get_ref<const std::string&>()) : links.end();
+    if (at == links.end()) {
       return fail(Code::kNotFound, "{}: field \"links\" names {}, which is no link", where,
                   dump_json(name));
     }
-    route.links.push_back(static_cast<int32_t>(at - d.links.begin()));
+    route.links.push_back(at->second);
   }
   return route;
 }
 
-Result<PeerRefusal> read_refusal(const Json& json, const Description& d, const std::string& where) {
+Result<PeerRefusal> read_refusal(const Json& json, const Indices& components,
+                                 const std::string& where) {
   JIGE_DO(check_fields(json, {"from", "to"}, where));
   PeerRefusal refusal;
-  JIGE_TRY(refusal.from, read_end(json, "from", d, where));
-  JIGE_TRY(refusal.to, read_end(json, "to", d, where));
+  JIGE_TRY(refusal.from, read_end(json, "from", components, where));
+  JIGE_TRY(refusal.to, read_end(json, "to", components, where));
   return refusal;
 }
 
@@ -225,18 +235,20 @@ Result<Description> description_from_json(const Json& json, std::string_view whe
     d.add(std::move(component));
     return {};
   }));
+  const Indices components = indices_of(d.components);
   JIGE_DO(each("links", [&](const Json& item, const std::string& at) -> Status {
-    JIGE_TRY(Link link, read_link(item, d, at));
+    JIGE_TRY(Link link, read_link(item, components, at));
     d.join(std::move(link));
     return {};
   }));
+  const Indices links = indices_of(d.links);
   JIGE_DO(each("routes", [&](const Json& item, const std::string& at) -> Status {
-    JIGE_TRY(RouteOverride route, read_route(item, d, at));
+    JIGE_TRY(RouteOverride route, read_route(item, components, links, at));
     d.routes.push_back(std::move(route));
     return {};
   }));
   JIGE_DO(each("no_peer", [&](const Json& item, const std::string& at) -> Status {
-    JIGE_TRY(const PeerRefusal refusal, read_refusal(item, d, at));
+    JIGE_TRY(const PeerRefusal refusal, read_refusal(item, components, at));
     d.no_peer.push_back(refusal);
     return {};
   }));

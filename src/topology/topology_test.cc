@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/rng.h"
 #include "topology/fingerprint.h"
 #include "topology/reference_topologies.h"
@@ -190,6 +191,21 @@ TEST(TopologyFile, RefusesWhatContradictsItself) {
       error_of(head +
                R"({"name":"m","kind":"memory","numa":0},{"name":"g","kind":"device","numa":3}]})"),
       HasSubstr("component \"g\": field \"numa\" is 3, but no memory"));
+}
+
+// More than there may be are refused, but not after minutes of looking names up.
+TEST(TopologyFile, ReadsManyNamesInTimeThatGrowsWithTheFile) {
+  constexpr int kCount = 60'000;
+  std::string components, links;
+  for (int i = 0; i < kCount; ++i) {
+    components += fmt::format("{}{{\"name\":\"host{}\",\"kind\":\"host\"}}", i ? "," : "", i);
+    links += fmt::format("{}{{\"from\":\"host{}\",\"to\":\"host{}\"}}", i ? "," : "", kCount - 1,
+                         kCount - 2);
+  }
+  const StopWatch watch;
+  EXPECT_THAT(error_of(kHead + components + "],\"links\":[" + links + "]}"),
+              HasSubstr("has 60000 components, at most 4096"));
+  EXPECT_LT(watch.seconds(), 5);
 }
 
 TEST(TopologyFile, RefusesADeviceFarFromTheMemoryItClaims) {

@@ -7,6 +7,7 @@ namespace jige::topology {
 namespace {
 
 constexpr size_t kElementsMax = 100'000;
+constexpr size_t kAttributesMax = 256;  // of an element
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
@@ -30,9 +31,13 @@ class XmlReader {
 
  private:
   bool starts(std::string_view what) const { return text_.substr(at_).starts_with(what); }
+  // Counted on from the last call: at_ never goes back.
   size_t line() const {
-    const auto end = text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size()));
-    return 1 + static_cast<size_t>(std::count(text_.begin(), end, '\n'));
+    const size_t end = std::min(at_, text_.size());
+    const std::string_view passed = text_.substr(counted_, end - counted_);
+    line_ += static_cast<size_t>(std::ranges::count(passed, '\n'));
+    counted_ = end;
+    return line_;
   }
   tl::unexpected<Error> wrong(std::string_view why) const {
     return fail(Code::kCorrupt, "{}:{}: not valid XML: {}", where_, line(), why);
@@ -120,6 +125,10 @@ class XmlReader {
       const size_t end = text_.find(quote, at_);
       if (end == std::string_view::npos)
         return wrong(fmt::format("attribute {} does not end", key));
+      if (element.attributes.size() == kAttributesMax) {
+        return wrong(
+            fmt::format("element {} has more than {} attributes", element.name, kAttributesMax));
+      }
       if (element.attribute(key)) return wrong(fmt::format("attribute {} is given twice", key));
       JIGE_TRY(std::string value, unescaped(text_.substr(at_, end - at_)));
       element.attributes.emplace_back(key, std::move(value));
@@ -164,6 +173,7 @@ class XmlReader {
   std::string_view text_, where_;
   size_t at_ = 0;
   size_t count_ = 0;
+  mutable size_t line_ = 1, counted_ = 0;
 };
 
 }  // namespace

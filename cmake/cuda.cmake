@@ -38,5 +38,6 @@ function(jige_copy_kernel target)
     COMMAND ${CMAKE_COMMAND} -DIMAGE=${image} -DOUTPUT=${source}
             -P ${CMAKE_SOURCE_DIR}/cmake/embed_image.cmake
     DEPENDS ${image} ${CMAKE_SOURCE_DIR}/cmake/embed_image.cmake VERBATIM)
+  set_source_files_properties(${source} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
   target_sources(${target} PRIVATE ${source})
 endfunction()

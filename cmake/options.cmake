@@ -3,6 +3,7 @@ option(JIGE_WERROR "Treat warnings as errors" ON)
 option(JIGE_DCHECK "Keep checks in hot loops" OFF)
 option(JIGE_BENCH "Build the benchmarks" OFF)
 option(JIGE_PRECOMPILED "Precompile common headers" ON)
+option(JIGE_UNITY "Compile several sources of a target at a time" ON)
 set(JIGE_SANITIZE "" CACHE STRING "address, thread or empty")
 
 find_program(CCACHE_PROGRAM ccache)

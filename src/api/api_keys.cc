@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kKeyBytesMin = 8;
 constexpr size_t kFileBytesMax = size_t{1} << 20;
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_spaces(std::string_view text) {
   const char* kSpace = " \t\r";
   const size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return {};
@@ -24,7 +24,7 @@ Result<ApiKeys> ApiKeys::load(const std::string& file) {
   std::vector<std::string> keys;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = trimmed(std::string_view(text).substr(begin, end - begin));
+    const std::string_view line = without_spaces(std::string_view(text).substr(begin, end - begin));
     begin = end + 1;
     if (line.empty() || line.front() == '#') continue;
     if (line.size() < kKeyBytesMin) {
@@ -46,7 +46,7 @@ bool ApiKeys::admits(const HttpRequest& request) const {
     const char c = field[i];
     if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return false;
   }
-  const std::string_view given = trimmed(field.substr(kScheme.size()));
+  const std::string_view given = without_spaces(field.substr(kScheme.size()));
   bool admitted = false;
   for (const std::string& key : keys_) {
     const bool equal = equal_in_constant_time(given, key);

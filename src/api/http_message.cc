@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <ctime>
 
+#include "base/ascii.h"
+
 namespace jige::api {
 namespace {
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 int hex_value(char c) {
   if (c >= '0' && c <= '9') return c - '0';
-  c = lower(c);
+  c = lower_ascii(c);
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
@@ -43,7 +43,7 @@ std::string http_date() {
 std::string_view HttpRequest::header(std::string_view name) const {
   for (const HttpHeader& field : headers) {
     if (std::equal(field.name.begin(), field.name.end(), name.begin(), name.end(),
-                   [](char a, char b) { return lower(a) == lower(b); })) {
+                   [](char a, char b) { return lower_ascii(a) == lower_ascii(b); })) {
       return field.value;
     }
   }

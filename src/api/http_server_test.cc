@@ -21,15 +21,6 @@ using testing::request_text;
 using testing::TestClient;
 using testing::TestResponse;
 
-// Waits for something another thread does.
-template <typename Condition>
-bool soon(Condition condition, int wait_ms = 5000) {
-  for (int i = 0; i < wait_ms && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return condition();
-}
-
 // A server whose handler does what the path says.
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -233,7 +224,7 @@ TEST_F(HttpServerTest, BoundsTheBodiesOfAllConnectionsTogether) {
   TestClient first(port_), second(port_);
   const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n";
   first.send(head + std::string(900, 'a'));
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 2; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 2; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   second.send(head + std::string(900, 'b'));
   EXPECT_EQ(second.read_response().status, 503);
@@ -282,7 +273,7 @@ TEST_F(HttpServerTest, EndsRequestsThatArriveTooSlowlyAndIdleConnections) {
   used.send(request_text("GET", "/echo"));
   EXPECT_EQ(used.read_response().status, 200);
   EXPECT_TRUE(used.ended(3000));
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 0; }));
 }
 
 TEST_F(HttpServerTest, NoticesClientsThatGo) {
@@ -291,15 +282,15 @@ TEST_F(HttpServerTest, NoticesClientsThatGo) {
   for (TestClient* client : {&closed, &half_closed, &reset}) {
     client->send(request_text("GET", "/hold"));
   }
-  ASSERT_TRUE(soon([&] { return held() == 3; }));
+  ASSERT_TRUE(testing::soon([&] { return held() == 3; }));
   EXPECT_EQ(gone_, 0);
   closed.close();
-  EXPECT_TRUE(soon([&] { return gone_ == 1; }));
+  EXPECT_TRUE(testing::soon([&] { return gone_ == 1; }));
   half_closed.shutdown_write();
-  EXPECT_TRUE(soon([&] { return gone_ == 2; }));
+  EXPECT_TRUE(testing::soon([&] { return gone_ == 2; }));
   reset.reset();
-  EXPECT_TRUE(soon([&] { return gone_ == 3; }));
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+  EXPECT_TRUE(testing::soon([&] { return gone_ == 3; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 0; }));
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
 }
 
@@ -307,9 +298,9 @@ TEST_F(HttpServerTest, GivesUpClientsThatDoNotRead) {
   start({.output_bytes_max = 100'000});
   TestClient client(port_, 4096);
   client.send(request_text("GET", "/flood"));
-  EXPECT_TRUE(soon([&] { return server_->stats().slow_readers_dropped == 1; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().slow_readers_dropped == 1; }));
   EXPECT_GE(written_, 90);
-  EXPECT_TRUE(soon([&] { return gone_ == 1; }));
+  EXPECT_TRUE(testing::soon([&] { return gone_ == 1; }));
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
 }
 
@@ -317,32 +308,32 @@ TEST_F(HttpServerTest, EndsWritesThatMakeNoProgress) {
   start({.output_bytes_max = size_t{64} << 20, .write_timeout_ms = 200});
   TestClient client(port_, 4096);
   client.send(request_text("POST", "/echo", std::string(size_t{8} << 20, 'x')));
-  EXPECT_TRUE(soon([&] { return server_->stats().requests_total == 1; }));
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().requests_total == 1; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 0; }));
 }
 
 TEST_F(HttpServerTest, ServesBesideManyIdleConnections) {
   start();
   std::vector<TestClient> idle;
   for (int i = 0; i < 200; ++i) idle.emplace_back(port_);
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 200; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 200; }));
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
   for (size_t i = 0; i < idle.size(); i += 2) idle[i].reset();
   idle[1].send(request_text("GET", "/echo"));
   EXPECT_EQ(idle[1].read_response().status, 200);
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 100; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 100; }));
 }
 
 TEST_F(HttpServerTest, RefusesConnectionsOverTheCap) {
   start({.connections_max = 2});
   TestClient one(port_), two(port_);
-  ASSERT_TRUE(soon([&] { return server_->stats().connections_open == 2; }));
+  ASSERT_TRUE(testing::soon([&] { return server_->stats().connections_open == 2; }));
   TestClient three(port_);
   const TestResponse refused = three.read_response();
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.field("Retry-After"), "1");
   one.close();
-  ASSERT_TRUE(soon([&] { return server_->stats().connections_open == 1; }));
+  ASSERT_TRUE(testing::soon([&] { return server_->stats().connections_open == 1; }));
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
   EXPECT_EQ(server_->stats().connections_refused, 1);
 }
@@ -351,7 +342,7 @@ TEST_F(HttpServerTest, UnusedConnectionsMakeRoomForNewOnes) {
   start({.connections_max = 2, .evict_idle_ms = 50});
   TestClient busy(port_), idle(port_);
   busy.send(request_text("GET", "/hold"));
-  ASSERT_TRUE(soon([&] { return held() == 1 && server_->stats().connections_open == 2; }));
+  ASSERT_TRUE(testing::soon([&] { return held() == 1 && server_->stats().connections_open == 2; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
   EXPECT_TRUE(idle.ended());
@@ -384,7 +375,7 @@ TEST_F(HttpServerTest, StopsWhileRequestsAreUnderWay) {
   start();
   TestClient held_client(port_), idle(port_);
   held_client.send(request_text("GET", "/hold"));
-  ASSERT_TRUE(soon([&] { return held() == 1; }));
+  ASSERT_TRUE(testing::soon([&] { return held() == 1; }));
   server_->stop(100);
   EXPECT_TRUE(held_client.ended());
   EXPECT_TRUE(idle.ended());
@@ -450,7 +441,7 @@ TEST_F(HttpServerTest, SurvivesMutatedRequests) {
     }
   }
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
-  EXPECT_TRUE(soon([&] { return server_->stats().connections_open == 0; }));
+  EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 0; }));
 }
 
 }  // namespace

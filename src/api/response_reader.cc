@@ -1,8 +1,9 @@
 #include "api/response_reader.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
+
+#include "base/ascii.h"
 
 namespace jige::api {
 namespace {
@@ -11,12 +12,6 @@ constexpr size_t kHeadBytesMax = 64 * 1024;
 constexpr size_t kLineBytesMax = 8 * 1024;
 constexpr size_t kEventBytesMax = size_t{16} << 20;
 constexpr uint64_t kBodyBytesMax = uint64_t{1} << 40;
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](unsigned char c) { return std::tolower(c); });
-  return out;
-}
 
 std::string_view trimmed(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
@@ -112,7 +107,7 @@ Status ResponseReader::parse_head(std::string_view head) {
     if (colon == std::string_view::npos) {
       return fail(Code::kCorrupt, "a field in the head of the answer has no colon");
     }
-    fields_.emplace_back(lower(field.substr(0, colon)), trimmed(field.substr(colon + 1)));
+    fields_.emplace_back(lower_ascii(field.substr(0, colon)), trimmed(field.substr(colon + 1)));
   }
   return {};
 }
@@ -121,7 +116,7 @@ Status ResponseReader::choose_body() {
   const std::string_view length = field("content-length");
   if (status_ == 204 || status_ == 304) {
     state_ = State::kDone;
-  } else if (lower(field("transfer-encoding")) == "chunked") {
+  } else if (lower_ascii(field("transfer-encoding")) == "chunked") {
     state_ = State::kChunkSize;
   } else if (length.empty()) {
     state_ = State::kUntilClose;
@@ -175,7 +170,7 @@ Result<bool> ResponseReader::read_trailer() {
 }
 
 std::string_view ResponseReader::field(std::string_view name) const {
-  const std::string wanted = lower(name);
+  const std::string wanted = lower_ascii(name);
   for (const auto& [key, value] : fields_) {
     if (key == wanted) return value;
   }

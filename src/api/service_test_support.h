@@ -15,15 +15,6 @@
 
 namespace jige::api::testing {
 
-// Waits for something another thread does.
-template <typename Condition>
-bool soon(Condition condition, int wait_ms = 5000) {
-  for (int i = 0; i < wait_ms && !condition(); ++i) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return condition();
-}
-
 // An answer that does not end by itself.
 inline std::string completion_body(int seed, int tokens, const std::string& more = "") {
   return R"({"prompt":"Once upon a time","ignore_eos":true,"seed":)" + std::to_string(seed) +

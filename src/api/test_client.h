@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <string>
 #include <string_view>
+#include <thread>
 
 namespace jige::api::testing {
 
@@ -171,6 +172,15 @@ inline TestResponse fetch(uint16_t port, std::string_view method, std::string_vi
   TestClient client(port);
   client.send(request_text(method, path, body, fields));
   return client.read_response();
+}
+
+// Waits for something another thread does.
+template <typename Condition>
+bool soon(Condition condition, int wait_ms = 5000) {
+  for (int i = 0; i < wait_ms && !condition(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  return condition();
 }
 
 }  // namespace jige::api::testing

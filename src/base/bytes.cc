@@ -1,9 +1,10 @@
 #include "base/bytes.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
+
+#include "base/ascii.h"
 
 namespace jige {
 namespace {
@@ -17,7 +18,7 @@ std::string three_digits(double value) {
 
 }  // namespace
 
-std::string format_bytes(uint64_t bytes) {
+std::string format_bytes(int64_t bytes) {
   if (bytes < 1024) return fmt::format("{} B", bytes);
   static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = static_cast<double>(bytes) / 1024;
@@ -39,7 +40,7 @@ Result<uint64_t> parse_bytes(std::string_view text) {
   if (status != std::errc() || !std::isfinite(value) || value < 0) return invalid();
   std::string unit;
   for (const char c : text.substr(static_cast<size_t>(end - text.data()))) {
-    if (c != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (c != ' ') unit += lower_ascii(c);
   }
   double factor = 1;
   if (!unit.empty() && unit != "b") {

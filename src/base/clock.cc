@@ -17,10 +17,12 @@ void VirtualClock::advance(int64_t delta_ns) {
   now_ns_ += delta_ns;
 }
 
+double unix_now_s() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
 StopWatch::StopWatch() : start_ns_(RealClock().now_ns()) {}
 
-double StopWatch::seconds() const {
-  return static_cast<double>(RealClock().now_ns() - start_ns_) * 1e-9;
-}
+double StopWatch::seconds() const { return seconds_between(start_ns_, RealClock().now_ns()); }
 
 }  // namespace jige

@@ -29,6 +29,12 @@ class VirtualClock final : public Clock {
   int64_t now_ns_ = 0;
 };
 
+inline double seconds_between(int64_t from_ns, int64_t to_ns) {
+  return static_cast<double>(to_ns - from_ns) * 1e-9;
+}
+// Seconds since 1970, as the machine has them: for people and other machines, not for durations.
+double unix_now_s();
+
 // Seconds since construction, from the monotonic clock.
 class StopWatch {
  public:

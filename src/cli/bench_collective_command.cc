@@ -69,8 +69,7 @@ class BenchCollectiveCommand final : public Command {
     choose_sizes();
     if (options_.bytes_last < options_.bytes_first) {
       return fail(Code::kInvalidArgument, "--max-bytes is {}, less than --min-bytes, which is {}",
-                  format_bytes(static_cast<uint64_t>(options_.bytes_last)),
-                  format_bytes(static_cast<uint64_t>(options_.bytes_first)));
+                  format_bytes(options_.bytes_last), format_bytes(options_.bytes_first));
     }
     if (group_.ranks > 0) {
       const int ranks = static_cast<int>(group_.ranks);
@@ -101,7 +100,7 @@ class BenchCollectiveCommand final : public Command {
   // Whether `here` ranks of the group can have their buffers on this machine.
   Status check_memory(int here, int ranks, int64_t stream_bytes) const {
     const int64_t most = train::machine_memory_bytes();
-    const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+    const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
     for (const std::string& name : collectives_) {
       CollectiveBenchOptions options = options_;
       JIGE_TRY(options.collective, comm::parse_collective(name));
@@ -175,11 +174,10 @@ class BenchCollectiveCommand final : public Command {
     for (const comm::Ring& ring : group.plan().rings) {
       text += fmt::format(", ring {} (weight {})", fmt::join(ring.order, ","), ring.weight);
     }
-    text += fmt::format(", directly up to {}",
-                        format_bytes(static_cast<uint64_t>(group.options().direct_bytes_max)));
+    text += fmt::format(", directly up to {}", format_bytes(group.options().direct_bytes_max));
     if (group.plan().trees) {
       const auto bytes = std::max<int64_t>(0, group.plan().trees->bytes_max);
-      text += fmt::format(", by trees up to {}", format_bytes(static_cast<uint64_t>(bytes)));
+      text += fmt::format(", by trees up to {}", format_bytes(bytes));
     }
     text += "\n";
     text += fmt::format("#{:>62}{:>36}\n", "out-of-place", "in-place");

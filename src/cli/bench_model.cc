@@ -199,7 +199,7 @@ Status check_training_memory(const BenchOptions& options) {
   const model::TrainingMemory memory =
       model::training_memory(*architecture, training_weights(options), options.batch_tokens);
   if (memory.total_bytes() <= options.memory_bytes_max) return {};
-  const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+  const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "a training step takes {} (weights and gradients {}, moments {}, buffers for {} "
               "tokens {}), --memory-limit is {}; choose a smaller --batch-tokens or model",

@@ -15,7 +15,7 @@ namespace {
 
 using cluster::kSecond;
 
-double mean_of(const std::vector<double>& values) {
+double mean_value(const std::vector<double>& values) {
   double sum = 0;
   for (const double value : values) sum += value;
   return values.empty() ? 0 : sum / static_cast<double>(values.size());
@@ -91,11 +91,11 @@ Result<DemoReport> make_demo_report(const DemoScene& scene,
     both_simulated_s.push_back(simulated_s[i]);
     errors.push_back(std::fabs(both_slurm_s.back() / std::max(1.0, simulated_s[i]) - 1));
   }
-  report.jct_mean_s = mean_of(both_slurm_s);
+  report.jct_mean_s = mean_value(both_slurm_s);
   report.jct_p99_s = quantile_of(both_slurm_s, 0.99);
-  report.simulated_jct_mean_s = mean_of(both_simulated_s);
+  report.simulated_jct_mean_s = mean_value(both_simulated_s);
   report.simulated_jct_p99_s = quantile_of(both_simulated_s, 0.99);
-  report.jct_error_mean = mean_of(errors);
+  report.jct_error_mean = mean_value(errors);
   JIGE_TRY(const std::string decisions, read_file(scene.options.state + "/decisions.jsonl"));
   JIGE_TRY(const std::vector<double> latencies, start_latencies_s(decisions, jobs));
   report.start_p50_s = quantile_of(latencies, 0.5);

@@ -9,7 +9,7 @@
 namespace jige::cli {
 namespace {
 
-double number(const Json& object, const char* field) {
+double logged_number(const Json& object, const char* field) {
   const auto found = object.find(field);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
 }
@@ -36,14 +36,14 @@ const Json* list_in(const Json& object, const char* field) {
 
 std::string score_text(const Json& score) {
   return fmt::format("score {:.3f}: {:.0f} % of its full speed, {:.0f} slowed by {:.2f} together",
-                     number(score, "score"), 100 * number(score, "progress"),
-                     number(score, "slowed"), number(score, "loss_of_others"));
+                     logged_number(score, "score"), 100 * logged_number(score, "progress"),
+                     logged_number(score, "slowed"), logged_number(score, "loss_of_others"));
 }
 
 std::string place_text(const Json& line) {
-  std::string text =
-      fmt::format("placed on {} ({:.0f} GPUs each) after {} of waiting", nodes_in(line),
-                  number(line, "gpus_per_node"), short_time(number(line, "waited_s")));
+  std::string text = fmt::format("placed on {} ({:.0f} GPUs each) after {} of waiting",
+                                 nodes_in(line), logged_number(line, "gpus_per_node"),
+                                 short_time(logged_number(line, "waited_s")));
   if (const std::string from = nodes_in(line, "moved_from"); !from.empty()) {
     text = fmt::format("moved from {} to {}", from, nodes_in(line));
   }
@@ -65,12 +65,14 @@ std::string place_text(const Json& line) {
   }
   if (const Json* evicted = list_in(line, "evicted")) {
     for (const Json& victim : *evicted) {
-      text += fmt::format("\n             evicted job {:.0f}, which had {} left",
-                          number(victim, "job"), short_time(number(victim, "left_s")));
+      text +=
+          fmt::format("\n             evicted job {:.0f}, which had {} left",
+                      logged_number(victim, "job"), short_time(logged_number(victim, "left_s")));
     }
-    text += fmt::format(
-        "\n             it runs up to {} earlier for that, and {} of restarts are paid",
-        short_time(number(line, "earlier_s")), short_time(number(line, "restart_cost_s")));
+    text +=
+        fmt::format("\n             it runs up to {} earlier for that, and {} of restarts are paid",
+                    short_time(logged_number(line, "earlier_s")),
+                    short_time(logged_number(line, "restart_cost_s")));
   }
   return text;
 }
@@ -78,13 +80,14 @@ std::string place_text(const Json& line) {
 std::string line_text(const Json& line, int64_t job) {
   const std::string event = word(line, "event");
   if (event == "place") {
-    if (number(line, "job") == static_cast<double>(job)) return place_text(line);
-    return fmt::format("evicted for job {:.0f}", number(line, "job"));
+    if (logged_number(line, "job") == static_cast<double>(job)) return place_text(line);
+    return fmt::format("evicted for job {:.0f}", logged_number(line, "job"));
   }
   if (event == "wait") return "waits: " + word(line, "text");
   if (event == "preempt") {
     return fmt::format("loses {} with {} of work left; its restart costs {}", nodes_in(line),
-                       short_time(number(line, "left_s")), short_time(number(line, "restart_s")));
+                       short_time(logged_number(line, "left_s")),
+                       short_time(logged_number(line, "restart_s")));
   }
   if (event == "action") {
     const std::string error = word(line, "error");
@@ -94,9 +97,10 @@ std::string line_text(const Json& line, int64_t job) {
   std::string text = event;
   if (const std::string detail = word(line, "text"); !detail.empty()) text += ": " + detail;
   if (event == "start" && line.contains("seconds")) {
-    text += fmt::format("  (seen {:.2f} s after its release)", number(line, "seconds"));
+    text += fmt::format("  (seen {:.2f} s after its release)", logged_number(line, "seconds"));
   }
-  if (event == "finish") text += ", " + short_time(number(line, "seconds")) + " after it came";
+  if (event == "finish")
+    text += ", " + short_time(logged_number(line, "seconds")) + " after it came";
   return text;
 }
 
@@ -131,8 +135,8 @@ std::string explain_text(const std::vector<Json>& lines, int64_t job) {
   std::string text = fmt::format("Job {}\n\n", job);
   double begin_s = 0;
   for (const Json& line : lines) {
-    if (begin_s == 0) begin_s = number(line, "cluster_s");
-    text += fmt::format("  {:>9}  {}\n", short_time(number(line, "cluster_s") - begin_s),
+    if (begin_s == 0) begin_s = logged_number(line, "cluster_s");
+    text += fmt::format("  {:>9}  {}\n", short_time(logged_number(line, "cluster_s") - begin_s),
                         line_text(line, job));
   }
   return text;

@@ -11,14 +11,14 @@
 namespace jige::cli {
 namespace {
 
-double number(const Json& object, const char* field) {
+double state_number(const Json& object, const char* field) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   return object.is_object() && found != object.end() && found->is_number() ? found->get<double>()
                                                                            : 0;
 }
 
 // A name from elsewhere must not command the terminal.
-std::string text(const Json& object, const char* field, size_t size_max) {
+std::string state_text(const Json& object, const char* field, size_t size_max) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   if (!object.is_object() || found == object.end() || !found->is_string()) return "";
   std::string shown = found->get<std::string>();
@@ -35,14 +35,14 @@ std::vector<Json> list(const Json& object, const char* field) {
 std::string node_line(const std::vector<Json>& nodes, double leaf) {
   std::string line = fmt::format("  leaf {:.0f} ", leaf + 1);
   for (const Json& node : nodes) {
-    if (number(node, "leaf") != leaf) continue;
-    const auto gpus = static_cast<size_t>(std::clamp(number(node, "gpus"), 0.0, 64.0));
-    const auto free = static_cast<size_t>(std::clamp(number(node, "free"), 0.0, 64.0));
-    const auto blocked = static_cast<size_t>(std::clamp(number(node, "blocked"), 0.0, 64.0));
+    if (state_number(node, "leaf") != leaf) continue;
+    const auto gpus = static_cast<size_t>(std::clamp(state_number(node, "gpus"), 0.0, 64.0));
+    const auto free = static_cast<size_t>(std::clamp(state_number(node, "free"), 0.0, 64.0));
+    const auto blocked = static_cast<size_t>(std::clamp(state_number(node, "blocked"), 0.0, 64.0));
     std::string cells(std::min(blocked, gpus), 'x');
     cells.resize(std::max(cells.size(), gpus - std::min(gpus, free)), '#');
     cells.resize(gpus, '.');
-    line += fmt::format(" {} [{}]", text(node, "name", 12), cells);
+    line += fmt::format(" {} [{}]", state_text(node, "name", 12), cells);
   }
   return line;
 }
@@ -53,11 +53,12 @@ std::string job_line(const Json& job) {
     if (name.is_string()) nodes += (nodes.empty() ? "" : ",") + name.get<std::string>();
   }
   const bool runs = !nodes.empty();
-  return fmt::format("  {:>7} {:<12} {:>4} {:<9} {:>8} {:>8}  {}", number(job, "job"),
-                     text(job, "name", 12), number(job, "gpus"), text(job, "seen", 9),
-                     short_time(number(job, "age_s")), short_time(number(job, "left_s")),
-                     runs ? fmt::format("{} at {:.0f} %", nodes, 100 * number(job, "progress"))
-                          : text(job, "why", 200));
+  return fmt::format(
+      "  {:>7} {:<12} {:>4} {:<9} {:>8} {:>8}  {}", state_number(job, "job"),
+      state_text(job, "name", 12), state_number(job, "gpus"), state_text(job, "seen", 9),
+      short_time(state_number(job, "age_s")), short_time(state_number(job, "left_s")),
+      runs ? fmt::format("{} at {:.0f} %", nodes, 100 * state_number(job, "progress"))
+           : state_text(job, "why", 200));
 }
 
 }  // namespace
@@ -68,16 +69,16 @@ std::string render_cluster(const Json& status, int rows_max, int columns_max) {
   std::ranges::stable_partition(jobs, [](const Json& job) { return !list(job, "wanted").empty(); });
   double used = 0, gpus = 0, leaves = 0, running = 0;
   for (const Json& node : nodes) {
-    gpus += number(node, "gpus");
-    used += number(node, "gpus") - number(node, "free");
-    leaves = std::max(leaves, number(node, "leaf") + 1);
+    gpus += state_number(node, "gpus");
+    used += state_number(node, "gpus") - state_number(node, "free");
+    leaves = std::max(leaves, state_number(node, "leaf") + 1);
   }
-  for (const Json& job : jobs) running += text(job, "seen", 9) == "running";
+  for (const Json& job : jobs) running += state_text(job, "seen", 9) == "running";
   std::vector<std::string> lines;
   lines.push_back(
       fmt::format("  {} GPUs, {} in use; {} jobs run, {} do not; {} decisions, {} requeues", gpus,
                   used, running, static_cast<double>(jobs.size()) - running,
-                  number(status, "decisions"), number(status, "preemptions")));
+                  state_number(status, "decisions"), state_number(status, "preemptions")));
   lines.emplace_back();
   for (double leaf = 0; leaf < std::min(leaves, 1000.0); ++leaf) {
     lines.push_back(node_line(nodes, leaf));
@@ -87,8 +88,8 @@ std::string render_cluster(const Json& status, int rows_max, int columns_max) {
                               "seen", "age", "left", "where, or why not"));
   for (const Json& job : jobs) lines.push_back(job_line(job));
   for (const Json& job : list(status, "refused")) {
-    lines.push_back(
-        fmt::format("  {:>7} left alone: {}", number(job, "job"), text(job, "why", 200)));
+    lines.push_back(fmt::format("  {:>7} left alone: {}", state_number(job, "job"),
+                                state_text(job, "why", 200)));
   }
   const auto shown = static_cast<size_t>(std::max(1, rows_max - 1));
   if (lines.size() > shown) {

@@ -13,10 +13,10 @@ namespace {
 
 using cluster::ScheduleReport;
 
-constexpr const char* kColors[] = {"#1f6feb", "#d1570a", "#1a7f37", "#8250df", "#bf3989",
-                                   "#6e7781", "#9a6700", "#0550ae", "#cf222e", "#116329"};
+constexpr const char* kJobColors[] = {"#1f6feb", "#d1570a", "#1a7f37", "#8250df", "#bf3989",
+                                      "#6e7781", "#9a6700", "#0550ae", "#cf222e", "#116329"};
 
-const char* color_of(size_t index) { return kColors[index % std::size(kColors)]; }
+const char* job_color(size_t index) { return kJobColors[index % std::size(kJobColors)]; }
 
 std::string load_chart(std::span<const ClusterPoint> points, double ScheduleReport::*figure,
                        const char* title) {
@@ -33,7 +33,7 @@ std::string load_chart(std::span<const ClusterPoint> points, double ScheduleRepo
     }
   }
   for (const std::string& policy : policies) {
-    ChartSeries series{.name = policy, .color = color_of(chart.series.size()), .dots = true};
+    ChartSeries series{.name = policy, .color = job_color(chart.series.size()), .dots = true};
     for (const ClusterPoint& point : points) {
       if (point.policy != policy) continue;
       const double mean_s = cluster::estimate(values_of(point, figure)).mean;
@@ -52,7 +52,7 @@ std::string jct_chart(std::span<const ClusterPicture> pictures) {
                   .y_log = true,
                   .legend_left = true};
   for (const ClusterPicture& picture : pictures) {
-    ChartSeries series{.name = picture.policy, .color = color_of(chart.series.size())};
+    ChartSeries series{.name = picture.policy, .color = job_color(chart.series.size())};
     const size_t count = picture.jct_s.size();
     for (size_t i = 0; i < count; ++i) {
       series.points.push_back(
@@ -69,7 +69,7 @@ std::string use_chart(std::span<const ClusterPicture> pictures, const cluster::C
                   .x_label = "hours",
                   .y_label = "share of all GPUs"};
   for (const ClusterPicture& picture : pictures) {
-    ChartSeries series{.name = picture.policy, .color = color_of(chart.series.size())};
+    ChartSeries series{.name = picture.policy, .color = job_color(chart.series.size())};
     const cluster::TimeSeries& gpus = picture.record.gpus();
     const auto width_ns = static_cast<double>(gpus.width_ns());
     for (size_t i = 0; i < gpus.amounts().size(); ++i) {

@@ -20,8 +20,6 @@
 namespace jige::cli {
 namespace {
 
-constexpr std::chrono::milliseconds kSignalPoll(50);
-constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
 constexpr int kUnlimited = 100'000;  // a file or a pipe
 constexpr double kStale_s = 10;
 

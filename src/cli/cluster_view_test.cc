@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-ClusterPoint point_of(const char* policy, double load, std::vector<double> jct_s) {
+ClusterPoint policy_point(const char* policy, double load, std::vector<double> jct_s) {
   ClusterPoint point{.policy = policy, .load = load, .runs = {}};
   for (const double seconds : jct_s) {
     cluster::ScheduleReport report;
@@ -28,9 +28,9 @@ ClusterPoint point_of(const char* policy, double load, std::vector<double> jct_s
 }
 
 TEST(ClusterView, ComparesTheSameJobsAtTheSameLoad) {
-  const std::vector<ClusterPoint> points = {point_of("srtf", 0.5, {100, 200}),
-                                            point_of("greedy", 0.5, {80, 160}),
-                                            point_of("greedy", 0.9, {1, 1})};
+  const std::vector<ClusterPoint> points = {policy_point("srtf", 0.5, {100, 200}),
+                                            policy_point("greedy", 0.5, {80, 160}),
+                                            policy_point("greedy", 0.9, {1, 1})};
   const std::string table = cluster_table(points, "srtf");
   EXPECT_THAT(table, HasSubstr("-20.0 ±0.0%"));
   EXPECT_THAT(table, HasSubstr("mean vs srtf"));
@@ -42,7 +42,7 @@ TEST(ClusterView, ComparesTheSameJobsAtTheSameLoad) {
 }
 
 TEST(ClusterView, OneSeedHasNoInterval) {
-  const std::vector<ClusterPoint> points = {point_of("srtf", 0.5, {100})};
+  const std::vector<ClusterPoint> points = {policy_point("srtf", 0.5, {100})};
   EXPECT_THAT(cluster_table(points, "srtf"), Not(HasSubstr("±")));
   EXPECT_TRUE(cluster_json(points[0], points, "srtf")["jct_mean_s"]["ci95"].is_null());
 }
@@ -73,7 +73,7 @@ TEST(ClusterPage, HoldsTableAndPictures) {
   record.held(0, cluster::kSecond, 8);
   const std::vector<cluster::LinkLoad> loads = {{0, 5e9}, {4, 5e9}};
   record.moved(0, cluster::kSecond, 1, loads);
-  const std::vector<ClusterPoint> points = {point_of("srtf", 0.5, {100, 200})};
+  const std::vector<ClusterPoint> points = {policy_point("srtf", 0.5, {100, 200})};
   const std::vector<ClusterPicture> pictures = {
       {.policy = "srtf", .load = 0.5, .jct_s = {50, 150}, .record = record}};
   const std::string html = render_page({.scene = "SIMULATED & small",

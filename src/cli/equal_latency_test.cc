@@ -10,7 +10,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-LoadPoint point_of(const std::string& subject, double rate, double p50_ms, double p99_ms) {
+LoadPoint subject_point(const std::string& subject, double rate, double p50_ms, double p99_ms) {
   LoadPoint point{.subject = subject, .rate = rate};
   point.report.requests_per_s = rate;
   point.report.normalised_s = {
@@ -19,13 +19,14 @@ LoadPoint point_of(const std::string& subject, double rate, double p50_ms, doubl
 }
 
 // Lowest latencies are 4 ms (p50) and 10 ms (p99).
-std::vector<LoadPoint> example() {
-  return {point_of("static", 2, 7, 200), point_of("static", 4, 9, 400), point_of("orca", 2, 4, 10),
-          point_of("orca", 8, 6, 12), point_of("orca", 12, 10, 60)};
+std::vector<LoadPoint> example_points() {
+  return {subject_point("static", 2, 7, 200), subject_point("static", 4, 9, 400),
+          subject_point("orca", 2, 4, 10), subject_point("orca", 8, 6, 12),
+          subject_point("orca", 12, 10, 60)};
 }
 
 TEST(EqualLatency, IsReadFromTheCurves) {
-  const auto loads = equal_latency(example());
+  const auto loads = equal_latency(example_points());
   ASSERT_TRUE(loads);
   EXPECT_EQ(loads->subjects, (std::vector<std::string>{"static", "orca"}));
   ASSERT_EQ(loads->rows.size(), 9u);
@@ -46,32 +47,32 @@ TEST(EqualLatency, IsReadFromTheCurves) {
 }
 
 TEST(EqualLatency, TableNamesMultiplesOfTheFirst) {
-  const std::string table = equal_latency_table(*equal_latency(example()));
+  const std::string table = equal_latency_table(*equal_latency(example_points()));
   EXPECT_THAT(table, HasSubstr("10 /s, 3.3 x"));
   EXPECT_THAT(table, HasSubstr("< 2 /s"));
   EXPECT_THAT(table, HasSubstr("8 /s, > 4.0 x"));
   EXPECT_THAT(table, HasSubstr("> 4 /s  "));  // 16 ms: two ends say nothing of each other
   EXPECT_THAT(table, HasSubstr("> 12 /s\n"));
-  const Json json = equal_latency_json(*equal_latency(example()));
+  const Json json = equal_latency_json(*equal_latency(example_points()));
   EXPECT_EQ(json["equal_latency"][0]["carried"]["static"]["less"], true);
   EXPECT_EQ(json["equal_latency"][2]["carried"]["static"]["more"], true);
 }
 
 TEST(EqualLatency, EndsOfCurvesGiveBounds) {
-  std::vector<LoadPoint> points = example();
-  points[4] = point_of("orca", 12, 7, 60);  // at 8 ms more than 12, static 3
+  std::vector<LoadPoint> points = example_points();
+  points[4] = subject_point("orca", 12, 7, 60);  // at 8 ms more than 12, static 3
   EXPECT_THAT(equal_latency_table(*equal_latency(points)), HasSubstr("> 12 /s, > 4.0 x"));
-  points[4] = point_of("orca", 12, 10, 60);
-  points[1] = point_of("static", 4, 7.5, 400);  // at 8 ms more than 4, orca 10
+  points[4] = subject_point("orca", 12, 10, 60);
+  points[1] = subject_point("static", 4, 7.5, 400);  // at 8 ms more than 4, orca 10
   EXPECT_THAT(equal_latency_table(*equal_latency(points)), HasSubstr("10 /s, < 2.5 x"));
 }
 
 TEST(EqualLatency, RoundsGiveTheSpread) {
-  std::vector<std::vector<LoadPoint>> rounds(3, example());
+  std::vector<std::vector<LoadPoint>> rounds(3, example_points());
   rounds[1][0].report.normalised_s.p50 =
       0.0074;  // static at 2 /s: six sixteenths of the way to 4 /s
   rounds[2][0].report.normalised_s.p50 = 0.0085;  // carries less than any load of the round
-  const auto loads = equal_latency(example(), rounds);
+  const auto loads = equal_latency(example_points(), rounds);
   ASSERT_TRUE(loads);
   const LoadsAtLatency& row = loads->rows[1];  // 8 ms
   ASSERT_EQ(row.round_multiples[1].size(), 2u);
@@ -84,10 +85,11 @@ TEST(EqualLatency, RoundsGiveTheSpread) {
 }
 
 TEST(EqualLatency, NeedsTwoOpenLoopSubjects) {
-  std::vector<LoadPoint> points = {point_of("orca", 2, 4, 10), point_of("orca", 8, 6, 12)};
+  std::vector<LoadPoint> points = {subject_point("orca", 2, 4, 10),
+                                   subject_point("orca", 8, 6, 12)};
   EXPECT_FALSE(equal_latency(points));
   EXPECT_FALSE(equal_latency({}));
-  points = example();
+  points = example_points();
   points[0].users = 3;
   EXPECT_FALSE(equal_latency(points));
 }

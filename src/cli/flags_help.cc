@@ -4,17 +4,13 @@
 
 #include <algorithm>
 
+#include "cli/table.h"
+
 namespace jige::cli {
 namespace {
 
 constexpr size_t kColumns = 80;
 constexpr size_t kHelpColumn = 28;
-
-size_t column_count(std::string_view text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
 
 // "-p, --prompt TEXT" or "    --seed N"; "FOLDER" for arguments.
 std::string left_half(const HelpFlag& flag) {

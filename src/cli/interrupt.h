@@ -6,6 +6,7 @@
 #pragma once
 
 #include <atomic>
+#include <chrono>
 
 namespace jige::cli {
 
@@ -16,6 +17,9 @@ class InterruptScope {
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
 };
+
+// Between looks at interrupted(), where there is nothing else to do.
+inline constexpr std::chrono::milliseconds kSignalPoll(50);
 
 // Whether a signal came since the scope began or since take_interrupt().
 bool interrupted();

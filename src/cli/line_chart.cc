@@ -8,14 +8,13 @@
 
 #include "base/bytes.h"
 #include "base/xml_text.h"
+#include "cli/svg_text.h"
 
 namespace jige::cli {
 namespace {
 
-constexpr double kWidth = 800, kHeight = 440;
-constexpr double kLeft = 64, kRight = 776, kTop = 64, kBottom = 388;
-constexpr const char* kInk = "#24292f";
-constexpr const char* kFaint = "#6e7781";
+constexpr double kChartWidth = 800, kChartHeight = 440;
+constexpr double kChartLeft = 64, kChartRight = 776, kChartTop = 64, kChartBottom = 388;
 
 struct Axis {
   double low = 0, high = 1;
@@ -68,12 +67,6 @@ std::string tick_text(double value) {
   return fmt::format("{:.10g}", value);
 }
 
-std::string text_at(double x, double y, const char* color, const char* extra,
-                    const std::string& text) {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" fill=\"{}\" {}>{}</text>\n", x, y, color,
-                     extra, xml_text(text));
-}
-
 Axis make_axis(double low, double high, double pixel_low, double pixel_high, int tick_count) {
   if (!(low < high)) {
     const double room = std::max(std::fabs(low) * 0.1, 0.5);
@@ -99,29 +92,30 @@ Axis make_log_axis(double low, double high, double pixel_low, double pixel_high,
 
 std::string draw_frame(const LineChart& chart, const Axis& x, const Axis& y) {
   std::string svg;
-  svg += text_at(kLeft, 26, kInk, "font-size=\"17\" font-weight=\"600\"", chart.title);
-  svg += text_at(kLeft, 46, kFaint, "font-size=\"12\"", chart.subtitle);
+  svg += svg_text(kChartLeft, 26, kSvgInk, "font-size=\"17\" font-weight=\"600\"", chart.title);
+  svg += svg_text(kChartLeft, 46, kSvgFaint, "font-size=\"12\"", chart.subtitle);
   for (const double tick : y.ticks) {
     const double at = y.pixel(tick);
     svg +=
         fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\" stroke=\"#d8dee4\"/>\n",
-                    kLeft, kRight, at, at);
-    svg += text_at(kLeft - 8, at + 4, kFaint, "text-anchor=\"end\"", tick_text(tick));
+                    kChartLeft, kChartRight, at, at);
+    svg += svg_text(kChartLeft - 8, at + 4, kSvgFaint, "text-anchor=\"end\"", tick_text(tick));
   }
   for (const double tick : x.ticks) {
     const double at = x.pixel(tick);
     svg += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n",
-                       at, at, kBottom, kBottom + 5, kFaint);
-    svg += text_at(at, kBottom + 19, kFaint, "text-anchor=\"middle\"", tick_text(tick));
+                       at, at, kChartBottom, kChartBottom + 5, kSvgFaint);
+    svg += svg_text(at, kChartBottom + 19, kSvgFaint, "text-anchor=\"middle\"", tick_text(tick));
   }
-  svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kLeft,
-                     kRight, kBottom, kBottom, kFaint);
-  svg += text_at((kLeft + kRight) / 2, kHeight - 12, kInk, "text-anchor=\"middle\"", chart.x_label);
-  const double middle = (kTop + kBottom) / 2;
+  svg += fmt::format("<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\"/>\n", kChartLeft,
+                     kChartRight, kChartBottom, kChartBottom, kSvgFaint);
+  svg += svg_text((kChartLeft + kChartRight) / 2, kChartHeight - 12, kSvgInk,
+                  "text-anchor=\"middle\"", chart.x_label);
+  const double middle = (kChartTop + kChartBottom) / 2;
   svg += fmt::format(
       "<text transform=\"translate(18 {:.1f}) rotate(-90)\" text-anchor=\"middle\" "
       "fill=\"{}\">{}</text>\n",
-      middle, kInk, xml_text(chart.y_label));
+      middle, kSvgInk, xml_text(chart.y_label));
   return svg;
 }
 
@@ -145,15 +139,15 @@ std::string draw_series(const ChartSeries& series, const Axis& x, const Axis& y)
   svg += dots;
   if (series.label_last) {
     svg +=
-        text_at(x.pixel(points.back().x) - 2, y.pixel(points.back().y) - 9, series.color.c_str(),
-                "text-anchor=\"end\" font-weight=\"600\"", fmt::format("{:.3f}", points.back().y));
+        svg_text(x.pixel(points.back().x) - 2, y.pixel(points.back().y) - 9, series.color.c_str(),
+                 "text-anchor=\"end\" font-weight=\"600\"", fmt::format("{:.3f}", points.back().y));
   }
   return svg;
 }
 
 std::string draw_legend(const LineChart& chart) {
-  double y = kTop + 16;
-  const double left = chart.legend_left ? kLeft + 16 : kRight - 150;
+  double y = kChartTop + 16;
+  const double left = chart.legend_left ? kChartLeft + 16 : kChartRight - 150;
   const auto shown = [](const ChartSeries& s) { return !s.name.empty() && !s.points.empty(); };
   const auto rows = std::count_if(chart.series.begin(), chart.series.end(), shown);
   if (rows == 0) return "";
@@ -168,7 +162,7 @@ std::string draw_legend(const LineChart& chart) {
         "<line x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\" stroke=\"{}\" "
         "stroke-width=\"3\"/>\n",
         left, left + 24, y - 4, y - 4, series.color);
-    svg += text_at(left + 32, y, kInk, "", series.name);
+    svg += svg_text(left + 32, y, kSvgInk, "", series.name);
     y += 19;
   }
   return svg;
@@ -224,15 +218,15 @@ std::string render_svg(const LineChart& chart) {
   }
   if (x_low > x_high) x_low = y_low = 0, x_high = y_high = 1;
   const double room = (y_high - y_low) * 0.05;
-  const Axis x = make_axis(x_low, x_high, kLeft, kRight, 8);
+  const Axis x = make_axis(x_low, x_high, kChartLeft, kChartRight, 8);
   const bool log = chart.y_log && y_low > 0;
-  const Axis y = log ? make_log_axis(y_low, y_high, kBottom, kTop, 12)
-                     : make_axis(y_low - room, y_high + room, kBottom, kTop, 6);
+  const Axis y = log ? make_log_axis(y_low, y_high, kChartBottom, kChartTop, 12)
+                     : make_axis(y_low - room, y_high + room, kChartBottom, kChartTop, 6);
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" "
       "height=\"{1}\" font-family=\"system-ui, sans-serif\" font-size=\"12\">\n"
       "<rect width=\"{0}\" height=\"{1}\" rx=\"8\" fill=\"#ffffff\"/>\n",
-      kWidth, kHeight);
+      kChartWidth, kChartHeight);
   svg += draw_frame(chart, x, y);
   for (const ChartSeries& series : chart.series) svg += draw_series(series, x, y);
   return svg + draw_legend(chart) + "</svg>\n";

@@ -127,8 +127,7 @@ Result<std::unique_ptr<LinkBench>> LinkBench::open(const TopologyFlags& source,
   const int64_t bytes = flags.request.transfer_bytes;
   if (!flags.meters.simulates(*kind) && bytes > profile::kTransferBytesMax) {
     return fail(Code::kInvalidArgument, "--transfer-bytes: {} are out of range; {} at most",
-                format_bytes(static_cast<uint64_t>(bytes)),
-                format_bytes(static_cast<uint64_t>(profile::kTransferBytesMax)));
+                format_bytes(bytes), format_bytes(profile::kTransferBytesMax));
   }
   JIGE_TRY(OpenedMeter opened, kind->open(source, flags.request));
   return over(std::move(opened), !flags.meters.simulates(*kind), flags.store_file);

@@ -16,7 +16,7 @@ using api::testing::PlayedServer;
 using api::testing::TestPort;
 using ::testing::HasSubstr;
 
-const std::atomic<bool> kGoOn = false;
+const std::atomic<bool> kNotStopped = false;
 
 TEST(EngineTarget, GivesEveryRequestItsWholeAnswer) {
   BenchServeModelFlags flags;
@@ -32,7 +32,7 @@ TEST(EngineTarget, GivesEveryRequestItsWholeAnswer) {
     EngineTarget target(**engine, served->model->config().vocab_size, 7);
     std::vector<sim::RequestShape> requests;
     for (int i = 0; i < 12; ++i) requests.push_back({0.001 * i, 5 + i, 1 + i % 5});
-    const LoadRun run = drive_load(requests, 0, target, kGoOn);
+    const LoadRun run = drive_load(requests, 0, target, kNotStopped);
     ASSERT_EQ(run.outcomes.size(), 12u);
     for (size_t i = 0; i < 12; ++i) {
       const sim::RequestOutcome& outcome = run.outcomes[i];
@@ -56,7 +56,8 @@ TEST(EngineTarget, TellsRefusalsAndCancels) {
   ASSERT_TRUE(served);
   auto engine = serve::Engine::create(*served->model, *served->tokenizer);
   EngineTarget target(**engine, 50, 7);
-  const auto refused = drive_load(std::vector<sim::RequestShape>{{0, 99, 1}}, 0, target, kGoOn);
+  const auto refused =
+      drive_load(std::vector<sim::RequestShape>{{0, 99, 1}}, 0, target, kNotStopped);
   EXPECT_EQ(refused.outcomes[0].failure, "invalid_argument");
   const std::atomic<bool> stop = true;
   target.send(0, {0, 10, 50});
@@ -95,7 +96,7 @@ std::string piece(const std::string& text) {
 sim::RequestOutcome outcome_of(const std::string& answer, std::string* error = nullptr) {
   PlayedServer server(answer);
   HttpTarget target({.peer = peer_of(server), .model = "m"});
-  LoadRun run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kGoOn);
+  LoadRun run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kNotStopped);
   if (error) *error = target.first_error();
   return run.outcomes[0];
 }
@@ -141,7 +142,7 @@ TEST(HttpTarget, GivesUpOnSilence) {
   port.listen();
   const auto peer = api::HttpPeer::resolve(port.url());
   HttpTarget target({.peer = *peer, .model = "m", .silence_seconds_max = 0.05});
-  const auto run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kGoOn);
+  const auto run = drive_load(std::vector<sim::RequestShape>{{0, 4, 3}}, 0, target, kNotStopped);
   EXPECT_EQ(run.outcomes[0].failure, "timeout");
   target.send(5, {0, 4, 3});
   target.cancel_all();
@@ -156,7 +157,7 @@ TEST(HttpTarget, AsksForWholeAnswersToTokens) {
   PlayedServer server(answer_of(piece("a") + "data: [DONE]\n\n"));
   HttpTarget target(
       {.peer = peer_of(server), .model = "m", .api_key = "key", .vocab_size = 30, .prompt_key = 9});
-  drive_load(std::vector<sim::RequestShape>{{0, 6, 11}}, 0, target, kGoOn);
+  drive_load(std::vector<sim::RequestShape>{{0, 6, 11}}, 0, target, kNotStopped);
   server.join();
   EXPECT_THAT(server.last_request, HasSubstr("POST /v1/completions"));
   EXPECT_THAT(server.last_request, HasSubstr("Bearer key"));

@@ -10,20 +10,20 @@
 namespace jige::cli {
 namespace {
 
-constexpr const char* kColors[] = {"#1f6feb", "#d1570a", "#2da44e",
-                                   "#8250df", "#bf3989", "#6e7781"};
+constexpr const char* kSeriesColors[] = {"#1f6feb", "#d1570a", "#2da44e",
+                                         "#8250df", "#bf3989", "#6e7781"};
 
 // Three digits are what a measurement of this kind carries.
-std::string number(double value) {
+std::string rounded(double value) {
   return value >= 1000 ? fmt::format("{:.0f}", value) : fmt::format("{:.3g}", value);
 }
 
-std::string in_ms(double seconds) { return number(seconds * 1000); }
+std::string ms_text(double seconds) { return rounded(seconds * 1000); }
 
 std::string range_in_ms(std::span<const double> seconds) {
   if (seconds.empty()) return "–";
   const auto [low, high] = std::ranges::minmax(seconds);
-  return fmt::format("{} to {}", in_ms(low), in_ms(high));
+  return fmt::format("{} to {}", ms_text(low), ms_text(high));
 }
 
 Json summary_json(const sim::Summary& summary) {
@@ -38,8 +38,8 @@ int64_t failed(const sim::LoadReport& report) { return report.requests - report.
 
 void summary_row(Table& table, const std::string& name, const sim::Summary& summary) {
   if (summary.count == 0) return table.row({name, "–", "–", "–", "–"});
-  table.row(
-      {name, in_ms(summary.mean), in_ms(summary.p50), in_ms(summary.p90), in_ms(summary.p99)});
+  table.row({name, ms_text(summary.mean), ms_text(summary.p50), ms_text(summary.p90),
+             ms_text(summary.p99)});
 }
 
 }  // namespace
@@ -66,16 +66,16 @@ std::string points_table(std::span<const LoadPoint> points) {
     const sim::LoadReport& report = point.report;
     std::vector<std::string> cells = {point.subject,
                                       load_text(point),
-                                      number(report.requests_per_s),
-                                      number(report.output_tokens_per_s),
-                                      in_ms(report.ttft_s.p50),
-                                      in_ms(report.ttft_s.p99),
-                                      in_ms(report.tpot_s.p50),
-                                      in_ms(report.tpot_s.p99),
-                                      in_ms(report.normalised_s.p50),
-                                      in_ms(report.normalised_s.p99),
+                                      rounded(report.requests_per_s),
+                                      rounded(report.output_tokens_per_s),
+                                      ms_text(report.ttft_s.p50),
+                                      ms_text(report.ttft_s.p99),
+                                      ms_text(report.tpot_s.p50),
+                                      ms_text(report.tpot_s.p99),
+                                      ms_text(report.normalised_s.p50),
+                                      ms_text(report.normalised_s.p99),
                                       std::to_string(failed(report))};
-    if (goodput) cells.push_back(number(report.goodput_per_s.value_or(0)));
+    if (goodput) cells.push_back(rounded(report.goodput_per_s.value_or(0)));
     if (rounds) cells.push_back(range_in_ms(point.rounds_p50_s));
     table.row(std::move(cells));
   }
@@ -89,11 +89,11 @@ std::string report_text(const LoadPoint& point) {
       fmt::format("  {}, {}: {} of {} requests in {:.3g} s\n", point.subject, load_text(point),
                   report.succeeded, report.requests, report.seconds);
   text += fmt::format("  {} requests/s, {} tokens/s of answers, {} with prompts\n",
-                      number(report.requests_per_s), number(report.output_tokens_per_s),
-                      number(report.tokens_per_s));
+                      rounded(report.requests_per_s), rounded(report.output_tokens_per_s),
+                      rounded(report.tokens_per_s));
   if (report.goodput_per_s) {
     text +=
-        fmt::format("  goodput {} requests/s within the bounds\n", number(*report.goodput_per_s));
+        fmt::format("  goodput {} requests/s within the bounds\n", rounded(*report.goodput_per_s));
   }
   Table table(
       {{"milliseconds"}, {"mean", kRight}, {"p50", kRight}, {"p90", kRight}, {"p99", kRight}});
@@ -148,9 +148,10 @@ LineChart load_chart(std::span<const LoadPoint> points, std::string title, std::
     if (point.report.normalised_s.count == 0) continue;
     auto series = std::ranges::find(chart.series, point.subject, &ChartSeries::name);
     if (series == chart.series.end()) {
-      chart.series.push_back({.name = point.subject,
-                              .color = kColors[chart.series.size() % std::size(kColors)],
-                              .dots = true});
+      chart.series.push_back(
+          {.name = point.subject,
+           .color = kSeriesColors[chart.series.size() % std::size(kSeriesColors)],
+           .dots = true});
       series = chart.series.end() - 1;
     }
     series->points.push_back({point.report.requests_per_s, point.report.normalised_s.p50 * 1000});

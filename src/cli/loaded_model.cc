@@ -36,7 +36,7 @@ Result<LoadedModel> ModelFlags::load(bool scores) const {
         found, tokenizer.vocab_size(), known);
   }
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
-            format_bytes(static_cast<uint64_t>(model->peak_bytes())));
+            format_bytes(model->peak_bytes()));
   return LoadedModel{std::move(found), std::move(made), std::move(model), std::move(tokenizer)};
 }
 

@@ -69,13 +69,11 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
   return table;
 }
 
-std::string shown(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
-
 std::string table_text(const MemoryTable& memory) {
   Table table({{}, {"", Table::Align::kRight}});
-  for (const MemoryPart& part : memory.parts) table.row({part.name, shown(part.bytes)});
+  for (const MemoryPart& part : memory.parts) table.row({part.name, format_bytes(part.bytes)});
   table.rule();
-  table.row({"together", shown(memory.total_bytes)});
+  table.row({"together", format_bytes(memory.total_bytes)});
   return memory.title + "\n" + table.render();
 }
 
@@ -123,7 +121,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
 std::string memory_text(const MemoryReport& report) {
   return table_text(report.run) +
          fmt::format("  ({} more for each token of context)\n\n",
-                     shown(report.kv_bytes_per_token)) +
+                     format_bytes(report.kv_bytes_per_token)) +
          table_text(report.train);
 }
 

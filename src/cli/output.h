@@ -33,6 +33,9 @@ struct OutputFlags {
 // and not behind it. Changes nothing; empty names are no files.
 Status check_output_files(std::initializer_list<std::string> paths);
 
+// Takes a terminal back to its first column and line and clears it, for a view that is drawn anew.
+inline constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
+
 // Writes to standard output without delay; on a terminal in place of a progress bar.
 void print_text(std::string_view text);
 // One line of JSON on standard output.

@@ -22,7 +22,7 @@
 namespace jige::cli {
 namespace {
 
-void declare_model(PipelineFlags& f, Flags& flags) {
+void declare_costs(PipelineFlags& f, Flags& flags) {
   flags.text("[FOLDER]", f.folder, "model folder; its config.json is enough");
   flags.section("Model and costs");
   flags.text("--size NAME", f.size,
@@ -146,7 +146,7 @@ Result<plan::PipelineCosts> file_costs(const PipelineFlags& f) {
 }  // namespace
 
 void PipelineFlags::declare(Flags& flags) {
-  declare_model(*this, flags);
+  declare_costs(*this, flags);
   declare_machine(*this, flags);
   declare_choices(*this, flags);
 }

@@ -13,11 +13,9 @@
 namespace jige::cli {
 namespace {
 
-std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
-
 std::string with_budget(int64_t bytes, int64_t budget) {
-  if (budget == std::numeric_limits<int64_t>::max()) return bytes_text(bytes);
-  return fmt::format("{} of {}", bytes_text(bytes), bytes_text(budget));
+  if (budget == std::numeric_limits<int64_t>::max()) return format_bytes(bytes);
+  return fmt::format("{} of {}", format_bytes(bytes), format_bytes(budget));
 }
 
 std::string stages_text(const plan::ScheduleRequest& choice) {

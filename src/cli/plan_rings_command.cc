@@ -27,7 +27,7 @@ namespace jige::cli {
 namespace {
 
 constexpr double kMeasuredTolerance = 0.05;
-constexpr double kNothing = 1e-6;  // a relative gain that no line shows
+constexpr double kNoGain = 1e-6;  // a relative gain that no line shows
 
 class PlanRingsCommand final : public Command {
  public:
@@ -207,7 +207,7 @@ class PlanRingsCommand final : public Command {
   // What the search has shown of rings that it did not choose. It goes by sets of transfers, up to
   // the tolerance; all-reduces choose among the best by these.
   static std::string certainty(const plan::RingPlan& plan, bool collective) {
-    const bool better = plan.gap() > kNothing;
+    const bool better = plan.gap() > kNoGain;
     const std::string more = fmt::format("{:.1f} % faster", 100 * plan.gap());
     const std::string tail = collective ? "; of the best by transfers, all-reduces chose" : "";
     if (plan.proven) {

@@ -121,7 +121,7 @@ class ProfileLinksCommand final : public Command {
       return {};
     }
     print_text(fmt::format("all-reduce of {} over {}: {:.4f} s, {} GB/s on every edge\n",
-                           format_bytes(static_cast<uint64_t>(times.bytes)), fmt::join(names, " "),
+                           format_bytes(times.bytes), fmt::join(names, " "),
                            fmt::join(times.seconds, " "), rate_text(times.edge_gb_per_s)));
     return {};
   }

@@ -50,13 +50,13 @@ double replay(const plan::PipelineGraph& graph, const PipelineTimes& times) {
   return step_s;
 }
 
-struct Part {
+struct TimePart {
   const char* name;
   const char* color;
   double (*of)(const DeviceTime& device, double step_s);
 };
 
-constexpr Part kParts[] = {
+constexpr TimePart kParts[] = {
     {"passes", "#4c8bd6", [](const DeviceTime& d, double) { return d.busy_s; }},
     {"ramp", "#d0d7de", [](const DeviceTime& d, double) { return d.ramp_s; }},
     {"turn", "#afb8c1", [](const DeviceTime& d, double) { return d.turn_s; }},
@@ -65,19 +65,17 @@ constexpr Part kParts[] = {
     {"starting tasks", "#f2c14e", unexplained_s}};
 
 // Mean share of the devices' time, in percent.
-double share(const std::vector<DeviceTime>& split, double step_s, const Part& part) {
+double share(const std::vector<DeviceTime>& split, double step_s, const TimePart& part) {
   double sum = 0;
   for (const DeviceTime& device : split) sum += part.of(device, step_s);
   return step_s > 0 && !split.empty() ? 100 * sum / step_s / static_cast<double>(split.size()) : 0;
 }
 
-std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
-
-std::string bar(const DeviceTime& device, double step_s, double y) {
+std::string device_bar(const DeviceTime& device, double step_s, double y) {
   constexpr double kLeft = 150, kWidth = 1030;
   std::string svg;
   double x = kLeft;
-  for (const Part& part : kParts) {
+  for (const TimePart& part : kParts) {
     const double width = step_s > 0 ? part.of(device, step_s) / step_s * kWidth : 0;
     if (width <= 0) continue;
     svg += fmt::format(
@@ -156,7 +154,7 @@ std::vector<std::pair<std::string, std::string>> pipeline_facts(const PipelineVi
     facts.emplace_back("step, if tasks took their measured times and waited for nothing else",
                        seconds_text(view.replayed_s));
   }
-  for (const Part& part : kParts) {
+  for (const TimePart& part : kParts) {
     std::string text =
         fmt::format("{:.1f} %", share(view.predicted_split, view.predicted.step_s, part));
     if (view.has_measured()) {
@@ -167,17 +165,17 @@ std::vector<std::pair<std::string, std::string>> pipeline_facts(const PipelineVi
   }
   for (size_t d = 0; d < memory.device_peak_bytes.size(); ++d) {
     std::string text =
-        fmt::format("{} measured, {} planned", bytes_text(memory.device_peak_bytes[d]),
-                    bytes_text(memory.device_planned_bytes[d]));
+        fmt::format("{} measured, {} planned", format_bytes(memory.device_peak_bytes[d]),
+                    format_bytes(memory.device_planned_bytes[d]));
     if (memory.device_budget_bytes > 0) {
-      text += fmt::format(", budget {}", bytes_text(memory.device_budget_bytes));
+      text += fmt::format(", budget {}", format_bytes(memory.device_budget_bytes));
     }
     facts.emplace_back(fmt::format("peak of device {}", d), text);
   }
-  std::string host = fmt::format("{} measured, {} planned", bytes_text(memory.host_peak_bytes),
-                                 bytes_text(memory.host_planned_bytes));
+  std::string host = fmt::format("{} measured, {} planned", format_bytes(memory.host_peak_bytes),
+                                 format_bytes(memory.host_planned_bytes));
   if (memory.host_budget_bytes > 0) {
-    host += fmt::format(", budget {}", bytes_text(memory.host_budget_bytes));
+    host += fmt::format(", budget {}", format_bytes(memory.host_budget_bytes));
   }
   facts.emplace_back("peak of the host", host);
   return facts;
@@ -212,7 +210,7 @@ std::string split_svg(const PipelineView& view) {
       "<rect width=\"100%\" height=\"100%\" fill=\"#ffffff\"/>\n",
       height);
   double x = 150;
-  for (const Part& part : kParts) {
+  for (const TimePart& part : kParts) {
     svg += fmt::format(
         "<rect x=\"{0:.0f}\" y=\"14\" width=\"11\" height=\"11\" fill=\"{1}\"/>"
         "<text x=\"{2:.0f}\" y=\"24\">{3}</text>\n",
@@ -222,7 +220,7 @@ std::string split_svg(const PipelineView& view) {
   double y = 40;
   const auto draw = [&](size_t d, const char* what, const DeviceTime& device, double step_s) {
     svg += fmt::format("<text x=\"16\" y=\"{:.0f}\">device {} {}</text>\n", y + 12, d, what);
-    svg += bar(device, step_s, y);
+    svg += device_bar(device, step_s, y);
     y += 22;
   };
   for (size_t d = 0; d < view.predicted_split.size(); ++d) {

@@ -24,8 +24,6 @@ constexpr std::string_view kStyle =
     "figure{margin:12px 0;overflow-x:auto;background:#fff;border:1px solid #d8dee4;"
     "border-radius:8px;padding:8px}svg{max-width:100%;height:auto;display:block}";
 
-std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
-
 Facts run_facts(const RunLog& log) {
   Facts facts;
   if (log.parameters > 0) {
@@ -50,7 +48,7 @@ Facts run_facts(const RunLog& log) {
 Facts memory_facts(const RunLog& log) {
   Facts facts;
   const auto add = [&](const char* name, int64_t bytes) {
-    if (bytes > 0) facts.emplace_back(name, shown_bytes(bytes));
+    if (bytes > 0) facts.emplace_back(name, format_bytes(bytes));
   };
   add("arenas, planned", log.arena_predicted_bytes);
   add("arenas, at the peak", log.arena_peak_bytes);
@@ -69,7 +67,7 @@ Facts rank_facts(const RunLog& log) {
   facts.emplace_back("waited a step, the rank that waited longest",
                      fmt::format("{:.4f} s", log.wait_max_total_s / steps));
   facts.emplace_back("sent a step by rank 0",
-                     shown_bytes(static_cast<int64_t>(log.sent_bytes / steps)));
+                     format_bytes(static_cast<int64_t>(log.sent_bytes / steps)));
   return facts;
 }
 

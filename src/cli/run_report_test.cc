@@ -21,7 +21,7 @@ std::string write_log(const std::string& text) {
   return path;
 }
 
-const char* const kLog =
+const char* const kRunLog =
     "{\"kind\":\"start\",\"version\":\"0.1\",\"cpu\":\"a <fast> one\",\"threads\":2,"
     "\"plan\":{\"parameters\":1234567,\"steps\":4,\"memory_predicted_bytes\":1048576}}\n"
     "{\"kind\":\"step\",\"step\":1,\"loss\":5.0,\"tokens\":100,\"tokens_per_s\":50.0,"
@@ -31,7 +31,7 @@ const char* const kLog =
     "{\"kind\":\"eval\",\"step\":2,\"loss\":4.5}\n";
 
 // A record whose measured step is the predicted one, slowed down by `factor`.
-train::PipelineRecord example(double factor) {
+train::PipelineRecord example_record(double factor) {
   train::PipelineRecord record;
   record.schedule = *plan::generate_pipeline({.kind = plan::ScheduleKind::kSPipe,
                                               .devices = 2,
@@ -92,7 +92,7 @@ void expect_whole(const std::string& html) {
 }
 
 TEST(RunReport, ShowsLossAndMemoryOfARunWithoutASchedule) {
-  const auto log = read_run_log(write_log(kLog));
+  const auto log = read_run_log(write_log(kRunLog));
   ASSERT_TRUE(log) << log.error().message;
   EXPECT_EQ(log->training.size(), 2u);
   EXPECT_EQ(log->held_out.size(), 1u);
@@ -113,7 +113,7 @@ TEST(RunReport, ShowsLossAndMemoryOfARunWithoutASchedule) {
 
 TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
   const auto log = read_run_log(
-      write_log(std::string(kLog) +
+      write_log(std::string(kRunLog) +
                 "{\"kind\":\"step\",\"step\":3,\"loss\":3.5,\"ranks\":4,\"wait_s\":0.25,"
                 "\"wait_max_s\":0.5,\"sent_bytes\":1048576}\n"
                 "{\"kind\":\"step\",\"step\":4,\"loss\":3.25,\"ranks\":4,\"wait_s\":0.75,"
@@ -132,8 +132,8 @@ TEST(RunReport, ShowsWhatRanksWaitedForOneAnother) {
 }
 
 TEST(RunReport, ReadsALogThatIsStillWritten) {
-  EXPECT_EQ(read_run_log(write_log(std::string(kLog) + "{\"kind\":\"st"))->training.size(), 2u);
-  const auto corrupt = read_run_log(write_log("{\"kind\":\"st\n" + std::string(kLog)));
+  EXPECT_EQ(read_run_log(write_log(std::string(kRunLog) + "{\"kind\":\"st"))->training.size(), 2u);
+  const auto corrupt = read_run_log(write_log("{\"kind\":\"st\n" + std::string(kRunLog)));
   ASSERT_FALSE(corrupt);
   EXPECT_EQ(corrupt.error().code, Code::kCorrupt);
   EXPECT_FALSE(read_run_log(write_log("{}\n[]\n3\n")));
@@ -141,8 +141,8 @@ TEST(RunReport, ReadsALogThatIsStillWritten) {
 }
 
 TEST(RunReport, ShowsPredictedBesideMeasured) {
-  const auto log = read_run_log(write_log(kLog));
-  const auto html = run_report_html("run", *log, example(1.25));
+  const auto log = read_run_log(write_log(kRunLog));
+  const auto html = run_report_html("run", *log, example_record(1.25));
   ASSERT_TRUE(html) << html.error().message;
   expect_whole(*html);
   EXPECT_EQ(count(*html, "<svg"), 6);
@@ -156,9 +156,9 @@ TEST(RunReport, ShowsPredictedBesideMeasured) {
 }
 
 TEST(RunReport, ARunWithoutMeasuredStepsShowsThePrediction) {
-  train::PipelineRecord record = example(1);
+  train::PipelineRecord record = example_record(1);
   record.steps.clear();
-  const auto log = read_run_log(write_log(kLog));
+  const auto log = read_run_log(write_log(kRunLog));
   const auto html = run_report_html("run", *log, record);
   ASSERT_TRUE(html);
   expect_whole(*html);
@@ -168,7 +168,7 @@ TEST(RunReport, ARunWithoutMeasuredStepsShowsThePrediction) {
 
 TEST(RunReport, NoPartOfTheDevicesTimeIsNegative) {
   // Messages that arrived long before their receive's thread woke up.
-  train::PipelineRecord record = example(1);
+  train::PipelineRecord record = example_record(1);
   const auto graph = plan::PipelineGraph::create(record.schedule);
   std::vector<int64_t> end(record.schedule.tasks.size(), 0);
   std::vector<train::TaskSpan>& spans = record.steps[0].spans;
@@ -198,7 +198,7 @@ TEST(RunReport, NoPartOfTheDevicesTimeIsNegative) {
 }
 
 TEST(RunReport, PartsOfTheDevicesTimeAddUpToTheStep) {
-  train::PipelineRecord record = example(2);
+  train::PipelineRecord record = example_record(2);
   const auto same = view_pipeline(record);
   ASSERT_TRUE(same);
   ASSERT_EQ(same->measured_split.size(), 2u);

@@ -67,8 +67,6 @@ Status check_losses(const std::vector<ScheduleRuns>& all) {
   return {};
 }
 
-std::string bytes_text(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
-
 std::string spread_text(const ScheduleRuns& runs) {
   return fmt::format("{} to {}", seconds_text(runs.fastest_s()), seconds_text(runs.slowest_s()));
 }
@@ -172,8 +170,8 @@ std::string real_runs_table(const std::vector<ScheduleRuns>& all) {
     table.row({runs.row.name, optimizer_of(runs), parameters, seconds_text(runs.median_s()),
                spread_text(runs),
                fmt::format("{:.0f}", static_cast<double>(runs.step_tokens) / runs.median_s()),
-               bytes_text(runs.fullest_bytes()), bytes_text(runs.planned_bytes),
-               bytes_text(runs.host_peak_bytes)});
+               format_bytes(runs.fullest_bytes()), format_bytes(runs.planned_bytes),
+               format_bytes(runs.host_peak_bytes)});
   }
   return table.render() + refusals(all);
 }
@@ -201,7 +199,7 @@ std::string timed_runs_table(const std::vector<ScheduleRuns>& all) {
                seconds_text(runs.median_s()), spread_text(runs),
                fmt::format("{:+.1f} %", 100 * runs.error()),
                fmt::format("{:.2f}", runs.median_s() / shortest),
-               bytes_text(runs.fullest_bytes())});
+               format_bytes(runs.fullest_bytes())});
   }
   return table.render() + refusals(all);
 }

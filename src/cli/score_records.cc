@@ -15,7 +15,7 @@
 namespace jige::cli {
 namespace {
 
-std::string percent(int64_t part, int64_t whole) {
+std::string percent_of(int64_t part, int64_t whole) {
   return fmt::format("{:.1f} % ({} of {})",
                      100.0 * static_cast<double>(part) / static_cast<double>(whole), part, whole);
 }
@@ -284,13 +284,13 @@ std::string ScoreSummary::to_text() const {
                                      std::exp(mean))});
   }
   if (choice_count > 0) {
-    table.row({"accuracy", percent(right, choice_count)});
-    table.row({"by token", percent(right_per_token, choice_count)});
-    table.row({"by byte", percent(right_per_byte, choice_count)});
+    table.row({"accuracy", percent_of(right, choice_count)});
+    table.row({"by token", percent_of(right_per_token, choice_count)});
+    table.row({"by byte", percent_of(right_per_byte, choice_count)});
   }
-  if (reply_count > 0) table.row({"right replies", percent(replies_right, reply_count)});
+  if (reply_count > 0) table.row({"right replies", percent_of(replies_right, reply_count)});
   for (const auto& [kind, counted] : kinds) {
-    table.row({"  " + kind, percent(counted.right, counted.count)});
+    table.row({"  " + kind, percent_of(counted.right, counted.count)});
   }
   return table.render();
 }

@@ -36,7 +36,6 @@ namespace {
 
 constexpr int64_t kContextsDefault = 16;  // that fit into the cache where nobody says how large
 constexpr int64_t kFlushMs = 2000;
-constexpr std::chrono::milliseconds kSignalPoll(50);
 
 // The name of a folder; of the run for RUN/model.
 std::string name_of(const std::string& folder) {
@@ -203,7 +202,7 @@ class ServeCommand final : public Command {
                              {"workspace_bytes", work_bytes},
                              {"memory_bytes", loaded_->peak_bytes()}});
     }
-    const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+    const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
     print_text(fmt::format(
         "memory: {} weights, {} cache of {} tokens, {} workspace; {} in all\n"
         "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",

@@ -8,7 +8,7 @@
 namespace jige::cli {
 namespace {
 
-int64_t in_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
+int64_t whole_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
 
 void declare_address(Flags& flags, ServeFlags& serve) {
   flags.section("Address and keys");
@@ -95,9 +95,9 @@ api::HttpServerOptions ServeFlags::http_options() const {
   options.body_bytes_max = body;
   options.bodies_bytes_max = std::max(options.bodies_bytes_max, 2 * body);
   options.connections_max = static_cast<int>(connections_max);
-  options.idle_timeout_ms = in_ms(idle_seconds);
-  options.request_timeout_ms = in_ms(request_seconds);
-  options.write_timeout_ms = in_ms(write_seconds);
+  options.idle_timeout_ms = whole_ms(idle_seconds);
+  options.request_timeout_ms = whole_ms(request_seconds);
+  options.write_timeout_ms = whole_ms(write_seconds);
   return options;
 }
 

@@ -89,8 +89,7 @@ class SimulateTrainCommand final : public Command {
       const plan::ScheduleRequest& choice = *outcome.best;
       const plan::TrainPrediction& p = outcome.prediction;
       table.row({name, seconds_text(p.step_s), fmt::format("{:.1f} %", 100 * p.bubble),
-                 format_bytes(static_cast<uint64_t>(p.device_bytes)),
-                 format_bytes(static_cast<uint64_t>(p.host_bytes)),
+                 format_bytes(p.device_bytes), format_bytes(p.host_bytes),
                  choice.forward_stages == choice.backward_stages
                      ? fmt::format("{}", choice.forward_stages)
                      : fmt::format("{}/{}", choice.forward_stages, choice.backward_stages),

@@ -7,18 +7,18 @@
 namespace jige::cli {
 namespace {
 
-size_t column_count(const std::string& text) {
-  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  }));
-}
-
 std::string padded(const std::string& text, size_t width, Table::Align align) {
   const std::string space(width - column_count(text), ' ');
   return align == Table::Align::kRight ? space + text : text + space;
 }
 
 }  // namespace
+
+size_t column_count(std::string_view text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) {
+    return (static_cast<unsigned char>(c) & 0xC0) != 0x80;
+  }));
+}
 
 Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 

@@ -7,10 +7,15 @@
 // Threads: values.
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace jige::cli {
+
+// Columns of a terminal that UTF-8 takes: its characters, each as one.
+size_t column_count(std::string_view text);
 
 class Table {
  public:

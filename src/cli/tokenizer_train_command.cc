@@ -50,7 +50,7 @@ class TokenizerTrainCommand final : public Command {
     JIGE_TRY(const TokenizerTrained trained, train_tokenizer(training_));
     if (trained.cut) {
       log_info("only the first {} were read; --sample raises that",
-               format_bytes(static_cast<uint64_t>(trained.text_bytes)));
+               format_bytes(trained.text_bytes));
     }
     if (trained.vocab_size < training_.vocab_size) {
       log_info("the text gave {} tokens of the {} asked for: no other pair is repeated",

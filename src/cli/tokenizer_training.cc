@@ -124,8 +124,7 @@ Result<TokenizerTrained> train_tokenizer(const TokenizerTraining& training) {
                 .add_bos = true,
                 .chat_template = feeder.chat ? default_chat_template() : ""}));
   const auto vocab_size = static_cast<int64_t>(trained.tokens.size());
-  progress.finish(fmt::format("{} tokens from {}", vocab_size,
-                              format_bytes(static_cast<uint64_t>(feeder.bytes))));
+  progress.finish(fmt::format("{} tokens from {}", vocab_size, format_bytes(feeder.bytes)));
   return TokenizerTrained{vocab_size, feeder.bytes, feeder.chat, feeder.cut};
 }
 

@@ -23,8 +23,6 @@ namespace jige::cli {
 namespace {
 
 constexpr double kFetchSeconds = 5;
-constexpr std::chrono::milliseconds kSignalPoll(50);
-constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
 
 class TopCommand final : public Command {
  public:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/json.h"
 #include "cli/table.h"
 
 namespace jige::cli {
@@ -17,20 +18,14 @@ namespace {
 constexpr int kBarCells = 30;
 constexpr const char* kNothing = "–";
 
-const Json* member(const Json& object, const char* field) {
-  if (!object.is_object()) return nullptr;
-  const auto found = object.find(field);
-  return found == object.end() ? nullptr : &*found;
-}
-
 std::optional<double> number(const Json& object, const char* field) {
-  const Json* found = member(object, field);
+  const Json* found = find_field(object, field);
   if (!found || !found->is_number()) return std::nullopt;
   return found->get<double>();
 }
 
 std::string text(const Json& object, const char* field) {
-  const Json* found = member(object, field);
+  const Json* found = find_field(object, field);
   if (!found || !found->is_string()) return kNothing;
   // A name from elsewhere must not command the terminal.
   std::string shown = found->get<std::string>().substr(0, 100);
@@ -39,7 +34,7 @@ std::string text(const Json& object, const char* field) {
 }
 
 bool is_true(const Json& object, const char* field) {
-  const Json* found = member(object, field);
+  const Json* found = find_field(object, field);
   return found && found->is_boolean() && found->get<bool>();
 }
 
@@ -57,7 +52,7 @@ std::string percent(const std::optional<double>& share) {
   return share ? fmt::format("{:.0f} %", *share * 100) : kNothing;
 }
 
-std::string bar(const std::optional<double>& share) {
+std::string share_bar(const std::optional<double>& share) {
   const double full = std::clamp(share.value_or(0), 0.0, 1.0) * kBarCells;
   std::string cells;
   for (int i = 0; i < kBarCells; ++i) cells += i < std::lround(full) ? "█" : "░";
@@ -66,7 +61,7 @@ std::string bar(const std::optional<double>& share) {
 
 const Json& requests_of(const Json& top) {
   static const Json kNone = Json::array();
-  const Json* found = member(top, "requests");
+  const Json* found = find_field(top, "requests");
   return found && found->is_array() ? *found : kNone;
 }
 
@@ -82,7 +77,7 @@ std::string state_of(const Json& top) {
 }
 
 std::string latency_text(const Json& top, const char* field) {
-  const Json* found = member(top, field);
+  const Json* found = find_field(top, field);
   if (!found) return kNothing;
   return fmt::format("p50 {}, p99 {}", in_ms(number(*found, "p50")), in_ms(number(*found, "p99")));
 }
@@ -100,7 +95,7 @@ std::vector<std::string> head_lines(const TopSample& now, const TopSample* befor
                   shown(number(top, "waiting_requests")),
                   shown(number(top, "waiting_prompt_tokens")), shown(number(top, "preempted"))),
       fmt::format("cache     {} {} of {} blocks, {} kept for later, {} of prompts found",
-                  bar(number(top, "kv_usage")), percent(number(top, "kv_usage")),
+                  share_bar(number(top, "kv_usage")), percent(number(top, "kv_usage")),
                   shown(number(top, "kv_blocks")), shown(number(top, "kv_blocks_cached")),
                   percent(prefix_hit_share(now))),
       fmt::format("speed     {} tokens/s of answers, {} tokens/s computed, {} and {} tokens in the "

@@ -19,7 +19,6 @@ namespace {
 // Master, gradient and two moments in f32.
 constexpr int64_t kStateBytesPerParameter = 16;
 
-std::string shown_bytes(int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); }
 std::string shown_count(int64_t count) { return format_count(static_cast<double>(count)); }
 
 // "spipe over 2 devices, 4 micro-batches, parameters on the host, optimizer async".
@@ -47,9 +46,9 @@ std::string_view times_text(train::TimesSource times) {
 
 void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
   for (size_t d = 0; d < pipeline.device_bytes.size(); ++d) {
-    table.row({fmt::format("  device {}", d), shown_bytes(pipeline.device_bytes[d])});
+    table.row({fmt::format("  device {}", d), format_bytes(pipeline.device_bytes[d])});
   }
-  table.row({"  host", shown_bytes(pipeline.host_bytes)});
+  table.row({"  host", format_bytes(pipeline.host_bytes)});
   table.row({"schedule", pipeline_line(pipeline.schedule)});
   table.row({"step", fmt::format("{:.3g} s predicted, {:.0f} % of it bubble; {}", pipeline.step_s,
                                  100 * pipeline.bubble, times_text(pipeline.times))});
@@ -74,7 +73,7 @@ bool TrainReport::on_data(const train::DataProgress& data) {
         fmt::format("reading {}", std::filesystem::path(data.file).filename().string()),
         data.total_bytes, output_.quiet);
   }
-  data_progress_->update(data.done_bytes, shown_bytes(data.done_bytes));
+  data_progress_->update(data.done_bytes, format_bytes(data.done_bytes));
   return !interrupted();
 }
 
@@ -87,22 +86,23 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
            shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
-           shown_bytes(plan.memory_predicted_bytes));
+           format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
   if (plan.rank_count > 1) {
     log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks",
-             plan.rank_count, plan.ranks_here, shown_bytes(plan.stream_bytes));
+             plan.rank_count, plan.ranks_here, format_bytes(plan.stream_bytes));
   }
   if (!plan.pipeline) return;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
   log_info("{}; at most {} on a device, {} on the host", pipeline_line(plan.pipeline->schedule),
-           shown_bytes(*std::ranges::max_element(devices)), shown_bytes(plan.pipeline->host_bytes));
+           format_bytes(*std::ranges::max_element(devices)),
+           format_bytes(plan.pipeline->host_bytes));
   log_info("a step should take {:.3g} s ({})", plan.pipeline->step_s,
            times_text(plan.pipeline->times));
   const int64_t state = kStateBytesPerParameter * plan.trainable_count;
   if (plan.device_budget_bytes == 0 || state <= plan.device_budget_bytes) return;
   log_info("weights, gradients and moments take {}, a device has {}: stages come and go",
-           shown_bytes(state), shown_bytes(plan.device_budget_bytes));
+           format_bytes(state), format_bytes(plan.device_budget_bytes));
 }
 
 void TrainReport::on_step(const train::StepInfo& info) {
@@ -144,12 +144,13 @@ void TrainReport::finish(const train::TrainResult& result) {
   if (result.stopped) return;
   const train::MemoryReport& memory = result.memory;
   if (memory.process_private_peak_bytes > 0) {
-    log_info("memory: {} predicted, {} at the peak", shown_bytes(memory.process_predicted_bytes),
-             shown_bytes(memory.process_private_peak_bytes));
+    log_info("memory: {} predicted, {} at the peak", format_bytes(memory.process_predicted_bytes),
+             format_bytes(memory.process_private_peak_bytes));
   }
   for (size_t d = 0; d < memory.device_peak_bytes.size(); ++d) {
     log_info("device {}: {} planned, {} at the peak", d,
-             shown_bytes(memory.device_planned_bytes[d]), shown_bytes(memory.device_peak_bytes[d]));
+             format_bytes(memory.device_planned_bytes[d]),
+             format_bytes(memory.device_peak_bytes[d]));
   }
   if (result.was_complete) log_info("nothing was left to do: all steps are done");
   if (!result.adapter_folder.empty()) log_info("adapter: {}", result.adapter_folder);
@@ -173,20 +174,20 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       {"steps",
        fmt::format("{}{}", plan.steps_total,
                    plan.step_first > 0 ? fmt::format(", {} of them done", plan.step_first) : "")});
-  table.row({"memory", shown_bytes(plan.memory_predicted_bytes)});
+  table.row({"memory", format_bytes(plan.memory_predicted_bytes)});
   if (plan.pipeline) {
     add_pipeline(table, *plan.pipeline);
   } else {
-    table.row({"  weights", shown_bytes(plan.memory.weights.total_bytes())});
-    table.row({"  moments", shown_bytes(plan.memory.moments_bytes)});
-    table.row({"  activations", shown_bytes(plan.memory.buffers.total_bytes())});
+    table.row({"  weights", format_bytes(plan.memory.weights.total_bytes())});
+    table.row({"  moments", format_bytes(plan.memory.moments_bytes)});
+    table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
     if (plan.rank_count > 1) {
-      table.row({"  between ranks", shown_bytes(plan.stream_bytes)});
+      table.row({"  between ranks", format_bytes(plan.stream_bytes)});
       table.row({"ranks", fmt::format("{}, {} of them here, each with this memory", plan.rank_count,
                                       plan.ranks_here)});
     }
   }
-  table.row({"limit", shown_bytes(plan.memory_limit_bytes)});
+  table.row({"limit", format_bytes(plan.memory_limit_bytes)});
   table.row({"time", fmt::format("about {}", format_duration(seconds))});
   return table.render();
 }

@@ -19,12 +19,12 @@
 namespace jige::cli {
 namespace {
 
-struct Part {
+struct BuildPart {
   const char* name;
   std::string found;  // empty: the build did not find it
 };
 
-std::vector<Part> build_parts() {
+std::vector<BuildPart> build_parts() {
   std::string cuda = kCudaVersion;
   if (!cuda.empty() && !cuda_built()) cuda += ", the toolkit alone, without nvcc: not built in";
   return {{"CUDA", cuda},           {"MPI", kMpiVersion},       {"NCCL", kNcclLibrary},
@@ -58,10 +58,10 @@ std::vector<std::pair<std::string, std::string>> gpu_lines() {
   if (!devices) return {};
   std::vector<std::pair<std::string, std::string>> lines;
   for (const CudaDeviceInfo& gpu : *devices) {
-    lines.emplace_back(fmt::format("cuda{}", gpu.index),
-                       fmt::format("{}, {}, compute capability {}.{}", gpu.name,
-                                   format_bytes(static_cast<uint64_t>(gpu.memory_bytes)),
-                                   gpu.compute_major, gpu.compute_minor));
+    lines.emplace_back(
+        fmt::format("cuda{}", gpu.index),
+        fmt::format("{}, {}, compute capability {}.{}", gpu.name, format_bytes(gpu.memory_bytes),
+                    gpu.compute_major, gpu.compute_minor));
   }
   return lines;
 }
@@ -93,7 +93,7 @@ class VersionCommand final : public Command {
     Json json{{"name", "jige"}, {"version", kVersion}};
     Json& build = json["build"];
     build = {{"type", kBuildType}, {"compiler", kCompiler}, {"sanitize", kSanitize}};
-    for (const Part& part : build_parts()) {
+    for (const BuildPart& part : build_parts()) {
       build["parts"][part.name] = part.found.empty() ? Json(nullptr) : Json(part.found);
     }
     json["cpu"] = {{"model", cpu.model_name},
@@ -117,7 +117,7 @@ class VersionCommand final : public Command {
     Table table({{}, {}});
     table.row({"build", fmt::format("{}, {}{}{}", kBuildType, kCompiler,
                                     *kSanitize ? ", sanitizer " : "", kSanitize)});
-    for (const Part& part : build_parts()) {
+    for (const BuildPart& part : build_parts()) {
       table.row({part.name, part.found.empty() ? "not found" : part.found});
     }
     table.row({"processor", fmt::format("{}, {} threads", cpu.model_name, cpu.logical_count)});

@@ -6,7 +6,7 @@
 namespace jige::cluster {
 namespace {
 
-constexpr int32_t kGpusMax = 1 << 20;
+constexpr int32_t kSpecGpusMax = 1 << 20;
 constexpr double kGbit = 1e9 / 8;
 
 template <typename T>
@@ -46,7 +46,7 @@ bool parse_counts(std::string_view text, ClusterSpec& spec) {
   spec.nic_bytes_per_s = gbit * kGbit;
   const double gpus = 1.0 * spec.leaf_count * spec.nodes_per_leaf * spec.gpus_per_node;
   return text.empty() && spec.leaf_count > 0 && spec.nodes_per_leaf > 0 && spec.gpus_per_node > 0 &&
-         gpus <= kGpusMax && gbit >= 1e-3 && gbit <= 1e6 && spec.oversubscription >= 0.01 &&
+         gpus <= kSpecGpusMax && gbit >= 1e-3 && gbit <= 1e6 && spec.oversubscription >= 0.01 &&
          spec.oversubscription <= 1e4;
 }
 
@@ -71,7 +71,7 @@ Result<ClusterSpec> parse_cluster(std::string_view text, std::string_view flag) 
   return fail(Code::kInvalidArgument,
               "{}: \"{}\" is no cluster; give LEAVESxNODESxGPUS[@GBIT][/OVERSUBSCRIPTION] such as "
               "16x8x8@100/2 (at most {} GPUs), deepshare, or fat-tree:K with K even",
-              flag, text, kGpusMax);
+              flag, text, kSpecGpusMax);
 }
 
 std::string describe(const ClusterSpec& spec) {

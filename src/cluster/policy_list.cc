@@ -5,7 +5,7 @@
 namespace jige::cluster {
 namespace {
 
-constexpr int64_t kRound_ns = 300 * kSecond;
+constexpr int64_t kPolicyRound_ns = 300 * kSecond;
 
 struct Parts {
   OrderKind order = OrderKind::kFifo;
@@ -76,9 +76,9 @@ QueueOptions queue_options(const Parts& parts) {
   const bool at_once = parts.order == OrderKind::kSrtf || parts.order == OrderKind::kSrsf;
   options.preemptive = in_rounds || at_once;
   options.preempt_in_rounds = in_rounds;
-  if (in_rounds) options.round_ns = kRound_ns;
+  if (in_rounds) options.round_ns = kPolicyRound_ns;
   if (parts.blind) return options;
-  if (options.round_ns == 0) options.round_ns = kRound_ns;
+  if (options.round_ns == 0) options.round_ns = kPolicyRound_ns;
   return options;
 }
 
@@ -86,7 +86,7 @@ QueueOptions queue_options(const Parts& parts) {
 
 QueueOptions greedy_queue_options() {
   return {.preemptive = true,
-          .round_ns = kRound_ns,
+          .round_ns = kPolicyRound_ns,
           .urgent_factor = 20,
           .urgent_min_ns = 24 * 3600 * kSecond,
           .deadlines = LatenessOptions{},

@@ -9,7 +9,7 @@
 namespace jige::cluster {
 namespace {
 
-using Order = RoundRules::Order;
+using RoundOrder = RoundRules::Order;
 
 constexpr int64_t kRound_s = 300;
 constexpr int64_t kRound_ns = kRound_s * kSecond;
@@ -62,9 +62,9 @@ class RoundSimulation {
   State& at(JobId id) { return states_[static_cast<size_t>(id)]; }
 
   void sort_queue() {
-    if (rules_.order == Order::kMostAttained) {
+    if (rules_.order == RoundOrder::kMostAttained) {
       std::ranges::stable_sort(queue_, std::greater<>(), [&](JobId id) { return at(id).rounds; });
-    } else if (rules_.order == Order::kLeastDone) {
+    } else if (rules_.order == RoundOrder::kLeastDone) {
       std::ranges::stable_sort(queue_, {}, [&](JobId id) {
         return at(id).done / traced_[static_cast<size_t>(id)].samples;
       });
@@ -173,8 +173,8 @@ class RoundSimulation {
 }  // namespace
 
 std::optional<RoundRules> round_rules(std::string_view name) {
-  if (name == "published-las") return RoundRules{.order = Order::kMostAttained};
-  if (name == "published-srtf") return RoundRules{.order = Order::kLeastDone};
+  if (name == "published-las") return RoundRules{.order = RoundOrder::kMostAttained};
+  if (name == "published-srtf") return RoundRules{.order = RoundOrder::kLeastDone};
   if (name == "published-fifo") return RoundRules{.skips = true, .preempts = false};
   if (name == "published-fifo-narrow") {
     return RoundRules{.skips = true, .preempts = false, .widest_first = false};

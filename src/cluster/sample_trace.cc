@@ -7,12 +7,12 @@
 #include "base/json.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/trace_fields.h"
+#include "cluster/trace_reader.h"
 
 namespace jige::cluster {
 namespace {
 
 constexpr double kSamplesMax = 1e15, kRateMax = 1e12;
-constexpr int64_t kGpusMax = 1'000'000;
 constexpr int64_t kRestart_ns = 60 * kSecond;  // of models that the catalogue does not have
 
 int32_t index_of(std::vector<std::string>& names, const std::string& name) {
@@ -42,8 +42,9 @@ Result<std::vector<SampleJob>> parse_sample_trace(std::string_view json, std::st
     if (!gpus) return corrupt(gpus.error());
     const Result<double> samples = get_number(fields, "total_samples_to_train", here);
     if (!samples) return corrupt(samples.error());
-    if (*gpus < 1 || *gpus > kGpusMax) {
-      return fail(Code::kCorrupt, "{}: gpu_demand {} is not in [1, {}]", here, *gpus, kGpusMax);
+    if (*gpus < 1 || *gpus > kTraceGpusMax) {
+      return fail(Code::kCorrupt, "{}: gpu_demand {} is not in [1, {}]", here, *gpus,
+                  kTraceGpusMax);
     }
     if (!(*samples > 0) || *samples > kSamplesMax) {
       return fail(Code::kCorrupt, "{}: total_samples_to_train {} is not in (0, {:g}]", here,

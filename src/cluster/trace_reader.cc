@@ -16,7 +16,6 @@ using Names = std::vector<std::string>;
 
 constexpr double kTimeMax_s = 2e9;  // later than dates in seconds since 1970
 constexpr double kStepsMax = 1e12;
-constexpr int64_t kGpusMax = 1'000'000;
 
 const Names kGavel7 = {"job_type",    "command",   "steps_arg",   "needs_data",
                        "total_steps", "arrival_s", "scale_factor"};
@@ -43,7 +42,7 @@ using Parsed = Result<std::optional<Traced>>;
 Parsed parse_gavel(const Record& record, int64_t line) {
   Traced job{.model = record.text("job_type"), .name = fmt::format("line {}", line)};
   JIGE_TRY(job.arrival_s, record.number("arrival_s", 0, kTimeMax_s));
-  JIGE_TRY(job.gpus, record.integer("scale_factor", 1, kGpusMax));
+  JIGE_TRY(job.gpus, record.integer("scale_factor", 1, kTraceGpusMax));
   JIGE_TRY(job.steps, record.number("total_steps", 1, kStepsMax));
   return job;
 }
@@ -52,7 +51,7 @@ Parsed parse_muri_or_tiresias(const Record& record, int64_t line, double unit_s)
   Traced job{.model = record.text("model_name"),
              .name = record.has("job_id") ? record.text("job_id") : fmt::format("line {}", line)};
   JIGE_TRY(job.arrival_s, record.number("submit_time", 0, kTimeMax_s / unit_s));
-  JIGE_TRY(job.gpus, record.integer("num_gpu", 0, kGpusMax));
+  JIGE_TRY(job.gpus, record.integer("num_gpu", 0, kTraceGpusMax));
   JIGE_TRY(job.length_s, record.number("duration", 0, kLengthMax_s / unit_s));
   job.arrival_s *= unit_s;
   job.length_s *= unit_s;
@@ -62,7 +61,7 @@ Parsed parse_muri_or_tiresias(const Record& record, int64_t line, double unit_s)
 
 Parsed parse_alibaba(const Record& record) {
   Traced job{.name = record.text("name")};
-  JIGE_TRY(job.gpus, record.integer("num_gpu", 0, kGpusMax));
+  JIGE_TRY(job.gpus, record.integer("num_gpu", 0, kTraceGpusMax));
   JIGE_TRY(job.arrival_s, record.number("creation_time", 0, kTimeMax_s));
   if (record.text("deletion_time").empty() || record.text("scheduled_time").empty()) {
     return std::nullopt;
@@ -78,9 +77,9 @@ Parsed parse_swf(const Record& record) {
   Traced job{.name = record.text("job")};
   JIGE_TRY(job.arrival_s, record.number("submit", 0, kTimeMax_s));
   JIGE_TRY(job.length_s, record.number("run_time", -1, kLengthMax_s));
-  JIGE_TRY(job.gpus, record.integer("processors", -1, kGpusMax));
+  JIGE_TRY(job.gpus, record.integer("processors", -1, kTraceGpusMax));
   if (job.gpus <= 0) {
-    JIGE_TRY(job.gpus, record.integer("asked", -1, kGpusMax));
+    JIGE_TRY(job.gpus, record.integer("asked", -1, kTraceGpusMax));
   }
   if (job.gpus <= 0 || job.length_s <= 0) return std::nullopt;
   return job;

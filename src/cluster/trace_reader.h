@@ -26,6 +26,8 @@
 
 namespace jige::cluster {
 
+inline constexpr int64_t kTraceGpusMax = 1'000'000;  // of a job
+
 enum class TraceFormat : uint8_t { kGavel, kMuri, kTiresias, kAlibaba, kSwf };
 inline constexpr int kTraceFormatCount = 5;
 std::string_view trace_format_name(TraceFormat format);

@@ -36,7 +36,7 @@ std::vector<std::string> run_async(Transports transports, const RingPlan& plan, 
                    });
 }
 
-RingPlan two_rings(int size) {
+RingPlan two_plain_rings(int size) {
   RingPlan plan = RingPlan::in_rank_order(size);
   Ring other = plan.rings[0];
   std::reverse(other.order.begin(), other.order.end());
@@ -99,7 +99,7 @@ class OverTransports : public testing::TestWithParam<const char*> {};
 
 TEST_P(OverTransports, GivesTheBitsOfTheBlockingFormWithManyAtOnce) {
   constexpr int kRanks = 3;
-  const RingPlan plan = two_rings(kRanks);
+  const RingPlan plan = two_plain_rings(kRanks);
   std::vector<std::vector<Buffers>> expected(kRanks);
   const auto block = run_ranks(make_transports(GetParam(), kRanks, plan), plan, {.timeout_s = 20},
                                [&](Communicator& group) -> Status {
@@ -137,7 +137,7 @@ TEST_P(OverTransports, GivesTheBitsOfTheBlockingFormWithManyAtOnce) {
 TEST_P(OverTransports, PassesMessagesOnInOrderBesideCollectives) {
   constexpr int kRanks = 4;
   constexpr int kRounds = 6;
-  const RingPlan plan = two_rings(kRanks);
+  const RingPlan plan = two_plain_rings(kRanks);
   const auto errors = run_async(
       delayed(make_transports(GetParam(), kRanks, plan), 9), plan, 20,
       [&](AsyncGroup& group) -> Status {

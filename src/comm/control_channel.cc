@@ -10,7 +10,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x314D474A;  // "JGM1"
+constexpr uint32_t kControlMagic = 0x314D474A;  // "JGM1"
 constexpr size_t kMessageBytes = 256;
 constexpr size_t kTextAt = 8;
 constexpr size_t kTextMax = kMessageBytes - kTextAt;
@@ -24,7 +24,7 @@ enum Kind : uint8_t { kBeat = 1, kAbort = 2, kLeave = 3 };
 
 std::string make_message(Kind kind, Code code = Code::kInternal, std::string_view text = {}) {
   std::string message(kMessageBytes, '\0');
-  std::memcpy(message.data(), &kMagic, 4);
+  std::memcpy(message.data(), &kControlMagic, 4);
   message[4] = static_cast<char>(kind);
   message[5] = static_cast<char>(code);
   const auto length = static_cast<uint16_t>(std::min(text.size(), kTextMax));
@@ -169,7 +169,8 @@ Status ControlChannel::take_message(Peer& peer) {
   std::memcpy(&length, message.data() + 6, 2);
   const auto kind = static_cast<uint8_t>(message[4]);
   const auto code = static_cast<uint8_t>(message[5]);
-  if (magic != kMagic || length > kTextMax || code > static_cast<uint8_t>(Code::kCancelled)) {
+  if (magic != kControlMagic || length > kTextMax ||
+      code > static_cast<uint8_t>(Code::kCancelled)) {
     return fail(Code::kCorrupt, "{}: a control message is damaged", peer.socket.peer());
   }
   if (kind == kLeave) peer.left = true;

@@ -11,7 +11,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr std::string_view kFormat = "jige.join";
+constexpr std::string_view kJoinFormat = "jige.join";
 
 Result<int> get_small(const Json& json, std::string_view field, int max, const std::string& where) {
   JIGE_TRY(const int64_t value, get_int(json, field, where));
@@ -40,7 +40,7 @@ Hello describe_self() {
 }
 
 Json hello_to_json(const Hello& hello) {
-  return {{"format", kFormat},
+  return {{"format", kJoinFormat},
           {"version", 1},
           {"rank", hello.rank},
           {"world", hello.world},
@@ -68,7 +68,7 @@ Json join_error_to_json(const Error& error) {
 Result<Hello> parse_hello(const Json& json, const std::string& where) {
   JIGE_TRY(const std::string format, get_string(json, "format", where));
   JIGE_TRY(const int64_t version, get_int(json, "version", where));
-  if (format != kFormat || version != 1) {
+  if (format != kJoinFormat || version != 1) {
     return fail(Code::kCorrupt, "{}: is not a process of this version of Jige", where);
   }
   Hello hello;

@@ -8,7 +8,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr std::string_view kFormat = "jige.ring-plan";
+constexpr std::string_view kRingPlanFormat = "jige.ring-plan";
 constexpr int64_t kVersion = 1;
 constexpr int64_t kFileBytesMax = 16 << 20;
 
@@ -82,10 +82,10 @@ Result<TreePair> trees_of(const Json& json, int size, std::string_view where) {
 Result<RingPlan> ring_plan_from_json(const Json& json, int size, std::string_view where) {
   JIGE_TRY(const std::string format, get_string(json, "format", where));
   JIGE_TRY(const int64_t version, get_int(json, "version", where));
-  if (format != kFormat || version != kVersion) {
+  if (format != kRingPlanFormat || version != kVersion) {
     return fail(Code::kUnsupported,
                 "{}: is \"{}\" version {}, this program reads \"{}\" version {}", where, format,
-                version, kFormat, kVersion);
+                version, kRingPlanFormat, kVersion);
   }
   JIGE_TRY(const Json* devices, list_of(json, "devices", where));
   if (devices->size() != static_cast<size_t>(size)) {

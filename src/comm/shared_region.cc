@@ -15,7 +15,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint64_t kMagic = 0x334D4353'4547494A;  // "JIGESCM3"
+constexpr uint64_t kRegionMagic = 0x334D4353'4547494A;  // "JIGESCM3"
 constexpr int64_t kHeadBytes = 4096;
 
 struct Head {
@@ -56,7 +56,7 @@ Result<SharedRegion> SharedRegion::attach(int fd, const RegionShape& shape) {
   }
   JIGE_DO(region.map());
   const auto* head = reinterpret_cast<const Head*>(region.base_);
-  if (head->magic != kMagic || !(head->shape == shape)) {
+  if (head->magic != kRegionMagic || !(head->shape == shape)) {
     return fail(Code::kCorrupt, "the shared memory was made for other rings or another build");
   }
   return region;
@@ -130,7 +130,7 @@ void SharedRegion::construct() {
     status(r).heard_ns.store(monotonic_ns());
   }
   for (int s = 0; s < stream_count(); ++s) new (&control(s)) StreamControl;
-  new (base_) Head{kMagic, shape_};
+  new (base_) Head{kRegionMagic, shape_};
 }
 
 }  // namespace jige::comm

@@ -24,7 +24,7 @@ bool enter_network_of_few_ports() {
   if (unshare(CLONE_NEWNET) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWNET) != 0) return false;
   const Socket any(::socket(AF_INET, SOCK_STREAM, 0), "");
   ifreq request = {};
-  std::strcpy(request.ifr_name, "lo");
+  std::memcpy(request.ifr_name, "lo", sizeof "lo");
   request.ifr_flags = IFF_UP;
   if (ioctl(any.fd(), SIOCSIFFLAGS, &request) != 0) return false;
   std::ofstream ports("/proc/sys/net/ipv4/ip_local_port_range");

@@ -10,15 +10,15 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x3249474A;  // "JGI2"
-constexpr double kIntroSeconds = 1;      // for who has begun to say who it is
+constexpr uint32_t kMeshMagic = 0x3249474A;  // "JGI2"
+constexpr double kIntroSeconds = 1;          // for who has begun to say who it is
 
 // What a connection is for; links follow, by number.
 constexpr uint32_t kControl = 0;
 constexpr uint32_t kFirstLink = 1;
 
 struct Intro {
-  uint32_t magic = kMagic;
+  uint32_t magic = kMeshMagic;
   uint32_t rank = 0;
   uint32_t use = 0;
   uint32_t zero = 0;
@@ -97,7 +97,7 @@ class MeshMaker {
     Intro intro;
     const Status came = socket->recv_all(std::as_writable_bytes(std::span(&intro, 1)),
                                          deadline_.earlier(Deadline::after(kIntroSeconds)));
-    if (!came || intro.magic != kMagic || intro.token != options_.token) return {};
+    if (!came || intro.magic != kMeshMagic || intro.token != options_.token) return {};
     if (intro.rank >= members_.size()) return {};
     const int peer = static_cast<int>(intro.rank);
     if (awaited_.erase({peer, intro.use}) == 0) return {};

@@ -14,7 +14,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr std::string_view kFormat = "jige.comm-tuning";
+constexpr std::string_view kTuningFormat = "jige.comm-tuning";
 constexpr int64_t kBytesFirst = 1 << 10;
 constexpr int64_t kDirectBytesLast = 256 << 10;
 constexpr int64_t kTreeBytesLast = 4 << 20;
@@ -79,8 +79,8 @@ Result<Json> load_entries(const std::string& path) {
   JIGE_TRY(const std::string text, read_file(path, 16 << 20));
   JIGE_TRY(const Json json, parse_json(text, path));
   JIGE_TRY(const std::string format, get_string(json, "format", path));
-  if (format != kFormat || !json.contains("entries") || !json["entries"].is_array()) {
-    return fail(Code::kCorrupt, "{}: is not a file of {}", path, kFormat);
+  if (format != kTuningFormat || !json.contains("entries") || !json["entries"].is_array()) {
+    return fail(Code::kCorrupt, "{}: is not a file of {}", path, kTuningFormat);
   }
   for (const Json& entry : json["entries"]) {
     JIGE_TRY([[maybe_unused]] const auto transport, get_string(entry, "transport", path));
@@ -144,7 +144,7 @@ Status store_tuning(const std::string& path, const Communicator& group, const Tu
                                        {"plan", plan_key(group)},
                                        {"direct_bytes_max", tuning.direct_bytes_max}});
   if (tuning.tree_bytes_max >= 0) entry["tree_bytes_max"] = tuning.tree_bytes_max;
-  const Json json = {{"format", kFormat}, {"version", 1}, {"entries", std::move(kept)}};
+  const Json json = {{"format", kTuningFormat}, {"version", 1}, {"entries", std::move(kept)}};
   return write_file_atomic(path, dump_json(json, 1) + "\n");
 }
 

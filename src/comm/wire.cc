@@ -6,7 +6,7 @@
 namespace jige::comm {
 namespace {
 
-constexpr uint32_t kMagic = 0x3243474A;  // "JGC2"
+constexpr uint32_t kHeaderMagic = 0x3243474A;  // "JGC2"
 constexpr size_t kHashAt = 60;
 constexpr size_t kZerosAt = 48;
 constexpr int kDTypeCount = 7;
@@ -59,7 +59,7 @@ std::array<std::byte, kHeaderBytes> encode_header(const Header& header) {
   const uint32_t kinds =
       static_cast<uint32_t>(header.collective) | static_cast<uint32_t>(header.dtype) << 8 |
       static_cast<uint32_t>(header.redop) << 16 | static_cast<uint32_t>(header.path) << 24;
-  Words words = {word_of(kMagic, kinds),
+  Words words = {word_of(kHeaderMagic, kinds),
                  header.sequence,
                  static_cast<uint64_t>(header.count),
                  word_of(static_cast<uint32_t>(header.root), header.plan),
@@ -72,7 +72,7 @@ std::array<std::byte, kHeaderBytes> encode_header(const Header& header) {
 }
 
 Result<Header> parse_header(std::span<const std::byte, kHeaderBytes> bytes) {
-  if (get<uint32_t>(bytes, 0) != kMagic) {
+  if (get<uint32_t>(bytes, 0) != kHeaderMagic) {
     return fail(Code::kCorrupt, "what came is not a message of Jige's collectives");
   }
   Words words;

@@ -26,7 +26,7 @@ constexpr int kExitSkip = 77;
 constexpr int64_t kElements = 40'000;  // 160 kB a tensor: long enough to die in the middle
 
 // Writes a checkpoint whose every number is its step.
-Status write_step(const std::string& run, int64_t step, int64_t elements = kElements) {
+Status write_large_step(const std::string& run, int64_t step, int64_t elements = kElements) {
   std::vector<float> weight(static_cast<size_t>(elements), static_cast<float>(step));
   CheckpointWriter writer(run, step);
   for (const char* file : {"params", "adam_m", "adam_v"}) {
@@ -53,14 +53,14 @@ int64_t intact_step(const std::string& run, int64_t elements = kElements) {
 // Writes checkpoints until killed and reports each finished step to the pipe.
 [[noreturn]] void write_for_ever(const std::string& run, int64_t first_step, int pipe) {
   for (int64_t step = first_step;; ++step) {
-    if (!write_step(run, step)) ::_exit(1);
+    if (!write_large_step(run, step)) ::_exit(1);
     if (::write(pipe, &step, sizeof step) != sizeof step) ::_exit(1);
   }
 }
 
 TEST(CheckpointCrash, AKilledWriterNeverHarmsTheLastCompleteCheckpoint) {
   const ScratchFolder scratch;
-  ASSERT_TRUE(write_step(scratch.path(), 0));
+  ASSERT_TRUE(write_large_step(scratch.path(), 0));
   Rng rng(derive_key(20240601, "kill"));
   int64_t step = 0;
   int killed_inside = 0;
@@ -91,7 +91,7 @@ TEST(CheckpointCrash, AKilledWriterNeverHarmsTheLastCompleteCheckpoint) {
     step = loaded;
   }
   EXPECT_GT(killed_inside, 0) << "no writer died inside a write; the test shows nothing";
-  ASSERT_TRUE(write_step(scratch.path(), step + 1));
+  ASSERT_TRUE(write_large_step(scratch.path(), step + 1));
   EXPECT_EQ(intact_step(scratch.path()), step + 1);
   EXPECT_LE(folder_entries(scratch.path()).size(), 4u);  // latest, two kept, at most one ahead
   for (const std::string& name : folder_entries(scratch.path())) {
@@ -148,11 +148,11 @@ int fill_small_disk(const std::string& disk) {
   if (!mount_small_disk(disk)) return kExitSkip;
   const std::string run = disk + "/run";
   constexpr int64_t kSmall = 10'000;
-  EXPECT_TRUE(write_step(run, 1, kSmall));
+  EXPECT_TRUE(write_large_step(run, 1, kSmall));
   const auto before = folder_entries(run);
 
   // Too large to begin with: refused before a byte is written.
-  const Status large = write_step(run, 2, 100'000);
+  const Status large = write_large_step(run, 2, 100'000);
   EXPECT_FALSE(large);
   if (!large) {
     EXPECT_EQ(large.error().code, Code::kExhausted) << large.error().message;
@@ -184,7 +184,7 @@ int fill_small_disk(const std::string& disk) {
   EXPECT_EQ(folder_entries(disk), (std::vector<std::string>{"filler", "filler2", "run"}));
 
   std::filesystem::remove(disk + "/filler");
-  EXPECT_TRUE(write_step(run, 4, kSmall));
+  EXPECT_TRUE(write_large_step(run, 4, kSmall));
   EXPECT_EQ(intact_step(run, kSmall), 4);
   return 0;
 }
@@ -199,12 +199,12 @@ TEST(CheckpointCrash, AFullDiskLeavesTheOldCheckpointAndNoRemains) {
 TEST(CheckpointCrash, AFileSizeLimitLeavesTheOldCheckpointAndNoRemains) {
   const ScratchFolder scratch;
   run_in_child([&] {
-    EXPECT_TRUE(write_step(scratch.path(), 1, 1000));
+    EXPECT_TRUE(write_large_step(scratch.path(), 1, 1000));
     const auto before = folder_entries(scratch.path());
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit limit{1 << 16, RLIM_INFINITY};
     EXPECT_EQ(::setrlimit(RLIMIT_FSIZE, &limit), 0);
-    const Status full = write_step(scratch.path(), 2);
+    const Status full = write_large_step(scratch.path(), 2);
     EXPECT_TRUE(!full && full.error().code == Code::kExhausted);
     EXPECT_EQ(folder_entries(scratch.path()), before);
     EXPECT_EQ(intact_step(scratch.path(), 1000), 1);

@@ -5,11 +5,11 @@
 
 #include "base/file_content.h"
 #include "formats/json_file.h"
+#include "formats/model_config.h"
 
 namespace jige::formats {
 namespace {
 
-constexpr size_t kEosIdsMax = 256;
 constexpr int64_t kCountMax = int64_t{1} << 40;
 
 bool absent(const Json& json, const char* field) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/file_content.h"
+#include "base/json.h"
 #include "formats/json_file.h"
 
 namespace jige::formats {
@@ -14,12 +15,6 @@ constexpr std::string_view kPrefix = "base_model.model.";
 constexpr std::string_view kSuffixA = ".lora_A.weight";
 constexpr std::string_view kSuffixB = ".lora_B.weight";
 constexpr size_t kTargetsMax = 4096;
-
-// The member, or nullptr when it is absent or null.
-const Json* member(const Json& object, const char* field) {
-  const auto it = object.find(field);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
 
 // Variants that change what the tensors mean are refused by name.
 Status check_plain_lora(const Json& json, std::string_view where) {
@@ -38,7 +33,7 @@ Status check_plain_lora(const Json& json, std::string_view where) {
         "modules_to_save", "rank_pattern", "alpha_pattern", "target_parameters", "megatron_config",
         "layer_replication", "alora_invocation_tokens", "arrow_config", "kasa_config",
         "monteclora_config"}) {
-    const Json* value = member(json, field);
+    const Json* value = find_field(json, field);
     const bool unused = !value || (value->is_boolean() && !value->get<bool>()) ||
                         ((value->is_array() || value->is_object()) && value->empty());
     if (!unused) {
@@ -47,7 +42,7 @@ Status check_plain_lora(const Json& json, std::string_view where) {
     }
   }
   // Other ways to begin move a part of the base weights into the adapter.
-  const Json* start = member(json, "init_lora_weights");
+  const Json* start = find_field(json, "init_lora_weights");
   if (start && start->is_string() && *start != "gaussian" && *start != "orthogonal" &&
       *start != "eva") {
     return fail(Code::kUnsupported,
@@ -59,7 +54,7 @@ Status check_plain_lora(const Json& json, std::string_view where) {
 }
 
 Status parse_targets(const Json& json, LoraConfig& out, std::string_view where) {
-  const Json* targets = member(json, "target_modules");
+  const Json* targets = find_field(json, "target_modules");
   if (!targets) return fail(Code::kNotFound, "{}: field \"target_modules\" is missing", where);
   if (targets->is_string()) {
     out.target_pattern = targets->get<std::string>();

@@ -27,6 +27,7 @@ inline constexpr int64_t kHeadsMax = int64_t{1} << 12;
 inline constexpr int64_t kHeadDimMax = int64_t{1} << 12;
 inline constexpr int64_t kAttentionWidthMax = int64_t{1} << 20;  // heads times head dimension
 inline constexpr int64_t kFfnMax = int64_t{1} << 20;
+inline constexpr size_t kEosIdsMax = 256;
 inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };

@@ -14,17 +14,9 @@
 namespace jige::formats {
 namespace {
 
-constexpr size_t kEosIdsMax = 256;
 constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
 constexpr int64_t kQwen3HeadDimDefault = 128;
-
-// The member, or nullptr when it is absent or null.
-const Json* member(const Json& object, std::string_view field) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(std::string(field));
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
 
 bool present(const Json& object, std::string_view field) {
   return object.is_object() && object.contains(std::string(field));
@@ -32,7 +24,7 @@ bool present(const Json& object, std::string_view field) {
 
 // The first entry of "architectures", or empty.
 Result<std::string> first_architecture(const Json& config, std::string_view where) {
-  const Json* list = member(config, "architectures");
+  const Json* list = find_field(config, "architectures");
   if (!list || (list->is_array() && list->empty())) return std::string();
   if (!list->is_array() || !list->front().is_string()) {
     return fail(Code::kCorrupt, "{}: field \"architectures\" must be a list of names", where);
@@ -91,14 +83,14 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
   RopeConfig rope;
   JIGE_TRY(const double top_theta, get_number_or(config, "rope_theta", rope.theta, where));
   JIGE_TRY(rope.theta, get_number_or(object, "rope_theta", top_theta, where));
-  if (member(config, "rope_theta") && rope.theta != top_theta) {
+  if (find_field(config, "rope_theta") && rope.theta != top_theta) {
     return fail(Code::kCorrupt, "{}: rope_theta is {} at the top and {} in the rope parameters",
                 where, top_theta, rope.theta);
   }
   JIGE_TRY(const double top_partial, get_number_or(config, "partial_rotary_factor", 1.0, where));
   JIGE_TRY(rope.partial_factor, get_number_or(object, "partial_rotary_factor", top_partial, where));
   for (const char* nested : {"full_attention", "sliding_attention"}) {
-    if (member(object, nested)) {
+    if (find_field(object, nested)) {
       return fail(Code::kUnsupported,
                   "{}: rope parameters that differ by layer type (\"{}\") are not supported", where,
                   nested);
@@ -124,8 +116,8 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
 
 // Old folders say rope_theta and rope_scaling, new ones rope_parameters; both must agree.
 Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::string_view where) {
-  const Json* parameters = member(config, "rope_parameters");
-  const Json* scaling = member(config, "rope_scaling");
+  const Json* parameters = find_field(config, "rope_parameters");
+  const Json* scaling = find_field(config, "rope_scaling");
   for (const auto& [object, field] :
        {std::pair{parameters, "rope_parameters"}, std::pair{scaling, "rope_scaling"}}) {
     if (object && !object->is_object()) {
@@ -138,7 +130,7 @@ Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::stri
   if (parameters && scaling) {
     // Where only one of the two carries theta, that one counts for both.
     Json filled = *scaling;
-    if (!member(filled, "rope_theta")) filled["rope_theta"] = rope.theta;
+    if (!find_field(filled, "rope_theta")) filled["rope_theta"] = rope.theta;
     JIGE_TRY(const RopeConfig other, parse_rope_object(filled, config, context_max, where));
     if (other != rope) {
       return fail(Code::kCorrupt, "{}: rope_scaling contradicts rope_parameters", where);
@@ -151,7 +143,7 @@ Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::stri
 Result<std::optional<std::vector<uint8_t>>> parse_layer_types(const Json& config,
                                                               int64_t layer_count,
                                                               std::string_view where) {
-  const Json* list = member(config, "layer_types");
+  const Json* list = find_field(config, "layer_types");
   if (!list) return std::nullopt;
   if (!list->is_array() || list->size() != static_cast<size_t>(layer_count)) {
     return fail(Code::kCorrupt,
@@ -176,7 +168,7 @@ Result<std::optional<std::vector<uint8_t>>> parse_layer_types(const Json& config
 Result<int64_t> get_size_or(const Json& config, std::string_view field, int64_t fallback,
                             std::string_view where) {
   JIGE_TRY(const int64_t value, get_int_or(config, field, fallback, where));
-  if (member(config, field) && value < 1) {
+  if (find_field(config, field) && value < 1) {
     return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be positive", where, field, value);
   }
   return value;
@@ -188,7 +180,7 @@ Status parse_windows(const Json& config, ModelConfig& out, std::string_view wher
   if (qwen) {
     JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
   }
-  if (used && !(present(config, "sliding_window") && !member(config, "sliding_window"))) {
+  if (used && !(present(config, "sliding_window") && !find_field(config, "sliding_window"))) {
     JIGE_TRY(out.sliding_window,
              get_size_or(config, "sliding_window", kSlidingWindowDefault, where));
   }
@@ -249,7 +241,7 @@ Status parse_token_ids(const Json& config, ModelConfig& out, std::string_view wh
   JIGE_TRY(out.bos_id, checked_id(bos, "bos_token_id", out, where));
   JIGE_TRY(out.pad_id, checked_id(pad, "pad_token_id", out, where));
 
-  const Json* list = member(config, "eos_token_id");
+  const Json* list = find_field(config, "eos_token_id");
   std::vector<int64_t> ids;
   if (list && list->is_array()) {
     if (list->size() > kEosIdsMax) {
@@ -289,7 +281,7 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
   JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", 1e-6, where));
   JIGE_TRY(out.kv_head_count, get_size_or(config, "num_key_value_heads", out.head_count, where));
-  if (member(config, "head_dim")) {
+  if (find_field(config, "head_dim")) {
     JIGE_TRY(out.head_dim, get_int(config, "head_dim", where));
   } else if (out.family == Family::kQwen3) {
     out.head_dim = kQwen3HeadDimDefault;
@@ -320,9 +312,9 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
 // GPT-2 spells sizes in its own way, but readers accept the common names too.
 Result<int64_t> gpt2_size(const Json& config, std::string_view field, std::string_view common,
                           std::string_view where) {
-  const bool own = member(config, field);
+  const bool own = find_field(config, field);
   JIGE_TRY(const int64_t value,
-           get_int(config, own || !member(config, common) ? field : common, where));
+           get_int(config, own || !find_field(config, common) ? field : common, where));
   JIGE_TRY(const int64_t other, get_int_or(config, common, value, where));
   if (other != value) {
     return fail(Code::kCorrupt, "{}: {} ({}) contradicts {} ({})", where, field, value, common,
@@ -377,8 +369,8 @@ Result<ModelConfig> parse_model_config(const Json& config, std::string_view wher
   if (!config.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
-  if (member(config, "quantization_config")) {
-    const Json& quantization = *member(config, "quantization_config");
+  if (find_field(config, "quantization_config")) {
+    const Json& quantization = *find_field(config, "quantization_config");
     JIGE_TRY(const std::string method, get_string_or(quantization, "quant_method", "?", where));
     return fail(Code::kUnsupported,
                 "{}: the weights are quantised (method \"{}\"), which Jige does not read; take the "

@@ -36,7 +36,9 @@ Json qwen_json(const std::string& type) {
   return json;
 }
 
-Result<ModelConfig> parse(const Json& json) { return parse_model_config(json, "config.json"); }
+Result<ModelConfig> parse_config(const Json& json) {
+  return parse_model_config(json, "config.json");
+}
 
 // The object with one member replaced.
 Json with(Json json, const std::string& field, Json value) {
@@ -109,9 +111,9 @@ TEST(ModelConfig, ComesBackFromItsOwnConfigJson) {
   for (const auto& [name, facts] : expected->at("cases").items()) {
     const auto json = load_json_object(fixture("configs/transformers-5/" + name + ".json"));
     ASSERT_TRUE(json);
-    const auto config = parse(*json);
+    const auto config = parse_config(*json);
     ASSERT_TRUE(config) << config.error().message;
-    const auto again = parse(to_hf_config(*config));
+    const auto again = parse_config(to_hf_config(*config));
     ASSERT_TRUE(again) << again.error().message;
     EXPECT_EQ(*again, *config) << name;
   }
@@ -119,7 +121,7 @@ TEST(ModelConfig, ComesBackFromItsOwnConfigJson) {
 
 TEST(ModelConfig, CountsTheParametersOfPublishedModels) {
   const auto count = [](Json json) {
-    const auto config = parse(json);
+    const auto config = parse_config(json);
     EXPECT_TRUE(config) << config.error().message;
     return config ? parameter_count(*config) : -1;
   };
@@ -146,22 +148,24 @@ TEST(ModelConfig, CountsTheParametersOfPublishedModels) {
 }
 
 TEST(ModelConfig, RefusesUnknownArchitecturesByNameWithTheKnownOnes) {
-  const auto unknown = parse(
+  const auto unknown = parse_config(
       with(with(llama_json(), "model_type", "gemma2"), "architectures", {"Gemma2ForCausalLM"}));
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported, "Gemma2ForCausalLM");
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported, "gemma2");
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported,
                     "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
                     "GPT2LMHeadModel");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "architectures", {"LlamaForSequenceClassification"})),
-                    Code::kUnsupported, "LlamaForSequenceClassification");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "model_type", "mistral")), Code::kCorrupt,
+  EXPECT_FAILS_WITH(
+      parse_config(with(llama_json(), "architectures", {"LlamaForSequenceClassification"})),
+      Code::kUnsupported, "LlamaForSequenceClassification");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "model_type", "mistral")), Code::kCorrupt,
                     "contradicts architecture");
   Json nameless = llama_json();
   nameless.erase("model_type");
-  ASSERT_TRUE(parse(nameless));  // the architecture says enough
+  ASSERT_TRUE(parse_config(nameless));  // the architecture says enough
   nameless.erase("architectures");
-  EXPECT_FAILS_WITH(parse(nameless), Code::kNotFound, "\"model_type\" and \"architectures\"");
+  EXPECT_FAILS_WITH(parse_config(nameless), Code::kNotFound,
+                    "\"model_type\" and \"architectures\"");
 }
 
 TEST(ModelConfig, NamesTheFieldThatIsMissing) {
@@ -169,12 +173,12 @@ TEST(ModelConfig, NamesTheFieldThatIsMissing) {
                             "num_attention_heads", "max_position_embeddings"}) {
     Json json = llama_json();
     json.erase(field);
-    EXPECT_FAILS_WITH(parse(json), Code::kNotFound, std::string("\"") + field + "\"");
+    EXPECT_FAILS_WITH(parse_config(json), Code::kNotFound, std::string("\"") + field + "\"");
   }
   for (const char* field : {"vocab_size", "n_embd", "n_layer", "n_head", "n_positions"}) {
     Json json = gpt2_json();
     json.erase(field);
-    EXPECT_FAILS_WITH(parse(json), Code::kNotFound, std::string("\"") + field + "\"");
+    EXPECT_FAILS_WITH(parse_config(json), Code::kNotFound, std::string("\"") + field + "\"");
   }
 }
 
@@ -184,62 +188,70 @@ TEST(ModelConfig, RefusesSizesOutsideTheirRange) {
         "num_attention_heads", "num_key_value_heads", "head_dim", "max_position_embeddings"}) {
     for (const Json& value :
          {Json(0), Json(-1), Json(int64_t{1} << 40), Json(INT64_MAX), Json(INT64_MIN)}) {
-      const auto config = parse(with(llama_json(), field, value));
+      const auto config = parse_config(with(llama_json(), field, value));
       ASSERT_FALSE(config) << field << " = " << value;
       EXPECT_EQ(config.error().code, Code::kCorrupt) << config.error().message;
     }
     for (const Json& value :
          {Json("32"), Json(2.5), Json(1e300), Json(true), Json::array({1}), Json(UINT64_MAX)}) {
-      EXPECT_FAILS_WITH(parse(with(llama_json(), field, value)), Code::kInvalidArgument, field);
+      EXPECT_FAILS_WITH(parse_config(with(llama_json(), field, value)), Code::kInvalidArgument,
+                        field);
     }
   }
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rms_norm_eps", 0.0)), Code::kCorrupt, "rms_norm_eps");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rms_norm_eps", 2.0)), Code::kCorrupt, "rms_norm_eps");
-  EXPECT_FAILS_WITH(parse(with(gpt2_json(), "n_inner", 0)), Code::kCorrupt, "n_inner");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rms_norm_eps", 0.0)), Code::kCorrupt,
+                    "rms_norm_eps");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rms_norm_eps", 2.0)), Code::kCorrupt,
+                    "rms_norm_eps");
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "n_inner", 0)), Code::kCorrupt, "n_inner");
 }
 
 TEST(ModelConfig, RefusesContradictions) {
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "num_attention_heads", 3)), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "num_attention_heads", 3)), Code::kCorrupt,
                     "num_attention_heads (3) does not divide hidden_size (32)");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "num_key_value_heads", 3)), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "num_key_value_heads", 3)), Code::kCorrupt,
                     "num_key_value_heads (3) does not divide");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "head_dim", 7)), Code::kCorrupt, "turn pairs");
-  EXPECT_FAILS_WITH(parse(with(gpt2_json(), "n_head", 5)), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "head_dim", 7)), Code::kCorrupt, "turn pairs");
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "n_head", 5)), Code::kCorrupt,
                     "n_head (5) does not divide n_embd (32)");
-  EXPECT_FAILS_WITH(parse(with(gpt2_json(), "hidden_size", 64)), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "hidden_size", 64)), Code::kCorrupt,
                     "n_embd (32) contradicts hidden_size (64)");
-  EXPECT_FAILS_WITH(parse(with(with(llama_json(), "dtype", "float32"), "torch_dtype", "bfloat16")),
-                    Code::kCorrupt, "contradicts dtype");
-  EXPECT_FAILS_WITH(parse(with(with(llama_json(), "num_attention_heads", 4096), "head_dim", 4096)),
-                    Code::kCorrupt, "over the limit");
+  EXPECT_FAILS_WITH(
+      parse_config(with(with(llama_json(), "dtype", "float32"), "torch_dtype", "bfloat16")),
+      Code::kCorrupt, "contradicts dtype");
+  EXPECT_FAILS_WITH(
+      parse_config(with(with(llama_json(), "num_attention_heads", 4096), "head_dim", 4096)),
+      Code::kCorrupt, "over the limit");
 }
 
 TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
   for (const char* type : {"yarn", "dynamic", "longrope", "su", "mrope"}) {
     EXPECT_FAILS_WITH(
-        parse(with(llama_json(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
+        parse_config(with(llama_json(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
         Code::kUnsupported, fmt::format("rope type \"{}\"", type));
-    EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", {{"type", type}, {"factor", 2.0}})),
-                      Code::kUnsupported, fmt::format("rope type \"{}\"", type));
-    EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_parameters", {{"rope_type", type}})),
+    EXPECT_FAILS_WITH(
+        parse_config(with(llama_json(), "rope_scaling", {{"type", type}, {"factor", 2.0}})),
+        Code::kUnsupported, fmt::format("rope type \"{}\"", type));
+    EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_parameters", {{"rope_type", type}})),
                       Code::kUnsupported, fmt::format("rope type \"{}\"", type));
   }
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_parameters",
-                               {{"full_attention", {{"rope_type", "default"}}}})),
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_parameters",
+                                      {{"full_attention", {{"rope_type", "default"}}}})),
                     Code::kUnsupported, "differ by layer type");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "hidden_act", "gelu")), Code::kUnsupported, "gelu");
-  EXPECT_FAILS_WITH(parse(with(gpt2_json(), "activation_function", "relu")), Code::kUnsupported,
-                    "relu");
-  EXPECT_FAILS_WITH(parse(with(gpt2_json(), "scale_attn_by_inverse_layer_idx", true)),
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "hidden_act", "gelu")), Code::kUnsupported,
+                    "gelu");
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "activation_function", "relu")),
+                    Code::kUnsupported, "relu");
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "scale_attn_by_inverse_layer_idx", true)),
                     Code::kUnsupported, "scale_attn_by_inverse_layer_idx");
-  EXPECT_FAILS_WITH(parse(with(gpt2_json(), "add_cross_attention", true)), Code::kUnsupported,
-                    "add_cross_attention");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "quantization_config", {{"quant_method", "gptq"}})),
-                    Code::kUnsupported, "\"gptq\"");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "torch_dtype", "float64")), Code::kUnsupported,
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "add_cross_attention", true)),
+                    Code::kUnsupported, "add_cross_attention");
+  EXPECT_FAILS_WITH(
+      parse_config(with(llama_json(), "quantization_config", {{"quant_method", "gptq"}})),
+      Code::kUnsupported, "\"gptq\"");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "torch_dtype", "float64")), Code::kUnsupported,
                     "float64");
-  EXPECT_FAILS_WITH(parse(with(qwen_json("qwen2"), "layer_types",
-                               {"full_attention", "chunked_attention", "x", "y"})),
+  EXPECT_FAILS_WITH(parse_config(with(qwen_json("qwen2"), "layer_types",
+                                      {"full_attention", "chunked_attention", "x", "y"})),
                     Code::kUnsupported, "chunked_attention");
 }
 
@@ -249,28 +261,31 @@ TEST(ModelConfig, ReadsEverySpellingOfRotaryParameters) {
                        {"low_freq_factor", 1.0},
                        {"high_freq_factor", 4.0},
                        {"original_max_position_embeddings", 64}};
-  const auto old = parse(with(with(llama_json(), "rope_scaling", llama3), "rope_theta", 5e5));
+  const auto old =
+      parse_config(with(with(llama_json(), "rope_scaling", llama3), "rope_theta", 5e5));
   ASSERT_TRUE(old) << old.error().message;
   EXPECT_EQ(old->rope.scaling, RopeScaling::kLlama3);
   EXPECT_EQ(old->rope.theta, 5e5);
   EXPECT_EQ(old->rope.original_context, 64);
-  const auto now = parse(with(llama_json(), "rope_parameters", with(llama3, "rope_theta", 5e5)));
+  const auto now =
+      parse_config(with(llama_json(), "rope_parameters", with(llama3, "rope_theta", 5e5)));
   ASSERT_TRUE(now) << now.error().message;
   EXPECT_EQ(*now, *old);
-  const auto both = parse(with(with(llama_json(), "rope_scaling", llama3), "rope_parameters",
-                               with(llama3, "rope_theta", 5e5)));
+  const auto both = parse_config(with(with(llama_json(), "rope_scaling", llama3), "rope_parameters",
+                                      with(llama3, "rope_theta", 5e5)));
   ASSERT_TRUE(both) << both.error().message;
   EXPECT_EQ(*both, *old);
-  EXPECT_FAILS_WITH(parse(with(with(llama_json(), "rope_scaling", with(llama3, "factor", 4.0)),
-                               "rope_parameters", with(llama3, "rope_theta", 5e5))),
-                    Code::kCorrupt, "rope_scaling contradicts rope_parameters");
-  EXPECT_FAILS_WITH(parse(with(with(llama_json(), "rope_theta", 1e4), "rope_parameters",
-                               with(llama3, "rope_theta", 5e5))),
+  EXPECT_FAILS_WITH(
+      parse_config(with(with(llama_json(), "rope_scaling", with(llama3, "factor", 4.0)),
+                        "rope_parameters", with(llama3, "rope_theta", 5e5))),
+      Code::kCorrupt, "rope_scaling contradicts rope_parameters");
+  EXPECT_FAILS_WITH(parse_config(with(with(llama_json(), "rope_theta", 1e4), "rope_parameters",
+                                      with(llama3, "rope_theta", 5e5))),
                     Code::kCorrupt, "rope_theta is 10000 at the top");
   // Without a length of its own, the scaled one counts, as in transformers.
   Json shorter = llama3;
   shorter.erase("original_max_position_embeddings");
-  EXPECT_EQ(parse(with(llama_json(), "rope_scaling", shorter))->rope.original_context, 256);
+  EXPECT_EQ(parse_config(with(llama_json(), "rope_scaling", shorter))->rope.original_context, 256);
 }
 
 TEST(ModelConfig, ChecksRotaryParameters) {
@@ -281,100 +296,112 @@ TEST(ModelConfig, ChecksRotaryParameters) {
   for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
     Json lacking = llama3;
     lacking.erase(field);
-    EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", lacking)), Code::kNotFound, field);
-    EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", with(llama3, field, -1.0))),
+    EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling", lacking)), Code::kNotFound,
+                      field);
+    EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling", with(llama3, field, -1.0))),
                       Code::kCorrupt, field);
-    EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", with(llama3, field, "8"))),
+    EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling", with(llama3, field, "8"))),
                       Code::kInvalidArgument, field);
   }
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", with(llama3, "low_freq_factor", 4.0))),
-                    Code::kCorrupt, "must be greater than low_freq_factor");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling",
-                               with(llama3, "original_max_position_embeddings", 0))),
+  EXPECT_FAILS_WITH(
+      parse_config(with(llama_json(), "rope_scaling", with(llama3, "low_freq_factor", 4.0))),
+      Code::kCorrupt, "must be greater than low_freq_factor");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling",
+                                      with(llama3, "original_max_position_embeddings", 0))),
                     Code::kCorrupt, "original_max_position_embeddings");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", {{"type", "linear"}})),
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling", {{"type", "linear"}})),
                     Code::kNotFound, "factor");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_scaling", 2.0)), Code::kCorrupt, "rope_scaling");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "rope_theta", 0.0)), Code::kCorrupt, "rope_theta");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "partial_rotary_factor", 1.5)), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_scaling", 2.0)), Code::kCorrupt,
+                    "rope_scaling");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_theta", 0.0)), Code::kCorrupt,
+                    "rope_theta");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "partial_rotary_factor", 1.5)), Code::kCorrupt,
                     "partial_rotary_factor");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "partial_rotary_factor", 0.4)), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "partial_rotary_factor", 0.4)), Code::kCorrupt,
                     "turn pairs");
-  const auto half = parse(with(llama_json(), "partial_rotary_factor", 0.5));
+  const auto half = parse_config(with(llama_json(), "partial_rotary_factor", 0.5));
   ASSERT_TRUE(half) << half.error().message;
   EXPECT_EQ(half->rope.rotated_dims(half->head_dim), 4);
 }
 
 TEST(ModelConfig, KnowsWhichLayersSlide) {
   Json qwen = qwen_json("qwen2");
-  EXPECT_EQ(parse(with(qwen, "sliding_window", 16))->sliding_window, 0);  // not in use
+  EXPECT_EQ(parse_config(with(qwen, "sliding_window", 16))->sliding_window, 0);  // not in use
   qwen["use_sliding_window"] = true;
   qwen["sliding_window"] = 16;
   qwen["max_window_layers"] = 3;
-  EXPECT_EQ(sliding_layers(*parse(qwen)), std::vector<int64_t>{3});
-  EXPECT_EQ(sliding_layers(*parse(with(qwen, "max_window_layers", 0))).size(), 4u);
-  EXPECT_TRUE(parse(with(qwen, "max_window_layers", 0))->layer_is_sliding.empty());
-  EXPECT_EQ(parse(with(qwen, "max_window_layers", 99))->sliding_window, 0);
+  EXPECT_EQ(sliding_layers(*parse_config(qwen)), std::vector<int64_t>{3});
+  EXPECT_EQ(sliding_layers(*parse_config(with(qwen, "max_window_layers", 0))).size(), 4u);
+  EXPECT_TRUE(parse_config(with(qwen, "max_window_layers", 0))->layer_is_sliding.empty());
+  EXPECT_EQ(parse_config(with(qwen, "max_window_layers", 99))->sliding_window, 0);
   const Json types = {"sliding_attention", "full_attention", "sliding_attention", "full_attention"};
-  EXPECT_EQ(sliding_layers(*parse(with(qwen, "layer_types", types))), (std::vector<int64_t>{0, 2}));
-  const auto again = parse(to_hf_config(*parse(with(qwen, "layer_types", types))));
+  EXPECT_EQ(sliding_layers(*parse_config(with(qwen, "layer_types", types))),
+            (std::vector<int64_t>{0, 2}));
+  const auto again = parse_config(to_hf_config(*parse_config(with(qwen, "layer_types", types))));
   ASSERT_TRUE(again);
   EXPECT_EQ(sliding_layers(*again), (std::vector<int64_t>{0, 2}));
-  EXPECT_FAILS_WITH(parse(with(qwen, "layer_types", {"full_attention"})), Code::kCorrupt,
+  EXPECT_FAILS_WITH(parse_config(with(qwen, "layer_types", {"full_attention"})), Code::kCorrupt,
                     "list of 4 names");
-  EXPECT_FAILS_WITH(parse(with(with(qwen, "layer_types", types), "use_sliding_window", false)),
-                    Code::kCorrupt, "no sliding window in use");
-  EXPECT_FAILS_WITH(parse(with(qwen, "sliding_window", 0)), Code::kCorrupt, "sliding_window");
+  EXPECT_FAILS_WITH(
+      parse_config(with(with(qwen, "layer_types", types), "use_sliding_window", false)),
+      Code::kCorrupt, "no sliding window in use");
+  EXPECT_FAILS_WITH(parse_config(with(qwen, "sliding_window", 0)), Code::kCorrupt,
+                    "sliding_window");
 
   const Json mistral = qwen_json("mistral");
-  EXPECT_EQ(parse(mistral)->sliding_window, 4096);  // left out: the default of the family
-  EXPECT_EQ(parse(with(mistral, "sliding_window", nullptr))->sliding_window, 0);
-  EXPECT_FAILS_WITH(parse(with(mistral, "layer_types", types)), Code::kUnsupported, "layer_types");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "layer_types", types)), Code::kUnsupported,
+  EXPECT_EQ(parse_config(mistral)->sliding_window, 4096);  // left out: the default of the family
+  EXPECT_EQ(parse_config(with(mistral, "sliding_window", nullptr))->sliding_window, 0);
+  EXPECT_FAILS_WITH(parse_config(with(mistral, "layer_types", types)), Code::kUnsupported,
+                    "layer_types");
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "layer_types", types)), Code::kUnsupported,
                     "layer_types");
 }
 
 TEST(ModelConfig, ReadsTokenIdsAndDropsThoseOutsideTheVocabulary) {
-  const auto eos = [](Json value) { return parse(with(llama_json(), "eos_token_id", value)); };
-  EXPECT_EQ(parse(llama_json())->eos_ids, std::vector<int32_t>{2});  // left out: the default
-  EXPECT_EQ(parse(llama_json())->bos_id, 1);
+  const auto eos = [](Json value) {
+    return parse_config(with(llama_json(), "eos_token_id", value));
+  };
+  EXPECT_EQ(parse_config(llama_json())->eos_ids, std::vector<int32_t>{2});  // left out: the default
+  EXPECT_EQ(parse_config(llama_json())->bos_id, 1);
   EXPECT_TRUE(eos(nullptr)->eos_ids.empty());
   EXPECT_EQ(eos(7)->eos_ids, std::vector<int32_t>{7});
   EXPECT_EQ(eos({7, 8})->eos_ids, (std::vector<int32_t>{7, 8}));
   EXPECT_EQ(eos({7, 96, 10})->eos_ids, (std::vector<int32_t>{7, 10}));
   EXPECT_TRUE(eos(96)->eos_ids.empty());
-  EXPECT_EQ(parse(with(llama_json(), "pad_token_id", -1))->pad_id, -1);
-  EXPECT_EQ(parse(with(llama_json(), "pad_token_id", 96))->pad_id, -1);
-  EXPECT_TRUE(parse(gpt2_json())->eos_ids.empty());  // 50256 is outside this small vocabulary
+  EXPECT_EQ(parse_config(with(llama_json(), "pad_token_id", -1))->pad_id, -1);
+  EXPECT_EQ(parse_config(with(llama_json(), "pad_token_id", 96))->pad_id, -1);
+  EXPECT_TRUE(
+      parse_config(gpt2_json())->eos_ids.empty());  // 50256 is outside this small vocabulary
   EXPECT_FAILS_WITH(eos(-2), Code::kCorrupt, "eos_token_id");
   EXPECT_FAILS_WITH(eos(int64_t{1} << 31), Code::kCorrupt, "eos_token_id");
   EXPECT_FAILS_WITH(eos("2"), Code::kInvalidArgument, "eos_token_id");
   EXPECT_FAILS_WITH(eos({2, "3"}), Code::kInvalidArgument, "eos_token_id");
   EXPECT_FAILS_WITH(eos(Json(std::vector<int>(300, 1))), Code::kCorrupt, "300 entries");
-  EXPECT_FAILS_WITH(parse(with(llama_json(), "bos_token_id", 0.5)), Code::kInvalidArgument,
+  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "bos_token_id", 0.5)), Code::kInvalidArgument,
                     "bos_token_id");
 }
 
 TEST(ModelConfig, FollowsTheDefaultsOfEachFamily) {
-  EXPECT_EQ(parse(llama_json())->norm_eps, 1e-6);
-  EXPECT_FALSE(parse(llama_json())->tied_embeddings);
-  EXPECT_TRUE(parse(gpt2_json())->tied_embeddings);
-  EXPECT_EQ(parse(gpt2_json())->ffn_size, 128);
-  EXPECT_EQ(parse(gpt2_json())->activation, ActivationKind::kGeluTanh);
-  EXPECT_EQ(parse(with(gpt2_json(), "activation_function", "gelu"))->activation,
+  EXPECT_EQ(parse_config(llama_json())->norm_eps, 1e-6);
+  EXPECT_FALSE(parse_config(llama_json())->tied_embeddings);
+  EXPECT_TRUE(parse_config(gpt2_json())->tied_embeddings);
+  EXPECT_EQ(parse_config(gpt2_json())->ffn_size, 128);
+  EXPECT_EQ(parse_config(gpt2_json())->activation, ActivationKind::kGeluTanh);
+  EXPECT_EQ(parse_config(with(gpt2_json(), "activation_function", "gelu"))->activation,
             ActivationKind::kGeluErf);
-  EXPECT_EQ(parse(qwen_json("qwen3"))->head_dim, 128);
-  EXPECT_TRUE(parse(qwen_json("qwen3"))->qk_norm);
-  EXPECT_TRUE(parse(qwen_json("qwen2"))->qkv_bias);
-  EXPECT_FALSE(parse(qwen_json("qwen2"))->output_bias);
+  EXPECT_EQ(parse_config(qwen_json("qwen3"))->head_dim, 128);
+  EXPECT_TRUE(parse_config(qwen_json("qwen3"))->qk_norm);
+  EXPECT_TRUE(parse_config(qwen_json("qwen2"))->qkv_bias);
+  EXPECT_FALSE(parse_config(qwen_json("qwen2"))->output_bias);
   Json lone = llama_json();
   lone.erase("num_key_value_heads");
-  EXPECT_EQ(parse(lone)->kv_head_count, 4);
-  EXPECT_EQ(parse(with(llama_json(), "torch_dtype", "torch.bfloat16"))->stored_dtype, DType::kBF16);
+  EXPECT_EQ(parse_config(lone)->kv_head_count, 4);
+  EXPECT_EQ(parse_config(with(llama_json(), "torch_dtype", "torch.bfloat16"))->stored_dtype,
+            DType::kBF16);
 }
 
 TEST(ModelConfig, ChecksConfigurationsBuiltByHand) {
-  ModelConfig config = *parse(llama_json());
+  ModelConfig config = *parse_config(llama_json());
   EXPECT_TRUE(check_model_config(config, "flags"));
   const auto refused = [&](auto change, const char* words) {
     ModelConfig bad = config;
@@ -394,7 +421,7 @@ TEST(ModelConfig, ChecksConfigurationsBuiltByHand) {
 }
 
 TEST(ModelConfig, KeepsProductsOfTheLargestSizesInsideInt64) {
-  ModelConfig config = *parse(llama_json());
+  ModelConfig config = *parse_config(llama_json());
   config.vocab_size = kVocabMax;
   config.hidden_size = kHiddenMax;
   config.layer_count = kLayersMax;

@@ -28,6 +28,7 @@
 
 namespace jige::formats {
 
+inline constexpr size_t kTensorNameBytesMax = 4096;
 inline constexpr uint64_t kSafetensorsHeaderBytesMax = 100'000'000;  // the format's own limit
 
 // One entry of a header. Types and ranks that Jige does not compute with are listed all the same.

@@ -10,7 +10,6 @@
 namespace jige::formats {
 namespace {
 
-constexpr size_t kNameBytesMax = 4096;
 constexpr size_t kRankListedMax = 64;
 constexpr int kSkippedDepthMax = 16;
 
@@ -102,7 +101,7 @@ class HeaderReader : public SaxReader {
 
   bool key(std::string& name) override {
     if (skip_depth_ > 0) return true;
-    if (name.size() > kNameBytesMax) return refuse("a name has {} bytes", name.size());
+    if (name.size() > kTensorNameBytesMax) return refuse("a name has {} bytes", name.size());
     if (place_ != Place::kTensor) {
       key_ = name;
       return true;

@@ -19,7 +19,7 @@ std::string container(std::string header, std::string_view data) {
   return bytes + header + std::string(data);
 }
 
-Result<SafetensorsHeader> parse(std::string_view file) {
+Result<SafetensorsHeader> parse_file(std::string_view file) {
   return parse_safetensors_header(bytes_of(file), "file");
 }
 
@@ -84,29 +84,30 @@ TEST(Safetensors, RefusesEveryRecordedLieByItsName) {
 
 TEST(Safetensors, RefusesEveryTruncationOfAGoodFile) {
   const std::string whole = read_or_fail(fixture("weights/readable.safetensors"));
-  ASSERT_TRUE(parse(whole));
+  ASSERT_TRUE(parse_file(whole));
   for (size_t size = 0; size < whole.size(); ++size) {
-    ASSERT_FALSE(parse(std::string_view(whole).substr(0, size))) << size << " bytes";
+    ASSERT_FALSE(parse_file(std::string_view(whole).substr(0, size))) << size << " bytes";
   }
 }
 
 TEST(Safetensors, PassesOverFieldsOfTheFuture) {
-  const auto header = parse(container(R"({"a":{"dtype":"U8","note":{"x":[1,-2,0.5,null,true,"s"]},)"
-                                      R"("shape":[2],"data_offsets":[0,2]}})",
-                                      "hi"));
+  const auto header =
+      parse_file(container(R"({"a":{"dtype":"U8","note":{"x":[1,-2,0.5,null,true,"s"]},)"
+                           R"("shape":[2],"data_offsets":[0,2]}})",
+                           "hi"));
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_EQ(header->tensors[0].bytes, 2u);
 }
 
 TEST(Safetensors, ListsTypesItHasNeverHeardOf) {
   const auto header =
-      parse(container(R"({"a":{"dtype":"Q3_K","shape":[5],"data_offsets":[0,2]}})", "hi"));
+      parse_file(container(R"({"a":{"dtype":"Q3_K","shape":[5],"data_offsets":[0,2]}})", "hi"));
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_FALSE(header->tensors[0].dtype);
 }
 
 TEST(Safetensors, AcceptsAFileWithoutTensors) {
-  const auto header = parse(container("{}", ""));
+  const auto header = parse_file(container("{}", ""));
   ASSERT_TRUE(header) << header.error().message;
   EXPECT_TRUE(header->tensors.empty());
 }
@@ -141,7 +142,7 @@ TEST(Safetensors, ReadsAHeaderOfManyTensorsInLinearTime) {
         "{}\"layer.{}.weight\":{{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[{},{}]}}",
         i ? "," : "", i, i, i + 1);
   }
-  const auto parsed = parse(container(header + "}", std::string(kCount, 'x')));
+  const auto parsed = parse_file(container(header + "}", std::string(kCount, 'x')));
   ASSERT_TRUE(parsed) << parsed.error().message;
   EXPECT_EQ(parsed->index.at("layer.98765.weight"), 98765u);
 }

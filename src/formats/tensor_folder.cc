@@ -8,8 +8,6 @@
 namespace jige::formats {
 namespace {
 
-constexpr size_t kNameBytesMax = 4096;
-
 // Reads "weight_map" and passes over everything else.
 class IndexReader : public SaxReader {
  public:
@@ -29,7 +27,8 @@ class IndexReader : public SaxReader {
   }
   bool string(std::string& value) override {
     if (!in_map_) return true;
-    if (value.size() > kNameBytesMax) return refuse("{}: has {} bytes", place(), value.size());
+    if (value.size() > kTensorNameBytesMax)
+      return refuse("{}: has {} bytes", place(), value.size());
     entries.emplace_back(key_, value);
     return true;
   }
@@ -42,7 +41,7 @@ class IndexReader : public SaxReader {
     return enter();
   }
   bool key(std::string& name) override {
-    if (name.size() > kNameBytesMax) return refuse("a name has {} bytes", name.size());
+    if (name.size() > kTensorNameBytesMax) return refuse("a name has {} bytes", name.size());
     if (depth_ == 1 || in_map_) key_ = name;
     return true;
   }

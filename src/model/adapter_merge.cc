@@ -93,7 +93,7 @@ Status check_fit(const std::string& where, const std::string& module, const Adap
       in, out, rank);
 }
 
-bool is_float(const formats::StoredTensor& tensor) {
+bool is_stored_float(const formats::StoredTensor& tensor) {
   return tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
 }
 
@@ -102,7 +102,7 @@ using AdapterMap = std::map<std::string, Adapter, std::less<>>;
 Result<AdapterMap> read_adapters(const formats::TensorFolder& files) {
   AdapterMap adapters;
   for (const formats::StoredTensor* tensor : files.tensors()) {
-    if (!is_float(*tensor)) {
+    if (!is_stored_float(*tensor)) {
       return fail(Code::kUnsupported,
                   "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16", files.folder(),
                   tensor->name, tensor->dtype_name);
@@ -145,7 +145,7 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
   std::vector<formats::TensorSource> sources;
   size_t used = 0;
   for (const formats::StoredTensor* tensor : base.tensors()) {
-    if (!is_float(*tensor)) continue;  // masks and the like, which no loader needs
+    if (!is_stored_float(*tensor)) continue;  // masks and the like, which no loader needs
     JIGE_TRY(const TensorView stored, base.view(tensor->name));
     std::string module = tensor->name.substr(0, tensor->name.rfind(".weight"));
     auto found = tensor->name.ends_with(".weight") ? adapters.find(module) : adapters.end();

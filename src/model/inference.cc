@@ -24,7 +24,7 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
 Status check_memory(const std::string& folder, const InferenceMemory& needed, int64_t context_max,
                     int64_t limit_bytes) {
   if (needed.total_bytes() <= limit_bytes) return {};
-  const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+  const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "{}: to run takes {} (weights {}, keys and values of {} tokens {}, the rest {}), the "
               "memory limit is {}; raise it, or choose a smaller context or model",

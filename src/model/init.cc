@@ -12,7 +12,7 @@
 namespace jige::model {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{1} << 20;
+constexpr int64_t kInitElements = int64_t{1} << 20;
 constexpr int64_t kGrain = 4096;  // a multiple of the four elements of one counter
 
 // Uniform in (0, 1], so that its logarithm is finite.
@@ -65,8 +65,8 @@ void initialise_weights(ModelWeights& weights, Stream& stream, uint64_t seed) {
   std::vector<float> host;
   for (const NamedParam& param : weights.trainable()) {
     const int64_t count = param.value.count();
-    for (int64_t begin = 0; begin < count; begin += kChunkElements) {
-      const int64_t size = std::min(kChunkElements, count - begin);
+    for (int64_t begin = 0; begin < count; begin += kInitElements) {
+      const int64_t size = std::min(kInitElements, count - begin);
       host.resize(static_cast<size_t>(size));
       team.parallel_for(size, kGrain, [&](int64_t from, int64_t to, int) {
         fill_initial(

@@ -9,7 +9,7 @@
 namespace jige::model {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{1} << 16;
+constexpr int64_t kConvertElements = int64_t{1} << 16;
 constexpr int64_t kTile = 32;
 
 template <typename T>
@@ -69,10 +69,10 @@ Status copy_converted(Stream& stream, const TensorView& dst, const TensorView& s
                 dtype_info(src.dtype).name, dtype_info(dst.dtype).name);
   }
   const int64_t count = src.count();
-  std::vector<float> chunk(static_cast<size_t>(std::min(kChunkElements, count)));
+  std::vector<float> chunk(static_cast<size_t>(std::min(kConvertElements, count)));
   const auto* from = static_cast<const std::byte*>(src.data);
-  for (int64_t begin = 0; begin < count; begin += kChunkElements) {
-    const int64_t size = std::min(kChunkElements, count - begin);
+  for (int64_t begin = 0; begin < count; begin += kConvertElements) {
+    const int64_t size = std::min(kConvertElements, count - begin);
     widen(std::span(chunk).first(static_cast<size_t>(size)), from + dtype_bytes(src.dtype, begin),
           src.dtype);
     stream.copy(dst.as<float>() + begin, chunk.data(), size * 4, CopyKind::kHostToDevice);

@@ -14,7 +14,7 @@
 namespace jige::model {
 namespace {
 
-constexpr int64_t kChunkElements = int64_t{1} << 20;
+constexpr int64_t kSaveElements = int64_t{1} << 20;
 constexpr std::string_view kAdapterStem = "adapter_model";
 
 bool is_float(DType dtype) {
@@ -31,7 +31,7 @@ Status check_dtype(DType dtype) {
 Status sink_rows(const formats::RowSink& sink, const TensorView& rows, DType dtype) {
   if (dtype == DType::kF32) return sink(rows);
   const int64_t columns = std::max<int64_t>(rows.columns(), 1);
-  const int64_t step = std::max<int64_t>(kChunkElements / columns, 1);
+  const int64_t step = std::max<int64_t>(kSaveElements / columns, 1);
   std::vector<std::byte> buffer(
       static_cast<size_t>(dtype_bytes(dtype, std::min(step, rows.rows()) * rows.columns())));
   for (int64_t begin = 0; begin < rows.rows(); begin += step) {

@@ -21,7 +21,7 @@ struct Types {
   DType grad = DType::kF32;
 };
 
-void expect_matches_oracle(Inputs& in, double tolerance, const Types& types = {}) {
+void expect_gradients_match_oracle(Inputs& in, double tolerance, const Types& types = {}) {
   Machine machine(2);
   Matrix grad_dst = make_grad_dst(in, types.dst);
   ForwardResult result = forward(machine, in, types.dst);
@@ -59,7 +59,7 @@ TEST(AttentionBackward, MatchesTheDefinitionAtEveryHeadDimension) {
   for (const int64_t dim : {1, 5, 8, 16, 17, 24, 32, 64, 80, 96, 112, 128, 200, 256}) {
     SCOPED_TRACE(dim);
     Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
-    expect_matches_oracle(in, 4e-5);
+    expect_gradients_match_oracle(in, 4e-5);
   }
 }
 
@@ -68,14 +68,14 @@ TEST(AttentionBackward, MatchesTheDefinitionAtEveryRatioOfHeads) {
            {1, 1}, {3, 3}, {6, 2}, {7, 1}, {14, 2}, {100, 1}}) {
     SCOPED_TRACE(heads);
     Inputs in = make_inputs({.heads = heads, .kv_heads = kv_heads, .dim = 12, .lengths = {45, 20}});
-    expect_matches_oracle(in, 4e-5);
+    expect_gradients_match_oracle(in, 4e-5);
   }
 }
 
 TEST(AttentionBackward, MatchesTheDefinitionOverRaggedSequences) {
   Inputs in = make_inputs(
       {.heads = 2, .kv_heads = 1, .dim = 20, .lengths = {1, 0, 63, 64, 65, 1, 129, 0, 300, 7}});
-  expect_matches_oracle(in, 4e-5);
+  expect_gradients_match_oracle(in, 4e-5);
 }
 
 TEST(AttentionBackward, MatchesTheDefinitionUnderAWindow) {
@@ -83,7 +83,7 @@ TEST(AttentionBackward, MatchesTheDefinitionUnderAWindow) {
     SCOPED_TRACE(window);
     Inputs in = make_inputs(
         {.heads = 2, .kv_heads = 1, .dim = 8, .window = window, .lengths = {200, 1, 300}});
-    expect_matches_oracle(in, 4e-5);
+    expect_gradients_match_oracle(in, 4e-5);
   }
 }
 
@@ -103,7 +103,7 @@ TEST(AttentionBackward, MatchesTheDefinitionInEveryMixOfTypes) {
                                  : dst == DType::kBF16  ? 0.06
                                  : grad == DType::kBF16 ? 1.0 / 250
                                                         : 4e-5;
-        expect_matches_oracle(in, tolerance, {dst, grad});
+        expect_gradients_match_oracle(in, tolerance, {dst, grad});
       }
     }
   }

@@ -275,4 +275,9 @@ inline Gradients backward(Machine& machine, Inputs& in, ForwardResult& result, M
   return grads;
 }
 
+inline Inputs bf16_inputs(InputOptions options) {
+  options.q_dtype = options.kv_dtype = DType::kBF16;
+  return make_inputs(options);
+}
+
 }  // namespace jige::ops::attention_test

@@ -19,11 +19,6 @@ class AttentionTilesBackward : public ::testing::Test {
   }
 };
 
-Inputs bf16_inputs(InputOptions options) {
-  options.q_dtype = options.kv_dtype = DType::kBF16;
-  return make_inputs(options);
-}
-
 // A gradient in double precision, and the sum of the magnitudes of its terms.
 struct Expected {
   std::vector<double> sum, magnitude;
@@ -101,7 +96,7 @@ void expect_head(const Inputs& in, const HeadPlace& place, const Matrix& grad_ds
   }
 }
 
-void expect_near_definition(Inputs& in) {
+void expect_gradients_near_definition(Inputs& in) {
   Machine machine(2);
   Matrix grad_dst = make_grad_dst(in, DType::kBF16);
   ForwardResult result = exact_forward(in);
@@ -129,7 +124,7 @@ TEST_F(AttentionTilesBackward, MatchesTheDefinitionAtEveryHeadDimension) {
   for (const int64_t dim : {1, 5, 16, 17, 31, 32, 48, 64, 65, 80, 128, 256}) {
     SCOPED_TRACE(dim);
     Inputs in = bf16_inputs({.heads = 4, .kv_heads = 2, .dim = dim, .lengths = {70, 1, 33}});
-    expect_near_definition(in);
+    expect_gradients_near_definition(in);
   }
 }
 
@@ -138,7 +133,7 @@ TEST_F(AttentionTilesBackward, MatchesTheDefinitionAtEveryRatioOfHeads) {
        std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {3, 1}, {8, 2}, {8, 1}, {100, 1}}) {
     SCOPED_TRACE(heads);
     Inputs in = bf16_inputs({.heads = heads, .kv_heads = kv_heads, .dim = 20, .lengths = {45, 20}});
-    expect_near_definition(in);
+    expect_gradients_near_definition(in);
   }
 }
 
@@ -150,7 +145,7 @@ TEST_F(AttentionTilesBackward, MatchesTheDefinitionOverRaggedSequencesAndWindows
                              .dim = 24,
                              .window = window,
                              .lengths = {1, 15, 16, 17, 0, 32, 63, 65, 127, 129}});
-    expect_near_definition(in);
+    expect_gradients_near_definition(in);
   }
 }
 

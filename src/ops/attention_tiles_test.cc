@@ -20,11 +20,6 @@ class AttentionTiles : public ::testing::Test {
   }
 };
 
-Inputs bf16_inputs(InputOptions options) {
-  options.q_dtype = options.kv_dtype = DType::kBF16;
-  return make_inputs(options);
-}
-
 // Every weight is off by up to 2^-8 of itself by its rounding, and by 3e-6 by the exponential.
 void expect_near_definition(Inputs& in) {
   Machine machine(2);

@@ -11,30 +11,29 @@ namespace jige::ops {
 namespace {
 
 using test::Matrix;
-using Values = std::vector<double>;
+using test::Values;
+constexpr float kInfinite = std::numeric_limits<float>::infinity();
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
-
-struct Case {
+struct EntropyCase {
   int64_t rows, vocabulary;
   double deviation = 3.0;
 };
 
-struct Buffers {
+struct EntropyBuffers {
   Matrix logits, grad;
   std::vector<float> loss, weights;
   std::vector<int32_t> targets, argmax;
-  bool operator==(const Buffers&) const = default;
+  bool operator==(const EntropyBuffers&) const = default;
 };
 
-Buffers make_buffers(const Case& c, DType grad_type) {
+EntropyBuffers make_entropy_buffers(const EntropyCase& c, DType grad_type) {
   Rng rng(static_cast<uint64_t>(c.vocabulary));
-  Buffers buffers = {Matrix(DType::kF32, c.rows, c.vocabulary),
-                     Matrix(grad_type, c.rows, c.vocabulary, 1),
-                     std::vector<float>(static_cast<size_t>(c.rows), -1.0f),
-                     {},
-                     {},
-                     std::vector<int32_t>(static_cast<size_t>(c.rows), -1)};
+  EntropyBuffers buffers = {Matrix(DType::kF32, c.rows, c.vocabulary),
+                            Matrix(grad_type, c.rows, c.vocabulary, 1),
+                            std::vector<float>(static_cast<size_t>(c.rows), -1.0f),
+                            {},
+                            {},
+                            std::vector<int32_t>(static_cast<size_t>(c.rows), -1)};
   buffers.logits.fill_normal(rng, c.deviation);
   for (int64_t t = 0; t < c.rows; ++t) {
     buffers.weights.push_back(static_cast<float>(rng.uniform()));
@@ -44,7 +43,7 @@ Buffers make_buffers(const Case& c, DType grad_type) {
   return buffers;
 }
 
-CrossEntropy args_of(Buffers& buffers) {
+CrossEntropy args_of(EntropyBuffers& buffers) {
   CrossEntropy args;
   args.loss = test::view_of(buffers.loss);
   args.logits = buffers.logits.view();
@@ -65,7 +64,7 @@ double row_loss(const Values& logits, size_t begin, size_t count, int32_t target
 }
 
 // Σ weight · loss, the function whose gradient cross_entropy gives.
-double total_loss(const Values& logits, const Buffers& buffers) {
+double total_loss(const Values& logits, const EntropyBuffers& buffers) {
   const size_t count = logits.size() / buffers.targets.size();
   double sum = 0;
   for (size_t t = 0; t < buffers.targets.size(); ++t) {
@@ -78,9 +77,11 @@ double total_loss(const Values& logits, const Buffers& buffers) {
 TEST(CrossEntropy, LossAgreesWithDouble) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const Case& c : {Case{5, 1}, Case{5, 2}, Case{5, 15}, Case{5, 16}, Case{5, 17},
-                          Case{6, 1000}, Case{3, 4099}, Case{2, 262144}, Case{3, 5000, 100.0}}) {
-      Buffers buffers = make_buffers(c, DType::kF32);
+    for (const EntropyCase& c :
+         {EntropyCase{5, 1}, EntropyCase{5, 2}, EntropyCase{5, 15}, EntropyCase{5, 16},
+          EntropyCase{5, 17}, EntropyCase{6, 1000}, EntropyCase{3, 4099}, EntropyCase{2, 262144},
+          EntropyCase{3, 5000, 100.0}}) {
+      EntropyBuffers buffers = make_entropy_buffers(c, DType::kF32);
       cross_entropy(*stream, args_of(buffers));
       const Values logits = buffers.logits.values();
       const auto count = static_cast<size_t>(c.vocabulary);
@@ -98,7 +99,7 @@ TEST(CrossEntropy, GradientAgreesWithFiniteDifferences) {
   test::for_each_isa([&] {
     for (const DType grad_type : {DType::kF32, DType::kBF16}) {
       for (const int64_t vocabulary : {1, 2, 15, 16, 17, 33, 130}) {
-        Buffers buffers = make_buffers({4, vocabulary}, grad_type);
+        EntropyBuffers buffers = make_entropy_buffers({4, vocabulary}, grad_type);
         cross_entropy(*stream, args_of(buffers));
         const Values expected = test::finite_difference(
             [&](const Values& at) { return total_loss(at, buffers); }, buffers.logits.values());
@@ -112,7 +113,7 @@ TEST(CrossEntropy, GradientAgreesWithFiniteDifferences) {
 TEST(CrossEntropy, GradientOfALargeVocabularyAgreesWithDouble) {
   test::TestStream stream;
   for (const DType grad_type : {DType::kF32, DType::kBF16}) {
-    Buffers buffers = make_buffers({2, 100003}, grad_type);
+    EntropyBuffers buffers = make_entropy_buffers({2, 100003}, grad_type);
     cross_entropy(*stream, args_of(buffers));
     const Values logits = buffers.logits.values();
     const auto count = size_t{100003};
@@ -131,9 +132,9 @@ TEST(CrossEntropy, GradientOfALargeVocabularyAgreesWithDouble) {
 
 TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
   test::TestStream stream;
-  Buffers apart = make_buffers({4, 4501}, DType::kF32);
+  EntropyBuffers apart = make_entropy_buffers({4, 4501}, DType::kF32);
   cross_entropy(*stream, args_of(apart));
-  Buffers in_place = make_buffers({4, 4501}, DType::kF32);
+  EntropyBuffers in_place = make_entropy_buffers({4, 4501}, DType::kF32);
   CrossEntropy args = args_of(in_place);
   args.grad_logits = args.logits;
   cross_entropy(*stream, args);
@@ -144,10 +145,10 @@ TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
 
 TEST(CrossEntropy, NeedsNoGradientWeightsOrArgmax) {
   test::TestStream stream;
-  Buffers full = make_buffers({4, 301}, DType::kF32);
+  EntropyBuffers full = make_entropy_buffers({4, 301}, DType::kF32);
   std::fill(full.weights.begin(), full.weights.end(), 1.0f);
   cross_entropy(*stream, args_of(full));
-  Buffers bare = make_buffers({4, 301}, DType::kF32);
+  EntropyBuffers bare = make_entropy_buffers({4, 301}, DType::kF32);
   CrossEntropy args = args_of(bare);
   args.weights = args.grad_logits = args.argmax = {};
   cross_entropy(*stream, args);
@@ -160,7 +161,7 @@ TEST(CrossEntropy, NeedsNoGradientWeightsOrArgmax) {
 TEST(CrossEntropy, IgnoresRowsWithANegativeTarget) {
   test::TestStream stream;
   for (const DType grad_type : {DType::kF32, DType::kBF16}) {
-    Buffers buffers = make_buffers({4, 77}, grad_type);
+    EntropyBuffers buffers = make_entropy_buffers({4, 77}, grad_type);
     buffers.logits.set(3, 5, NAN);  // row 3 has target -100
     cross_entropy(*stream, args_of(buffers));
     EXPECT_EQ(buffers.loss[3], 0.0f);
@@ -173,9 +174,9 @@ TEST(CrossEntropy, ArgmaxIsTheLowestIndexAmongEquals) {
   test::for_each_isa([&] {
     for (const int64_t vocabulary : {1, 16, 40, 4097}) {
       for (const int64_t first : {int64_t{0}, vocabulary / 2, vocabulary - 1}) {
-        Buffers buffers = make_buffers({4, vocabulary}, DType::kF32);
+        EntropyBuffers buffers = make_entropy_buffers({4, vocabulary}, DType::kF32);
         for (int64_t i = first; i < vocabulary; i += 3) buffers.logits.set(2, i, 50.0);
-        for (int64_t i = 0; i < vocabulary; ++i) buffers.logits.set(3, i, -kInfinity);
+        for (int64_t i = 0; i < vocabulary; ++i) buffers.logits.set(3, i, -kInfinite);
         cross_entropy(*stream, args_of(buffers));
         EXPECT_EQ(buffers.argmax[2], first);
         EXPECT_EQ(buffers.argmax[3], 0);
@@ -186,10 +187,10 @@ TEST(CrossEntropy, ArgmaxIsTheLowestIndexAmongEquals) {
 
 TEST(CrossEntropy, TakesMinusInfinityForImpossibleTokens) {
   test::TestStream stream;
-  Buffers buffers = make_buffers({1, 37}, DType::kF32);
+  EntropyBuffers buffers = make_entropy_buffers({1, 37}, DType::kF32);
   buffers.targets[0] = 4;
   for (int64_t i = 0; i < 37; ++i) {
-    if (i != 4 && i != 20) buffers.logits.set(0, i, -kInfinity);
+    if (i != 4 && i != 20) buffers.logits.set(0, i, -kInfinite);
   }
   buffers.logits.set(0, 4, 1.0);
   buffers.logits.set(0, 20, 1.0);
@@ -199,15 +200,15 @@ TEST(CrossEntropy, TakesMinusInfinityForImpossibleTokens) {
   EXPECT_FLOAT_EQ(buffers.grad.get(0, 20), 0.5f * buffers.weights[0]);
   buffers.targets[0] = 0;
   cross_entropy(*stream, args_of(buffers));
-  EXPECT_EQ(buffers.loss[0], kInfinity);
+  EXPECT_EQ(buffers.loss[0], kInfinite);
 }
 
 TEST(CrossEntropy, ShowsNaNInTheLossOfItsRowOnly) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const float bad : {NAN, kInfinity}) {
+    for (const float bad : {NAN, kInfinite}) {
       for (const int64_t place : {0, 16, 99, 100}) {
-        Buffers buffers = make_buffers({3, 101}, DType::kF32);
+        EntropyBuffers buffers = make_entropy_buffers({3, 101}, DType::kF32);
         buffers.logits.set(1, place, bad);
         cross_entropy(*stream, args_of(buffers));
         EXPECT_TRUE(std::isnan(buffers.loss[1]));
@@ -221,15 +222,15 @@ TEST(CrossEntropy, ShowsNaNInTheLossOfItsRowOnly) {
 
 TEST(CrossEntropy, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
   for (const DType grad_type : {DType::kF32, DType::kBF16}) {
-    const Case c = {23, 4321};
+    const EntropyCase c = {23, 4321};
     const auto whole = [&](Stream& stream) {
-      Buffers buffers = make_buffers(c, grad_type);
+      EntropyBuffers buffers = make_entropy_buffers(c, grad_type);
       cross_entropy(stream, args_of(buffers));
       return buffers;
     };
     test::expect_same_bits_everywhere(whole);
     test::TestStream stream;
-    Buffers split = make_buffers(c, grad_type);
+    EntropyBuffers split = make_entropy_buffers(c, grad_type);
     int64_t begin = 0;
     for (const int64_t end : {int64_t{1}, int64_t{20}, c.rows}) {
       CrossEntropy args = args_of(split);

@@ -12,10 +12,9 @@ namespace jige::ops {
 namespace {
 
 using test::Matrix;
-using Values = std::vector<double>;
-
-constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
-constexpr int64_t kWidths[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 65, 129};
+using test::Values;
+constexpr DType kDropoutTypes[] = {DType::kF32, DType::kBF16};
+constexpr int64_t kDropoutWidths[] = {1, 7, 8, 15, 16, 17, 31, 32, 33, 65, 129};
 constexpr uint64_t kKey = 0x1234567890abcdef;
 
 // As the header of the kernel defines it, an element at a time.
@@ -56,9 +55,9 @@ void expect_binomial(double count, double draws, double probability, const std::
 TEST(Dropout, AgreesWithItsDefinition) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const DType src_type : kTypes) {
-      for (const DType dst_type : kTypes) {
-        for (const int64_t width : kWidths) {
+    for (const DType src_type : kDropoutTypes) {
+      for (const DType dst_type : kDropoutTypes) {
+        for (const int64_t width : kDropoutWidths) {
           // The largest counters that runs reach, too.
           for (const int64_t begin : {int64_t{0}, int64_t{5}, int64_t{1} << 36}) {
             const Dropout dropout{.rate = 0.3, .key = kKey, .token_begin = begin};

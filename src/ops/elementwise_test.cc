@@ -12,8 +12,7 @@ namespace jige::ops {
 namespace {
 
 using test::Matrix;
-using Values = std::vector<double>;
-
+using test::Values;
 constexpr DType kTypes[] = {DType::kF32, DType::kBF16};
 constexpr int64_t kWidths[] = {1, 7, 8, 15, 16, 17, 40, 129};
 

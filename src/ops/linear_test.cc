@@ -15,9 +15,9 @@ namespace jige::ops {
 namespace {
 
 // A matrix with room at the end of its rows, filled with normal numbers.
-class Matrix {
+class RandomMatrix {
  public:
-  Matrix(DType dtype, int64_t rows, int64_t columns, Rng& rng, int64_t spare = 5)
+  RandomMatrix(DType dtype, int64_t rows, int64_t columns, Rng& rng, int64_t spare = 5)
       : bytes_(static_cast<size_t>(dtype_bytes(dtype, rows * (columns + spare)))),
         view_{bytes_.data(), dtype, Shape{rows, columns}, columns + spare} {
     for (int64_t row = 0; row < rows; ++row) {
@@ -26,10 +26,10 @@ class Matrix {
       }
     }
   }
-  Matrix(const Matrix& other) : bytes_(other.bytes_), view_(other.view_) {
+  RandomMatrix(const RandomMatrix& other) : bytes_(other.bytes_), view_(other.view_) {
     view_.data = bytes_.data();
   }
-  Matrix& operator=(const Matrix&) = delete;
+  RandomMatrix& operator=(const RandomMatrix&) = delete;
 
   const TensorView& view() const { return view_; }
   int64_t rows() const { return view_.rows(); }
@@ -48,7 +48,7 @@ class Matrix {
     }
   }
   TensorView vector() const { return TensorView::of(view_.data, view_.dtype, Shape{columns()}); }
-  bool operator==(const Matrix& other) const { return bytes_ == other.bytes_; }
+  bool operator==(const RandomMatrix& other) const { return bytes_ == other.bytes_; }
 
  private:
   std::vector<std::byte> bytes_;
@@ -60,7 +60,7 @@ class LinearOnIsa : public ::testing::TestWithParam<Isa> {
   LinearOnIsa() { set_active_isa(GetParam()); }
   ~LinearOnIsa() override { set_active_isa(supported_isas().back()); }
 
-  PackedWeight pack(const Matrix& weight, DType compute, PackUse use, int64_t parts = 1) {
+  PackedWeight pack(const RandomMatrix& weight, DType compute, PackUse use, int64_t parts = 1) {
     PackedWeight packed = {nullptr, compute, use, weight.rows(), weight.columns()};
     memory_.emplace_back(
         static_cast<size_t>(packed_weight_bytes(compute, use, packed.n, packed.k)));
@@ -105,10 +105,10 @@ TEST_P(LinearOnIsa, ForwardIsNearTheDoubleProduct) {
   for (const Sizes& s : kSizes) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       for (const DType type : {DType::kF32, DType::kBF16}) {
-        const Matrix src(type, s.tokens, s.k, rng);
-        const Matrix weight(type, s.n, s.k, rng);
-        const Matrix bias(DType::kF32, 1, s.n, rng);
-        Matrix dst(type, s.tokens, s.n, rng);
+        const RandomMatrix src(type, s.tokens, s.k, rng);
+        const RandomMatrix weight(type, s.n, s.k, rng);
+        const RandomMatrix bias(DType::kF32, 1, s.n, rng);
+        RandomMatrix dst(type, s.tokens, s.n, rng);
         const bool with_bias = s.n % 2 == 1;
         linear_forward(*stream_,
                        {dst.view(), src.view(), pack(weight, compute, PackUse::kForward, 3),
@@ -131,14 +131,14 @@ TEST_P(LinearOnIsa, ForwardIsNearTheDoubleProduct) {
 TEST_P(LinearOnIsa, GradientsAreFiniteDifferencesOfTheForward) {
   Rng rng(2);
   for (const Sizes& s : kSizes) {
-    const Matrix src(DType::kF32, s.tokens, s.k, rng);
-    const Matrix weight(DType::kF32, s.n, s.k, rng);
-    const Matrix grad_dst(DType::kF32, s.tokens, s.n, rng);
-    Matrix grad_src(DType::kF32, s.tokens, s.k, rng);
-    Matrix grad_weight(DType::kF32, s.n, s.k, rng);
-    const Matrix grad_weight_before = grad_weight;
-    Matrix grad_bias(DType::kF32, 1, s.n, rng);
-    const Matrix grad_bias_before = grad_bias;
+    const RandomMatrix src(DType::kF32, s.tokens, s.k, rng);
+    const RandomMatrix weight(DType::kF32, s.n, s.k, rng);
+    const RandomMatrix grad_dst(DType::kF32, s.tokens, s.n, rng);
+    RandomMatrix grad_src(DType::kF32, s.tokens, s.k, rng);
+    RandomMatrix grad_weight(DType::kF32, s.n, s.k, rng);
+    const RandomMatrix grad_weight_before = grad_weight;
+    RandomMatrix grad_bias(DType::kF32, 1, s.n, rng);
+    const RandomMatrix grad_bias_before = grad_bias;
     linear_backward_input(*stream_, {grad_src.view(), grad_dst.view(),
                                      pack(weight, DType::kF32, PackUse::kInputGradient, 2)});
     linear_backward_weight(*stream_,
@@ -184,9 +184,9 @@ TEST_P(LinearOnIsa, GradientsAreFiniteDifferencesOfTheForward) {
 TEST_P(LinearOnIsa, ForwardBitsDependOnNothingButTheToken) {
   Rng rng(3);
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    const Matrix src(DType::kF32, 70, 300, rng);
-    const Matrix weight(DType::kF32, 130, 300, rng);
-    Matrix whole(DType::kF32, 70, 130, rng);
+    const RandomMatrix src(DType::kF32, 70, 300, rng);
+    const RandomMatrix weight(DType::kF32, 130, 300, rng);
+    RandomMatrix whole(DType::kF32, 70, 130, rng);
     use_threads(1);
     linear_forward(*stream_,
                    {whole.view(), src.view(), pack(weight, compute, PackUse::kForward), {}});
@@ -194,7 +194,7 @@ TEST_P(LinearOnIsa, ForwardBitsDependOnNothingButTheToken) {
       use_threads(threads, true);
       const PackedWeight packed = pack(weight, compute, PackUse::kForward, 4);
       for (const int64_t step : {1, 2, 5, 8, 31, 70}) {
-        Matrix parts = whole;
+        RandomMatrix parts = whole;
         for (int64_t t = 0; t < 70; t += step) {
           const int64_t end = std::min<int64_t>(t + step, 70);
           linear_forward(
@@ -209,13 +209,13 @@ TEST_P(LinearOnIsa, ForwardBitsDependOnNothingButTheToken) {
 
 TEST_P(LinearOnIsa, GradientBitsDependNeitherOnThreadsNorOnHowTokensAreSplit) {
   Rng rng(4);
-  const Matrix src(DType::kF32, 100, 90, rng);
-  const Matrix grad_dst(DType::kBF16, 100, 130, rng);
+  const RandomMatrix src(DType::kF32, 100, 90, rng);
+  const RandomMatrix grad_dst(DType::kBF16, 100, 130, rng);
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    const Matrix start(DType::kF32, 130, 90, rng);
-    const Matrix bias_start(DType::kF32, 1, 130, rng);
-    Matrix expected = start;
-    Matrix bias_expected = bias_start;
+    const RandomMatrix start(DType::kF32, 130, 90, rng);
+    const RandomMatrix bias_start(DType::kF32, 1, 130, rng);
+    RandomMatrix expected = start;
+    RandomMatrix bias_expected = bias_start;
     use_threads(1);
     linear_backward_weight(*stream_, {expected.view(), grad_dst.view(), src.view(), compute});
     bias_backward(*stream_, bias_expected.vector(), grad_dst.view());
@@ -230,8 +230,8 @@ TEST_P(LinearOnIsa, GradientBitsDependNeitherOnThreadsNorOnHowTokensAreSplit) {
           scratch.empty() ? TensorView()
                           : TensorView::of(scratch.data(), DType::kU8,
                                            Shape{static_cast<int64_t>(scratch.size())});
-      Matrix grad = start;
-      Matrix bias = bias_start;
+      RandomMatrix grad = start;
+      RandomMatrix bias = bias_start;
       for (int64_t t = 0; t < 100; t += step) {
         const int64_t end = std::min<int64_t>(t + step, 100);
         linear_backward_weight(*stream_, {grad.view(), grad_dst.view().row_range(t, end),
@@ -246,11 +246,11 @@ TEST_P(LinearOnIsa, GradientBitsDependNeitherOnThreadsNorOnHowTokensAreSplit) {
 
 TEST_P(LinearOnIsa, StoredGradientsAreThoseAddedToZeros) {
   Rng rng(7);
-  const Matrix src(DType::kF32, 100, 96, rng);
-  const Matrix grad_dst(DType::kBF16, 100, 130, rng);
+  const RandomMatrix src(DType::kF32, 100, 96, rng);
+  const RandomMatrix grad_dst(DType::kBF16, 100, 130, rng);
   for (const DType compute : {DType::kF32, DType::kBF16}) {
-    const Matrix garbage(DType::kF32, 130, 96, rng);
-    Matrix expected = garbage;
+    const RandomMatrix garbage(DType::kF32, 130, 96, rng);
+    RandomMatrix expected = garbage;
     for (int64_t row = 0; row < 130; ++row) {
       for (int64_t column = 0; column < 96; ++column) expected.set(row, column, 0);
     }
@@ -264,7 +264,7 @@ TEST_P(LinearOnIsa, StoredGradientsAreThoseAddedToZeros) {
         scratch_view =
             TensorView::of(scratch.data(), DType::kU8, Shape{static_cast<int64_t>(scratch.size())});
       }
-      Matrix stored = garbage;
+      RandomMatrix stored = garbage;
       linear_backward_weight(*stream_, {.grad_weight = stored.view(),
                                         .grad_dst = grad_dst.view(),
                                         .src = src.view(),
@@ -280,9 +280,9 @@ TEST_P(LinearOnIsa, StoredGradientsAreThoseAddedToZeros) {
 
 TEST(Linear, GivesTheSameBitsOnEveryInstructionSet) {
   Rng rng(5);
-  const Matrix src(DType::kF32, 40, 77, rng);
-  const Matrix weight(DType::kF32, 90, 77, rng);
-  std::vector<Matrix> results;
+  const RandomMatrix src(DType::kF32, 40, 77, rng);
+  const RandomMatrix weight(DType::kF32, 90, 77, rng);
+  std::vector<RandomMatrix> results;
   for (const Isa isa : supported_isas()) {
     set_active_isa(isa);
     CpuDevice device;
@@ -300,8 +300,8 @@ TEST(Linear, GivesTheSameBitsOnEveryInstructionSet) {
 
 TEST(Linear, UsesThePackedLayoutAfterTheInstructionSetChanged) {
   Rng rng(7);
-  const Matrix src(DType::kF32, 3, 20, rng);
-  const Matrix weight(DType::kF32, 50, 20, rng);
+  const RandomMatrix src(DType::kF32, 3, 20, rng);
+  const RandomMatrix weight(DType::kF32, 50, 20, rng);
   CpuDevice device;
   const auto stream = device.make_stream().value();
   std::vector<std::byte> memory(
@@ -310,7 +310,7 @@ TEST(Linear, UsesThePackedLayoutAfterTheInstructionSetChanged) {
   set_active_isa(supported_isas().back());
   pack_weight(*stream, packed, weight.view());
   set_active_isa(Isa::kAvx2);
-  Matrix dst(DType::kF32, 3, 50, rng);
+  RandomMatrix dst(DType::kF32, 3, 50, rng);
   linear_forward(*stream, {dst.view(), src.view(), packed, {}});
   set_active_isa(supported_isas().back());
   float sum = 0;
@@ -320,8 +320,8 @@ TEST(Linear, UsesThePackedLayoutAfterTheInstructionSetChanged) {
 
 TEST(LinearDeathTest, RefusesAWeightThatWasNotPacked) {
   Rng rng(8);
-  const Matrix src(DType::kF32, 3, 20, rng);
-  Matrix dst(DType::kF32, 3, 50, rng);
+  const RandomMatrix src(DType::kF32, 3, 20, rng);
+  RandomMatrix dst(DType::kF32, 3, 50, rng);
   CpuDevice device({.thread_count = 1});
   const auto stream = device.make_stream().value();
   std::vector<std::byte> memory(100000);

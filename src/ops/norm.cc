@@ -33,7 +33,7 @@ cpu::Statistics optional_statistics(const char* name, const TensorView& view,
   return check_statistics(name, view, shape);
 }
 
-const cpu::NormKernels& kernels() { return cpu::norm_kernels(active_isa()); }
+const cpu::NormKernels& norm_kernels() { return cpu::norm_kernels(active_isa()); }
 
 void forward(Stream& stream, const NormForward& args, bool layer) {
   const NormShape shape = check_source(args.src, "weight", args.weight);
@@ -55,7 +55,7 @@ void forward(Stream& stream, const NormForward& args, bool layer) {
   }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {
-    const auto kernel = layer ? kernels().layer_forward : kernels().rms_forward;
+    const auto kernel = layer ? norm_kernels().layer_forward : norm_kernels().rms_forward;
     for_row_ranges(device, shape.rows, shape.groups * shape.width,
                    [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
   });
@@ -77,7 +77,8 @@ void backward_input(Stream& stream, const NormBackwardInput& args, bool layer) {
   kernel_args.accumulate = args.accumulate;
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {
-    const auto kernel = layer ? kernels().layer_backward_input : kernels().rms_backward_input;
+    const auto kernel =
+        layer ? norm_kernels().layer_backward_input : norm_kernels().rms_backward_input;
     for_row_ranges(device, shape.rows, shape.groups * shape.width,
                    [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
   });
@@ -103,7 +104,8 @@ void backward_weight(Stream& stream, const NormBackwardWeight& args, bool layer)
   }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {
-    const auto kernel = layer ? kernels().layer_backward_weight : kernels().rms_backward_weight;
+    const auto kernel =
+        layer ? norm_kernels().layer_backward_weight : norm_kernels().rms_backward_weight;
     for_column_ranges(device, shape.width, shape.rows * shape.groups,
                       [&](int64_t begin, int64_t end) { kernel(kernel_args, begin, end); });
   });

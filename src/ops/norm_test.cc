@@ -8,12 +8,11 @@ namespace jige::ops {
 namespace {
 
 using test::Matrix;
-using Values = std::vector<double>;
-
+using test::Values;
 constexpr double kEps = 1e-5;
 
 // y of every group by the definition, in double.
-Values reference(const Values& x, const Values& weight, const Values* bias, bool layer) {
+Values norm_reference(const Values& x, const Values& weight, const Values* bias, bool layer) {
   const size_t width = weight.size();
   Values y(x.size());
   for (size_t begin = 0; begin < x.size(); begin += width) {
@@ -33,7 +32,7 @@ Values reference(const Values& x, const Values& weight, const Values* bias, bool
   return y;
 }
 
-struct Case {
+struct NormCase {
   int64_t rows, groups, width;
   bool layer;
   DType src = DType::kF32;
@@ -48,19 +47,20 @@ struct Case {
 };
 
 // Inputs and results of one forward and backward.
-struct Buffers {
+struct NormBuffers {
   Matrix src, weight, bias, dst, rstd, mean, grad_dst, grad_src, grad_weight, grad_bias;
-  bool operator==(const Buffers&) const = default;
+  bool operator==(const NormBuffers&) const = default;
 };
 
-Buffers make_buffers(const Case& c) {
+NormBuffers make_norm_buffers(const NormCase& c) {
   Rng rng(static_cast<uint64_t>(c.rows * 1000 + c.width));
   const int64_t columns = c.groups * c.width;
-  Buffers run = {Matrix(c.src, c.rows, columns),           Matrix(DType::kF32, 1, c.width, 0),
-                 Matrix(DType::kF32, 1, c.width, 0),       Matrix(c.dst, c.rows, columns, 5),
-                 Matrix(DType::kF32, c.rows, c.groups, 1), Matrix(DType::kF32, c.rows, c.groups, 2),
-                 Matrix(c.grad, c.rows, columns, 1),       Matrix(c.grad, c.rows, columns),
-                 Matrix(DType::kF32, 1, c.width, 0),       Matrix(DType::kF32, 1, c.width, 0)};
+  NormBuffers run = {
+      Matrix(c.src, c.rows, columns),           Matrix(DType::kF32, 1, c.width, 0),
+      Matrix(DType::kF32, 1, c.width, 0),       Matrix(c.dst, c.rows, columns, 5),
+      Matrix(DType::kF32, c.rows, c.groups, 1), Matrix(DType::kF32, c.rows, c.groups, 2),
+      Matrix(c.grad, c.rows, columns, 1),       Matrix(c.grad, c.rows, columns),
+      Matrix(DType::kF32, 1, c.width, 0),       Matrix(DType::kF32, 1, c.width, 0)};
   run.src.fill_normal(rng, 1.0, 0.5);
   run.weight.fill_normal(rng, 0.5, 1.0);
   run.bias.fill_normal(rng);
@@ -71,7 +71,7 @@ Buffers make_buffers(const Case& c) {
   return run;
 }
 
-void forward(Stream& stream, Buffers& run, bool layer, int64_t begin, int64_t end) {
+void forward(Stream& stream, NormBuffers& run, bool layer, int64_t begin, int64_t end) {
   NormForward args;
   args.dst = run.dst.view().row_range(begin, end);
   args.src = run.src.view().row_range(begin, end);
@@ -87,7 +87,7 @@ void forward(Stream& stream, Buffers& run, bool layer, int64_t begin, int64_t en
   }
 }
 
-void backward(Stream& stream, Buffers& run, bool layer, bool accumulate, int64_t begin,
+void backward(Stream& stream, NormBuffers& run, bool layer, bool accumulate, int64_t begin,
               int64_t end) {
   NormBackwardInput input;
   input.grad_src = run.grad_src.view().row_range(begin, end);
@@ -112,8 +112,8 @@ void backward(Stream& stream, Buffers& run, bool layer, bool accumulate, int64_t
   }
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<NormCase> norm_cases() {
+  std::vector<NormCase> all;
   for (const bool layer : {false, true}) {
     for (const int64_t width : {1, 7, 16, 33, 100, 515}) {
       all.push_back({3, 1, width, layer});
@@ -133,13 +133,13 @@ std::vector<Case> cases() {
 TEST(Norm, ForwardAgreesWithDouble) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const Case& c : cases()) {
-      Buffers run = make_buffers(c);
+    for (const NormCase& c : norm_cases()) {
+      NormBuffers run = make_norm_buffers(c);
       forward(*stream, run, c.layer, 0, c.rows);
       const Values bias = run.bias.values();
       test::expect_near(
           run.dst,
-          reference(run.src.values(), run.weight.values(), c.layer ? &bias : nullptr, c.layer),
+          norm_reference(run.src.values(), run.weight.values(), c.layer ? &bias : nullptr, c.layer),
           2e-6, 4e-6, c.name());
     }
   });
@@ -148,9 +148,9 @@ TEST(Norm, ForwardAgreesWithDouble) {
 TEST(Norm, GradientsAgreeWithFiniteDifferences) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const Case& c : cases()) {
+    for (const NormCase& c : norm_cases()) {
       if (c.width > 200) continue;  // finite differences cost the square
-      Buffers run = make_buffers(c);
+      NormBuffers run = make_norm_buffers(c);
       forward(*stream, run, c.layer, 0, c.rows);
       backward(*stream, run, c.layer, true, 0, c.rows);
       const Values x = run.src.values();
@@ -159,18 +159,18 @@ TEST(Norm, GradientsAgreeWithFiniteDifferences) {
       const Values dy = run.grad_dst.values();
       const Values* bias = c.layer ? &b : nullptr;
       Values dx = test::finite_difference(
-          [&](const Values& at) { return test::dot(reference(at, w, bias, c.layer), dy); }, x);
+          [&](const Values& at) { return test::dot(norm_reference(at, w, bias, c.layer), dy); }, x);
       for (double& value : dx) value += 0.25;
       // A group of one has rstd up to 300, which multiplies the error of the differences too.
       const double loose = c.width == 1 ? 1e-4 : 1e-5;
       test::expect_near(run.grad_src, dx, loose, loose, "dx of " + c.name());
       Values dw = test::finite_difference(
-          [&](const Values& at) { return test::dot(reference(x, at, bias, c.layer), dy); }, w);
+          [&](const Values& at) { return test::dot(norm_reference(x, at, bias, c.layer), dy); }, w);
       for (double& value : dw) value += 2.0;
       test::expect_near(run.grad_weight, dw, 1e-5, 1e-5, "dw of " + c.name());
       if (!c.layer) continue;
       Values db = test::finite_difference(
-          [&](const Values& at) { return test::dot(reference(x, w, &at, true), dy); }, b);
+          [&](const Values& at) { return test::dot(norm_reference(x, w, &at, true), dy); }, b);
       for (double& value : db) value += -1.0;
       test::expect_near(run.grad_bias, db, 1e-5, 1e-5, "db of " + c.name());
     }
@@ -179,10 +179,10 @@ TEST(Norm, GradientsAgreeWithFiniteDifferences) {
 
 TEST(Norm, OverwritesTheInputGradientUnlessToldToAdd) {
   test::TestStream stream;
-  const Case c = {4, 1, 21, true};
-  Buffers added = make_buffers(c);
-  Buffers written = make_buffers(c);
-  for (Buffers* run : {&added, &written}) forward(*stream, *run, true, 0, 4);
+  const NormCase c = {4, 1, 21, true};
+  NormBuffers added = make_norm_buffers(c);
+  NormBuffers written = make_norm_buffers(c);
+  for (NormBuffers* run : {&added, &written}) forward(*stream, *run, true, 0, 4);
   backward(*stream, added, true, true, 0, 4);
   backward(*stream, written, true, false, 0, 4);
   Values expected = written.grad_src.values();
@@ -193,17 +193,17 @@ TEST(Norm, OverwritesTheInputGradientUnlessToldToAdd) {
 TEST(Norm, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
   for (const bool layer : {false, true}) {
     for (const DType dtype : {DType::kF32, DType::kBF16}) {
-      const Case c = {67, 2, 259, layer, dtype, dtype, dtype};
+      const NormCase c = {67, 2, 259, layer, dtype, dtype, dtype};
       const auto whole = [&](Stream& stream) {
-        Buffers run = make_buffers(c);
+        NormBuffers run = make_norm_buffers(c);
         forward(stream, run, layer, 0, c.rows);
         backward(stream, run, layer, true, 0, c.rows);
         return run;
       };
       test::expect_same_bits_everywhere(whole);
       test::TestStream stream;
-      const Buffers expected = whole(*stream);
-      Buffers split = make_buffers(c);
+      const NormBuffers expected = whole(*stream);
+      NormBuffers split = make_norm_buffers(c);
       int64_t begin = 0;
       for (const int64_t end : {int64_t{1}, int64_t{30}, int64_t{64}, c.rows}) {
         forward(*stream, split, layer, begin, end);
@@ -218,10 +218,10 @@ TEST(Norm, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
 TEST(Norm, WorksInPlaceAndWithoutStatistics) {
   test::TestStream stream;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Case c = {6, 2, 45, false, dtype, dtype};
-    Buffers apart = make_buffers(c);
+    const NormCase c = {6, 2, 45, false, dtype, dtype};
+    NormBuffers apart = make_norm_buffers(c);
     forward(*stream, apart, false, 0, c.rows);
-    Buffers in_place = make_buffers(c);
+    NormBuffers in_place = make_norm_buffers(c);
     NormForward args;
     args.dst = args.src = in_place.src.view();
     args.weight = in_place.weight.vector();
@@ -233,7 +233,7 @@ TEST(Norm, WorksInPlaceAndWithoutStatistics) {
 
 TEST(Norm, TakesNoRows) {
   test::TestStream stream;
-  Buffers run = make_buffers({0, 1, 8, false});
+  NormBuffers run = make_norm_buffers({0, 1, 8, false});
   forward(*stream, run, false, 0, 0);
   backward(*stream, run, false, false, 0, 0);
   EXPECT_EQ(run.grad_weight.get(0, 0), 2.0f);
@@ -241,14 +241,14 @@ TEST(Norm, TakesNoRows) {
 
 TEST(Norm, KeepsAccuracyWithAMeanFarFromZero) {
   test::TestStream stream;
-  Buffers run = make_buffers({2, 1, 4096, true});
+  NormBuffers run = make_norm_buffers({2, 1, 4096, true});
   Rng rng(3);
   run.src.fill_normal(rng, 1.0, 1000.0);
   forward(*stream, run, true, 0, 2);
   const Values bias = run.bias.values();
   // The mean itself is rounded to f32: 3e-5 of a deviation.
-  test::expect_near(run.dst, reference(run.src.values(), run.weight.values(), &bias, true), 1e-3,
-                    1e-3, "mean 1000");
+  test::expect_near(run.dst, norm_reference(run.src.values(), run.weight.values(), &bias, true),
+                    1e-3, 1e-3, "mean 1000");
 }
 
 }  // namespace

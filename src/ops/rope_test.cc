@@ -10,8 +10,7 @@ namespace jige::ops {
 namespace {
 
 using test::Matrix;
-using Values = std::vector<double>;
-
+using test::Values;
 constexpr int64_t kPositions = 50;
 
 Matrix make_table(int64_t rotary_dim) {
@@ -25,7 +24,7 @@ Matrix make_table(int64_t rotary_dim) {
   return table;
 }
 
-struct Case {
+struct RopeCase {
   int64_t rows, heads, head_dim, rotary_dim;
   DType dtype;
 };
@@ -36,8 +35,8 @@ std::vector<int32_t> make_positions(int64_t rows) {
   return positions;
 }
 
-Values reference(const Values& x, const Case& c, const Matrix& table,
-                 const std::vector<int32_t>& positions) {
+Values rope_reference(const Values& x, const RopeCase& c, const Matrix& table,
+                      const std::vector<int32_t>& positions) {
   Values y = x;
   const int64_t half = c.rotary_dim / 2;
   for (int64_t t = 0; t < c.rows; ++t) {
@@ -55,7 +54,7 @@ Values reference(const Values& x, const Case& c, const Matrix& table,
   return y;
 }
 
-void run(Stream& stream, const Case& c, Matrix& data, Matrix& table,
+void run(Stream& stream, const RopeCase& c, Matrix& data, Matrix& table,
          std::vector<int32_t>& positions, bool inverse) {
   Rope args;
   args.data = data.view();
@@ -67,8 +66,8 @@ void run(Stream& stream, const Case& c, Matrix& data, Matrix& table,
   rope(stream, args);
 }
 
-std::vector<Case> cases() {
-  std::vector<Case> all;
+std::vector<RopeCase> rope_cases() {
+  std::vector<RopeCase> all;
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
     all.push_back({5, 3, 8, 8, dtype});
     all.push_back({4, 2, 22, 22, dtype});
@@ -86,13 +85,13 @@ std::vector<Case> cases() {
 TEST(Rope, AgreesWithDouble) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const Case& c : cases()) {
+    for (const RopeCase& c : rope_cases()) {
       Rng rng(5);
       Matrix data(c.dtype, c.rows, c.heads * c.head_dim);
       data.fill_normal(rng);
       Matrix table = make_table(c.rotary_dim);
       auto positions = make_positions(c.rows);
-      const Values expected = reference(data.values(), c, table, positions);
+      const Values expected = rope_reference(data.values(), c, table, positions);
       run(*stream, c, data, table, positions, false);
       test::expect_near(data, expected, 2e-7, 4e-7,
                         fmt::format("head_dim {} rotary {}", c.head_dim, c.rotary_dim));
@@ -103,7 +102,7 @@ TEST(Rope, AgreesWithDouble) {
 TEST(Rope, InverseIsTheGradient) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const Case& c : cases()) {
+    for (const RopeCase& c : rope_cases()) {
       if (c.dtype != DType::kF32) continue;
       Rng rng(6);
       Matrix x(c.dtype, c.rows, c.heads * c.head_dim);
@@ -114,7 +113,7 @@ TEST(Rope, InverseIsTheGradient) {
       auto positions = make_positions(c.rows);
       const Values dy = grad.values();
       const Values expected = test::finite_difference(
-          [&](const Values& at) { return test::dot(reference(at, c, table, positions), dy); },
+          [&](const Values& at) { return test::dot(rope_reference(at, c, table, positions), dy); },
           x.values());
       run(*stream, c, grad, table, positions, true);
       test::expect_near(grad, expected, 1e-6, 1e-6, "gradient");
@@ -124,7 +123,7 @@ TEST(Rope, InverseIsTheGradient) {
 
 TEST(Rope, HasTheSameBitsOnAnyThreadsAndInstructionSet) {
   for (const DType dtype : {DType::kF32, DType::kBF16}) {
-    const Case c = {211, 4, 50, 38, dtype};
+    const RopeCase c = {211, 4, 50, 38, dtype};
     test::expect_same_bits_everywhere([&](Stream& stream) {
       Rng rng(7);
       Matrix data(c.dtype, c.rows, c.heads * c.head_dim);
@@ -139,7 +138,7 @@ TEST(Rope, HasTheSameBitsOnAnyThreadsAndInstructionSet) {
 
 TEST(Rope, TurnsAColumnRangeOfAFusedTensorOnly) {
   test::TestStream stream;
-  const Case c = {4, 2, 16, 16, DType::kF32};
+  const RopeCase c = {4, 2, 16, 16, DType::kF32};
   Rng rng(8);
   Matrix fused(DType::kF32, c.rows, 3 * 32);
   fused.fill_normal(rng);

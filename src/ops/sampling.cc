@@ -12,7 +12,7 @@ namespace {
 
 constexpr float kBiasMax = 100;
 
-const cpu::LogitsKernels& kernels() { return cpu::logits_kernels(active_isa()); }
+const cpu::LogitsKernels& logits_kernels() { return cpu::logits_kernels(active_isa()); }
 
 // exp((logit - largest) · factor) of every logit, with sums by block and in all.
 struct Weights {
@@ -27,14 +27,14 @@ void take_exponentials(Weights& weights, std::span<const float> logits, float la
   const auto count = static_cast<int64_t>(logits.size());
   weights.block_sums.resize(
       static_cast<size_t>((count + cpu::kLogitsBlock - 1) / cpu::kLogitsBlock));
-  kernels().exponentials(weights.values.empty() ? nullptr : weights.values.data(),
-                         weights.block_sums.data(), logits.data(), count, largest, factor);
+  logits_kernels().exponentials(weights.values.empty() ? nullptr : weights.values.data(),
+                                weights.block_sums.data(), logits.data(), count, largest, factor);
   weights.total = 0;
   for (const double sum : weights.block_sums) weights.total += sum;
 }
 
 float max_of(std::span<const float> logits) {
-  return kernels().max(logits.data(), static_cast<int64_t>(logits.size()));
+  return logits_kernels().max(logits.data(), static_cast<int64_t>(logits.size()));
 }
 
 // The token at which the running sum of all weights passes `uniform` of the total.
@@ -92,7 +92,7 @@ bool changes_logits(const SamplingParams& params) {
 }
 
 int32_t greedy(std::span<const float> logits, float largest) {
-  return kernels().first_index(logits.data(), static_cast<int64_t>(logits.size()), largest);
+  return logits_kernels().first_index(logits.data(), static_cast<int64_t>(logits.size()), largest);
 }
 
 int32_t draw(const Weights& weights, const SamplingParams& params, double uniform) {

@@ -19,8 +19,8 @@ struct Context {
 };
 
 // The distribution sample() draws from, by the definition of every step, in double.
-std::vector<double> reference(const std::vector<float>& raw, const SamplingParams& params,
-                              const Context& context) {
+std::vector<double> sampling_reference(const std::vector<float>& raw, const SamplingParams& params,
+                                       const Context& context) {
   std::vector<double> logits(raw.begin(), raw.end());
   std::set<int32_t> seen(context.prompt.begin(), context.prompt.end());
   std::map<int32_t, int> counts;
@@ -76,7 +76,7 @@ std::vector<float> some_logits(size_t count, uint64_t seed) {
 // chi-square test: a statistic of df degrees lies above df + 5 sqrt(2 df) about once in 10^5.
 void expect_distribution(const std::vector<float>& logits, const SamplingParams& params,
                          const Context& context, const std::string& what, int draw_count = 20000) {
-  const std::vector<double> expected = reference(logits, params, context);
+  const std::vector<double> expected = sampling_reference(logits, params, context);
   std::vector<int> counts(logits.size(), 0);
   Rng rng(derive_key(1, what));
   for (int i = 0; i < draw_count; ++i) {

@@ -21,6 +21,8 @@
 
 namespace jige::ops::test {
 
+using Values = std::vector<double>;
+
 // A matrix whose rows stand `gap` elements apart. All bytes start as 0xff (NaN in every float
 // type), so reading what was never written shows, and gap_intact() finds writes beyond a row.
 class Matrix {

@@ -9,9 +9,9 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kNever = std::numeric_limits<double>::infinity();
+constexpr double kNoRing = std::numeric_limits<double>::infinity();
 
-struct Costs {
+struct EdgeCosts {
   int32_t node_count;
   const std::vector<double>& cost;
 
@@ -26,19 +26,19 @@ struct Costs {
 };
 
 // least[set][last]: of paths from node 0 through a set of the others that end at one of them.
-CheapestRing by_sets(const Costs& costs) {
+CheapestRing by_sets(const EdgeCosts& costs) {
   const int32_t others = costs.node_count - 1;
   const size_t sets = size_t{1} << others;
   const auto cell = [&](size_t set, int32_t last) {
     return set * static_cast<size_t>(others) + static_cast<size_t>(last);
   };
-  std::vector<double> least(sets * static_cast<size_t>(others), kNever);
+  std::vector<double> least(sets * static_cast<size_t>(others), kNoRing);
   std::vector<int8_t> before(least.size(), -1);
   for (int32_t v = 0; v < others; ++v) least[cell(size_t{1} << v, v)] = costs.edge(0, v + 1);
   for (size_t set = 1; set < sets; ++set) {
     for (int32_t last = 0; last < others; ++last) {
       const double so_far = least[cell(set, last)];
-      if (so_far == kNever) continue;
+      if (so_far == kNoRing) continue;
       for (int32_t next = 0; next < others; ++next) {
         const size_t bit = size_t{1} << next;
         if (set & bit) continue;
@@ -49,7 +49,7 @@ CheapestRing by_sets(const Costs& costs) {
       }
     }
   }
-  CheapestRing best{.order = {}, .cost = kNever};
+  CheapestRing best{.order = {}, .cost = kNoRing};
   int32_t last = 0;
   for (int32_t v = 0; v < others; ++v) {
     const double closed = least[cell(sets - 1, v)] + costs.edge(v + 1, 0);
@@ -69,7 +69,7 @@ CheapestRing by_sets(const Costs& costs) {
 }
 
 // Moves chains of up to three nodes to where they cost least, until nothing gains.
-void move_chains(const Costs& costs, CheapestRing& ring) {
+void move_chains(const EdgeCosts& costs, CheapestRing& ring) {
   const auto n = static_cast<size_t>(costs.node_count);
   for (bool improved = true; improved;) {
     improved = false;
@@ -93,10 +93,10 @@ void move_chains(const Costs& costs, CheapestRing& ring) {
   }
 }
 
-CheapestRing by_moves(const Costs& costs) {
+CheapestRing by_moves(const EdgeCosts& costs) {
   CheapestRing ring{.order = {0}, .cost = 0};
   for (int32_t node = 1; node < costs.node_count; ++node) {
-    CheapestRing best{.order = {}, .cost = kNever};
+    CheapestRing best{.order = {}, .cost = kNoRing};
     for (size_t to = 1; to <= ring.order.size(); ++to) {
       std::vector<int32_t> order = ring.order;
       order.insert(order.begin() + static_cast<std::ptrdiff_t>(to), node);
@@ -113,7 +113,7 @@ CheapestRing by_moves(const Costs& costs) {
 
 CheapestRing cheapest_ring(int32_t node_count, const std::vector<double>& cost) {
   JIGE_CHECK(node_count >= 2, "a ring over {} nodes", node_count);
-  const Costs costs{node_count, cost};
+  const EdgeCosts costs{node_count, cost};
   return node_count <= kExactCheapestNodes ? by_sets(costs) : by_moves(costs);
 }
 

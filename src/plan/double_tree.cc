@@ -10,8 +10,8 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kGain = 1e-12;  // less, relative, is rounding
-constexpr double kHalf = 0.5;    // of the data, for each tree
+constexpr double kTreeGain = 1e-12;  // less, relative, is rounding
+constexpr double kHalf = 0.5;        // of the data, for each tree
 
 }  // namespace
 
@@ -53,7 +53,7 @@ void TreeSearch::refine(DoubleTree& trees) const {
     for (const int32_t way : problem_.edge(edge.from, edge.to)) {
       const int32_t before = std::exchange(slot, way);
       const double rate = capacity_.rate(tree_shares(trees));
-      if (rate > trees.predicted * (1 + kGain)) {
+      if (rate > trees.predicted * (1 + kTreeGain)) {
         trees.predicted = rate;
         improved = true;
       } else {
@@ -90,7 +90,7 @@ DoubleTree TreeSearch::best(const TreeLimits& limits) {
       std::vector<int32_t> other = now.nodes;
       std::swap(other[rng.below(other.size())], other[rng.below(other.size())]);
       DoubleTree tried = usual(std::move(other));
-      if (tried.predicted >= now.predicted * (1 - kGain)) now = std::move(tried);
+      if (tried.predicted >= now.predicted * (1 - kTreeGain)) now = std::move(tried);
     }
     found.push_back(std::move(now));
   }

@@ -44,7 +44,7 @@ TEST(DoubleTree, TwoTreesOverAllPlacesInWhichNobodyWorksTwice) {
 }
 
 // The time of all edges at once, by what each takes of every resource.
-double true_rate(const RingProblem& problem, const std::vector<TransferShare>& shares) {
+double true_tree_rate(const RingProblem& problem, const std::vector<TransferShare>& shares) {
   std::vector<double> load(problem.topology->resources().size(), 0);
   for (const TransferShare& s : shares) {
     for (const topology::Usage& u : problem.at(s.candidate).usage) {
@@ -88,7 +88,7 @@ TEST(DoubleTree, EqualsBruteForceOnRandomNetworks) {
           shares.push_back({problem.edge(other, nodes[place]).front(), 0.5});
         }
       }
-      best = std::max(best, true_rate(problem, shares));
+      best = std::max(best, true_tree_rate(problem, shares));
     } while (std::next_permutation(nodes.begin(), nodes.end()));
     ASSERT_NEAR(plan->best.front().rate / best, 1, 1e-6) << "seed " << seed;
     ASSERT_TRUE(plan->unpromised);

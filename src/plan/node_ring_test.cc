@@ -43,8 +43,8 @@ double rate_of(const std::vector<ChainTable>& tables, const std::vector<int32_t>
 }
 
 // Every order and every choice of NICs.
-double best_by_enumeration(const std::vector<ChainTable>& tables, const std::vector<int32_t>& nodes,
-                           const NodeLinkRate& link) {
+double best_node_ring(const std::vector<ChainTable>& tables, const std::vector<int32_t>& nodes,
+                      const NodeLinkRate& link) {
   NodeRing ring;
   ring.order.resize(nodes.size());
   std::iota(ring.order.begin(), ring.order.end(), 0);
@@ -78,7 +78,7 @@ TEST(NodeRing, DynamicProgrammingEqualsEnumeration) {
     const NodeLinkRate link = [&](NodePort a, NodePort b) {
       return rates[static_cast<size_t>(((a.node * 3 + a.nic) * 5 + b.node) * 3 + b.nic)];
     };
-    const double expected = best_by_enumeration(tables, nodes, link);
+    const double expected = best_node_ring(tables, nodes, link);
     for (const int32_t exact_max : {11, 1}) {
       const auto ring = plan_node_ring(tables, nodes, link, {.exact_nodes_max = exact_max});
       ASSERT_TRUE(ring);

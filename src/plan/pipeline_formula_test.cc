@@ -31,7 +31,8 @@ std::vector<Size> sizes() {
 
 // A forward stage is `blocks_per_stage` blocks of 1; its backward X + W costs 3 times as much, as
 // backward passes that recompute do.
-ScheduleRequest request_of(ScheduleKind kind, const Size& size, int32_t blocks_per_stage = 1) {
+ScheduleRequest schedule_request(ScheduleKind kind, const Size& size,
+                                 int32_t blocks_per_stage = 1) {
   ScheduleRequest r = natural_request(kind);
   r.devices = size.devices;
   r.micro_batches = size.micro_batches;
@@ -54,7 +55,8 @@ TEST(PipelineFormula, GPipeAnd1F1BWaitForOneWholeTurn) {
   for (const Size& size : sizes()) {
     for (const ScheduleKind kind : {ScheduleKind::kGPipe, ScheduleKind::k1F1B}) {
       // V blocks in the one stage of a device stand for its V chunks.
-      ScheduleRequest r = request_of(kind, {size.devices, size.micro_batches, 1}, size.stages);
+      ScheduleRequest r =
+          schedule_request(kind, {size.devices, size.micro_batches, 1}, size.stages);
       EXPECT_EQ(idle_of(r, kRecomputing), size.stages * (size.devices - 1) * (1 + 3))
           << request_name(r);
     }
@@ -66,7 +68,7 @@ TEST(PipelineFormula, StagesDivideTheWait) {
     for (const ScheduleKind kind :
          {ScheduleKind::kInterleaved, ScheduleKind::kBreadthFirst, ScheduleKind::kMobius}) {
       if (kind == ScheduleKind::kInterleaved && size.micro_batches % size.devices != 0) continue;
-      const ScheduleRequest r = request_of(kind, size);
+      const ScheduleRequest r = schedule_request(kind, size);
       EXPECT_EQ(idle_of(r, kRecomputing), (size.devices - 1) * (1 + 3)) << request_name(r);
     }
   }
@@ -74,7 +76,7 @@ TEST(PipelineFormula, StagesDivideTheWait) {
 
 TEST(PipelineFormula, DecoupledPassesWaitForBackwardAlone) {
   for (const Size& size : sizes()) {
-    const ScheduleRequest r = request_of(ScheduleKind::kSPipe, size);
+    const ScheduleRequest r = schedule_request(ScheduleKind::kSPipe, size);
     EXPECT_EQ(idle_of(r, kRecomputing), (size.devices - 1) * 3) << request_name(r);
   }
 }
@@ -82,7 +84,7 @@ TEST(PipelineFormula, DecoupledPassesWaitForBackwardAlone) {
 TEST(PipelineFormula, SPipeWaitsForTheLongerOfAStageEachWay) {
   for (const Size& size : sizes()) {
     for (const int32_t ratio : {1, 2, 3, 4}) {
-      ScheduleRequest r = request_of(ScheduleKind::kSPipe, size, ratio);
+      ScheduleRequest r = schedule_request(ScheduleKind::kSPipe, size, ratio);
       r.backward_stages = size.stages * ratio;
       // A forward stage is `ratio` blocks, a backward stage one.
       const double forward = ratio, backward = 3;
@@ -94,7 +96,7 @@ TEST(PipelineFormula, SPipeWaitsForTheLongerOfAStageEachWay) {
 
 TEST(PipelineFormula, SPipeFallsApartBelowAsManyMicroBatchesAsDevices) {
   // Idle goes from 3 to 17; so it is refused. Here the order is lowered without asking.
-  ScheduleRequest r = request_of(ScheduleKind::kSPipe, {4, 2, 2}, 3);
+  ScheduleRequest r = schedule_request(ScheduleKind::kSPipe, {4, 2, 2}, 3);
   r.backward_stages = 6;
   const Result<PipelineSchedule> refused = generate_pipeline(r);
   ASSERT_FALSE(refused);
@@ -133,7 +135,7 @@ TEST(PipelineFormula, TheTableAtFourAndThirtyTwoDevices) {
   for (const Row& row : rows) {
     for (const bool large : {false, true}) {
       const Size size{large ? 32 : 4, large ? 64 : 8, has_stage_choice(row.kind) ? 2 : 1};
-      ScheduleRequest r = request_of(row.kind, size, row.blocks_per_stage);
+      ScheduleRequest r = schedule_request(row.kind, size, row.blocks_per_stage);
       r.backward_stages = size.stages * row.backward_ratio;
       const PipelineSchedule schedule = generate(r);
       const Result<PipelineGraph> graph = PipelineGraph::create(schedule);
@@ -149,8 +151,8 @@ TEST(PipelineFormula, TheTableAtFourAndThirtyTwoDevices) {
 
 TEST(PipelineFormula, MobiusAgainstSPipeInTheNotes) {
   for (const auto& [size, ratio] : {std::pair{Size{4, 8, 2}, 1.134}, {Size{32, 64, 2}, 1.171}}) {
-    const ScheduleRequest mobius = request_of(ScheduleKind::kMobius, size, 3);
-    ScheduleRequest spipe = request_of(ScheduleKind::kSPipe, size, 3);
+    const ScheduleRequest mobius = schedule_request(ScheduleKind::kMobius, size, 3);
+    ScheduleRequest spipe = schedule_request(ScheduleKind::kSPipe, size, 3);
     spipe.backward_stages = 6;
     const PipelineCosts costs = unit_costs(mobius.block_count, kRecomputing);
     EXPECT_NEAR(step_seconds(generate(mobius), costs) / step_seconds(generate(spipe), costs), ratio,
@@ -163,22 +165,22 @@ TEST(PipelineFormula, ZbH1LeavesAThirdOfTheWait) {
                                UnitCosts{1, 1.5, 0.5}, UnitCosts{2, 2, 1}}) {
     for (const Size& size : sizes()) {
       const ScheduleRequest r =
-          request_of(ScheduleKind::kZbH1, {size.devices, size.micro_batches, 1});
+          schedule_request(ScheduleKind::kZbH1, {size.devices, size.micro_batches, 1});
       EXPECT_EQ(idle_of(r, unit),
                 (size.devices - 1) * (unit.forward + unit.backward_input - unit.backward_weight))
           << request_name(r);
     }
   }
   // A third of 1F1B's, where all three cost the same.
-  EXPECT_EQ(idle_of(request_of(ScheduleKind::kZbH1, {8, 16, 1}), {}) * 3,
-            idle_of(request_of(ScheduleKind::k1F1B, {8, 16, 1}), {}));
+  EXPECT_EQ(idle_of(schedule_request(ScheduleKind::kZbH1, {8, 16, 1}), {}) * 3,
+            idle_of(schedule_request(ScheduleKind::k1F1B, {8, 16, 1}), {}));
 }
 
 TEST(PipelineFormula, ZbVMeetsItsLowerBoundOnNearlyAllSizes) {
   int32_t met = 0, all = 0;
   for (int32_t p = 2; p <= 8; ++p) {
     for (int32_t m = p; m <= 3 * p; ++m) {
-      const ScheduleRequest r = request_of(ScheduleKind::kZbV, {p, m, 2});
+      const ScheduleRequest r = schedule_request(ScheduleKind::kZbV, {p, m, 2});
       // No device is without work but for the first F of the last device: P-1 forwards.
       const double over = idle_of(r, {}) - (p - 1);
       EXPECT_GE(over, 0) << request_name(r);
@@ -198,7 +200,7 @@ TEST(PipelineFormula, OutOfOrderBackwardAsInTheNotes) {
   };
   for (const Case& c : {Case{4, 8, 4}, {4, 8, 8}, {4, 16, 8}, {8, 16, 8}}) {
     const int32_t per_device = c.layers / c.p;
-    ScheduleRequest r = request_of(ScheduleKind::kGPipe, {c.p, c.m, 1}, per_device);
+    ScheduleRequest r = schedule_request(ScheduleKind::kGPipe, {c.p, c.m, 1}, per_device);
     const double f = per_device, t = 3 * f;
     EXPECT_EQ(idle_of(r, {}), (c.p - 1) * t);
     r.fast_forward = true;
@@ -207,11 +209,11 @@ TEST(PipelineFormula, OutOfOrderBackwardAsInTheNotes) {
       r.defer = defer;
       EXPECT_EQ(idle_of(r, {}), (c.p - 1) * 2 * f) << request_name(r);
     }
-    ScheduleRequest modulo = request_of(ScheduleKind::kBreadthFirst, {c.p, c.m, per_device});
+    ScheduleRequest modulo = schedule_request(ScheduleKind::kBreadthFirst, {c.p, c.m, per_device});
     modulo.fast_forward = true;
     EXPECT_EQ(idle_of(modulo, {}), (c.p - 1) * 2 * f / per_device);
     // W in the waits of 1F1B: the bubble of ZB-H1, without its bound on memory.
-    ScheduleRequest filled = request_of(ScheduleKind::k1F1B, {c.p, c.m, 1}, per_device);
+    ScheduleRequest filled = schedule_request(ScheduleKind::k1F1B, {c.p, c.m, 1}, per_device);
     filled.defer = WeightDefer::kUnbounded;
     EXPECT_EQ(idle_of(filled, {}), (c.p - 1) * f) << request_name(filled);
   }
@@ -223,11 +225,11 @@ TEST(PipelineFormula, ALinkBetweenDevicesCostsModuloMore) {
     costs.rates.link_latency_s = 0.5;
     return step_seconds(generate(r), costs);
   };
-  ScheduleRequest r = request_of(ScheduleKind::kGPipe, {4, 4, 1}, 2);
+  ScheduleRequest r = schedule_request(ScheduleKind::kGPipe, {4, 4, 1}, 2);
   EXPECT_EQ(step(r), 45);
   r.fast_forward = true;
   EXPECT_EQ(step(r), 39);
-  ScheduleRequest modulo = request_of(ScheduleKind::kBreadthFirst, {4, 4, 2});
+  ScheduleRequest modulo = schedule_request(ScheduleKind::kBreadthFirst, {4, 4, 2});
   modulo.fast_forward = true;
   EXPECT_EQ(step(modulo), 35);
 }
@@ -289,7 +291,7 @@ TEST(PipelineFormula, GreedyAsInTheNotes) {
 TEST(PipelineFormula, RecomputeBesideItsXStartsBeforeTheGradientArrives) {
   // Apart, R needs no gradient, so the wait is that of a backward pass without it at most.
   for (const Size& size : sizes()) {
-    ScheduleRequest r = request_of(ScheduleKind::kBreadthFirst, size);
+    ScheduleRequest r = schedule_request(ScheduleKind::kBreadthFirst, size);
     r.recompute = true;
     const double idle = idle_of(r, {.recompute = 1});
     EXPECT_GE(idle, 0);

@@ -115,8 +115,8 @@ Status over_budget(const PipelineSchedule& schedule, const MemoryPeak& peak,
       peak.task < 0 ? "" : fmt::format(" when {} has begun", describe_task(schedule, peak.task));
   return fail(Code::kExhausted,
               "{} can need {} bytes ({}){}, {} more than its budget of {}; resident then: {}",
-              place, peak.bytes, format_bytes(static_cast<uint64_t>(peak.bytes)), moment,
-              peak.bytes - budget, budget, describe_resident(peak, buffers));
+              place, peak.bytes, format_bytes(peak.bytes), moment, peak.bytes - budget, budget,
+              describe_resident(peak, buffers));
 }
 
 }  // namespace
@@ -159,7 +159,7 @@ Status check_budgets(const PipelineSchedule& schedule, const PipelinePeaks& peak
     return fail(
         Code::kExhausted,
         "devices and host need {} bytes in all ({}), {} more than the memory they share has",
-        peaks.total_bytes(), format_bytes(static_cast<uint64_t>(peaks.total_bytes())),
+        peaks.total_bytes(), format_bytes(peaks.total_bytes()),
         peaks.total_bytes() - budget.total_bytes);
   }
   return {};
@@ -177,7 +177,7 @@ std::string describe_resident(const MemoryPeak& peak, const std::vector<Pipeline
     if (counts[k] == 0) continue;
     if (!text.empty()) text += ", ";
     text += fmt::format("{} {} ({})", buffer_name(static_cast<BufferKind>(k)),
-                        format_bytes(static_cast<uint64_t>(bytes[k])), counts[k]);
+                        format_bytes(bytes[k]), counts[k]);
   }
   return text.empty() ? "nothing" : text;
 }

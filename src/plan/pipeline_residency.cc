@@ -9,11 +9,11 @@
 namespace jige::plan {
 namespace {
 
-constexpr size_t kNever = std::numeric_limits<size_t>::max();
+constexpr size_t kNeverUsed = std::numeric_limits<size_t>::max();
 
-// For every use, the next one of the same range, or kNever.
+// For every use, the next one of the same range, or kNeverUsed.
 std::vector<size_t> next_uses(const std::vector<BlockRange>& uses) {
-  std::vector<size_t> next(uses.size(), kNever);
+  std::vector<size_t> next(uses.size(), kNeverUsed);
   std::map<BlockRange, size_t> seen;
   for (size_t i = uses.size(); i-- > 0;) {
     if (const auto found = seen.find(uses[i]); found != seen.end()) next[i] = found->second;
@@ -39,7 +39,7 @@ ResidencyPlan plan_residency(const std::vector<BlockRange>& uses, int32_t capaci
         auto victim = resident.begin();
         const auto key_of = [&](int32_t id) {
           const size_t last = plan.visits[static_cast<size_t>(id)].last_use;
-          return std::tuple(next[last], kNever - last);
+          return std::tuple(next[last], kNeverUsed - last);
         };
         for (auto it = resident.begin(); it != resident.end(); ++it) {
           if (key_of(it->second) > key_of(victim->second)) victim = it;

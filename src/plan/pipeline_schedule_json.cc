@@ -7,8 +7,8 @@
 namespace jige::plan {
 namespace {
 
-constexpr std::string_view kFormat = "jige.pipeline-schedule";
-constexpr int64_t kVersion = 1;
+constexpr std::string_view kScheduleFormat = "jige.pipeline-schedule";
+constexpr int64_t kScheduleVersion = 1;
 constexpr int64_t kDevicesMax = 4096;
 constexpr int64_t kCountMax = 1 << 20;
 
@@ -96,8 +96,8 @@ Result<PipelineTask> read_task(const Json& json, const PipelineSchedule& schedul
 }  // namespace
 
 Json schedule_to_json(const PipelineSchedule& schedule) {
-  Json json{{"format", kFormat},
-            {"version", kVersion},
+  Json json{{"format", kScheduleFormat},
+            {"version", kScheduleVersion},
             {"name", schedule.name},
             {"devices", schedule.device_count},
             {"micro_batches", schedule.micro_batch_count},
@@ -127,9 +127,9 @@ Result<PipelineSchedule> schedule_from_json(const Json& json, std::string_view w
   if (!json.is_object()) return fail(Code::kCorrupt, "{}: must be an object", where);
   JIGE_TRY(const std::string format, get_string(json, "format", where));
   JIGE_TRY(const int64_t version, get_int(json, "version", where));
-  if (format != kFormat || version != kVersion) {
+  if (format != kScheduleFormat || version != kScheduleVersion) {
     return fail(Code::kUnsupported, "{}: is {} version {}, this program reads {} version {}", where,
-                format, version, kFormat, kVersion);
+                format, version, kScheduleFormat, kScheduleVersion);
   }
   PipelineSchedule schedule;
   JIGE_TRY(schedule.name, get_string(json, "name", where));

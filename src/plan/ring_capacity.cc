@@ -8,7 +8,7 @@ namespace jige::plan {
 namespace {
 
 // Below this, relative, a measurement says nothing that the rows did not say.
-constexpr double kNews = 1e-6;
+constexpr double kCapacityNews = 1e-6;
 
 }  // namespace
 
@@ -60,7 +60,7 @@ void RingCapacity::add_ends(const RingProblem& problem, const RingFacts& facts) 
 }
 
 void RingCapacity::add_conflict(const std::vector<int32_t>& members, double rate) {
-  if (rate >= this->rate(members) * (1 - kNews)) return;
+  if (rate >= this->rate(members) * (1 - kCapacityNews)) return;
   const double part = 1 / (rate * static_cast<double>(members.size()));
   for (const int32_t member : members) {
     loads_[static_cast<size_t>(member)].emplace_back(row_count_, part);

@@ -10,9 +10,6 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kRounding = 1e-9;
-constexpr double kNews = 1e-6;  // a measurement that differs less says nothing new
-
 class MixPlanner {
  public:
   MixPlanner(const RingProblem& problem, profile::Profiler& profiler, const RingPlan& single,

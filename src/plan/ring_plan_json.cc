@@ -7,8 +7,8 @@
 namespace jige::plan {
 namespace {
 
-constexpr std::string_view kFormat = "jige.ring-plan";
-constexpr int64_t kVersion = 1;
+constexpr std::string_view kRingPlanFormat = "jige.ring-plan";
+constexpr int64_t kRingPlanVersion = 1;
 
 Json ring_to_json(const RingProblem& problem, const MeasuredRing& ring) {
   const topology::Topology& t = *problem.topology;
@@ -132,8 +132,8 @@ void add_trees_to_json(Json& json, const TreePlan& plan, double ring_rate) {
 
 Json ring_plan_to_json(const RingProblem& problem, const RingPlan& plan, std::string_view source,
                        const RingMixPlan* mix) {
-  Json json{{"format", kFormat},
-            {"version", kVersion},
+  Json json{{"format", kRingPlanFormat},
+            {"version", kRingPlanVersion},
             {"topology", problem.topology->name()},
             {"fingerprint", topology::fingerprint(problem.topology->description()).hash},
             {"rates", source},

@@ -8,8 +8,6 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kRounding = 1e-9;
-constexpr double kNews = 1e-6;
 constexpr std::string_view kShifted = "shifted";
 
 class RoundPlanner {

@@ -10,7 +10,7 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kGain = 1e-12;        // less, relative, is rounding
+constexpr double kRoundGain = 1e-12;   // less, relative, is rounding
 constexpr int64_t kAllWaysMax = 4096;  // combinations of ways of a round that are all tried
 
 using Targets = std::vector<int32_t>;
@@ -59,7 +59,7 @@ class Decomposition {
       return;
     }
     for (const auto& [cost, targets] : choices_[first]) {
-      if (so_far + cost + least_rest_[first + 1] >= *least_ * (1 - kGain)) return;
+      if (so_far + cost + least_rest_[first + 1] >= *least_ * (1 - kRoundGain)) return;
       if (--steps_left_ <= 0) return;
       bool free = true;
       for (int32_t i = 0; i < n_ && free; ++i) free = !used(i, targets[static_cast<size_t>(i)]);
@@ -193,7 +193,7 @@ const Round& RoundSearch::round_of(const Targets& targets) {
   double rate = capacity_.rate(best);
   const auto consider = [&](const Round& other) {
     const double with = capacity_.rate(other);
-    if (with <= rate * (1 + kGain)) return false;
+    if (with <= rate * (1 + kRoundGain)) return false;
     rate = with;
     best = other;
     return true;
@@ -220,7 +220,7 @@ const Round& RoundSearch::round_of(const Targets& targets) {
           // Of two rows that are full, relieving one makes nothing faster yet.
           const double with = crowding(other);
           const bool relieved =
-              capacity_.rate(other) >= rate * (1 - kGain) && with < crowd * (1 - kGain);
+              capacity_.rate(other) >= rate * (1 - kRoundGain) && with < crowd * (1 - kRoundGain);
           if (!consider(other) && !relieved) continue;
           best = std::move(other);
           crowd = with;
@@ -276,7 +276,7 @@ void RoundSearch::improve(const RoundLimits& limits, std::vector<Targets>& best,
     }
     double cost = 0;
     for (const Targets& targets : other) cost += cost_of(targets);
-    if (cost > least * (1 + kGain)) continue;
+    if (cost > least * (1 + kRoundGain)) continue;
     best = std::move(other);
     least = cost;
   }

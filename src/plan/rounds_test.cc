@@ -43,7 +43,7 @@ double round_seconds(const RingProblem& problem, const Topology& truth, const Ro
 
 // The least time over all ways to send every block once in n - 1 rounds, filled in node by node
 // without pruning. One way from each node to each other.
-double best_by_enumeration(const RingProblem& problem, const Topology& truth) {
+double best_rounds(const RingProblem& problem, const Topology& truth) {
   const auto n = static_cast<size_t>(problem.node_count);
   // table[r][i]: to whom node i sends in round r; the rounds' order does not matter, so node 0
   // sends to r + 1 in round r.
@@ -102,7 +102,7 @@ TEST(Rounds, EqualBruteForceOnRandomNetworks) {
     ASSERT_TRUE(plan) << plan.error().message;
     const MeasuredRounds& best = plan->best.front();
     ASSERT_TRUE(is_all_to_all(problem, best.rounds));
-    ASSERT_NEAR(best.seconds / best_by_enumeration(problem, network), 1, 1e-6) << "seed " << seed;
+    ASSERT_NEAR(best.seconds / best_rounds(problem, network), 1, 1e-6) << "seed " << seed;
     ASSERT_TRUE(plan->unpromised);
     ASSERT_LE(plan->bound_s, best.seconds * (1 + 1e-9));
     ASSERT_TRUE(is_all_to_all(problem, shifted_of(*plan).rounds));
@@ -189,7 +189,7 @@ TEST(Rounds, LearnWhatTheDescriptionHides) {
     profile::Profiler profiler(believed, meter);
     const auto plan = plan_rounds(problem, profiler, {.budget_s = 1e9});
     ASSERT_TRUE(plan) << plan.error().message;
-    const double best = best_by_enumeration(problem, truth);
+    const double best = best_rounds(problem, truth);
     ASSERT_LE(plan->best.front().seconds, shifted_of(*plan).seconds * (1 + 1e-9));
     ASSERT_GE(plan->best.front().seconds, best * (1 - 1e-6));
     near += plan->best.front().seconds <= best * 1.05;
@@ -237,9 +237,9 @@ TEST(Rounds, TheAllToAllItselfDecidesAndAFailureIsPassedOn) {
 }
 
 TEST(Rounds, AFailingMeterEndsItWithTheReason) {
-  class FailingMeter final : public profile::LinkMeter {
+  class SilentMeter final : public profile::LinkMeter {
    public:
-    FailingMeter(const Topology& t, int good) : meter_(t), good_(good) {}
+    SilentMeter(const Topology& t, int good) : meter_(t), good_(good) {}
     Result<profile::Measurement> measure(std::span<const topology::Transfer> set) override {
       if (good_-- > 0) return meter_.measure(set);
       return fail(Code::kUnavailable, "host2 does not answer");
@@ -253,7 +253,7 @@ TEST(Rounds, AFailingMeterEndsItWithTheReason) {
   const Topology network = *topology::reference_topology("trunk-4host");
   const RingProblem problem = *ring_problem(network, ring_devices(network), {});
   for (const int good : {0, 5, 13, 16}) {
-    FailingMeter meter(network, good);
+    SilentMeter meter(network, good);
     profile::Profiler profiler(network, meter);
     const auto plan = plan_rounds(problem, profiler, {});
     ASSERT_FALSE(plan) << good;

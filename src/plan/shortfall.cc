@@ -3,11 +3,7 @@
 #include <optional>
 
 namespace jige::plan {
-namespace {
-
-constexpr double kNews = 1e-6;  // a measurement that differs less says nothing new
-
-}  // namespace
+namespace {}  // namespace
 
 Result<bool> learn_shortfall(const RingProblem& problem, profile::Profiler& profiler,
                              RingCapacity& capacity, std::vector<int32_t> set, double tolerance) {

@@ -12,6 +12,10 @@
 
 namespace jige::plan {
 
+inline constexpr double kNews =
+    1e-6;  // a measurement that differs less, relative, says nothing new
+inline constexpr double kRounding = 1e-9;  // a promise that is higher by less, relative, is as high
+
 // Whether there was such a part: one whose members, with equal amounts, run slower than `capacity`
 // says by more than `tolerance`, and none of which can be left out. Fails as measuring does.
 Result<bool> learn_shortfall(const RingProblem& problem, profile::Profiler& profiler,

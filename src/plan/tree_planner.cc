@@ -10,8 +10,6 @@
 namespace jige::plan {
 namespace {
 
-constexpr double kRounding = 1e-9;
-constexpr double kNews = 1e-6;
 constexpr std::string_view kRankOrder = "rank order";
 constexpr int64_t kMessageBytesFirst = 1 << 10;
 

@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 constexpr double kSoonSeconds = 5;  // long before any timeout
 constexpr int64_t kTimeoutMs = 20'000;
 
-std::unique_ptr<LinkAgent> start_agent() {
+std::unique_ptr<LinkAgent> start_plain_agent() {
   return std::move(*LinkAgent::start({.listen = {"127.0.0.1", 0}}));
 }
 
@@ -55,7 +55,7 @@ double seconds_to_end(std::unique_ptr<LinkAgent>& agent) {
 }
 
 TEST(AgentEnd, InACollectiveIsSoonAndTheOtherRanksHearOfIt) {
-  std::unique_ptr<LinkAgent> agent = start_agent();
+  std::unique_ptr<LinkAgent> agent = start_plain_agent();
   comm::Socket profiler = profiler_of(*agent);
   const comm::RingPlan plan = comm::RingPlan::in_rank_order(2);
   auto joined = comm::join_group(
@@ -72,7 +72,7 @@ TEST(AgentEnd, InACollectiveIsSoonAndTheOtherRanksHearOfIt) {
 }
 
 TEST(AgentEnd, IsSoonWhileOtherRanksAreAwaited) {
-  std::unique_ptr<LinkAgent> agent = start_agent();
+  std::unique_ptr<LinkAgent> agent = start_plain_agent();
   comm::Socket profiler = profiler_of(*agent);
   start_collective(profiler);
   EXPECT_LT(seconds_to_end(agent), kSoonSeconds);
@@ -96,8 +96,8 @@ void start_run(comm::Socket& profiler, const LinkAgent& other) {
 }
 
 TEST(AgentEnd, IsSoonBeforeARunThatStartsLater) {
-  std::unique_ptr<LinkAgent> agent = start_agent();
-  const std::unique_ptr<LinkAgent> other = start_agent();
+  std::unique_ptr<LinkAgent> agent = start_plain_agent();
+  const std::unique_ptr<LinkAgent> other = start_plain_agent();
   comm::Socket profiler = profiler_of(*agent);
   start_run(profiler, *other);
   EXPECT_LT(seconds_to_end(agent), kSoonSeconds);
@@ -118,14 +118,14 @@ double seconds_to_be_free(const LinkAgent& agent, comm::Socket profiler) {
 }
 
 TEST(AgentEnd, AProfilerThatGoesInACollectiveLeavesItToTheNextOne) {
-  const std::unique_ptr<LinkAgent> agent = start_agent();
+  const std::unique_ptr<LinkAgent> agent = start_plain_agent();
   comm::Socket profiler = profiler_of(*agent);
   start_collective(profiler);
   EXPECT_LT(seconds_to_be_free(*agent, std::move(profiler)), kSoonSeconds);
 }
 
 TEST(AgentEnd, AProfilerThatGoesBeforeARunLeavesItToTheNextOne) {
-  const std::unique_ptr<LinkAgent> agent = start_agent(), other = start_agent();
+  const std::unique_ptr<LinkAgent> agent = start_plain_agent(), other = start_plain_agent();
   comm::Socket profiler = profiler_of(*agent);
   start_run(profiler, *other);
   EXPECT_LT(seconds_to_be_free(*agent, std::move(profiler)), kSoonSeconds);

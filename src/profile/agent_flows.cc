@@ -11,7 +11,7 @@
 namespace jige::profile {
 namespace {
 
-constexpr int64_t kCheckedBytes = 512 * 1024 + 17;
+constexpr int64_t kOpeningBytes = 512 * 1024 + 17;
 
 // Time that was waited for the disk is counted as idle, and may be taken back later.
 ProcessorTime spent_since(const ProcessorTime& before) {
@@ -32,7 +32,7 @@ Status AgentFlows::open(const OpenMessage& message) {
   JIGE_DO(send_message(socket, HelloMessage{.role = AgentRole::kData, .token = token_}, deadline));
   JIGE_TRY(const WelcomeMessage welcome, receive<WelcomeMessage>(socket, deadline));
   (void)welcome;
-  JIGE_DO(send_data(socket, {.bytes = kCheckedBytes, .check = true}, deadline));
+  JIGE_DO(send_data(socket, {.bytes = kOpeningBytes, .check = true}, deadline));
   const std::lock_guard lock(mutex_);
   flows_.insert_or_assign(message.flow, std::move(socket));
   return {};

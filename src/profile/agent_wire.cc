@@ -8,7 +8,7 @@
 namespace jige::profile {
 namespace {
 
-constexpr size_t kChunkBytes = size_t{256} * 1024;
+constexpr size_t kWireChunkBytes = size_t{256} * 1024;
 
 using Chunk = std::vector<std::byte>;
 
@@ -18,7 +18,7 @@ void fill_pattern(std::span<std::byte> chunk, uint64_t offset) {
 
 const Chunk& ready_chunk() {
   static const Chunk chunk = [] {
-    Chunk made(kChunkBytes);
+    Chunk made(kWireChunkBytes);
     fill_pattern(made, 0);
     return made;
   }();
@@ -56,9 +56,9 @@ Status await_answer(const comm::Socket& socket, comm::Deadline deadline,
 
 Status send_data(comm::Socket& socket, const DataMessage& data, comm::Deadline deadline) {
   JIGE_DO(send_message(socket, data, deadline));
-  Chunk checked(data.check ? kChunkBytes : 0);
+  Chunk checked(data.check ? kWireChunkBytes : 0);
   for (int64_t sent = 0; sent < data.bytes;) {
-    const auto count = static_cast<size_t>(std::min<int64_t>(kChunkBytes, data.bytes - sent));
+    const auto count = static_cast<size_t>(std::min<int64_t>(kWireChunkBytes, data.bytes - sent));
     if (data.check) fill_pattern(std::span(checked).first(count), static_cast<uint64_t>(sent));
     const Chunk& chunk = data.check ? checked : ready_chunk();
     JIGE_DO(socket.send_all(std::span(chunk).first(count), deadline));
@@ -70,9 +70,9 @@ Status send_data(comm::Socket& socket, const DataMessage& data, comm::Deadline d
 }
 
 Status take_data(comm::Socket& socket, const DataMessage& data, comm::Deadline deadline) {
-  Chunk chunk(kChunkBytes), wanted(data.check ? kChunkBytes : 0);
+  Chunk chunk(kWireChunkBytes), wanted(data.check ? kWireChunkBytes : 0);
   for (int64_t taken = 0; taken < data.bytes;) {
-    const auto count = static_cast<size_t>(std::min<int64_t>(kChunkBytes, data.bytes - taken));
+    const auto count = static_cast<size_t>(std::min<int64_t>(kWireChunkBytes, data.bytes - taken));
     const std::span<std::byte> here = std::span(chunk).first(count);
     JIGE_DO(socket.recv_all(here, deadline));
     if (data.check) {

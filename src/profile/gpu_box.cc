@@ -6,28 +6,28 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 
+#include "base/ascii.h"
 #include "base/log.h"
 
 namespace jige::profile {
 namespace {
 
 constexpr int kGpusMax = 64;
-constexpr size_t kNodesMax = 4096;
+constexpr size_t kNumaNodesMax = 4096;
 
 // Memory that this thread touches comes from one node while this lives.
 class NodePolicy {
  public:
   explicit NodePolicy(int32_t numa) {
-    if (numa < 0 || static_cast<size_t>(numa) >= kNodesMax) return;
-    unsigned long mask[kNodesMax / (8 * sizeof(unsigned long))] = {};
+    if (numa < 0 || static_cast<size_t>(numa) >= kNumaNodesMax) return;
+    unsigned long mask[kNumaNodesMax / (8 * sizeof(unsigned long))] = {};
     constexpr size_t kBits = 8 * sizeof(unsigned long);
     const auto node = static_cast<size_t>(numa);
     mask[node / kBits] = 1ul << node % kBits;
-    set_ = syscall(SYS_set_mempolicy, MPOL_BIND, mask, kNodesMax) == 0;
+    set_ = syscall(SYS_set_mempolicy, MPOL_BIND, mask, kNumaNodesMax) == 0;
     if (!set_) {
       log_warn("host memory may lie on another NUMA node than {}: {}", numa, std::strerror(errno));
     }
@@ -59,9 +59,7 @@ Status GpuBox::add(int ordinal) {
   char address[32] = {};
   JIGE_DO(check(f().device(&gpu.device, ordinal), "cuDeviceGet"));
   JIGE_DO(check(f().device_address(address, sizeof address, gpu.device), "cuDeviceGetPCIBusId"));
-  gpu.address.assign(address, strnlen(address, sizeof address));
-  std::ranges::transform(gpu.address, gpu.address.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  gpu.address = lower_ascii(std::string_view(address, strnlen(address, sizeof address)));
   JIGE_DO(check(f().context_retain(&gpu.context, gpu.device), "cuDevicePrimaryCtxRetain"));
   JIGE_DO(enter(gpus_.size() - 1));
   const auto bytes = static_cast<size_t>(options_.buffer_bytes);

@@ -1,10 +1,10 @@
 #include "profile/gpu_meter.h"
 
 #include <algorithm>
-#include <cctype>
 #include <thread>
 #include <utility>
 
+#include "base/ascii.h"
 #include "profile/link_agent.h"
 #include "profile/start_line.h"
 
@@ -17,14 +17,8 @@ using topology::TransferKind;
 
 constexpr int64_t kProbeBytes = int64_t{4} << 20;
 constexpr int64_t kBytesMax = int64_t{1} << 36;
-constexpr int64_t kLeadNs = 1'000'000;        // for the threads to be there
+constexpr int64_t kThreadLeadNs = 1'000'000;  // for the threads to be there
 constexpr double kEngineGbPerSUnknown = 1e5;  // more than any; a claim of nothing
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 }  // namespace
 
@@ -68,7 +62,7 @@ Result<std::map<int32_t, size_t>> GpuMeter::match(const topology::Description& m
   for (size_t i = 0; i < machine.components.size(); ++i) {
     const topology::Component& c = machine.components[i];
     if (c.kind != ComponentKind::kDevice) continue;
-    const auto gpu = std::ranges::find(box_->gpus(), lower(c.address), &Gpu::address);
+    const auto gpu = std::ranges::find(box_->gpus(), lower_ascii(c.address), &Gpu::address);
     if (gpu == box_->gpus().end()) {
       return fail(Code::kNotFound,
                   "{}: the CUDA driver shows no GPU at \"{}\", where {} should be "
@@ -164,7 +158,7 @@ Result<Measurement> GpuMeter::measure_shares(std::span<const Transfer> set,
 
 Result<SetRun> GpuMeter::run_once(const std::vector<GpuFlow*>& flows,
                                   std::span<const double> shares, int64_t bytes) {
-  const int64_t start_ns = comm::monotonic_ns() + kLeadNs;
+  const int64_t start_ns = comm::monotonic_ns() + kThreadLeadNs;
   const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s);
   std::vector<FlowTimes> times(flows.size());
   std::vector<Status> results(flows.size());

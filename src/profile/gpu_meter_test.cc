@@ -41,13 +41,13 @@ int held() {
   return count();
 }
 
-struct Lab {
+struct GpuLab {
   std::unique_ptr<GpuMeter> meter;
   std::optional<Topology> box;
   std::string error;
 
-  explicit Lab(const std::string& script, double timeout_s = 5,
-               std::span<const unsigned char> image = kAnyImage) {
+  explicit GpuLab(const std::string& script, double timeout_s = 5,
+                  std::span<const unsigned char> image = kAnyImage) {
     setenv("JIGE_FAKE_CUDA", script.c_str(), 1);
     GpuMeterOptions options{.box = {.library = JIGE_FAKE_CUDA, .buffer_bytes = 1 << 20},
                             .bytes = 2 << 20,
@@ -92,7 +92,7 @@ struct Lab {
 TEST(GpuMeter, EveryPathRunsAtTheRateOfItsEngine) {
   const int before = held();
   {
-    Lab lab(kThree);
+    GpuLab lab(kThree);
     ASSERT_TRUE(lab.meter) << lab.error;
     for (const char* text :
          {"gpu0>gpu1:push+copy", "gpu0>gpu1:pull+copy", "gpu0>gpu1:via-numa1+copy",
@@ -112,7 +112,7 @@ TEST(GpuMeter, KernelsRunOnTheGpuThatPushesOrPulls) {
   const int before = held();
   {
     // Kernels of the first are slow, those of the others faster than any engine.
-    Lab lab("gpu=0000:17:00.0,0.1,0.025 gpu=0000:18:00.0,0.1,0.2 gpu=0000:81:00.0,0.05,0.2");
+    GpuLab lab("gpu=0000:17:00.0,0.1,0.025 gpu=0000:18:00.0,0.1,0.2 gpu=0000:81:00.0,0.05,0.2");
     ASSERT_TRUE(lab.meter) << lab.error;
     lab.expect_rate("gpu0>gpu1:push", 0.025);
     lab.expect_rate("gpu0>gpu1:pull", 0.2);
@@ -129,7 +129,7 @@ TEST(GpuMeter, KernelsRunOnTheGpuThatPushesOrPulls) {
 }
 
 TEST(GpuMeter, KernelsAreCheckedAndTheirFailuresNamed) {
-  Lab lab(std::string(kThree) + "flip=1");
+  GpuLab lab(std::string(kThree) + "flip=1");
   ASSERT_TRUE(lab.meter) << lab.error;
   EXPECT_THAT(lab.error_of("gpu0>gpu1:push"),
               HasSubstr("came wrong from the GPU at 0000:17:00.0 to the GPU at 0000:18:00.0, by "
@@ -137,7 +137,7 @@ TEST(GpuMeter, KernelsAreCheckedAndTheirFailuresNamed) {
   lab.expect_rate("gpu0>gpu1:push", 0.2);
   const int before = held();
   const auto measured = [](const std::string& words) {
-    Lab one(std::string(kThree) + words);
+    GpuLab one(std::string(kThree) + words);
     return one.meter ? one.error_of("gpu0>gpu1:pull") : one.error;
   };
   EXPECT_THAT(measured("fail=cuModuleLoadData,209"),
@@ -149,7 +149,7 @@ TEST(GpuMeter, KernelsAreCheckedAndTheirFailuresNamed) {
 }
 
 TEST(GpuMeter, BuildsWithoutAKernelSaySo) {
-  Lab lab(kThree, 5, {});
+  GpuLab lab(kThree, 5, {});
   ASSERT_TRUE(lab.meter) << lab.error;
   EXPECT_THAT(lab.error_of("gpu0>gpu1:push"), HasSubstr("this build found no nvcc; install it"));
   lab.expect_rate("gpu0>gpu1:push+copy", 0.2);
@@ -164,11 +164,11 @@ TEST(CopyKernel, IsInTheImageOfBuildsWithNvcc) {
 }
 
 TEST(GpuMeter, WhatIsSharedShowsInSets) {
-  Lab lab(kThree);
+  GpuLab lab(kThree);
   ASSERT_TRUE(lab.meter) << lab.error;
   lab.expect_rate("gpu0>gpu1:push+copy,gpu1>gpu0:push+copy", 0.2);  // two engines
   lab.expect_rate("gpu0>gpu1:push+copy,gpu0>gpu2:push+copy", 0.1);  // one engine for both
-  Lab narrow(std::string(kThree) + "bridge=0.2");
+  GpuLab narrow(std::string(kThree) + "bridge=0.2");
   ASSERT_TRUE(narrow.meter) << narrow.error;
   narrow.expect_rate("gpu0>gpu1:push+copy", 0.2);
   narrow.expect_rate("gpu0>gpu1:push+copy,gpu1>gpu0:push+copy", 0.1);
@@ -178,7 +178,7 @@ TEST(GpuMeter, WhatIsSharedShowsInSets) {
 }
 
 TEST(GpuMeter, SendsShares) {
-  Lab lab(kThree);
+  GpuLab lab(kThree);
   ASSERT_TRUE(lab.meter) << lab.error;
   const auto set = topology::parse_transfers(*lab.box, "gpu0>gpu1:push+copy,gpu1>gpu0:push+copy");
   // A quarter of the bytes at the same rate: its own, not its share of the makespan, unless load
@@ -196,13 +196,13 @@ TEST(GpuMeter, SendsShares) {
 
 TEST(GpuMeter, WrongContentIsFoundBeforeAnythingIsTimed) {
   // The first copy of a push; of what is staged, the second slot's way in.
-  Lab lab(std::string(kThree) + "flip=1");
+  GpuLab lab(std::string(kThree) + "flip=1");
   ASSERT_TRUE(lab.meter) << lab.error;
   EXPECT_THAT(lab.error_of("gpu0>gpu1:push+copy"),
               HasSubstr("byte 524288 came wrong from the GPU at 0000:17:00.0 to the GPU at "
                         "0000:18:00.0; the link is not safe"));
   lab.expect_rate("gpu0>gpu1:push+copy", 0.2);
-  Lab staged(std::string(kThree) + "flip=4");
+  GpuLab staged(std::string(kThree) + "flip=4");
   ASSERT_TRUE(staged.meter);
   EXPECT_THAT(staged.error_of("gpu0>gpu1:via-numa1+copy"),
               HasSubstr("through the memory of NUMA node 1"));
@@ -211,7 +211,7 @@ TEST(GpuMeter, WrongContentIsFoundBeforeAnythingIsTimed) {
 TEST(GpuMeter, ATransferThatStallsIsNamedAndNothingWaitsForIt) {
   const auto start = std::chrono::steady_clock::now();
   {
-    Lab lab(std::string(kThree) + "stall=1", 0.3);
+    GpuLab lab(std::string(kThree) + "stall=1", 0.3);
     ASSERT_TRUE(lab.meter) << lab.error;
     EXPECT_THAT(lab.error_of("gpu0>gpu1:pull+copy"),
                 HasSubstr("from the GPU at 0000:17:00.0 to the GPU at 0000:18:00.0 does not end"));
@@ -223,16 +223,16 @@ TEST(GpuMeter, ATransferThatStallsIsNamedAndNothingWaitsForIt) {
 TEST(GpuMeter, FailuresOfTheDriverAreNamed) {
   const int before = held();
   const auto started = [](const std::string& failing) {
-    return Lab(std::string(kThree) + "fail=" + failing).error;
+    return GpuLab(std::string(kThree) + "fail=" + failing).error;
   };
   EXPECT_THAT(started("cuInit,100"), HasSubstr("cuInit failed: CUDA_ERROR_NO_DEVICE (100)"));
   EXPECT_THAT(started("cuDeviceGetCount,3"), HasSubstr("cuDeviceGetCount failed: error (3)"));
   EXPECT_THAT(started("cuMemAlloc,2"), HasSubstr("CUDA_ERROR_OUT_OF_MEMORY"));
-  EXPECT_THAT(Lab("").error, HasSubstr("the driver shows no GPU"));
-  EXPECT_THAT(Lab("gpu=0000:17:00.0,1 gpu=0000:18:00.0,1").error,
+  EXPECT_THAT(GpuLab("").error, HasSubstr("the driver shows no GPU"));
+  EXPECT_THAT(GpuLab("gpu=0000:17:00.0,1 gpu=0000:18:00.0,1").error,
               HasSubstr("no GPU at \"0000:81:00.0\", where gpu2 should be"));
   const auto measured = [](const std::string& failing, const std::string& set) {
-    Lab lab(std::string(kThree) + "fail=" + failing);
+    GpuLab lab(std::string(kThree) + "fail=" + failing);
     return lab.meter ? lab.error_of(set) : lab.error;
   };
   const std::string push = "gpu0>gpu1:push+copy";
@@ -256,7 +256,7 @@ TEST(GpuMeter, AbsentAndForeignLibrariesAreNamed) {
 }
 
 TEST(GpuMeter, RefusesWhatItCannotMeasure) {
-  Lab lab(std::string(kThree) + "nopeer=0,1");
+  GpuLab lab(std::string(kThree) + "nopeer=0,1");
   ASSERT_TRUE(lab.meter) << lab.error;
   EXPECT_THAT(lab.error_of("gpu0>gpu1:push+copy"), HasSubstr("no access to the one at"));
   // The description says so, for those who plan.

@@ -8,7 +8,7 @@ namespace jige::profile {
 namespace {
 
 constexpr size_t kHostsMax = 64;
-constexpr size_t kFileBytesMax = 1 << 20;
+constexpr size_t kHostListBytesMax = 1 << 20;
 
 std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(" \t\r");
@@ -71,7 +71,7 @@ Result<std::vector<Host>> parse_hosts(std::string_view text, std::string_view wh
 }
 
 Result<std::vector<Host>> load_hosts(const std::string& path) {
-  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(const std::string text, read_file(path, kHostListBytesMax));
   std::vector<std::string_view> entries;
   for (std::string_view line : split(text, '\n')) {
     line = trimmed(line.substr(0, line.find('#')));

@@ -19,7 +19,7 @@ namespace {
 
 constexpr std::string_view kFormat = "jige.link-profile";
 constexpr int64_t kVersion = 1;
-constexpr size_t kFileBytesMax = size_t{1} << 30;
+constexpr size_t kStoreBytesMax = size_t{1} << 30;
 constexpr size_t kDifferencesShown = 6;
 // GB/s; what lies outside no link has, and planners would divide by it.
 constexpr double kRateMin = 1e-9, kRateMax = 1e9;
@@ -153,7 +153,7 @@ Result<MeasurementStore> MeasurementStore::open(const std::string& path,
     return fail(Code::kUnavailable, "{}: another process is writing it; wait or use another file",
                 path);
   }
-  JIGE_TRY(std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(std::string text, read_file(path, kStoreBytesMax));
   const size_t whole = text.rfind('\n') == std::string::npos ? 0 : text.rfind('\n') + 1;
   if (whole < text.size()) {
     // Only what looks like a profile is cut; any other file stays as it is.

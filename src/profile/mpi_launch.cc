@@ -20,7 +20,7 @@ namespace jige::profile {
 namespace {
 
 constexpr size_t kSaidMax = 600;  // bytes of standard error that are repeated
-constexpr double kGraceSeconds = 1;
+constexpr double kLaunchGraceSeconds = 1;
 
 // Beside the program that runs.
 Result<std::string> program_of(const MpiLaunchOptions& options) {
@@ -156,14 +156,14 @@ void MpiLaunch::end_now() {
   control_.close();
   if (pid_ <= 0 || exit_code()) return;
   kill(-pid_, SIGTERM);
-  if (wait_for_end(kGraceSeconds)) return;
+  if (wait_for_end(kLaunchGraceSeconds)) return;
   kill(-pid_, SIGKILL);
-  wait_for_end(kGraceSeconds);
+  wait_for_end(kLaunchGraceSeconds);
 }
 
 MpiLaunch::~MpiLaunch() {
   control_.close();  // upon which the ranks end
-  if (pid_ > 0 && !exit_code() && !wait_for_end(kGraceSeconds)) end_now();
+  if (pid_ > 0 && !exit_code() && !wait_for_end(kLaunchGraceSeconds)) end_now();
   if (said_fd_ >= 0) close(said_fd_);
 }
 

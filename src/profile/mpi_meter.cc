@@ -10,10 +10,10 @@
 namespace jige::profile {
 namespace {
 
-constexpr double kAnswerSeconds = 4;  // beyond the ranks' own timeout, which tells more
-constexpr double kEndSeconds = 1;     // for mpirun to end, once it has closed the connection
+constexpr double kRankAnswerSeconds = 4;  // beyond the ranks' own timeout, which tells more
+constexpr double kEndSeconds = 1;         // for mpirun to end, once it has closed the connection
 
-std::vector<std::string> names_of(std::span<const MpiPlace> places) {
+std::vector<std::string> place_names(std::span<const MpiPlace> places) {
   std::vector<std::string> names;
   for (const MpiPlace& place : places) names.push_back(place.place.name);
   return names;
@@ -31,7 +31,7 @@ SetTiming timing_of(const MpiMeterOptions& options, std::span<const MpiPlace> pl
 }  // namespace
 
 MpiMeter::MpiMeter(std::vector<MpiPlace> places, const MpiMeterOptions& options)
-    : PlaceMeter(names_of(places), "--mpi", timing_of(options, places)),
+    : PlaceMeter(place_names(places), "--mpi", timing_of(options, places)),
       places_(std::move(places)),
       options_(options) {}
 
@@ -83,7 +83,8 @@ Result<SetRun> MpiMeter::run_places(const std::vector<FlowMember>& members, int6
     order.flows.push_back(member.flow);
     order.bytes.push_back(member_bytes(bytes, member.share));
   }
-  const comm::Deadline deadline = comm::Deadline::after(options_.run_timeout_s + kAnswerSeconds);
+  const comm::Deadline deadline =
+      comm::Deadline::after(options_.run_timeout_s + kRankAnswerSeconds);
   JIGE_DO(send_message(launch_->control(), order, deadline));
   JIGE_DO(await_answer(launch_->control(), deadline, options_.cancelled));
   JIGE_TRY(const RanMessage ran, receive<RanMessage>(launch_->control(), deadline));

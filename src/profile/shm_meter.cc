@@ -22,9 +22,9 @@ namespace {
 
 constexpr int64_t kUsualReduceBytes = int64_t{32} << 20;
 constexpr const char* kLoopback = "127.0.0.1";
-constexpr int64_t kLeadNs = 2'000'000;  // for the orders to reach all before the start
-constexpr double kGraceSeconds = 2;     // for ranks that gave up to say why
-constexpr int kLookMs = 200;            // for the kernel to tell of a process that ended
+constexpr int64_t kRankLeadNs = 2'000'000;  // for the orders to reach all before the start
+constexpr double kGraceSeconds = 2;         // for ranks that gave up to say why
+constexpr int kLookMs = 200;                // for the kernel to tell of a process that ended
 
 std::string ending_of(int code) {
   if (code > 128) return fmt::format("was ended by signal {}", code - 128);
@@ -97,7 +97,7 @@ topology::Description ShmMeter::description() const {
 }
 
 Result<SetRun> ShmMeter::run_places(const std::vector<FlowMember>& members, int64_t bytes) {
-  RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs,
+  RunMessage order{.start_ns = comm::monotonic_ns() + kRankLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::set<size_t> started;
   for (size_t place = 0; place < places_.size(); ++place) {

@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 using topology::Transfer;
 using topology::TransferKind;
 
-ShmMeterOptions quick() {
+ShmMeterOptions quick_shm() {
   ShmMeterOptions options{.bytes = 1 << 20, .run_timeout_s = 5};
   options.rank.buffer_bytes = 1 << 20;
   options.repeats = {.count_min = 2, .count_max = 3};
@@ -36,7 +36,7 @@ struct Bench {
   std::unique_ptr<ShmMeter> meter;
   std::optional<topology::Topology> machine;
 
-  explicit Bench(int count, const ShmMeterOptions& options = quick()) {
+  explicit Bench(int count, const ShmMeterOptions& options = quick_shm()) {
     auto places = parse_places(std::to_string(count), usable_processors(), "test");
     EXPECT_TRUE(places) << places.error().message;
     auto started = ShmMeter::start(std::move(*places), options);
@@ -47,13 +47,13 @@ struct Bench {
   }
 };
 
-Transfer send(int32_t from, int32_t to) { return {TransferKind::kSend, from, to}; }
+Transfer send_of(int32_t from, int32_t to) { return {TransferKind::kSend, from, to}; }
 
 TEST(ShmMeter, MeasuresSetsOfTwoToFourProcesses) {
   for (const int count : {2, 3, 4}) {
     Bench bench(count);
     std::vector<Transfer> ring;
-    for (int32_t i = 0; i < count; ++i) ring.push_back(send(i, (i + 1) % count));
+    for (int32_t i = 0; i < count; ++i) ring.push_back(send_of(i, (i + 1) % count));
     const auto m = bench.meter->measure(ring);
     ASSERT_TRUE(m) << m.error().message;
     EXPECT_EQ(m->gb_per_s.size(), ring.size());
@@ -65,11 +65,11 @@ TEST(ShmMeter, MeasuresSetsOfTwoToFourProcesses) {
 }
 
 TEST(ShmMeter, FindsHowMuchToSendAndSendsShares) {
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.bytes = 0;
   options.run_s = 0.02;
   Bench bench(3, options);
-  const Transfer both[] = {send(0, 1), send(1, 2)};
+  const Transfer both[] = {send_of(0, 1), send_of(1, 2)};
   const auto m = bench.meter->measure(both);
   ASSERT_TRUE(m) << m.error().message;
   EXPECT_GT(m->cost_s, 0.02);
@@ -94,11 +94,11 @@ double copy_rate() {
 // Two processes copy at the same time, each once; a meter that loses bytes or counts the wrong time
 // is far above that.
 TEST(ShmMeter, IsNotFasterThanCopying) {
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.bytes = 64 << 20;
   options.rank.buffer_bytes = 16 << 20;
   Bench bench(2, options);
-  const Transfer one[] = {send(0, 1)};
+  const Transfer one[] = {send_of(0, 1)};
   const auto m = bench.meter->measure(one);
   ASSERT_TRUE(m) << m.error().message;
   EXPECT_LT(m->rate, 2.5 * copy_rate());
@@ -110,7 +110,7 @@ TEST(ShmMeter, ProcessesRunWhereTheyWerePut) {
   const std::vector<Processor> usable = usable_processors();
   ASSERT_FALSE(usable.empty());
   Bench bench(2);
-  const Transfer one[] = {send(0, 1)};
+  const Transfer one[] = {send_of(0, 1)};
   ASSERT_TRUE(bench.meter->measure(one));
   for (size_t i = 0; i < 2; ++i) {
     const auto status = read_file(fmt::format("/proc/{}/status", bench.meter->pid(i)), 1 << 16);
@@ -122,7 +122,7 @@ TEST(ShmMeter, ProcessesRunWhereTheyWerePut) {
 
 TEST(ShmMeter, AProcessThatDiesIsNamedAndStartedAgain) {
   Bench bench(3);
-  const Transfer ring[] = {send(0, 1), send(1, 2), send(2, 0)};
+  const Transfer ring[] = {send_of(0, 1), send_of(1, 2), send_of(2, 0)};
   ASSERT_TRUE(bench.meter->measure(ring));
   const pid_t before = bench.meter->pid(1);
   kill(before, SIGKILL);
@@ -141,7 +141,7 @@ TEST(ShmMeter, AProcessThatDiesIsNamedAndStartedAgain) {
 }
 
 TEST(ShmMeter, DeathInTheMiddleOfATransferIsNoticed) {
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.bytes = int64_t{1} << 36;  // far more than the time until the signal
   options.run_timeout_s = 20;
   Bench bench(2, options);
@@ -149,7 +149,7 @@ TEST(ShmMeter, DeathInTheMiddleOfATransferIsNoticed) {
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     kill(pid, SIGKILL);
   });
-  const Transfer one[] = {send(0, 1)};
+  const Transfer one[] = {send_of(0, 1)};
   const auto start = std::chrono::steady_clock::now();
   const auto gone = bench.meter->measure(one);
   killer.join();
@@ -160,7 +160,7 @@ TEST(ShmMeter, DeathInTheMiddleOfATransferIsNoticed) {
 
 TEST(ShmMeter, IsCancelledInTheMiddleOfATransfer) {
   std::atomic<bool> cancelled = false;
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.bytes = int64_t{1} << 36;
   options.run_timeout_s = 20;
   options.cancelled = &cancelled;
@@ -170,7 +170,7 @@ TEST(ShmMeter, IsCancelledInTheMiddleOfATransfer) {
     std::this_thread::sleep_for(std::chrono::milliseconds(150));
     cancelled = true;
   });
-  const Transfer one[] = {send(0, 1)};
+  const Transfer one[] = {send_of(0, 1)};
   const StopWatch clock;
   EXPECT_EQ(bench.meter->measure(one).error().code, Code::kCancelled);
   EXPECT_LT(clock.seconds(), 5);
@@ -178,10 +178,10 @@ TEST(ShmMeter, IsCancelledInTheMiddleOfATransfer) {
 }
 
 TEST(ShmMeter, AProcessThatStallsIsNamed) {
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.run_timeout_s = 0.5;
   Bench bench(3, options);
-  const Transfer pair[] = {send(0, 1)};
+  const Transfer pair[] = {send_of(0, 1)};
   ASSERT_TRUE(bench.meter->measure(pair));
   const pid_t stalled = bench.meter->pid(1);
   kill(stalled, SIGSTOP);
@@ -194,12 +194,12 @@ TEST(ShmMeter, AProcessThatStallsIsNamed) {
 }
 
 TEST(ShmMeter, WrongContentIsFoundBeforeAnythingIsTimed) {
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.rank.spoil = [](int rank, std::span<std::byte> bytes) {
     if (rank == 1) bytes[17] ^= std::byte{4};
   };
   Bench bench(3, options);
-  const Transfer good[] = {send(0, 1)}, set[] = {send(0, 1), send(1, 2)};
+  const Transfer good[] = {send_of(0, 1)}, set[] = {send_of(0, 1), send_of(1, 2)};
   EXPECT_TRUE(bench.meter->measure(good));
   const auto wrong = bench.meter->measure(set);
   ASSERT_FALSE(wrong);
@@ -222,7 +222,7 @@ TEST(ShmMeter, RunsAllReducesOverRings) {
   ASSERT_TRUE(bench.meter->all_reduce(rings));
   const int32_t pair[] = {2, 1};
   ASSERT_TRUE(bench.meter->all_reduce(pair, 1 << 20)) << "some of them";
-  const Transfer one[] = {send(0, 1)};
+  const Transfer one[] = {send_of(0, 1)};
   EXPECT_TRUE(bench.meter->measure(one)) << "sets and collectives take turns";
   const int32_t router[] = {0, 3};
   EXPECT_EQ(bench.meter->all_reduce(router).error().code, Code::kInvalidArgument);
@@ -231,7 +231,7 @@ TEST(ShmMeter, RunsAllReducesOverRings) {
 }
 
 TEST(ShmMeter, DeathInAnAllReduceIsNoticed) {
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.run_timeout_s = 20;
   Bench bench(3, options);
   const int32_t order[] = {0, 1, 2};
@@ -247,7 +247,7 @@ TEST(ShmMeter, DeathInAnAllReduceIsNoticed) {
 
 TEST(ShmMeter, RefusesWhatItCannotMeasure) {
   Bench bench(2);
-  const Transfer pushed[] = {{TransferKind::kPush, 0, 1}}, router[] = {send(0, 2)};
+  const Transfer pushed[] = {{TransferKind::kPush, 0, 1}}, router[] = {send_of(0, 2)};
   EXPECT_EQ(bench.meter->measure(pushed).error().code, Code::kInvalidArgument);
   EXPECT_EQ(bench.meter->measure(router).error().code, Code::kInvalidArgument);
   topology::Description wider = bench.meter->description();
@@ -260,10 +260,10 @@ TEST(ShmMeter, RefusesWhatItCannotMeasure) {
 TEST(ShmMeter, AnInterruptedProfileGoesOnFromItsStore) {
   const std::string path = test_path("store");
   std::atomic<bool> cancelled = false;
-  ShmMeterOptions options = quick();
+  ShmMeterOptions options = quick_shm();
   options.cancelled = &cancelled;
   Bench bench(3, options);
-  const Transfer all[] = {send(0, 1), send(1, 2)};
+  const Transfer all[] = {send_of(0, 1), send_of(1, 2)};
   {
     auto store = MeasurementStore::open(path, *bench.machine, "measured");
     ASSERT_TRUE(store) << store.error().message;

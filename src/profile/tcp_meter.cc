@@ -8,15 +8,15 @@ namespace jige::profile {
 namespace {
 
 // For the orders to reach all hosts before the start, beside what the farthest one's answer took.
-constexpr int64_t kLeadNs = 3'000'000;
+constexpr int64_t kHostLeadNs = 3'000'000;
 constexpr int kClockQuestions = 3;    // before every set
-constexpr double kAnswerSeconds = 1;  // for an agent to show that it is there
+constexpr double kAgentAnswerSeconds = 1;  // for an agent to show that it is there
 
 bool offers(const AgentClient& agent, const std::string& name) {
   return std::ranges::find(agent.congestion(), name) != agent.congestion().end();
 }
 
-std::vector<std::string> names_of(const std::vector<Host>& hosts) {
+std::vector<std::string> host_names(const std::vector<Host>& hosts) {
   std::vector<std::string> names;
   for (const Host& host : hosts) names.push_back(host.name);
   return names;
@@ -25,7 +25,7 @@ std::vector<std::string> names_of(const std::vector<Host>& hosts) {
 }  // namespace
 
 TcpMeter::TcpMeter(std::vector<Host> hosts, const TcpMeterOptions& options)
-    : PlaceMeter(names_of(hosts), "--hosts",
+    : PlaceMeter(host_names(hosts), "--hosts",
                  {.bytes = options.bytes,
                   .run_s = options.run_s,
                   .repeats = options.repeats,
@@ -104,7 +104,7 @@ Error TcpMeter::end_places(Error error) {
   }
   std::vector<std::string> gone;
   for (const AgentClient& agent : agents_) {
-    if (!agent.is_there(kAnswerSeconds)) {
+    if (!agent.is_there(kAgentAnswerSeconds)) {
       gone.push_back(fmt::format("{} ({})", agent.host().name, agent.host().address.text()));
     }
   }
@@ -121,7 +121,7 @@ Result<SetRun> TcpMeter::run_places(const std::vector<FlowMember>& members, int6
   for (const AgentClient& agent : agents_) {
     round_trip_ns = std::max(round_trip_ns, 2 * agent.clock_error_ns());
   }
-  RunMessage order{.start_ns = comm::monotonic_ns() + kLeadNs + round_trip_ns,
+  RunMessage order{.start_ns = comm::monotonic_ns() + kHostLeadNs + round_trip_ns,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
   std::vector<size_t> started;
   for (size_t host = 0; host < agents_.size(); ++host) {

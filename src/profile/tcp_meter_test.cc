@@ -54,7 +54,7 @@ std::unique_ptr<LinkAgent> start_agent(int port = 0) {
   return std::move(*agent);
 }
 
-TcpMeterOptions quick() {
+TcpMeterOptions quick_tcp() {
   TcpMeterOptions options{.agent = {.token = "t", .timeout_s = 2}, .bytes = 100'000};
   options.run_timeout_s = 2;
   options.repeats = {.count_min = 2, .count_max = 3};
@@ -62,14 +62,14 @@ TcpMeterOptions quick() {
 }
 
 // Three agents and a meter over them; whoever ends one can start another in its place.
-struct Lab {
+struct TcpLab {
   HeldPort ports[3];
   std::vector<std::unique_ptr<LinkAgent>> agents;
   std::vector<Host> hosts;
   std::unique_ptr<TcpMeter> meter;
   std::optional<topology::Topology> network;
 
-  explicit Lab(const TcpMeterOptions& options = quick()) {
+  explicit TcpLab(const TcpMeterOptions& options = quick_tcp()) {
     for (const char* name : {"a", "b", "c"}) {
       agents.push_back(start_agent(ports[agents.size()].number()));
       hosts.push_back({name, agents.back()->address()});
@@ -91,7 +91,7 @@ struct Lab {
 Transfer send(int32_t from, int32_t to) { return {TransferKind::kSend, from, to}; }
 
 TEST(TcpMeter, MeasuresSetsOfTransfers) {
-  Lab lab;
+  TcpLab lab;
   const Transfer ring[] = {send(0, 1), send(1, 2), send(2, 0), send(0, 2)};
   const auto m = lab.meter->measure(ring);
   ASSERT_TRUE(m) << m.error().message;
@@ -121,10 +121,10 @@ TEST(AgentFlows, TellHowBusyTheHostWasMeanwhile) {
 }
 
 TEST(TcpMeter, FindsHowMuchToSendByItself) {
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.bytes = 0;
   options.run_s = 0.02;
-  Lab lab(options);
+  TcpLab lab(options);
   const Transfer one[] = {send(0, 1)};
   const auto m = lab.meter->measure(one);
   ASSERT_TRUE(m) << m.error().message;
@@ -133,7 +133,7 @@ TEST(TcpMeter, FindsHowMuchToSendByItself) {
 }
 
 TEST(TcpMeter, SendsToEachMemberItsShare) {
-  Lab lab;
+  TcpLab lab;
   const Transfer both[] = {send(0, 1), send(1, 2)};
   const double shares[] = {1, 0.25};
   const auto m = lab.meter->measure_shares(both, shares);
@@ -145,7 +145,7 @@ TEST(TcpMeter, SendsToEachMemberItsShare) {
 }
 
 TEST(TcpMeter, RunsAnAllReduceOverSeveralRings) {
-  Lab lab;
+  TcpLab lab;
   const WeightedOrder rings[] = {{{0, 1, 2}, 0.75}, {{0, 2, 1}, 0.25}};
   const auto times = lab.meter->all_reduce(rings, 300'001);
   ASSERT_TRUE(times) << times.error().message;
@@ -156,7 +156,7 @@ TEST(TcpMeter, RunsAnAllReduceOverSeveralRings) {
 }
 
 TEST(TcpMeter, RunsTreesAndRoundsBetweenAgents) {
-  Lab lab;
+  TcpLab lab;
   CollectiveTask task{.rings = {{{0, 1, 2}, 1}}, .trees = {2, 0, 1}, .bytes = 100'000};
   const auto trees = lab.meter->collective(task);
   ASSERT_TRUE(trees) << trees.error().message;
@@ -177,14 +177,14 @@ TEST(TcpMeter, RunsTreesAndRoundsBetweenAgents) {
 }
 
 TEST(TcpMeter, RefusesWhatItCannotMeasure) {
-  Lab lab;
+  TcpLab lab;
   const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
   EXPECT_EQ(lab.meter->measure(pushed).error().code, Code::kInvalidArgument);
   const Transfer router[] = {send(0, 3)};
   EXPECT_EQ(lab.meter->measure(router).error().code, Code::kInvalidArgument);
   const Transfer good[] = {send(0, 1)};
   EXPECT_TRUE(lab.meter->measure(good)) << "an error must not spoil what follows";
-  EXPECT_EQ(TcpMeter::connect({lab.hosts[0]}, quick()).error().code, Code::kInvalidArgument);
+  EXPECT_EQ(TcpMeter::connect({lab.hosts[0]}, quick_tcp()).error().code, Code::kInvalidArgument);
   topology::Description wider = lab.meter->description();
   const int32_t d = wider.add({.name = "d", .kind = topology::ComponentKind::kHost});
   wider.join({.from = d, .to = wider.find("network")});
@@ -193,12 +193,12 @@ TEST(TcpMeter, RefusesWhatItCannotMeasure) {
 }
 
 TEST(TcpMeter, KeepsItsAgentsWhereASetIsRefused) {
-  Lab lab;
+  TcpLab lab;
   const Transfer good[] = {send(0, 1)};
   ASSERT_TRUE(lab.meter->measure(good));
   const Transfer pushed[] = {{TransferKind::kPush, 0, 1}};
   ASSERT_EQ(lab.meter->measure(pushed).error().code, Code::kInvalidArgument);
-  TcpMeterOptions hasty = quick();
+  TcpMeterOptions hasty = quick_tcp();
   hasty.agent.timeout_s = 1;
   const auto second = TcpMeter::connect(lab.hosts, hasty);
   ASSERT_FALSE(second) << "connections, and what was checked over them, went with the refusal";
@@ -206,9 +206,9 @@ TEST(TcpMeter, KeepsItsAgentsWhereASetIsRefused) {
 }
 
 TEST(TcpMeter, UnknownCongestionControlIsNamedWithWhatThereIs) {
-  Lab lab;
+  TcpLab lab;
   lab.meter.reset();
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.congestion = "warp";
   const auto refused = TcpMeter::connect(lab.hosts, options);
   ASSERT_FALSE(refused);
@@ -220,7 +220,7 @@ TEST(TcpMeter, SaysWhatMustRunWhereNobodyListens) {
   const HeldPort ports[2];
   const std::vector<Host> hosts = {{"a", {"127.0.0.1", ports[0].number()}},
                                    {"b", {"127.0.0.1", ports[1].number()}}};
-  TcpMeterOptions hasty = quick();
+  TcpMeterOptions hasty = quick_tcp();
   hasty.agent.timeout_s = 0.1;
   const auto none = TcpMeter::connect(hosts, hasty);
   ASSERT_FALSE(none);
@@ -230,15 +230,15 @@ TEST(TcpMeter, SaysWhatMustRunWhereNobodyListens) {
 }
 
 TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
-  Lab lab;
-  TcpMeterOptions hasty = quick();
+  TcpLab lab;
+  TcpMeterOptions hasty = quick_tcp();
   hasty.agent.timeout_s = 0.3;
   const auto second = TcpMeter::connect(lab.hosts, hasty);
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kUnavailable);
   EXPECT_THAT(second.error().message, HasSubstr("is busy for 127.0.0.1"));
   lab.meter.reset();
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.agent.token = "guess";
   const auto stranger = TcpMeter::connect(lab.hosts, options);
   ASSERT_FALSE(stranger);
@@ -248,9 +248,9 @@ TEST(TcpMeter, AnAgentServesOneProfilerAndOnlyWithItsToken) {
 
 // Whoever has little patience hears of it as well, at the second attempt or the first.
 TEST(TcpMeter, WhomAnAgentServesIsToldHoweverShortOneWaits) {
-  Lab lab;
+  TcpLab lab;
   for (const double seconds : {0.13, 0.19, 0.24}) {
-    TcpMeterOptions hasty = quick();
+    TcpMeterOptions hasty = quick_tcp();
     hasty.agent.timeout_s = seconds;
     const auto second = TcpMeter::connect(lab.hosts, hasty);
     ASSERT_FALSE(second);
@@ -260,7 +260,7 @@ TEST(TcpMeter, WhomAnAgentServesIsToldHoweverShortOneWaits) {
 
 TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
   const std::string path = test_path("store");
-  Lab lab;
+  TcpLab lab;
   const Transfer all[] = {send(0, 1), send(1, 2), send(2, 0), send(1, 0)};
   {
     auto store = MeasurementStore::open(path, *lab.network, "measured");
@@ -275,7 +275,7 @@ TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
     EXPECT_THAT(gone.error().message, HasSubstr("no answer from the agent of host c (127.0.0.1:"));
   }
   lab.agents[2] = start_agent(lab.ports[2].number());
-  lab.connect(quick());
+  lab.connect(quick_tcp());
   auto store = MeasurementStore::open(path, *lab.network, "measured");
   ASSERT_TRUE(store) << store.error().message;
   Profiler profiler(*lab.network, *lab.meter, &*store);
@@ -285,7 +285,7 @@ TEST(TcpMeter, AnAgentThatDisappearsIsNamedAndTheStoreGoesOn) {
 }
 
 TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
-  Lab lab;
+  TcpLab lab;
   const Transfer one[] = {send(0, 1)};
   ASSERT_TRUE(lab.meter->measure(one));
   lab.agents[1].reset();
@@ -297,10 +297,10 @@ TEST(TcpMeter, ConnectsAgainToAnAgentThatCameBack) {
 
 // The one that failed is told at once; the other one's transfer takes its time.
 TEST(TcpMeter, AnAgentThatIsBusySendingIsNotTakenForGone) {
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.bytes = int64_t{1} << 36;
   options.run_timeout_s = 20;
-  Lab lab(options);
+  TcpLab lab(options);
   const std::jthread killer([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     lab.agents[2].reset();
@@ -332,11 +332,11 @@ TEST(HeldPort, IsGivenToNobodyElse) {
 
 TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
   const std::string path = test_path("print");
-  Lab lab;
+  TcpLab lab;
   const std::string before = lab.meter->environment()["tcp congestion"];
   { ASSERT_TRUE(MeasurementStore::open(path, *lab.network, "measured")); }
   lab.meter.reset();
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.congestion = before == "system" ? "reno" : "system";
   lab.connect(options);
   const auto refused = MeasurementStore::open(path, *lab.network, "measured");
@@ -346,7 +346,7 @@ TEST(TcpMeter, AnotherCongestionControlMakesAnotherFingerprint) {
 }
 
 TEST(TcpMeter, RunsAnAllReduceOverTheRingOfHosts) {
-  Lab lab;
+  TcpLab lab;
   const int32_t ring[] = {0, 2, 1};
   const auto rate = lab.meter->all_reduce(ring);
   ASSERT_TRUE(rate) << rate.error().message;
@@ -362,9 +362,9 @@ TEST(TcpMeter, RunsAnAllReduceOverTheRingOfHosts) {
 }
 
 TEST(TcpMeter, NamesAHostWithoutWhichThereIsNoAllReduce) {
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.run_timeout_s = 0.3;
-  Lab lab(options);
+  TcpLab lab(options);
   const int32_t ring[] = {0, 2, 1};
   lab.agents[2].reset();
   const auto gone = lab.meter->all_reduce(ring);
@@ -374,9 +374,9 @@ TEST(TcpMeter, NamesAHostWithoutWhichThereIsNoAllReduce) {
 
 TEST(TcpMeter, StopsWhenItIsCancelled) {
   std::atomic<bool> cancelled{false};
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.cancelled = &cancelled;
-  Lab lab(options);
+  TcpLab lab(options);
   const Transfer one[] = {send(0, 1)};
   ASSERT_TRUE(lab.meter->measure(one));
   cancelled = true;
@@ -385,11 +385,11 @@ TEST(TcpMeter, StopsWhenItIsCancelled) {
 
 TEST(TcpMeter, StopsInTheMiddleOfATransfer) {
   std::atomic<bool> cancelled{false};
-  TcpMeterOptions options = quick();
+  TcpMeterOptions options = quick_tcp();
   options.bytes = int64_t{1} << 36;
   options.run_timeout_s = 20;
   options.cancelled = &cancelled;
-  Lab lab(options);
+  TcpLab lab(options);
   const std::jthread canceller([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(200));
     cancelled = true;
@@ -555,7 +555,7 @@ TEST(TcpMeter, MembersStartTogetherThoughOneHostIsFarAway) {
   const int64_t delay_ns = 100'000'000;
   std::thread relay([&] { slow_relay(*listener, far->address(), delay_ns); });
   {
-    TcpMeterOptions options = quick();
+    TcpMeterOptions options = quick_tcp();
     options.agent.timeout_s = 5;
     auto meter = TcpMeter::connect(
         {{"a", a->address()}, {"b", b->address()}, {"far", listener->address()}}, options);

@@ -19,7 +19,7 @@ using testing::random_request;
 using testing::sink_for;
 using testing::value_of;
 
-const model::InferenceOptions kModel = {.kv_block_count = 80, .batch_tokens_max = 64};
+const model::InferenceOptions kBitsModel = {.kv_block_count = 80, .batch_tokens_max = 64};
 
 struct Trace {
   std::vector<EngineRequest> requests;
@@ -63,7 +63,7 @@ EngineStatus run_and_compare(Loaded& loaded, const Trace& trace, EngineOptions o
 }
 
 TEST(EngineBits, NeighboursAndChunksDoNotMatter) {
-  Loaded loaded("llama3", kModel);
+  Loaded loaded("llama3", kBitsModel);
   const Trace trace = random_trace(loaded, 1, 14);
   for (const int32_t batch_tokens : {7, 64, 512}) {
     const EngineStatus status =
@@ -74,7 +74,7 @@ TEST(EngineBits, NeighboursAndChunksDoNotMatter) {
 }
 
 TEST(EngineBits, PoliciesDoNotMatter) {
-  Loaded loaded("mistral", kModel);  // with a sliding window
+  Loaded loaded("mistral", kBitsModel);  // with a sliding window
   const Trace trace = random_trace(loaded, 2, 12);
   for (const ServePolicy policy :
        {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic}) {
@@ -86,7 +86,7 @@ TEST(EngineBits, PoliciesDoNotMatter) {
 
 TEST(EngineBits, TheEngineAloneAgreesWithTheGenerator) {
   for (const char* name : {"gpt2", "qwen3"}) {
-    Loaded loaded(name, kModel);
+    Loaded loaded(name, kBitsModel);
     Trace trace = random_trace(loaded, 3, 5);
     for (size_t i = 0; i < trace.requests.size(); ++i) {
       run_and_compare(loaded, {{trace.requests[i]}, {trace.expected[i]}}, {});
@@ -95,7 +95,7 @@ TEST(EngineBits, TheEngineAloneAgreesWithTheGenerator) {
 }
 
 TEST(EngineBits, CachedPrefixesDoNotMatter) {
-  Loaded loaded("llama3", kModel);
+  Loaded loaded("llama3", kBitsModel);
   Trace trace = random_trace(loaded, 4, 6);
   // The same again, and what a chat's next turn sends: prompt, answer and more.
   for (size_t i = 0; i < 6; ++i) {
@@ -128,7 +128,7 @@ TEST(EngineBits, PreemptionDoesNotMatter) {
 }
 
 TEST(EngineBits, CancelledNeighboursDoNotMatter) {
-  Loaded loaded("llama3", kModel);
+  Loaded loaded("llama3", kBitsModel);
   const Trace trace = random_trace(loaded, 6, 12);
   for (const Admission admission : {Admission::kReserve, Admission::kOptimistic}) {
     Gate gate;
@@ -164,7 +164,7 @@ TEST(EngineBits, CancelledNeighboursDoNotMatter) {
 }
 
 TEST(EngineBits, ChoicesShareOnePrefillAndKeepTheirOwnStreams) {
-  Loaded loaded("llama3", kModel);
+  Loaded loaded("llama3", kBitsModel);
   EngineRequest request;
   for (int32_t i = 0; i < 37; ++i) request.prompt.push_back(5 + i);  // ends within a block
   request.sampling.temperature = 1;

@@ -27,7 +27,7 @@ using testing::random_request;
 using testing::sink_for;
 using testing::value_of;
 
-const model::InferenceOptions kModel = {.kv_block_count = 60, .batch_tokens_max = 64};
+const model::InferenceOptions kFaultsModel = {.kv_block_count = 60, .batch_tokens_max = 64};
 
 class TempFile {
  public:
@@ -79,7 +79,7 @@ void submit_all(Engine& engine, Scene& run, Gate& gate) {
 }
 
 TEST(EngineFaults, SpoiledLogitsFailTheirRequestAlone) {
-  Loaded loaded("llama3", kModel);
+  Loaded loaded("llama3", kFaultsModel);
   for (const ServePolicy policy : {ServePolicy::kChunked, ServePolicy::kStatic}) {
     Scene run = random_scene(loaded, 1, 10);
     run.requests[3].choice_count = run.requests[6].choice_count = 3;
@@ -126,7 +126,7 @@ TEST(EngineFaults, SpoiledLogitsFailTheirRequestAlone) {
 }
 
 TEST(EngineFaults, ForbiddingEveryTokenIsTheRequestsOwnError) {
-  Loaded loaded("llama2", kModel);
+  Loaded loaded("llama2", kFaultsModel);
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer));
   EngineRequest request{.prompt = {5, 6, 7}};
   for (int32_t id = 0; id < 96; ++id) request.sampling.logit_bias.push_back({id, -INFINITY});
@@ -141,7 +141,7 @@ TEST(EngineFaults, ForbiddingEveryTokenIsTheRequestsOwnError) {
 
 // A forward that fails takes its batch with it; who was not in it, and who comes later, goes on.
 TEST(EngineFaults, AFailedForwardFailsItsBatchAlone) {
-  Loaded loaded("llama3", kModel);
+  Loaded loaded("llama3", kFaultsModel);
   Scene run = random_scene(loaded, 2, 9);
   Gate gate;
   EngineOptions options{.batch_requests_max = 3};
@@ -172,7 +172,7 @@ TEST(EngineFaults, AFailedForwardFailsItsBatchAlone) {
 }
 
 TEST(EngineFaults, AnEngineWhoseIterationsAllFailIsUnhealthyUntilOneSucceeds) {
-  Loaded loaded("llama2", kModel);
+  Loaded loaded("llama2", kFaultsModel);
   EngineOptions options;
   options.faults.before_forward = [](int64_t iteration) -> Status {
     if (iteration <= 3) return fail(Code::kIo, "no device");
@@ -192,7 +192,7 @@ TEST(EngineFaults, AnEngineWhoseIterationsAllFailIsUnhealthyUntilOneSucceeds) {
 
 // What a request with bad logits left in the cache is not used again: it may be the cause.
 TEST(EngineFaults, NobodyFindsTheBlocksOfAFailedRequest) {
-  Loaded loaded("llama2", kModel);
+  Loaded loaded("llama2", kFaultsModel);
   EngineOptions options{.batch_tokens_max = 20};
   options.faults.on_logits = [](RequestId id, int32_t choice, std::span<float> logits) {
     if (id == 1 && choice == 1) logits[9] = std::nanf("");
@@ -266,7 +266,7 @@ TEST(EventReplay, ARunReplaysToTheSameDecisions) {
 }
 
 TEST(EventReplay, NoticesOtherDecisionsAndPassesOverACutLine) {
-  Loaded loaded("llama2", kModel);
+  Loaded loaded("llama2", kFaultsModel);
   TempFile file;
   EngineStatus status;
   recorded_run(loaded, {.batch_tokens_max = 20}, 4, file, status);
@@ -292,7 +292,7 @@ TEST(EventReplay, NoticesOtherDecisionsAndPassesOverACutLine) {
 
 // Whatever a log holds, replaying it ends with a result or an error.
 TEST(EventReplay, SurvivesDamagedLogs) {
-  Loaded loaded("llama2", kModel);
+  Loaded loaded("llama2", kFaultsModel);
   TempFile file;
   EngineStatus status;
   recorded_run(loaded, {.admission = Admission::kOptimistic}, 5, file, status);

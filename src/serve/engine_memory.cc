@@ -8,7 +8,7 @@ namespace jige::serve {
 namespace {
 
 // More blocks than this would be beyond what block numbers can count.
-constexpr int64_t kBlocksMax = int64_t{1} << 26;
+constexpr int64_t kPoolBlocksMax = int64_t{1} << 26;
 
 EngineMemory memory_of(const model::Architecture& architecture, model::InferenceSizes sizes,
                        int64_t block_count) {
@@ -42,7 +42,7 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
   }
   // Bytes grow with the blocks, in steps of what the arena rounds to.
   int64_t low = least;
-  int64_t high = kBlocksMax;
+  int64_t high = kPoolBlocksMax;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
     if (memory_of(architecture, sizes, middle).total_bytes() <= limit_bytes) {

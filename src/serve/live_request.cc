@@ -4,13 +4,10 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/clock.h"
 
 namespace jige::serve {
 namespace {
-
-double seconds_between(int64_t from_ns, int64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
-}
 
 AnswerOptions answer_options(const EngineRequest& request, std::span<const int32_t> eos_ids,
                              int64_t context_max, int32_t choice) {

@@ -9,10 +9,6 @@ namespace {
 
 constexpr int64_t kLostIterationsMax = 3;  // in a row, until the engine counts as stalled
 
-double seconds_between(int64_t from_ns, int64_t to_ns) {
-  return static_cast<double>(to_ns - from_ns) * 1e-9;
-}
-
 int64_t finished_count(const EngineCounters& counters) {
   int64_t count = counters.requests_failed;
   for (const int64_t finished : counters.requests_finished) count += finished;

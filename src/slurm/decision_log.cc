@@ -10,6 +10,7 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "cluster/contention_placer.h"
 #include "cluster/placement.h"
@@ -25,11 +26,6 @@ using cluster::Phase;
 using cluster::Placement;
 
 constexpr size_t kAlternativesMax = 8;
-
-double unix_now_s() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(since).count();
-}
 
 // To a tenth of a thousandth: nobody reads more.
 double rounded(double value) { return std::round(value * 1e4) / 1e4; }

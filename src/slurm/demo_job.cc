@@ -41,10 +41,6 @@ Status put(const std::string& path, const std::string& text, int flags) {
   return whole ? Status() : file_error(path, "write");
 }
 
-double unix_now_s() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
-
 // The signal that came within the time; 0: none.
 int wait_for_signal(const sigset_t& signals, int64_t limit_us) {
   const timespec limit{.tv_sec = limit_us / 1'000'000, .tv_nsec = limit_us % 1'000'000 * 1000};

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -21,11 +22,6 @@ using cluster::kSecond;
 constexpr int64_t kAwayMax_s = 7 * 86400;  // between two runs; more is a clock that jumped
 constexpr int64_t kSaveEvery_ns = kSecond;
 constexpr std::string_view kEpochWord = "epoch=";
-
-int64_t unix_now_s() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration_cast<std::chrono::seconds>(since).count();
-}
 
 // The number behind "epoch=" in an AdminComment; 0: none.
 int64_t epoch_in(std::string_view text) {
@@ -106,7 +102,7 @@ Moment Scheduler::now() const {
   const auto passed = static_cast<double>(wall_ns - base_wall_ns_) * options_.live.time_scale;
   return {.wall_ns = wall_ns,
           .cluster_ns = base_cluster_ns_ + static_cast<int64_t>(passed),
-          .unix_s = unix_now_s()};
+          .unix_s = static_cast<int64_t>(unix_now_s())};
 }
 
 Status Scheduler::load(Layout layout) {
@@ -127,7 +123,8 @@ Status Scheduler::load(Layout layout) {
   JIGE_TRY(const int64_t unix_s, get_int(state, "unix_s", file));
   JIGE_TRY(const int64_t cluster_ns, get_int(state, "cluster_ns", file));
   epoch_ = epoch + 1;
-  const int64_t away_s = std::clamp<int64_t>(unix_now_s() - unix_s, 0, kAwayMax_s);
+  const int64_t away_s =
+      std::clamp<int64_t>(static_cast<int64_t>(unix_now_s()) - unix_s, 0, kAwayMax_s);
   base_cluster_ns_ =
       cluster_ns +
       static_cast<int64_t>(static_cast<double>(away_s) * options_.live.time_scale) * kSecond;

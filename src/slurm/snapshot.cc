@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/ascii.h"
 #include "base/json.h"
 #include "slurm/host_list.h"
 
@@ -196,7 +197,7 @@ Result<std::vector<SeenNode>> parse_nodes(std::string_view sinfo_json) {
     for (const std::string& flag : words_of(item, "state_flags")) words.push_back(flag);
     bool base_up = false;
     for (std::string& word : words) {
-      std::ranges::transform(word, word.begin(), [](unsigned char c) { return std::tolower(c); });
+      word = lower_ascii(word);
       base_up = base_up || word == "idle" || word == "mixed" || word == "allocated";
     }
     for (const char* bad : {"drain", "not_responding", "fail", "power_down", "powered_down",

@@ -50,9 +50,8 @@ Result<Tensor> Arena::make(DType dtype, Shape shape) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (bytes == kUnlimitedBytes || bytes > capacity_bytes_ - used_bytes_) {
       return fail(Code::kExhausted, "{}: {} asked, {} of {} free; raise the budget or make less",
-                  name_, format_bytes(static_cast<uint64_t>(bytes)),
-                  format_bytes(static_cast<uint64_t>(capacity_bytes_ - used_bytes_)),
-                  format_bytes(static_cast<uint64_t>(capacity_bytes_)));
+                  name_, format_bytes(bytes), format_bytes(capacity_bytes_ - used_bytes_),
+                  format_bytes(capacity_bytes_));
     }
     used_bytes_ += bytes;
     peak_before = peak_bytes_;
@@ -132,7 +131,7 @@ int64_t arena_bytes(DType dtype, const Shape& shape) {
     if (__builtin_mul_overflow(count, shape[axis], &count)) return kUnlimitedBytes;
   }
   if (count > kUnlimitedBytes / 16) return kUnlimitedBytes;  // no type has more bytes an element
-  return (dtype_bytes(dtype, count) + 63) / 64 * 64;
+  return whole_lines(dtype_bytes(dtype, count));
 }
 
 }  // namespace jige

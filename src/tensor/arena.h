@@ -83,6 +83,9 @@ class Arena {
   std::map<int64_t, std::vector<void*>> kept_;  // by size; no list is empty
 };
 
+// Bytes in whole cache lines, as every size here counts.
+inline int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
 // Bytes an arena counts for a tensor of this type and shape; kUnlimitedBytes when they are beyond
 // what 64 bits can count.
 int64_t arena_bytes(DType dtype, const Shape& shape);

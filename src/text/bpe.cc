@@ -9,7 +9,6 @@
 namespace jige::text {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁
 constexpr size_t kShortSymbols = 40;
 
 // Whether the text holds a space mark after another character.

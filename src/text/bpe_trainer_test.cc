@@ -13,7 +13,7 @@
 namespace jige::text {
 namespace {
 
-using Merges = std::vector<std::pair<std::string, std::string>>;
+using TrainedMerges = std::vector<std::pair<std::string, std::string>>;
 
 std::string corpus() { return *read_file(fixture_path("trainer/corpus.txt")); }
 
@@ -25,9 +25,9 @@ TrainedBpe train(const std::string& text, BpeTrainerOptions options) {
   return std::move(*trained);
 }
 
-Merges recorded(const std::string& name) {
+TrainedMerges recorded(const std::string& name) {
   const auto json = parse_json(*read_file(fixture_path("trainer/" + name)), name);
-  return json->get<Merges>();
+  return json->get<TrainedMerges>();
 }
 
 TEST(BpeTrainer, LearnsTheMergesThatHuggingFaceLearns) {

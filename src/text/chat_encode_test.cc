@@ -5,12 +5,6 @@
 namespace jige::text {
 namespace {
 
-using Ids = std::vector<int32_t>;
-
-Tokenizer family(const std::string& name) {
-  return *Tokenizer::load(fixture_path("tokenizers/" + name));
-}
-
 ChatTemplate chat_template(const std::string& name) {
   const auto source = read_file(fixture_path("templates/" + name + "/template.jinja"));
   return *ChatTemplate::parse(*source, name);

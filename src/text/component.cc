@@ -4,12 +4,6 @@
 
 namespace jige::text {
 
-const Json* find_field(const Json& object, const char* field) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(field);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 Result<std::string> component_type(const Json& component, std::string_view where) {
   const Json* type = find_field(component, "type");
   if (!type || !type->is_string()) {

@@ -18,6 +18,8 @@
 
 namespace jige::text {
 
+inline constexpr size_t kStepsMax = 64;  // of a sequence of components
+
 // Longer texts are refused, before and after every change, with kExhausted.
 inline constexpr size_t kTextBytesMax = size_t{1} << 28;
 
@@ -31,9 +33,6 @@ tl::unexpected<Error> unsupported_component(std::string_view kind, std::string_v
 // A member that must be a list of components ("normalizers", "decoders", …).
 Result<const Json*> component_list(const Json& component, const char* field,
                                    std::string_view where);
-
-// The member, or nullptr when it is absent or null.
-const Json* find_field(const Json& object, const char* field);
 
 // What Split and Replace look for: a text or a regular expression.
 class Pattern {

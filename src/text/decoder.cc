@@ -2,16 +2,15 @@
 
 #include <nlohmann/json.hpp>
 
+#include "text/component.h"
 #include "text/decoder_steps.h"
 #include "text/unicode.h"
 
 namespace jige::text {
 namespace {
 
-constexpr size_t kStepsMax = 64;
-
 Result<DecoderFactory> metaspace_from_json(const Json& component, std::string_view where) {
-  JIGE_TRY(std::string mark, get_string_or(component, "replacement", "\xE2\x96\x81", where));
+  JIGE_TRY(std::string mark, get_string_or(component, "replacement", kSpaceMark, where));
   if (mark.empty()) return fail(Code::kCorrupt, "{}: \"replacement\" is empty", where);
   JIGE_TRY(const bool prefix, get_bool_or(component, "add_prefix_space", true, where));
   JIGE_TRY(const std::string scheme,
@@ -30,13 +29,13 @@ Result<DecoderFactory> strip_from_json(const Json& component, std::string_view w
   return strip_decoder(std::move(content), counts);
 }
 
-Status add_steps(const Json& component, std::string_view where,
-                 std::vector<DecoderFactory>& steps) {
+Status add_decoders(const Json& component, std::string_view where,
+                    std::vector<DecoderFactory>& steps) {
   if (steps.size() >= kStepsMax) return fail(Code::kCorrupt, "{}: too many decoders", where);
   JIGE_TRY(const std::string type, component_type(component, where));
   if (type == "Sequence") {
     JIGE_TRY(const Json* parts, component_list(component, "decoders", where));
-    for (const Json& part : *parts) JIGE_DO(add_steps(part, where, steps));
+    for (const Json& part : *parts) JIGE_DO(add_decoders(part, where, steps));
     return {};
   }
   if (type == "ByteLevel") {
@@ -66,7 +65,7 @@ Status add_steps(const Json& component, std::string_view where,
 Result<Decoder> Decoder::from_json(const Json* component, std::string_view where) {
   Decoder decoder;
   if (component) {
-    JIGE_DO(add_steps(*component, fmt::format("{}: decoder", where), decoder.steps_));
+    JIGE_DO(add_decoders(*component, fmt::format("{}: decoder", where), decoder.steps_));
   } else {
     decoder.steps_.push_back(join_decoder());
   }
@@ -75,7 +74,7 @@ Result<Decoder> Decoder::from_json(const Json* component, std::string_view where
 
 Decoder Decoder::for_sentencepiece(bool strip_first_space) {
   Decoder decoder;
-  decoder.steps_ = {replace_decoder(Pattern::literal("\xE2\x96\x81"), " "),
+  decoder.steps_ = {replace_decoder(Pattern::literal(std::string(kSpaceMark)), " "),
                     byte_fallback_decoder(), fuse_decoder()};
   if (strip_first_space) decoder.steps_.push_back(strip_decoder(" ", {.start = 1}));
   return decoder;

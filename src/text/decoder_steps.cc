@@ -59,7 +59,7 @@ class ByteCollector {
   std::string held_;
 };
 
-class ByteLevelStep final : public WholeTokenStep {
+class ByteLevelDecoderStep final : public WholeTokenStep {
  public:
   void finish() override {
     next_->push({bytes_.take(true), !begun_, true});
@@ -81,9 +81,10 @@ class ByteLevelStep final : public WholeTokenStep {
   bool begun_ = false;
 };
 
-class MetaspaceStep final : public DecoderStep {
+class MetaspaceDecoderStep final : public DecoderStep {
  public:
-  MetaspaceStep(std::string mark, bool drop_first) : mark_(std::move(mark)), drop_(drop_first) {}
+  MetaspaceDecoderStep(std::string mark, bool drop_first)
+      : mark_(std::move(mark)), drop_(drop_first) {}
   void push(const TokenChunk& chunk) override {
     std::string text;
     size_t from = 0;
@@ -159,9 +160,9 @@ class FuseStep final : public DecoderStep {
   bool begun_ = false;
 };
 
-class ReplaceStep final : public WholeTokenStep {
+class ReplaceDecoderStep final : public WholeTokenStep {
  public:
-  ReplaceStep(Pattern pattern, std::string content)
+  ReplaceDecoderStep(Pattern pattern, std::string content)
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   void finish() override { next_->finish(); }
 
@@ -260,10 +261,11 @@ class JoinStep final : public DecoderStep {
 
 }  // namespace
 
-DecoderFactory byte_level_decoder() { return std::make_shared<FactoryOf<ByteLevelStep>>(); }
+DecoderFactory byte_level_decoder() { return std::make_shared<FactoryOf<ByteLevelDecoderStep>>(); }
 
 DecoderFactory metaspace_decoder(std::string mark, bool drop_first) {
-  return std::make_shared<FactoryOf<MetaspaceStep, std::string, bool>>(std::move(mark), drop_first);
+  return std::make_shared<FactoryOf<MetaspaceDecoderStep, std::string, bool>>(std::move(mark),
+                                                                              drop_first);
 }
 
 DecoderFactory byte_fallback_decoder() { return std::make_shared<FactoryOf<ByteFallbackStep>>(); }
@@ -271,8 +273,8 @@ DecoderFactory byte_fallback_decoder() { return std::make_shared<FactoryOf<ByteF
 DecoderFactory fuse_decoder() { return std::make_shared<FactoryOf<FuseStep>>(); }
 
 DecoderFactory replace_decoder(Pattern pattern, std::string content) {
-  return std::make_shared<FactoryOf<ReplaceStep, Pattern, std::string>>(std::move(pattern),
-                                                                        std::move(content));
+  return std::make_shared<FactoryOf<ReplaceDecoderStep, Pattern, std::string>>(std::move(pattern),
+                                                                               std::move(content));
 }
 
 DecoderFactory strip_decoder(std::string content, StripCounts counts) {

@@ -18,6 +18,8 @@ struct FilterCall {
   const Value& input;
   const Arguments& arguments;
   std::string_view name;
+
+  Budget& budget() const { return run.budget(); }
 };
 using Filter = Result<Value> (*)(const FilterCall& call);
 

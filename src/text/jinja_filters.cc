@@ -13,14 +13,14 @@
 namespace jige::text::jinja {
 namespace {
 
-Budget& budget(const FilterCall& call) { return call.run.budget(); }
-
 Result<Value> made(const FilterCall& call, std::string text) {
-  JIGE_DO(budget(call).bytes(text.size()));
+  JIGE_DO(call.budget().bytes(text.size()));
   return Value::string(std::move(text));
 }
 
-Result<std::string> input_text(const FilterCall& call) { return to_text(call.input, budget(call)); }
+Result<std::string> input_text(const FilterCall& call) {
+  return to_text(call.input, call.budget());
+}
 
 Status no_arguments(const FilterCall& call) {
   return bind(call.arguments, {}, call.name).map([](const auto&) {});
@@ -41,7 +41,7 @@ Result<Value> trim(const FilterCall& call) {
     return made(call, std::string(strip_right(strip_left(text))));
   }
   JIGE_TRY(const std::string set, string_or(bound[0], "", "the characters of trim"));
-  JIGE_DO(budget(call).steps(text.size() / 64 * (set.size() + 1)));
+  JIGE_DO(call.budget().steps(text.size() / 64 * (set.size() + 1)));
   return made(call, std::string(strip_right(strip_left(text, set), set)));
 }
 
@@ -49,8 +49,8 @@ Result<Value> replace(const FilterCall& call) {
   JIGE_TRY(const auto bound, bind(call.arguments, {"old", "new", "count"}, call.name));
   if (!bound[0] || !bound[1]) return fail(Code::kInvalidArgument, "replace needs two texts");
   JIGE_TRY(const std::string text, input_text(call));
-  JIGE_TRY(const std::string from, to_text(*bound[0], budget(call)));
-  JIGE_TRY(const std::string to, to_text(*bound[1], budget(call)));
+  JIGE_TRY(const std::string from, to_text(*bound[0], call.budget()));
+  JIGE_TRY(const std::string to, to_text(*bound[1], call.budget()));
   JIGE_TRY(const int64_t count, int_or(bound[2], -1, "the count of replace"));
   auto replaced = replace_text(text, from, to, count, static_cast<size_t>(Budget::kBytes) / 8);
   if (!replaced) return fail(Code::kExhausted, "replace makes too long a text");
@@ -72,7 +72,7 @@ Result<Value> indent(const FilterCall& call) {
   std::string out;
   bool is_first = true;
   for (const std::string_view line : split_lines(ended)) {
-    JIGE_DO(budget(call).bytes(indention.size() + line.size()));
+    JIGE_DO(call.budget().bytes(indention.size() + line.size()));
     if (!is_first) out.push_back('\n');
     const bool wanted = is_first ? bool_or(bound[1], false) : blank || !line.empty();
     if (wanted) out += indention;
@@ -154,8 +154,8 @@ Result<Value> format(const FilterCall& call) {
   if (!call.arguments.named.empty()) {
     return fail(Code::kUnsupported, "format with named values is not supported");
   }
-  JIGE_TRY(const Value values, Value::tuple(call.arguments.positional, budget(call)));
-  return format_percent(text, values, budget(call));
+  JIGE_TRY(const Value values, Value::tuple(call.arguments.positional, call.budget()));
+  return format_percent(text, values, call.budget());
 }
 
 Result<Value> default_value(const FilterCall& call) {
@@ -168,7 +168,7 @@ Result<Value> default_value(const FilterCall& call) {
 
 Result<Value> length_of(const FilterCall& call) {
   JIGE_DO(no_arguments(call));
-  if (call.input.is(Kind::kString)) JIGE_DO(budget(call).steps(call.input.text().size() / 64));
+  if (call.input.is(Kind::kString)) JIGE_DO(call.budget().steps(call.input.text().size() / 64));
   JIGE_TRY(const int64_t size, length(call.input));
   return Value::integer(size);
 }
@@ -294,7 +294,7 @@ Result<Value> to_json(const FilterCall& call) {
     JIGE_TRY(format.key_separator, string_or(&bound[2]->items()[1], "", "a separator"));
   }
   std::string out;
-  JIGE_DO(append_json(out, call.input, format, budget(call)));
+  JIGE_DO(append_json(out, call.input, format, call.budget()));
   return Value::string(std::move(out));
 }
 

@@ -12,9 +12,7 @@
 namespace jige::text::jinja {
 namespace {
 
-Budget& budget(const FilterCall& call) { return call.run.budget(); }
-
-Result<Items> input_items(const FilterCall& call) { return iterate(call.input, budget(call)); }
+Result<Items> input_items(const FilterCall& call) { return iterate(call.input, call.budget()); }
 
 // A number as a list index within a path, or nullopt.
 std::optional<int64_t> path_index(std::string_view part) {
@@ -41,14 +39,14 @@ class SortKey {
 
  private:
   Result<Value> by_attribute(const Value& item) const {
-    JIGE_TRY(const std::string paths, to_text(*attribute_, budget(call_)));
+    JIGE_TRY(const std::string paths, to_text(*attribute_, call_.budget()));
     if (paths.find(',') == std::string::npos) return follow(call_.run, item, paths);
     Items keys;
     for (const std::string_view path : split_text(paths, ",", -1)) {
       JIGE_TRY(const Value key, follow(call_.run, item, path));
       keys.push_back(case_sensitive_ ? key : lower(key));
     }
-    return Value::list(std::move(keys), budget(call_));
+    return Value::list(std::move(keys), call_.budget());
   }
 
   static Value lower(const Value& value) {
@@ -108,23 +106,23 @@ Result<Value> last(const FilterCall& call) {
 
 Result<Value> list(const FilterCall& call) {
   JIGE_TRY(Items items, input_items(call));
-  return Value::list(std::move(items), budget(call));
+  return Value::list(std::move(items), call.budget());
 }
 
 Result<Value> join(const FilterCall& call) {
   JIGE_TRY(const auto bound, bind(call.arguments, {"d", "attribute"}, call.name));
   std::string separator;
-  if (bound[0]) JIGE_DO(append_text(separator, *bound[0], budget(call)));
+  if (bound[0]) JIGE_DO(append_text(separator, *bound[0], call.budget()));
   JIGE_TRY(const Items items, input_items(call));
   const SortKey key(call, bound[1], /*case_sensitive=*/true);
   std::string out;
   for (size_t i = 0; i < items.size(); ++i) {
     if (i > 0) {
-      JIGE_DO(budget(call).bytes(separator.size()));
+      JIGE_DO(call.budget().bytes(separator.size()));
       out += separator;
     }
     JIGE_TRY(const Value shown, key.of(items[i]));
-    JIGE_DO(append_text(out, shown, budget(call)));
+    JIGE_DO(append_text(out, shown, call.budget()));
   }
   return Value::string(std::move(out));
 }
@@ -132,11 +130,11 @@ Result<Value> join(const FilterCall& call) {
 Result<Value> reverse(const FilterCall& call) {
   if (call.input.is(Kind::kString)) {
     const Value step = Value::integer(-1);
-    return slice_value(call.input, {.step = &step}, budget(call));
+    return slice_value(call.input, {.step = &step}, call.budget());
   }
   JIGE_TRY(Items items, input_items(call));
   std::reverse(items.begin(), items.end());
-  return Value::list(std::move(items), budget(call));
+  return Value::list(std::move(items), call.budget());
 }
 
 Result<Value> sort(const FilterCall& call) {
@@ -144,10 +142,10 @@ Result<Value> sort(const FilterCall& call) {
            bind(call.arguments, {"reverse", "case_sensitive", "attribute"}, call.name));
   JIGE_TRY(const Items items, input_items(call));
   JIGE_TRY(auto keyed, with_keys(items, {call, bound[2], bool_or(bound[1], false)}));
-  JIGE_DO(sort_keyed(keyed, bool_or(bound[0], false), budget(call)));
+  JIGE_DO(sort_keyed(keyed, bool_or(bound[0], false), call.budget()));
   Items sorted;
   for (Keyed& entry : keyed) sorted.push_back(std::move(entry.item));
-  return Value::list(std::move(sorted), budget(call));
+  return Value::list(std::move(sorted), call.budget());
 }
 
 Result<Value> dict_sort(const FilterCall& call) {
@@ -163,13 +161,13 @@ Result<Value> dict_sort(const FilterCall& call) {
   std::vector<Keyed> keyed;
   for (const auto& [key, value] : call.input.entries().entries) {
     JIGE_TRY(Value order, sort_key.of(by == "key" ? key : value));
-    JIGE_TRY(Value pair, Value::tuple({key, value}, budget(call)));
+    JIGE_TRY(Value pair, Value::tuple({key, value}, call.budget()));
     keyed.push_back({std::move(order), std::move(pair)});
   }
-  JIGE_DO(sort_keyed(keyed, bool_or(bound[2], false), budget(call)));
+  JIGE_DO(sort_keyed(keyed, bool_or(bound[2], false), call.budget()));
   Items sorted;
   for (Keyed& entry : keyed) sorted.push_back(std::move(entry.item));
-  return Value::list(std::move(sorted), budget(call));
+  return Value::list(std::move(sorted), call.budget());
 }
 
 Result<Value> unique(const FilterCall& call) {
@@ -187,7 +185,7 @@ Result<Value> unique(const FilterCall& call) {
     } else {
       bool known = false;
       for (const Value& other : seen) {
-        JIGE_TRY(known, equals(other, key, budget(call)));
+        JIGE_TRY(known, equals(other, key, call.budget()));
         if (known) break;
       }
       if (known) continue;
@@ -195,7 +193,7 @@ Result<Value> unique(const FilterCall& call) {
     }
     kept.push_back(item);
   }
-  return Value::list(std::move(kept), budget(call));
+  return Value::list(std::move(kept), call.budget());
 }
 
 Result<Value> extreme(const FilterCall& call) {
@@ -206,8 +204,8 @@ Result<Value> extreme(const FilterCall& call) {
   size_t best = 0;
   for (size_t i = 1; i < keyed.size(); ++i) {
     JIGE_TRY(const bool better, call.name == "min"
-                                    ? less(keyed[i].key, keyed[best].key, budget(call))
-                                    : less(keyed[best].key, keyed[i].key, budget(call)));
+                                    ? less(keyed[i].key, keyed[best].key, call.budget())
+                                    : less(keyed[best].key, keyed[i].key, call.budget()));
     if (better) best = i;
   }
   return items[best];
@@ -220,13 +218,13 @@ Result<Value> sum(const FilterCall& call) {
   Value total = bound[1] ? *bound[1] : Value::integer(0);
   for (const Value& item : items) {
     JIGE_TRY(const Value term, key.of(item));
-    JIGE_TRY(total, arithmetic("+", total, term, budget(call)));
+    JIGE_TRY(total, arithmetic("+", total, term, call.budget()));
   }
   return total;
 }
 
 Result<Value> items_of(const FilterCall& call) {
-  if (call.input.is(Kind::kUndefined)) return Value::list({}, budget(call));
+  if (call.input.is(Kind::kUndefined)) return Value::list({}, call.budget());
   if (!call.input.is(Kind::kDict)) {
     return fail(Code::kInvalidArgument, "items needs a dict, not {}", call.input.type_name());
   }
@@ -256,23 +254,23 @@ Result<Value> map(const FilterCall& call) {
   if (call.arguments.positional.empty()) {
     JIGE_TRY(const auto bound, bind(call.arguments, {"attribute", "default"}, call.name));
     if (!bound[0]) return fail(Code::kInvalidArgument, "map needs a filter or an attribute");
-    JIGE_TRY(const std::string path, to_text(*bound[0], budget(call)));
+    JIGE_TRY(const std::string path, to_text(*bound[0], call.budget()));
     for (const Value& item : items) {
       JIGE_TRY(Value value, follow(call.run, item, path, bound[1]));
       mapped.push_back(std::move(value));
     }
-    return Value::list(std::move(mapped), budget(call));
+    return Value::list(std::move(mapped), call.budget());
   }
   JIGE_TRY(const std::string name,
            string_or(&call.arguments.positional[0], "", "the filter of map"));
   const Arguments rest{{call.arguments.positional.begin() + 1, call.arguments.positional.end()},
                        call.arguments.named};
   for (const Value& item : items) {
-    JIGE_DO(budget(call).steps(1));
+    JIGE_DO(call.budget().steps(1));
     JIGE_TRY(Value value, call.run.apply_filter(name, item, rest));
     mapped.push_back(std::move(value));
   }
-  return Value::list(std::move(mapped), budget(call));
+  return Value::list(std::move(mapped), call.budget());
 }
 
 // select, reject, selectattr, rejectattr: the items for which a test does or does not hold.
@@ -284,7 +282,7 @@ Result<Value> choose(const FilterCall& call) {
   std::string path;
   if (by_attribute) {
     if (given.empty()) return fail(Code::kInvalidArgument, "{} needs an attribute", call.name);
-    JIGE_TRY(path, to_text(given[0], budget(call)));
+    JIGE_TRY(path, to_text(given[0], call.budget()));
     used = 1;
   }
   std::string test;
@@ -307,7 +305,7 @@ Result<Value> choose(const FilterCall& call) {
     }
     if (holds == wanted) chosen.push_back(item);
   }
-  return Value::list(std::move(chosen), budget(call));
+  return Value::list(std::move(chosen), call.budget());
 }
 
 Result<Value> batch(const FilterCall& call) {
@@ -318,7 +316,7 @@ Result<Value> batch(const FilterCall& call) {
   Items batches;
   Items current;
   const auto flush = [&]() -> Status {
-    JIGE_TRY(Value made, Value::list(std::move(current), budget(call)));
+    JIGE_TRY(Value made, Value::list(std::move(current), call.budget()));
     batches.push_back(std::move(made));
     current.clear();
     return {};
@@ -329,11 +327,11 @@ Result<Value> batch(const FilterCall& call) {
   }
   const bool fills = bound[1] && !bound[1]->is(Kind::kNone) && !current.empty();
   while (fills && static_cast<int64_t>(current.size()) < size) {
-    JIGE_DO(budget(call).bytes(sizeof(Value)));
+    JIGE_DO(call.budget().bytes(sizeof(Value)));
     current.push_back(*bound[1]);
   }
   if (!current.empty()) JIGE_DO(flush());
-  return Value::list(std::move(batches), budget(call));
+  return Value::list(std::move(batches), call.budget());
 }
 
 }  // namespace

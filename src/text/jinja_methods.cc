@@ -21,7 +21,7 @@ constexpr std::array<std::string_view, 3> kListMethods = {"index", "count", "cop
 constexpr std::array<std::string_view, 2> kLoopMethods = {"cycle", "changed"};
 
 template <size_t N>
-bool holds(const std::array<std::string_view, N>& names, std::string_view name) {
+bool lists(const std::array<std::string_view, N>& names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
@@ -359,14 +359,14 @@ Result<Value> call_loop_method(Interpreter& run, const LoopState& loop, std::str
 bool has_method(const Value& value, std::string_view name) {
   switch (value.kind()) {
     case Kind::kString:
-      return holds(kStringMethods, name);
+      return lists(kStringMethods, name);
     case Kind::kDict:
-      return holds(kDictMethods, name);
+      return lists(kDictMethods, name);
     case Kind::kList:
     case Kind::kTuple:
-      return holds(kListMethods, name);
+      return lists(kListMethods, name);
     case Kind::kLoop:
-      return holds(kLoopMethods, name);
+      return lists(kLoopMethods, name);
     default:
       return false;
   }

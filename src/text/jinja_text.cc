@@ -8,14 +8,14 @@ namespace jige::text::jinja {
 namespace {
 
 // The last character of `text` and where it begins. REQUIRES: not empty.
-std::pair<char32_t, size_t> last_character(std::string_view text) {
+std::pair<char32_t, size_t> last_code_point(std::string_view text) {
   size_t begin = text.size() - 1;
   while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
   return {decode_utf8(text.substr(begin)).code_point, begin};
 }
 
 // Whether a valid UTF-8 `set` holds the character spelled `character`.
-bool holds(std::string_view set, std::string_view character) {
+bool holds_character(std::string_view set, std::string_view character) {
   return find_text(set, character) != set.npos;
 }
 
@@ -43,7 +43,7 @@ std::string_view strip_left(std::string_view text) {
 
 std::string_view strip_right(std::string_view text) {
   while (!text.empty()) {
-    const auto [last, begin] = last_character(text);
+    const auto [last, begin] = last_code_point(text);
     if (!is_space(last)) break;
     text = text.substr(0, begin);
   }
@@ -51,7 +51,7 @@ std::string_view strip_right(std::string_view text) {
 }
 
 std::string_view strip_left(std::string_view text, std::string_view set) {
-  while (!text.empty() && holds(set, text.substr(0, utf8_size(text[0])))) {
+  while (!text.empty() && holds_character(set, text.substr(0, utf8_size(text[0])))) {
     text.remove_prefix(utf8_size(text[0]));
   }
   return text;
@@ -59,8 +59,8 @@ std::string_view strip_left(std::string_view text, std::string_view set) {
 
 std::string_view strip_right(std::string_view text, std::string_view set) {
   while (!text.empty()) {
-    const size_t begin = last_character(text).second;
-    if (!holds(set, text.substr(begin))) break;
+    const size_t begin = last_code_point(text).second;
+    if (!holds_character(set, text.substr(begin))) break;
     text = text.substr(0, begin);
   }
   return text;
@@ -96,7 +96,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t count)
     }
     size_t begin = text.size();
     while (begin > 0) {
-      const auto [last, at] = last_character(text.substr(0, begin));
+      const auto [last, at] = last_code_point(text.substr(0, begin));
       if (is_space(last)) break;
       begin = at;
     }

@@ -12,8 +12,6 @@ namespace {
 
 using Steps = std::vector<std::shared_ptr<const Normalizer::Step>>;
 
-constexpr size_t kStepsMax = 64;
-
 class FormStep final : public Normalizer::Step {
  public:
   explicit FormStep(NormalForm form) : form_(form) {}
@@ -107,12 +105,12 @@ FunctionStep::Function function_of(std::string_view type) {
   return nullptr;
 }
 
-Status add_steps(const Json& component, std::string_view where, Steps& steps) {
+Status add_normalizers(const Json& component, std::string_view where, Steps& steps) {
   if (steps.size() >= kStepsMax) return fail(Code::kCorrupt, "{}: too many normalizers", where);
   JIGE_TRY(const std::string type, component_type(component, where));
   if (type == "Sequence") {
     JIGE_TRY(const Json* parts, component_list(component, "normalizers", where));
-    for (const Json& part : *parts) JIGE_DO(add_steps(part, where, steps));
+    for (const Json& part : *parts) JIGE_DO(add_normalizers(part, where, steps));
     return {};
   }
   if (const auto form = form_of(type)) {
@@ -141,7 +139,7 @@ Status add_steps(const Json& component, std::string_view where, Steps& steps) {
 Result<Normalizer> Normalizer::from_json(const Json* component, std::string_view where) {
   Normalizer normalizer;
   if (component) {
-    JIGE_DO(add_steps(*component, fmt::format("{}: normalizer", where), normalizer.steps_));
+    JIGE_DO(add_normalizers(*component, fmt::format("{}: normalizer", where), normalizer.steps_));
   }
   return normalizer;
 }

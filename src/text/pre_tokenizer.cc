@@ -12,8 +12,6 @@ namespace {
 
 using Step = PreTokenizer::Step;
 
-constexpr size_t kStepsMax = 64;
-
 class PatternStep final : public Step {
  public:
   PatternStep(Pattern pattern, SplitRule rule) : pattern_(std::move(pattern)), rule_(rule) {}
@@ -235,7 +233,7 @@ class Builder {
   }
 
   Status add_metaspace(const Json& component) {
-    JIGE_TRY(std::string mark, get_string_or(component, "replacement", "\xE2\x96\x81", where_));
+    JIGE_TRY(std::string mark, get_string_or(component, "replacement", kSpaceMark, where_));
     if (count_characters(mark) != 1 || mark == " ") {
       return fail(Code::kCorrupt, "{}: \"replacement\" must be one character", where_);
     }

@@ -9,7 +9,6 @@
 namespace jige::text {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁
 constexpr char32_t kFirstPrivate = 0xE000;
 constexpr char32_t kLastPrivate = 0xE0FF;
 

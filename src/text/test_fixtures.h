@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -12,8 +13,11 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "text/tokenizer.h"
 
 namespace jige::text {
+
+using Ids = std::vector<int32_t>;
 
 inline std::string fixture_path(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/text/" + name;
@@ -56,6 +60,13 @@ inline std::string row_input(const Json& row) {
     bytes.push_back(static_cast<char>(std::stoi(hex.substr(i, 2), nullptr, 16)));
   }
   return bytes;
+}
+
+// The tokenizer of a model family; one that does not load is a failed test.
+inline Tokenizer family(const std::string& name) {
+  auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
+  EXPECT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  return *tokenizer;
 }
 
 }  // namespace jige::text

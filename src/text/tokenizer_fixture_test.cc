@@ -6,8 +6,6 @@
 namespace jige::text {
 namespace {
 
-using Ids = std::vector<int32_t>;
-
 Ids ids_of(const Json& row, const char* field) { return row[field].get<Ids>(); }
 
 std::string shown(const Json& row) {

@@ -12,14 +12,6 @@
 namespace jige::text {
 namespace {
 
-using Ids = std::vector<int32_t>;
-
-Tokenizer family(const std::string& name) {
-  auto tokenizer = Tokenizer::load(fixture_path("tokenizers/" + name));
-  EXPECT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
-  return *tokenizer;
-}
-
 Ids encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOptions& options = {}) {
   const auto ids = tokenizer.encode(text, options);
   EXPECT_TRUE(ids.has_value()) << ids.error().message;

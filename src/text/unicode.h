@@ -38,6 +38,8 @@ std::string replace_invalid_utf8(std::string_view text);
 // How many bytes at the end of `text` begin a character that more bytes could complete: 0 to 3.
 size_t incomplete_utf8_suffix(std::string_view text);
 
+inline constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // ▁, a space in SentencePiece
+
 // The size in bytes of a character whose first byte is `lead`, in valid UTF-8.
 inline size_t utf8_size(char lead) {
   const auto byte = static_cast<uint8_t>(lead);

@@ -31,27 +31,27 @@ std::string configuration(uint16_t control, size_t bytes = 4096) {
   return space.substr(0, bytes);
 }
 
-std::optional<bool> read(const std::string& space) {
+std::optional<bool> read_redirects(const std::string& space) {
   return redirects(std::as_bytes(std::span(space)));
 }
 
 TEST(AccessControl, IsReadFromTheConfigurationSpace) {
-  EXPECT_EQ(read(configuration(0x1D)), true);
-  EXPECT_EQ(read(configuration(0x04)), true) << "requests";
-  EXPECT_EQ(read(configuration(0x08)), true) << "completions";
-  EXPECT_EQ(read(configuration(0x11)), false) << "validation and forwarding alone";
-  EXPECT_EQ(read(configuration(0)), false);
+  EXPECT_EQ(read_redirects(configuration(0x1D)), true);
+  EXPECT_EQ(read_redirects(configuration(0x04)), true) << "requests";
+  EXPECT_EQ(read_redirects(configuration(0x08)), true) << "completions";
+  EXPECT_EQ(read_redirects(configuration(0x11)), false) << "validation and forwarding alone";
+  EXPECT_EQ(read_redirects(configuration(0)), false);
 }
 
 TEST(AccessControl, WhatCannotBeReadIsUnknown) {
-  EXPECT_EQ(read(configuration(4, 64)), std::nullopt) << "what others than root see";
-  EXPECT_EQ(read(configuration(4, 0x14C)), std::nullopt);
-  EXPECT_EQ(read(std::string(4096, '\0')), std::nullopt) << "no capabilities";
-  EXPECT_EQ(read(std::string(4096, '\xFF')), std::nullopt) << "a device that is gone";
+  EXPECT_EQ(read_redirects(configuration(4, 64)), std::nullopt) << "what others than root see";
+  EXPECT_EQ(read_redirects(configuration(4, 0x14C)), std::nullopt);
+  EXPECT_EQ(read_redirects(std::string(4096, '\0')), std::nullopt) << "no capabilities";
+  EXPECT_EQ(read_redirects(std::string(4096, '\xFF')), std::nullopt) << "a device that is gone";
   std::string circle = configuration(4);
   circle[0x103] = '\x10';  // the next of the first is the first
   circle[0x102] = '\x01';
-  EXPECT_EQ(read(circle), std::nullopt);
+  EXPECT_EQ(read_redirects(circle), std::nullopt);
 }
 
 TEST(AccessControl, AnyBytesAreReadOrUnknown) {
@@ -63,13 +63,13 @@ TEST(AccessControl, AnyBytesAreReadOrUnknown) {
       space[0x100 + rng.below(0x60)] = static_cast<char>(rng.below(256));
     }
     space.resize(rng.below(8) == 0 ? rng.below(4097) : 4096);
-    known += read(space).has_value();
+    known += read_redirects(space).has_value();
   }
   EXPECT_GT(known, 500);
 }
 
 // Two GPUs behind a switch; `down` is the control of the port above the first.
-Description machine(FakeSysfs& sys, std::optional<uint16_t> down) {
+Description switched_machine(FakeSysfs& sys, std::optional<uint16_t> down) {
   sys.node(0);
   const std::string port = "pci0000:16/0000:16:01.0", up = port + "/0000:17:00.0";
   sys.pci(port, "0x060400", "0x8086", 0, "16.0 GT/s PCIe", "16");
@@ -98,7 +98,7 @@ std::map<std::string, std::string> facts(const Description& d) {
 
 TEST(AccessControl, OfEveryPortAboveADeviceIsAFact) {
   FakeSysfs sys;
-  EXPECT_THAT(facts(machine(sys, 0x1D)),
+  EXPECT_THAT(facts(switched_machine(sys, 0x1D)),
               ElementsAre(std::pair("acs of 0000:18:00.0", "redirects"),
                           std::pair("acs of 0000:18:01.0", "does-not-redirect")));
   const auto whole = machine_topology({.source = "sysfs", .sysfs = sys.root()});
@@ -109,7 +109,7 @@ TEST(AccessControl, OfEveryPortAboveADeviceIsAFact) {
 TEST(AccessControl, SwitchingItIsADifferenceAndNotKnowingItIsNone) {
   const auto print = [](std::optional<uint16_t> control) {
     FakeSysfs sys;
-    Description d = machine(sys, control);
+    Description d = switched_machine(sys, control);
     d.environment.erase("rates");
     return fingerprint(d);
   };

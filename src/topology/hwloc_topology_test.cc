@@ -95,7 +95,7 @@ constexpr const char* kBox = R"xml(<?xml version="1.0" encoding="UTF-8"?>
 </topology>
 )xml";
 
-Result<Topology> read(const std::string& text) {
+Result<Topology> read_hwloc(const std::string& text) {
   JIGE_TRY(Description d, description_from_xml(text, "box.xml"));
   return Topology::create(std::move(d), "box.xml");
 }
@@ -108,8 +108,8 @@ std::string with(const std::string& from, const std::string& to) {
   return text;
 }
 
-std::string error_of(const std::string& text) {
-  const auto result = read(text);
+std::string hwloc_error(const std::string& text) {
+  const auto result = read_hwloc(text);
   return result ? "accepted" : result.error().message;
 }
 
@@ -119,7 +119,7 @@ const Link& link_above(const Topology& t, const char* name) {
 }
 
 TEST(HwlocTopology, ReadsNodesPortsSwitchesAndRates) {
-  const auto box = read(kBox);
+  const auto box = read_hwloc(kBox);
   ASSERT_TRUE(box) << box.error().message;
   ASSERT_EQ(box->of_kind(ComponentKind::kDevice).size(), 3u);
   ASSERT_EQ(box->of_kind(ComponentKind::kMemory).size(), 2u);
@@ -154,7 +154,7 @@ TEST(HwlocTopology, AgreesWithSysfs) {
   sys.pci("pci0000:80/0000:80:01.0/0000:81:00.0", "0x020000", "0x15b3", 1, "Unknown", "0");
   sys.pci("pci0000:80/0000:82:00.0", "0x030000", "0x1002", 1, "8.0 GT/s PCIe", "16");
   const auto kernel = sysfs_topology(sys.root());
-  const auto hwloc = read(with(R"(name="Bandwidth")", R"(name="Elsewise")"));
+  const auto hwloc = read_hwloc(with(R"(name="Bandwidth")", R"(name="Elsewise")"));
   ASSERT_TRUE(kernel && hwloc);
   ASSERT_EQ(kernel->components().size(), hwloc->components().size());
   for (size_t i = 0; i < kernel->components().size(); ++i) {
@@ -186,11 +186,11 @@ TEST(HwlocTopology, AFunctionBelongsToTheFirstNodeOfWhatIsAboveIt) {
     for (const int n : {1, 3, 33, 40}) {
       nodes += fmt::format(R"(<object type="NUMANode" os_index="{}"/>)", n);
     }
-    return read(fmt::format(R"(<topology><object type="Machine" nodeset="0xf...f">{}
+    return read_hwloc(fmt::format(R"(<topology><object type="Machine" nodeset="0xf...f">{}
       <object type="Group" nodeset="{}"><object type="Bridge" bridge_type="0-1">
       <object type="PCIDev" pci_busid="0000:05:00.0" pci_type="0302 [10de:2235]"/></object></object>
       </object></topology>)",
-                            nodes, set));
+                                  nodes, set));
   };
   const auto node_of = [&](const std::string& set) {
     const auto result = box(set);
@@ -212,55 +212,57 @@ TEST(HwlocTopology, AFunctionBelongsToTheFirstNodeOfWhatIsAboveIt) {
 }
 
 TEST(HwlocTopology, NamesWhatIsWrong) {
-  EXPECT_THAT(error_of(with(R"(os_index="1" cpuset="0x00000002" nodeset="0x00000002" gp_index="7")",
-                            R"(os_index="-1")")),
-              HasSubstr("<object>: attribute os_index is \"-1\", must be 0 to 4095"));
-  EXPECT_THAT(error_of(with(R"(type="NUMANode" os_index="1")", R"(type="NUMANode" os_index="0")")),
-              HasSubstr("there is a second NUMA node 0"));
-  EXPECT_THAT(error_of(with(R"(pci_busid="0000:19:00.0")", "")),
+  EXPECT_THAT(
+      hwloc_error(with(R"(os_index="1" cpuset="0x00000002" nodeset="0x00000002" gp_index="7")",
+                       R"(os_index="-1")")),
+      HasSubstr("<object>: attribute os_index is \"-1\", must be 0 to 4095"));
+  EXPECT_THAT(
+      hwloc_error(with(R"(type="NUMANode" os_index="1")", R"(type="NUMANode" os_index="0")")),
+      HasSubstr("there is a second NUMA node 0"));
+  EXPECT_THAT(hwloc_error(with(R"(pci_busid="0000:19:00.0")", "")),
               HasSubstr("attribute pci_busid is missing"));
-  EXPECT_THAT(error_of(with(R"(pci_busid="0000:1a:00.0")", R"(pci_busid="0000:19:00.0")")),
+  EXPECT_THAT(hwloc_error(with(R"(pci_busid="0000:1a:00.0")", R"(pci_busid="0000:19:00.0")")),
               HasSubstr("address 0000:19:00.0 belongs to another one too"));
-  EXPECT_THAT(error_of(with(R"(pci_busid="0000:18:00.0")", R"(pci_busid="0000:19:00.0")")),
+  EXPECT_THAT(hwloc_error(with(R"(pci_busid="0000:18:00.0")", R"(pci_busid="0000:19:00.0")")),
               HasSubstr("accepted"))
       << "ports out of a switch are passed over";
-  EXPECT_THAT(error_of(with("0302 [10de:2235] [10de:145a] a1", "GPU")),
+  EXPECT_THAT(hwloc_error(with("0302 [10de:2235] [10de:145a] a1", "GPU")),
               HasSubstr("attribute pci_type is \"GPU\""));
   for (const char* rate : {"fast", "-1", "nan", "inf", "1e300", ""}) {
-    EXPECT_THAT(error_of(with(R"(pci_link_speed="7.876923">
+    EXPECT_THAT(hwloc_error(with(R"(pci_link_speed="7.876923">
                 <object)",
-                              fmt::format("pci_link_speed=\"{}\"><object", rate))),
+                                 fmt::format("pci_link_speed=\"{}\"><object", rate))),
                 HasSubstr("attribute pci_link_speed is"))
         << rate;
   }
   for (const char* value : {"many", "-1", "99999999999999999999", "18446744073709551615"}) {
-    EXPECT_THAT(error_of(with(R"(value="131072")", fmt::format("value=\"{}\"", value))),
+    EXPECT_THAT(hwloc_error(with(R"(value="131072")", fmt::format("value=\"{}\"", value))),
                 HasSubstr("attribute value is"))
         << value;
   }
-  EXPECT_THAT(error_of("<topology version=\"2.0\"><object type=\"Machine\"/></topology>"),
+  EXPECT_THAT(hwloc_error("<topology version=\"2.0\"><object type=\"Machine\"/></topology>"),
               HasSubstr("box.xml: lists no NUMA nodes"));
-  EXPECT_THAT(error_of("<lstopo/>"), HasSubstr("begins with <lstopo>"));
+  EXPECT_THAT(hwloc_error("<lstopo/>"), HasSubstr("begins with <lstopo>"));
 }
 
 TEST(HwlocTopology, TruncatedDeepAndGrowingFilesAreRefused) {
   const std::string whole = kBox;
   const size_t end = whole.find("</topology>");
   for (size_t size = 0; size < end; size += 37) {
-    EXPECT_NE(error_of(whole.substr(0, size)), "accepted") << size;
+    EXPECT_NE(hwloc_error(whole.substr(0, size)), "accepted") << size;
   }
   std::string deep = "<topology><object type=\"Machine\">";
   for (int i = 0; i < 10'000; ++i) deep += "<object type=\"Bridge\" bridge_type=\"1-1\" a='1'>";
-  EXPECT_THAT(error_of(deep), HasSubstr("nested deeper than 64"));
-  EXPECT_THAT(error_of(with("SYSTEM \"hwloc2.dtd\"", "[<!ENTITY a \"b\">]")),
+  EXPECT_THAT(hwloc_error(deep), HasSubstr("nested deeper than 64"));
+  EXPECT_THAT(hwloc_error(with("SYSTEM \"hwloc2.dtd\"", "[<!ENTITY a \"b\">]")),
               HasSubstr("declarations of types are not supported"));
-  EXPECT_THAT(error_of(with("&#10;", "&a;")), HasSubstr("an entity is not one of XML's five"));
+  EXPECT_THAT(hwloc_error(with("&#10;", "&a;")), HasSubstr("an entity is not one of XML's five"));
   for (const char* character : {"&#;", "&#0;", "&#x;", "&#999999999999;", "&#x1F600;", "&#10"}) {
-    EXPECT_NE(error_of(with("&#10;", character)), "accepted") << character;
+    EXPECT_NE(hwloc_error(with("&#10;", character)), "accepted") << character;
   }
-  EXPECT_EQ(error_of(with("&#10;", "&#x41;")), "accepted");
+  EXPECT_EQ(hwloc_error(with("&#10;", "&#x41;")), "accepted");
   // A port below itself is one port, not a cycle.
-  EXPECT_NE(error_of(with(R"(pci_busid="0000:17:00.0")", R"(pci_busid="0000:16:01.0")")), "");
+  EXPECT_NE(hwloc_error(with(R"(pci_busid="0000:17:00.0")", R"(pci_busid="0000:16:01.0")")), "");
 }
 
 TEST(HwlocTopology, MutatedFilesNeverAbort) {
@@ -282,7 +284,7 @@ TEST(HwlocTopology, MutatedFilesNeverAbort) {
           text.insert(at, whole.substr(rng.below(whole.size()), rng.below(40)));
       }
     }
-    const auto result = read(text);
+    const auto result = read_hwloc(text);
     EXPECT_TRUE(result || !result.error().message.empty());
     accepted += result ? 1 : 0;
   }
@@ -306,7 +308,7 @@ TEST(HwlocTopology, TheLibraryShowsWhatTheFileShows) {
     GTEST_SKIP() << through.error().message;
   }
   ASSERT_TRUE(through) << through.error().message;
-  const auto library = Topology::create(*through, "hwloc"), direct = read(kBox);
+  const auto library = Topology::create(*through, "hwloc"), direct = read_hwloc(kBox);
   ASSERT_TRUE(library && direct);
   ASSERT_EQ(library->components().size(), direct->components().size());
   for (size_t i = 0; i < direct->components().size(); ++i) {

@@ -1,24 +1,18 @@
 #include "topology/nccl_topology.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/ascii.h"
 #include "topology/nvlinks.h"
 
 namespace jige::topology {
 namespace {
 
 constexpr int32_t kNvlinksMax = 1000;  // of a GPU to one other end
-
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 class NcclReader {
  public:
@@ -111,7 +105,7 @@ class NcclReader {
       const std::string* type = link.attribute("tclass");
       if (!target) return wrong(link, "attribute target is missing");
       if (!type) return wrong(link, "attribute tclass is missing");
-      PendingNvlink pending{.device = device, .bridge = numa, .target = lower(*target)};
+      PendingNvlink pending{.device = device, .bridge = numa, .target = lower_ascii(*target)};
       if (type->starts_with("0x03")) {
         pending.end = PendingNvlink::End::kGpu;
       } else if (*type == "0x068001") {
@@ -142,7 +136,7 @@ class NcclReader {
       }
       for (size_t i = 0; link.end == PendingNvlink::End::kGpu && i < d_.components.size(); ++i) {
         const Component& c = d_.components[i];
-        if (c.kind == ComponentKind::kDevice && lower(c.address) == link.target) {
+        if (c.kind == ComponentKind::kDevice && lower_ascii(c.address) == link.target) {
           other = static_cast<int32_t>(i);
         }
       }

@@ -36,13 +36,13 @@ constexpr const char* kSystem = R"(<system version="1">
   </cpu>
 </system>)";
 
-Result<Topology> read(const std::string& text) {
+Result<Topology> read_nccl(const std::string& text) {
   JIGE_TRY(Description d, description_from_xml(text, "topo.xml"));
   return Topology::create(std::move(d), "topo.xml");
 }
 
 TEST(NcclTopology, ReadsDevicesSwitchesAndNics) {
-  const auto box = read(kSystem);
+  const auto box = read_nccl(kSystem);
   ASSERT_TRUE(box) << box.error().message;
   const int32_t gpu0 = box->find("gpu0"), gpu1 = box->find("gpu1"), nic = box->find("nic0");
   ASSERT_TRUE(gpu0 >= 0 && gpu1 >= 0 && nic >= 0);
@@ -58,7 +58,7 @@ TEST(NcclTopology, ReadsDevicesSwitchesAndNics) {
 TEST(NcclTopology, ReadsAProcessorWithoutANode) {
   std::string text = kSystem;
   text.replace(text.find("numaid=\"0\""), 10, "numaid=\"-1\"");
-  const auto box = read(text);
+  const auto box = read_nccl(text);
   ASSERT_TRUE(box) << box.error().message;
   EXPECT_EQ(box->component(box->find("gpu0")).numa, 0);
 }
@@ -67,7 +67,7 @@ TEST(NcclTopology, NamesWhatIsWrong) {
   const auto broken = [](const std::string& from, const std::string& to) {
     std::string text = kSystem;
     text.replace(text.find(from), from.size(), to);
-    const auto result = read(text);
+    const auto result = read_nccl(text);
     return result ? "accepted" : result.error().message;
   };
   EXPECT_THAT(broken("numaid=\"1\"", "numaid=\"x\""),
@@ -113,7 +113,7 @@ const Link& only_link(const Topology& t, int32_t from, int32_t to) {
 }
 
 TEST(NcclTopology, ReadsNvlinksBetweenGpus) {
-  const auto box = read(with_nvlinks(
+  const auto box = read_nccl(with_nvlinks(
       {nvlink("0000:21:00.0", 4) + nvlink("0000:31:00.0", 2), nvlink("0000:11:00.0", 4),
        nvlink("0000:11:00.0", 2), nvlink("0000:99:00.0", 4)},
       80));
@@ -126,7 +126,7 @@ TEST(NcclTopology, ReadsNvlinksBetweenGpus) {
   EXPECT_EQ(only_link(*box, gpus[2], gpus[0]).back_gb_per_s, 50);
   EXPECT_EQ(box->count_links(gpus[1], gpus[2], LinkKind::kNvlink), 0) << "GPUs do not forward";
   EXPECT_EQ(box->count_links(gpus[3], gpus[0], LinkKind::kNvlink), 0) << "its peer is not here";
-  const auto slower = read(with_nvlinks({nvlink("0000:21:00.0", 4), "", "", ""}, 86));
+  const auto slower = read_nccl(with_nvlinks({nvlink("0000:21:00.0", 4), "", "", ""}, 86));
   ASSERT_TRUE(slower) << slower.error().message;
   EXPECT_EQ(only_link(*slower, slower->find("gpu1"), slower->find("gpu0")).gb_per_s, 56.25)
       << "told by one end alone";
@@ -135,7 +135,7 @@ TEST(NcclTopology, ReadsNvlinksBetweenGpus) {
 TEST(NcclTopology, ReadsNvlinksToSwitchesAndProcessors) {
   const std::string to_switch =
       nvlink("0000:c0:00.0", 9, "0x068000") + nvlink("0000:c1:00.0", 9, "0x068000");
-  const auto box = read(with_nvlinks(std::vector<std::string>(4, to_switch), 90));
+  const auto box = read_nccl(with_nvlinks(std::vector<std::string>(4, to_switch), 90));
   ASSERT_TRUE(box) << box.error().message;
   for (int32_t a = 0; a < 4; ++a) {
     for (int32_t b = 0; b < 4; ++b) {
@@ -147,7 +147,7 @@ TEST(NcclTopology, ReadsNvlinksToSwitchesAndProcessors) {
   }
   EXPECT_EQ(only_link(*box, box->find("gpu0"), box->find("gpu3")).gb_per_s, 450);
   EXPECT_EQ(box->count_links(box->find("gpu0"), box->find("numa0"), LinkKind::kNvlink), 0);
-  const auto power = read(with_nvlinks({nvlink("", 3, "0x068001"), "", "", ""}, 70));
+  const auto power = read_nccl(with_nvlinks({nvlink("", 3, "0x068001"), "", "", ""}, 70));
   ASSERT_TRUE(power) << power.error().message;
   EXPECT_EQ(only_link(*power, power->find("gpu0"), power->find("numa0")).kind, LinkKind::kNvlink);
   EXPECT_EQ(only_link(*power, power->find("gpu0"), power->find("numa0")).gb_per_s, 75);
@@ -156,7 +156,7 @@ TEST(NcclTopology, ReadsNvlinksToSwitchesAndProcessors) {
 // A file and the driver that tell of the same links give the same.
 TEST(NcclTopology, NvlinksAreAsNvmlTellsThem) {
   const auto box =
-      read(with_nvlinks({nvlink("0000:21:00.0", 4), nvlink("0000:11:00.0", 4), "", ""}, 80));
+      read_nccl(with_nvlinks({nvlink("0000:21:00.0", 4), nvlink("0000:11:00.0", 4), "", ""}, 80));
   ASSERT_TRUE(box) << box.error().message;
   Description plain = *description_from_xml(with_nvlinks({"", "", "", ""}, 80), "topo.xml");
   NvmlReport report;
@@ -186,7 +186,7 @@ TEST(NcclTopology, MutatedFilesNeverAbort) {
     for (uint64_t i = 1 + rng.below(3); i > 0; --i) {
       text[rng.below(text.size())] = static_cast<char>("<>/\"=&!-x019 "[rng.below(13)]);
     }
-    const auto result = read(text);
+    const auto result = read_nccl(text);
     EXPECT_TRUE(result || !result.error().message.empty());
   }
 }

@@ -6,19 +6,14 @@
 #include <map>
 #include <utility>
 
+#include "base/ascii.h"
 #include "base/file.h"
 
 namespace jige::topology {
 namespace {
 
-constexpr size_t kFileBytesMax = 16 << 20;
+constexpr size_t kSlurmFileBytesMax = 16 << 20;
 constexpr size_t kNamesMax = 4096;
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
 
 // Cuts at commas outside of brackets.
 std::vector<std::string_view> split_list(std::string_view text) {
@@ -85,7 +80,7 @@ Result<std::vector<Line>> read_lines(std::string_view text, std::string_view whe
       if (equals == std::string::npos || equals == 0) {
         return fail(Code::kInvalidArgument, "{}: \"{}\" is no KEYWORD=VALUE", result.where, word);
       }
-      const std::string keyword = lower(word.substr(0, equals));
+      const std::string keyword = lower_ascii(word.substr(0, equals));
       if (!result.fields.emplace(keyword, word.substr(equals + 1)).second) {
         return fail(Code::kInvalidArgument, "{}: \"{}\" is given twice", result.where, keyword);
       }
@@ -211,7 +206,7 @@ Result<Description> parse_slurm_topology(std::string_view text, std::string_view
 }
 
 Result<Topology> load_slurm_topology(const std::string& path) {
-  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(const std::string text, read_file(path, kSlurmFileBytesMax));
   JIGE_TRY(Description description, parse_slurm_topology(text, path));
   description.name = path;
   return Topology::create(std::move(description), path);

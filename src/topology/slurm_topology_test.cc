@@ -18,7 +18,7 @@ switchname=leaf1 nodes=node[02,10-11] \
 SwitchName=core Switches=leaf[0-1]   # on top
 )";
 
-std::string error_of(std::string_view text) {
+std::string slurm_error(std::string_view text) {
   const auto description = parse_slurm_topology(text, "t.conf");
   if (!description) return description.error().message;
   const auto made = Topology::create(*description, "t.conf");
@@ -53,21 +53,21 @@ TEST(SlurmTopology, ExpandsHostLists) {
 }
 
 TEST(SlurmTopology, NamesContradictions) {
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=b Nodes=x\n"),
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x\nSwitchName=b Nodes=x\n"),
               HasSubstr("t.conf:2: \"x\" hangs on a and on b"));
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=a Nodes=y\n"),
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x\nSwitchName=a Nodes=y\n"),
               HasSubstr("\"a\" is there already"));
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x Switches=gone\n"), HasSubstr("no switch \"gone\""));
-  EXPECT_THAT(error_of("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=x\n"),
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x Switches=gone\n"), HasSubstr("no switch \"gone\""));
+  EXPECT_THAT(slurm_error("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=x\n"),
               HasSubstr("switch \"a\" hangs below itself"));
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x Nodes=y\n"), HasSubstr("\"nodes\" is given twice"));
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x Colour=red\n"), HasSubstr("keyword \"colour\""));
-  EXPECT_THAT(error_of("Nodes=x\n"), HasSubstr("SwitchName is missing"));
-  EXPECT_THAT(error_of("SwitchName=a Nodes\n"), HasSubstr("no KEYWORD=VALUE"));
-  EXPECT_THAT(error_of("SwitchName=a Switches=a\n"), HasSubstr("names no nodes"));
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=b Nodes=y\n"), HasSubstr("x"))
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x Nodes=y\n"), HasSubstr("\"nodes\" is given twice"));
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x Colour=red\n"), HasSubstr("keyword \"colour\""));
+  EXPECT_THAT(slurm_error("Nodes=x\n"), HasSubstr("SwitchName is missing"));
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes\n"), HasSubstr("no KEYWORD=VALUE"));
+  EXPECT_THAT(slurm_error("SwitchName=a Switches=a\n"), HasSubstr("names no nodes"));
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x\nSwitchName=b Nodes=y\n"), HasSubstr("x"))
       << "two networks that do not meet";
-  EXPECT_THAT(error_of("SwitchName=a Nodes=x\nSwitchName=b Nodes=y Switches=b\n"),
+  EXPECT_THAT(slurm_error("SwitchName=a Nodes=x\nSwitchName=b Nodes=y Switches=b\n"),
               HasSubstr("switch \"b\" hangs below itself"));
 }
 

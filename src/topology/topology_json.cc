@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kFormat = "jige.topology";
 constexpr int64_t kVersion = 1;
-constexpr size_t kFileBytesMax = size_t{16} << 20;
+constexpr size_t kJsonFileBytesMax = size_t{16} << 20;
 
 Status check_fields(const Json& object, std::initializer_list<std::string_view> known,
                     std::string_view where) {
@@ -265,7 +265,7 @@ Result<Description> description_from_json(const Json& json, std::string_view whe
 }
 
 Result<Topology> load_topology(const std::string& path) {
-  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(const std::string text, read_file(path, kJsonFileBytesMax));
   JIGE_TRY(const Json json, parse_json(text, path));
   JIGE_TRY(Description description, description_from_json(json, path));
   if (description.name.empty()) description.name = path;

@@ -10,7 +10,7 @@
 namespace jige::topology {
 namespace {
 
-constexpr size_t kFileBytesMax = size_t{16} << 20;
+constexpr size_t kXmlFileBytesMax = size_t{16} << 20;
 
 }  // namespace
 
@@ -25,7 +25,7 @@ Result<Description> description_from_xml(std::string_view xml, std::string_view 
 }
 
 Result<Topology> load_xml_topology(const std::string& path) {
-  JIGE_TRY(const std::string text, read_file(path, kFileBytesMax));
+  JIGE_TRY(const std::string text, read_file(path, kXmlFileBytesMax));
   JIGE_TRY(Description description, description_from_xml(text, path));
   return Topology::create(std::move(description), path);
 }

@@ -24,14 +24,14 @@ using ::testing::HasSubstr;
 
 constexpr const char* kLast = "/exported-step-00000006";
 
-TrainOptions options_for(const TestFolder& folder) {
+TrainOptions export_options(const TestFolder& folder) {
   folder.write("a.jsonl", small_corpus(60));
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.checkpoint_every_steps = 2;
   return options;
 }
 
-void train(const TrainOptions& options, TrainCallbacks callbacks = {}) {
+void train_to_end(const TrainOptions& options, TrainCallbacks callbacks = {}) {
   const auto trainer = Trainer::create(options, std::move(callbacks));
   ASSERT_TRUE(trainer) << trainer.error().message;
   const auto result = (*trainer)->run();
@@ -64,7 +64,7 @@ CheckpointExport exported(const CheckpointExportOptions& options) {
   return made ? *made : CheckpointExport{};
 }
 
-Error refused(const CheckpointExportOptions& options) {
+Error refused_export(const CheckpointExportOptions& options) {
   const auto made = export_checkpoint(options);
   EXPECT_FALSE(made) << made->folder;
   return made ? Error{} : made.error();
@@ -112,9 +112,9 @@ TEST(CheckpointExport, IsTheModelOfTheRunAtItsLastStep) {
   for (const Case& one : cases) {
     SCOPED_TRACE(one.name);
     const TestFolder folder;
-    TrainOptions options = options_for(folder);
+    TrainOptions options = export_options(folder);
     one.change(options);
-    train(options);
+    train_to_end(options);
     const CheckpointExport made = exported({.run_folder = options.out_folder});
     EXPECT_EQ(made.folder, options.out_folder + kLast);
     EXPECT_EQ(made.step, 6);
@@ -125,8 +125,8 @@ TEST(CheckpointExport, IsTheModelOfTheRunAtItsLastStep) {
 
 TEST(CheckpointExport, GivesTheParametersOfAnyCheckpointThatIsKept) {
   const TestFolder folder;
-  const TrainOptions options = options_for(folder);
-  train(options);
+  const TrainOptions options = export_options(folder);
+  train_to_end(options);
   const CheckpointExport made = exported(
       {.run_folder = options.out_folder + "/", .out_folder = folder.file("new/four/"), .step = 4});
   EXPECT_EQ(made.folder, folder.file("new/four"));
@@ -134,17 +134,17 @@ TEST(CheckpointExport, GivesTheParametersOfAnyCheckpointThatIsKept) {
   // It is a model to start from.
   TrainOptions onward = tuning_options(options, made.folder, folder.file("onward"));
   onward.steps = 1;
-  train(onward);
+  train_to_end(onward);
 }
 
 TEST(CheckpointExport, ConvertsToTheTypeAskedFor) {
   const TestFolder folder;
-  const TrainOptions options = options_for(folder);
-  train(options);
+  const TrainOptions options = export_options(folder);
+  train_to_end(options);
   TrainOptions other = options;
   other.out_folder = folder.file("other");
   other.export_dtype = DType::kF16;
-  train(other);
+  train_to_end(other);
   const CheckpointExport made = exported(
       {.run_folder = options.out_folder, .out_folder = folder.file("x"), .dtype = DType::kF16});
   EXPECT_EQ(files_of(made.folder), files_of(other.out_folder + "/model"));
@@ -152,7 +152,7 @@ TEST(CheckpointExport, ConvertsToTheTypeAskedFor) {
 
 TEST(CheckpointExport, GoesBesideARunThatKeepsOneCheckpoint) {
   const TestFolder folder;
-  TrainOptions options = options_for(folder);
+  TrainOptions options = export_options(folder);
   options.pipeline = PipelineOptions{.devices = 2};
   options.steps = 40;
   options.checkpoint_every_steps = 1;
@@ -160,7 +160,7 @@ TEST(CheckpointExport, GoesBesideARunThatKeepsOneCheckpoint) {
   TrainOptions alone = options;
   alone.out_folder = folder.file("alone");
   alone.checkpoint_every_steps = options.steps;
-  train(alone);
+  train_to_end(alone);
 
   std::atomic<bool> begun = false, ended = false;
   int64_t count = 0;
@@ -177,7 +177,7 @@ TEST(CheckpointExport, GoesBesideARunThatKeepsOneCheckpoint) {
   });
   TrainCallbacks callbacks;
   callbacks.on_checkpoint = [&](const CheckpointInfo&) { begun = true; };
-  train(options, callbacks);
+  train_to_end(options, callbacks);
   ended = true;
   beside.join();
   EXPECT_GT(count, 0);
@@ -189,7 +189,7 @@ TEST(CheckpointExport, GoesBesideARunThatKeepsOneCheckpoint) {
 
 TEST(CheckpointExport, TakesTheLastCheckpointOfAKilledRun) {
   const TestFolder folder;
-  const TrainOptions options = options_for(folder);
+  const TrainOptions options = export_options(folder);
   const pid_t child = fork();
   if (child == 0) {
     TrainCallbacks callbacks;
@@ -210,12 +210,12 @@ TEST(CheckpointExport, TakesTheLastCheckpointOfAKilledRun) {
 
 TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
   const TestFolder folder;
-  TrainOptions base = options_for(folder);
+  TrainOptions base = export_options(folder);
   base.out_folder = folder.file("base");
-  train(base);
+  train_to_end(base);
   TrainOptions tune = tuning_options(base, base.out_folder + "/model", folder.file("tuned"));
   tune.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
-  train(tune);
+  train_to_end(tune);
   const CheckpointExport merged = exported({.run_folder = tune.out_folder});
   EXPECT_EQ(files_of(merged.folder), files_of(tune.out_folder + "/model"));
   const CheckpointExport adapter =
@@ -223,12 +223,12 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
   EXPECT_EQ(files_of(adapter.folder), files_of(tune.out_folder + "/adapter"));
   for (const std::string& name : names_in(tune.out_folder)) EXPECT_NE(name.substr(0, 6), ".write");
 
-  EXPECT_THAT(refused({.run_folder = base.out_folder, .adapter = true}).message,
+  EXPECT_THAT(refused_export({.run_folder = base.out_folder, .adapter = true}).message,
               HasSubstr("has no adapter"));
   // A base of the same shape but with other weights.
-  const Error other = refused({.run_folder = tune.out_folder,
-                               .out_folder = folder.file("b"),
-                               .base_folder = tune.out_folder + "/model"});
+  const Error other = refused_export({.run_folder = tune.out_folder,
+                                      .out_folder = folder.file("b"),
+                                      .base_folder = tune.out_folder + "/model"});
   EXPECT_EQ(other.code, Code::kInvalidArgument);
   const std::string model = base.out_folder + "/model";
   EXPECT_THAT(other.message,
@@ -241,14 +241,15 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
   // Trained anew in place.
   std::filesystem::rename(model, folder.file("kept"));
   std::filesystem::copy(tune.out_folder + "/model", model);
-  EXPECT_THAT(refused({.run_folder = tune.out_folder, .out_folder = folder.file("b")}).message,
-              HasSubstr("the model in " + model + ", whose weights are no longer the same"));
+  EXPECT_THAT(
+      refused_export({.run_folder = tune.out_folder, .out_folder = folder.file("b")}).message,
+      HasSubstr("the model in " + model + ", whose weights are no longer the same"));
   std::filesystem::remove_all(model);
   std::filesystem::rename(folder.file("kept"), model);
   std::filesystem::rename(base.out_folder, folder.file("moved"));
-  const Error gone = refused({.run_folder = tune.out_folder,
-                              .out_folder = folder.file("b"),
-                              .tokenizer_folder = folder.file("tokenizer")});
+  const Error gone = refused_export({.run_folder = tune.out_folder,
+                                     .out_folder = folder.file("b"),
+                                     .tokenizer_folder = folder.file("tokenizer")});
   EXPECT_EQ(gone.code, Code::kNotFound);
   EXPECT_THAT(gone.message, HasSubstr("--base"));
   const CheckpointExport found = exported({.run_folder = tune.out_folder,
@@ -260,14 +261,14 @@ TEST(CheckpointExport, WritesAdaptersAndMergesThem) {
 
 TEST(CheckpointExport, ReplacesOnlyWhatItIsAskedTo) {
   const TestFolder folder;
-  const TrainOptions options = options_for(folder);
-  train(options);
+  const TrainOptions options = export_options(folder);
+  train_to_end(options);
   const CheckpointExportOptions ask{.run_folder = options.out_folder,
                                     .out_folder = folder.file("x")};
   const auto first = files_of(
       exported({.run_folder = options.out_folder, .out_folder = folder.file("x"), .step = 4})
           .folder);
-  const Error there = refused(ask);
+  const Error there = refused_export(ask);
   EXPECT_EQ(there.code, Code::kInvalidArgument);
   EXPECT_THAT(there.message, HasSubstr("--replace"));
   EXPECT_EQ(files_of(folder.file("x")), first);
@@ -276,12 +277,12 @@ TEST(CheckpointExport, ReplacesOnlyWhatItIsAskedTo) {
   exported(replace);
   EXPECT_EQ(files_of(folder.file("x")), files_of(options.out_folder + "/model"));
   folder.write("x/notes.txt", "mine");
-  EXPECT_THAT(refused(replace).message, HasSubstr("notes.txt"));
+  EXPECT_THAT(refused_export(replace).message, HasSubstr("notes.txt"));
   // Nor is anything left of a write that fails.
   const auto before = names_in(folder.path());
   std::filesystem::remove(folder.file("x/notes.txt"));
   std::filesystem::remove_all(folder.file("tokenizer"));
-  EXPECT_EQ(refused(replace).code, Code::kNotFound);
+  EXPECT_EQ(refused_export(replace).code, Code::kNotFound);
   auto after = names_in(folder.path());
   after.push_back("tokenizer");
   std::sort(after.begin(), after.end());
@@ -291,11 +292,11 @@ TEST(CheckpointExport, ReplacesOnlyWhatItIsAskedTo) {
 // Ctrl-C leaves no half of a model, however large it is.
 TEST(CheckpointExport, LeavesNothingWhenItIsCancelled) {
   const TestFolder folder;
-  const TrainOptions base = options_for(folder);
-  train(base);
+  const TrainOptions base = export_options(folder);
+  train_to_end(base);
   TrainOptions adapted = tuning_options(base, base.out_folder + "/model", folder.file("adapted"));
   adapted.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
-  train(adapted);
+  train_to_end(adapted);
   const std::atomic<bool> cancelled = true;
   for (const std::string& run : {base.out_folder, adapted.out_folder}) {
     const auto before = names_in(run);
@@ -308,33 +309,33 @@ TEST(CheckpointExport, LeavesNothingWhenItIsCancelled) {
 
 TEST(CheckpointExport, SaysWhatIsMissingOrBroken) {
   const TestFolder folder;
-  TrainOptions options = options_for(folder);
-  EXPECT_EQ(refused({.run_folder = folder.file("nowhere")}).code, Code::kNotFound);
+  TrainOptions options = export_options(folder);
+  EXPECT_EQ(refused_export({.run_folder = folder.file("nowhere")}).code, Code::kNotFound);
   std::filesystem::create_directories(options.out_folder);
-  const Error none = refused({.run_folder = options.out_folder});
+  const Error none = refused_export({.run_folder = options.out_folder});
   EXPECT_EQ(none.code, Code::kNotFound);
   EXPECT_THAT(none.message, HasSubstr("no checkpoint yet"));
 
-  train(options);
-  EXPECT_THAT(refused({.run_folder = options.out_folder, .step = 3}).message,
+  train_to_end(options);
+  EXPECT_THAT(refused_export({.run_folder = options.out_folder, .step = 3}).message,
               HasSubstr("no checkpoint of step 3; the steps it keeps: 6, 4"));
   const std::string checkpoints = options.out_folder + "/checkpoints/";
   std::filesystem::resize_file(checkpoints + "step-00000006/params.safetensors", 500);
-  const Error broken = refused({.run_folder = options.out_folder, .step = 6});
+  const Error broken = refused_export({.run_folder = options.out_folder, .step = 6});
   EXPECT_EQ(broken.code, Code::kCorrupt);
   EXPECT_THAT(broken.message, HasSubstr("step-00000006/params.safetensors"));
   EXPECT_EQ(exported({.run_folder = options.out_folder}).step, 4);  // the one before, as training
   std::filesystem::resize_file(checkpoints + "step-00000004/params.safetensors", 500);
-  EXPECT_THAT(refused({.run_folder = options.out_folder}).message,
+  EXPECT_THAT(refused_export({.run_folder = options.out_folder}).message,
               HasSubstr("no checkpoint is intact"));
 }
 
 TEST(CheckpointExport, FindsATokenizerOrSaysSo) {
   const TestFolder folder;
-  const TrainOptions options = options_for(folder);
-  train(options);
+  const TrainOptions options = export_options(folder);
+  train_to_end(options);
   std::filesystem::rename(folder.file("tokenizer"), folder.file("elsewhere"));
-  const Error gone = refused({.run_folder = options.out_folder});
+  const Error gone = refused_export({.run_folder = options.out_folder});
   EXPECT_EQ(gone.code, Code::kNotFound);
   EXPECT_THAT(gone.message, HasSubstr("--tokenizer"));
   EXPECT_EQ(

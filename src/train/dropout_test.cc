@@ -11,12 +11,12 @@ namespace {
 
 using ::testing::HasSubstr;
 
-struct Run {
+struct DropoutLosses {
   std::vector<double> losses, evals;
 };
 
-Result<Run> train(const TrainOptions& options, int64_t stop_behind = 0) {
-  Run run;
+Result<DropoutLosses> train_dropped(const TrainOptions& options, int64_t stop_behind = 0) {
+  DropoutLosses run;
   TrainCallbacks callbacks;
   callbacks.on_step = [&](const StepInfo& info) { run.losses.push_back(info.loss); };
   callbacks.on_eval = [&](const EvalInfo& info) { run.evals.push_back(info.loss); };
@@ -26,7 +26,7 @@ Result<Run> train(const TrainOptions& options, int64_t stop_behind = 0) {
   return run;
 }
 
-TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+TrainOptions dropout_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(60))});
   options.out_folder = folder.file(out);
   options.dropout = 0.2;
@@ -38,8 +38,8 @@ TrainOptions options_for(const TestFolder& folder, const std::string& out) {
 
 TEST(DropoutRun, GivesTheSameBitsHoweverItIsRunAndStopped) {
   const TestFolder folder;
-  const TrainOptions whole = options_for(folder, "whole");
-  const auto expected = train(whole);
+  const TrainOptions whole = dropout_options(folder, "whole");
+  const auto expected = train_dropped(whole);
   ASSERT_TRUE(expected) << expected.error().message;
   const auto model_of = [](const TrainOptions& options) {
     return *read_file(options.out_folder + "/model/model.safetensors");
@@ -58,14 +58,14 @@ TEST(DropoutRun, GivesTheSameBitsHoweverItIsRunAndStopped) {
   // Every way begins the run, and the next one ends it.
   for (size_t i = 0; i < ways.size(); ++i) {
     SCOPED_TRACE(i);
-    TrainOptions options = options_for(folder, "way" + std::to_string(i));
+    TrainOptions options = dropout_options(folder, "way" + std::to_string(i));
     options.micro_batch_tokens = 32;
     options.thread_count = 2;
     options.pipeline = ways[i];
-    const auto first = train(options, 2);
+    const auto first = train_dropped(options, 2);
     ASSERT_TRUE(first) << first.error().message;
     options.pipeline = ways[(i + 1) % ways.size()];
-    const auto second = train(options);
+    const auto second = train_dropped(options);
     ASSERT_TRUE(second) << second.error().message;
     std::vector<double> losses = first->losses;
     losses.insert(losses.end(), second->losses.begin(), second->losses.end());
@@ -77,16 +77,16 @@ TEST(DropoutRun, GivesTheSameBitsHoweverItIsRunAndStopped) {
 
 TEST(DropoutRun, DropsInTrainingOnlyAndAnewInEachStep) {
   const TestFolder folder;
-  TrainOptions options = options_for(folder, "with");
+  TrainOptions options = dropout_options(folder, "with");
   options.step_tokens = 4096;     // every step learns from everything
   options.schedule.peak = 1e-30;  // changes no bit of any weight
   options.eval_every_steps = 1;
   options.steps = 3;
-  const auto with = train(options);
+  const auto with = train_dropped(options);
   ASSERT_TRUE(with) << with.error().message;
   options.out_folder = folder.file("without");
   options.dropout = 0;
-  const auto without = train(options);
+  const auto without = train_dropped(options);
   ASSERT_TRUE(without) << without.error().message;
   EXPECT_EQ(with->evals, without->evals);
   EXPECT_NE(with->losses[0], without->losses[0]);
@@ -96,21 +96,21 @@ TEST(DropoutRun, DropsInTrainingOnlyAndAnewInEachStep) {
   options.init_folder = folder.file("without/model");
   options.config.reset();
   options.seed = 2;
-  const auto other = train(options);
+  const auto other = train_dropped(options);
   ASSERT_TRUE(other) << other.error().message;
   EXPECT_NE(other->losses[0], with->losses[0]);
 }
 
 TEST(DropoutRun, IsPartOfWhatARunGoesOnUnder) {
   const TestFolder folder;
-  TrainOptions options = options_for(folder, "out");
-  ASSERT_TRUE(train(options, 2));
+  TrainOptions options = dropout_options(folder, "out");
+  ASSERT_TRUE(train_dropped(options, 2));
   options.dropout = 0.3;
-  const auto other = train(options);
+  const auto other = train_dropped(options);
   ASSERT_FALSE(other);
   EXPECT_THAT(other.error().message, HasSubstr("dropout = 0.2, this run has 0.3"));
   options.dropout = 1;
-  const auto all = train(options);
+  const auto all = train_dropped(options);
   ASSERT_FALSE(all);
   EXPECT_EQ(all.error().code, Code::kInvalidArgument);
   EXPECT_THAT(all.error().message, HasSubstr("dropout is 1"));

@@ -102,17 +102,17 @@ void Executor::run(Stream& stream, std::span<const Task> tasks, model::GradientU
   for (const Task& task : tasks) {
     const auto node = static_cast<size_t>(task.node);
     switch (task.kind) {
-      case TaskKind::kForward:
+      case StepTaskKind::kForward:
         forward(stream, node);
         break;
-      case TaskKind::kHeadPass:
+      case StepTaskKind::kHeadPass:
         JIGE_CHECK(node == head_node(), "node {} is not the head", node);
         head_pass(stream);
         break;
-      case TaskKind::kBackwardInput:
+      case StepTaskKind::kBackwardInput:
         backward_input(stream, node);
         break;
-      case TaskKind::kBackwardWeight:
+      case StepTaskKind::kBackwardWeight:
         backward_weight(stream, node);
         break;
     }

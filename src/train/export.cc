@@ -16,15 +16,15 @@ namespace jige::train {
 namespace {
 
 constexpr const char* kGenerationConfig = "generation_config.json";
-constexpr std::array kTokenizerFiles = {"tokenizer.json",
-                                        "tokenizer.model",
-                                        "tokenizer_config.json",
-                                        "special_tokens_map.json",
-                                        "chat_template.jinja",
-                                        "vocab.json",
-                                        "merges.txt",
-                                        "added_tokens.json",
-                                        kGenerationConfig};
+constexpr std::array kCopiedFiles = {"tokenizer.json",
+                                     "tokenizer.model",
+                                     "tokenizer_config.json",
+                                     "special_tokens_map.json",
+                                     "chat_template.jinja",
+                                     "vocab.json",
+                                     "merges.txt",
+                                     "added_tokens.json",
+                                     kGenerationConfig};
 
 Status copy_file(const std::string& from, const std::string& to) {
   JIGE_TRY(const std::string content, read_file(from));
@@ -35,7 +35,7 @@ Status copy_file(const std::string& from, const std::string& to) {
 Status add_companions(const std::string& folder, const ExportOptions& options,
                       const text::SpecialTokens& special) {
   bool tokenizer = false;
-  for (const std::string_view name : kTokenizerFiles) {
+  for (const std::string_view name : kCopiedFiles) {
     const std::string from = fmt::format("{}/{}", options.tokenizer_folder, name);
     std::error_code error;
     if (!std::filesystem::exists(from, error)) continue;

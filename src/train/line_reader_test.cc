@@ -15,7 +15,7 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-std::vector<Piece> read_all(const std::string& path, size_t limit) {
+std::vector<Piece> read_pieces(const std::string& path, size_t limit) {
   auto reader = LineReader::open(path, limit);
   EXPECT_TRUE(reader);
   std::vector<Piece> pieces;
@@ -36,12 +36,12 @@ TEST(LineReader, GivesLinesWithNumbersAndWithoutEndings) {
                                        {"", 2, true, true},
                                        {"three", 3, true, true},
                                        {"last", 4, true, true}};
-  EXPECT_EQ(read_all(folder.write("a", "one\n\nthree\r\nlast"), 100), expected);
+  EXPECT_EQ(read_pieces(folder.write("a", "one\n\nthree\r\nlast"), 100), expected);
 }
 
 TEST(LineReader, HasNothingToSayAboutAnEmptyFile) {
   const TestFolder folder;
-  EXPECT_TRUE(read_all(folder.write("a", ""), 100).empty());
+  EXPECT_TRUE(read_pieces(folder.write("a", ""), 100).empty());
 }
 
 TEST(LineReader, CutsLongLinesBetweenCharacters) {
@@ -51,13 +51,13 @@ TEST(LineReader, CutsLongLinesBetweenCharacters) {
                                        {"éé", 1, false, false},
                                        {"é", 1, false, true},
                                        {"ab", 2, true, true}};
-  EXPECT_EQ(read_all(folder.write("a", "ééééé\nab\n"), 5), expected);
+  EXPECT_EQ(read_pieces(folder.write("a", "ééééé\nab\n"), 5), expected);
 }
 
 TEST(LineReader, CutsLinesThatAreLongerThanOneRead) {
   const TestFolder folder;
   const std::string text(3 * (size_t{1} << 20) + 5, 'x');
-  const auto pieces = read_all(folder.write("a", text + "\nend"), size_t{1} << 20);
+  const auto pieces = read_pieces(folder.write("a", text + "\nend"), size_t{1} << 20);
   ASSERT_EQ(pieces.size(), 5u);
   EXPECT_EQ(pieces[3], (Piece{"xxxxx", 1, false, true}));
   EXPECT_EQ(pieces[4], (Piece{"end", 2, true, true}));

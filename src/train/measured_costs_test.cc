@@ -14,7 +14,7 @@
 namespace jige::train {
 namespace {
 
-constexpr int64_t kTokens = 64;
+constexpr int64_t kMeasuredTokens = 64;
 
 std::unique_ptr<const model::Architecture> model_of(int64_t layers, bool tied = false) {
   formats::ModelConfig config = tiny_config();
@@ -25,7 +25,7 @@ std::unique_ptr<const model::Architecture> model_of(int64_t layers, bool tied = 
 
 plan::PipelineCosts counted_costs(const model::Architecture& architecture) {
   return pipeline_costs(architecture, {.position_count = 32},
-                        {.micro_batch_tokens = kTokens,
+                        {.micro_batch_tokens = kMeasuredTokens,
                          .micro_batches = 2,
                          .rates = {.fetch_bytes_per_s = 1e9,
                                    .offload_bytes_per_s = 1e9,
@@ -122,7 +122,7 @@ TEST(MeasuredCosts, OfARealRunArePositiveAndPlannable) {
   for (const DType compute : {DType::kF32, DType::kBF16}) {
     const auto found = measure_costs(*architecture, counted,
                                      {.devices = 2,
-                                      .micro_batch_tokens = kTokens,
+                                      .micro_batch_tokens = kMeasuredTokens,
                                       .context = 32,
                                       .compute = compute,
                                       .steps = 1});
@@ -155,7 +155,7 @@ TEST(MeasuredCosts, OfAnotherModelAreRefusedByTheirBytes) {
   const model::WeightsOptions weights{.position_count = 32};
   const PipelineDemand demand{.architecture = *architecture,
                               .weights = weights,
-                              .micro_batch_tokens = kTokens,
+                              .micro_batch_tokens = kMeasuredTokens,
                               .micro_batches = 2};
   auto made = plan_pipeline({.devices = 2, .times = TimesSource::kAssumed}, demand);
   ASSERT_TRUE(made) << made.error().message;

@@ -4,14 +4,10 @@
 
 #include "model/weights_copy.h"
 #include "model/weights_layout.h"
+#include "tensor/arena.h"
 #include "train/logical_device.h"
 
 namespace jige::train {
-namespace {
-
-int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
-}  // namespace
 
 plan::PipelineCosts pipeline_costs(const model::Architecture& architecture,
                                    const model::WeightsOptions& weights,

@@ -22,7 +22,7 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kFailingStep = 3;
 
-TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+TrainOptions fault_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.out_folder = folder.file(out);
   options.micro_batch_tokens = 32;
@@ -32,13 +32,9 @@ TrainOptions options_for(const TestFolder& folder, const std::string& out) {
   return options;
 }
 
-Result<TrainResult> train(const TrainOptions& options, TrainCallbacks callbacks = {}) {
+Result<TrainResult> train_faulty(const TrainOptions& options, TrainCallbacks callbacks = {}) {
   JIGE_TRY(const auto trainer, Trainer::create(options, std::move(callbacks)));
   return trainer->run();
-}
-
-std::string model_bytes(const TrainOptions& options) {
-  return *read_file(options.out_folder + "/model/model.safetensors");
 }
 
 // The middle one of each kind of task that the schedule has and that no schedule before had; of
@@ -64,12 +60,12 @@ std::vector<int32_t> one_of_each_kind(const plan::PipelineSchedule& schedule,
 void fail_and_continue(const TestFolder& folder, const PipelineOptions& pipeline,
                        const std::string& expected, std::set<plan::TaskKind>& tried,
                        std::atomic<int>& unwritten) {
-  TrainOptions options = options_for(folder, "planned");
+  TrainOptions options = fault_options(folder, "planned");
   options.pipeline = pipeline;
   plan::PipelineSchedule schedule;
   TrainCallbacks callbacks;
   callbacks.on_plan = [&](const TrainPlan& plan) { schedule = plan.pipeline->schedule; };
-  const auto whole = train(options, callbacks);
+  const auto whole = train_faulty(options, callbacks);
   ASSERT_TRUE(whole) << whole.error().message;
   ASSERT_EQ(model_bytes(options), expected);
   // What was planned once need not be again.
@@ -87,7 +83,7 @@ void fail_and_continue(const TestFolder& folder, const PipelineOptions& pipeline
       return fail(Code::kUnavailable, "the device is lost");
     };
     const StopWatch watch;
-    const auto failed = train(options);
+    const auto failed = train_faulty(options);
     EXPECT_LT(watch.seconds(), 30);
     ASSERT_FALSE(failed);
     EXPECT_EQ(failed.error().code, Code::kUnavailable);
@@ -98,7 +94,7 @@ void fail_and_continue(const TestFolder& folder, const PipelineOptions& pipeline
     EXPECT_EQ(kept->step(), kFailingStep - 1);
     EXPECT_FALSE(std::filesystem::exists(options.out_folder + "/model"));
     options.pipeline->before_task = nullptr;
-    const auto resumed = train(options);
+    const auto resumed = train_faulty(options);
     ASSERT_TRUE(resumed) << resumed.error().message;
     EXPECT_EQ(model_bytes(options), expected);
     std::filesystem::remove_all(options.out_folder);
@@ -109,8 +105,8 @@ void fail_and_continue(const TestFolder& folder, const PipelineOptions& pipeline
 TEST(PipelineFault, ALostDeviceEndsTheRunWhichGoesOnWithTheSameBits) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  const TrainOptions alone = options_for(folder, "alone");
-  ASSERT_TRUE(train(alone));
+  const TrainOptions alone = fault_options(folder, "alone");
+  ASSERT_TRUE(train_faulty(alone));
   using enum plan::OptimizerMode;
   std::set<plan::TaskKind> tried;
   std::atomic<int> unwritten{0};
@@ -141,13 +137,13 @@ TEST(PipelineFault, ALostDeviceEndsTheRunWhichGoesOnWithTheSameBits) {
 TEST(PipelineFault, AFailureBeforeAnyCheckpointSaysSo) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "out");
+  TrainOptions options = fault_options(folder, "out");
   options.pipeline = PipelineOptions{.devices = 2};
   options.pipeline->before_task = [](int64_t, int32_t task) -> Status {
     if (task == 1) return fail(Code::kUnavailable, "the device is lost");
     return {};
   };
-  const auto failed = train(options);
+  const auto failed = train_faulty(options);
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("step 1 failed; there is no checkpoint yet"));
 }
@@ -156,16 +152,16 @@ TEST(PipelineFault, AFailureBeforeAnyCheckpointSaysSo) {
 TEST(PipelineFault, NamesTheCheckpointThatTheRunGoesOnFrom) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "out");
+  TrainOptions options = fault_options(folder, "out");
   options.checkpoints_kept = 4;
-  ASSERT_TRUE(train(options));
+  ASSERT_TRUE(train_faulty(options));
   ASSERT_TRUE(write_file_atomic(options.out_folder + "/checkpoints/latest", "step-00000001\n"));
   options.pipeline = PipelineOptions{.devices = 2};
   options.pipeline->before_task = [](int64_t step, int32_t task) -> Status {
     if (step == kFailingStep && task == 1) return fail(Code::kUnavailable, "the device is lost");
     return {};
   };
-  const auto failed = train(options);
+  const auto failed = train_faulty(options);
   ASSERT_FALSE(failed);
   EXPECT_THAT(failed.error().message, HasSubstr("step 3 failed; the checkpoint of step 2"));
 }
@@ -173,13 +169,13 @@ TEST(PipelineFault, NamesTheCheckpointThatTheRunGoesOnFrom) {
 TEST(PipelineFault, WhatALibraryThrowsIsAFailureToo) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "out");
+  TrainOptions options = fault_options(folder, "out");
   options.pipeline = PipelineOptions{.devices = 2};
   options.pipeline->before_task = [](int64_t step, int32_t task) -> Status {
     if (step == 2 && task == 3) (void)std::vector<int>().at(static_cast<size_t>(task));
     return {};
   };
-  const auto failed = train(options);
+  const auto failed = train_faulty(options);
   ASSERT_FALSE(failed);
   EXPECT_EQ(failed.error().code, Code::kInternal);
   EXPECT_THAT(failed.error().message, HasSubstr("step 2 failed; the checkpoint of step 1"));

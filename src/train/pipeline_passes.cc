@@ -11,8 +11,6 @@ using plan::BufferKind;
 using plan::PipelineTask;
 using plan::TaskKind;
 
-int64_t whole_lines(int64_t bytes) { return (bytes + 63) / 64 * 64; }
-
 }  // namespace
 
 int64_t PassRunner::boundary_bytes() const {

@@ -82,7 +82,7 @@ Result<PipelineMemoryRecord> read_memory(const Json& json, int32_t device_count,
   return memory;
 }
 
-Json memory_json(const PipelineMemoryRecord& memory) {
+Json schedule_memory_json(const PipelineMemoryRecord& memory) {
   return {{"device_budget_bytes", memory.device_budget_bytes},
           {"host_budget_bytes", memory.host_budget_bytes},
           {"device_planned_bytes", memory.device_planned_bytes},
@@ -129,7 +129,7 @@ Json pipeline_record_json(const PipelineRecord& record) {
     steps.push_back(Json{{"step", step.step}, {"spans_ns", std::move(spans)}});
   }
   json["steps"] = std::move(steps);
-  json["memory"] = memory_json(record.memory);
+  json["memory"] = schedule_memory_json(record.memory);
   return json;
 }
 

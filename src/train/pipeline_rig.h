@@ -28,7 +28,7 @@ using plan::ClipMode;
 using plan::OptimizerMode;
 using plan::ScheduleRequest;
 
-inline constexpr int64_t kTokens = 24;  // of a micro-batch at most
+inline constexpr int64_t kRigTokens = 24;  // of a micro-batch at most
 inline constexpr int64_t kContext = 16;
 
 inline formats::ModelConfig test_config(int64_t layers, bool tied = false) {
@@ -61,7 +61,7 @@ inline std::vector<HostBatch> step_batches(int64_t step, int32_t count, int64_t 
   std::vector<HostBatch> batches;
   for (int32_t m = 0; m < count; ++m) {
     const bool empty = m > 0 && step % 5 == 4 && m == count - 1;
-    batches.push_back(empty ? HostBatch{} : random_batch(rng, vocab, kTokens - m % 3));
+    batches.push_back(empty ? HostBatch{} : random_batch(rng, vocab, kRigTokens - m % 3));
   }
   return batches;
 }
@@ -122,7 +122,7 @@ inline Trace train_alone(const model::Architecture& architecture, int32_t micro_
       arena, architecture, {.use = model::PackFor::kTraining, .position_count = kContext});
   model::initialise_weights(weights, *stream, 7);
   auto optimizer = *Optimizer::create(arena, weights.trainable(), optimizer_options());
-  auto executor = *Executor::create(arena, weights, kTokens);
+  auto executor = *Executor::create(arena, weights, kRigTokens);
   Trace trace;
   for (int64_t step = 0; step < steps; ++step) {
     const auto batches = step_batches(step, micro_batches, architecture.config().vocab_size);
@@ -167,7 +167,7 @@ struct Rig {
                                           .gradients = request.optimizer != OptimizerMode::kDevice};
     const plan::PipelineCosts costs =
         pipeline_costs(architecture, weights_options,
-                       {.micro_batch_tokens = kTokens, .micro_batches = request.micro_batches});
+                       {.micro_batch_tokens = kRigTokens, .micro_batches = request.micro_batches});
     const auto graph = plan::PipelineGraph::create(schedule);
     planned = *plan::pipeline_peaks(schedule, *graph, plan::HappensBefore(*graph),
                                     plan::pipeline_buffers(schedule, costs));
@@ -183,7 +183,7 @@ struct Rig {
     weights.emplace(std::move(*model_weights));
     model::initialise_weights(*weights, machine->host_stream(), 7);
     optimizer.emplace(*Optimizer::create(arenas, weights->trainable(), optimizer_options()));
-    options.micro_batch_tokens = kTokens;
+    options.micro_batch_tokens = kRigTokens;
     options.position_count = kContext;
     auto run = PipelineExecutor::create(*machine, *weights, *optimizer, std::move(options));
     ASSERT_TRUE(run) << run.error().message;

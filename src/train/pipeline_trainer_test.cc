@@ -10,7 +10,7 @@
 namespace jige::train {
 namespace {
 
-TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+TrainOptions pipeline_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.out_folder = folder.file(out);
   options.micro_batch_tokens = 32;
@@ -26,7 +26,7 @@ struct Outcome {
   std::optional<TrainPlan> plan;
 };
 
-Outcome train(const TrainOptions& options) {
+Outcome train_pipeline(const TrainOptions& options) {
   Outcome run;
   TrainCallbacks callbacks;
   callbacks.on_plan = [&](const TrainPlan& plan) { run.plan = plan; };
@@ -44,20 +44,16 @@ Outcome train(const TrainOptions& options) {
   return run;
 }
 
-std::string model_bytes(const TrainOptions& options) {
-  return *read_file(options.out_folder + "/model/model.safetensors");
-}
-
 TEST(PipelineTrainer, GivesTheModelOfOneDevice) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  const TrainOptions alone = options_for(folder, "alone");
-  const Outcome expected = train(alone);
+  const TrainOptions alone = pipeline_options(folder, "alone");
+  const Outcome expected = train_pipeline(alone);
   ASSERT_TRUE(expected.result) << expected.result.error().message;
   for (const int32_t devices : {1, 2, 4}) {
-    TrainOptions options = options_for(folder, "devices" + std::to_string(devices));
+    TrainOptions options = pipeline_options(folder, "devices" + std::to_string(devices));
     options.pipeline = PipelineOptions{.devices = devices};
-    const Outcome run = train(options);
+    const Outcome run = train_pipeline(options);
     ASSERT_TRUE(run.result) << run.result.error().message;
     EXPECT_EQ(run.losses, expected.losses);
     EXPECT_EQ(model_bytes(options), model_bytes(alone));
@@ -67,14 +63,14 @@ TEST(PipelineTrainer, GivesTheModelOfOneDevice) {
 TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "small");
+  TrainOptions options = pipeline_options(folder, "small");
   options.config->layer_count = 24;
   const TrainOptions alone = [&] {
     TrainOptions other = options;
     other.out_folder = folder.file("alone");
     return other;
   }();
-  const Outcome expected = train(alone);
+  const Outcome expected = train_pipeline(alone);
   ASSERT_TRUE(expected.result) << expected.result.error().message;
   // Masters, moments and gradients, at least four times what a device has.
   const int64_t state = 16 * expected.plan->trainable_count;
@@ -83,7 +79,7 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
                       .device_bytes = state / 4,
                       .kinds = {plan::ScheduleKind::k1F1B, plan::ScheduleKind::kSPipe,
                                 plan::ScheduleKind::kMobius}};
-  const Outcome run = train(options);
+  const Outcome run = train_pipeline(options);
   ASSERT_TRUE(run.result) << run.result.error().message;
   EXPECT_EQ(run.losses, expected.losses);
   EXPECT_TRUE(run.plan->pipeline->schedule.host_parameters);
@@ -95,7 +91,7 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
   options.out_folder = folder.file("refused");
   options.pipeline->host_parameters = {false};
   options.pipeline->optimizers = {plan::OptimizerMode::kSync, plan::OptimizerMode::kAsync};
-  const Outcome refused = train(options);
+  const Outcome refused = train_pipeline(options);
   ASSERT_FALSE(refused.result);
   EXPECT_EQ(refused.result.error().code, Code::kExhausted);
   EXPECT_NE(refused.result.error().message.find("raise the device budget"), std::string::npos)
@@ -105,9 +101,9 @@ TEST(PipelineTrainer, StaysWithinTheMemoryOfItsDevices) {
 TEST(PipelineTrainer, TakesAPlanMadeBefore) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "first");
+  TrainOptions options = pipeline_options(folder, "first");
   options.pipeline = PipelineOptions{.devices = 2};
-  const Outcome first = train(options);
+  const Outcome first = train_pipeline(options);
   ASSERT_TRUE(first.result) << first.result.error().message;
   const auto record = read_pipeline_record(options.out_folder + "/pipeline.json");
   ASSERT_TRUE(record) << record.error().message;
@@ -118,13 +114,13 @@ TEST(PipelineTrainer, TakesAPlanMadeBefore) {
   options.pipeline = PipelineOptions{.devices = record->schedule.device_count,
                                      .schedule = record->schedule,
                                      .source = "plan.json"};
-  const Outcome second = train(options);
+  const Outcome second = train_pipeline(options);
   ASSERT_TRUE(second.result) << second.result.error().message;
   EXPECT_EQ(second.losses, first.losses);
 
   options.out_folder = folder.file("other");
   options.config->layer_count = 5;
-  const Outcome other = train(options);
+  const Outcome other = train_pipeline(options);
   ASSERT_FALSE(other.result);
   EXPECT_NE(other.result.error().message.find("plan.json: is a plan for 8 blocks"),
             std::string::npos)
@@ -132,7 +128,7 @@ TEST(PipelineTrainer, TakesAPlanMadeBefore) {
 
   options.config->layer_count = 6;
   options.step_tokens = 1024;
-  const Outcome longer = train(options);
+  const Outcome longer = train_pipeline(options);
   ASSERT_FALSE(longer.result);
   EXPECT_NE(longer.result.error().message.find("micro-batches"), std::string::npos);
 }
@@ -140,9 +136,9 @@ TEST(PipelineTrainer, TakesAPlanMadeBefore) {
 TEST(PipelineTrainer, RefusesDevicesThatWouldNeverWork) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "out");
+  TrainOptions options = pipeline_options(folder, "out");
   options.pipeline = PipelineOptions{.devices = 50};
-  const Outcome run = train(options);
+  const Outcome run = train_pipeline(options);
   ASSERT_FALSE(run.result);
   EXPECT_EQ(run.result.error().code, Code::kInvalidArgument);
   EXPECT_NE(run.result.error().message.find("for 50 devices"), std::string::npos)
@@ -152,10 +148,10 @@ TEST(PipelineTrainer, RefusesDevicesThatWouldNeverWork) {
 TEST(PipelineTrainer, TracesTheFirstSteps) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
-  TrainOptions options = options_for(folder, "out");
+  TrainOptions options = pipeline_options(folder, "out");
   options.pipeline =
       PipelineOptions{.devices = 2, .trace_path = folder.file("trace.json"), .trace_steps = 2};
-  const Outcome run = train(options);
+  const Outcome run = train_pipeline(options);
   ASSERT_TRUE(run.result) << run.result.error().message;
   const auto text = read_file(folder.file("trace.json"));
   ASSERT_TRUE(text);

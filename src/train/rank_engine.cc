@@ -53,16 +53,16 @@ Status RankEngine::run_weights(size_t node, int64_t micro_batch, const Task& tas
 Status RankEngine::run_passes(int64_t micro_batch) {
   const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   for (int32_t node = 0; node < head; ++node) {
-    const Task forward{TaskKind::kForward, node, 0};
+    const Task forward{StepTaskKind::kForward, node, 0};
     executor_->run(*stream_, std::span(&forward, 1));
   }
-  JIGE_DO(run_weights(static_cast<size_t>(head), micro_batch, {TaskKind::kHeadPass, head, 0}));
+  JIGE_DO(run_weights(static_cast<size_t>(head), micro_batch, {StepTaskKind::kHeadPass, head, 0}));
   for (int32_t node = head - 1; node >= 0; --node) {
-    const Task input{TaskKind::kBackwardInput, node, 0};
+    const Task input{StepTaskKind::kBackwardInput, node, 0};
     executor_->run(*stream_, std::span(&input, 1));
     stream_->synchronize();
-    JIGE_DO(
-        run_weights(static_cast<size_t>(node), micro_batch, {TaskKind::kBackwardWeight, node, 0}));
+    JIGE_DO(run_weights(static_cast<size_t>(node), micro_batch,
+                        {StepTaskKind::kBackwardWeight, node, 0}));
   }
   return {};
 }

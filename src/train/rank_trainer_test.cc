@@ -19,14 +19,14 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-struct Outcome {
+struct RankOutcome {
   std::string error;
   TrainResult result;
   std::vector<double> numbers;  // losses and norms of all steps, losses of evaluations
   std::vector<StepInfo> steps;
 };
 
-TrainCallbacks recorded(Outcome& outcome, TrainCallbacks callbacks) {
+TrainCallbacks recorded(RankOutcome& outcome, TrainCallbacks callbacks) {
   callbacks.on_step = [&outcome, before = callbacks.on_step](const StepInfo& info) {
     outcome.numbers.push_back(info.loss);
     outcome.numbers.push_back(info.grad_norm);
@@ -37,8 +37,8 @@ TrainCallbacks recorded(Outcome& outcome, TrainCallbacks callbacks) {
   return callbacks;
 }
 
-Outcome train_one(const TrainOptions& options, TrainCallbacks callbacks = {}) {
-  Outcome outcome;
+RankOutcome train_one(const TrainOptions& options, TrainCallbacks callbacks = {}) {
+  RankOutcome outcome;
   auto trainer = Trainer::create(options, recorded(outcome, std::move(callbacks)));
   auto result = trainer ? (*trainer)->run() : tl::unexpected(trainer.error());
   if (!result) outcome.error = result.error().message;
@@ -60,9 +60,9 @@ using RankCallbacks = std::function<TrainCallbacks(int rank)>;
 using Adjust = std::function<void(int rank, TrainOptions& options)>;
 
 // Every rank on a thread of its own.
-std::vector<Outcome> train_ranks(const TrainOptions& options, const Group& group,
-                                 const RankCallbacks& callbacks = nullptr,
-                                 const Adjust& adjust = nullptr) {
+std::vector<RankOutcome> train_ranks(const TrainOptions& options, const Group& group,
+                                     const RankCallbacks& callbacks = nullptr,
+                                     const Adjust& adjust = nullptr) {
   comm::RingPlan plan = comm::RingPlan::in_rank_order(group.size);
   plan.piece_bytes = 1024;
   if (!group.order.empty()) plan.rings[0].order = group.order;
@@ -71,7 +71,7 @@ std::vector<Outcome> train_ranks(const TrainOptions& options, const Group& group
     plan.trees->bytes_max = group.tree_bytes_max;
   }
   auto transports = comm::make_transports(group.tcp ? "tcp" : "threads", group.size, plan);
-  std::vector<Outcome> outcomes(static_cast<size_t>(group.size));
+  std::vector<RankOutcome> outcomes(static_cast<size_t>(group.size));
   std::vector<std::thread> threads;
   for (int r = 0; r < group.size; ++r) {
     threads.emplace_back([&, r] {
@@ -96,7 +96,7 @@ std::vector<Outcome> train_ranks(const TrainOptions& options, const Group& group
   return outcomes;
 }
 
-TrainOptions options_for(const TestFolder& folder, const std::string& out) {
+TrainOptions rank_options(const TestFolder& folder, const std::string& out) {
   folder.write("a.jsonl", small_corpus(60));
   TrainOptions options = tiny_options(folder, {folder.file("a.jsonl")});
   options.out_folder = folder.file(out);
@@ -107,7 +107,7 @@ TrainOptions options_for(const TestFolder& folder, const std::string& out) {
 }
 
 // Parameters and both moments of a run's last checkpoint, and the model, as bytes.
-std::string state_bytes(const TrainOptions& options) {
+std::string saved_bytes(const TrainOptions& options) {
   const auto checkpoint = formats::find_latest_checkpoint(options.out_folder + "/checkpoints");
   EXPECT_TRUE(checkpoint);
   std::string all = read_file(options.out_folder + "/model/model.safetensors").value_or("");
@@ -117,7 +117,7 @@ std::string state_bytes(const TrainOptions& options) {
   return all;
 }
 
-void expect_alike(const std::vector<Outcome>& ranks, const Outcome& alone,
+void expect_alike(const std::vector<RankOutcome>& ranks, const RankOutcome& alone,
                   const std::string& what) {
   for (size_t r = 0; r < ranks.size(); ++r) {
     ASSERT_EQ(ranks[r].error, "") << what << ", rank " << r;
@@ -127,11 +127,11 @@ void expect_alike(const std::vector<Outcome>& ranks, const Outcome& alone,
 
 TEST(RankTrainer, GivesTheBitsOfOneRank) {
   const TestFolder folder;
-  const TrainOptions one = options_for(folder, "alone");
-  const Outcome alone = train_one(one);
+  const TrainOptions one = rank_options(folder, "alone");
+  const RankOutcome alone = train_one(one);
   ASSERT_EQ(alone.error, "");
   ASSERT_FALSE(alone.result.model_folder.empty());
-  const std::string expected = state_bytes(one);
+  const std::string expected = saved_bytes(one);
   EXPECT_EQ(expected.find("none"), std::string::npos);
   int turn = 0;
   for (const Group& group : std::vector<Group>{{.size = 1},
@@ -142,11 +142,11 @@ TEST(RankTrainer, GivesTheBitsOfOneRank) {
                                                {.size = 4, .tcp = true, .order = {2, 0, 3, 1}},
                                                {.size = 7}}) {
     for (const int64_t micro_batch : {32, 128}) {
-      TrainOptions options = options_for(folder, "ranks" + std::to_string(turn++));
+      TrainOptions options = rank_options(folder, "ranks" + std::to_string(turn++));
       options.micro_batch_tokens = micro_batch;
       const std::string what = fmt::format("{} ranks, {} tokens", group.size, micro_batch);
       expect_alike(train_ranks(options, group), alone, what);
-      EXPECT_EQ(state_bytes(options), expected) << what;
+      EXPECT_EQ(saved_bytes(options), expected) << what;
     }
   }
 }
@@ -155,24 +155,25 @@ TEST(RankTrainer, GivesTheBitsOfOneRankWithTheSameMicroBatchesInBf16) {
   // Of 128 tokens there are two micro-batches in a step, fewer than ranks.
   for (const int64_t micro_batch : {32, 128}) {
     const TestFolder folder;
-    TrainOptions one = options_for(folder, "alone");
+    TrainOptions one = rank_options(folder, "alone");
     one.compute = DType::kBF16;
     one.micro_batch_tokens = micro_batch;
     one.dropout = 0.2;
-    const Outcome alone = train_one(one);
+    const RankOutcome alone = train_one(one);
     ASSERT_EQ(alone.error, "");
     TrainOptions options = one;
     options.out_folder = folder.file("ranks");
     expect_alike(train_ranks(options, {.size = 3}), alone, "bf16");
-    EXPECT_EQ(state_bytes(options), state_bytes(one));
+    EXPECT_EQ(saved_bytes(options), saved_bytes(one));
     std::vector<std::string> states;
     for (const char* out : {"rings", "again"}) {
       options.out_folder = folder.file(out);
-      for (const Outcome& rank : train_ranks(options, {.size = 3, .sum = GradientSum::kRings})) {
+      for (const RankOutcome& rank :
+           train_ranks(options, {.size = 3, .sum = GradientSum::kRings})) {
         ASSERT_EQ(rank.error, "");
         EXPECT_NEAR(rank.numbers.back(), alone.numbers.back(), 0.05);
       }
-      states.push_back(state_bytes(options));
+      states.push_back(saved_bytes(options));
     }
     EXPECT_EQ(states[0], states[1]);
   }
@@ -180,51 +181,51 @@ TEST(RankTrainer, GivesTheBitsOfOneRankWithTheSameMicroBatchesInBf16) {
 
 TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
   const TestFolder folder;
-  TrainOptions tied = options_for(folder, "tied");
+  TrainOptions tied = rank_options(folder, "tied");
   tied.config->tied_embeddings = true;
   tied.dropout = 0.3;
   tied.optimizer.clip_norm = 0.05;
-  const Outcome alone = train_one(tied);
+  const RankOutcome alone = train_one(tied);
   ASSERT_EQ(alone.error, "");
   TrainOptions options = tied;
   options.out_folder = folder.file("tied3");
   expect_alike(train_ranks(options, {.size = 3}), alone, "tied");
-  EXPECT_EQ(state_bytes(options), state_bytes(tied));
+  EXPECT_EQ(saved_bytes(options), saved_bytes(tied));
 
   TrainOptions lora =
-      tuning_options(options_for(folder, "lora"), folder.file("tied/model"), folder.file("lora"));
+      tuning_options(rank_options(folder, "lora"), folder.file("tied/model"), folder.file("lora"));
   lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
-  const Outcome adapted = train_one(lora);
+  const RankOutcome adapted = train_one(lora);
   ASSERT_EQ(adapted.error, "");
   TrainOptions shared = lora;
   shared.out_folder = folder.file("lora2");
   expect_alike(train_ranks(shared, {.size = 2}), adapted, "lora");
-  EXPECT_EQ(state_bytes(shared), state_bytes(lora));
+  EXPECT_EQ(saved_bytes(shared), saved_bytes(lora));
 }
 
 // The table's gradient takes the trees and may be there before the head's, which is to be added to
 // it and takes the ring.
 TEST(RankTrainer, WaitsForBothGradientsOfATiedTable) {
   const TestFolder folder;
-  TrainOptions tied = options_for(folder, "tied");
+  TrainOptions tied = rank_options(folder, "tied");
   tied.config->tied_embeddings = true;
   tied.steps = 20;
-  const Outcome alone = train_one(tied);
+  const RankOutcome alone = train_one(tied);
   ASSERT_EQ(alone.error, "");
   const int64_t table_bytes = tied.config->vocab_size * tied.config->hidden_size * 4;
   TrainOptions options = tied;
   options.out_folder = folder.file("ranks");
   const Group group{.size = 7, .delays = true, .tree_bytes_max = table_bytes};
   expect_alike(train_ranks(options, group), alone, "trees");
-  EXPECT_TRUE(state_bytes(options) == state_bytes(tied));
+  EXPECT_TRUE(saved_bytes(options) == saved_bytes(tied));
 }
 
 TEST(RankTrainer, GoesOnWithAnotherNumberOfRanks) {
   const TestFolder folder;
-  const TrainOptions whole = options_for(folder, "whole");
-  const Outcome alone = train_one(whole);
+  const TrainOptions whole = rank_options(folder, "whole");
+  const RankOutcome alone = train_one(whole);
   ASSERT_EQ(alone.error, "");
-  TrainOptions parts = options_for(folder, "parts");
+  TrainOptions parts = rank_options(folder, "parts");
   parts.checkpoint_every_steps = 1;
   // Stops behind a step because one of them is told to, whichever it is.
   const auto stop_behind = [](int64_t step, int who) {
@@ -237,13 +238,13 @@ TEST(RankTrainer, GoesOnWithAnotherNumberOfRanks) {
     };
   };
   std::vector<double> numbers;
-  const auto add = [&](const Outcome& part, int64_t steps_done, bool stopped) {
+  const auto add = [&](const RankOutcome& part, int64_t steps_done, bool stopped) {
     ASSERT_EQ(part.error, "");
     EXPECT_EQ(part.result.steps_done, steps_done);
     EXPECT_EQ(part.result.stopped, stopped);
     numbers.insert(numbers.end(), part.numbers.begin(), part.numbers.end());
   };
-  for (const Outcome& part : train_ranks(parts, {.size = 3}, stop_behind(2, 2))) {
+  for (const RankOutcome& part : train_ranks(parts, {.size = 3}, stop_behind(2, 2))) {
     ASSERT_EQ(part.error, "");
     EXPECT_TRUE(part.result.stopped);
   }
@@ -251,31 +252,31 @@ TEST(RankTrainer, GoesOnWithAnotherNumberOfRanks) {
   ASSERT_EQ(first.error, "");
   const auto second = train_ranks(parts, {.size = 2});
   add(second[0], 6, false);
-  EXPECT_EQ(state_bytes(parts), state_bytes(whole));
+  EXPECT_EQ(saved_bytes(parts), saved_bytes(whole));
   EXPECT_EQ(second[0].result.input_tokens, alone.result.input_tokens);
 }
 
 TEST(RankTrainer, AddsAlongTheRingsWithTheSameBitsEveryTime) {
   const TestFolder folder;
-  const TrainOptions one = options_for(folder, "alone");
-  const Outcome alone = train_one(one);
+  const TrainOptions one = rank_options(folder, "alone");
+  const RankOutcome alone = train_one(one);
   ASSERT_EQ(alone.error, "");
   std::vector<std::string> states;
   std::vector<std::vector<double>> numbers;
   for (const bool tcp : {false, true}) {
     for (const bool overlap : {false, true}) {
-      TrainOptions options = options_for(folder, fmt::format("rings{}{}", tcp, overlap));
+      TrainOptions options = rank_options(folder, fmt::format("rings{}{}", tcp, overlap));
       const Group group{
           .size = 3, .sum = GradientSum::kRings, .overlap = overlap, .tcp = tcp, .delays = overlap};
-      for (const Outcome& rank : train_ranks(options, group)) {
+      for (const RankOutcome& rank : train_ranks(options, group)) {
         ASSERT_EQ(rank.error, "");
         numbers.push_back(rank.numbers);
       }
-      states.push_back(state_bytes(options));
+      states.push_back(saved_bytes(options));
     }
   }
   EXPECT_THAT(states, Each(states.front()));
-  EXPECT_NE(states.front(), state_bytes(one));  // another order of additions: so the relay's counts
+  EXPECT_NE(states.front(), saved_bytes(one));  // another order of additions: so the relay's counts
   EXPECT_THAT(numbers, Each(numbers.front()));
   ASSERT_EQ(numbers.front().size(), alone.numbers.size());
   for (size_t i = 0; i < alone.numbers.size(); ++i) {
@@ -285,14 +286,14 @@ TEST(RankTrainer, AddsAlongTheRingsWithTheSameBitsEveryTime) {
 
 TEST(RankTrainer, SkipsAStepThatIsNotFiniteOnAllRanks) {
   const TestFolder folder;
-  TrainOptions options = options_for(folder, "bad");
+  TrainOptions options = rank_options(folder, "bad");
   options.schedule.peak = 1e30;
   options.schedule.kind = ScheduleKind::kConstant;
   options.optimizer.clip_norm = 0;
   options.optimizer.bad_steps_in_row_max = 3;
   options.steps = 20;
   const auto ranks = train_ranks(options, {.size = 3});
-  for (const Outcome& rank : ranks) {
+  for (const RankOutcome& rank : ranks) {
     EXPECT_THAT(rank.error, HasSubstr("training diverged: 3 steps in a row"));
     ASSERT_GE(rank.steps.size(), 3u);
     EXPECT_TRUE(rank.steps.back().skipped);
@@ -302,23 +303,23 @@ TEST(RankTrainer, SkipsAStepThatIsNotFiniteOnAllRanks) {
 
 TEST(RankTrainer, EndsWhenARankFailsOrDiffersAndNamesIt) {
   const TestFolder folder;
-  const auto differs = train_ranks(options_for(folder, "differs"), {.size = 3}, nullptr,
+  const auto differs = train_ranks(rank_options(folder, "differs"), {.size = 3}, nullptr,
                                    [](int rank, TrainOptions& options) {
                                      if (rank == 1) options.seed = 77;
                                    });
-  for (const Outcome& rank : differs) {
+  for (const RankOutcome& rank : differs) {
     EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
   }
   const auto measured = train_ranks(
-      options_for(folder, "measured"), {.size = 2}, nullptr, [&](int rank, TrainOptions& options) {
+      rank_options(folder, "measured"), {.size = 2}, nullptr, [&](int rank, TrainOptions& options) {
         options.data.eval_files = {folder.write(std::to_string(rank) + ".txt",
                                                 rank == 0 ? "what is measured" : "another text")};
       });
-  for (const Outcome& rank : measured) {
+  for (const RankOutcome& rank : measured) {
     EXPECT_THAT(rank.error, HasSubstr("data or options differ on rank 1 (thread)"));
   }
   // Another folder, where a rank finds no data.
-  TrainOptions options = options_for(folder, "failed");
+  TrainOptions options = rank_options(folder, "failed");
   const auto failed = train_ranks(options, {.size = 3}, nullptr, [&](int rank, TrainOptions& own) {
     if (rank == 2) own.data.files = {folder.file("missing.jsonl")};
   });
@@ -331,7 +332,7 @@ TEST(RankTrainer, EndsWhenARankFailsOrDiffersAndNamesIt) {
 
 TEST(RankTrainer, KnowsItsMemoryAndWhatItSaysOfRanks) {
   const TestFolder folder;
-  const TrainOptions options = options_for(folder, "log");
+  const TrainOptions options = rank_options(folder, "log");
   std::vector<TrainPlan> plans(2);
   const auto ranks = train_ranks(options, {.size = 2}, [&](int rank) {
     TrainCallbacks callbacks;
@@ -354,14 +355,14 @@ TEST(RankTrainer, KnowsItsMemoryAndWhatItSaysOfRanks) {
   EXPECT_TRUE(ranks[1].result.model_folder.empty());
   EXPECT_EQ(ranks[1].result.steps_done, 6);
 
-  TrainOptions small = options_for(folder, "small");
+  TrainOptions small = rank_options(folder, "small");
   small.memory_limit_bytes = plans[0].memory_predicted_bytes * 3 / 2;
-  for (const Outcome& rank : train_ranks(small, {.size = 2})) {
+  for (const RankOutcome& rank : train_ranks(small, {.size = 2})) {
     EXPECT_THAT(rank.error, HasSubstr("on each of 2 ranks here"));
   }
-  TrainOptions piped = options_for(folder, "piped");
+  TrainOptions piped = rank_options(folder, "piped");
   piped.pipeline = PipelineOptions{.devices = 2};
-  for (const Outcome& rank : train_ranks(piped, {.size = 2})) {
+  for (const RankOutcome& rank : train_ranks(piped, {.size = 2})) {
     EXPECT_THAT(rank.error, HasSubstr("give ranks or devices"));
   }
 }

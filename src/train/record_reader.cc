@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <utility>
 
+#include "base/ascii.h"
 #include "text/unicode.h"
 
 namespace jige::train {
@@ -28,9 +28,7 @@ std::string lower_extension(const std::string& path) {
   const size_t slash = path.rfind('/');
   const size_t dot = path.rfind('.');
   if (dot == std::string::npos || (slash != std::string::npos && dot < slash)) return {};
-  std::string extension = path.substr(dot);
-  for (char& c : extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return extension;
+  return lower_ascii(path.substr(dot));
 }
 
 }  // namespace
@@ -133,9 +131,9 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (!text::is_valid_utf8(line.text)) {
       if (!options_.skip_bad) {
         const bool wide = line.number == 1 && begins_as_utf16(line.text);
-        return fail(Code::kCorrupt, "{}:{}: is not valid UTF-8{}", path_, line.number,
-                    wide ? "; it looks like UTF-16, which `iconv -f UTF-16 -t UTF-8` converts"
-                         : "");
+        return fail(
+            Code::kCorrupt, "{}:{}: is not valid UTF-8{}", path_, line.number,
+            wide ? "; it looks like UTF-16, which `iconv -f UTF-16 -t UTF-8` converts" : "");
       }
       ++skipped_count_;
       dropping_line_ = true;

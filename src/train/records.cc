@@ -11,7 +11,7 @@ namespace {
 // JSON has no NaN or infinity.
 Json finite(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
 
-Json memory_json(const model::TrainingMemory& memory) {
+Json training_memory_json(const model::TrainingMemory& memory) {
   return {{"weights_bytes", memory.weights.values_bytes},
           {"gradients_bytes", memory.weights.gradients_bytes},
           {"packed_bytes", memory.weights.packed_bytes},
@@ -61,7 +61,7 @@ Json plan_json(const TrainPlan& plan) {
                {"epoch_learned", plan.epoch_learned},
                {"held_out_sequences", plan.held_out_count},
                {"context", plan.context},
-               {"memory", memory_json(plan.memory)},
+               {"memory", training_memory_json(plan.memory)},
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
   if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);

@@ -371,21 +371,22 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
 
 TEST(OneDeviceTasks, KeepTheRulesOfTheFile) {
   const auto tasks = one_device_tasks(4, 3);
-  const auto place = [&](TaskKind kind, int32_t node, int32_t batch) {
+  const auto place = [&](StepTaskKind kind, int32_t node, int32_t batch) {
     return std::find(tasks.begin(), tasks.end(), Task{kind, node, batch}) - tasks.begin();
   };
   EXPECT_EQ(tasks.size(), 3u * (3 + 1 + 2 * 3));
   for (int32_t batch = 0; batch < 3; ++batch) {
     for (int32_t node = 0; node < 3; ++node) {
-      const auto behind = node == 2 ? place(TaskKind::kHeadPass, 3, batch)
-                                    : place(TaskKind::kBackwardInput, node + 1, batch);
-      EXPECT_LT(place(TaskKind::kForward, node, batch), place(TaskKind::kHeadPass, 3, batch));
-      EXPECT_LT(behind, place(TaskKind::kBackwardInput, node, batch));
-      EXPECT_LT(place(TaskKind::kBackwardInput, node, batch),
-                place(TaskKind::kBackwardWeight, node, batch));
+      const auto behind = node == 2 ? place(StepTaskKind::kHeadPass, 3, batch)
+                                    : place(StepTaskKind::kBackwardInput, node + 1, batch);
+      EXPECT_LT(place(StepTaskKind::kForward, node, batch),
+                place(StepTaskKind::kHeadPass, 3, batch));
+      EXPECT_LT(behind, place(StepTaskKind::kBackwardInput, node, batch));
+      EXPECT_LT(place(StepTaskKind::kBackwardInput, node, batch),
+                place(StepTaskKind::kBackwardWeight, node, batch));
       if (batch > 0) {
-        EXPECT_LT(place(TaskKind::kBackwardWeight, node, batch - 1),
-                  place(TaskKind::kBackwardWeight, node, batch));
+        EXPECT_LT(place(StepTaskKind::kBackwardWeight, node, batch - 1),
+                  place(StepTaskKind::kBackwardWeight, node, batch));
       }
     }
   }

@@ -90,7 +90,7 @@ Status check_memory(RunSetup& setup) {
   if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
   const int64_t together =
       std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
-  const auto shown = [](int64_t bytes) { return format_bytes(static_cast<uint64_t>(bytes)); };
+  const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(
       Code::kExhausted,
       "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
@@ -212,7 +212,7 @@ Status choose_pipeline(RunSetup& setup) {
   if (!planned) {
     return with_context(std::move(planned.error()),
                         "with {} of memory for all devices and the host",
-                        format_bytes(static_cast<uint64_t>(pipeline.total_bytes)));
+                        format_bytes(pipeline.total_bytes));
   }
   setup.pipeline = std::move(*planned);
   setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + kProcessOverheadBytes;

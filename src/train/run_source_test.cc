@@ -15,7 +15,7 @@
 namespace jige::train {
 namespace {
 
-Status train(const TrainOptions& options) {
+Status train_source(const TrainOptions& options) {
   JIGE_TRY(const auto trainer, Trainer::create(options));
   JIGE_DO(trainer->run());
   return {};
@@ -28,7 +28,7 @@ TrainOptions two_bases(const TestFolder& folder) {
   for (const uint64_t seed : {1, 2}) {
     options.seed = seed;
     options.out_folder = folder.file("base" + std::to_string(seed));
-    EXPECT_TRUE(train(options));
+    EXPECT_TRUE(train_source(options));
   }
   return options;
 }
@@ -38,14 +38,14 @@ TEST(RunSource, GoesOnOnlyFromTheModelThatTheRunWasBegunFrom) {
   const TrainOptions options = two_bases(folder);
   const std::string one = folder.file("base1/model");
   const TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
-  ASSERT_TRUE(train(begun));
+  ASSERT_TRUE(train_source(begun));
   EXPECT_EQ(recorded_source(begun.out_folder), one);
   EXPECT_EQ(recorded_source(options.out_folder), "");
   EXPECT_EQ(recorded_source(folder.file("nowhere")), "");
 
   const auto error_of = [&](TrainOptions changed, const std::string& out) {
     changed.out_folder = folder.file(out);
-    const Status run = train(changed);
+    const Status run = train_source(changed);
     EXPECT_TRUE(run || run.error().code == Code::kInvalidArgument);
     return run ? std::string() : run.error().message;
   };
@@ -71,13 +71,13 @@ TEST(RunSource, OfAnAdapterIsTheBaseItWasBegunOn) {
   const std::string one = folder.file("base1/model"), two = folder.file("base2/model");
   TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
   begun.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
-  ASSERT_TRUE(train(begun));
+  ASSERT_TRUE(train_source(begun));
   EXPECT_EQ(recorded_base(begun.out_folder), one);
   EXPECT_EQ(recorded_source(begun.out_folder), "");
   EXPECT_EQ(recorded_base(folder.file("base1")), "");
   TrainOptions other = begun;
   other.init_folder = two;
-  const Status refused = train(other);
+  const Status refused = train_source(other);
   ASSERT_FALSE(refused);
   EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
   EXPECT_THAT(refused.error().message,
@@ -88,12 +88,12 @@ TEST(RunSource, OfAnAdapterIsTheBaseItWasBegunOn) {
   // A base that has moved is known by its weights; another one in its place is not the same.
   std::filesystem::rename(one, folder.file("moved"));
   std::filesystem::rename(two, one);
-  const Status replaced = train(begun);
+  const Status replaced = train_source(begun);
   ASSERT_FALSE(replaced);
   EXPECT_THAT(replaced.error().message,
               testing::HasSubstr("in " + one + ", whose weights are no longer the same"));
   begun.init_folder = folder.file("moved");
-  const Status moved = train(begun);
+  const Status moved = train_source(begun);
   EXPECT_TRUE(moved) << moved.error().message;
 }
 
@@ -101,7 +101,7 @@ TEST(RunSource, GoesOnFromCheckpointsThatDoNotSayWhatTheyWereBegunFrom) {
   const TestFolder folder;
   TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(30))});
   options.steps = 2;
-  ASSERT_TRUE(train(options));
+  ASSERT_TRUE(train_source(options));
   // As an older program wrote it: without the field, under its own checksum.
   const std::string checkpoint = options.out_folder + "/checkpoints/step-00000002";
   const std::string path = checkpoint + "/state.json";
@@ -119,7 +119,7 @@ TEST(RunSource, GoesOnFromCheckpointsThatDoNotSayWhatTheyWereBegunFrom) {
   }
   ASSERT_TRUE(write_file_atomic(checkpoint + "/checksums.xxh64", lines));
   EXPECT_EQ(recorded_source(options.out_folder), "");
-  const Status again = train(options);
+  const Status again = train_source(options);
   EXPECT_TRUE(again) << again.error().message;
 }
 

@@ -10,11 +10,12 @@ std::vector<Task> one_device_tasks(size_t node_count, size_t micro_batch_count) 
   tasks.reserve(micro_batch_count * (3 * node_count - 2));
   const auto head = static_cast<int32_t>(node_count) - 1;
   for (int32_t batch = 0; batch < static_cast<int32_t>(micro_batch_count); ++batch) {
-    for (int32_t node = 0; node < head; ++node) tasks.push_back({TaskKind::kForward, node, batch});
-    tasks.push_back({TaskKind::kHeadPass, head, batch});
+    for (int32_t node = 0; node < head; ++node)
+      tasks.push_back({StepTaskKind::kForward, node, batch});
+    tasks.push_back({StepTaskKind::kHeadPass, head, batch});
     for (int32_t node = head - 1; node >= 0; --node) {
-      tasks.push_back({TaskKind::kBackwardInput, node, batch});
-      tasks.push_back({TaskKind::kBackwardWeight, node, batch});
+      tasks.push_back({StepTaskKind::kBackwardInput, node, batch});
+      tasks.push_back({StepTaskKind::kBackwardWeight, node, batch});
     }
   }
   return tasks;

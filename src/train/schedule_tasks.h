@@ -13,7 +13,7 @@
 
 namespace jige::train {
 
-enum class TaskKind : uint8_t {
+enum class StepTaskKind : uint8_t {
   kForward,         // F
   kBackwardInput,   // X
   kBackwardWeight,  // W
@@ -21,7 +21,7 @@ enum class TaskKind : uint8_t {
 };
 
 struct Task {
-  TaskKind kind;
+  StepTaskKind kind;
   int32_t node;
   int32_t micro_batch;
 

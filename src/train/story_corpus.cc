@@ -7,6 +7,7 @@
 #include <span>
 #include <string_view>
 
+#include "base/ascii.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/rng.h"
@@ -213,13 +214,9 @@ Status write_story_corpus(const StoryCorpus& corpus, const std::string& folder) 
 }
 
 bool reply_is_right(const std::string& reply, const std::string& answer) {
-  const auto lower = [](std::string text) {
-    for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return text;
-  };
   const auto is_word = [](char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; };
-  const std::string text = lower(reply);
-  const std::string wanted = lower(answer);
+  const std::string text = lower_ascii(reply);
+  const std::string wanted = lower_ascii(answer);
   if (wanted.empty()) return false;
   for (size_t at = text.find(wanted); at != std::string::npos; at = text.find(wanted, at + 1)) {
     const size_t end = at + wanted.size();

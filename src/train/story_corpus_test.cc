@@ -8,12 +8,12 @@
 namespace jige::train {
 namespace {
 
-const StoryCorpusOptions kOptions = {.seed = 7, .conversation_count = 4000, .held_out_count = 1000};
+const StoryCorpusOptions kStories = {.seed = 7, .conversation_count = 4000, .held_out_count = 1000};
 
 TEST(StoryCorpus, IsTheSameForTheSameSeedAndAnotherForAnother) {
-  const StoryCorpus one = make_story_corpus(kOptions);
-  const StoryCorpus two = make_story_corpus(kOptions);
-  StoryCorpusOptions options = kOptions;
+  const StoryCorpus one = make_story_corpus(kStories);
+  const StoryCorpus two = make_story_corpus(kStories);
+  StoryCorpusOptions options = kStories;
   options.seed = 8;
   const StoryCorpus other = make_story_corpus(options);
   ASSERT_EQ(one.training.size(), two.training.size());
@@ -27,7 +27,7 @@ TEST(StoryCorpus, IsTheSameForTheSameSeedAndAnotherForAnother) {
 }
 
 TEST(StoryCorpus, NeverTrainsOnAHeldOutQuestion) {
-  const StoryCorpus corpus = make_story_corpus(kOptions);
+  const StoryCorpus corpus = make_story_corpus(kStories);
   std::set<std::string> trained;
   for (const Conversation& item : corpus.training) trained.insert(item.user);
   std::map<std::string, int> kinds;
@@ -42,7 +42,7 @@ TEST(StoryCorpus, NeverTrainsOnAHeldOutQuestion) {
 }
 
 TEST(StoryCorpus, HoldsOutSumsInAllTheirWordings) {
-  const StoryCorpus corpus = make_story_corpus(kOptions);
+  const StoryCorpus corpus = make_story_corpus(kStories);
   std::set<std::string> trained_replies;
   for (const Conversation& item : corpus.training) trained_replies.insert(item.assistant);
   for (const Conversation& question : corpus.held_out) {
@@ -62,7 +62,7 @@ TEST(StoryCorpus, TrainsOnEveryFactItAsksFor) {
 }
 
 TEST(StoryCorpus, RepliesAreRightByTheirOwnAnswerAndLeaveNoMarks) {
-  const StoryCorpus corpus = make_story_corpus(kOptions);
+  const StoryCorpus corpus = make_story_corpus(kStories);
   for (const auto* part : {&corpus.training, &corpus.held_out}) {
     for (const Conversation& item : *part) {
       EXPECT_EQ((item.user + item.assistant).find_first_of("{}"), std::string::npos) << item.user;

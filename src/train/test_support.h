@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "text/bpe_trainer.h"
 #include "text/tokenizer.h"
@@ -134,6 +135,11 @@ inline std::string small_corpus(int document_count) {
     text += dump_json(Json{{"text", "Item " + std::to_string(i) + " is " + word + "."}}) + "\n";
   }
   return text;
+}
+
+// The weights that a run wrote at its end.
+inline std::string model_bytes(const TrainOptions& options) {
+  return read_file(options.out_folder + "/model/model.safetensors").value_or("none");
 }
 
 }  // namespace jige::train

@@ -29,7 +29,7 @@ plan::PipelineSchedule spipe() {
 }
 
 // Task i runs from i to i + 2 microseconds.
-std::vector<TaskSpan> spans_of(const plan::PipelineSchedule& schedule) {
+std::vector<TaskSpan> spans_in_order(const plan::PipelineSchedule& schedule) {
   std::vector<TaskSpan> spans;
   for (size_t i = 0; i < schedule.tasks.size(); ++i) {
     const auto start = static_cast<int64_t>(i) * 1000;
@@ -50,7 +50,7 @@ TEST(Trace, HoldsEveryTaskOfEveryStepInItsRow) {
   const TestFolder folder;
   const std::string path = folder.file("trace.json");
   const plan::PipelineSchedule schedule = spipe();
-  const auto spans = spans_of(schedule);
+  const auto spans = spans_in_order(schedule);
   auto trace = TraceWriter::create(path);
   ASSERT_TRUE(trace);
   ASSERT_TRUE(trace->add_step(7, schedule, spans));
@@ -109,7 +109,7 @@ TEST(Trace, HoldsEveryTaskOfEveryStepInItsRow) {
 TEST(Trace, EndsAtItsLimits) {
   const TestFolder folder;
   const plan::PipelineSchedule schedule = spipe();
-  const auto spans = spans_of(schedule);
+  const auto spans = spans_in_order(schedule);
   auto steps = TraceWriter::create(folder.file("steps.json"), {.steps = 2});
   auto events = TraceWriter::create(folder.file("events.json"),
                                     {.events = static_cast<int64_t>(2 * spans.size())});
@@ -143,7 +143,7 @@ TEST(Trace, WithoutAStepIsStillATrace) {
 TEST(Trace, LeavesNothingWhenItIsAbandonedAndRefusesOtherSpans) {
   const TestFolder folder;
   const plan::PipelineSchedule schedule = spipe();
-  auto spans = spans_of(schedule);
+  auto spans = spans_in_order(schedule);
   {
     auto trace = TraceWriter::create(folder.file("half.json"));
     ASSERT_TRUE(trace);

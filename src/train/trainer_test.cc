@@ -41,10 +41,6 @@ std::string bytes_of(const std::string& path) {
   return content ? *content : "";
 }
 
-std::string model_bytes(const TrainOptions& options) {
-  return bytes_of(options.out_folder + "/model/model.safetensors");
-}
-
 std::vector<Json> log_records(const TrainOptions& options, const std::string& kind) {
   std::vector<Json> records;
   const std::string text = bytes_of(options.out_folder + "/log.jsonl");

@@ -17,10 +17,10 @@ namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
-using Words = std::vector<std::string>;
+using RankWords = std::vector<std::string>;
 
-Words arguments(const std::string& out, int steps, const Words& more) {
-  Words words = tiny_train_arguments(TinyRun::get().corpus(), steps);
+RankWords arguments(const std::string& out, int steps, const RankWords& more) {
+  RankWords words = tiny_train_arguments(TinyRun::get().corpus(), steps);
   words.insert(words.end(), {"--save-every", "5", "--out", out});
   words.insert(words.end(), more.begin(), more.end());
   return words;
@@ -35,14 +35,6 @@ std::vector<pid_t> ranks_of(const Process& job) {
   std::ifstream list("/proc/" + task + "/task/" + task + "/children");
   for (pid_t child = 0; list >> child;) children.push_back(child);
   return children;
-}
-
-// Waits until a run has written its first checkpoint.
-void wait_for_checkpoint(const std::string& run, Process& process) {
-  for (int i = 0; i < 6000 && process.running(); ++i) {
-    if (!formats::list_checkpoints(run + "/checkpoints").empty()) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
 }
 
 TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
@@ -123,7 +115,7 @@ TEST(Ranks, StopBehindACheckpointOnCtrlC) {
 
 TEST(Ranks, RefuseWhatDoesNotFitTogether) {
   const TestFolder folder;
-  const auto refused = [&](const Words& more, int exit_code, const std::string& words) {
+  const auto refused = [&](const RankWords& more, int exit_code, const std::string& words) {
     const Outcome outcome = run_jige(arguments(folder / "run", 12, more));
     EXPECT_EQ(outcome.exit_code, exit_code) << outcome.err;
     EXPECT_THAT(outcome.err, HasSubstr(words));

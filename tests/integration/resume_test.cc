@@ -40,14 +40,6 @@ std::map<int64_t, std::string> losses(const std::string& run) {
   return found;
 }
 
-// Waits until a run has written a checkpoint.
-void wait_for_checkpoint(const std::string& run, Process& process) {
-  for (int i = 0; i < 6000 && process.running(); ++i) {
-    if (!formats::list_checkpoints(run + "/checkpoints").empty()) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-}
-
 void damage(const std::string& path) {
   std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
   ASSERT_TRUE(file) << path;

@@ -2,8 +2,12 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <thread>
+
+#include "formats/checkpoint.h"
 
 namespace jige::integration {
 
@@ -59,6 +63,13 @@ std::string TinyRun::copy_model(const TestFolder& to) const {
   std::filesystem::copy(model(), copy, std::filesystem::copy_options::recursive, error);
   EXPECT_FALSE(error) << model() << ": " << error.message();
   return copy;
+}
+
+void wait_for_checkpoint(const std::string& run, Process& process) {
+  for (int i = 0; i < 6000 && process.running(); ++i) {
+    if (!formats::list_checkpoints(run + "/checkpoints").empty()) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
 }
 
 }  // namespace jige::integration

@@ -13,6 +13,9 @@ namespace jige::integration {
 // Arguments of a run that takes about a second: data, shape and steps; without --out.
 std::vector<std::string> tiny_train_arguments(const std::string& data, int steps);
 
+// Waits until a run has written its first checkpoint, or ends.
+void wait_for_checkpoint(const std::string& run, Process& process);
+
 class TinyRun {
  public:
   // Trains on first use. Tests that need it fail when that failed.

@@ -29,8 +29,6 @@ constexpr int64_t kPackDepthMin = 256;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kSerialWork = 1 << 16;
 
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 // How a product is cut into tasks.
 struct Blocking {
   int64_t block_rows;  // of one micro-kernel call
@@ -46,7 +44,7 @@ struct Blocking {
 // rows would leave a last call with too few chains to keep the units busy.
 int64_t choose_block_rows(const GemmEngine& engine, int64_t rows) {
   if (engine.layout == GemmLayout::kTileBF16 || rows > kFewRows) return engine.rows;
-  return divide_up(rows, divide_up(rows, engine.rows));
+  return gemm_divide_up(rows, gemm_divide_up(rows, engine.rows));
 }
 
 Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, int threads) {
@@ -56,21 +54,21 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
   const int64_t rows_max = gemm_round_up(
       product.right_panels ? engine.task_rows : kLeftBlocksUnpacked * engine.task_rows,
       blocking.block_rows);
-  blocking.row_tasks = divide_up(product.rows, rows_max);
+  blocking.row_tasks = gemm_divide_up(product.rows, rows_max);
   blocking.task_rows =
-      gemm_round_up(divide_up(product.rows, blocking.row_tasks), blocking.block_rows);
-  blocking.row_tasks = divide_up(product.rows, blocking.task_rows);
+      gemm_round_up(gemm_divide_up(product.rows, blocking.row_tasks), blocking.block_rows);
+  blocking.row_tasks = gemm_divide_up(product.rows, blocking.task_rows);
   blocking.left_rows =
       std::min(gemm_round_up(engine.task_rows, blocking.block_rows), blocking.task_rows);
 
-  const int64_t panels = divide_up(product.columns, engine.columns);
+  const int64_t panels = gemm_divide_up(product.columns, engine.columns);
   const int64_t tasks = threads > 1 ? kTasksPerThread * threads : 1;
   const int64_t panels_min = skinny ? kSkinnyPanels : kTaskColumnsMin / engine.columns;
   const int64_t panels_max = engine.task_columns / engine.columns;
   const int64_t wanted =
-      gemm_round_up(divide_up(panels * blocking.row_tasks, tasks), skinny ? kSkinnyPanels : 1);
+      gemm_round_up(gemm_divide_up(panels * blocking.row_tasks, tasks), skinny ? kSkinnyPanels : 1);
   blocking.task_panels = std::min(panels, std::clamp(wanted, panels_min, panels_max));
-  blocking.column_tasks = divide_up(panels, blocking.task_panels);
+  blocking.column_tasks = gemm_divide_up(panels, blocking.task_panels);
 
   // Panels of packed weights are best read in long stretches; one row block, which reads each once,
   // may as well run along the whole depth.
@@ -78,8 +76,8 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
                             : product.rows <= kFewRows
                                 ? std::max<int64_t>(kFewRowsDepth, engine.depth_block)
                                 : engine.depth_block;
-  const int64_t stretches = std::max<int64_t>(divide_up(product.depth, depth_max), 1);
-  blocking.depth_block = gemm_round_up(divide_up(product.depth, stretches), engine.depth_step);
+  const int64_t stretches = std::max<int64_t>(gemm_divide_up(product.depth, depth_max), 1);
+  blocking.depth_block = gemm_round_up(gemm_divide_up(product.depth, stretches), engine.depth_step);
   return blocking;
 }
 
@@ -147,7 +145,7 @@ class Product {
     }
     args.left_stride = gemm_left_block_bytes(engine_, count, kTileLanes);
 
-    const int64_t panels = divide_up(columns.lane_count, engine_.columns);
+    const int64_t panels = gemm_divide_up(columns.lane_count, engine_.columns);
     const int64_t group = rows.lane_count <= blocking_.block_rows ? panels : engine_.panel_group;
     for (int64_t row = 0; row < rows.lane_count; row += blocking_.left_rows) {
       GemmPackRange part = rows;
@@ -232,7 +230,7 @@ class Product {
     return {.at = static_cast<const char*>(block.out) + blocking_.block_rows * stride,
             .stride = stride,
             .rows = rows,
-            .lines = divide_up(block.columns * out_bytes_, 64)};
+            .lines = gemm_divide_up(block.columns * out_bytes_, 64)};
   }
 
   bool is_tiles() const { return engine_.layout == GemmLayout::kTileBF16; }
@@ -270,7 +268,7 @@ void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& produc
 }
 
 int64_t gemm_panels_bytes(const GemmEngine& engine, int64_t lanes, int64_t depth) {
-  return divide_up(lanes, engine.columns) * gemm_panel_bytes(engine, depth);
+  return gemm_divide_up(lanes, engine.columns) * gemm_panel_bytes(engine, depth);
 }
 
 namespace {
@@ -334,12 +332,13 @@ void gemm_pack_panels(CpuDevice& device, const GemmEngine& engine, const GemmPan
     pack_shared_piece(engine, panels, piece, {begin, end - begin, depth, depths.count});
   };
   const int64_t panel_begin = range.lane_begin / columns;
-  const int64_t panel_end = divide_up(lane_end, columns);
-  const int64_t groups = divide_up(panel_end - panel_begin, kPackPanels);
+  const int64_t panel_end = gemm_divide_up(lane_end, columns);
+  const int64_t groups = gemm_divide_up(panel_end - panel_begin, kPackPanels);
   const int64_t parts =
-      std::clamp<int64_t>(divide_up(kPackPiecesPerThread * device.team().size(), groups), 1,
+      std::clamp<int64_t>(gemm_divide_up(kPackPiecesPerThread * device.team().size(), groups), 1,
                           std::max<int64_t>(range.depth_count / kPackDepthMin, 1));
-  const int64_t part_depth = gemm_round_up(divide_up(range.depth_count, parts), engine.depth_step);
+  const int64_t part_depth =
+      gemm_round_up(gemm_divide_up(range.depth_count, parts), engine.depth_step);
   device.team().parallel_for(groups * parts, 1, [&](int64_t piece, int64_t piece_end, int) {
     for (; piece < piece_end; ++piece) {
       const int64_t panel = panel_begin + piece / parts * kPackPanels;

@@ -126,6 +126,7 @@ struct GemmEngine {
   int64_t panels_past_caches_bytes = int64_t{1} << 20;
 };
 
+inline int64_t gemm_divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 inline int64_t gemm_round_up(int64_t value, int64_t step) {
   return (value + step - 1) / step * step;
 }

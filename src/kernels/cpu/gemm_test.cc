@@ -59,12 +59,12 @@ float flush(float value) {
 }
 
 // Rounded values of a matrix by rows, each with room of its own.
-using Rows = std::vector<std::vector<float>>;
+using SummedRows = std::vector<std::vector<float>>;
 
 // Adds to `sums`, one of each column, what defines them: the sum along the depth over a row of the
 // left and a column of the right, element by element in one order. `right` has a row per depth.
-void add_defined_sums(const GemmEngine& engine, const std::vector<float>& left, const Rows& right,
-                      std::vector<float>& sums) {
+void add_defined_sums(const GemmEngine& engine, const std::vector<float>& left,
+                      const SummedRows& right, std::vector<float>& sums) {
   if (engine.layout != GemmLayout::kTileBF16) {
     for (size_t k = 0; k < left.size(); ++k) {
       for (size_t j = 0; j < sums.size(); ++j) sums[j] = std::fma(left[k], right[k][j], sums[j]);
@@ -72,7 +72,7 @@ void add_defined_sums(const GemmEngine& engine, const std::vector<float>& left, 
     return;
   }
   for (size_t chunk = 0; chunk < left.size(); chunk += 32) {
-    Rows halves(2, std::vector<float>(sums.size(), 0.0f));
+    SummedRows halves(2, std::vector<float>(sums.size(), 0.0f));
     for (size_t k = chunk; k < std::min(chunk + 32, left.size()); ++k) {
       std::vector<float>& half = halves[k % 2];
       for (size_t j = 0; j < sums.size(); ++j) {
@@ -103,7 +103,7 @@ Matrix defined_product(const GemmEngine& engine, const Case& c, const Matrix& le
     return tiles ? flush(x) : x;
   };
   const auto columns = static_cast<size_t>(c.columns), depth = static_cast<size_t>(c.depth);
-  Rows by_depth(depth, std::vector<float>(columns));
+  SummedRows by_depth(depth, std::vector<float>(columns));
   for (int64_t k = 0; k < c.depth; ++k) {
     for (int64_t j = 0; j < c.columns; ++j) {
       by_depth[static_cast<size_t>(k)][static_cast<size_t>(j)] =

@@ -10,11 +10,11 @@ namespace {
 
 // Products of fewer rows read panels faster than they compute with them (gemm.cc).
 constexpr int64_t kRowsMin = 49;
-constexpr int64_t kTaskColumnsMin = 256;
+constexpr int64_t kTileTaskColumnsMin = 256;
 constexpr int64_t kColumnTasksMax = 64;
 // Tasks for each thread that even out threads of unequal speed, and the panels that a task should
 // have for that.
-constexpr int64_t kTasksPerThread = 16;
+constexpr int64_t kTileTasksPerThread = 16;
 constexpr int64_t kTaskPanelsMin = 6;
 constexpr int64_t kLineBytes = 64;
 
@@ -26,10 +26,8 @@ constexpr double kCyclesPerPackedLane = 0.2;
 constexpr double kCyclesPerPackedLaneAcross = 0.4;
 constexpr double kCyclesPerPanelLane = 0.06;
 
-int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
-
 // How a product is cut into tasks.
-struct Blocking {
+struct TileBlocking {
   int64_t task_rows;     // a multiple of the engine's rows
   int64_t task_panels;   // a multiple of the engine's panel group
   int64_t depth_packed;  // of the left at a time
@@ -39,10 +37,10 @@ struct Blocking {
 };
 
 // Cycles for each summed index of all tasks, when threads take them in turns.
-double cost_of(const Blocking& cut, const GemmEngine& engine, bool lanes_across, int threads) {
+double cost_of(const TileBlocking& cut, const GemmEngine& engine, bool lanes_across, int threads) {
   const auto rows = static_cast<double>(cut.task_rows);
   const auto columns = static_cast<double>(cut.task_panels * engine.columns);
-  const int64_t rounds = divide_up(cut.row_tasks * cut.column_tasks, threads);
+  const int64_t rounds = gemm_divide_up(cut.row_tasks * cut.column_tasks, threads);
   return static_cast<double>(rounds) *
          (rows * columns * kCyclesPerProduct +
           rows * (lanes_across ? kCyclesPerPackedLaneAcross : kCyclesPerPackedLane) +
@@ -51,26 +49,28 @@ double cost_of(const Blocking& cut, const GemmEngine& engine, bool lanes_across,
 
 // Cuts the columns further, so that whoever is done first has something to take over. Every thread
 // that works on the rows of such tasks packs them once, so not where that takes long.
-void cut_columns(int64_t panels, const GemmEngine& engine, int threads, Blocking* cut) {
-  const int64_t wanted = divide_up(kTasksPerThread * threads, cut->row_tasks * cut->column_tasks);
+void cut_columns(int64_t panels, const GemmEngine& engine, int threads, TileBlocking* cut) {
+  const int64_t wanted =
+      gemm_divide_up(kTileTasksPerThread * threads, cut->row_tasks * cut->column_tasks);
   const int64_t parts = std::clamp<int64_t>(cut->task_panels / kTaskPanelsMin, 1, wanted);
-  cut->task_panels = gemm_round_up(divide_up(cut->task_panels, parts), engine.panel_group);
-  cut->column_tasks = divide_up(panels, cut->task_panels);
+  cut->task_panels = gemm_round_up(gemm_divide_up(cut->task_panels, parts), engine.panel_group);
+  cut->column_tasks = gemm_divide_up(panels, cut->task_panels);
 }
 
-Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, int threads) {
-  const int64_t panels = divide_up(product.columns, engine.columns);
+TileBlocking choose_tile_blocking(const GemmEngine& engine, const GemmProduct& product,
+                                  int threads) {
+  const int64_t panels = gemm_divide_up(product.columns, engine.columns);
   const int64_t column_tasks_max =
-      std::clamp<int64_t>(product.columns / kTaskColumnsMin, 1, kColumnTasksMax);
-  Blocking best{};
+      std::clamp<int64_t>(product.columns / kTileTaskColumnsMin, 1, kColumnTasksMax);
+  TileBlocking best{};
   double best_cost = 0;
   for (int64_t rows = engine.task_rows; rows >= 2 * engine.rows; rows -= engine.rows) {
     for (int64_t column_tasks = 1; column_tasks <= column_tasks_max; ++column_tasks) {
-      Blocking cut{};
+      TileBlocking cut{};
       cut.task_rows = rows;
-      cut.row_tasks = divide_up(product.rows, rows);
-      cut.task_panels = gemm_round_up(divide_up(panels, column_tasks), engine.panel_group);
-      cut.column_tasks = divide_up(panels, cut.task_panels);
+      cut.row_tasks = gemm_divide_up(product.rows, rows);
+      cut.task_panels = gemm_round_up(gemm_divide_up(panels, column_tasks), engine.panel_group);
+      cut.column_tasks = gemm_divide_up(panels, cut.task_panels);
       const double cost = cost_of(cut, engine, product.left.depth_across, threads);
       if (best.task_rows == 0 || cost < best_cost) {
         best = cut;
@@ -79,7 +79,7 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
     }
   }
   const auto share = [&](int64_t depth, int64_t max) {
-    return gemm_round_up(divide_up(depth, divide_up(depth, max)), engine.depth_step);
+    return gemm_round_up(gemm_divide_up(depth, gemm_divide_up(depth, max)), engine.depth_step);
   };
   const int64_t packed_max = std::max(engine.left_bytes / (2 * best.task_rows), engine.depth_block);
   best.depth_packed = share(product.depth, packed_max);
@@ -90,9 +90,9 @@ Blocking choose_blocking(const GemmEngine& engine, const GemmProduct& product, i
   return best;
 }
 
-class Product {
+class TileProduct {
  public:
-  Product(const GemmEngine& engine, const GemmProduct& product, const Blocking& blocking)
+  TileProduct(const GemmEngine& engine, const GemmProduct& product, const TileBlocking& blocking)
       : engine_(engine), product_(product), blocking_(blocking) {
     left_bytes_ = gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows);
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
@@ -102,10 +102,10 @@ class Product {
                      left_row_bytes * product.columns <= engine.left_in_place_bytes &&
                      left_row_bytes % kLineBytes == 0 && product.depth % kTileDepth == 0 &&
                      reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
-    past_caches_ =
-        product.out_past_caches && engine.store_bf16 && !product.accumulate &&
-        product.rows * row_bytes >= engine.past_caches_bytes &&
-        reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 && row_bytes % kLineBytes == 0;
+    past_caches_ = product.out_past_caches && engine.store_bf16 && !product.accumulate &&
+                   product.rows * row_bytes >= engine.past_caches_bytes &&
+                   reinterpret_cast<uintptr_t>(product.out) % kLineBytes == 0 &&
+                   row_bytes % kLineBytes == 0;
   }
 
   int64_t scratch_bytes() const {
@@ -123,7 +123,7 @@ class Product {
     const bool packed =
         sums_stay() && *packed_task >= 0 && row_task(*packed_task) == row_task(task);
     *packed_task = task;
-    const int64_t panels = divide_up(product_.columns, engine_.columns);
+    const int64_t panels = gemm_divide_up(product_.columns, engine_.columns);
     const int64_t panel_begin = task % blocking_.column_tasks * blocking_.task_panels;
     const int64_t panel_end = std::min(panel_begin + blocking_.task_panels, panels);
     for (int64_t depth = 0; depth < product_.depth; depth += blocking_.depth_packed) {
@@ -288,7 +288,7 @@ class Product {
 
   const GemmEngine& engine_;
   const GemmProduct& product_;
-  const Blocking blocking_;
+  const TileBlocking blocking_;
   int64_t left_bytes_;
   int64_t block_floats_;  // sums of one micro-kernel call
   bool left_in_place_;
@@ -310,8 +310,8 @@ void gemm_tiles(CpuDevice& device, const GemmEngine& engine, const GemmProduct& 
                      product.right, {0, product.columns, 0, product.depth});
     product.right_panels = product.right_scratch;
   }
-  const Blocking blocking = choose_blocking(engine, product, device.team().size());
-  const Product run(engine, product, blocking);
+  const TileBlocking blocking = choose_tile_blocking(engine, product, device.team().size());
+  const TileProduct run(engine, product, blocking);
   std::vector<int64_t> packed_tasks(static_cast<size_t>(device.team().size()), -1);
   device.team().parallel_for(
       blocking.row_tasks * blocking.column_tasks, 1, [&](int64_t begin, int64_t end, int worker) {

@@ -1,0 +1,84 @@
+// Sources of a folder are compiled several at a time (cmake/fast_builds.cmake): what they name in
+// unnamed namespaces stands beside each other.
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <optional>
+#include <regex>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "source_tree.h"
+
+namespace jige {
+namespace {
+
+// What a line defines that begins in the first column, within an unnamed namespace.
+std::optional<std::string> defined_name(const std::string& line) {
+  static const std::regex kType(R"(^(?:class|struct|enum class|union) (\w+)[^;]*$)");
+  static const std::regex kAlias(R"(^using (\w+) =.*$)");
+  static const std::regex kConstant(
+      R"(^(?:constexpr|const|thread_local|constinit) [^(=]*\b(\w+)(?:\[[^\]]*\])* = .*$)");
+  static const std::regex kFunction(R"(^[\w:].*?[ &*>](\w+)\(.*$)");
+  static const std::set<std::string> kNone = {"TEST",          "TEST_F",  "TEST_P",
+                                              "static_assert", "MATCHER", "MATCHER_P"};
+  std::smatch match;
+  if (std::regex_match(line, match, kType) || std::regex_match(line, match, kAlias) ||
+      std::regex_match(line, match, kConstant)) {
+    return match[1].str();
+  }
+  if (line.starts_with("using ") || line.starts_with("TEST") || line.starts_with("template"))
+    return std::nullopt;
+  const size_t open = line.find('(');
+  if (open == std::string::npos || line.find("::", line.rfind(' ', open) + 1) < open) {
+    return std::nullopt;  // nothing, or a member of a class
+  }
+  if (!std::regex_match(line, match, kFunction) || kNone.contains(match[1].str())) {
+    return std::nullopt;
+  }
+  return match[1].str();
+}
+
+TEST(Names, AreFoundWhereTheyAreDefined) {
+  EXPECT_EQ(defined_name("int64_t divide_up(int64_t value, int64_t by) {"), "divide_up");
+  EXPECT_EQ(defined_name("std::vector<int> rows_of("), "rows_of");
+  EXPECT_EQ(defined_name("const Json& part(const Json& json) {"), "part");
+  EXPECT_EQ(defined_name("constexpr size_t kRowsMax = size_t{1} << 20;"), "kRowsMax");
+  EXPECT_EQ(defined_name("constexpr const char* kColors[] = {\"red\","), "kColors");
+  EXPECT_EQ(defined_name("struct Blocking {"), "Blocking");
+  EXPECT_EQ(defined_name("class Step final : public Normalizer::Step {"), "Step");
+  EXPECT_EQ(defined_name("Status SharedTransport::wait(Deadline deadline) {"), std::nullopt);
+  EXPECT_EQ(defined_name("using Rows = std::vector<int>;"), "Rows");
+  EXPECT_EQ(defined_name("using cluster::Job;"), std::nullopt);
+  EXPECT_EQ(defined_name("TEST(Names, AreFound) {"), std::nullopt);
+  EXPECT_EQ(defined_name("}  // namespace"), std::nullopt);
+}
+
+TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
+  std::map<std::pair<std::string, std::string>, std::string> first;  // (program, name) -> file
+  for (const SourceFile& file : sources()) {
+    const bool alone = file.path.ends_with("_simd.cc") || file.path.ends_with("_amx.cc");
+    const bool program_of_its_own =
+        file.path.starts_with("bench/") || file.path.starts_with("tests/fakes/");
+    if (!file.path.ends_with(".cc") || alone || program_of_its_own) continue;
+    const std::string folder = file.path.substr(0, file.path.rfind('/'));
+    const std::string program = folder + (file.path.ends_with("_test.cc") ? " tests" : "");
+    bool unnamed = false;
+    for (const std::string& line : file.lines) {
+      if (line == "namespace {") unnamed = true;
+      if (line == "}  // namespace") unnamed = false;
+      if (!unnamed || line.empty() || line.front() == ' ' || line.front() == '/') continue;
+      const auto name = defined_name(line);
+      if (!name) continue;
+      const auto [before, is_new] = first.try_emplace({program, *name}, file.path);
+      EXPECT_TRUE(is_new || before->second == file.path)
+          << file.path << ": " << *name << " is also in the unnamed namespace of " << before->second
+          << "; share it, or give it another name";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace jige

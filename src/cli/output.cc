@@ -28,7 +28,7 @@ void OutputFlags::declare(Flags& flags, std::string_view json_help) {
 }
 
 void OutputFlags::apply() const {
-  if (quiet) set_log_level(LogLevel::kWarn);
+  if (quiet && log_enabled(LogLevel::kInfo)) set_log_level(LogLevel::kWarn);  // never louder
 }
 
 Status check_output_files(std::initializer_list<std::string> paths) {

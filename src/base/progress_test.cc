@@ -1,8 +1,6 @@
 #include "base/progress.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -11,6 +9,7 @@
 #include <string>
 
 #include "base/log.h"
+#include "base/test_terminal.h"
 
 namespace jige {
 namespace {
@@ -23,26 +22,7 @@ std::string drawn(const std::function<void()>& body) {
 
 // What body() writes to standard error while that is a terminal of `columns` columns.
 std::string drawn_on_terminal(unsigned short columns, const std::function<void()>& body) {
-  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  if (terminal < 0 || grantpt(terminal) != 0 || unlockpt(terminal) != 0) return "no terminal";
-  const int other_end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
-  winsize size = {24, columns, 0, 0};
-  ioctl(other_end, TIOCSWINSZ, &size);
-  std::fflush(stderr);
-  const int saved = dup(STDERR_FILENO);
-  dup2(other_end, STDERR_FILENO);
-  body();
-  std::fflush(stderr);
-  dup2(saved, STDERR_FILENO);
-  close(saved);
-  close(other_end);
-  std::string text;
-  char buffer[4096];
-  for (ssize_t got; (got = read(terminal, buffer, sizeof buffer)) > 0;) {
-    text.append(buffer, static_cast<size_t>(got));
-  }
-  close(terminal);
-  return text;
+  return shown_on_terminal({STDERR_FILENO}, columns, body);
 }
 
 size_t count_of(const std::string& text, const std::string& part) {

@@ -1,13 +1,12 @@
 #include "cli/passing_note.h"
 
-#include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <stdlib.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <string>
+
+#include "base/test_terminal.h"
 
 namespace jige::cli {
 namespace {
@@ -35,29 +34,11 @@ void talk_as(PassingNote note) {
 void talk() { talk_as(PassingNote()); }
 
 TEST(PassingNote, StandsInTheLastLineOfATerminalAndGoesUnlessQuiet) {
-  const int terminal = posix_openpt(O_RDWR | O_NOCTTY);
-  ASSERT_EQ(grantpt(terminal), 0);
-  ASSERT_EQ(unlockpt(terminal), 0);
-  const int end = open(ptsname(terminal), O_RDWR | O_NOCTTY);
-  ASSERT_GE(end, 0);
-  with_standard_error(end, [] {
+  const std::string shown = shown_on_terminal({STDERR_FILENO}, 80, [] {
     talk_as(PassingNote(true));
     talk();
   });
-  const std::string wanted =
-      "measuring one …\r\x1b[Kmeasuring one …\r\x1b[Kmeasuring two …\r\x1b[K";
-  std::string text;
-  char part[64];
-  // A terminal hands on what it gets in parts, and a little later.
-  for (pollfd entry{terminal, POLLIN, 0};
-       text.size() < wanted.size() && poll(&entry, 1, 5000) > 0;) {
-    const ssize_t came = read(terminal, part, sizeof part);
-    if (came <= 0) break;
-    text.append(part, static_cast<size_t>(came));
-  }
-  EXPECT_EQ(text, wanted);
-  close(end);
-  close(terminal);
+  EXPECT_EQ(shown, "measuring one …\r\x1b[Kmeasuring one …\r\x1b[Kmeasuring two …\r\x1b[K");
 }
 
 TEST(PassingNote, IsNowhereElse) {

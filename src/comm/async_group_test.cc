@@ -341,6 +341,19 @@ TEST(AsyncGroup, OfOneRankAndWhatItCannotRun) {
   EXPECT_TRUE(Pending().is_over());
 }
 
+// Of one of three processes; null where it could not join.
+std::unique_ptr<AsyncGroup> join_three(int rank, Listener& listener, const char* transport,
+                                       double timeout_s) {
+  const RingPlan plan = RingPlan::in_rank_order(3);
+  auto joined = join_group({.place = {rank, 3, "test"},
+                            .rendezvous = listener.address(),
+                            .transport = transport,
+                            .timeout_s = 10},
+                           plan, rank == 0 ? &listener : nullptr);
+  if (!joined) return nullptr;
+  return AsyncGroup::over(*Communicator::over(std::move(*joined), plan, {.timeout_s = timeout_s}));
+}
+
 // A group of three processes; rank 1 does something to itself while the others are busy or idle.
 std::vector<int> run_processes(const char* transport, double timeout_s, bool idle, int signal,
                                std::array<double, 3>* seconds, std::array<std::string, 3>* texts) {
@@ -355,15 +368,8 @@ std::vector<int> run_processes(const char* transport, double timeout_s, bool idl
       new (mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
           std::atomic<int>(0);
   auto ranks = LocalRanks::start(3, [&](int rank) {
-    const RingPlan plan = RingPlan::in_rank_order(3);
-    auto joined = join_group({.place = {rank, 3, "test"},
-                              .rendezvous = listener.address(),
-                              .transport = transport,
-                              .timeout_s = 10},
-                             plan, rank == 0 ? &listener : nullptr);
-    if (!joined) return 2;
-    const auto group =
-        AsyncGroup::over(*Communicator::over(std::move(*joined), plan, {.timeout_s = timeout_s}));
+    const auto group = join_three(rank, listener, transport, timeout_s);
+    if (!group) return 2;
     std::vector<float> data(50'000);
     auto* bytes = reinterpret_cast<std::byte*>(data.data());
     const auto sum = [&] {
@@ -429,15 +435,8 @@ TEST(AsyncGroup, GoesOnAfterAllOfItWasStopped) {
     auto* ready = new (all) std::atomic<int>(0);
     auto* late = new (all + 64) std::atomic<bool>(false);
     auto ranks = LocalRanks::start(3, [&](int rank) {
-      const RingPlan plan = RingPlan::in_rank_order(3);
-      auto joined = join_group({.place = {rank, 3, "test"},
-                                .rendezvous = listener.address(),
-                                .transport = transport,
-                                .timeout_s = 10},
-                               plan, rank == 0 ? &listener : nullptr);
-      if (!joined) return 2;
-      const auto group =
-          AsyncGroup::over(*Communicator::over(std::move(*joined), plan, {.timeout_s = 1}));
+      const auto group = join_three(rank, listener, transport, 1);
+      if (!group) return 2;
       ready->fetch_add(1);
       const Deadline deadline = Deadline::after(10);
       while (rank == 1 && !*late && !deadline.passed()) std::this_thread::yield();

@@ -11,7 +11,6 @@ namespace jige::train {
 namespace {
 
 using plan::BlockRange;
-using plan::ScheduleKind;
 using plan::TaskKind;
 
 // F and a message from device 0, F on device 1, a release behind it.
@@ -96,13 +95,14 @@ TEST(TaskPacing, HoldsNoShorterThanATaskTakes) {
 
 TEST(TimedDevices, RunEveryTaskInOrderForItsTimeAndChangeNothing) {
   const auto architecture = *model::Architecture::create(test_config(6));
-  for (const ScheduleKind kind : {ScheduleKind::kSPipe, ScheduleKind::kInterleaved}) {
+  for (const plan::ScheduleKind kind :
+       {plan::ScheduleKind::kSPipe, plan::ScheduleKind::kInterleaved}) {
     ScheduleRequest request = plan::natural_request(kind);
     request.devices = 2;
     request.micro_batches = 4;
     request.block_count = 8;
     request.forward_stages = 2;
-    request.backward_stages = kind == ScheduleKind::kSPipe ? 4 : 2;
+    request.backward_stages = kind == plan::ScheduleKind::kSPipe ? 4 : 2;
     request.host_parameters = request.recompute = true;
     request.optimizer = OptimizerMode::kAsync;
     request.clip = ClipMode::kSpeculate;

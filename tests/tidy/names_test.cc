@@ -80,5 +80,32 @@ TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
   }
 }
 
+// Such a name would mean another thing, or two, to the file that comes next.
+TEST(Names, OfOtherFoldersAreUsedOnlyWhereTheFolderHasNoneLikeThem) {
+  static const std::regex kType(R"(^(?:class|struct|enum class|union) (\w+)(?:[^;]*|.*\{.*)$)");
+  static const std::regex kUsing(R"(^using (\w+)::(\w+);$)");
+  std::set<std::pair<std::string, std::string>> declared;  // (folder, name)
+  std::set<std::string> folders;
+  std::smatch match;
+  for (const SourceFile& file : sources()) {
+    folders.insert(file.folder);
+    if (!file.path.ends_with(".h")) continue;
+    for (const std::string& line : file.lines) {
+      if (std::regex_match(line, match, kType)) declared.insert({file.folder, match[1].str()});
+    }
+  }
+  EXPECT_TRUE(declared.contains({"train", "ScheduleKind"}));
+  for (const SourceFile& file : sources()) {
+    if (!file.path.ends_with(".cc")) continue;
+    for (const std::string& line : file.lines) {
+      if (!line.starts_with("using ") || !std::regex_match(line, match, kUsing)) continue;
+      EXPECT_FALSE(folders.contains(match[1].str()) &&
+                   declared.contains({file.folder, match[2].str()}))
+          << file.path << ": \"" << line << "\", but this folder has a " << match[2]
+          << " of its own; write the namespace where it is used";
+    }
+  }
+}
+
 }  // namespace
 }  // namespace jige

@@ -9,7 +9,7 @@ namespace {
 
 // For the orders to reach all hosts before the start, beside what the farthest one's answer took.
 constexpr int64_t kHostLeadNs = 3'000'000;
-constexpr int kClockQuestions = 3;    // before every set
+constexpr int kClockQuestions = 3;         // before every set
 constexpr double kAgentAnswerSeconds = 1;  // for an agent to show that it is there
 
 bool offers(const AgentClient& agent, const std::string& name) {

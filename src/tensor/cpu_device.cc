@@ -157,10 +157,20 @@ class QueuedStream final : public CpuStream {
 
 }  // namespace
 
+// From a huge page on it has pages of its own, which go back to the system whole: in the heap, what
+// one device gave back would stay beside what the next one takes.
 struct CpuDevice::Scratch {
   void* data = nullptr;
   std::atomic<int64_t> bytes{0};
-  ~Scratch() { std::free(data); }
+  ~Scratch() { release(); }
+  void release() {
+    const auto size = static_cast<size_t>(bytes.load(std::memory_order_relaxed));
+    if (size < kHugePageBytes) {
+      std::free(data);
+    } else {
+      munmap(data, size);
+    }
+  }
 };
 
 CpuDevice::CpuDevice(CpuDeviceOptions options)
@@ -198,14 +208,13 @@ Result<std::unique_ptr<Stream>> CpuDevice::make_stream() {
 void* CpuDevice::scratch(int worker, int64_t bytes) {
   Scratch& slot = *scratches_[static_cast<size_t>(worker)];
   if (slot.bytes.load(std::memory_order_relaxed) < bytes) {
-    std::free(slot.data);
+    slot.release();
     // A large one is read in many short pieces that lie apart: few pages hold them all.
     const bool large = static_cast<size_t>(bytes) >= kScratchHugeFromBytes;
     const size_t unit = large ? kHugePageBytes : kPageBytes;
     const size_t rounded = whole(static_cast<size_t>(bytes), unit);
-    slot.data = std::aligned_alloc(unit, rounded);
+    slot.data = large ? map_pages(rounded) : std::aligned_alloc(unit, rounded);
     JIGE_CHECK(slot.data, "{}: no {} bytes of scratch", name_, bytes);
-    if (large) madvise(slot.data, rounded, MADV_HUGEPAGE);
     slot.bytes.store(static_cast<int64_t>(rounded), std::memory_order_relaxed);
   }
   return slot.data;

@@ -11,6 +11,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
+#include "tensor/cpu_device.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
 #include "train/tokenize.h"
@@ -204,8 +205,11 @@ Status choose_pipeline(RunSetup& setup) {
       options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
   // Logical devices are in this process's memory, as the host is.
   PipelineOptions pipeline = *options.pipeline;
-  pipeline.total_bytes =
-      std::max<int64_t>(setup.plan.memory_limit_bytes - kProcessOverheadBytes, 1);
+  // One device's scratch is in the overhead; every other has threads of its own.
+  const int64_t besides_bytes = kProcessOverheadBytes + (pipeline.devices - 1) *
+                                                            demand.compute_threads *
+                                                            CpuDevice::kScratchUnitBytes;
+  pipeline.total_bytes = std::max<int64_t>(setup.plan.memory_limit_bytes - besides_bytes, 1);
   auto planned = plan_pipeline(pipeline, demand);
   if (!planned && planned.error().code != Code::kExhausted)
     return tl::unexpected(std::move(planned.error()));
@@ -215,7 +219,7 @@ Status choose_pipeline(RunSetup& setup) {
                         format_bytes(pipeline.total_bytes));
   }
   setup.pipeline = std::move(*planned);
-  setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + kProcessOverheadBytes;
+  setup.plan.memory_predicted_bytes = setup.pipeline->total_bytes() + besides_bytes;
   setup.plan.pipeline = *setup.pipeline;
   setup.plan.device_budget_bytes = options.pipeline->device_bytes;
   return {};

@@ -25,7 +25,7 @@
 namespace jige::train {
 
 // Resident memory of a process besides arenas and mapped files: code, libraries, allocator,
-// threads, tokeniser buffers.
+// threads and their scratch, tokeniser buffers.
 inline constexpr int64_t kProcessOverheadBytes = int64_t{6} << 20;
 
 // The resident memory of a process that trains with this plan.

@@ -7,6 +7,7 @@ if(JIGE_SANITIZE)
 endif()
 set(JIGE_ISA_FLAGS_avx2 "")
 set(JIGE_ISA_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+set(JIGE_ISA_FLAGS_bf16 -march=x86-64-v4 -mavx512bf16 -mprefer-vector-width=512)
 set(JIGE_ISA_FLAGS_amx -march=sapphirerapids -mprefer-vector-width=512)
 
 # Adds `source` to `target` once per instruction set.
@@ -25,14 +26,14 @@ function(jige_isa_sources target)
   endforeach()
 endfunction()
 
-# Adds sources named *_amx.cc, compiled with AMX flags only.
-function(jige_amx_sources target)
+# Adds sources named *_<isa>.cc, bf16 (AVX512_BF16) or amx, compiled with its flags only.
+function(jige_one_isa_sources target isa)
   if(ARGN)
-    add_library(${target}_amx OBJECT ${ARGN})
-    target_compile_definitions(${target}_amx PRIVATE JIGE_ISA_NS=amx JIGE_ISA_avx512=1)
-    target_compile_options(${target}_amx PRIVATE ${JIGE_ISA_FLAGS_amx} ${JIGE_ISA_OPTIMIZATION}
+    add_library(${target}_${isa} OBJECT ${ARGN})
+    target_compile_definitions(${target}_${isa} PRIVATE JIGE_ISA_NS=${isa} JIGE_ISA_avx512=1)
+    target_compile_options(${target}_${isa} PRIVATE ${JIGE_ISA_FLAGS_${isa}} ${JIGE_ISA_OPTIMIZATION}
                            -fno-exceptions)
-    target_include_directories(${target}_amx PRIVATE ${CMAKE_SOURCE_DIR}/src)
-    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_amx>)
+    target_include_directories(${target}_${isa} PRIVATE ${CMAKE_SOURCE_DIR}/src)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:${target}_${isa}>)
   endif()
 endfunction()

@@ -110,6 +110,8 @@ const char* isa_name(Isa isa) {
       return "avx2";
     case Isa::kAvx512:
       return "avx512";
+    case Isa::kAvx512Bf16:
+      return "avx512_bf16";
     case Isa::kAmx:
       return "amx";
   }
@@ -124,6 +126,7 @@ const CpuFeatures& cpu_features() {
 std::vector<Isa> supported_isas() {
   std::vector<Isa> isas = {Isa::kAvx2};
   if (cpu_features().avx512) isas.push_back(Isa::kAvx512);
+  if (cpu_features().avx512_bf16) isas.push_back(Isa::kAvx512Bf16);
   // The code for tiles rounds with AVX512_BF16, which a virtual machine may hide beside them.
   if (cpu_features().amx_bf16 && cpu_features().avx512_bf16) isas.push_back(Isa::kAmx);
   return isas;

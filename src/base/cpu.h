@@ -1,19 +1,22 @@
 // What this processor offers, and which instruction set the kernels use.
 //
-// AVX2 with FMA and F16C is the floor (x86-64-v3); AVX-512 (x86-64-v4) and AMX are used where the
-// processor and the kernel allow them. JIGE_ISA=avx2|avx512|amx lowers the choice, never raises it.
+// AVX2 with FMA and F16C is the floor (x86-64-v3); AVX-512 (x86-64-v4), its products of bf16 pairs
+// (AVX512_BF16) and AMX are used where the processor and the kernel allow them.
+// JIGE_ISA=avx2|avx512|avx512_bf16|amx lowers the choice, never raises it.
 // Threads: every function may be called from any thread.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <vector>
 
 namespace jige {
 
 // Ordered: a later one includes the earlier ones.
-enum class Isa { kAvx2, kAvx512, kAmx };
+enum class Isa { kAvx2, kAvx512, kAvx512Bf16, kAmx };
+inline constexpr size_t kIsaCount = 4;
 
-// "avx2", "avx512" or "amx".
+// "avx2", "avx512", "avx512_bf16" or "amx".
 const char* isa_name(Isa isa);
 
 struct CpuFeatures {

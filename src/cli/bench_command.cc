@@ -39,7 +39,7 @@ class BenchCommand final : public Command {
     flags.choice("--size NAME", shape_.size, model_size_names(), "a Llama of this size");
     flags.text("--config FILE", config_file_, "a Hugging Face config.json instead");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
-                 "type of matrix products; auto: bf16 where the processor has tiles for it");
+                 "type of matrix products; auto: bf16 where the processor has instructions for it");
     flags.section("Amounts");
     flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},
                   "tokens of a sequence in training and attention");

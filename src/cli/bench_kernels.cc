@@ -187,7 +187,7 @@ Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
   };
   note("vector units",
        fmt::format("f32 multiply-adds in registers, {}",
-                   isa_name(active_isa() == Isa::kAvx2 ? Isa::kAvx2 : Isa::kAvx512)),
+                   isa_name(std::min(active_isa(), Isa::kAvx512))),
        rates.fma_flops_per_s / 1e9, "GFLOP/s");
   note("memory", fmt::format("reading {} MiB", bytes >> 20), rates.read_bytes_per_s / 1e9, "GB/s");
   return {};

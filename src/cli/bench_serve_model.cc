@@ -54,7 +54,7 @@ void BenchServeModelFlags::declare(Flags& flags) {
       fmt::format("a Llama with random weights instead: {}", fmt::join(model_size_names(), ", ")));
   flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
                "type of matrix products; auto: as the weights, and bf16 for random ones where the "
-               "processor has tiles for it");
+               "processor has instructions for it");
 }
 
 Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t kv_blocks,

@@ -41,6 +41,8 @@ Result<std::optional<DType>> read_compute_dtype(const std::string& name) {
   return std::optional<DType>(dtype);
 }
 
-DType default_training_dtype() { return active_isa() == Isa::kAmx ? DType::kBF16 : DType::kF32; }
+DType default_training_dtype() {
+  return active_isa() >= Isa::kAvx512Bf16 ? DType::kBF16 : DType::kF32;
+}
 
 }  // namespace jige::cli

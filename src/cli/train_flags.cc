@@ -114,8 +114,9 @@ void declare_run(TrainFlags& to, Flags& flags) {
   flags.integer("--eval-every N", options.eval_every_steps, {},
                 "steps between measurements on held-out data; 0: at the end only");
   flags.integer("--eval-tokens N", options.eval_tokens_max, {.min = 1}, "held-out tokens a time");
-  flags.choice("--dtype NAME", to.dtype, {"auto", "f32", "bf16"},
-               "type of the matrix products; auto: bf16 where the processor has tiles for it");
+  flags.choice(
+      "--dtype NAME", to.dtype, {"auto", "f32", "bf16"},
+      "type of the matrix products; auto: bf16 where the processor has instructions for it");
   flags.choice("--export-dtype NAME", to.export_dtype, {"f32", "bf16", "f16"},
                "type of the weights that are written");
 }

@@ -159,7 +159,7 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k) {
   int64_t bytes = 0;
   for (const GemmEngine* engine : cpu::gemm_engines()) {
-    if (compute == DType::kF32 || engine->layout != cpu::GemmLayout::kTileBF16) continue;
+    if (compute == DType::kF32 || !cpu::gemm_flushes(*engine)) continue;
     bytes = std::max(bytes, cpu::gemm_panels_bytes(*engine, k, token_count));
   }
   return bytes;

@@ -8,8 +8,9 @@
 //         starting from zero (forward, input gradient) or from the value already there (weight
 //         gradient that is added to). So the bits depend neither on T, threads, blocking nor
 //         instruction set.
-//   bf16  the same chain where the instruction set has no bf16 tiles; with AMX, chains of 32 summed
-//         indices, added in ascending order. So the bits do not depend on T, threads or blocking.
+//   bf16  the same chain on AVX2 and AVX-512; with AVX512_BF16 one whose indices are swapped in
+//         pairs; with AMX, chains of 32 summed indices, added in ascending order. So the bits do not
+//         depend on T, threads or blocking.
 // Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
 // Threads: asynchronous on the stream; packed weights may be read by many streams at once.
 #pragma once

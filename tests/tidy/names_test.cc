@@ -59,7 +59,8 @@ TEST(Names, AreFoundWhereTheyAreDefined) {
 TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
   std::map<std::pair<std::string, std::string>, std::string> first;  // (program, name) -> file
   for (const SourceFile& file : sources()) {
-    const bool alone = file.path.ends_with("_simd.cc") || file.path.ends_with("_amx.cc");
+    const bool alone = file.path.ends_with("_simd.cc") || file.path.ends_with("_bf16.cc") ||
+                       file.path.ends_with("_amx.cc");
     const bool program_of_its_own =
         file.path.starts_with("bench/") || file.path.starts_with("tests/fakes/");
     if (!file.path.ends_with(".cc") || alone || program_of_its_own) continue;

@@ -6,7 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/gemm_sums.h"
-#include "kernels/cpu/gemm_tiles.h"
+#include "kernels/cpu/gemm_many_rows.h"
 
 namespace jige::cpu {
 namespace {
@@ -250,8 +250,8 @@ void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& produc
   JIGE_CHECK(!product.accumulate || (product.out_dtype == DType::kF32 && !product.bias),
              "only f32 products accumulate, and without a bias");
   if (product.rows <= 0 || product.columns <= 0) return;
-  if (gemm_tiles_suit(engine, product)) {
-    gemm_tiles(device, engine, product);
+  if (gemm_many_rows_suit(engine, product)) {
+    gemm_many_rows(device, engine, product);
     return;
   }
   const bool serial = product.rows * product.columns * product.depth < kSerialWork;

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "kernels/cpu/gemm.h"
-#include "kernels/cpu/gemm_tile_plain.h"
+#include "kernels/cpu/gemm_plain.h"
 
 namespace jige::cpu {
 
@@ -20,6 +20,9 @@ namespace avx512 {
 extern const GemmEngine kGemmChainF32;
 extern const GemmEngine kGemmChainBF16;
 }  // namespace avx512
+namespace bf16 {
+extern const GemmEngine kGemmPairs;
+}  // namespace bf16
 namespace amx {
 extern const GemmEngine kGemmTile;
 }  // namespace amx
@@ -88,7 +91,7 @@ bool sample_agrees(const GemmEngine& engine, const GemmEngine& measure, const Sa
   fill([&] { return static_cast<float>(rng.uniform() - 0.5); });
   const std::vector<float> product = sample_product(engine, sample, left, right);
   const std::vector<float> expected = sample_product(measure, sample, left, right);
-  if (engine.layout != GemmLayout::kTileBF16) return same_bits(product, expected);
+  if (!gemm_flushes(engine)) return same_bits(product, expected);
   if (!same_bits(product, expected)) {
     log_debug("{} and {} round differently", engine.name, measure.name);
   }
@@ -104,27 +107,25 @@ const GemmEngine* proved(const GemmEngine& engine, const GemmEngine& measure) {
 
 // The engines in use for each instruction set, strongest last; each falls back to the one before.
 struct Choice {
-  const GemmEngine* f32[3];
-  const GemmEngine* bf16[3];
+  const GemmEngine* f32[kIsaCount];
+  const GemmEngine* bf16[kIsaCount];
 
   Choice() {
+    std::fill(std::begin(f32), std::end(f32), &avx2::kGemmChainF32);
+    std::fill(std::begin(bf16), std::end(bf16), &avx2::kGemmChainBF16);
+    use(f32, Isa::kAvx512, avx512::kGemmChainF32, avx2::kGemmChainF32);
+    use(bf16, Isa::kAvx512, avx512::kGemmChainBF16, avx2::kGemmChainBF16);
+    use(bf16, Isa::kAvx512Bf16, bf16::kGemmPairs, kGemmPairPlain);
+    use(bf16, Isa::kAmx, amx::kGemmTile, kGemmTilePlain);
+  }
+
+  // Takes an engine for an instruction set and all stronger ones, where it is here and passes.
+  static void use(const GemmEngine* (&engines)[kIsaCount], Isa isa, const GemmEngine& engine,
+                  const GemmEngine& measure) {
     const auto supported = supported_isas();
-    const auto has = [&](Isa isa) {
-      return std::find(supported.begin(), supported.end(), isa) != supported.end();
-    };
-    f32[0] = f32[1] = &avx2::kGemmChainF32;
-    bf16[0] = bf16[1] = &avx2::kGemmChainBF16;
-    if (has(Isa::kAvx512)) {
-      const GemmEngine* wide_f32 = proved(avx512::kGemmChainF32, avx2::kGemmChainF32);
-      const GemmEngine* wide_bf16 = proved(avx512::kGemmChainBF16, avx2::kGemmChainBF16);
-      if (wide_f32) f32[1] = wide_f32;
-      if (wide_bf16) bf16[1] = wide_bf16;
-    }
-    f32[2] = f32[1];
-    bf16[2] = bf16[1];
-    if (has(Isa::kAmx)) {
-      const GemmEngine* tiles = proved(amx::kGemmTile, kGemmTilePlain);
-      if (tiles) bf16[2] = tiles;
+    if (std::find(supported.begin(), supported.end(), isa) == supported.end()) return;
+    if (const GemmEngine* passed = proved(engine, measure)) {
+      std::fill(engines + static_cast<size_t>(isa), std::end(engines), passed);
     }
   }
 };
@@ -159,10 +160,11 @@ const std::vector<const GemmEngine*>& gemm_engines() {
     const auto add = [&list](const GemmEngine* engine) {
       if (std::find(list.begin(), list.end(), engine) == list.end()) list.push_back(engine);
     };
-    for (size_t isa = 0; isa < 3; ++isa) {
+    for (size_t isa = 0; isa < kIsaCount; ++isa) {
       add(choice().f32[isa]);
       add(choice().bf16[isa]);
     }
+    add(&kGemmPairPlain);
     add(&kGemmTilePlain);
     return list;
   }();

@@ -1,10 +1,10 @@
 // Which engine computes a product: the choice by instruction set, with a check at first use.
 //
-// Engines for AVX-512 and AMX prove themselves once per process on small products: AVX-512 must
-// give the bits of AVX2; AMX must be exact on whole numbers (where rounding plays no part, so a
-// wrong layout or a missing permission shows) and close to the plain tile engine on random ones. An
-// engine that fails is reported in the log and the next weaker one takes its place. Threads: every
-// function may be called from any thread.
+// Engines for AVX-512, AVX512_BF16 and AMX prove themselves once per process on small products:
+// AVX-512 must give the bits of AVX2; pairs and tiles must be exact on whole numbers (where rounding
+// plays no part, so a wrong layout or a missing permission shows) and close to the plain engine of
+// their kind on random ones. An engine that fails is reported in the log and the next weaker one
+// takes its place. Threads: every function may be called from any thread.
 #pragma once
 
 #include <vector>
@@ -18,11 +18,11 @@ namespace jige::cpu {
 // The engine for packed weights under the active instruction set. REQUIRES: compute f32 or bf16.
 const GemmEngine& gemm_engine(DType compute);
 
-// The engine for two operands that are both packed on the way: as gemm_engine, but bf16 without
-// tiles uses f32 panels of rounded values.
+// The engine for two operands that are both packed on the way: as gemm_engine, but chains of bf16
+// use f32 panels of rounded values.
 const GemmEngine& gemm_engine_unpacked(DType compute);
 
-// All engines this machine can run, with the plain tile engine last; the number of an engine in
+// All engines this machine can run, with the plain ones last; the number of an engine in
 // this list is the same for the life of the process.
 const std::vector<const GemmEngine*>& gemm_engines();
 

@@ -8,13 +8,17 @@
 //                  of `rows` lanes, [depth][lanes of the block] f32; the right in panels of
 //                  `columns` lanes, [depth][columns] f32, or for bf16 [depth][columns / 2] words,
 //                  word i = lane i (low half) and lane i + columns / 2 (high half).
+//   pair engines   the same, of bf16, with two depths to a step: the odd one is added first, then the
+//                  even one (what VDPBF16PS does). A word holds both, the even one in its low half:
+//                  left [pair of depths][lanes of the block], right [pair of depths][columns]
+//                  words. Padding to whole pairs is zero.
 //   tile engines   depth in steps of 32: even and odd chains of 16 started from zero, added to each
 //                  other and then to the sum (what AMX does). bf16 tiles of 1 KiB: left
 //                  [16 lanes][32 depth], right [16 depth pairs][16 lanes][2]; the tiles of one lane
 //                  group follow each other along the depth. Padding is zero.
 // A chain starts from zero or from the sums already there, so a product may be cut along the depth
-// anywhere (chains) or at multiples of 32 (tiles) without a change of bits.
-// Tiles count f32 numbers below the normal range as zeros, as the instruction does.
+// at multiples of a step without a change of bits.
+// Pairs and tiles count f32 numbers below the normal range as zeros, as the instructions do.
 // Threads: engines are constants; a micro-kernel runs on the calling thread.
 #pragma once
 
@@ -26,7 +30,7 @@ inline constexpr int kTileLanes = 16;
 inline constexpr int kTileDepth = 32;
 inline constexpr int64_t kTileElements = kTileLanes * kTileDepth;
 
-enum class GemmLayout { kChainF32, kChainBF16, kTileBF16 };
+enum class GemmLayout { kChainF32, kChainBF16, kPairBF16, kTileBF16 };
 
 // The first `lines` cache lines of each of some rows in memory. Null: nothing.
 struct GemmLines {
@@ -99,9 +103,11 @@ struct GemmEngine {
   GemmLayout layout;
   int rows;             // lanes of a left block
   int columns;          // lanes of a right panel
-  int depth_step;       // 1 for chains, 32 for tiles
+  int depth_step;       // 1 for chains, 2 for pairs, 32 for tiles
   int panel_group;      // panels that one call should get when there are many rows
   int64_t depth_block;  // depth after which the next block of operands is packed
+  // Multiplications that a core does in a cycle, to weigh packing against them.
+  double products_per_cycle;
   // Rows of the left packed at a time, and columns that they are packed for.
   int64_t task_rows;
   int64_t task_columns;
@@ -114,7 +120,7 @@ struct GemmEngine {
   void (*pack_tiles)(const GemmTileRun& run) = nullptr;
   // A faster way to write bf16 results; null for the general one, whose bits it gives.
   void (*store_bf16)(const GemmStoreBF16& store) = nullptr;
-  // Bytes of the left that gemm_tiles.h packs at a time: half of a second-level cache.
+  // Bytes of the left that gemm_many_rows.h packs at a time: half of a second-level cache.
   int64_t left_bytes = int64_t{1} << 20;
   // A left of bf16 rows in whole lines is read where it lies, unpacked, while the bytes of a row
   // times the columns of the product are at most this: packed, it is read faster, by every panel.
@@ -125,6 +131,11 @@ struct GemmEngine {
   // The same for packed weights, which are read after the weights of all other layers.
   int64_t panels_past_caches_bytes = int64_t{1} << 20;
 };
+
+// Whether the operands are bf16 on both sides, and numbers below the normal range zeros.
+inline bool gemm_flushes(const GemmEngine& engine) {
+  return engine.layout == GemmLayout::kPairBF16 || engine.layout == GemmLayout::kTileBF16;
+}
 
 inline int64_t gemm_divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 inline int64_t gemm_round_up(int64_t value, int64_t step) {
@@ -144,7 +155,7 @@ inline int64_t gemm_panel_bytes(const GemmEngine& engine, int64_t depth) {
 
 // Bytes of a packed left block of `depth` summed indices and `rows` lanes.
 inline int64_t gemm_left_block_bytes(const GemmEngine& engine, int64_t depth, int64_t rows) {
-  const int64_t element_bytes = engine.layout == GemmLayout::kTileBF16 ? 2 : 4;
+  const int64_t element_bytes = gemm_flushes(engine) ? 2 : 4;
   return gemm_padded_depth(engine, depth) * rows * element_bytes;
 }
 

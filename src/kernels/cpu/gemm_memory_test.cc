@@ -43,7 +43,7 @@ TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
   const int64_t rows = 70, stride = 128, depth = 64;
   const Matrix left(DType::kBF16, rows, depth, rng);
   for (const GemmEngine* full : gemm_engines()) {
-    if (full->layout != GemmLayout::kTileBF16 || !full->store_bf16) continue;
+    if (!gemm_flushes(*full) || !full->store_bf16) continue;
     store = full->store_bf16;
     GemmEngine engine = short_stretches(*full);
     engine.store_bf16 = [](const GemmStoreBF16& args) {
@@ -88,7 +88,7 @@ TEST_P(GemmOnThreads, GivesTheSameBitsPastTheCaches) {
 // An output of f32 whose rows are whole lines, for columns that are, and some with a rest.
 TEST_P(GemmOnThreads, GivesTheSameSumsPastTheCaches) {
   for (const GemmEngine* full : gemm_engines()) {
-    if (full->layout != GemmLayout::kTileBF16 || !full->store_bf16) continue;
+    if (!gemm_flushes(*full) || !full->store_bf16) continue;
     GemmEngine engine = short_stretches(*full);
     engine.past_caches_bytes = 0;
     Rng rng(21);

@@ -1,13 +1,15 @@
-// The micro-kernels of the chain engines, written once for any vector of simd.h.
+// The micro-kernels of the chain and pair engines, written once for any vector of simd.h and any
+// Panel, which says how a step of the depth is read and added, how many panels run at once at most,
+// and how far ahead of the arithmetic a panel is fetched: several lines of each stream in flight
+// hide the latency of memory when there are too few rows for the arithmetic to do so; 0 leaves it
+// to the processor.
 //
-// A block of Rows x (Panels · 2 vectors) sums stays in registers while the depth runs: per depth
+// A block of Rows x (Panels · 2 vectors) sums stays in registers while the depth runs: per step
 // one load of the right per vector and one broadcast of the left per row. Every sum is one chain of
 // fused multiply-adds, so the shape of the block cannot change a bit; it is chosen so that at least
 // eight chains run at once (latency 4, two units) and all sums fit in registers.
 // Threads: no state.
 #pragma once
-
-#include <type_traits>
 
 #include "kernels/cpu/gemm_engine.h"
 #include "kernels/cpu/simd.h"
@@ -37,7 +39,20 @@ JIGE_INLINE void split_words(const char* words, F32x16& first, F32x16& second) {
 // The halves of an unpacked panel row: the first is lanes [0, L), the second lanes [L, 2L).
 template <typename Vector>
 struct PanelF32 {
-  static constexpr int kRowBytes = 2 * Vector::kLanes * 4;
+  using Left = float;
+  using Right = Vector;
+  static constexpr int kStepDepth = 1;
+  static constexpr int kStepBytes = 2 * Vector::kLanes * 4;
+  static constexpr int kPanelsMax = 4;
+  // One row with short vectors asks for so much that the processor's own fetching does better
+  // (measured on Zen 4, docs/decisions/0001).
+  static constexpr int prefetch_bytes(int rows) {
+    return Vector::kLanes == 16 ? 512 : rows == 1 ? 0 : 384;
+  }
+  static JIGE_INLINE Vector broadcast(float left) { return Vector::broadcast(left); }
+  static JIGE_INLINE Vector multiply_add(Vector left, Vector right, Vector sum) {
+    return fma(left, right, sum);
+  }
   static JIGE_INLINE void load(const char* row, Vector& first, Vector& second) {
     const float* values = reinterpret_cast<const float*>(row);
     first = Vector::load(values);
@@ -46,8 +61,9 @@ struct PanelF32 {
 };
 
 template <typename Vector>
-struct PanelBF16 {
-  static constexpr int kRowBytes = 2 * Vector::kLanes * 2;
+struct PanelBF16 : PanelF32<Vector> {
+  static constexpr int kStepBytes = 2 * Vector::kLanes * 2;
+  static constexpr int prefetch_bytes(int) { return Vector::kLanes == 16 ? 512 : 384; }
   static JIGE_INLINE void load(const char* row, Vector& first, Vector& second) {
     split_words(row, first, second);
   }
@@ -60,21 +76,11 @@ JIGE_INLINE void fetch_lines(const GemmLines& lines) {
   }
 }
 
-// How far ahead of the arithmetic a panel is fetched: several lines of each stream in flight hide
-// the latency of memory when there are too few rows for the arithmetic to do so. One row of f32
-// with short vectors asks for so much that the processor's own fetching does better (measured on
-// Zen 4, docs/decisions/0001); 0 leaves it alone.
-template <typename Vector, typename Panel, int Rows>
-constexpr int prefetch_bytes() {
-  if (Vector::kLanes == 16) return 512;
-  return Rows == 1 && std::is_same_v<Panel, PanelF32<Vector>> ? 0 : 384;
-}
-
 template <typename Vector, typename Panel, int Rows, int Panels>
 void chain_block(const GemmMicroArgs& args, const char* right, const float* from, float* sums) {
   constexpr int kLanes = Vector::kLanes;
   constexpr int kVectors = 2 * Panels;
-  constexpr int kAhead = prefetch_bytes<Vector, Panel, Rows>();
+  constexpr int kAhead = Panel::prefetch_bytes(Rows);
   Vector chains[Rows][kVectors];
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row) {
@@ -84,23 +90,30 @@ void chain_block(const GemmMicroArgs& args, const char* right, const float* from
           from ? Vector::load(from + row * args.from_stride + i * kLanes) : Vector::zero();
     }
   }
-  const float* left = static_cast<const float*>(args.left);
+  const auto* left = static_cast<const typename Panel::Left*>(args.left);
   const int64_t stride = args.right_stride;
-  for (int64_t k = args.depth; k > 0; --k) {
-    Vector panel[kVectors];
+  for (int64_t k = args.depth; k > 0; k -= Panel::kStepDepth) {
+    typename Panel::Right panel[kVectors];
 #pragma GCC unroll 16
     for (int p = 0; p < Panels; ++p) {
       Panel::load(right + p * stride, panel[2 * p], panel[2 * p + 1]);
-      if constexpr (kAhead > 0) _mm_prefetch(right + p * stride + kAhead, _MM_HINT_T0);
+      if constexpr (kAhead > 0) {
+#pragma GCC unroll 2
+        for (int line = 0; line < Panel::kStepBytes; line += 64) {
+          _mm_prefetch(right + p * stride + kAhead + line, _MM_HINT_T0);
+        }
+      }
     }
 #pragma GCC unroll 16
     for (int row = 0; row < Rows; ++row) {
-      const Vector value = Vector::broadcast(left[row]);
+      const auto value = Panel::broadcast(left[row]);
 #pragma GCC unroll 16
-      for (int i = 0; i < kVectors; ++i) chains[row][i] = fma(value, panel[i], chains[row][i]);
+      for (int i = 0; i < kVectors; ++i) {
+        chains[row][i] = Panel::multiply_add(value, panel[i], chains[row][i]);
+      }
     }
     left += Rows;
-    right += Panel::kRowBytes;
+    right += Panel::kStepBytes;
   }
 #pragma GCC unroll 16
   for (int row = 0; row < Rows; ++row) {
@@ -133,19 +146,20 @@ void chain_rows(const GemmMicroArgs& args) {
 }
 
 // Panels at a time for a number of rows: the most of 4, 2 and 1 whose sums fit beside two vectors
-// of the right and a broadcast in `Registers` registers.
+// of the right and a broadcast in `Registers` registers, `most` of them at most.
 template <int Rows, int Registers>
-constexpr int chain_panels() {
+constexpr int chain_panels(int most) {
   const int room = Registers - 4;
-  return 8 * Rows <= room ? 4 : 4 * Rows <= room ? 2 : 1;
+  return most >= 4 && 8 * Rows <= room ? 4 : most >= 2 && 4 * Rows <= room ? 2 : 1;
 }
 
-// The micro-kernel of a chain engine with MaxRows rows to a block.
+// The micro-kernel of an engine with MaxRows rows to a block.
 template <typename Vector, typename Panel, int MaxRows, int Registers, int Rows = MaxRows>
 void chain_micro(const GemmMicroArgs& args) {
   if (args.rows == Rows) {
     fetch_lines(args.fetch);
-    chain_rows<Vector, Panel, Rows, chain_panels<Rows, Registers>()>(args);
+    constexpr int kPanels = chain_panels<Rows, Registers>(Panel::kPanelsMax);
+    chain_rows<Vector, Panel, Rows, kPanels>(args);
   } else if constexpr (Rows > 1) {
     chain_micro<Vector, Panel, MaxRows, Registers, Rows - 1>(args);
   }

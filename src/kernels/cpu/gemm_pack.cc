@@ -22,6 +22,8 @@ constexpr int64_t kLineElements = 64 / sizeof(typename Source::Element);
 // Memory rows that are packed for all lanes before the next ones, where lanes lie along them: few,
 // so that every cache line is read once.
 constexpr int64_t kDepthsAcross = 8;
+// Depths of pairs that are packed at a time.
+constexpr int64_t kPairDepths = 16;
 
 void fetch(const void* line) { _mm_prefetch(static_cast<const char*>(line), _MM_HINT_T0); }
 
@@ -209,6 +211,16 @@ __m256 load_up_to_8(const typename Source::Element* src, int64_t count) {
   return count > 0 ? load_some<Source>(src, count) : _mm256_setzero_ps();
 }
 
+// Eight words of neighbours from one memory row.
+template <typename Source>
+__m256 load_neighbours(const typename Source::Element* src) {
+  if constexpr (std::is_same_v<Source, SourceBF16>) {
+    return _mm256_loadu_ps(reinterpret_cast<const float*>(src));
+  } else {
+    return join_neighbours(Source::load(src), Source::load(src + 8));
+  }
+}
+
 // Eight lanes times eight depth pairs of words, rows in memory order: rows[i] is lane i, or with
 // depth_across pair i. What lies outside the range is zero.
 template <typename Source>
@@ -216,6 +228,18 @@ void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t 
                 __m256 (&rows)[8]) {
   const int64_t lanes_left = range.lane_count - lane;
   const int64_t depths_left = range.depth_count - depth;
+  if (lanes_left >= 8 && depths_left >= 16) {
+    const auto* src =
+        element_at<Source>(operand, range.lane_begin + lane, range.depth_begin + depth);
+    const int64_t stride = operand.row_stride;
+#pragma GCC unroll 8
+    for (int64_t i = 0; i < 8; ++i) {
+      rows[i] = operand.depth_across ? join_rows(Source::load(src + 2 * i * stride),
+                                                 Source::load(src + (2 * i + 1) * stride))
+                                     : load_neighbours<Source>(src + i * stride);
+    }
+    return;
+  }
   for (int64_t i = 0; i < 8; ++i) {
     rows[i] = _mm256_setzero_ps();
     if (operand.depth_across) {
@@ -233,6 +257,43 @@ void load_words(const GemmOperand& operand, const GemmPackRange& range, int64_t 
       rows[i] = join_neighbours(
           load_up_to_8<Source>(src, depths_left),
           depths_left > 8 ? load_up_to_8<Source>(src + 8, depths_left - 8) : _mm256_setzero_ps());
+    }
+  }
+}
+
+// One block of a pair operand: dst[pair of depths][width] words, lanes beyond lane_count as zeros.
+template <typename Source>
+void pack_pair_block(const GemmOperand& operand, const GemmPackRange& range, int64_t width,
+                     float* dst) {
+  for (int64_t lane = 0; lane < width; lane += 8) {
+    const int64_t stored = std::min<int64_t>(8, width - lane);
+    for (int64_t depth = 0; depth < range.depth_count; depth += kPairDepths) {
+      __m256 rows[8];
+      load_words<Source>(operand, range, lane, depth, rows);
+      if (!operand.depth_across) transpose_8x8(rows);
+      const int64_t pairs = std::min<int64_t>(8, (range.depth_count - depth + 1) / 2);
+      float* at = dst + depth / 2 * width + lane;
+      for (int64_t i = 0; i < pairs; ++i) store_some(at + i * width, rows[i], stored);
+    }
+  }
+}
+
+// Blocks of `width` lanes one after the other, `block_bytes` apart; without `padded` the last one
+// is as narrow as the lanes left.
+template <typename Source>
+void pack_pairs(const GemmOperand& operand, const GemmPackRange& range, int64_t width, bool padded,
+                int64_t block_bytes, std::byte* dst) {
+  // As for chains: memory rows that are depths are read along their length.
+  const int64_t chunk =
+      operand.depth_across ? kPairDepths : std::max<int64_t>(range.depth_count, 1);
+  for (int64_t depth = 0; depth < range.depth_count; depth += chunk) {
+    for (int64_t lane = 0; lane < range.lane_count; lane += width) {
+      const GemmPackRange block = {
+          range.lane_begin + lane, std::min(width, range.lane_count - lane),
+          range.depth_begin + depth, std::min(chunk, range.depth_count - depth)};
+      const int64_t stored = padded ? width : block.lane_count;
+      std::byte* at = dst + lane / width * block_bytes + depth * stored * 2;
+      pack_pair_block<Source>(operand, block, stored, reinterpret_cast<float*>(at));
     }
   }
 }
@@ -303,6 +364,8 @@ int64_t right_position(const GemmEngine& engine, int64_t lane, int64_t depth, in
       return panel + depth * columns + column;
     case GemmLayout::kChainBF16:
       return panel + depth * columns + column % (columns / 2) * 2 + column / (columns / 2);
+    case GemmLayout::kPairBF16:
+      return panel + depth / 2 * columns * 2 + column * 2 + depth % 2;
     case GemmLayout::kTileBF16:
       break;
   }
@@ -324,9 +387,17 @@ void gemm_pack_left(const GemmEngine& engine, const GemmOperand& left, const Gem
                     int64_t rows, void* dst) {
   if (engine.layout == GemmLayout::kTileBF16) {
     const int64_t group_bytes = gemm_padded_depth(engine, range.depth_count) * kTileLanes * 2;
-    with_tile_source(left.dtype, [&](auto source) {
+    with_flushed_source(left.dtype, [&](auto source) {
       pack_tiles<decltype(source), true>(engine, left, range, group_bytes,
                                          static_cast<std::byte*>(dst));
+    });
+    return;
+  }
+  if (engine.layout == GemmLayout::kPairBF16) {
+    const int64_t block_bytes = gemm_left_block_bytes(engine, range.depth_count, rows);
+    with_flushed_source(left.dtype, [&](auto source) {
+      pack_pairs<decltype(source)>(left, range, rows, false, block_bytes,
+                                   static_cast<std::byte*>(dst));
     });
     return;
   }
@@ -339,8 +410,14 @@ void gemm_pack_right(const GemmEngine& engine, const GemmOperand& right, const G
                      int64_t panel_bytes, void* dst, bool past_caches) {
   std::byte* bytes = static_cast<std::byte*>(dst);
   if (engine.layout == GemmLayout::kTileBF16) {
-    with_tile_source(right.dtype, [&](auto source) {
+    with_flushed_source(right.dtype, [&](auto source) {
       pack_tiles<decltype(source), false>(engine, right, range, panel_bytes, bytes, past_caches);
+    });
+    return;
+  }
+  if (engine.layout == GemmLayout::kPairBF16) {
+    with_flushed_source(right.dtype, [&](auto source) {
+      pack_pairs<decltype(source)>(right, range, engine.columns, true, panel_bytes, bytes);
     });
     return;
   }
@@ -363,8 +440,8 @@ void gemm_pack_right_elements(const GemmEngine& engine, const GemmOperand& right
       }
     }
   };
-  if (engine.layout == GemmLayout::kTileBF16) {
-    with_tile_source(right.dtype, pack);
+  if (gemm_flushes(engine)) {
+    with_flushed_source(right.dtype, pack);
   } else {
     with_source(right.dtype, right.round_to_bf16, pack);
   }

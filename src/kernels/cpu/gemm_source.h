@@ -81,9 +81,9 @@ void read_row(const typename Source::Element* src, int64_t count, float* dst) {
   }
 }
 
-// Calls body(Source()) with the source type of an element type as tiles take it.
+// Calls body(Source()) with the source type of an element type as pairs and tiles take it.
 template <typename Body>
-void with_tile_source(DType dtype, Body&& body) {
+void with_flushed_source(DType dtype, Body&& body) {
   if (dtype == DType::kBF16) {
     body(SourceBF16());
   } else if (dtype == DType::kF16) {

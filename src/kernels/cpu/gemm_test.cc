@@ -1,5 +1,5 @@
 // Matrix products against plain chains written out one element at a time: bit for bit, for every
-// engine that runs here, the plain tile engine and a sixteen-lane engine made of AVX2 pairs that
+// engine that runs here, the plain ones and a sixteen-lane engine made of AVX2 pairs that
 // takes the code of the AVX-512 one through its paces.
 #define JIGE_ISA_NS wide_test
 #define JIGE_ISA_avx2 1
@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "kernels/cpu/gemm_choice.h"
+#include "kernels/cpu/gemm_plain.h"
 #include "kernels/cpu/gemm_test_support.h"
-#include "kernels/cpu/gemm_tile_plain.h"
 
 namespace jige::cpu {
 namespace {
@@ -36,6 +36,7 @@ GemmEngine wide_engine(const char* name, GemmLayout layout, void (*micro)(const 
           .depth_step = 1,
           .panel_group = 1,
           .depth_block = 48,
+          .products_per_cycle = 32,
           .task_rows = 48,
           .task_columns = 128,
           .begin = nullptr,
@@ -65,9 +66,19 @@ using SummedRows = std::vector<std::vector<float>>;
 // left and a column of the right, element by element in one order. `right` has a row per depth.
 void add_defined_sums(const GemmEngine& engine, const std::vector<float>& left,
                       const SummedRows& right, std::vector<float>& sums) {
-  if (engine.layout != GemmLayout::kTileBF16) {
+  if (!gemm_flushes(engine)) {
     for (size_t k = 0; k < left.size(); ++k) {
       for (size_t j = 0; j < sums.size(); ++j) sums[j] = std::fma(left[k], right[k][j], sums[j]);
+    }
+    return;
+  }
+  if (engine.layout == GemmLayout::kPairBF16) {
+    for (size_t pair = 0; pair < left.size(); pair += 2) {
+      for (size_t k = std::min(pair + 2, left.size()); k-- > pair;) {  // the odd one first
+        for (size_t j = 0; j < sums.size(); ++j) {
+          sums[j] = flush(std::fma(left[k], right[k][j], flush(sums[j])));
+        }
+      }
     }
     return;
   }
@@ -97,10 +108,10 @@ std::string describe(const GemmEngine& engine, const Case& c, int threads) {
 // What the product is to be, by its definition, in the memory of `before`.
 Matrix defined_product(const GemmEngine& engine, const Case& c, const Matrix& left,
                        const Matrix& right, const Matrix& before, const Matrix& bias) {
-  const bool tiles = engine.layout == GemmLayout::kTileBF16;
+  const bool flushes = gemm_flushes(engine);
   const auto value = [&](float x) {
     if (engine.layout != GemmLayout::kChainF32) x = to_float(to_bfloat16(x));
-    return tiles ? flush(x) : x;
+    return flushes ? flush(x) : x;
   };
   const auto columns = static_cast<size_t>(c.columns), depth = static_cast<size_t>(c.depth);
   SummedRows by_depth(depth, std::vector<float>(columns));
@@ -216,7 +227,7 @@ TEST_F(GemmSums, AreTheDefinedOnesForEveryNumberOfRows) {
 
 TEST_F(GemmSums, AreTheDefinedOnesForSeveralTasksInBothDirections) {
   for (const GemmEngine* engine : tested_engines()) {
-    if (engine == &kGemmTilePlain) continue;
+    if (engine == &kGemmTilePlain || engine == &kGemmPairPlain) continue;
     expect_defined_sums(*engine, {400, 600, 9, DType::kF32, DType::kBF16, DType::kBF16});
     Case gradient = {400, 600, 11};
     gradient.left_across = gradient.right_across = gradient.accumulate = true;
@@ -226,10 +237,11 @@ TEST_F(GemmSums, AreTheDefinedOnesForSeveralTasksInBothDirections) {
   }
 }
 
-// Shapes that gemm_tiles.h cuts into tasks, blocks of the left, and stretches, with a rest of each.
-TEST_F(GemmSums, AreTheDefinedOnesForManyRowsOfTiles) {
+// Shapes that gemm_many_rows.h cuts into tasks, blocks of the left, and stretches, with a rest of
+// each.
+TEST_F(GemmSums, AreTheDefinedOnesForManyRows) {
   for (const GemmEngine* full : tested_engines()) {
-    if (full->layout != GemmLayout::kTileBF16) continue;
+    if (!gemm_flushes(*full)) continue;
     const GemmEngine engine = short_stretches(*full);
     for (const int64_t rows : {49, 131}) {
       for (const int64_t columns : {32, 83}) {
@@ -254,7 +266,7 @@ TEST_F(GemmSums, AreTheDefinedOnesForManyRowsOfTiles) {
 // that have them and comes to other rows after that.
 TEST_F(GemmSums, AreTheDefinedOnesForTasksOfTheSameRows) {
   for (const GemmEngine* engine : tested_engines()) {
-    if (engine->layout != GemmLayout::kTileBF16) continue;
+    if (!gemm_flushes(*engine)) continue;
     const Case c = {520, 200, 70, DType::kF32, DType::kBF16, DType::kBF16};
     expect_defined_sums(*engine, c);
     if (HasFatalFailure()) return;
@@ -290,26 +302,30 @@ TEST(GemmParts, PackTheSamePanelsAsTheWhole) {
   }
 }
 
-TEST(GemmTilePlain, FlushesSubnormalNumbers) {
+TEST(GemmEngines, OfPairsAndTilesFlushSubnormalNumbers) {
   CpuDevice device({.name = "cpu0", .thread_count = 1});
   const float tiny = 0x1p-127f;
   const std::vector<float> left = {tiny, 0x1p-64f, 1, 0x1p-100f};
   const std::vector<float> right = {1, 0x1p-64f, tiny, 0x1p-20f};
-  float out = 5;
-  GemmProduct product;
-  product.rows = product.columns = 1;
-  product.depth = 4;
-  product.left = {.data = left.data(), .row_stride = 4, .round_to_bf16 = true};
-  product.right = {.data = right.data(), .row_stride = 4, .round_to_bf16 = true};
-  product.out = &out;
-  product.out_stride = 1;
-  gemm(device, kGemmTilePlain, product);
-  EXPECT_EQ(out, 0x1p-120f);
+  for (const GemmEngine* engine : tested_engines()) {
+    if (!gemm_flushes(*engine)) continue;
+    float out = 5;
+    GemmProduct product;
+    product.rows = product.columns = 1;
+    product.depth = 4;
+    product.left = {.data = left.data(), .row_stride = 4, .round_to_bf16 = true};
+    product.right = {.data = right.data(), .row_stride = 4, .round_to_bf16 = true};
+    product.out = &out;
+    product.out_stride = 1;
+    gemm(device, *engine, product);
+    EXPECT_EQ(out, 0x1p-120f) << engine->name;
+  }
 }
 
 TEST(GemmEngines, AgreeWithTheirMeasure) {
   for (const GemmEngine* engine : tested_engines()) {
     const GemmEngine& measure = engine->layout == GemmLayout::kTileBF16   ? kGemmTilePlain
+                                : engine->layout == GemmLayout::kPairBF16 ? kGemmPairPlain
                                 : engine->layout == GemmLayout::kChainF32 ? *gemm_engines()[0]
                                                                           : *gemm_engines()[1];
     if (engine == &measure) continue;

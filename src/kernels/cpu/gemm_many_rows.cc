@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm_tiles.h"
+#include "kernels/cpu/gemm_many_rows.h"
 
 #include <algorithm>
 #include <vector>
@@ -10,24 +10,23 @@ namespace {
 
 // Products of fewer rows read panels faster than they compute with them (gemm.cc).
 constexpr int64_t kRowsMin = 49;
-constexpr int64_t kTileTaskColumnsMin = 256;
+constexpr int64_t kColumnsOfTaskMin = 256;
 constexpr int64_t kColumnTasksMax = 64;
 // Tasks for each thread that even out threads of unequal speed, and the panels that a task should
 // have for that.
-constexpr int64_t kTileTasksPerThread = 16;
+constexpr int64_t kTasksToEvenOut = 16;
 constexpr int64_t kTaskPanelsMin = 6;
 constexpr int64_t kLineBytes = 64;
 
-// What a task costs for each summed index, in cycles: products of 16 x 16 tiles in 16 cycles for 32
-// indices, and memory rates that only their ratio to it matters of. Lanes that lie along memory
-// rows are packed faster than those across them.
-constexpr double kCyclesPerProduct = 1.0 / 512;
+// What a task costs for each summed index beside its products, in cycles: memory rates that only
+// their ratio to products matters of. Lanes that lie along memory rows are packed faster than those
+// across them.
 constexpr double kCyclesPerPackedLane = 0.2;
 constexpr double kCyclesPerPackedLaneAcross = 0.4;
 constexpr double kCyclesPerPanelLane = 0.06;
 
 // How a product is cut into tasks.
-struct TileBlocking {
+struct ManyRowsBlocking {
   int64_t task_rows;     // a multiple of the engine's rows
   int64_t task_panels;   // a multiple of the engine's panel group
   int64_t depth_packed;  // of the left at a time
@@ -37,36 +36,37 @@ struct TileBlocking {
 };
 
 // Cycles for each summed index of all tasks, when threads take them in turns.
-double cost_of(const TileBlocking& cut, const GemmEngine& engine, bool lanes_across, int threads) {
+double cost_of(const ManyRowsBlocking& cut, const GemmEngine& engine, bool lanes_across,
+               int threads) {
   const auto rows = static_cast<double>(cut.task_rows);
   const auto columns = static_cast<double>(cut.task_panels * engine.columns);
   const int64_t rounds = gemm_divide_up(cut.row_tasks * cut.column_tasks, threads);
   return static_cast<double>(rounds) *
-         (rows * columns * kCyclesPerProduct +
+         (rows * columns / engine.products_per_cycle +
           rows * (lanes_across ? kCyclesPerPackedLaneAcross : kCyclesPerPackedLane) +
           columns * kCyclesPerPanelLane);
 }
 
 // Cuts the columns further, so that whoever is done first has something to take over. Every thread
 // that works on the rows of such tasks packs them once, so not where that takes long.
-void cut_columns(int64_t panels, const GemmEngine& engine, int threads, TileBlocking* cut) {
+void cut_columns(int64_t panels, const GemmEngine& engine, int threads, ManyRowsBlocking* cut) {
   const int64_t wanted =
-      gemm_divide_up(kTileTasksPerThread * threads, cut->row_tasks * cut->column_tasks);
+      gemm_divide_up(kTasksToEvenOut * threads, cut->row_tasks * cut->column_tasks);
   const int64_t parts = std::clamp<int64_t>(cut->task_panels / kTaskPanelsMin, 1, wanted);
   cut->task_panels = gemm_round_up(gemm_divide_up(cut->task_panels, parts), engine.panel_group);
   cut->column_tasks = gemm_divide_up(panels, cut->task_panels);
 }
 
-TileBlocking choose_tile_blocking(const GemmEngine& engine, const GemmProduct& product,
-                                  int threads) {
+ManyRowsBlocking choose_many_rows_blocking(const GemmEngine& engine, const GemmProduct& product,
+                                           int threads) {
   const int64_t panels = gemm_divide_up(product.columns, engine.columns);
   const int64_t column_tasks_max =
-      std::clamp<int64_t>(product.columns / kTileTaskColumnsMin, 1, kColumnTasksMax);
-  TileBlocking best{};
+      std::clamp<int64_t>(product.columns / kColumnsOfTaskMin, 1, kColumnTasksMax);
+  ManyRowsBlocking best{};
   double best_cost = 0;
   for (int64_t rows = engine.task_rows; rows >= 2 * engine.rows; rows -= engine.rows) {
     for (int64_t column_tasks = 1; column_tasks <= column_tasks_max; ++column_tasks) {
-      TileBlocking cut{};
+      ManyRowsBlocking cut{};
       cut.task_rows = rows;
       cut.row_tasks = gemm_divide_up(product.rows, rows);
       cut.task_panels = gemm_round_up(gemm_divide_up(panels, column_tasks), engine.panel_group);
@@ -90,15 +90,18 @@ TileBlocking choose_tile_blocking(const GemmEngine& engine, const GemmProduct& p
   return best;
 }
 
-class TileProduct {
+class ManyRowsProduct {
  public:
-  TileProduct(const GemmEngine& engine, const GemmProduct& product, const TileBlocking& blocking)
+  ManyRowsProduct(const GemmEngine& engine, const GemmProduct& product,
+                  const ManyRowsBlocking& blocking)
       : engine_(engine), product_(product), blocking_(blocking) {
-    left_bytes_ = gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows);
+    left_bytes_ = gemm_round_up(
+        gemm_left_block_bytes(engine, blocking.depth_packed, blocking.task_rows), kLineBytes);
     block_floats_ = engine.rows * engine.panel_group * engine.columns;
     const int64_t row_bytes = dtype_bytes(product.out_dtype, product.out_stride);
     const int64_t left_row_bytes = product.left.row_stride * 2;
-    left_in_place_ = product.left.dtype == DType::kBF16 && !product.left.depth_across &&
+    left_in_place_ = is_tiles() && product.left.dtype == DType::kBF16 &&
+                     !product.left.depth_across &&
                      left_row_bytes * product.columns <= engine.left_in_place_bytes &&
                      left_row_bytes % kLineBytes == 0 && product.depth % kTileDepth == 0 &&
                      reinterpret_cast<uintptr_t>(product.left.data) % kLineBytes == 0;
@@ -154,7 +157,7 @@ class TileProduct {
     int64_t rows_in_place;
     const std::byte* in_place;  // of the first row
     const std::byte* packed;    // of the first row that is packed
-    int64_t packed_stride;      // from lane group to lane group
+    int64_t depth_count;
   };
 
   LeftBlock left_block(const GemmPackRange& rows, std::byte* scratch, bool packed) const {
@@ -164,7 +167,7 @@ class TileProduct {
         .in_place = static_cast<const std::byte*>(left.data) +
                     dtype_bytes(left.dtype, rows.lane_begin * left.row_stride + rows.depth_begin),
         .packed = scratch,
-        .packed_stride = gemm_left_block_bytes(engine_, rows.depth_count, kTileLanes)};
+        .depth_count = rows.depth_count};
     GemmPackRange rest = rows;
     rest.lane_begin += block.rows_in_place;
     rest.lane_count -= block.rows_in_place;
@@ -184,11 +187,14 @@ class TileProduct {
     } else {
       args.left_row_bytes = kTileDepth * 2;
       args.left_tile_bytes = kTileElements * 2;
-      args.left_stride = block.packed_stride;
-      args.left = block.packed + (row - block.rows_in_place) / kTileLanes * block.packed_stride +
-                  gemm_left_block_bytes(engine_, depth, kTileLanes);
+      args.left_stride = gemm_left_block_bytes(engine_, block.depth_count, kTileLanes);
+      args.left = block.packed +
+                  gemm_left_block_bytes(engine_, block.depth_count, row - block.rows_in_place) +
+                  gemm_left_block_bytes(engine_, depth, is_tiles() ? kTileLanes : args.rows);
     }
   }
+
+  bool is_tiles() const { return engine_.layout == GemmLayout::kTileBF16; }
 
   int64_t row_task(int64_t task) const { return task / blocking_.column_tasks; }
 
@@ -253,8 +259,9 @@ class TileProduct {
         .rows = args.rows,
         .columns = std::min(args.panels * engine_.columns, product_.columns - column),
         .past_caches = past_caches_};
-    const bool fits = out.out_dtype == DType::kF32 && args.rows % kTileLanes == 0 &&
-                      out.columns == args.panels * engine_.columns;
+    const bool whole_tiles = !is_tiles() || args.rows % kTileLanes == 0;
+    const bool fits =
+        out.out_dtype == DType::kF32 && whole_tiles && out.columns == args.panels * engine_.columns;
     args.from = block;
     args.from_stride = stride;
     if (first && !product_.accumulate) {
@@ -288,7 +295,7 @@ class TileProduct {
 
   const GemmEngine& engine_;
   const GemmProduct& product_;
-  const TileBlocking blocking_;
+  const ManyRowsBlocking blocking_;
   int64_t left_bytes_;
   int64_t block_floats_;  // sums of one micro-kernel call
   bool left_in_place_;
@@ -297,21 +304,21 @@ class TileProduct {
 
 }  // namespace
 
-bool gemm_tiles_suit(const GemmEngine& engine, const GemmProduct& product) {
-  return engine.layout == GemmLayout::kTileBF16 &&
-         (product.right_panels || product.right_scratch) && product.rows >= kRowsMin &&
-         product.depth > 0;
+bool gemm_many_rows_suit(const GemmEngine& engine, const GemmProduct& product) {
+  return gemm_flushes(engine) && (product.right_panels || product.right_scratch) &&
+         product.rows >= kRowsMin && product.depth > 0;
 }
 
-void gemm_tiles(CpuDevice& device, const GemmEngine& engine, const GemmProduct& given) {
+void gemm_many_rows(CpuDevice& device, const GemmEngine& engine, const GemmProduct& given) {
   GemmProduct product = given;
   if (!product.right_panels) {
     gemm_pack_panels(device, engine, {product.right_scratch, product.columns, product.depth},
                      product.right, {0, product.columns, 0, product.depth});
     product.right_panels = product.right_scratch;
   }
-  const TileBlocking blocking = choose_tile_blocking(engine, product, device.team().size());
-  const TileProduct run(engine, product, blocking);
+  const ManyRowsBlocking blocking =
+      choose_many_rows_blocking(engine, product, device.team().size());
+  const ManyRowsProduct run(engine, product, blocking);
   std::vector<int64_t> packed_tasks(static_cast<size_t>(device.team().size()), -1);
   device.team().parallel_for(
       blocking.row_tasks * blocking.column_tasks, 1, [&](int64_t begin, int64_t end, int worker) {

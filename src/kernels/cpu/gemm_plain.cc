@@ -1,4 +1,4 @@
-#include "kernels/cpu/gemm_tile_plain.h"
+#include "kernels/cpu/gemm_plain.h"
 
 #include <bit>
 #include <cmath>
@@ -49,6 +49,26 @@ void tile_micro(const GemmMicroArgs& args) {
   }
 }
 
+void pair_micro(const GemmMicroArgs& args) {
+  constexpr int64_t kColumns = 2 * kTileLanes;
+  const auto* left = static_cast<const BFloat16*>(args.left);
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t column = 0; column < args.panels * kColumns; ++column) {
+      const std::byte* panel =
+          static_cast<const std::byte*>(args.right) + column / kColumns * args.right_stride;
+      const BFloat16* right = reinterpret_cast<const BFloat16*>(panel) + 2 * (column % kColumns);
+      float sum = args.from ? args.from[row * args.from_stride + column] : 0.0f;
+      for (int64_t pair = 0; pair < args.depth / 2; ++pair) {
+        const BFloat16* of_row = left + 2 * (pair * args.rows + row);
+        const BFloat16* of_column = right + 2 * pair * kColumns;
+        sum = multiply_add(of_row[1], of_column[1], sum);
+        sum = multiply_add(of_row[0], of_column[0], sum);
+      }
+      args.sums[row * args.sums_stride + column] = sum;
+    }
+  }
+}
+
 }  // namespace
 
 const GemmEngine kGemmTilePlain = {
@@ -59,11 +79,28 @@ const GemmEngine kGemmTilePlain = {
     .depth_step = kTileDepth,
     .panel_group = 2,
     .depth_block = 512,
+    .products_per_cycle = 512,
     .task_rows = 256,
     .task_columns = 1024,
     .begin = nullptr,
     .end = nullptr,
     .micro = tile_micro,
+};
+
+const GemmEngine kGemmPairPlain = {
+    .name = "plain bf16 pairs",
+    .layout = GemmLayout::kPairBF16,
+    .rows = 12,
+    .columns = 2 * kTileLanes,
+    .depth_step = 2,
+    .panel_group = 1,
+    .depth_block = 512,
+    .products_per_cycle = 32,
+    .task_rows = 192,
+    .task_columns = 512,
+    .begin = nullptr,
+    .end = nullptr,
+    .micro = pair_micro,
 };
 
 }  // namespace jige::cpu

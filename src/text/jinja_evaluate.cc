@@ -173,6 +173,9 @@ Result<Value> Interpreter::member(const Value& value, std::string_view name) {
   if (value.is(Kind::kLoop)) return loop_attribute(value, name);
   if (has_method(value, name)) return Value::method(name);
   const Value* found = nullptr;
+  if (value.is_group() && name == "grouper") return value.items()[0];
+  if (value.is_group() && name == "list") return value.items()[1];
+  if (value.is(Kind::kCycler)) found = cycler_attribute(value.as_cycler(), name);
   if (value.is(Kind::kDict)) found = value.entries().find(name);
   if (value.is(Kind::kNamespace)) found = value.as_namespace().attributes.find(name);
   if (found) return *found;
@@ -268,6 +271,9 @@ Result<Value> Interpreter::call_value(const Value& callee, const Arguments& give
       return call_macro(callee.as_macro(), given, caller);
     case Kind::kFunction:
       return call_function(*this, callee.name(), given);
+    case Kind::kCycler:
+      if (callee.as_cycler().joins) return call_joiner(callee.as_cycler(), given);
+      return fail(Code::kInvalidArgument, "cycler cannot be called, only its next() can");
     case Kind::kUndefined:
       return fail(Code::kInvalidArgument, "{}", callee.undefined_hint());
     case Kind::kMethod:

@@ -89,6 +89,11 @@ Result<Namespace*> Interpreter::make_namespace() {
   return &namespaces_.emplace_back();
 }
 
+Result<Cycler*> Interpreter::make_cycler(Cycler made) {
+  JIGE_DO(budget_.bytes(sizeof(Cycler) + made.items.size() * sizeof(Value)));
+  return &cyclers_.emplace_back(std::move(made));
+}
+
 Result<bool> Interpreter::loop_changed(const LoopState& loop, Value values) {
   const auto [known, is_first] = changed_.try_emplace(&loop);
   bool same = false;

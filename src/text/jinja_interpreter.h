@@ -60,6 +60,8 @@ class Interpreter {
   Result<bool> loop_changed(const LoopState& loop, Value values);
   // A new namespace, alive until the end of the run.
   Result<Namespace*> make_namespace();
+  // A cycler or joiner with the same life.
+  Result<Cycler*> make_cycler(Cycler made);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
@@ -115,6 +117,7 @@ class Interpreter {
   uint32_t loop_name_, caller_name_, varargs_name_, kwargs_name_;
   std::deque<MacroInstance> macros_;
   std::deque<Namespace> namespaces_;
+  std::deque<Cycler> cyclers_;
   // Kept here and not in the loops, so that a loop cannot own itself.
   std::unordered_map<const LoopState*, Value> changed_;
   std::deque<Scope> scopes_;

@@ -1,9 +1,10 @@
 // Values of the template language: what Python would call str, int, list, dict and so on.
 //
-// Strings, lists and dicts are shared and never change; only namespaces and cyclers do. Every list and dict
-// knows its height (how deep it nests), which is bounded, so that copying, comparing, printing and
-// freeing never exhaust the stack. Namespaces, cyclers and macros belong to the interpreter that
-// runs the template; values only point to them, so that cycles through namespaces free properly.
+// Strings, lists and dicts are shared and never change; only namespaces and cyclers do. Every list
+// and dict knows its height (how deep it nests), which is bounded, so that copying, comparing,
+// printing and freeing never exhaust the stack. Namespaces, cyclers and macros belong to the
+// interpreter that runs the template; values only point to them, so that cycles through namespaces
+// free properly.
 //
 // Budget: everything whose cost could grow with the data charges it, so hostile templates end.
 //
@@ -142,10 +143,9 @@ class Value {
   using Text = std::shared_ptr<const std::string>;
   using ListPointer = std::shared_ptr<const ListData>;
   using DictPointer = std::shared_ptr<const DictData>;
-  using Data =
-      std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
-                   Namespace*, std::shared_ptr<LoopState>, const MacroInstance*, Function, Method,
-                   Cycler*>;
+  using Data = std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
+                            Namespace*, std::shared_ptr<LoopState>, const MacroInstance*, Function,
+                            Method, Cycler*>;
   explicit Value(Data data) : data_(std::move(data)) {}
   Data data_;
 };

@@ -261,7 +261,35 @@ PLAIN = [
     "{{ cycler is defined }}{{ joiner is defined }}{{ cycler is callable }}",
 ]
 
-SNIPPETS = [(template, {}) for template in PLAIN] + [
+# Names that are read in one block and assigned to in another, with a variable of that name given.
+SCOPES = [
+    "{% for i in [1, 2] %}{{ x }}{{ i }}{% endfor %}{% set x = 5 %}{{ x }}",
+    "{{ x }}{% for i in [1, 2] %}{{ x }}{{ i }}{% endfor %}{% set x = 5 %}{{ x }}",
+    "{% for i in [1, 2] %}{% for j in [1] %}{{ x }}{% endfor %}{% set x = i %}{{ x }}{% endfor %}{{ x }}",
+    "{% for i in [1, 2] %}{{ x }}{% set x = i %}{% endfor %}{{ x }}",
+    "{% for i in [1, 2] %}{{ x }}{% if false %}{% set x = 1 %}{% endif %}{% endfor %}{{ x }}",
+    "{% for i in [1, 2] %}{{ x }}{% endfor %}{% if true %}{% set x = 1 %}{% endif %}{{ x }}",
+    "{% if false %}{% set x = 1 %}{% elif true %}{% set y = 2 %}{% else %}{% set z = 3 %}{% endif %}{{ x }}{{ y }}{{ z is defined }}",
+    "{% if false %}{% if true %}{% set x = 1 %}{% endif %}{% endif %}{% for i in [1] %}{{ x }}{% endfor %}{% set x = 2 %}",
+    "{% macro m() %}{{ x }}{% endmacro %}{{ m() }}{% set x = 5 %}{{ m() }}",
+    "{% macro m(x=x) %}{{ x }}{% endmacro %}{{ m() }}{{ m(1) }}{% set x = 5 %}{{ m() }}",
+    "{% macro m(x=y, y=x) %}{{ x }},{{ y }};{% endmacro %}{{ m() }}{{ m(1) }}{{ m(y=2) }}{{ m(1, 2) }}",
+    "{% macro x() %}m{% endmacro %}{% for i in [1] %}{{ x() }}{% endfor %}",
+    "{% for i in [1] %}{{ x }}{% endfor %}{% macro x() %}m{% endmacro %}",
+    "{% with y = x %}{{ x }}{{ y }}{% set x = 7 %}{{ x }}{% endwith %}{{ x }}{% set x = 8 %}",
+    "{% with %}{{ x }}{% endwith %}{% set x = 8 %}",
+    "{% filter upper %}{{ x }}{% endfilter %}{% set x %}b{{ x }}{% endset %}{{ x }}",
+    "{% set y %}{{ x }}{% endset %}{% set x = y ~ '!' %}{{ x }}",
+    "{% generation %}{{ x }}{% endgeneration %}{% set x = 1 %}{% generation %}{{ x }}{% endgeneration %}",
+    "{% for x in [1] %}{{ x }}{% else %}{{ x }}{% endfor %}{% for y in [] %}{% else %}{{ x }}{% endfor %}{% set x = 3 %}",
+    "{% for i in [1, 2] if x %}{{ i }}{% endfor %}{% set x = 0 %}",
+    "{% for i in [1, 2] %}{{ range(i) }}{% endfor %}{% set range = 3 %}",
+    "{% for i in [1, 2] %}{{ range is defined }}{% endfor %}{% set range = 3 %}{{ range }}",
+    "{% for i in [1, 2] %}{% set ns.a = i %}{% endfor %}{{ ns.a }}{% set ns = namespace(a=0) %}",
+    "{% for i in [1] %}{{ x ~ y }}{% endfor %}{% set x, y = 1, 2 %}{{ x ~ y }}",
+]
+
+SNIPPETS = [(template, {}) for template in PLAIN] + [(template, {"x": "X", "y": "Y"}) for template in SCOPES] + [
     ("{{ people | map(attribute='name') | join(', ') }} {{ people | map(attribute='boss.name', default='-') | list }}", PEOPLE),
     ("{{ people | selectattr('age', 'equalto', 30) | map(attribute='name') | list }} {{ people | rejectattr('age', 'gt', 26) | list | length }}", PEOPLE),
     ("{{ people | selectattr('boss') | list | length }} {{ people | selectattr('boss', 'defined') | list | length }} {{ people | rejectattr('tags', 'defined') | list | length }}", PEOPLE),

@@ -59,6 +59,7 @@ void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
 
 train::TrainCallbacks TrainReport::callbacks() {
   return {.on_data = [this](const train::DataProgress& data) { return on_data(data); },
+          .on_walk = [this](int64_t done, int64_t total) { return on_walk(done, total); },
           .on_plan = [this](const train::TrainPlan& plan) { on_plan(plan); },
           .on_step = [this](const train::StepInfo& info) { on_step(info); },
           .on_eval = [this](const train::EvalInfo& info) { on_eval(info); },
@@ -77,8 +78,19 @@ bool TrainReport::on_data(const train::DataProgress& data) {
   return !interrupted();
 }
 
+bool TrainReport::on_walk(int64_t done, int64_t total) {
+  if (!walk_progress_ || total != walk_total_) {
+    data_progress_.reset();
+    walk_total_ = total;
+    walk_progress_ = std::make_unique<Progress>("counting steps", total, output_.quiet);
+  }
+  walk_progress_->update(done, "");
+  return !interrupted();
+}
+
 void TrainReport::on_plan(const train::TrainPlan& plan) {
   data_progress_.reset();
+  walk_progress_.reset();
   step_first_ = plan.step_first;
   step_progress_ =
       std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);

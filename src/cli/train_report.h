@@ -25,6 +25,7 @@ class TrainReport {
 
  private:
   bool on_data(const train::DataProgress& data);
+  bool on_walk(int64_t done, int64_t total);
   void on_plan(const train::TrainPlan& plan);
   void on_step(const train::StepInfo& info);
   void on_eval(const train::EvalInfo& info);
@@ -33,6 +34,8 @@ class TrainReport {
   OutputFlags output_;
   std::unique_ptr<Progress> data_progress_;
   std::string data_file_;
+  std::unique_ptr<Progress> walk_progress_;
+  int64_t walk_total_ = 0;
   std::unique_ptr<Progress> step_progress_;
   int64_t step_first_ = 0;
   std::string eval_note_;

@@ -9,7 +9,7 @@
 namespace jige::formats {
 namespace {
 
-// Accepts any JSON object whose objects have distinct names and are not too large or too deep.
+// Accepts any JSON object whose objects have distinct names and are not too deep.
 class StructureCheck : public SaxReader {
  public:
   bool null() override { return value(); }
@@ -21,9 +21,6 @@ class StructureCheck : public SaxReader {
   bool start_object(size_t) override { return enter(true); }
   bool key(std::string& name) override {
     std::unordered_set<std::string>& names = names_.back();
-    if (names.size() >= kJsonMembersMax) {
-      return refuse("an object has more than {} members", kJsonMembersMax);
-    }
     if (!names.insert(name).second) return refuse("field \"{}\" appears twice", name);
     return true;
   }

@@ -1,8 +1,7 @@
 // The small JSON files of model folders and checkpoints, read with limits.
 //
-// On top of base/json.h: a limit of bytes and of members per object (an ordered object costs
-// quadratic time), duplicate names refused (which of the two counts is anybody's guess), the top
-// must be an object.
+// On top of base/json.h: a limit of bytes, duplicate names refused (which of the two counts is
+// anybody's guess), the top must be an object.
 // Threads: free functions, no shared state.
 #pragma once
 
@@ -16,10 +15,9 @@
 namespace jige::formats {
 
 inline constexpr size_t kConfigBytesMax = size_t{4} << 20;
-inline constexpr size_t kJsonMembersMax = 10000;
 
-// Parses a JSON object. Fails with kCorrupt on bad syntax, duplicate names, a top that is no
-// object or more than kJsonMembersMax members in one object.
+// Parses a JSON object. Fails as parse_json does, and with kCorrupt on duplicate names and a top
+// that is no object.
 Result<Json> parse_json_object(std::string_view text, std::string_view where);
 
 // Reads and parses a file of at most `size_max` bytes; kNotFound when it is not there.

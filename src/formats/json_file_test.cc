@@ -35,6 +35,7 @@ TEST(JsonFile, RefusesDepthMembersNulAndSyntaxErrors) {
   EXPECT_FAILS_WITH(parse_json_object(deep, "x"), Code::kCorrupt, "nested deeper");
   std::string wide = "{";
   for (size_t i = 0; i <= kJsonMembersMax; ++i) wide += "\"" + std::to_string(i) + "\":0,";
+  wide += "\"a\":0}";
   EXPECT_FAILS_WITH(parse_json_object(wide, "x"), Code::kCorrupt, "members");
   EXPECT_FAILS_WITH(parse_json_object(std::string_view("{}\0{", 4), "x"), Code::kCorrupt, "NUL");
   EXPECT_FAILS_WITH(parse_json_object("{\"a\": }", "x"), Code::kCorrupt, "not valid JSON");

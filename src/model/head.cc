@@ -121,12 +121,6 @@ void Head::forward(const BlockContext& context, const BlockWeights& weights, con
   run_chunks(context, weights, batch, src, {.losses = dst}, memory);
 }
 
-void Head::evaluate(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                    const TensorView& src, const TensorView& losses,
-                    const TensorView& argmax) const {
-  run_chunks(context, weights, batch, src, {.losses = losses, .argmax = argmax}, {});
-}
-
 void Head::backward_input(const BlockContext& context, const BlockWeights& weights,
                           const Batch& batch, const TensorView& src, const TensorView&,
                           const TensorView& grad_src, const BlockMemory& memory) const {
@@ -186,9 +180,8 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
                    .logits = logits,
                    .targets = batch.targets.row_range(first, last),
                    .weights = rows_if_any(batch.loss_weights, first, last),
-                   .grad_logits =
-                       gradient ? grad_logits.row_range(first - begin, last - begin) : TensorView{},
-                   .argmax = rows_if_any(outputs.argmax, first, last)});
+                   .grad_logits = gradient ? grad_logits.row_range(first - begin, last - begin)
+                                           : TensorView{}});
     }
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);

@@ -66,10 +66,6 @@ class Head final : public Block {
                         const TensorView& grad_src, const BlockMemory& memory,
                         HeadPass pass = HeadPass::kAll) const;
 
-  // forward() that also tells the most likely token of each row, [T] i32, for accuracies.
-  void evaluate(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
-                const TensorView& src, const TensorView& losses, const TensorView& argmax) const;
-
   // logits [R, V] f32 of R rows of the residual stream, for generation. Needs
   // logits_workspace_bytes.
   void logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
@@ -87,7 +83,7 @@ class Head final : public Block {
     TensorView scratch;      // of W's product
   };
   struct Outputs {
-    TensorView losses, argmax, grad_src;
+    TensorView losses, grad_src;
     bool input_gradient = false;
     bool weight_gradient = false;
   };

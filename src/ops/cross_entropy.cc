@@ -27,10 +27,6 @@ void cross_entropy(Stream& stream, const CrossEntropy& args) {
     check_float("grad_logits", args.grad_logits, rows, vocabulary);
     kernel_args.grad = rows_of(args.grad_logits);
   }
-  if (args.argmax) {
-    check_vector("argmax", args.argmax, DType::kI32, rows);
-    kernel_args.argmax = args.argmax.as<int32_t>();
-  }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, rows, &device = cpu_stream.cpu()] {
     for (int64_t t = 0; t < rows; ++t) {

@@ -19,7 +19,6 @@ struct CrossEntropy {
   TensorView targets;      // [T] i32
   TensorView weights;      // [T] f32, or empty for gradient weights of 1
   TensorView grad_logits;  // [T, V] f32 or bf16, may be logits itself (f32), or empty: no gradient
-  TensorView argmax;       // [T] i32, or empty; lowest index among equals
 };
 void cross_entropy(Stream& stream, const CrossEntropy& args);
 

@@ -22,7 +22,7 @@ struct EntropyCase {
 struct EntropyBuffers {
   Matrix logits, grad;
   std::vector<float> loss, weights;
-  std::vector<int32_t> targets, argmax;
+  std::vector<int32_t> targets;
   bool operator==(const EntropyBuffers&) const = default;
 };
 
@@ -32,8 +32,7 @@ EntropyBuffers make_entropy_buffers(const EntropyCase& c, DType grad_type) {
                             Matrix(grad_type, c.rows, c.vocabulary, 1),
                             std::vector<float>(static_cast<size_t>(c.rows), -1.0f),
                             {},
-                            {},
-                            std::vector<int32_t>(static_cast<size_t>(c.rows), -1)};
+                            {}};
   buffers.logits.fill_normal(rng, c.deviation);
   for (int64_t t = 0; t < c.rows; ++t) {
     buffers.weights.push_back(static_cast<float>(rng.uniform()));
@@ -50,7 +49,6 @@ CrossEntropy args_of(EntropyBuffers& buffers) {
   args.targets = test::view_of(buffers.targets);
   args.weights = test::view_of(buffers.weights);
   args.grad_logits = buffers.grad.view();
-  args.argmax = test::view_of(buffers.argmax);
   return args;
 }
 
@@ -140,17 +138,16 @@ TEST(CrossEntropy, GradientMayOverwriteTheLogits) {
   cross_entropy(*stream, args);
   EXPECT_EQ(in_place.logits.values(), apart.grad.values());
   EXPECT_EQ(in_place.loss, apart.loss);
-  EXPECT_EQ(in_place.argmax, apart.argmax);
 }
 
-TEST(CrossEntropy, NeedsNoGradientWeightsOrArgmax) {
+TEST(CrossEntropy, NeedsNoGradientOrWeights) {
   test::TestStream stream;
   EntropyBuffers full = make_entropy_buffers({4, 301}, DType::kF32);
   std::fill(full.weights.begin(), full.weights.end(), 1.0f);
   cross_entropy(*stream, args_of(full));
   EntropyBuffers bare = make_entropy_buffers({4, 301}, DType::kF32);
   CrossEntropy args = args_of(bare);
-  args.weights = args.grad_logits = args.argmax = {};
+  args.weights = args.grad_logits = {};
   cross_entropy(*stream, args);
   EXPECT_EQ(bare.loss, full.loss);
   args.grad_logits = bare.grad.view();
@@ -167,22 +164,6 @@ TEST(CrossEntropy, IgnoresRowsWithANegativeTarget) {
     EXPECT_EQ(buffers.loss[3], 0.0f);
     for (int64_t i = 0; i < 77; ++i) EXPECT_EQ(buffers.grad.get(3, i), 0.0f);
   }
-}
-
-TEST(CrossEntropy, ArgmaxIsTheLowestIndexAmongEquals) {
-  test::TestStream stream;
-  test::for_each_isa([&] {
-    for (const int64_t vocabulary : {1, 16, 40, 4097}) {
-      for (const int64_t first : {int64_t{0}, vocabulary / 2, vocabulary - 1}) {
-        EntropyBuffers buffers = make_entropy_buffers({4, vocabulary}, DType::kF32);
-        for (int64_t i = first; i < vocabulary; i += 3) buffers.logits.set(2, i, 50.0);
-        for (int64_t i = 0; i < vocabulary; ++i) buffers.logits.set(3, i, -kInfinite);
-        cross_entropy(*stream, args_of(buffers));
-        EXPECT_EQ(buffers.argmax[2], first);
-        EXPECT_EQ(buffers.argmax[3], 0);
-      }
-    }
-  });
 }
 
 TEST(CrossEntropy, TakesMinusInfinityForImpossibleTokens) {
@@ -234,8 +215,8 @@ TEST(CrossEntropy, HasTheSameBitsOnAnyThreadsInstructionSetAndSplitOfRows) {
     int64_t begin = 0;
     for (const int64_t end : {int64_t{1}, int64_t{20}, c.rows}) {
       CrossEntropy args = args_of(split);
-      for (TensorView* view : {&args.loss, &args.logits, &args.targets, &args.weights,
-                               &args.grad_logits, &args.argmax}) {
+      for (TensorView* view :
+           {&args.loss, &args.logits, &args.targets, &args.weights, &args.grad_logits}) {
         *view = view->row_range(begin, end);
       }
       cross_entropy(*stream, args);

@@ -42,7 +42,7 @@ TEST(ComponentFixtures, PreTokenizersCutTextAsRecorded) {
     const auto text = row["text"].get<std::string>();
     Collector words(pre_tokenizer->leaves_bytes());
     if (!text.empty()) {
-      const auto status = pre_tokenizer->apply({text, true}, scratch, words);
+      const auto status = pre_tokenizer->apply({text, PieceStart::kInput}, scratch, words);
       ASSERT_TRUE(status.has_value()) << status.error().message;
     }
     EXPECT_EQ(words.found, row["pieces"].get<std::vector<std::string>>()) << row.dump();

@@ -57,6 +57,7 @@ struct Expr {
   uint32_t line = 0;
   uint32_t height = 1;
   uint32_t name = 0;
+  bool is_local = false;  // a name that never means what was given to the template
   std::string text;
   Value literal;
   std::vector<ExprPtr> parts;

@@ -41,6 +41,11 @@ Result<Value> call_method(Interpreter& run, const Value& value, std::string_view
 // loop.name, for what is no method: index, first, previtem and so on.
 Value loop_attribute(const Value& loop, std::string_view name);
 
+// cycler.current, or nullptr for what is none of its attributes.
+const Value* cycler_attribute(const Cycler& cycler, std::string_view name);
+// What a joiner gives when it is called: nothing at first, its separator from then on.
+Result<Value> call_joiner(Cycler& joiner, const Arguments& arguments);
+
 // Whether there is a global function of this name.
 bool has_function(std::string_view name);
 // name(arguments). REQUIRES: has_function.

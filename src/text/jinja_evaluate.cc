@@ -78,8 +78,9 @@ Result<Value> Interpreter::evaluate_kind(const Expr& node, Scope& scope) {
 }
 
 Result<Value> Interpreter::lookup(const Expr& node, const Scope& scope) {
+  const Scope* end = node.is_local ? given_ : nullptr;
   size_t looked_at = 0;
-  for (const Scope* at = &scope; at; at = at->parent) {
+  for (const Scope* at = &scope; at != end; at = at->parent) {
     for (const auto& [name, value] : at->values) {
       if (name == node.name) return value;
       ++looked_at;
@@ -87,7 +88,7 @@ Result<Value> Interpreter::lookup(const Expr& node, const Scope& scope) {
   }
   JIGE_DO(budget_.steps(looked_at / 16));
   const std::string& name = names_[node.name];
-  if (has_function(name)) return Value::function(name);
+  if (!node.is_local && has_function(name)) return Value::function(name);
   return Value::undefined(fmt::format("'{}' is undefined", name));
 }
 
@@ -173,6 +174,9 @@ Result<Value> Interpreter::member(const Value& value, std::string_view name) {
   if (value.is(Kind::kLoop)) return loop_attribute(value, name);
   if (has_method(value, name)) return Value::method(name);
   const Value* found = nullptr;
+  if (value.is_group() && name == "grouper") return value.items()[0];
+  if (value.is_group() && name == "list") return value.items()[1];
+  if (value.is(Kind::kCycler)) found = cycler_attribute(value.as_cycler(), name);
   if (value.is(Kind::kDict)) found = value.entries().find(name);
   if (value.is(Kind::kNamespace)) found = value.as_namespace().attributes.find(name);
   if (found) return *found;
@@ -268,6 +272,9 @@ Result<Value> Interpreter::call_value(const Value& callee, const Arguments& give
       return call_macro(callee.as_macro(), given, caller);
     case Kind::kFunction:
       return call_function(*this, callee.name(), given);
+    case Kind::kCycler:
+      if (callee.as_cycler().joins) return call_joiner(callee.as_cycler(), given);
+      return fail(Code::kInvalidArgument, "cycler cannot be called, only its next() can");
     case Kind::kUndefined:
       return fail(Code::kInvalidArgument, "{}", callee.undefined_hint());
     case Kind::kMethod:
@@ -293,6 +300,7 @@ Result<Value> Interpreter::call_macro(const MacroInstance& macro, const Argument
 Status Interpreter::bind_parameters(const MacroInstance& macro, const Arguments& given,
                                     Scope& scope) {
   const auto& parameters = macro.node->parameters;
+  std::vector<const Parameter*> missing;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const std::string& name = names_[parameters[i].name];
     const auto named = std::find_if(given.named.begin(), given.named.end(),
@@ -304,13 +312,17 @@ Status Interpreter::bind_parameters(const MacroInstance& macro, const Arguments&
       set(scope, parameters[i].name, given.positional[i]);
     } else if (named != given.named.end()) {
       set(scope, parameters[i].name, named->second);
-    } else if (parameters[i].fallback) {
-      JIGE_TRY(Value value, evaluate(*parameters[i].fallback, scope));
-      set(scope, parameters[i].name, std::move(value));
     } else {
+      missing.push_back(&parameters[i]);
       set(scope, parameters[i].name,
           Value::undefined(fmt::format("parameter '{}' was not provided", name)));
     }
+  }
+  // A default sees all parameters, itself among those that have no value yet.
+  for (const Parameter* parameter : missing) {
+    if (!parameter->fallback) continue;
+    JIGE_TRY(Value value, evaluate(*parameter->fallback, scope));
+    set(scope, parameter->name, std::move(value));
   }
   return bind_extras(macro, given, scope);
 }

@@ -37,6 +37,10 @@ class SortKey {
     return lower(key);
   }
 
+  static Value lower(const Value& value) {
+    return value.is(Kind::kString) ? Value::string(to_lower(value.text())) : value;
+  }
+
  private:
   Result<Value> by_attribute(const Value& item) const {
     JIGE_TRY(const std::string paths, to_text(*attribute_, call_.budget()));
@@ -47,10 +51,6 @@ class SortKey {
       keys.push_back(case_sensitive_ ? key : lower(key));
     }
     return Value::list(std::move(keys), call_.budget());
-  }
-
-  static Value lower(const Value& value) {
-    return value.is(Kind::kString) ? Value::string(to_lower(value.text())) : value;
   }
 
   const FilterCall& call_;
@@ -334,6 +334,60 @@ Result<Value> batch(const FilterCall& call) {
   return Value::list(std::move(batches), call.budget());
 }
 
+// slice(n): n lists of about equal length, the longer ones first.
+Result<Value> slice(const FilterCall& call) {
+  JIGE_TRY(const auto bound, bind(call.arguments, {"slices", "fill_with"}, call.name));
+  JIGE_TRY(const int64_t slices, int_or(bound[0], 0, "the number of slices"));
+  if (slices == 0) return fail(Code::kInvalidArgument, "the number of slices must not be 0");
+  JIGE_TRY(const Items items, input_items(call));
+  const auto size = static_cast<int64_t>(items.size());
+  const bool fills = bound[1] && !bound[1]->is(Kind::kNone);
+  Items parts;
+  auto begin = items.begin();
+  for (int64_t i = 0; i < slices; ++i) {
+    const bool is_longer = i < size % slices;
+    const auto end = begin + size / slices + (is_longer ? 1 : 0);
+    Items part(begin, end);
+    if (fills && !is_longer) part.push_back(*bound[1]);
+    begin = end;
+    JIGE_DO(call.budget().bytes(sizeof(ListData)));
+    JIGE_TRY(Value made, Value::list(std::move(part), call.budget()));
+    parts.push_back(std::move(made));
+  }
+  return Value::list(std::move(parts), call.budget());
+}
+
+// groupby(attribute): pairs (grouper, list) in the order of the attribute.
+Result<Value> group_by(const FilterCall& call) {
+  JIGE_TRY(const auto bound,
+           bind(call.arguments, {"attribute", "default", "case_sensitive"}, call.name));
+  if (!bound[0]) return fail(Code::kInvalidArgument, "groupby needs an attribute");
+  JIGE_TRY(const std::string path, to_text(*bound[0], call.budget()));
+  const Value* fallback = bound[1] && !bound[1]->is(Kind::kNone) ? bound[1] : nullptr;
+  const bool case_sensitive = bool_or(bound[2], false);
+  JIGE_TRY(const Items items, input_items(call));
+  std::vector<Keyed> keyed;
+  for (const Value& item : items) {
+    JIGE_TRY(Value key, follow(call.run, item, path, fallback));
+    keyed.push_back({case_sensitive ? key : SortKey::lower(key), item});
+  }
+  JIGE_DO(sort_keyed(keyed, /*reverse=*/false, call.budget()));
+  Items groups;
+  for (size_t begin = 0, end = 0; begin < keyed.size(); begin = end) {
+    Items group;
+    for (bool same = true; same;) {
+      group.push_back(keyed[end++].item);
+      if (end == keyed.size()) break;
+      JIGE_TRY(same, equals(keyed[begin].key, keyed[end].key, call.budget()));
+    }
+    JIGE_TRY(Value grouper, follow(call.run, group.front(), path, fallback));
+    JIGE_TRY(Value list_of, Value::list(std::move(group), call.budget()));
+    JIGE_TRY(Value pair, Value::group(std::move(grouper), std::move(list_of), call.budget()));
+    groups.push_back(std::move(pair));
+  }
+  return Value::list(std::move(groups), call.budget());
+}
+
 }  // namespace
 
 Result<Value> follow(Interpreter& run, const Value& value, std::string_view path,
@@ -350,11 +404,12 @@ Result<Value> follow(Interpreter& run, const Value& value, std::string_view path
 
 Filter find_list_filter(std::string_view name) {
   static const std::unordered_map<std::string_view, Filter> kFilters = {
-      {"attr", attribute},    {"batch", batch},     {"dictsort", dict_sort}, {"first", first},
-      {"items", items_of},    {"join", join},       {"last", last},          {"list", list},
-      {"map", map},           {"max", extreme},     {"min", extreme},        {"reject", choose},
-      {"rejectattr", choose}, {"reverse", reverse}, {"select", choose},      {"selectattr", choose},
-      {"sort", sort},         {"sum", sum},         {"unique", unique},
+      {"attr", attribute},    {"batch", batch},       {"dictsort", dict_sort}, {"first", first},
+      {"groupby", group_by},  {"items", items_of},    {"join", join},          {"last", last},
+      {"list", list},         {"map", map},           {"max", extreme},        {"min", extreme},
+      {"reject", choose},     {"rejectattr", choose}, {"reverse", reverse},    {"select", choose},
+      {"selectattr", choose}, {"slice", slice},       {"sort", sort},          {"sum", sum},
+      {"unique", unique},
   };
   const auto it = kFilters.find(name);
   return it != kFilters.end() ? it->second : nullptr;

@@ -1,4 +1,5 @@
-// The global functions of templates: range, namespace, dict, raise_exception, strftime_now.
+// The global functions of templates: range, namespace, dict, cycler, joiner, raise_exception,
+// strftime_now.
 #include <algorithm>
 #include <array>
 #include <ctime>
@@ -13,8 +14,8 @@ namespace {
 // The limit of Jinja's sandbox.
 constexpr int64_t kRangeMax = 100'000;
 
-constexpr std::array<std::string_view, 5> kNames = {"range", "namespace", "dict",
-                                                    "raise_exception", "strftime_now"};
+constexpr std::array<std::string_view, 7> kNames = {
+    "range", "namespace", "dict", "cycler", "joiner", "raise_exception", "strftime_now"};
 
 Result<Value> range(Interpreter& run, const Arguments& given) {
   const size_t count = given.positional.size();
@@ -31,8 +32,8 @@ Result<Value> range(Interpreter& run, const Arguments& given) {
   }
   const auto [begin, end, step] = bounds;
   if (step == 0) return fail(Code::kInvalidArgument, "the step of range must not be 0");
-  const __int128 distance = step > 0 ? static_cast<__int128>(end) - begin
-                                     : static_cast<__int128>(begin) - end;
+  const __int128 distance =
+      step > 0 ? static_cast<__int128>(end) - begin : static_cast<__int128>(begin) - end;
   const __int128 stride = step > 0 ? static_cast<__int128>(step) : -static_cast<__int128>(step);
   const __int128 size = distance > 0 ? (distance + stride - 1) / stride : 0;
   if (size > kRangeMax) {
@@ -78,6 +79,21 @@ Result<Value> make_namespace(Interpreter& run, const Arguments& given) {
   return Value::name_space(made);
 }
 
+Result<Value> make_cycler(Interpreter& run, const Arguments& given) {
+  if (given.positional.empty() || !given.named.empty()) {
+    return fail(Code::kInvalidArgument, "cycler takes the values to go through");
+  }
+  JIGE_TRY(Cycler * made, run.make_cycler({.items = given.positional}));
+  return Value::cycler(made);
+}
+
+Result<Value> make_joiner(Interpreter& run, const Arguments& given) {
+  JIGE_TRY(const auto bound, bind(given, {"sep"}, "joiner"));
+  Cycler joiner{.items = {bound[0] ? *bound[0] : Value::string(", ")}, .joins = true};
+  JIGE_TRY(Cycler * made, run.make_cycler(std::move(joiner)));
+  return Value::cycler(made);
+}
+
 Result<Value> raise(Interpreter& run, const Arguments& given) {
   JIGE_TRY(const auto bound, bind(given, {"message"}, "raise_exception"));
   std::string message;
@@ -110,6 +126,8 @@ bool has_function(std::string_view name) {
 Result<Value> call_function(Interpreter& run, std::string_view name, const Arguments& given) {
   if (name == "range") return range(run, given);
   if (name == "namespace") return make_namespace(run, given);
+  if (name == "cycler") return make_cycler(run, given);
+  if (name == "joiner") return make_joiner(run, given);
   if (name == "raise_exception") return raise(run, given);
   if (name == "strftime_now") return strftime_now(run, given);
   JIGE_TRY(DictData made, entries(run, given, "dict"));

@@ -35,7 +35,8 @@ Interpreter::Interpreter(const Template& source, int64_t now_s, const Budget& bu
   caller_name_ = name_id("caller");
   varargs_name_ = name_id("varargs");
   kwargs_name_ = name_id("kwargs");
-  top_ = &open_scope(nullptr);
+  given_ = &open_scope(nullptr);
+  top_ = &open_scope(given_);
   out_ = &text_;
 }
 
@@ -47,7 +48,7 @@ uint32_t Interpreter::name_id(std::string_view name) {
 }
 
 void Interpreter::define(std::string_view name, Value value) {
-  set(*top_, name_id(name), std::move(value));
+  set(*given_, name_id(name), std::move(value));
 }
 
 Scope& Interpreter::open_scope(Scope* parent) {
@@ -87,6 +88,11 @@ tl::unexpected<Error> Interpreter::at_line(Error error, uint32_t line) const {
 Result<Namespace*> Interpreter::make_namespace() {
   JIGE_DO(budget_.bytes(sizeof(Namespace)));
   return &namespaces_.emplace_back();
+}
+
+Result<Cycler*> Interpreter::make_cycler(Cycler made) {
+  JIGE_DO(budget_.bytes(sizeof(Cycler) + made.items.size() * sizeof(Value)));
+  return &cyclers_.emplace_back(std::move(made));
 }
 
 Result<bool> Interpreter::loop_changed(const LoopState& loop, Value values) {

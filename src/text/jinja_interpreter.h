@@ -2,7 +2,8 @@
 //
 // Scopes: the top of the template, each turn of a loop, each macro call and each {% with %}, {% set
 // %} block and {% filter %} block has its own names; {% if %} has not. A scope whose macro might be
-// called later lives until the end of the run.
+// called later lives until the end of the run. Which names may mean what was given to the template
+// is found before (jinja_names.h).
 //
 // Bounds: Budget (steps, bytes), depth of nested evaluation, size of the output.
 // Threads: one thread per Interpreter; the Template may be shared.
@@ -42,7 +43,7 @@ class Interpreter {
  public:
   Interpreter(const Template& source, int64_t now_s, const Budget& budget = {});
 
-  // Sets a variable of the template's top scope.
+  // Gives the template a variable.
   void define(std::string_view name, Value value);
   // Runs the template once.
   Result<ChatRender> run();
@@ -60,6 +61,8 @@ class Interpreter {
   Result<bool> loop_changed(const LoopState& loop, Value values);
   // A new namespace, alive until the end of the run.
   Result<Namespace*> make_namespace();
+  // A cycler or joiner with the same life.
+  Result<Cycler*> make_cycler(Cycler made);
 
  private:
   enum class Flow { kNext, kBreak, kContinue };
@@ -115,10 +118,12 @@ class Interpreter {
   uint32_t loop_name_, caller_name_, varargs_name_, kwargs_name_;
   std::deque<MacroInstance> macros_;
   std::deque<Namespace> namespaces_;
+  std::deque<Cycler> cyclers_;
   // Kept here and not in the loops, so that a loop cannot own itself.
   std::unordered_map<const LoopState*, Value> changed_;
   std::deque<Scope> scopes_;
   std::vector<Scope*> free_scopes_;
+  Scope* given_;  // what define() sets, around top_
   Scope* top_;
   std::string* out_ = nullptr;
   std::string text_;

@@ -1,4 +1,4 @@
-// The methods of strings, lists, dicts and loops that templates may call.
+// The methods of strings, lists, dicts, loops and cyclers that templates may call.
 #include <algorithm>
 #include <array>
 
@@ -19,6 +19,7 @@ constexpr std::array<std::string_view, 35> kStringMethods = {
 constexpr std::array<std::string_view, 5> kDictMethods = {"items", "keys", "values", "get", "copy"};
 constexpr std::array<std::string_view, 3> kListMethods = {"index", "count", "copy"};
 constexpr std::array<std::string_view, 2> kLoopMethods = {"cycle", "changed"};
+constexpr std::array<std::string_view, 2> kCyclerMethods = {"next", "reset"};
 
 template <size_t N>
 bool lists(const std::array<std::string_view, N>& names, std::string_view name) {
@@ -354,7 +355,28 @@ Result<Value> call_loop_method(Interpreter& run, const LoopState& loop, std::str
   return Value::boolean(changed);
 }
 
+Result<Value> call_cycler_method(Cycler& cycler, std::string_view name, const Arguments& given) {
+  JIGE_DO(bind(given, {}, name));
+  if (name == "reset") {
+    cycler.at = 0;
+    return Value::none();
+  }
+  const size_t at = cycler.at;
+  cycler.at = (at + 1) % cycler.items.size();
+  return cycler.items[at];
+}
+
 }  // namespace
+
+const Value* cycler_attribute(const Cycler& cycler, std::string_view name) {
+  return !cycler.joins && name == "current" ? &cycler.items[cycler.at] : nullptr;
+}
+
+Result<Value> call_joiner(Cycler& joiner, const Arguments& given) {
+  JIGE_DO(bind(given, {}, "joiner"));
+  if (joiner.at++ == 0) return Value::string("");
+  return joiner.items[0];
+}
 
 bool has_method(const Value& value, std::string_view name) {
   switch (value.kind()) {
@@ -367,6 +389,8 @@ bool has_method(const Value& value, std::string_view name) {
       return lists(kListMethods, name);
     case Kind::kLoop:
       return lists(kLoopMethods, name);
+    case Kind::kCycler:
+      return !value.as_cycler().joins && lists(kCyclerMethods, name);
     default:
       return false;
   }
@@ -381,6 +405,8 @@ Result<Value> call_method(Interpreter& run, const Value& value, std::string_view
       return call_dict_method(run, value, name, given);
     case Kind::kLoop:
       return call_loop_method(run, value.as_loop(), name, given);
+    case Kind::kCycler:
+      return call_cycler_method(value.as_cycler(), name, given);
     default:
       return call_list_method(run, value, name, given);
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "text/jinja_expression_parser.h"
+#include "text/jinja_names.h"
 
 namespace jige::text::jinja {
 namespace {
@@ -22,6 +23,7 @@ class Parser : public ExpressionParser {
     JIGE_TRY(result.body, body({}));
     result.names = std::move(names_);
     result.has_generation = has_generation_;
+    resolve_names(result);
     return result;
   }
 

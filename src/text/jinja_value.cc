@@ -76,6 +76,7 @@ Value Value::string(std::string text) {
   return Value(Data(std::make_shared<const std::string>(std::move(text))));
 }
 Value Value::name_space(Namespace* value) { return Value(Data(value)); }
+Value Value::cycler(Cycler* value) { return Value(Data(value)); }
 Value Value::loop(std::shared_ptr<LoopState> state) { return Value(Data(std::move(state))); }
 Value Value::macro(const MacroInstance* macro) { return Value(Data(macro)); }
 Value Value::function(std::string_view name) { return Value(Data(Function{std::string(name)})); }
@@ -93,6 +94,12 @@ Result<Value> Value::tuple(Items items, Budget& budget) {
   const uint32_t height = tallest(items) + 1;
   JIGE_DO(check_height(height));
   return Value(Data(std::make_shared<const ListData>(ListData{std::move(items), true, height})));
+}
+
+Result<Value> Value::group(Value grouper, Value list, Budget& budget) {
+  JIGE_TRY(const Value pair, tuple({std::move(grouper), std::move(list)}, budget));
+  return Value(
+      Data(std::make_shared<const ListData>(ListData{pair.items(), true, pair.height(), true})));
 }
 
 Result<Value> Value::dict(DictData entries, Budget& budget) {
@@ -120,7 +127,8 @@ Kind Value::kind() const {
     case 9: return Kind::kLoop;
     case 10: return Kind::kMacro;
     case 11: return Kind::kFunction;
-    default: return Kind::kMethod;
+    case 12: return Kind::kMethod;
+    default: return Kind::kCycler;
   }
 }
 
@@ -138,6 +146,10 @@ double Value::as_double() const {
 }
 
 const Items& Value::items() const { return std::get<ListPointer>(data_)->items; }
+bool Value::is_group() const {
+  const auto* list_data = std::get_if<ListPointer>(&data_);
+  return list_data && (*list_data)->is_group;
+}
 const DictData& Value::entries() const { return *std::get<DictPointer>(data_); }
 
 std::string_view Value::name() const {
@@ -183,6 +195,7 @@ std::string_view Value::type_name() const {
     case Kind::kMacro: return "macro";
     case Kind::kFunction: return "function";
     case Kind::kMethod: return "method";
+    case Kind::kCycler: return as_cycler().joins ? "joiner" : "cycler";
   }
   return "value";
 }
@@ -271,6 +284,7 @@ Result<bool> equals(const Value& left, const Value& right, Budget& budget) {
     }
     case Kind::kDict: return dicts_equal(left.entries(), right.entries(), budget);
     case Kind::kNamespace: return &left.as_namespace() == &right.as_namespace();
+    case Kind::kCycler: return &left.as_cycler() == &right.as_cycler();
     case Kind::kLoop: return &left.as_loop() == &right.as_loop();
     case Kind::kMacro: return &left.as_macro() == &right.as_macro();
     default: return left.name() == right.name();

@@ -1,9 +1,10 @@
 // Values of the template language: what Python would call str, int, list, dict and so on.
 //
-// Strings, lists and dicts are shared and never change; only namespaces do. Every list and dict
-// knows its height (how deep it nests), which is bounded, so that copying, comparing, printing and
-// freeing never exhaust the stack. Namespaces and macros belong to the interpreter that runs the
-// template; values only point to them, so that cycles through namespaces free properly.
+// Strings, lists and dicts are shared and never change; only namespaces and cyclers do. Every list
+// and dict knows its height (how deep it nests), which is bounded, so that copying, comparing,
+// printing and freeing never exhaust the stack. Namespaces, cyclers and macros belong to the
+// interpreter that runs the template; values only point to them, so that cycles through namespaces
+// free properly.
 //
 // Budget: everything whose cost could grow with the data charges it, so hostile templates end.
 //
@@ -53,6 +54,7 @@ inline constexpr uint32_t kValueHeightMax = 200;
 class Value;
 struct ListData;
 struct DictData;
+struct Cycler;
 struct LoopState;
 struct MacroInstance;
 struct Namespace;
@@ -74,6 +76,7 @@ enum class Kind {
   kMacro,
   kFunction,  // a global function such as range
   kMethod,    // a method taken from an object without calling it
+  kCycler,    // what cycler(…) and joiner(…) make
 };
 
 class Value {
@@ -90,7 +93,10 @@ class Value {
   static Result<Value> list(Items items, Budget& budget);
   static Result<Value> tuple(Items items, Budget& budget);
   static Result<Value> dict(DictData entries, Budget& budget);
+  // A tuple (grouper, list), as groupby makes it.
+  static Result<Value> group(Value grouper, Value list, Budget& budget);
   static Value name_space(Namespace* value);
+  static Value cycler(Cycler* value);
   static Value loop(std::shared_ptr<LoopState> state);
   static Value macro(const MacroInstance* macro);
   static Value function(std::string_view name);
@@ -108,8 +114,10 @@ class Value {
   double as_double() const;  // any number
   const std::string& text() const { return *std::get<Text>(data_); }
   const Items& items() const;  // kList or kTuple
+  bool is_group() const;       // of groupby; any kind
   const DictData& entries() const;
   Namespace& as_namespace() const { return *std::get<Namespace*>(data_); }
+  Cycler& as_cycler() const { return *std::get<Cycler*>(data_); }
   LoopState& as_loop() const { return *std::get<std::shared_ptr<LoopState>>(data_); }
   const MacroInstance& as_macro() const { return *std::get<const MacroInstance*>(data_); }
   std::string_view name() const;  // kFunction or kMethod
@@ -135,9 +143,9 @@ class Value {
   using Text = std::shared_ptr<const std::string>;
   using ListPointer = std::shared_ptr<const ListData>;
   using DictPointer = std::shared_ptr<const DictData>;
-  using Data =
-      std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
-                   Namespace*, std::shared_ptr<LoopState>, const MacroInstance*, Function, Method>;
+  using Data = std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
+                            Namespace*, std::shared_ptr<LoopState>, const MacroInstance*, Function,
+                            Method, Cycler*>;
   explicit Value(Data data) : data_(std::move(data)) {}
   Data data_;
 };
@@ -146,6 +154,7 @@ struct ListData {
   Items items;
   bool is_tuple = false;
   uint32_t height = 1;
+  bool is_group = false;
 };
 
 // Entries in the order of insertion.
@@ -165,6 +174,13 @@ struct DictData {
 
 struct Namespace {
   DictData attributes;
+};
+
+// Of a cycler the items and where it stands; of a joiner its separator, and whether it was called.
+struct Cycler {
+  Items items;
+  size_t at = 0;
+  bool joins = false;
 };
 
 // The state of one for loop, seen as `loop` inside.

@@ -1,5 +1,6 @@
 #include "text/normalizer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -66,6 +67,7 @@ class PrependStep final : public Normalizer::Step {
     if (text.empty()) return std::string();
     return prefix_ + std::string(text);
   }
+  bool prepends() const override { return true; }
 
  private:
   std::string prefix_;
@@ -144,9 +146,16 @@ Result<Normalizer> Normalizer::from_json(const Json* component, std::string_view
   return normalizer;
 }
 
-Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scratch) const {
+bool Normalizer::prepends() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const auto& step) { return step->prepends(); });
+}
+
+Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scratch,
+                                      bool continues) const {
   std::string current(text);
   for (const auto& step : steps_) {
+    if (continues && step->prepends()) continue;
     JIGE_TRY(current, step->apply(current, scratch));
     if (current.size() > kTextBytesMax) {
       return fail(Code::kExhausted, "the normalized text is longer than {} bytes", kTextBytesMax);

@@ -23,15 +23,21 @@ class Normalizer {
    public:
     virtual ~Step() = default;
     virtual Result<std::string> apply(std::string_view text, RegexScratch& scratch) const = 0;
+    // Whether all it does is to put something in front.
+    virtual bool prepends() const { return false; }
   };
 
   // `component` may be null: no changes. Fails with kUnsupported naming an unknown type.
   static Result<Normalizer> from_json(const Json* component, std::string_view where);
 
   bool empty() const { return steps_.empty(); }
-  // The changed text. REQUIRES: valid UTF-8. Fails with kExhausted when a Prepend or Replace makes
-  // the text too long or a pattern runs away.
-  Result<std::string> apply(std::string_view text, RegexScratch& scratch) const;
+  // Whether something is put in front of a text.
+  bool prepends() const;
+  // The changed text; where it `continues` earlier text, nothing is put in front. REQUIRES: valid
+  // UTF-8. Fails with kExhausted when a Prepend or Replace makes the text too long or a pattern
+  // runs away.
+  Result<std::string> apply(std::string_view text, RegexScratch& scratch,
+                            bool continues = false) const;
 
  private:
   std::vector<std::shared_ptr<const Step>> steps_;

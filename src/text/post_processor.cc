@@ -34,7 +34,7 @@ Status append_special(const Json& component, const Json& item, std::string_view 
 
 Result<PostProcessor> from_template(const Json& component, std::string_view where) {
   JIGE_TRY(const Json* single, component_list(component, "single", where));
-  PostProcessor result;
+  PostProcessor result{.decides = true};
   int texts = 0;
   for (const Json& item : *single) {
     if (find_field(item, "Sequence")) {
@@ -54,7 +54,7 @@ Result<PostProcessor> from_template(const Json& component, std::string_view wher
 
 // BertProcessing and RobertaProcessing: "cls" before and "sep" after, each [token, id].
 Result<PostProcessor> from_bert(const Json& component, std::string_view where) {
-  PostProcessor result;
+  PostProcessor result{.decides = true};
   for (const char* field : {"cls", "sep"}) {
     const Json* pair = find_field(component, field);
     if (!pair || !pair->is_array() || pair->size() != 2) {
@@ -83,6 +83,7 @@ Result<PostProcessor> PostProcessor::from_json(const Json* component, std::strin
     JIGE_TRY(PostProcessor one, from_json(&part, where));
     result.prefix.insert(result.prefix.begin(), one.prefix.begin(), one.prefix.end());
     result.suffix.insert(result.suffix.end(), one.suffix.begin(), one.suffix.end());
+    result.decides |= one.decides;
     if (result.prefix.size() + result.suffix.size() > kIdsMax) {
       return fail(Code::kCorrupt, "{}: adds too many tokens", place);
     }

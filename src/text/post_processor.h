@@ -18,6 +18,8 @@ namespace jige::text {
 struct PostProcessor {
   std::vector<int32_t> prefix;
   std::vector<int32_t> suffix;
+  // Whether the file says what is added, be it nothing; a ByteLevel does not.
+  bool decides = false;
 
   // `component` may be null: nothing is added. Fails with kUnsupported naming an unknown type, and
   // on a template that holds the text less or more often than once.

@@ -56,7 +56,7 @@ class WhitespaceStep final : public Step {
     size_t begin = 0;
     const auto emit = [&](size_t end) -> Status {
       if (current == Kind::kSpace || begin == end) return {};
-      return sink.take({piece.text.substr(begin, end - begin), piece.at_start && begin == 0});
+      return sink.take(piece.part(begin, end));
     };
     for (size_t i = 0; i < piece.text.size();) {
       const Decoded next = decode_utf8(piece.text.substr(i));
@@ -86,7 +86,8 @@ class ByteLevelStep final : public Step {
   Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
     std::string prefixed;
     Piece current = piece;
-    if (options_.add_prefix_space && !current.text.starts_with(' ')) {
+    if (options_.add_prefix_space && piece.start != PieceStart::kContinuation &&
+        !current.text.starts_with(' ')) {
       prefixed = " " + std::string(current.text);
       current.text = prefixed;
     }
@@ -111,7 +112,7 @@ class SpellStep final : public Step {
   Status apply(const Piece& piece, RegexScratch&, PieceSink& next) const override {
     std::string spelled;
     append_byte_level(spelled, piece.text);
-    return next.take({spelled, piece.at_start});
+    return next.take({spelled, piece.start});
   }
 };
 
@@ -129,10 +130,11 @@ class MetaspaceStep final : public Step {
       : options_(std::move(options)), space_(Pattern::literal(" ")) {}
   Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
     JIGE_TRY(std::string text, space_.replace_all(piece.text, options_.mark, scratch));
-    const bool wanted = options_.prepend == Prepend::kAlways ||
-                        (options_.prepend == Prepend::kFirst && piece.at_start);
+    const bool wanted =
+        (options_.prepend == Prepend::kAlways && piece.start != PieceStart::kContinuation) ||
+        (options_.prepend == Prepend::kFirst && piece.start == PieceStart::kInput);
     if (wanted && !text.starts_with(options_.mark)) text.insert(0, options_.mark);
-    const Piece marked{text, piece.at_start};
+    const Piece marked{text, piece.start};
     return options_.split ? split(marked, next) : next.take(marked);
   }
 
@@ -142,7 +144,7 @@ class MetaspaceStep final : public Step {
     for (size_t begin = 0; begin < piece.text.size();) {
       const size_t mark = find_text(piece.text, options_.mark, begin + 1);
       const size_t end = std::min(mark, piece.text.size());
-      JIGE_DO(next.take({piece.text.substr(begin, end - begin), piece.at_start && begin == 0}));
+      JIGE_DO(next.take(piece.part(begin, end)));
       begin = end;
     }
     return {};
@@ -213,6 +215,7 @@ class Builder {
 
   std::vector<std::shared_ptr<const Step>> take_steps() { return std::move(steps_); }
   bool pending_spelling() const { return pending_spelling_; }
+  bool marks_start() const { return marks_start_; }
 
  private:
   Status push(std::shared_ptr<const Step> step) {
@@ -228,6 +231,7 @@ class Builder {
     JIGE_TRY(const bool use_regex, get_bool_or(component, "use_regex", true, where_));
     JIGE_TRY(Regex words, Regex::compile(PreTokenizer::kGpt2Pattern, where_));
     pending_spelling_ = true;
+    marks_start_ |= prefix;
     return push(std::make_shared<ByteLevelStep>(ByteLevelOptions{prefix, use_regex},
                                                 std::make_shared<const Regex>(std::move(words))));
   }
@@ -250,6 +254,7 @@ class Builder {
     } else if (scheme != "always") {
       return fail(Code::kCorrupt, "{}: unknown \"prepend_scheme\" \"{}\"", where_, scheme);
     }
+    marks_start_ |= prepend != Prepend::kNever;
     return push(std::make_shared<MetaspaceStep>(MetaspaceOptions{std::move(mark), prepend, split}));
   }
 
@@ -264,6 +269,7 @@ class Builder {
   std::vector<std::shared_ptr<const Step>> steps_;
   bool has_byte_level_ = false;
   bool pending_spelling_ = false;
+  bool marks_start_ = false;
 };
 
 }  // namespace
@@ -274,6 +280,7 @@ Result<PreTokenizer> PreTokenizer::from_json(const Json* component, std::string_
   Builder builder(fmt::format("{}: pre_tokenizer", where));
   JIGE_DO(builder.add(*component));
   result.leaves_bytes_ = builder.pending_spelling();
+  result.marks_start_ = builder.marks_start();
   result.steps_ = builder.take_steps();
   return result;
 }

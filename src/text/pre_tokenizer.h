@@ -41,6 +41,9 @@ class PreTokenizer {
   // Whether the last step is ByteLevel, so that the words are raw bytes.
   bool leaves_bytes() const { return leaves_bytes_; }
 
+  // Whether a step may put a space or a mark in front of the input.
+  bool marks_start() const { return marks_start_; }
+
   // The split pattern of GPT-2, which ByteLevel uses.
   static constexpr std::string_view kGpt2Pattern =
       R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
@@ -50,6 +53,7 @@ class PreTokenizer {
 
   std::vector<std::shared_ptr<const Step>> steps_;
   bool leaves_bytes_ = false;
+  bool marks_start_ = false;
 };
 
 }  // namespace jige::text

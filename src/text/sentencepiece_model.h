@@ -1,8 +1,8 @@
 // A tokenizer.model through the SentencePiece library.
 //
-// The library treats each text as one that begins with a space. Text after a special token must not
-// get that space: it is encoded behind a character that no piece contains, whose ids are then taken
-// off again.
+// The library treats each text as one that begins with a space. Text after a special token, and
+// text that goes on from earlier text, must not get that space: it is encoded behind a character
+// that no piece contains, whose ids are then taken off again.
 //
 // The library makes a token of a user-defined piece wherever its text stands. Where that piece is a
 // special token, text that reached the library shall not become it: it is cut in two.
@@ -27,7 +27,8 @@ class SentencePieceModel {
   // From the bytes of a tokenizer.model; `where` names it. Fails with kCorrupt.
   static Result<SentencePieceModel> create(std::string_view bytes, std::string_view where);
 
-  // Appends the ids of a text; at_start says that it begins the whole input. REQUIRES: valid UTF-8.
+  // Appends the ids of a text; at_start says that it begins the whole input, so that a model that
+  // adds a space does so. REQUIRES: valid UTF-8.
   Status encode(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
   // No text may become this id any more, if its piece has more than one character.

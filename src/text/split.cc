@@ -51,7 +51,7 @@ Result<SplitBehavior> behavior_from_json(const Json& component, std::string_view
 
 Status Splitter::emit(size_t begin, size_t end) {
   if (begin >= end) return {};
-  return sink_.take({piece_.text.substr(begin, end - begin), piece_.at_start && begin == 0});
+  return sink_.take(piece_.part(begin, end));
 }
 
 Status Splitter::part(size_t begin, size_t end, bool is_match) {

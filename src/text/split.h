@@ -21,11 +21,19 @@
 
 namespace jige::text {
 
+// Where a piece begins: behind the beginning of the input, with an input, or with an input that
+// goes on from earlier text, in front of which nothing is put.
+enum class PieceStart { kInside, kInput, kContinuation };
+
 // A part of the text on its way to the model. The view holds for the call that hands it on.
 struct Piece {
   std::string_view text;
-  // Whether the piece begins where the whole input begins.
-  bool at_start = false;
+  PieceStart start = PieceStart::kInside;
+
+  // REQUIRES: begin <= end <= text.size().
+  Piece part(size_t begin, size_t end) const {
+    return {text.substr(begin, end - begin), begin == 0 ? start : PieceStart::kInside};
+  }
 };
 
 class PieceSink {

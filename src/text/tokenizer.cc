@@ -86,6 +86,8 @@ bool Tokenizer::is_special(int32_t id) const {
 
 const SpecialTokens& Tokenizer::special() const { return core_->parts().special; }
 
+bool Tokenizer::marks_start() const { return core_->marks_start(); }
+
 std::span<const int32_t> Tokenizer::prefix_ids() const {
   return core_->parts().post_processor.prefix;
 }

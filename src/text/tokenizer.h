@@ -38,6 +38,8 @@ struct EncodeOptions {
   // Whether the text of a special token ("<|im_end|>") stands for that token. Turn off for text
   // from people one does not trust; it is then cut up like any other text.
   bool allow_special = true;
+  // The text goes on from earlier text: no space or word mark is put in front of it.
+  bool continues = false;
   // Encoding fails with kExhausted, early, once there are more ids than this.
   size_t tokens_max = SIZE_MAX;
   // Ascending byte offsets into the text that no special token may cover: guarded places of
@@ -90,6 +92,9 @@ class Tokenizer {
   int32_t eos_id() const { return special().eos_id; }
   int32_t pad_id() const { return special().pad_id; }
   const std::vector<int32_t>& eos_ids() const { return special().eos_ids; }
+  // Whether a space or a word mark may be put in front of a text; else EncodeOptions::continues
+  // changes nothing.
+  bool marks_start() const;
   // The ids that add_special puts before every text, usually none or the beginning-of-text token.
   std::span<const int32_t> prefix_ids() const;
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <nlohmann/json.hpp>
 
 #include "text/component.h"
@@ -6,6 +7,17 @@
 
 namespace jige::text {
 namespace {
+
+// Whether a tokenizer of this class adds its tokens by itself, whatever its file says, up to
+// transformers 4. From 5 on it does not, but folders such as DeepSeek's count on it.
+bool adds_by_itself(std::string_view tokenizer_class) {
+  constexpr std::array<std::string_view, 5> kClasses = {"Llama", "CodeLlama", "Gemma", "Cohere",
+                                                        "GPTNeoX"};
+  return std::any_of(kClasses.begin(), kClasses.end(), [&](std::string_view family) {
+    const std::string name = std::string(family) + "Tokenizer";
+    return tokenizer_class == name || tokenizer_class == name + "Fast";
+  });
+}
 
 Result<std::string> model_type(const TokenizerFile& file, const Json& model) {
   if (const Json* type = find_field(model, "type"); type && type->is_string()) {
@@ -82,8 +94,7 @@ Status finish(const TokenizerConfig& config, std::string_view where, TokenizerPa
   JIGE_DO(resolve_roles(config, where, parts));
   JIGE_DO(parts.added.freeze(parts.normalizer));
   SpecialTokens& special = parts.special;
-  if (config.add_bos || config.add_eos) {
-    parts.post_processor = {};
+  if (!parts.post_processor.decides) {
     if (config.add_bos.value_or(false) && special.bos_id >= 0) {
       parts.post_processor.prefix = {special.bos_id};
     }
@@ -152,7 +163,9 @@ Result<TokenizerParts> build_from_file(TokenizerFile file, const TokenizerConfig
                        std::move(decoder),
                        {},
                        {}};
-  JIGE_DO(finish(config, where, parts));
+  TokenizerConfig heard = config;
+  if (!adds_by_itself(config.tokenizer_class)) heard.add_bos = heard.add_eos = std::nullopt;
+  JIGE_DO(finish(heard, where, parts));
   for (const AddedToken* token : parts.added.all()) {
     if (token->special) std::get<BpeModel>(parts.model).forbid(token->id);
   }

@@ -99,6 +99,9 @@ Status read_tokenizer_config(const std::string& text, const std::string& where,
   JIGE_DO(read_roles(json, where, config));
   JIGE_DO(read_added(json, where, config));
   JIGE_DO(read_template(json, where, config));
+  if (const Json* name = find_field(json, "tokenizer_class"); name && name->is_string()) {
+    config.tokenizer_class = name->get<std::string>();
+  }
   JIGE_DO(read_flag(json, "add_bos_token", where, config.add_bos));
   return read_flag(json, "add_eos_token", where, config.add_eos);
 }

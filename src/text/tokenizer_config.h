@@ -17,8 +17,10 @@ namespace jige::text {
 struct TokenizerConfig {
   // Texts of the tokens with a role; empty where not given.
   std::string bos_token, eos_token, pad_token, unk_token;
-  // Whether encoding adds these, where the file says so; it then overrides the post-processor.
+  // Whether encoding adds these, where the file says so. Heard only where a tokenizer.json says
+  // nothing of it and the class is one that adds tokens by itself, and with a tokenizer.model.
   std::optional<bool> add_bos, add_eos;
+  std::string tokenizer_class;
   // "added_tokens_decoder": the flags here override those of tokenizer.json.
   std::vector<AddedToken> added;
   std::string chat_template;

@@ -77,12 +77,15 @@ class TokenizerCore::Run final : public PieceSink {
   Status encode_raw(std::string_view text, const Section& section) {
     const std::string_view raw = text.substr(section.begin, section.end - section.begin);
     if (parts_.normalizer.empty()) return encode_normalized(raw, section);
-    JIGE_TRY(const std::string normalized, parts_.normalizer.apply(raw, scratch_.regex));
+    JIGE_TRY(
+        const std::string normalized,
+        parts_.normalizer.apply(raw, scratch_.regex, options_.continues && section.begin == 0));
     return encode_normalized(normalized, section);
   }
 
   Status encode_normalized(std::string_view text, const Section& section) {
     scratch_.normalized.clear();
+    const auto start = options_.continues ? PieceStart::kContinuation : PieceStart::kInput;
     parts_.added.split_normalized(text, special_allowed(section), scratch_.normalized);
     for (const Section& part : scratch_.normalized) {
       if (part.id >= 0) {
@@ -90,7 +93,7 @@ class TokenizerCore::Run final : public PieceSink {
         continue;
       }
       const Piece piece{text.substr(part.begin, part.end - part.begin),
-                        section.begin == 0 && part.begin == 0};
+                        section.begin == 0 && part.begin == 0 ? start : PieceStart::kInside};
       JIGE_DO(encode_piece(piece));
     }
     return {};
@@ -98,7 +101,7 @@ class TokenizerCore::Run final : public PieceSink {
 
   Status encode_piece(const Piece& piece) {
     if (const auto* model = std::get_if<SentencePieceModel>(&parts_.model)) {
-      return model->encode(piece.text, piece.at_start, ids_);
+      return model->encode(piece.text, piece.start == PieceStart::kInput, ids_);
     }
     return parts_.pre_tokenizer.apply(piece, scratch_.regex, *this);
   }
@@ -165,6 +168,12 @@ Result<PlacedIds> TokenizerCore::encode_places(std::string_view text, const Enco
 const std::string* TokenizerCore::token(int32_t id) const {
   if (const AddedToken* added = parts_.added.find(id)) return &added->shown;
   return parts_.vocabulary->contains(id) ? &parts_.vocabulary->token(id) : nullptr;
+}
+
+bool TokenizerCore::marks_start() const {
+  const auto* model = std::get_if<SentencePieceModel>(&parts_.model);
+  return parts_.normalizer.prepends() || parts_.pre_tokenizer.marks_start() ||
+         (model && model->adds_space());
 }
 
 std::optional<int32_t> TokenizerCore::id(std::string_view token) const {

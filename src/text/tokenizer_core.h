@@ -64,6 +64,8 @@ class TokenizerCore {
   const std::string* token(int32_t id) const;
   std::optional<int32_t> id(std::string_view token) const;
   int32_t vocab_size() const;
+  // See Tokenizer::marks_start.
+  bool marks_start() const;
 
  private:
   struct Scratch {

@@ -7,8 +7,6 @@
 namespace jige::text {
 namespace {
 
-constexpr size_t kMembersMax = 16384;
-
 // Receives parse events. `path_` holds the keys of the open objects; where it says model.vocab or
 // model.merges, values go to the vectors, elsewhere into the tree.
 class Reader final : public nlohmann::json_sax<Json> {
@@ -37,7 +35,7 @@ class Reader final : public nlohmann::json_sax<Json> {
 
   bool key(string_t& value) override {
     key_ = std::move(value);
-    if (!skipping() && stack_.back()->size() >= kMembersMax) {
+    if (!skipping() && stack_.back()->size() >= kJsonMembersMax) {
       return complain("an object has too many members");
     }
     return true;

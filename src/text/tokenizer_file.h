@@ -28,8 +28,8 @@ struct TokenizerFile {
 };
 
 // Parses the text of a tokenizer.json; `where` names it in errors. Fails with kCorrupt on syntax
-// errors, nesting deeper than 64, wrong types in vocab and merges, and objects of more than 16384
-// members elsewhere.
+// errors, nesting deeper than 64, wrong types in vocab and merges, and objects of more than
+// kJsonMembersMax members elsewhere.
 Result<TokenizerFile> parse_tokenizer_file(std::string_view text, std::string_view where);
 
 }  // namespace jige::text

@@ -160,19 +160,56 @@ TEST(Tokenizer, ReadsRolesAndTemplateFromTheFolder) {
   EXPECT_EQ(Tokenizer::load(folder.path())->chat_template(), "file");
 }
 
-TEST(Tokenizer, LetsTheConfigDecideAboutBosAndEos) {
+// What transformers 5 does, and for files that say nothing and the classes of DeepSeek and others
+// what it did before.
+TEST(Tokenizer, FollowsThePostProcessorElseTheFlagsOfClassesThatAddByThemselves) {
+  const std::string file = read_file(fixture_path("tokenizers/llama3/tokenizer.json")).value_or("");
+  Json json = *parse_json(file, "llama3");
+  Json recorded = json["post_processor"];
+  recorded["processors"][1]["special_tokens"]["<|begin_of_text|>"]["ids"] = Json::array({701});
+  Json nothing_but_text = recorded["processors"][1];
+  nothing_but_text["single"] = Json::array({{{"Sequence", {{"id", "A"}, {"type_id", 0}}}}});
+  const Json byte_level = recorded["processors"][0];
+  struct Case {
+    const char* what;
+    Json post_processor;
+    const char* tokenizer_class;
+    const char* flags;
+    std::string added;
+  };
+  const char* const both = R"("add_bos_token": true, "add_eos_token": true)";
+  const char* const bos = R"("add_bos_token": true)";
+  const char* const none = R"("add_bos_token": false)";
+  const Case cases[] = {
+      {"a template", recorded, "PreTrainedTokenizerFast", none, "b"},
+      {"a template", recorded, "LlamaTokenizerFast", none, "b"},
+      {"a template", recorded, "LlamaTokenizer", both, "b"},
+      {"a template of the text alone", nothing_but_text, "LlamaTokenizerFast", bos, ""},
+      {"nothing", nullptr, "LlamaTokenizerFast", both, "be"},
+      {"nothing", nullptr, "GemmaTokenizer", bos, "b"},
+      {"nothing", nullptr, "PreTrainedTokenizerFast", both, ""},
+      {"bytes", byte_level, "LlamaTokenizerFast", bos, "b"},
+      {"bytes", byte_level, "LlamaTokenizerFast", none, ""},
+      {"bytes", byte_level, "GPT2Tokenizer", bos, ""},
+      {"bytes", byte_level, "Qwen2Tokenizer", bos, ""},
+  };
   const Folder folder;
-  folder.copy("tokenizers/llama3/tokenizer.json", "tokenizer.json");
-  const std::string roles =
-      R"("bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>", "add_bos_token": )";
-  folder.write("tokenizer_config.json", "{" + roles + "false}");
-  const auto without = Tokenizer::load(folder.path());
-  EXPECT_TRUE(without->prefix_ids().empty());
-  EXPECT_EQ(encode(*without, ""), Ids{});
-  folder.write("tokenizer_config.json", "{" + roles + R"(true, "add_eos_token": true})");
-  const auto both = Tokenizer::load(folder.path());
-  EXPECT_EQ(encode(*both, ""), (Ids{both->bos_id(), both->eos_id()}));
-  EXPECT_EQ(encode(*both, "", {.add_special = false}), Ids{});
+  for (const Case& one : cases) {
+    json["post_processor"] = one.post_processor;
+    folder.write("tokenizer.json", json.dump());
+    folder.write("tokenizer_config.json",
+                 std::string(R"({"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>",)") +
+                     R"("tokenizer_class": ")" + one.tokenizer_class + "\", " + one.flags + "}");
+    const auto tokenizer = Tokenizer::load(folder.path());
+    ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    Ids expected;
+    for (const char role : one.added) {
+      expected.push_back(role == 'b' ? tokenizer->bos_id() : tokenizer->eos_id());
+    }
+    EXPECT_EQ(encode(*tokenizer, ""), expected)
+        << one.what << ", " << one.tokenizer_class << ", " << one.flags;
+    EXPECT_EQ(encode(*tokenizer, "", {.add_special = false}), Ids{});
+  }
 }
 
 TEST(Tokenizer, LoadsSentencePieceModelsAndJoinsTextAfterSpecialTokens) {

@@ -113,7 +113,6 @@ Result<Dataset> load_dataset(const DatasetOptions& options, const text::Tokenize
   Sequences sequences = std::move(*cut_training);
   dataset.training = std::move(sequences.training);
   dataset.held_out = std::move(sequences.held_out);
-  dataset.empty_count = sequences.empty_count;
   if (own_eval) {
     for (const std::string& path : options.data.eval_files) {
       JIGE_DO(loader.add(path, dataset.eval_corpus));

@@ -42,7 +42,6 @@ struct Dataset {
   std::vector<uint64_t> keys;       // by training file: content, tokenizer and options
   std::vector<uint64_t> eval_keys;  // the same of eval_files
   int64_t skipped_count = 0;        // bad lines left out while tokenising just now
-  int64_t empty_count = 0;          // sequences without anything to learn
 
   const Corpus& held_out_corpus() const {
     return eval_corpus.parts().empty() ? corpus : eval_corpus;

@@ -121,7 +121,9 @@ Result<EncodedPart> DocumentEncoder::encode_completion(const Json& object,
   JIGE_TRY(const std::vector<int32_t> prompt_ids, tokenizer_.encode(prompt, kPlain));
   part.ids.insert(part.ids.end(), prompt_ids.begin(), prompt_ids.end());
   part.learned.assign(part.ids.size(), 0);
-  JIGE_TRY(const std::vector<int32_t> completion_ids, tokenizer_.encode(completion, kPlain));
+  text::EncodeOptions behind = kPlain;
+  behind.continues = !prompt.empty();
+  JIGE_TRY(const std::vector<int32_t> completion_ids, tokenizer_.encode(completion, behind));
   part.ids.insert(part.ids.end(), completion_ids.begin(), completion_ids.end());
   if (options_.append_eos && tokenizer_.eos_id() >= 0) part.ids.push_back(tokenizer_.eos_id());
   part.learned.resize(part.ids.size(), 1);

@@ -5,9 +5,11 @@
 //   {"prompt": …, "completion": …}    [prefix] prompt completion [eos]   learns completion and eos
 //   {"messages": [{role, content}…]}  the chat template's text           learns the answers
 //
-// prefix is what the tokenizer puts before every text; the chat template writes its own special
-// tokens. A content may be a list of text parts (text/chat_content.h). Special tokens spelled out
-// inside texts stay ordinary text. A message list may come with "tools" for the template.
+// prefix is what the tokenizer puts before every text. A completion is encoded apart from its
+// prompt, so that a token ends there, and as a text that goes on from it: tokenizers that put a
+// space before a text put none between the two. The chat template writes its own special tokens.
+// A content may be a list of text parts (text/chat_content.h). Special tokens spelled out inside
+// texts stay ordinary text. A message list may come with "tools" for the template.
 // Threads: immutable; encode() from any number of threads.
 #pragma once
 

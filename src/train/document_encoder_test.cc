@@ -67,6 +67,18 @@ TEST_F(DocumentEncoderTest, LearnsTheCompletionOnly) {
   EXPECT_EQ(text_of(*part, true), "4<|eos|>");
 }
 
+TEST_F(DocumentEncoderTest, PutsNoSpaceBetweenPromptAndCompletion) {
+  add_prefix_space(folder_.file("tokenizer"));
+  const auto part = encode(R"({"prompt": "What? ", "completion": "four"})");
+  ASSERT_TRUE(part);
+  EXPECT_EQ(text_of(*part, false), "<|bos|> What ? ");
+  EXPECT_EQ(text_of(*part, true), "four<|eos|>");
+  // Without a prompt it is the beginning of a text.
+  const auto alone = encode(R"({"prompt": "", "completion": "4"})");
+  ASSERT_TRUE(alone);
+  EXPECT_EQ(text_of(*alone, true), " 4<|eos|>");
+}
+
 TEST_F(DocumentEncoderTest, LearnsTheAnswersOfAConversationOnly) {
   const auto part = encode(
       R"({"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"},)"
@@ -83,9 +95,8 @@ TEST_F(DocumentEncoderTest, ReadsAContentOfTextPartsAsOneText) {
              R"({"type": "text", "text": "i"}]}, {"role": "assistant", "content":)"
              R"([{"type": "text", "text": "yo"}]}]})");
   ASSERT_TRUE(parts) << parts.error().message;
-  const auto plain = encode(
-      R"({"messages": [{"role": "user", "content": "hi"},)"
-      R"({"role": "assistant", "content": "yo"}]})");
+  const auto plain = encode(R"({"messages": [{"role": "user", "content": "hi"},)"
+                            R"({"role": "assistant", "content": "yo"}]})");
   ASSERT_TRUE(plain);
   EXPECT_EQ(parts->ids, plain->ids);
   EXPECT_EQ(parts->learned, plain->learned);

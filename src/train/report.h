@@ -13,6 +13,7 @@
 #include "train/dataset.h"
 #include "train/pipeline_plan.h"
 #include "train/step_engine.h"
+#include "train/step_plan.h"
 
 namespace jige::train {
 
@@ -75,6 +76,7 @@ struct CheckpointInfo {
 
 struct TrainCallbacks {
   std::function<bool(const DataProgress&)> on_data;  // returns whether to go on
+  WalkProgress on_walk;                              // while the run's steps are counted
   std::function<void(const TrainPlan&)> on_plan;
   std::function<void(const StepInfo&)> on_step;
   std::function<void(const EvalInfo&)> on_eval;

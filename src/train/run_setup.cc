@@ -169,15 +169,15 @@ Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
 }
 
 // Fills steps_total from steps or epochs, and checks the schedule against it.
-Status choose_steps(RunSetup& setup) {
+Status choose_steps(RunSetup& setup, const WalkProgress& progress) {
   TrainOptions& options = setup.options;
   int64_t steps = options.steps;
   if (steps == 0) {
     StepPlanner planner(setup.dataset.training, setup.planner_options());
-    steps = planner.count_steps();
+    JIGE_TRY(steps, planner.count_steps(formats::kCheckpointStepMax, progress));
   }
   if (steps > formats::kCheckpointStepMax) {
-    return fail(Code::kInvalidArgument, "{} steps are more than {}; raise {}", steps,
+    return fail(Code::kInvalidArgument, "the run has more than {} steps; raise {}, or take fewer",
                 formats::kCheckpointStepMax, flag_of("step_tokens"));
   }
   options.schedule.steps_total = steps;
@@ -185,11 +185,11 @@ Status choose_steps(RunSetup& setup) {
   return validate(options.schedule);
 }
 
-Status choose_pipeline(RunSetup& setup) {
+Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
   const TrainOptions& options = setup.options;
   if (!options.pipeline) return {};
   StepPlanner planner(setup.dataset.training, setup.planner_options());
-  const int64_t most = planner.most_micro_batches(setup.plan.steps_total);
+  JIGE_TRY(const int64_t most, planner.most_micro_batches(setup.plan.steps_total, progress));
   if (most > kMicroBatchesMax) {
     return fail(Code::kInvalidArgument,
                 "a step has {} micro-batches, a schedule at most {}; raise {}", most,
@@ -280,8 +280,8 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   setup.special = tokenizer.special();
   JIGE_DO(choose_model(setup, tokenizer));
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
-  JIGE_DO(choose_steps(setup));
-  JIGE_DO(choose_pipeline(setup));
+  JIGE_DO(choose_steps(setup, callbacks.on_walk));
+  JIGE_DO(choose_pipeline(setup, callbacks.on_walk));
   JIGE_DO(make_identity(setup));
   return setup;
 }

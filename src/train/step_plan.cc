@@ -1,11 +1,35 @@
 #include "train/step_plan.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "base/check.h"
 #include "base/rng.h"
 
 namespace jige::train {
+namespace {
+
+constexpr uint64_t kPulseSequences = uint64_t{1} << 20;  // a fraction of a second
+
+// Tells a walk's progress every kPulseSequences sequences.
+class WalkPulse {
+ public:
+  WalkPulse(const WalkProgress& progress, int64_t total) : progress_(progress), total_(total) {}
+
+  Status passed(uint64_t cursor, int64_t done) {
+    if (!progress_ || cursor < due_) return {};
+    due_ = cursor + kPulseSequences;
+    if (progress_(done, total_)) return {};
+    return fail(Code::kCancelled, "stopped while the steps were counted");
+  }
+
+ private:
+  const WalkProgress& progress_;
+  int64_t total_;
+  uint64_t due_ = kPulseSequences;
+};
+
+}  // namespace
 
 std::vector<MicroBatch> pack_micro_batches(std::span<const Sequence> sequences,
                                            int64_t micro_batch_tokens) {
@@ -89,19 +113,52 @@ StepPlan StepPlanner::plan(uint64_t cursor) {
   return plan;
 }
 
-int64_t StepPlanner::count_steps() {
+std::optional<uint64_t> StepPlanner::equal_steps() const {
+  const int32_t count = sequences_[0].count;
+  const bool equal = std::all_of(sequences_.begin(), sequences_.end(),
+                                 [&](const Sequence& one) { return one.count == count; });
+  if (!equal) return std::nullopt;
+  return static_cast<uint64_t>(std::max<int64_t>(options_.step_tokens / count, 1));
+}
+
+double StepPlanner::least_steps() const {
+  int64_t epoch_tokens = 0;
+  int64_t step_tokens = options_.step_tokens;
+  for (const Sequence& sequence : sequences_) {
+    epoch_tokens += sequence.count;
+    step_tokens = std::max<int64_t>(step_tokens, sequence.count);
+  }
+  const uint64_t epochs = options_.cursor_max / sequences_.size();
+  return static_cast<double>(epochs) * static_cast<double>(epoch_tokens) /
+         static_cast<double>(step_tokens);
+}
+
+Result<int64_t> StepPlanner::count_steps(int64_t steps_max, const WalkProgress& progress) {
+  if (const auto each = equal_steps()) {
+    const uint64_t steps = options_.cursor_max / *each + (options_.cursor_max % *each > 0);
+    return static_cast<int64_t>(std::min(steps, static_cast<uint64_t>(steps_max) + 1));
+  }
+  if (least_steps() > static_cast<double>(steps_max) + 1) return steps_max + 1;
   int64_t steps = 0;
-  for (uint64_t cursor = 0; cursor < options_.cursor_max; ++steps) cursor = step_end(cursor);
+  WalkPulse pulse(progress, static_cast<int64_t>(options_.cursor_max));
+  for (uint64_t cursor = 0; cursor < options_.cursor_max && steps <= steps_max; ++steps) {
+    cursor = step_end(cursor);
+    JIGE_DO(pulse.passed(cursor, static_cast<int64_t>(cursor)));
+  }
   return steps;
 }
 
-int64_t StepPlanner::most_micro_batches(int64_t steps) {
+Result<int64_t> StepPlanner::most_micro_batches(int64_t steps, const WalkProgress& progress) {
+  // Of equal steps the first is no smaller than another.
+  if (equal_steps()) steps = std::min<int64_t>(steps, 1);
   size_t most = 0;
   uint64_t cursor = 0;
+  WalkPulse pulse(progress, steps);
   for (int64_t step = 0; step < steps && cursor < options_.cursor_max; ++step) {
     const StepPlan planned = plan(cursor);
     most = std::max(most, planned.micro_batches.size());
     cursor = planned.cursor_end;
+    JIGE_DO(pulse.passed(cursor, step));
   }
   return static_cast<int64_t>(most);
 }

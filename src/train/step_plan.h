@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -49,6 +50,9 @@ inline float loss_weight_of(const StepPlan& plan) {
   return static_cast<float>(1.0 / static_cast<double>(plan.learned_count));
 }
 
+// Hears now and then how much of a walk through the run is done; returns whether to go on.
+using WalkProgress = std::function<bool(int64_t done, int64_t total)>;
+
 struct StepPlannerOptions {
   uint64_t seed = 0;
   int64_t step_tokens = 0;
@@ -64,10 +68,13 @@ class StepPlanner {
 
   // The step that begins at `cursor`. REQUIRES: cursor < cursor_max.
   StepPlan plan(uint64_t cursor);
-  // How many steps there are from 0 to cursor_max. Walks them all.
-  int64_t count_steps();
-  // The most micro-batches that one of the first `steps` steps has. Walks them.
-  int64_t most_micro_batches(int64_t steps);
+  // How many steps there are from 0 to cursor_max; `steps_max + 1` stands for any number above
+  // `steps_max`. Walks them all where sequences differ in length, for then the order of every epoch
+  // decides. Fails with kCancelled where the progress says so.
+  Result<int64_t> count_steps(int64_t steps_max, const WalkProgress& progress = {});
+  // The most micro-batches that one of the first `steps` steps has. Walks and fails in the same
+  // way.
+  Result<int64_t> most_micro_batches(int64_t steps, const WalkProgress& progress = {});
   // The sequence at a place of the run.
   const Sequence& sequence_at(uint64_t cursor);
   double epoch_of(uint64_t cursor) const;
@@ -75,6 +82,10 @@ class StepPlanner {
  private:
   // One past the last sequence of the step that begins at `cursor`.
   uint64_t step_end(uint64_t cursor);
+  // How many sequences every full step takes where all have one length; nullopt where not.
+  std::optional<uint64_t> equal_steps() const;
+  // No run to cursor_max has fewer steps.
+  double least_steps() const;
 
   std::span<const Sequence> sequences_;
   StepPlannerOptions options_;

@@ -43,7 +43,7 @@ TEST(StepPlanner, TakesEverySequenceOnceAnEpochInAnotherOrderEachTime) {
     for (const Sequence& sequence : flat(plan)) taken.push_back(sequence);
     cursor = plan.cursor_end;
   }
-  EXPECT_EQ(steps, planner.count_steps());
+  EXPECT_EQ(steps, *planner.count_steps(1000));
   ASSERT_EQ(taken.size(), 150u);
   for (size_t epoch = 0; epoch < 3; ++epoch) {
     std::set<int64_t> begins;
@@ -138,6 +138,60 @@ TEST(StepPlanner, TakesOneSequenceThatIsLongerThanAStep) {
   const std::vector<Sequence> sequences = {{0, 16, 16}, {100, 16, 16}};
   StepPlanner planner(sequences, {.seed = 1, .step_tokens = 4, .micro_batch_tokens = 16});
   EXPECT_EQ(planner.plan(0).cursor_end, 1u);
+}
+
+TEST(StepPlanner, CountsStepsOfEqualSequencesWithoutAWalk) {
+  const std::vector<Sequence> sequences(7, Sequence{0, 10, 10});
+  for (const int64_t step_tokens : {4, 10, 25, 60, 1000}) {
+    for (const uint64_t cursor_max : {1, 5, 7, 30, 100}) {
+      StepPlanner planner(
+          sequences,
+          {.step_tokens = step_tokens, .micro_batch_tokens = 20, .cursor_max = cursor_max});
+      int64_t steps = 0;
+      int64_t most = 0;
+      for (uint64_t cursor = 0; cursor < cursor_max; ++steps) {
+        const StepPlan plan = planner.plan(cursor);
+        most = std::max(most, static_cast<int64_t>(plan.micro_batches.size()));
+        cursor = plan.cursor_end;
+      }
+      EXPECT_EQ(*planner.count_steps(1000), steps);
+      EXPECT_EQ(*planner.count_steps(3), std::min<int64_t>(steps, 4));
+      EXPECT_EQ(*planner.most_micro_batches(steps), most);
+    }
+  }
+  StepPlanner long_run(
+      sequences, {.step_tokens = 25, .micro_batch_tokens = 20, .cursor_max = uint64_t{1} << 60});
+  EXPECT_EQ(*long_run.count_steps(INT64_MAX - 1), int64_t{1} << 59);
+  EXPECT_EQ(*long_run.most_micro_batches(INT64_MAX), 1);
+}
+
+TEST(StepPlanner, FindsTooManyStepsWithoutAWalk) {
+  const auto sequences = some_sequences(50);
+  StepPlannerOptions options = kOptions;
+  options.cursor_max = uint64_t{1} << 60;
+  StepPlanner planner(sequences, options);
+  EXPECT_EQ(*planner.count_steps(99'999'999), 100'000'000);
+}
+
+TEST(StepPlanner, StopsItsWalksWhenTold) {
+  const auto sequences = some_sequences(50);
+  StepPlannerOptions options = kOptions;
+  options.step_tokens = 65536;
+  options.cursor_max = 100'000'000'000;
+  StepPlanner planner(sequences, options);
+  std::vector<int64_t> done;
+  const WalkProgress progress = [&](int64_t now, int64_t total) {
+    EXPECT_GT(total, now);
+    done.push_back(now);
+    return false;
+  };
+  const auto steps = planner.count_steps(99'999'999, progress);
+  ASSERT_FALSE(steps);
+  EXPECT_EQ(steps.error().code, Code::kCancelled);
+  const auto most = planner.most_micro_batches(99'999'999, progress);
+  ASSERT_FALSE(most);
+  EXPECT_EQ(most.error().code, Code::kCancelled);
+  EXPECT_EQ(done.size(), 2u);
 }
 
 TEST(ReadBatch, ShiftsTargetsRestartsPositionsAndMasks) {

@@ -80,6 +80,17 @@ inline void write_test_tokenizer(const std::string& folder, bool with_template =
   ASSERT_TRUE(written) << written.error().message;
 }
 
+// Makes the test tokenizer put a space before every text.
+inline void add_prefix_space(const std::string& folder) {
+  const std::string path = folder + "/tokenizer.json";
+  std::string json = read_file(path).value_or("");
+  constexpr std::string_view kWithout = "\"add_prefix_space\":false";
+  const size_t at = json.find(kWithout);
+  ASSERT_NE(at, std::string::npos);
+  json.replace(at, kWithout.size(), "\"add_prefix_space\":true");
+  ASSERT_TRUE(write_file_atomic(path, json));
+}
+
 inline text::Tokenizer load_test_tokenizer(const std::string& folder) {
   auto tokenizer = text::Tokenizer::load(folder);
   EXPECT_TRUE(tokenizer) << tokenizer.error().message;

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -15,6 +16,7 @@
 #include "base/file.h"
 #include "formats/token_bin.h"
 #include "formats/xxhash64.h"
+#include "text/unicode.h"
 #include "train/document_index.h"
 
 namespace jige::train {
@@ -22,10 +24,12 @@ namespace {
 
 // Raised when the tokens of an unchanged file would change.
 constexpr uint64_t kCacheVersion = 1;
+// The same where only files with completions change that the tokenizer may put a space before.
+constexpr uint64_t kCompletionVersion = 1;
 constexpr size_t kBatchBytes = size_t{2} << 20;
 constexpr size_t kBatchRecords = 8192;
 constexpr int64_t kRecordsPerRange = 16;
-constexpr size_t kHashBytes = size_t{1} << 20;
+constexpr size_t kBlockBytes = size_t{1} << 20;
 
 // Everything in a folder that may change what its tokenizer does.
 constexpr std::array kTokenizerFiles = {"tokenizer.json",        "tokenizer.model",
@@ -38,8 +42,44 @@ void hash_text(formats::XxHash64& hash, std::string_view text) {
   hash.update(text.data(), text.size());
 }
 
+// Hands a file's bytes to `take`, block by block.
+Status for_each_block(const std::string& path,
+                      const std::function<void(std::string_view block)>& take) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) {
+    return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: cannot open: {}", path,
+                std::strerror(errno));
+  }
+  std::vector<char> buffer(kBlockBytes);
+  ssize_t got = 0;
+  do {
+    got = ::read(fd, buffer.data(), buffer.size());
+    if (got > 0) take({buffer.data(), static_cast<size_t>(got)});
+  } while (got > 0 || (got < 0 && errno == EINTR));
+  const int reason = errno;
+  ::close(fd);
+  if (got < 0) return fail(Code::kIo, "{}: cannot read: {}", path, std::strerror(reason));
+  return {};
+}
+
+// Whether a JSONL file may have a field "completion": that name, or a letter written as an escape.
+Result<bool> may_have_completions(const std::string& path) {
+  constexpr std::array<std::string_view, 3> kSigns = {"\"completion\"", "\\u006", "\\u007"};
+  constexpr size_t kKept = kSigns[0].size() - 1;  // of the block before; the longest sign's
+  bool found = false;
+  std::string seen;
+  JIGE_DO(for_each_block(path, [&](std::string_view block) {
+    seen.append(block);
+    for (const std::string_view sign : kSigns) {
+      found = found || text::find_text(seen, sign) != std::string_view::npos;
+    }
+    seen.erase(0, seen.size() - std::min(seen.size(), kKept));
+  }));
+  return found;
+}
+
 Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
-                           const TokenizeOptions& options) {
+                           const text::Tokenizer& tokenizer, const TokenizeOptions& options) {
   formats::XxHash64 hash;
   hash.update(&kCacheVersion, sizeof kCacheVersion);
   JIGE_TRY(const uint64_t content, hash_file(path));
@@ -58,6 +98,10 @@ Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
   hash.update(choices.data(), choices.size());
   hash_text(hash, options.records.separator);
   hash_text(hash, options.encoder.text_field);
+  if (kind == SourceKind::kJsonl && tokenizer.marks_start()) {
+    JIGE_TRY(const bool completions, may_have_completions(path));
+    if (completions) hash.update(&kCompletionVersion, sizeof kCompletionVersion);
+  }
   return hash.digest();
 }
 
@@ -180,21 +224,9 @@ class Tokenization {
 }  // namespace
 
 Result<uint64_t> hash_file(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) {
-    return fail(errno == ENOENT ? Code::kNotFound : Code::kIo, "{}: cannot open: {}", path,
-                std::strerror(errno));
-  }
   formats::XxHash64 hash;
-  std::vector<std::byte> buffer(kHashBytes);
-  ssize_t got = 0;
-  do {
-    got = ::read(fd, buffer.data(), buffer.size());
-    if (got > 0) hash.update(buffer.data(), static_cast<size_t>(got));
-  } while (got > 0 || (got < 0 && errno == EINTR));
-  const int reason = errno;
-  ::close(fd);
-  if (got < 0) return fail(Code::kIo, "{}: cannot read: {}", path, std::strerror(reason));
+  JIGE_DO(for_each_block(path,
+                         [&](std::string_view block) { hash.update(block.data(), block.size()); }));
   return hash.digest();
 }
 
@@ -202,7 +234,7 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
                                     const TokenizeOptions& options, ThreadTeam& team) {
   JIGE_TRY(const SourceKind kind, source_kind(path));
   const FileStamp stamp = FileStamp::of(path);
-  JIGE_TRY(const uint64_t key, cache_key(path, kind, options));
+  JIGE_TRY(const uint64_t key, cache_key(path, kind, tokenizer, options));
   const std::string copy_path = cache_path(path, key, options.cache_folder);
   if (auto copy = open_copy(copy_path, key, kind, tokenizer.vocab_size()); copy) return copy;
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/file.h"
+#include "formats/xxhash64.h"
 #include "train/document_index.h"
 #include "train/test_support.h"
 
@@ -95,6 +96,33 @@ TEST_F(TokenizeTest, MakesAnotherWhenFileTokenizerOrOptionsChange) {
   EXPECT_EQ(tokenize(path)->path, first->path);
   write_test_tokenizer(folder_.file("tokenizer"), false);
   EXPECT_NE(tokenize(path)->path, first->path);
+}
+
+// A run goes on only with the keys that it began with.
+TEST_F(TokenizeTest, OnlyCompletionsBehindASpaceGotOtherKeysThanBefore) {
+  const std::string plain = "{\"text\": \"the \\\"completion\\\"\"}\n";
+  const std::string completion = "{\"prompt\": \"a\", \"completion\": \"b\"}\n";
+  const std::string escaped = "{\"prompt\": \"a\", \"\\u0063ompletion\": \"b\"}\n";
+  // Across the border of the blocks in which a file is read.
+  const std::string far = "{\"text\": \"" + std::string((1 << 20) - 34, 'x') + "\"}\n" + completion;
+  const std::vector<std::string> files = {plain, completion, escaped, far};
+  const std::pair<const char*, std::vector<const char*>> before[] = {
+      {"gpt2", {"4a320a0f15083b6d", "03fc255c08fc16e1", "618d98c0180092ac", "6389a6370789d6be"}},
+      {"llama2_legacy",
+       {"d101cfe09ecaddb2", "f7f547000dc4754e", "f1b277245b2946ca", "9dfe4b6a7077ffb1"}}};
+  for (const auto& [name, keys] : before) {
+    auto chosen = options();
+    chosen.tokenizer_folder =
+        std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/text/tokenizers/" + name;
+    const text::Tokenizer tokenizer = load_test_tokenizer(chosen.tokenizer_folder);
+    for (size_t i = 0; i < files.size(); ++i) {
+      ThreadTeam team(1);
+      const auto copy = tokenize_file(folder_.write("a.jsonl", files[i]), tokenizer, chosen, team);
+      ASSERT_TRUE(copy) << copy.error().message;
+      const bool same = formats::checksum_text(copy->key) == keys[i];
+      EXPECT_EQ(same, !tokenizer.marks_start() || i == 0) << name << " " << i;
+    }
+  }
 }
 
 TEST_F(TokenizeTest, MakesTheSameCopyOnAnyNumberOfThreads) {

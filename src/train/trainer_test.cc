@@ -57,6 +57,16 @@ TEST(Trainer, WritesALogCheckpointsAndAModelFolder) {
   EXPECT_EQ(run->result.memory.arena_peak_bytes, run->result.memory.arena_predicted_bytes);
 }
 
+TEST(Trainer, StopsWhereItIsToldToWhileStepsAreCounted) {
+  const TestFolder folder;
+  TrainOptions options = tiny_options(folder, {folder.write("a.jsonl", small_corpus(20))});
+  options.steps = 0;
+  options.epochs = 1e6;
+  const auto run = train(options, {.on_walk = [](int64_t, int64_t) { return false; }});
+  ASSERT_FALSE(run);
+  EXPECT_EQ(run.error().code, Code::kCancelled) << run.error().message;
+}
+
 TEST(Trainer, GivesTheSameBitsForAnyMicroBatchSizeAndThreadCount) {
   std::vector<double> losses;
   std::string model;

@@ -22,7 +22,6 @@ struct CrossEntropyArgs {
   const int32_t* targets;
   const float* weights;  // or null: 1
   Rows grad;             // data null: none; f32 may be the logits
-  int32_t* argmax;       // or null
   float* exponentials;   // a row of the calling thread's, where the gradient is bf16
   int64_t vocabulary;
 };

@@ -54,9 +54,6 @@ void one_row(const CrossEntropyArgs& args, int64_t t, bool more) {
   float* grad_f32 = f32_grad ? row_of<float>(args.grad, t) : nullptr;
   Bf16* grad_bf16 = args.grad.data && !f32_grad ? row_of<Bf16>(args.grad, t) : nullptr;
 
-  float largest = 0;
-  if (target >= 0 || args.argmax) largest = max_of(x, count);
-  if (args.argmax) args.argmax[t] = first_index_of(x, count, largest);
   if (target < 0) {
     args.loss[t] = 0;
     if (grad_f32) std::memset(grad_f32, 0, static_cast<uint64_t>(count) * sizeof(float));
@@ -64,6 +61,7 @@ void one_row(const CrossEntropyArgs& args, int64_t t, bool more) {
     return;
   }
   Softmax softmax;
+  const float largest = max_of(x, count);
   const float weight = args.weights ? args.weights[t] : 1.0f;
   args.loss[t] =
       row_loss(x, count, target, weight, largest, grad_bf16 ? args.exponentials : grad_f32,

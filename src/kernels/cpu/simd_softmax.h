@@ -25,19 +25,6 @@ JIGE_FLATTEN float max_of(const float* x, int64_t count) {
   return horizontal_max(largest);
 }
 
-// The lowest index of an element equal to `value`; 0 when there is none.
-JIGE_FLATTEN int32_t first_index_of(const float* x, int64_t count, float value) {
-  using V = F32x16;
-  const V values = V::broadcast(value);
-  for (int64_t i = 0; i < count; i += V::kLanes) {
-    const int lanes = count - i < V::kLanes ? static_cast<int>(count - i) : V::kLanes;
-    const auto equal = (load_lanes<V>(x + i, lanes) == values) & V::first_lanes(lanes);
-    const uint32_t bits = mask_bits(equal);
-    if (bits != 0) return static_cast<int32_t>(i + __builtin_ctz(bits));
-  }
-  return 0;
-}
-
 // Σ exp((x - shift) · factor) of one block; stores the exponentials where `dst` is not null (it may
 // be x), and fetches as many elements at `ahead` where that is not null. REQUIRES: count <=
 // kSoftmaxBlock.

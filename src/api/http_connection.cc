@@ -33,7 +33,20 @@ int status_of(const HttpConnection::ErrorCode& error) {
 
 void HttpCore::post(std::function<void()> work) {
   const std::lock_guard lock(post_mutex_);
-  if (!closed_) asio::post(io, std::move(work));
+  if (closed_) return;
+  posted_.push_back(std::move(work));
+  if (posted_.size() == 1) asio::post(io, [this] { run_posted(); });
+}
+
+void HttpCore::run_posted() {
+  std::function<void()> work;
+  {
+    const std::lock_guard lock(post_mutex_);
+    work = std::move(posted_.front());
+    posted_.pop_front();
+    if (!posted_.empty()) asio::post(io, [this] { run_posted(); });
+  }
+  work();
 }
 
 void HttpCore::close() {

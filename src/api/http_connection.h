@@ -18,6 +18,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,7 +45,8 @@ struct HttpCore {
   size_t bodies_bytes = 0;
   bool stopping = false;  // connections end after the answer under way
 
-  // Runs work on the server's thread; drops it once the server has stopped.
+  // Runs work on the server's thread, in the order of the calls; drops it once the server has
+  // stopped. Between two of them bytes come and go: however much lies here, no client waits for it.
   void post(std::function<void()> work);
   void close();
 
@@ -53,7 +55,10 @@ struct HttpCore {
   void count(int64_t HttpServerStats::*field, int64_t delta);
 
  private:
+  void run_posted();
+
   std::mutex post_mutex_;
+  std::deque<std::function<void()>> posted_;  // not empty: run_posted() is on its way
   bool closed_ = false;
 };
 

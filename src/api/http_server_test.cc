@@ -21,6 +21,8 @@ using testing::request_text;
 using testing::TestClient;
 using testing::TestResponse;
 
+constexpr int kBurstPieces = 120;
+
 // A server whose handler does what the path says.
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -57,6 +59,13 @@ class HttpServerTest : public ::testing::Test {
       const std::lock_guard lock(mutex_);
       held_.push_back(std::move(responder));
       ++held_count_;
+    } else if (request.path == "/burst") {
+      // As an engine that is quicker than this thread.
+      responder->begin({.content_type = "text/event-stream"});
+      for (int i = 0; i < kBurstPieces; ++i) {
+        responder->post([responder] { responder->write(std::string(1000, 'b')); });
+      }
+      responder->post([responder] { responder->end(); });
     } else if (request.path == "/flood") {
       responder->on_gone([this] { ++gone_; });
       responder->begin({});
@@ -442,6 +451,15 @@ TEST_F(HttpServerTest, SurvivesMutatedRequests) {
   }
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
   EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 0; }));
+}
+
+// Answers that lie before the thread all at once, twice as many as may wait for the client.
+TEST_F(HttpServerTest, ABurstOfPiecesIsNoSlowReader) {
+  start({.output_bytes_max = 60'000});
+  const TestResponse response = fetch(port_, "GET", "/burst");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body.size(), 1000u * kBurstPieces);
+  EXPECT_EQ(server_->stats().slow_readers_dropped, 0);
 }
 
 }  // namespace

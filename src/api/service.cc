@@ -9,6 +9,16 @@
 #include "base/rng.h"
 
 namespace jige::api {
+namespace {
+
+ApiError draining_error() {
+  return {.status = 503,
+          .message = "the server is shutting down",
+          .code = "draining",
+          .retry_after_s = 5};
+}
+
+}  // namespace
 
 // Counts what is answered, by route and status.
 class Service::CountedResponder final : public Responder {
@@ -142,12 +152,7 @@ std::optional<ApiError> Service::refusal(const HttpRequest& request) const {
     return ApiError{
         .status = 503, .message = "the model is loading", .code = "loading", .retry_after_s = 2};
   }
-  if (draining_) {
-    return ApiError{.status = 503,
-                    .message = "the server is shutting down",
-                    .code = "draining",
-                    .retry_after_s = 5};
-  }
+  if (draining_) return draining_error();
   const Status open = model->engine->admission_check(static_cast<int64_t>(request.body.size()));
   if (open) return std::nullopt;
   ApiError error = to_api_error(open.error());
@@ -158,9 +163,9 @@ std::optional<ApiError> Service::refusal(const HttpRequest& request) const {
 void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
   if (auto error = refusal(request)) return respond->respond(error_response(*error));
   const size_t bytes = request.body.size();
-  std::function<void()> job = [respond, body = std::move(request.body),
+  std::function<void()> job = [this, respond, body = std::move(request.body),
                                handle_body = std::move(body_handler)] {
-    ApiResult<Json> json = parse_body(body);
+    ApiResult<Json> json = draining_ ? tl::unexpected(draining_error()) : parse_body(body);
     if (json) return handle_body(*json, respond);
     respond->post(
         [respond, error = std::move(json.error())] { respond->respond(error_response(error)); });

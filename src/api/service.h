@@ -7,8 +7,8 @@
 //   …
 //   service.begin_drain();                        // new work is refused with 503
 //   engine.drain(60);
-//   server->stop(2000);
 //   service.stop();
+//   server->stop(2000);
 //
 // Order of the checks: key (but for /health), route, method, readiness, queue, and only then is the
 // body read and tokenised, on threads of its own.
@@ -55,7 +55,8 @@ class Service {
   void set_peaks(MachinePeaks peaks);
   void set_http_stats(std::function<HttpServerStats()> stats);
   void begin_drain() { draining_ = true; }
-  // Refuses what is not tokenised yet and joins the service's threads.
+  // Takes no more bodies, reads those it has (after begin_drain() they get 503 unread), and joins
+  // the service's threads. The server must run still, to send the answers.
   void stop() { work_.stop(); }
 
  private:

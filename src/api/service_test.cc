@@ -310,6 +310,23 @@ TEST(Service, DrainsWhatIsUnderWay) {
   EXPECT_TRUE(server.engine().drain(5));
 }
 
+TEST(Service, WhatWaitsToBeReadIsAnsweredWhenItStops) {
+  TestServer server({.service = {.work = {.thread_count = 1}}});
+  const std::string body = R"({"prompt":")" + std::string(500'000, 'a') + "\"}";
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.emplace_back(server.port());
+    clients.back().send(request_text("POST", "/tokenize", body));
+  }
+  ASSERT_TRUE(soon([&] { return server.http_stats().requests_total == 5; }));
+  server.service().begin_drain();
+  server.service().stop();
+  for (TestClient& client : clients) {
+    const int status = client.read_response().status;
+    EXPECT_TRUE(status == 200 || status == 503) << status;
+  }
+}
+
 TEST(Service, CutsOffWithAbortWhenTheEngineStops) {
   TestServer server({.iteration_ms = 3});
   TestClient client(server.port());

@@ -29,7 +29,7 @@ class WorkQueue {
   // Runs `job` soon. False, and `job` is untouched, when there is no room for it or the queue has
   // stopped. A job larger than bytes_max is taken when the queue is empty.
   bool try_push(std::function<void()>& job, size_t bytes);
-  // Drops what has not begun and joins the threads.
+  // Takes no more, runs what waits, and joins the threads.
   void stop();
 
  private:

@@ -93,8 +93,8 @@ class ServeCommand final : public Command {
     JIGE_DO(load(service));
     const Status served = serve_until_stopped(service, *server);
     engine_->stop();  // what is left ends as "abort", which the server may still send
-    server->stop(kFlushMs);
     service.stop();
+    server->stop(kFlushMs);
     return served;
   }
 

@@ -217,7 +217,7 @@ class ServeCommand final : public Command {
     service.begin_drain();
     log_info("finishing the requests under way; once more ends the server at once");
     const bool drained = engine_->drain(serve_.drain_seconds);
-    const serve::EngineStatus status = engine_->status();
+    const serve::EngineStatus status = engine_->status(/*with_requests=*/true);
     if (output_.json) {
       print_json(Json{{"event", "stopped"},
                       {"drained", drained},
@@ -226,7 +226,7 @@ class ServeCommand final : public Command {
     }
     if (drained) return {};
     return fail(Code::kCancelled, "{} requests were cut off after {} s; --drain-seconds gives more",
-                status.waiting_requests + status.running_sequences, serve_.drain_seconds);
+                status.requests.size(), serve_.drain_seconds);
   }
 
   ModelFlags model_;

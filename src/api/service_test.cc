@@ -273,6 +273,16 @@ TEST(Service, TurnsTextIntoTokensAndBack) {
   const Json chat =
       json_of(server.post("/tokenize", R"({"messages":[{"role":"user","content":"a"}]})").body);
   EXPECT_EQ(chat["count"], std::string("<user>a<assistant>").size());
+  const std::string long_text(2 * testing::kContext, 'a');
+  const Json long_chat = json_of(
+      server.post("/tokenize", R"({"messages":[{"role":"user","content":")" + long_text + "\"}]}")
+          .body);
+  EXPECT_GT(long_chat.value("count", 0), 2 * testing::kContext)
+      << "how much too long it is, one may ask";
+  const TestResponse endless =
+      server.post("/tokenize", R"({"prompt":")" + std::string((1 << 20) + 1, 'a') + "\"}");
+  EXPECT_EQ(endless.status, 400) << "to come again would not help";
+  EXPECT_THAT(endless.body, HasSubstr("\"param\":\"prompt\""));
   EXPECT_EQ(server.post("/tokenize", "{}").status, 400);
   EXPECT_EQ(server.post("/detokenize", R"({"tokens":[96]})").status, 400);
   EXPECT_EQ(server.post("/detokenize", "{}").status, 400);

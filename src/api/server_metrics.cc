@@ -47,11 +47,11 @@ void write_state(PrometheusText& text, const serve::EngineStatus& status) {
 }
 
 void write_counters(PrometheusText& text, const serve::EngineCounters& counters) {
-  text.counter("jige:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.",
+  text.counter("jige:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
                as_double(counters.prefix_query_tokens));
-  text.counter("jige:prefix_cache_hits", "Prompt tokens found in the prefix cache.",
+  text.counter("jige:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
                as_double(counters.prefix_hit_tokens));
-  text.counter("jige:num_preemptions", "Answers that had to give their cache back.",
+  text.counter("jige:num_preemptions_total", "Answers that had to give their cache back.",
                as_double(counters.preemptions));
   text.counter("jige:prompt_tokens_total", "Prompt tokens of requests that began to answer.",
                as_double(counters.prompt_tokens));

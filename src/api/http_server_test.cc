@@ -406,6 +406,10 @@ TEST_F(HttpServerTest, NamesWhatItCannotListenOn) {
   const auto nowhere = HttpServer::listen({.host = "no such host"}, none);
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, Code::kInvalidArgument);
+  // Of the block for documentation, which no machine has.
+  const auto foreign = HttpServer::listen({.host = "192.0.2.1"}, none);
+  ASSERT_FALSE(foreign);
+  EXPECT_EQ(foreign.error().code, Code::kInvalidArgument) << foreign.error().message;
   const auto half = HttpServer::listen({.tls_certificate_file = "a.pem"}, none);
   EXPECT_EQ(half.error().code, Code::kInvalidArgument);
   const auto absent =

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "api/service.h"
@@ -46,6 +47,10 @@ std::string name_of(const std::string& folder) {
   return name.empty() || name == "." ? "model" : name;
 }
 
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 // Connections are file descriptors; the usual limit of 1024 would be met before our own.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -79,7 +84,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(folder_, find_model_folder(model_.folder));
     name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
-    if (keys.empty() && serve_.host != "127.0.0.1" && serve_.host != "localhost") {
+    if (keys.empty() && !is_loopback(serve_.host)) {
       log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
                serve_.host);
     }

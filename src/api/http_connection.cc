@@ -7,8 +7,10 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
+#include <utility>
 
 #include "api/http_exchange.h"
+#include "base/log.h"
 
 namespace jige::api {
 
@@ -23,6 +25,10 @@ constexpr size_t kAheadBytesMax = 65536;
 // answer instead of a reset.
 constexpr int64_t kLingerMs = 1000;
 
+// Posted work that runs before bytes come and go again: few enough that what it writes to one
+// client stays far below what may wait for that client.
+constexpr int kPostedAtOnce = 16;
+
 int status_of(const HttpConnection::ErrorCode& error) {
   if (error == http::error::body_limit) return 413;
   if (error == http::error::header_limit) return 431;
@@ -35,18 +41,28 @@ void HttpCore::post(std::function<void()> work) {
   const std::lock_guard lock(post_mutex_);
   if (closed_) return;
   posted_.push_back(std::move(work));
-  if (posted_.size() == 1) asio::post(io, [this] { run_posted(); });
+  if (std::exchange(will_run_posted_, true)) return;
+  asio::post(io, [this] { run_posted(); });
 }
 
 void HttpCore::run_posted() {
-  std::function<void()> work;
-  {
-    const std::lock_guard lock(post_mutex_);
-    work = std::move(posted_.front());
-    posted_.pop_front();
-    if (!posted_.empty()) asio::post(io, [this] { run_posted(); });
+  for (int i = 0; i < kPostedAtOnce; ++i) {
+    std::function<void()> work;
+    {
+      const std::lock_guard lock(post_mutex_);
+      if (posted_.empty()) break;
+      work = std::move(posted_.front());
+      posted_.pop_front();
+    }
+    try {
+      work();
+    } catch (const std::exception& error) {
+      log_error("HTTP server: {}", error.what());  // only memory runs out here; the others go on
+    }
   }
-  work();
+  const std::lock_guard lock(post_mutex_);
+  will_run_posted_ = !posted_.empty();
+  if (will_run_posted_) asio::post(io, [this] { run_posted(); });
 }
 
 void HttpCore::close() {

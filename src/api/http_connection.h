@@ -46,7 +46,7 @@ struct HttpCore {
   bool stopping = false;  // connections end after the answer under way
 
   // Runs work on the server's thread, in the order of the calls; drops it once the server has
-  // stopped. Between two of them bytes come and go: however much lies here, no client waits for it.
+  // stopped. Bytes come and go in between: however much lies here, no client waits for all of it.
   void post(std::function<void()> work);
   void close();
 
@@ -58,7 +58,8 @@ struct HttpCore {
   void run_posted();
 
   std::mutex post_mutex_;
-  std::deque<std::function<void()>> posted_;  // not empty: run_posted() is on its way
+  std::deque<std::function<void()>> posted_;
+  bool will_run_posted_ = false;
   bool closed_ = false;
 };
 

@@ -10,8 +10,8 @@
 //   service.stop();
 //   server->stop(2000);
 //
-// Order of the checks: key (but for /health), route, method, readiness, queue, and only then is the
-// body read and tokenised, on threads of its own.
+// Order of the checks: key (but for /health), route, method, readiness, the engine's queue where it
+// is to answer, and only then is the body read and tokenised, on threads of its own.
 // Threads: handler() runs on the server's thread. set_model, begin_drain and stop from one other
 // thread; set_model once. The service must outlive the server's run and the engine's sinks.
 #pragma once
@@ -74,7 +74,9 @@ class Service {
   void handle(HttpRequest request, Respond responder);
   const Route* find_route(const HttpRequest& request, bool& path_known) const;
   const ServedModel* ready_model() const;
-  std::optional<ApiError> refusal(const HttpRequest& request) const;
+  std::optional<ApiError> unready() const;
+  // What the engine says to a request with such a body. REQUIRES: not unready().
+  std::optional<ApiError> queue_full(const HttpRequest& request) const;
 
   void health(HttpRequest request, const Respond& respond);
   void ready(HttpRequest request, const Respond& respond);

@@ -194,6 +194,8 @@ TEST(Service, RefusesBeyondTheQueue) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_GE(std::stoi(refused.field("Retry-After")), 1);
   EXPECT_EQ(json_of(refused.body)["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(server.post("/tokenize", R"({"prompt":"a"})").status, 200) << "needs no engine";
+  EXPECT_EQ(server.engine().status().counters.requests_refused, 1);
   for (TestClient& client : clients) EXPECT_EQ(client.read_response().status, 200);
   EXPECT_EQ(server.post("/v1/completions", completion_body(1, 1)).status, 200);
 }

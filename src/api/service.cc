@@ -209,8 +209,8 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
     }
     head.logprobs = prepared->logprobs;
     head.include_usage = prepared->include_usage;
-    const auto session =
-        std::make_shared<GenerationSession>(std::move(head), std::move(*prepared), *model_, to);
+    const auto session = std::make_shared<GenerationSession>(std::move(head), std::move(*prepared),
+                                                             *model_, work_, to);
     to->post([session] { session->start(); });
   });
 }

@@ -37,7 +37,7 @@ void WorkQueue::work() {
       item.job();
     } catch (const std::exception& error) {
       // Memory ran out. What the job held goes with it, and its request is answered with 500.
-      log_error("a request could not be read: {}", error.what());
+      log_error("a request could not be read, or its answer not be written: {}", error.what());
     }
     item.job = nullptr;
     const std::lock_guard lock(mutex_);

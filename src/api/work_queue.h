@@ -1,5 +1,5 @@
 // WorkQueue: a few threads for what would hold up the server's own: parsing and tokenising large
-// requests. Bounded in jobs and in the bytes they keep alive.
+// requests, writing out large answers. Bounded in jobs and in the bytes they keep alive.
 //
 // Threads: try_push from any thread; stop() once, from the thread that owns the queue.
 #pragma once

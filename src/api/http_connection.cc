@@ -35,6 +35,16 @@ int status_of(const HttpConnection::ErrorCode& error) {
   return 400;
 }
 
+std::string refusal_text(const HttpConnection::ErrorCode& error, const HttpServerOptions& options) {
+  if (error == http::error::body_limit) {
+    return fmt::format("the body has more than {} bytes", options.body_bytes_max);
+  }
+  if (error == http::error::header_limit) {
+    return fmt::format("the header has more than {} bytes", options.header_bytes_max);
+  }
+  return fmt::format("the request cannot be read: {}", error.message());
+}
+
 }  // namespace
 
 void HttpCore::post(std::function<void()> work) {
@@ -230,7 +240,7 @@ bool HttpConnection::parse_some() {
   const size_t used = parser_->put(buffer_.data(), error);
   buffer_.consume(used);
   if (error && error != http::error::need_more) {
-    refuse(status_of(error), fmt::format("the request cannot be read: {}", error.message()));
+    refuse(status_of(error), refusal_text(error, core_->options));
     return false;
   }
   if (!account_body()) return false;

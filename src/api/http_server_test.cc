@@ -205,13 +205,17 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
   start({.header_bytes_max = 1000, .body_bytes_max = 100});
   EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(101, 'x')).status, 413);
   EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(100, 'x')).status, 200);
-  EXPECT_EQ(fetch(port_, "GET", "/echo", "", "X: " + std::string(1000, 'x') + "\r\n").status, 431);
+  const TestResponse header =
+      fetch(port_, "GET", "/echo", "", "X: " + std::string(1000, 'x') + "\r\n");
+  EXPECT_EQ(header.status, 431);
+  EXPECT_THAT(header.body, HasSubstr("the header has more than 1000 bytes"));
   TestClient endless(port_);
   endless.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 20 && endless.send("20\r\n" + std::string(32, 'y') + "\r\n"); ++i) {
   }
   const TestResponse refused = endless.read_response();
   EXPECT_EQ(refused.status, 413);
+  EXPECT_THAT(refused.body, HasSubstr("the body has more than 100 bytes"));
   EXPECT_THAT(refused.body, HasSubstr(R"("type":"invalid_request_error")"));
   EXPECT_TRUE(endless.ended());
 }

@@ -305,6 +305,7 @@ void HttpConnection::begin_exchange() {
 // Answers what is wrong with the form of a request and gives the connection up.
 void HttpConnection::refuse(int status, std::string_view message) {
   release_body_bytes();
+  core_->count(&HttpServerStats::requests_refused, 1);
   HttpResponse response;
   response.status = status;
   if (status == 503) response.headers.push_back({"Retry-After", "1"});

@@ -17,6 +17,9 @@ void write_http(PrometheusText& text, const MetricsSource& source) {
                        .value = as_double(count)});
   }
   text.counter("jige:http_requests_total", "Answers by route and status.", samples);
+  text.counter("jige:http_requests_refused_total",
+               "Requests that no route saw: too large, too slow, no HTTP.",
+               as_double(source.http.requests_refused));
   text.gauge("jige:http_connections_open", "Connections that are open.",
              as_double(source.http.connections_open));
   text.counter("jige:http_connections_refused_total", "Connections refused over the cap.",

@@ -426,6 +426,13 @@ TEST(Service, ShowsMetrics) {
   }
 }
 
+TEST(Service, CountsRequestsThatNoRouteSaw) {
+  TestServer server({.http = {.body_bytes_max = 100}});
+  EXPECT_EQ(server.post("/v1/completions", std::string(101, ' ')).status, 413);
+  EXPECT_THAT(server.get("/metrics").body,
+              HasSubstr("\njige:http_requests_refused_total{model_name=\"tiny\"} 1\n"));
+}
+
 TEST(Service, ShowsEveryRequestForALiveView) {
   TestServer server({.iteration_ms = 5});
   TestClient client(server.port());

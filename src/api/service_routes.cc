@@ -86,7 +86,9 @@ void Service::health(HttpRequest, const Respond& respond) {
   const serve::EngineStatus status = model->engine->status();
   if (!status.stalled) return respond->respond(state_response("ok", 200));
   Json json = {{"status", "stalled"}, {"seconds_since_iteration", status.seconds_since_iteration}};
-  respond->respond(json_response(json, 503));
+  HttpResponse response = json_response(json, 503);
+  response.headers.push_back({"Retry-After", "2"});
+  respond->respond(std::move(response));
 }
 
 void Service::ready(HttpRequest, const Respond& respond) {

@@ -361,7 +361,9 @@ TEST(Service, IsUnhealthyWhileNothingMoves) {
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 5)));
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 503; }));
-  EXPECT_EQ(json_of(server.get("/health").body)["status"], "stalled");
+  const TestResponse stalled = server.get("/health");
+  EXPECT_EQ(json_of(stalled.body)["status"], "stalled");
+  EXPECT_NE(stalled.field("Retry-After"), "");
   blocked = false;
   EXPECT_EQ(client.read_response().status, 200);
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 200; }));

@@ -1,11 +1,16 @@
 #include "api/answer_format.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "text/byte_level.h"
+
 namespace jige::api {
 namespace {
+
+constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool is_chat(const AnswerHead& head) { return head.endpoint == Endpoint::kChat; }
 
@@ -14,17 +19,40 @@ double shown_logprob(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
-Json bytes_of(const std::string& text) {
-  // The token of half a character: its bytes are not those of its text.
-  if (text.find("\xEF\xBF\xBD") != std::string::npos) return nullptr;
-  Json bytes = Json::array();
-  for (const char c : text) bytes.push_back(static_cast<unsigned char>(c));
-  return bytes;
+// The bytes of a token whose text is `text`: of half a character, those that its spelling stands
+// for, "<0xC3>" or in the byte-level alphabet.
+std::string token_bytes(const text::Tokenizer& tokenizer, int32_t id, const std::string& text) {
+  if (text.find(kReplacement) == std::string::npos) return text;
+  const std::string spelling = tokenizer.id_to_token(id).value_or("");
+  if (spelling.size() == 6 && spelling.starts_with("<0x")) {
+    unsigned byte = 0;
+    std::from_chars(spelling.data() + 3, spelling.data() + 5, byte, 16);
+    return std::string(1, static_cast<char>(byte));
+  }
+  return text::from_byte_level(spelling).value_or(text);
+}
+
+Json bytes_of(const std::string& bytes) {
+  Json list = Json::array();
+  for (const char c : bytes) list.push_back(static_cast<unsigned char>(c));
+  return list;
+}
+
+// A token as the completions endpoint names it: half a character by its bytes, "bytes:\xe2\x82".
+std::string token_name(const text::Tokenizer& tokenizer, int32_t id) {
+  const std::string text = token_text(tokenizer, id);
+  const std::string bytes = token_bytes(tokenizer, id, text);
+  if (bytes == text) return text;
+  std::string name = "bytes:";
+  for (const char c : bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+  return name;
 }
 
 Json chat_token(const text::Tokenizer& tokenizer, int32_t token, float logprob) {
   const std::string text = token_text(tokenizer, token);
-  return {{"token", text}, {"logprob", shown_logprob(logprob)}, {"bytes", bytes_of(text)}};
+  return {{"token", text},
+          {"logprob", shown_logprob(logprob)},
+          {"bytes", bytes_of(token_bytes(tokenizer, token, text))}};
 }
 
 Json chat_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer) {
@@ -48,12 +76,13 @@ Json completion_logprobs(std::span<const TokenEvent> tokens, int64_t text_offset
        offsets = Json::array();
   for (const TokenEvent& event : tokens) {
     if (event.token >= 0) {
-      const std::string text = token_text(tokenizer, event.token);
-      Json top = {{text, shown_logprob(event.logprob)}};
+      const std::string name = token_name(tokenizer, event.token);
+      Json top = {{name, shown_logprob(event.logprob)}};
+      // Of tokens with one name the likeliest counts, and before it the one that was drawn.
       for (const ops::TokenLogProb& other : event.top) {
-        top[token_text(tokenizer, other.token)] = shown_logprob(other.logprob);
+        top.emplace(token_name(tokenizer, other.token), shown_logprob(other.logprob));
       }
-      texts.push_back(text);
+      texts.push_back(name);
       logprobs.push_back(shown_logprob(event.logprob));
       tops.push_back(std::move(top));
       offsets.push_back(text_offset);

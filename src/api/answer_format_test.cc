@@ -80,6 +80,53 @@ TEST(AnswerFormat, WritesLogprobsInBothShapes) {
   EXPECT_EQ(logprobs["top_logprobs"][0]["a"], -0.5);
 }
 
+// Byte-level, with the halves of "é" as tokens 0 and 1, and "a".
+text::Tokenizer half_tokenizer(std::string_view vocab, std::string_view decoder) {
+  return testing::value_of(text::Tokenizer::from_json(
+      fmt::format(R"({{"version":"1.0","truncation":null,"padding":null,"added_tokens":[],
+        "normalizer":null,"pre_tokenizer":null,"post_processor":null,
+        "decoder":{{"type":"{}"}},
+        "model":{{"type":"BPE","dropout":null,"unk_token":null,
+                  "continuing_subword_prefix":null,"end_of_word_suffix":null,"fuse_unk":false,
+                  "byte_fallback":false,"vocab":{},"merges":[]}}}})",
+                  decoder, vocab),
+      "test tokenizer"));
+}
+
+TEST(AnswerFormat, LogprobsShowTheBytesOfHalfCharacters) {
+  const TokenEvent event{.token = 0, .text = "", .logprob = -2, .top = {{1, -1}, {0, -2}}};
+  for (const auto& [vocab, decoder] :
+       {std::pair(R"({"Ã":0,"©":1,"a":2})", "ByteLevel"),
+        std::pair(R"({"<0xC3>":0,"<0xA9>":1,"a":2})", "ByteFallback")}) {
+    const text::Tokenizer tokenizer = half_tokenizer(vocab, decoder);
+    AnswerHead chat = head_of(Endpoint::kChat);
+    chat.logprobs = true;
+    const Json shown = json_of(piece_frame(chat, 0, event, 0, tokenizer).substr(6));
+    const Json& entry = shown["choices"][0]["logprobs"]["content"][0];
+    EXPECT_EQ(entry["bytes"], Json::array({0xC3})) << decoder;
+    EXPECT_EQ(entry["top_logprobs"][0]["bytes"], Json::array({0xA9})) << decoder;
+
+    AnswerHead completions = head_of(Endpoint::kCompletions);
+    completions.logprobs = true;
+    const Json whole =
+        whole_answer(completions, {{.tokens = {event}, .finish = "length"}}, {}, tokenizer);
+    const Json& logprobs = whole["choices"][0]["logprobs"];
+    EXPECT_EQ(logprobs["tokens"][0], "bytes:\\xc3") << decoder;
+    EXPECT_EQ(logprobs["top_logprobs"][0], Json({{"bytes:\\xc3", -2.0}, {"bytes:\\xa9", -1.0}}))
+        << decoder;
+  }
+}
+
+TEST(AnswerFormat, ATokenKeepsItsLogprobBesideOneOfTheSameText) {
+  // Ids beyond the tokenizer's have no text.
+  const TokenEvent event{.token = 200, .logprob = -2, .top = {{kA, -1}, {200, -2}, {201, -3}}};
+  AnswerHead head = head_of(Endpoint::kCompletions);
+  head.logprobs = true;
+  const Json whole =
+      whole_answer(head, {{.tokens = {event}, .finish = "length"}}, {}, character_tokenizer());
+  EXPECT_EQ(whole["choices"][0]["logprobs"]["top_logprobs"][0], Json({{"", -2.0}, {"a", -1.0}}));
+}
+
 TEST(AnswerFormat, WritesWholeAnswersWithUsageAndTiming) {
   const text::Tokenizer tokenizer = character_tokenizer();
   const serve::RequestReport report{.prompt_tokens = 20,

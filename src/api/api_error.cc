@@ -36,6 +36,10 @@ ApiError to_api_error(const Error& error, std::string param) {
   return shown;
 }
 
+ApiError to_text_error(const Error& error, std::string param) {
+  return bad_field(std::move(param), "{}", error.message);
+}
+
 std::string_view error_type(int status) {
   switch (status) {
     case 401:

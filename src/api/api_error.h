@@ -35,8 +35,10 @@ ApiError bad_field(std::string param, fmt::format_string<Args...> format, Args&&
   return {.message = fmt::format(format, std::forward<Args>(args)...), .param = std::move(param)};
 }
 
-// What an error of the engine or of the text layer means to the client: the status by its code.
+// What an error of the engine means to the client: the status by its code.
 ApiError to_api_error(const Error& error, std::string param = {});
+// What an error of the text layer means: 400, whatever the code, as another text would do.
+ApiError to_text_error(const Error& error, std::string param);
 
 // "invalid_request_error", "rate_limit_error" and so on, by the status.
 std::string_view error_type(int status);

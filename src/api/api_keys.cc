@@ -1,6 +1,7 @@
 #include "api/api_keys.h"
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/file.h"
 
@@ -11,7 +12,7 @@ constexpr size_t kKeyBytesMin = 8;
 constexpr size_t kFileBytesMax = size_t{1} << 20;
 
 std::string_view without_spaces(std::string_view text) {
-  const char* kSpace = " \t\r";
+  const char* kSpace = " \t\r\n";
   const size_t begin = text.find_first_not_of(kSpace);
   if (begin == std::string_view::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
@@ -21,19 +22,23 @@ std::string_view without_spaces(std::string_view text) {
 
 Result<ApiKeys> ApiKeys::load(const std::string& file) {
   JIGE_TRY(const std::string text, read_file(file, kFileBytesMax));
+  return parse(text, file);
+}
+
+Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view where) {
   std::vector<std::string> keys;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = without_spaces(std::string_view(text).substr(begin, end - begin));
+    const std::string_view line = without_spaces(text.substr(begin, end - begin));
     begin = end + 1;
     if (line.empty() || line.front() == '#') continue;
     if (line.size() < kKeyBytesMin) {
-      return fail(Code::kInvalidArgument, "{}: key {} is shorter than {} characters", file,
+      return fail(Code::kInvalidArgument, "{}: key {} is shorter than {} characters", where,
                   keys.size() + 1, kKeyBytesMin);
     }
     keys.emplace_back(line);
   }
-  if (keys.empty()) return fail(Code::kInvalidArgument, "{}: holds no key; one a line", file);
+  if (keys.empty()) return fail(Code::kInvalidArgument, "{}: holds no key; one a line", where);
   return ApiKeys(std::move(keys));
 }
 
@@ -53,6 +58,11 @@ bool ApiKeys::admits(const HttpRequest& request) const {
     admitted = admitted || equal;  // no early end: it would tell which key
   }
   return admitted;
+}
+
+std::string client_key() {
+  const char* key = std::getenv("JIGE_API_KEY");
+  return std::string(without_spaces(key ? key : ""));
 }
 
 bool equal_in_constant_time(std::string_view given, std::string_view secret) {

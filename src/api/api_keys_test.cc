@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
+
 #include <filesystem>
 #include <string>
 
@@ -57,6 +59,21 @@ TEST_F(ApiKeyFile, HoldsOneKeyALine) {
   EXPECT_TRUE(keys->admits(with_field("Bearer first-key")));
   EXPECT_TRUE(keys->admits(with_field("Bearer second-key")));
   EXPECT_FALSE(keys->admits(with_field("Bearer # people")));
+}
+
+TEST(ApiKeys, OfAVariableMayEndWithALineBreak) {
+  const auto keys = ApiKeys::parse("first-key\n", "JIGE_API_KEY");
+  ASSERT_TRUE(keys) << keys.error().message;
+  EXPECT_TRUE(keys->admits(with_field("Bearer first-key")));
+  EXPECT_EQ(ApiKeys::parse(" \n", "JIGE_API_KEY").error().message,
+            "JIGE_API_KEY: holds no key; one a line");
+}
+
+TEST(ApiKeys, ClientsSendTheKeyOfTheVariableOnOneLine) {
+  setenv("JIGE_API_KEY", " first-key\r\n", 1);
+  EXPECT_EQ(client_key(), "first-key");
+  unsetenv("JIGE_API_KEY");
+  EXPECT_EQ(client_key(), "");
 }
 
 TEST_F(ApiKeyFile, MustHoldUsableKeys) {

@@ -149,16 +149,8 @@ ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const Serve
   Result<std::vector<int32_t>> ids =
       text::encode_chat(model.tokenizer, *model.chat_template, *messages,
                         {.add_generation_prompt = prompt, .variables = &variables});
-  if (!ids) {
-    // A conversation that the template refuses, or that passes the template's own limits.
-    ApiError error = to_api_error(ids.error(), "messages");
-    error.status = 400;
-    error.code.clear();
-    return tl::unexpected(std::move(error));
-  }
-  if (auto error = check_prompt_length(ids->size(), model, "messages")) {
-    return tl::unexpected(std::move(*error));
-  }
+  // A conversation that the template refuses, or that passes the template's own limits.
+  if (!ids) return tl::unexpected(to_text_error(ids.error(), "messages"));
   return std::move(*ids);
 }
 
@@ -174,6 +166,9 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   if (fields.error()) return tl::unexpected(*fields.error());
   auto ids = encode_messages(fields, model, limits);
   if (!ids) return tl::unexpected(std::move(ids.error()));
+  if (auto error = check_prompt_length(ids->size(), model, "messages")) {
+    return tl::unexpected(std::move(*error));
+  }
 
   const int64_t room = model.context_max - std::ssize(*ids);
   const int64_t usual = std::min(model.tokens_default.value_or(room), room);

@@ -102,7 +102,7 @@ ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const Serve
   if (!ids && ids.error().code == Code::kExhausted) {
     return tl::unexpected(too_long(fmt::format("more than {}", model.context_max), model, param));
   }
-  if (!ids) return tl::unexpected(to_api_error(ids.error(), std::string(param)));
+  if (!ids) return tl::unexpected(to_text_error(ids.error(), std::string(param)));
   if (auto error = check_prompt_length(ids->size(), model, param)) {
     return tl::unexpected(std::move(*error));
   }

@@ -1,5 +1,6 @@
 #include "api/generation_session.h"
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 namespace jige::api {
@@ -41,10 +42,12 @@ class SessionSink final : public serve::RequestSink {
 }  // namespace
 
 GenerationSession::GenerationSession(AnswerHead head, PreparedRequest request,
-                                     const ServedModel& model, std::shared_ptr<Responder> responder)
+                                     const ServedModel& model, WorkQueue& work,
+                                     std::shared_ptr<Responder> responder)
     : head_(std::move(head)),
       request_(std::move(request)),
       model_(model),
+      work_(work),
       responder_(std::move(responder)),
       prompt_count_(request_.engine.size()),
       choices_per_prompt_(static_cast<size_t>(request_.choice_count())),
@@ -115,13 +118,7 @@ void GenerationSession::on_failed(const Error& error) {
 
 void GenerationSession::finish() {
   const serve::RequestReport report = merge_reports(reports_);
-  if (!request_.stream) {
-    HttpResponse response = json_response(whole_answer(head_, choices_, report, model_.tokenizer));
-    response.headers.push_back({"x-request-id", head_.id});
-    response.headers.push_back({"x-jige-timing", timing_header(report)});
-    over_ = true;
-    return responder_->respond(std::move(response));
-  }
+  if (!request_.stream) return finish_whole(report);
   begin_stream();
   std::string frames;
   if (head_.include_usage) frames += usage_frame(head_, report);
@@ -130,6 +127,31 @@ void GenerationSession::finish() {
   if (over_) return;
   over_ = true;
   responder_->end();
+}
+
+void GenerationSession::finish_whole(const serve::RequestReport& report) {
+  over_ = true;
+  const auto write_out = [self = shared_from_this(), report] {
+    HttpResponse response =
+        json_response(whole_answer(self->head_, self->choices_, report, self->model_.tokenizer));
+    response.headers.push_back({"x-request-id", self->head_.id});
+    response.headers.push_back({"x-jige-timing", timing_header(report)});
+    return response;
+  };
+  if (head_.logprobs) {
+    // Log-probabilities of many tokens take seconds to write out; others are not to wait for it.
+    size_t bytes = 0;
+    for (const ChoiceState& choice : choices_) {
+      for (const TokenEvent& event : choice.tokens) {
+        bytes += sizeof event + event.top.size() * sizeof event.top[0];
+      }
+    }
+    std::function<void()> job = [write_out, responder = responder_] {
+      responder->post([responder, response = write_out()] { responder->respond(response); });
+    };
+    if (work_.try_push(job, bytes)) return;
+  }
+  responder_->respond(write_out());
 }
 
 void GenerationSession::fail_with(const ApiError& error) {

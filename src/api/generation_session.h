@@ -4,9 +4,12 @@
 // The engine's thread only copies what happened and posts it to the server's thread, where all of a
 // session lives. A client that goes away, or reads too slowly, cancels the engine's requests. An
 // error before the first byte becomes a status; later, an "error" frame that ends the stream.
-// Invariants: (1) after over_ nothing is written and no event has an effect.
+// Invariants: (1) after over_ no event has an effect, and nothing is written but a whole answer
+// that
+//             is being made.
 //             (2) every engine request of the session has ended, or has been cancelled, when over_.
-// Threads: the server's thread; sinks run on the engine's.
+// Threads: the server's thread; sinks run on the engine's, and whole answers with log-probabilities
+// are written out by the work queue, when the session changes no more.
 #pragma once
 
 #include <memory>
@@ -16,14 +19,15 @@
 #include "api/completion_request.h"
 #include "api/http_message.h"
 #include "api/served_model.h"
+#include "api/work_queue.h"
 
 namespace jige::api {
 
 class GenerationSession : public std::enable_shared_from_this<GenerationSession> {
  public:
-  // `model` and its engine must outlive the session.
+  // `model`, its engine and `work` must outlive the session.
   GenerationSession(AnswerHead head, PreparedRequest request, const ServedModel& model,
-                    std::shared_ptr<Responder> responder);
+                    WorkQueue& work, std::shared_ptr<Responder> responder);
 
   // Hands the prompts to the engine, unless the client has gone by now.
   void start();
@@ -40,11 +44,13 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void begin_stream();
   void send(const std::string& frames);
   void finish();
+  void finish_whole(const serve::RequestReport& report);
   size_t choice_index(size_t prompt, int32_t choice) const;
 
   const AnswerHead head_;
   PreparedRequest request_;
   const ServedModel& model_;
+  WorkQueue& work_;
   const std::shared_ptr<Responder> responder_;
   const size_t prompt_count_;
   const size_t choices_per_prompt_;

@@ -25,10 +25,12 @@ class GenerationSessionTest : public ::testing::Test {
                           .model = "tiny",
                           .logprobs = prepared->logprobs,
                           .include_usage = prepared->include_usage};
-    return std::make_shared<GenerationSession>(head, std::move(*prepared), model_, responder_);
+    return std::make_shared<GenerationSession>(head, std::move(*prepared), model_, work_,
+                                               responder_);
   }
 
   ServedModel model_ = testing::test_model();
+  WorkQueue work_{{.thread_count = 1}};
   std::shared_ptr<FakeResponder> responder_ = std::make_shared<FakeResponder>();
 };
 
@@ -97,6 +99,25 @@ TEST_F(GenerationSessionTest, StreamsEveryTokenWhereLogprobsAreWanted) {
   ASSERT_EQ(frames.size(), 4u);
   EXPECT_EQ(frames[0]["choices"][0]["logprobs"]["tokens"].size(), 1u);
   EXPECT_EQ(frames[2]["choices"][0]["logprobs"]["text_offset"][0], 2);
+}
+
+TEST_F(GenerationSessionTest, WholeLogprobsAreWrittenOutOnAnotherThread) {
+  const auto session = make(R"("prompt":"a","logprobs":1)", Endpoint::kCompletions);
+  session->on_piece(0, 0, {.token = 70, .text = "c", .top = {{70, -1}}});
+  session->on_choice(0, {.finish = serve::FinishReason::kLength});
+  session->on_done({.generated_tokens = 1});
+  EXPECT_FALSE(responder_->answered);
+  work_.stop();
+  responder_->run_posted();
+  ASSERT_TRUE(responder_->answered);
+  const Json answer = json_of(responder_->head.body);
+  EXPECT_EQ(answer["choices"][0]["logprobs"]["tokens"].size(), 1u);
+  EXPECT_EQ(answer["usage"]["completion_tokens"], 1);
+
+  const auto late = make(R"("prompt":"a","logprobs":1)", Endpoint::kCompletions);
+  responder_->answered = false;
+  late->on_done({});
+  EXPECT_TRUE(responder_->answered) << "here, where no other thread is left";
 }
 
 TEST_F(GenerationSessionTest, FailuresBeforeTheFirstByteAreAStatus) {

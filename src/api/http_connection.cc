@@ -7,8 +7,10 @@
 #include <boost/asio/redirect_error.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <boost/beast/http/error.hpp>
+#include <utility>
 
 #include "api/http_exchange.h"
+#include "base/log.h"
 
 namespace jige::api {
 
@@ -23,17 +25,54 @@ constexpr size_t kAheadBytesMax = 65536;
 // answer instead of a reset.
 constexpr int64_t kLingerMs = 1000;
 
+// Posted work that runs before bytes come and go again: few enough that what it writes to one
+// client stays far below what may wait for that client.
+constexpr int kPostedAtOnce = 16;
+
 int status_of(const HttpConnection::ErrorCode& error) {
   if (error == http::error::body_limit) return 413;
   if (error == http::error::header_limit) return 431;
   return 400;
 }
 
+std::string refusal_text(const HttpConnection::ErrorCode& error, const HttpServerOptions& options) {
+  if (error == http::error::body_limit) {
+    return fmt::format("the body has more than {} bytes", options.body_bytes_max);
+  }
+  if (error == http::error::header_limit) {
+    return fmt::format("the header has more than {} bytes", options.header_bytes_max);
+  }
+  return fmt::format("the request cannot be read: {}", error.message());
+}
+
 }  // namespace
 
 void HttpCore::post(std::function<void()> work) {
   const std::lock_guard lock(post_mutex_);
-  if (!closed_) asio::post(io, std::move(work));
+  if (closed_) return;
+  posted_.push_back(std::move(work));
+  if (std::exchange(will_run_posted_, true)) return;
+  asio::post(io, [this] { run_posted(); });
+}
+
+void HttpCore::run_posted() {
+  for (int i = 0; i < kPostedAtOnce; ++i) {
+    std::function<void()> work;
+    {
+      const std::lock_guard lock(post_mutex_);
+      if (posted_.empty()) break;
+      work = std::move(posted_.front());
+      posted_.pop_front();
+    }
+    try {
+      work();
+    } catch (const std::exception& error) {
+      log_error("HTTP server: {}", error.what());  // only memory runs out here; the others go on
+    }
+  }
+  const std::lock_guard lock(post_mutex_);
+  will_run_posted_ = !posted_.empty();
+  if (will_run_posted_) asio::post(io, [this] { run_posted(); });
 }
 
 void HttpCore::close() {
@@ -201,7 +240,7 @@ bool HttpConnection::parse_some() {
   const size_t used = parser_->put(buffer_.data(), error);
   buffer_.consume(used);
   if (error && error != http::error::need_more) {
-    refuse(status_of(error), fmt::format("the request cannot be read: {}", error.message()));
+    refuse(status_of(error), refusal_text(error, core_->options));
     return false;
   }
   if (!account_body()) return false;
@@ -266,6 +305,7 @@ void HttpConnection::begin_exchange() {
 // Answers what is wrong with the form of a request and gives the connection up.
 void HttpConnection::refuse(int status, std::string_view message) {
   release_body_bytes();
+  core_->count(&HttpServerStats::requests_refused, 1);
   HttpResponse response;
   response.status = status;
   if (status == 503) response.headers.push_back({"Retry-After", "1"});

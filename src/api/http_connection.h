@@ -18,6 +18,7 @@
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <chrono>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -44,7 +45,8 @@ struct HttpCore {
   size_t bodies_bytes = 0;
   bool stopping = false;  // connections end after the answer under way
 
-  // Runs work on the server's thread; drops it once the server has stopped.
+  // Runs work on the server's thread, in the order of the calls; drops it once the server has
+  // stopped. Bytes come and go in between: however much lies here, no client waits for all of it.
   void post(std::function<void()> work);
   void close();
 
@@ -53,7 +55,11 @@ struct HttpCore {
   void count(int64_t HttpServerStats::*field, int64_t delta);
 
  private:
+  void run_posted();
+
   std::mutex post_mutex_;
+  std::deque<std::function<void()>> posted_;
+  bool will_run_posted_ = false;
   bool closed_ = false;
 };
 

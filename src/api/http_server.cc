@@ -88,6 +88,11 @@ Status Server::bind() {
     return fail(Code::kUnavailable, "{}:{}: is in use by another program; choose another --port",
                 options.host, options.port);
   }
+  if (error == boost::system::errc::address_not_available) {
+    return fail(Code::kInvalidArgument,
+                "{}: is no address of this machine; 0.0.0.0 stands for all of its own",
+                options.host);
+  }
   if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
   if (error == asio::error::access_denied) {
     return fail(Code::kInvalidArgument, "{}:{}: this user may not listen there", options.host,

@@ -47,6 +47,7 @@ struct HttpServerStats {
   int64_t connections_total = 0;
   int64_t connections_refused = 0;  // over the cap
   int64_t requests_total = 0;       // that reached the handler
+  int64_t requests_refused = 0;     // that did not: too large, too slow, no HTTP
   int64_t slow_readers_dropped = 0;
 };
 

@@ -21,6 +21,8 @@ using testing::request_text;
 using testing::TestClient;
 using testing::TestResponse;
 
+constexpr int kBurstPieces = 120;
+
 // A server whose handler does what the path says.
 class HttpServerTest : public ::testing::Test {
  protected:
@@ -57,6 +59,13 @@ class HttpServerTest : public ::testing::Test {
       const std::lock_guard lock(mutex_);
       held_.push_back(std::move(responder));
       ++held_count_;
+    } else if (request.path == "/burst") {
+      // As an engine that is quicker than this thread.
+      responder->begin({.content_type = "text/event-stream"});
+      for (int i = 0; i < kBurstPieces; ++i) {
+        responder->post([responder] { responder->write(std::string(1000, 'b')); });
+      }
+      responder->post([responder] { responder->end(); });
     } else if (request.path == "/flood") {
       responder->on_gone([this] { ++gone_; });
       responder->begin({});
@@ -196,13 +205,17 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
   start({.header_bytes_max = 1000, .body_bytes_max = 100});
   EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(101, 'x')).status, 413);
   EXPECT_EQ(fetch(port_, "POST", "/echo", std::string(100, 'x')).status, 200);
-  EXPECT_EQ(fetch(port_, "GET", "/echo", "", "X: " + std::string(1000, 'x') + "\r\n").status, 431);
+  const TestResponse header =
+      fetch(port_, "GET", "/echo", "", "X: " + std::string(1000, 'x') + "\r\n");
+  EXPECT_EQ(header.status, 431);
+  EXPECT_THAT(header.body, HasSubstr("the header has more than 1000 bytes"));
   TestClient endless(port_);
   endless.send("POST /echo HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n");
   for (int i = 0; i < 20 && endless.send("20\r\n" + std::string(32, 'y') + "\r\n"); ++i) {
   }
   const TestResponse refused = endless.read_response();
   EXPECT_EQ(refused.status, 413);
+  EXPECT_THAT(refused.body, HasSubstr("the body has more than 100 bytes"));
   EXPECT_THAT(refused.body, HasSubstr(R"("type":"invalid_request_error")"));
   EXPECT_TRUE(endless.ended());
 }
@@ -397,6 +410,10 @@ TEST_F(HttpServerTest, NamesWhatItCannotListenOn) {
   const auto nowhere = HttpServer::listen({.host = "no such host"}, none);
   ASSERT_FALSE(nowhere);
   EXPECT_EQ(nowhere.error().code, Code::kInvalidArgument);
+  // Of the block for documentation, which no machine has.
+  const auto foreign = HttpServer::listen({.host = "192.0.2.1"}, none);
+  ASSERT_FALSE(foreign);
+  EXPECT_EQ(foreign.error().code, Code::kInvalidArgument) << foreign.error().message;
   const auto half = HttpServer::listen({.tls_certificate_file = "a.pem"}, none);
   EXPECT_EQ(half.error().code, Code::kInvalidArgument);
   const auto absent =
@@ -442,6 +459,15 @@ TEST_F(HttpServerTest, SurvivesMutatedRequests) {
   }
   EXPECT_EQ(fetch(port_, "GET", "/echo").status, 200);
   EXPECT_TRUE(testing::soon([&] { return server_->stats().connections_open == 0; }));
+}
+
+// Answers that lie before the thread all at once, twice as many as may wait for the client.
+TEST_F(HttpServerTest, ABurstOfPiecesIsNoSlowReader) {
+  start({.output_bytes_max = 60'000});
+  const TestResponse response = fetch(port_, "GET", "/burst");
+  EXPECT_EQ(response.status, 200);
+  EXPECT_EQ(response.body.size(), 1000u * kBurstPieces);
+  EXPECT_EQ(server_->stats().slow_readers_dropped, 0);
 }
 
 }  // namespace

@@ -17,6 +17,9 @@ void write_http(PrometheusText& text, const MetricsSource& source) {
                        .value = as_double(count)});
   }
   text.counter("jige:http_requests_total", "Answers by route and status.", samples);
+  text.counter("jige:http_requests_refused_total",
+               "Requests that no route saw: too large, too slow, no HTTP.",
+               as_double(source.http.requests_refused));
   text.gauge("jige:http_connections_open", "Connections that are open.",
              as_double(source.http.connections_open));
   text.counter("jige:http_connections_refused_total", "Connections refused over the cap.",
@@ -47,11 +50,11 @@ void write_state(PrometheusText& text, const serve::EngineStatus& status) {
 }
 
 void write_counters(PrometheusText& text, const serve::EngineCounters& counters) {
-  text.counter("jige:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.",
+  text.counter("jige:prefix_cache_queries_total", "Prompt tokens looked up in the prefix cache.",
                as_double(counters.prefix_query_tokens));
-  text.counter("jige:prefix_cache_hits", "Prompt tokens found in the prefix cache.",
+  text.counter("jige:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.",
                as_double(counters.prefix_hit_tokens));
-  text.counter("jige:num_preemptions", "Answers that had to give their cache back.",
+  text.counter("jige:num_preemptions_total", "Answers that had to give their cache back.",
                as_double(counters.preemptions));
   text.counter("jige:prompt_tokens_total", "Prompt tokens of requests that began to answer.",
                as_double(counters.prompt_tokens));

@@ -9,6 +9,16 @@
 #include "base/rng.h"
 
 namespace jige::api {
+namespace {
+
+ApiError draining_error() {
+  return {.status = 503,
+          .message = "the server is shutting down",
+          .code = "draining",
+          .retry_after_s = 5};
+}
+
+}  // namespace
 
 // Counts what is answered, by route and status.
 class Service::CountedResponder final : public Responder {
@@ -136,18 +146,17 @@ void Service::handle(HttpRequest request, Respond responder) {
   (this->*route->handler)(std::move(request), counted);
 }
 
-std::optional<ApiError> Service::refusal(const HttpRequest& request) const {
-  const ServedModel* model = ready_model();
-  if (!model) {
+std::optional<ApiError> Service::unready() const {
+  if (!ready_model()) {
     return ApiError{
         .status = 503, .message = "the model is loading", .code = "loading", .retry_after_s = 2};
   }
-  if (draining_) {
-    return ApiError{.status = 503,
-                    .message = "the server is shutting down",
-                    .code = "draining",
-                    .retry_after_s = 5};
-  }
+  if (draining_) return draining_error();
+  return std::nullopt;
+}
+
+std::optional<ApiError> Service::queue_full(const HttpRequest& request) const {
+  const ServedModel* model = ready_model();
   const Status open = model->engine->admission_check(static_cast<int64_t>(request.body.size()));
   if (open) return std::nullopt;
   ApiError error = to_api_error(open.error());
@@ -156,11 +165,11 @@ std::optional<ApiError> Service::refusal(const HttpRequest& request) const {
 }
 
 void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
-  if (auto error = refusal(request)) return respond->respond(error_response(*error));
+  if (auto error = unready()) return respond->respond(error_response(*error));
   const size_t bytes = request.body.size();
-  std::function<void()> job = [respond, body = std::move(request.body),
+  std::function<void()> job = [this, respond, body = std::move(request.body),
                                handle_body = std::move(body_handler)] {
-    ApiResult<Json> json = parse_body(body);
+    ApiResult<Json> json = draining_ ? tl::unexpected(draining_error()) : parse_body(body);
     if (json) return handle_body(*json, respond);
     respond->post(
         [respond, error = std::move(json.error())] { respond->respond(error_response(error)); });
@@ -185,6 +194,9 @@ AnswerHead Service::next_head(Endpoint endpoint) {
 }
 
 void Service::generate(HttpRequest request, const Respond& respond, Endpoint endpoint) {
+  std::optional<ApiError> refusal = unready();
+  if (!refusal) refusal = queue_full(request);
+  if (refusal) return respond->respond(error_response(*refusal));
   with_body(std::move(request), respond, [this, endpoint](const Json& body, const Respond& to) {
     AnswerHead head = next_head(endpoint);
     const uint64_t seed = derive_key(key_, head.id);
@@ -197,8 +209,8 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
     }
     head.logprobs = prepared->logprobs;
     head.include_usage = prepared->include_usage;
-    const auto session =
-        std::make_shared<GenerationSession>(std::move(head), std::move(*prepared), *model_, to);
+    const auto session = std::make_shared<GenerationSession>(std::move(head), std::move(*prepared),
+                                                             *model_, work_, to);
     to->post([session] { session->start(); });
   });
 }

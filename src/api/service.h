@@ -7,11 +7,11 @@
 //   …
 //   service.begin_drain();                        // new work is refused with 503
 //   engine.drain(60);
-//   server->stop(2000);
 //   service.stop();
+//   server->stop(2000);
 //
-// Order of the checks: key (but for /health), route, method, readiness, queue, and only then is the
-// body read and tokenised, on threads of its own.
+// Order of the checks: key (but for /health), route, method, readiness, the engine's queue where it
+// is to answer, and only then is the body read and tokenised, on threads of its own.
 // Threads: handler() runs on the server's thread. set_model, begin_drain and stop from one other
 // thread; set_model once. The service must outlive the server's run and the engine's sinks.
 #pragma once
@@ -55,7 +55,8 @@ class Service {
   void set_peaks(MachinePeaks peaks);
   void set_http_stats(std::function<HttpServerStats()> stats);
   void begin_drain() { draining_ = true; }
-  // Refuses what is not tokenised yet and joins the service's threads.
+  // Takes no more bodies, reads those it has (after begin_drain() they get 503 unread), and joins
+  // the service's threads. The server must run still, to send the answers.
   void stop() { work_.stop(); }
 
  private:
@@ -73,7 +74,9 @@ class Service {
   void handle(HttpRequest request, Respond responder);
   const Route* find_route(const HttpRequest& request, bool& path_known) const;
   const ServedModel* ready_model() const;
-  std::optional<ApiError> refusal(const HttpRequest& request) const;
+  std::optional<ApiError> unready() const;
+  // What the engine says to a request with such a body. REQUIRES: not unready().
+  std::optional<ApiError> queue_full(const HttpRequest& request) const;
 
   void health(HttpRequest request, const Respond& respond);
   void ready(HttpRequest request, const Respond& respond);

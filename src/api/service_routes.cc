@@ -46,7 +46,7 @@ ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
   } else if (prompt && prompt->is_string()) {
     Result<std::vector<int32_t>> encoded = model.tokenizer.encode(
         prompt->get_ref<const std::string&>(), {.add_special = add_special, .tokens_max = kIdsMax});
-    if (!encoded) return tl::unexpected(to_api_error(encoded.error(), "prompt"));
+    if (!encoded) return tl::unexpected(to_text_error(encoded.error(), "prompt"));
     ids = std::move(*encoded);
   } else {
     return tl::unexpected(bad_field("prompt", "prompt must be a text, or messages be given"));
@@ -68,7 +68,7 @@ ApiResult<Json> detokenize_body(const Json& body, const ServedModel& model) {
       fields.ids("tokens", {0, model.tokenizer.vocab_size() - 1}, kIdsMax);
   if (fields.error()) return tl::unexpected(*fields.error());
   const Result<std::string> text = model.tokenizer.decode(ids, {});
-  if (!text) return tl::unexpected(to_api_error(text.error(), "tokens"));
+  if (!text) return tl::unexpected(to_text_error(text.error(), "tokens"));
   return Json{{"prompt", *text}};
 }
 
@@ -86,7 +86,9 @@ void Service::health(HttpRequest, const Respond& respond) {
   const serve::EngineStatus status = model->engine->status();
   if (!status.stalled) return respond->respond(state_response("ok", 200));
   Json json = {{"status", "stalled"}, {"seconds_since_iteration", status.seconds_since_iteration}};
-  respond->respond(json_response(json, 503));
+  HttpResponse response = json_response(json, 503);
+  response.headers.push_back({"Retry-After", "2"});
+  respond->respond(std::move(response));
 }
 
 void Service::ready(HttpRequest, const Respond& respond) {

@@ -194,6 +194,8 @@ TEST(Service, RefusesBeyondTheQueue) {
   EXPECT_EQ(refused.status, 429);
   EXPECT_GE(std::stoi(refused.field("Retry-After")), 1);
   EXPECT_EQ(json_of(refused.body)["error"]["type"], "rate_limit_error");
+  EXPECT_EQ(server.post("/tokenize", R"({"prompt":"a"})").status, 200) << "needs no engine";
+  EXPECT_EQ(server.engine().status().counters.requests_refused, 1);
   for (TestClient& client : clients) EXPECT_EQ(client.read_response().status, 200);
   EXPECT_EQ(server.post("/v1/completions", completion_body(1, 1)).status, 200);
 }
@@ -273,6 +275,16 @@ TEST(Service, TurnsTextIntoTokensAndBack) {
   const Json chat =
       json_of(server.post("/tokenize", R"({"messages":[{"role":"user","content":"a"}]})").body);
   EXPECT_EQ(chat["count"], std::string("<user>a<assistant>").size());
+  const std::string long_text(2 * testing::kContext, 'a');
+  const Json long_chat = json_of(
+      server.post("/tokenize", R"({"messages":[{"role":"user","content":")" + long_text + "\"}]}")
+          .body);
+  EXPECT_GT(long_chat.value("count", 0), 2 * testing::kContext)
+      << "how much too long it is, one may ask";
+  const TestResponse endless =
+      server.post("/tokenize", R"({"prompt":")" + std::string((1 << 20) + 1, 'a') + "\"}");
+  EXPECT_EQ(endless.status, 400) << "to come again would not help";
+  EXPECT_THAT(endless.body, HasSubstr("\"param\":\"prompt\""));
   EXPECT_EQ(server.post("/tokenize", "{}").status, 400);
   EXPECT_EQ(server.post("/detokenize", R"({"tokens":[96]})").status, 400);
   EXPECT_EQ(server.post("/detokenize", "{}").status, 400);
@@ -310,6 +322,23 @@ TEST(Service, DrainsWhatIsUnderWay) {
   EXPECT_TRUE(server.engine().drain(5));
 }
 
+TEST(Service, WhatWaitsToBeReadIsAnsweredWhenItStops) {
+  TestServer server({.service = {.work = {.thread_count = 1}}});
+  const std::string body = R"({"prompt":")" + std::string(500'000, 'a') + "\"}";
+  std::vector<TestClient> clients;
+  for (int i = 0; i < 5; ++i) {
+    clients.emplace_back(server.port());
+    clients.back().send(request_text("POST", "/tokenize", body));
+  }
+  ASSERT_TRUE(soon([&] { return server.http_stats().requests_total == 5; }));
+  server.service().begin_drain();
+  server.service().stop();
+  for (TestClient& client : clients) {
+    const int status = client.read_response().status;
+    EXPECT_TRUE(status == 200 || status == 503) << status;
+  }
+}
+
 TEST(Service, CutsOffWithAbortWhenTheEngineStops) {
   TestServer server({.iteration_ms = 3});
   TestClient client(server.port());
@@ -332,7 +361,9 @@ TEST(Service, IsUnhealthyWhileNothingMoves) {
   TestClient client(server.port());
   client.send(request_text("POST", "/v1/completions", completion_body(1, 5)));
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 503; }));
-  EXPECT_EQ(json_of(server.get("/health").body)["status"], "stalled");
+  const TestResponse stalled = server.get("/health");
+  EXPECT_EQ(json_of(stalled.body)["status"], "stalled");
+  EXPECT_NE(stalled.field("Retry-After"), "");
   blocked = false;
   EXPECT_EQ(client.read_response().status, 200);
   EXPECT_TRUE(soon([&] { return server.get("/health").status == 200; }));
@@ -375,9 +406,9 @@ TEST(Service, ShowsMetrics) {
         "\njige:kv_cache_usage_perc{model_name=\"tiny\"} 0\n",
         "\njige:prompt_tokens_total{model_name=\"tiny\"} 16\n",
         "\njige:generation_tokens_total{model_name=\"tiny\"} 10\n",
-        "\njige:num_preemptions{model_name=\"tiny\"} 0\n",
-        "\njige:prefix_cache_queries{",
-        "\njige:prefix_cache_hits{",
+        "\njige:num_preemptions_total{model_name=\"tiny\"} 0\n",
+        "\njige:prefix_cache_queries_total{",
+        "\njige:prefix_cache_hits_total{",
         "\njige:request_success_total{model_name=\"tiny\",finished_reason=\"length\"} 1\n",
         "\njige:time_to_first_token_seconds_count{model_name=\"tiny\"} 1\n",
         "\njige:inter_token_latency_seconds_count{model_name=\"tiny\"} 9\n",
@@ -395,6 +426,13 @@ TEST(Service, ShowsMetrics) {
         "status=\"400\"} 1\n"}) {
     EXPECT_THAT(response.body, HasSubstr(line));
   }
+}
+
+TEST(Service, CountsRequestsThatNoRouteSaw) {
+  TestServer server({.http = {.body_bytes_max = 100}});
+  EXPECT_EQ(server.post("/v1/completions", std::string(101, ' ')).status, 413);
+  EXPECT_THAT(server.get("/metrics").body,
+              HasSubstr("\njige:http_requests_refused_total{model_name=\"tiny\"} 1\n"));
 }
 
 TEST(Service, ShowsEveryRequestForALiveView) {

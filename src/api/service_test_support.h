@@ -60,8 +60,8 @@ class TestServer {
   }
   ~TestServer() {
     engine_->stop();
-    http_->stop(0);
     service_.stop();
+    http_->stop(0);
   }
 
   void set_model() {

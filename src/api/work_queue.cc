@@ -29,7 +29,7 @@ void WorkQueue::work() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [&] { return stopped_ || !items_.empty(); });
-      if (stopped_) return;
+      if (items_.empty()) return;
       item = std::move(items_.front());
       items_.pop_front();
     }
@@ -37,7 +37,7 @@ void WorkQueue::work() {
       item.job();
     } catch (const std::exception& error) {
       // Memory ran out. What the job held goes with it, and its request is answered with 500.
-      log_error("a request could not be read: {}", error.what());
+      log_error("a request could not be read, or its answer not be written: {}", error.what());
     }
     item.job = nullptr;
     const std::lock_guard lock(mutex_);
@@ -46,13 +46,10 @@ void WorkQueue::work() {
 }
 
 void WorkQueue::stop() {
-  std::deque<Item> dropped;
   {
     const std::lock_guard lock(mutex_);
     stopped_ = true;
-    dropped.swap(items_);
   }
-  dropped.clear();
   wake_.notify_all();
   for (std::thread& thread : threads_) thread.join();
   threads_.clear();

@@ -1,5 +1,5 @@
 // WorkQueue: a few threads for what would hold up the server's own: parsing and tokenising large
-// requests. Bounded in jobs and in the bytes they keep alive.
+// requests, writing out large answers. Bounded in jobs and in the bytes they keep alive.
 //
 // Threads: try_push from any thread; stop() once, from the thread that owns the queue.
 #pragma once
@@ -29,7 +29,7 @@ class WorkQueue {
   // Runs `job` soon. False, and `job` is untouched, when there is no room for it or the queue has
   // stopped. A job larger than bytes_max is taken when the queue is empty.
   bool try_push(std::function<void()>& job, size_t bytes);
-  // Drops what has not begun and joins the threads.
+  // Takes no more, runs what waits, and joins the threads.
   void stop();
 
  private:

@@ -2,12 +2,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <ctime>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "api/api_keys.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/file.h"
@@ -73,11 +73,7 @@ class BenchServeCommand final : public Command {
     if (url_.empty() != model_.given()) {
       return fail(Code::kInvalidArgument, "give one of URL, --model FOLDER and --random SIZE");
     }
-    if (!url_.empty() && (flags_->given("--policies") || flags_->given("--admission"))) {
-      return fail(Code::kInvalidArgument,
-                  "--policies and --admission are for an engine in this process; a server at a URL "
-                  "has chosen its own");
-    }
+    JIGE_DO(check_subject());
     JIGE_DO(check_output_files({load_.svg}));
     JIGE_TRY(plan_, load_.plan(*flags_));
     loads_.emplace(plan_.goodput);
@@ -90,9 +86,27 @@ class BenchServeCommand final : public Command {
   }
 
  private:
+  // A flag of what is not measured would have no effect.
+  Status check_subject() const {
+    if (url_.empty()) {
+      for (const char* name : {"--served-model", "--vocab-size", "--silence-seconds"}) {
+        if (!flags_->given(name)) continue;
+        return fail(Code::kInvalidArgument, "{} is for a server at a URL; leave it out", name);
+      }
+      return {};
+    }
+    for (const char* name : {"--dtype", "--policies", "--admission", "--max-batch",
+                             "--batch-tokens", "--kv-tokens", "--threads", "--memory-limit"}) {
+      if (!flags_->given(name)) continue;
+      return fail(Code::kInvalidArgument,
+                  "{} is for an engine in this process; a server at a URL has chosen its own",
+                  name);
+    }
+    return {};
+  }
+
   Status bench_server() {
-    const char* environment = std::getenv("JIGE_API_KEY");
-    HttpTargetOptions options{.api_key = environment ? environment : "",
+    HttpTargetOptions options{.api_key = api::client_key(),
                               .vocab_size = vocab_size_,
                               .silence_seconds_max = silence_seconds_};
     JIGE_TRY(options.peer, api::HttpPeer::resolve(url_));

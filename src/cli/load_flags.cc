@@ -116,6 +116,14 @@ Result<LoadPlan> LoadFlags::plan(const Flags& flags) const {
                 "--trace says when requests come and how long they are; leave out --rate, "
                 "--lengths, --prompt-tokens and --output-tokens");
   }
+  if (flags.given("--burstiness") && (users > 0 || !trace.empty())) {
+    return fail(Code::kInvalidArgument,
+                "--burstiness is of arrivals at random times, which --users and --trace have not");
+  }
+  if (flags.given("--lengths") && !prompt_tokens.empty() && !output_tokens.empty()) {
+    return fail(Code::kInvalidArgument,
+                "--prompt-tokens and --output-tokens say all that --lengths would; leave it out");
+  }
   plan.options_ = {.request_count = requests,
                    .burst_shape = burstiness,
                    .lengths = lengths == "chat" ? sim::chat_lengths() : sim::orca_lengths(),

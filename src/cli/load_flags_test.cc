@@ -64,16 +64,19 @@ TEST(LoadFlags, ReadsATraceAndPlaysItFaster) {
 }
 
 TEST(LoadFlags, RefusesWhatContradictsItself) {
-  for (const std::vector<std::string>& words :
-       std::vector<std::vector<std::string>>{{"--users", "4", "--rate", "2"},
-                                             {"--users", "4", "--sweep", "2"},
-                                             {"--trace", "x", "--rate", "2"},
-                                             {"--trace", "x", "--lengths", "chat"},
-                                             {"--sweep", "1,,2"},
-                                             {"--sweep", "0"},
-                                             {"--sweep", "1;2"},
-                                             {"--goodput", "x=1"},
-                                             {"--prompt-tokens", "5:1"}}) {
+  for (const std::vector<std::string>& words : std::vector<std::vector<std::string>>{
+           {"--users", "4", "--rate", "2"},
+           {"--users", "4", "--sweep", "2"},
+           {"--trace", "x", "--rate", "2"},
+           {"--trace", "x", "--lengths", "chat"},
+           {"--trace", "x", "--burstiness", "2"},
+           {"--users", "4", "--burstiness", "2"},
+           {"--lengths", "chat", "--prompt-tokens", "5", "--output-tokens", "5"},
+           {"--sweep", "1,,2"},
+           {"--sweep", "0"},
+           {"--sweep", "1;2"},
+           {"--goodput", "x=1"},
+           {"--prompt-tokens", "5:1"}}) {
     const auto plan = plan_of(words);
     ASSERT_FALSE(plan) << words[0];
     EXPECT_EQ(plan.error().code, Code::kInvalidArgument);

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "api/service.h"
@@ -46,6 +47,10 @@ std::string name_of(const std::string& folder) {
   return name.empty() || name == "." ? "model" : name;
 }
 
+bool is_loopback(std::string_view host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 // Connections are file descriptors; the usual limit of 1024 would be met before our own.
 void raise_descriptor_limit() {
   rlimit limit{};
@@ -79,7 +84,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(folder_, find_model_folder(model_.folder));
     name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
-    if (keys.empty() && serve_.host != "127.0.0.1" && serve_.host != "localhost") {
+    if (keys.empty() && !is_loopback(serve_.host)) {
       log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
                serve_.host);
     }
@@ -93,8 +98,8 @@ class ServeCommand final : public Command {
     JIGE_DO(load(service));
     const Status served = serve_until_stopped(service, *server);
     engine_->stop();  // what is left ends as "abort", which the server may still send
-    server->stop(kFlushMs);
     service.stop();
+    server->stop(kFlushMs);
     return served;
   }
 
@@ -217,7 +222,7 @@ class ServeCommand final : public Command {
     service.begin_drain();
     log_info("finishing the requests under way; once more ends the server at once");
     const bool drained = engine_->drain(serve_.drain_seconds);
-    const serve::EngineStatus status = engine_->status();
+    const serve::EngineStatus status = engine_->status(/*with_requests=*/true);
     if (output_.json) {
       print_json(Json{{"event", "stopped"},
                       {"drained", drained},
@@ -226,7 +231,7 @@ class ServeCommand final : public Command {
     }
     if (drained) return {};
     return fail(Code::kCancelled, "{} requests were cut off after {} s; --drain-seconds gives more",
-                status.waiting_requests + status.running_sequences, serve_.drain_seconds);
+                status.requests.size(), serve_.drain_seconds);
   }
 
   ModelFlags model_;

@@ -129,7 +129,7 @@ Result<api::ApiKeys> ServeFlags::api_keys() const {
   if (!api_key_file.empty()) return api::ApiKeys::load(api_key_file);
   const char* key = std::getenv("JIGE_API_KEY");
   if (!key || !*key) return api::ApiKeys();
-  return api::ApiKeys({key});
+  return api::ApiKeys::parse(key, "JIGE_API_KEY");
 }
 
 }  // namespace jige::cli

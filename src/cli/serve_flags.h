@@ -52,7 +52,7 @@ struct ServeFlags {
   api::HttpServerOptions http_options() const;
   serve::EngineOptions engine_options() const;
   api::RequestLimits request_limits() const;
-  // The keys of --api-key-file, else that of JIGE_API_KEY, else none. Fails as ApiKeys::load does.
+  // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;
 };
 

@@ -4,12 +4,12 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <thread>
 
+#include "api/api_keys.h"
 #include "api/http_client.h"
 #include "base/clock.h"
 #include "cli/command.h"
@@ -61,9 +61,8 @@ class TopCommand final : public Command {
 
  private:
   Result<std::string> get(const api::HttpPeer& peer, const std::string& path) const {
-    const char* key = std::getenv("JIGE_API_KEY");
     JIGE_TRY(api::HttpAnswer answer,
-             api::fetch(peer, {.path = path, .api_key = key ? key : ""}, kFetchSeconds));
+             api::fetch(peer, {.path = path, .api_key = api::client_key()}, kFetchSeconds));
     if (answer.status == 200) return std::move(answer.body);
     return fail(Code::kUnavailable, "{}{}: HTTP {}{}", peer.host, path, answer.status,
                 answer.status == 401   ? "; JIGE_API_KEY must hold a key"

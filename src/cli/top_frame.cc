@@ -171,8 +171,8 @@ std::optional<double> metric_sum(std::string_view text, std::string_view name) {
 }
 
 std::optional<double> prefix_hit_share(const TopSample& sample) {
-  const auto asked = metric_sum(sample.metrics, "jige:prefix_cache_queries");
-  const auto found = metric_sum(sample.metrics, "jige:prefix_cache_hits");
+  const auto asked = metric_sum(sample.metrics, "jige:prefix_cache_queries_total");
+  const auto found = metric_sum(sample.metrics, "jige:prefix_cache_hits_total");
   if (!asked || !found || *asked <= 0) return std::nullopt;
   return *found / *asked;
 }

@@ -13,11 +13,11 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr const char* kMetrics =
-    "# HELP jige:prefix_cache_queries Prompt tokens.\n"
-    "# TYPE jige:prefix_cache_queries counter\n"
-    "jige:prefix_cache_queries{model_name=\"a b} c\"} 200\n"
-    "jige:prefix_cache_queries_more{x=\"1\"} 999\n"
-    "jige:prefix_cache_hits{model_name=\"a\"} 50\n"
+    "# HELP jige:prefix_cache_queries_total Prompt tokens.\n"
+    "# TYPE jige:prefix_cache_queries_total counter\n"
+    "jige:prefix_cache_queries_total{model_name=\"a b} c\"} 200\n"
+    "jige:prefix_cache_queries_total_more{x=\"1\"} 999\n"
+    "jige:prefix_cache_hits_total{model_name=\"a\"} 50\n"
     "jige:http_requests_total{handler=\"/x\",status=\"200\"} 3\n"
     "jige:http_requests_total{handler=\"/y\",status=\"200\"} 4.5\n"
     "plain 7\nbroken{x=\"1\"} seven\n";
@@ -55,7 +55,7 @@ TopSample sample_of(int rows = 2) {
 }
 
 TEST(TopFrame, SumsSamplesOfAMetric) {
-  EXPECT_EQ(metric_sum(kMetrics, "jige:prefix_cache_queries"), 200);
+  EXPECT_EQ(metric_sum(kMetrics, "jige:prefix_cache_queries_total"), 200);
   EXPECT_EQ(metric_sum(kMetrics, "jige:http_requests_total"), 7.5);
   EXPECT_EQ(metric_sum(kMetrics, "plain"), 7);
   EXPECT_FALSE(metric_sum(kMetrics, "jige:prefix_cache"));

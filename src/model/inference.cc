@@ -21,14 +21,14 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
 }
 
 // What does not fit is refused as a whole, before the first part of it is taken.
-Status check_memory(const std::string& folder, const InferenceMemory& needed, int64_t context_max,
+Status check_memory(const std::string& folder, const InferenceMemory& needed, int64_t kv_tokens,
                     int64_t limit_bytes) {
   if (needed.total_bytes() <= limit_bytes) return {};
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "{}: to run takes {} (weights {}, keys and values of {} tokens {}, the rest {}), the "
-              "memory limit is {}; raise it, or choose a smaller context or model",
-              folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()), context_max,
+              "memory limit is {}; raise it, or choose a smaller context, cache or model",
+              folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()), kv_tokens,
               shown(needed.kv_bytes), shown(needed.activations_bytes + needed.logits_bytes),
               shown(limit_bytes));
 }
@@ -71,8 +71,8 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(const InferenceSizes sizes, inference_sizes(options, *architecture, files));
-  JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes), sizes.context_max,
-                       options.memory_bytes_max));
+  JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes),
+                       sizes.kv_block_count * ops::kKvBlockTokens, options.memory_bytes_max));
   std::unique_ptr<InferenceModel> model(
       new InferenceModel(device, std::move(architecture), sizes, options.memory_bytes_max));
   JIGE_TRY(model->stream_, device.make_stream());

@@ -13,17 +13,17 @@ StopMatcher::StopMatcher(std::vector<std::string> stops, bool include_match)
 std::string StopMatcher::push(std::string_view piece) {
   if (matched_) return {};
   text_ += piece;
-  size_t begin = std::string::npos;
+  size_t end = std::string::npos;
   for (const std::string& stop : stops_) {
     const size_t found = text_.find(stop);
-    if (found == std::string::npos || found > begin) continue;
-    if (found == begin && stop.size() >= matched_stop_.size()) continue;
-    begin = found;
+    if (found == std::string::npos || found + stop.size() > end) continue;
+    if (found + stop.size() == end && stop.size() <= matched_stop_.size()) continue;
+    end = found + stop.size();
     matched_stop_ = stop;
   }
-  if (begin != std::string::npos) {
+  if (end != std::string::npos) {
     matched_ = true;
-    text_.resize(begin + (include_match_ ? matched_stop_.size() : 0));
+    text_.resize(end - (include_match_ ? 0 : matched_stop_.size()));
     return std::exchange(text_, {});
   }
   const size_t shown = text_.size() - held_back_bytes();

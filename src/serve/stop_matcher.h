@@ -5,8 +5,8 @@
 //   matcher.push("Hello\nUs")  -> "Hello"     held back: "\nUs"
 //   matcher.push("er: hi")    -> ""          matched()
 //
-// Where several stop strings occur, the one that begins first counts; of those that begin together,
-// the shortest.
+// Where several stop strings occur, the one that is complete first counts; of those that end
+// together, the longest. So it does not matter how the text is cut into pieces.
 // Threads: one at a time.
 #pragma once
 

@@ -25,7 +25,7 @@ TEST(StopMatcher, LetsOutWhatTurnsOutToBeNone) {
   EXPECT_EQ(matcher.flush(), "a");
 }
 
-TEST(StopMatcher, TakesTheStopThatBeginsFirst) {
+TEST(StopMatcher, TakesTheStopThatIsCompleteFirst) {
   StopMatcher matcher({"later", "", "now"});
   EXPECT_EQ(matcher.push("x now later"), "x ");
   EXPECT_TRUE(matcher.matched());
@@ -49,14 +49,22 @@ TEST(StopMatcher, WithoutStopsEverythingPasses) {
 // However a text is cut into pieces, what comes out is the text up to the first stop.
 TEST(StopMatcher, DoesNotDependOnThePieces) {
   const std::string text = "abacabadabacaba";
-  const std::vector<std::string> stops = {"dab", "abad"};
-  for (size_t step = 1; step <= text.size(); ++step) {
-    StopMatcher matcher(stops);
-    std::string out;
-    for (size_t at = 0; at < text.size(); at += step) out += matcher.push(text.substr(at, step));
-    out += matcher.flush();
-    EXPECT_EQ(out, "abac") << "pieces of " << step;
-    EXPECT_TRUE(matcher.matched());
+  struct Case {
+    std::vector<std::string> stops;
+    std::string out, stop;
+  };
+  for (const Case& one : {Case{{"dab", "abad"}, "abac", "abad"},
+                          Case{{"c", "bacab"}, "aba", "c"},
+                          Case{{"bacab", "c"}, "aba", "c"},
+                          Case{{"ad", "bad"}, "abaca", "bad"}}) {
+    for (size_t step = 1; step <= text.size(); ++step) {
+      StopMatcher matcher(one.stops);
+      std::string out;
+      for (size_t at = 0; at < text.size(); at += step) out += matcher.push(text.substr(at, step));
+      out += matcher.flush();
+      EXPECT_EQ(out, one.out) << "pieces of " << step;
+      EXPECT_EQ(matcher.matched_stop(), one.stop) << "pieces of " << step;
+    }
   }
 }
 

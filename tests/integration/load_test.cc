@@ -110,6 +110,12 @@ TEST(Load, SaysWhatIsWrong) {
   EXPECT_EQ(run_jige({"bench", "serve"}).exit_code, 2);
   EXPECT_THAT(run_jige({"bench", "serve", "http://127.0.0.1:1", "--random", "tiny"}).err,
               HasSubstr("give one of"));
+  for (const char* flag : {"--threads", "--max-batch", "--kv-tokens"}) {
+    const Outcome other = run_jige({"bench", "serve", "http://127.0.0.1:1", flag, "16"});
+    EXPECT_EQ(other.exit_code, 2);
+    EXPECT_THAT(other.err, HasSubstr(flag));
+  }
+  EXPECT_EQ(run_jige({"bench", "serve", "--random", "tiny", "--vocab-size", "9"}).exit_code, 2);
   EXPECT_EQ(run_jige({"bench", "serve", "http://127.0.0.1:1"}).exit_code, 8);
   EXPECT_EQ(run_jige({"bench", "serve", "https://127.0.0.1"}).exit_code, 5);
   EXPECT_EQ(run_jige({"top", "http://127.0.0.1:1", "--once"}).exit_code, 8);

@@ -142,7 +142,7 @@ TEST(Serve, CutsOffWhatTheDrainTimeDoesNotHold) {
 }
 
 TEST(Serve, TakesTheKeyFromTheEnvironment) {
-  setenv("JIGE_API_KEY", "key-of-the-test", 1);
+  setenv("JIGE_API_KEY", "key-of-the-test\n", 1);
   Serving server({TinyRun::get().model()});
   unsetenv("JIGE_API_KEY");
   EXPECT_EQ(server.get("/v1/models").status, 401);

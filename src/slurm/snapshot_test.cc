@@ -130,10 +130,11 @@ TEST(Snapshot, ReadsNodesOfLaterVersions) {
 
 TEST(Snapshot, CutsNumbersThatNoSlurmSays) {
   for (const char* number : {"18446744073709551615", "9223372036854775807", "1e300"}) {
-    const auto jobs = parse_jobs(fmt::format(
-        R"({{"jobs": [{{"job_id": 1, "job_state": "PENDING", "time_limit": {0}, "submit_time": {0},)"
-        R"( "restart_cnt": {0}, "node_count": {{"set": true, "number": {0}}}}}]}})",
-        number));
+    const auto jobs = parse_jobs(
+        fmt::format(R"({{"jobs": [{{"job_id": 1, "job_state": "PENDING", "time_limit": {0},)"
+                    R"( "submit_time": {0}, "restart_cnt": {0},)"
+                    R"( "node_count": {{"set": true, "number": {0}}}}}]}})",
+                    number));
     ASSERT_TRUE(jobs) << jobs.error().message;
     const SeenJob& job = jobs->front();
     EXPECT_EQ(job.time_limit_s, 60'000'000'000'000'000) << number;
@@ -201,7 +202,7 @@ TEST(Layout, FillsUnequalLeavesUp) {
 TEST(JobRequest, ReadsTheComment) {
   const cluster::ClusterSpec spec{.leaf_count = 2, .nodes_per_leaf = 4, .gpus_per_node = 4};
   SeenJob seen{.id = 5,
-               .comment = "jige model=bert length=300 restart=9 checkpoint=/a/%j.b",
+               .comment = "jige model=bert length=300 restart=9 checkpoint=/a/%j/%j.b",
                .node_count = 2,
                .gpus_per_node = 4};
   const auto request = read_request(seen, spec, {});
@@ -209,7 +210,7 @@ TEST(JobRequest, ReadsTheComment) {
   EXPECT_EQ(request->job.gpus, 8);
   EXPECT_EQ(request->job.nodes, 2);
   EXPECT_EQ(request->job.restart_ns, 9 * cluster::kSecond);
-  EXPECT_EQ(request->checkpoint, "/a/5.b");
+  EXPECT_EQ(request->checkpoint, "/a/5/5.b");
   EXPECT_NEAR(request->job.iterations * cluster::ideal_iteration_ns(request->job, spec), 300e9, 1);
   // Lengths that are not told are the time limit's, or the default's.
   seen.comment = "my job";

@@ -106,6 +106,19 @@ TEST(Cluster, RefusesFlagsThatWouldDoNothing) {
   }
 }
 
+TEST(Cluster, ViewsSayWhatFolderTheyNeed) {
+  const TestFolder folder;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"top", "--once"}, std::vector<std::string>{"explain", "7"}}) {
+    std::vector<std::string> command = {"cluster"};
+    command.insert(command.end(), words.begin(), words.end());
+    command.insert(command.end(), {"--state", folder.path()});
+    const Outcome outcome = run_jige(command);
+    EXPECT_EQ(outcome.exit_code, 3);
+    EXPECT_THAT(outcome.err, HasSubstr("no such file; give the folder of a jige cluster run"));
+  }
+}
+
 TEST(Cluster, ExplainGivesTheLinesAboutAJobAsJson) {
   const TestFolder folder;
   const std::string about = R"({"cluster_s":1.0,"event":"wait","job":7,"text":"no GPU is free"})"

@@ -33,6 +33,10 @@ class ClusterDeadManCommand final : public Command {
     flags.text("--state FOLDER", state_, "of the scheduler");
     flags.text("--partition NAME", partition_, "whose held jobs are released");
     flags.number("--after S", after_s_, {.min = 0.5, .max = 86400}, "without a heartbeat");
+    flags.integer(
+        "--epoch N", epoch_, {},
+        "of the scheduler that started it: end when a later one, with a timer of its own, "
+        "has begun");
     output_.declare(flags, "print one JSON object");
     flags.example("jige cluster dead-man --state /var/lib/jige --partition gpu");
     flags.example("jige cluster dead-man --state /var/lib/jige --after 300");
@@ -42,15 +46,19 @@ class ClusterDeadManCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     const RealClock clock;
-    slurm::DeadManTimer timer(after_s_, clock.now_ns());
-    slurm::SlurmCommands backend({});
+    slurm::DeadManTimer timer(after_s_, epoch_, clock.now_ns());
+    slurm::SlurmCommands backend({.cancel = &interrupt_flag()});
     while (!interrupted()) {
       const Result<std::string> heartbeat = read_file(state_ + "/heartbeat");
       const auto verdict = timer.look(heartbeat ? *heartbeat : "", clock.now_ns());
       if (verdict == slurm::DeadManTimer::Verdict::kEnded) return say(0, "the scheduler has ended");
+      if (verdict == slurm::DeadManTimer::Verdict::kFollowed) {
+        return say(0, "a later scheduler has begun");
+      }
       if (verdict == slurm::DeadManTimer::Verdict::kDead) {
         const Result<int64_t> released = slurm::release_held(backend, partition_);
         if (released) return say(*released, "no heartbeat");
+        if (interrupted()) return {};
         log_warn("{}", released.error().message);
       }
       std::this_thread::sleep_for(kLook);
@@ -70,6 +78,7 @@ class ClusterDeadManCommand final : public Command {
 
   std::string state_ = "jige-slurm", partition_ = "jige";
   double after_s_ = 60;
+  std::optional<int64_t> epoch_;
   OutputFlags output_;
 };
 

@@ -13,6 +13,7 @@ namespace jige::cli {
 namespace {
 
 constexpr size_t kTextsMax = 8;
+constexpr double kGpuNumberMax = 65535;
 
 void say(DemoFindings& findings, std::string text) {
   if (findings.texts.size() < kTextsMax) findings.texts.push_back(std::move(text));
@@ -71,9 +72,12 @@ Result<std::vector<Stint>> read_job_log(std::string_view text, std::string_view 
     if (words[1] == "start" && words.size() == 6) {
       Stint stint{.from_s = *time, .to_s = -1};
       JIGE_TRY(stint.nodes, slurm::expand_hosts(words[2]));
+      if (stint.nodes.empty()) return wrong();
       for (const std::string& number : cluster::split_at(words[3], ',')) {
         const std::optional<double> gpu = cluster::parse_double(number);
-        if (gpu) stint.first_node_gpus.push_back(static_cast<int32_t>(*gpu));
+        if (!gpu) continue;
+        if (*gpu < 0 || *gpu > kGpuNumberMax) return wrong();
+        stint.first_node_gpus.push_back(static_cast<int32_t>(*gpu));
       }
       stint.from_work_s = stint.to_work_s = *work_us / 1e6;
       stints.push_back(std::move(stint));

@@ -9,6 +9,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/output.h"
 
 namespace jige::cli {
@@ -38,6 +39,7 @@ class ClusterExplainCommand final : public Command {
       job = 10 * job + (digit - '0');
     }
     const std::string path = state_ + "/decisions.jsonl";
+    JIGE_DO(check_file("--state", path, "the folder of a jige cluster run"));
     JIGE_TRY(const std::string log, read_file(path));
     JIGE_TRY(const std::vector<Json> lines, lines_about(log, job, path));
     if (lines.empty()) {

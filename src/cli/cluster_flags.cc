@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/file.h"
 #include "cli/flags.h"
@@ -30,6 +31,7 @@ void ClusterFlags::declare_policies(Flags& flags) {
 }
 
 void ClusterFlags::declare(Flags& flags) {
+  flags_ = &flags;
   flags.section("Cluster");
   flags.text("--cluster SHAPE", cluster_,
              "LEAVESxNODESxGPUS[@GBIT][/OVERSUBSCRIPTION], deepshare, or fat-tree:K");
@@ -62,6 +64,32 @@ void ClusterFlags::declare(Flags& flags) {
              "what they train: low, medium, heavy (communication) or all; of a trace those it does "
              "not name");
   flags.number("--burst N", burst_, {.min = 1, .max = 1000}, "mean number that arrive together");
+}
+
+Status ClusterFlags::check_given() const {
+  const auto first_given = [&](std::initializer_list<const char*> names) {
+    const auto found = std::ranges::find_if(names, [&](auto name) { return flags_->given(name); });
+    return found == names.end() ? nullptr : *found;
+  };
+  if (const char* name = first_given({"--sizes", "--fixed-shapes", "--lengths", "--burst"});
+      name && !trace_.empty()) {
+    return fail(Code::kInvalidArgument,
+                "{} is about generated jobs, and --trace {} has jobs; give one", name, trace_);
+  }
+  if (const char* name = first_given({"--trace-format", "--rates", "--spread"});
+      name && trace_.empty()) {
+    return fail(Code::kInvalidArgument, "{} is about a trace; give --trace FILE, or leave it out",
+                name);
+  }
+  if (!table_.empty() && contention_ != "table") {
+    return fail(Code::kInvalidArgument,
+                "--table {} is for --contention table; give both, or leave it out", table_);
+  }
+  if (const char* name = first_given({"--fairness", "--phases"}); name && contention_ != "links") {
+    return fail(Code::kInvalidArgument, "{} is about --contention links, and {} is given", name,
+                contention_);
+  }
+  return {};
 }
 
 Status ClusterFlags::read_jobs(ClusterScene& scene) const {
@@ -99,6 +127,10 @@ Status ClusterFlags::read_trace(ClusterScene& scene, const std::vector<double>& 
              cluster::to_workload(scene.samples, *scene.rates, spread, scene.spec, trace_));
     scene.text = scene.trace->provenance;
     return {};
+  }
+  if (flags_->given("--rates") || flags_->given("--spread")) {
+    return fail(Code::kInvalidArgument,
+                "--rates and --spread are about traces of deepshare, and {} is none", trace_);
   }
   cluster::TraceOptions options{.jobs_max = jobs_, .models = mix};
   if (trace_format_ == "auto") {
@@ -159,6 +191,7 @@ Result<std::shared_ptr<const cluster::PolicyNetwork>> read_policy_network(const 
 }
 
 Result<ClusterScene> ClusterFlags::scene() const {
+  JIGE_DO(check_given());
   ClusterScene scene;
   JIGE_TRY(scene.spec, cluster::parse_cluster(cluster_, "--cluster"));
   scene.noise = noise_;

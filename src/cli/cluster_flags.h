@@ -54,12 +54,13 @@ struct ClusterScene {
 class ClusterFlags {
  public:
   void declare(Flags& flags);
-  // Reads files. Fails as they do, and with kInvalidArgument.
+  // Reads files. Fails as they do, and with kInvalidArgument, also on flags that would do nothing.
   Result<ClusterScene> scene() const;
   // For commands that run policies: --learned and --noise..
   void declare_policies(Flags& flags);
 
  private:
+  Status check_given() const;
   Status read_jobs(ClusterScene& scene) const;
   Status read_trace(ClusterScene& scene, const std::vector<double>& mix) const;
   Status read_contention(ClusterScene& scene) const;
@@ -71,6 +72,7 @@ class ClusterFlags {
   std::string rates_, spread_ = "fewest", colocate_;
   int64_t jobs_ = 1000;
   double fixed_shapes_ = 0, burst_ = 1, noise_ = 1;
+  const Flags* flags_ = nullptr;
 };
 
 // A trained policy. Fails as the file does, and with kUnsupported where this build sees otherwise.

@@ -135,6 +135,8 @@ TEST(DemoCheck, FindsLostJobsAndLostWork) {
   EXPECT_FALSE(read_job_log("10 stop 3\n", "log"));
   EXPECT_FALSE(read_job_log("x start n1 0 0 0\n", "log"));
   EXPECT_FALSE(read_job_log("10 start n[1 0 0 0\n", "log"));
+  EXPECT_FALSE(read_job_log("10 start (null) 0 0 0\n", "log")) << "GPUs of no node";
+  EXPECT_FALSE(read_job_log("10 start n1 1e300 0 0\n", "log"));
 }
 
 TEST(DemoCheck, MeasuresFromTheLastReleaseBeforeAStart) {

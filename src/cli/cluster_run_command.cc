@@ -9,6 +9,7 @@
 #include <string>
 #include <thread>
 
+#include "base/check.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -32,14 +33,10 @@ namespace {
 constexpr double kGbit = 1e9 / 8;
 constexpr double kProgressEvery_s = 5;
 
-double unix_now_s() {
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  return std::chrono::duration<double>(since).count();
-}
-
 class ClusterRunCommand final : public Command {
  public:
   void declare(Flags& flags) override {
+    flags_ = &flags;
     flags.about(
         "Schedules the jobs of a Slurm partition with the policies of `jige cluster simulate`. "
         "Jobs are held when they come, released onto exactly the nodes that the policy chooses, "
@@ -94,9 +91,13 @@ class ClusterRunCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
+    JIGE_DO(check_flags());
     // What is wrong with the policy is said before Slurm is asked, or started.
-    JIGE_TRY(std::unique_ptr<cluster::Policy> policy, make_policy());
-    if (!demo_) return schedule(nullptr, std::move(policy));
+    if (!policy_file_.empty()) {
+      JIGE_TRY(policy_context_.network, read_policy_network(policy_file_));
+    }
+    JIGE_DO(cluster::make_policy(policy_, "--policy", policy_context_));
+    if (!demo_) return schedule(nullptr);
     if (state_ == kDefaultState) state_ = "";
     JIGE_TRY(const DemoSlurm slurm, DemoSlurm::start(""));
     if (state_.empty()) state_ = slurm.folder() + "/scheduler";
@@ -109,7 +110,7 @@ class ClusterRunCommand final : public Command {
     if (!time_scale_) time_scale_ = 60;
     emulate_ = true;
     partition_ = "jige";
-    return schedule(&slurm, std::move(policy));
+    return schedule(&slurm);
   }
 
  private:
@@ -132,18 +133,43 @@ class ClusterRunCommand final : public Command {
                                  : cluster::make_link_contention(spec, {});
   }
 
-  Result<std::unique_ptr<cluster::Policy>> make_policy() const {
-    cluster::PolicyContext context;
-    if (!policy_file_.empty()) {
-      JIGE_TRY(context.network, read_policy_network(policy_file_));
-    } else if (policy_.find("learned") != std::string::npos) {
+  // Flags that would do nothing are mistakes.
+  Status check_flags() const {
+    const bool learned = policy_.find("learned") != std::string::npos;
+    if (learned && policy_file_.empty()) {
       return fail(Code::kInvalidArgument, "--policy {} needs --policy-file FILE", policy_);
     }
-    return cluster::make_policy(policy_, "--policy", context);
+    if (!learned && !policy_file_.empty()) {
+      return fail(Code::kInvalidArgument,
+                  "--policy-file is for the policy learned, and --policy is {}; give one or the "
+                  "other",
+                  policy_);
+    }
+    for (const char* name : {"--jobs", "--load", "--length", "--seed"}) {
+      if (demo_ || !flags_->given(name)) continue;
+      return fail(Code::kInvalidArgument,
+                  "{} is about the jobs of --demo; give both, or leave it out", name);
+    }
+    for (const char* name : {"--partition", "--dry-run", "--until-empty"}) {
+      if (!demo_ || !flags_->given(name)) continue;
+      return fail(Code::kInvalidArgument,
+                  "{} is about a Slurm that is there, and --demo starts its own; give one of them",
+                  name);
+    }
+    return {};
   }
 
-  Status schedule(const DemoSlurm* demo, std::unique_ptr<cluster::Policy> policy) {
-    slurm::CommandOptions command_options{.limit_s = command_limit_s_, .signal = signal_};
+  // run() has seen that there is one.
+  std::unique_ptr<cluster::Policy> make_policy() const {
+    Result<std::unique_ptr<cluster::Policy>> made =
+        cluster::make_policy(policy_, "--policy", policy_context_);
+    JIGE_CHECK(made.has_value(), "--policy {}", policy_);
+    return std::move(*made);
+  }
+
+  Status schedule(const DemoSlurm* demo) {
+    slurm::CommandOptions command_options{
+        .limit_s = command_limit_s_, .signal = signal_, .cancel = &interrupt_flag()};
     slurm::SlurmCommands backend(command_options);
     JIGE_TRY(const slurm::Snapshot first, backend.snapshot());
     JIGE_TRY(const std::string topology, backend.topology());
@@ -152,7 +178,7 @@ class ClusterRunCommand final : public Command {
                                                           .oversubscription = oversubscription_}));
     spec_ = layout.spec();
     slurm::SchedulerParts parts;
-    parts.policy = std::move(policy);
+    parts.policy = [this] { return make_policy(); };
     parts.contention = [this](const slurm::Layout& used) { return make_contention(used.spec()); };
     log_info("partition {}: {}", partition_, cluster::describe(spec_));
     const RealClock clock;
@@ -160,7 +186,7 @@ class ClusterRunCommand final : public Command {
              slurm::Scheduler::create(backend, clock, std::move(layout), scheduler_options(),
                                       std::move(parts)));
     if (dry_run_) return show_plan(*scheduler);
-    if (dead_man_s_ > 0) JIGE_DO(start_dead_man());
+    if (dead_man_s_ > 0) JIGE_DO(start_dead_man(scheduler->epoch()));
     if (demo) prepare_demo(*demo);
     JIGE_DO(loop(*scheduler, demo));
     if (scheduler->live().jobs().empty()) scheduler->end_in_order();
@@ -230,7 +256,7 @@ class ClusterRunCommand final : public Command {
   }
 
   Status report_demo(const slurm::Scheduler& scheduler) {
-    JIGE_TRY(const std::unique_ptr<cluster::Policy> policy, make_policy());
+    const std::unique_ptr<cluster::Policy> policy = make_policy();
     JIGE_TRY(const DemoReport report,
              make_demo_report(scene_, make_contention(spec_), *policy, unix_now_s()));
     if (output_.json) {
@@ -291,10 +317,19 @@ class ClusterRunCommand final : public Command {
   }
 
   // A process of its own session, which outlives this one.
-  Status start_dead_man() const {
-    const std::string limit = fmt::format("{:g}", dead_man_s_);
-    std::vector<std::string> words = {"jige",        "cluster",  "dead-man", "--state", state_,
-                                      "--partition", partition_, "--after",  limit,     "--quiet"};
+  Status start_dead_man(int64_t epoch) const {
+    std::vector<std::string> words = {"jige",
+                                      "cluster",
+                                      "dead-man",
+                                      "--state",
+                                      state_,
+                                      "--partition",
+                                      partition_,
+                                      "--after",
+                                      fmt::format("{:g}", dead_man_s_),
+                                      "--epoch",
+                                      fmt::format("{}", epoch),
+                                      "--quiet"};
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -326,6 +361,8 @@ class ClusterRunCommand final : public Command {
   int64_t jobs_ = 60, seed_ = 1;
   bool dry_run_ = false, until_empty_ = false, demo_ = false, emulate_ = false;
   OutputFlags output_;
+  const Flags* flags_ = nullptr;
+  cluster::PolicyContext policy_context_;
   cluster::ClusterSpec spec_;
   DemoScene scene_;
   double demo_start_s_ = 0;

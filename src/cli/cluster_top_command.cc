@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/input.h"
 #include "cli/interrupt.h"
 #include "cli/output.h"
 
@@ -43,6 +44,7 @@ class ClusterTopCommand final : public Command {
     const bool terminal = isatty(STDOUT_FILENO) != 0;
     do {
       const std::string path = state_ + "/status.json";
+      JIGE_DO(check_file("--state", path, "the folder of a jige cluster run"));
       JIGE_TRY(const std::string text, read_file(path));
       JIGE_TRY(const Json status, parse_json(text, path));
       if (output_.json) {

@@ -145,10 +145,28 @@ Result<plan::PipelineCosts> file_costs(const PipelineFlags& f) {
 
 }  // namespace
 
-void PipelineFlags::declare(Flags& flags) {
-  declare_costs(*this, flags);
-  declare_machine(*this, flags);
-  declare_choices(*this, flags);
+void PipelineFlags::declare(Flags& declared) {
+  flags = &declared;
+  declare_costs(*this, declared);
+  declare_machine(*this, declared);
+  declare_choices(*this, declared);
+}
+
+Status PipelineFlags::check_given() const {
+  if (!measure && flags->given("--threads")) {
+    return fail(Code::kInvalidArgument,
+                "--threads is about devices that are timed here; give --measure, or leave it out");
+  }
+  if (costs_file.empty()) return {};
+  for (const char* name :
+       {"--micro-batch-tokens", "--context", "--dtype", "--device-tflops", "--fetch-gb-per-s",
+        "--link-gb-per-s", "--host-optimizer", "--device-optimizer"}) {
+    if (!flags->given(name)) continue;
+    return fail(Code::kInvalidArgument,
+                "{} is an assumption about a model's costs, and --costs {} has them; leave one out",
+                name, costs_file);
+  }
+  return {};
 }
 
 Result<plan::TrainPlanRequest> PipelineFlags::request() const {
@@ -158,6 +176,7 @@ Result<plan::TrainPlanRequest> PipelineFlags::request() const {
         "what is to be trained? give one of: a model folder, --size NAME ({}), --costs FILE",
         fmt::join(model_size_names(), ", "));
   }
+  JIGE_DO(check_given());
   if (measure && !costs_file.empty()) {
     return fail(Code::kInvalidArgument,
                 "--measure times a model's blocks, --costs {} has times; give one of them",

@@ -43,11 +43,14 @@ struct PipelineFlags {
   int64_t forward_stages = 0;  // 0: searched
   int64_t backward_stages = 0;
   int64_t stages_max = 8;
+  const Flags* flags = nullptr;  // as declared
 
-  void declare(Flags& flags);
+  void declare(Flags& declared);
   // Measures where that is asked for. Fails with kInvalidArgument unless exactly one source of
   // costs is given, and as reading or measuring it does.
   Result<plan::TrainPlanRequest> request() const;
+  // Fails with kInvalidArgument where a flag is given that would do nothing.
+  Status check_given() const;
   int32_t micro_batch_count() const;
   // "110m, 4 devices, 8 micro-batches of 2048 tokens".
   std::string summary() const;

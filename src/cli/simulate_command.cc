@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/check.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -49,7 +50,10 @@ class SimulateTrainCommand final : public Command {
     }
     output_.json ? print_as_json(outcomes) : print_as_text(outcomes);
     if (fastest) return {};
-    return fail(Code::kExhausted, "no schedule runs: {}", outcomes.front().refusal);
+    // Of all together, what comes closest.
+    const Result<plan::TrainPlan> none = plan::plan_train(request);
+    JIGE_CHECK(!none.has_value(), "a schedule runs that none of its kind is");
+    return fail(none.error().code, "no schedule runs: {}", none.error().message);
   }
 
  private:

@@ -105,7 +105,6 @@ class SimulateServeCommand final : public Command {
   }
 
   Status simulate(plan::ServePolicy policy, size_t rate_index) {
-    if (interrupted()) return fail(Code::kCancelled, "by a signal");
     sim::ServeSimulationOptions options;
     options.scheduler.policy = policy;
     options.scheduler.admission = scheduling_.read_admission();
@@ -118,6 +117,7 @@ class SimulateServeCommand final : public Command {
     options.users = plan_.users;
     options.faults = faults_;
     options.seed = plan_.seed;
+    options.cancel = &interrupt_flag();
     const sim::Workload load = plan_.at(rate_index, 0);
     JIGE_TRY(const sim::ServeSimulationResult result, sim::simulate_serve(load.requests, options));
     LoadPoint point{.subject = std::string(plan::policy_name(policy)),

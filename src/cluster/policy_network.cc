@@ -23,8 +23,12 @@ size_t PolicyNetwork::tower_size() const {
   return h * f + h + h * h + h + h + 1;
 }
 
+PolicyNetwork::PolicyNetwork(int32_t features, int32_t hidden)
+    : features_(features), hidden_(hidden) {}
+
 PolicyNetwork::PolicyNetwork(int32_t features, int32_t hidden, uint64_t seed)
-    : features_(features), hidden_(hidden), parameters_(2 * tower_size()) {
+    : PolicyNetwork(features, hidden) {
+  parameters_.resize(2 * tower_size());
   Rng rng(derive_key(seed, "policy network"));
   const auto f = static_cast<size_t>(features), h = static_cast<size_t>(hidden);
   for (size_t tower = 0; tower < 2; ++tower) {
@@ -144,12 +148,14 @@ Result<PolicyNetwork> PolicyNetwork::from_json(std::string_view text, std::strin
     return fail(Code::kCorrupt, "{}: version {}, {} features and {} hidden units are no policy",
                 where, version, features, hidden);
   }
-  PolicyNetwork network(static_cast<int32_t>(features), static_cast<int32_t>(hidden), 0);
+  PolicyNetwork network(static_cast<int32_t>(features), static_cast<int32_t>(hidden));
   const auto list = json.find("parameters");
-  if (list == json.end() || !list->is_array() || list->size() != network.parameters_.size()) {
-    return fail(Code::kCorrupt, "{}: field \"parameters\" must hold {} numbers", where,
-                network.parameters_.size());
+  // Nothing is made for what a file only claims to hold.
+  const size_t count = 2 * network.tower_size();
+  if (list == json.end() || !list->is_array() || list->size() != count) {
+    return fail(Code::kCorrupt, "{}: field \"parameters\" must hold {} numbers", where, count);
   }
+  network.parameters_.resize(count);
   for (size_t i = 0; i < network.parameters_.size(); ++i) {
     const Json& number = (*list)[i];
     if (!number.is_number() || !std::isfinite(number.get<double>())) {

@@ -49,6 +49,8 @@ class PolicyNetwork {
   static Result<PolicyNetwork> from_json(std::string_view text, std::string_view where);
 
  private:
+  // Without parameters.
+  PolicyNetwork(int32_t features, int32_t hidden);
   struct Layers {
     std::vector<double> first, second;
     double out = 0;

@@ -36,6 +36,9 @@ class RoundSimulation {
   Result<SimulationResult> run(const std::atomic<bool>* cancel) {
     while (!queue_.empty() || !running_.empty()) {
       if (cancel && cancel->load()) return fail(Code::kCancelled, "by a signal");
+      if (round_ > kSimulatedMax_ns / kRound_ns) {
+        return simulated_too_long(queue_.size() + running_.size());
+      }
       place_jobs();
       if (running_.empty()) {
         return fail(Code::kInvalidArgument, "job {} does not fit an empty cluster",

@@ -46,8 +46,9 @@ struct RoundRules {
 // Nothing: no such name.
 std::optional<RoundRules> round_rules(std::string_view name);
 
-// Fails with kInvalidArgument where a job has no spread or does not fit an empty cluster, and with
-// kCancelled. REQUIRES: jobs.
+// Fails with kInvalidArgument where a job has no spread or does not fit an empty cluster, with
+// kCorrupt on one that takes too long, with kExhausted where all of them do, and with kCancelled.
+// REQUIRES: jobs.
 Result<SimulationResult> simulate_rounds(const ClusterSpec& spec,
                                          const std::vector<SampleJob>& jobs, const RateTable& rates,
                                          const SlowdownTable& table, const RoundRules& rules,

@@ -180,6 +180,24 @@ TEST(PublishedRounds, EqualThePublishedSchedulerOnDrawnJobs) {
   EXPECT_EQ(compared, 4 * jobs->size());
 }
 
+TEST(PublishedRounds, RefusesJobsThatNeverEnd) {
+  const RateTable rates = rates_of("type,rate\n\"A,2,2\",1\n\"B,2,2\",1e-300\n");
+  const SlowdownTable table = table_of(",\"A,2,2\"\n\"A,2,2\",0.5\n");
+  for (const char* model : {"A", "B"}) {
+    const auto jobs = parse_sample_trace(
+        fmt::format(
+            R"({{"7": {{"model": "{}", "gpu_demand": 2, "total_samples_to_train": 1e15}}}})",
+            model),
+        "t");
+    ASSERT_TRUE(jobs) << jobs.error().message;
+    const auto run =
+        simulate_rounds(kPublishedCluster, *jobs, rates, table, *round_rules("published-las"));
+    ASSERT_FALSE(run);
+    EXPECT_EQ(run.error().code, Code::kCorrupt);
+    EXPECT_NE(run.error().message.find("job 7: 1e+15 samples"), std::string::npos);
+  }
+}
+
 uint64_t checksum(const std::vector<SampleJob>& jobs, const SimulationResult& result) {
   uint64_t value = 0xcbf29ce484222325;
   for (size_t i = 0; i < jobs.size(); ++i) {

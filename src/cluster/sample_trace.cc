@@ -8,6 +8,7 @@
 #include "cluster/model_catalogue.h"
 #include "cluster/trace_fields.h"
 #include "cluster/trace_reader.h"
+#include "cluster/workload.h"
 
 namespace jige::cluster {
 namespace {
@@ -113,7 +114,14 @@ Result<Workload> to_workload(const std::vector<SampleJob>& jobs, const RateTable
     job.model = index_of(workload.models, traced.model);
     job.gpus = traced.gpus;
     job.nodes = spread == Spread::kFewest ? spreads.front() : spreads.back();
-    job.iterations = traced.samples / rates.rate({traced.model, traced.gpus, job.nodes});
+    const double rate = rates.rate({traced.model, traced.gpus, job.nodes});
+    job.iterations = traced.samples / rate;
+    if (!(job.iterations <= kLengthMax_s)) {
+      return fail(Code::kCorrupt,
+                  "{}: job {}: {:g} samples at {:g} a second take {:g} s; at most {:g} s are "
+                  "simulated",
+                  where, traced.name, traced.samples, rate, job.iterations, kLengthMax_s);
+    }
     const int32_t known = model_named(traced.model);
     job.restart_ns = kRestart_ns;
     if (known >= 0) {

@@ -48,8 +48,8 @@ class RateTable {
 
 enum class Spread : uint8_t { kFewest, kWidest };
 
-// Fails with kInvalidArgument, naming the job, where it has no spread. Costs of restarts are
-// assigned by model.
+// Fails with kInvalidArgument, naming the job, where it has no spread, and with kCorrupt where it
+// takes longer than kLengthMax_s. Costs of restarts are assigned by model.
 Result<Workload> to_workload(const std::vector<SampleJob>& jobs, const RateTable& rates,
                              Spread spread, const ClusterSpec& spec, std::string_view where);
 

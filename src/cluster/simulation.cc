@@ -10,7 +10,6 @@ namespace jige::cluster {
 namespace {
 
 constexpr int64_t kNever = std::numeric_limits<int64_t>::max();
-constexpr int64_t kTimeMax_ns = 4'000'000'000 * kSecond;
 // Rounds on an empty cluster, with nobody left to arrive, before a policy counts as stuck.
 constexpr int64_t kIdleRoundsMax = 1000;
 constexpr int64_t kInstantsBetweenLooks = 256;
@@ -33,10 +32,9 @@ class Simulation {
     while (true) {
       const int64_t next_ns = next_instant_ns();
       if (next_ns == kNever) break;
-      if (next_ns > kTimeMax_ns) {
-        return fail(Code::kExhausted, "the simulated time passes {:.0f} years with {} jobs left",
-                    static_cast<double>(kTimeMax_ns) / kSecond / 31'557'600,
-                    cluster_.running().size() + static_cast<size_t>(cluster_.waiting_count()));
+      if (next_ns > kSimulatedMax_ns) {
+        return simulated_too_long(cluster_.running().size() +
+                                  static_cast<size_t>(cluster_.waiting_count()));
       }
       cluster_.advance_to(next_ns);
       finish_due();
@@ -160,6 +158,11 @@ class Simulation {
 };
 
 }  // namespace
+
+tl::unexpected<Error> simulated_too_long(size_t jobs_left) {
+  return fail(Code::kExhausted, "the simulated time passes {:.0f} years with {} jobs left",
+              static_cast<double>(kSimulatedMax_ns) / kSecond / 31'557'600, jobs_left);
+}
 
 Result<SimulationResult> simulate(const ClusterSpec& spec, const Workload& workload,
                                   std::unique_ptr<Contention> contention, Policy& policy,

@@ -49,6 +49,10 @@ struct SimulationResult {
   int64_t rate_changes = 0;
 };
 
+// Where clocks of simulations end, far within their range, and the kExhausted that says so.
+inline constexpr int64_t kSimulatedMax_ns = 4'000'000'000 * kSecond;
+tl::unexpected<Error> simulated_too_long(size_t jobs_left);
+
 // Fails with kInternal where the policy leaves jobs waiting on an empty cluster, with kExhausted
 // where the clock would pass its range, and with kCancelled. REQUIRES: jobs by arrival, from 0 on.
 Result<SimulationResult> simulate(const ClusterSpec& spec, const Workload& workload,

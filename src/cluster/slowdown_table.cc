@@ -36,6 +36,10 @@ Result<SlowdownTable> SlowdownTable::parse(std::string_view csv, std::string_vie
                       where, lines.number(), i + 1, cells[i]);
         }
         if (head_line) {
+          if (std::ranges::find(heads, *type) != heads.end()) {
+            return fail(Code::kCorrupt, "{}:{}: type \"{}\" has two columns", where, lines.number(),
+                        cells[i]);
+          }
           heads.push_back(std::move(*type));
         } else if (!table.types_.emplace(*type, static_cast<int32_t>(rows.size())).second) {
           return fail(Code::kCorrupt, "{}:{}: type \"{}\" comes twice", where, lines.number(),

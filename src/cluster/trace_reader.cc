@@ -200,8 +200,9 @@ std::string_view trace_format_name(TraceFormat format) {
 
 Result<TraceFormat> guess_trace_format(std::string_view text, std::string_view where) {
   Lines lines(text);
-  if (lines.next()) {
+  while (lines.next()) {
     const std::string_view first = lines.line();
+    if (first.find_first_not_of(" \t") == std::string_view::npos) continue;
     const auto has = [&](std::string_view name) {
       return first.find(name) != std::string_view::npos;
     };
@@ -212,6 +213,7 @@ Result<TraceFormat> guess_trace_format(std::string_view text, std::string_view w
     if (has("iteration_time") && has("num_gpu")) return TraceFormat::kMuri;
     if (has("submit_time") && has("num_gpu")) return TraceFormat::kTiresias;
     if (std::ranges::count(first, '\t') >= 6) return TraceFormat::kGavel;
+    break;
   }
   return fail(Code::kUnsupported,
               "{}: looks like no trace that is known here (gavel, muri, tiresias, alibaba, swf); "

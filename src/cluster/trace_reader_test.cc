@@ -68,10 +68,11 @@ TEST(PublishedTraces, AlibabaPods) {
               (10769854 - 9437499) * 1e9, 1e3);
 }
 
-// Carriage returns, a byte order mark, columns that no one asks for, models with versions.
+// Carriage returns, a byte order mark, blank lines, columns that no one asks for, models with
+// versions.
 TEST(PublishedTraces, TiresiasJobs) {
   const Workload load = read_guessed(
-      "\xef\xbb\xbfjob_id,num_gpu,submit_time,iterations,model_name,duration,interval\r\n"
+      "\xef\xbb\xbf\r\n \njob_id,num_gpu,submit_time,iterations,model_name,duration,interval\r\n"
       "0,1,0,606,vgg19,164,30\r\n1,8,30,133,resnet152,147,23\r\n2,2,53,157,inception4,127,26\r\n"
       "3,4,79,513,nobody-knows,121,20\r\n\r\n",
       TraceFormat::kTiresias);

@@ -282,7 +282,8 @@ TEST(SlowdownTable, ReadsAndRefuses) {
   for (const char* bad :
        {"", "x", ",\"A,1,1\"\n", ",\"A,1\"\n\"A,1\",1\n", ",\"A,1,1\"\n\"A,1,1\",x\n",
         ",\"A,1,1\"\n\"B,1,1\",1\n", ",\"A,1,1\"\n\"A,1,1\",1,2\n", ",\"A,1,1\"\n\"A,1,1\",-1\n",
-        ",\"A,1,1\"\n\"A,1,1\",1\n\"A,1,1\",1\n"}) {
+        ",\"A,1,1\"\n\"A,1,1\",1\n\"A,1,1\",1\n",
+        ",\"A,1,1\",\"A,1,1\"\n\"A,1,1\",1,1\n\"B,1,1\",1,1\n"}) {
     const auto result = SlowdownTable::parse(bad, "t");
     ASSERT_FALSE(result) << bad;
     EXPECT_EQ(result.error().code, Code::kCorrupt);

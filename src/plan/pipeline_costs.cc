@@ -1,9 +1,12 @@
 #include "plan/pipeline_costs.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 namespace jige::plan {
 namespace {
@@ -39,6 +42,18 @@ constexpr RateField kRates[] = {
     {"link_bytes_per_s", &PipelineRates::link_bytes_per_s},
     {"host_parameters_per_s", &PipelineRates::host_parameters_per_s},
     {"device_parameters_per_s", &PipelineRates::device_parameters_per_s}};
+
+// A name that is misspelt would be one that takes no time.
+Status check_names(const Json& object, const std::vector<std::string_view>& known,
+                   std::string_view where) {
+  if (!object.is_object()) return fail(Code::kCorrupt, "{}: must be an object", where);
+  for (const auto& [name, value] : object.items()) {
+    if (std::ranges::find(known, name) != known.end()) continue;
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is not known; there are {}", where, name,
+                fmt::join(known, ", "));
+  }
+  return {};
+}
 
 // Far above any machine, and small enough that sums over the blocks fit; of sums over a schedule
 // check_buffer_bytes() says whether they do.
@@ -144,10 +159,18 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
   if (!json.is_object() || blocks == json.end() || !blocks->is_array() || blocks->empty()) {
     return fail(Code::kCorrupt, "{}: field \"blocks\" must be a list of block costs", where);
   }
+  JIGE_DO(check_names(json,
+                      {"blocks", "rates", "state_bytes_per_parameter", "undo_bytes_per_parameter",
+                       "workspace_bytes", "tied"},
+                      where));
+  std::vector<std::string_view> block_names = {"count"}, rate_names = {"link_latency_s"};
+  for (const NumberField& time : kTimes) block_names.push_back(time.name);
+  for (const CountField& count : kCounts) block_names.push_back(count.name);
+  for (const RateField& rate : kRates) rate_names.push_back(rate.name);
   for (size_t i = 0; i < blocks->size(); ++i) {
     const std::string place = fmt::format("{}: blocks[{}]", where, i);
     const Json& entry = (*blocks)[i];
-    if (!entry.is_object()) return fail(Code::kCorrupt, "{}: must be an object", place);
+    JIGE_DO(check_names(entry, block_names, place));
     BlockCost block;
     for (const NumberField& time : kTimes) {
       JIGE_TRY(block.*time.field, get_number_or(entry, time.name, 0, place));
@@ -162,8 +185,9 @@ Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where) 
     }
     costs.blocks.insert(costs.blocks.end(), static_cast<size_t>(repeat), block);
   }
-  if (const auto rates = json.find("rates"); rates != json.end()) {
+  if (const Json* rates = find_field(json, "rates")) {
     const std::string place = fmt::format("{}: rates", where);
+    JIGE_DO(check_names(*rates, rate_names, place));
     for (const RateField& rate : kRates) {
       JIGE_TRY(costs.rates.*rate.field,
                get_number_or(*rates, rate.name, costs.rates.*rate.field, place));

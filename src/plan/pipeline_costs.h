@@ -72,8 +72,8 @@ StageTimes stage_times(const PipelineOrder& stages, const PipelineCosts& costs, 
 
 // {"blocks": [{"forward_s": 0.01, …, "count": 24}, …], "rates": {"fetch_bytes_per_s": 5e10, …},
 //  "state_bytes_per_parameter": 12, "workspace_bytes": 0, "tied": false}; "count" repeats a block,
-//  absent rates
-// are free, absent numbers of a block are 0. Fails with kInvalidArgument or kCorrupt.
+// absent rates are free, absent numbers of a block are 0, and names that are not known are refused.
+// Fails with kInvalidArgument or kCorrupt.
 Result<PipelineCosts> costs_from_json(const Json& json, std::string_view where);
 Json costs_to_json(const PipelineCosts& costs);
 

@@ -314,5 +314,21 @@ TEST(PipelineCosts, SurviveJson) {
             std::string::npos);
 }
 
+// What is misspelt, or no object, would else be free.
+TEST(PipelineCosts, NamesThatAreNotKnownAreRefused) {
+  for (const auto& [text, said] :
+       {std::pair(R"({"blocks": [{}], "rates": [1, 2]})", "rates: must be an object"),
+        std::pair(R"({"blocks": [{}], "rates": {"fetch_gb_per_s": 1}})",
+                  "\"fetch_gb_per_s\" is not"),
+        std::pair(R"({"blocks": [{"forwards_s": 1}]})", "blocks[0]: field \"forwards_s\" is not"),
+        std::pair(R"({"blocks": [{}], "rate": {}})", "\"rate\" is not known")}) {
+    const Result<Json> parsed = parse_json(text, "costs");
+    const Result<PipelineCosts> costs = costs_from_json(*parsed, "costs");
+    ASSERT_FALSE(costs) << text;
+    EXPECT_NE(costs.error().message.find(said), std::string::npos) << costs.error().message;
+  }
+  EXPECT_TRUE(costs_from_json(*parse_json(R"({"blocks": [{}], "rates": null})", "costs"), "costs"));
+}
+
 }  // namespace
 }  // namespace jige::plan

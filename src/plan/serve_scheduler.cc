@@ -1,6 +1,7 @@
 #include "plan/serve_scheduler.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 
@@ -87,26 +88,99 @@ void ServeScheduler::insert(Request request) {
     tenant.served_tokens = least == INT64_MAX ? 0 : least;
   }
   const RequestId id = request.spec.id;
-  requests_.emplace(id, std::move(request));
+  Request& there = requests_.emplace(id, std::move(request)).first->second;
+  there.admitted ? enter(there) : wait(there);
 }
 
-std::vector<ServeScheduler::Request*> ServeScheduler::scan_order() {
-  std::vector<Request*> order;
-  for (auto& [id, request] : requests_) {
-    if (request.in_flight_tokens == 0 && !request.finished) order.push_back(&request);
-  }
-  const auto served = [&](const Request* request) -> int64_t {
-    return options_.fair_share ? tenants_.at(request->spec.tenant).served_tokens : 0;
-  };
-  std::stable_sort(order.begin(), order.end(), [&](const Request* a, const Request* b) {
-    if (a->spec.priority != b->spec.priority) return a->spec.priority > b->spec.priority;
-    const int64_t served_a = served(a);
-    const int64_t served_b = served(b);
-    if (served_a != served_b) return served_a < served_b;
-    return a->arrival < b->arrival;
-  });
-  return order;
+uint64_t ServeScheduler::queue_name(const Request& request) const {
+  return options_.fair_share ? request.spec.tenant : 0;
 }
+
+ServeScheduler::Rank ServeScheduler::rank_in_queue(const Request& request) {
+  return {.behind = -int64_t{request.spec.priority}, .arrival = request.arrival};
+}
+
+int64_t ServeScheduler::served_tokens(uint64_t tenant) const {
+  return options_.fair_share ? tenants_.at(tenant).served_tokens : 0;
+}
+
+void ServeScheduler::wait(Request& request) {
+  waiting_[queue_name(request)].emplace(rank_in_queue(request), &request);
+}
+
+// Out of its queue, if it is in one.
+void ServeScheduler::enter(Request& request) {
+  leave_queue(request);
+  request.admitted = true;
+  inside_.emplace(request.spec.id, &request);
+}
+
+void ServeScheduler::leave_queue(const Request& request) {
+  const auto queue = waiting_.find(queue_name(request));
+  if (queue == waiting_.end()) return;
+  queue->second.erase(rank_in_queue(request));
+  if (queue->second.empty()) waiting_.erase(queue);
+}
+
+// Those who may take part in the next batch, the first first, as they stood when the batch was
+// begun: all who were inside then, and of those who waited as many as are asked for.
+class ServeScheduler::ScanOrder {
+ public:
+  explicit ScanOrder(ServeScheduler& scheduler) {
+    for (const auto& [id, request] : scheduler.inside_) {
+      if (request->in_flight_tokens > 0 || request->finished) continue;
+      Rank own = rank_in_queue(*request);
+      own.served_tokens = scheduler.served_tokens(request->spec.tenant);
+      inside_.emplace_back(own, request);
+    }
+    std::ranges::sort(inside_);
+    for (const auto& [name, queue] : scheduler.waiting_) {
+      heads_.push_back({.served_tokens = scheduler.served_tokens(name),
+                        .next = queue.begin(),
+                        .end = queue.end()});
+      push_last();
+    }
+  }
+
+  // Those who were inside.
+  std::span<const std::pair<Rank, Request*>> inside() const { return inside_; }
+
+  // Null at the end. Without `door_open` nobody who waits comes any more.
+  Request* next(bool door_open) {
+    if (!door_open) heads_.clear();
+    const bool inside_left = next_inside_ < inside_.size();
+    if (heads_.empty()) return inside_left ? inside_[next_inside_++].second : nullptr;
+    if (inside_left && inside_[next_inside_].first < heads_.front().rank()) {
+      return inside_[next_inside_++].second;
+    }
+    std::ranges::pop_heap(heads_, later);
+    Request* const request = heads_.back().next->second;
+    // Before the request leaves its queue.
+    if (++heads_.back().next == heads_.back().end) {
+      heads_.pop_back();
+    } else {
+      push_last();
+    }
+    return request;
+  }
+
+ private:
+  struct Head {
+    int64_t served_tokens = 0;
+    Queue::const_iterator next, end;
+    Rank rank() const {
+      Rank whole = next->first;
+      whole.served_tokens = served_tokens;
+      return whole;
+    }
+  };
+  static bool later(const Head& a, const Head& b) { return a.rank() > b.rank(); }
+  void push_last() { std::ranges::push_heap(heads_, later); }
+
+  std::vector<std::pair<Rank, Request*>> inside_;
+  size_t next_inside_ = 0;
+  std::vector<Head> heads_;  // a heap
+};
 
 std::optional<Batch> ServeScheduler::next_batch() {
   if (in_flight_count() >= options_.batches_in_flight_max) return std::nullopt;
@@ -122,6 +196,9 @@ std::optional<Batch> ServeScheduler::next_batch() {
       select_static(batch);
       break;
   }
+  for (const RequestId id : batch.preempted) {
+    if (Request& victim = at(id); !victim.admitted) wait(victim);
+  }
   if (batch.items.empty()) return std::nullopt;
   batch.id = next_batch_++;
   InFlight& entry = in_flight_[batch.id];
@@ -133,7 +210,8 @@ std::optional<Batch> ServeScheduler::next_batch() {
 // comes from nobody else.
 void ServeScheduler::select_by_iteration(Batch& batch) {
   bool door_open = true;
-  for (Request* request : scan_order()) {
+  ScanOrder order(*this);
+  while (Request* const request = order.next(door_open)) {
     if (static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max) break;
     if (!request->admitted) {
       door_open = door_open && admit(*request);
@@ -146,20 +224,20 @@ void ServeScheduler::select_by_iteration(Batch& batch) {
 
 void ServeScheduler::select_chunked(Batch& batch) {
   int32_t budget = options_.batch_tokens_max;
-  const std::vector<Request*> order = scan_order();
+  ScanOrder order(*this);
   const auto full = [&] {
     return budget == 0 || static_cast<int32_t>(batch.items.size()) >= options_.batch_requests_max;
   };
   const auto remaining = [](const Request& request) {
     return static_cast<int32_t>(request.tokens.size()) - request.computed;
   };
-  for (Request* request : order) {  // decodes first: one token each
+  for (const auto& [rank, request] : order.inside()) {  // decodes first: one token each
     if (full()) return;
     if (!request->admitted || remaining(*request) != 1) continue;
     if (schedule(*request, 1, batch)) --budget;
   }
   bool door_open = true;
-  for (Request* request : order) {  // then prompts, in pieces
+  while (Request* const request = order.next(door_open)) {  // then prompts, in pieces
     if (full()) return;
     if (request->in_flight_tokens > 0 || (request->admitted && remaining(*request) == 1)) continue;
     if (!request->admitted) {
@@ -172,10 +250,10 @@ void ServeScheduler::select_chunked(Batch& batch) {
 }
 
 void ServeScheduler::select_static(Batch& batch) {
-  bool batch_is_open = true;  // nobody of the last batch is left
-  for (const auto& [id, request] : requests_) batch_is_open &= !request.admitted;
+  const bool batch_is_open = inside_.empty();  // nobody of the last batch is left
   int32_t member_count = 0;
-  for (Request* request : scan_order()) {
+  ScanOrder order(*this);
+  while (Request* const request = order.next(batch_is_open)) {
     if (member_count >= options_.batch_requests_max) break;
     if (!request->admitted) {
       if (!batch_is_open) continue;
@@ -197,12 +275,12 @@ bool ServeScheduler::admit(Request& request) {
     const int32_t needed = blocks_for(static_cast<int64_t>(request.tokens.size()));
     if (needed > pool_.available_count()) return false;
     if (spared(request)) {
-      for (const auto& [id, other] : requests_) {
-        if (other.admitted && spared(other)) return false;
+      for (const auto& [id, other] : inside_) {
+        if (spared(*other)) return false;
       }
     }
   }
-  request.admitted = true;
+  enter(request);
   match_prefix(request);
   return true;
 }
@@ -279,15 +357,16 @@ bool ServeScheduler::preempt_behind(const Request& request, Batch& batch) {
     return a.arrival > b.arrival;
   };
   Request* victim = nullptr;
-  for (auto& [id, other] : requests_) {
-    const bool may = &other != &request && other.admitted && other.in_flight_tokens == 0 &&
-                     !other.finished && !other.blocks.empty() && !spared(other) &&
-                     (spared(request) || behind(other, request));
-    if (may && (!victim || behind(other, *victim))) victim = &other;
+  for (const auto& [id, other] : inside_) {
+    const bool may = other != &request && other->in_flight_tokens == 0 && !other->finished &&
+                     !other->blocks.empty() && !spared(*other) &&
+                     (spared(request) || behind(*other, request));
+    if (may && (!victim || behind(*other, *victim))) victim = other;
   }
   if (!victim) return false;
   give_back_blocks(*victim);
   victim->admitted = false;
+  inside_.erase(victim->spec.id);
   ++victim->counters.preemptions;
   batch.preempted.push_back(victim->spec.id);
   return true;

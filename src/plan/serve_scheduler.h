@@ -27,6 +27,7 @@
 // Threads: none; one caller.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -165,6 +166,17 @@ class ServeScheduler {
     std::vector<PrefixHash> prefix;  // prefix[i]: hash before block i
     RequestCounters counters;
   };
+  // Where a request stands: the larger priority first, then, with fair_share, the tenant served
+  // least, then whoever came first.
+  struct Rank {
+    int64_t behind = 0;  // minus its priority
+    int64_t served_tokens = 0;
+    int64_t arrival = 0;
+    auto operator<=>(const Rank&) const = default;
+  };
+  using Queue = std::map<Rank, Request*>;
+  class ScanOrder;
+
   struct InFlight {
     std::vector<RequestId> members;
   };
@@ -175,7 +187,13 @@ class ServeScheduler {
 
   void insert(Request request);
   void fork(Request& parent, const ForkedNext& next);
-  std::vector<Request*> scan_order();
+  // Of the queue that the request waits in, and in it, where all of a queue are served alike.
+  uint64_t queue_name(const Request& request) const;
+  static Rank rank_in_queue(const Request& request);
+  int64_t served_tokens(uint64_t tenant) const;
+  void wait(Request& request);
+  void enter(Request& request);
+  void leave_queue(const Request& request);
   void select_by_iteration(Batch& batch);
   void select_chunked(Batch& batch);
   void select_static(Batch& batch);
@@ -196,7 +214,11 @@ class ServeScheduler {
 
   ServeSchedulerOptions options_;
   KvBlockPool pool_;
+  // Each request is among those inside, which are admitted, or waits; while a batch is chosen, its
+  // victims are in neither. What an iteration costs grows with those inside, not with the queue.
   std::map<RequestId, Request> requests_;
+  std::map<RequestId, Request*> inside_;
+  std::map<uint64_t, Queue> waiting_;  // with fair_share by tenant, else one queue
   std::map<BatchId, InFlight> in_flight_;
   std::map<uint64_t, Tenant> tenants_;  // those with requests
   int32_t promised_blocks_ = 0;

@@ -63,12 +63,11 @@ void ServeScheduler::fork(Request& parent, const ForkedNext& next) {
 std::vector<RequestId> ServeScheduler::release_finished() {
   std::vector<RequestId> over;
   bool whole_batch = true;
-  for (auto& [id, request] : requests_) {
-    if (!request.admitted) continue;
-    whole_batch &= request.finished;
-    if (!request.finished) continue;
+  for (const auto& [id, request] : inside_) {
+    whole_batch &= request->finished;
+    if (!request->finished) continue;
     over.push_back(id);
-    give_back_blocks(request);  // the rest of a static batch may need them
+    give_back_blocks(*request);  // the rest of a static batch may need them
   }
   if (options_.policy == ServePolicy::kStatic && !whole_batch) return {};
   for (const RequestId id : over) remove(id);
@@ -130,20 +129,19 @@ void ServeScheduler::remove(RequestId id) {
   Request& request = at(id);
   give_back_blocks(request);
   promised_blocks_ -= request.promised_blocks;
+  if (inside_.erase(id) == 0) leave_queue(request);
   const auto tenant = tenants_.find(request.spec.tenant);
   if (--tenant->second.request_count == 0) tenants_.erase(tenant);
   requests_.erase(id);
 }
 
 int32_t ServeScheduler::waiting_count() const {
-  return static_cast<int32_t>(
-      std::ranges::count_if(requests_, [](const auto& entry) { return !entry.second.admitted; }));
+  return static_cast<int32_t>(requests_.size() - inside_.size());
 }
 
 int32_t ServeScheduler::running_count() const {
-  return static_cast<int32_t>(std::ranges::count_if(requests_, [](const auto& entry) {
-    return entry.second.admitted && !entry.second.finished;
-  }));
+  return static_cast<int32_t>(
+      std::ranges::count_if(inside_, [](const auto& entry) { return !entry.second->finished; }));
 }
 
 RequestCounters ServeScheduler::counters(RequestId id) const {
@@ -162,6 +160,7 @@ void ServeScheduler::check_invariants() const {
     promised += request.promised_blocks;
     flying += request.in_flight_tokens > 0;
     JIGE_CHECK(request.admitted || request.blocks.empty(), "waiting request {} holds blocks", id);
+    JIGE_CHECK(request.admitted == inside_.contains(id), "request {} is in the wrong list", id);
     JIGE_CHECK(static_cast<int64_t>(request.blocks.size()) * pool_.block_tokens() >=
                    request.computed + request.in_flight_tokens,
                "request {}: {} blocks for {} tokens", id, request.blocks.size(), request.computed);
@@ -173,6 +172,10 @@ void ServeScheduler::check_invariants() const {
                "block {}: {} users, {} counted", block, users[static_cast<size_t>(block)],
                pool_.ref_count(block));
   }
+  size_t waiting = 0;
+  for (const auto& [name, queue] : waiting_) waiting += queue.size();
+  JIGE_CHECK(waiting + inside_.size() == requests_.size(), "{} requests wait, {} are inside, of {}",
+             waiting, inside_.size(), requests_.size());
   size_t members = 0;
   for (const auto& [id, batch] : in_flight_) members += batch.members.size();
   JIGE_CHECK(static_cast<size_t>(flying) == members, "{} requests in flight, {} members", flying,

@@ -33,6 +33,9 @@ class Simulation {
   Result<ServeSimulationResult> run() {
     free_users_ = options_.users;
     for (;;) {
+      if (options_.cancel && options_.cancel->load(std::memory_order_relaxed)) {
+        return fail(Code::kCancelled, "by a signal");
+      }
       land_until_now();
       cancel_until_now();
       while (next_arrival_s() <= now_s_) arrive_next();

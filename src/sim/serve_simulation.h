@@ -12,6 +12,7 @@
 // Threads: none.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -44,6 +45,7 @@ struct ServeSimulationOptions {
   int64_t users = 0;  // > 0: closed loop, each user sends the next request when one is over
   ServeFaults faults;
   uint64_t seed = 1;
+  const std::atomic<bool>* cancel = nullptr;
 };
 
 // Looks on and takes part: for tests of the scheduler.
@@ -76,8 +78,8 @@ struct ServeSimulationResult {
 };
 
 // Request i has the id i. Fails with kInternal where the scheduler comes to a stand while requests
-// are left. REQUIRES: requests by arrival; lengths fit into 31 bits; times of the model >= 0 and
-// not all 0; shares in [0, 1], lose_share < 1.
+// are left, and with kCancelled. REQUIRES: requests by arrival; lengths fit into 31 bits; times of
+// the model >= 0 and not all 0; shares in [0, 1], lose_share < 1.
 Result<ServeSimulationResult> simulate_serve(std::span<const RequestShape> requests,
                                              const ServeSimulationOptions& options,
                                              SimulationObserver* observer = nullptr);

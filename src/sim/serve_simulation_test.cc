@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+
 namespace jige::sim {
 namespace {
 
@@ -156,6 +158,16 @@ TEST(ServeSimulation, WhatCanNeverRunFailsAlone) {
   EXPECT_EQ(result.outcomes[1].failure, "");
   EXPECT_EQ(result.outcomes[1].output_tokens, 5);
   EXPECT_EQ(result.outcomes[2].failure, "too large");
+}
+
+TEST(ServeSimulation, EndsWhenItIsCancelled) {
+  const std::atomic<bool> cancel{true};
+  ServeSimulationOptions options = options_of(ServePolicy::kChunked);
+  options.cancel = &cancel;
+  const std::vector<RequestShape> requests = {{0, 4, 10}};
+  const auto result = simulate_serve(requests, options);
+  ASSERT_FALSE(result);
+  EXPECT_EQ(result.error().code, Code::kCancelled);
 }
 
 TEST(ServeSimulation, RepeatsExactly) {

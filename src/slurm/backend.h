@@ -9,7 +9,8 @@
 //
 // A place that the caller knows to be free is taken; on busy nodes Slurm would let the job wait and
 // give them to another. Every call is safe to repeat. Fails with kUnavailable where Slurm does not
-// answer (what happened is then open until the next snapshot), else with what Slurm says.
+// answer and with kCancelled where it is no longer waited for (what happened is then open until the
+// next snapshot), else with what Slurm says.
 // Threads: one thread.
 #pragma once
 

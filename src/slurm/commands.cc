@@ -62,10 +62,20 @@ Result<Snapshot> SlurmCommands::snapshot() {
   Snapshot snapshot;
   snapshot.taken_ns = RealClock().now_ns();
   JIGE_TRY(const std::string jobs, call({options_.squeue, "--json", "-t", "all"}));
-  JIGE_TRY(const std::string nodes, call({options_.sinfo, "--json"}));
+  JIGE_TRY(snapshot.nodes, nodes());
   JIGE_TRY(snapshot.jobs, parse_jobs(jobs));
-  JIGE_TRY(snapshot.nodes, parse_nodes(nodes));
   return snapshot;
+}
+
+Result<std::vector<SeenNode>> SlurmCommands::nodes() {
+  if (!sinfo_groups_) {
+    JIGE_TRY(const std::string text, call({options_.sinfo, "--json"}));
+    Result<std::vector<SeenNode>> nodes = parse_nodes(text, "sinfo --json");
+    if (nodes || nodes.error().code != Code::kUnsupported) return nodes;
+    sinfo_groups_ = true;
+  }
+  JIGE_TRY(const std::string text, call({options_.scontrol, "--all", "--json", "show", "nodes"}));
+  return parse_nodes(text, "scontrol --json show nodes");
 }
 
 Status SlurmCommands::place(int64_t job, const std::vector<std::string>& nodes,

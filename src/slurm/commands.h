@@ -1,5 +1,8 @@
 // SlurmCommands: the backend that runs squeue, sinfo, scontrol and scancel.
 //
+// Jobs come from `squeue --json`, nodes from `sinfo --json` where that lists them (22.05); from
+// 23.02 on it lists groups of them, and `scontrol --json show nodes` says what each one is.
+//
 // Each call has a time limit, and is tried again, after a pause that doubles, where Slurm did not
 // answer: the controller restarts, a socket times out, the program hangs. What Slurm refuses is not
 // tried again. Threads: one thread.
@@ -42,9 +45,11 @@ class SlurmCommands final : public Backend {
 
  private:
   Result<std::string> call(const std::vector<std::string>& words);
+  Result<std::vector<SeenNode>> nodes();
 
   CommandOptions options_;
   int64_t retries_ = 0;
+  bool sinfo_groups_ = false;  // its list is none of nodes
 };
 
 // Whether the words of a Slurm command mean that it did not reach the controller.

@@ -96,12 +96,39 @@ TEST_F(Commands, EndsCommandsThatHang) {
   EXPECT_EQ(slurm.retries(), 1);
 }
 
+TEST_F(Commands, WaitsNoLongerWhenItIsCancelled) {
+  script("squeue", "sleep 60");
+  const std::atomic<bool> cancel{true};
+  options_.cancel = &cancel;
+  SlurmCommands slurm(options_);
+  const StopWatch watch;
+  EXPECT_EQ(slurm.snapshot().error().code, Code::kCancelled);
+  EXPECT_LT(watch.seconds(), 5);
+  EXPECT_EQ(slurm.retries(), 0);
+}
+
 TEST_F(Commands, TakesNoHalfAnswer) {
   script("squeue", "echo '{\"jobs\": [{\"job_id\": 1'");
   SlurmCommands slurm(options_);
   EXPECT_EQ(slurm.snapshot().error().code, Code::kCorrupt);
   options_.squeue = "no-such-squeue";
   EXPECT_EQ(SlurmCommands(options_).snapshot().error().code, Code::kNotFound);
+}
+
+// From 23.02 on.
+TEST_F(Commands, AsksForNodesWhereSinfoOnlyGroupsThem) {
+  script("sinfo", R"(echo '{"sinfo": [{"nodes": {"nodes": ["a"]}, "gres": {"total": "gpu:4"}}]}')");
+  script("scontrol", R"(echo '{"nodes": [{"name": "a", "gres": "gpu:4", "state": ["IDLE"]}]}')");
+  SlurmCommands slurm(options_);
+  for (int i = 0; i < 2; ++i) {
+    const auto snapshot = slurm.snapshot();
+    ASSERT_TRUE(snapshot) << snapshot.error().message;
+    ASSERT_EQ(snapshot->nodes.size(), 1u);
+    EXPECT_EQ(snapshot->nodes[0].gpus, 4);
+  }
+  EXPECT_EQ(calls(),
+            "squeue --json -t all\nsinfo --json\nscontrol --all --json show nodes\n"
+            "squeue --json -t all\nscontrol --all --json show nodes\n");
 }
 
 TEST_F(Commands, KnowsClustersWithoutATopology) {

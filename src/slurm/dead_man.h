@@ -4,12 +4,15 @@
 // It is a process of its own (`jige cluster dead-man`), which `jige cluster run` starts beside
 // itself; it may run on another machine as well, under systemd. Time is counted by its own
 // monotonic clock since it last saw the heartbeat change: clocks that jump do not matter.
-// A scheduler that comes back takes the jobs that have not started in hand again.
+// A scheduler that comes back takes the jobs that have not started in hand again, and starts a
+// timer of its own: one that belongs to a scheduler, by its epoch, then ends, so that they do not
+// pile up.
 //
 // Threads: one thread.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "slurm/backend.h"
@@ -18,15 +21,18 @@ namespace jige::slurm {
 
 class DeadManTimer {
  public:
-  enum class Verdict : uint8_t { kAlive, kDead, kEnded };
+  enum class Verdict : uint8_t { kAlive, kDead, kEnded, kFollowed };
 
-  DeadManTimer(double limit_s, int64_t now_ns) : limit_s_(limit_s), changed_ns_(now_ns) {}
+  // Without an epoch it belongs to no scheduler, and none follows.
+  DeadManTimer(double limit_s, std::optional<int64_t> epoch, int64_t now_ns)
+      : limit_s_(limit_s), epoch_(epoch), changed_ns_(now_ns) {}
 
   // `heartbeat` is the file's text, empty where it cannot be read.
   Verdict look(const std::string& heartbeat, int64_t now_ns);
 
  private:
   double limit_s_;
+  std::optional<int64_t> epoch_;
   std::string last_;
   int64_t changed_ns_;
 };

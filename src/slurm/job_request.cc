@@ -79,7 +79,7 @@ Result<JobRequest> read_request(const SeenJob& seen, const cluster::ClusterSpec&
     job.restart_ns = static_cast<int64_t>(words.restart_s * cluster::kSecond);
   }
   request.checkpoint = words.checkpoint;
-  if (const size_t at = request.checkpoint.find("%j"); at != std::string::npos) {
+  for (size_t at = 0; (at = request.checkpoint.find("%j", at)) != std::string::npos;) {
     request.checkpoint.replace(at, 2, fmt::format("{}", seen.id));
   }
   if (std::string reason = cluster::why_never(job, spec); !reason.empty()) {

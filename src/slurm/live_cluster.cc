@@ -16,7 +16,8 @@ using cluster::Placement;
 
 // Of a job that is new to us; more is a clock that jumped.
 constexpr int64_t kAgeMax_s = 30 * 86400;
-constexpr int32_t kMissingMax = 2;  // snapshots without a job before it counts as gone
+constexpr double kScaledMax_s = 1e9;  // the same in time of the cluster
+constexpr int32_t kMissingMax = 2;    // snapshots without a job before it counts as gone
 constexpr auto kRestartPause_ns = static_cast<int64_t>(kRestartPause_s * kSecond);
 constexpr double kRest_s = 2, kRestMax_s = 300;
 
@@ -51,12 +52,15 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
   absorb_known(snapshot, now);
   std::set<int64_t> there;
   for (const SeenJob& seen : snapshot.jobs) {
+    if (seen.state == SeenState::kGone) continue;
     there.insert(seen.id);
-    if (seen.partition != options_.partition || jobs_.contains(seen.id)) continue;
+    if (jobs_.contains(seen.id) || !names_partition(seen, options_.partition)) continue;
     take_in(seen, now);
   }
   std::erase_if(refused_, [&](const auto& entry) { return !there.contains(entry.first); });
   std::erase_if(foreign_, [&](int64_t id) { return !there.contains(id); });
+  for (auto& [id, past] : past_) past.missing = there.contains(id) ? 0 : past.missing + 1;
+  std::erase_if(past_, [](const auto& entry) { return entry.second.missing == kMissingMax; });
   count_gpus(snapshot, now);
   for (auto& [id, job] : jobs_) {
     if (!job.resting || now.wall_ns < job.retry_wall_ns) continue;
@@ -276,20 +280,28 @@ void LiveCluster::make_foreign(LiveJob& job) {
 
 bool LiveCluster::take_in(const SeenJob& seen, const Moment& now) {
   if (seen.state == SeenState::kGone || seen.state == SeenState::kEnding) return false;
-  if (refused_.contains(seen.id) || full()) return false;
+  if (full()) return false;
   const bool marked = starts_with_mark(seen.admin_comment) && !foreign_.contains(seen.id);
   if (seen.state != SeenState::kHeld && !marked) {
+    refused_.erase(seen.id);
     if (foreign_.insert(seen.id).second) {
       event("foreign", seen.id, "not held, and not released by Jige; left to Slurm");
     }
     return false;
   }
   Result<JobRequest> request = read_request(seen, layout_.spec(), options_.defaults);
+  if (seen.partition != options_.partition) {
+    request = fail(Code::kUnsupported, "it names the partitions {}; give {} alone", seen.partition,
+                   options_.partition);
+  }
   if (!request) {
-    refused_[seen.id] = request.error().message;
-    event("refuse", seen.id, request.error().message);
+    std::string& why = refused_[seen.id];
+    if (why == request.error().message) return false;
+    why = request.error().message;
+    event("refuse", seen.id, why);
     return false;
   }
+  refused_.erase(seen.id);
   foreign_.erase(seen.id);
   arrive(seen, std::move(*request), now);
   return true;
@@ -301,9 +313,8 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   cluster::Job& stored = store_[static_cast<size_t>(id)];
   stored = request.job;
   const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
-  stored.arrival_ns =
-      state_.now_ns() -
-      static_cast<int64_t>(static_cast<double>(age_s) * options_.time_scale) * kSecond;
+  const double scaled_s = std::min(static_cast<double>(age_s) * options_.time_scale, kScaledMax_s);
+  stored.arrival_ns = state_.now_ns() - static_cast<int64_t>(scaled_s) * kSecond;
   LiveJob& job = jobs_[seen.id];
   job.seen = seen;
   job.request = std::move(request);

@@ -64,6 +64,10 @@ struct LiveJob {
 // stopped there, and Slurm then fails the job: it must not start anew before the next second.
 inline constexpr double kRestartPause_s = 1.1;
 
+// An integer of a saved state, so small that sums of two stay whole numbers. Fails as get_int(),
+// and with kCorrupt.
+Result<int64_t> get_saved_int(const Json& object, std::string_view field, std::string_view where);
+
 // What happened, for the log.
 struct LiveEvent {
   std::string kind;  // arrive, start, stop, finish, fail, adopt, foreign, refuse, missing
@@ -106,6 +110,7 @@ class LiveCluster {
   const LiveOptions& options() const { return options_; }
   // GPUs that nothing seen has, by node; none on nodes that are out of service.
   const std::vector<int32_t>& seen_free() const { return seen_free_; }
+  // Jobs that cannot be placed, and why; looked at again in each snapshot, for people change them.
   const std::map<int64_t, std::string>& refused() const { return refused_; }
   const std::set<int64_t>& foreign() const { return foreign_; }
 
@@ -129,6 +134,7 @@ class LiveCluster {
   struct Past {
     int64_t arrival_ns = 0;
     cluster::ClusterState::History history;
+    int32_t missing = 0;  // snapshots without the job
   };
 
   void absorb_known(const Snapshot& snapshot, const Moment& now);

@@ -3,6 +3,26 @@
 #include "slurm/live_cluster.h"
 
 namespace jige::slurm {
+namespace {
+
+constexpr int64_t kSavedMax = 3'000'000'000'000'000'000;  // 95 years in nanoseconds
+constexpr int64_t kSavedCountMax = 1'000'000'000;
+
+Result<int32_t> saved_count(const Json& object, std::string_view field, std::string_view where) {
+  JIGE_TRY(const int64_t count, get_int(object, field, where));
+  if (count >= 0 && count <= kSavedCountMax) return static_cast<int32_t>(count);
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be in 0..{}", where, field, count,
+              kSavedCountMax);
+}
+
+}  // namespace
+
+Result<int64_t> get_saved_int(const Json& object, std::string_view field, std::string_view where) {
+  JIGE_TRY(const int64_t value, get_int(object, field, where));
+  if (value >= -kSavedMax && value <= kSavedMax) return value;
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be in {}..{}", where, field, value,
+              -kSavedMax, kSavedMax);
+}
 
 Json LiveCluster::save() const {
   Json jobs = Json::array();
@@ -39,16 +59,13 @@ Status LiveCluster::restore(const Json& saved, std::string_view where) {
     if (!item.is_object()) return fail(Code::kCorrupt, "{}: a job is no object", where);
     Past past;
     JIGE_TRY(const int64_t id, get_int(item, "job", where));
-    JIGE_TRY(past.arrival_ns, get_int(item, "arrival_ns", where));
+    JIGE_TRY(past.arrival_ns, get_saved_int(item, "arrival_ns", where));
     JIGE_TRY(past.history.left, get_number(item, "left", where));
-    JIGE_TRY(past.history.held_ns, get_int(item, "held_ns", where));
-    JIGE_TRY(past.history.first_start_ns, get_int(item, "first_start_ns", where));
-    JIGE_TRY(const int64_t starts, get_int(item, "starts", where));
-    JIGE_TRY(const int64_t preemptions, get_int(item, "preemptions", where));
-    JIGE_TRY(const int64_t migrations, get_int(item, "migrations", where));
-    past.history.starts = static_cast<int32_t>(starts);
-    past.history.preemptions = static_cast<int32_t>(preemptions);
-    past.history.migrations = static_cast<int32_t>(migrations);
+    JIGE_TRY(past.history.held_ns, get_saved_int(item, "held_ns", where));
+    JIGE_TRY(past.history.first_start_ns, get_saved_int(item, "first_start_ns", where));
+    JIGE_TRY(past.history.starts, saved_count(item, "starts", where));
+    JIGE_TRY(past.history.preemptions, saved_count(item, "preemptions", where));
+    JIGE_TRY(past.history.migrations, saved_count(item, "migrations", where));
     past_[id] = past;
   }
   return {};

@@ -122,9 +122,10 @@ void note_outcome(LiveCluster& live, const Action& action, const Status& status,
                   const Moment& begun, const Moment& ended) {
   if (!live.jobs().contains(action.job)) return;
   LiveJob& job = live.job(action.job);
-  // Where Slurm did not answer it may have acted all the same: then it counts as done, and what is
-  // seen later decides.
-  const bool refused = !status && status.error().code != Code::kUnavailable;
+  // Where Slurm did not answer, or was not waited for, it may have acted all the same: then it
+  // counts as done, and what is seen later decides.
+  const bool refused = !status && status.error().code != Code::kUnavailable &&
+                       status.error().code != Code::kCancelled;
   job.acted_wall_ns = ended.wall_ns;
   switch (action.step) {
     case Step::kPlace:

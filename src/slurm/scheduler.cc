@@ -69,10 +69,10 @@ Scheduler::~Scheduler() {
 Result<std::unique_ptr<Scheduler>> Scheduler::create(Backend& backend, const Clock& clock,
                                                      Layout layout, SchedulerOptions options,
                                                      SchedulerParts parts) {
-  JIGE_DO(make_folders(options.folder));
-  if (options.emulate) JIGE_DO(make_folders(options.folder + "/rates"));
   int lock_fd = -1;
   if (!options.dry_run) {
+    JIGE_DO(make_folders(options.folder));
+    if (options.emulate) JIGE_DO(make_folders(options.folder + "/rates"));
     const std::string path = options.folder + "/lock";
     lock_fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
     if (lock_fd < 0) return fail(Code::kIo, "{}: cannot be made", path);
@@ -93,7 +93,10 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(Backend& backend, const Clo
   scheduler->lock_fd_ = lock_fd;
   JIGE_DO(scheduler->load(std::move(layout)));
   // No job may carry an epoch that a scheduler after this one could use again.
-  if (!scheduler->options_.dry_run) JIGE_DO(scheduler->save());
+  if (scheduler->options_.dry_run) return scheduler;
+  JIGE_DO(scheduler->save());
+  // A timer that is started now must not take the word of an earlier one's end for this one's.
+  scheduler->beat("alive");
   return scheduler;
 }
 
@@ -105,12 +108,17 @@ Moment Scheduler::now() const {
           .unix_s = static_cast<int64_t>(unix_now_s())};
 }
 
+void Scheduler::make_live(Layout layout) {
+  std::unique_ptr<cluster::Contention> contention = parts_.contention(layout);
+  std::unique_ptr<cluster::Policy> policy = parts_.policy();
+  live_ = std::make_unique<LiveCluster>(std::move(layout), options_.live, std::move(contention),
+                                        *policy);
+  policy_ = std::move(policy);
+}
+
 Status Scheduler::load(Layout layout) {
   base_wall_ns_ = clock_.now_ns();
-  const Layout& known = layout;
-  std::unique_ptr<cluster::Contention> contention = parts_.contention(known);
-  live_ = std::make_unique<LiveCluster>(std::move(layout), options_.live, std::move(contention),
-                                        *parts_.policy);
+  make_live(std::move(layout));
   const std::string file = path("state.json");
   Result<std::string> text = read_file(file);
   if (!text && text.error().code == Code::kNotFound) return {};
@@ -119,9 +127,9 @@ Status Scheduler::load(Layout layout) {
   if (!state.is_object()) return fail(Code::kCorrupt, "{}: is no object", file);
   JIGE_TRY(const int64_t version, get_int(state, "version", file));
   if (version != 1) return fail(Code::kUnsupported, "{}: version {}, not 1", file, version);
-  JIGE_TRY(const int64_t epoch, get_int(state, "epoch", file));
-  JIGE_TRY(const int64_t unix_s, get_int(state, "unix_s", file));
-  JIGE_TRY(const int64_t cluster_ns, get_int(state, "cluster_ns", file));
+  JIGE_TRY(const int64_t epoch, get_saved_int(state, "epoch", file));
+  JIGE_TRY(const int64_t unix_s, get_saved_int(state, "unix_s", file));
+  JIGE_TRY(const int64_t cluster_ns, get_saved_int(state, "cluster_ns", file));
   epoch_ = epoch + 1;
   const int64_t away_s =
       std::clamp<int64_t>(static_cast<int64_t>(unix_now_s()) - unix_s, 0, kAwayMax_s);
@@ -176,6 +184,7 @@ Status Scheduler::step() {
   if (!snapshot) {
     ++counts_.blind_steps;
     if (options_.dry_run) return tl::unexpected<Error>(std::move(snapshot.error()));
+    if (snapshot.error().code == Code::kCancelled) return {};
     if (!blind_) {
       log_.note("blind", snapshot.error().message, moment);
       log_warn("Slurm does not answer; jobs stay as they are: {}", snapshot.error().message);
@@ -238,6 +247,7 @@ void Scheduler::act(const Moment& now_before) {
     note_outcome(*live_, action, status, begun, ended);
     const auto took_ns = static_cast<double>(ended.wall_ns - begun.wall_ns);
     log_.action(*live_, action, status, took_ns / kSecond, now_before);
+    if (!status && status.error().code == Code::kCancelled) break;
   }
   log_events(now_before);
 }
@@ -253,23 +263,14 @@ void Scheduler::log_events(const Moment& moment) {
   for (LiveOutcome& outcome : live_->take_outcomes()) outcomes_.push_back(std::move(outcome));
 }
 
-// The same jobs in a new object, as after a restart, but for the policy, whose queue goes with the
-// old object.
+// The same jobs in a new object, as after a restart.
 void Scheduler::rebuild() {
   log_.note("rebuilt", "the list of jobs was full", now());
   const Json jobs = live_->save();
-  for (const auto& [id, job] : live_->jobs()) {
-    const bool waits = live_->state().at(job.id).phase == cluster::Phase::kWaiting;
-    if (waits && !job.resting) parts_.policy->withdrawn(live_->state(), job.id);
-  }
-  Layout layout = live_->layout();
-  std::unique_ptr<cluster::Contention> contention = parts_.contention(layout);
-  auto anew = std::make_unique<LiveCluster>(std::move(layout), options_.live, std::move(contention),
-                                            *parts_.policy);
-  if (const Status restored = anew->restore(jobs, "memory"); !restored) {
+  make_live(live_->layout());
+  if (const Status restored = live_->restore(jobs, "memory"); !restored) {
     log_error("{}", restored.error().message);
   }
-  live_ = std::move(anew);
 }
 
 void Scheduler::write_rates() {

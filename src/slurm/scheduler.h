@@ -40,10 +40,11 @@ struct SchedulerOptions {
   double status_s = 0.5;
 };
 
-// Makes contention and policy anew; called again when a LiveCluster is full.
+// Makes contention and policy anew; called again when a LiveCluster is full, for what a policy
+// remembers is about that one's numbers of jobs.
 struct SchedulerParts {
   std::function<std::unique_ptr<cluster::Contention>(const Layout&)> contention;
-  std::unique_ptr<cluster::Policy> policy;
+  std::function<std::unique_ptr<cluster::Policy>()> policy;
 };
 
 struct SchedulerCounts {
@@ -68,6 +69,8 @@ class Scheduler {
   const SchedulerCounts& counts() const { return counts_; }
   const LiveCluster& live() const { return *live_; }
   Moment now() const;
+  // One higher than that of the scheduler before.
+  int64_t epoch() const { return epoch_; }
   // Jobs that ended since the last call.
   std::vector<LiveOutcome> take_outcomes() { return std::exchange(outcomes_, {}); }
   // Of a dry run: what would be done.
@@ -79,6 +82,7 @@ class Scheduler {
   Scheduler(Backend& backend, const Clock& clock, SchedulerOptions options, SchedulerParts parts,
             DecisionLog log);
   Status load(Layout layout);
+  void make_live(Layout layout);
   Status save();
   void act(const Moment& now);
   Status check_epoch(const Snapshot& snapshot) const;
@@ -94,6 +98,7 @@ class Scheduler {
   SchedulerOptions options_;
   SchedulerParts parts_;
   DecisionLog log_;
+  std::unique_ptr<cluster::Policy> policy_;
   std::unique_ptr<LiveCluster> live_;
   int lock_fd_ = -1;
   int64_t epoch_ = 1;

@@ -44,9 +44,7 @@ class Rig {
                                  {});
     ASSERT_TRUE(layout) << layout.error().message;
     SchedulerParts parts;
-    auto policy = cluster::make_policy(policy_, "test", {});
-    ASSERT_TRUE(policy) << policy.error().message;
-    parts.policy = std::move(*policy);
+    parts.policy = [this] { return std::move(*cluster::make_policy(policy_, "test", {})); };
     parts.contention = [](const Layout& used) {
       return cluster::make_link_contention(used.spec(), {});
     };
@@ -190,14 +188,51 @@ TEST(Scheduler, LeavesAloneWhatItCannotPlace) {
   const int64_t wrong = rig.slurm.submit(1, 1, 1, "jige lenght=3");
   const int64_t array = rig.slurm.submit(1, 1, 1);
   rig.slurm.jobs()[array].seen.other_request = "it belongs to a job array";
+  const int64_t either = rig.slurm.submit(1, 1, 1);
+  rig.slurm.jobs()[either].seen.partition = "cpu,jige";
+  const int64_t other = rig.slurm.submit(1, 1, 1);
+  rig.slurm.jobs()[other].seen.partition = "jige2";
   const int64_t good = rig.slurm.submit(1, 1, 1);
   for (int i = 0; i < 20; ++i) rig.step();
   EXPECT_EQ(rig.slurm.jobs()[good].seen.state, SeenState::kGone);
-  for (const int64_t id : {huge, wrong, array}) {
+  EXPECT_FALSE(rig.scheduler->live().refused().contains(other));
+  for (const int64_t id : {huge, wrong, array, either}) {
     EXPECT_EQ(rig.slurm.jobs()[id].seen.state, SeenState::kHeld);
     EXPECT_TRUE(rig.scheduler->live().refused().contains(id));
   }
   EXPECT_THAT(rig.scheduler->live().refused().at(wrong), HasSubstr("lenght=3"));
+}
+
+TEST(Scheduler, TakesJobsThatWereCorrected) {
+  Rig rig("fifo");
+  rig.start();
+  const int64_t wrong = rig.slurm.submit(1, 1, 1, "jige lenght=3");
+  const int64_t later = rig.slurm.submit(1, 1, 1);
+  rig.slurm.jobs()[later].seen.other_request = "it depends on other jobs";
+  for (int i = 0; i < 4; ++i) rig.step();
+  EXPECT_EQ(rig.scheduler->live().refused().size(), 2u);
+  rig.slurm.jobs()[wrong].seen.comment = "jige length=3";
+  rig.slurm.jobs()[later].seen.other_request = "";
+  EXPECT_TRUE(rig.run_out(100));
+  EXPECT_TRUE(rig.scheduler->live().refused().empty());
+  const std::string log = rig.log();
+  size_t refusals = 0;
+  for (size_t at = 0; (at = log.find("\"refuse\"", at)) != std::string::npos; ++at) ++refusals;
+  EXPECT_EQ(refusals, 2u) << "each is said once";
+}
+
+TEST(Scheduler, ForgetsJobsThatEndedWhileItWasAway) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(1, 1, 20);
+  for (int i = 0; i < 10; ++i) rig.step();
+  EXPECT_THAT(*read_file(rig.folder + "/state.json"), HasSubstr("\"job\":1"));
+  rig.scheduler.reset();
+  for (int i = 0; i < 200; ++i) rig.slurm.tick(kStep_s);
+  rig.slurm.forgets_gone = true;
+  rig.start();
+  for (int i = 0; i < 10; ++i) rig.step();
+  EXPECT_THAT(*read_file(rig.folder + "/state.json"), HasSubstr("\"jobs\":[]"));
 }
 
 TEST(Scheduler, LeavesReleasesByPeopleToSlurm) {
@@ -224,6 +259,17 @@ TEST(Scheduler, ChangesNothingInADryRun) {
   EXPECT_EQ(rig.scheduler->last_actions()[0].step, Step::kPlace);
   EXPECT_EQ(rig.slurm.jobs()[job].seen.state, SeenState::kHeld);
   EXPECT_TRUE(std::filesystem::is_empty(rig.folder));
+  rig.scheduler.reset();
+  std::filesystem::remove(rig.folder);
+  rig.start(true);
+  EXPECT_FALSE(std::filesystem::exists(rig.folder));
+}
+
+TEST(Scheduler, SaysThatItLivesBeforeItLooks) {
+  Rig rig("fifo");
+  ASSERT_TRUE(write_file_atomic(rig.folder + "/heartbeat", "ended 3 17\n"));
+  rig.start();
+  EXPECT_THAT(*read_file(rig.folder + "/heartbeat"), HasSubstr("alive"));
 }
 
 TEST(Scheduler, RestsJobsThatSlurmDoesNotStart) {
@@ -274,6 +320,28 @@ TEST(Scheduler, GoesOnWhenItsListIsFull) {
   EXPECT_THAT(rig.log(), HasSubstr("the list of jobs was full"));
 }
 
+// What a policy remembers is by the numbers that jobs have in the list.
+TEST(Scheduler, TellsTheJobsOfANewListFromThoseOfTheOld) {
+  Rig rig("greedy");
+  rig.jobs_max = 4;
+  rig.start();
+  // Without a time of submission: as old as can be.
+  for (int i = 0; i < 4; ++i) {
+    rig.slurm.submit(1, 1, 1);
+    EXPECT_TRUE(rig.run_out(100));
+    rig.step();
+  }
+  EXPECT_THAT(rig.log(), HasSubstr("\"class\":\"overdue\""));
+  const size_t old_end = rig.log().size();
+  const int64_t fresh = rig.slurm.submit(1, 1, 1);
+  rig.slurm.jobs()[fresh].seen.submit_s = static_cast<int64_t>(unix_now_s());
+  EXPECT_TRUE(rig.run_out(100));
+  EXPECT_THAT(rig.log(), HasSubstr("the list of jobs was full"));
+  const std::string log = rig.log().substr(old_end);
+  EXPECT_THAT(log, HasSubstr("\"event\":\"place\""));
+  EXPECT_THAT(log, ::testing::Not(HasSubstr("\"class\":\"overdue\"")));
+}
+
 TEST(Scheduler, ReadsStateOfAnyClock) {
   for (const char* unix_s : {"0", "99999999999", "-5"}) {
     Rig rig("greedy");
@@ -291,14 +359,21 @@ TEST(Scheduler, ReadsStateOfAnyClock) {
 }
 
 TEST(Scheduler, RefusesStateThatIsBroken) {
-  for (const char* text : {"", "{", "[]", "{}", R"({"version":2})",
-                           R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1})",
-                           R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1,"jobs":[3]})"}) {
+  for (const char* text :
+       {"", "{", "[]", "{}", R"({"version":2})",
+        R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1})",
+        R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1,"jobs":[3]})",
+        R"({"version":1,"epoch":9223372036854775807,"unix_s":1,"cluster_ns":1,)"
+        R"("jobs":[]})",
+        R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":9000000000000000000,"jobs":[]})",
+        R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1,"jobs":[{"job":1,)"
+        R"("arrival_ns":0,"left":3,"held_ns":5,"first_start_ns":1,)"
+        R"("starts":-1,"preemptions":1,"migrations":0}]})"}) {
     Rig rig("fifo");
     ASSERT_TRUE(write_file_atomic(rig.folder + "/state.json", text));
     auto layout = Layout::create(rig.slurm.nodes(), "jige", "", {});
     SchedulerParts parts;
-    parts.policy = std::move(*cluster::make_policy("fifo", "test", {}));
+    parts.policy = [] { return std::move(*cluster::make_policy("fifo", "test", {})); };
     parts.contention = [](const Layout& used) { return cluster::make_no_contention(used.spec()); };
     SchedulerOptions options{.folder = rig.folder};
     EXPECT_FALSE(
@@ -362,7 +437,7 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
 TEST(DeadMan, WaitsForTheHeartbeatByItsOwnClock) {
   using Verdict = DeadManTimer::Verdict;
   constexpr int64_t kS = 1'000'000'000;
-  DeadManTimer timer(10, 0);
+  DeadManTimer timer(10, std::nullopt, 0);
   EXPECT_EQ(timer.look("alive 1 1", 9 * kS), Verdict::kAlive);
   EXPECT_EQ(timer.look("alive 1 2", 18 * kS), Verdict::kAlive);
   EXPECT_EQ(timer.look("alive 1 2", 28 * kS), Verdict::kAlive);
@@ -370,7 +445,18 @@ TEST(DeadMan, WaitsForTheHeartbeatByItsOwnClock) {
   EXPECT_EQ(timer.look("alive 1 2", 29 * kS), Verdict::kDead);
   EXPECT_EQ(timer.look("alive 2 0", 30 * kS), Verdict::kAlive);
   EXPECT_EQ(timer.look("ended 2 9", 31 * kS), Verdict::kEnded);
-  EXPECT_EQ(DeadManTimer(10, 0).look("", 11 * kS), Verdict::kDead);
+  EXPECT_EQ(DeadManTimer(10, std::nullopt, 0).look("", 11 * kS), Verdict::kDead);
+}
+
+TEST(DeadMan, OfASchedulerEndsWhenALaterOneHasBegun) {
+  using enum DeadManTimer::Verdict;
+  DeadManTimer own(10, 4, 0), free_standing(10, std::nullopt, 0);
+  EXPECT_EQ(own.look("alive 4 17\n", 1), kAlive);
+  EXPECT_EQ(own.look("alive 4\n", 2), kAlive);
+  EXPECT_EQ(own.look("alive 5 0\n", 3), kFollowed);
+  EXPECT_EQ(own.look("ended 5 9\n", 4), kFollowed);
+  EXPECT_EQ(free_standing.look("alive 5 0\n", 1), kAlive);
+  EXPECT_EQ(free_standing.look("ended 5 9\n", 2), kEnded);
 }
 
 TEST(DeadMan, ReleasesJobsThatASchedulerThenTakesBack) {

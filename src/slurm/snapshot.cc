@@ -7,27 +7,34 @@
 
 #include "base/ascii.h"
 #include "base/json.h"
+#include "cluster/trace_fields.h"
 #include "slurm/host_list.h"
 
 namespace jige::slurm {
 namespace {
 
 constexpr std::string_view kSqueue = "squeue --json";
-constexpr std::string_view kSinfo = "sinfo --json";
 // So that products of them are whole numbers of 32 bits.
 constexpr int64_t kNodesMax = 65536;
+constexpr int64_t kRestartsMax = 1'000'000;
 constexpr int32_t kGpusMax = 4096;
+// Beyond all dates, ids and limits of Slurm, which have 32 bits; minutes in seconds fit as well.
+constexpr double kNumberMax = 1e15;
+
+int64_t whole_number(const Json& number) {
+  return static_cast<int64_t>(std::clamp(number.get<double>(), -kNumberMax, kNumberMax));
+}
 
 // A number, plain or as {"set": true, "number": 5}; `fallback` where there is none.
 int64_t number_of(const Json& object, const char* field, int64_t fallback) {
   const auto found = object.find(field);
   if (found == object.end()) return fallback;
-  if (found->is_number()) return found->get<int64_t>();
+  if (found->is_number()) return whole_number(*found);
   if (!found->is_object()) return fallback;
   const auto set = found->find("set");
   if (set != found->end() && set->is_boolean() && !set->get<bool>()) return fallback;
   const auto number = found->find("number");
-  return number != found->end() && number->is_number() ? number->get<int64_t>() : fallback;
+  return number != found->end() && number->is_number() ? whole_number(*number) : fallback;
 }
 
 // A word, plain or as the first of a list.
@@ -106,7 +113,8 @@ Result<SeenJob> parse_job(const Json& json) {
   job.start_s = number_of(json, "start_time", 0);
   job.end_s = number_of(json, "end_time", 0);
   job.time_limit_s = 60 * number_of(json, "time_limit", 0);
-  job.restarts = static_cast<int32_t>(number_of(json, "restart_cnt", 0));
+  job.restarts =
+      static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "restart_cnt", 0), 0, kRestartsMax));
   job.other_request = why_not_placed(json, job);
   if (job.state == SeenState::kRunning || job.state == SeenState::kEnding) {
     JIGE_TRY(job.nodes, expand_hosts(word_of(json, "nodes")));
@@ -119,9 +127,7 @@ Result<SeenJob> parse_job(const Json& json) {
   return job;
 }
 
-Result<std::vector<Json>> list_of(std::string_view text, const char* field,
-                                  std::string_view where) {
-  JIGE_TRY(const Json json, parse_json(text, where));
+Result<std::vector<Json>> list_of(const Json& json, const char* field, std::string_view where) {
   const auto list = json.is_object() ? json.find(field) : json.end();
   if (!json.is_object() || list == json.end() || !list->is_array()) {
     return fail(Code::kCorrupt, "{}: has no list \"{}\"", where, field);
@@ -175,8 +181,14 @@ int32_t gpus_in(std::string_view gres) {
   return sum;
 }
 
+bool names_partition(const SeenJob& job, std::string_view partition) {
+  const std::vector<std::string> names = cluster::split_at(job.partition, ',');
+  return std::ranges::find(names, partition) != names.end();
+}
+
 Result<std::vector<SeenJob>> parse_jobs(std::string_view squeue_json) {
-  JIGE_TRY(const std::vector<Json> items, list_of(squeue_json, "jobs", kSqueue));
+  JIGE_TRY(const Json answer, parse_json(squeue_json, kSqueue));
+  JIGE_TRY(const std::vector<Json> items, list_of(answer, "jobs", kSqueue));
   std::vector<SeenJob> jobs;
   for (const Json& item : items) {
     JIGE_TRY(SeenJob job, parse_job(item));
@@ -186,12 +198,16 @@ Result<std::vector<SeenJob>> parse_jobs(std::string_view squeue_json) {
   return jobs;
 }
 
-Result<std::vector<SeenNode>> parse_nodes(std::string_view sinfo_json) {
-  JIGE_TRY(const std::vector<Json> items, list_of(sinfo_json, "nodes", kSinfo));
+Result<std::vector<SeenNode>> parse_nodes(std::string_view json, std::string_view where) {
+  JIGE_TRY(const Json answer, parse_json(json, where));
+  if (!find_field(answer, "nodes") && find_field(answer, "sinfo")) {
+    return fail(Code::kUnsupported, "{}: lists groups of nodes", where);
+  }
+  JIGE_TRY(const std::vector<Json> items, list_of(answer, "nodes", where));
   std::vector<SeenNode> nodes;
   for (const Json& item : items) {
     SeenNode node;
-    JIGE_TRY(node.name, get_string(item, "name", kSinfo));
+    JIGE_TRY(node.name, get_string(item, "name", where));
     node.gpus = gpus_in(word_of(item, "gres"));
     std::vector<std::string> words = words_of(item, "state");
     for (const std::string& flag : words_of(item, "state_flags")) words.push_back(flag);

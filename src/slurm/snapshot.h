@@ -1,6 +1,5 @@
-// Snapshot: what Slurm says about its nodes and jobs at one moment, from `squeue --json` and
-// `sinfo --json` of 22.05 or later (openapi v0.0.38; fields that newer versions wrap as
-// {"set":…,"number":…} are read as well).
+// Snapshot: what Slurm says about its nodes and jobs at one moment, as JSON of 22.05 or later
+// (openapi v0.0.38; fields that newer versions wrap as {"set":…,"number":…} are read as well).
 //
 //   kHeld      pending with priority 0: waits until somebody releases it
 //   kReleased  pending otherwise: Slurm may start it any moment
@@ -52,9 +51,14 @@ struct Snapshot {
   std::vector<SeenJob> jobs;  // by id
 };
 
+// Whether the job may run in the partition: it names that one alone, or several with commas.
+bool names_partition(const SeenJob& job, std::string_view partition);
+
 // Fails with kCorrupt, naming what is missing.
 Result<std::vector<SeenJob>> parse_jobs(std::string_view squeue_json);
-Result<std::vector<SeenNode>> parse_nodes(std::string_view sinfo_json);
+// With kUnsupported where sinfo says groups of nodes and not what each one is. `where` names the
+// source.
+Result<std::vector<SeenNode>> parse_nodes(std::string_view json, std::string_view where);
 
 // GPUs of "gpu:4", "gpu:a100:4(S:0-1)", "gres:gpu:2", "gres/gpu=2", "gpu", several with commas; 0
 // where there are none.

@@ -99,7 +99,8 @@ TEST(Snapshot, ReadsNodes) {
     {"name": "b", "gres": "gpu:8", "state": "mixed", "state_flags": ["DRAIN"]},
     {"name": "c", "gres": "", "state": "down"},
     {"name": "d", "gres": "gpu:2", "state": ["ALLOCATED"]},
-    {"name": "e", "gres": "gpu:2", "state": "idle", "state_flags": ["NOT_RESPONDING"]}]})");
+    {"name": "e", "gres": "gpu:2", "state": "idle", "state_flags": ["NOT_RESPONDING"]}]})",
+                                 "here");
   ASSERT_TRUE(nodes) << nodes.error().message;
   std::string up;
   for (const SeenNode& node : *nodes) {
@@ -108,6 +109,39 @@ TEST(Snapshot, ReadsNodes) {
   EXPECT_EQ(up, "ad");
   EXPECT_EQ((*nodes)[1].gpus, 8);
   EXPECT_THAT((*nodes)[0].partitions, ElementsAre("jige"));
+}
+
+// What scontrol of 24.11 writes of a node, cut to the fields that are read.
+TEST(Snapshot, ReadsNodesOfLaterVersions) {
+  const auto nodes = parse_nodes(R"json({"nodes": [
+    {"name": "a", "gres": "gpu:a100:4(S:0-1)", "state": ["IDLE", "PLANNED"],
+     "partitions": ["cpu", "jige"]},
+    {"name": "b", "gres": "gpu:a100:4", "state": ["IDLE", "CLOUD", "POWERED_DOWN"],
+     "partitions": ["jige"]}], "last_update": {"set": true, "infinite": false, "number": 3}})json",
+                                 "here");
+  ASSERT_TRUE(nodes) << nodes.error().message;
+  EXPECT_TRUE((*nodes)[0].up);
+  EXPECT_EQ((*nodes)[0].gpus, 4);
+  EXPECT_THAT((*nodes)[0].partitions, ElementsAre("cpu", "jige"));
+  EXPECT_FALSE((*nodes)[1].up);
+  EXPECT_EQ(parse_nodes(R"({"sinfo": [{"nodes": {"nodes": ["a"]}}]})", "here").error().code,
+            Code::kUnsupported);
+}
+
+TEST(Snapshot, CutsNumbersThatNoSlurmSays) {
+  for (const char* number : {"18446744073709551615", "9223372036854775807", "1e300"}) {
+    const auto jobs = parse_jobs(
+        fmt::format(R"({{"jobs": [{{"job_id": 1, "job_state": "PENDING", "time_limit": {0},)"
+                    R"( "submit_time": {0}, "restart_cnt": {0},)"
+                    R"( "node_count": {{"set": true, "number": {0}}}}}]}})",
+                    number));
+    ASSERT_TRUE(jobs) << jobs.error().message;
+    const SeenJob& job = jobs->front();
+    EXPECT_EQ(job.time_limit_s, 60'000'000'000'000'000) << number;
+    EXPECT_GT(job.submit_s, 0) << number;
+    EXPECT_GT(job.restarts, 0) << number;
+    EXPECT_GT(job.node_count, 1) << number;
+  }
 }
 
 TEST(Snapshot, NeverFailsBadly) {
@@ -168,7 +202,7 @@ TEST(Layout, FillsUnequalLeavesUp) {
 TEST(JobRequest, ReadsTheComment) {
   const cluster::ClusterSpec spec{.leaf_count = 2, .nodes_per_leaf = 4, .gpus_per_node = 4};
   SeenJob seen{.id = 5,
-               .comment = "jige model=bert length=300 restart=9 checkpoint=/a/%j.b",
+               .comment = "jige model=bert length=300 restart=9 checkpoint=/a/%j/%j.b",
                .node_count = 2,
                .gpus_per_node = 4};
   const auto request = read_request(seen, spec, {});
@@ -176,7 +210,7 @@ TEST(JobRequest, ReadsTheComment) {
   EXPECT_EQ(request->job.gpus, 8);
   EXPECT_EQ(request->job.nodes, 2);
   EXPECT_EQ(request->job.restart_ns, 9 * cluster::kSecond);
-  EXPECT_EQ(request->checkpoint, "/a/5.b");
+  EXPECT_EQ(request->checkpoint, "/a/5/5.b");
   EXPECT_NEAR(request->job.iterations * cluster::ideal_iteration_ns(request->job, spec), 300e9, 1);
   // Lengths that are not told are the time limit's, or the default's.
   seen.comment = "my job";

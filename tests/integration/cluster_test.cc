@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "base/file.h"
 #include "integration/process.h"
@@ -81,6 +84,38 @@ TEST(Cluster, RunLooksAtItsPolicyFirst) {
     EXPECT_EQ(missing.exit_code, 3) << where;
     EXPECT_THAT(missing.err, HasSubstr("none.json: cannot open"));
     EXPECT_EQ(run_jige({"cluster", "run", where, "--policy", "learned"}).exit_code, 2);
+  }
+}
+
+TEST(Cluster, RefusesFlagsThatWouldDoNothing) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{"run", "--jobs", "4"}, "--jobs is about the jobs of --demo"},
+      {{"run", "--policy-file", "p.json"}, "--policy-file is for the policy learned"},
+      {{"run", "--demo", "--dry-run"}, "--dry-run is about a Slurm that is there"},
+      {{"simulate", "--table", "t.csv"}, "--table t.csv is for --contention table"},
+      {{"simulate", "--trace", "t", "--sizes", "single"}, "--sizes is about generated jobs"},
+      {{"simulate", "--rates", "r.csv"}, "--rates is about a trace"},
+      {{"compare", "--contention", "none", "--phases", "spread"},
+       "--phases is about --contention"}};
+  for (const auto& [words, said] : cases) {
+    std::vector<std::string> command = {"cluster"};
+    command.insert(command.end(), words.begin(), words.end());
+    const Outcome outcome = run_jige(command);
+    EXPECT_EQ(outcome.exit_code, 2) << said;
+    EXPECT_THAT(outcome.err, HasSubstr(said));
+  }
+}
+
+TEST(Cluster, ViewsSayWhatFolderTheyNeed) {
+  const TestFolder folder;
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"top", "--once"}, std::vector<std::string>{"explain", "7"}}) {
+    std::vector<std::string> command = {"cluster"};
+    command.insert(command.end(), words.begin(), words.end());
+    command.insert(command.end(), {"--state", folder.path()});
+    const Outcome outcome = run_jige(command);
+    EXPECT_EQ(outcome.exit_code, 3);
+    EXPECT_THAT(outcome.err, HasSubstr("no such file; give the folder of a jige cluster run"));
   }
 }
 

@@ -101,6 +101,28 @@ TEST(Plan, SaysWhatToGiveAndWhatToChange) {
   const Outcome bad = run_jige({"simulate", "train", "--costs", folder / "costs.json"});
   EXPECT_EQ(bad.exit_code, 2);
   EXPECT_THAT(bad.err, HasSubstr("block 0: forward_s is -1"));
+  // Assumptions beside a file that has the costs would do nothing.
+  const Outcome both =
+      run_jige({"plan", "train", "--costs", folder / "costs.json", "--fetch-gb-per-s", "1"});
+  EXPECT_EQ(both.exit_code, 2);
+  EXPECT_THAT(both.err, HasSubstr("--fetch-gb-per-s is an assumption about a model's costs"));
+  const Outcome threads = run_jige({"plan", "train", "--size", "tiny", "--threads", "2"});
+  EXPECT_EQ(threads.exit_code, 2);
+  EXPECT_THAT(threads.err, HasSubstr("--threads is about devices that are timed here"));
+}
+
+// Of all schedules what is closest is said, not what the first of them lacks.
+TEST(Plan, SimulateSaysWhatComesClosest) {
+  const std::vector<std::string> machine = {"--size",          "110m",  "--devices", "4",
+                                            "--device-memory", "100MiB"};
+  std::vector<std::string> plan = {"plan", "train"}, simulate = {"simulate", "train"};
+  plan.insert(plan.end(), machine.begin(), machine.end());
+  simulate.insert(simulate.end(), machine.begin(), machine.end());
+  const Outcome planned = run_jige(plan), simulated = run_jige(simulate);
+  EXPECT_EQ(planned.exit_code, 6);
+  EXPECT_EQ(simulated.exit_code, 6);
+  const std::string reason = planned.err.substr(planned.err.find("nothing fits"));
+  EXPECT_THAT(simulated.err, HasSubstr(reason));
 }
 
 }  // namespace

@@ -32,7 +32,7 @@ TcpMeter::TcpMeter(std::vector<Host> hosts, const TcpMeterOptions& options)
                   .cancelled = options.cancelled}),
       hosts_(std::move(hosts)),
       options_(options),
-      busy_(hosts_.size()) {}
+      busy_(host_names(hosts_)) {}
 
 Result<std::unique_ptr<TcpMeter>> TcpMeter::connect(std::vector<Host> hosts,
                                                     const TcpMeterOptions& options) {
@@ -156,21 +156,8 @@ Result<SetRun> TcpMeter::gather(const std::vector<FlowMember>& members,
       of_members[i] = ran.times[next++];
     }
   }
-  warn_of_busy_hosts();
+  busy_.warn();
   return set_run(of_members);
-}
-
-void TcpMeter::warn_of_busy_hosts() {
-  std::vector<std::string> found;
-  for (const size_t host : busy_.take()) {
-    found.push_back(
-        fmt::format("{} ({:.0f} % idle)", hosts_[host].name, 100 * busy_.idle_share(host)));
-  }
-  if (found.empty()) return;
-  log_warn(
-      "processors had hardly any time left while links were measured, on {}: rates may be what "
-      "these hosts can process, and not what their links carry",
-      fmt::join(found, ", "));
 }
 
 Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {

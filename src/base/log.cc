@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "base/printable.h"
 #include "base/progress.h"
 
 namespace jige {
@@ -52,7 +53,7 @@ bool log_enabled(LogLevel level) { return logger().should_log(to_spdlog(level));
 void log_line(LogLevel level, std::string_view message) {
   if (!log_enabled(level)) return;
   clear_progress_line();
-  logger().log(to_spdlog(level), message);
+  logger().log(to_spdlog(level), printable_lines(message, "  "));
 }
 
 }  // namespace jige

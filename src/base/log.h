@@ -1,5 +1,7 @@
 // Log lines to standard error: level, message. Standard output belongs to a command's own result.
 //
+// A message can hold names from elsewhere, so its control characters are shown as escapes
+// (printable.h), and what follows a line feed is set in.
 // The level comes from JIGE_LOG (debug, info, warn, error; default info).
 // Threads: every function may be called from any thread.
 #pragma once

@@ -9,6 +9,7 @@
 #include <cstdio>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 
 namespace jige {
 namespace {
@@ -18,28 +19,16 @@ constexpr int kBarWidth = 24;
 // Whether the terminal's last line is a bar. One terminal, so one bar.
 std::atomic<bool> open_line = false;
 
-int terminal_columns() {
+size_t terminal_columns() {
   winsize size{};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
   return 100;
 }
 
-// Cuts a UTF-8 line to a number of characters, counting each as one column.
-std::string cut_to_columns(const std::string& text, int columns) {
-  int count = 0;
-  size_t end = 0;
-  while (end < text.size()) {
-    const bool starts_character = (static_cast<unsigned char>(text[end]) & 0xC0) != 0x80;
-    if (starts_character && ++count > columns) break;
-    ++end;
-  }
-  return text.substr(0, end);
-}
-
 }  // namespace
 
-Progress::Progress(std::string title, int64_t total, bool quiet)
-    : title_(std::move(title)),
+Progress::Progress(std::string_view title, int64_t total, bool quiet)
+    : title_(printable(title)),
       total_(std::max<int64_t>(total, 1)),
       quiet_(quiet),
       terminal_(isatty(STDERR_FILENO) == 1) {}
@@ -60,7 +49,7 @@ std::string Progress::line(int64_t done, std::string_view note) const {
   if (share > 0 && share < 1) {
     left = format_duration(elapsed_s * (1 - share) / share) + " left";
   }
-  return fmt::format("{} {} {:3.0f} %  {}  {}", title_, bar, share * 100, note, left);
+  return fmt::format("{} {} {:3.0f} %  {}  {}", title_, bar, share * 100, printable(note), left);
 }
 
 void Progress::update(int64_t done, std::string_view note, bool force) {
@@ -81,7 +70,7 @@ void Progress::update(int64_t done, std::string_view note, bool force) {
 void Progress::finish(std::string_view note) {
   if (quiet_) return;
   const std::string text =
-      fmt::format("{} done in {}  {}", title_, format_duration(watch_.seconds()), note);
+      fmt::format("{} done in {}  {}", title_, format_duration(watch_.seconds()), printable(note));
   std::fprintf(stderr, terminal_ ? "\r%s\x1b[K\n" : "%s\n", text.c_str());
   std::fflush(stderr);
   open_line = false;

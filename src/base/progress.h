@@ -16,7 +16,7 @@ namespace jige {
 class Progress {
  public:
   // `total` in units of the caller's choice. Quiet draws nothing.
-  Progress(std::string title, int64_t total, bool quiet = false);
+  Progress(std::string_view title, int64_t total, bool quiet = false);
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;

@@ -83,7 +83,8 @@ struct BenchOptions {
   int64_t prompt_tokens = 512;
   int64_t new_tokens = 64;
   double seconds = 2;  // of each measurement
-  // Of a model's weights and buffers; what measures the machine beside it is not counted.
+  // Of the weights and buffers of what is measured; what measures the machine beside it is not
+  // counted.
   int64_t memory_bytes_max = kUnlimitedBytes;
   // What prompts and training are compared with; none: Jige's own product of the widest layer.
   std::optional<Reference> products;
@@ -104,6 +105,10 @@ using MeasurementSink = std::function<void(const Measurement&)>;
 // Takes `seconds` at most for most of it, and less where they are many.
 Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
                      const MeasurementSink& sink);
+// Fail with kExhausted where bench_gemm and bench_attention take more than memory_bytes_max; so do
+// these.
+Status check_gemm_memory(const BenchOptions& options);
+Status check_attention_memory(const BenchOptions& options);
 Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                   const MeasurementSink& sink);
 Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,

@@ -74,6 +74,8 @@ class BenchCommand final : public Command {
     }
     JIGE_DO(choose_model());
     options_.memory_bytes_max = device_.arena_bytes_max();
+    if (wanted("gemm")) JIGE_DO(check_gemm_memory(options_));
+    if (wanted("attention")) JIGE_DO(check_attention_memory(options_));
     if (wanted("train")) JIGE_DO(check_training_memory(options_));
     JIGE_TRY(const auto device, device_.make());
     print_head(device->team().size());

@@ -4,7 +4,9 @@
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <thread>
+#include <vector>
 
+#include "base/bytes.h"
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "base/rng.h"
@@ -36,14 +38,71 @@ Result<Tensor> random_tensor(Arena& arena, Stream& stream, DType dtype, Shape sh
   return converted;
 }
 
+// Bytes that random_tensor takes until it is done.
+int64_t random_tensor_bytes(DType dtype, const Shape& shape) {
+  return arena_bytes(DType::kF32, shape) + (dtype == DType::kF32 ? 0 : arena_bytes(dtype, shape));
+}
+
 struct GemmBench {
   const char* name;
   int64_t tokens, inputs, outputs;
 };
 
+std::vector<GemmBench> gemm_shapes(const formats::ModelConfig& config) {
+  const int64_t width = config.hidden_size;
+  const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
+  return {{"qkv", 512, width, qkv},
+          {"gate and up", 512, width, 2 * config.ffn_size},
+          {"down", 512, config.ffn_size, width},
+          {"head", 512, width, config.vocab_size},
+          {"square", 2048, 2048, 2048},
+          {"head", 1, width, config.vocab_size},
+          {"square", 1, 4096, 16384}};
+}
+
+// Bytes that bench_one_gemm takes.
+int64_t gemm_bytes(const GemmBench& shape, DType dtype) {
+  const int64_t packed =
+      ops::packed_weight_bytes(dtype, ops::PackUse::kForward, shape.outputs, shape.inputs);
+  const Shape src{shape.tokens, shape.inputs};
+  const int64_t with_dst =
+      arena_bytes(dtype, src) + arena_bytes(dtype, Shape{shape.tokens, shape.outputs});
+  return arena_bytes(DType::kF32, Shape{shape.outputs, shape.inputs}) + whole_lines(packed) +
+         std::max(random_tensor_bytes(dtype, src), with_dst);
+}
+
+struct AttentionShapes {
+  int64_t tokens;
+  Shape q, kv;
+};
+
+AttentionShapes attention_shapes(const BenchOptions& options) {
+  const formats::ModelConfig& config = options.config;
+  const int64_t tokens = std::max(options.context, options.batch_tokens);
+  return {.tokens = tokens,
+          .q = Shape{tokens, config.head_count * config.head_dim},
+          .kv = Shape{tokens, config.kv_head_count * config.head_dim}};
+}
+
+// Bytes that bench_attention takes.
+int64_t attention_bytes(const BenchOptions& options) {
+  const AttentionShapes shapes = attention_shapes(options);
+  const int64_t q = arena_bytes(options.dtype, shapes.q);
+  const int64_t kv = arena_bytes(options.dtype, shapes.kv);
+  const int64_t making_v = q + kv + random_tensor_bytes(options.dtype, shapes.kv);
+  return std::max({random_tensor_bytes(options.dtype, shapes.q), making_v, q + kv + kv + q});
+}
+
+Status check_kernel_memory(int64_t bytes, const BenchOptions& options, const char* what,
+                           const char* remedy) {
+  if (bytes <= options.memory_bytes_max) return {};
+  return fail(Code::kExhausted, "{} takes {}, --memory-limit is {}; {}", what, format_bytes(bytes),
+              format_bytes(options.memory_bytes_max), remedy);
+}
+
 Status bench_one_gemm(CpuDevice& device, const GemmBench& shape, const BenchOptions& options,
                       const MachineRates& rates, const MeasurementSink& sink) {
-  Arena arena(device, "matrix product benchmark");
+  Arena arena(device, "matrix product benchmark", options.memory_bytes_max);
   JIGE_TRY(const auto stream, device.make_stream());
   JIGE_TRY(const Tensor weight,
            random_tensor(arena, *stream, DType::kF32, Shape{shape.outputs, shape.inputs}));
@@ -195,42 +254,41 @@ Status bench_machine(CpuDevice& device, double seconds, MachineRates& rates,
 
 Status bench_gemm(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                   const MeasurementSink& sink) {
-  const formats::ModelConfig& config = options.config;
-  const int64_t width = config.hidden_size;
-  const int64_t qkv = (config.head_count + 2 * config.kv_head_count) * config.head_dim;
-  const GemmBench shapes[] = {{"qkv", 512, width, qkv},
-                              {"gate and up", 512, width, 2 * config.ffn_size},
-                              {"down", 512, config.ffn_size, width},
-                              {"head", 512, width, config.vocab_size},
-                              {"square", 2048, 2048, 2048},
-                              {"head", 1, width, config.vocab_size},
-                              {"square", 1, 4096, 16384}};
-  for (const GemmBench& shape : shapes) {
+  JIGE_DO(check_gemm_memory(options));
+  for (const GemmBench& shape : gemm_shapes(options.config)) {
     JIGE_DO(bench_one_gemm(device, shape, options, rates, sink));
   }
   return {};
 }
 
+Status check_gemm_memory(const BenchOptions& options) {
+  int64_t most = 0;
+  for (const GemmBench& shape : gemm_shapes(options.config)) {
+    most = std::max(most, gemm_bytes(shape, options.dtype));
+  }
+  return check_kernel_memory(most, options, "gemm",
+                             "raise it, or name what else to measure: attention, inference, train");
+}
+
 Status bench_attention(CpuDevice& device, const BenchOptions& options, const MachineRates& rates,
                        const MeasurementSink& sink) {
-  Arena arena(device, "attention benchmark");
+  JIGE_DO(check_attention_memory(options));
+  Arena arena(device, "attention benchmark", options.memory_bytes_max);
   JIGE_TRY(const auto stream, device.make_stream());
   const formats::ModelConfig& config = options.config;
-  const int64_t tokens = std::max(options.context, options.batch_tokens);
-  const int64_t width = config.head_count * config.head_dim;
-  const int64_t kv_width = config.kv_head_count * config.head_dim;
-  JIGE_TRY(const Tensor q, random_tensor(arena, *stream, options.dtype, Shape{tokens, width}));
-  JIGE_TRY(const Tensor k, random_tensor(arena, *stream, options.dtype, Shape{tokens, kv_width}));
-  JIGE_TRY(const Tensor v, random_tensor(arena, *stream, options.dtype, Shape{tokens, kv_width}));
-  JIGE_TRY(const Tensor dst, arena.make(options.dtype, Shape{tokens, width}));
+  const AttentionShapes shapes = attention_shapes(options);
+  JIGE_TRY(const Tensor q, random_tensor(arena, *stream, options.dtype, shapes.q));
+  JIGE_TRY(const Tensor k, random_tensor(arena, *stream, options.dtype, shapes.kv));
+  JIGE_TRY(const Tensor v, random_tensor(arena, *stream, options.dtype, shapes.kv));
+  JIGE_TRY(const Tensor dst, arena.make(options.dtype, shapes.q));
   ops::AttentionForward args{.dst = dst.view(), .q = q.view(), .k = k.view(), .v = v.view()};
   args.shape = {.head_count = config.head_count,
                 .kv_head_count = config.kv_head_count,
                 .head_dim = config.head_dim,
                 .scale = 0.125};
   double pairs = 0;
-  for (int64_t begin = 0; begin < tokens; begin += options.context) {
-    const int64_t count = std::min(options.context, tokens - begin);
+  for (int64_t begin = 0; begin < shapes.tokens; begin += options.context) {
+    const int64_t count = std::min(options.context, shapes.tokens - begin);
     args.sequences.push_back(
         {.row_begin = static_cast<int32_t>(begin), .row_count = static_cast<int32_t>(count)});
     pairs += static_cast<double>(count) * static_cast<double>(count + 1) / 2;
@@ -246,11 +304,16 @@ Status bench_attention(CpuDevice& device, const BenchOptions& options, const Mac
                        fmt::format("forward, {} sequences of {}, {} heads of {}, {}",
                                    args.sequences.size(), options.context, config.head_count,
                                    config.head_dim, dtype_info(options.dtype).name),
-                       4 * pairs * static_cast<double>(width) / 1e9, "GFLOP/s", timing);
+                       4 * pairs * static_cast<double>(shapes.q[1]) / 1e9, "GFLOP/s", timing);
   found.share = found.value * 1e9 / rates.fma_flops_per_s;
   found.share_of = kOfVectorUnits;
   sink(found);
   return {};
+}
+
+Status check_attention_memory(const BenchOptions& options) {
+  return check_kernel_memory(attention_bytes(options), options, "attention",
+                             "choose a smaller --batch-tokens, --context or model");
 }
 
 }  // namespace jige::cli

@@ -1,11 +1,14 @@
-// That the benchmarks of models keep to a limit of memory, to the byte.
+// That the benchmarks keep to a limit of memory, to the byte.
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "cli/bench.h"
 #include "cli/model_sizes.h"
 #include "model/memory_plan.h"
+#include "ops/linear.h"
 
 namespace jige::cli {
 namespace {
@@ -32,6 +35,44 @@ TEST(BenchMemory, TrainingTakesTheLimitAndNoByteMore) {
   EXPECT_EQ(refused.error().code, Code::kExhausted);
   EXPECT_THAT(refused.error().message, testing::HasSubstr("smaller --batch-tokens"));
   EXPECT_EQ(measured, 2);
+}
+
+// What the benchmark takes at most, by its refusal of one byte less.
+void expect_limit_kept(int64_t bytes, BenchOptions options, Status (*check)(const BenchOptions&),
+                       const char* remedy) {
+  options.memory_bytes_max = bytes;
+  EXPECT_TRUE(check(options));
+  options.memory_bytes_max = bytes - 1;
+  const Status refused = check(options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  EXPECT_THAT(refused.error().message, testing::HasSubstr(remedy));
+}
+
+TEST(BenchMemory, ProductsAndAttentionTakeTheLimitAndNoByteMore) {
+  CpuDevice device({.thread_count = 1});
+  for (const DType dtype : {DType::kF32, DType::kBF16}) {
+    BenchOptions options{.dtype = dtype, .context = 16, .batch_tokens = 48, .seconds = 0};
+    options.config = *make_llama_config({.size = "tiny"}, 300);
+    const int64_t size = dtype_bytes(dtype, 1);
+    const auto sink = [](const Measurement&) {};
+
+    const int64_t q = 48 * options.config.head_count * options.config.head_dim;
+    const int64_t kv = 48 * options.config.kv_head_count * options.config.head_dim;
+    const int64_t making = dtype == DType::kF32 ? 0 : size * (q + kv) + (4 + size) * kv;
+    const int64_t attention = std::max(making, size * 2 * (q + kv));
+    expect_limit_kept(attention, options, check_attention_memory, "smaller --batch-tokens");
+    options.memory_bytes_max = attention;
+    EXPECT_TRUE(bench_attention(device, options, {}, sink));
+
+    const int64_t weights = 4096 * 16384;  // of the widest product, in f32 and packed
+    const int64_t gemm = 4 * weights +
+                         ops::packed_weight_bytes(dtype, ops::PackUse::kForward, 16384, 4096) +
+                         size * (4096 + 16384);
+    expect_limit_kept(gemm, options, check_gemm_memory, "attention, inference, train");
+    options.memory_bytes_max = gemm;
+    EXPECT_TRUE(bench_gemm(device, options, {}, sink));
+  }
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ class ChatCommand final : public Command {
                conversation.dropped_count());
     }
     const auto show = [&](const serve::GeneratedPiece& piece) {
-      if (!output_.json) print_text(shown_text(piece.text));
+      if (!output_.json) print_exact(shown_text(piece.text));
     };
     // What a person presses while nothing is made stops nothing; scripts mean it.
     if (person_) take_interrupt();

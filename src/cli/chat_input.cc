@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/printable.h"
 #include "cli/interrupt.h"
 
 namespace jige::cli {
@@ -30,7 +31,7 @@ ChatInput::ChatInput(bool quiet)
 
 void ChatInput::greet(const std::string& model) {
   if (terminal_ && !quiet_) {
-    fmt::print(stderr, "Talking to {}. /help tells the commands, Ctrl-D ends.\n", model);
+    fmt::print(stderr, "Talking to {}. /help tells the commands, Ctrl-D ends.\n", printable(model));
   }
 }
 

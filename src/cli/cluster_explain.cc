@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/printable.h"
 #include "cli/cluster_view.h"
 
 namespace jige::cli {
@@ -16,7 +17,8 @@ double logged_number(const Json& object, const char* field) {
 
 std::string word(const Json& object, const char* field) {
   const auto found = object.find(field);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>())
+                                                   : "";
 }
 
 std::string nodes_in(const Json& object, const char* field = "nodes") {
@@ -24,7 +26,7 @@ std::string nodes_in(const Json& object, const char* field = "nodes") {
   std::string text;
   if (found == object.end() || !found->is_array()) return text;
   for (const Json& name : *found) {
-    if (name.is_string()) text += (text.empty() ? "" : ",") + name.get<std::string>();
+    if (name.is_string()) text += (text.empty() ? "" : ",") + printable(name.get<std::string>());
   }
   return text;
 }

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/printable.h"
 #include "cli/cluster_view.h"
 
 namespace jige::cli {
@@ -17,13 +18,10 @@ double state_number(const Json& object, const char* field) {
                                                                            : 0;
 }
 
-// A name from elsewhere must not command the terminal.
-std::string state_text(const Json& object, const char* field, size_t size_max) {
+std::string state_text(const Json& object, const char* field, size_t columns_max) {
   const auto found = object.is_object() ? object.find(field) : object.end();
   if (!object.is_object() || found == object.end() || !found->is_string()) return "";
-  std::string shown = found->get<std::string>();
-  std::erase_if(shown, [](unsigned char c) { return c < 0x20 || c >= 0x7F; });
-  return shown.substr(0, size_max);
+  return cut_to_columns(printable(found->get<std::string>()), columns_max);
 }
 
 std::vector<Json> list(const Json& object, const char* field) {
@@ -50,7 +48,7 @@ std::string node_line(const std::vector<Json>& nodes, double leaf) {
 std::string job_line(const Json& job) {
   std::string nodes;
   for (const Json& name : list(job, "wanted")) {
-    if (name.is_string()) nodes += (nodes.empty() ? "" : ",") + name.get<std::string>();
+    if (name.is_string()) nodes += (nodes.empty() ? "" : ",") + printable(name.get<std::string>());
   }
   const bool runs = !nodes.empty();
   return fmt::format(
@@ -99,7 +97,7 @@ std::string render_cluster(const Json& status, int rows_max, int columns_max) {
   }
   std::string frame;
   for (const std::string& line : lines) {
-    frame += line.substr(0, static_cast<size_t>(std::max(10, columns_max))) + "\n";
+    frame += cut_to_columns(line, static_cast<size_t>(std::max(10, columns_max))) + "\n";
   }
   return frame;
 }

@@ -74,13 +74,13 @@ TEST(ClusterFrame, DrawsNodesAndJobs) {
          {"name", "run"},
          {"gpus", 3},
          {"seen", "running"},
-         {"wanted", {"n1"}},
+         {"wanted", {"n1", "\x1b[2J"}},
          {"progress", 0.5}}}},
       {"refused", {{{"job", 3}, {"why", "array"}}}}};
   const std::string frame = render_cluster(status, 100, 200);
   EXPECT_THAT(frame, AllOf(HasSubstr("8 GPUs, 7 in use; 1 jobs run, 1 do not"),
                            HasSubstr("leaf 1  n1 [###.]"), HasSubstr("leaf 2  n2 [xxxx]"),
-                           HasSubstr("n1 at 50 %"), HasSubstr("no room"),
+                           HasSubstr("n1,\\x1b[2J at 50 %"), HasSubstr("no room"),
                            HasSubstr("left alone: array"), Not(HasSubstr("\x1b"))));
   EXPECT_LT(frame.find("run  "), frame.find("no room"));
   const std::string small = render_cluster(status, 5, 20);

@@ -50,7 +50,8 @@ class ClusterTopCommand final : public Command {
       if (output_.json) {
         print_json(status);
       } else {
-        print_text((terminal && !once_ ? kHomeAndClear : "") + age_line(status) + frame(status));
+        if (terminal && !once_) print_exact(kHomeAndClear);
+        print_text(age_line(status) + frame(status));
       }
       const StopWatch watch;
       while (!once_ && watch.seconds() < seconds_ && !interrupted()) {

@@ -97,11 +97,11 @@ class GenerateCommand final : public Command {
                     const serve::GenerateOptions& options, int64_t index) const {
     if (!output_.json) {
       if (samples_ > 1) print_text(fmt::format("--- {} of {}\n", index + 1, samples_));
-      if (echo_) print_text(shown_text(input));
+      if (echo_) print_exact(shown_text(input));
     }
     Json details = Json::array();
     const auto show = [&](const serve::GeneratedPiece& piece) {
-      if (!output_.json) return print_text(shown_text(piece.text));
+      if (!output_.json) return print_exact(shown_text(piece.text));
       if (!logprobs_ || piece.token < 0) return;
       Json detail{{"token", piece.token}, {"logprob", piece.logprob}, {"top", Json::array()}};
       for (const ops::TokenLogProb& other : piece.top) {

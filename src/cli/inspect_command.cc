@@ -1,12 +1,15 @@
 // jige inspect: what a model folder holds, and the memory it takes to run and to train.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "base/bytes.h"
+#include "base/cpu.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/folder_summary.h"
 #include "cli/input.h"
@@ -38,6 +41,8 @@ class InspectCommand final : public Command {
                   "tokens that are trained at once");
     flags.integer("--ranks N", ranks_, {.min = 1, .max = 4096},
                   "that train together on this machine, each with the memory shown");
+    flags.integer("--threads N", threads_, {.min = 0, .max = threads_max()},
+                  "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
     flags.section("More");
@@ -58,6 +63,7 @@ class InspectCommand final : public Command {
                                                     .sequences = sequences_,
                                                     .micro_batch_tokens = micro_batch_tokens_,
                                                     .ranks = ranks_,
+                                                    .threads = threads_each(),
                                                     .dtype = dtype_,
                                                     .stored = summary.dominant_dtype}));
     }
@@ -66,6 +72,12 @@ class InspectCommand final : public Command {
   }
 
  private:
+  // As `jige train` chooses them.
+  int threads_each() const {
+    if (threads_ > 0) return static_cast<int>(threads_);
+    return static_cast<int>(std::max<int64_t>(1, cpu_features().logical_count / ranks_));
+  }
+
   void print_as_json(const FolderSummary& summary,
                      const std::optional<MemoryReport>& memory) const {
     Json json = summary_json(summary);
@@ -101,6 +113,7 @@ class InspectCommand final : public Command {
   int64_t sequences_ = 1;
   int64_t micro_batch_tokens_ = 2048;
   int64_t ranks_ = 1;
+  int64_t threads_ = 0;
   std::string dtype_ = "auto";
   bool tensors_ = false;
   OutputFlags output_;

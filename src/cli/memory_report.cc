@@ -49,6 +49,7 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
       architecture,
       {.compute = compute, .use = model::PackFor::kTraining, .position_count = context},
       request.micro_batch_tokens);
+  const int64_t besides = train::process_overhead_bytes(request.threads);
   MemoryTable table = {.title = fmt::format("To train all weights, {}, {} tokens at once",
                                             dtype_info(compute).name, request.micro_batch_tokens),
                        .parts = {{"weights, f32 masters", memory.weights.values_bytes},
@@ -57,8 +58,8 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
                                  {"AdamW moments", memory.moments_bytes},
                                  {"position table", memory.weights.rope_bytes},
                                  {"activations", memory.buffers.total_bytes()},
-                                 {"the process besides", train::kProcessOverheadBytes}},
-                       .total_bytes = memory.total_bytes() + train::kProcessOverheadBytes};
+                                 {"the process besides", besides}},
+                       .total_bytes = memory.total_bytes() + besides};
   if (request.ranks == 1) return table;
   const auto ranks = static_cast<int>(request.ranks);
   const int64_t streams =

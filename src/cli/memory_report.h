@@ -21,6 +21,7 @@ struct MemoryRequest {
   int64_t sequences = 1;
   int64_t micro_batch_tokens = 2048;
   int64_t ranks = 1;            // that train together, on one machine
+  int threads = 1;              // that train, of each rank
   std::string dtype = "auto";   // of the matrix products
   std::optional<DType> stored;  // of the weights in the folder, for auto
 };

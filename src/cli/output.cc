@@ -11,6 +11,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/flags.h"
 
@@ -45,18 +46,20 @@ Status check_output_files(std::initializer_list<std::string> paths) {
   return {};
 }
 
-void print_text(std::string_view text) {
+void print_text(std::string_view text) { print_exact(printable_lines(text)); }
+
+void print_exact(std::string_view text) {
   // A bar on the same terminal would stand before it in the line.
   if (isatty(STDOUT_FILENO) == 1) clear_progress_line();
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
   if ((!written || std::fflush(stdout) != 0) && output_errno == 0) output_errno = errno;
 }
 
-void print_json(const Json& json) { print_text(dump_json(json) + "\n"); }
+void print_json(const Json& json) { print_exact(dump_json(json) + "\n"); }
 
 void print_error(const Error& error, bool json) {
   const char* title = error.code == Code::kCancelled ? "stopped" : "error";
-  std::fprintf(stderr, "%s: %s\n", title, error.message.c_str());
+  std::fprintf(stderr, "%s: %s\n", title, printable_lines(error.message, "  ").c_str());
   if (json) {
     print_json(Json{{"error",
                      {{"code", code_name(error.code)},

@@ -36,12 +36,15 @@ Status check_output_files(std::initializer_list<std::string> paths);
 // Takes a terminal back to its first column and line and clears it, for a view that is drawn anew.
 inline constexpr const char* kHomeAndClear = "\x1b[H\x1b[J";
 
-// Writes to standard output without delay; on a terminal in place of a progress bar.
+// Writes to standard output without delay; on a terminal in place of a progress bar. For reports
+// and tables: control characters in them, but line feeds and tabs, are shown as escapes.
 void print_text(std::string_view text);
+// The same for what has to arrive byte by byte, such as the text of a model or JSON.
+void print_exact(std::string_view text);
 // One line of JSON on standard output.
 void print_json(const Json& json);
 
-// Reports an error as the header shows.
+// Reports an error as the header shows, control characters as escapes and further lines set in.
 void print_error(const Error& error, bool json);
 
 // Fails with kIo when something printed did not reach standard output.

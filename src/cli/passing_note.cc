@@ -4,15 +4,16 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <utility>
+
+#include "base/printable.h"
 
 namespace jige::cli {
 
 PassingNote::PassingNote(bool quiet) : terminal_(!quiet && isatty(STDERR_FILENO) == 1) {}
 
-void PassingNote::say(std::string text) {
+void PassingNote::say(std::string_view text) {
   clear();
-  text_ = std::move(text);
+  text_ = printable(text);
   show();
 }
 

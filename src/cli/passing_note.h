@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace jige::cli {
 
@@ -12,7 +13,7 @@ class PassingNote {
   // Writes to standard error, where that is a terminal; quiet writes nothing.
   explicit PassingNote(bool quiet = false);
 
-  void say(std::string text);
+  void say(std::string_view text);
   // Takes it away, before something else is written.
   void clear() const;
   // Puts it back.

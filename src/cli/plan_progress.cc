@@ -4,6 +4,8 @@
 
 #include <cmath>
 
+#include "base/clock.h"
+
 namespace jige::cli {
 namespace {
 
@@ -20,9 +22,14 @@ PlanProgress::PlanProgress(profile::Profiler& profiler, double budget_s, bool qu
 
 PlanProgress::~PlanProgress() { profiler_.on_measured({}); }
 
-void PlanProgress::collective() {
+Result<profile::CollectiveTimes> PlanProgress::collective(profile::CollectiveMeter& meter,
+                                                          const profile::CollectiveTask& task) {
   ++collectives_;
   draw();
+  const StopWatch watch;
+  auto times = meter.collective(task);
+  profiler_.spend(watch.seconds());
+  return times;
 }
 
 std::string PlanProgress::note() const {

@@ -2,17 +2,18 @@
 // has measured.
 //
 //   PlanProgress progress(bench.profiler(), budget_s, quiet);   // draws after every set
-//   progress.collective();                                      // and before one of these
+//   progress.collective(meter, task);                           // and counts one of these
 //   progress.finish();                                          // before the result is printed
 //
-// Finalists are measured and run outside the budget, so that the bar may wait at its end. Threads:
-// one thread.
+// Single transfers and a few finalists are measured beyond a budget that is too small for them, so
+// that the bar may wait at its end. Threads: one thread.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 #include "base/progress.h"
+#include "profile/collective_meter.h"
 #include "profile/profiler.h"
 
 namespace jige::cli {
@@ -25,8 +26,9 @@ class PlanProgress {
   PlanProgress(const PlanProgress&) = delete;
   PlanProgress& operator=(const PlanProgress&) = delete;
 
-  // One more collective is about to run.
-  void collective();
+  // Runs it; the profiler counts its time as it does that of sets.
+  Result<profile::CollectiveTimes> collective(profile::CollectiveMeter& meter,
+                                              const profile::CollectiveTask& task);
   // Says what it took.
   void finish() { bar_.finish(note()); }
 

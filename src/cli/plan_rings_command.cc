@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,7 @@
 #include "cli/node_ring_report.h"
 #include "cli/output.h"
 #include "cli/plan_progress.h"
+#include "cli/ring_mix_report.h"
 #include "cli/ring_plan_steps.h"
 #include "cli/table.h"
 #include "comm/ring_plan.h"
@@ -50,8 +52,9 @@ class PlanRingsCommand final : public Command {
                  "between two NICs; 0: unlimited");
     flags.section("Search");
     flags.number("--budget-seconds S", options_.budget_s, {.min = 0, .max = 1e9},
-                 "of measuring, as the links would take for it, and once more for --rings, "
-                 "all-to-all and --message each; every transfer is measured alone even beyond it");
+                 "of measuring, as the links would take for it, the finalists included, and once "
+                 "more for --rings, all-to-all and --message each; every transfer is measured "
+                 "alone even beyond it");
     flags.integer("--keep N", keep_, {.min = 1, .max = 100}, "rings measured again at the end");
     flags.number("--tolerance X", tolerance_, {.min = 0, .max = 0.5},
                  "smaller gains, relative, are not looked for; 0, where rates are measured 0.05");
@@ -117,6 +120,7 @@ class PlanRingsCommand final : public Command {
     }
     const double budgets =
         1.0 + (rings_max_ > 1) + (collective_ == "all-to-all") + (message_bytes_ > 0);
+    if (bench->measures()) warn_of_small_budget(*bench, problem);
     PlanProgress progress(bench->profiler(), budgets * options_.budget_s,
                           !bench->measures() || output_.json || output_.quiet);
     if (run_collectives) {
@@ -134,7 +138,12 @@ class PlanRingsCommand final : public Command {
     Json json;
     std::string text;
     Status exported;
+    const profile::ProfilerCounts before = bench->profiler().counts();
+    const double budget_s = options_.budget_s;
     const auto plan_all = [&]() -> Status {
+      // Again with what is left, if rates change.
+      const double spent_s = bench->profiler().counts().cost_s - before.cost_s;
+      options_.budget_s = std::max(0.0, budget_s - spent_s / budgets);
       JIGE_TRY(plan, plan::plan_ring(problem, bench->profiler(), options_));
       RingPlanSteps steps(problem, plan, options_, *bench, request, progress);
       JIGE_DO(steps.run());
@@ -183,11 +192,9 @@ class PlanRingsCommand final : public Command {
     Table table(
         {{"ring"}, {"GB/s", kRight}, {"all-reduce", kRight}, {"planned is", kRight}, {"order"}});
     const plan::MeasuredRing& best = plan.best.front();
-    const bool collective = best.collective > 0;
     const auto row = [&](std::string name, const plan::MeasuredRing& ring) {
-      const double ratio = collective ? best.collective / ring.collective : best.rate / ring.rate;
-      table.row({std::move(name), rate_text(ring.rate),
-                 collective ? rate_text(ring.collective) : "-", fmt::format("{:.2f}x", ratio),
+      const ByCollective by(best.collective, ring.collective);
+      table.row({std::move(name), rate_text(ring.rate), by.rate(), by.times(best.rate / ring.rate),
                  plan::ring_text(problem, ring.ring)});
     };
     row("planned", plan.best.front());
@@ -197,11 +204,26 @@ class PlanRingsCommand final : public Command {
     if (plan.best.size() > 1) table.rule();
     for (size_t i = 1; i < plan.best.size(); ++i) row(fmt::format("next {}", i), plan.best[i]);
     return fmt::format(
-        "{}, {} devices; all rates {}\n{}\n{}\n{} sets measured in {:.1f} s ({} in place of their "
-        "mirror images), the best one met after {:.1f} s\n",
+        "{}, {} devices; all rates {}\n{}\n{}\n{} sets measured ({} in place of their mirror "
+        "images), {:.1f} s of measuring, the best one met after {:.1f} s\n",
         problem.topology->name(), problem.node_count, source, table.render(),
-        certainty(plan, collective), plan.counts.measured, plan.counts.cost_s,
-        plan.counts.by_symmetry, plan.found_after_s);
+        certainty(plan, best.collective > 0), plan.counts.measured, plan.counts.by_symmetry,
+        plan.counts.cost_s, plan.found_after_s);
+  }
+
+  // Every transfer is measured alone, whatever that takes.
+  void warn_of_small_budget(const LinkBench& bench, const plan::RingProblem& problem) const {
+    int64_t unknown = 0;
+    for (const topology::Transfer& transfer : problem.transfers()) {
+      unknown += !bench.stored(std::span(&transfer, 1));
+    }
+    const double set_s = links_.request.seconds_per_set();
+    const double most_s = static_cast<double>(unknown) * set_s;
+    if (most_s <= options_.budget_s) return;
+    log_warn(
+        "--budget-seconds {:g} is small for {} transfers: measuring each alone takes up to {:.0f} "
+        "s, {:g} s each; give more, or a smaller --set-seconds",
+        options_.budget_s, unknown, most_s, set_s);
   }
 
   // What the search has shown of rings that it did not choose. It goes by sets of transfers, up to

@@ -9,6 +9,13 @@
 
 namespace jige::cli {
 
+std::string ByCollective::rate() const { return rated > 0 ? rate_text(rated) : "-"; }
+
+std::string ByCollective::times(double by_transfers) const {
+  if (chosen > 0 && rated <= 0) return "-";
+  return fmt::format("{:.2f}x", chosen > 0 ? chosen / rated : by_transfers);
+}
+
 std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMixPlan& plan,
                             std::string_view source) {
   using enum Table::Align;
@@ -19,15 +26,14 @@ std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMi
                {"part", kRight},
                {"order"}});
   const plan::MeasuredMix& best = plan.best.front();
-  const bool collective = best.collective > 0;
   for (const plan::MeasuredMix& mix : plan.best) {
-    const double ratio = collective ? best.collective / mix.collective : best.rate / mix.rate;
+    const ByCollective by(best.collective, mix.collective);
     bool first = true;
     for (const plan::WeightedRing& ring : mix.mix.rings) {
       const std::string name = &mix == &best ? fmt::format("chosen: {}", mix.name) : mix.name;
       table.row({first ? name : "", first ? rate_text(mix.rate) : "",
-                 first && collective ? rate_text(mix.collective) : "",
-                 first ? fmt::format("{:.2f}x", ratio) : "",
+                 first && by.chosen > 0 ? by.rate() : "",
+                 first ? by.times(best.rate / mix.rate) : "",
                  fmt::format("{:.0f} %", 100 * ring.weight), plan::ring_text(problem, ring.ring)});
       first = false;
     }
@@ -59,13 +65,10 @@ std::string rounds_report(const plan::RingProblem& problem, const plan::RoundPla
       if (!rounds.empty()) rounds += " | ";
       rounds += fmt::format("{}", fmt::join(plan::round_targets(problem, round), " "));
     }
-    const bool ran = best.collective > 0;
-    const double ratio =
-        ran ? best.collective / schedule.collective : schedule.seconds / best.seconds;
+    const ByCollective by(best.collective, schedule.collective);
     table.row({&schedule == &best ? fmt::format("chosen: {}", schedule.name) : schedule.name,
-               rate_text(schedule.gb_per_s()), ran ? rate_text(schedule.collective) : "-",
-               fmt::format("{:.2f}x", ratio), rate_text(*std::ranges::min_element(schedule.rates)),
-               std::move(rounds)});
+               rate_text(schedule.gb_per_s()), by.rate(), by.times(schedule.seconds / best.seconds),
+               rate_text(*std::ranges::min_element(schedule.rates)), std::move(rounds)});
   }
   return fmt::format("\n{}\nall rates {}; {}; none takes less than {:.0f} % of its time\n",
                      table.render(), source,

@@ -15,6 +15,17 @@
 
 namespace jige::cli {
 
+// Cells of a finalist beside the chosen one, by collectives where these chose; 0: not run.
+struct ByCollective {
+  ByCollective(double of_chosen, double of_this) : chosen(of_chosen), rated(of_this) {}
+  // GB/s, "-" where it was not run.
+  std::string rate() const;
+  // How many times as fast the chosen one is, `by_transfers` where transfers chose.
+  std::string times(double by_transfers) const;
+
+  double chosen, rated;
+};
+
 std::string ring_mix_report(const plan::RingProblem& problem, const plan::RingMixPlan& plan,
                             std::string_view source);
 

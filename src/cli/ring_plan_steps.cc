@@ -29,12 +29,11 @@ Status write_nccl(const plan::NcclExport& out, const std::string& path) {
 std::function<Result<double>(const std::vector<int32_t>&)> ring_collective(
     const plan::RingProblem& problem, profile::CollectiveMeter& meter, PlanProgress& progress) {
   return [&](const std::vector<int32_t>& nodes) -> Result<double> {
-    std::vector<int32_t> order;
+    profile::CollectiveTask task{.rings = {{{}, 1}}};
     for (const int32_t node : nodes) {
-      order.push_back(problem.components[static_cast<size_t>(node)]);
+      task.rings.front().order.push_back(problem.components[static_cast<size_t>(node)]);
     }
-    progress.collective();
-    JIGE_TRY(const profile::CollectiveTimes times, meter.all_reduce(order));
+    JIGE_TRY(const profile::CollectiveTimes times, progress.collective(meter, task));
     return times.edge_gb_per_s;
   };
 }
@@ -95,8 +94,7 @@ Status RingPlanSteps::add_mix() {
 
 Result<profile::CollectiveTimes> RingPlanSteps::run_collective(
     const profile::CollectiveTask& task) {
-  progress_.collective();
-  return bench_.collectives()->collective(task);
+  return progress_.collective(*bench_.collectives(), task);
 }
 
 // GB/s that every node sends.

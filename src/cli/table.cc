@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "base/printable.h"
 
 namespace jige::cli {
 namespace {
@@ -20,11 +21,14 @@ size_t column_count(std::string_view text) {
   }));
 }
 
-Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
+Table::Table(std::vector<Column> columns) : columns_(std::move(columns)) {
+  for (Column& column : columns_) column.title = printable(column.title);
+}
 
 void Table::row(std::vector<std::string> cells) {
   JIGE_CHECK(cells.size() == columns_.size(), "{} cells in a table of {} columns", cells.size(),
              columns_.size());
+  for (std::string& cell : cells) cell = printable(cell);
   rows_.push_back(std::move(cells));
 }
 

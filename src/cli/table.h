@@ -27,7 +27,7 @@ class Table {
 
   explicit Table(std::vector<Column> columns);
 
-  // REQUIRES: one cell a column.
+  // Control characters are shown as escapes (printable.h). REQUIRES: one cell a column.
   void row(std::vector<std::string> cells);
   // A line between rows.
   void rule();

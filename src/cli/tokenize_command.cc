@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/generation_flags.h"
 #include "cli/input.h"
 #include "cli/output.h"
 #include "cli/table.h"
@@ -81,7 +82,7 @@ class TokenizeCommand final : public Command {
     JIGE_TRY(const std::vector<int32_t> ids, read_ids(input));
     JIGE_TRY(const std::string text, tokenizer.decode(ids, {.skip_special = no_special_}));
     output_.json ? print_json(Json{{"text", text}, {"count", ids.size()}})
-                 : print_text(text + "\n");
+                 : print_exact(shown_text(text) + "\n");
     return {};
   }
 

@@ -51,7 +51,8 @@ class TopCommand final : public Command {
         print_json(sample_json(now, before ? &*before : nullptr));
       } else {
         const std::string frame = render_top(now, before ? &*before : nullptr, view(peer));
-        print_text((terminal && !once_ ? kHomeAndClear : "") + frame);
+        if (terminal && !once_) print_exact(kHomeAndClear);
+        print_text(frame);
       }
       before = std::move(now);
       if (!once_) pause();

@@ -10,6 +10,7 @@
 
 #include "base/bytes.h"
 #include "base/json.h"
+#include "base/printable.h"
 #include "cli/table.h"
 
 namespace jige::cli {
@@ -27,10 +28,7 @@ std::optional<double> number(const Json& object, const char* field) {
 std::string text(const Json& object, const char* field) {
   const Json* found = find_field(object, field);
   if (!found || !found->is_string()) return kNothing;
-  // A name from elsewhere must not command the terminal.
-  std::string shown = found->get<std::string>().substr(0, 100);
-  std::erase_if(shown, [](unsigned char c) { return c < 0x20 || c == 0x7F; });
-  return shown;
+  return cut_to_columns(printable(found->get<std::string>()), 100);
 }
 
 bool is_true(const Json& object, const char* field) {
@@ -131,19 +129,14 @@ std::string request_table(const Json& rows, size_t rows_max) {
   return lines;
 }
 
-// Every line cut to so many code points.
-std::string cut_lines(const std::string& lines, int columns_max) {
+std::string cut_lines(std::string_view lines, int columns_max) {
   std::string out;
-  int column = 0;
-  for (const char c : lines) {
-    const bool begins = (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-    if (c == '\n') {
-      column = 0;
-      out += c;
-      continue;
-    }
-    column += begins;
-    if (column <= columns_max) out += c;
+  while (!lines.empty()) {
+    const std::string_view line = lines.substr(0, lines.find('\n'));
+    out += cut_to_columns(line, static_cast<size_t>(std::max(0, columns_max)));
+    lines.remove_prefix(line.size());
+    if (!lines.empty()) lines.remove_prefix(1);
+    out += '\n';
   }
   return out;
 }

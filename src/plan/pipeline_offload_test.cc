@@ -14,7 +14,7 @@ namespace jige::plan {
 namespace {
 
 constexpr int32_t kDevices = 4, kMicroBatches = 8, kBlocks = 24;
-constexpr double kPhi = 4e8, kFlops = 45e12, kFetch = 10e9, kOptimizer = 0.475e9;
+constexpr double kPhi = 4e8, kFlops = 45e12, kFetchRate = 10e9, kOptimizer = 0.475e9;
 
 PipelineCosts offload_costs(double tokens_per_step) {
   const double forward_s = 2 * kPhi * (tokens_per_step / kMicroBatches) / kFlops;
@@ -26,8 +26,8 @@ PipelineCosts offload_costs(double tokens_per_step) {
                                 .parameters = static_cast<int64_t>(kPhi),
                                 .parameter_bytes = static_cast<int64_t>(2 * kPhi),
                                 .gradient_bytes = static_cast<int64_t>(2 * kPhi)});
-  costs.rates = {.fetch_bytes_per_s = kFetch,
-                 .offload_bytes_per_s = kFetch,
+  costs.rates = {.fetch_bytes_per_s = kFetchRate,
+                 .offload_bytes_per_s = kFetchRate,
                  .host_parameters_per_s = kOptimizer};
   return costs;
 }
@@ -63,8 +63,8 @@ Outcome run(const ScheduleRequest& request, const PipelineCosts& costs) {
 }
 
 TEST(PipelineOffload, FetchesDisappearFromFByBTokensOn) {
-  const double threshold = kFlops / kFetch;
-  const double stage_fetch_s = 3 * 2 * kPhi / kFetch;  // a forward stage has three blocks
+  const double threshold = kFlops / kFetchRate;
+  const double stage_fetch_s = 3 * 2 * kPhi / kFetchRate;  // a forward stage has three blocks
   for (const double factor : {0.5, 0.8, 0.95, 1.05, 1.5, 4.0}) {
     PipelineCosts costs = offload_costs(factor * threshold);
     costs.rates.offload_bytes_per_s = costs.rates.host_parameters_per_s =

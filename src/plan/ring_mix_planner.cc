@@ -35,7 +35,10 @@ class MixPlanner {
  private:
   double floor() const { return best_ * (1 + options_.tolerance + kRounding); }
   bool out_of_budget() const {
-    return profiler_.counts().cost_s - spent_before_s_ >= options_.budget_s;
+    return left_s() <= (options_.collective ? 1 - kSearchShare : 0) * options_.budget_s;
+  }
+  double left_s() const {
+    return options_.budget_s - (profiler_.counts().cost_s - spent_before_s_);
   }
 
   // Measures a mixture as a whole and lets it compete. Nothing where the meter cannot.
@@ -111,9 +114,10 @@ class MixPlanner {
   }
 
   Status run_collectives() {
-    JIGE_TRY(const std::vector<double> rates, measure_in_turns(plan_.best.size(), [&](size_t i) {
-               return options_.collective(plan_.best[i].mix);
-             }));
+    JIGE_TRY(const std::vector<double> rates,
+             measure_in_turns(
+                 plan_.best.size(), [this] { return left_s(); },
+                 [&](size_t i) { return options_.collective(plan_.best[i].mix); }));
     for (size_t i = 0; i < rates.size(); ++i) plan_.best[i].collective = rates[i];
     return {};
   }

@@ -21,13 +21,14 @@ namespace {
 // One attempt: valid as long as rates do not change.
 class RingPlanner {
  public:
+  // `spent_before_s`: what was counted when the budget began.
   RingPlanner(const RingProblem& problem, profile::Profiler& profiler,
-              const RingPlanOptions& options)
+              const RingPlanOptions& options, double spent_before_s)
       : problem_(problem),
         profiler_(profiler),
         options_(options),
         exact_(problem.node_count <= options.exact_nodes_max),
-        spent_before_s_(profiler.counts().cost_s),
+        spent_before_s_(spent_before_s),
         symmetry_(profile::no_symmetry(*problem.topology)) {}
 
   Result<RingPlan> run() {
@@ -46,8 +47,14 @@ class RingPlanner {
   }
 
  private:
+  double spent_s() const { return profiler_.counts().cost_s - spent_before_s_; }
+  double left_s() const { return options_.budget_s - spent_s(); }
+
+  // Whether what is left is for the finalists.
   bool out_of_budget() const {
-    return profiler_.counts().cost_s - spent_before_s_ >= options_.budget_s;
+    const double part = 1 - kSearchShare;
+    const double wanted_s = options_.collective ? options_.budget_s : options_.keep * ring_s_;
+    return left_s() <= std::min(wanted_s, part * options_.budget_s);
   }
 
   // What a ring must exceed to be of interest.
@@ -97,7 +104,7 @@ class RingPlanner {
     tried_[ring] = rate;
     if (rate <= best_ * (1 + 1e-9)) return;
     best_ = rate;
-    plan_.found_after_s = profiler_.counts().cost_s - spent_before_s_;
+    plan_.found_after_s = spent_s();
   }
 
   // Measures a ring and lets it compete.
@@ -119,6 +126,7 @@ class RingPlanner {
     JIGE_TRY(plan_.constants.ring, constants_ring(problem_, options_.seed));
     const std::array<MeasuredRing*, 3> baselines = {&plan_.rank_order, &plan_.single_link,
                                                     &plan_.constants};
+    const profile::ProfilerCounts before = profiler_.counts();
     for (MeasuredRing* baseline : baselines) {
       const auto same = std::ranges::find_if(
           baselines, [&](const MeasuredRing* other) { return other->ring == baseline->ring; });
@@ -133,6 +141,8 @@ class RingPlanner {
       baseline->half_width = m.half_width;
       note(baseline->ring, m.rate);
     }
+    ring_s_ = (profiler_.counts().cost_s - before.cost_s) /
+              static_cast<double>(profiler_.counts().measured - before.measured);
     return {};
   }
 
@@ -174,9 +184,12 @@ class RingPlanner {
     std::ranges::stable_sort(ranked,
                              [](const auto& a, const auto& b) { return a.first > b.first; });
     std::set<std::vector<topology::Transfer>> seen;
+    // More of them than there is time to run as collectives are of no use.
+    const double for_collectives_s = options_.collective ? left_s() / 2 : 0;
     for (const auto& [rate, ring] : ranked) {
       if (static_cast<int32_t>(plan_.best.size()) >= options_.keep) break;
       const std::vector<topology::Transfer> set = ring_transfers(problem_, ring);
+      if (!plan_.best.empty() && left_s() - for_collectives_s < ring_s_) break;
       // A mirror image would only repeat another finalist.
       if (!seen.insert(symmetry_.canonical(set)).second) continue;
       JIGE_TRY(const profile::Measurement m, profiler_.measure(set));
@@ -193,13 +206,17 @@ class RingPlanner {
   }
 
   Status run_collectives() {
-    std::vector<MeasuredRing*> rings = {&plan_.rank_order, &plan_.single_link, &plan_.constants};
-    for (const MeasuredRing* baseline : rings) {
+    const std::array<MeasuredRing*, 3> baselines = {&plan_.rank_order, &plan_.single_link,
+                                                    &plan_.constants};
+    for (const MeasuredRing* baseline : baselines) {
       if (std::ranges::find(plan_.best, baseline->ring, &MeasuredRing::ring) == plan_.best.end()) {
         plan_.best.push_back(*baseline);
       }
     }
+    // The best one against rank order comes first: time may end.
+    std::vector<MeasuredRing*> rings = {&plan_.best.front(), &plan_.rank_order};
     for (MeasuredRing& ring : plan_.best) rings.push_back(&ring);
+    rings.insert(rings.end(), {&plan_.single_link, &plan_.constants});
     std::vector<std::vector<int32_t>> orders;  // each once
     const auto place_of = [&](const MeasuredRing* ring) {
       return std::ranges::find(orders, order_of(ring->ring)) - orders.begin();
@@ -207,9 +224,10 @@ class RingPlanner {
     for (const MeasuredRing* ring : rings) {
       if (place_of(ring) == std::ssize(orders)) orders.push_back(order_of(ring->ring));
     }
-    JIGE_TRY(const std::vector<double> rates, measure_in_turns(orders.size(), [&](size_t i) {
-               return options_.collective(orders[i]);
-             }));
+    JIGE_TRY(const std::vector<double> rates,
+             measure_in_turns(
+                 orders.size(), [this] { return left_s(); },
+                 [&](size_t i) { return options_.collective(orders[i]); }));
     for (MeasuredRing* ring : rings) ring->collective = rates[static_cast<size_t>(place_of(ring))];
     return {};
   }
@@ -225,6 +243,7 @@ class RingPlanner {
   const RingPlanOptions& options_;
   bool exact_;
   double spent_before_s_;
+  double ring_s_ = 0;  // that measuring a ring takes
   profile::Symmetry symmetry_;
   std::optional<RingFacts> facts_;
   std::map<Ring, double> tried_;
@@ -241,7 +260,7 @@ Result<RingPlan> plan_ring(const RingProblem& problem, profile::Profiler& profil
   RingPlan plan;
   JIGE_TRY(const Steadiness steady, until_rates_hold(profiler, [&]() -> Status {
              now_options.symmetry = options.symmetry && !profiler.symmetry_failed();
-             JIGE_TRY(plan, RingPlanner(problem, profiler, now_options).run());
+             JIGE_TRY(plan, RingPlanner(problem, profiler, now_options, before.cost_s).run());
              return {};
            }));
   if (!steady.held) return rates_keep_changing(profiler);

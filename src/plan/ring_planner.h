@@ -17,8 +17,10 @@
 //    being right. When the budget ends first, the bound on what was left says how far off it may
 //    be.
 // 4. The best few are measured again, as whole sets, and where that can be done, by the collective
-// itself; the fastest of these is the plan.
+// itself; the fastest of these is the plan. Steps 2 and 3 leave a part of the budget for it. Where
+// that is little, fewer are measured again, but always the one that was fastest.
 //
+// When rates change on the way, all begins anew, with what is left of the budget.
 // Larger problems take step 2 from a beam and local search, and skip step 3. The rank order and the
 // choice of a planner that knows single links only are measured too, and compete.
 //
@@ -42,7 +44,7 @@ struct RingPlanOptions {
   int32_t keep = 5;        // finalists
   int32_t proposals = 40;  // rings that step 2 measures at most
   int32_t exact_nodes_max = 8;
-  double budget_s = 60;  // of measuring, in the meter's count; step 4 is outside it
+  double budget_s = 60;  // of measuring, in the meter's count; step 1 is done even beyond it
   double tolerance = 0;  // gains this small, relative, are not looked for
   bool symmetry = true;
   uint64_t seed = 1;

@@ -247,13 +247,40 @@ TEST(RingPlanner, DiscoversATrunkThatTheDescriptionHides) {
   }
 }
 
+TEST(RingPlanner, FinalistsEndWithTheBudgetAndTheWinnerIsMeasured) {
+  const Topology network = *topology::reference_topology("trunk-4host");
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network);
+  double least_s = 0;
+  for (const double budget_s : {0.0, 60.0, 80.0, 100.0, 600.0}) {
+    profile::Profiler profiler(network, meter);
+    RingPlanOptions options{.budget_s = budget_s, .symmetry = false};
+    std::map<std::vector<int32_t>, int> runs;
+    options.collective = [&](const std::vector<int32_t>& order) -> Result<double> {
+      ++runs[order];
+      profiler.spend(4);
+      return 0.1;
+    };
+    const auto plan = plan_ring(problem, profiler, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    if (budget_s == 0) least_s = plan->counts.cost_s;
+    EXPECT_LE(plan->counts.cost_s, std::max(budget_s, least_s)) << "of " << budget_s;
+    EXPECT_GE(runs.size(), 2u);
+    EXPECT_TRUE(runs.contains({0, 1, 2, 3})) << "rank order is always run as well";
+    EXPECT_EQ(plan->best.front().collective, 0.1) << "what was not run does not win";
+    for (const auto& [order, count] : runs) {
+      EXPECT_EQ(count, budget_s == 0 ? 1 : budget_s == 600 ? 3 : count);
+    }
+  }
+}
+
 TEST(RingPlanner, TheCollectiveItselfDecidesBetweenFinalists) {
   const Topology network = *topology::reference_topology("trunk-4host");
   const RingProblem problem = *ring_problem(network, ring_devices(network), {});
   profile::SimulatedMeter meter(network);
   const auto plan_with = [&](auto collective) {
     profile::Profiler profiler(network, meter);
-    RingPlanOptions options{.symmetry = false};
+    RingPlanOptions options{.budget_s = 600, .symmetry = false};
     options.collective = collective;
     return plan_ring(problem, profiler, options);
   };

@@ -30,8 +30,9 @@ class RoundPlanner {
   // What a schedule must take less than to be of interest.
   double ceiling() const { return least_ / (1 + options_.tolerance + kRounding); }
   bool out_of_budget() const {
-    return profiler_.counts().cost_s - before_.cost_s >= options_.budget_s;
+    return left_s() <= (options_.collective ? 1 - kSearchShare : 0) * options_.budget_s;
   }
+  double left_s() const { return options_.budget_s - (profiler_.counts().cost_s - before_.cost_s); }
 
   Status measure_singles() {
     std::vector<double> solo;
@@ -108,9 +109,10 @@ class RoundPlanner {
   }
 
   Status run_collectives() {
-    JIGE_TRY(const std::vector<double> rates, measure_in_turns(plan_.best.size(), [&](size_t i) {
-               return options_.collective(plan_.best[i].rounds);
-             }));
+    JIGE_TRY(const std::vector<double> rates,
+             measure_in_turns(
+                 plan_.best.size(), [this] { return left_s(); },
+                 [&](size_t i) { return options_.collective(plan_.best[i].rounds); }));
     for (size_t i = 0; i < rates.size(); ++i) plan_.best[i].collective = rates[i];
     std::ranges::stable_sort(plan_.best, std::greater<>(), &MeasuredRounds::collective);
     return {};

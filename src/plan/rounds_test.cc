@@ -218,7 +218,7 @@ TEST(Rounds, TheAllToAllItselfDecidesAndAFailureIsPassedOn) {
   profile::SimulatedMeter meter(network);
   profile::Profiler profiler(network, meter);
   const std::vector<Round> shifted = shifted_rounds(problem);
-  RoundPlanOptions options;
+  RoundPlanOptions options{.budget_s = 600};
   int32_t runs = 0;
   options.collective = [&](const std::vector<Round>& rounds) -> Result<double> {
     ++runs;

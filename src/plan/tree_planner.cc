@@ -91,11 +91,12 @@ class TreePlanner {
       }
     }
     plan_.best = std::move(kept);
-    JIGE_TRY(
-        const std::vector<double> seconds, measure_in_turns(plan_.best.size() + 1, [&](size_t i) {
-          const bool ring = i == plan_.best.size();
-          return options_.collective(ring ? nullptr : &plan_.best[i].trees, options_.message_bytes);
-        }));
+    const auto run = [&](size_t i) {
+      const bool ring = i == plan_.best.size();
+      return options_.collective(ring ? nullptr : &plan_.best[i].trees, options_.message_bytes);
+    };
+    JIGE_TRY(const std::vector<double> seconds,
+             measure_in_turns(plan_.best.size() + 1, no_end_s, run));
     for (size_t i = 0; i < plan_.best.size(); ++i) plan_.best[i].collective_s = seconds[i];
     plan_.ring_collective_s = seconds.back();
     std::ranges::stable_sort(plan_.best, {}, &MeasuredTrees::collective_s);
@@ -107,7 +108,7 @@ class TreePlanner {
     double won = 0, won_max = 0;
     plan_.measured_crossover_bytes = 0;
     for (int64_t bytes = kMessageBytesFirst; bytes <= kMessageBytesMax; bytes *= 4) {
-      JIGE_TRY(const std::vector<double> seconds, measure_in_turns(2, [&](size_t i) {
+      JIGE_TRY(const std::vector<double> seconds, measure_in_turns(2, no_end_s, [&](size_t i) {
                  return options_.collective(i == 0 ? &plan_.best.front().trees : nullptr, bytes);
                }));
       won += std::log(seconds[1] / seconds[0]);

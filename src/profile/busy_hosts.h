@@ -3,12 +3,14 @@
 // packets take processors long before the links are full.
 //
 //   busy.add(host, time_of_a_run);
-//   for (const size_t host : busy.take()) log_warn(…);   // each host once
+//   busy.warn();   // of each host once
 //
 // Threads: one caller.
 #pragma once
 
 #include <cstddef>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/processor_time.h"
@@ -17,18 +19,21 @@ namespace jige::profile {
 
 class BusyHosts {
  public:
-  explicit BusyHosts(size_t hosts) : seen_(hosts) {}
+  explicit BusyHosts(std::vector<std::string> names)
+      : names_(std::move(names)), seen_(names_.size()) {}
 
   void add(size_t host, const ProcessorTime& during_run);
-  // Those found since they were last taken, in order.
-  std::vector<size_t> take();
-  double idle_share(size_t host) const { return seen_[host].time.idle_share(); }
+  // Those found since they were last taken, in order, each with its idle share.
+  std::vector<std::string> take();
+  // Logs a warning that names them, if there are any.
+  void warn();
 
  private:
   struct Seen {
     ProcessorTime time;
     bool told = false;
   };
+  std::vector<std::string> names_;
   std::vector<Seen> seen_;
 };
 

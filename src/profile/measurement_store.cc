@@ -101,9 +101,9 @@ Status check_head(const Json& head, const topology::Topology& topology, std::str
   lines.resize(lines.size() - hidden);
   return fail(Code::kInvalidArgument,
               "{}: was measured on fingerprint {}, this is {}; measure anew into another file. "
-              "What differs:\n  {}{}",
-              path, hash, ours.hash, fmt::join(lines, "\n  "),
-              hidden > 0 ? fmt::format("\n  and {} lines more", hidden) : "");
+              "What differs:\n{}{}",
+              path, hash, ours.hash, fmt::join(lines, "\n"),
+              hidden > 0 ? fmt::format("\nand {} lines more", hidden) : "");
 }
 
 tl::unexpected<Error> cannot_open(const std::string& path, int reason) {

@@ -85,12 +85,17 @@ Result<SetRun> MpiMeter::run_places(const std::vector<FlowMember>& members, int6
   }
   const comm::Deadline deadline =
       comm::Deadline::after(options_.run_timeout_s + kRankAnswerSeconds);
+  const ProcessorTime before = processor_time();
   JIGE_DO(send_message(launch_->control(), order, deadline));
   JIGE_DO(await_answer(launch_->control(), deadline, options_.cancelled));
   JIGE_TRY(const RanMessage ran, receive<RanMessage>(launch_->control(), deadline));
   if (ran.times.size() != members.size()) {
     return fail(Code::kCorrupt, "MPI's ranks timed {} transfers, not {}", ran.times.size(),
                 members.size());
+  }
+  if (places_.front().host.empty()) {
+    busy_.add(0, processor_time() - before);
+    busy_.warn();
   }
   return set_run(ran.times);
 }

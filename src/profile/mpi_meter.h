@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "profile/agent_protocol.h"
+#include "profile/busy_hosts.h"
 #include "profile/link_meter.h"
 #include "profile/mpi_launch.h"
 #include "profile/place_meter.h"
@@ -62,6 +63,7 @@ class MpiMeter final : public PlaceMeter<LinkMeter> {
 
   std::vector<MpiPlace> places_;
   MpiMeterOptions options_;
+  BusyHosts busy_{{"this machine"}};
   RanksMessage ranks_;
   std::unique_ptr<MpiLaunch> launch_;  // null after a failure
 };

@@ -183,7 +183,7 @@ TEST(MeasurementStore, RefusesOtherAccessControlButNotAnUnknownOne) {
   const auto refused = MeasurementStore::open(path, off, "simulated");
   ASSERT_FALSE(refused);
   EXPECT_THAT(refused.error().message,
-              HasSubstr("- environment acs of 0000:18:00.0 redirects\n  + environment acs of "
+              HasSubstr("- environment acs of 0000:18:00.0 redirects\n+ environment acs of "
                         "0000:18:00.0 does-not-redirect"));
 }
 

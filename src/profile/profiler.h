@@ -55,7 +55,7 @@ struct ProfilerCounts {
   int64_t measured = 0;     // sets that the meter ran
   int64_t recalled = 0;     // answers from what was measured
   int64_t by_symmetry = 0;  // of those, through another set
-  double cost_s = 0;        // what the meter's runs took
+  double cost_s = 0;        // what the meter's runs took, and what was spent beside them
 };
 
 class Profiler {
@@ -78,6 +78,9 @@ class Profiler {
   // The same from what was measured before, otherwise now: an interrupted search finds its way
   // back.
   Result<Measurement> shares(Set set, std::span<const double> shares);
+
+  // Counts what the meter was used for beside sets, such as collectives.
+  void spend(double seconds) { counts_.cost_s += seconds; }
 
   // Called after every set that the meter ran, with counts() brought up to date; empty: nobody is.
   void on_measured(std::function<void()> call) { on_measured_ = std::move(call); }

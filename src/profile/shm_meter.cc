@@ -99,6 +99,7 @@ topology::Description ShmMeter::description() const {
 Result<SetRun> ShmMeter::run_places(const std::vector<FlowMember>& members, int64_t bytes) {
   RunMessage order{.start_ns = comm::monotonic_ns() + kRankLeadNs,
                    .timeout_ms = static_cast<int64_t>(options_.run_timeout_s * 1e3)};
+  const ProcessorTime before = processor_time();
   std::set<size_t> started;
   for (size_t place = 0; place < places_.size(); ++place) {
     order.flows.clear();
@@ -112,7 +113,10 @@ Result<SetRun> ShmMeter::run_places(const std::vector<FlowMember>& members, int6
     JIGE_DO(send_message(controls_[place], order, comm::Deadline::after(kGraceSeconds)));
     started.insert(place);
   }
-  return gather(members, std::move(started));
+  JIGE_TRY(SetRun run, gather(members, std::move(started)));
+  busy_.add(0, processor_time() - before);
+  busy_.warn();
+  return run;
 }
 
 Result<SetRun> ShmMeter::gather(const std::vector<FlowMember>& members, std::set<size_t> waiting) {

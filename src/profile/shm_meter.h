@@ -28,6 +28,7 @@
 
 #include "comm/local_ranks.h"
 #include "comm/socket.h"
+#include "profile/busy_hosts.h"
 #include "profile/collective_meter.h"
 #include "profile/local_places.h"
 #include "profile/place_meter.h"
@@ -77,6 +78,7 @@ class ShmMeter final : public PlaceMeter<CollectiveMeter> {
 
   std::vector<LocalPlace> places_;
   ShmMeterOptions options_;
+  BusyHosts busy_{{"this machine"}};
   std::vector<comm::Socket> controls_;     // of places_; empty while none runs
   std::optional<comm::LocalRanks> ranks_;  // after the connections: it goes first
 };

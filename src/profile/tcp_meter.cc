@@ -1,6 +1,9 @@
 #include "profile/tcp_meter.h"
 
 #include <algorithm>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "base/log.h"
 
@@ -32,7 +35,7 @@ TcpMeter::TcpMeter(std::vector<Host> hosts, const TcpMeterOptions& options)
                   .cancelled = options.cancelled}),
       hosts_(std::move(hosts)),
       options_(options),
-      busy_(hosts_.size()) {}
+      busy_(host_names(hosts_)) {}
 
 Result<std::unique_ptr<TcpMeter>> TcpMeter::connect(std::vector<Host> hosts,
                                                     const TcpMeterOptions& options) {
@@ -46,12 +49,18 @@ Result<std::unique_ptr<TcpMeter>> TcpMeter::connect(std::vector<Host> hosts,
 }
 
 Status TcpMeter::connect_all() {
-  std::vector<AgentClient> agents;
-  for (const Host& host : hosts_) {
-    JIGE_TRY(AgentClient agent, AgentClient::connect(host, options_.agent));
-    agents.push_back(std::move(agent));
+  // By address: of two profilers that name the same hosts, one has all of them and the other waits.
+  std::vector<size_t> by_address(hosts_.size());
+  std::iota(by_address.begin(), by_address.end(), size_t{0});
+  std::ranges::stable_sort(by_address, {}, [this](size_t host) {
+    return std::pair(hosts_[host].address.host, hosts_[host].address.port);
+  });
+  std::vector<std::optional<AgentClient>> connected(hosts_.size());
+  for (const size_t host : by_address) {
+    JIGE_TRY(connected[host], AgentClient::connect(hosts_[host], options_.agent));
   }
-  agents_ = std::move(agents);
+  agents_.clear();
+  for (std::optional<AgentClient>& agent : connected) agents_.push_back(std::move(*agent));
   flows().forget_checked();
   return {};
 }
@@ -156,21 +165,8 @@ Result<SetRun> TcpMeter::gather(const std::vector<FlowMember>& members,
       of_members[i] = ran.times[next++];
     }
   }
-  warn_of_busy_hosts();
+  busy_.warn();
   return set_run(of_members);
-}
-
-void TcpMeter::warn_of_busy_hosts() {
-  std::vector<std::string> found;
-  for (const size_t host : busy_.take()) {
-    found.push_back(
-        fmt::format("{} ({:.0f} % idle)", hosts_[host].name, 100 * busy_.idle_share(host)));
-  }
-  if (found.empty()) return;
-  log_warn(
-      "processors had hardly any time left while links were measured, on {}: rates may be what "
-      "these hosts can process, and not what their links carry",
-      fmt::join(found, ", "));
 }
 
 Result<CollectiveTimes> TcpMeter::collective(const CollectiveTask& task) {

@@ -63,7 +63,6 @@ class TcpMeter final : public PlaceMeter<CollectiveMeter> {
   Status check_places(const std::vector<FlowMember>& fresh) override;
   Result<SetRun> run_places(const std::vector<FlowMember>& members, int64_t bytes) override;
   Result<SetRun> gather(const std::vector<FlowMember>& members, const std::vector<size_t>& started);
-  void warn_of_busy_hosts();
   Result<CollectiveTimes> run(const CollectiveTask& task);
   Error end_places(Error error) override;
 

@@ -21,6 +21,10 @@ namespace {
 
 constexpr int64_t kMicroBatchesMax = 4096;
 
+// The least that a process takes, with the scratch of so many threads in it.
+constexpr int64_t kProcessOverheadBytes = int64_t{6} << 20;
+constexpr int kThreadsInOverhead = 2;
+
 Result<formats::ModelConfig> read_config(const TrainOptions& options) {
   if (options.config) return *options.config;
   return formats::load_model_config(options.init_folder);
@@ -85,7 +89,8 @@ Status check_memory(RunSetup& setup) {
   const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
                                                              : machine_memory_bytes();
   setup.plan.memory_limit_bytes = limit;
-  setup.plan.memory_predicted_bytes = predicted_process_bytes(setup.memory);
+  setup.plan.memory_predicted_bytes =
+      setup.memory.total_bytes() + process_overhead_bytes(setup.threads);
   add_ranks(setup);
   const int64_t ranks_here = setup.plan.ranks_here;
   if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
@@ -205,10 +210,7 @@ Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
       options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
   // Logical devices are in this process's memory, as the host is.
   PipelineOptions pipeline = *options.pipeline;
-  // One device's scratch is in the overhead; every other has threads of its own.
-  const int64_t besides_bytes = kProcessOverheadBytes + (pipeline.devices - 1) *
-                                                            demand.compute_threads *
-                                                            CpuDevice::kScratchUnitBytes;
+  const int64_t besides_bytes = process_overhead_bytes(pipeline.devices, demand.compute_threads);
   pipeline.total_bytes = std::max<int64_t>(setup.plan.memory_limit_bytes - besides_bytes, 1);
   auto planned = plan_pipeline(pipeline, demand);
   if (!planned && planned.error().code != Code::kExhausted)
@@ -226,6 +228,17 @@ Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
 }
 
 }  // namespace
+
+int64_t process_overhead_bytes(int threads) {
+  const int64_t more = std::max(threads - kThreadsInOverhead, 0);
+  return kProcessOverheadBytes + more * CpuDevice::kScratchUnitBytes;
+}
+
+int64_t process_overhead_bytes(int devices, int threads_each) {
+  const int64_t others = devices - 1;
+  return process_overhead_bytes(threads_each) +
+         others * threads_each * CpuDevice::kScratchUnitBytes;
+}
 
 Result<std::string> hash_weights(const std::string& folder) {
   JIGE_TRY(const auto files, formats::TensorFolder::open(folder));
@@ -267,7 +280,7 @@ uint64_t RunSetup::cursor_max() const {
 Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& callbacks,
                              ThreadTeam& team) {
   JIGE_DO(validate(options));
-  RunSetup setup{.options = options};
+  RunSetup setup{.options = options, .threads = team.size()};
   TrainOptions& completed = setup.options;
   if (completed.log_path.empty()) completed.log_path = completed.out_folder + "/log.jsonl";
   if (completed.data.cache_folder.empty()) {

@@ -25,16 +25,15 @@
 namespace jige::train {
 
 // Resident memory of a process besides arenas and mapped files: code, libraries, allocator,
-// threads and their scratch, tokeniser buffers.
-inline constexpr int64_t kProcessOverheadBytes = int64_t{6} << 20;
+// tokeniser buffers, and the scratch of the threads that train in it.
+int64_t process_overhead_bytes(int threads);
 
-// The resident memory of a process that trains with this plan.
-inline int64_t predicted_process_bytes(const model::TrainingMemory& memory) {
-  return memory.total_bytes() + kProcessOverheadBytes;
-}
+// The same with logical devices of so many threads each.
+int64_t process_overhead_bytes(int devices, int threads_each);
 
 struct RunSetup {
   TrainOptions options;  // with context, folders, log path and steps_total filled in
+  int threads = 1;       // that train in this process, without a pipeline
   std::string tokenizer_folder;
   text::SpecialTokens special;
   std::unique_ptr<const model::Architecture> architecture;

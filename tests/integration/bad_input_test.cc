@@ -174,6 +174,30 @@ TEST(BadModel, UnknownArchitectureNamesTheKnownOnes) {
   expect_error(changed.generate(), 5, {"Mamba", "Llama", "Qwen3"});
 }
 
+TEST(BadModel, NamesInItsFilesCannotCommandTheTerminal) {
+  const ChangedConfig changed([](Json& config) {
+    config["architectures"] = {"Mamba\x1b[2J\nerror: all is well"};
+    config["model_type"] = "mamba";
+  });
+  const Outcome refused = changed.generate();
+  EXPECT_EQ(refused.exit_code, 5);
+  EXPECT_THAT(refused.err, HasSubstr("Mamba\\x1b[2J\n  error: all is well"));
+  const TestFolder folder;
+  const std::string base = "base\x1b]0;title\x07\nweights \xC2\x9B"
+                           "2J";
+  write_text(folder.path() + "/adapter_config.json",
+             dump_json(Json{{"peft_type", "LORA"},
+                            {"r", 4},
+                            {"lora_alpha", 8},
+                            {"target_modules", {"q_proj"}},
+                            {"base_model_name_or_path", base}}));
+  const Outcome shown = run_jige({"inspect", folder.path()});
+  ASSERT_EQ(shown.exit_code, 0) << shown.err;
+  EXPECT_THAT(shown.out, HasSubstr("base\\x1b]0;title\\x07\\nweights \\u009b2J"));
+  const Outcome exact = run_jige({"inspect", folder.path(), "--json"});
+  EXPECT_EQ(exact.json()["adapter"]["base_model_name_or_path"], base);
+}
+
 TEST(BadModel, DamagedTokenizer) {
   const TestFolder folder;
   const std::string model = TinyRun::get().copy_model(folder);

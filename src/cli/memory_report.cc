@@ -49,7 +49,9 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
       architecture,
       {.compute = compute, .use = model::PackFor::kTraining, .position_count = context},
       request.micro_batch_tokens);
-  const int64_t besides = train::process_overhead_bytes(request.threads);
+  const int64_t besides = train::process_overhead_bytes(
+      architecture, compute,
+      {.of_each = request.threads, .micro_batch_tokens = request.micro_batch_tokens});
   MemoryTable table = {.title = fmt::format("To train all weights, {}, {} tokens at once",
                                             dtype_info(compute).name, request.micro_batch_tokens),
                        .parts = {{"weights, f32 masters", memory.weights.values_bytes},

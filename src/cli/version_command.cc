@@ -1,6 +1,7 @@
 // jige version: what this build has, what this processor offers, which kernels run.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>

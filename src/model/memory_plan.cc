@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tensor/cpu_device.h"
+
 namespace jige::model {
 namespace {
 
@@ -33,6 +35,16 @@ TrainingBuffers training_buffers(const Architecture& architecture, DType compute
         buffers.workspace_bytes, block.workspace_bytes(token_count, compute, PackFor::kTraining));
   }
   return buffers;
+}
+
+int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, int64_t token_count,
+                             int threads) {
+  int64_t bytes = 0;
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    bytes = std::max(bytes,
+                     architecture.block(node).thread_scratch_bytes(token_count, compute, threads));
+  }
+  return CpuDevice::scratch_bytes_held(bytes);
 }
 
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,

@@ -34,6 +34,10 @@ struct TrainingBuffers {
 TrainingBuffers training_buffers(const Architecture& architecture, DType compute,
                                  int64_t token_count);
 
+// What the scratch of each of so many threads holds once T tokens were trained on.
+int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, int64_t token_count,
+                             int threads);
+
 struct TrainingMemory {
   WeightsMemory weights;
   int64_t moments_bytes = 0;  // two f32 tensors for every trainable parameter

@@ -156,6 +156,24 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
   });
 }
 
+int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
+                                    int threads) {
+  int64_t bytes = 0;
+  const auto add = [&](const GemmEngine& engine, const cpu::GemmProduct& product) {
+    bytes = std::max(bytes, cpu::gemm_thread_scratch_bytes(engine, product, threads));
+  };
+  const GemmEngine& engine = cpu::gemm_engine(compute);
+  const GemmEngine& unpacked = cpu::gemm_engine_unpacked(compute);
+  const void* const packed = &engine;  // some address: nothing is read
+  add(engine, {.rows = token_count, .columns = n, .depth = k, .right_panels = packed});
+  add(engine, {.rows = token_count, .columns = k, .depth = n, .right_panels = packed});
+  cpu::GemmProduct gradient = {.rows = n, .columns = k, .depth = token_count};
+  gradient.left.depth_across = gradient.right.depth_across = true;
+  if (cpu::gemm_flushes(unpacked)) gradient.right_panels = packed;
+  add(unpacked, gradient);
+  return bytes;
+}
+
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k) {
   int64_t bytes = 0;
   for (const GemmEngine* engine : cpu::gemm_engines()) {

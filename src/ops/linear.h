@@ -9,8 +9,8 @@
 //         gradient that is added to). So the bits depend neither on T, threads, blocking nor
 //         instruction set.
 //   bf16  the same chain on AVX2 and AVX-512; with AVX512_BF16 one whose indices are swapped in
-//         pairs; with AMX, chains of 32 summed indices, added in ascending order. So the bits do not
-//         depend on T, threads or blocking.
+//         pairs; with AMX, chains of 32 summed indices, added in ascending order. So the bits do
+//         not depend on T, threads or blocking.
 // Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
 // Threads: asynchronous on the stream; packed weights may be read by many streams at once.
 #pragma once
@@ -79,6 +79,11 @@ struct LinearBackwardWeight {
   // False: grad_weight is overwritten; the bits are those of adding to zeros.
   bool accumulate = true;
 };
+// Bytes of scratch that the products of T tokens with a weight of [n, k] take of each of so many
+// threads at most: forward, and in training both gradients.
+int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
+                                    int threads);
+
 // Bytes of scratch that make a weight gradient fast; 0 where none would.
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k);
 void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args);

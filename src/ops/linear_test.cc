@@ -320,6 +320,42 @@ TEST(Linear, UsesThePackedLayoutAfterTheInstructionSetChanged) {
   EXPECT_EQ(dst.at(2, 49), sum);
 }
 
+TEST_P(LinearOnIsa, TakesTheScratchThatIsStated) {
+  Rng rng(9);
+  const RandomMatrix weight(DType::kF32, 700, 600, rng);
+  for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const int64_t tokens : {1, 40, 300}) {
+      use_threads(1);
+      const RandomMatrix src(DType::kBF16, tokens, 600, rng);
+      const RandomMatrix grad_dst(DType::kBF16, tokens, 700, rng);
+      RandomMatrix dst(DType::kF32, tokens, 700, rng);
+      RandomMatrix grad_src(DType::kF32, tokens, 600, rng);
+      RandomMatrix grad_weight(DType::kF32, 700, 600, rng);
+      const auto pack = [&](PackUse use, std::vector<std::byte>& memory) {
+        memory.resize(static_cast<size_t>(packed_weight_bytes(compute, use, 700, 600)));
+        const PackedWeight packed = {memory.data(), compute, use, 700, 600};
+        pack_weight(*stream_, packed, weight.view());
+        return packed;
+      };
+      std::vector<std::byte> forward, backward;
+      linear_forward(*stream_, {dst.view(), src.view(), pack(PackUse::kForward, forward), {}});
+      linear_backward_input(
+          *stream_, {grad_src.view(), grad_dst.view(), pack(PackUse::kInputGradient, backward)});
+      std::vector<std::byte> scratch(
+          static_cast<size_t>(linear_backward_weight_scratch_bytes(compute, tokens, 600)));
+      const TensorView scratch_view =
+          scratch.empty() ? TensorView()
+                          : TensorView::of(scratch.data(), DType::kU8,
+                                           Shape{static_cast<int64_t>(scratch.size())});
+      linear_backward_weight(
+          *stream_, {grad_weight.view(), grad_dst.view(), src.view(), compute, scratch_view});
+      EXPECT_EQ(device_->scratch_bytes(), CpuDevice::scratch_bytes_held(linear_thread_scratch_bytes(
+                                              compute, tokens, 700, 600, 1)))
+          << dtype_info(compute).name << ", " << tokens << " tokens";
+    }
+  }
+}
+
 TEST(LinearDeathTest, RefusesAWeightThatWasNotPacked) {
   Rng rng(8);
   const RandomMatrix src(DType::kF32, 3, 20, rng);

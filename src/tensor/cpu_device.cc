@@ -209,15 +209,20 @@ void* CpuDevice::scratch(int worker, int64_t bytes) {
   Scratch& slot = *scratches_[static_cast<size_t>(worker)];
   if (slot.bytes.load(std::memory_order_relaxed) < bytes) {
     slot.release();
-    // A large one is read in many short pieces that lie apart: few pages hold them all.
-    const bool large = static_cast<size_t>(bytes) >= kScratchHugeFromBytes;
-    const size_t unit = large ? kHugePageBytes : kPageBytes;
-    const size_t rounded = whole(static_cast<size_t>(bytes), unit);
-    slot.data = large ? map_pages(rounded) : std::aligned_alloc(unit, rounded);
+    const auto rounded = static_cast<size_t>(scratch_bytes_held(bytes));
+    slot.data =
+        rounded >= kHugePageBytes ? map_pages(rounded) : std::aligned_alloc(kPageBytes, rounded);
     JIGE_CHECK(slot.data, "{}: no {} bytes of scratch", name_, bytes);
     slot.bytes.store(static_cast<int64_t>(rounded), std::memory_order_relaxed);
   }
   return slot.data;
+}
+
+// A large one is read in many short pieces that lie apart: few pages hold them all.
+int64_t CpuDevice::scratch_bytes_held(int64_t bytes) {
+  const auto wanted = static_cast<size_t>(bytes);
+  return static_cast<int64_t>(
+      whole(wanted, wanted >= kScratchHugeFromBytes ? kHugePageBytes : kPageBytes));
 }
 
 int64_t CpuDevice::scratch_bytes() const {

@@ -43,6 +43,8 @@ class CpuDevice final : public Device {
   void* scratch(int worker, int64_t bytes);
   // Bytes all scratches hold now.
   int64_t scratch_bytes() const;
+  // Bytes that a scratch holds once so many were asked for.
+  static int64_t scratch_bytes_held(int64_t bytes);
 
  private:
   struct Scratch;

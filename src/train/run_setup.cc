@@ -11,7 +11,6 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
-#include "tensor/cpu_device.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
 #include "train/tokenize.h"
@@ -21,9 +20,8 @@ namespace {
 
 constexpr int64_t kMicroBatchesMax = 4096;
 
-// The least that a process takes, with the scratch of so many threads in it.
-constexpr int64_t kProcessOverheadBytes = int64_t{6} << 20;
-constexpr int kThreadsInOverhead = 2;
+// Code, libraries, allocator, stacks and tokeniser buffers.
+constexpr int64_t kProcessOverheadBytes = int64_t{3} << 20;
 
 Result<formats::ModelConfig> read_config(const TrainOptions& options) {
   if (options.config) return *options.config;
@@ -90,7 +88,10 @@ Status check_memory(RunSetup& setup) {
                                                              : machine_memory_bytes();
   setup.plan.memory_limit_bytes = limit;
   setup.plan.memory_predicted_bytes =
-      setup.memory.total_bytes() + process_overhead_bytes(setup.threads);
+      setup.memory.total_bytes() +
+      process_overhead_bytes(
+          *setup.architecture, setup.weights_options.compute,
+          {.of_each = setup.threads, .micro_batch_tokens = setup.options.micro_batch_tokens});
   add_ranks(setup);
   const int64_t ranks_here = setup.plan.ranks_here;
   if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
@@ -210,7 +211,11 @@ Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
       options.memory_limit_bytes > 0 ? options.memory_limit_bytes : machine_memory_bytes();
   // Logical devices are in this process's memory, as the host is.
   PipelineOptions pipeline = *options.pipeline;
-  const int64_t besides_bytes = process_overhead_bytes(pipeline.devices, demand.compute_threads);
+  const int64_t besides_bytes =
+      process_overhead_bytes(*setup.architecture, setup.weights_options.compute,
+                             {.devices = static_cast<int>(pipeline.devices),
+                              .of_each = demand.compute_threads,
+                              .micro_batch_tokens = options.micro_batch_tokens});
   pipeline.total_bytes = std::max<int64_t>(setup.plan.memory_limit_bytes - besides_bytes, 1);
   auto planned = plan_pipeline(pipeline, demand);
   if (!planned && planned.error().code != Code::kExhausted)
@@ -229,15 +234,12 @@ Status choose_pipeline(RunSetup& setup, const WalkProgress& progress) {
 
 }  // namespace
 
-int64_t process_overhead_bytes(int threads) {
-  const int64_t more = std::max(threads - kThreadsInOverhead, 0);
-  return kProcessOverheadBytes + more * CpuDevice::kScratchUnitBytes;
-}
-
-int64_t process_overhead_bytes(int devices, int threads_each) {
-  const int64_t others = devices - 1;
-  return process_overhead_bytes(threads_each) +
-         others * threads_each * CpuDevice::kScratchUnitBytes;
+int64_t process_overhead_bytes(const model::Architecture& architecture, DType compute,
+                               const TrainingThreads& threads) {
+  return kProcessOverheadBytes + int64_t{threads.devices} * threads.of_each *
+                                     model::thread_scratch_bytes(architecture, compute,
+                                                                 threads.micro_batch_tokens,
+                                                                 threads.of_each);
 }
 
 Result<std::string> hash_weights(const std::string& folder) {

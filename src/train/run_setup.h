@@ -24,12 +24,16 @@
 
 namespace jige::train {
 
+struct TrainingThreads {
+  int devices = 1;  // logical ones of a pipeline
+  int of_each = 1;
+  int64_t micro_batch_tokens = 0;
+};
+
 // Resident memory of a process besides arenas and mapped files: code, libraries, allocator,
 // tokeniser buffers, and the scratch of the threads that train in it.
-int64_t process_overhead_bytes(int threads);
-
-// The same with logical devices of so many threads each.
-int64_t process_overhead_bytes(int devices, int threads_each);
+int64_t process_overhead_bytes(const model::Architecture& architecture, DType compute,
+                               const TrainingThreads& threads);
 
 struct RunSetup {
   TrainOptions options;  // with context, folders, log path and steps_total filled in

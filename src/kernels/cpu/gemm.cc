@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "kernels/cpu/gemm_sums.h"
 #include "kernels/cpu/gemm_many_rows.h"
+#include "kernels/cpu/gemm_sums.h"
 
 namespace jige::cpu {
 namespace {
@@ -28,6 +28,10 @@ constexpr int64_t kPackPiecesPerThread = 8;
 constexpr int64_t kPackDepthMin = 256;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kSerialWork = 1 << 16;
+
+bool is_small(const GemmProduct& product) {
+  return product.rows * product.columns * product.depth < kSerialWork;
+}
 
 // How a product is cut into tasks.
 struct Blocking {
@@ -254,7 +258,7 @@ void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& produc
     gemm_many_rows(device, engine, product);
     return;
   }
-  const bool serial = product.rows * product.columns * product.depth < kSerialWork;
+  const bool serial = is_small(product);
   const Blocking blocking = choose_blocking(engine, product, serial ? 1 : device.team().size());
   const Product run(engine, product, blocking);
   const int64_t tasks = blocking.row_tasks * blocking.column_tasks;
@@ -265,6 +269,15 @@ void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& produc
         for (int64_t task = begin; task < end; ++task) run.run_task(task, scratch);
         if (engine.end) engine.end();
       });
+}
+
+int64_t gemm_thread_scratch_bytes(const GemmEngine& engine, const GemmProduct& product,
+                                  int threads) {
+  if (gemm_many_rows_suit(engine, product)) {
+    return gemm_many_rows_scratch_bytes(engine, product, threads);
+  }
+  const Blocking blocking = choose_blocking(engine, product, is_small(product) ? 1 : threads);
+  return Product(engine, product, blocking).scratch_bytes();
 }
 
 int64_t gemm_panels_bytes(const GemmEngine& engine, int64_t lanes, int64_t depth) {

@@ -5,10 +5,9 @@
 //
 // The sum is the engine's: over ascending k, blocking never changes a bit. The bias is one addition
 // at the end, then the result is rounded to the type of `out`.
-// Work is cut over (m, n) only, never over k; products of many rows on pairs and tiles go their own way
-// (gemm_many_rows.h). Otherwise a task packs a block of the left (and of the right,
-// where that is not packed yet) for one stretch of the depth at a time, so that a panel of the
-// right stays in the first-level cache and the block of the left in the second, and keeps its sums
+// Work is cut over (m, n) only, never over k; products of many rows on pairs and tiles go their own
+// way (gemm_many_rows.h). Otherwise a task packs a block of the left (and of the right, where that
+// is not packed yet) for one stretch of the depth at a time, so that a panel of the right stays in the first-level cache and the block of the left in the second, and keeps its sums
 // in scratch between stretches. Threads: the calling thread and the device's team; the engine picks
 // the order of nothing that shows in results.
 #pragma once
@@ -43,6 +42,10 @@ struct GemmProduct {
 // Computes a product and returns when it is done.
 // REQUIRES: panels packed for this engine; both operands rounded where the engine is a bf16 one.
 void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& product);
+
+// Bytes of scratch that a product takes of each of so many threads. Reads no operand.
+int64_t gemm_thread_scratch_bytes(const GemmEngine& engine, const GemmProduct& product,
+                                  int threads);
 
 // Bytes of a whole right operand packed for an engine.
 int64_t gemm_panels_bytes(const GemmEngine& engine, int64_t lanes, int64_t depth);

@@ -8,9 +8,9 @@
 //                  of `rows` lanes, [depth][lanes of the block] f32; the right in panels of
 //                  `columns` lanes, [depth][columns] f32, or for bf16 [depth][columns / 2] words,
 //                  word i = lane i (low half) and lane i + columns / 2 (high half).
-//   pair engines   the same, of bf16, with two depths to a step: the odd one is added first, then the
-//                  even one (what VDPBF16PS does). A word holds both, the even one in its low half:
-//                  left [pair of depths][lanes of the block], right [pair of depths][columns]
+//   pair engines   the same, of bf16, with two depths to a step: the odd one is added first, then
+//                  the even one (what VDPBF16PS does). A word holds both, the even one in its low
+//                  half: left [pair of depths][lanes of the block], right [pair of depths][columns]
 //                  words. Padding to whole pairs is zero.
 //   tile engines   depth in steps of 32: even and odd chains of 16 started from zero, added to each
 //                  other and then to the sum (what AMX does). bf16 tiles of 1 KiB: left

@@ -309,6 +309,12 @@ bool gemm_many_rows_suit(const GemmEngine& engine, const GemmProduct& product) {
          product.rows >= kRowsMin && product.depth > 0;
 }
 
+int64_t gemm_many_rows_scratch_bytes(const GemmEngine& engine, const GemmProduct& product,
+                                     int threads) {
+  const ManyRowsBlocking blocking = choose_many_rows_blocking(engine, product, threads);
+  return ManyRowsProduct(engine, product, blocking).scratch_bytes();
+}
+
 void gemm_many_rows(CpuDevice& device, const GemmEngine& engine, const GemmProduct& given) {
   GemmProduct product = given;
   if (!product.right_panels) {

@@ -5,8 +5,8 @@
 // reads them unpacked where few panels do (tiles only); it runs them against its panels: group of
 // panels, stretch of the depth, block of rows. So the sums between two stretches are those of one
 // group of panels, 32 KiB, and results leave from the first-level cache. Tasks of the same rows
-// follow each other, and a thread that runs several packs those rows once. Sums are those of gemm.h,
-// bit for bit. Threads: as gemm.h.
+// follow each other, and a thread that runs several packs those rows once. Sums are those of
+// gemm.h, bit for bit. Threads: as gemm.h.
 #pragma once
 
 #include "kernels/cpu/gemm.h"
@@ -18,5 +18,9 @@ bool gemm_many_rows_suit(const GemmEngine& engine, const GemmProduct& product);
 
 // Computes a product and returns when it is done. REQUIRES: gemm_many_rows_suit.
 void gemm_many_rows(CpuDevice& device, const GemmEngine& engine, const GemmProduct& product);
+
+// Bytes of scratch that it takes of each thread of a team. REQUIRES: gemm_many_rows_suit.
+int64_t gemm_many_rows_scratch_bytes(const GemmEngine& engine, const GemmProduct& product,
+                                     int threads);
 
 }  // namespace jige::cpu

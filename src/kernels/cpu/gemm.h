@@ -7,9 +7,10 @@
 // at the end, then the result is rounded to the type of `out`.
 // Work is cut over (m, n) only, never over k; products of many rows on pairs and tiles go their own
 // way (gemm_many_rows.h). Otherwise a task packs a block of the left (and of the right, where that
-// is not packed yet) for one stretch of the depth at a time, so that a panel of the right stays in the first-level cache and the block of the left in the second, and keeps its sums
-// in scratch between stretches. Threads: the calling thread and the device's team; the engine picks
-// the order of nothing that shows in results.
+// is not packed yet) for one stretch of the depth at a time, so that a panel of the right stays in
+// the first-level cache and the block of the left in the second, and keeps its sums in scratch
+// between stretches. Threads: the calling thread and the device's team; the engine picks the order
+// of nothing that shows in results.
 #pragma once
 
 #include "kernels/cpu/gemm_engine.h"

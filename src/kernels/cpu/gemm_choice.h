@@ -3,8 +3,8 @@
 // Engines for AVX-512, AVX512_BF16 and AMX prove themselves once per process on small products:
 // AVX-512 must give the bits of AVX2; pairs and tiles must be exact on whole numbers (where
 // rounding plays no part, so a wrong layout or a missing permission shows) and close to the plain
-// engine of their kind on random ones. An engine that fails is reported in the log and the next weaker one
-// takes its place. Threads: every function may be called from any thread.
+// engine of their kind on random ones. An engine that fails is reported in the log and the next
+// weaker one takes its place. Threads: every function may be called from any thread.
 #pragma once
 
 #include <vector>

@@ -38,18 +38,32 @@ std::string escape_of(std::string_view character, size_t count) {
   return first == 0xC2 && second < 0xA0 ? fmt::format("\\u{:04x}", second) : "";
 }
 
+bool is_line_feed_or_tab(std::string_view character) {
+  return character == "\n" || character == "\t";
+}
+
+// Calls body(character, escape) for every character or byte that is none; the escape is empty where
+// it can be shown.
+template <typename Body>
+void for_each_character(std::string_view text, Body&& body) {
+  while (!text.empty()) {
+    const size_t count = character_bytes(text);
+    const std::string_view character = text.substr(0, count == 0 ? 1 : count);
+    body(character, escape_of(text, count));
+    text.remove_prefix(character.size());
+  }
+}
+
 std::string escaped(std::string_view text, bool lines, std::string_view indent) {
   std::string out;
   out.reserve(text.size());
-  while (!text.empty()) {
-    const size_t count = character_bytes(text);
-    const bool kept = lines && (text[0] == '\n' || text[0] == '\t');
-    const std::string escape = kept ? "" : escape_of(text, count);
-    const std::string_view character = text.substr(0, count == 0 ? 1 : count);
-    out += escape.empty() ? character : escape;
-    text.remove_prefix(character.size());
-    if (lines && character == "\n" && !text.empty()) out += indent;
-  }
+  bool at_start = false;  // of a line but the first
+  for_each_character(text, [&](std::string_view character, const std::string& escape) {
+    if (at_start) out += indent;
+    at_start = lines && character == "\n";
+    const bool kept = escape.empty() || (lines && is_line_feed_or_tab(character));
+    out += kept ? character : escape;
+  });
   return out;
 }
 
@@ -59,6 +73,15 @@ std::string printable(std::string_view text) { return escaped(text, false, ""); 
 
 std::string printable_lines(std::string_view text, std::string_view indent) {
   return escaped(text, true, indent);
+}
+
+std::string without_controls(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for_each_character(text, [&](std::string_view character, const std::string& escape) {
+    if (escape.empty() || is_line_feed_or_tab(character)) out += character;
+  });
+  return out;
 }
 
 std::string cut_to_columns(std::string_view text, size_t columns) {

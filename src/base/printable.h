@@ -18,6 +18,10 @@ std::string printable(std::string_view text);
 // with `indent`, so that a name with a line feed in it cannot begin a message of its own.
 std::string printable_lines(std::string_view text, std::string_view indent = "");
 
+// Text that people read as it comes, such as a model's: what would command a terminal is left out,
+// and bytes that are not UTF-8, but for line feeds and tabs.
+std::string without_controls(std::string_view text);
+
 // The first so many columns of one line of UTF-8, each character counted as one.
 std::string cut_to_columns(std::string_view text, size_t columns);
 

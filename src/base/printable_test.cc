@@ -42,10 +42,16 @@ TEST(Printable, CutsBetweenCharacters) {
   EXPECT_EQ(cut_to_columns("größer", 9), "größer");
 }
 
+TEST(Printable, LeavesOutOfAModelsTextWhatCommandsATerminal) {
+  EXPECT_EQ(without_controls("größer\n\t👍"), "größer\n\t👍");
+  EXPECT_EQ(without_controls("a\x1b[2Jb\rc\x7f\x07"), "a[2Jbc");
+  EXPECT_EQ(without_controls("a\u009b2Jb\u0085\u00a0"), "a2Jb\u00a0");
+  EXPECT_EQ(without_controls("a\xff\xc3"), "a");
+}
+
 TEST(Log, ALineCannotCommandTheTerminalNorBeginAnother) {
-  const std::string text = shown_on_terminal({STDERR_FILENO}, 80, [] {
-    log_warn("model\x1b[2J\x1b]0;title\x07: odd\nerror: none");
-  });
+  const std::string text = shown_on_terminal(
+      {STDERR_FILENO}, 80, [] { log_warn("model\x1b[2J\x1b]0;title\x07: odd\nerror: none"); });
   EXPECT_NE(text.find("model\\x1b[2J\\x1b]0;title\\x07: odd\r\n  error: none"), std::string::npos)
       << text;
 }

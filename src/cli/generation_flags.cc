@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/printable.h"
 #include "base/rng.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
@@ -100,14 +101,7 @@ Json stats_json(const serve::GenerationStats& stats) {
 
 std::string shown_text(std::string_view text) {
   static const bool terminal = isatty(STDOUT_FILENO) == 1;
-  std::string shown(text);
-  if (terminal) {
-    std::erase_if(shown, [](char c) {
-      const auto byte = static_cast<unsigned char>(c);
-      return (byte < 0x20 && c != '\n' && c != '\t') || byte == 0x7f;
-    });
-  }
-  return shown;
+  return terminal ? without_controls(text) : std::string(text);
 }
 
 }  // namespace jige::cli

@@ -40,8 +40,8 @@ struct GenerationFlags {
 std::string stats_text(const serve::GenerationStats& stats);
 Json stats_json(const serve::GenerationStats& stats);
 
-// The text as it may be shown: where standard output is a terminal, control characters other than
-// line feeds and tabs are left out, since they could steer it.
+// The text as it may be shown: without_controls (base/printable.h) where standard output is a
+// terminal.
 std::string shown_text(std::string_view text);
 
 }  // namespace jige::cli

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/log.h"
 #include "base/printable.h"
 #include "cli/cluster_view.h"
 
@@ -17,8 +18,7 @@ double logged_number(const Json& object, const char* field) {
 
 std::string word(const Json& object, const char* field) {
   const auto found = object.find(field);
-  return found != object.end() && found->is_string() ? printable(found->get<std::string>())
-                                                   : "";
+  return found != object.end() && found->is_string() ? printable(found->get<std::string>()) : "";
 }
 
 std::string nodes_in(const Json& object, const char* field = "nodes") {
@@ -108,7 +108,7 @@ std::string line_text(const Json& line, int64_t job) {
 
 }  // namespace
 
-Result<std::vector<Json>> lines_about(std::string_view log, int64_t job, std::string_view where) {
+std::vector<Json> lines_about(std::string_view log, int64_t job, std::string_view where) {
   std::vector<Json> lines;
   const std::string number = fmt::format("\"job\":{}", job);
   for (int64_t at = 1; !log.empty(); ++at) {
@@ -118,8 +118,12 @@ Result<std::vector<Json>> lines_about(std::string_view log, int64_t job, std::st
     log.remove_prefix(end + 1);
     if (text.find(number) == std::string_view::npos) continue;
     Result<Json> line = parse_json(text, fmt::format("{}:{}", where, at));
-    if (!line) return tl::unexpected<Error>(std::move(line.error()));
-    if (!line->is_object()) return fail(Code::kCorrupt, "{}:{}: is no object", where, at);
+    if (!line || !line->is_object()) {
+      // A full disk or a crash may have cut it short.
+      log_warn("{}: line {} is left out: {}", where, at,
+               line ? "it is no JSON object" : line.error().message);
+      continue;
+    }
     const auto is_it = [&](const Json& object) {
       const auto found = object.find("job");
       return found != object.end() && found->is_number_integer() && found->get<int64_t>() == job;

@@ -13,8 +13,8 @@
 namespace jige::cli {
 
 // Lines of the log that are about the job, or name it as evicted. A last line that is not whole is
-// left out: the scheduler may be writing it. Fails with kCorrupt on any other that is no JSON.
-Result<std::vector<Json>> lines_about(std::string_view log, int64_t job, std::string_view where);
+// left out: the scheduler may be writing it. So is any other that is no JSON, with a warning.
+std::vector<Json> lines_about(std::string_view log, int64_t job, std::string_view where);
 
 // Sentences, one a line; `job` is the one that is asked about.
 std::string explain_text(const std::vector<Json>& lines, int64_t job);

@@ -54,6 +54,8 @@ class ClusterRunCommand final : public Command {
                  "a job that has run for less gets no signal, which might end it; by default 30");
     flags.number("--checkpoint-wait S", checkpoint_wait_s_, {.max = 86400},
                  "for its marker to change, before it is requeued");
+    flags.bytes("--log-size SIZE", log_bytes_max_,
+                "of decisions.jsonl, which then becomes decisions.jsonl.1 and begins anew");
     flags.number("--dead-man S", dead_man_s_, {.max = 86400},
                  "without a sign of this process, held jobs are released; 0: never");
     flags.toggle("--dry-run", dry_run_, "say what would be done now, and end");
@@ -125,6 +127,7 @@ class ClusterRunCommand final : public Command {
     options.reconcile.signal_after_s = signal_after_s_.value_or(demo_ ? 1 : 30);
     options.dry_run = dry_run_;
     options.emulate = emulate_;
+    options.log_bytes_max = log_bytes_max_;
     return options;
   }
 
@@ -366,6 +369,7 @@ class ClusterRunCommand final : public Command {
   cluster::ClusterSpec spec_;
   DemoScene scene_;
   double demo_start_s_ = 0;
+  int64_t log_bytes_max_ = slurm::SchedulerOptions{}.log_bytes_max;
   int64_t ended_ = 0;
   bool seen_jobs_ = false;
 };

@@ -1,13 +1,8 @@
 #include "slurm/decision_log.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cmath>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -46,19 +41,6 @@ bool share_nodes(const Placement& a, const Placement& b) {
 
 }  // namespace
 
-Result<DecisionLog> DecisionLog::open(const std::string& path) {
-  if (path.empty()) return DecisionLog(-1);
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd < 0) return fail(Code::kIo, "{}: {}", path, std::strerror(errno));
-  return DecisionLog(fd);
-}
-
-DecisionLog::DecisionLog(DecisionLog&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-
-DecisionLog::~DecisionLog() {
-  if (fd_ >= 0) close(fd_);
-}
-
 Json DecisionLog::head(const char* kind, const Moment& now) const {
   return {{"time_s", std::round(unix_now_s() * 1e3) / 1e3},
           {"cluster_s", rounded(static_cast<double>(now.cluster_ns) / kSecond)},
@@ -67,11 +49,10 @@ Json DecisionLog::head(const char* kind, const Moment& now) const {
 
 void DecisionLog::write(const Json& line) {
   ++lines_;
-  if (fd_ < 0) return;
-  const std::string text = dump_json(line) + "\n";
-  if (::write(fd_, text.data(), text.size()) != std::ssize(text)) {
-    // Scheduling goes on without its log; the disk may be full.
-    log_warn("decision log: {}", std::strerror(errno));
+  if (!file_) return;
+  // Scheduling goes on without its log; the disk may be full.
+  if (const Status status = file_->append(dump_json(line)); !status) {
+    log_warn("decision log: {}", status.error().message);
   }
 }
 

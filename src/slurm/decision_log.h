@@ -4,26 +4,25 @@
 // Scores are those of the contention-aware greedy (cluster/contention_placer.h) whatever the policy
 // is, so that two policies' logs can be compared; the policy's own choice is marked.
 //
-// Invariants: a line is written whole, in one append. Threads: one thread.
+// Threads: one thread.
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "slurm/live_cluster.h"
+#include "slurm/log_file.h"
 #include "slurm/reconcile.h"
 
 namespace jige::slurm {
 
 class DecisionLog final : public cluster::ChangeObserver {
  public:
-  // An empty path writes nothing. Fails with kIo.
-  static Result<DecisionLog> open(const std::string& path);
-  DecisionLog(DecisionLog&& other) noexcept;
-  DecisionLog& operator=(DecisionLog&&) = delete;
-  ~DecisionLog() override;
+  // Writes to a file, or to none.
+  explicit DecisionLog(std::optional<LogFile> file) : file_(std::move(file)) {}
 
   // Before the policy is asked, and behind it. `live` is used in between.
   void begin(LiveCluster& live, const Moment& now, int64_t decision);
@@ -43,12 +42,11 @@ class DecisionLog final : public cluster::ChangeObserver {
   int64_t lines() const { return lines_; }
 
  private:
-  explicit DecisionLog(int fd) : fd_(fd) {}
   Json head(const char* kind, const Moment& now) const;
   void write(const Json& line);
   void log_waiting(const LiveJob& job);
 
-  int fd_ = -1;
+  std::optional<LogFile> file_;
   int64_t lines_ = 0;
   LiveCluster* live_ = nullptr;
   Moment now_;

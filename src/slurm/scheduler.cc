@@ -82,14 +82,18 @@ Result<std::unique_ptr<Scheduler>> Scheduler::create(Backend& backend, const Clo
                   options.folder);
     }
   }
-  Result<DecisionLog> log =
-      DecisionLog::open(options.dry_run ? "" : options.folder + "/decisions.jsonl");
-  if (!log) {
-    if (lock_fd >= 0) close(lock_fd);
-    return tl::unexpected<Error>(std::move(log.error()));
+  std::optional<LogFile> file;
+  if (!options.dry_run) {
+    Result<LogFile> opened =
+        LogFile::open(options.folder + "/decisions.jsonl", options.log_bytes_max);
+    if (!opened) {
+      close(lock_fd);
+      return tl::unexpected<Error>(std::move(opened.error()));
+    }
+    file.emplace(std::move(*opened));
   }
-  std::unique_ptr<Scheduler> scheduler(
-      new Scheduler(backend, clock, std::move(options), std::move(parts), std::move(*log)));
+  std::unique_ptr<Scheduler> scheduler(new Scheduler(
+      backend, clock, std::move(options), std::move(parts), DecisionLog(std::move(file))));
   scheduler->lock_fd_ = lock_fd;
   JIGE_DO(scheduler->load(std::move(layout)));
   // No job may carry an epoch that a scheduler after this one could use again.

@@ -7,7 +7,7 @@
 //
 //   lock             one scheduler for one folder
 //   state.json       what Slurm does not know about jobs; replaced whole
-//   decisions.jsonl  slurm/decision_log.h
+//   decisions.jsonl  slurm/decision_log.h; decisions.jsonl.1 is what came before
 //   heartbeat        changes with every step; slurm/dead_man.h watches it
 //   status.json      one picture for `jige cluster top`
 //   rates/JOB        speed of each job as a share of its ideal one, where `emulate` is set
@@ -38,6 +38,7 @@ struct SchedulerOptions {
   bool dry_run = false;  // decides once, changes nothing, writes nothing
   bool emulate = false;
   double status_s = 0.5;
+  int64_t log_bytes_max = int64_t{64} << 20;  // of decisions.jsonl (slurm/log_file.h)
 };
 
 // Makes contention and policy anew; called again when a LiveCluster is full, for what a policy

@@ -55,6 +55,7 @@ class Rig {
     options.reconcile.checkpoint_wait_s = 2 * kStep_s;
     options.reconcile.signal_after_s = 1;
     options.dry_run = dry_run;
+    options.log_bytes_max = log_bytes_max;
     auto made = Scheduler::create(slurm, clock, std::move(*layout), options, std::move(parts));
     ASSERT_TRUE(made) << made.error().message;
     scheduler = std::move(*made);
@@ -81,13 +82,14 @@ class Rig {
     }
     for (const auto& [node, gpus] : wanted) ASSERT_LE(gpus, 4) << "node " << node;
   }
-  std::string log() { return *read_file(folder + "/decisions.jsonl"); }
+  std::string log() { return *read_log(folder + "/decisions.jsonl"); }
 
   VirtualClock clock;
   FakeSlurm slurm;
   std::string folder;
   std::unique_ptr<Scheduler> scheduler;
   int32_t jobs_max = 1000;
+  int64_t log_bytes_max = 1 << 20;
 
  private:
   std::string policy_;
@@ -123,6 +125,19 @@ TEST_P(EveryPolicy, RunsEveryJobOnFreeNodesOnly) {
   for (int i = 0; i < 3; ++i) rig.step();
   EXPECT_EQ(rig.scheduler->take_outcomes().size(), 40u);
   EXPECT_TRUE(rig.scheduler->live().jobs().empty());
+}
+
+TEST(Scheduler, KeepsTheEndOfALongLog) {
+  Rig rig("greedy");
+  rig.log_bytes_max = 20000;
+  rig.start();
+  submit_mixed(rig.slurm, 100, 9);
+  EXPECT_TRUE(rig.run_out(5000));
+  for (int i = 0; i < 3; ++i) rig.step();
+  EXPECT_LE(rig.log().size(), 40000u);
+  EXPECT_GE(rig.log().size(), 10000u);
+  EXPECT_NE(rig.log().find("\"finish\""), std::string::npos);
+  EXPECT_EQ(rig.log().find("\"arrive\",\"job\":1,"), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Scheduler, EveryPolicy,

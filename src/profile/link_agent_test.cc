@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/rng.h"
+#include "base/test_processor_watch.h"
 #include "profile/agent_client.h"
 #include "profile/agent_test_support.h"
 #include "profile/agent_wire.h"
@@ -94,13 +95,6 @@ TEST(LinkAgent, SurvivesRandomBytesBeforeAndAfterTheHello) {
   }
 }
 
-double processor_seconds() {
-  rusage used = {};
-  getrusage(RUSAGE_SELF, &used);
-  return static_cast<double>(used.ru_utime.tv_sec + used.ru_stime.tv_sec) +
-         static_cast<double>(used.ru_utime.tv_usec + used.ru_stime.tv_usec) * 1e-6;
-}
-
 TEST(LinkAgent, WaitsForDescriptorsWithoutTheProcessor) {
   const auto agent = start_agent();
   comm::Socket late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "agent");
@@ -114,9 +108,9 @@ TEST(LinkAgent, WaitsForDescriptorsWithoutTheProcessor) {
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   address.sin_port = htons(static_cast<uint16_t>(agent->address().port));
   (void)connect(late.fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address);
-  const double begin_s = processor_seconds();
+  const ProcessorWatch watch;
   std::this_thread::sleep_for(std::chrono::milliseconds(500));
-  EXPECT_LT(processor_seconds() - begin_s, 0.1);
+  EXPECT_LT(watch.seconds(), 0.1);
   setrlimit(RLIMIT_NOFILE, &before);
   const comm::Deadline deadline = comm::Deadline::after(5);
   ASSERT_TRUE(send_message(late, HelloMessage{.token = "t"}, deadline));

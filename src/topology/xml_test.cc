@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "base/clock.h"
+#include "base/test_processor_watch.h"
 
 namespace jige::topology {
 namespace {
@@ -17,7 +17,7 @@ TEST(Xml, ReadsManyElementsInTimeThatGrowsWithTheFile) {
   for (size_t i = 0; i < kElements; ++i)
     text += "<info value=\"" + std::string(100, 'y') + "\"/>\n";
   text += "</topology>";
-  const StopWatch watch;
+  const ProcessorWatch watch;
   const auto root = parse_xml(text, "t.xml");
   EXPECT_LT(watch.seconds(), 5);
   ASSERT_TRUE(root) << root.error().message;

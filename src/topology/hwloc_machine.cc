@@ -2,6 +2,7 @@
 
 #ifdef JIGE_HWLOC
 
+#include <dlfcn.h>
 #include <hwloc.h>
 
 #include <memory>
@@ -28,6 +29,9 @@ Result<std::string> machine_xml() {
   if (hwloc_topology_load(made) != 0) {
     return fail(Code::kUnsupported, "hwloc cannot read this machine; --source sysfs may");
   }
+  // It keeps the names of vendors for good. Unloaded with hwloc's plugin it would lose them, and
+  // the next reading would make them again.
+  dlopen("libpciaccess.so.0", RTLD_LAZY | RTLD_NOLOAD | RTLD_NODELETE);
   char* text = nullptr;
   int size = 0;
   if (hwloc_topology_export_xmlbuffer(made, &text, &size, 0) != 0) {

@@ -4,6 +4,7 @@
 
 #include "cli/flags.h"
 #include "cli/rank_processes.h"
+#include "cli/stop_notice.h"
 
 namespace jige::cli {
 namespace {
@@ -78,6 +79,10 @@ Status TrainRankFlags::run_joined(const comm::Place& place, const comm::Address&
            comm::Communicator::over(std::move(transport), plan, {.timeout_s = group.timeout_s}));
   train::RankOptions made = options(place, local);
   made.group = comm::AsyncGroup::over(std::move(ranks));
+  // Launchers pass a signal on to all ranks, as the starter of ranks here does.
+  const bool by_hand = group.rank >= 0 && group.world > 0;
+  const StopNotice notice(made.group,
+                          by_hand ? StopNotice::Speaker::kEach : StopNotice::Speaker::kFirstThere);
   return body(std::move(made));
 }
 

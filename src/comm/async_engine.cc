@@ -16,6 +16,7 @@ bool contains(const std::vector<Link>& links, const std::optional<Link>& link) {
 }  // namespace
 
 AsyncEngine::AsyncEngine(Communicator group) : group_(std::move(group)) {
+  heard_ns_.assign(static_cast<size_t>(group_.size()), monotonic_ns());
   thread_ = std::thread([this] { main(); });
 }
 
@@ -176,11 +177,26 @@ Status AsyncEngine::look_for_others() const {
   return {};
 }
 
+void AsyncEngine::note_heard() {
+  const int64_t now = monotonic_ns();
+  const std::lock_guard lock(signals_->mutex);
+  for (int r = 0; r < group_.size(); ++r) {
+    heard_ns_[static_cast<size_t>(r)] =
+        now - static_cast<int64_t>(group_.transport().silent_seconds(r) * 1e9);
+  }
+}
+
+double AsyncEngine::silent_seconds(int rank) const {
+  const std::lock_guard lock(signals_->mutex);
+  return static_cast<double>(monotonic_ns() - heard_ns_[static_cast<size_t>(rank)]) * 1e-9;
+}
+
 // A wait that is met at once tells nobody anything; but the others want to hear of this rank.
 Status AsyncEngine::keep_in_touch() {
   const int64_t now = monotonic_ns();
   if (now - touched_ns_ < kHeartbeatNs) return {};
   touched_ns_ = now;
+  note_heard();
   return group_.transport().wait({}, Deadline::at_ns(now));
 }
 

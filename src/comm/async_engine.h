@@ -3,7 +3,7 @@
 //
 // Invariants: (1) a flow starts when no earlier one uses its links. (2) Nothing but this thread
 // touches the transport, but for Transport::interrupt().
-// Threads: start(), next_flows() and fail_with() from one thread; the rest is private.
+// Threads: start() and fail_with() from one thread, silent_seconds() from any; the rest is private.
 #pragma once
 
 #include <atomic>
@@ -51,6 +51,8 @@ class AsyncEngine {
   Communicator& group() { return group_; }
   Pending start(std::shared_ptr<Pending::State> state);
   void fail_with(const Error& error);
+  // As AsyncGroup's.
+  double silent_seconds(int rank) const;
   // A state without flows.
   std::shared_ptr<Pending::State> make_state() const;
   // One that is over, with or without an error.
@@ -64,6 +66,7 @@ class AsyncEngine {
   Result<bool> advance();
   Result<bool> advance_state(Pending::State& state, std::vector<Link>& in, std::vector<Link>& out);
   Status keep_in_touch();
+  void note_heard();
   Status sleep();
   Status look_for_others() const;
   Status check_silence() const;
@@ -79,6 +82,7 @@ class AsyncEngine {
   int64_t touched_ns_ = 0;
   // Under signals_->mutex.
   States started_;
+  std::vector<int64_t> heard_ns_;     // of each rank, for other threads
   std::optional<Error> asked_error_;  // of fail_with()
   std::optional<Error> error_;
   bool closing_ = false;

@@ -42,6 +42,8 @@ const RingPlan& AsyncGroup::plan() const { return engine_->group().plan(); }
 std::string AsyncGroup::name(int rank) const { return engine_->group().transport().name(rank); }
 const char* AsyncGroup::kind() const { return engine_->group().transport().kind(); }
 
+double AsyncGroup::silent_seconds(int rank) const { return engine_->silent_seconds(rank); }
+
 Pending AsyncGroup::start(Operation operation) {
   auto state = engine_->make_state();
   state->operation = std::move(operation);

@@ -68,6 +68,9 @@ class AsyncGroup {
   // "threads", "shm" or "tcp".
   const char* kind() const;
 
+  // Since a rank was last heard of, as this group's thread saw it. From any thread.
+  double silent_seconds(int rank) const;
+
   // Starts a collective, but for kAllToAll and kBarrier. `on_final` hears on the group's thread.
   Pending start(Operation operation);
   // Starts to send bytes to another rank, or to receive as many. The tag is whatever both know.

@@ -113,6 +113,48 @@ TEST(Ranks, StopBehindACheckpointOnCtrlC) {
   EXPECT_EQ(model_of(folder / "run"), model_of(folder / "alone"));
 }
 
+// Whether the job says so within half a minute.
+bool says(const std::string& streams, const std::string& words) {
+  const StopWatch watch;
+  while (watch.seconds() < 30) {
+    if (read_text(streams + "/err").find(words) != std::string::npos) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
+bool gone(pid_t process) {
+  const StopWatch watch;
+  while (kill(process, 0) == 0 && watch.seconds() < 10) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return kill(process, 0) != 0;
+}
+
+TEST(Ranks, SayWhoHangsOnCtrlCAndEndAtOnceOnTheSecond) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 400, {})).exit_code, 0);
+  for (const size_t stopped : {size_t{1}, size_t{0}}) {
+    const TestFolder streams;
+    const std::string name = std::to_string(stopped);
+    Process job(arguments(folder / name, 400, {"--ranks", "2", "--rank-timeout", "100"}),
+                streams.path());
+    wait_for_checkpoint(folder / name, job);
+    const std::vector<pid_t> ranks = ranks_of(job);
+    ASSERT_EQ(ranks.size(), 2u);
+    ASSERT_EQ(kill(ranks[stopped], SIGSTOP), 0);
+    job.send(SIGINT);
+    EXPECT_TRUE(says(streams.path(), "nothing is heard of rank " + name + " ("));
+    EXPECT_TRUE(says(streams.path(), "a second Ctrl-C ends all ranks at once"));
+    job.send(SIGINT);
+    EXPECT_EQ(job.wait().exit_code, 130);
+    for (const pid_t rank : ranks) EXPECT_TRUE(gone(rank)) << rank;
+    const Outcome again = run_jige(arguments(folder / name, 400, {"--resume"}));
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_EQ(model_of(folder / name), model_of(folder / "alone"));
+  }
+}
+
 TEST(Ranks, RefuseWhatDoesNotFitTogether) {
   const TestFolder folder;
   const auto refused = [&](const RankWords& more, int exit_code, const std::string& words) {

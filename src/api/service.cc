@@ -18,6 +18,26 @@ ApiError draining_error() {
           .retry_after_s = 5};
 }
 
+// A request with more prompts than may ever wait: coming again later would not help it.
+std::optional<ApiError> never_fits(const PreparedRequest& request,
+                                   const serve::EngineOptions& options) {
+  const int64_t prompts = std::ssize(request.engine);
+  if (prompts > options.waiting_requests_max) {
+    return bad_field("prompt",
+                     "the request has {} prompts and the queue of this server holds {}; send fewer "
+                     "at once, or start it with a larger --queue-requests",
+                     prompts, options.waiting_requests_max);
+  }
+  int64_t tokens = 0;
+  for (const serve::EngineRequest& one : request.engine) tokens += std::ssize(one.prompt);
+  // One prompt alone is taken whatever its length.
+  if (prompts == 1 || tokens <= options.waiting_prompt_tokens_max) return std::nullopt;
+  return bad_field("prompt",
+                   "the prompts have {} tokens together and the queue of this server holds {}; "
+                   "send fewer at once, or start it with a larger --queue-tokens",
+                   tokens, options.waiting_prompt_tokens_max);
+}
+
 }  // namespace
 
 // Counts what is answered, by route and status.
@@ -203,6 +223,11 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
     auto prepared = endpoint == Endpoint::kChat
                         ? prepare_chat(body, *model_, options_.limits, seed)
                         : prepare_completion(body, *model_, options_.limits, seed);
+    if (prepared) {
+      if (auto error = never_fits(*prepared, model_->engine->options())) {
+        prepared = tl::unexpected(std::move(*error));
+      }
+    }
     if (!prepared) {
       return to->post(
           [to, error = std::move(prepared.error())] { to->respond(error_response(error)); });

@@ -210,6 +210,24 @@ TEST(Service, RefusesWhatCouldNeverRun) {
   EXPECT_EQ(error["param"], "n");
 }
 
+TEST(Service, RefusesWhatTheQueueCouldNeverHold) {
+  TestServer server({.engine = {.waiting_requests_max = 3, .waiting_prompt_tokens_max = 8}});
+  const auto refusal = [&](const std::string& prompts) {
+    const TestResponse response =
+        server.post("/v1/completions", R"({"max_tokens":1,"prompt":)" + prompts + "}");
+    EXPECT_EQ(response.status, 400);
+    EXPECT_EQ(json_of(response.body)["error"]["param"], "prompt");
+    return json_of(response.body)["error"]["message"].get<std::string>();
+  };
+  EXPECT_THAT(refusal(R"(["a","b","c","d"])"),
+              AllOf(HasSubstr("4 prompts"), HasSubstr("holds 3"), HasSubstr("--queue-requests")));
+  EXPECT_THAT(refusal("[[5,5,5,5,5],[5,5,5,5]]"),
+              AllOf(HasSubstr("9 tokens"), HasSubstr("holds 8"), HasSubstr("--queue-tokens")));
+  EXPECT_EQ(
+      server.post("/v1/completions", R"({"max_tokens":1,"prompt":[5,5,5,5,5,5,5,5,5]})").status,
+      200);
+}
+
 TEST(Service, AsksForTheKeyOnEveryRouteButHealth) {
   TestServer server({.service = {.keys = ApiKeys({"a-secret-key"})}});
   const std::vector<std::pair<std::string, std::string>> routes = {

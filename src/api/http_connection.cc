@@ -112,7 +112,15 @@ void HttpConnection::check_deadline(Time now) {
   if (now >= write_deadline_) return close();
   if (now < deadline_) return;
   if (phase_ == Phase::kReading) return refuse(408, "the request took too long to arrive");
+  if (phase_ == Phase::kIdle) return linger();
   close();
+}
+
+// Ends the connection in good order: what is left is sent, then the end itself.
+void HttpConnection::linger() {
+  keep_alive_ = false;
+  enter(Phase::kLingering, -1);  // until all is written, which has a deadline of its own
+  write_wake_.cancel();
 }
 
 void HttpConnection::wind_down() {
@@ -163,22 +171,20 @@ asio::awaitable<void> HttpConnection::read_loop(
 void HttpConnection::peer_ended() {
   // An answer that is complete may still leave: the client may have closed its half only.
   const bool answered = phase_ == Phase::kIdle || phase_ == Phase::kLingering;
-  if (answered && !(out_.empty() && sending_.empty())) {
-    keep_alive_ = false;
-    phase_ = Phase::kLingering;
-    write_wake_.cancel();
-    return;
-  }
-  close();
+  if (!answered || end_sent_) return close();
+  peer_ended_ = true;
+  linger();
 }
 
 asio::awaitable<void> HttpConnection::write_loop(
     [[maybe_unused]] std::shared_ptr<HttpConnection> self) {
   while (phase_ != Phase::kClosed) {
     if (out_.empty()) {
-      if (phase_ == Phase::kLingering) {
-        stream_.shutdown_send();
+      if (phase_ == Phase::kLingering && !std::exchange(end_sent_, true)) {
         enter(Phase::kLingering, kLingerMs);
+        co_await stream_.shutdown_send();
+        if (peer_ended_) close();
+        continue;
       }
       ErrorCode ignored;
       co_await write_wake_.async_wait(asio::redirect_error(asio::use_awaitable, ignored));
@@ -283,6 +289,10 @@ void HttpConnection::begin_exchange() {
   parser_.reset();
   release_body_bytes();
 
+  if (const auto hosts = message.count(http::field::host);
+      hosts > 1 || (hosts == 0 && !http_1_0_)) {
+    return refuse(400, fmt::format("the request has {} Host fields; it must have one", hosts));
+  }
   HttpRequest request;
   request.method = std::string(message.method_string());
   for (const auto& field : message) {
@@ -290,7 +300,9 @@ void HttpConnection::begin_exchange() {
   }
   request.body = std::move(message.body());
   if (!split_target({message.target().data(), message.target().size()}, request)) {
-    return refuse(400, "the path has a percent escape that is not two hexadecimal digits");
+    return refuse(400,
+                  "the target has a percent escape that is not two hexadecimal digits, or "
+                  "is an address without a host");
   }
   head_only_ = request.method == "HEAD";
   if (head_only_) request.method = "GET";
@@ -358,9 +370,7 @@ void HttpConnection::send_end() {
 void HttpConnection::finish_exchange() {
   exchange_.reset();
   if (!keep_alive_ || core_->stopping) {
-    enter(Phase::kLingering, -1);  // until all is written, which has a deadline of its own
-    write_wake_.cancel();
-    return;
+    return linger();
   }
   enter(Phase::kIdle, core_->options.idle_timeout_ms);
   read_wake_.cancel();

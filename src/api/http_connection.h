@@ -103,6 +103,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   // Whether answers wait to be read: no further request is looked at until they are.
   bool output_full() const;
   void release_body_bytes();
+  void linger();
   void peer_ended();
 
   using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
@@ -123,6 +124,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   Time idle_since_ = Time::max();
   std::weak_ptr<HttpExchange> exchange_;
   bool keep_alive_ = true;
+  bool end_sent_ = false;
+  bool peer_ended_ = false;
   bool head_only_ = false;
   bool http_1_0_ = false;
   BodyEnd body_end_ = BodyEnd::kLength;

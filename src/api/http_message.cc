@@ -29,6 +29,26 @@ void append_field(std::string& out, std::string_view name, std::string_view valu
   out += "\r\n";
 }
 
+bool same_name(std::string_view a, std::string_view b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(),
+                    [](char x, char y) { return lower_ascii(x) == lower_ascii(y); });
+}
+
+// Takes "http://host" from the front of a target in absolute form, for the Host field. False where
+// the host is missing.
+bool take_authority(std::string_view& target, HttpRequest& request) {
+  for (const std::string_view scheme : {"http://", "https://"}) {
+    if (!same_name(target.substr(0, scheme.size()), scheme)) continue;
+    target.remove_prefix(scheme.size());
+    const std::string host(target.substr(0, target.find_first_of("/?")));
+    std::erase_if(request.headers, [](const auto& field) { return same_name(field.name, "Host"); });
+    request.headers.push_back({"Host", host});
+    target.remove_prefix(host.size());
+    return !host.empty();
+  }
+  return true;
+}
+
 std::string http_date() {
   const std::time_t now = std::time(nullptr);
   std::tm utc{};
@@ -42,15 +62,13 @@ std::string http_date() {
 
 std::string_view HttpRequest::header(std::string_view name) const {
   for (const HttpHeader& field : headers) {
-    if (std::equal(field.name.begin(), field.name.end(), name.begin(), name.end(),
-                   [](char a, char b) { return lower_ascii(a) == lower_ascii(b); })) {
-      return field.value;
-    }
+    if (same_name(field.name, name)) return field.value;
   }
   return {};
 }
 
 bool split_target(std::string_view target, HttpRequest& request) {
+  if (!take_authority(target, request)) return false;
   const size_t mark = std::min(target.find('?'), target.size());
   request.query = target.substr(std::min(mark + 1, target.size()));
   request.path.clear();
@@ -65,6 +83,7 @@ bool split_target(std::string_view target, HttpRequest& request) {
     request.path += static_cast<char>(high * 16 + low);
     i += 2;
   }
+  if (request.path.empty()) request.path = "/";
   return true;
 }
 

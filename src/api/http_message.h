@@ -59,8 +59,9 @@ class Responder {
 
 using HttpHandler = std::function<void(HttpRequest, std::shared_ptr<Responder>)>;
 
-// Splits a request target into path and query and resolves percent escapes of the path. False on
-// escapes that are not two hexadecimal digits.
+// Splits a request target into path and query and resolves percent escapes of the path. Of a target
+// in absolute form (http://host/path) the host replaces the request's own Host field. False on
+// escapes that are not two hexadecimal digits and on an absolute form without a host.
 bool split_target(std::string_view target, HttpRequest& request);
 
 // "Not Found" for 404; "Status" for codes without a name here.

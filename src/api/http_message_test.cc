@@ -23,6 +23,22 @@ TEST(HttpMessage, SplitsTargets) {
   EXPECT_FALSE(split_target("/a%xy", request));
 }
 
+TEST(HttpMessage, TakesTargetsInAbsoluteForm) {
+  HttpRequest request;
+  request.headers = {{"host", "proxy"}};
+  ASSERT_TRUE(split_target("http://a.example:8000/v1/models?x=1", request));
+  EXPECT_EQ(request.path, "/v1/models");
+  EXPECT_EQ(request.query, "x=1");
+  EXPECT_EQ(request.header("Host"), "a.example:8000");
+  ASSERT_TRUE(split_target("HTTPS://b?y", request));
+  EXPECT_EQ(request.path, "/");
+  EXPECT_EQ(request.query, "y");
+  EXPECT_EQ(request.header("Host"), "b");
+  EXPECT_FALSE(split_target("http:///health", request));
+  ASSERT_TRUE(split_target("/http://c/", request));
+  EXPECT_EQ(request.path, "/http://c/");
+}
+
 TEST(HttpMessage, FindsHeadersInAnyCase) {
   HttpRequest request;
   request.headers = {{"Content-TYPE", "a"}, {"X", "1"}, {"x", "2"}};

@@ -92,6 +92,11 @@ TEST_F(HttpServerTest, AnswersRequests) {
   EXPECT_EQ(server_->stats().requests_total, 1);
 }
 
+TEST_F(HttpServerTest, TakesTargetsInAbsoluteForm) {
+  start();
+  EXPECT_EQ(fetch(port_, "POST", "http://some.host:80/echo?x", "hello").body, "POSThello");
+}
+
 TEST_F(HttpServerTest, KeepsConnectionsAndTheOrderOfPipelinedRequests) {
   start();
   TestClient client(port_);
@@ -261,6 +266,9 @@ TEST_F(HttpServerTest, RefusesMalformedRequests) {
       "POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n\r\n",
       std::string("GET /echo HTTP/1.1\r\nX: a\0b\r\n\r\n", 31),
       "GET /a%2 HTTP/1.1\r\nHost: x\r\n\r\n",
+      "GET http:///echo HTTP/1.1\r\nHost: x\r\n\r\n",
+      "GET /echo HTTP/1.1\r\n\r\n",
+      "GET /echo HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
       std::string(64, '\0'),
       "\x16\x03\x01\x02\x03 TLS where none is spoken\r\n\r\n",
   };

@@ -53,8 +53,11 @@ asio::awaitable<size_t> HttpStream::write_some(asio::const_buffer from, ErrorCod
   co_return count;
 }
 
-void HttpStream::shutdown_send() {
+asio::awaitable<void> HttpStream::shutdown_send() {
   ErrorCode ignored;
+  if (tls_) {
+    co_await tls_->stream.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
+  }
   socket().shutdown(Socket::shutdown_send, ignored);
 }
 

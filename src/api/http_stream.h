@@ -34,8 +34,9 @@ class HttpStream {
   boost::asio::awaitable<void> handshake(ErrorCode& error);
   boost::asio::awaitable<size_t> read_some(boost::asio::mutable_buffer into, ErrorCode& error);
   boost::asio::awaitable<size_t> write_some(boost::asio::const_buffer from, ErrorCode& error);
-  // Tells the client that nothing more comes; what it still sends can be read.
-  void shutdown_send();
+  // Tells the client that nothing more comes; what it still sends can be read. With TLS it ends
+  // when the client has said the same, so that neither takes the end for an attack.
+  boost::asio::awaitable<void> shutdown_send();
   void close();
 
  private:

@@ -98,6 +98,11 @@ class TlsClient {
     return text;
   }
   void reset() { client_.reset(); }
+  // Whether the server says that it ends the connection, rather than just going.
+  bool told_of_end() {
+    read_until("no such text");
+    return SSL_get_shutdown(ssl_.get()) & SSL_RECEIVED_SHUTDOWN;
+  }
 
  private:
   TestClient client_;
@@ -112,7 +117,8 @@ class Tls : public ::testing::Test {
     auto made =
         HttpServer::listen({.tls_certificate_file = certificate_.certificate_file,
                             .tls_key_file = certificate_.key_file,
-                            .request_timeout_ms = 300},
+                            .request_timeout_ms = 300,
+                            .idle_timeout_ms = 1000},
                            [](HttpRequest request, const std::shared_ptr<Responder>& responder) {
                              if (request.path != "/stream")
                                return responder->respond({.body = request.body + "|end"});
@@ -137,6 +143,19 @@ TEST_F(Tls, ServesOverACertificate) {
   EXPECT_NE(client.read_until("|end").find(std::string(5000, 'b')), std::string::npos);
   client.send(request_text("GET", "/stream"));
   EXPECT_NE(client.read_until("|end").find("|end"), std::string::npos);
+}
+
+TEST_F(Tls, TellsOfTheEndOfConnections) {
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    TlsClient asked(server_->port(), certificate_, version);
+    asked.send(request_text("GET", "/", "", "Connection: close\r\n"));
+    EXPECT_TRUE(asked.told_of_end());
+    TlsClient refused(server_->port(), certificate_, version);
+    refused.send("no HTTP\r\n\r\n");
+    EXPECT_TRUE(refused.told_of_end());
+    TlsClient idle(server_->port(), certificate_, version);
+    EXPECT_TRUE(idle.told_of_end());
+  }
 }
 
 TEST_F(Tls, RefusesOldVersionsPlainTextAndSilence) {

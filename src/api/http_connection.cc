@@ -95,7 +95,10 @@ HttpConnection::HttpConnection(std::shared_ptr<HttpCore> core, HttpStream::Socke
 void HttpConnection::start() {
   enter(Phase::kHandshake, core_->options.request_timeout_ms);
   const auto self = shared_from_this();
-  const auto ended = [self](const std::exception_ptr&) { self->close(); };
+  // A loop that returns has closed, or has left the end to the other one.
+  const auto ended = [self](const std::exception_ptr& error) {
+    if (error) self->close();
+  };
   asio::co_spawn(core_->io, read_loop(self), ended);
   asio::co_spawn(core_->io, write_loop(self), ended);
 }

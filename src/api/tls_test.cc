@@ -98,6 +98,11 @@ class TlsClient {
     return text;
   }
   void reset() { client_.reset(); }
+  // Says that it ends the connection; whether the server then says so, too.
+  bool end_answered() {
+    EXPECT_EQ(SSL_shutdown(ssl_.get()), 0);
+    return told_of_end();
+  }
   // Whether the server says that it ends the connection, rather than just going.
   bool told_of_end() {
     read_until("no such text");
@@ -155,6 +160,16 @@ TEST_F(Tls, TellsOfTheEndOfConnections) {
     EXPECT_TRUE(refused.told_of_end());
     TlsClient idle(server_->port(), certificate_, version);
     EXPECT_TRUE(idle.told_of_end());
+  }
+}
+
+TEST_F(Tls, AnswersTheEndOfAConnection) {
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    EXPECT_TRUE(TlsClient(server_->port(), certificate_, version).end_answered());
+    TlsClient served(server_->port(), certificate_, version);
+    served.send(request_text("GET", "/"));
+    served.read_until("|end");
+    EXPECT_TRUE(served.end_answered());
   }
 }
 

@@ -28,7 +28,8 @@ class ClusterTrainCommand final : public Command {
         "Trains a small network that places jobs, by PPO in the simulator, from the choices the "
         "contention-aware greedy has. It begins as the greedy and is rewarded for short completion "
         "times, queueing included. `jige cluster compare` says whether it is any better: give it "
-        "the file with --learned and other seeds. The same flags give the same file.");
+        "the file with --learned and other seeds. The same flags give the same file. "
+        "Ctrl-C ends it early, with the policy as the last update left it.");
     flags.text("-o,--out FILE", out_, "where the policy goes, as JSON");
     flags.integer("--iterations N", iterations_, {.min = 1, .max = 100'000}, "updates");
     flags.integer("--episodes N", episodes_, {.min = 1, .max = 10'000}, "workloads an update");
@@ -79,8 +80,12 @@ class ClusterTrainCommand final : public Command {
     JIGE_DO(write_file_atomic(out_, network.to_json()));
     if (!svg_.empty()) JIGE_DO(write_file_atomic(svg_, render_svg(curve(points))));
     if (!output_.json) {
-      log_info("{}: {} updates of {} workloads in {:.0f} s", out_, iterations_, episodes_,
+      log_info("{}: {} updates of {} workloads in {:.0f} s", out_, points.size(), episodes_,
                watch.seconds());
+    }
+    if (std::ssize(points) < iterations_) {
+      return fail(Code::kCancelled, "by a signal, after {} of {} updates; {} has the policy so far",
+                  points.size(), iterations_, out_);
     }
     return {};
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -184,6 +185,21 @@ TEST(TrainPolicy, RepeatsToTheBit) {
   ASSERT_EQ(points.size(), 6u);
   EXPECT_GT(points[0].choices, 20);
   EXPECT_GT(points[0].entropy, 0);
+}
+
+TEST(TrainPolicy, CancelledItGivesTheLastWholeIteration) {
+  std::atomic<bool> cancel = true;
+  TrainPolicyOptions options = small_training();
+  options.cancel = &cancel;
+  const auto never = train_policy(options, [](const TrainPolicyPoint&) {});
+  ASSERT_FALSE(never);
+  EXPECT_EQ(never.error().code, Code::kCancelled);
+  cancel = false;
+  const auto cut = train_policy(options, [&](const TrainPolicyPoint&) { cancel = true; });
+  ASSERT_TRUE(cut) << cut.error().message;
+  options.cancel = nullptr;
+  options.iterations = 1;
+  EXPECT_EQ(cut->to_json(), train_policy(options, [](const TrainPolicyPoint&) {})->to_json());
 }
 
 // Rewards add up to minus the sum of completion times.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
+#include <memory>
 
 #include "cluster/policy_list.h"
 
@@ -41,6 +43,40 @@ Result<SimulationResult> run_with(const TrainPolicyOptions& options, const Workl
                      std::move(placer));
   return simulate(options.spec, workload, make_link_contention(options.spec, options.links), policy,
                   {.cancel = options.cancel});
+}
+
+// The episodes of one iteration, with their advantages.
+Result<std::vector<PpoStep>> play(const TrainPolicyOptions& options,
+                                  const std::shared_ptr<PolicyNetwork>& network, Rng& loads,
+                                  TrainPolicyPoint& point) {
+  if (options.cancel && options.cancel->load()) {
+    return fail(Code::kCancelled, "by a signal, before the first update");
+  }
+  std::vector<PpoStep> steps;
+  for (int64_t k = 0; k < options.episodes; ++k) {
+    WorkloadOptions jobs = options.jobs;
+    jobs.seed = derive_key(options.seed, "training jobs",
+                           static_cast<uint64_t>(point.iteration * options.episodes + k));
+    jobs.load = options.load_low + (options.load_high - options.load_low) * loads.uniform();
+    const Workload workload = make_workload(jobs, options.spec);
+    Episode episode;
+    JIGE_TRY(
+        const SimulationResult result,
+        run_with(options, workload,
+                 std::make_unique<LearnedPlacer>(network, LearnedOptions{}, &episode, jobs.seed)));
+    JIGE_TRY(const SimulationResult greedy,
+             run_with(options, workload, make_contention_placer({})));
+    point.against_greedy +=
+        (mean_jct_ns(result) / mean_jct_ns(greedy) - 1) / static_cast<double>(options.episodes);
+    if (options.reward == RewardKind::kPublished) {
+      set_published_rewards(episode, options.loss_weight);
+    } else {
+      set_rewards(episode, result);
+    }
+    set_advantages(episode.steps, options.ppo.lambda, 0);
+    std::ranges::move(episode.steps, std::back_inserter(steps));
+  }
+  return steps;
 }
 
 }  // namespace
@@ -97,33 +133,14 @@ Result<PolicyNetwork> train_policy(
   PpoTrainer trainer(*network, options.ppo, options.seed);
   Rng loads(derive_key(options.seed, "training loads"));
   for (int64_t iteration = 0; iteration < options.iterations; ++iteration) {
-    std::vector<PpoStep> steps;
     TrainPolicyPoint point{.iteration = iteration};
-    for (int64_t k = 0; k < options.episodes; ++k) {
-      WorkloadOptions jobs = options.jobs;
-      jobs.seed = derive_key(options.seed, "training jobs",
-                             static_cast<uint64_t>(iteration * options.episodes + k));
-      jobs.load = options.load_low + (options.load_high - options.load_low) * loads.uniform();
-      const Workload workload = make_workload(jobs, options.spec);
-      Episode episode;
-      JIGE_TRY(const SimulationResult result,
-               run_with(options, workload,
-                        std::make_unique<LearnedPlacer>(network, LearnedOptions{}, &episode,
-                                                        jobs.seed)));
-      JIGE_TRY(const SimulationResult greedy,
-               run_with(options, workload, make_contention_placer({})));
-      point.against_greedy +=
-          (mean_jct_ns(result) / mean_jct_ns(greedy) - 1) / static_cast<double>(options.episodes);
-      if (options.reward == RewardKind::kPublished) {
-        set_published_rewards(episode, options.loss_weight);
-      } else {
-        set_rewards(episode, result);
-      }
-      set_advantages(episode.steps, options.ppo.lambda, 0);
-      std::ranges::move(episode.steps, std::back_inserter(steps));
+    Result<std::vector<PpoStep>> steps = play(options, network, loads, point);
+    if (!steps) {
+      if (steps.error().code == Code::kCancelled && iteration > 0) break;
+      return tl::unexpected<Error>(std::move(steps.error()));
     }
-    point.choices = std::ssize(steps);
-    point.entropy = trainer.update(steps).entropy;
+    point.choices = std::ssize(*steps);
+    point.entropy = trainer.update(*steps).entropy;
     on_iteration(point);
   }
   return std::move(*network);

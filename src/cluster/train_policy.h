@@ -46,7 +46,8 @@ struct TrainPolicyPoint {
   int64_t choices = 0;
 };
 
-// Calls `on_iteration` behind each. Fails as simulate() does.
+// Calls `on_iteration` behind each. Cancelled behind the first, it gives the network of the last
+// whole iteration; otherwise it fails as simulate() does.
 Result<PolicyNetwork> train_policy(
     const TrainPolicyOptions& options,
     const std::function<void(const TrainPolicyPoint&)>& on_iteration);

@@ -1,10 +1,13 @@
 // Simulated clusters through the binary: one policy, comparisons, traces, training, bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
 #include <algorithm>
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -227,6 +230,24 @@ TEST(Cluster, TrainsAPolicyThatRuns) {
   EXPECT_THAT(unknown.err, HasSubstr("--learned names no \"mine\""));
   ASSERT_TRUE(write_file_atomic(policy, "{\"jige_policy\": 7}"));
   EXPECT_EQ(run_jige(small({"cluster", "simulate", "--learned", policy})).exit_code, 3);
+}
+
+TEST(Cluster, ASignalLeavesThePolicySoFar) {
+  const TestFolder folder, streams;
+  const std::string policy = folder / "policy.json";
+  Process process(small({"cluster", "train-policy", "--iterations", "100000", "--episodes", "1",
+                         "--json", "--out", policy}),
+                  streams.path());
+  while (process.running() && read_text(streams / "out").empty()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  process.send(SIGINT);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 130) << outcome.err;
+  EXPECT_THAT(outcome.err, HasSubstr("policy.json has the policy so far"));
+  const Outcome used = run_jige(
+      small({"cluster", "simulate", "--policy", "learned", "--learned", policy, "--json"}));
+  EXPECT_EQ(used.exit_code, 0) << used.err;
 }
 
 }  // namespace

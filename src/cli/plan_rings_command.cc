@@ -9,6 +9,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -206,7 +207,7 @@ class PlanRingsCommand final : public Command {
     return fmt::format(
         "{}, {} devices; all rates {}\n{}\n{}\n{} sets measured ({} in place of their mirror "
         "images), {:.1f} s of measuring, the best one met after {:.1f} s\n",
-        problem.topology->name(), problem.node_count, source, table.render(),
+        printable(problem.topology->name()), problem.node_count, source, table.render(),
         certainty(plan, best.collective > 0), plan.counts.measured, plan.counts.by_symmetry,
         plan.counts.cost_s, plan.found_after_s);
   }

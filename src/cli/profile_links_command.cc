@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/printable.h"
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -207,13 +208,13 @@ class ProfileLinksCommand final : public Command {
       table.row({fmt::format("{}", fmt::join(names_of(bench, row.set), ", ")), rate_text(m.rate),
                  interval, fmt::format("{}", fmt::join(rates, " "))});
     }
-    std::string text =
-        fmt::format("{}: {} set{}, {} measured now{}, rates {}\n{}", bench.topology().name(),
-                    rows.size() == set_count ? std::to_string(set_count)
-                                             : fmt::format("{} of {}", rows.size(), set_count),
-                    set_count == 1 ? "" : "s", rows.size() - kept,
-                    kept > 0 ? fmt::format(", {} kept from before", kept) : "", profiler.source(),
-                    table.render());
+    std::string text = fmt::format(
+        "{}: {} set{}, {} measured now{}, rates {}\n{}", printable(bench.topology().name()),
+        rows.size() == set_count ? std::to_string(set_count)
+                                 : fmt::format("{} of {}", rows.size(), set_count),
+        set_count == 1 ? "" : "s", rows.size() - kept,
+        kept > 0 ? fmt::format(", {} kept from before", kept) : "", profiler.source(),
+        table.render());
     if (outdated > 0) {
       text += fmt::format("Rates changed on the way ({}); run this again for the {} outdated.\n",
                           profiler.last_change(), outdated);

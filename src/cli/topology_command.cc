@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/file.h"
+#include "base/printable.h"
 #include "cli/command.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -50,7 +51,7 @@ class TopologyCommand final : public Command {
       json["fingerprint"] = hash;
       print_json(json);
     } else {
-      print_text(fmt::format("{}, fingerprint {}\n{}", topology.name(), hash,
+      print_text(fmt::format("{}, fingerprint {}\n{}", printable(topology.name()), hash,
                              topology::topology_text(topology)));
     }
     return {};

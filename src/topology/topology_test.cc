@@ -276,6 +276,18 @@ TEST(TopologyText, DrawsATreeWithRates) {
   EXPECT_THAT(text, HasSubstr("other links\n  bridge0-bridge1  socket, 18 GB/s\n"));
 }
 
+TEST(TopologyText, FreeTextOfAFileStaysInItsLine) {
+  Description d = reference("pcie-4gpu-2numa").description();
+  d.components[0].address = "0000:17\n00.0";
+  d.components[0].gb_per_s = 10;
+  d.components[0].penalty = {.flows = 2, .factor = 0.5, .assumption = "a\nguess"};
+  for (Link& link : d.links) link.name += "\x1b[2J";
+  const std::string text = topology_text(*Topology::create(std::move(d), "free text"));
+  EXPECT_THAT(text, HasSubstr("0000:17\\n00.0"));
+  EXPECT_THAT(text, HasSubstr("a\\nguess"));
+  EXPECT_THAT(text, HasSubstr("  bridge0-bridge1\\x1b[2J  socket"));
+}
+
 TEST(TopologySvg, ShowsEveryComponentAndEscapesText) {
   const Topology box = reference("pcie-8gpu-4numa");
   const std::string svg = topology_svg(box, {.subtitle = "a < b & c", .rings = {{0, 1, 2}}});

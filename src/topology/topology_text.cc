@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/printable.h"
+
 namespace jige::topology {
 namespace {
 
@@ -65,12 +67,12 @@ std::string describe(const Component& c) {
   std::string kind{component_kind_name(c.kind)};
   std::ranges::replace(kind, '_', ' ');
   if (c.numa >= 0) kind += fmt::format(", numa {}", c.numa);
-  if (!c.address.empty()) kind += ", " + c.address;
+  if (!c.address.empty()) kind += ", " + printable(c.address);
   if (c.gb_per_s != kUnlimited) kind += fmt::format(", {:.4g} GB/s", c.gb_per_s);
   if (c.pull_cost != 1) kind += fmt::format(", pull x{:.3g}", c.pull_cost);
   if (c.penalty.flows > 0) {
     kind += fmt::format(", x{:.3g} above {} transfers (assumed: {})", c.penalty.factor,
-                        c.penalty.flows, c.penalty.assumption);
+                        c.penalty.flows, printable(c.penalty.assumption));
   }
   return kind;
 }
@@ -118,8 +120,8 @@ std::string topology_text(const Topology& t) {
       continue;
     }
     const Link& link = t.links()[l];
-    rest +=
-        fmt::format("  {}  {}, {}\n", link.name, link_kind_name(link.kind), describe_rate(link));
+    rest += fmt::format("  {}  {}, {}\n", printable(link.name), link_kind_name(link.kind),
+                        describe_rate(link));
   }
   return rest.empty() ? text : text + "other links\n" + rest;
 }

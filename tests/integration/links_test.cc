@@ -83,6 +83,23 @@ Json component(const Json& description, const std::string& name) {
   return {};
 }
 
+TEST(Links, ANameOfAFileStaysInItsLine) {
+  const TestFolder folder;
+  const std::string file = folder / "box.json";
+  Json box = run_jige({"topology", "--reference", "pcie-4gpu-2numa", "--json"}).json();
+  box.erase("fingerprint");
+  box["name"] = "box\nall links are fast";
+  write_text(file, box.dump());
+  for (const std::vector<std::string>& words :
+       {std::vector<std::string>{"topology", "--file", file},
+        {"profile", "links", "solo", "--topology", file},
+        {"plan", "rings", "--topology", file}}) {
+    const Outcome shown = run_jige(words);
+    ASSERT_EQ(shown.exit_code, 0) << shown.err;
+    EXPECT_THAT(shown.out, HasSubstr("box\\nall links are fast")) << words[0];
+  }
+}
+
 TEST(Links, AMachineIsReadFromHwlocsFile) {
   const TestFolder folder;
   const std::string file = folder / "box.xml";

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/cpu.h"
 #include "base/log.h"
 #include "cli/build_info.h"
@@ -168,8 +169,9 @@ class BenchSchedulesCommand final : public Command {
       print_json(head);
       return;
     }
-    print_text(fmt::format("{} devices, {} micro-batches, {} blocks; {} rounds of {} steps\n{}\n",
-                           devices_, micro_batches_, blocks_, counts_.rounds, counts_.steps,
+    print_text(fmt::format("{}, {}, {}; {} of {}\n{}\n", counted(devices_, "device"),
+                           counted(micro_batches_, "micro-batch"), counted(blocks_, "block"),
+                           counted(counts_.rounds, "round"), counted(counts_.steps, "step"),
                            label()));
     if (!timed_) return;
     print_text(fmt::format(

@@ -7,7 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/counted.h"
 #include "base/log.h"
+#include "base/printable.h"
 #include "cli/device_flags.h"
 #include "cli/flags.h"
 #include "cli/input.h"
@@ -205,8 +207,8 @@ int32_t PipelineFlags::micro_batch_count() const {
 
 std::string PipelineFlags::summary() const {
   const std::string what = !costs_file.empty() ? costs_file : !size.empty() ? size : folder;
-  std::string text = fmt::format("{}, {} device{}, {} micro-batches", what, devices,
-                                 devices == 1 ? "" : "s", micro_batch_count());
+  std::string text = fmt::format("{}, {}, {}", printable(what), counted(devices, "device"),
+                                 counted(micro_batch_count(), "micro-batch"));
   if (costs_file.empty()) text += fmt::format(" of {} tokens", micro_batch_tokens);
   return text;
 }

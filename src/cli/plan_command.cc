@@ -11,6 +11,7 @@
 #include "cli/output.h"
 #include "cli/pipeline_flags.h"
 #include "cli/pipeline_report.h"
+#include "cli/train_plan_progress.h"
 #include "plan/pipeline_schedule_json.h"
 #include "train/measured_costs.h"
 
@@ -41,7 +42,9 @@ class PlanTrainCommand final : public Command {
     output_.apply();
     JIGE_DO(check_output_files({out_, svg_}));
     JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
-    JIGE_TRY(const plan::TrainPlan plan, plan::plan_train(request));
+    const bool quiet = output_.quiet || output_.json;
+    JIGE_TRY(const plan::TrainPlan plan,
+             plan::plan_train(request, TrainPlanProgress(quiet).listener()));
     Json json{{"choice", choice_json(plan.choice)},
               {"prediction", prediction_json(plan.prediction)},
               {"binding", plan.binding},

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "cli/line_chart.h"
 #include "cli/pipeline_report.h"
 #include "plan/pipeline_memory.h"
@@ -137,9 +138,10 @@ std::vector<std::pair<std::string, std::string>> pipeline_facts(const PipelineVi
   const plan::PipelineSchedule& schedule = view.record->schedule;
   const train::PipelineMemoryRecord& memory = view.record->memory;
   std::vector<std::pair<std::string, std::string>> facts;
-  facts.emplace_back("schedule", fmt::format("{} on {} devices, {} micro-batches, {} blocks",
-                                             schedule.name, schedule.device_count,
-                                             schedule.micro_batch_count, schedule.block_count));
+  facts.emplace_back("schedule", fmt::format("{} on {}, {}, {}", schedule.name,
+                                             counted(schedule.device_count, "device"),
+                                             counted(schedule.micro_batch_count, "micro-batch"),
+                                             counted(schedule.block_count, "block")));
   facts.emplace_back(
       "parameters, optimizer, clipping",
       fmt::format("on the {}, {}, {}{}", schedule.host_parameters ? "host" : "devices",

@@ -14,6 +14,7 @@
 #include "cli/pipeline_flags.h"
 #include "cli/pipeline_report.h"
 #include "cli/table.h"
+#include "cli/train_plan_progress.h"
 
 namespace jige::cli {
 namespace {
@@ -38,7 +39,9 @@ class SimulateTrainCommand final : public Command {
     output_.apply();
     JIGE_DO(check_output_files({svg_}));
     JIGE_TRY(const plan::TrainPlanRequest request, pipeline_.request());
-    JIGE_TRY(const std::vector<plan::KindOutcome> outcomes, plan::plan_each_kind(request));
+    const bool quiet = output_.quiet || output_.json;
+    JIGE_TRY(const std::vector<plan::KindOutcome> outcomes,
+             plan::plan_each_kind(request, TrainPlanProgress(quiet).listener()));
     const plan::KindOutcome* fastest = nullptr;
     for (const plan::KindOutcome& outcome : outcomes) {
       if (!outcome.best) continue;
@@ -51,7 +54,8 @@ class SimulateTrainCommand final : public Command {
     output_.json ? print_as_json(outcomes) : print_as_text(outcomes);
     if (fastest) return {};
     // Of all together, what comes closest.
-    const Result<plan::TrainPlan> none = plan::plan_train(request);
+    const Result<plan::TrainPlan> none =
+        plan::plan_train(request, TrainPlanProgress(quiet).listener());
     JIGE_CHECK(!none.has_value(), "a schedule runs that none of its kind is");
     return fail(none.error().code, "no schedule runs: {}", none.error().message);
   }

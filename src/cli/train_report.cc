@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "cli/bad_lines.h"
 #include "cli/interrupt.h"
@@ -23,13 +24,12 @@ std::string shown_count(int64_t count) { return format_count(static_cast<double>
 
 // "spipe over 2 devices, 4 micro-batches, parameters on the host, optimizer async".
 std::string pipeline_line(const plan::PipelineSchedule& schedule) {
-  return fmt::format(
-      "{} over {} logical device{}, {} micro-batches, parameters on the {}, "
-      "optimizer {}, clipping {}{}",
-      schedule.name, schedule.device_count, schedule.device_count == 1 ? "" : "s",
-      schedule.micro_batch_count, schedule.host_parameters ? "host" : "device",
-      plan::optimizer_name(schedule.optimizer), plan::clip_name(schedule.clip),
-      schedule.recompute ? ", recompute" : "");
+  return fmt::format("{} over {}, {}, parameters on the {}, optimizer {}, clipping {}{}",
+                     schedule.name, counted(schedule.device_count, "logical device"),
+                     counted(schedule.micro_batch_count, "micro-batch"),
+                     schedule.host_parameters ? "host" : "device",
+                     plan::optimizer_name(schedule.optimizer), plan::clip_name(schedule.clip),
+                     schedule.recompute ? ", recompute" : "");
 }
 
 std::string_view times_text(train::TimesSource times) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/bytes.h"
+#include "base/counted.h"
 #include "plan/pipeline_graph.h"
 #include "plan/pipeline_limits.h"
 #include "plan/pipeline_memory.h"
@@ -48,8 +49,9 @@ std::string choice_text(const ScheduleRequest& choice) {
     text += fmt::format(" with {} stage{} a device", choice.forward_stages,
                         choice.forward_stages == 1 ? "" : "s");
   }
-  return text + fmt::format(", {} micro-batches, parameters on the {}, recompute {}, optimizer {}",
-                            choice.micro_batches, choice.host_parameters ? "host" : "device",
+  return text + fmt::format(", {}, parameters on the {}, recompute {}, optimizer {}",
+                            counted(choice.micro_batches, "micro-batch"),
+                            choice.host_parameters ? "host" : "device",
                             choice.recompute ? "on" : "off", optimizer_name(choice.optimizer));
 }
 
@@ -105,7 +107,8 @@ std::string slowest_part(const TrainPrediction& prediction) {
 
 class Search {
  public:
-  explicit Search(const TrainPlanRequest& request) : request_(request) {}
+  Search(const TrainPlanRequest& request, const PlanListener& listener)
+      : request_(request), listener_(listener) {}
 
   Result<TrainPlan> run() {
     JIGE_TRY(candidates_, train_candidates(request_));
@@ -117,19 +120,25 @@ class Search {
         return accept(candidate, prediction);
       }
       refuse(candidate, prediction);
+      part_done();
     }
     return fail(Code::kExhausted, "nothing fits the budgets; closest is {}: {}",
                 choice_text(*closest_), raise_text(closest_prediction_, request_.budget));
   }
 
  private:
-  Result<std::vector<Timed>> by_time() const {
+  void part_done() {
+    if (listener_) listener_(++parts_done_, 2 * std::ssize(candidates_));
+  }
+
+  Result<std::vector<Timed>> by_time() {
     std::vector<Timed> order;
     for (size_t i = 0; i < candidates_.size(); ++i) {
       JIGE_TRY(const PipelineSchedule schedule, generate_pipeline(candidates_[i]));
       JIGE_TRY(const PipelineGraph graph, PipelineGraph::create(schedule));
       const double step = time_tasks(schedule, graph, request_.costs).step_s;
       order.push_back({i, step / schedule.micro_batch_count});
+      part_done();
     }
     std::stable_sort(order.begin(), order.end(), [](const Timed& a, const Timed& b) {
       return a.seconds_per_micro_batch < b.seconds_per_micro_batch;
@@ -170,6 +179,8 @@ class Search {
   }
 
   const TrainPlanRequest& request_;
+  const PlanListener& listener_;
+  int64_t parts_done_ = 0;
   std::vector<ScheduleRequest> candidates_;
   std::optional<ScheduleRequest> fastest_, closest_;  // of those that do not fit
   TrainPrediction fastest_prediction_, closest_prediction_;
@@ -192,12 +203,13 @@ Result<TrainPrediction> predict_candidate(const TrainPlanRequest& request,
   return prediction;
 }
 
-Result<TrainPlan> plan_train(const TrainPlanRequest& request) {
+Result<TrainPlan> plan_train(const TrainPlanRequest& request, const PlanListener& listener) {
   JIGE_DO(check_request(request));
-  return Search(request).run();
+  return Search(request, listener).run();
 }
 
-Result<std::vector<KindOutcome>> plan_each_kind(const TrainPlanRequest& request) {
+Result<std::vector<KindOutcome>> plan_each_kind(const TrainPlanRequest& request,
+                                                const PlanListener& listener) {
   JIGE_DO(check_request(request));
   std::vector<KindOutcome> outcomes;
   for (int k = 0; k < kScheduleKindCount; ++k) {
@@ -206,7 +218,11 @@ Result<std::vector<KindOutcome>> plan_each_kind(const TrainPlanRequest& request)
     if (!allowed.empty() && std::ranges::find(allowed, outcome.kind) == allowed.end()) continue;
     TrainPlanRequest alone = request;
     alone.kinds = {outcome.kind};
-    Result<TrainPlan> plan = Search(alone).run();
+    const PlanListener one_kind = [&](int64_t done, int64_t total) {
+      constexpr int64_t kOneKind = 1000;
+      if (listener) listener(k * kOneKind + done * kOneKind / total, kScheduleKindCount * kOneKind);
+    };
+    Result<TrainPlan> plan = Search(alone, one_kind).run();
     if (plan) {
       outcome.best = std::move(plan->choice);
       outcome.prediction = std::move(plan->prediction);

@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,12 +82,17 @@ struct TrainPlan {
   size_t candidate_count = 0;
 };
 
+// How far a search is, called behind each of its parts: every candidate is timed, then, the fastest
+// first, its memory is looked at until one fits. So it may end before `total`.
+using PlanListener = std::function<void(int64_t done, int64_t total)>;
+
 // Fails with kInvalidArgument on costs or counts that make no sense, and with kExhausted when no
 // candidate fits the budgets: the message names the one that comes closest and says which budget to
 // raise to how many bytes.
-Result<TrainPlan> plan_train(const TrainPlanRequest& request);
+Result<TrainPlan> plan_train(const TrainPlanRequest& request, const PlanListener& listener = {});
 
 // plan_train for each kind alone, for tables. Fails with kInvalidArgument as plan_train.
-Result<std::vector<KindOutcome>> plan_each_kind(const TrainPlanRequest& request);
+Result<std::vector<KindOutcome>> plan_each_kind(const TrainPlanRequest& request,
+                                                const PlanListener& listener = {});
 
 }  // namespace jige::plan

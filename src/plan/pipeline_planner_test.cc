@@ -109,6 +109,29 @@ TEST(Planner, ChoosesTheBestOfAllCandidatesUnderEveryBudget) {
   }
 }
 
+TEST(Planner, TellsHowFarItIs) {
+  TrainPlanRequest request = small_request();
+  request.stages_max = 2;
+  request.budget.device_bytes = 1;
+  std::vector<int64_t> parts;
+  int64_t whole = 0;
+  const PlanListener listener = [&](int64_t done, int64_t total) {
+    parts.push_back(done);
+    whole = total;
+  };
+  ASSERT_FALSE(plan_train(request, listener));
+  // Where nothing fits, times and memory of every candidate are looked at.
+  ASSERT_EQ(std::ssize(parts), 2 * std::ssize(*train_candidates(request)));
+  EXPECT_EQ(whole, std::ssize(parts));
+  EXPECT_EQ(parts.back(), whole);
+  EXPECT_TRUE(std::ranges::is_sorted(parts));
+  parts.clear();
+  ASSERT_TRUE(plan_each_kind(request, listener));
+  ASSERT_FALSE(parts.empty());
+  EXPECT_LE(parts.back(), whole);  // the last kinds may have no candidates
+  EXPECT_TRUE(std::ranges::is_sorted(parts));
+}
+
 TEST(Planner, AByteLessThanNeededIsRefusedAndTheMessageSaysHowMuchToRaise) {
   TrainPlanRequest request = small_request();
   request.stages_max = 2;

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "base/check.h"
+#include "base/counted.h"
 
 namespace jige::plan {
 
@@ -116,9 +117,9 @@ std::string describe_task(const PipelineSchedule& schedule, int32_t task) {
 
 std::string to_text(const PipelineSchedule& schedule) {
   std::string text = fmt::format(
-      "{}: {} devices, {} micro-batches, {} blocks; parameters on the {}; recompute {}; optimizer "
-      "{}; clipping {}\n",
-      schedule.name, schedule.device_count, schedule.micro_batch_count, schedule.block_count,
+      "{}: {}, {}, {}; parameters on the {}; recompute {}; optimizer {}; clipping {}\n",
+      schedule.name, counted(schedule.device_count, "device"),
+      counted(schedule.micro_batch_count, "micro-batch"), counted(schedule.block_count, "block"),
       schedule.host_parameters ? "host" : "device", schedule.recompute ? "on" : "off",
       optimizer_name(schedule.optimizer), clip_name(schedule.clip));
   std::map<std::tuple<int32_t, QueueKind, int32_t>, std::vector<int32_t>> queues;

@@ -76,9 +76,12 @@ TEST(PipelineSchedule, WhateverJsonSaysIsReadVerifiedAndTimedOrRefused) {
 TEST(PipelineSchedule, TextShowsQueuesInOrder) {
   const std::string text = to_text(
       generate({.kind = ScheduleKind::kGPipe, .devices = 2, .micro_batches = 1, .block_count = 2}));
+  const std::string more = to_text(
+      generate({.kind = ScheduleKind::kGPipe, .devices = 1, .micro_batches = 2, .block_count = 1}));
+  EXPECT_TRUE(more.starts_with("gpipe: 1 device, 2 micro-batches, 1 block;")) << more;
   size_t at = 0;
   for (const char* part :
-       {"gpipe: 2 devices, 1 micro-batches, 2 blocks; parameters on the device",
+       {"gpipe: 2 devices, 1 micro-batch, 2 blocks; parameters on the device",
         "device 0, compute\n", "F block 0, micro-batch 0\n", "X block 0, micro-batch 0  after",
         "device 0, send\n", "send-activation boundary 1, micro-batch 0, to device 1",
         "device 0, receive from device 1\n", "device 1, compute\n"}) {

@@ -77,6 +77,10 @@ Json scores_json(std::span<const int32_t> tokens, std::span<const float> logprob
           {"perplexity", logprobs.empty() ? 1.0 : std::exp(-sum / count)}};
 }
 
+Json asked(const std::string& question) {
+  return Json::array({{{"role", "user"}, {"content", question}}});
+}
+
 template <typename Value>
 int64_t index_of_best(const std::vector<serve::ChoiceScore>& scores, Value value) {
   const auto less = [&](const auto& a, const auto& b) { return value(a) < value(b); };
@@ -172,23 +176,21 @@ Result<Json> RecordScorer::score_completion(const std::string& prompt,
 
 Result<std::vector<int32_t>> RecordScorer::question_ids(const std::string& question) const {
   if (!chat_) return loaded_->tokenizer.encode(question, {});
-  const Json messages = Json::array({{{"role", "user"}, {"content", question}}});
-  return text::encode_chat(loaded_->tokenizer, *chat_, messages, {.add_generation_prompt = true});
+  return text::encode_chat(loaded_->tokenizer, *chat_, asked(question),
+                           {.add_generation_prompt = true});
 }
 
 Result<serve::ChoiceResult> RecordScorer::chat_choices(const std::string& question,
                                                        const std::vector<std::string>& choices) {
-  JIGE_TRY(const std::vector<int32_t> prompt, question_ids(question));
   serve::ChoiceResult result;
   for (const std::string& choice : choices) {
-    JIGE_TRY(const std::vector<int32_t> answer,
-             loaded_->tokenizer.encode(choice, {.add_special = false, .allow_special = false}));
-    std::vector<int32_t> ids = prompt;
-    ids.insert(ids.end(), answer.begin(), answer.end());
-    if (answer.empty()) return fail(Code::kInvalidArgument, "a choice is empty");
-    JIGE_TRY(const serve::TokenScores scores, scorer_.score(ids, prompt.size()));
+    JIGE_TRY(const text::ChatReply reply,
+             text::encode_chat_reply(loaded_->tokenizer, *chat_, asked(question), choice, {}));
+    const size_t count = reply.ids.size() - reply.prompt_count;
+    if (count == 0) return fail(Code::kInvalidArgument, "choice \"{}\" has no token", choice);
+    JIGE_TRY(const serve::TokenScores scores, scorer_.score(reply.ids, reply.prompt_count));
     result.scores.push_back({.logprob = scores.sum(),
-                             .token_count = static_cast<int64_t>(answer.size()),
+                             .token_count = static_cast<int64_t>(count),
                              .byte_count = static_cast<int64_t>(choice.size())});
   }
   result.best = index_of_best(result.scores, [](const auto& s) { return s.logprob; });

@@ -5,7 +5,8 @@
 //   {"question": Q, "choices": [C…], "answer": A}  the likeliest choice; A is an index or a choice
 //   {"question": Q, "answer": A}                 a greedy reply; right if it holds A as whole
 //                                                words; with "kind": K counted by kind as well
-// A choice stands behind "Q" and a space, or, with a chat template in use, where the answer begins.
+// A choice stands behind "Q" and a space, or, with a chat template in use, where the answer begins,
+// behind the white space that the template puts there.
 // Log-probabilities are natural. Threads: one thread.
 #pragma once
 

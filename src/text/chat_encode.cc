@@ -146,6 +146,23 @@ struct Prepared {
   Prepared& operator=(const Prepared&) = delete;
 };
 
+// The white space that the template puts between a prompt and the answer to it (Llama 2: a space).
+std::string space_before_reply(const ChatTemplate& chat, const Prepared& prepared,
+                               std::string_view prompt) {
+  constexpr char kReply = 'x';
+  Json messages = prepared.messages;  // a list, as the prompt was rendered
+  messages.push_back({{"role", "assistant"}, {"content", std::string(1, kReply)}});
+  ChatOptions options = prepared.options;
+  options.add_generation_prompt = false;
+  const auto whole = chat.render(messages, options);
+  // Templates that refuse an answer here, or write the prompt in another way then, put none.
+  if (!whole || !whole->starts_with(prompt)) return {};
+  const std::string_view behind = std::string_view(*whole).substr(prompt.size());
+  const std::string_view reply = jinja::strip_left(behind);
+  if (!reply.starts_with(kReply)) return {};
+  return std::string(behind.substr(0, behind.size() - reply.size()));
+}
+
 }  // namespace
 
 Result<ChatRender> render_answers(const ChatTemplate& chat, const Json& messages,
@@ -166,6 +183,35 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatT
   JIGE_TRY(const ChatRender render, chat.render_with_spans(prepared.messages, prepared.options));
   const Unmarked text = remove_marks(render);
   return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
+}
+
+Result<ChatReply> encode_chat_reply(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                    const Json& messages, const std::string& reply,
+                                    const ChatOptions& options) {
+  ChatOptions asking = options;
+  asking.add_generation_prompt = true;
+  const Prepared prepared(tokenizer, chat, messages, asking);
+  JIGE_TRY(const std::string prompt, chat.render(prepared.messages, prepared.options));
+  const std::string space = space_before_reply(chat, prepared, prompt);
+  const auto encode = [&](const std::string& rendered) {
+    const Unmarked text = remove_marks({.text = rendered, .generated = {}});
+    return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
+  };
+  JIGE_TRY(std::vector<int32_t> ids, encode(prompt));
+  const Json answer = Json::array({{{"role", "assistant"}, {"content", reply}}});
+  const Json marked = ControlTokens(tokenizer, chat).mark_messages(answer);
+  JIGE_TRY(std::vector<int32_t> whole,
+           encode(prompt + space + marked[0]["content"].get_ref<const std::string&>()));
+  const size_t prompt_count = ids.size();
+  if (std::mismatch(ids.begin(), ids.end(), whole.begin(), whole.end()).first == ids.end()) {
+    return ChatReply{std::move(whole), prompt_count};
+  }
+  JIGE_TRY(const std::vector<int32_t> apart,
+           tokenizer.encode(space + reply, {.add_special = false,
+                                            .allow_special = false,
+                                            .continues = !prompt.empty()}));
+  ids.insert(ids.end(), apart.begin(), apart.end());
+  return ChatReply{std::move(ids), prompt_count};
 }
 
 Result<ChatEncoding> encode_chat_answers(const Tokenizer& tokenizer, const ChatTemplate& chat,

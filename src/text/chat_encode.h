@@ -43,6 +43,21 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatT
 Result<ChatEncoding> encode_chat_answers(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options);
 
+// A conversation and the assistant's next answer to it, end-of-turn token excepted.
+struct ChatReply {
+  std::vector<int32_t> ids;
+  size_t prompt_count = 0;  // of `ids`: what encode_chat gives with add_generation_prompt
+};
+
+// The ids of an answer behind those of the prompt, as text that goes on from it: with the white
+// space that the template puts between the two, and without the space or word mark that the
+// tokenizer puts before a text of its own. The prompt's ids stay what a model is asked with: where
+// a token would grow across its end, the answer is encoded apart. Special tokens spelled out in the
+// answer stay ordinary text. `options` as for encode_chat.
+Result<ChatReply> encode_chat_reply(const Tokenizer& tokenizer, const ChatTemplate& chat,
+                                    const Json& messages, const std::string& reply,
+                                    const ChatOptions& options);
+
 // The rendered text with the spans of the answers (see "Answers" above) in `generated`.
 Result<ChatRender> render_answers(const ChatTemplate& chat, const Json& messages,
                                   const ChatOptions& options);

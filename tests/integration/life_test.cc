@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/file.h"
 #include "integration/tiny_run.h"
 
 namespace jige::integration {
@@ -364,6 +365,29 @@ TEST(Life, ChoicesAreAsLongAsTheyAreWritten) {
     EXPECT_DOUBLE_EQ(choice["per_byte"].get<double>(),
                      choice["logprob"].get<double>() / static_cast<double>(bytes[i]));
   }
+}
+
+// A template that puts no space before the answer: a tokenizer that puts one before every text of
+// its own makes no difference.
+TEST(Life, ChatChoicesGoOnFromTheirPrompt) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  std::filesystem::remove(model + "/chat_template.jinja");
+  Json config = *parse_json(*read_file(model + "/tokenizer_config.json"), "config");
+  config["chat_template"] =
+      "{% for m in messages %} {{ m.role }}:{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %} assistant:{% endif %}";
+  write_text(model + "/tokenizer_config.json", dump_json(config));
+  Json tokenizer = *parse_json(*read_file(model + "/tokenizer.json"), "tokenizer");
+  const auto choices = [&](bool prefix_space) {
+    tokenizer["pre_tokenizer"] = {{"type", "ByteLevel"}, {"add_prefix_space", prefix_space}};
+    write_text(model + "/tokenizer.json", dump_json(tokenizer));
+    const std::string record = R"({"question": "1+1?", "choices": ["2", "two", "three"]})";
+    return run_jige({"score", model, "--chat"}, record).json()["choices"];
+  };
+  const Json without = choices(false);
+  EXPECT_EQ(without.size(), 3u);
+  EXPECT_EQ(choices(true), without);
 }
 
 // Process substitution, as in `jige score MODEL <(head -2 records.jsonl)`.

@@ -86,7 +86,6 @@ std::string position_text(const formats::ModelConfig& config) {
   } else if (rope.scaling == formats::RopeScaling::kLlama3) {
     text += fmt::format(", llama3 scaling by {:g}", rope.factor);
   }
-  if (rope.partial_factor < 1) text += fmt::format(", on {:g} of a head", rope.partial_factor);
   return text;
 }
 

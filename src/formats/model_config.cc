@@ -64,13 +64,10 @@ class Checker {
   Status rope() const {
     if (c_.position != PositionKind::kRotary) return {};
     JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0, 1e18));
-    JIGE_DO(real_in_range("partial_rotary_factor", c_.rope.partial_factor, 1e-6, 1.0));
-    const int64_t rotated = c_.rope.rotated_dims(c_.head_dim);
-    if (rotated < 2 || rotated % 2 != 0) {
+    if (c_.head_dim % 2 != 0) {
       return fail(Code::kInvalidArgument,
-                  "{}: rotary embeddings turn pairs, but head_dim ({}) times partial_rotary_factor "
-                  "({}) is {}",
-                  where_, c_.head_dim, c_.rope.partial_factor, rotated);
+                  "{}: rotary embeddings turn pairs, but head_dim ({}) is odd", where_,
+                  c_.head_dim);
     }
     if (c_.rope.scaling == RopeScaling::kNone) return {};
     JIGE_DO(real_in_range("factor", c_.rope.factor, 1.0, 1e6));

@@ -38,7 +38,6 @@ enum class RopeScaling { kNone, kLinear, kLlama3 };
 
 struct RopeConfig {
   double theta = 10000.0;
-  double partial_factor = 1.0;  // share of the head dimension that is rotated
   RopeScaling scaling = RopeScaling::kNone;
   double factor = 1.0;            // linear and llama3
   double low_freq_factor = 1.0;   // llama3
@@ -46,10 +45,6 @@ struct RopeConfig {
   int64_t original_context = 0;   // llama3: original_max_position_embeddings
 
   bool operator==(const RopeConfig&) const = default;
-  // Leading elements of a head that are rotated.
-  int64_t rotated_dims(int64_t head_dim) const {
-    return static_cast<int64_t>(static_cast<double>(head_dim) * partial_factor);
-  }
 };
 
 struct ModelConfig {

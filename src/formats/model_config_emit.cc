@@ -24,7 +24,6 @@ Json eos_json(const std::vector<int32_t>& ids) {
 void emit_rope(const RopeConfig& rope, Json& out) {
   out["rope_theta"] = rope.theta;
   out["rope_scaling"] = nullptr;
-  if (rope.partial_factor != 1.0) out["partial_rotary_factor"] = rope.partial_factor;
   if (rope.scaling == RopeScaling::kNone) return;
   Json scaling;
   scaling["rope_type"] = rope.scaling == RopeScaling::kLinear ? "linear" : "llama3";

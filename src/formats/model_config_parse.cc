@@ -77,6 +77,24 @@ Result<DType> parse_stored_dtype(const Json& config, std::string_view where) {
               where, name);
 }
 
+// The families' classes in transformers turn whole heads: they never look at partial_rotary_factor
+// without scaling, and with it they fail.
+Status check_partial_factor(const Json& object, const Json& config, const RopeConfig& rope,
+                            std::string_view where) {
+  constexpr const char* kField = "partial_rotary_factor";
+  JIGE_TRY(const double top, get_number_or(config, kField, 1.0, where));
+  JIGE_TRY(const double factor, get_number_or(object, kField, top, where));
+  if (factor == 1.0) return {};
+  if (rope.scaling != RopeScaling::kNone) {
+    return fail(Code::kUnsupported,
+                "{}: field \"{}\" is {}; with scaled rotary embeddings it must be 1 or absent",
+                where, kField, factor);
+  }
+  log_warn("{}: field \"{}\" is {}; the family turns whole heads, so it is ignored", where, kField,
+           factor);
+  return {};
+}
+
 // One rotary description: `object` is rope_parameters, rope_scaling or an empty object.
 Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int64_t context_max,
                                      std::string_view where) {
@@ -87,8 +105,6 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
     return fail(Code::kCorrupt, "{}: rope_theta is {} at the top and {} in the rope parameters",
                 where, top_theta, rope.theta);
   }
-  JIGE_TRY(const double top_partial, get_number_or(config, "partial_rotary_factor", 1.0, where));
-  JIGE_TRY(rope.partial_factor, get_number_or(object, "partial_rotary_factor", top_partial, where));
   for (const char* nested : {"full_attention", "sliding_attention"}) {
     if (find_field(object, nested)) {
       return fail(Code::kUnsupported,
@@ -98,13 +114,17 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
   }
   JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
   JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
-  if (type == "default") return rope;
-  if (type != "linear" && type != "llama3") {
+  if (type == "linear") {
+    rope.scaling = RopeScaling::kLinear;
+  } else if (type == "llama3") {
+    rope.scaling = RopeScaling::kLlama3;
+  } else if (type != "default") {
     return fail(Code::kUnsupported,
                 "{}: rope type \"{}\" is not supported; supported are default, linear and llama3",
                 where, type);
   }
-  rope.scaling = type == "linear" ? RopeScaling::kLinear : RopeScaling::kLlama3;
+  JIGE_DO(check_partial_factor(object, config, rope, where));
+  if (rope.scaling == RopeScaling::kNone) return rope;
   JIGE_TRY(rope.factor, get_number(object, "factor", where));
   if (rope.scaling == RopeScaling::kLinear) return rope;
   JIGE_TRY(rope.low_freq_factor, get_number(object, "low_freq_factor", where));

@@ -36,6 +36,13 @@ Json qwen_json(const std::string& type) {
   return json;
 }
 
+Json llama3_scaling() {
+  return {{"rope_type", "llama3"},
+          {"factor", 8.0},
+          {"low_freq_factor", 1.0},
+          {"high_freq_factor", 4.0}};
+}
+
 Result<ModelConfig> parse_config(const Json& json) {
   return parse_model_config(json, "config.json");
 }
@@ -256,11 +263,8 @@ TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
 }
 
 TEST(ModelConfig, ReadsEverySpellingOfRotaryParameters) {
-  const Json llama3 = {{"rope_type", "llama3"},
-                       {"factor", 8.0},
-                       {"low_freq_factor", 1.0},
-                       {"high_freq_factor", 4.0},
-                       {"original_max_position_embeddings", 64}};
+  const Json shorter = llama3_scaling();
+  const Json llama3 = with(shorter, "original_max_position_embeddings", 64);
   const auto old =
       parse_config(with(with(llama_json(), "rope_scaling", llama3), "rope_theta", 5e5));
   ASSERT_TRUE(old) << old.error().message;
@@ -283,16 +287,11 @@ TEST(ModelConfig, ReadsEverySpellingOfRotaryParameters) {
                                       with(llama3, "rope_theta", 5e5))),
                     Code::kCorrupt, "rope_theta is 10000 at the top");
   // Without a length of its own, the scaled one counts, as in transformers.
-  Json shorter = llama3;
-  shorter.erase("original_max_position_embeddings");
   EXPECT_EQ(parse_config(with(llama_json(), "rope_scaling", shorter))->rope.original_context, 256);
 }
 
 TEST(ModelConfig, ChecksRotaryParameters) {
-  const Json llama3 = {{"rope_type", "llama3"},
-                       {"factor", 8.0},
-                       {"low_freq_factor", 1.0},
-                       {"high_freq_factor", 4.0}};
+  const Json llama3 = llama3_scaling();
   for (const char* field : {"factor", "low_freq_factor", "high_freq_factor"}) {
     Json lacking = llama3;
     lacking.erase(field);
@@ -315,13 +314,37 @@ TEST(ModelConfig, ChecksRotaryParameters) {
                     "rope_scaling");
   EXPECT_FAILS_WITH(parse_config(with(llama_json(), "rope_theta", 0.0)), Code::kCorrupt,
                     "rope_theta");
-  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "partial_rotary_factor", 1.5)), Code::kCorrupt,
-                    "partial_rotary_factor");
-  EXPECT_FAILS_WITH(parse_config(with(llama_json(), "partial_rotary_factor", 0.4)), Code::kCorrupt,
-                    "turn pairs");
-  const auto half = parse_config(with(llama_json(), "partial_rotary_factor", 0.5));
-  ASSERT_TRUE(half) << half.error().message;
-  EXPECT_EQ(half->rope.rotated_dims(half->head_dim), 4);
+}
+
+// The classes of transformers for these families turn whole heads: without scaling they never look
+// at the factor, and with scaling they fail.
+TEST(ModelConfig, TurnsWholeHeadsWhateverThePartialRotaryFactor) {
+  const Json linear = {{"rope_type", "linear"}, {"factor", 2.0}};
+  for (const Json& config :
+       {llama_json(), qwen_json("mistral"), qwen_json("qwen2"), qwen_json("qwen3")}) {
+    SCOPED_TRACE(config.dump());
+    const auto plain = parse_config(config);
+    ASSERT_TRUE(plain) << plain.error().message;
+    for (const double factor : {0.0, 0.4, 0.5, 1.0, 1.5}) {
+      const Json inner = {{"rope_type", "default"}, {"partial_rotary_factor", factor}};
+      for (const Json& partial :
+           {with(config, "partial_rotary_factor", factor), with(config, "rope_parameters", inner),
+            with(config, "rope_scaling", inner)}) {
+        const auto parsed = parse_config(partial);
+        ASSERT_TRUE(parsed) << parsed.error().message;
+        EXPECT_EQ(*parsed, *plain);
+      }
+    }
+    for (const Json& scaling : {linear, llama3_scaling()}) {
+      const Json scaled = with(config, "rope_scaling", scaling);
+      EXPECT_EQ(*parse_config(with(scaled, "partial_rotary_factor", 1.0)), *parse_config(scaled));
+      EXPECT_FAILS_WITH(parse_config(with(scaled, "partial_rotary_factor", 0.5)),
+                        Code::kUnsupported, "partial_rotary_factor");
+      EXPECT_FAILS_WITH(parse_config(with(config, "rope_parameters",
+                                          with(scaling, "partial_rotary_factor", 0.5))),
+                        Code::kUnsupported, "partial_rotary_factor");
+    }
+  }
 }
 
 TEST(ModelConfig, KnowsWhichLayersSlide) {

@@ -111,8 +111,7 @@ Architecture::Architecture(const formats::ModelConfig& config,
 }
 
 int64_t Architecture::rope_columns() const {
-  if (config_.position != formats::PositionKind::kRotary) return 0;
-  return config_.rope.rotated_dims(config_.head_dim);
+  return config_.position == formats::PositionKind::kRotary ? config_.head_dim : 0;
 }
 
 std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {

@@ -76,7 +76,7 @@ struct Param {
 struct BlockWeights {
   std::vector<Param> params;
   TensorView packed;      // u8
-  TensorView rope_table;  // [positions, rotary_dim] f32 (rope_table.h), one for a whole device
+  TensorView rope_table;  // [positions, head_dim] f32 (rope_table.h), one for a whole device
 };
 
 // What W does with the gradients of matrices: adds to them, or stores them and so spares a step the

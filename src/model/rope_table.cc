@@ -27,10 +27,9 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
 }  // namespace
 
 std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t head_dim) {
-  const int64_t rotated = config.rotated_dims(head_dim);
-  std::vector<double> frequencies(static_cast<size_t>(rotated / 2));
+  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(rotated);
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
     frequencies[i] = scaled_frequency(config, std::pow(config.theta, -exponent));
   }
   return frequencies;

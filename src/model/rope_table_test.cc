@@ -57,11 +57,5 @@ TEST(RopeTable, Llama3KeepsShortWavesAndStretchesLongOnes) {
   EXPECT_LT(share, 1.0);
 }
 
-TEST(RopeTable, PartialRotationTurnsTheFirstColumnsOnly) {
-  const formats::RopeConfig config{.theta = 10000.0, .partial_factor = 0.5};
-  EXPECT_EQ(rope_inverse_frequencies(config, 32).size(), 8u);
-  EXPECT_EQ(make_rope_table(config, 32, 3).size(), 3u * 16);
-}
-
 }  // namespace
 }  // namespace jige::model

@@ -36,9 +36,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   const auto& flags = config.layer_is_sliding;
   const auto index = static_cast<size_t>(options.index);
   if (flags.empty() || (index < flags.size() && flags[index])) window_ = config.sliding_window;
-  if (config.position == formats::PositionKind::kRotary) {
-    rotary_dim_ = config.rope.rotated_dims(head_dim_);
-  }
+  rotary_ = config.position == formats::PositionKind::kRotary;
   const LayerNames& names = options.names;
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
@@ -314,12 +312,12 @@ void TransformerLayer::normalise_heads(Stream& stream, const BlockWeights& weigh
 
 void TransformerLayer::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
                               const TensorView& heads, bool inverse) const {
-  if (rotary_dim_ == 0) return;
+  if (!rotary_) return;
   ops::rope(stream, {.data = heads,
                      .positions = batch.positions,
                      .cos_sin = weights.rope_table,
                      .head_dim = head_dim_,
-                     .rotary_dim = rotary_dim_,
+                     .rotary_dim = head_dim_,
                      .inverse = inverse});
 }
 

@@ -142,7 +142,7 @@ class TransformerLayer final : public Block {
   int64_t kv_heads_;
   int64_t head_dim_;
   int64_t ffn_size_;
-  int64_t rotary_dim_ = 0;  // 0: no rope
+  bool rotary_ = false;
   int64_t window_ = 0;
   formats::ActivationKind activation_;
   bool head_norms_ = false;

@@ -17,6 +17,10 @@ namespace {
 constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
 constexpr int64_t kQwen3HeadDimDefault = 128;
+constexpr int64_t kMistralKvHeadsDefault = 8;
+constexpr int64_t kQwenKvHeadsDefault = 32;  // Qwen2, Qwen3
+
+bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
 
 bool present(const Json& object, std::string_view field) {
   return object.is_object() && object.contains(std::string(field));
@@ -129,8 +133,13 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
   if (rope.scaling == RopeScaling::kLinear) return rope;
   JIGE_TRY(rope.low_freq_factor, get_number(object, "low_freq_factor", where));
   JIGE_TRY(rope.high_freq_factor, get_number(object, "high_freq_factor", where));
-  JIGE_TRY(rope.original_context,
-           get_int_or(object, "original_max_position_embeddings", context_max, where));
+  constexpr const char* kOriginal = "original_max_position_embeddings";
+  JIGE_TRY(const int64_t top_context, get_int_or(config, kOriginal, context_max, where));
+  JIGE_TRY(rope.original_context, get_int_or(object, kOriginal, top_context, where));
+  if (find_field(config, kOriginal) && rope.original_context != top_context) {
+    return fail(Code::kCorrupt, "{}: {} is {} at the top and {} in the rope parameters", where,
+                kOriginal, top_context, rope.original_context);
+  }
   return rope;
 }
 
@@ -195,7 +204,7 @@ Result<int64_t> get_size_or(const Json& config, std::string_view field, int64_t 
 }
 
 Status parse_windows(const Json& config, ModelConfig& out, std::string_view where) {
-  const bool qwen = out.family == Family::kQwen2 || out.family == Family::kQwen3;
+  const bool qwen = is_qwen(out.family);
   bool used = out.family == Family::kMistral;
   if (qwen) {
     JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
@@ -249,7 +258,7 @@ Result<int32_t> checked_id(int64_t id, std::string_view field, const ModelConfig
 Status parse_token_ids(const Json& config, ModelConfig& out, std::string_view where) {
   // A field left out (not null) has the default of its family in transformers, if that fits.
   const bool gpt2 = out.family == Family::kGpt2;
-  const bool has_defaults = out.family != Family::kQwen2 && out.family != Family::kQwen3;
+  const bool has_defaults = !is_qwen(out.family);
   const auto default_id = [&](std::string_view field, int64_t id) {
     const bool applies = has_defaults && !present(config, field) && id < out.vocab_size;
     return applies ? id : int64_t{-1};
@@ -293,6 +302,17 @@ Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view whe
   return config.hidden_size / config.head_count;
 }
 
+// Null means as many as query heads; left out, Llama has as many too.
+Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
+                                    std::string_view where) {
+  int64_t fallback = out.head_count;
+  if (!present(config, "num_key_value_heads")) {
+    if (out.family == Family::kMistral) fallback = kMistralKvHeadsDefault;
+    if (is_qwen(out.family)) fallback = kQwenKvHeadsDefault;
+  }
+  return get_size_or(config, "num_key_value_heads", fallback, where);
+}
+
 Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_TRY(out.hidden_size, get_int(config, "hidden_size", where));
   JIGE_TRY(out.layer_count, get_int(config, "num_hidden_layers", where));
@@ -300,7 +320,7 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
   JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", 1e-6, where));
-  JIGE_TRY(out.kv_head_count, get_size_or(config, "num_key_value_heads", out.head_count, where));
+  JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   if (find_field(config, "head_dim")) {
     JIGE_TRY(out.head_dim, get_int(config, "head_dim", where));
   } else if (out.family == Family::kQwen3) {

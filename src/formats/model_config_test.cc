@@ -262,6 +262,18 @@ TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
                     Code::kUnsupported, "chunked_attention");
 }
 
+TEST(ModelConfig, HasTheFamilysKeyValueHeadsWhereTheyAreLeftOut) {
+  for (const auto& [type, count] : {std::pair{"llama", 64}, std::pair{"mistral", 8},
+                                    std::pair{"qwen2", 32}, std::pair{"qwen3", 32}}) {
+    SCOPED_TRACE(type);
+    Json config = with(with(qwen_json(type), "num_attention_heads", 64), "head_dim", 8);
+    config["num_key_value_heads"] = nullptr;
+    EXPECT_EQ(parse_config(config)->kv_head_count, 64);
+    config.erase("num_key_value_heads");
+    EXPECT_EQ(parse_config(config)->kv_head_count, count);
+  }
+}
+
 TEST(ModelConfig, ReadsEverySpellingOfRotaryParameters) {
   const Json shorter = llama3_scaling();
   const Json llama3 = with(shorter, "original_max_position_embeddings", 64);
@@ -288,6 +300,10 @@ TEST(ModelConfig, ReadsEverySpellingOfRotaryParameters) {
                     Code::kCorrupt, "rope_theta is 10000 at the top");
   // Without a length of its own, the scaled one counts, as in transformers.
   EXPECT_EQ(parse_config(with(llama_json(), "rope_scaling", shorter))->rope.original_context, 256);
+  const Json top = with(llama_json(), "original_max_position_embeddings", 32);
+  EXPECT_EQ(parse_config(with(top, "rope_scaling", shorter))->rope.original_context, 32);
+  EXPECT_FAILS_WITH(parse_config(with(top, "rope_scaling", llama3)), Code::kCorrupt,
+                    "original_max_position_embeddings is 32 at the top and 64");
 }
 
 TEST(ModelConfig, ChecksRotaryParameters) {

@@ -238,7 +238,8 @@ TEST(Cluster, ASignalLeavesThePolicySoFar) {
   Process process(small({"cluster", "train-policy", "--iterations", "100000", "--episodes", "1",
                          "--json", "--out", policy}),
                   streams.path());
-  while (process.running() && read_text(streams / "out").empty()) {
+  const std::string out = streams / "out";
+  while (process.running() && (!exists(out) || read_text(out).empty())) {
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
   process.send(SIGINT);

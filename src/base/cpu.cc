@@ -22,6 +22,8 @@ namespace {
 constexpr int kArchReqXcompPerm = 0x1023;  // arch_prctl code of Linux 5.16 and later
 constexpr int kXfeatureTileData = 18;
 
+std::atomic<bool> amx_pretended = false;
+
 uint64_t read_xcr0() {
   uint32_t low = 0;
   uint32_t high = 0;
@@ -80,6 +82,7 @@ CpuFeatures detect() {
     features.amx_bf16 = amx_bf16;
     features.amx_int8 = amx_int8;
   }
+  if (amx_pretended && features.avx512_bf16) features.amx_bf16 = features.amx_int8 = true;
   return features;
 }
 
@@ -117,6 +120,8 @@ const char* isa_name(Isa isa) {
   }
   return "avx2";
 }
+
+void pretend_amx() { amx_pretended = true; }
 
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = detect();

@@ -33,6 +33,10 @@ struct CpuFeatures {
 // Read once; asks the kernel for the AMX tile permission where the processor has AMX.
 const CpuFeatures& cpu_features();
 
+// Lets cpu_features() say that there is AMX where there is AVX512_BF16, for tests that emulate its
+// instructions (tests/fakes/amx_emulation.cc). REQUIRES: nobody has asked for features before.
+void pretend_amx();
+
 // Instruction sets usable here, weakest first; never empty on a supported machine.
 std::vector<Isa> supported_isas();
 

@@ -333,6 +333,19 @@ TEST(GemmEngines, AgreeWithTheirMeasure) {
   }
 }
 
+// Otherwise tests would pass that never saw the engine they are about.
+TEST(GemmEngines, OfEveryInstructionSetHereAreInUse) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    const GemmLayout expected = isa == Isa::kAmx          ? GemmLayout::kTileBF16
+                                : isa == Isa::kAvx512Bf16 ? GemmLayout::kPairBF16
+                                                          : GemmLayout::kChainBF16;
+    EXPECT_EQ(gemm_engine(DType::kBF16).layout, expected) << isa_name(isa);
+  }
+  set_active_isa(before);
+}
+
 // An engine that forgets the last depth of each call.
 GemmEngine broken(const GemmEngine& engine) {
   GemmEngine copy = engine;

@@ -34,17 +34,22 @@ OurProduct::OurProduct(Machine& machine, const Product& product, int64_t copies)
     if (bytes > 0) scratch_ = std::move(*machine.arena.make(DType::kU8, Shape{bytes}));
     return;
   }
-  const Tensor weight = random_tensor(machine, product.type, matrix);
+  weight_ = random_tensor(machine, product.type, matrix);
   const auto use =
       product.form == Form::kForward ? ops::PackUse::kForward : ops::PackUse::kInputGradient;
-  const int64_t bytes =
-      ops::packed_weight_bytes(product.type, use, product.outputs, product.inputs);
+  packed_bytes_ =
+      ops::packed_weight_bytes(product.type, use, product.outputs, product.inputs, product.format);
   for (int64_t i = 0; i < copies; ++i) {
-    memory_.push_back(std::move(*machine.arena.make(DType::kU8, Shape{bytes})));
-    packed_.push_back(
-        {memory_.back().view().data, product.type, use, product.outputs, product.inputs});
-    ops::pack_weight(*machine.stream, packed_.back(), weight.view());
+    memory_.push_back(std::move(*machine.arena.make(DType::kU8, Shape{packed_bytes_})));
+    packed_.push_back({memory_.back().view().data, product.type, use, product.outputs,
+                       product.inputs, product.format});
+    pack(i);
   }
+}
+
+void OurProduct::pack(int64_t copy) {
+  ops::pack_weight(*machine_.stream, packed_[static_cast<size_t>(copy)], weight_.view());
+  machine_.stream->synchronize();
 }
 
 void OurProduct::call(int64_t copy) {

@@ -29,6 +29,7 @@ struct Product {
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool accumulates = true;  // gradients of weights: added to what is there
+  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of forward products
 
   double flops() const;
 };
@@ -38,6 +39,10 @@ class OurProduct {
   OurProduct(Machine& machine, const Product& product, int64_t copies);
   // REQUIRES: 0 <= copy < copies.
   void call(int64_t copy);
+  // Of one copy of a packed weight; nothing for gradients of weights.
+  int64_t packed_bytes() const { return packed_bytes_; }
+  // Packs a copy again, as it was packed in the beginning.
+  void pack(int64_t copy);
 
  private:
   Machine& machine_;
@@ -45,6 +50,8 @@ class OurProduct {
   Tensor src_, dst_;  // tokens x inputs, tokens x outputs
   Tensor scratch_;    // of gradients of weights
   std::vector<Tensor> memory_;
+  Tensor weight_;  // what is packed
+  int64_t packed_bytes_ = 0;
   std::vector<ops::PackedWeight> packed_;
 };
 

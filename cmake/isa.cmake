@@ -7,6 +7,7 @@ if(JIGE_SANITIZE)
 endif()
 set(JIGE_ISA_FLAGS_avx2 "")
 set(JIGE_ISA_FLAGS_avx512 -march=x86-64-v4 -mprefer-vector-width=512)
+set(JIGE_ISA_FLAGS_vnni -march=x86-64-v4 -mavx512vnni -mprefer-vector-width=512)
 set(JIGE_ISA_FLAGS_bf16 -march=x86-64-v4 -mavx512bf16 -mprefer-vector-width=512)
 set(JIGE_ISA_FLAGS_amx -march=sapphirerapids -mprefer-vector-width=512)
 
@@ -26,11 +27,16 @@ function(jige_isa_sources target)
   endforeach()
 endfunction()
 
-# Adds sources named *_<isa>.cc, bf16 (AVX512_BF16) or amx, compiled with its flags only.
+# Adds sources named *_<isa>.cc, avx2, vnni (AVX512_VNNI), bf16 (AVX512_BF16) or amx, compiled with its
+# flags only; simd.h gives them the vectors of AVX2 or of AVX-512.
 function(jige_one_isa_sources target isa)
   if(ARGN)
+    set(vectors avx512)
+    if(isa STREQUAL avx2)
+      set(vectors avx2)
+    endif()
     add_library(${target}_${isa} OBJECT ${ARGN})
-    target_compile_definitions(${target}_${isa} PRIVATE JIGE_ISA_NS=${isa} JIGE_ISA_avx512=1)
+    target_compile_definitions(${target}_${isa} PRIVATE JIGE_ISA_NS=${isa} JIGE_ISA_${vectors}=1)
     target_compile_options(${target}_${isa} PRIVATE ${JIGE_ISA_FLAGS_${isa}} ${JIGE_ISA_OPTIMIZATION}
                            -fno-exceptions)
     target_include_directories(${target}_${isa} PRIVATE ${CMAKE_SOURCE_DIR}/src)

@@ -7,6 +7,9 @@
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/gemm_choice.h"
 #include "kernels/cpu/gemm_sums.h"
+#include "kernels/cpu/quant_choice.h"
+#include "kernels/cpu/quant_gemm.h"
+#include "ops/kernel_rows.h"
 #include "ops/pack_rows.h"
 #include "tensor/cpu_device.h"
 
@@ -16,12 +19,14 @@ namespace {
 using cpu::GemmEngine;
 using cpu::GemmOperand;
 
-// What packed data starts with: which engine it was packed for. The panels follow.
+// What packed data starts with: which engine it was packed for. The panels follow. Those of
+// quantised weights are the same for every engine.
 struct PackedHeader {
   uint64_t magic;
-  uint64_t engine;  // position in gemm_engines()
+  uint64_t engine;  // position in gemm_engines(), or the WeightFormat
 };
 constexpr uint64_t kPackedMagic = 0x6769656b63617031;
+constexpr uint64_t kQuantMagic = 0x6769656b63617071;
 constexpr int64_t kHeaderBytes = 64;
 
 bool is_float(DType dtype) { return dtype == DType::kF32 || dtype == DType::kBF16; }
@@ -48,6 +53,45 @@ const GemmEngine& engine_of(const PackedWeight& packed) {
   JIGE_CHECK(header.magic == kPackedMagic && header.engine < cpu::gemm_engines().size(),
              "the weight [{}, {}] was not packed", packed.n, packed.k);
   return *cpu::gemm_engines()[header.engine];
+}
+
+cpu::QuantFormat quant_format(WeightFormat format) {
+  return format == WeightFormat::kQ8 ? cpu::QuantFormat::kQ8 : cpu::QuantFormat::kQ4;
+}
+
+// Marks a quantised weight as packed.
+void write_quant_header(const PackedWeight& packed) {
+  const PackedHeader header = {kQuantMagic, static_cast<uint64_t>(packed.format)};
+  std::memcpy(packed.data, &header, sizeof header);
+}
+
+void quantise_rows(CpuDevice& device, const PackedWeight& packed, const TensorView& rows,
+                   int64_t row_begin) {
+  cpu::quant_pack(device, {.format = quant_format(packed.format),
+                           .panels = static_cast<std::byte*>(panels_of(packed)),
+                           .columns = packed.n,
+                           .depth = packed.k,
+                           .part = const_rows_of(rows),
+                           .part_begin = row_begin,
+                           .part_count = rows.rows()});
+}
+
+// dst = src times the quantised weight, on the calling thread and the team.
+void multiply_quantised(CpuDevice& device, const LinearForward& args) {
+  const PackedWeight& weight = args.weight;
+  PackedHeader header;
+  std::memcpy(&header, weight.data, sizeof header);
+  JIGE_CHECK(header.magic == kQuantMagic && header.engine == static_cast<uint64_t>(weight.format),
+             "the weight [{}, {}] was not packed in this format", weight.n, weight.k);
+  cpu::quant_gemm(device, cpu::quant_engine(),
+                  {.rows = args.src.rows(),
+                   .columns = weight.n,
+                   .depth = weight.k,
+                   .left = const_rows_of(args.src),
+                   .format = quant_format(weight.format),
+                   .panels = static_cast<const std::byte*>(panels_of(weight)),
+                   .out = rows_of(args.dst),
+                   .bias = static_cast<const float*>(args.bias.data)});
 }
 
 GemmOperand operand_of(const TensorView& view, bool depth_across, bool round_to_bf16) {
@@ -83,7 +127,11 @@ void check_matrix(const TensorView& view, int64_t columns, const char* name) {
 
 }  // namespace
 
-int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k) {
+int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, WeightFormat format) {
+  if (format != WeightFormat::kCompute) {
+    JIGE_CHECK(use == PackUse::kForward, "only forward products take quantised weights");
+    return kHeaderBytes + cpu::quant_panels_bytes(quant_format(format), n, k);
+  }
   int64_t bytes = 0;
   for (const GemmEngine* engine : cpu::gemm_engines()) {
     const bool f32 = engine->layout == cpu::GemmLayout::kChainF32;
@@ -95,6 +143,7 @@ int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k) {
 }
 
 const GemmEngine& start_packing(const PackedWeight& packed) {
+  JIGE_CHECK(packed.format == WeightFormat::kCompute, "a quantised weight is not renewed by rows");
   const GemmEngine& engine = cpu::gemm_engine(packed.compute);
   write_header(packed, engine);
   return engine;
@@ -123,7 +172,12 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([=, &device] {
-    pack_rows(device, start_packing(packed), {packed, row_begin}, weight);
+    if (packed.format == WeightFormat::kCompute) {
+      pack_rows(device, start_packing(packed), {packed, row_begin}, weight);
+    } else {
+      write_quant_header(packed);
+      quantise_rows(device, packed, weight, row_begin);
+    }
   });
 }
 
@@ -138,8 +192,12 @@ void linear_forward(Stream& stream, const LinearForward& args) {
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
-    multiply_packed(device, args.dst, args.src, args.weight,
-                    static_cast<const float*>(args.bias.data), args.past_caches);
+    if (args.weight.format == WeightFormat::kCompute) {
+      multiply_packed(device, args.dst, args.src, args.weight,
+                      static_cast<const float*>(args.bias.data), args.past_caches);
+    } else {
+      multiply_quantised(device, args);
+    }
   });
 }
 
@@ -157,7 +215,17 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
 }
 
 int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
-                                    int threads) {
+                                    int threads, WeightFormat format) {
+  if (format != WeightFormat::kCompute) {
+    return cpu::quant_thread_scratch_bytes(cpu::quant_engine(),
+                                           {.rows = token_count,
+                                            .columns = n,
+                                            .depth = k,
+                                            .left = {},
+                                            .format = quant_format(format),
+                                            .out = {}},
+                                           threads);
+  }
   int64_t bytes = 0;
   const auto add = [&](const GemmEngine& engine, const cpu::GemmProduct& product) {
     bytes = std::max(bytes, cpu::gemm_thread_scratch_bytes(engine, product, threads));

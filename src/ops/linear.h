@@ -11,8 +11,11 @@
 //   bf16  the same chain on AVX2 and AVX-512; with AVX512_BF16 one whose indices are swapped in
 //         pairs; with AMX, chains of 32 summed indices, added in ascending order. So the bits do
 //         not depend on T, threads or blocking.
-// Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
-// Threads: asynchronous on the stream; packed weights may be read by many streams at once.
+// A weight for the forward product may be quantised instead, in blocks of 32 along K: its product
+// is exact within a block and one chain over blocks, whatever the compute type, so the bits depend
+// on neither T, threads, blocking nor instruction set (kernels/cpu/quant_format.h). Weights are
+// packed once (load, or after an optimizer step) into the layout the kernels read. Threads:
+// asynchronous on the stream; packed weights may be read by many streams at once.
 #pragma once
 
 #include "tensor/device.h"
@@ -25,13 +28,19 @@ enum class PackUse {
   kInputGradient,  // dx = dy W: sums over N
 };
 
-// A weight [n, k] in the kernels' layout. Does not own `data`.
+// How a packed weight keeps its numbers: in the compute type, or quantised to 8.5 or 4.5 bits each
+// (as the blocks Q8_0 and Q4_0 of GGUF).
+enum class WeightFormat { kCompute, kQ8, kQ4 };
+
+// A weight [n, k] in the kernels' layout. Does not own `data`. Quantised ones are kForward, and
+// `compute` means nothing for them.
 struct PackedWeight {
   void* data = nullptr;
   DType compute = DType::kF32;
   PackUse use = PackUse::kForward;
   int64_t n = 0;
   int64_t k = 0;
+  WeightFormat format = WeightFormat::kCompute;
 };
 
 // A weight among the rows of a packed one: that of a part of a fused product.
@@ -41,10 +50,12 @@ struct PackPart {
 };
 
 // Bytes a packed weight takes (padding included), for any instruction set of this machine.
-int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k);
+int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k,
+                            WeightFormat format = WeightFormat::kCompute);
 
 // Packs rows [row_begin, row_begin + weight.rows()) of a weight; several parts make one fused
 // weight (q, k and v, or gate and up). The part that ends at row n also writes the padding.
+// Quantised, a number is its block's scale times an integer; NaN and infinities make a block NaN.
 // REQUIRES: weight f32, bf16 or f16 with k columns.
 void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& weight,
                  int64_t row_begin = 0);
@@ -80,9 +91,9 @@ struct LinearBackwardWeight {
   bool accumulate = true;
 };
 // Bytes of scratch that the products of T tokens with a weight of [n, k] take of each of so many
-// threads at most: forward, and in training both gradients.
+// threads at most: forward, and in training both gradients; of a quantised weight forward alone.
 int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
-                                    int threads);
+                                    int threads, WeightFormat format = WeightFormat::kCompute);
 
 // Bytes of scratch that make a weight gradient fast; 0 where none would.
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k);

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <regex>
@@ -59,8 +61,9 @@ TEST(Names, AreFoundWhereTheyAreDefined) {
 TEST(Names, OfUnnamedNamespacesStandInOneFileOfAFolder) {
   std::map<std::pair<std::string, std::string>, std::string> first;  // (program, name) -> file
   for (const SourceFile& file : sources()) {
-    const bool alone = file.path.ends_with("_simd.cc") || file.path.ends_with("_bf16.cc") ||
-                       file.path.ends_with("_amx.cc");
+    const char* const suffixes[] = {"_simd.cc", "_avx2.cc", "_vnni.cc", "_bf16.cc", "_amx.cc"};
+    const bool alone = std::any_of(std::begin(suffixes), std::end(suffixes),
+                                   [&](const char* end) { return file.path.ends_with(end); });
     const bool program_of_its_own =
         file.path.starts_with("bench/") || file.path.starts_with("tests/fakes/");
     if (!file.path.ends_with(".cc") || alone || program_of_its_own) continue;

@@ -1,0 +1,98 @@
+// Block-quantised weights: formats, arithmetic and the layout the kernels read.
+//
+//   y[t][n] = bias[n] + Σ_b s[t][b] · d[n][b] · Σ_i x[t][b][i] · w[n][b][i]
+//
+// Blocks are 32 successive numbers of the summed index, the depth, which is padded with zeros to
+// whole blocks.
+//
+// A weight block is an f16 scale d and 32 integers w; the number it stands for is d · w. These are
+// the contents of the blocks that GGUF calls Q8_0 and Q4_0; 8.5 and 4.5 bits a weight.
+//   kQ8  w in [-127, 127], d = f16(max |v| / 127).
+//   kQ4  w in [-8, 7]; d = f16(m / -c), m being the number of the largest magnitude (the negative
+//        one of two), with the c of kQ4Divisors, tried in this order, that leaves the least
+//        squared error.
+// w is v · (1 / d), clamped, rounded to nearest even. A scale beyond f16 is ±65504, one that rounds
+// to zero makes the block zeros. A block with a NaN or an infinity has the scale NaN and zeros.
+// The squared error is summed as eight chains r · r + e, chain j of the elements j, j + 8, j + 16,
+// j + 24, r = v - d · w with one rounding; then chains 4, 2 and 1 apart are added.
+//
+// A row block is an f32 scale s = max |v| / 127 and integers x = v · (127 / max |v|), rounded to
+// nearest even. Where max |v| is below 2^-112 both are zero; where the block has a NaN or an
+// infinity, s is NaN and x zeros, so every output of the row is NaN.
+//
+// The sum within a block is exact; the blocks are one chain of fused multiply-adds, in f32, in
+// ascending order from zero: acc = fma(s · d rounded to f32, sum, acc). Then bias is added, then
+// the result rounded to the output's type. So the bits depend neither on rows, threads, blocking
+// nor instruction set. (Of two NaNs of different bits that meet, either may be the one that stays.)
+//
+// Layout: panels of 16 columns, one after another; in a panel pairs of blocks
+//   { f16 scale[2][16]; data of the even block; data of the odd block }      (all in 64-byte lines)
+// where a last block without a partner takes no room for it. Data are unsigned, z + w with the zero
+// point z, 128 or 8, in groups of four depths: group g of column c is bytes [g][c][4].
+//   kQ8  eight groups of 64 bytes.
+//   kQ4  four times 64 bytes, group 2j in the low and group 2j + 1 in the high half of byte j.
+// Padding columns have w = 0 and d = 0; so has the scale of a missing last block.
+// Threads: values.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace jige::cpu {
+
+enum class QuantFormat : uint8_t { kQ8, kQ4 };
+inline constexpr int kQuantFormatCount = 2;
+
+inline constexpr int kQuantBlock = 32;    // depths of a block
+inline constexpr int kQuantColumns = 16;  // of a panel
+inline constexpr int kQuantGroup = 4;     // depths that one instruction sums
+inline constexpr int kQuantGroupBytes = kQuantColumns * kQuantGroup;
+inline constexpr int kQuantScaleBytes = kQuantColumns * 2;    // of a block
+inline constexpr int kQuantHeadBytes = 2 * kQuantScaleBytes;  // of a pair of blocks
+
+inline constexpr float kQ4Divisors[] = {8, 8.5, 7.25, 8.25, 7.75, 8.75, 7};
+inline constexpr float kQuantScaleMax = 65504;
+inline constexpr uint16_t kQuantScaleNan = 0x7e00;
+// Magnitudes of rows, as bits: from the first on numbers are quantised, from the second on they are
+// infinities and NaNs.
+inline constexpr uint32_t kQuantLeast = 0x07800000;  // 2^-112
+inline constexpr uint32_t kQuantInfinity = 0x7f800000;
+
+// One block of a row. Kernels that sum unsigned weights start at the offset.
+struct QuantBlock {
+  int8_t values[kQuantBlock];
+  float scale;
+  int32_t offset;  // minus the zero point times the sum of values
+};
+
+// What a kernel needs to know of a format.
+template <QuantFormat kFormat>
+struct QuantTraits {
+  static constexpr bool kHalves = kFormat == QuantFormat::kQ4;
+  static constexpr int kZero = kHalves ? 8 : 128;
+  static constexpr int kDataBytes = kQuantColumns * kQuantBlock / (kHalves ? 2 : 1);
+  static constexpr int kPairBytes = kQuantHeadBytes + 2 * kDataBytes;
+};
+
+// One call of a micro-kernel: up to the engine's rows times all columns of some panels.
+struct QuantMicroArgs {
+  int64_t blocks;           // of the depth
+  int rows;                 // 1 … engine.rows
+  int64_t columns;          // 1 …
+  const QuantBlock* left;   // the first row's first block
+  int64_t left_stride;      // blocks from row to row
+  const std::byte* panels;  // the first one
+  int64_t panel_bytes;
+  const float* bias;  // of the first column; null: none
+  void* out;          // of the first row and column, f32 or bf16
+  bool out_is_bf16;
+  int64_t out_stride;  // elements from row to row
+};
+
+struct QuantEngine {
+  const char* name;
+  int rows;                                                      // of a micro-kernel call
+  void (*micro[kQuantFormatCount])(const QuantMicroArgs& args);  // by format
+};
+
+}  // namespace jige::cpu

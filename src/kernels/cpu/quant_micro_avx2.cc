@@ -1,0 +1,111 @@
+// Quantised products on AVX2, whose instruction multiplies unsigned by signed bytes and adds two of
+// them in 16 bits, where they must not saturate.
+//   kQ8  the sign of a weight moves to the row's number: two products are at most 2 · 127 · 127.
+//   kQ4  weights are unsigned halves, 15 at most: the sixteen products that meet in one 16-bit sum
+//        are at most 16 · 15 · 127, so that it holds a whole block's.
+#include <cstring>
+
+#include "kernels/cpu/quant_micro.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+
+extern const QuantEngine kQuantAvx2;
+
+namespace {
+
+static_assert(2 * 127 * 127 <= 32767 && 16 * 15 * 127 <= 32767);
+
+struct Avx2Sums {
+  static constexpr int kRows = 3;
+  static constexpr int panels_of(int /*rows*/) { return 1; }
+
+  static JIGE_INLINE __m256i load_line(const char* at) {
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
+  }
+  static JIGE_INLINE __m256i four_of(const QuantBlock* block, int group) {
+    int32_t values;
+    std::memcpy(&values, block->values + kQuantGroup * group, sizeof values);
+    return _mm256_set1_epi32(values);
+  }
+  static JIGE_INLINE F32 to_floats(__m256i sums) { return {_mm256_cvtepi32_ps(sums)}; }
+
+  template <QuantFormat kFormat, int kRowCount, int kPanels>
+  static JIGE_INLINE void dots(const QuantBlock* const (&row)[kRowCount],
+                               const char* const (&data)[kPanels],
+                               F32x16 (&out)[kRowCount][kPanels]) {
+    static_assert(kPanels == 1);
+    if constexpr (QuantTraits<kFormat>::kHalves) {
+      half_dots(row, data[0], out);
+    } else {
+      byte_dots(row, data[0], out);
+    }
+  }
+
+  template <int kRowCount>
+  static JIGE_INLINE void byte_dots(const QuantBlock* const (&row)[kRowCount], const char* data,
+                                    F32x16 (&out)[kRowCount][1]) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i sums[kRowCount][2];
+    for (auto& pair : sums) pair[0] = pair[1] = _mm256_setzero_si256();
+#pragma GCC unroll 8
+    for (int group = 0; group < kQuantBlock / kQuantGroup; ++group) {
+      __m256i weights[2], sizes[2];
+      for (int i = 0; i < 2; ++i) {
+        const __m256i line = load_line(data + kQuantGroupBytes * group + 32 * i);
+        weights[i] = _mm256_xor_si256(line, _mm256_set1_epi8(-128));
+        sizes[i] = _mm256_abs_epi8(weights[i]);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRowCount; ++r) {
+        const __m256i four = four_of(row[r], group);
+        for (int i = 0; i < 2; ++i) {
+          const __m256i twos = _mm256_maddubs_epi16(sizes[i], _mm256_sign_epi8(four, weights[i]));
+          sums[r][i] = _mm256_add_epi32(sums[r][i], _mm256_madd_epi16(twos, ones));
+        }
+      }
+    }
+    for (int r = 0; r < kRowCount; ++r) out[r][0] = {to_floats(sums[r][0]), to_floats(sums[r][1])};
+  }
+
+  template <int kRowCount>
+  static JIGE_INLINE void half_dots(const QuantBlock* const (&row)[kRowCount], const char* data,
+                                    F32x16 (&out)[kRowCount][1]) {
+    const __m256i half = _mm256_set1_epi8(15);
+    __m256i twos[kRowCount][2];
+    for (auto& pair : twos) pair[0] = pair[1] = _mm256_setzero_si256();
+#pragma GCC unroll 4
+    for (int line = 0; line < kQuantBlock / (2 * kQuantGroup); ++line) {
+      __m256i low[2], high[2];
+      for (int i = 0; i < 2; ++i) {
+        const __m256i bytes = load_line(data + kQuantGroupBytes * line + 32 * i);
+        low[i] = _mm256_and_si256(bytes, half);
+        high[i] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), half);
+      }
+#pragma GCC unroll 4
+      for (int r = 0; r < kRowCount; ++r) {
+        const __m256i even = four_of(row[r], 2 * line);
+        const __m256i odd = four_of(row[r], 2 * line + 1);
+        for (int i = 0; i < 2; ++i) {
+          twos[r][i] = _mm256_add_epi16(twos[r][i], _mm256_maddubs_epi16(low[i], even));
+          twos[r][i] = _mm256_add_epi16(twos[r][i], _mm256_maddubs_epi16(high[i], odd));
+        }
+      }
+    }
+    const __m256i ones = _mm256_set1_epi16(1);
+    for (int r = 0; r < kRowCount; ++r) {
+      const __m256i offset = _mm256_set1_epi32(row[r]->offset);
+      out[r][0] = {to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][0], ones))),
+                   to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][1], ones)))};
+    }
+  }
+};
+
+}  // namespace
+
+const QuantEngine kQuantAvx2 = {
+    .name = "avx2 quantised",
+    .rows = Avx2Sums::kRows,
+    .micro = {quant_micro<Avx2Sums, QuantFormat::kQ8>, quant_micro<Avx2Sums, QuantFormat::kQ4>},
+};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,39 @@
+// Quantising: rows of a product into blocks, weights into panels. One code for every instruction
+// set, so that the bits are the same; quant_plain.h is its measure.
+// Threads: pure functions; several may write different weight rows of a panel at once.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "kernels/cpu/quant_format.h"
+#include "kernels/cpu/types.h"
+
+namespace jige::cpu {
+
+struct QuantRows {
+  ConstRows src;  // f32 or bf16
+  int64_t row_count;
+  int64_t depth;
+  QuantFormat weights;  // of the product, which decides the offsets
+  QuantBlock* dst;
+  int64_t dst_stride;  // blocks from row to row, all of which are written
+};
+void quant_rows(const QuantRows& args) noexcept;
+
+// Columns of a weight [n, k], which are rows in memory, into panels.
+struct QuantWeights {
+  QuantFormat format;
+  ConstRows src;  // f32, bf16 or f16; its row 0 is column `column_begin` of the panels
+  int64_t column_begin;
+  int64_t column_count;
+  int64_t depth;
+  std::byte* panels;  // the first column's panel is column_begin / 16
+  int64_t panel_bytes;
+};
+void quant_weights(const QuantWeights& args) noexcept;
+
+// Writes zeros into so many columns, the padding behind the last one. `src` is not read.
+void quant_zero_columns(const QuantWeights& args) noexcept;
+
+}  // namespace jige::cpu

@@ -1,0 +1,300 @@
+#include "kernels/cpu/quant_pack.h"
+
+#include <cstring>
+
+#include "kernels/cpu/simd.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+namespace {
+
+constexpr int kVectors = kQuantBlock / F32::kLanes;
+// Blocks of one column written before the next column's, so that their part of a panel stays in a
+// first-level cache and memory is read in long pieces.
+constexpr int64_t kBlocksInTurn = 16;
+
+// The numbers of a block, element 8 v + j in lane j of vector v.
+struct Numbers {
+  F32 v[kVectors];
+};
+
+template <typename Element>
+JIGE_INLINE Numbers load_numbers(const Element* src, int64_t count) {
+  Numbers numbers;
+  if (count >= kQuantBlock) {
+    for (int i = 0; i < kVectors; ++i) numbers.v[i] = F32::load(src + F32::kLanes * i);
+    return numbers;
+  }
+  float some[kQuantBlock] = {};
+  for (int64_t i = 0; i < count; ++i) some[i] = to_f32(src[i]);
+  for (int i = 0; i < kVectors; ++i) numbers.v[i] = F32::load(some + F32::kLanes * i);
+  return numbers;
+}
+
+JIGE_INLINE float as_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// The bits of the largest magnitude; infinities and NaNs are larger than numbers.
+JIGE_INLINE uint32_t largest_bits(const Numbers& x) {
+  const __m256i magnitude = _mm256_set1_epi32(0x7fffffff);
+  __m256i most = _mm256_setzero_si256();
+  for (const F32& v : x.v) {
+    most = _mm256_max_epu32(most, _mm256_and_si256(_mm256_castps_si256(v.v), magnitude));
+  }
+  __m128i four = _mm_max_epu32(_mm256_castsi256_si128(most), _mm256_extracti128_si256(most, 1));
+  four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+  four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1));
+  return static_cast<uint32_t>(_mm_cvtsi128_si32(four));
+}
+
+JIGE_INLINE int32_t sum_of_lanes(__m256i v) {
+  __m128i four = _mm_add_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
+  four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+  return _mm_cvtsi128_si32(four);
+}
+
+// Whole numbers rounded to nearest even as bytes, in order. REQUIRES: they fit.
+JIGE_INLINE __m256i to_bytes(const Numbers& x) {
+  const __m256i low =
+      _mm256_packs_epi32(_mm256_cvtps_epi32(x.v[0].v), _mm256_cvtps_epi32(x.v[1].v));
+  const __m256i high =
+      _mm256_packs_epi32(_mm256_cvtps_epi32(x.v[2].v), _mm256_cvtps_epi32(x.v[3].v));
+  return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(low, high),
+                                     _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+}
+
+JIGE_INLINE void store_bytes(void* dst, __m256i bytes) {
+  _mm256_storeu_si256(static_cast<__m256i*>(dst), bytes);
+}
+
+JIGE_INLINE void write_row_block(const Numbers& x, int zero, QuantBlock* dst) {
+  const uint32_t bits = largest_bits(x);
+  if (bits < kQuantLeast || bits >= kQuantInfinity) {
+    store_bytes(dst->values, _mm256_setzero_si256());
+    dst->scale = bits < kQuantLeast ? 0.0f : as_float(0x7fc00000);
+    dst->offset = 0;
+    return;
+  }
+  const float most = as_float(bits);
+  const F32 inverse = F32::broadcast(127.0f / most);
+  Numbers scaled;
+  for (int i = 0; i < kVectors; ++i) scaled.v[i] = x.v[i] * inverse;
+  const __m256i bytes = to_bytes(scaled);
+  store_bytes(dst->values, bytes);
+  dst->scale = most / 127.0f;
+  const __m256i twos = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+  dst->offset = -zero * sum_of_lanes(_mm256_madd_epi16(twos, _mm256_set1_epi16(1)));
+}
+
+// A scale of weights: its bits, and 1 / d, or zero where d is.
+struct Scale {
+  uint16_t bits;
+  float value;
+  float inverse;
+};
+
+JIGE_INLINE Scale scale_of(float wanted) {
+  Scale scale;
+  const float most = wanted > kQuantScaleMax ? kQuantScaleMax : wanted;
+  const float clamped = most < -kQuantScaleMax ? -kQuantScaleMax : most;
+  scale.bits = static_cast<uint16_t>(_cvtss_sh(clamped, _MM_FROUND_TO_NEAREST_INT));
+  scale.value = _cvtsh_ss(scale.bits);
+  if (scale.value == 0) return {0, 0, 0};
+  scale.inverse = 1.0f / scale.value;
+  return scale;
+}
+
+JIGE_INLINE Numbers scaled_numbers(const Numbers& x, const Scale& scale, float least, float most) {
+  Numbers scaled;
+  for (int i = 0; i < kVectors; ++i) {
+    const F32 value = x.v[i] * F32::broadcast(scale.inverse);
+    scaled.v[i] = max(min(value, F32::broadcast(most)), F32::broadcast(least));
+  }
+  return scaled;
+}
+
+// The weights of a block as signed bytes, and their scale.
+struct WeightBlock {
+  __m256i bytes;
+  uint16_t scale;
+};
+
+JIGE_INLINE WeightBlock quantise_q8(const Numbers& x, uint32_t bits) {
+  const Scale scale = scale_of(as_float(bits) / 127.0f);
+  return {to_bytes(scaled_numbers(x, scale, -127, 127)), scale.bits};
+}
+
+// The number of the largest magnitude; the negative one of two.
+JIGE_INLINE float extreme_of(const Numbers& x, uint32_t bits) {
+  const F32 negative = F32::broadcast(-as_float(bits));
+  uint32_t found = 0;
+  for (const F32& v : x.v) found |= mask_bits(v == negative);
+  return found ? -as_float(bits) : as_float(bits);
+}
+
+JIGE_INLINE float squared_error(const Numbers& x, const Numbers& scaled, float scale) {
+  F32 sum = F32::zero();
+  for (int i = 0; i < kVectors; ++i) {
+    const F32 whole = {
+        _mm256_round_ps(scaled.v[i].v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+    const F32 rest = fma(F32::broadcast(-scale), whole, x.v[i]);
+    sum = fma(rest, rest, sum);
+  }
+  const __m128 four = _mm_add_ps(_mm256_castps256_ps128(sum.v), _mm256_extractf128_ps(sum.v, 1));
+  const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+  return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+JIGE_INLINE WeightBlock quantise_q4(const Numbers& x, uint32_t bits) {
+  const float extreme = extreme_of(x, bits);
+  Scale best = scale_of(extreme / -kQ4Divisors[0]);
+  float least = squared_error(x, scaled_numbers(x, best, -8, 7), best.value);
+  for (const float divisor : kQ4Divisors) {
+    const Scale scale = scale_of(extreme / -divisor);
+    const float error = squared_error(x, scaled_numbers(x, scale, -8, 7), scale.value);
+    if (error < least) {
+      best = scale;
+      least = error;
+    }
+  }
+  return {to_bytes(scaled_numbers(x, best, -8, 7)), best.bits};
+}
+
+template <QuantFormat kFormat>
+JIGE_INLINE WeightBlock quantise_weights(const Numbers& x) {
+  const uint32_t bits = largest_bits(x);
+  if (bits >= kQuantInfinity) return {_mm256_setzero_si256(), kQuantScaleNan};
+  return kFormat == QuantFormat::kQ8 ? quantise_q8(x, bits) : quantise_q4(x, bits);
+}
+
+// Where the blocks of one column go.
+template <QuantFormat kFormat>
+struct ColumnWriter {
+  using Traits = QuantTraits<kFormat>;
+  std::byte* panel;
+  int64_t column;  // of the panel
+
+  JIGE_INLINE void write(int64_t block, const WeightBlock& weights) const {
+    std::byte* pair = panel + block / 2 * Traits::kPairBytes;
+    write_scale(block, weights.scale);
+    std::byte* data =
+        pair + kQuantHeadBytes + block % 2 * Traits::kDataBytes + column * kQuantGroup;
+    const __m256i bytes =
+        _mm256_add_epi8(weights.bytes, _mm256_set1_epi8(static_cast<char>(Traits::kZero)));
+    uint32_t words[8];
+    if constexpr (Traits::kHalves) {  // the second group of two becomes the upper halves
+      store_bytes(words, _mm256_or_si256(bytes, _mm256_srli_epi64(bytes, 28)));
+    } else {
+      store_bytes(words, bytes);
+    }
+    constexpr int kLines = Traits::kDataBytes / kQuantGroupBytes;
+#pragma GCC unroll 8
+    for (int line = 0; line < kLines; ++line) {
+      std::memcpy(data + line * kQuantGroupBytes, &words[line * 8 / kLines], 4);
+    }
+  }
+  JIGE_INLINE void write_scale(int64_t block, uint16_t bits) const {
+    std::memcpy(panel + block / 2 * Traits::kPairBytes + block % 2 * kQuantScaleBytes + column * 2,
+                &bits, sizeof bits);
+  }
+  // The scale that a last block's missing partner has.
+  JIGE_INLINE void end(int64_t blocks) const {
+    if (blocks % 2 != 0) write_scale(blocks, 0);
+  }
+};
+
+template <QuantFormat kFormat>
+JIGE_INLINE ColumnWriter<kFormat> writer_of(const QuantWeights& args, int64_t column) {
+  return {
+      args.panels + (column / kQuantColumns - args.column_begin / kQuantColumns) * args.panel_bytes,
+      column % kQuantColumns};
+}
+
+JIGE_INLINE int64_t block_count(int64_t depth) { return (depth + kQuantBlock - 1) / kQuantBlock; }
+
+template <QuantFormat kFormat, typename Element>
+JIGE_FLATTEN void write_columns(const QuantWeights& args) {
+  const int64_t blocks = block_count(args.depth);
+  int64_t column = args.column_begin;
+  const int64_t end = column + args.column_count;
+  while (column < end) {  // those of one panel together
+    const int64_t panel_end = (column / kQuantColumns + 1) * kQuantColumns;
+    const int64_t stop = panel_end < end ? panel_end : end;
+    for (int64_t first = 0; first < blocks; first += kBlocksInTurn) {
+      const int64_t last = first + kBlocksInTurn < blocks ? first + kBlocksInTurn : blocks;
+      for (int64_t at = column; at < stop; ++at) {
+        const Element* src = row_of<Element>(args.src, at - args.column_begin);
+        const auto writer = writer_of<kFormat>(args, at);
+        for (int64_t block = first; block < last; ++block) {
+          const int64_t depth = block * kQuantBlock;
+          writer.write(block,
+                       quantise_weights<kFormat>(load_numbers(src + depth, args.depth - depth)));
+        }
+        writer.end(last);
+      }
+    }
+    column = stop;
+  }
+}
+
+template <QuantFormat kFormat>
+void write_zero_columns(const QuantWeights& args) {
+  const int64_t blocks = block_count(args.depth);
+  for (int64_t i = 0; i < args.column_count; ++i) {
+    const auto writer = writer_of<kFormat>(args, args.column_begin + i);
+    for (int64_t block = 0; block < blocks; ++block) {
+      writer.write(block, {_mm256_setzero_si256(), 0});
+    }
+    writer.end(blocks);
+  }
+}
+
+template <typename Element>
+JIGE_FLATTEN void write_rows(const QuantRows& args) {
+  const int zero = args.weights == QuantFormat::kQ4 ? QuantTraits<QuantFormat::kQ4>::kZero
+                                                    : QuantTraits<QuantFormat::kQ8>::kZero;
+  for (int64_t row = 0; row < args.row_count; ++row) {
+    const Element* src = row_of<Element>(args.src, row);
+    QuantBlock* dst = args.dst + row * args.dst_stride;
+    for (int64_t depth = 0; depth < args.depth; depth += kQuantBlock) {
+      write_row_block(load_numbers(src + depth, args.depth - depth), zero, dst++);
+    }
+  }
+}
+
+template <QuantFormat kFormat>
+void write_weights(const QuantWeights& args) {
+  switch (args.src.type) {
+    case ElementType::kF32:
+      return write_columns<kFormat, float>(args);
+    case ElementType::kBf16:
+      return write_columns<kFormat, Bf16>(args);
+    case ElementType::kF16:
+      return write_columns<kFormat, F16>(args);
+  }
+}
+
+}  // namespace
+}  // namespace jige::cpu::JIGE_ISA_NS
+
+namespace jige::cpu {
+
+void quant_rows(const QuantRows& args) noexcept {
+  args.src.type == ElementType::kF32 ? JIGE_ISA_NS::write_rows<float>(args)
+                                     : JIGE_ISA_NS::write_rows<Bf16>(args);
+}
+
+void quant_weights(const QuantWeights& args) noexcept {
+  args.format == QuantFormat::kQ8 ? JIGE_ISA_NS::write_weights<QuantFormat::kQ8>(args)
+                                  : JIGE_ISA_NS::write_weights<QuantFormat::kQ4>(args);
+}
+
+void quant_zero_columns(const QuantWeights& args) noexcept {
+  args.format == QuantFormat::kQ8 ? JIGE_ISA_NS::write_zero_columns<QuantFormat::kQ8>(args)
+                                  : JIGE_ISA_NS::write_zero_columns<QuantFormat::kQ4>(args);
+}
+
+}  // namespace jige::cpu

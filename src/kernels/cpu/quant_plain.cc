@@ -1,0 +1,182 @@
+#include "kernels/cpu/quant_plain.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "tensor/dtype.h"
+
+namespace jige::cpu {
+namespace {
+
+using Numbers32 = float[kQuantBlock];
+
+float f16_value(uint16_t bits) { return to_float(Float16{bits}); }
+
+// The bits of the largest magnitude.
+uint32_t plain_largest(const Numbers32& x) {
+  uint32_t most = 0;
+  for (const float value : x) most = std::max(most, std::bit_cast<uint32_t>(value) & 0x7fffffffu);
+  return most;
+}
+
+uint16_t plain_scale(float wanted) {
+  const uint16_t bits = to_float16(std::clamp(wanted, -kQuantScaleMax, kQuantScaleMax)).bits;
+  return f16_value(bits) == 0 ? 0 : bits;
+}
+
+// A block with this scale, and what it leaves of the squares.
+PlainWeightBlock plain_with_scale(const Numbers32& x, uint16_t scale, float least, float most,
+                                  float* squares) {
+  PlainWeightBlock block = {{}, scale};
+  const float d = f16_value(scale);
+  const float inverse = d == 0 ? 0 : 1.0f / d;
+  float chains[8] = {};
+  for (int i = 0; i < kQuantBlock; ++i) {
+    const float whole = std::nearbyint(std::clamp(x[i] * inverse, least, most));
+    block.values[i] = static_cast<int8_t>(whole);
+    const float rest = std::fma(-d, whole, x[i]);
+    chains[i % 8] = std::fma(rest, rest, chains[i % 8]);
+  }
+  for (int apart = 4; apart > 0; apart /= 2) {
+    for (int j = 0; j < apart; ++j) chains[j] += chains[j + apart];
+  }
+  *squares = chains[0];
+  return block;
+}
+
+PlainWeightBlock plain_weights(QuantFormat format, const Numbers32& x) {
+  const uint32_t bits = plain_largest(x);
+  if (bits >= kQuantInfinity) return {{}, kQuantScaleNan};
+  const float most = std::bit_cast<float>(bits);
+  float squares = 0;
+  if (format == QuantFormat::kQ8) {
+    return plain_with_scale(x, plain_scale(most / 127.0f), -127, 127, &squares);
+  }
+  const bool negative = std::find(std::begin(x), std::end(x), -most) != std::end(x);
+  const float extreme = negative ? -most : most;
+  PlainWeightBlock best = {};
+  float least = 0;
+  for (const float& divisor : kQ4Divisors) {
+    const PlainWeightBlock block =
+        plain_with_scale(x, plain_scale(extreme / -divisor), -8, 7, &squares);
+    if (&divisor == kQ4Divisors || squares < least) {
+      best = block;
+      least = squares;
+    }
+  }
+  return best;
+}
+
+QuantBlock plain_row(QuantFormat weights, const Numbers32& x) {
+  QuantBlock block = {};
+  const uint32_t bits = plain_largest(x);
+  if (bits >= kQuantInfinity) block.scale = std::bit_cast<float>(0x7fc00000u);
+  if (bits < kQuantLeast || bits >= kQuantInfinity) return block;
+  const float most = std::bit_cast<float>(bits);
+  block.scale = most / 127.0f;
+  int32_t sum = 0;
+  for (int i = 0; i < kQuantBlock; ++i) {
+    block.values[i] = static_cast<int8_t>(std::nearbyint(x[i] * (127.0f / most)));
+    sum += block.values[i];
+  }
+  block.offset = -(weights == QuantFormat::kQ8 ? 128 : 8) * sum;
+  return block;
+}
+
+// Calls body(block of 32 numbers) for each block, the last one padded with zeros.
+template <typename Body>
+void for_each_block(const float* values, int64_t count, Body&& body) {
+  for (int64_t at = 0; at < count; at += kQuantBlock) {
+    Numbers32 x = {};
+    std::copy_n(values + at, std::min<int64_t>(kQuantBlock, count - at), x);
+    body(x);
+  }
+}
+
+float add_block(const QuantBlock& row, const PlainWeightBlock& weights, float acc) {
+  int32_t sum = 0;
+  for (int i = 0; i < kQuantBlock; ++i) sum += row.values[i] * weights.values[i];
+  return std::fma(row.scale * f16_value(weights.scale), static_cast<float>(sum), acc);
+}
+
+template <QuantFormat kFormat>
+PlainWeightBlock read_block(const std::byte* panel, int64_t column, int64_t block) {
+  using Traits = QuantTraits<kFormat>;
+  const std::byte* pair = panel + block / 2 * Traits::kPairBytes;
+  PlainWeightBlock result;
+  std::memcpy(&result.scale, pair + block % 2 * kQuantScaleBytes + column * 2, 2);
+  const std::byte* data = pair + kQuantHeadBytes + block % 2 * Traits::kDataBytes;
+  for (int i = 0; i < kQuantBlock; ++i) {
+    const int group = i / kQuantGroup;
+    const int line = Traits::kHalves ? group / 2 : group;
+    const auto byte = static_cast<uint8_t>(
+        data[line * kQuantGroupBytes + column * kQuantGroup + i % kQuantGroup]);
+    const int half = group % 2 == 0 ? byte & 15 : byte >> 4;
+    result.values[i] = static_cast<int8_t>((Traits::kHalves ? half : byte) - Traits::kZero);
+  }
+  return result;
+}
+
+template <QuantFormat kFormat>
+void plain_micro(const QuantMicroArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    for (int64_t column = 0; column < args.columns; ++column) {
+      float acc = 0;
+      for (int64_t block = 0; block < args.blocks; ++block) {
+        acc = add_block(
+            args.left[row * args.left_stride + block],
+            plain_block_of_panels(kFormat, args.panels, args.panel_bytes, column, block), acc);
+      }
+      if (args.bias) acc += args.bias[column];
+      const int64_t at = row * args.out_stride + column;
+      if (args.out_is_bf16) {
+        static_cast<BFloat16*>(args.out)[at] = to_bfloat16(acc);
+      } else {
+        static_cast<float*>(args.out)[at] = acc;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<PlainWeightBlock> plain_weight_blocks(QuantFormat format, const float* values,
+                                                  int64_t count) {
+  std::vector<PlainWeightBlock> blocks;
+  for_each_block(values, count,
+                 [&](const Numbers32& x) { blocks.push_back(plain_weights(format, x)); });
+  return blocks;
+}
+
+std::vector<QuantBlock> plain_row_blocks(QuantFormat weights, const float* values, int64_t count) {
+  std::vector<QuantBlock> blocks;
+  for_each_block(values, count,
+                 [&](const Numbers32& x) { blocks.push_back(plain_row(weights, x)); });
+  return blocks;
+}
+
+float plain_dot(const std::vector<QuantBlock>& row, const std::vector<PlainWeightBlock>& weights) {
+  float acc = 0;
+  for (size_t block = 0; block < row.size(); ++block) {
+    acc = add_block(row[block], weights[block], acc);
+  }
+  return acc;
+}
+
+PlainWeightBlock plain_block_of_panels(QuantFormat format, const std::byte* panels,
+                                       int64_t panel_bytes, int64_t column, int64_t block) {
+  const std::byte* panel = panels + column / kQuantColumns * panel_bytes;
+  const int64_t in_panel = column % kQuantColumns;
+  return format == QuantFormat::kQ8 ? read_block<QuantFormat::kQ8>(panel, in_panel, block)
+                                    : read_block<QuantFormat::kQ4>(panel, in_panel, block);
+}
+
+const QuantEngine kQuantPlain = {
+    .name = "plain quantised",
+    .rows = 4,
+    .micro = {plain_micro<QuantFormat::kQ8>, plain_micro<QuantFormat::kQ4>},
+};
+
+}  // namespace jige::cpu

@@ -1,0 +1,345 @@
+// Quantised products and quantising, bit for bit against the plain model that defines them, and the
+// plain model against what it promises.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "kernels/cpu/gemm_test_support.h"
+#include "kernels/cpu/quant_choice.h"
+#include "kernels/cpu/quant_gemm.h"
+#include "kernels/cpu/quant_plain.h"
+
+namespace jige::cpu {
+namespace {
+
+using gemm_test::Matrix;
+
+constexpr QuantFormat kFormats[] = {QuantFormat::kQ8, QuantFormat::kQ4};
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
+
+const char* format_name(QuantFormat format) { return format == QuantFormat::kQ8 ? "q8" : "q4"; }
+
+struct QuantCase {
+  int64_t rows, columns, depth;
+  DType left = DType::kF32;
+  DType right = DType::kF32;
+  DType out = DType::kF32;
+  bool bias = false;
+
+  std::string name() const {
+    return fmt::format("[{}, {}, {}] {} {} -> {} bias {}", rows, columns, depth,
+                       dtype_info(left).name, dtype_info(right).name, dtype_info(out).name, bias);
+  }
+};
+
+ElementType type_of(DType dtype) {
+  if (dtype == DType::kF32) return ElementType::kF32;
+  return dtype == DType::kBF16 ? ElementType::kBf16 : ElementType::kF16;
+}
+
+std::vector<float> row_values(const Matrix& matrix, int64_t row, int64_t columns) {
+  std::vector<float> values;
+  for (int64_t i = 0; i < columns; ++i) values.push_back(matrix.at(row, i));
+  return values;
+}
+
+// Quantises a weight in `parts` parts, over garbage.
+std::vector<std::byte> quant_panels(CpuDevice& device, QuantFormat format, Matrix& right,
+                                    int64_t columns, int64_t depth, int64_t parts) {
+  std::vector<std::byte> panels(static_cast<size_t>(quant_panels_bytes(format, columns, depth)),
+                                static_cast<std::byte>(0xff));
+  for (int64_t part = 0; part < parts; ++part) {
+    const int64_t begin = columns * part / parts;
+    const std::byte* data = static_cast<const std::byte*>(right.data()) +
+                            dtype_bytes(right.dtype(), begin * right.stride());
+    quant_pack(device, {.format = format,
+                        .panels = panels.data(),
+                        .columns = columns,
+                        .depth = depth,
+                        .part = {data, type_of(right.dtype()), right.stride()},
+                        .part_begin = begin,
+                        .part_count = columns * (part + 1) / parts - begin});
+  }
+  return panels;
+}
+
+void quant_product(CpuDevice& device, const QuantEngine& engine, QuantFormat format,
+                   const QuantCase& c, Matrix& left, const std::vector<std::byte>& panels,
+                   const Matrix& bias, Matrix& out) {
+  quant_gemm(device, engine,
+             {.rows = c.rows,
+              .columns = c.columns,
+              .depth = c.depth,
+              .left = {left.data(), type_of(c.left), left.stride()},
+              .format = format,
+              .panels = panels.data(),
+              .out = {out.data(), type_of(c.out), out.stride()},
+              .bias = c.bias ? reinterpret_cast<const float*>(bias.bytes().data()) : nullptr});
+}
+
+// The product by its definition, in the memory of `before`.
+Matrix plain_product(QuantFormat format, const QuantCase& c, const Matrix& left,
+                     const Matrix& right, const Matrix& bias, const Matrix& before) {
+  Matrix out = before;
+  std::vector<std::vector<PlainWeightBlock>> weights;
+  for (int64_t n = 0; n < c.columns; ++n) {
+    weights.push_back(plain_weight_blocks(format, row_values(right, n, c.depth).data(), c.depth));
+  }
+  for (int64_t t = 0; t < c.rows; ++t) {
+    const auto row = plain_row_blocks(format, row_values(left, t, c.depth).data(), c.depth);
+    for (int64_t n = 0; n < c.columns; ++n) {
+      const float sum = plain_dot(row, weights[static_cast<size_t>(n)]);
+      out.set(t * out.stride() + n, c.bias ? sum + bias.at(0, n) : sum);
+    }
+  }
+  return out;
+}
+
+// All engines, parts and threads give the product that is defined, and leave the room between rows.
+void expect_defined_product(QuantFormat format, const QuantCase& c, Matrix& left, Matrix& right,
+                            Rng& rng) {
+  const Matrix bias(DType::kF32, 1, c.columns, rng);
+  const Matrix before(c.out, c.rows, c.columns, rng);
+  const Matrix expected = plain_product(format, c, left, right, bias, before);
+  for (const int threads : {1, 3}) {
+    CpuDevice device({.thread_count = threads});
+    const auto panels = quant_panels(device, format, right, c.columns, c.depth, threads);
+    for (const QuantEngine* engine : quant_engines()) {
+      Matrix out = before;
+      quant_product(device, *engine, format, c, left, panels, bias, out);
+      EXPECT_TRUE(out.bytes() == expected.bytes())
+          << engine->name << " " << format_name(format) << " " << c.name() << ", " << threads
+          << " threads";
+    }
+  }
+}
+
+const QuantCase kCases[] = {
+    {1, 1, 1},
+    {1, 70, 96, DType::kBF16, DType::kBF16, DType::kBF16},
+    {2, 16, 32, DType::kF32, DType::kF16},
+    {3, 33, 257, DType::kBF16, DType::kF16, DType::kF32, true},
+    {4, 100, 64},
+    {5, 47, 31, DType::kF32, DType::kBF16, DType::kBF16, true},
+    {6, 31, 320},
+    {7, 65, 100, DType::kF32, DType::kF32, DType::kF32, true},
+    {13, 257, 48, DType::kBF16, DType::kF32, DType::kBF16},
+    {50, 40, 129, DType::kF32, DType::kBF16, DType::kF32, true},
+};
+
+TEST(Quant, EnginesGiveTheBitsOfThePlainModel) {
+  Rng rng(11);
+  for (const QuantCase& c : kCases) {
+    for (const QuantFormat format : kFormats) {
+      Matrix left(c.left, c.rows, c.depth, rng);
+      Matrix right(c.right, c.columns, c.depth, rng);
+      expect_defined_product(format, c, left, right, rng);
+    }
+  }
+}
+
+TEST(Quant, ManyRowsAreCutIntoSeveralTasks) {
+  Rng rng(12);
+  const QuantCase c = {400, 20, 40, DType::kBF16};
+  for (const QuantFormat format : kFormats) {
+    Matrix left(c.left, c.rows, c.depth, rng);
+    Matrix right(c.right, c.columns, c.depth, rng);
+    expect_defined_product(format, c, left, right, rng);
+  }
+}
+
+TEST(Quant, EveryRowCountIsExact) {
+  Rng rng(13);
+  for (int64_t rows = 1; rows <= 50; ++rows) {
+    const QuantFormat format = kFormats[rows % 2];
+    const QuantCase c = {rows, 37, 70};
+    Matrix left(c.left, c.rows, c.depth, rng);
+    Matrix right(c.right, c.columns, c.depth, rng);
+    expect_defined_product(format, c, left, right, rng);
+  }
+}
+
+TEST(Quant, LargestNumbersOfAllSignsDoNotSaturate) {
+  Rng rng(14);
+  const QuantCase c = {8, 40, 96};
+  const auto fill = [&](Matrix& matrix, int64_t rows, uint64_t one_in) {
+    for (int64_t i = 0; i < rows * matrix.stride(); ++i) {
+      matrix.set(i, one_in > 0 && rng.below(one_in) == 0 ? -1.0f : 1.0f);
+    }
+  };
+  for (const QuantFormat format : kFormats) {
+    for (const uint64_t signs : {0, 1, 2, 8}) {  // all +1, all -1, half of each, an eighth
+      for (const uint64_t weight_signs : {0, 1, 2, 8}) {
+        Matrix left(c.left, c.rows, c.depth, rng);
+        Matrix right(c.right, c.columns, c.depth, rng);
+        fill(left, c.rows, signs);
+        fill(right, c.columns, weight_signs);
+        expect_defined_product(format, c, left, right, rng);
+      }
+    }
+  }
+}
+
+TEST(Quant, NansAndInfinitiesMakeTheirRowOrColumnNan) {
+  Rng rng(15);
+  const QuantCase c = {7, 35, 80};
+  for (const QuantFormat format : kFormats) {
+    for (const float bad : {kNan, kInfinity, -kInfinity}) {
+      Matrix left(c.left, c.rows, c.depth, rng);
+      Matrix right(c.right, c.columns, c.depth, rng);
+      left.set(4 * left.stride() + 50, bad);
+      right.set(20 * right.stride() + 79, bad);
+      CpuDevice device({.thread_count = 1});
+      const auto panels = quant_panels(device, format, right, c.columns, c.depth, 1);
+      const Matrix bias(DType::kF32, 1, c.columns, rng);
+      for (const QuantEngine* engine : quant_engines()) {
+        Matrix out(c.out, c.rows, c.columns, rng);
+        quant_product(device, *engine, format, c, left, panels, bias, out);
+        for (int64_t t = 0; t < c.rows; ++t) {
+          for (int64_t n = 0; n < c.columns; ++n) {
+            EXPECT_EQ(std::isnan(out.at(t, n)), t == 4 || n == 20) << t << ", " << n;
+          }
+        }
+      }
+    }
+  }
+}
+
+// The plain blocks of one block of weights, after making sure that the panels hold the same.
+PlainWeightBlock checked_block(QuantFormat format, const std::vector<float>& values) {
+  const auto blocks =
+      plain_weight_blocks(format, values.data(), static_cast<int64_t>(values.size()));
+  CpuDevice device({.thread_count = 1});
+  const auto depth = static_cast<int64_t>(values.size());
+  const int64_t bytes = quant_panels_bytes(format, 1, depth);
+  std::vector<std::byte> panels(static_cast<size_t>(bytes));
+  quant_pack(device, {.format = format,
+                      .panels = panels.data(),
+                      .columns = 1,
+                      .depth = depth,
+                      .part = {values.data(), ElementType::kF32, depth},
+                      .part_begin = 0,
+                      .part_count = 1});
+  const PlainWeightBlock packed = plain_block_of_panels(format, panels.data(), bytes, 0, 0);
+  EXPECT_EQ(std::memcmp(packed.values, blocks[0].values, sizeof packed.values), 0);
+  EXPECT_EQ(packed.scale, blocks[0].scale);
+  return blocks[0];
+}
+
+float weight_of(const PlainWeightBlock& block, size_t i) {
+  return to_float(Float16{block.scale}) * static_cast<float>(block.values[i]);
+}
+
+float largest_of(const std::vector<float>& values) {
+  float most = 0;
+  for (const float x : values) most = std::max(most, std::fabs(x));
+  return most;
+}
+
+TEST(Quant, WeightsAreAsNearAsTheirScaleLets) {
+  Rng rng(16);
+  for (int trial = 0; trial < 200; ++trial) {
+    std::vector<float> values(32);
+    const float size = std::ldexp(1.0f, static_cast<int>(rng.below(20)) - 12);
+    for (float& x : values) x = rough_normal(rng) * size;
+    const float most = largest_of(values);
+    const PlainWeightBlock q8 = checked_block(QuantFormat::kQ8, values);
+    const PlainWeightBlock q4 = checked_block(QuantFormat::kQ4, values);
+    for (size_t i = 0; i < values.size(); ++i) {
+      // Half a step; below the normal range of f16 a scale is a multiple of 2^-24.
+      EXPECT_LE(std::fabs(values[i] - weight_of(q8, i)), 0.5003f * most / 127 + 127 * 0x1p-25f);
+      // The largest divisor leaves 8.75 - 7 steps of a number opposite to the extreme one.
+      EXPECT_LE(std::fabs(values[i] - weight_of(q4, i)), 1.76f * most / 8.75f + 8 * 0x1p-25f);
+    }
+  }
+}
+
+TEST(Quant, FourBitsLeaveLessThanTheUsualScale) {
+  Rng rng(17);
+  double squares = 0, usual_squares = 0, total = 0;
+  for (int trial = 0; trial < 1000; ++trial) {
+    std::vector<float> values(32);
+    for (float& x : values) x = rough_normal(rng);
+    const float most = largest_of(values);
+    const bool negative = std::find(values.begin(), values.end(), -most) != values.end();
+    const float usual = to_float(to_float16((negative ? -most : most) / -8));
+    const PlainWeightBlock block = checked_block(QuantFormat::kQ4, values);
+    double of_block = 0, usual_of_block = 0;
+    for (size_t i = 0; i < values.size(); ++i) {
+      of_block += std::pow(values[i] - weight_of(block, i), 2);
+      const float whole = std::clamp(std::nearbyint(values[i] / usual), -8.0f, 7.0f);
+      usual_of_block += std::pow(values[i] - usual * whole, 2);
+      total += std::pow(values[i], 2);
+    }
+    EXPECT_LE(of_block, usual_of_block * 1.0001);
+    squares += of_block;
+    usual_squares += usual_of_block;
+  }
+  EXPECT_LT(squares, 0.93 * usual_squares);
+  EXPECT_LT(std::sqrt(squares / total), 0.085);
+}
+
+TEST(Quant, ZeroTinyAndHugeBlocksAreDefined) {
+  for (const QuantFormat format : kFormats) {
+    const float levels = format == QuantFormat::kQ8 ? 127 : 8;
+    std::vector<float> values(32, 0.0f);
+    PlainWeightBlock block = checked_block(format, values);
+    EXPECT_EQ(block.scale, 0);
+    EXPECT_EQ(weight_of(block, 0), 0.0f);
+
+    values[3] = -levels * 0x1p-26f;  // a scale that rounds to zero
+    block = checked_block(format, values);
+    EXPECT_EQ(block.scale, 0);
+    EXPECT_EQ(block.values[3], 0);
+
+    values[3] = -levels * 0x1p-24f;  // the least there is
+    values[4] = levels * 0x1.4p-24f;
+    block = checked_block(format, values);
+    EXPECT_NE(block.scale & 0x7fff, 0);
+    EXPECT_LT(block.scale & 0x7fff, 0x400);  // subnormal
+    EXPECT_NEAR(weight_of(block, 3), values[3], levels * 0x1p-26f);
+
+    for (const float huge : {1e7f, 1e30f, 3e38f}) {
+      values[3] = -huge;
+      values[4] = huge;
+      block = checked_block(format, values);
+      EXPECT_TRUE(std::isfinite(weight_of(block, 3)));
+      EXPECT_LT(weight_of(block, 3), -5e5f);
+      EXPECT_GT(weight_of(block, 4), 4e5f);
+      EXPECT_EQ(weight_of(block, 0), 0.0f);
+    }
+    values[5] = kNan;
+    EXPECT_EQ(checked_block(format, values).scale, kQuantScaleNan);
+  }
+}
+
+TEST(Quant, RowsOfExtremeSizesAreDefined) {
+  Rng rng(18);
+  const QuantCase c = {7, 20, 64};
+  const float sizes[] = {0, 1e-45f, 0x1p-113f, 0x1p-112f, 1e30f, 3e38f, 1};
+  for (const QuantFormat format : kFormats) {
+    Matrix left(c.left, c.rows, c.depth, rng);
+    Matrix right(c.right, c.columns, c.depth, rng);
+    for (int64_t t = 0; t < c.rows; ++t) {
+      for (int64_t k = 0; k < c.depth; ++k) {
+        left.set(t * left.stride() + k, sizes[t] * (k % 3 == 0 ? -1.0f : 0.7f));
+      }
+    }
+    expect_defined_product(format, c, left, right, rng);
+  }
+}
+
+TEST(Quant, AnEngineThatIsWrongIsFound) {
+  QuantEngine wrong = kQuantPlain;
+  EXPECT_TRUE(quant_engine_agrees(wrong));
+  wrong.micro[1] = kQuantPlain.micro[0];
+  EXPECT_FALSE(quant_engine_agrees(wrong));
+}
+
+}  // namespace
+}  // namespace jige::cpu

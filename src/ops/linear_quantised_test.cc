@@ -1,0 +1,201 @@
+// Linear layers with quantised weights through the interface of linear.h.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/cpu.h"
+#include "base/rough_normal.h"
+#include "ops/linear.h"
+#include "tensor/cpu_device.h"
+
+namespace jige::ops {
+namespace {
+
+constexpr WeightFormat kQuantised[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+
+// Numbers of a matrix, f32 or bf16.
+class Numbers {
+ public:
+  Numbers(DType dtype, int64_t rows, int64_t columns, Rng& rng)
+      : bytes_(static_cast<size_t>(dtype_bytes(dtype, rows * columns))),
+        view_{TensorView::of(bytes_.data(), dtype, Shape{rows, columns})} {
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const float value = rough_normal(rng);
+      if (dtype == DType::kF32) {
+        view_.as<float>()[i] = value;
+      } else {
+        view_.as<BFloat16>()[i] = to_bfloat16(value);
+      }
+    }
+  }
+  const TensorView& view() const { return view_; }
+  TensorView vector() const {
+    return TensorView::of(view_.data, view_.dtype, Shape{view_.count()});
+  }
+  double at(int64_t row, int64_t column) const {
+    const int64_t i = row * view_.row_stride + column;
+    return view_.dtype == DType::kF32 ? view_.as<float>()[i] : to_float(view_.as<BFloat16>()[i]);
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  TensorView view_;
+};
+
+class QuantisedLinear : public ::testing::Test {
+ protected:
+  ~QuantisedLinear() override { set_active_isa(supported_isas().back()); }
+
+  PackedWeight pack(const TensorView& weight, WeightFormat format, int64_t parts = 1) {
+    PackedWeight packed = {.n = weight.rows(), .k = weight.columns(), .format = format};
+    memory_.emplace_back(static_cast<size_t>(
+        packed_weight_bytes(packed.compute, packed.use, packed.n, packed.k, format)));
+    packed.data = memory_.back().data();
+    for (int64_t part = 0; part < parts; ++part) {
+      const int64_t begin = packed.n * part / parts;
+      pack_weight(*stream_, packed, weight.row_range(begin, packed.n * (part + 1) / parts), begin);
+    }
+    return packed;
+  }
+  void use_threads(int count, bool queued = false) {
+    stream_.reset();
+    device_ = std::make_unique<CpuDevice>(
+        CpuDeviceOptions{.thread_count = count, .queued_streams = queued});
+    stream_ = std::move(device_->make_stream().value());
+  }
+
+  std::unique_ptr<CpuDevice> device_ =
+      std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = 2});
+  std::unique_ptr<Stream> stream_ = std::move(device_->make_stream().value());
+  std::vector<std::vector<std::byte>> memory_;
+};
+
+// The largest magnitude of the block that an element is in.
+double block_extreme(const Numbers& numbers, int64_t row, int64_t k, int64_t depth) {
+  double most = 0;
+  for (int64_t i = k / 32 * 32; i < std::min(k / 32 * 32 + 32, depth); ++i) {
+    most = std::max(most, std::fabs(numbers.at(row, i)));
+  }
+  return most;
+}
+
+TEST_F(QuantisedLinear, IsWithinTheErrorOfQuantisingOfTheDoubleProduct) {
+  Rng rng(21);
+  const int64_t tokens = 5, n = 50, k = 200;
+  for (const WeightFormat format : kQuantised) {
+    for (const DType type : {DType::kF32, DType::kBF16}) {
+      const Numbers src(type, tokens, k, rng), weight(type, n, k, rng);
+      const Numbers bias(DType::kF32, 1, n, rng);
+      Numbers dst(type, tokens, n, rng);
+      linear_forward(*stream_,
+                     {dst.view(), src.view(), pack(weight.view(), format, 3), bias.vector()});
+      for (int64_t t = 0; t < tokens; ++t) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = bias.at(0, j), bound = 0;
+          for (int64_t i = 0; i < k; ++i) {
+            const double x = src.at(t, i), w = weight.at(j, i);
+            const double step = format == WeightFormat::kQ8 ? 1.0 / 127 * 0.501 : 1.76 / 8.75;
+            const double x_error = block_extreme(src, t, i, k) / 127 * 0.501;
+            const double w_error = block_extreme(weight, j, i, k) * step;
+            sum += x * w;
+            bound += std::fabs(x) * w_error + x_error * (std::fabs(w) + w_error);
+          }
+          bound += (type == DType::kBF16 ? 0x1p-8 : 0x1p-20) * (1 + std::fabs(sum) + bound);
+          EXPECT_NEAR(dst.at(t, j), sum, bound) << t << ", " << j;
+          if (format == WeightFormat::kQ8) {  // errors of both signs: far less than the bound
+            EXPECT_NEAR(dst.at(t, j), sum, 0.5 + 0x1p-8 * std::fabs(sum));
+          }
+        }
+      }
+    }
+  }
+}
+
+TEST_F(QuantisedLinear, ARowOfABatchIsTheRowAlone) {
+  Rng rng(22);
+  for (const WeightFormat format : kQuantised) {
+    const Numbers src(DType::kBF16, 45, 100, rng), weight(DType::kBF16, 90, 100, rng);
+    const PackedWeight packed = pack(weight.view(), format);
+    Numbers batch(DType::kF32, 45, 90, rng);
+    linear_forward(*stream_, {batch.view(), src.view(), packed, {}});
+    for (const int64_t step : {1, 3, 5, 9, 15}) {
+      Numbers parts(DType::kF32, 45, 90, rng);
+      for (int64_t t = 0; t < 45; t += step) {
+        linear_forward(
+            *stream_,
+            {parts.view().row_range(t, t + step), src.view().row_range(t, t + step), packed, {}});
+      }
+      EXPECT_TRUE(parts.bytes() == batch.bytes()) << step;
+    }
+  }
+}
+
+TEST_F(QuantisedLinear, GivesTheSameBitsOnEveryInstructionSetAndForAnyThreads) {
+  Rng rng(23);
+  for (const WeightFormat format : kQuantised) {
+    const Numbers src(DType::kF32, 40, 777, rng), weight(DType::kF32, 190, 777, rng);
+    std::vector<std::byte> bits;
+    for (const Isa isa : supported_isas()) {
+      set_active_isa(isa);
+      for (const int threads : {1, 3}) {
+        use_threads(threads, threads == 3);
+        const PackedWeight packed = pack(weight.view(), format, threads);
+        set_active_isa(threads == 1 ? isa : Isa::kAvx2);  // packed for any
+        Numbers dst(DType::kBF16, 40, 190, rng);
+        linear_forward(*stream_, {dst.view(), src.view(), packed, {}});
+        stream_->synchronize();
+        if (bits.empty()) bits = dst.bytes();
+        EXPECT_TRUE(dst.bytes() == bits) << isa_name(isa) << ", " << threads << " threads";
+      }
+    }
+  }
+}
+
+TEST_F(QuantisedLinear, TakesEightAndAHalfOrFourAndAHalfBitsAWeight) {
+  const auto bytes = [](WeightFormat format) {
+    return packed_weight_bytes(DType::kBF16, PackUse::kForward, 768, 2048, format);
+  };
+  EXPECT_EQ(bytes(WeightFormat::kQ8), 64 + 768 * 2048 * 17 / 16);
+  EXPECT_EQ(bytes(WeightFormat::kQ4), 64 + 768 * 2048 * 9 / 16);
+}
+
+TEST_F(QuantisedLinear, TakesTheScratchThatIsStated) {
+  Rng rng(24);
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    const Numbers weight(DType::kF32, 300, 4000, rng);
+    for (const WeightFormat format : kQuantised) {
+      for (const int64_t tokens : {1, 7, 40, 300}) {
+        use_threads(1);
+        const Numbers src(DType::kBF16, tokens, 4000, rng);
+        Numbers dst(DType::kF32, tokens, 300, rng);
+        linear_forward(*stream_, {dst.view(), src.view(), pack(weight.view(), format), {}});
+        EXPECT_EQ(device_->scratch_bytes(),
+                  CpuDevice::scratch_bytes_held(
+                      linear_thread_scratch_bytes(DType::kBF16, tokens, 300, 4000, 1, format)))
+            << tokens << " tokens";
+        memory_.clear();
+      }
+    }
+  }
+}
+
+using QuantisedLinearDeathTest = QuantisedLinear;
+
+TEST_F(QuantisedLinearDeathTest, RefusesAWeightOfAnotherFormat) {
+  Rng rng(25);
+  const Numbers src(DType::kF32, 3, 20, rng), weight(DType::kF32, 50, 20, rng);
+  Numbers dst(DType::kF32, 3, 50, rng);
+  use_threads(1);
+  PackedWeight packed = pack(weight.view(), WeightFormat::kQ8);
+  packed.format = WeightFormat::kQ4;
+  EXPECT_DEATH(linear_forward(*stream_, {dst.view(), src.view(), packed, {}}),
+               "was not packed in this format");
+}
+
+}  // namespace
+}  // namespace jige::ops

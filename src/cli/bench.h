@@ -19,6 +19,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "formats/model_config.h"
+#include "ops/linear.h"
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 
@@ -78,6 +79,7 @@ Json measurement_json(const Measurement& measurement);
 struct BenchOptions {
   formats::ModelConfig config;
   DType dtype = DType::kF32;
+  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of the weights of bench_inference
   int64_t context = 256;        // tokens of a sequence in training and attention
   int64_t batch_tokens = 2048;  // of a training step
   int64_t prompt_tokens = 512;

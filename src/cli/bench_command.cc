@@ -40,6 +40,7 @@ class BenchCommand final : public Command {
     flags.text("--config FILE", config_file_, "a Hugging Face config.json instead");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of matrix products; auto: bf16 where the processor has instructions for it");
+    declare_quantize(flags, quantize_);
     flags.section("Amounts");
     flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},
                   "tokens of a sequence in training and attention");
@@ -128,6 +129,7 @@ class BenchCommand final : public Command {
     }
     JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(dtype_));
     options_.dtype = chosen.value_or(default_training_dtype());
+    options_.format = read_weight_format(quantize_);
     return {};
   }
 
@@ -168,6 +170,7 @@ class BenchCommand final : public Command {
   ModelShape shape_ = {.size = "15m"};
   std::string config_file_;
   std::string dtype_ = "auto";
+  std::string quantize_ = "none";
   BenchOptions options_;
   bool on_request_ = false;
   PassingNote note_;

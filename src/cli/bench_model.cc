@@ -8,6 +8,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "cli/bench.h"
+#include "cli/device_flags.h"
 #include "cli/machine_rates.h"
 #include "cli/random_model.h"
 #include "model/inference.h"
@@ -29,10 +30,17 @@ std::vector<int32_t> random_tokens(int64_t count, int64_t vocab_size) {
   return tokens;
 }
 
-std::string model_text(const BenchOptions& options) {
+std::string model_text(const BenchOptions& options, const std::string& numbers) {
   return fmt::format("{} parameters, {}",
-                     format_count(static_cast<double>(parameter_count(options.config))),
-                     dtype_info(options.dtype).name);
+                     format_count(static_cast<double>(parameter_count(options.config))), numbers);
+}
+
+std::string trained_text(const BenchOptions& options) {
+  return model_text(options, std::string(dtype_info(options.dtype).name));
+}
+
+std::string run_text(const BenchOptions& options) {
+  return model_text(options, numbers_text(options.dtype, options.format));
 }
 
 void set_share(const TimingInTurns& timing, const Reference& reference, Measurement* found) {
@@ -93,7 +101,7 @@ Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
                        architecture.head().forward_flops(count - 1, count / 2);
   JIGE_TRY(const TimingInTurns timing, time_in_turns(options.seconds, flops, work, products));
   Measurement found =
-      make_measurement("prefill", fmt::format("{} tokens, {}", prompt.size(), model_text(options)),
+      make_measurement("prefill", fmt::format("{} tokens, {}", prompt.size(), run_text(options)),
                        count, "tokens/s", timing.work);
   set_share(timing, products, &found);
   sink(found);
@@ -115,7 +123,7 @@ Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double 
   JIGE_TRY(const TimingInTurns timing,
            time_in_turns(options.seconds, count * bytes_per_token, work, memory));
   Measurement found = make_measurement(
-      "decode", fmt::format("{} tokens, {}", options.new_tokens, model_text(options)), count,
+      "decode", fmt::format("{} tokens, {}", options.new_tokens, run_text(options)), count,
       "tokens/s", timing.work);
   set_share(timing, memory, &found);
   sink(found);
@@ -136,6 +144,7 @@ Result<std::unique_ptr<model::InferenceModel>> load_random_model(CpuDevice& devi
   JIGE_DO(write_random_model(folder.path(), config, 1));
   return model::InferenceModel::load(folder.path(), device,
                                      {.compute = options.dtype,
+                                      .format = options.format,
                                       .context_max = config.context_max,
                                       .batch_tokens_max = 512,
                                       .memory_bytes_max = options.memory_bytes_max});
@@ -174,7 +183,7 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
   JIGE_TRY(const auto model, load_random_model(device, config, options));
   const double load_s = model->load_seconds();
   sink({.name = "load",
-        .detail = model_text(options),
+        .detail = run_text(options),
         .value = load_s,
         .slowest = load_s,
         .fastest = load_s,
@@ -217,7 +226,7 @@ Status time_steps(const BenchOptions& options, const std::function<Status()>& st
     JIGE_DO(step());
     const double seconds = watch.seconds();
     sink({.name = "step",
-          .detail = model_text(options),
+          .detail = trained_text(options),
           .value = seconds,
           .slowest = seconds,
           .fastest = seconds,
@@ -272,7 +281,7 @@ Status bench_train(CpuDevice& device, const BenchOptions& options, const Machine
   Measurement found =
       make_measurement("train",
                        fmt::format("steps of {} x {} tokens, {}", batch.counts.size(),
-                                   options.context, model_text(options)),
+                                   options.context, trained_text(options)),
                        tokens, "tokens/s", timing.work);
   set_share(timing, products.reference, &found);
   sink(found);

@@ -55,6 +55,7 @@ void BenchServeModelFlags::declare(Flags& flags) {
   flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
                "type of matrix products; auto: as the weights, and bf16 for random ones where the "
                "processor has instructions for it");
+  declare_quantize(flags, quantize);
 }
 
 Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t kv_blocks,
@@ -87,6 +88,7 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
   JIGE_TRY(made.model,
            model::InferenceModel::load(path, *made.device,
                                        {.compute = compute,
+                                        .format = read_weight_format(quantize),
                                         .context_max = context_max,
                                         .kv_block_count = kv_blocks,
                                         .batch_tokens_max = batch_tokens,
@@ -98,7 +100,7 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
   }
   made.text = fmt::format("{}, {} parameters, {}", random.empty() ? folder : random + " (random)",
                           format_count(static_cast<double>(parameter_count(config))),
-                          dtype_info(made.model->sizes().compute).name);
+                          numbers_text(made.model->sizes().compute, made.model->sizes().format));
   return made;
 }
 

@@ -27,9 +27,10 @@ struct BenchServeModel {
 struct BenchServeModelFlags {
   std::string folder, random;
   std::string dtype = "auto";
+  std::string quantize = "none";
   DeviceFlags device;
 
-  // --model, --random, --dtype; device.declare() is the caller's.
+  // --model, --random, --dtype, --quantize; device.declare() is the caller's.
   void declare(Flags& flags);
   bool given() const { return !folder.empty() || !random.empty(); }
   // Contexts of `tokens_max`, or what the model of a folder has where that is less. Fails as

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "base/cpu.h"
 #include "cli/flags.h"
 #include "tensor/arena.h"
@@ -10,6 +11,9 @@ namespace jige::cli {
 namespace {
 
 constexpr int64_t kThreadsPerProcessor = 8;
+
+// In the order of ops::WeightFormat.
+constexpr const char* kWeightFormats[] = {"none", "q8", "q4"};
 
 }  // namespace
 
@@ -39,6 +43,30 @@ Result<std::optional<DType>> read_compute_dtype(const std::string& name) {
   if (name == "auto") return std::optional<DType>();
   JIGE_TRY(const DType dtype, parse_dtype(name));
   return std::optional<DType>(dtype);
+}
+
+void declare_quantize(Flags& flags, std::string& quantize) {
+  flags.choice("--quantize NAME", quantize, {std::begin(kWeightFormats), std::end(kWeightFormats)},
+               "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number: less "
+               "memory, faster answers, slightly other results");
+}
+
+ops::WeightFormat read_weight_format(const std::string& quantize) {
+  const auto at = std::find(std::begin(kWeightFormats), std::end(kWeightFormats), quantize);
+  JIGE_CHECK(at != std::end(kWeightFormats), "no weights in {}", quantize);
+  return static_cast<ops::WeightFormat>(at - std::begin(kWeightFormats));
+}
+
+std::string weight_format_name(ops::WeightFormat format) {
+  return kWeightFormats[static_cast<size_t>(format)];
+}
+
+std::string numbers_text(DType compute, ops::WeightFormat format) {
+  std::string text(dtype_info(compute).name);
+  if (format != ops::WeightFormat::kCompute) {
+    text += ", " + weight_format_name(format) + " weights";
+  }
+  return text;
 }
 
 DType default_training_dtype() {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "base/result.h"
+#include "ops/linear.h"
 #include "tensor/cpu_device.h"
 #include "tensor/dtype.h"
 
@@ -34,6 +35,15 @@ struct DeviceFlags {
 
 // "auto" gives nothing, which lets the folder's own type decide.
 Result<std::optional<DType>> read_compute_dtype(const std::string& name);
+
+// --quantize, for commands that run a model: "none", "q8" or "q4".
+void declare_quantize(Flags& flags, std::string& quantize);
+// REQUIRES: one of these.
+ops::WeightFormat read_weight_format(const std::string& quantize);
+std::string weight_format_name(ops::WeightFormat format);
+
+// "bf16", or with matrices of fewer bits "bf16, q8 weights".
+std::string numbers_text(DType compute, ops::WeightFormat format);
 
 // The type of matrix products in training where the user names none: bf16 on processors with tiles
 // for it, else f32, which is as fast there and exact.

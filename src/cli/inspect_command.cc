@@ -45,6 +45,7 @@ class InspectCommand final : public Command {
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
+    declare_quantize(flags, quantize_);
     flags.section("More");
     flags.toggle("--tensors", tensors_, "list every tensor");
     output_.declare(flags, "print one JSON object");
@@ -65,6 +66,7 @@ class InspectCommand final : public Command {
                                                     .ranks = ranks_,
                                                     .threads = threads_each(),
                                                     .dtype = dtype_,
+                                                    .quantize = quantize_,
                                                     .stored = summary.dominant_dtype}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
@@ -115,6 +117,7 @@ class InspectCommand final : public Command {
   int64_t ranks_ = 1;
   int64_t threads_ = 0;
   std::string dtype_ = "auto";
+  std::string quantize_ = "none";
   bool tensors_ = false;
   OutputFlags output_;
 };

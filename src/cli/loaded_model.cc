@@ -17,6 +17,7 @@ void ModelFlags::declare(Flags& flags) {
                 "longest text in tokens; 0: the model's own, but 4096 at most");
   flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
                "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
+  declare_quantize(flags, quantize);
 }
 
 Result<LoadedModel> ModelFlags::load(bool scores) const {
@@ -26,6 +27,7 @@ Result<LoadedModel> ModelFlags::load(bool scores) const {
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   JIGE_TRY(auto model, model::InferenceModel::load(found, *made,
                                                    {.compute = compute,
+                                                    .format = read_weight_format(quantize),
                                                     .context_max = context,
                                                     .scores = scores,
                                                     .memory_bytes_max = device.arena_bytes_max()}));

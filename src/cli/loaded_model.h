@@ -34,6 +34,7 @@ struct ModelFlags {
   std::string folder;
   int64_t context = 0;
   std::string dtype = "auto";
+  std::string quantize = "none";
   DeviceFlags device;
 
   // Declares the argument FOLDER; call it first.

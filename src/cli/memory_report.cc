@@ -23,24 +23,27 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
                     int64_t context, DType compute, int64_t& kv_bytes_per_token) {
   const int64_t blocks = (context + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
   const model::InferenceOptions defaults;
+  const ops::WeightFormat format = read_weight_format(request.quantize);
   const model::InferenceMemory memory =
       model::inference_memory(architecture, {.compute = compute,
                                              .table_dtype = request.stored.value_or(compute),
                                              .kv_dtype = compute,
+                                             .format = format,
                                              .context_max = context,
                                              .kv_block_count = blocks * request.sequences,
                                              .batch_tokens_max = defaults.batch_tokens_max,
                                              .logit_rows_max = defaults.logit_rows_max});
   kv_bytes_per_token = memory.kv_bytes_per_token;
-  return {.title = fmt::format("To run, {}, {} sequence{} of {} tokens", dtype_info(compute).name,
-                               request.sequences, request.sequences == 1 ? "" : "s", context),
-          .parts = {{"weights, packed", memory.weights.packed_bytes},
-                    {"norms, tables", memory.weights.values_bytes},
-                    {"position table", memory.weights.rope_bytes},
-                    {"key/value cache", memory.kv_bytes},
-                    {"activations", memory.activations_bytes},
-                    {"logits", memory.logits_bytes}},
-          .total_bytes = memory.total_bytes()};
+  return {
+      .title = fmt::format("To run, {}, {} sequence{} of {} tokens", numbers_text(compute, format),
+                           request.sequences, request.sequences == 1 ? "" : "s", context),
+      .parts = {{"weights, packed", memory.weights.packed_bytes},
+                {"norms, tables", memory.weights.values_bytes},
+                {"position table", memory.weights.rope_bytes},
+                {"key/value cache", memory.kv_bytes},
+                {"activations", memory.activations_bytes},
+                {"logits", memory.logits_bytes}},
+      .total_bytes = memory.total_bytes()};
 }
 
 MemoryTable training(const model::Architecture& architecture, const MemoryRequest& request,

@@ -20,10 +20,11 @@ struct MemoryRequest {
   int64_t context = 0;  // 0: the model's, but 4096 at most
   int64_t sequences = 1;
   int64_t micro_batch_tokens = 2048;
-  int64_t ranks = 1;            // that train together, on one machine
-  int threads = 1;              // that train, of each rank
-  std::string dtype = "auto";   // of the matrix products
-  std::optional<DType> stored;  // of the weights in the folder, for auto
+  int64_t ranks = 1;              // that train together, on one machine
+  int threads = 1;                // that train, of each rank
+  std::string dtype = "auto";     // of the matrix products
+  std::string quantize = "none";  // the weights that run
+  std::optional<DType> stored;    // of the weights in the folder, for auto
 };
 
 struct MemoryPart {

@@ -47,6 +47,13 @@ std::string name_of(const std::string& folder) {
   return name.empty() || name == "." ? "model" : name;
 }
 
+// "bf16" or "bf16-q8": what a fingerprint says of the numbers a model is run with.
+std::string served_numbers(const model::InferenceSizes& sizes) {
+  std::string text(dtype_info(sizes.compute).name);
+  if (sizes.format != ops::WeightFormat::kCompute) text += "-" + weight_format_name(sizes.format);
+  return text;
+}
+
 bool is_loopback(std::string_view host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
@@ -117,6 +124,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
     model::InferenceOptions options{
         .compute = compute,
+        .format = read_weight_format(model_.quantize),
         .context_max = model_.context,
         .batch_tokens_max = serve_.batch_tokens,
         .logit_rows_max = std::min(serve_.batch_requests, serve_.batch_tokens),
@@ -171,7 +179,7 @@ class ServeCommand final : public Command {
     const model::InferenceSizes& sizes = loaded_->sizes();
     api::ServedModel served{.name = name_, .tokenizer = *tokenizer_, .engine = engine_.get()};
     served.fingerprint = fmt::format(
-        "jige-{}-{}-{:08x}", kVersion, dtype_info(sizes.compute).name,
+        "jige-{}-{}-{:08x}", kVersion, served_numbers(sizes),
         static_cast<uint32_t>(derive_key(static_cast<uint64_t>(active_isa()), description)));
     served.created_s = static_cast<int64_t>(std::time(nullptr));
     served.context_max = engine_->context_max();

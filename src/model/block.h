@@ -75,7 +75,8 @@ struct Param {
 // forms of its matrices, laid out by Block::pack(). `packed` is one buffer of packed_bytes().
 struct BlockWeights {
   std::vector<Param> params;
-  TensorView packed;      // u8
+  TensorView packed;                                       // u8
+  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of its matrices, adapters aside
   TensorView rope_table;  // [positions, head_dim] f32 (rope_table.h), one for a whole device
 };
 
@@ -109,7 +110,7 @@ class Block {
 
   // Bytes of the packed matrices, and the packing itself, to be redone after values change.
   // Parameters with an empty value keep their packed form as it is.
-  virtual int64_t packed_bytes(DType compute, PackFor use) const = 0;
+  virtual int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const = 0;
   virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
                     PackFor use) const = 0;
 

@@ -32,7 +32,7 @@ class Embedding final : public Block {
 
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
-  int64_t packed_bytes(DType, PackFor) const override { return 0; }
+  int64_t packed_bytes(DType, PackFor, ops::WeightFormat) const override { return 0; }
   void pack(Stream&, const BlockWeights&, DType, PackFor) const override {}
   int64_t saved_bytes(int64_t, DType) const override { return 0; }
   int64_t pending_bytes(int64_t token_count, DType compute) const override;

@@ -31,16 +31,8 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
       norm_(config.norm, config.norm_eps, norm_name, width_, params_),
-      linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_) {
-  for (const DType compute : {DType::kF32, DType::kBF16}) {
-    Placement at;
-    int64_t* bytes = packed_bytes_[compute == DType::kBF16 ? 1 : 0];
-    linear_.plan_forward(at, compute);
-    bytes[0] = at.peak_bytes();
-    linear_.plan_backward(at, compute);
-    bytes[1] = at.peak_bytes();
-  }
-}
+      linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_),
+      packed_({&linear_}) {}
 
 int64_t Head::chunk_tokens() const {
   const int64_t tokens =
@@ -52,8 +44,8 @@ int64_t Head::gradient_tokens(DType compute) const {
   return compute == DType::kF32 ? chunk_tokens() : 2 * chunk_tokens();
 }
 
-int64_t Head::packed_bytes(DType compute, PackFor use) const {
-  return packed_bytes_[compute == DType::kBF16 ? 1 : 0][use == PackFor::kTraining ? 1 : 0];
+int64_t Head::packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const {
+  return packed_.bytes(compute, use, format);
 }
 
 void Head::pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const {

@@ -38,7 +38,7 @@ class Head final : public Block {
   std::span<const ParamSpec> params() const override { return params_; }
   // Index of the LM head's matrix among params().
   size_t linear_index() const { return params_.size() - 1; }
-  int64_t packed_bytes(DType compute, PackFor use) const override;
+  int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
@@ -100,7 +100,7 @@ class Head final : public Block {
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   Projection linear_;
-  int64_t packed_bytes_[2][2] = {};  // [f32, bf16][inference, training]
+  PackedSizes packed_;
 };
 
 }  // namespace jige::model

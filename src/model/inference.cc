@@ -27,7 +27,8 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "{}: to run takes {} (weights {}, keys and values of {} tokens {}, the rest {}), the "
-              "memory limit is {}; raise it, or choose a smaller context, cache or model",
+              "memory limit is {}; raise it, or choose a smaller context, cache or model, or keep "
+              "the weights in fewer bits",
               folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()), kv_tokens,
               shown(needed.kv_bytes), shown(needed.activations_bytes + needed.logits_bytes),
               shown(limit_bytes));
@@ -43,6 +44,7 @@ Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
   JIGE_TRY(sizes.table_dtype, stored_table_dtype(architecture, files));
   const bool wide = sizes.table_dtype == DType::kF32;
   sizes.compute = options.compute.value_or(wide ? DType::kF32 : DType::kBF16);
+  sizes.format = options.format;
   sizes.kv_dtype = options.kv_dtype.value_or(sizes.compute);
   if (sizes.kv_dtype != DType::kF32 && sizes.kv_dtype != DType::kBF16) {
     return fail(Code::kInvalidArgument, "key/value cache type {} is not supported; use f32 or bf16",

@@ -62,14 +62,24 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 const std::vector<int32_t> kBlocks = {5, 0, 3, 1, 2, 4};
 
-InferenceOptions test_options(DType compute) {
+InferenceOptions test_options(DType compute,
+                              ops::WeightFormat format = ops::WeightFormat::kCompute) {
   return {.compute = compute,
+          .format = format,
           .context_max = 64,
           .kv_block_count = 6,
           .batch_tokens_max = 64,
           .logit_rows_max = 64,
           .scores = true};
 }
+
+// Types of products with the formats of weights.
+constexpr std::pair<DType, ops::WeightFormat> kNumbers[] = {
+    {DType::kF32, ops::WeightFormat::kCompute},
+    {DType::kBF16, ops::WeightFormat::kCompute},
+    {DType::kF32, ops::WeightFormat::kQ8},
+    {DType::kBF16, ops::WeightFormat::kQ8},
+    {DType::kBF16, ops::WeightFormat::kQ4}};
 
 TEST(Inference, LogitsMatchTransformersForEveryFamily) {
   CpuDevice device({.thread_count = 2});
@@ -94,13 +104,41 @@ TEST(Inference, Bf16LogitsAreCloseToTransformers) {
   }
 }
 
+// How far the logits of a model lie from those of transformers, as a share of their own size. These
+// tiny models of large random weights magnify every error.
+double relative_error(const std::string& name, CpuDevice& device, ops::WeightFormat format) {
+  const Expected expected = expected_of(name);
+  const auto model =
+      value_of(InferenceModel::load(fixture(name), device, test_options(DType::kF32, format)));
+  const auto logits = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
+  double error = 0;
+  double size = 0;
+  for (size_t i = 0; i < logits.size(); ++i) {
+    error += std::pow(double{logits[i]} - expected.logits[i], 2);
+    size += std::pow(double{expected.logits[i]}, 2);
+  }
+  return std::sqrt(error / size);
+}
+
+TEST(Inference, WeightsOfFewerBitsGiveNearbyLogits) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string& name : fixture_names()) {
+    const double q8 = relative_error(name, device, ops::WeightFormat::kQ8);
+    const double q4 = relative_error(name, device, ops::WeightFormat::kQ4);
+    EXPECT_GT(q8, 1e-4) << name;  // so that they are there
+    EXPECT_LT(q8, 0.06) << name;
+    EXPECT_GT(q4, 2 * q8) << name;
+    EXPECT_LT(q4, 0.5) << name;
+  }
+}
+
 TEST(Inference, PromptsMayBeCutAnywhere) {
   CpuDevice device({.thread_count = 2});
   for (const std::string& name : fixture_names()) {
-    for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const auto& [compute, format] : kNumbers) {
       const Expected expected = expected_of(name);
       const auto model =
-          value_of(InferenceModel::load(fixture(name), device, test_options(compute)));
+          value_of(InferenceModel::load(fixture(name), device, test_options(compute, format)));
       const auto whole = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
       for (const std::vector<size_t>& chunks :
            {std::vector<size_t>{1}, {17, 1}, {3, 5, 16, 11, 1}, {16}}) {
@@ -110,35 +148,43 @@ TEST(Inference, PromptsMayBeCutAnywhere) {
   }
 }
 
+void expect_neighbours_change_nothing(CpuDevice& device, const std::string& name,
+                                      ops::WeightFormat format) {
+  const std::vector<int32_t> tokens = expected_of(name).tokens;
+  const auto model =
+      value_of(InferenceModel::load(fixture(name), device, test_options(DType::kBF16, format)));
+  const std::vector<int32_t> own = {4, 2};
+  const std::span<const int32_t> prompt = std::span(tokens).first(20);
+  const auto alone = logits_in_chunks(*model, prompt, {19, 1}, own);
+
+  // The same sequence decodes its last token between a neighbour's prompt and another's decode.
+  const std::vector<int32_t> left = {0, 1};
+  const std::vector<int32_t> right = {3};
+  logits_in_chunks(*model, std::span(tokens).first(19), {19}, own);
+  logits_in_chunks(*model, std::span(tokens).subspan(30, 9), {9}, right);
+  std::vector<int32_t> rows_of_all(tokens.begin() + 21, tokens.begin() + 21 + 18);
+  rows_of_all.push_back(prompt.back());
+  rows_of_all.push_back(tokens[40]);
+  const std::vector<ops::SequenceSpan> sequences = {
+      {.row_begin = 0, .row_count = 18, .context_count = 0, .blocks = left.data()},
+      {.row_begin = 18, .row_count = 1, .context_count = 19, .blocks = own.data()},
+      {.row_begin = 19, .row_count = 1, .context_count = 9, .blocks = right.data()}};
+  const std::vector<int32_t> wanted = {18};
+  const auto logits = value_of(
+      model->forward({.tokens = rows_of_all, .sequences = sequences, .logit_rows = wanted}));
+  EXPECT_EQ(
+      std::vector<float>(logits.begin(), logits.end()),
+      std::vector<float>(alone.end() - static_cast<std::ptrdiff_t>(logits.size()), alone.end()))
+      << name;
+}
+
 TEST(Inference, NeighboursDoNotChangeASequence) {
   CpuDevice device({.thread_count = 2});
   for (const std::string& name : fixture_names()) {
-    const std::vector<int32_t> tokens = expected_of(name).tokens;
-    const auto model =
-        value_of(InferenceModel::load(fixture(name), device, test_options(DType::kBF16)));
-    const std::vector<int32_t> own = {4, 2};
-    const std::span<const int32_t> prompt = std::span(tokens).first(20);
-    const auto alone = logits_in_chunks(*model, prompt, {19, 1}, own);
-
-    // The same sequence decodes its last token between a neighbour's prompt and another's decode.
-    const std::vector<int32_t> left = {0, 1};
-    const std::vector<int32_t> right = {3};
-    logits_in_chunks(*model, std::span(tokens).first(19), {19}, own);
-    logits_in_chunks(*model, std::span(tokens).subspan(30, 9), {9}, right);
-    std::vector<int32_t> rows_of_all(tokens.begin() + 21, tokens.begin() + 21 + 18);
-    rows_of_all.push_back(prompt.back());
-    rows_of_all.push_back(tokens[40]);
-    const std::vector<ops::SequenceSpan> sequences = {
-        {.row_begin = 0, .row_count = 18, .context_count = 0, .blocks = left.data()},
-        {.row_begin = 18, .row_count = 1, .context_count = 19, .blocks = own.data()},
-        {.row_begin = 19, .row_count = 1, .context_count = 9, .blocks = right.data()}};
-    const std::vector<int32_t> wanted = {18};
-    const auto logits = value_of(
-        model->forward({.tokens = rows_of_all, .sequences = sequences, .logit_rows = wanted}));
-    EXPECT_EQ(
-        std::vector<float>(logits.begin(), logits.end()),
-        std::vector<float>(alone.end() - static_cast<std::ptrdiff_t>(logits.size()), alone.end()))
-        << name;
+    for (const auto format :
+         {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+      expect_neighbours_change_nothing(device, name, format);
+    }
   }
 }
 
@@ -228,27 +274,33 @@ TEST(Inference, LossesAgreeWithLogitsAndWithTraining) {
   }
 }
 
+void expect_planned_memory(CpuDevice& device, const std::string& name, InferenceOptions options) {
+  const auto model = value_of(InferenceModel::load(fixture(name), device, options));
+  const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
+  EXPECT_EQ(model->peak_bytes(), plan.total_bytes()) << name;
+  EXPECT_EQ(plan.kv_bytes_per_token * 16 * 6, plan.kv_bytes) << name;
+  const int64_t peak = model->peak_bytes();
+  logits_in_chunks(*model, expected_of(name).tokens, {64}, kBlocks);
+  EXPECT_EQ(model->peak_bytes(), peak) << name;
+
+  options.memory_bytes_max = plan.total_bytes() - 1;
+  const auto refused = InferenceModel::load(fixture(name), device, options);
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kExhausted);
+  options.memory_bytes_max = plan.total_bytes();
+  EXPECT_TRUE(InferenceModel::load(fixture(name), device, options)) << name;
+}
+
 TEST(Inference, TakesExactlyThePlannedMemory) {
   CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {
     for (const bool scores : {true, false}) {
       InferenceOptions options = test_options(DType::kBF16);
       options.scores = scores;
-      const auto model = value_of(InferenceModel::load(fixture(name), device, options));
-      const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
-      EXPECT_EQ(model->peak_bytes(), plan.total_bytes()) << name;
-      EXPECT_EQ(plan.kv_bytes_per_token * 16 * 6, plan.kv_bytes) << name;
-      const int64_t peak = model->peak_bytes();
-      logits_in_chunks(*model, expected_of(name).tokens, {64}, kBlocks);
-      EXPECT_EQ(model->peak_bytes(), peak) << name;
-
-      options.memory_bytes_max = plan.total_bytes() - 1;
-      const auto refused = InferenceModel::load(fixture(name), device, options);
-      ASSERT_FALSE(refused);
-      EXPECT_EQ(refused.error().code, Code::kExhausted);
-      options.memory_bytes_max = plan.total_bytes();
-      EXPECT_TRUE(InferenceModel::load(fixture(name), device, options)) << name;
+      expect_planned_memory(device, name, options);
     }
+    expect_planned_memory(device, name, test_options(DType::kF32, ops::WeightFormat::kQ8));
+    expect_planned_memory(device, name, test_options(DType::kBF16, ops::WeightFormat::kQ4));
   }
 }
 

@@ -60,7 +60,8 @@ WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
   return {.compute = sizes.compute,
           .use = PackFor::kInference,
           .table_dtype = sizes.table_dtype,
-          .position_count = sizes.context_max};
+          .position_count = sizes.context_max,
+          .format = sizes.format};
 }
 
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes) {

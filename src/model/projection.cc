@@ -78,12 +78,14 @@ void Projection::add_adapters(std::vector<ParamSpec>& params) {
   }
 }
 
-void Projection::plan_forward(Placement& at, DType compute) {
-  Packed& place = packed(compute);
+void Projection::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  Packed& place = packed_[pack_layout(compute, format)];
+  const auto use = ops::PackUse::kForward;
   const auto take = [&](int64_t n, int64_t k) {
-    return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kForward, n, k));
+    return at.take_bytes(ops::packed_weight_bytes(compute, use, n, k));
   };
-  place.forward = take(outputs_, options_.inputs);
+  place.forward =
+      at.take_bytes(ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, format));
   if (options_.bias) place.bias = at.take_bytes(outputs_ * 4);
   if (!adapted()) return;
   place.adapter_a_forward = take(adapter_rows_, options_.inputs);
@@ -93,7 +95,7 @@ void Projection::plan_forward(Placement& at, DType compute) {
 }
 
 void Projection::plan_backward(Placement& at, DType compute) {
-  Packed& place = packed(compute);
+  Packed& place = packed_[pack_layout(compute, ops::WeightFormat::kCompute)];
   const auto take = [&](int64_t n, int64_t k) {
     return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kInputGradient, n, k));
   };
@@ -107,18 +109,35 @@ void Projection::plan_backward(Placement& at, DType compute) {
 
 TensorView Projection::bias_view(const BlockWeights& weights, DType compute) const {
   if (!options_.bias) return {};
-  const int64_t offset = packed(compute).bias;
-  JIGE_CHECK(offset + outputs_ * 4 <= weights.packed.count(), "packed bias of {} ends at {} of {}",
-             options_.parts[0].name, offset + outputs_ * 4, weights.packed.count());
+  const int64_t offset = packed(compute, weights.format).bias;
+  check_place(weights, offset + outputs_ * 4);
   return TensorView::of(static_cast<std::byte*>(weights.packed.data) + offset, DType::kF32,
                         Shape{outputs_});
 }
 
-ops::PackedWeight Projection::packed_view(const BlockWeights& weights, DType compute,
-                                          ops::PackUse use, int64_t offset, Shape shape) const {
-  const int64_t bytes = ops::packed_weight_bytes(compute, use, shape[0], shape[1]);
-  JIGE_CHECK(offset + bytes <= weights.packed.count(), "packed {} ends at byte {} of {}",
-             options_.parts[0].name, offset + bytes, weights.packed.count());
+void Projection::check_place(const BlockWeights& weights, int64_t end) const {
+  JIGE_CHECK(end <= weights.packed.count(), "packed {} ends at byte {} of {}",
+             options_.parts[0].name, end, weights.packed.count());
+}
+
+ops::PackedWeight Projection::whole_view(const BlockWeights& weights, DType compute,
+                                         ops::PackUse use) const {
+  const Packed& place = packed(compute, weights.format);
+  const int64_t offset = use == ops::PackUse::kForward ? place.forward : place.backward;
+  const int64_t k = options_.inputs;
+  check_place(weights,
+              offset + ops::packed_weight_bytes(compute, use, outputs_, k, weights.format));
+  return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
+          .compute = compute,
+          .use = use,
+          .n = outputs_,
+          .k = k,
+          .format = weights.format};
+}
+
+ops::PackedWeight Projection::adapter_view(const BlockWeights& weights, DType compute,
+                                           ops::PackUse use, int64_t offset, Shape shape) const {
+  check_place(weights, offset + ops::packed_weight_bytes(compute, use, shape[0], shape[1]));
   return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
           .compute = compute,
           .use = use,
@@ -137,10 +156,9 @@ void Projection::pack(Stream& stream, const BlockWeights& weights, DType compute
 
 void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
                                ops::PackUse use) const {
-  const Packed& place = packed(compute);
+  const Packed& place = packed(compute, weights.format);
   const bool forward = use == ops::PackUse::kForward;
-  const auto whole = packed_view(weights, compute, use, forward ? place.forward : place.backward,
-                                 Shape{outputs_, options_.inputs});
+  const auto whole = whole_view(weights, compute, use);
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     const auto pack_if_there = [&](const ops::PackedWeight& target, size_t param, int64_t row) {
@@ -151,9 +169,9 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
     if (!part.adapted) continue;
     const int64_t a = forward ? place.adapter_a_forward : place.adapter_a_backward;
     const int64_t b = forward ? place.adapter_b_forward[i] : place.adapter_b_backward[i];
-    pack_if_there(packed_view(weights, compute, use, a, Shape{adapter_rows_, options_.inputs}),
+    pack_if_there(adapter_view(weights, compute, use, a, Shape{adapter_rows_, options_.inputs}),
                   part.adapter_a, part.adapter_row);
-    pack_if_there(packed_view(weights, compute, use, b, Shape{part.rows, rank_}), part.adapter_b,
+    pack_if_there(adapter_view(weights, compute, use, b, Shape{part.rows, rank_}), part.adapter_b,
                   0);
   }
 }
@@ -161,16 +179,11 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
 void Projection::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                             std::vector<ops::PackPart>& packs) const {
   if (options_.bias || adapted()) return;
-  const Packed& place = packed(compute);
-  const Shape shape{outputs_, options_.inputs};
   for (const Part& part : parts_) {
     if (part.weight != param) continue;
-    packs.push_back({packed_view(weights, compute, ops::PackUse::kForward, place.forward, shape),
-                     part.row_begin});
+    packs.push_back({whole_view(weights, compute, ops::PackUse::kForward), part.row_begin});
     if (use == PackFor::kInference) continue;
-    packs.push_back(
-        {packed_view(weights, compute, ops::PackUse::kInputGradient, place.backward, shape),
-         part.row_begin});
+    packs.push_back({whole_view(weights, compute, ops::PackUse::kInputGradient), part.row_begin});
   }
 }
 
@@ -203,12 +216,11 @@ int64_t Projection::weight_scratch_bytes(int64_t token_count, DType compute) con
 
 void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
                          const Forward& args) const {
-  const Packed& place = packed(compute);
+  const Packed& place = packed(compute, weights.format);
   const auto use = ops::PackUse::kForward;
-  const Shape shape{outputs_, options_.inputs};
   ops::linear_forward(stream, {.dst = args.dst,
                                .src = args.src,
-                               .weight = packed_view(weights, compute, use, place.forward, shape),
+                               .weight = whole_view(weights, compute, use),
                                .bias = bias_view(weights, compute),
                                .past_caches = args.past_caches});
   if (!adapted()) return;
@@ -216,7 +228,7 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
   ops::linear_forward(
       stream, {.dst = args.product,
                .src = args.src,
-               .weight = packed_view(weights, compute, use, place.adapter_a_forward, a_shape)});
+               .weight = adapter_view(weights, compute, use, place.adapter_a_forward, a_shape)});
   ops::scale(stream, args.product, args.product, adapter_scale_);
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -225,7 +237,7 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
     const TensorView delta =
         TensorView::of(args.scratch.data, dst.dtype, Shape{dst.rows(), part.rows});
     const auto b =
-        packed_view(weights, compute, use, place.adapter_b_forward[i], Shape{part.rows, rank_});
+        adapter_view(weights, compute, use, place.adapter_b_forward[i], Shape{part.rows, rank_});
     ops::linear_forward(
         stream,
         {.dst = delta, .src = columns_at(args.product, part.adapter_row, rank_), .weight = b});
@@ -235,20 +247,18 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
 
 void Projection::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
                                 const BackwardInput& args) const {
-  const Packed& place = packed(compute);
+  const Packed& place = packed(compute, weights.format);
   const auto use = ops::PackUse::kInputGradient;
-  const Shape shape{outputs_, options_.inputs};
-  ops::linear_backward_input(stream,
-                             {.grad_src = args.grad_src,
-                              .grad_dst = args.grad_dst,
-                              .weight = packed_view(weights, compute, use, place.backward, shape),
-                              .past_caches = args.past_caches});
+  ops::linear_backward_input(stream, {.grad_src = args.grad_src,
+                                      .grad_dst = args.grad_dst,
+                                      .weight = whole_view(weights, compute, use),
+                                      .past_caches = args.past_caches});
   if (!adapted()) return;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     if (!part.adapted) continue;
     const auto b =
-        packed_view(weights, compute, use, place.adapter_b_backward[i], Shape{part.rows, rank_});
+        adapter_view(weights, compute, use, place.adapter_b_backward[i], Shape{part.rows, rank_});
     ops::linear_backward_input(stream,
                                {.grad_src = columns_at(args.product, part.adapter_row, rank_),
                                 .grad_dst = columns_at(args.grad_dst, part.row_begin, part.rows),
@@ -261,7 +271,7 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
   ops::linear_backward_input(
       stream, {.grad_src = delta,
                .grad_dst = args.product,
-               .weight = packed_view(weights, compute, use, place.adapter_a_backward, a_shape)});
+               .weight = adapter_view(weights, compute, use, place.adapter_a_backward, a_shape)});
   ops::add(stream, args.grad_src, args.grad_src, delta);
 }
 
@@ -340,6 +350,27 @@ void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, 
                    .accumulate = args.gradients == GradientUse::kAdd});
     }
   }
+}
+
+PackedSizes::PackedSizes(std::initializer_list<Projection*> projections) {
+  for (const auto format :
+       {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const size_t layout = pack_layout(compute, format);
+      Placement at;
+      for (Projection* p : projections) p->plan_forward(at, compute, format);
+      inference_[layout] = at.peak_bytes();
+      if (format != ops::WeightFormat::kCompute) continue;
+      for (Projection* p : projections) p->plan_backward(at, compute);
+      training_[layout] = at.peak_bytes();
+    }
+  }
+}
+
+int64_t PackedSizes::bytes(DType compute, PackFor use, ops::WeightFormat format) const {
+  JIGE_CHECK(use == PackFor::kInference || format == ops::WeightFormat::kCompute,
+             "weights of few bits are not trained");
+  return (use == PackFor::kTraining ? training_ : inference_)[pack_layout(compute, format)];
 }
 
 }  // namespace jige::model

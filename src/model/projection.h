@@ -8,10 +8,13 @@
 //   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ x
 // x, u, v and dy are in the compute type or, for y into the residual stream, f32.
 // u lives from F to W ("saved"), v from X to W ("pending").
+// W may be kept in the compute type or, where no X and W follow, in blocks of fewer bits
+// (ops/linear.h); A and B are always in the compute type.
 // Threads: const.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +28,12 @@ namespace jige::model {
 // Whether an adapter configuration targets the linear layer of this full name. No targets: every
 // one.
 bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& linear_name);
+
+// The layouts of a buffer of packed forms: compute types times formats.
+inline constexpr size_t kPackLayouts = 6;
+inline size_t pack_layout(DType compute, ops::WeightFormat format) {
+  return static_cast<size_t>(format) * 2 + (compute == DType::kBF16 ? 1 : 0);
+}
 
 struct ProjectionOptions {
   struct Part {
@@ -50,9 +59,8 @@ class Projection {
   bool adapted() const { return adapter_rows_ > 0; }
 
   // Plans the places of the packed forms: what F reads first, then (a second call, for training)
-  // what X reads, so that places do not depend on the use. REQUIRES: the same order for every
-  // layout.
-  void plan_forward(Placement& at, DType compute);
+  // what X reads, so that places do not depend on the use. PackedSizes does it.
+  void plan_forward(Placement& at, DType compute, ops::WeightFormat format);
   void plan_backward(Placement& at, DType compute);
   // Packs every parameter that has a value.
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const;
@@ -106,7 +114,7 @@ class Projection {
                        const BackwardWeight& args) const;
 
  private:
-  // Places in BlockWeights::packed of one compute type.
+  // Places in BlockWeights::packed of one compute type and format.
   struct Packed {
     int64_t forward = 0;
     int64_t bias = 0;  // all parts', [N] f32
@@ -128,11 +136,15 @@ class Projection {
   };
 
   void add_adapters(std::vector<ParamSpec>& params);
-  const Packed& packed(DType compute) const { return packed_[compute == DType::kBF16 ? 1 : 0]; }
-  Packed& packed(DType compute) { return packed_[compute == DType::kBF16 ? 1 : 0]; }
+  const Packed& packed(DType compute, ops::WeightFormat format) const {
+    return packed_[pack_layout(compute, format)];
+  }
   TensorView bias_view(const BlockWeights& weights, DType compute) const;
-  ops::PackedWeight packed_view(const BlockWeights& weights, DType compute, ops::PackUse use,
-                                int64_t offset, Shape shape) const;
+  // A matrix at a place: W, or of an adapter.
+  ops::PackedWeight whole_view(const BlockWeights& weights, DType compute, ops::PackUse use) const;
+  ops::PackedWeight adapter_view(const BlockWeights& weights, DType compute, ops::PackUse use,
+                                 int64_t offset, Shape shape) const;
+  void check_place(const BlockWeights& weights, int64_t end) const;
   void pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
                      ops::PackUse use) const;
   void pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const;
@@ -147,7 +159,21 @@ class Projection {
   int64_t adapter_rows_ = 0;  // R
   int64_t rank_ = 0;
   float adapter_scale_ = 0;
-  Packed packed_[2];  // f32, bf16
+  Packed packed_[kPackLayouts];
+};
+
+// Plans the packed forms of some projections, one after the other in one buffer, for every layout,
+// and holds its bytes.
+class PackedSizes {
+ public:
+  PackedSizes() = default;
+  explicit PackedSizes(std::initializer_list<Projection*> projections);
+  // As Block::packed_bytes.
+  int64_t bytes(DType compute, PackFor use, ops::WeightFormat format) const;
+
+ private:
+  int64_t inference_[kPackLayouts] = {};
+  int64_t training_[kPackLayouts] = {};
 };
 
 }  // namespace jige::model

@@ -64,22 +64,11 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   ffn_input_ = projection(fused_parts(names.ffn_input, {ffn_size_, gated() ? ffn_size_ : 0}),
                           width_, config.mlp_bias, 0.02);
   ffn_output_ = projection({{names.ffn_output, width_}}, ffn_size_, config.mlp_bias, residual_std);
-  for (const DType compute : {DType::kF32, DType::kBF16}) {
-    Placement at;
-    int64_t* bytes = packed_bytes_[compute == DType::kBF16 ? 1 : 0];
-    for (Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
-      p->plan_forward(at, compute);
-    }
-    bytes[0] = at.peak_bytes();
-    for (Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
-      p->plan_backward(at, compute);
-    }
-    bytes[1] = at.peak_bytes();
-  }
+  packed_ = PackedSizes({&qkv_, &attention_output_, &ffn_input_, &ffn_output_});
 }
 
-int64_t TransformerLayer::packed_bytes(DType compute, PackFor use) const {
-  return packed_bytes_[compute == DType::kBF16 ? 1 : 0][use == PackFor::kTraining ? 1 : 0];
+int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const {
+  return packed_.bytes(compute, use, format);
 }
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,

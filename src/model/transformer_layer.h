@@ -55,7 +55,7 @@ class TransformerLayer final : public Block {
 
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
-  int64_t packed_bytes(DType compute, PackFor use) const override;
+  int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
@@ -150,7 +150,7 @@ class TransformerLayer final : public Block {
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, q_norm_, k_norm_;
   Projection qkv_, attention_output_, ffn_input_, ffn_output_;
-  int64_t packed_bytes_[2][2] = {};  // [f32, bf16][inference, training]
+  PackedSizes packed_;
 };
 
 }  // namespace jige::model

@@ -26,8 +26,7 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
     place_gradients(gradients, architecture, options, node);
     memory.values_bytes += buffer_bytes(values.peak_bytes());
     if (options.gradients) memory.gradients_bytes += buffer_bytes(gradients.peak_bytes());
-    memory.packed_bytes +=
-        buffer_bytes(architecture.block(node).packed_bytes(options.compute, options.use));
+    memory.packed_bytes += buffer_bytes(packed_bytes(architecture, options, node));
     const auto specs = architecture.block(node).params();
     for (size_t i = 0; i < specs.size(); ++i) {
       if (is_tied(architecture, node, i)) continue;
@@ -98,7 +97,8 @@ Status ModelWeights::allocate_block(Arena& arena, size_t node) {
     gradients_.push_back(std::move(tensor));
   }
   for (size_t i = 0; i < values.size(); ++i) block.params.push_back({values[i], gradients[i]});
-  const int64_t packed = architecture_->block(node).packed_bytes(options_.compute, options_.use);
+  block.format = format_of(*architecture_, options_, node);
+  const int64_t packed = packed_bytes(*architecture_, options_, node);
   if (packed > 0) {
     JIGE_TRY(Tensor tensor, make(packed));
     block.packed = tensor.view();

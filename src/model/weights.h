@@ -34,6 +34,8 @@ struct WeightsOptions {
   DType table_dtype = DType::kF32;   // of embedding tables that are not trained: as stored
   int64_t position_count = 0;        // rows of the rope table: the longest sequence; 0: no table
   bool gradients = true;             // false: training whose gradients are kept elsewhere
+  // Of the matrices, where nothing is trained.
+  ops::WeightFormat format = ops::WeightFormat::kCompute;
 };
 
 // Exact bytes of the arena that ModelWeights::create takes, by purpose.

@@ -15,7 +15,7 @@ CopyPlaces place_copy(Placement& at, const Architecture& architecture,
                       const WeightsOptions& options, size_t node) {
   const Block& block = architecture.block(node);
   CopyPlaces places;
-  const int64_t packed = block.packed_bytes(options.compute, options.use);
+  const int64_t packed = packed_bytes(architecture, options, node);
   if (packed > 0) places.packed = at.take(DType::kU8, Shape{packed});
   // The types are those of the values themselves, measured without a buffer.
   Placement measure;
@@ -69,6 +69,7 @@ BlockWeights copied_weights(const Architecture& architecture, const WeightsOptio
   }
   BlockWeights weights;
   weights.packed = places.packed;
+  weights.format = format_of(architecture, options, node);
   std::vector<TensorView> grads(places.values.size());
   if (gradients) {
     Placement gradients_at(gradients);

@@ -10,6 +10,17 @@ bool is_trained(const Architecture& architecture, const WeightsOptions& options,
   return architecture.lora() ? spec.adapter : true;
 }
 
+ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,
+                            size_t node) {
+  const bool head = node == architecture.head_node();
+  return head && options.format == ops::WeightFormat::kQ4 ? ops::WeightFormat::kQ8 : options.format;
+}
+
+int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node) {
+  return architecture.block(node).packed_bytes(options.compute, options.use,
+                                               format_of(architecture, options, node));
+}
+
 bool is_tied(const Architecture& architecture, size_t node, size_t index) {
   return architecture.config().tied_embeddings && node == architecture.head_node() &&
          index == architecture.head().linear_index();

@@ -16,6 +16,14 @@ namespace jige::model {
 bool is_trained(const Architecture& architecture, const WeightsOptions& options,
                 const ParamSpec& spec);
 
+// How a node's matrices are packed: as the options say, but a head in 8 bits where layers have 4,
+// since errors of logits are those of the answer.
+ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,
+                            size_t node);
+
+// The bytes of its packed forms.
+int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node);
+
 // A head's matrix that is the embedding's table.
 bool is_tied(const Architecture& architecture, size_t node, size_t index);
 

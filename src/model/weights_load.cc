@@ -120,7 +120,7 @@ class BlockLoader {
     const Architecture& architecture = weights_.architecture();
     const auto specs = architecture.block(node).params();
     const BlockWeights& block = weights_.block(node);
-    BlockWeights source{.packed = block.packed};
+    BlockWeights source{.packed = block.packed, .format = block.format};
     for (size_t i = 0; i < specs.size(); ++i) {
       source.params.emplace_back();
       if (specs[i].adapter) continue;

@@ -19,12 +19,15 @@ class FormStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return normalize(text, form_);
   }
+  bool cuts(std::string_view, std::string_view right) const override {
+    return begins_normal_form(decode_utf8(right).code_point);
+  }
 
  private:
   NormalForm form_;
 };
 
-// A change that is a plain function of the text.
+// A change of every character by itself.
 class FunctionStep final : public Normalizer::Step {
  public:
   using Function = std::string (*)(std::string_view);
@@ -32,6 +35,7 @@ class FunctionStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return function_(text);
   }
+  bool cuts(std::string_view, std::string_view) const override { return true; }
 
  private:
   Function function_;
@@ -47,13 +51,14 @@ class StripStep final : public Normalizer::Step {
       text.remove_prefix(first.size);
     }
     while (right_ && !text.empty()) {
-      size_t begin = text.size() - 1;
-      while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+      const size_t begin = last_character(text);
       if (!is_white_space(decode_utf8(text.substr(begin)).code_point)) break;
       text = text.substr(0, begin);
     }
     return std::string(text);
   }
+  // The ends of the whole text are not those of its parts.
+  bool cuts(std::string_view, std::string_view) const override { return false; }
 
  private:
   bool left_;
@@ -68,6 +73,7 @@ class PrependStep final : public Normalizer::Step {
     return prefix_ + std::string(text);
   }
   bool prepends() const override { return true; }
+  bool cuts(std::string_view, std::string_view) const override { return true; }
 
  private:
   std::string prefix_;
@@ -79,6 +85,9 @@ class ReplaceStep final : public Normalizer::Step {
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Result<std::string> apply(std::string_view text, RegexScratch& scratch) const override {
     return pattern_.replace_all(text, content_, scratch);
+  }
+  bool cuts(std::string_view left, std::string_view right) const override {
+    return !pattern_.crosses(left, right);
   }
 
  private:
@@ -162,6 +171,25 @@ Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scrat
     }
   }
   return current;
+}
+
+Result<std::optional<Normalizer::Parts>> Normalizer::cut(std::string_view left,
+                                                         std::string_view right, bool continues,
+                                                         RegexScratch& scratch) const {
+  std::string first(left);
+  std::string second(right);
+  for (const auto& step : steps_) {
+    if (first.empty() || second.empty() || !step->cuts(first, second)) return std::nullopt;
+    if (!continues || !step->prepends()) {
+      JIGE_TRY(first, step->apply(first, scratch));
+    }
+    if (!step->prepends()) {
+      JIGE_TRY(second, step->apply(second, scratch));
+    }
+  }
+  if (first.empty() || second.empty()) return std::nullopt;
+  const size_t place = first.size();
+  return Parts{std::move(first) + second, place};
 }
 
 }  // namespace jige::text

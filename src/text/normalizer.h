@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -25,6 +26,9 @@ class Normalizer {
     virtual Result<std::string> apply(std::string_view text, RegexScratch& scratch) const = 0;
     // Whether all it does is to put something in front.
     virtual bool prepends() const { return false; }
+    // Whether the changed text is that of `left` and, as a text that goes on, that of `right`,
+    // whatever follows. REQUIRES: both not empty.
+    virtual bool cuts(std::string_view left, std::string_view right) const = 0;
   };
 
   // `component` may be null: no changes. Fails with kUnsupported naming an unknown type.
@@ -38,6 +42,15 @@ class Normalizer {
   // runs away.
   Result<std::string> apply(std::string_view text, RegexScratch& scratch,
                             bool continues = false) const;
+
+  // The changed text of a text in two parts, and where the second begins in it. Nothing where the
+  // parts, changed by themselves, are not the changed whole, whatever follows.
+  struct Parts {
+    std::string text;
+    size_t place = 0;
+  };
+  Result<std::optional<Parts>> cut(std::string_view left, std::string_view right, bool continues,
+                                   RegexScratch& scratch) const;
 
  private:
   std::vector<std::shared_ptr<const Step>> steps_;

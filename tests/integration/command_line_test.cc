@@ -161,7 +161,7 @@ TEST(CommandLine, VersionTellsBuildAndKernels) {
 TEST(CommandLine, BenchMeasuresTheMachine) {
   const Outcome outcome = run_jige({"bench", "machine", "--json"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_GT(lines[1]["value"].get<double>(), 1);
   EXPECT_THAT(run_jige({"bench", "gem"}).err, HasSubstr("did you mean gemm?"));
@@ -208,7 +208,7 @@ TEST(CommandLine, BenchTrainsAStepOnRequest) {
                                               "--context", "64"};
   const Outcome outcome = run_jige(arguments, "\n\n\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 4u);  // the machine first
   for (size_t i = 1; i < lines.size(); ++i) {
     EXPECT_EQ(lines[i]["name"], "step");

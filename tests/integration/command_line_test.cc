@@ -226,5 +226,17 @@ TEST(CommandLine, BenchKeepsToTheMemoryLimit) {
   }
 }
 
+TEST(CommandLine, MoreThreadsThanProcessorsCanServeAreRefusedAlike) {
+  const std::vector<std::string> commands[] = {
+      {"inspect", "m"}, {"generate", "m"},        {"chat", "m"},         {"score", "m"},
+      {"serve", "m"},   {"train", "--data", "d"}, {"plan", "train", "m"}};
+  for (std::vector<std::string> command : commands) {
+    SCOPED_TRACE(command[0]);
+    command.insert(command.end(), {"--threads", "1000000"});
+    expect_error(run_jige(command), 2,
+                 {"--threads: 1000000 is out of range", "8 for each of the", "processor"});
+  }
+}
+
 }  // namespace
 }  // namespace jige::integration

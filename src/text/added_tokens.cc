@@ -118,7 +118,8 @@ Status AddedTokens::freeze(const Normalizer& normalizer) {
       raw_.add(token.content, id);
       continue;
     }
-    JIGE_TRY(token.shown, normalizer.apply(token.content, scratch));
+    JIGE_TRY(const Normalizer::Normalized changed, normalizer.apply(token.content, scratch));
+    token.shown = changed.text;
     if (!token.shown.empty()) normalized_.add(token.shown, id);
   }
   return {};

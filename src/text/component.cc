@@ -48,6 +48,14 @@ Result<Pattern> Pattern::from_json(const Json& component, std::string_view where
               where);
 }
 
+Result<std::optional<size_t>> Pattern::match_at_start(std::string_view text,
+                                                      RegexScratch& scratch) const {
+  if (!regex_) return text.starts_with(text_) ? std::optional(text_.size()) : std::nullopt;
+  Range match;
+  JIGE_TRY(const bool found, Regex::Scan(*regex_, text, scratch).next(match));
+  return found && match.begin == 0 ? std::optional(match.end) : std::nullopt;
+}
+
 bool Pattern::crosses(std::string_view left, std::string_view right) const {
   if (regex_) return true;
   const size_t most = text_.size() - 1;

@@ -68,6 +68,9 @@ class Pattern {
     return regex_ ? cut_among_matches(*regex_, text, place, scratch)
                   : cut_among_matches(text_, text, place);
   }
+  // The size of the match at the beginning; nothing where none begins there. REQUIRES: valid UTF-8.
+  Result<std::optional<size_t>> match_at_start(std::string_view text, RegexScratch& scratch) const;
+
   // Whether a match may begin in `left` and end in `right`, which goes on from it.
   bool crosses(std::string_view left, std::string_view right) const;
 

@@ -35,6 +35,9 @@ class FunctionStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return function_(text);
   }
+  Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
+    return function_ == strip_marks && !text.empty() && is_mark(decode_utf8(text).code_point);
+  }
   bool cuts(std::string_view, std::string_view) const override { return true; }
 
  private:
@@ -56,6 +59,9 @@ class StripStep final : public Normalizer::Step {
       text = text.substr(0, begin);
     }
     return std::string(text);
+  }
+  Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
+    return left_ && !text.empty() && is_white_space(decode_utf8(text).code_point);
   }
   // The ends of the whole text are not those of its parts.
   bool cuts(std::string_view, std::string_view) const override { return false; }
@@ -85,6 +91,13 @@ class ReplaceStep final : public Normalizer::Step {
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Result<std::string> apply(std::string_view text, RegexScratch& scratch) const override {
     return pattern_.replace_all(text, content_, scratch);
+  }
+  // What stands for several characters stands for the last of them.
+  Result<bool> drops_first(std::string_view text, RegexScratch& scratch) const override {
+    if (text.empty()) return false;
+    JIGE_TRY(const std::optional<size_t> size, pattern_.match_at_start(text, scratch));
+    if (!size || *size == 0) return false;
+    return content_.empty() || *size > utf8_size(text[0]);
   }
   bool cuts(std::string_view left, std::string_view right) const override {
     return !pattern_.crosses(left, right);
@@ -160,13 +173,15 @@ bool Normalizer::prepends() const {
                      [](const auto& step) { return step->prepends(); });
 }
 
-Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scratch,
-                                      bool continues) const {
-  std::string current(text);
+Result<Normalizer::Normalized> Normalizer::apply(std::string_view text, RegexScratch& scratch,
+                                                 bool continues) const {
+  Normalized current{std::string(text)};
   for (const auto& step : steps_) {
     if (continues && step->prepends()) continue;
-    JIGE_TRY(current, step->apply(current, scratch));
-    if (current.size() > kTextBytesMax) {
+    JIGE_TRY(const bool drops, step->drops_first(current.text, scratch));
+    current.keeps_start = current.keeps_start && !drops;
+    JIGE_TRY(current.text, step->apply(current.text, scratch));
+    if (current.text.size() > kTextBytesMax) {
       return fail(Code::kExhausted, "the normalized text is longer than {} bytes", kTextBytesMax);
     }
   }
@@ -178,8 +193,11 @@ Result<std::optional<Normalizer::Parts>> Normalizer::cut(std::string_view left,
                                                          RegexScratch& scratch) const {
   std::string first(left);
   std::string second(right);
+  bool keeps_start = true;
   for (const auto& step : steps_) {
     if (first.empty() || second.empty() || !step->cuts(first, second)) return std::nullopt;
+    JIGE_TRY(const bool drops, step->drops_first(first, scratch));
+    keeps_start = keeps_start && !drops;
     if (!continues || !step->prepends()) {
       JIGE_TRY(first, step->apply(first, scratch));
     }
@@ -189,7 +207,7 @@ Result<std::optional<Normalizer::Parts>> Normalizer::cut(std::string_view left,
   }
   if (first.empty() || second.empty()) return std::nullopt;
   const size_t place = first.size();
-  return Parts{std::move(first) + second, place};
+  return Parts{std::move(first) + second, place, keeps_start};
 }
 
 }  // namespace jige::text

@@ -109,15 +109,23 @@ class TokenizerCore::CutSearch {
     const std::string_view right = text_.substr(place, section->end - place);
     if (parts_.normalizer.empty()) {
       return cuts_normalized(text_.substr(section->begin, section->end - section->begin),
-                             left.size(), section->begin == 0);
+                             left.size(),
+                             section->begin == 0 ? first_start() : PieceStart::kInside);
     }
     JIGE_TRY(const auto changed,
              parts_.normalizer.cut(left, right, continues_ && section->begin == 0, scratch_.regex));
     if (!changed) return false;
-    return cuts_normalized(changed->text, changed->place, section->begin == 0);
+    const bool begins = section->begin == 0 && (continues_ || changed->keeps_start);
+    return cuts_normalized(changed->text, changed->place,
+                           begins ? first_start() : PieceStart::kInside);
   }
 
-  Result<bool> cuts_normalized(std::string_view text, size_t place, bool at_start) const {
+  PieceStart first_start() const {
+    return continues_ ? PieceStart::kContinuation : PieceStart::kInput;
+  }
+
+  // `start`: how the text begins.
+  Result<bool> cuts_normalized(std::string_view text, size_t place, PieceStart start) const {
     const TokenTrie& tokens = parts_.added.normalized();
     if (tokens.touches(text, place)) return false;
     if (!tokens.empty()) text = without_begun_token(text, tokens);
@@ -129,12 +137,9 @@ class TokenizerCore::CutSearch {
         std::find_if(scratch_.normalized.begin(), scratch_.normalized.end(),
                      [&](const Section& one) { return one.begin < place && place < one.end; });
     if (part == scratch_.normalized.end() || part->id >= 0) return false;
-    const PieceStart start = !at_start || part->begin > 0 ? PieceStart::kInside
-                             : continues_                 ? PieceStart::kContinuation
-                                                          : PieceStart::kInput;
     CutPlace at{.text = text.substr(part->begin, part->end - part->begin),
                 .place = place - part->begin,
-                .start = start};
+                .start = part->begin == 0 ? start : PieceStart::kInside};
     if (const auto* model = std::get_if<SentencePieceModel>(&parts_.model)) {
       return model->cuts(at.text, at.place);
     }

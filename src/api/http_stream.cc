@@ -14,11 +14,12 @@ namespace asio = boost::asio;
 struct HttpStream::Tls {
   Tls(Socket socket, asio::ssl::context& context) : stream(std::move(socket), context) {}
   asio::ssl::stream<Socket> stream;
+  bool may_tell_end = false;  // after the handshake, outside writes, once
 };
 
 HttpStream::HttpStream(Socket socket, asio::ssl::context* tls)
     : plain_(tls ? Socket(socket.get_executor()) : std::move(socket)) {
-  if (tls) tls_ = std::make_unique<Tls>(std::move(socket), *tls);
+  if (tls) tls_ = std::make_shared<Tls>(std::move(socket), *tls);
 }
 
 HttpStream::~HttpStream() = default;
@@ -29,6 +30,7 @@ asio::awaitable<void> HttpStream::handshake(ErrorCode& error) {
   if (!tls_) co_return;
   co_await tls_->stream.async_handshake(asio::ssl::stream_base::server,
                                         asio::redirect_error(asio::use_awaitable, error));
+  tls_->may_tell_end = !error;
 }
 
 asio::awaitable<size_t> HttpStream::read_some(asio::mutable_buffer into, ErrorCode& error) {
@@ -44,8 +46,10 @@ asio::awaitable<size_t> HttpStream::read_some(asio::mutable_buffer into, ErrorCo
 
 asio::awaitable<size_t> HttpStream::write_some(asio::const_buffer from, ErrorCode& error) {
   if (tls_) {
+    tls_->may_tell_end = false;
     const size_t count = co_await tls_->stream.async_write_some(
         from, asio::redirect_error(asio::use_awaitable, error));
+    tls_->may_tell_end = !error;
     co_return count;
   }
   const size_t count =
@@ -56,6 +60,7 @@ asio::awaitable<size_t> HttpStream::write_some(asio::const_buffer from, ErrorCod
 asio::awaitable<void> HttpStream::shutdown_send() {
   ErrorCode ignored;
   if (tls_) {
+    tls_->may_tell_end = false;
     co_await tls_->stream.async_shutdown(asio::redirect_error(asio::use_awaitable, ignored));
   }
   socket().shutdown(Socket::shutdown_send, ignored);
@@ -63,6 +68,11 @@ asio::awaitable<void> HttpStream::shutdown_send() {
 
 void HttpStream::close() {
   ErrorCode ignored;
+  if (tls_ && std::exchange(tls_->may_tell_end, false)) {
+    // The first step of a shutdown writes to the socket before this returns; the others end with
+    // it.
+    tls_->stream.async_shutdown([keep = tls_](const ErrorCode&) {});
+  }
   socket().close(ignored);
 }
 

@@ -1,7 +1,9 @@
 // HttpStream: one accepted connection as bytes, plain or TLS. Internal to the HTTP server: includes
 // Boost.
 //
-// One read and one write may be under way at a time. close() ends both with an error.
+// One read and one write may be under way at a time. close() ends both with an error. With TLS it
+// says before that this is the end, where that needs no waiting: no write is under way, and the
+// kernel takes the few bytes at once.
 // Threads: the server's own.
 #pragma once
 
@@ -43,7 +45,7 @@ class HttpStream {
   struct Tls;
   Socket& socket();
 
-  std::unique_ptr<Tls> tls_;
+  std::shared_ptr<Tls> tls_;  // an end that is being told of keeps it, too
   Socket plain_;
 };
 

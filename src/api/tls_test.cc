@@ -118,20 +118,19 @@ class TlsClient {
 
 class Tls : public ::testing::Test {
  protected:
-  Tls() {
-    auto made =
-        HttpServer::listen({.tls_certificate_file = certificate_.certificate_file,
-                            .tls_key_file = certificate_.key_file,
-                            .request_timeout_ms = 300,
-                            .idle_timeout_ms = 1000},
-                           [](HttpRequest request, const std::shared_ptr<Responder>& responder) {
-                             if (request.path != "/stream")
-                               return responder->respond({.body = request.body + "|end"});
-                             responder->begin({});
-                             for (int i = 0; i < 100; ++i) responder->write(std::string(100, 'x'));
-                             responder->write("|end");
-                             responder->end();
-                           });
+  Tls() { start({.request_timeout_ms = 300, .idle_timeout_ms = 1000}); }
+
+  void start(HttpServerOptions options) {
+    options.tls_certificate_file = certificate_.certificate_file;
+    options.tls_key_file = certificate_.key_file;
+    auto made = HttpServer::listen(
+        options, [](HttpRequest request, const std::shared_ptr<Responder>& responder) {
+          if (request.path != "/stream") return responder->respond({.body = request.body + "|end"});
+          responder->begin({});
+          for (int i = 0; i < 100; ++i) responder->write(std::string(100, 'x'));
+          responder->write("|end");
+          responder->end();
+        });
     EXPECT_TRUE(made) << made.error().message;
     server_ = std::move(*made);
   }
@@ -161,6 +160,39 @@ TEST_F(Tls, TellsOfTheEndOfConnections) {
     TlsClient idle(server_->port(), certificate_, version);
     EXPECT_TRUE(idle.told_of_end());
   }
+}
+
+TEST_F(Tls, TellsIdleConnectionsOfItsOwnEnd) {
+  for (const int version : {TLS1_2_VERSION, TLS1_3_VERSION}) {
+    for (const int64_t flush_ms : {0, 5000}) {
+      start({.idle_timeout_ms = 60'000});
+      TlsClient fresh(server_->port(), certificate_, version);
+      TlsClient served(server_->port(), certificate_, version);
+      // The server's thread is done with the one before when it answers the next.
+      TlsClient last(server_->port(), certificate_, version);
+      for (TlsClient* client : {&served, &last}) {
+        client->send(request_text("GET", "/"));
+        client->read_until("|end");
+      }
+      server_->stop(flush_ms);
+      EXPECT_TRUE(fresh.told_of_end()) << version << " " << flush_ms;
+      EXPECT_TRUE(served.told_of_end()) << version << " " << flush_ms;
+    }
+  }
+}
+
+TEST_F(Tls, TellsAConnectionThatMustMakeRoomOfItsEnd) {
+  start({.connections_max = 1, .evict_idle_ms = 0, .idle_timeout_ms = 60'000});
+  TlsClient first(server_->port(), certificate_);
+  first.send(request_text("GET", "/"));
+  first.read_until("|end");
+  // Not before the first is idle in the server's eyes, too.
+  bool room = false;
+  for (int i = 0; i < 1000 && !room; ++i) {
+    room = TlsClient(server_->port(), certificate_).connected();
+  }
+  EXPECT_TRUE(room);
+  EXPECT_TRUE(first.told_of_end());
 }
 
 TEST_F(Tls, AnswersTheEndOfAConnection) {

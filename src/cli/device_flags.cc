@@ -1,10 +1,11 @@
 #include "cli/device_flags.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/check.h"
 #include "base/cpu.h"
-#include "cli/flags.h"
 #include "tensor/arena.h"
 
 namespace jige::cli {
@@ -15,16 +16,24 @@ constexpr int64_t kThreadsPerProcessor = 8;
 // In the order of ops::WeightFormat.
 constexpr const char* kWeightFormats[] = {"none", "q8", "q4"};
 
+int64_t processor_count() { return std::max<int64_t>(1, cpu_features().logical_count); }
+
 }  // namespace
 
-int64_t threads_max() {
-  return kThreadsPerProcessor * std::max<int64_t>(1, cpu_features().logical_count);
+int64_t threads_max() { return kThreadsPerProcessor * processor_count(); }
+
+IntRange thread_range(int64_t min) {
+  return {.min = min,
+          .max = threads_max(),
+          .reason = fmt::format("{} for each of the {} processor{} that this process may use",
+                                kThreadsPerProcessor, processor_count(),
+                                processor_count() == 1 ? "" : "s")};
 }
 
 void DeviceFlags::declare(Flags& flags) {
   flags.section("Machine");
   flags.choice("--device NAME", device, {"cpu"}, "where to compute");
-  flags.integer("--threads N", threads, {.min = 0, .max = threads_max()},
+  flags.integer("--threads N", threads, thread_range(0),
                 "threads, 8 for each processor at most; 0: as many as the process may use");
   flags.bytes("--memory-limit SIZE", memory_limit_bytes,
               "memory for weights and buffers at most, such as 4GiB; more is refused before the "

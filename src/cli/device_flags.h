@@ -9,17 +9,18 @@
 #include <string>
 
 #include "base/result.h"
+#include "cli/flags.h"
 #include "ops/linear.h"
 #include "tensor/cpu_device.h"
 #include "tensor/dtype.h"
 
 namespace jige::cli {
 
-class Flags;
-
 // Threads that commands accept: eight for each processor this process may use. More could only take
 // turns, and wait for one another within every loop; hundreds hardly move.
 int64_t threads_max();
+// The range of a flag for threads.
+IntRange thread_range(int64_t min);
 
 struct DeviceFlags {
   int64_t threads = 0;             // 0: as many as the process may use

@@ -52,7 +52,8 @@ Spec read_spec(std::string_view text) {
   return spec;
 }
 
-Result<int64_t> read_integer(std::string_view name, const std::string& text, IntRange range) {
+Result<int64_t> read_integer(std::string_view name, const std::string& text,
+                             const IntRange& range) {
   int64_t value = 0;
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
@@ -64,8 +65,9 @@ Result<int64_t> read_integer(std::string_view name, const std::string& text, Int
     return range.max == std::numeric_limits<int64_t>::max() && (low || error == std::errc())
                ? fail(Code::kInvalidArgument, "{}: {} is out of range; it must be at least {}",
                       name, text, range.min)
-               : fail(Code::kInvalidArgument, "{}: {} is out of range; it must be {} to {}", name,
-                      text, range.min, range.max);
+               : fail(Code::kInvalidArgument, "{}: {} is out of range; it must be {} to {}{}{}",
+                      name, text, range.min, range.max, range.reason.empty() ? "" : ", ",
+                      range.reason);
   }
   return value;
 }

@@ -29,6 +29,7 @@ namespace jige::cli {
 struct IntRange {
   int64_t min = 0;
   int64_t max = std::numeric_limits<int64_t>::max();
+  std::string reason = {};  // where max comes from, for messages
 };
 
 struct NumberRange {

@@ -41,7 +41,7 @@ class InspectCommand final : public Command {
                   "tokens that are trained at once");
     flags.integer("--ranks N", ranks_, {.min = 1, .max = 4096},
                   "that train together on this machine, each with the memory shown");
-    flags.integer("--threads N", threads_, {.min = 0, .max = threads_max()},
+    flags.integer("--threads N", threads_, thread_range(0),
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");

@@ -41,7 +41,7 @@ void declare_costs(PipelineFlags& f, Flags& flags) {
   flags.toggle("--measure", f.measure,
                "time some of the model's blocks here, on as many logical devices, instead of "
                "assuming rates");
-  flags.integer("--threads N", f.threads, {.min = 1, .max = threads_max()},
+  flags.integer("--threads N", f.threads, thread_range(1),
                 "of each device, with --measure; 8 for each processor here at most");
 }
 

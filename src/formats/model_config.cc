@@ -119,7 +119,9 @@ class Checker {
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
     JIGE_DO(require((c_.activation == ActivationKind::kSwiGlu) != gpt2,
-                    gpt2 ? "a GELU without gate" : "a gated SiLU"));
+                    gpt2 ? "an activation without gate" : "a gated SiLU"));
+    JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
+                    "attention scores divided by the root of the head dimension"));
     JIGE_DO(require(c_.qk_norm == qwen3, qwen3 ? "query and key norms" : "no query or key norms"));
     if (gpt2) {
       JIGE_DO(require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere"));

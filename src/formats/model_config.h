@@ -32,7 +32,7 @@ inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
 enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
 enum class NormKind { kRms, kLayer };
-enum class ActivationKind { kSwiGlu, kGeluTanh, kGeluErf };  // the last two without a gate
+enum class ActivationKind { kSwiGlu, kGeluTanh, kGeluErf, kRelu, kSilu };  // the first has a gate
 enum class PositionKind { kRotary, kLearned };
 enum class RopeScaling { kNone, kLinear, kLlama3 };
 
@@ -65,7 +65,9 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
-  bool qk_norm = false;  // RMS norm of each query and key head
+  bool qk_norm = false;            // RMS norm of each query and key head
+  bool scores_by_head_dim = true;  // attention scores are divided by √d
+  bool scores_by_layer = false;    // and by the number of the layer, from 1
   bool tied_embeddings = false;
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0

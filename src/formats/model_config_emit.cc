@@ -76,6 +76,13 @@ void emit_gated_family(const ModelConfig& config, Json& out) {
   out["attention_dropout"] = 0.0;
 }
 
+std::string_view gpt2_activation_name(ActivationKind activation) {
+  for (const Gpt2Activation& one : kGpt2Activations) {
+    if (one.kind == activation) return one.name;
+  }
+  return "gelu_new";
+}
+
 void emit_gpt2(const ModelConfig& config, Json& out) {
   out["n_embd"] = config.hidden_size;
   out["n_layer"] = config.layer_count;
@@ -83,10 +90,11 @@ void emit_gpt2(const ModelConfig& config, Json& out) {
   out["n_positions"] = config.context_max;
   out["n_ctx"] = config.context_max;
   out["n_inner"] = config.ffn_size;
-  out["activation_function"] = config.activation == ActivationKind::kGeluErf ? "gelu" : "gelu_new";
+  out["activation_function"] = gpt2_activation_name(config.activation);
   out["layer_norm_epsilon"] = config.norm_eps;
   for (const char* field : {"resid_pdrop", "embd_pdrop", "attn_pdrop"}) out[field] = 0.0;
-  out["scale_attn_weights"] = true;
+  out["scale_attn_weights"] = config.scores_by_head_dim;
+  out["scale_attn_by_inverse_layer_idx"] = config.scores_by_layer;
 }
 
 }  // namespace

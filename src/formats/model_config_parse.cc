@@ -363,6 +363,18 @@ Result<int64_t> gpt2_size(const Json& config, std::string_view field, std::strin
   return value;
 }
 
+Result<ActivationKind> parse_gpt2_activation(const Json& config, std::string_view where) {
+  JIGE_TRY(const std::string name, get_string_or(config, "activation_function", "gelu_new", where));
+  std::string known;
+  for (const Gpt2Activation& one : kGpt2Activations) {
+    if (one.name == name) return one.kind;
+    known += (known.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return fail(Code::kUnsupported,
+              "{}: activation_function \"{}\" is not supported; supported are {}", where, name,
+              known);
+}
+
 Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) {
   JIGE_TRY(out.hidden_size, gpt2_size(config, "n_embd", "hidden_size", where));
   JIGE_TRY(out.layer_count, gpt2_size(config, "n_layer", "num_hidden_layers", where));
@@ -376,25 +388,14 @@ Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) 
   JIGE_TRY(out.norm_eps, get_number_or(config, "layer_norm_epsilon", 1e-5, where));
   out.kv_head_count = out.head_count;
   JIGE_TRY(out.head_dim, divided_head_dim(out, where));
-  JIGE_TRY(const std::string activation,
-           get_string_or(config, "activation_function", "gelu_new", where));
-  if (activation == "gelu_new" || activation == "gelu_pytorch_tanh" || activation == "gelu_fast") {
-    out.activation = ActivationKind::kGeluTanh;
-  } else if (activation == "gelu") {
-    out.activation = ActivationKind::kGeluErf;
-  } else {
+  JIGE_TRY(out.activation, parse_gpt2_activation(config, where));
+  JIGE_TRY(out.scores_by_head_dim, get_bool_or(config, "scale_attn_weights", true, where));
+  JIGE_TRY(out.scores_by_layer,
+           get_bool_or(config, "scale_attn_by_inverse_layer_idx", false, where));
+  JIGE_TRY(const bool cross_attention, get_bool_or(config, "add_cross_attention", false, where));
+  if (cross_attention) {
     return fail(Code::kUnsupported,
-                "{}: activation_function \"{}\" is not supported; supported are gelu_new and gelu",
-                where, activation);
-  }
-  for (const auto& [field, usual] :
-       {std::pair{"scale_attn_weights", true}, std::pair{"scale_attn_by_inverse_layer_idx", false},
-        std::pair{"add_cross_attention", false}}) {
-    JIGE_TRY(const bool value, get_bool_or(config, field, usual, where));
-    if (value != usual) {
-      return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
-                  field, value);
-    }
+                "{}: field \"add_cross_attention\" is true, which Jige does not support", where);
   }
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", true, where));
   out.norm = NormKind::kLayer;

@@ -246,10 +246,8 @@ TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
                     Code::kUnsupported, "differ by layer type");
   EXPECT_FAILS_WITH(parse_config(with(llama_json(), "hidden_act", "gelu")), Code::kUnsupported,
                     "gelu");
-  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "activation_function", "relu")),
-                    Code::kUnsupported, "relu");
-  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "scale_attn_by_inverse_layer_idx", true)),
-                    Code::kUnsupported, "scale_attn_by_inverse_layer_idx");
+  EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "activation_function", "quick_gelu")),
+                    Code::kUnsupported, "\"quick_gelu\" is not supported; supported are gelu_new");
   EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "add_cross_attention", true)),
                     Code::kUnsupported, "add_cross_attention");
   EXPECT_FAILS_WITH(

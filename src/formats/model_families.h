@@ -28,6 +28,24 @@ inline const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
 }
 
+// The activation_function of GPT-2. The first name of a kind is the one that is written.
+struct Gpt2Activation {
+  std::string_view name;
+  ActivationKind kind;
+};
+
+inline constexpr Gpt2Activation kGpt2Activations[] = {
+    {"gelu_new", ActivationKind::kGeluTanh},
+    {"gelu_pytorch_tanh", ActivationKind::kGeluTanh},
+    {"gelu_python_tanh", ActivationKind::kGeluTanh},
+    {"gelu_fast", ActivationKind::kGeluTanh},
+    {"gelu", ActivationKind::kGeluErf},
+    {"gelu_python", ActivationKind::kGeluErf},
+    {"relu", ActivationKind::kRelu},
+    {"silu", ActivationKind::kSilu},
+    {"swish", ActivationKind::kSilu},
+};
+
 // How config.json of the family spells the size fields.
 struct SizeFields {
   std::string_view hidden;

@@ -27,8 +27,8 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
               "{}: to run takes {} (weights {}, keys and values of {} tokens {}, the rest {}), the "
-              "memory limit is {}; raise it, or choose a smaller context, cache or model, or keep "
-              "the weights in fewer bits",
+              "memory limit is {}; raise it, or choose a smaller --context, cache or model, or "
+              "weights of fewer bits (--quantize)",
               folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()), kv_tokens,
               shown(needed.kv_bytes), shown(needed.activations_bytes + needed.logits_bytes),
               shown(limit_bytes));

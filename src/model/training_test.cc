@@ -101,6 +101,8 @@ TEST(Training, GradientsOfBiasesAndErfGeluMatchFiniteDifferences) {
 
   config = tiny_config(Family::kGpt2);
   config.activation = formats::ActivationKind::kGeluErf;
+  config.scores_by_head_dim = false;
+  config.scores_by_layer = true;
   Trainee gpt2(config, {});
   gpt2.randomise(13);
   expect_gradients_match_differences(gpt2, random_sequences({12}, config.vocab_size, 4));
@@ -153,7 +155,7 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 }
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
-  for (const std::string name : {"llama2", "gpt2"}) {
+  for (const std::string name : {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer"}) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);
     const auto recording =
@@ -202,7 +204,7 @@ std::vector<Sequence> recorded_sequences(const Json& record, size_t step) {
 }
 
 TEST(Training, TenAdamWStepsFollowTheRecordingFromPyTorch) {
-  for (const std::string name : {"llama2", "gpt2"}) {
+  for (const std::string name : {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer"}) {
     const std::string path = testing::fixture(name) + "/training.json";
     const Json record = testing::value_of(parse_json(testing::value_of(read_file(path)), path));
     const Json& settings = record["optimizer"];

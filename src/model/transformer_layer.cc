@@ -37,6 +37,8 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   const auto index = static_cast<size_t>(options.index);
   if (flags.empty() || (index < flags.size() && flags[index])) window_ = config.sliding_window;
   rotary_ = config.position == formats::PositionKind::kRotary;
+  if (config.scores_by_head_dim) score_scale_ = 1.0 / std::sqrt(static_cast<double>(head_dim_));
+  if (config.scores_by_layer) score_scale_ /= static_cast<double>(options.index + 1);
   const LayerNames& names = options.names;
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
@@ -201,7 +203,7 @@ ops::AttentionShape TransformerLayer::attention_shape() const {
   return {.head_count = heads_,
           .kv_head_count = kv_heads_,
           .head_dim = head_dim_,
-          .scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
+          .scale = score_scale_,
           .window = window_};
 }
 
@@ -315,8 +317,20 @@ void TransformerLayer::activate(Stream& stream, const TensorView& dst,
   if (gated()) {
     ops::swiglu_forward(stream, dst, ffn);
   } else {
-    const bool tanh = activation_ == formats::ActivationKind::kGeluTanh;
-    ops::gelu_forward(stream, dst, ffn, tanh ? ops::GeluForm::kTanh : ops::GeluForm::kErf);
+    ops::activation_forward(stream, dst, ffn, plain_activation());
+  }
+}
+
+ops::Activation TransformerLayer::plain_activation() const {
+  switch (activation_) {
+    case formats::ActivationKind::kGeluErf:
+      return ops::Activation::kGeluErf;
+    case formats::ActivationKind::kRelu:
+      return ops::Activation::kRelu;
+    case formats::ActivationKind::kSilu:
+      return ops::Activation::kSilu;
+    default:
+      return ops::Activation::kGeluTanh;
   }
 }
 

@@ -7,12 +7,12 @@
 //   q, k = rope(head_norm(q, k))        head norms: Qwen3; no rope: GPT-2
 //   x1 = src + dropout(attention(q, k, v) Woᵀ + b)
 //   n2 = norm2(x1)
-//   a = silu(g) · u, g|u = n2 Wguᵀ      or a = gelu(n2 Wuᵀ + b)
+//   a = silu(g) · u, g|u = n2 Wguᵀ      or a = act(n2 Wuᵀ + b), act gelu, relu or silu
 //   dst = x1 + dropout(a Wdᵀ + b)
 // src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1, q|k|v (before head norms where there are any, after rope where not), attention output,
-// its log-sum-exp, g|u, and 1/std of the norms. n1, n2, the a of gelu and normalised heads are
+// its log-sum-exp, g|u, and 1/std of the norms. n1, n2, the a without gate and normalised heads are
 // computed anew where they are needed; the a of g|u takes the place of g in X, on the way.
 // pending: the gradients at the outputs of the four products and of the norms.
 // Threads: const.
@@ -27,6 +27,7 @@
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
+#include "ops/elementwise.h"
 
 namespace jige::model {
 
@@ -131,6 +132,7 @@ class TransformerLayer final : public Block {
   int64_t kv_columns() const { return kv_heads_ * head_dim_; }
   int64_t qk_columns() const { return q_columns() + kv_columns(); }
   int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
+  ops::Activation plain_activation() const;
   bool gated() const { return activation_ == formats::ActivationKind::kSwiGlu; }
   int64_t ffn_columns() const { return gated() ? 2 * ffn_size_ : ffn_size_; }
   ops::AttentionShape attention_shape() const;
@@ -145,6 +147,7 @@ class TransformerLayer final : public Block {
   bool rotary_ = false;
   int64_t window_ = 0;
   formats::ActivationKind activation_;
+  double score_scale_ = 1;
   bool head_norms_ = false;
 
   std::vector<ParamSpec> params_;

@@ -37,9 +37,7 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
     ops::swiglu_backward(stream, pending.ffn, grad_activated, saved.ffn,
                          saved.ffn.column_range(0, ffn_size_));
   } else {
-    const bool tanh = activation_ == formats::ActivationKind::kGeluTanh;
-    ops::gelu_backward(stream, pending.ffn, grad_activated, saved.ffn,
-                       tanh ? ops::GeluForm::kTanh : ops::GeluForm::kErf);
+    ops::activation_backward(stream, pending.ffn, grad_activated, saved.ffn, plain_activation());
   }
   ffn_input_.backward_input(stream, weights, context.compute,
                             {.grad_src = pending.n2,

@@ -57,6 +57,20 @@ void for_pieces(CpuDevice& device, bool contiguous, int64_t rows, int64_t column
   });
 }
 
+const cpu::PlainActivation& plain_kernels(const cpu::ActivationKernels& kernels,
+                                          Activation activation) {
+  switch (activation) {
+    case Activation::kGeluErf:
+      return kernels.gelu_erf;
+    case Activation::kRelu:
+      return kernels.relu;
+    case Activation::kSilu:
+      return kernels.silu;
+    default:
+      return kernels.gelu_tanh;
+  }
+}
+
 }  // namespace
 
 void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
@@ -90,21 +104,22 @@ void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const Tenso
       rows, 2 * width);
 }
 
-void gelu_forward(Stream& stream, const TensorView& dst, const TensorView& src, GeluForm form) {
+void activation_forward(Stream& stream, const TensorView& dst, const TensorView& src,
+                        Activation activation) {
   const int64_t rows = src.rows();
   const int64_t width = src.columns();
   check_float("dst", dst, rows, width);
   check_float("src", src, rows, width);
   submit_rows(
       stream,
-      [form](const cpu::ActivationKernels& kernels) {
-        return form == GeluForm::kTanh ? kernels.gelu_tanh_forward : kernels.gelu_erf_forward;
+      [activation](const cpu::ActivationKernels& kernels) {
+        return plain_kernels(kernels, activation).forward;
       },
-      cpu::GeluForwardArgs{rows_of(dst), const_rows_of(src), width}, rows, width);
+      cpu::PlainForwardArgs{rows_of(dst), const_rows_of(src), width}, rows, width);
 }
 
-void gelu_backward(Stream& stream, const TensorView& grad_src, const TensorView& grad_dst,
-                   const TensorView& src, GeluForm form) {
+void activation_backward(Stream& stream, const TensorView& grad_src, const TensorView& grad_dst,
+                         const TensorView& src, Activation activation) {
   const int64_t rows = src.rows();
   const int64_t width = src.columns();
   check_float("grad_src", grad_src, rows, width);
@@ -112,10 +127,10 @@ void gelu_backward(Stream& stream, const TensorView& grad_src, const TensorView&
   check_float("src", src, rows, width);
   submit_rows(
       stream,
-      [form](const cpu::ActivationKernels& kernels) {
-        return form == GeluForm::kTanh ? kernels.gelu_tanh_backward : kernels.gelu_erf_backward;
+      [activation](const cpu::ActivationKernels& kernels) {
+        return plain_kernels(kernels, activation).backward;
       },
-      cpu::GeluBackwardArgs{rows_of(grad_src), const_rows_of(grad_dst), const_rows_of(src), width},
+      cpu::PlainBackwardArgs{rows_of(grad_src), const_rows_of(grad_dst), const_rows_of(src), width},
       rows, width);
 }
 

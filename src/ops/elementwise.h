@@ -2,7 +2,7 @@
 //
 // Shapes: T tokens, F feed-forward width, D width, V vocabulary.
 //   swiglu  h = silu(gate) · up, gate_up = [gate | up] of 2F columns
-//   gelu    h = gelu(x), the tanh form or the exact erf form
+//   plain   h = gelu(x), in the tanh or the exact erf form, relu(x) or silu(x)
 // Exponentials come from one polynomial shared by all instruction sets, so the bits agree.
 // Threads: asynchronous on the stream.
 #pragma once
@@ -20,11 +20,14 @@ void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gat
 void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
                      const TensorView& gate_up, const TensorView& activated = {});
 
-enum class GeluForm { kTanh, kErf };
-void gelu_forward(Stream& stream, const TensorView& dst, const TensorView& src, GeluForm form);
-// grad_src may be src itself.
-void gelu_backward(Stream& stream, const TensorView& grad_src, const TensorView& grad_dst,
-                   const TensorView& src, GeluForm form);
+// Activations without a gate.
+enum class Activation { kGeluTanh, kGeluErf, kRelu, kSilu };
+// dst may be src itself.
+void activation_forward(Stream& stream, const TensorView& dst, const TensorView& src,
+                        Activation activation);
+// grad_src may be src itself. The slope of relu at 0 is 0.
+void activation_backward(Stream& stream, const TensorView& grad_src, const TensorView& grad_dst,
+                         const TensorView& src, Activation activation);
 
 // dst [T, D] f32 = table[tokens[t]] (f32, bf16 or f16 table [V, D]); tokens [T] i32.
 // REQUIRES: every token is in [0, V).

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numbers>
@@ -18,8 +19,13 @@ constexpr int64_t kWidths[] = {1, 7, 8, 15, 16, 17, 40, 129};
 
 double silu(double x) { return x / (1 + std::exp(-x)); }
 
-double gelu(double x, GeluForm form) {
-  if (form == GeluForm::kErf) return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
+constexpr Activation kPlain[] = {Activation::kGeluTanh, Activation::kGeluErf, Activation::kRelu,
+                                 Activation::kSilu};
+
+double plain(double x, Activation activation) {
+  if (activation == Activation::kRelu) return std::max(x, 0.0);
+  if (activation == Activation::kSilu) return silu(x);
+  if (activation == Activation::kGeluErf) return x * 0.5 * std::erfc(-x / std::numbers::sqrt2);
   const double inner = std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x);
   return 0.5 * x * (1 + std::tanh(inner));
 }
@@ -142,30 +148,30 @@ TEST(Zero, ClearsEveryElementAndNothingElse) {
   }
 }
 
-TEST(Gelu, ForwardAgreesWithDouble) {
+TEST(PlainActivation, ForwardAgreesWithDouble) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const GeluForm form : {GeluForm::kTanh, GeluForm::kErf}) {
+    for (const Activation activation : kPlain) {
       for (const DType src_type : kTypes) {
         for (const DType dst_type : kTypes) {
           Matrix src(src_type, 3, 201);
           src.fill_by(
               [](int64_t r, int64_t c) { return 0.05 * static_cast<double>(r * 201 + c) - 15; });
           Matrix dst(dst_type, 3, 201, 1);
-          gelu_forward(*stream, dst.view(), src.view(), form);
+          activation_forward(*stream, dst.view(), src.view(), activation);
           Values expected = src.values();
-          for (double& value : expected) value = gelu(value, form);
-          test::expect_near(dst, expected, 1e-6, 5e-7, "gelu");
+          for (double& value : expected) value = plain(value, activation);
+          test::expect_near(dst, expected, 1e-6, 5e-7, "plain");
         }
       }
     }
   });
 }
 
-TEST(Gelu, GradientAgreesWithFiniteDifferences) {
+TEST(PlainActivation, GradientAgreesWithFiniteDifferences) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const GeluForm form : {GeluForm::kTanh, GeluForm::kErf}) {
+    for (const Activation activation : kPlain) {
       for (const DType src_type : kTypes) {
         for (const DType grad_type : kTypes) {
           for (const int64_t width : kWidths) {
@@ -175,12 +181,12 @@ TEST(Gelu, GradientAgreesWithFiniteDifferences) {
             Matrix grad_dst(grad_type, 2, width);
             grad_dst.fill_normal(rng);
             Matrix grad_src(grad_type, 2, width, 2);
-            gelu_backward(*stream, grad_src.view(), grad_dst.view(), src.view(), form);
+            activation_backward(*stream, grad_src.view(), grad_dst.view(), src.view(), activation);
             const Values dy = grad_dst.values();
             const Values expected = test::finite_difference(
                 [&](const Values& at) {
                   double sum = 0;
-                  for (size_t i = 0; i < at.size(); ++i) sum += dy[i] * gelu(at[i], form);
+                  for (size_t i = 0; i < at.size(); ++i) sum += dy[i] * plain(at[i], activation);
                   return sum;
                 },
                 src.values());
@@ -189,6 +195,25 @@ TEST(Gelu, GradientAgreesWithFiniteDifferences) {
         }
       }
     }
+  });
+}
+
+TEST(PlainActivation, ReluHasNoSlopeAtZeroAndKeepsNaN) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    Matrix src(DType::kF32, 1, 4);
+    const float values[] = {0.0f, -0.0f, 1e-30f, std::nanf("")};
+    for (int64_t i = 0; i < 4; ++i) src.view().as<float>()[i] = values[i];
+    Matrix grad(DType::kF32, 1, 4);
+    for (int64_t i = 0; i < 4; ++i) grad.view().as<float>()[i] = 2.0f;
+    Matrix dst(DType::kF32, 1, 4);
+    activation_forward(*stream, dst.view(), src.view(), Activation::kRelu);
+    activation_backward(*stream, grad.view(), grad.view(), src.view(), Activation::kRelu);
+    EXPECT_TRUE(std::isnan(dst.get(0, 3)));
+    EXPECT_EQ(dst.get(0, 2), double{1e-30f});
+    EXPECT_EQ(grad.get(0, 0), 0);
+    EXPECT_EQ(grad.get(0, 1), 0);
+    EXPECT_EQ(grad.get(0, 2), 2);
   });
 }
 
@@ -202,10 +227,10 @@ TEST(Activations, HaveTheSameBitsOnAnyThreadsAndInstructionSet) {
       swiglu_forward(stream, hidden.view(), gate_up.view());
       Matrix grad(dtype, 80, 2 * 331);
       swiglu_backward(stream, grad.view(), hidden.view(), gate_up.view());
-      for (const GeluForm form : {GeluForm::kTanh, GeluForm::kErf}) {
+      for (const Activation activation : kPlain) {
         Matrix out(dtype, 80, 2 * 331);
-        gelu_forward(stream, out.view(), grad.view(), form);
-        gelu_backward(stream, grad.view(), out.view(), gate_up.view(), form);
+        activation_forward(stream, out.view(), grad.view(), activation);
+        activation_backward(stream, grad.view(), out.view(), gate_up.view(), activation);
       }
       return grad;
     });

@@ -34,7 +34,7 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
     return fail(Code::kExhausted,
                 "a memory limit of {} is too small: weights take {}, an iteration of {} tokens {} "
                 "and the cache of one context of {} tokens {}; give at least {} bytes ({}), or a "
-                "shorter context or a smaller batch",
+                "shorter --context or a smaller --batch-tokens",
                 format_bytes(limit_bytes), format_bytes(smallest.weights_bytes),
                 sizes.batch_tokens_max, format_bytes(smallest.workspace_bytes), sizes.context_max,
                 format_bytes(smallest.kv_bytes), smallest.total_bytes(),

@@ -38,6 +38,7 @@ TEST(EngineMemory, NamesTheLeastLimitThatWorks) {
   const std::string& message = refused.error().message;
   const size_t at = message.find("at least ");
   ASSERT_NE(at, std::string::npos) << message;
+  EXPECT_NE(message.find("a shorter --context"), std::string::npos) << message;
   const int64_t least = std::stoll(message.substr(at + 9));
   EXPECT_EQ(value_of(plan_engine_memory(fixture("llama2"), kOptions, least)).kv_block_count, 4);
   EXPECT_FALSE(plan_engine_memory(fixture("llama2"), kOptions, least - 1));

@@ -10,13 +10,6 @@ namespace {
 
 constexpr size_t kContentBytesMax = 4096;
 
-// The start of the last character of `text`. REQUIRES: not empty.
-size_t last_character(std::string_view text) {
-  size_t begin = text.size() - 1;
-  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
-  return begin;
-}
-
 bool is_single_word(std::string_view text, size_t begin, size_t end) {
   if (begin > 0) {
     const std::string_view before = text.substr(0, begin);
@@ -66,6 +59,7 @@ void TokenTrie::add(std::string_view text, int32_t value) {
     children_.set(key, node);
   }
   values_[node] = value;
+  longest_bytes_ = std::max(longest_bytes_, text.size());
 }
 
 size_t TokenTrie::find(std::string_view text, size_t from, std::vector<End>& ends) const {
@@ -83,6 +77,16 @@ size_t TokenTrie::find(std::string_view text, size_t from, std::vector<End>& end
     if (!ends.empty()) return begin;
   }
   return text.size();
+}
+
+bool TokenTrie::touches(std::string_view text, size_t place) const {
+  std::vector<End> ends;
+  text = text.substr(0, place + std::min(longest_bytes_, text.size() - place));
+  for (size_t from = place - std::min(longest_bytes_, place);; ++from) {
+    from = find(text, from, ends);
+    if (ends.empty() || from > place) return false;
+    if (ends.back().end >= place) return true;
+  }
 }
 
 Status AddedTokens::add(AddedToken token, std::string_view where) {
@@ -114,7 +118,8 @@ Status AddedTokens::freeze(const Normalizer& normalizer) {
       raw_.add(token.content, id);
       continue;
     }
-    JIGE_TRY(token.shown, normalizer.apply(token.content, scratch));
+    JIGE_TRY(const Normalizer::Normalized changed, normalizer.apply(token.content, scratch));
+    token.shown = changed.text;
     if (!token.shown.empty()) normalized_.add(token.shown, id);
   }
   return {};

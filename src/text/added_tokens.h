@@ -49,8 +49,13 @@ class TokenTrie {
     int32_t value;
   };
   size_t find(std::string_view text, size_t from, std::vector<End>& ends) const;
+  // Whether some text stands around a place, or ends or begins there.
+  bool touches(std::string_view text, size_t place) const;
+  // The bytes of the longest text.
+  size_t longest_bytes() const { return longest_bytes_; }
 
  private:
+  size_t longest_bytes_ = 0;
   std::vector<int32_t> values_ = {-1};  // by node; -1 where no text ends
   FlatMap<uint32_t> children_;          // (node, byte) -> node
   std::array<bool, 256> first_{};
@@ -86,6 +91,10 @@ class AddedTokens {
                         std::vector<Section>& out) const {
     split(normalized_, text, {.allow_special = allow_special}, out);
   }
+
+  // The texts that either looks for.
+  const TokenTrie& raw() const { return raw_; }
+  const TokenTrie& normalized() const { return normalized_; }
 
   // By id or content; nullptr where there is none.
   const AddedToken* find(int32_t id) const;

@@ -20,6 +20,12 @@ bool joins_before_space_mark(std::string_view text) {
   return false;
 }
 
+// Of the last character of one text and the first of another.
+uint64_t meeting_key(std::string_view left, std::string_view right) {
+  const char32_t last = decode_utf8(left.substr(last_character(left))).code_point;
+  return uint64_t{last} << 32 | decode_utf8(right).code_point;
+}
+
 }  // namespace
 
 Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
@@ -44,6 +50,9 @@ Result<BpeModel> BpeModel::create(std::shared_ptr<const Vocabulary> vocabulary,
     const std::string joined = left_text + right_text;
     JIGE_TRY(const int32_t id, id_of(joined, rank));
     model.merges_.set(pair_key(left, right), {static_cast<uint32_t>(rank), id});
+    if (!left_text.empty() && !right_text.empty()) {
+      model.meetings_.set(meeting_key(left_text, right_text), true);
+    }
     joins = joins || joins_before_space_mark(joined);
   }
   if (!options.unk_token.empty()) model.unk_id_ = model.vocabulary_->find(options.unk_token);
@@ -78,6 +87,33 @@ int32_t BpeModel::character_id(std::string_view character) const {
     return character_ids_[static_cast<size_t>((lead & 0x1F) << 6 | (character[1] & 0x3F))];
   }
   return vocabulary_->find(character);
+}
+
+// What the text of the symbol begins and ends with that a character starts as; of the symbols of
+// its bytes, where it becomes those.
+std::optional<std::string_view> BpeModel::symbol_text(std::string_view character) const {
+  if (character_id(character) >= 0) return character;
+  if (!options_.byte_fallback || !has_all_bytes_) return std::nullopt;
+  return "<0x00>";
+}
+
+bool BpeModel::cuts(std::string_view word, size_t place) const {
+  // What a whole word is matters where it may be a token whatever the merges say.
+  if (options_.ignore_merges) return false;
+  const std::string_view before = word.substr(0, place);
+  std::string left;
+  std::string right;
+  if (options_.byte_level) {
+    append_byte_level(left, before.substr(place - 1));
+    append_byte_level(right, word.substr(place, 1));
+  } else {
+    left = before.substr(last_character(before));
+    right = word.substr(place, utf8_size(word[place]));
+  }
+  // Unknown characters join others like them, or vanish.
+  const auto last = symbol_text(left);
+  const auto first = symbol_text(right);
+  return last && first && !meetings_.find(meeting_key(*last, *first));
 }
 
 Status BpeModel::encode(std::string_view word, BpeScratch& scratch,

@@ -16,6 +16,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -64,6 +65,10 @@ class BpeModel {
   // vocabulary lacks. REQUIRES: below 2^30 bytes; valid UTF-8 unless byte_level.
   Status encode(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
 
+  // Whether a word may be cut in two at a place behind its beginning without changing an id: no
+  // merge joins what meets there. REQUIRES: a character begins there.
+  bool cuts(std::string_view word, size_t place) const;
+
   // Ids that no plain text may become through ignore_merges: the special tokens.
   void forbid(int32_t id) { forbidden_.set(static_cast<uint64_t>(id), true); }
 
@@ -76,6 +81,7 @@ class BpeModel {
 
   BpeModel() = default;
   void build_character_table();
+  std::optional<std::string_view> symbol_text(std::string_view character) const;
   int32_t character_id(std::string_view character) const;
   Status encode_uncut(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
   Status encode_new(std::string_view word, BpeScratch& scratch, std::vector<int32_t>& ids) const;
@@ -92,6 +98,7 @@ class BpeModel {
   std::shared_ptr<const Vocabulary> vocabulary_;
   FlatMap<Merge> merges_;
   FlatMap<bool> forbidden_;
+  FlatMap<bool> meetings_;  // of a last and a first character that some merge brings together
   // Ids of the characters below U+0800, which covers byte-level spelling; -1 where there is none.
   std::array<int32_t, 0x800> character_ids_{};
   std::array<int32_t, 256> byte_ids_{};

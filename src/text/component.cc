@@ -1,5 +1,6 @@
 #include "text/component.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 namespace jige::text {
@@ -45,6 +46,23 @@ Result<Pattern> Pattern::from_json(const Json& component, std::string_view where
   }
   return fail(Code::kCorrupt, "{}: \"pattern\" must be {{\"String\": …}} or {{\"Regex\": …}}",
               where);
+}
+
+Result<std::optional<size_t>> Pattern::match_at_start(std::string_view text,
+                                                      RegexScratch& scratch) const {
+  if (!regex_) return text.starts_with(text_) ? std::optional(text_.size()) : std::nullopt;
+  Range match;
+  JIGE_TRY(const bool found, Regex::Scan(*regex_, text, scratch).next(match));
+  return found && match.begin == 0 ? std::optional(match.end) : std::nullopt;
+}
+
+bool Pattern::crosses(std::string_view left, std::string_view right) const {
+  if (regex_) return true;
+  const size_t most = text_.size() - 1;
+  if (right.size() < most) return true;
+  std::string around(left.substr(left.size() - std::min(left.size(), most)));
+  around += right.substr(0, most);
+  return find_text(around, text_) != around.npos;
 }
 
 Result<std::string> Pattern::replace_all(std::string_view text, std::string_view replacement,

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "text/pattern_cut.h"
 #include "text/regex.h"
 #include "text/unicode.h"
 
@@ -61,6 +62,17 @@ class Pattern {
     }
     return {};
   }
+
+  // See pattern_cut.h.
+  Result<PatternCut> cut(std::string_view text, size_t place, RegexScratch& scratch) const {
+    return regex_ ? cut_among_matches(*regex_, text, place, scratch)
+                  : cut_among_matches(text_, text, place);
+  }
+  // The size of the match at the beginning; nothing where none begins there. REQUIRES: valid UTF-8.
+  Result<std::optional<size_t>> match_at_start(std::string_view text, RegexScratch& scratch) const;
+
+  // Whether a match may begin in `left` and end in `right`, which goes on from it.
+  bool crosses(std::string_view left, std::string_view right) const;
 
   // The text with every match replaced; an empty text stays empty.
   Result<std::string> replace_all(std::string_view text, std::string_view replacement,

@@ -19,12 +19,15 @@ class FormStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return normalize(text, form_);
   }
+  bool cuts(std::string_view, std::string_view right) const override {
+    return begins_normal_form(decode_utf8(right).code_point);
+  }
 
  private:
   NormalForm form_;
 };
 
-// A change that is a plain function of the text.
+// A change of every character by itself.
 class FunctionStep final : public Normalizer::Step {
  public:
   using Function = std::string (*)(std::string_view);
@@ -32,6 +35,10 @@ class FunctionStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return function_(text);
   }
+  Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
+    return function_ == strip_marks && !text.empty() && is_mark(decode_utf8(text).code_point);
+  }
+  bool cuts(std::string_view, std::string_view) const override { return true; }
 
  private:
   Function function_;
@@ -47,13 +54,17 @@ class StripStep final : public Normalizer::Step {
       text.remove_prefix(first.size);
     }
     while (right_ && !text.empty()) {
-      size_t begin = text.size() - 1;
-      while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+      const size_t begin = last_character(text);
       if (!is_white_space(decode_utf8(text.substr(begin)).code_point)) break;
       text = text.substr(0, begin);
     }
     return std::string(text);
   }
+  Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
+    return left_ && !text.empty() && is_white_space(decode_utf8(text).code_point);
+  }
+  // The ends of the whole text are not those of its parts.
+  bool cuts(std::string_view, std::string_view) const override { return false; }
 
  private:
   bool left_;
@@ -68,6 +79,7 @@ class PrependStep final : public Normalizer::Step {
     return prefix_ + std::string(text);
   }
   bool prepends() const override { return true; }
+  bool cuts(std::string_view, std::string_view) const override { return true; }
 
  private:
   std::string prefix_;
@@ -79,6 +91,16 @@ class ReplaceStep final : public Normalizer::Step {
       : pattern_(std::move(pattern)), content_(std::move(content)) {}
   Result<std::string> apply(std::string_view text, RegexScratch& scratch) const override {
     return pattern_.replace_all(text, content_, scratch);
+  }
+  // What stands for several characters stands for the last of them.
+  Result<bool> drops_first(std::string_view text, RegexScratch& scratch) const override {
+    if (text.empty()) return false;
+    JIGE_TRY(const std::optional<size_t> size, pattern_.match_at_start(text, scratch));
+    if (!size || *size == 0) return false;
+    return content_.empty() || *size > utf8_size(text[0]);
+  }
+  bool cuts(std::string_view left, std::string_view right) const override {
+    return !pattern_.crosses(left, right);
   }
 
  private:
@@ -151,17 +173,41 @@ bool Normalizer::prepends() const {
                      [](const auto& step) { return step->prepends(); });
 }
 
-Result<std::string> Normalizer::apply(std::string_view text, RegexScratch& scratch,
-                                      bool continues) const {
-  std::string current(text);
+Result<Normalizer::Normalized> Normalizer::apply(std::string_view text, RegexScratch& scratch,
+                                                 bool continues) const {
+  Normalized current{std::string(text)};
   for (const auto& step : steps_) {
     if (continues && step->prepends()) continue;
-    JIGE_TRY(current, step->apply(current, scratch));
-    if (current.size() > kTextBytesMax) {
+    JIGE_TRY(const bool drops, step->drops_first(current.text, scratch));
+    current.keeps_start = current.keeps_start && !drops;
+    JIGE_TRY(current.text, step->apply(current.text, scratch));
+    if (current.text.size() > kTextBytesMax) {
       return fail(Code::kExhausted, "the normalized text is longer than {} bytes", kTextBytesMax);
     }
   }
   return current;
+}
+
+Result<std::optional<Normalizer::Parts>> Normalizer::cut(std::string_view left,
+                                                         std::string_view right, bool continues,
+                                                         RegexScratch& scratch) const {
+  std::string first(left);
+  std::string second(right);
+  bool keeps_start = true;
+  for (const auto& step : steps_) {
+    if (first.empty() || second.empty() || !step->cuts(first, second)) return std::nullopt;
+    JIGE_TRY(const bool drops, step->drops_first(first, scratch));
+    keeps_start = keeps_start && !drops;
+    if (!continues || !step->prepends()) {
+      JIGE_TRY(first, step->apply(first, scratch));
+    }
+    if (!step->prepends()) {
+      JIGE_TRY(second, step->apply(second, scratch));
+    }
+  }
+  if (first.empty() || second.empty()) return std::nullopt;
+  const size_t place = first.size();
+  return Parts{std::move(first) + second, place, keeps_start};
 }
 
 }  // namespace jige::text

@@ -11,6 +11,24 @@ namespace jige::text {
 namespace {
 
 using Step = PreTokenizer::Step;
+using Cut = PreTokenizer::Cut;
+
+// What a cut does to the parts that a rule makes of matches.
+Cut apply_cut(const PatternCut& cut, const SplitRule& rule, CutPlace& at) {
+  if (!cut.allowed) return Cut::kNever;
+  const bool merges = rule.behavior == SplitBehavior::kMergedWithPrevious ||
+                      rule.behavior == SplitBehavior::kMergedWithNext;
+  // Matches that join their neighbours: only a text without any is looked at.
+  if (merges) return cut.any ? Cut::kNever : Cut::kInsidePart;
+  if (cut.behind_match && cut.before_match && rule.behavior == SplitBehavior::kContiguous) {
+    return Cut::kNever;
+  }
+  if (cut.behind_match || cut.before_match) return Cut::kBetweenParts;
+  at.text = at.text.substr(cut.gap.begin, cut.gap.end - cut.gap.begin);
+  at.place -= cut.gap.begin;
+  if (cut.gap.begin > 0) at.start = PieceStart::kInside;
+  return Cut::kInsidePart;
+}
 
 class PatternStep final : public Step {
  public:
@@ -20,6 +38,10 @@ class PatternStep final : public Step {
     JIGE_DO(pattern_.for_each(piece.text, scratch,
                               [&](const Range& match) { return splitter.match(match); }));
     return splitter.finish();
+  }
+  Result<Cut> cut(CutPlace& at, RegexScratch& scratch) const override {
+    JIGE_TRY(const PatternCut cut, pattern_.cut(at.text, at.place, scratch));
+    return apply_cut(cut, rule_, at);
   }
 
  private:
@@ -41,17 +63,42 @@ class CharacterStep final : public Step {
     }
     return splitter.finish();
   }
+  Result<Cut> cut(CutPlace& at, RegexScratch&) const override {
+    PatternCut cut{.allowed = true, .gap = {0, at.text.size()}};
+    for (size_t i = 0; i < at.text.size();) {
+      const Decoded next = decode_utf8(at.text.substr(i));
+      const bool match = is_(next.code_point);
+      cut.any = cut.any || match;
+      if (match && i >= at.place) {
+        cut.before_match = i == at.place;
+        cut.gap.end = i;
+        break;
+      }
+      i += next.size;
+      if (match) cut.gap.begin = i;
+      if (match) cut.behind_match = i == at.place;
+    }
+    return apply_cut(cut, rule_, at);
+  }
 
  private:
   Predicate is_;
   SplitRule rule_;
 };
 
+enum class CharacterKind { kSpace, kWord, kOther };
+
+CharacterKind kind_of(char32_t c) {
+  return is_word(c)          ? CharacterKind::kWord
+         : is_white_space(c) ? CharacterKind::kSpace
+                             : CharacterKind::kOther;
+}
+
 // Runs of word characters and runs of other characters; white space is dropped.
 class WhitespaceStep final : public Step {
  public:
   Status apply(const Piece& piece, RegexScratch&, PieceSink& sink) const override {
-    enum class Kind { kSpace, kWord, kOther };
+    using Kind = CharacterKind;
     Kind current = Kind::kSpace;
     size_t begin = 0;
     const auto emit = [&](size_t end) -> Status {
@@ -60,9 +107,7 @@ class WhitespaceStep final : public Step {
     };
     for (size_t i = 0; i < piece.text.size();) {
       const Decoded next = decode_utf8(piece.text.substr(i));
-      const Kind kind = is_word(next.code_point)          ? Kind::kWord
-                        : is_white_space(next.code_point) ? Kind::kSpace
-                                                          : Kind::kOther;
+      const Kind kind = kind_of(next.code_point);
       if (kind != current) {
         JIGE_DO(emit(i));
         current = kind;
@@ -71,6 +116,13 @@ class WhitespaceStep final : public Step {
       i += next.size;
     }
     return emit(piece.text.size());
+  }
+  Result<Cut> cut(CutPlace& at, RegexScratch&) const override {
+    const std::string_view left = at.text.substr(0, at.place);
+    const CharacterKind before = kind_of(decode_utf8(left.substr(last_character(left))).code_point);
+    const CharacterKind behind = kind_of(decode_utf8(at.text.substr(at.place)).code_point);
+    // A run is not looked for: it stays whole.
+    return before == behind && before != CharacterKind::kSpace ? Cut::kNever : Cut::kBetweenParts;
   }
 };
 
@@ -83,6 +135,18 @@ class ByteLevelStep final : public Step {
  public:
   ByteLevelStep(ByteLevelOptions options, std::shared_ptr<const Regex> words)
       : options_(options), words_(std::move(words)) {}
+  bool marks() const override { return options_.add_prefix_space; }
+  Result<Cut> cut(CutPlace& at, RegexScratch& scratch) const override {
+    if (options_.add_prefix_space && at.start != PieceStart::kContinuation &&
+        !at.text.starts_with(' ')) {
+      at.changed = " " + std::string(at.text);
+      at.text = at.changed;
+      ++at.place;
+    }
+    if (!options_.use_regex) return Cut::kInsidePart;
+    JIGE_TRY(const PatternCut cut, cut_among_matches(*words_, at.text, at.place, scratch));
+    return apply_cut(cut, {SplitBehavior::kIsolated}, at);
+  }
   Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
     std::string prefixed;
     Piece current = piece;
@@ -114,6 +178,16 @@ class SpellStep final : public Step {
     append_byte_level(spelled, piece.text);
     return next.take({spelled, piece.start});
   }
+  Result<Cut> cut(CutPlace& at, RegexScratch&) const override {
+    std::string spelled;
+    append_byte_level(spelled, at.text.substr(0, at.place));
+    const size_t place = spelled.size();
+    append_byte_level(spelled, at.text.substr(at.place));
+    at.changed = std::move(spelled);
+    at.text = at.changed;
+    at.place = place;
+    return Cut::kInsidePart;
+  }
 };
 
 enum class Prepend { kAlways, kFirst, kNever };
@@ -130,15 +204,42 @@ class MetaspaceStep final : public Step {
       : options_(std::move(options)), space_(Pattern::literal(" ")) {}
   Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
     JIGE_TRY(std::string text, space_.replace_all(piece.text, options_.mark, scratch));
-    const bool wanted =
-        (options_.prepend == Prepend::kAlways && piece.start != PieceStart::kContinuation) ||
-        (options_.prepend == Prepend::kFirst && piece.start == PieceStart::kInput);
-    if (wanted && !text.starts_with(options_.mark)) text.insert(0, options_.mark);
+    if (wants_mark(text, piece.start)) text.insert(0, options_.mark);
     const Piece marked{text, piece.start};
     return options_.split ? split(marked, next) : next.take(marked);
   }
+  bool marks() const override { return options_.prepend != Prepend::kNever; }
+  Result<Cut> cut(CutPlace& at, RegexScratch& scratch) const override {
+    JIGE_TRY(std::string text,
+             space_.replace_all(at.text.substr(0, at.place), options_.mark, scratch));
+    if (wants_mark(text, at.start)) text.insert(0, options_.mark);
+    const size_t place = text.size();
+    JIGE_TRY(const std::string right,
+             space_.replace_all(at.text.substr(at.place), options_.mark, scratch));
+    text += right;
+    at.changed = std::move(text);
+    at.text = at.changed;
+    at.place = place;
+    if (!options_.split) return Cut::kInsidePart;
+    if (right.starts_with(options_.mark)) return Cut::kBetweenParts;
+    const size_t begin = at.text.rfind(options_.mark, place - 1);
+    if (begin != at.text.npos) {
+      at.place -= begin;
+      at.text.remove_prefix(begin);
+      if (begin > 0) at.start = PieceStart::kInside;
+    }
+    at.text = at.text.substr(0, find_text(at.text, options_.mark, at.place));
+    return Cut::kInsidePart;
+  }
 
  private:
+  bool wants_mark(std::string_view text, PieceStart start) const {
+    const bool wanted =
+        (options_.prepend == Prepend::kAlways && start != PieceStart::kContinuation) ||
+        (options_.prepend == Prepend::kFirst && start == PieceStart::kInput);
+    return wanted && !text.starts_with(options_.mark);
+  }
+
   // Cuts before every mark that is not the first character.
   Status split(const Piece& piece, PieceSink& next) const {
     for (size_t begin = 0; begin < piece.text.size();) {
@@ -291,6 +392,20 @@ Status PreTokenizer::apply_from(size_t step, const Piece& piece, RegexScratch& s
   if (step + 1 == steps_.size()) return steps_[step]->apply(piece, scratch, words);
   RestSink rest([&](const Piece& part) { return apply_from(step + 1, part, scratch, words); });
   return steps_[step]->apply(piece, scratch, rest);
+}
+
+Result<Cut> PreTokenizer::cut(CutPlace& at, RegexScratch& scratch) const {
+  for (size_t i = 0; i < steps_.size(); ++i) {
+    const bool space = at.text[at.place] == ' ';
+    JIGE_TRY(const Cut cut, steps_[i]->cut(at, scratch));
+    if (cut == Cut::kInsidePart) continue;
+    if (cut == Cut::kNever || space) return cut;
+    // A part of its own gets a mark that a text which goes on does not get, except before a space.
+    const bool marked = std::any_of(steps_.begin() + static_cast<std::ptrdiff_t>(i) + 1,
+                                    steps_.end(), [](const auto& step) { return step->marks(); });
+    return marked ? Cut::kNever : cut;
+  }
+  return Cut::kInsidePart;
 }
 
 Status PreTokenizer::apply(const Piece& piece, RegexScratch& scratch, PieceSink& words) const {

@@ -12,6 +12,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,11 +23,28 @@
 
 namespace jige::text {
 
+// A piece that may be cut in two at a place behind its beginning. `text` may go on behind its end.
+struct CutPlace {
+  std::string_view text;
+  size_t place = 0;
+  PieceStart start = PieceStart::kInside;
+  std::string changed = {};  // what `text` shows, once a step changed it
+};
+
 class PreTokenizer {
  public:
+  // What a cut of a piece does to the parts that a step makes of it: other parts come out; one part
+  // comes in two; or none, as parts meet there.
+  enum class Cut { kNever, kInsidePart, kBetweenParts };
+
   class Step {
    public:
     virtual ~Step() = default;
+    // What a cut would do, where the right part is a text that goes on. Makes `at` the part that
+    // comes in two. REQUIRES: a character begins at the place.
+    virtual Result<Cut> cut(CutPlace& at, RegexScratch& scratch) const = 0;
+    // Whether it may put something in front of any part.
+    virtual bool marks() const { return false; }
     // Cuts one piece and hands the parts to `next`.
     virtual Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const = 0;
   };
@@ -37,6 +55,9 @@ class PreTokenizer {
   // Cuts a piece and hands the words to `words`. REQUIRES: valid UTF-8. Fails where a pattern runs
   // away or `words` does.
   Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& words) const;
+
+  // The same of all steps. kBetweenParts: the words of both sides are those of the whole.
+  Result<Cut> cut(CutPlace& at, RegexScratch& scratch) const;
 
   // Whether the last step is ByteLevel, so that the words are raw bytes.
   bool leaves_bytes() const { return leaves_bytes_; }

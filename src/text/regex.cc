@@ -30,6 +30,28 @@ std::string shortened(std::string_view pattern) {
   return pattern.size() <= 120 ? std::string(pattern) : std::string(pattern.substr(0, 117)) + "...";
 }
 
+// Whether a pattern has, outside classes, what looks back and PCRE2 does not count as lookbehind.
+// May say so of patterns that have none.
+bool anchors(std::string_view pattern) {
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    if (pattern[i] == '\\') {
+      ++i;
+      if (i < pattern.size() &&
+          std::string_view("AGQXZ").find(pattern[i]) != std::string_view::npos) {
+        return true;
+      }
+    } else if (in_class) {
+      in_class = pattern[i] != ']';
+    } else if (pattern[i] == '[') {
+      in_class = true;
+    } else if (pattern[i] == '^') {
+      return true;
+    }
+  }
+  return false;
+}
+
 struct FreeCode {
   void operator()(pcre2_code* p) const { pcre2_code_free(p); }
 };
@@ -72,6 +94,7 @@ RegexScratch::~RegexScratch() = default;
 struct Regex::Compiled {
   std::unique_ptr<pcre2_code, FreeCode> code;
   std::string pattern;
+  bool looks_back = true;
 };
 
 Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
@@ -100,14 +123,19 @@ Result<Regex> Regex::compile(std::string_view pattern, std::string_view where) {
                 error_text(error));
   }
   // Without JIT (an unusual machine) matching still works, more slowly.
-  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE);
-  return Regex(std::make_shared<const Compiled>(Compiled{std::move(code), std::string(pattern)}));
+  pcre2_jit_compile(code.get(), PCRE2_JIT_COMPLETE | PCRE2_JIT_PARTIAL_HARD);
+  uint32_t lookbehind = 0;
+  const bool asked = pcre2_pattern_info(code.get(), PCRE2_INFO_MAXLOOKBEHIND, &lookbehind) == 0;
+  const bool looks_back = !asked || lookbehind > 0 || anchors(rewritten);
+  return Regex(std::make_shared<const Compiled>(
+      Compiled{std::move(code), std::string(pattern), looks_back}));
 }
 
 const std::string& Regex::pattern() const { return compiled_->pattern; }
+bool Regex::looks_back() const { return compiled_->looks_back; }
 
-Regex::Scan::Scan(const Regex& regex, std::string_view text, RegexScratch& scratch)
-    : regex_(regex), text_(text), scratch_(scratch), until_look_(kMatchesPerClockLook) {
+Regex::Scan::Scan(const Regex& regex, std::string_view text, RegexScratch& scratch, TextEnd end)
+    : regex_(regex), text_(text), scratch_(scratch), until_look_(kMatchesPerClockLook), end_(end) {
   if (!scratch.state_) scratch.state_ = std::make_unique<RegexScratch::State>();
 }
 
@@ -124,10 +152,17 @@ Status Regex::Scan::check_pace() {
 Result<bool> Regex::Scan::next(Range& match) {
   const RegexScratch::State& state = *scratch_.state_;
   const auto* subject = reinterpret_cast<PCRE2_SPTR>(text_.data());
+  // A hard partial match is told as soon as a match would look behind the end.
+  const uint32_t options =
+      PCRE2_NO_UTF_CHECK | (end_ == TextEnd::kOpen ? PCRE2_PARTIAL_HARD : uint32_t{0});
   while (from_ <= text_.size()) {
     const int found = pcre2_match(regex_.compiled_->code.get(), subject, text_.size(), from_,
-                                  PCRE2_NO_UTF_CHECK, state.match.get(), state.context.get());
+                                  options, state.match.get(), state.context.get());
     if (found == PCRE2_ERROR_NOMATCH) break;
+    if (found == PCRE2_ERROR_PARTIAL) {
+      waits_ = true;
+      break;
+    }
     if (found < 0) {
       return fail(Code::kExhausted, "the pattern \"{}\" needs too many steps at byte {}: {}",
                   shortened(regex_.pattern()), from_, error_text(found));

@@ -44,6 +44,9 @@ class RegexScratch {
   std::unique_ptr<State> state_;
 };
 
+// Whether a text ends where it ends, or is the beginning of a longer one.
+enum class TextEnd { kClosed, kOpen };
+
 class Regex {
  public:
   // Compiles a pattern; `where` names the file and field in errors. Fails with kCorrupt on a syntax
@@ -56,9 +59,15 @@ class Regex {
    public:
     // REQUIRES: `text` is valid UTF-8; regex, text and scratch outlive the scan. Scans of one
     // thread may share a scratch, also in turns.
-    Scan(const Regex& regex, std::string_view text, RegexScratch& scratch);
-    // Whether there is another match, which goes to `match`. Fails with kExhausted (see Bounds).
+    Scan(const Regex& regex, std::string_view text, RegexScratch& scratch,
+         TextEnd end = TextEnd::kClosed);
+    // Whether there is another match, which goes to `match`. In a text with an open end only those
+    // come that stand whatever follows. Fails with kExhausted (see Bounds).
     Result<bool> next(Range& match);
+    // Goes on at `place`, as behind a match that is not empty. REQUIRES: a character begins there.
+    void start_at(size_t place) { from_ = last_end_ = place; }
+    // Whether next() gave no match because it depends on what follows an open end.
+    bool waits() const { return waits_; }
 
    private:
     Status check_pace();
@@ -70,12 +79,16 @@ class Regex {
     int until_look_;
     size_t from_ = 0;
     size_t last_end_ = SIZE_MAX;
+    TextEnd end_;
+    bool waits_ = false;
   };
 
   // Appends all matches of a scan to `matches`.
   Status find_all(std::string_view text, RegexScratch& scratch, std::vector<Range>& matches) const;
 
   const std::string& pattern() const;
+  // Whether a match may depend on what stands before it (lookbehind, \b, ^).
+  bool looks_back() const;
 
  private:
   struct Compiled;

@@ -54,6 +54,7 @@ Result<SentencePieceModel> SentencePieceModel::create(std::string_view bytes,
   SentencePieceModel model;
   model.library_ = std::move(library);
   JIGE_DO(model.find_separator(where));
+  JIGE_DO(model.look_at_spaces());
   return model;
 }
 
@@ -82,6 +83,33 @@ Status SentencePieceModel::find_separator(std::string_view where) {
   JIGE_TRY(const std::vector<int> letter, library_->encode("a"));
   adds_space_ = !letter.empty() && processor.IdToPiece(letter[0]).starts_with(kSpaceMark);
   return {};
+}
+
+Status SentencePieceModel::look_at_spaces() {
+  const auto& processor = library_->processor;
+  cuts_at_spaces_ = !separator_ids_.empty();
+  for (int id = 0; id < processor.GetPieceSize(); ++id) {
+    const std::string& piece = processor.IdToPiece(id);
+    for (size_t at = piece.find(kSpaceMark); at != piece.npos;
+         at = piece.find(kSpaceMark, at + 1)) {
+      const bool behind_mark =
+          at >= kSpaceMark.size() && std::string_view(piece).substr(0, at).ends_with(kSpaceMark);
+      if (at > 0 && !behind_mark) cuts_at_spaces_ = false;
+    }
+  }
+  // A text that goes on must keep its space.
+  if (adds_space_) return {};
+  JIGE_TRY(const std::vector<std::string> pieces, library_->encode_as<std::string>(" a"));
+  if (pieces.empty() || !pieces[0].starts_with(kSpaceMark)) cuts_at_spaces_ = false;
+  return {};
+}
+
+bool SentencePieceModel::cuts(std::string_view text, size_t place) const {
+  // The library takes other characters for spaces, too, and leaves some out.
+  const std::string_view left = text.substr(0, place);
+  const char32_t before = decode_utf8(left.substr(last_character(left))).code_point;
+  const bool stays = before < 0x80 ? before > ' ' && before < 0x7F : is_letter(before);
+  return stays && cuts_at_spaces_ && text[place] == ' ' && !forbidden_.touches(text, place);
 }
 
 void SentencePieceModel::forbid(int32_t id) {

@@ -31,6 +31,11 @@ class SentencePieceModel {
   // adds a space does so. REQUIRES: valid UTF-8.
   Status encode(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
+  // Whether a text may be cut in two before a space behind a letter without changing an
+  // id; the right part is a text that goes on. For unigram models but for the rounding of the
+  // library's sums of scores, which grows with a text.
+  bool cuts(std::string_view text, size_t place) const;
+
   // No text may become this id any more, if its piece has more than one character.
   void forbid(int32_t id);
 
@@ -50,6 +55,7 @@ class SentencePieceModel {
   struct Library;
   SentencePieceModel() = default;
   Status find_separator(std::string_view where);
+  Status look_at_spaces();
   Status encode_uncut(std::string_view text, bool at_start, std::vector<int32_t>& ids) const;
 
   std::shared_ptr<const Library> library_;
@@ -58,6 +64,7 @@ class SentencePieceModel {
   std::string separator_piece_;  // the last piece of the separator alone
   TokenTrie forbidden_;
   bool adds_space_ = false;
+  bool cuts_at_spaces_ = false;  // no piece has a space mark behind another character
 };
 
 }  // namespace jige::text

@@ -54,6 +54,11 @@ Result<std::vector<int32_t>> Tokenizer::encode(std::string_view text,
   return core_->encode(text, options);
 }
 
+std::optional<size_t> Tokenizer::safe_cut(std::string_view text, size_t wanted,
+                                          bool continues) const {
+  return core_->safe_cut(text, wanted, continues);
+}
+
 Result<std::string> Tokenizer::decode(std::span<const int32_t> ids,
                                       const DecodeOptions& options) const {
   std::string text;

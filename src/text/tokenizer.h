@@ -75,6 +75,13 @@ class Tokenizer {
   // expression runs away.
   Result<std::vector<int32_t>> encode(std::string_view text, const EncodeOptions& options) const;
 
+  // A place of `text` at or before `wanted`, not far before it and behind the first character,
+  // where it may be cut in two: the ids of the left part followed by those of the right one as a
+  // text that goes on are the ids of both, whatever follows `text` in its document (both without
+  // allow_special). Nothing where no such place was found; a longer text may have one. Takes time
+  // like encoding. REQUIRES: valid UTF-8.
+  std::optional<size_t> safe_cut(std::string_view text, size_t wanted, bool continues) const;
+
   // The text of `ids`. Fails with kInvalidArgument on an id outside [0, vocab_size()).
   Result<std::string> decode(std::span<const int32_t> ids, const DecodeOptions& options) const;
 

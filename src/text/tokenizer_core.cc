@@ -76,16 +76,19 @@ class TokenizerCore::Run final : public PieceSink {
 
   Status encode_raw(std::string_view text, const Section& section) {
     const std::string_view raw = text.substr(section.begin, section.end - section.begin);
-    if (parts_.normalizer.empty()) return encode_normalized(raw, section);
+    if (parts_.normalizer.empty()) return encode_normalized(raw, section, section.begin == 0);
     JIGE_TRY(
-        const std::string normalized,
+        const Normalizer::Normalized changed,
         parts_.normalizer.apply(raw, scratch_.regex, options_.continues && section.begin == 0));
-    return encode_normalized(normalized, section);
+    return encode_normalized(changed.text, section, section.begin == 0 && changed.keeps_start);
   }
 
-  Status encode_normalized(std::string_view text, const Section& section) {
+  // `begins`: it stands for the beginning of the input.
+  Status encode_normalized(std::string_view text, const Section& section, bool begins) {
     scratch_.normalized.clear();
-    const auto start = options_.continues ? PieceStart::kContinuation : PieceStart::kInput;
+    const auto start = options_.continues && section.begin == 0 ? PieceStart::kContinuation
+                       : begins                                 ? PieceStart::kInput
+                                                                : PieceStart::kInside;
     parts_.added.split_normalized(text, special_allowed(section), scratch_.normalized);
     for (const Section& part : scratch_.normalized) {
       if (part.id >= 0) {
@@ -93,7 +96,7 @@ class TokenizerCore::Run final : public PieceSink {
         continue;
       }
       const Piece piece{text.substr(part.begin, part.end - part.begin),
-                        section.begin == 0 && part.begin == 0 ? start : PieceStart::kInside};
+                        part.begin == 0 ? start : PieceStart::kInside};
       JIGE_DO(encode_piece(piece));
     }
     return {};

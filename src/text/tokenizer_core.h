@@ -60,6 +60,9 @@ class TokenizerCore {
   Result<PlacedIds> encode_places(std::string_view text, const EncodeOptions& options,
                                   std::span<const size_t> places) const;
 
+  // See Tokenizer::safe_cut.
+  std::optional<size_t> safe_cut(std::string_view text, size_t wanted, bool continues) const;
+
   // The text of a token, or nullptr.
   const std::string* token(int32_t id) const;
   std::optional<int32_t> id(std::string_view token) const;
@@ -75,6 +78,7 @@ class TokenizerCore {
     std::vector<Section> normalized;
   };
   class Run;
+  class CutSearch;
 
   std::unique_ptr<Scratch> borrow() const;
   void give_back(std::unique_ptr<Scratch> scratch) const;

@@ -314,6 +314,17 @@ std::string normalize(std::string_view text, NormalForm form) {
   return out.append(text.substr(copied));
 }
 
+bool begins_normal_form(char32_t c) {
+  if (c < 0x80) return true;
+  std::vector<utf8proc_int32_t> parts;
+  decompose(to_utf8(c), true, parts);
+  const auto first = static_cast<char32_t>(parts.front());
+  // What joins or changes places with a character before it is a mark or a vowel or final of
+  // Hangul.
+  return !is_mark(first) && combining_class(parts.front()) == 0 &&
+         !(first >= 0x1160 && first <= 0x11FF);
+}
+
 std::string to_lower(std::string_view text) {
   return map_characters(text, [](char32_t c, std::string& out) {
     if (c == 0x130) {

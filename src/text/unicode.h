@@ -46,6 +46,13 @@ inline size_t utf8_size(char lead) {
   return byte < 0x80 ? 1 : byte < 0xE0 ? 2 : byte < 0xF0 ? 3 : 4;
 }
 
+// Where the last character begins. REQUIRES: valid UTF-8, not empty.
+inline size_t last_character(std::string_view text) {
+  size_t begin = text.size() - 1;
+  while (begin > 0 && (static_cast<uint8_t>(text[begin]) & 0xC0) == 0x80) --begin;
+  return begin;
+}
+
 // The first place of `what` at or after `from`, or npos; linear in the text whatever it holds,
 // which std::string::find is not.
 size_t find_text(std::string_view text, std::string_view what, size_t from = 0);
@@ -65,6 +72,10 @@ enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 
 // The normal form of a text. REQUIRES: valid UTF-8.
 std::string normalize(std::string_view text, NormalForm form);
+
+// Whether the normal forms of any text before this character and of the text from it on, put
+// together, are the normal form of both together. May say no of characters for which it is so.
+bool begins_normal_form(char32_t c);
 
 // Every character's full lower-case form, without context. REQUIRES: valid UTF-8.
 std::string to_lower(std::string_view text);

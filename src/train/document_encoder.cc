@@ -64,7 +64,9 @@ Result<EncodedPart> DocumentEncoder::encode_text(const Record& record) const {
   EncodedPart part{.begins = record.begins, .ends = record.ends};
   const auto prefix = tokenizer_.prefix_ids();
   if (record.begins) part.ids.assign(prefix.begin(), prefix.end());
-  JIGE_TRY(const std::vector<int32_t> ids, tokenizer_.encode(record.text, kPlain));
+  text::EncodeOptions options = kPlain;
+  options.continues = !record.begins;
+  JIGE_TRY(const std::vector<int32_t> ids, tokenizer_.encode(record.text, options));
   part.ids.insert(part.ids.end(), ids.begin(), ids.end());
   if (record.ends && options_.append_eos && tokenizer_.eos_id() >= 0) {
     part.ids.push_back(tokenizer_.eos_id());

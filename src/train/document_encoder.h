@@ -9,8 +9,9 @@
 // prompt, so that a token ends there, and as a text that goes on from it: tokenizers that put a
 // space before a text put none between the two. The chat template writes its own special tokens.
 // A content may be a list of text parts (text/chat_content.h). Special tokens spelled out inside
-// texts stay ordinary text. A message list may come with "tools" for the template.
-// Threads: immutable; encode() from any number of threads.
+// texts stay ordinary text. The pieces of a text go on from one another; cut where
+// Tokenizer::safe_cut says, they have the ids of the whole. A message list may come with "tools"
+// for the template. Threads: immutable; encode() from any number of threads.
 #pragma once
 
 #include <cstdint>

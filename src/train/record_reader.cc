@@ -98,13 +98,24 @@ bool RecordReader::is_border(const Line& line) const {
   return false;
 }
 
-void RecordReader::emit(Record& record, bool ends) {
-  record = Record{.text = std::exchange(gathered_, {}),
+void RecordReader::emit(Record& record, size_t size, bool ends) {
+  std::string rest = gathered_.substr(size);
+  gathered_.resize(size);
+  record = Record{.text = std::exchange(gathered_, std::move(rest)),
                   .begins = !inside_document_,
                   .ends = ends,
                   .line = gathered_line_};
+  gathered_line_ += std::count(record.text.begin(), record.text.end(), '\n');
   if (ends && record.text.ends_with('\n')) record.text.pop_back();
   inside_document_ = !ends;
+  piece_from_ = kPieceBytes;
+}
+
+size_t RecordReader::piece_size() const {
+  if (!options_.piece_end) return gathered_.size();
+  const auto end = options_.piece_end(gathered_, inside_document_);
+  if (end) return *end;
+  return gathered_.size() < kUncutBytesMax ? 0 : gathered_.size();
 }
 
 Result<bool> RecordReader::next_text(Record& record) {
@@ -120,7 +131,7 @@ Result<bool> RecordReader::next_text(Record& record) {
     }
     if (is_border(line)) {
       if (inside_document_ || !trimmed(gathered_).empty()) {
-        emit(record, true);
+        emit(record, gathered_.size(), true);
         return true;
       }
       gathered_.clear();
@@ -142,16 +153,21 @@ Result<bool> RecordReader::next_text(Record& record) {
     if (gathered_.empty()) gathered_line_ = line.number;
     gathered_.append(line.text);
     if (line.ends) gathered_.push_back('\n');
-    if (gathered_.size() < kPieceBytes) continue;
+    if (gathered_.size() < piece_from_) continue;
     if (inside_document_ || !trimmed(gathered_).empty()) {
-      // The next line may be a border, which then comes as an empty last piece.
-      emit(record, false);
+      const size_t size = piece_size();
+      if (size == 0) {
+        piece_from_ = gathered_.size() + kPieceBytes;
+        continue;
+      }
+      // Where all went, the next line may be a border, which then comes as an empty last piece.
+      emit(record, size, false);
       return true;
     }
     gathered_.clear();
   }
   if (!inside_document_ && trimmed(gathered_).empty()) return false;
-  emit(record, true);
+  emit(record, gathered_.size(), true);
   return true;
 }
 

@@ -3,7 +3,9 @@
 // JSONL (.jsonl, .ndjson): every line that is not blank is a record.
 // Text (anything else): `split` says where documents end: at the end of the file, at runs of blank
 // lines, or at lines that hold only the separator (such as "<|endoftext|>"). A document longer than
-// kPieceBytes comes in pieces that end at line ends (or, inside very long lines, at characters).
+// kPieceBytes comes in pieces that end where RecordOptions::piece_end says, else at line ends (or,
+// inside very long lines, at characters). Where piece_end knows no place, a piece grows up to
+// kUncutBytesMax.
 // Documents of white space only are left out. "\r\n" counts as "\n"; the newline at the end of a
 // document and the byte order mark that some editors put before the first line are no part of it.
 //
@@ -13,6 +15,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -22,6 +26,7 @@
 namespace jige::train {
 
 inline constexpr size_t kPieceBytes = size_t{1} << 20;
+inline constexpr size_t kUncutBytesMax = size_t{8} << 20;
 inline constexpr size_t kJsonLineBytesMax = size_t{256} << 20;
 
 enum class TextSplit { kFile, kBlankLines, kSeparator };
@@ -36,6 +41,10 @@ struct RecordOptions {
   TextSplit split = TextSplit::kFile;
   std::string separator;  // for kSeparator: the whole line, white space around it ignored
   bool skip_bad = false;
+  // Where a piece may end: behind the first character of `text` and before its end. `continues`: it
+  // begins behind an earlier piece. Nothing where more of the document must be seen.
+  using PieceEnd = std::function<std::optional<size_t>(std::string_view text, bool continues)>;
+  PieceEnd piece_end = {};
 };
 
 struct Record {
@@ -63,14 +72,17 @@ class RecordReader {
   Result<bool> next_text(Record& record);
   // Whether a whole line ends a document.
   bool is_border(const Line& line) const;
-  // Hands out what has been gathered.
-  void emit(Record& record, bool ends);
+  // Hands out the first `size` bytes of what has been gathered.
+  void emit(Record& record, size_t size, bool ends);
+  // Where a piece of what has been gathered may end; 0 for nowhere yet.
+  size_t piece_size() const;
 
   std::string path_;
   RecordOptions options_;
   bool json_ = false;
   LineReader lines_;
   std::string gathered_;
+  size_t piece_from_ = kPieceBytes;  // so much is gathered before a piece is looked for
   int64_t gathered_line_ = 0;
   bool inside_document_ = false;  // a piece of the open document was handed out
   bool dropping_line_ = false;    // in a long line that was found bad

@@ -101,6 +101,39 @@ TEST(RecordReader, JoinsPiecesOfAVeryLongLine) {
   EXPECT_TRUE(reading.records.back().ends);
 }
 
+TEST(RecordReader, EndsPiecesWhereItIsToldTo) {
+  const TestFolder folder;
+  std::string text;
+  while (text.size() < 3 * kPieceBytes) text += "words of a line\n";
+  int asked = 0;
+  const RecordOptions options{
+      .piece_end = [&](std::string_view seen, bool continues) -> std::optional<size_t> {
+        EXPECT_EQ(continues, asked > 1);
+        if (asked++ == 0) return std::nullopt;
+        return seen.size() - 7;
+      }};
+  const auto reading = read_all(folder.write("a.txt", text), options);
+  ASSERT_EQ(reading.records.size(), 3u);
+  EXPECT_GT(reading.records[0].text.size(), 2 * kPieceBytes - 8);
+  EXPECT_EQ(reading.records[0].text.substr(reading.records[0].text.size() - 9), "words of ");
+  std::string joined;
+  for (const Seen& record : reading.records) joined += record.text;
+  EXPECT_EQ(joined + "\n", text);
+  EXPECT_EQ(reading.lines[1],
+            1 + std::count(reading.records[0].text.begin(), reading.records[0].text.end(), '\n'));
+}
+
+TEST(RecordReader, CutsWhatNobodyCanCutBeforeItIsTooLong) {
+  const TestFolder folder;
+  const std::string text(kUncutBytesMax + kPieceBytes, 'x');
+  const auto reading =
+      read_all(folder.write("a.txt", text),
+               {.piece_end = [](std::string_view, bool) { return std::optional<size_t>(); }});
+  ASSERT_EQ(reading.records.size(), 2u);
+  EXPECT_EQ(reading.records[0].text.size(), kUncutBytesMax);
+  EXPECT_EQ(reading.records[1].text.size(), kPieceBytes);
+}
+
 TEST(RecordReader, NamesFileAndLineOfInvalidUtf8) {
   const TestFolder folder;
   const auto path = folder.write("a.txt",

@@ -114,7 +114,7 @@ Result<Sequences> cut_sequences(const Corpus& corpus, const SequenceOptions& opt
   if (options.packing == Packing::kStream && corpus.token_count() <= options.context) {
     return fail(Code::kInvalidArgument,
                 "the corpus has {} tokens, too few for one sequence of {}; give more text or a "
-                "smaller context",
+                "smaller --context",
                 corpus.token_count(), options.context);
   }
   Cutter cutter(options);

@@ -26,6 +26,8 @@ namespace {
 constexpr uint64_t kCacheVersion = 1;
 // The same where only files with completions change that the tokenizer may put a space before.
 constexpr uint64_t kCompletionVersion = 1;
+// The same where only text files change that may have documents in several pieces.
+constexpr uint64_t kPieceVersion = 1;
 constexpr size_t kBatchBytes = size_t{2} << 20;
 constexpr size_t kBatchRecords = 8192;
 constexpr int64_t kRecordsPerRange = 16;
@@ -101,6 +103,10 @@ Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
   if (kind == SourceKind::kJsonl && tokenizer.marks_start()) {
     JIGE_TRY(const bool completions, may_have_completions(path));
     if (completions) hash.update(&kCompletionVersion, sizeof kCompletionVersion);
+  }
+  std::error_code unknown;
+  if (kind == SourceKind::kText && std::filesystem::file_size(path, unknown) > kPieceBytes) {
+    hash.update(&kPieceVersion, sizeof kPieceVersion);
   }
   return hash.digest();
 }
@@ -240,7 +246,11 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
 
   JIGE_DO(make_folders(options.cache_folder));
   JIGE_TRY(const DocumentEncoder encoder, DocumentEncoder::create(tokenizer, options.encoder));
-  JIGE_TRY(RecordReader reader, RecordReader::open(path, options.records));
+  RecordOptions records = options.records;
+  records.piece_end = [&](std::string_view text, bool continues) {
+    return tokenizer.safe_cut(text, text.size(), continues);
+  };
+  JIGE_TRY(RecordReader reader, RecordReader::open(path, records));
   JIGE_TRY(auto writer,
            formats::TokenFileWriter::create(copy_path, {.vocab_size = tokenizer.vocab_size(),
                                                         .with_mask = kind == SourceKind::kJsonl}));

@@ -8,7 +8,9 @@
 #include <utility>
 
 #include "base/file.h"
+#include "base/rng.h"
 #include "formats/xxhash64.h"
+#include "text/test_fixtures.h"
 #include "train/document_index.h"
 #include "train/test_support.h"
 
@@ -122,6 +124,49 @@ TEST_F(TokenizeTest, OnlyCompletionsBehindASpaceGotOtherKeysThanBefore) {
       const bool same = formats::checksum_text(copy->key) == keys[i];
       EXPECT_EQ(same, !tokenizer.marks_start() || i == 0) << name << " " << i;
     }
+  }
+}
+
+TEST_F(TokenizeTest, GivesALongTextTheIdsOfItsWhole) {
+  std::string text;
+  Rng rng(3);
+  const std::vector<std::string> words = {"one",  "The", "end,",      "of",
+                                          "it's", "12",  "caf\u00e9", "a"};
+  while (text.size() < kPieceBytes + 100000) {
+    text += words[rng.below(words.size())];
+    text += rng.below(12) == 0 ? "\n" : rng.below(9) == 0 ? "  " : " ";
+  }
+  text += "end";
+  const auto path = folder_.write("a.txt", text);
+  for (const char* name : {"tokenizers/gpt2_prefix", "tokenizers/llama2_legacy",
+                           "tokenizers/mistral", "tokenizers/qwen2", "sentencepiece/bpe"}) {
+    SCOPED_TRACE(name);
+    const auto tokenizer = text::Tokenizer::load(text::fixture_path(name));
+    ASSERT_TRUE(tokenizer);
+    ThreadTeam team(2);
+    TokenizeOptions options = this->options();
+    options.tokenizer_folder = text::fixture_path(name);
+    options.encoder.append_eos = false;
+    const auto copy = tokenize_file(path, *tokenizer, options, team);
+    ASSERT_TRUE(copy) << copy.error().message;
+    EXPECT_EQ(copy->document_count, 1);
+    auto whole = tokenizer->encode(text, {.add_special = false, .allow_special = false});
+    ASSERT_TRUE(whole);
+    const auto prefix = tokenizer->prefix_ids();
+    whole->insert(whole->begin(), prefix.begin(), prefix.end());
+    EXPECT_TRUE(ids_of(*copy) == *whole);
+  }
+}
+
+TEST_F(TokenizeTest, OnlyTextsInPiecesGotOtherKeysThanBefore) {
+  // What each had before pieces were cut at safe places.
+  const std::pair<size_t, const char*> before[] = {{kPieceBytes, "4bce7902885c89c5"},
+                                                   {kPieceBytes + 1, "e14a74d579dfaffb"}};
+  for (const auto& [size, key] : before) {
+    const auto copy = tokenize(folder_.write("a.txt", std::string(size, 'x')));
+    ASSERT_TRUE(copy) << copy.error().message;
+    const std::string now = formats::checksum_text(copy->key);
+    EXPECT_EQ(now == key, size <= kPieceBytes) << now;
   }
 }
 

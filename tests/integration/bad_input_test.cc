@@ -277,7 +277,7 @@ TEST(BadText, RecordsThatCannotBeScoredAreLeftOutWhenAsked) {
       run_jige({"score", model, "--skip-bad", "--json"}, good + bad + "\n" + good);
   ASSERT_EQ(scored.exit_code, 0) << scored.err;
   EXPECT_NE(scored.err.find("6 bad lines left out"), std::string::npos) << scored.err;
-  const std::vector<Json> lines = scored.json_lines();
+  const JsonLines lines = scored.json_lines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["line"], 1);
   EXPECT_EQ(lines[1]["line"], 9);

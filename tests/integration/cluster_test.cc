@@ -172,7 +172,7 @@ TEST(Cluster, ComparesWithPublishedBaselines) {
   words.insert(words.end(), {"--rates", fixtures + "rates.csv"});
   const Outcome outcome = run_jige(words);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_THAT(lines[0]["scene"].get<std::string>(), HasSubstr("samples traced"));
   EXPECT_EQ(lines[1]["policy"], "published-las");

@@ -135,7 +135,7 @@ TEST(Collective, AGivenSizeMovesTheOtherOneAlong) {
     const Outcome outcome = run_jige(
         {"bench", "collective", "--ranks", "2", "-n", "1", "-w", "0", flag, size, "--json"});
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-    const std::vector<Json> lines = outcome.json_lines();
+    const JsonLines lines = outcome.json_lines();
     ASSERT_EQ(lines.size(), 2u) << outcome.out;  // the group, and one size
     EXPECT_EQ(lines[1]["bytes"], bytes);
   }

@@ -161,7 +161,7 @@ TEST(CommandLine, VersionTellsBuildAndKernels) {
 TEST(CommandLine, BenchMeasuresTheMachine) {
   const Outcome outcome = run_jige({"bench", "machine", "--json"});
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_GT(lines[1]["value"].get<double>(), 1);
   EXPECT_THAT(run_jige({"bench", "gem"}).err, HasSubstr("did you mean gemm?"));
@@ -208,7 +208,7 @@ TEST(CommandLine, BenchTrainsAStepOnRequest) {
                                               "--context", "64"};
   const Outcome outcome = run_jige(arguments, "\n\n\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 4u);  // the machine first
   for (size_t i = 1; i < lines.size(); ++i) {
     EXPECT_EQ(lines[i]["name"], "step");
@@ -223,6 +223,18 @@ TEST(CommandLine, BenchKeepsToTheMemoryLimit) {
                                       "--json", "--memory-limit", "64KiB"});
     EXPECT_EQ(outcome.exit_code, 6) << subject;
     EXPECT_THAT(outcome.err, HasSubstr("64.0 KiB")) << subject;
+  }
+}
+
+TEST(CommandLine, MoreThreadsThanProcessorsCanServeAreRefusedAlike) {
+  const std::vector<std::string> commands[] = {
+      {"inspect", "m"}, {"generate", "m"},        {"chat", "m"},         {"score", "m"},
+      {"serve", "m"},   {"train", "--data", "d"}, {"plan", "train", "m"}};
+  for (std::vector<std::string> command : commands) {
+    SCOPED_TRACE(command[0]);
+    command.insert(command.end(), {"--threads", "1000000"});
+    expect_error(run_jige(command), 2,
+                 {"--threads: 1000000 is out of range", "8 for each of the", "processor"});
   }
 }
 

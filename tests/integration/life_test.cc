@@ -23,7 +23,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(Life, TrainingTellsEveryStepAndLearns) {
-  const std::vector<Json> records = TinyRun::get().training().json_lines();
+  const JsonLines records = TinyRun::get().training().json_lines();
   std::vector<double> losses;
   int evals = 0;
   for (const Json& record : records) {
@@ -161,7 +161,7 @@ TEST(Life, GenerateGivesJsonForEverySample) {
                                     "--max-new-tokens", "5", "--seed", "1", "--logprobs", "2"},
                                    "Hello");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> samples = outcome.json_lines();
+  const JsonLines samples = outcome.json_lines();
   ASSERT_EQ(samples.size(), 3u);
   for (size_t i = 0; i < samples.size(); ++i) {
     EXPECT_EQ(samples[i]["sample"], i);
@@ -189,7 +189,7 @@ TEST(Life, ChatAnswersEveryLineOfAPipe) {
       "What is 2 plus 3?\n/system Be brief.\n\nAnd now\\\ntwo lines?\n/save " +
           (folder / "c.json") + "\n/reset\nLast\n/quit\nnever read\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> answers = outcome.json_lines();
+  const JsonLines answers = outcome.json_lines();
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(answers[0]["role"], "assistant");
   EXPECT_THAT(outcome.err, HasSubstr("3 answers"));
@@ -222,7 +222,7 @@ TEST(Life, ScoreGivesLogProbabilitiesAndAccuracies) {
     if (chat) arguments.push_back("--chat");
     const Outcome outcome = run_jige(arguments, input);
     EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-    const std::vector<Json> lines = outcome.json_lines();
+    const JsonLines lines = outcome.json_lines();
     ASSERT_EQ(lines.size(), 5u);
     EXPECT_EQ(lines[0]["tokens"].size(), lines[0]["logprobs"].size());
     EXPECT_EQ(lines[1]["line"], 3);
@@ -401,7 +401,7 @@ TEST(Life, ScoreReadsAPipeOnce) {
   const Outcome outcome = run_jige({"score", TinyRun::get().model(), folder / "pipe", "--json"});
   writer.join();
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0]["line"], 1);
   EXPECT_EQ(lines[1]["line"], 3);

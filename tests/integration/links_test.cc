@@ -199,7 +199,7 @@ TEST(Links, RowsFromBeforeAChangeAreMarkedAsOutdated) {
   ASSERT_TRUE(write_file_atomic(store, claim));
   std::vector<std::string> lines = solo;
   lines.push_back("--json");
-  const std::vector<Json> rows = run_jige(lines).json_lines();
+  const JsonLines rows = run_jige(lines).json_lines();
   ASSERT_EQ(rows.size(), 2u) << "one a set";
   EXPECT_LT(rows[0]["epoch"], rows[1]["epoch"]);
 }

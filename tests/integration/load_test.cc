@@ -25,7 +25,7 @@ TEST(Load, MeasuresARunningServer) {
   EXPECT_EQ(run_jige(bench).exit_code, 0);
   const Outcome outcome = run_jige(bench);  // at once again: within the same second
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 2u);
   const Json& load = lines[1];
   EXPECT_EQ(load["succeeded"], 9) << load;
@@ -87,7 +87,7 @@ TEST(Load, SimulatesTheSame) {
                                               "50",       "--svg", folder / "s.svg", "--json"};
   const Outcome outcome = run_jige(arguments);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
-  const std::vector<Json> lines = outcome.json_lines();
+  const JsonLines lines = outcome.json_lines();
   ASSERT_EQ(lines.size(), 7u);
   for (const Json& line : lines) EXPECT_EQ(line["simulated"], true);
   EXPECT_EQ(lines[1]["subject"], "static");

@@ -57,8 +57,8 @@ Json Outcome::json() const {
   return parsed ? *parsed : Json(nullptr);
 }
 
-std::vector<Json> Outcome::json_lines() const {
-  std::vector<Json> lines;
+JsonLines Outcome::json_lines() const {
+  JsonLines lines;
   size_t begin = 0;
   while (begin < out.size()) {
     const size_t end = std::min(out.find('\n', begin), out.size());

@@ -8,12 +8,31 @@
 
 #include <sys/types.h>
 
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/json.h"
 
 namespace jige::integration {
+
+// Lines of output, each as JSON. Asking for one that is not there fails the running test alone: it
+// ends with the exception of a list that is too short.
+class JsonLines {
+ public:
+  void push_back(Json line) { lines_.push_back(std::move(line)); }
+  size_t size() const { return lines_.size(); }
+  bool empty() const { return lines_.empty(); }
+  auto begin() const { return lines_.begin(); }
+  auto end() const { return lines_.end(); }
+  const Json& operator[](size_t index) const { return lines_.at(index); }
+  const Json& front() const { return lines_.at(0); }
+  const Json& back() const { return lines_.at(lines_.size() - 1); }
+
+ private:
+  std::vector<Json> lines_;
+};
 
 struct Outcome {
   int exit_code = -1;  // 128 + signal where a signal ended the process
@@ -23,7 +42,7 @@ struct Outcome {
   // Standard output as one JSON value; a failed expectation and null where it is none.
   Json json() const;
   // Its lines, each as JSON.
-  std::vector<Json> json_lines() const;
+  JsonLines json_lines() const;
 };
 
 // Expects this exit code and an error, the last line that begins with "error: ", that says `parts`.

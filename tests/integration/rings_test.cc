@@ -73,7 +73,7 @@ TEST(Rings, AProfileIsKeptResumedAndRefusedElsewhere) {
   EXPECT_THAT(run_jige(solo).out, HasSubstr("48 sets, 1 measured now, 47 kept from before"));
   std::vector<std::string> lines = solo;
   lines.push_back("--json");
-  const std::vector<Json> kept = run_jige(lines).json_lines();
+  const JsonLines kept = run_jige(lines).json_lines();
   ASSERT_EQ(kept.size(), 48u);
   EXPECT_EQ(kept[0]["kept"], true);
   EXPECT_EQ(kept[0]["repeats"], 9);

@@ -164,7 +164,7 @@ TEST(Serve, PrintsEventsAsJson) {
   process.send(SIGTERM);
   const Outcome outcome = process.wait();
   EXPECT_EQ(outcome.exit_code, 0);
-  const std::vector<Json> events = outcome.json_lines();
+  const JsonLines events = outcome.json_lines();
   ASSERT_EQ(events.size(), 3u) << outcome.out;
   EXPECT_EQ(events[0]["event"], "listening");
   EXPECT_GT(events[0]["port"].get<int>(), 0);

@@ -7,11 +7,11 @@
 
 namespace jige::integration {
 
-std::vector<Json> expect_solo_rates(const LinkRun& run, size_t links) {
+JsonLines expect_solo_rates(const LinkRun& run, size_t links) {
   const Outcome solo = run({"profile", "links", "solo"});
   EXPECT_EQ(solo.exit_code, 0) << solo.err;
   if (solo.exit_code != 0) return {};
-  std::vector<Json> rates = solo.json_lines();
+  const JsonLines rates = solo.json_lines();
   EXPECT_EQ(rates.size(), links);
   for (const Json& line : rates) {
     EXPECT_EQ(line["rates"], "measured");
@@ -20,7 +20,7 @@ std::vector<Json> expect_solo_rates(const LinkRun& run, size_t links) {
   }
   const Outcome again = run({"profile", "links", "solo"});
   EXPECT_EQ(again.exit_code, 0) << again.err;
-  const std::vector<Json> kept = again.json_lines();
+  const JsonLines kept = again.json_lines();
   EXPECT_EQ(kept.size(), rates.size());
   for (size_t i = 0; i < std::min(kept.size(), rates.size()); ++i) {
     EXPECT_EQ(kept[i]["kept"], true) << "from the store";

@@ -16,6 +16,6 @@ namespace jige::integration {
 using LinkRun = std::function<Outcome(std::vector<std::string> words)>;
 
 // Expects so many links, and gives their lines; fewer where it failed.
-std::vector<Json> expect_solo_rates(const LinkRun& run, size_t links);
+JsonLines expect_solo_rates(const LinkRun& run, size_t links);
 
 }  // namespace jige::integration

@@ -56,6 +56,15 @@ COMMON = dict(
     bos_token_id=1,
     eos_token_id=2,
 )
+GPT2 = dict(
+    vocab_size=VOCAB,
+    n_embd=24,
+    n_head=3,
+    n_layer=2,
+    n_positions=64,
+    bos_token_id=1,
+    eos_token_id=2,
+)
 LLAMA3_ROPE = dict(
     rope_type="llama3",
     rope_theta=500000.0,
@@ -142,20 +151,24 @@ MODELS = {
     ),
     "gpt2": (
         GPT2LMHeadModel,
-        GPT2Config(
-            vocab_size=VOCAB,
-            n_embd=24,
-            n_head=3,
-            n_layer=2,
-            n_positions=64,
-            bos_token_id=1,
-            eos_token_id=2,
-        ),
+        GPT2Config(**GPT2),
+        torch.float32,
+        {},
+    ),
+    "gpt2_relu_unscaled": (
+        GPT2LMHeadModel,
+        GPT2Config(**GPT2, activation_function="relu", scale_attn_weights=False),
+        torch.float32,
+        {},
+    ),
+    "gpt2_silu_by_layer": (
+        GPT2LMHeadModel,
+        GPT2Config(**GPT2, activation_function="silu", scale_attn_by_inverse_layer_idx=True),
         torch.float32,
         {},
     ),
 }
-TRAINED = ("llama2", "gpt2")
+TRAINED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer")
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10

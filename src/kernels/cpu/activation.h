@@ -1,4 +1,4 @@
-// SwiGLU and GELU on rows, forward and backward.
+// SwiGLU and activations without a gate on rows, forward and backward.
 //
 //   swiglu   h = g σ(g) u:  dg = dh u σ(g) (1 + g (1 - σ(g))),  du = dh g σ(g)
 //   gelu     tanh form, as x σ(2a) with a = √(2/π) (x + 0.044715 x³), since (1 + tanh a) / 2 =
@@ -6,6 +6,8 @@
 //              dx = dh (s + x s (1 - s) 2a'),  s = σ(2a)
 //            erf form, x Φ(x) with Φ(x) = (1 + erf(x/√2)) / 2:
 //              dx = dh (Φ(x) + x φ(x)),  φ(x) = exp(-x²/2) / √(2π)
+//   relu     max(x, 0), NaN where x is:  dx = dh where not x <= 0, else 0
+//   silu     x σ(x):  dx = dh σ(x) (1 + x (1 - σ(x)))
 // Bytes moved: every operand once. Threads: pure functions on row ranges.
 #pragma once
 
@@ -29,26 +31,29 @@ struct SwigluBackwardArgs {
   int64_t width;       // F
 };
 
-struct GeluForwardArgs {
+struct PlainForwardArgs {
   Rows dst;
   ConstRows src;  // may be dst
   int64_t width;
 };
 
-struct GeluBackwardArgs {
+struct PlainBackwardArgs {
   Rows grad_src;  // may be src or grad_dst
   ConstRows grad_dst;
   ConstRows src;
   int64_t width;
 };
 
+// An activation without a gate.
+struct PlainActivation {
+  void (*forward)(const PlainForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*backward)(const PlainBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+};
+
 struct ActivationKernels {
   void (*swiglu_forward)(const SwigluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*swiglu_backward)(const SwigluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
-  void (*gelu_tanh_forward)(const GeluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
-  void (*gelu_tanh_backward)(const GeluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
-  void (*gelu_erf_forward)(const GeluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
-  void (*gelu_erf_backward)(const GeluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  PlainActivation gelu_tanh, gelu_erf, relu, silu;
 };
 
 const ActivationKernels& activation_kernels(Isa isa);

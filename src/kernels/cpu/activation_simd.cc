@@ -32,7 +32,7 @@ JIGE_FLATTEN void swiglu_backward_row(GradSrc* grad_gate_up, const GradDst* grad
   });
 }
 
-// The tanh form.
+// GELU in the tanh form.
 struct GeluTanh {
   static constexpr float kLinear = 1.59576912160573f;   // 2 √(2/π)
   static constexpr float kCubic = 0.0713548162726009f;  // 2 √(2/π) · 0.044715
@@ -50,7 +50,7 @@ struct GeluTanh {
   }
 };
 
-// The exact form.
+// GELU in the exact form.
 struct GeluErf {
   static JIGE_INLINE V phi(V x) {
     const V half = V::broadcast(0.5f);
@@ -63,16 +63,32 @@ struct GeluErf {
   }
 };
 
+struct Relu {
+  static JIGE_INLINE V value(V x) { return select(x <= V::zero(), V::zero(), x); }
+  static JIGE_INLINE V derivative(V x) {
+    return select(x <= V::zero(), V::zero(), V::broadcast(1.0f));
+  }
+};
+
+struct Silu {
+  static JIGE_INLINE V value(V x) { return x * sigmoid(x); }
+  static JIGE_INLINE V derivative(V x) {
+    const V one = V::broadcast(1.0f);
+    const V s = sigmoid(x);
+    return s * fma(x, one - s, one);
+  }
+};
+
 template <typename Form, typename Dst, typename Src>
-JIGE_FLATTEN void gelu_forward_row(Dst* dst, const Src* src, int64_t width) {
+JIGE_FLATTEN void plain_forward_row(Dst* dst, const Src* src, int64_t width) {
   for_each_vector<V>(width, [&](int64_t i, int lanes) {
     store_lanes(Form::value(load_lanes<V>(src + i, lanes)), dst + i, lanes);
   });
 }
 
 template <typename Form, typename GradSrc, typename GradDst, typename Src>
-JIGE_FLATTEN void gelu_backward_row(GradSrc* grad_src, const GradDst* grad_dst, const Src* src,
-                                    int64_t width) {
+JIGE_FLATTEN void plain_backward_row(GradSrc* grad_src, const GradDst* grad_dst, const Src* src,
+                                     int64_t width) {
   for_each_vector<V>(width, [&](int64_t i, int lanes) {
     const V grad = load_lanes<V>(grad_dst + i, lanes);
     store_lanes(grad * Form::derivative(load_lanes<V>(src + i, lanes)), grad_src + i, lanes);
@@ -109,27 +125,27 @@ void swiglu_backward(const SwigluBackwardArgs& args, int64_t begin, int64_t end)
 }
 
 template <typename Form>
-void gelu_forward(const GeluForwardArgs& args, int64_t begin, int64_t end) noexcept {
+void plain_forward(const PlainForwardArgs& args, int64_t begin, int64_t end) noexcept {
   with_element_type(args.dst.type, [&](auto dst_tag) {
     with_element_type(args.src.type, [&](auto src_tag) {
       for (int64_t t = begin; t < end; ++t) {
-        gelu_forward_row<Form>(row_of<typename decltype(dst_tag)::Type>(args.dst, t),
-                               row_of<typename decltype(src_tag)::Type>(args.src, t), args.width);
+        plain_forward_row<Form>(row_of<typename decltype(dst_tag)::Type>(args.dst, t),
+                                row_of<typename decltype(src_tag)::Type>(args.src, t), args.width);
       }
     });
   });
 }
 
 template <typename Form>
-void gelu_backward(const GeluBackwardArgs& args, int64_t begin, int64_t end) noexcept {
+void plain_backward(const PlainBackwardArgs& args, int64_t begin, int64_t end) noexcept {
   with_element_type(args.grad_src.type, [&](auto grad_src_tag) {
     with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
       with_element_type(args.src.type, [&](auto src_tag) {
         for (int64_t t = begin; t < end; ++t) {
-          gelu_backward_row<Form>(row_of<typename decltype(grad_src_tag)::Type>(args.grad_src, t),
-                                  row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
-                                  row_of<typename decltype(src_tag)::Type>(args.src, t),
-                                  args.width);
+          plain_backward_row<Form>(row_of<typename decltype(grad_src_tag)::Type>(args.grad_src, t),
+                                   row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
+                                   row_of<typename decltype(src_tag)::Type>(args.src, t),
+                                   args.width);
         }
       });
     });
@@ -139,8 +155,13 @@ void gelu_backward(const GeluBackwardArgs& args, int64_t begin, int64_t end) noe
 }  // namespace
 
 extern const ActivationKernels kActivationKernels;
-const ActivationKernels kActivationKernels = {swiglu_forward,         swiglu_backward,
-                                              gelu_forward<GeluTanh>, gelu_backward<GeluTanh>,
-                                              gelu_forward<GeluErf>,  gelu_backward<GeluErf>};
+const ActivationKernels kActivationKernels = {
+    .swiglu_forward = swiglu_forward,
+    .swiglu_backward = swiglu_backward,
+    .gelu_tanh = {plain_forward<GeluTanh>, plain_backward<GeluTanh>},
+    .gelu_erf = {plain_forward<GeluErf>, plain_backward<GeluErf>},
+    .relu = {plain_forward<Relu>, plain_backward<Relu>},
+    .silu = {plain_forward<Silu>, plain_backward<Silu>},
+};
 
 }  // namespace jige::cpu::JIGE_ISA_NS

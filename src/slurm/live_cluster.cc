@@ -260,6 +260,13 @@ bool LiveCluster::make_room(const Placement& placement, const LiveJob& newcomer,
 
 void LiveCluster::make_foreign(LiveJob& job) {
   const int64_t id = job.seen.id;
+  forget(job);
+  foreign_.insert(id);
+  event("foreign", id, "released by a person; left to Slurm");
+}
+
+void LiveCluster::forget(LiveJob& job) {
+  const int64_t id = job.seen.id;
   if (state_.at(job.id).phase == Phase::kRunning) {
     state_.undo_start(job.id, job.left_at_start);
     state_.withdraw(job.id);
@@ -273,8 +280,6 @@ void LiveCluster::make_foreign(LiveJob& job) {
                 .starts = state_.at(job.id).starts,
                 .preemptions = state_.at(job.id).preemptions,
                 .migrations = state_.at(job.id).migrations}};
-  foreign_.insert(id);
-  event("foreign", id, "released by a person; left to Slurm");
   jobs_.erase(id);
 }
 
@@ -315,10 +320,8 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
   const double scaled_s = std::min(static_cast<double>(age_s) * options_.time_scale, kScaledMax_s);
   stored.arrival_ns = state_.now_ns() - static_cast<int64_t>(scaled_s) * kSecond;
-  LiveJob& job = jobs_[seen.id];
-  job.seen = seen;
-  job.request = std::move(request);
-  job.id = id;
+  jobs_.emplace(seen.id, LiveJob{.seen = seen, .request = std::move(request), .id = id});
+  LiveJob& job = jobs_.at(seen.id);
   if (seen.restarts > 0) job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   const auto past = past_.find(seen.id);
   if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
@@ -353,7 +356,7 @@ void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
   }
   for (const SeenNode& node : snapshot.nodes) {
     const int32_t index = layout_.index_of(node.name);
-    if (index < 0 || !node.up) continue;
+    if (index < 0 || !node.up || !in_partition(node, options_.partition)) continue;
     there[static_cast<size_t>(index)] = std::min(node.gpus, layout_.gpus_of(index));
   }
   for (size_t i = 0; i < node_count; ++i) {
@@ -373,6 +376,20 @@ void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
     }
     if (state_.blocked(node) != before) happened_ = true;
   }
+}
+
+std::vector<SeenNode> LiveCluster::nodes_with_jobs() const {
+  std::set<int32_t> used;
+  for (const auto& [id, job] : jobs_) {
+    for (const NodeShare& share : job.seen_at) used.insert(share.node);
+  }
+  std::vector<SeenNode> nodes;
+  for (const int32_t node : used) {
+    nodes.push_back({.name = layout_.name_of(node),
+                     .gpus = layout_.gpus_of(node),
+                     .partitions = {options_.partition}});
+  }
+  return nodes;
 }
 
 bool LiveCluster::decide(const Moment& now, cluster::ChangeObserver* observer) {

@@ -113,6 +113,8 @@ class LiveCluster {
   // Jobs that cannot be placed, and why; looked at again in each snapshot, for people change them.
   const std::map<int64_t, std::string>& refused() const { return refused_; }
   const std::set<int64_t>& foreign() const { return foreign_; }
+  // Nodes that jobs of ours are seen on, with all their GPUs.
+  std::vector<SeenNode> nodes_with_jobs() const;
 
   // Where the policy wants it; nothing: waiting.
   std::optional<cluster::Placement> wanted(const LiveJob& job) const;
@@ -129,6 +131,8 @@ class LiveCluster {
   // absorb(). restore() fails with kCorrupt, naming `where`.
   Json save() const;
   Status restore(const Json& saved, std::string_view where);
+  // The same from an object that this one takes the place of.
+  Status go_on_from(const LiveCluster& before);
 
  private:
   struct Past {
@@ -149,6 +153,7 @@ class LiveCluster {
   bool adopt(LiveJob& job, const Moment& now);
   bool make_room(const cluster::Placement& placement, const LiveJob& newcomer, const Moment& now);
   void make_foreign(LiveJob& job);
+  void forget(LiveJob& job);
   void leave_waiting(LiveJob& job);
   void count_gpus(const Snapshot& snapshot, const Moment& now);
   void event(std::string kind, int64_t job, std::string text = "", double seconds = -1);

@@ -71,4 +71,10 @@ Status LiveCluster::restore(const Json& saved, std::string_view where) {
   return {};
 }
 
+Status LiveCluster::go_on_from(const LiveCluster& before) {
+  foreign_ = before.foreign_;
+  refused_ = before.refused_;
+  return restore(before.save(), "memory");
+}
+
 }  // namespace jige::slurm

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/file.h"
 #include "slurm/scheduler_rig.h"
 
 namespace jige::slurm {
@@ -96,6 +97,64 @@ TEST(ClusterChange, WhatAPersonReleasedStaysSlurmsWhenNodesCome) {
   steps(rig, 4);
   EXPECT_EQ(rig.slurm.jobs()[theirs].seen.state, SeenState::kReleased);
   EXPECT_TRUE(rig.scheduler->live().foreign().contains(theirs));
+}
+
+TEST(ClusterChange, AJobThatWaitsIsPlacedByItsNewShape) {
+  SchedulerRig rig("fifo");
+  rig.start();
+  rig.slurm.submit(8, 4, 5, kLong);
+  const int64_t job = rig.slurm.submit(1, 4, 5);
+  steps(rig, 4);
+  rig.slurm.person_reshapes(job, 2, 3);
+  EXPECT_TRUE(rig.run_out(200));
+  EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
+  EXPECT_THAT(rig.log(), HasSubstr("\"event\":\"change\",\"job\":2"));
+  EXPECT_THAT(rig.log(), HasSubstr("2 nodes x 3 GPUs"));
+}
+
+TEST(ClusterChange, AJobThatIsReleasedAndChangedIsHeldAndPlacedAnew) {
+  SchedulerRig rig("fifo");
+  rig.start();
+  const int64_t job = rig.slurm.submit(1, 4, 5);
+  rig.step();
+  rig.slurm.jobs()[job].due_ns = rig.clock.now_ns() + 1'000'000'000'000;  // never
+  rig.step();
+  ASSERT_EQ(rig.slurm.jobs()[job].seen.state, SeenState::kReleased);
+  rig.slurm.person_reshapes(job, 3, 2);
+  EXPECT_TRUE(rig.run_out(200));
+  EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
+  EXPECT_EQ(rig.slurm.jobs()[job].wanted.size(), 3u);
+  EXPECT_FALSE(rig.scheduler->live().foreign().contains(job));
+}
+
+TEST(ClusterChange, AJobThatWaitsHearsOfANewCommentOrDependency) {
+  SchedulerRig rig("fifo");
+  rig.start();
+  rig.slurm.submit(8, 4, 100, kLong);
+  const int64_t job = rig.slurm.submit(1, 4, 5, "jige length=100");
+  const int64_t dependent = rig.slurm.submit(1, 4, 5);
+  steps(rig, 4);
+  rig.slurm.jobs()[job].seen.comment = "jige length=400";
+  rig.slurm.jobs()[dependent].seen.other_request = "it depends on other jobs";
+  steps(rig, 4);
+  const LiveCluster& live = rig.scheduler->live();
+  ASSERT_TRUE(live.jobs().contains(job));
+  EXPECT_NEAR(live.state().remaining_ns(live.jobs().at(job).id), 400e9, 1e6);
+  EXPECT_TRUE(live.refused().contains(dependent));
+}
+
+TEST(ClusterChange, AJobKeepsThePartThatItHasDone) {
+  SchedulerRig rig("fifo");
+  ASSERT_TRUE(write_file_atomic(
+      rig.folder + "/state.json",
+      R"({"version":1,"epoch":1,"unix_s":1,"cluster_ns":1,"jobs":[{"job":1,"arrival_ns":0,)"
+      R"("iterations":1000,"left":250,"held_ns":5,"first_start_ns":1,"starts":1,)"
+      R"("preemptions":1,"migrations":0}]})"));
+  rig.start(true);
+  rig.slurm.submit(1, 4, 5, "jige length=400");
+  rig.step();
+  const LiveCluster& live = rig.scheduler->live();
+  EXPECT_NEAR(live.state().remaining_ns(live.jobs().at(1).id), 100e9, 1e6);
 }
 
 }  // namespace

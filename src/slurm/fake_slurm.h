@@ -188,6 +188,13 @@ class FakeSlurm final : public Backend {
     node.up = true;
     nodes_.push_back(std::move(node));
   }
+  // Of one that waits.
+  void person_reshapes(int64_t id, int node_count, int gpus) {
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state > SeenState::kReleased) return;
+    job.seen.node_count = node_count;
+    job.seen.gpus_per_node = gpus;
+  }
 
   int32_t free_on(const std::string& name) const {
     int32_t free = 0;

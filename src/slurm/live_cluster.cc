@@ -80,14 +80,14 @@ void LiveCluster::absorb_known(const Snapshot& snapshot, const Moment& now) {
     const bool there = found != by_id.end() && found->second->partition == options_.partition;
     job.missing = there ? 0 : job.missing + 1;
     if (!there && job.missing < kMissingMax) continue;
-    const int32_t node_count = job.seen.node_count;  // fewer are listed while it ends
     if (there) {
       job.seen = *found->second;
     } else {
       job.seen.state = SeenState::kGone;
       job.seen.slurm_state = "MISSING";
     }
-    job.seen.node_count = node_count;
+    // A job that runs keeps its shape; fewer nodes are listed while it ends.
+    if (job.seen.state > SeenState::kReleased) job.seen.node_count = job.asked.node_count;
     ids.push_back(id);
   }
   for (const int64_t id : ids) {
@@ -147,10 +147,18 @@ void LiveCluster::stopped_outside(LiveJob& job, const Moment& now, const std::st
 void LiveCluster::on_pending(LiveJob& job, const Snapshot& snapshot, const Moment& now) {
   job.seen_at.clear();
   if (snapshot.taken_ns <= job.acted_wall_ns) return;
-  if (job.seen.state == SeenState::kHeld) return on_held(job, now);
+  const bool changed = AskedFor(job.seen) != job.asked;
+  if (job.seen.state == SeenState::kHeld) {
+    on_held(job, now);
+    if (!changed) return;
+    event("change", job.seen.id, "its request was changed; taken in anew");
+    return forget(job);
+  }
   if (!job.ours && job.seen.admin_comment.starts_with(kDeadManMark)) job.ours = true;
   if (!job.ours) return make_foreign(job);
   if (job.started) stopped_outside(job, now, "requeued: " + job.seen.reason);
+  // To be held first: Slurm would start it by the new request at the place of the old one.
+  if (changed && wanted(job)) give_up_start(job, now, true, "its request was changed");
 }
 
 void LiveCluster::on_held(LiveJob& job, const Moment& now) {
@@ -274,6 +282,7 @@ void LiveCluster::forget(LiveJob& job) {
     leave_waiting(job);
   }
   past_[id] = {state_.job(job.id).arrival_ns,
+               state_.job(job.id).iterations,
                {.left = state_.at(job.id).left,
                 .held_ns = state_.at(job.id).held_ns,
                 .first_start_ns = state_.at(job.id).first_start_ns,
@@ -320,14 +329,20 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
   const double scaled_s = std::min(static_cast<double>(age_s) * options_.time_scale, kScaledMax_s);
   stored.arrival_ns = state_.now_ns() - static_cast<int64_t>(scaled_s) * kSecond;
-  jobs_.emplace(seen.id, LiveJob{.seen = seen, .request = std::move(request), .id = id});
+  jobs_.emplace(
+      seen.id,
+      LiveJob{.seen = seen, .asked = AskedFor(seen), .request = std::move(request), .id = id});
   LiveJob& job = jobs_.at(seen.id);
   if (seen.restarts > 0) job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   const auto past = past_.find(seen.id);
   if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
   state_.arrive(id);
   if (past != past_.end()) {
-    state_.restore(id, past->second.history);
+    cluster::ClusterState::History history = past->second.history;
+    if (const double whole = past->second.iterations; whole > 0) {
+      history.left = std::clamp(history.left / whole, 0.0, 1.0) * stored.iterations;
+    }
+    state_.restore(id, history);
     past_.erase(past);
   }
   event("arrive", seen.id,

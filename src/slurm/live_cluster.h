@@ -44,6 +44,7 @@ struct Moment {
 
 struct LiveJob {
   SeenJob seen;
+  AskedFor asked;  // what the request was read from
   JobRequest request;
   cluster::JobId id = 0;
   bool ours = false;     // released by us, until it is seen held
@@ -70,7 +71,7 @@ Result<int64_t> get_saved_int(const Json& object, std::string_view field, std::s
 
 // What happened, for the log.
 struct LiveEvent {
-  std::string kind;  // arrive, start, stop, finish, fail, adopt, foreign, refuse, missing
+  std::string kind;  // arrive, start, stop, finish, fail, adopt, foreign, refuse, change
   int64_t job = 0;
   std::string text;
   double seconds = -1;  // of start: from the release until it was seen; of finish: JCT (cluster)
@@ -137,6 +138,7 @@ class LiveCluster {
  private:
   struct Past {
     int64_t arrival_ns = 0;
+    double iterations = 0;  // that history.left is a part of; 0: those of the request
     cluster::ClusterState::History history;
     int32_t missing = 0;  // snapshots without the job
   };

@@ -354,6 +354,10 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
           if (rig.slurm.nodes().size() < 10) rig.slurm.node_comes("n");
           break;
         case 6:
+          rig.slurm.person_reshapes(job, 1 + static_cast<int>(rng.below(2)),
+                                    1 + static_cast<int>(rng.below(4)));
+          break;
+        case 7:
           rig.slurm.calls_left = static_cast<int64_t>(rng.below(6));
           rig.step();
           rig.slurm.calls_left = -1;

@@ -123,6 +123,7 @@ class ClusterRunCommand final : public Command {
     options.live = {.time_scale = time_scale_.value_or(1),
                     .defaults = {.length_s = default_length_s_},
                     .partition = partition_};
+    options.network = {.nic_bytes_per_s = nic_gbit_ * kGbit, .oversubscription = oversubscription_};
     options.reconcile.checkpoint_wait_s = checkpoint_wait_s_;
     options.reconcile.signal_after_s = signal_after_s_.value_or(demo_ ? 1 : 30);
     options.dry_run = dry_run_;
@@ -176,18 +177,18 @@ class ClusterRunCommand final : public Command {
     slurm::SlurmCommands backend(command_options);
     JIGE_TRY(const slurm::Snapshot first, backend.snapshot());
     JIGE_TRY(const std::string topology, backend.topology());
-    JIGE_TRY(slurm::Layout layout, slurm::Layout::create(first.nodes, partition_, topology,
-                                                         {.nic_bytes_per_s = nic_gbit_ * kGbit,
-                                                          .oversubscription = oversubscription_}));
+    const slurm::SchedulerOptions options = scheduler_options();
+    JIGE_TRY(slurm::Layout layout,
+             slurm::Layout::create(first.nodes, partition_, topology, options.network));
     spec_ = layout.spec();
     slurm::SchedulerParts parts;
     parts.policy = [this] { return make_policy(); };
     parts.contention = [this](const slurm::Layout& used) { return make_contention(used.spec()); };
     log_info("partition {}: {}", partition_, cluster::describe(spec_));
     const RealClock clock;
-    JIGE_TRY(const std::unique_ptr<slurm::Scheduler> scheduler,
-             slurm::Scheduler::create(backend, clock, std::move(layout), scheduler_options(),
-                                      std::move(parts)));
+    JIGE_TRY(
+        const std::unique_ptr<slurm::Scheduler> scheduler,
+        slurm::Scheduler::create(backend, clock, std::move(layout), options, std::move(parts)));
     if (dry_run_) return show_plan(*scheduler);
     if (dead_man_s_ > 0) JIGE_DO(start_dead_man(scheduler->epoch()));
     if (demo) prepare_demo(*demo);

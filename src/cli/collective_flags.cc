@@ -4,9 +4,9 @@
 #include <array>
 #include <thread>
 
-#include "cli/error_pages.h"
 #include "cli/flags.h"
 #include "cli/interrupt.h"
+#include "cli/rank_pages.h"
 #include "cli/rank_processes.h"
 #include "comm/ring_plan_file.h"
 #include "comm/shared_transport.h"
@@ -180,7 +180,7 @@ Status CollectiveFlags::run_processes(const Body& body) const {
   JIGE_TRY(const comm::RingPlan rings_of_all, plan(size));
   const std::string host = bind_host.empty() ? "127.0.0.1" : bind_host;
   JIGE_TRY(comm::Listener listener, of_flag("--bind", comm::Listener::open({host, 0})));
-  const auto run_rank = [&](int r) -> Status {
+  const auto run_rank = [&](int r, std::atomic<bool>&) -> Status {
     const comm::Place own = {.rank = r, .world = size, .source = "--ranks"};
     JIGE_TRY(auto joined, comm::join_group(join_options(own, listener.address()), rings_of_all,
                                            r == 0 ? &listener : nullptr));

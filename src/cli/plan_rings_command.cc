@@ -141,19 +141,22 @@ class PlanRingsCommand final : public Command {
     Status exported;
     const profile::ProfilerCounts before = bench->profiler().counts();
     const double budget_s = options_.budget_s;
-    const auto plan_all = [&]() -> Status {
+    const auto left_s = [&] {
+      return budgets * budget_s - (bench->profiler().counts().cost_s - before.cost_s);
+    };
+    const auto plan_all = [&]() -> Result<int32_t> {
       // Again with what is left, if rates change.
-      const double spent_s = bench->profiler().counts().cost_s - before.cost_s;
-      options_.budget_s = std::max(0.0, budget_s - spent_s / budgets);
+      options_.budget_s = std::max(0.0, left_s() / budgets);
       JIGE_TRY(plan, plan::plan_ring(problem, bench->profiler(), options_));
       RingPlanSteps steps(problem, plan, options_, *bench, request, progress);
       JIGE_DO(steps.run());
       json = std::move(steps.json());
       text = steps.text();
       exported = steps.exported();
-      return {};
+      return plan.epoch;
     };
-    JIGE_TRY(const plan::Steadiness steady, plan::until_rates_hold(bench->profiler(), plan_all));
+    JIGE_TRY(const plan::Steadiness steady,
+             plan::until_rates_hold(bench->profiler(), left_s, plan_all));
     progress.finish();
     if (!steady.held) log_warn("{}", plan::rates_keep_changing(bench->profiler()).value().message);
     const std::string_view source = bench->profiler().source();

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "base/clock.h"
-#include "cli/error_pages.h"
 #include "cli/interrupt.h"
+#include "cli/rank_pages.h"
 #include "comm/local_ranks.h"
 
 namespace jige::cli {
@@ -18,11 +18,19 @@ namespace {
 constexpr auto kLookEvery = std::chrono::milliseconds(20);
 
 // Until all ranks have ended.
-void look_after(comm::LocalRanks& ranks, const RankProcessOptions& options) {
+void look_after(comm::LocalRanks& ranks, const RankPages& pages,
+                const RankProcessOptions& options) {
   std::optional<StopWatch> failed;
+  std::vector<double> farewell_from_s(static_cast<size_t>(options.count));  // on that watch
   std::optional<StopWatch> told;
-  const auto past = [](const std::optional<StopWatch>& since, std::optional<double> most_s) {
-    return since && most_s && since->seconds() > *most_s;
+  // Whether the rank has had its time behind the failure of another.
+  const auto had_farewell = [&](int r) {
+    const bool writing = pages.writing(r);
+    const bool stands = ranks.stands_still(r);
+    double& from_s = farewell_from_s[static_cast<size_t>(r)];
+    if (writing && !stands) from_s = failed->seconds();
+    const bool long_one = stands ? writing : r == 0;
+    return failed->seconds() - from_s > (long_one ? options.farewell_s_rank_0 : options.farewell_s);
   };
   for (;;) {
     ranks.look();
@@ -33,10 +41,8 @@ void look_after(comm::LocalRanks& ranks, const RankProcessOptions& options) {
       // Ranks that were stopped are no failure, however long rank 0 writes its checkpoint.
       const bool fine = !code || *code == 0 || *code == exit_code(Code::kCancelled);
       if (!fine && !failed) failed.emplace();
-      const double farewell_s = r == 0 ? options.farewell_s_rank_0 : options.farewell_s;
-      if (!code && (past(failed, farewell_s) || past(told, options.signal_s))) {
-        kill(ranks.pid(r), SIGKILL);
-      }
+      const bool told_long = told && options.signal_s && told->seconds() > *options.signal_s;
+      if (!code && (told_long || (failed && had_farewell(r)))) kill(ranks.pid(r), SIGKILL);
     }
     if (!running) return;
     if (interrupted() && !told) {
@@ -50,15 +56,15 @@ void look_after(comm::LocalRanks& ranks, const RankProcessOptions& options) {
 }  // namespace
 
 Result<std::vector<RankEnd>> run_rank_processes(const RankProcessOptions& options,
-                                                const std::function<Status(int rank)>& body) {
-  JIGE_TRY(ErrorPages pages, ErrorPages::make(options.count));
+                                                const RankBody& body) {
+  JIGE_TRY(RankPages pages, RankPages::make(options.count));
   JIGE_TRY(comm::LocalRanks started, comm::LocalRanks::start(options.count, [&](int rank) {
              setpgid(0, 0);
-             const Status ran = body(rank);
+             const Status ran = body(rank, pages.writing(rank));
              if (!ran) pages.put(rank, ran.error());
              return ran ? 0 : exit_code(ran.error().code);
            }));
-  look_after(started, options);
+  look_after(started, pages, options);
   const std::vector<int> codes = started.wait();
   std::vector<RankEnd> ends(codes.size());
   for (int r = 0; r < options.count; ++r) {

@@ -99,7 +99,7 @@ std::string trees_report(const plan::RingProblem& problem, const plan::TreePlan&
     const int64_t end = *plan.measured_crossover_bytes;
     if (end == 0) return text + "rings were faster at every size\n";
     return text + fmt::format("trees were faster up to {} bytes{}\n", end,
-                              end >= plan::kMessageBytesMax ? ", the largest tried" : "");
+                              end >= plan.tried_bytes_max ? ", the largest tried" : "");
   }
   const plan::TreePlan::Times times = plan.times(message_bytes, ring_rate);
   text += fmt::format("{} bytes: {:.1f} us by trees, {:.1f} us by rings, predicted; ",

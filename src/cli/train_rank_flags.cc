@@ -9,7 +9,8 @@
 namespace jige::cli {
 namespace {
 
-// For ranks to end by themselves once one has failed; rank 0 completes the checkpoint under way.
+// For ranks to end by themselves once one has failed; rank 0 learns of that behind the passes that
+// it computes, and then says which checkpoint is whole.
 constexpr double kFarewellSeconds = 2;
 constexpr double kFarewellSecondsRank0 = 60;
 
@@ -90,9 +91,13 @@ Status TrainRankFlags::run_here(const Body& body) const {
   const int size = static_cast<int>(group.ranks);
   JIGE_TRY([[maybe_unused]] const comm::RingPlan plan, group.plan(size));
   JIGE_TRY(comm::Listener listener, comm::Listener::open({"127.0.0.1", 0}));
-  const auto run_rank = [&](int rank) {
+  const auto run_rank = [&](int rank, std::atomic<bool>& writing) {
     const comm::Place place = {.rank = rank, .world = size, .source = "--ranks"};
-    return run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, body);
+    const Body told = [&](std::optional<train::RankOptions> ranks) {
+      ranks->writing = &writing;
+      return body(ranks);
+    };
+    return run_joined(place, listener.address(), rank == 0 ? &listener : nullptr, told);
   };
   JIGE_TRY(const auto ends, run_rank_processes({.count = size,
                                                 .farewell_s_rank_0 = kFarewellSecondsRank0,

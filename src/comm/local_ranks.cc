@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file.h"
+
 namespace jige::comm {
 
 Result<LocalRanks> LocalRanks::start(int count, const std::function<int(int rank)>& body) {
@@ -72,6 +74,15 @@ void LocalRanks::collect(size_t rank, int options) {
   if (ended == 0) return;
   pids_[rank] = -1;
   codes_[rank] = WIFSIGNALED(state) ? 128 + WTERMSIG(state) : WEXITSTATUS(state);
+}
+
+bool LocalRanks::stands_still(int rank) const {
+  if (pid(rank) <= 0) return false;
+  // "PID (NAME) STATE …": a name may hold anything, parentheses too.
+  const Result<std::string> text = read_file(fmt::format("/proc/{}/stat", pid(rank)));
+  if (!text) return false;
+  const size_t name_end = text->rfind(") ");
+  return name_end != std::string::npos && text->compare(name_end + 2, 2, "T ") == 0;
 }
 
 void LocalRanks::send_signal(int number) const {

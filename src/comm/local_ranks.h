@@ -30,6 +30,8 @@ class LocalRanks {
   void look();
   // Of a rank that has ended, else nothing.
   std::optional<int> exit_code(int rank) const { return codes_[static_cast<size_t>(rank)]; }
+  // Whether it was stopped by a signal, and not continued.
+  bool stands_still(int rank) const;
   // To all that still run.
   void send_signal(int number) const;
 

@@ -154,6 +154,34 @@ TEST(DoubleTree, AllReducesDecideAndTellWhereRingsTakeOver) {
   EXPECT_EQ(plan_trees(problem, profiler, single, options).error().message, "rank 2 died");
 }
 
+// All-reduces that take a second each; a set takes almost nothing.
+TEST(DoubleTree, AllReducesKeepToTheBudget) {
+  Rng rng(derive_key(3, "tree collectives"));
+  const Topology network = made(random_network(rng, 5));
+  const RingProblem problem = *ring_problem(network, ring_devices(network), {});
+  profile::SimulatedMeter meter(network, {.bytes = 1000});
+  profile::Profiler profiler(network, meter);
+  const RingPlan single = ring_of(problem, profiler);
+  for (const double budget_s : {0.0, 6.0, 12.0}) {
+    std::vector<int64_t> sizes;
+    TreePlanOptions options{.budget_s = budget_s, .message_bytes = 65536};
+    options.collective = [&](const DoubleTree* trees, int64_t bytes) -> Result<double> {
+      sizes.push_back(bytes);
+      profiler.spend(1);
+      return trees ? 1e-6 : 2e-6;
+    };
+    const auto plan = plan_trees(problem, profiler, single, options);
+    ASSERT_TRUE(plan) << plan.error().message;
+    // Ring and trees at two sizes at least.
+    EXPECT_LE(plan->cost_s, std::max(4.0, budget_s + 1) + 0.1);
+    EXPECT_GE(plan->cost_s, std::max(4.0, budget_s - 2));
+    EXPECT_NEAR(plan->best.front().collective_s, 1e-6, 1e-12);
+    EXPECT_NEAR(plan->ring_collective_s, 2e-6, 1e-12);
+    EXPECT_EQ(sizes.front(), 65536);
+    EXPECT_EQ(plan->measured_crossover_bytes, 65536);
+  }
+}
+
 TEST(DoubleTree, NeverSlowerThanRankOrderWhereTheDescriptionIsWrong) {
   for (uint64_t seed = 0; seed < 15; ++seed) {
     Rng rng(derive_key(2, "hidden trees", seed));

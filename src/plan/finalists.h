@@ -7,7 +7,6 @@
 
 #include <cstddef>
 #include <functional>
-#include <limits>
 #include <vector>
 
 #include "base/result.h"
@@ -16,9 +15,6 @@ namespace jige::plan {
 
 // Of a budget, for the search; the rest is for the finalists it finds.
 inline constexpr double kSearchShare = 2.0 / 3;
-
-// Seconds that are left where there is no budget.
-inline double no_end_s() { return std::numeric_limits<double>::max(); }
 
 // Each of `count` measured three times; the middle one of each. left_s() gives the seconds that are
 // left: where they will not do, the first ones are measured, two at least, in as many whole turns

@@ -47,7 +47,8 @@ TEST(Finalists, AreTwoAtLeastInFewerTurns) {
 
 TEST(Finalists, FailAsMeasuringDoes) {
   const auto failed = measure_in_turns(
-      3, no_end_s, [](size_t) -> Result<double> { return fail(Code::kUnavailable, "gone"); });
+      3, [] { return 1e9; },
+      [](size_t) -> Result<double> { return fail(Code::kUnavailable, "gone"); });
   EXPECT_EQ(failed.error().message, "gone");
 }
 

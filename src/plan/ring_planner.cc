@@ -32,6 +32,7 @@ class RingPlanner {
         symmetry_(profile::no_symmetry(*problem.topology)) {}
 
   Result<RingPlan> run() {
+    plan_.epoch = profiler_.epoch();
     JIGE_DO(measure_singles());
     JIGE_DO(measure_baselines());
     JIGE_DO(follow_promises());
@@ -258,10 +259,11 @@ Result<RingPlan> plan_ring(const RingProblem& problem, profile::Profiler& profil
   const profile::ProfilerCounts before = profiler.counts();
   RingPlanOptions now_options = options;
   RingPlan plan;
-  JIGE_TRY(const Steadiness steady, until_rates_hold(profiler, [&]() -> Status {
+  const auto left_s = [&] { return options.budget_s - (profiler.counts().cost_s - before.cost_s); };
+  JIGE_TRY(const Steadiness steady, until_rates_hold(profiler, left_s, [&]() -> Result<int32_t> {
              now_options.symmetry = options.symmetry && !profiler.symmetry_failed();
              JIGE_TRY(plan, RingPlanner(problem, profiler, now_options, before.cost_s).run());
-             return {};
+             return plan.epoch;
            }));
   if (!steady.held) return rates_keep_changing(profiler);
   const profile::ProfilerCounts& now = profiler.counts();

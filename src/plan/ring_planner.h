@@ -20,7 +20,8 @@
 // itself; the fastest of these is the plan. Steps 2 and 3 leave a part of the budget for it. Where
 // that is little, fewer are measured again, but always the one that was fastest.
 //
-// When rates change on the way, all begins anew, with what is left of the budget.
+// When rates change on the way, all begins anew, with what is left of the budget; once also where
+// nothing is left.
 // Larger problems take step 2 from a beam and local search, and skip step 3. The rank order and the
 // choice of a planner that knows single links only are measured too, and compete.
 //
@@ -74,6 +75,7 @@ struct RingPlan {
   double found_after_s = 0;        // measuring until a ring as fast as the best one was met
   size_t symmetries = 1;           // confirmed relabellings, the identity among them
   int32_t restarts = 0;            // after rates changed, or symmetry was found wrong
+  int32_t epoch = 0;               // of the profiler, whose rates the plan rests on
   profile::ProfilerCounts counts;  // of this plan alone
   std::optional<RingFacts> facts;  // what was measured on the way
 

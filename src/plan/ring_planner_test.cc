@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <functional>
 #include <limits>
@@ -403,6 +404,39 @@ TEST(RingPlanner, StartsAnewWhenALinkChangesItsRate) {
   EXPECT_EQ(plan->restarts, 1);
   EXPECT_NEAR(plan->best.front().rate, 5, 1e-6);
   EXPECT_NEAR(plan->bound, 5, 1e-6);
+}
+
+// Links that lose or regain half of their rate with every 30th measurement.
+TEST(RingPlanner, EndsSoonBehindItsBudgetWhereRatesNeverHold) {
+  const Topology box = *topology::reference_topology("pcie-4gpu-2numa");
+  Description slow = box.description();
+  for (topology::Link& link : slow.links) {
+    if (link.gb_per_s == 12.5) link.gb_per_s = link.back_gb_per_s = 5;
+  }
+  class RestlessMeter final : public profile::LinkMeter {
+   public:
+    RestlessMeter(const Topology& one, const Topology& other)
+        : meters_{profile::SimulatedMeter(one), profile::SimulatedMeter(other)} {}
+    Result<profile::Measurement> measure(std::span<const topology::Transfer> set) override {
+      JIGE_TRY(profile::Measurement m, meters_[calls_++ / 30 % 2].measure(set));
+      m.cost_s = 1;
+      return m;
+    }
+    std::string_view source() const override { return "simulated"; }
+    size_t calls() const { return calls_; }
+
+   private:
+    std::array<profile::SimulatedMeter, 2> meters_;
+    size_t calls_ = 0;
+  } meter(box, made(slow));
+  profile::Profiler profiler(box, meter, nullptr, {.check_every = 10});
+  const auto problem = ring_problem(box, ring_devices(box), {});
+  const size_t transfers = problem->transfers().size();
+  const auto plan = plan_ring(*problem, profiler, {.budget_s = 80, .symmetry = false});
+  ASSERT_FALSE(plan);
+  EXPECT_EQ(plan.error().code, Code::kUnavailable);
+  // The budget, every transfer alone once more, a few rings, and the looks whether rates hold.
+  EXPECT_LE(meter.calls(), 80 + (transfers + 10) * 5 / 4) << transfers;
 }
 
 }  // namespace

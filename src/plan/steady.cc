@@ -8,13 +8,14 @@ constexpr int32_t kRestartsMax = 3;
 }  // namespace
 
 Result<Steadiness> until_rates_hold(profile::Profiler& profiler,
-                                    const std::function<Status()>& attempt) {
+                                    const std::function<double()>& left_s,
+                                    const std::function<Result<int32_t>()>& attempt) {
   Steadiness steady;
   for (;; ++steady.restarts) {
-    const int32_t epoch = profiler.epoch();
-    JIGE_DO(attempt());
+    JIGE_TRY(const int32_t epoch, attempt());
     steady.held = profiler.epoch() == epoch;
-    if (steady.held || steady.restarts == kRestartsMax) return steady;
+    const int32_t most = left_s() > 0 ? kRestartsMax : 1;
+    if (steady.held || steady.restarts >= most) return steady;
   }
 }
 

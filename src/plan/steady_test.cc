@@ -35,6 +35,13 @@ class Steady : public testing::Test {
   topology::Topology box_ = with_links_of(12.5);
   profile::SimulatedMeter meter_{box_};
   profile::Profiler profiler_{box_, meter_, nullptr, {.check_every = 2}};
+  Result<int32_t> attempt() {
+    const int32_t epoch = profiler_.epoch();
+    for (int i = 0; i < 3; ++i) JIGE_DO(measure_shares());
+    return epoch;
+  }
+  static double much_left() { return 1; }
+
   std::vector<double> rates_;
 };
 
@@ -42,10 +49,9 @@ TEST_F(Steady, WorkIsDoneAgainWhereARateChangedOnTheWay) {
   const Transfer first[] = {{TransferKind::kPush, 0, 1}};
   ASSERT_TRUE(profiler_.rate(first));
   int32_t attempts = 0;
-  const auto steady = until_rates_hold(profiler_, [&]() -> Status {
+  const auto steady = until_rates_hold(profiler_, much_left, [&] {
     if (++attempts == 1) meter_.change(with_links_of(6));
-    for (int i = 0; i < 3; ++i) JIGE_DO(measure_shares());
-    return {};
+    return attempt();
   });
   ASSERT_TRUE(steady) << steady.error().message;
   EXPECT_EQ(steady->restarts, 1);
@@ -59,10 +65,9 @@ TEST_F(Steady, RatesThatKeepChangingAreTold) {
   const Transfer first[] = {{TransferKind::kPush, 0, 1}};
   ASSERT_TRUE(profiler_.rate(first));
   double next = 12.5;
-  const auto steady = until_rates_hold(profiler_, [&]() -> Status {
+  const auto steady = until_rates_hold(profiler_, much_left, [&] {
     meter_.change(with_links_of(next /= 1.5));
-    for (int i = 0; i < 3; ++i) JIGE_DO(measure_shares());
-    return {};
+    return attempt();
   });
   ASSERT_TRUE(steady);
   EXPECT_EQ(steady->restarts, 3);
@@ -70,6 +75,37 @@ TEST_F(Steady, RatesThatKeepChangingAreTold) {
   const Error error = rates_keep_changing(profiler_).value();
   EXPECT_EQ(error.code, Code::kUnavailable);
   EXPECT_THAT(error.message, HasSubstr("rates keep changing"));
+}
+
+TEST_F(Steady, WorkThatBeganAnewByItselfIsNotRepeated) {
+  const Transfer first[] = {{TransferKind::kPush, 0, 1}};
+  ASSERT_TRUE(profiler_.rate(first));
+  int32_t attempts = 0;
+  const auto steady = until_rates_hold(profiler_, much_left, [&] {
+    ++attempts;
+    meter_.change(with_links_of(6));
+    EXPECT_TRUE(attempt());
+    return attempt();
+  });
+  ASSERT_TRUE(steady);
+  EXPECT_EQ(attempts, 1);
+  EXPECT_TRUE(steady->held);
+  EXPECT_EQ(profiler_.epoch(), 1);
+}
+
+TEST_F(Steady, WorkIsDoneAgainOnceWhereTheBudgetIsSpent) {
+  const Transfer first[] = {{TransferKind::kPush, 0, 1}};
+  ASSERT_TRUE(profiler_.rate(first));
+  double next = 12.5;
+  const auto steady = until_rates_hold(
+      profiler_, [] { return 0.0; },
+      [&] {
+        meter_.change(with_links_of(next /= 1.5));
+        return attempt();
+      });
+  ASSERT_TRUE(steady);
+  EXPECT_EQ(steady->restarts, 1);
+  EXPECT_FALSE(steady->held);
 }
 
 }  // namespace

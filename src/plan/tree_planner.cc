@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "plan/finalists.h"
 #include "plan/shortfall.h"
@@ -47,6 +48,10 @@ class TreePlanner {
  private:
   double floor() const { return best_ * (1 + options_.tolerance + kRounding); }
   double spent_s() const { return profiler_.counts().cost_s - spent_before_s_; }
+  double left_s() const { return options_.budget_s - spent_s(); }
+  bool out_of_budget() const {
+    return left_s() <= (options_.collective ? 1 - kSearchShare : 0) * options_.budget_s;
+  }
 
   Status try_trees(std::string name, DoubleTree trees) {
     std::vector<topology::Transfer> set;
@@ -68,7 +73,7 @@ class TreePlanner {
         plan_.unpromised = trees.exact;
         return {};
       }
-      if (plan_.proposals >= options_.proposals || spent_s() >= options_.budget_s) return {};
+      if (plan_.proposals >= options_.proposals || out_of_budget()) return {};
       ++plan_.proposals;
       const double promise = trees.predicted;
       std::vector<int32_t> set;
@@ -91,31 +96,48 @@ class TreePlanner {
       }
     }
     plan_.best = std::move(kept);
-    const auto run = [&](size_t i) {
-      const bool ring = i == plan_.best.size();
-      return options_.collective(ring ? nullptr : &plan_.best[i].trees, options_.message_bytes);
+    const auto run = [&](size_t i) {  // the ring first: it is run whatever the budget
+      return options_.collective(i == 0 ? nullptr : &plan_.best[i - 1].trees,
+                                 options_.message_bytes);
     };
+    const double for_crossover_s = left_s() / 2;
     JIGE_TRY(const std::vector<double> seconds,
-             measure_in_turns(plan_.best.size() + 1, no_end_s, run));
-    for (size_t i = 0; i < plan_.best.size(); ++i) plan_.best[i].collective_s = seconds[i];
-    plan_.ring_collective_s = seconds.back();
-    std::ranges::stable_sort(plan_.best, {}, &MeasuredTrees::collective_s);
+             measure_in_turns(
+                 plan_.best.size() + 1, [&] { return left_s() - for_crossover_s; }, run));
+    for (size_t i = 0; i < plan_.best.size(); ++i) plan_.best[i].collective_s = seconds[i + 1];
+    plan_.ring_collective_s = seconds.front();
+    std::ranges::stable_sort(plan_.best, {}, [](const MeasuredTrees& trees) {
+      return std::pair(trees.collective_s == 0, trees.collective_s);
+    });
     return {};
   }
 
-  // The end up to which trees win most altogether; one odd measurement moves it little.
+  // The end up to which trees win most altogether; one odd measurement moves it little. Where the
+  // budget ends before the message's own size is tried, what was run of that decides about it.
   Status find_crossover() {
     double won = 0, won_max = 0;
-    plan_.measured_crossover_bytes = 0;
+    int64_t end = 0;
     for (int64_t bytes = kMessageBytesFirst; bytes <= kMessageBytesMax; bytes *= 4) {
-      JIGE_TRY(const std::vector<double> seconds, measure_in_turns(2, no_end_s, [&](size_t i) {
-                 return options_.collective(i == 0 ? &plan_.best.front().trees : nullptr, bytes);
-               }));
+      if (plan_.tried_bytes_max > 0 && left_s() <= 0) break;
+      JIGE_TRY(const std::vector<double> seconds,
+               measure_in_turns(
+                   2, [this] { return left_s(); },
+                   [&](size_t i) {
+                     return options_.collective(i == 0 ? &plan_.best.front().trees : nullptr,
+                                                bytes);
+                   }));
+      plan_.tried_bytes_max = bytes;
       won += std::log(seconds[1] / seconds[0]);
       if (won <= won_max) continue;
       won_max = won;
-      plan_.measured_crossover_bytes = bytes;
+      end = bytes;
     }
+    const bool untried = options_.message_bytes <= kMessageBytesMax &&
+                         options_.message_bytes > plan_.tried_bytes_max;
+    if (untried && plan_.best.front().collective_s < plan_.ring_collective_s) {
+      plan_.tried_bytes_max = end = options_.message_bytes;
+    }
+    plan_.measured_crossover_bytes = end;
     return {};
   }
 

@@ -8,8 +8,9 @@
 // repeated, as in ring_mix_planner.h. Trees over rank order compete.
 //
 // Where all-reduces can be run, those of the message's size decide between the best few, and the
-// size from which rings are faster is measured. Otherwise it is a prediction, since a step's
-// latency is given, not measured:
+// size from which rings are faster is measured; a part of the budget is left for that, and where it
+// is little, the ring, the best trees and the smallest size are run all the same. Otherwise it is a
+// prediction, since a step's latency is given, not measured:
 //   ring:  2 (n - 1) steps, and 2 (n - 1) / n of the bytes over every edge
 //   trees: 2 depth steps, and all bytes, half by each tree, over the edges of both
 // Threads: one caller.
@@ -28,7 +29,7 @@ namespace jige::plan {
 struct TreePlanOptions {
   double latency_s = 10e-6;  // of a step, assumed
   int32_t proposals = 16;    // measured at most
-  double budget_s = 60;      // of measuring, in the meter's count
+  double budget_s = 60;      // of measuring, in the meter's count, all-reduces included
   double tolerance = 0;      // gains this small, relative, are not looked for
   int32_t keep = 3;          // finalists, beside those over rank order
   int64_t message_bytes = 64 << 10;
@@ -59,10 +60,11 @@ struct TreePlan {
     double ring_s = 0;
     double trees_s = 0;
   };
-  // By all-reduces: the ring's seconds at the message's size, and up to how many bytes the first of
-  // `best` was faster (up to kMessageBytesMax it was tried).
+  // By all-reduces: the ring's seconds at the message's size, up to how many bytes the first of
+  // `best` was faster, and the largest tried, kMessageBytesMax unless the budget ended.
   double ring_collective_s = 0;
   std::optional<int64_t> measured_crossover_bytes;
+  int64_t tried_bytes_max = 0;
 
   // Predicted from measured rates; `ring_rate` in GB/s.
   Times times(double bytes, double ring_rate) const;

@@ -6,6 +6,7 @@
 //   hold          takes back a release that Slurm has not acted upon
 //   release       without nodes: Slurm decides, as if there were no Jige
 //   kill          cancels it
+//   topology      which nodes share a switch, in Slurm's words (slurm/layout.h); may be empty
 //
 // A place that the caller knows to be free is taken; on busy nodes Slurm would let the job wait and
 // give them to another. Every call is safe to repeat. Fails with kUnavailable where Slurm does not
@@ -38,6 +39,7 @@ class Backend {
   virtual Status hold(int64_t job) = 0;
   virtual Status release(int64_t job, const std::string& admin_comment) = 0;
   virtual Status kill(int64_t job) = 0;
+  virtual Result<std::string> topology() = 0;
 };
 
 }  // namespace jige::slurm

@@ -39,7 +39,7 @@ class SlurmCommands final : public Backend {
   Status kill(int64_t job) override;
 
   // `scontrol show topology`; empty without one.
-  Result<std::string> topology();
+  Result<std::string> topology() override;
 
   int64_t retries() const { return retries_; }
 

@@ -140,6 +140,11 @@ class FakeSlurm final : public Backend {
     return {};
   }
 
+  Result<std::string> topology() override {
+    JIGE_DO(answer());
+    return topology_text;
+  }
+
   // What people and machines do.
   void person_releases(int64_t id) {
     FakeJob& job = jobs_.at(id);
@@ -176,6 +181,20 @@ class FakeSlurm final : public Backend {
     }
   }
   void node_up(size_t index) { nodes_[index].up = true; }
+  // The next one of this kind, as large as the first.
+  void node_comes(const std::string& kind) {
+    SeenNode node = nodes_.front();
+    node.name = kind + std::to_string(nodes_.size() + 1);
+    node.up = true;
+    nodes_.push_back(std::move(node));
+  }
+  // Of one that waits.
+  void person_reshapes(int64_t id, int node_count, int gpus) {
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state > SeenState::kReleased) return;
+    job.seen.node_count = node_count;
+    job.seen.gpus_per_node = gpus;
+  }
 
   int32_t free_on(const std::string& name) const {
     int32_t free = 0;
@@ -195,6 +214,8 @@ class FakeSlurm final : public Backend {
   std::map<int64_t, FakeJob>& jobs() { return jobs_; }
   std::vector<SeenNode>& nodes() { return nodes_; }
 
+  std::string topology_text =
+      "SwitchName=a Level=0 Nodes=n[1-4]\nSwitchName=b Level=0 Nodes=n[5-8]\n";
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed

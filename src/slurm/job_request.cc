@@ -56,6 +56,13 @@ Result<Words> read_words(const std::string& comment) {
 
 }  // namespace
 
+AskedFor::AskedFor(const SeenJob& seen)
+    : node_count(seen.node_count),
+      gpus_per_node(seen.gpus_per_node),
+      time_limit_s(seen.time_limit_s),
+      comment(seen.comment),
+      other_request(seen.other_request) {}
+
 Result<JobRequest> read_request(const SeenJob& seen, const cluster::ClusterSpec& spec,
                                 const RequestDefaults& defaults) {
   if (!seen.other_request.empty()) return fail(Code::kUnsupported, "{}", seen.other_request);

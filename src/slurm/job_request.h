@@ -21,6 +21,16 @@
 
 namespace jige::slurm {
 
+// Of what Slurm says about a job, that which the request follows from.
+struct AskedFor {
+  explicit AskedFor(const SeenJob& seen);
+  bool operator==(const AskedFor&) const = default;
+
+  int32_t node_count = 1, gpus_per_node = 0;
+  int64_t time_limit_s = 0;
+  std::string comment, other_request;
+};
+
 struct JobRequest {
   cluster::Job job;
   std::string model = "none";

@@ -53,8 +53,9 @@ Result<Layout> Layout::create(const std::vector<SeenNode>& nodes, std::string_vi
                               std::string_view topology_text, const NetworkAssumption& network) {
   std::map<std::string, int32_t> gpus;
   for (const SeenNode& node : nodes) {
-    const bool ours = std::ranges::find(node.partitions, partition) != node.partitions.end();
-    if (ours && node.gpus > 0) gpus[node.name] = node.gpus;
+    if (in_partition(node, partition) && node.gpus > 0) {
+      gpus[node.name] = std::max(gpus[node.name], node.gpus);
+    }
   }
   if (gpus.empty()) {
     return fail(Code::kNotFound, "partition {}: no node with GPUs; see `sinfo -o '%P %N %G'`",
@@ -93,6 +94,13 @@ Result<Layout> Layout::create(const std::vector<SeenNode>& nodes, std::string_vi
     }
   }
   return layout;
+}
+
+bool Layout::lacks(const std::vector<SeenNode>& nodes, std::string_view partition) const {
+  return std::ranges::any_of(nodes, [&](const SeenNode& node) {
+    const int32_t index = index_of(node.name);
+    return in_partition(node, partition) && node.gpus > (index < 0 ? 0 : gpus_of(index));
+  });
 }
 
 int32_t Layout::index_of(const std::string& name) const {

@@ -24,9 +24,13 @@ struct NetworkAssumption {
 
 class Layout {
  public:
-  // Fails with kNotFound where the partition has no node with GPUs.
+  // A node that is listed twice has the most GPUs of both. Fails with kNotFound where the partition
+  // has no node with GPUs.
   static Result<Layout> create(const std::vector<SeenNode>& nodes, std::string_view partition,
                                std::string_view topology_text, const NetworkAssumption& network);
+
+  // Whether the partition has nodes, or GPUs of them, that are none of the layout's.
+  bool lacks(const std::vector<SeenNode>& nodes, std::string_view partition) const;
 
   const cluster::ClusterSpec& spec() const { return spec_; }
   // The node's number; -1: not one of ours.

@@ -80,14 +80,14 @@ void LiveCluster::absorb_known(const Snapshot& snapshot, const Moment& now) {
     const bool there = found != by_id.end() && found->second->partition == options_.partition;
     job.missing = there ? 0 : job.missing + 1;
     if (!there && job.missing < kMissingMax) continue;
-    const int32_t node_count = job.seen.node_count;  // fewer are listed while it ends
     if (there) {
       job.seen = *found->second;
     } else {
       job.seen.state = SeenState::kGone;
       job.seen.slurm_state = "MISSING";
     }
-    job.seen.node_count = node_count;
+    // A job that runs keeps its shape; fewer nodes are listed while it ends.
+    if (job.seen.state > SeenState::kReleased) job.seen.node_count = job.asked.node_count;
     ids.push_back(id);
   }
   for (const int64_t id : ids) {
@@ -147,10 +147,18 @@ void LiveCluster::stopped_outside(LiveJob& job, const Moment& now, const std::st
 void LiveCluster::on_pending(LiveJob& job, const Snapshot& snapshot, const Moment& now) {
   job.seen_at.clear();
   if (snapshot.taken_ns <= job.acted_wall_ns) return;
-  if (job.seen.state == SeenState::kHeld) return on_held(job, now);
+  const bool changed = AskedFor(job.seen) != job.asked;
+  if (job.seen.state == SeenState::kHeld) {
+    on_held(job, now);
+    if (!changed) return;
+    event("change", job.seen.id, "its request was changed; taken in anew");
+    return forget(job);
+  }
   if (!job.ours && job.seen.admin_comment.starts_with(kDeadManMark)) job.ours = true;
   if (!job.ours) return make_foreign(job);
   if (job.started) stopped_outside(job, now, "requeued: " + job.seen.reason);
+  // To be held first: Slurm would start it by the new request at the place of the old one.
+  if (changed && wanted(job)) give_up_start(job, now, true, "its request was changed");
 }
 
 void LiveCluster::on_held(LiveJob& job, const Moment& now) {
@@ -260,6 +268,13 @@ bool LiveCluster::make_room(const Placement& placement, const LiveJob& newcomer,
 
 void LiveCluster::make_foreign(LiveJob& job) {
   const int64_t id = job.seen.id;
+  forget(job);
+  foreign_.insert(id);
+  event("foreign", id, "released by a person; left to Slurm");
+}
+
+void LiveCluster::forget(LiveJob& job) {
+  const int64_t id = job.seen.id;
   if (state_.at(job.id).phase == Phase::kRunning) {
     state_.undo_start(job.id, job.left_at_start);
     state_.withdraw(job.id);
@@ -267,14 +282,13 @@ void LiveCluster::make_foreign(LiveJob& job) {
     leave_waiting(job);
   }
   past_[id] = {state_.job(job.id).arrival_ns,
+               state_.job(job.id).iterations,
                {.left = state_.at(job.id).left,
                 .held_ns = state_.at(job.id).held_ns,
                 .first_start_ns = state_.at(job.id).first_start_ns,
                 .starts = state_.at(job.id).starts,
                 .preemptions = state_.at(job.id).preemptions,
                 .migrations = state_.at(job.id).migrations}};
-  foreign_.insert(id);
-  event("foreign", id, "released by a person; left to Slurm");
   jobs_.erase(id);
 }
 
@@ -315,16 +329,20 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
   const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
   const double scaled_s = std::min(static_cast<double>(age_s) * options_.time_scale, kScaledMax_s);
   stored.arrival_ns = state_.now_ns() - static_cast<int64_t>(scaled_s) * kSecond;
-  LiveJob& job = jobs_[seen.id];
-  job.seen = seen;
-  job.request = std::move(request);
-  job.id = id;
+  jobs_.emplace(
+      seen.id,
+      LiveJob{.seen = seen, .asked = AskedFor(seen), .request = std::move(request), .id = id});
+  LiveJob& job = jobs_.at(seen.id);
   if (seen.restarts > 0) job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
   const auto past = past_.find(seen.id);
   if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
   state_.arrive(id);
   if (past != past_.end()) {
-    state_.restore(id, past->second.history);
+    cluster::ClusterState::History history = past->second.history;
+    if (const double whole = past->second.iterations; whole > 0) {
+      history.left = std::clamp(history.left / whole, 0.0, 1.0) * stored.iterations;
+    }
+    state_.restore(id, history);
     past_.erase(past);
   }
   event("arrive", seen.id,
@@ -353,7 +371,7 @@ void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
   }
   for (const SeenNode& node : snapshot.nodes) {
     const int32_t index = layout_.index_of(node.name);
-    if (index < 0 || !node.up) continue;
+    if (index < 0 || !node.up || !in_partition(node, options_.partition)) continue;
     there[static_cast<size_t>(index)] = std::min(node.gpus, layout_.gpus_of(index));
   }
   for (size_t i = 0; i < node_count; ++i) {
@@ -373,6 +391,20 @@ void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
     }
     if (state_.blocked(node) != before) happened_ = true;
   }
+}
+
+std::vector<SeenNode> LiveCluster::nodes_with_jobs() const {
+  std::set<int32_t> used;
+  for (const auto& [id, job] : jobs_) {
+    for (const NodeShare& share : job.seen_at) used.insert(share.node);
+  }
+  std::vector<SeenNode> nodes;
+  for (const int32_t node : used) {
+    nodes.push_back({.name = layout_.name_of(node),
+                     .gpus = layout_.gpus_of(node),
+                     .partitions = {options_.partition}});
+  }
+  return nodes;
 }
 
 bool LiveCluster::decide(const Moment& now, cluster::ChangeObserver* observer) {

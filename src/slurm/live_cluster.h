@@ -44,6 +44,7 @@ struct Moment {
 
 struct LiveJob {
   SeenJob seen;
+  AskedFor asked;  // what the request was read from
   JobRequest request;
   cluster::JobId id = 0;
   bool ours = false;     // released by us, until it is seen held
@@ -70,7 +71,7 @@ Result<int64_t> get_saved_int(const Json& object, std::string_view field, std::s
 
 // What happened, for the log.
 struct LiveEvent {
-  std::string kind;  // arrive, start, stop, finish, fail, adopt, foreign, refuse, missing
+  std::string kind;  // arrive, start, stop, finish, fail, adopt, foreign, refuse, change
   int64_t job = 0;
   std::string text;
   double seconds = -1;  // of start: from the release until it was seen; of finish: JCT (cluster)
@@ -113,6 +114,8 @@ class LiveCluster {
   // Jobs that cannot be placed, and why; looked at again in each snapshot, for people change them.
   const std::map<int64_t, std::string>& refused() const { return refused_; }
   const std::set<int64_t>& foreign() const { return foreign_; }
+  // Nodes that jobs of ours are seen on, with all their GPUs.
+  std::vector<SeenNode> nodes_with_jobs() const;
 
   // Where the policy wants it; nothing: waiting.
   std::optional<cluster::Placement> wanted(const LiveJob& job) const;
@@ -129,10 +132,13 @@ class LiveCluster {
   // absorb(). restore() fails with kCorrupt, naming `where`.
   Json save() const;
   Status restore(const Json& saved, std::string_view where);
+  // The same from an object that this one takes the place of.
+  Status go_on_from(const LiveCluster& before);
 
  private:
   struct Past {
     int64_t arrival_ns = 0;
+    double iterations = 0;  // that history.left is a part of; 0: those of the request
     cluster::ClusterState::History history;
     int32_t missing = 0;  // snapshots without the job
   };
@@ -149,6 +155,7 @@ class LiveCluster {
   bool adopt(LiveJob& job, const Moment& now);
   bool make_room(const cluster::Placement& placement, const LiveJob& newcomer, const Moment& now);
   void make_foreign(LiveJob& job);
+  void forget(LiveJob& job);
   void leave_waiting(LiveJob& job);
   void count_gpus(const Snapshot& snapshot, const Moment& now);
   void event(std::string kind, int64_t job, std::string text = "", double seconds = -1);

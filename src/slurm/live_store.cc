@@ -26,10 +26,11 @@ Result<int64_t> get_saved_int(const Json& object, std::string_view field, std::s
 
 Json LiveCluster::save() const {
   Json jobs = Json::array();
-  const auto add = [&](int64_t id, int64_t arrival_ns,
+  const auto add = [&](int64_t id, int64_t arrival_ns, double iterations,
                        const cluster::ClusterState::History& history) {
     jobs.push_back({{"job", id},
                     {"arrival_ns", arrival_ns},
+                    {"iterations", iterations},
                     {"left", history.left},
                     {"held_ns", history.held_ns},
                     {"first_start_ns", history.first_start_ns},
@@ -41,7 +42,7 @@ Json LiveCluster::save() const {
     const cluster::JobState& state = state_.at(job.id);
     // What runs at a restart is taken in with a start, which would be one too many.
     const int32_t running = state.phase == cluster::Phase::kRunning ? 1 : 0;
-    add(id, state_.job(job.id).arrival_ns,
+    add(id, state_.job(job.id).arrival_ns, state_.job(job.id).iterations,
         {.left = running > 0 && !job.started ? job.left_at_start : state_.left(job.id),
          .held_ns = state_.held_ns(job.id),
          .first_start_ns = state.first_start_ns,
@@ -49,7 +50,7 @@ Json LiveCluster::save() const {
          .preemptions = state.preemptions,
          .migrations = state.migrations});
   }
-  for (const auto& [id, past] : past_) add(id, past.arrival_ns, past.history);
+  for (const auto& [id, past] : past_) add(id, past.arrival_ns, past.iterations, past.history);
   return jobs;
 }
 
@@ -60,6 +61,7 @@ Status LiveCluster::restore(const Json& saved, std::string_view where) {
     Past past;
     JIGE_TRY(const int64_t id, get_int(item, "job", where));
     JIGE_TRY(past.arrival_ns, get_saved_int(item, "arrival_ns", where));
+    JIGE_TRY(past.iterations, get_number_or(item, "iterations", 0, where));
     JIGE_TRY(past.history.left, get_number(item, "left", where));
     JIGE_TRY(past.history.held_ns, get_saved_int(item, "held_ns", where));
     JIGE_TRY(past.history.first_start_ns, get_saved_int(item, "first_start_ns", where));
@@ -69,6 +71,12 @@ Status LiveCluster::restore(const Json& saved, std::string_view where) {
     past_[id] = past;
   }
   return {};
+}
+
+Status LiveCluster::go_on_from(const LiveCluster& before) {
+  foreign_ = before.foreign_;
+  refused_ = before.refused_;
+  return restore(before.save(), "memory");
 }
 
 }  // namespace jige::slurm

@@ -199,7 +199,8 @@ Status Scheduler::step() {
   if (blind_) log_.note("seeing", "Slurm answers again", moment);
   blind_ = false;
   JIGE_DO(check_epoch(*snapshot));
-  if (live_->full()) rebuild();
+  if (live_->layout().lacks(snapshot->nodes, options_.live.partition)) take_in_nodes(*snapshot);
+  if (live_->full()) rebuild(live_->layout(), "the list of jobs was full");
   live_->absorb(*snapshot, moment);
   log_events(moment);
   log_.begin(*live_, moment, counts_.decisions);
@@ -267,12 +268,33 @@ void Scheduler::log_events(const Moment& moment) {
   for (LiveOutcome& outcome : live_->take_outcomes()) outcomes_.push_back(std::move(outcome));
 }
 
+// Jobs that run on a node that went keep their places in the new layout, too.
+void Scheduler::take_in_nodes(const Snapshot& snapshot) {
+  std::vector<SeenNode> nodes = snapshot.nodes;
+  for (SeenNode& node : live_->nodes_with_jobs()) nodes.push_back(std::move(node));
+  const auto make = [&]() -> Result<Layout> {
+    JIGE_TRY(const std::string topology, backend_.topology());
+    return Layout::create(nodes, options_.live.partition, topology, options_.network);
+  };
+  Result<Layout> layout = make();
+  if (layout) {
+    layout_fault_.clear();
+    const std::string now_is = cluster::describe(layout->spec());
+    return rebuild(std::move(*layout), "nodes or GPUs came; now " + now_is);
+  }
+  // Tried again with the next snapshot, but said once.
+  if (std::exchange(layout_fault_, layout.error().message) == layout.error().message) return;
+  log_.note("rebuilt", "new nodes are not taken in: " + layout_fault_, now());
+  log_warn("new nodes are not taken in: {}", layout_fault_);
+}
+
 // The same jobs in a new object, as after a restart.
-void Scheduler::rebuild() {
-  log_.note("rebuilt", "the list of jobs was full", now());
-  const Json jobs = live_->save();
-  make_live(live_->layout());
-  if (const Status restored = live_->restore(jobs, "memory"); !restored) {
+void Scheduler::rebuild(Layout layout, const std::string& why) {
+  log_.note("rebuilt", why, now());
+  const std::unique_ptr<LiveCluster> before = std::move(live_);
+  const std::unique_ptr<cluster::Policy> policy_before = std::move(policy_);  // `before` names it
+  make_live(std::move(layout));
+  if (const Status restored = live_->go_on_from(*before); !restored) {
     log_error("{}", restored.error().message);
   }
 }

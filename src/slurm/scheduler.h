@@ -3,6 +3,9 @@
 //
 //   snapshot -> absorb -> decide -> act, and once a second write state
 //
+// Nodes, or GPUs of them, that come to the partition are taken in with the snapshot that shows
+// them, into a new layout; those that go stay in it, blocked, until then.
+//
 // Where Slurm does not answer, a step does nothing and everything is kept. FOLDER holds
 //
 //   lock             one scheduler for one folder
@@ -34,6 +37,7 @@ namespace jige::slurm {
 struct SchedulerOptions {
   std::string folder;
   LiveOptions live;
+  NetworkAssumption network;  // of layouts that are made later
   ReconcileOptions reconcile;
   bool dry_run = false;  // decides once, changes nothing, writes nothing
   bool emulate = false;
@@ -41,8 +45,8 @@ struct SchedulerOptions {
   int64_t log_bytes_max = int64_t{64} << 20;  // of decisions.jsonl (slurm/log_file.h)
 };
 
-// Makes contention and policy anew; called again when a LiveCluster is full, for what a policy
-// remembers is about that one's numbers of jobs.
+// Makes contention and policy anew; called again for each new LiveCluster (when one is full, when
+// nodes came), for what a policy remembers is about that one's numbers of jobs.
 struct SchedulerParts {
   std::function<std::unique_ptr<cluster::Contention>(const Layout&)> contention;
   std::function<std::unique_ptr<cluster::Policy>()> policy;
@@ -87,7 +91,8 @@ class Scheduler {
   Status save();
   void act(const Moment& now);
   Status check_epoch(const Snapshot& snapshot) const;
-  void rebuild();
+  void take_in_nodes(const Snapshot& snapshot);
+  void rebuild(Layout layout, const std::string& why);
   void log_events(const Moment& now);
   void write_status(const Moment& now);
   void write_rates();
@@ -110,6 +115,7 @@ class Scheduler {
   std::map<int64_t, std::string> rates_;  // as written
   SchedulerCounts counts_;
   bool blind_ = false;
+  std::string layout_fault_;  // as logged; empty: none
 };
 
 // The file's last change, by the wall clock of its file system, is later than `since_wall_ns` of

@@ -2,98 +2,21 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/file.h"
-#include "base/log.h"
 #include "cluster/policy_list.h"
 #include "slurm/dead_man.h"
-#include "slurm/fake_slurm.h"
+#include "slurm/scheduler_rig.h"
 
 namespace jige::slurm {
 namespace {
 
 using ::testing::HasSubstr;
 
-constexpr double kStep_s = 0.25;
-
-// A fake Slurm of 2 leaves of 4 nodes with 4 GPUs, and a scheduler in a folder of its own.
-class Rig {
- public:
-  explicit Rig(std::string policy, uint64_t seed = 1)
-      : slurm(8, 4, clock, seed), policy_(std::move(policy)) {
-    // In memory where that is possible: the state is brought to the disk again and again.
-    const bool shared = std::filesystem::exists("/dev/shm");
-    std::string pattern = (shared ? "/dev/shm" : ::testing::TempDir()) + "/slurm-XXXXXX";
-    folder = mkdtemp(pattern.data());
-    set_log_level(LogLevel::kError);
-  }
-  ~Rig() {
-    scheduler.reset();
-    std::filesystem::remove_all(folder);
-  }
-
-  void start(bool dry_run = false) {
-    scheduler.reset();
-    auto layout = Layout::create(slurm.nodes(), "jige",
-                                 "SwitchName=a Level=0 Nodes=n[1-4]\n"
-                                 "SwitchName=b Level=0 Nodes=n[5-8]\n",
-                                 {});
-    ASSERT_TRUE(layout) << layout.error().message;
-    SchedulerParts parts;
-    parts.policy = [this] { return std::move(*cluster::make_policy(policy_, "test", {})); };
-    parts.contention = [](const Layout& used) {
-      return cluster::make_link_contention(used.spec(), {});
-    };
-    SchedulerOptions options{.folder = folder};
-    options.live.partition = "jige";
-    options.live.time_scale = 20;
-    options.live.jobs_max = jobs_max;
-    options.reconcile.checkpoint_wait_s = 2 * kStep_s;
-    options.reconcile.signal_after_s = 1;
-    options.dry_run = dry_run;
-    options.log_bytes_max = log_bytes_max;
-    auto made = Scheduler::create(slurm, clock, std::move(*layout), options, std::move(parts));
-    ASSERT_TRUE(made) << made.error().message;
-    scheduler = std::move(*made);
-  }
-
-  // Steps until nothing is left; whether that came about.
-  bool run_out(int steps_max) {
-    for (int i = 0; i < steps_max && slurm.unfinished() > 0; ++i) step();
-    return slurm.unfinished() == 0;
-  }
-  void step() {
-    const Status status = scheduler->step();
-    ASSERT_TRUE(status) << status.error().message;
-    check();
-    slurm.tick(kStep_s);
-  }
-  // What is wanted never gives a GPU twice, and no live job is forgotten.
-  void check() {
-    std::map<int32_t, int32_t> wanted;
-    for (const auto& [id, job] : scheduler->live().jobs()) {
-      if (const auto place = scheduler->live().wanted(job)) {
-        for (const auto& share : *place) wanted[share.node] += share.gpus;
-      }
-    }
-    for (const auto& [node, gpus] : wanted) ASSERT_LE(gpus, 4) << "node " << node;
-  }
-  std::string log() { return *read_log(folder + "/decisions.jsonl"); }
-
-  VirtualClock clock;
-  FakeSlurm slurm;
-  std::string folder;
-  std::unique_ptr<Scheduler> scheduler;
-  int32_t jobs_max = 1000;
-  int64_t log_bytes_max = 1 << 20;
-
- private:
-  std::string policy_;
-};
+using Rig = SchedulerRig;
 
 void submit_mixed(FakeSlurm& slurm, int count, uint64_t seed) {
   Rng rng(seed);
@@ -428,6 +351,13 @@ TEST(Scheduler, LosesNoJobWhateverHappens) {
           if (rng.below(4) == 0) rig.slurm.person_cancels(job);
           break;
         case 5:
+          if (rig.slurm.nodes().size() < 10) rig.slurm.node_comes("n");
+          break;
+        case 6:
+          rig.slurm.person_reshapes(job, 1 + static_cast<int>(rng.below(2)),
+                                    1 + static_cast<int>(rng.below(4)));
+          break;
+        case 7:
           rig.slurm.calls_left = static_cast<int64_t>(rng.below(6));
           rig.step();
           rig.slurm.calls_left = -1;

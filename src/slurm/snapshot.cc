@@ -181,6 +181,10 @@ int32_t gpus_in(std::string_view gres) {
   return sum;
 }
 
+bool in_partition(const SeenNode& node, std::string_view partition) {
+  return std::ranges::find(node.partitions, partition) != node.partitions.end();
+}
+
 bool names_partition(const SeenJob& job, std::string_view partition) {
   const std::vector<std::string> names = cluster::split_at(job.partition, ',');
   return std::ranges::find(names, partition) != names.end();

@@ -51,6 +51,7 @@ struct Snapshot {
   std::vector<SeenJob> jobs;  // by id
 };
 
+bool in_partition(const SeenNode& node, std::string_view partition);
 // Whether the job may run in the partition: it names that one alone, or several with commas.
 bool names_partition(const SeenJob& job, std::string_view partition);
 

@@ -32,10 +32,11 @@ class CheckpointTask {
   CheckpointTask(const CheckpointTask&) = delete;
   CheckpointTask& operator=(const CheckpointTask&) = delete;
 
-  // Begins to write. The optimizer and what it points to must stay until it is over. REQUIRES:
-  // nothing is under way.
+  // Begins to write. The optimizer and what it points to must stay until it is over; `shown`, which
+  // may be null, is set until then. REQUIRES: nothing is under way.
   void start(SaveRequest request, std::shared_ptr<const Json> identity, RunState state,
-             const Optimizer& optimizer, std::unique_ptr<Stream> stream);
+             const Optimizer& optimizer, std::unique_ptr<Stream> stream,
+             std::atomic<bool>* shown = nullptr);
   bool under_way() const { return thread_.joinable(); }
   // Returns when no parameter is read any more.
   void wait_written() const;

@@ -4,6 +4,7 @@
 // Threads: values.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string_view>
@@ -34,6 +35,8 @@ struct RankOptions {
   int local = 1;  // ranks on this machine, which share its memory
   GradientSum sum = GradientSum::kRelay;
   bool overlap = true;  // false: what could move beside the passes waits for their end
+  // Set while this rank writes a checkpoint, for who started it; null: nobody looks.
+  std::atomic<bool>* writing = nullptr;
   std::shared_ptr<comm::AsyncGroup> group;  // none where nothing is trained, only planned
 };
 

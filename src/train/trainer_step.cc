@@ -207,7 +207,8 @@ Status Trainer::start_checkpoint() {
   checkpoint_.start({.run_folder = setup_.checkpoints_folder(),
                      .origin = setup_.origin(),
                      .keep_last = setup_.options.checkpoints_kept},
-                    setup_.identity, state_, engine_->optimizer(), std::move(stream));
+                    setup_.identity, state_, engine_->optimizer(), std::move(stream),
+                    setup_.options.ranks ? setup_.options.ranks->writing : nullptr);
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
   return {};

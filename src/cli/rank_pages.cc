@@ -1,4 +1,4 @@
-#include "cli/error_pages.h"
+#include "cli/rank_pages.h"
 
 #include <sys/mman.h>
 
@@ -14,35 +14,38 @@ constexpr int kSignalBase = 128;
 
 }  // namespace
 
-struct ErrorPages::Page {
+struct RankPages::Page {
+  std::atomic<bool> writing;
   int code;
   char message[kMessageMax];
 };
 
-Result<ErrorPages> ErrorPages::make(int count) {
+Result<RankPages> RankPages::make(int count) {
   void* memory = mmap(nullptr, sizeof(Page) * static_cast<size_t>(count), PROT_READ | PROT_WRITE,
                       MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) return fail(Code::kExhausted, "no memory for {} ranks", count);
-  return ErrorPages(static_cast<Page*>(memory), count);
+  return RankPages(static_cast<Page*>(memory), count);
 }
 
-ErrorPages::ErrorPages(ErrorPages&& other) noexcept : pages_(other.pages_), count_(other.count_) {
+RankPages::RankPages(RankPages&& other) noexcept : pages_(other.pages_), count_(other.count_) {
   other.pages_ = nullptr;
 }
 
-ErrorPages::~ErrorPages() {
+RankPages::~RankPages() {
   if (pages_ != nullptr) munmap(pages_, sizeof(Page) * static_cast<size_t>(count_));
 }
 
-void ErrorPages::put(int rank, const Error& error) {
+std::atomic<bool>& RankPages::writing(int rank) const { return pages_[rank].writing; }
+
+void RankPages::put(int rank, const Error& error) {
   Page& page = pages_[rank];
   page.code = static_cast<int>(error.code);
   std::memcpy(page.message, error.message.data(), std::min(error.message.size(), kMessageMax - 1));
 }
 
-bool ErrorPages::has(int rank) const { return pages_[rank].message[0] != '\0'; }
+bool RankPages::has(int rank) const { return pages_[rank].message[0] != '\0'; }
 
-Error ErrorPages::get(int rank, int exit_code) const {
+Error RankPages::get(int rank, int exit_code) const {
   const Page& page = pages_[rank];
   if (has(rank)) return {static_cast<Code>(page.code), page.message};
   if (exit_code > kSignalBase) {

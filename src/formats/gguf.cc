@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
-#include <limits>
+#include <filesystem>
 
 namespace jige::formats {
 namespace {
@@ -331,6 +331,17 @@ const GgufTensor* GgufHeader::find(std::string_view name) const {
 bool is_gguf(std::span<const std::byte> file) {
   return file.size() >= sizeof kGgufMagic &&
          std::memcmp(file.data(), kGgufMagic, sizeof kGgufMagic) == 0;
+}
+
+std::string gguf_file_in(const std::string& folder) {
+  std::error_code error;
+  std::string first;
+  for (std::filesystem::directory_iterator it(folder, error), end; !error && it != end;
+       it.increment(error)) {
+    const std::string name = it->path().filename().string();
+    if (name.ends_with(".gguf") && (first.empty() || name < first)) first = name;
+  }
+  return first;
 }
 
 Result<GgufHeader> parse_gguf(std::span<const std::byte> file, std::string_view where) {

@@ -117,6 +117,9 @@ inline std::string_view gguf_shown(std::string_view text) { return text.substr(0
 // Whether bytes begin as a GGUF file does.
 bool is_gguf(std::span<const std::byte> file);
 
+// The name of a GGUF file in a folder, the first by name; empty where there is none.
+std::string gguf_file_in(const std::string& folder);
+
 // Checks a whole file given as bytes, to which the result refers. Fails with kUnsupported on other
 // versions, byte orders and on types without a name, with kCorrupt on everything that contradicts
 // the layout, each naming `where`, the key or tensor, and the value.

@@ -4,13 +4,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <system_error>
 
 #include "base/file.h"
+#include "cli/shell_word.h"
+#include "formats/gguf.h"
 #include "formats/json_file.h"
 
 namespace jige::cli {
@@ -18,8 +23,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whether a file begins as GGUF files do.
+bool is_gguf_file(const fs::path& file) {
+  std::error_code error;
+  if (!fs::is_regular_file(file, error)) return false;  // a pipe would wait for its writer
+  std::array<char, 4> begin{};
+  std::ifstream(file, std::ios::binary).read(begin.data(), begin.size());
+  return formats::is_gguf(std::as_bytes(std::span(begin)));
+}
+
+std::string import_line(const fs::path& file) {
+  return fmt::format("`jige import {} --out FOLDER`", shell_word(file.string()));
+}
+
 // Of a file where a folder is needed.
 Status is_a_file(const fs::path& file) {
+  if (is_gguf_file(file)) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a GGUF file; make a model folder of it, {}, and give that", file.string(),
+                import_line(file));
+  }
   const std::string parent = file.parent_path().string();
   return fail(Code::kInvalidArgument, "{}: is a file; give the folder it is in ({})", file.string(),
               parent.empty() ? "." : parent);
@@ -131,6 +154,12 @@ Result<std::string> find_model_folder(const std::string& path) {
                 "its checkpoints: `jige export {}`",
                 path, run, run);
   }
+  if (const std::string file = formats::gguf_file_in(path); !file.empty()) {
+    return fail(Code::kNotFound,
+                "{}: holds no config.json but the GGUF file {}; make a model folder of it, {}, and "
+                "give that",
+                path, file, import_line(folder / file));
+  }
   return fail(Code::kNotFound, "{}: holds no config.json, so it is not a model folder", path);
 }
 
@@ -186,6 +215,7 @@ Result<std::string> find_tokenizer_folder(const std::string& path) {
   if (fs::is_directory(folder, error)) {
     return fail(Code::kNotFound, "{}: holds neither tokenizer.json nor tokenizer.model", path);
   }
+  if (is_gguf_file(folder)) return tl::unexpected<Error>(is_a_file(folder).error());
   return fail(fs::exists(folder, error) ? Code::kInvalidArgument : Code::kNotFound,
               "{}: is no folder; give a folder with tokenizer.json or tokenizer.model", path);
 }

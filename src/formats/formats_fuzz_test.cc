@@ -10,6 +10,10 @@
 #include "base/log.h"
 #include "formats/checkpoint.h"
 #include "formats/generation_config.h"
+#include "formats/gguf_config.h"
+#include "formats/gguf_test_support.h"
+#include "formats/gguf_tokenizer.h"
+#include "formats/gguf_weights.h"
 #include "formats/json_file.h"
 #include "formats/lora_config.h"
 #include "formats/model_config.h"
@@ -75,6 +79,69 @@ TEST(FormatsFuzz, SafetensorsHeaders) {
     ASSERT_EQ(header->index.size(), header->tensors.size());
   });
   EXPECT_GT(accepted, 100);  // damage to data alone is not the header's business
+}
+
+// Headers alone are damaged: most of a file is numbers, which may be anything.
+struct GgufSeed {
+  std::string head;
+  std::string data;
+};
+
+GgufSeed gguf_seed(const std::string& file) {
+  const auto header = parse_gguf(bytes_of(file), "seed");
+  EXPECT_TRUE(header) << header.error().message;
+  size_t begin = file.size();
+  for (const GgufTensor& tensor : header->tensors) begin = std::min(begin, tensor.offset);
+  return {file.substr(0, begin), file.substr(begin)};
+}
+
+void decode_rows(const GgufFile& file) {
+  for (const GgufTensor& tensor : file.header().tensors) {
+    ASSERT_LE(tensor.offset, file.size());
+    ASSERT_LE(tensor.bytes, file.size() - tensor.offset);
+    if (!tensor.type->decode) continue;
+    std::vector<float> row(static_cast<size_t>(tensor.columns()));
+    const std::byte* last = file.data(tensor) + tensor.bytes - tensor.row_bytes();
+    tensor.type->decode(last, tensor.columns() / tensor.type->block_elements, row.data());
+  }
+}
+
+TEST(FormatsFuzz, GgufFiles) {
+  const ScratchFolder scratch;
+  const std::string path = scratch.file("a.gguf");
+  std::vector<GgufSeed> seeds = {gguf_seed(small_gguf_llama().bytes())};
+  for (const char* name : {"types.gguf", "qwen2.gguf", "gpt2.gguf", "tokenizer-spm.gguf"}) {
+    seeds.push_back(gguf_seed(read_or_fail(gguf_fixture(name))));
+  }
+  std::vector<std::string> heads;
+  for (const GgufSeed& seed : seeds) heads.push_back(seed.head);
+  uint64_t round = 0;
+  int read = 0, imported = 0;
+  fuzz(heads, 6000, [&](const std::string& head) {
+    write_or_fail(path, head + seeds[round++ % seeds.size()].data);
+    const auto file = GgufFile::open(path);
+    if (!file) return expect_message(file.error(), path);
+    ++read;
+    decode_rows(*file);
+    const auto tokenizer = read_gguf_tokenizer(file->metadata(), {.vocab_size = 100'000});
+    if (!tokenizer) expect_message(tokenizer.error(), path);
+    const auto config = read_gguf_config(*file);
+    if (!config) return expect_message(config.error(), path);
+    ASSERT_TRUE(check_model_config(*config, "x"));
+    const auto sources = gguf_sources(*file, *config, {});
+    if (!sources) return expect_message(sources.error(), path);
+    ++imported;
+    for (const TensorSource& source : *sources) {
+      int64_t rows = 0;
+      ASSERT_TRUE(source.produce([&](const TensorView& part) -> Status {
+        rows += part.rows();
+        return {};
+      }));
+      ASSERT_EQ(rows, source.shape[0]);
+    }
+  });
+  EXPECT_GT(read, 500);
+  EXPECT_GT(imported, 100);
 }
 
 TEST(FormatsFuzz, ModelConfigs) {

@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <unordered_set>
 
+#include "formats/gguf.h"
 #include "formats/json_sax.h"
 
 namespace jige::formats {
@@ -84,6 +85,11 @@ tl::unexpected<Error> no_weights(const std::string& folder, std::string_view ste
                 "transformers: AutoModelForCausalLM.from_pretrained(folder).save_pretrained("
                 "new_folder, safe_serialization=True)",
                 folder, other);
+  }
+  if (const std::string file = gguf_file_in(folder); !file.empty()) {
+    return fail(Code::kUnsupported,
+                "{}: has weights only as {}; make a model folder of that file with `jige import`",
+                folder, file);
   }
   if (stem == "model" && exists(folder + "/adapter_model.safetensors")) {
     return fail(Code::kNotFound,

@@ -136,6 +136,9 @@ TEST(TensorFolder, SaysWhatToDoAboutOtherWeights) {
   EXPECT_FAILS_WITH(TensorFolder::open(scratch.file("absent")), Code::kNotFound, "is not a folder");
   write_or_fail(scratch.file("adapter_model.safetensors"), "");
   EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kNotFound, "is an adapter");
+  write_or_fail(scratch.file("a.gguf"), "");
+  EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kUnsupported,
+                    "only as a.gguf; make a model folder of that file with `jige import`");
   write_or_fail(scratch.file("pytorch_model.bin"), "");
   EXPECT_FAILS_WITH(TensorFolder::open(scratch.path()), Code::kUnsupported,
                     "only as pytorch_model.bin");

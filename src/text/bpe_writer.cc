@@ -7,14 +7,10 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "text/bpe_trainer.h"
+#include "text/tokenizer_json.h"
 
 namespace jige::text {
 namespace {
-
-Json added_token(const std::string& content) {
-  return {{"content", content}, {"single_word", false}, {"lstrip", false},
-          {"rstrip", false},    {"normalized", false},  {"special", true}};
-}
 
 // The ids of the special tokens begin here.
 size_t first_special(const TrainedBpe& trained) {
@@ -49,35 +45,8 @@ Json post_processor(size_t bos_id, const std::string& bos) {
                       {"trim_offsets", false},
                       {"use_regex", true}};
   if (bos.empty()) return bytes;
-  const Json begin = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
-  const Json text = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}};
-  const Json begin_second = {{"SpecialToken", {{"id", bos}, {"type_id", 1}}}};
-  const Json second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
-  const Json templates = {
-      {"type", "TemplateProcessing"},
-      {"single", Json::array({begin, text})},
-      {"pair", Json::array({begin, text, begin_second, second})},
-      {"special_tokens",
-       {{bos, {{"id", bos}, {"ids", {bos_id}}, {"tokens", Json::array({bos})}}}}}};
-  return {{"type", "Sequence"}, {"processors", Json::array({bytes, templates})}};
-}
-
-// The long lists are written by hand: an ordered JSON object costs quadratic time.
-std::string model_json(const TrainedBpe& trained) {
-  std::string out =
-      R"({"type":"BPE","dropout":null,"unk_token":null,"continuing_subword_prefix":null,)"
-      R"("end_of_word_suffix":null,"fuse_unk":false,"byte_fallback":false,"ignore_merges":false,)"
-      R"("vocab":{)";
-  const size_t count = first_special(trained);
-  for (size_t id = 0; id < count; ++id) {
-    out += fmt::format("{}{}:{}", id ? "," : "", dump_json(Json(trained.tokens[id])), id);
-  }
-  out += "},\"merges\":[";
-  for (size_t i = 0; i < trained.merges.size(); ++i) {
-    const auto& [left, right] = trained.merges[i];
-    out += (i ? "," : "") + dump_json(Json(left + " " + right));
-  }
-  return out + "]}";
+  const Json begin = template_json({{bos, static_cast<int64_t>(bos_id)}}, {});
+  return {{"type", "Sequence"}, {"processors", Json::array({bytes, begin})}};
 }
 
 Json config_json(const TrainedBpe& trained, const TokenizerFolderOptions& options) {
@@ -85,7 +54,8 @@ Json config_json(const TrainedBpe& trained, const TokenizerFolderOptions& option
   config["tokenizer_class"] = "PreTrainedTokenizerFast";
   Json added = Json::object();
   for (size_t i = 0; i < trained.special_tokens.size(); ++i) {
-    added[std::to_string(first_special(trained) + i)] = added_token(trained.special_tokens[i]);
+    added[std::to_string(first_special(trained) + i)] =
+        added_token_json(trained.special_tokens[i], true);
   }
   config["added_tokens_decoder"] = std::move(added);
   if (!options.bos_token.empty()) config["bos_token"] = options.bos_token;
@@ -116,34 +86,25 @@ Result<std::string> tokenizer_json(const TrainedBpe& trained,
   Json added = Json::array();
   for (size_t i = 0; i < trained.special_tokens.size(); ++i) {
     Json token = {{"id", first_special(trained) + i}};
-    token.update(added_token(trained.special_tokens[i]));
+    token.update(added_token_json(trained.special_tokens[i], true));
     added.push_back(std::move(token));
   }
-  const Json split = {{"type", "Split"},
-                      {"pattern", {{"Regex", trained.split_pattern}}},
-                      {"behavior", "Isolated"},
-                      {"invert", false}};
-  const Json bytes = {{"type", "ByteLevel"},
-                      {"add_prefix_space", false},
-                      {"trim_offsets", true},
-                      {"use_regex", false}};
   Json root = {{"version", "1.0"}, {"truncation", nullptr}, {"padding", nullptr}};
   root["added_tokens"] = std::move(added);
   root["normalizer"] = nullptr;
-  root["pre_tokenizer"] = {{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}};
+  root["pre_tokenizer"] = split_then_bytes_json(trained.split_pattern);
   std::string bos = options.add_bos ? options.bos_token : "";
   size_t bos_id = 0;
   if (!bos.empty()) {
     JIGE_TRY(bos_id, special_id(trained, bos, "bos_token"));
   }
   root["post_processor"] = post_processor(bos_id, bos);
-  root["decoder"] = {{"type", "ByteLevel"},
-                     {"add_prefix_space", true},
-                     {"trim_offsets", true},
-                     {"use_regex", true}};
-  std::string text = dump_json(root);
-  text.pop_back();
-  return text + ",\"model\":" + model_json(trained) + "}\n";
+  root["decoder"] = byte_level_decoder_json();
+  std::vector<std::pair<std::string_view, int64_t>> vocab;
+  for (size_t id = 0; id < first_special(trained); ++id) {
+    vocab.emplace_back(trained.tokens[id], static_cast<int64_t>(id));
+  }
+  return tokenizer_json_text(root, {.vocab = vocab, .merges = trained.merges});
 }
 
 Status write_tokenizer_folder(const TrainedBpe& trained, const TokenizerFolderOptions& options) {

@@ -1,0 +1,299 @@
+#include "formats/gguf_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numbers>
+
+#include "base/file_content.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr double kFactorTolerance = 1e-4;
+
+struct GgufArchitecture {
+  std::string_view name;
+  Family family;
+};
+
+constexpr GgufArchitecture kGgufArchitectures[] = {
+    {"llama", Family::kLlama},
+    {"qwen2", Family::kQwen2},
+    {"qwen3", Family::kQwen3},
+    {"gpt2", Family::kGpt2},
+};
+
+// Keys that change what a model computes, with the value that changes nothing.
+struct NeutralKey {
+  std::string_view key;
+  double neutral;
+};
+
+constexpr NeutralKey kNeutralKeys[] = {
+    {"expert_count", 0},
+    {"logit_scale", 1},
+    {"embedding_scale", 1},
+    {"residual_scale", 1},
+    {"attention.scale", 0},
+    {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},
+    {"attention.shared_kv_layers", 0},
+    {"attn_logit_softcapping", 0},
+    {"final_logit_softcapping", 0},
+    {"nextn_predict_layers", 0},
+};
+
+class GgufConfigReader {
+ public:
+  explicit GgufConfigReader(const GgufFile& file) : file_(file), keys_(file.metadata()) {}
+
+  Result<ModelConfig> run() {
+    JIGE_DO(read_family());
+    JIGE_DO(refuse_what_changes_results());
+    JIGE_DO(read_sizes());
+    JIGE_DO(read_heads());
+    JIGE_DO(read_vocabulary());
+    if (out_.family == Family::kGpt2) {
+      JIGE_DO(read_gpt2());
+    } else {
+      JIGE_DO(read_gated_family());
+    }
+    JIGE_DO(as_file_content(check_model_config(out_, keys_.where())));
+    return out_;
+  }
+
+ private:
+  std::string key(std::string_view name) const { return prefix_ + std::string(name); }
+  bool has_tensor(std::string_view name) const { return file_.header().find(name) != nullptr; }
+
+  tl::unexpected<Error> contradiction(std::string_view name, int64_t value,
+                                      const std::string& other) const {
+    return fail(Code::kCorrupt, "{}: key \"{}\" is {}, but {}", keys_.where(), key(name), value,
+                other);
+  }
+
+  Status read_family() {
+    JIGE_TRY(const std::string_view name, keys_.get_text("general.architecture"));
+    std::string known;
+    for (const GgufArchitecture& architecture : kGgufArchitectures) {
+      if (architecture.name == name) {
+        out_.family = architecture.family;
+        prefix_ = std::string(name) + ".";
+      }
+      known += (known.empty() ? "" : ", ") + std::string(architecture.name);
+    }
+    if (prefix_.empty()) {
+      return fail(Code::kUnsupported,
+                  "{}: architecture \"{}\" is not one that Jige reads from GGUF; it reads {}",
+                  keys_.where(), gguf_shown(name), known);
+    }
+    return {};
+  }
+
+  Status refuse_what_changes_results() const {
+    for (const NeutralKey& entry : kNeutralKeys) {
+      JIGE_TRY(const auto value, keys_.find_number(key(entry.key)));
+      if (!value || *value == entry.neutral) continue;
+      return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
+                  keys_.where(), key(entry.key), *value);
+    }
+    JIGE_TRY(const auto causal, keys_.find_bool(key("attention.causal")));
+    JIGE_TRY(const auto parallel, keys_.find_bool(key("use_parallel_residual")));
+    if (causal.value_or(true) && !parallel.value_or(false)) return {};
+    return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
+                keys_.where(),
+                key(causal.value_or(true) ? "use_parallel_residual" : "attention.causal"),
+                causal.value_or(true));
+  }
+
+  Status read_sizes() {
+    JIGE_TRY(out_.hidden_size, keys_.get_int(key("embedding_length")));
+    JIGE_TRY(out_.layer_count, keys_.get_int(key("block_count")));
+    JIGE_TRY(out_.ffn_size, keys_.get_same_int(key("feed_forward_length")));
+    JIGE_TRY(out_.context_max, keys_.get_int(key("context_length")));
+    return {};
+  }
+
+  Status read_heads() {
+    JIGE_TRY(out_.head_count, keys_.get_same_int(key("attention.head_count")));
+    JIGE_TRY(const auto kv, keys_.find_same_int(key("attention.head_count_kv")));
+    out_.kv_head_count = kv.value_or(out_.head_count);
+    if (out_.head_count < 1 || out_.kv_head_count < 1) {
+      return contradiction(out_.head_count < 1 ? "attention.head_count" : "attention.head_count_kv",
+                           std::min(out_.head_count, out_.kv_head_count), "must be positive");
+    }
+    JIGE_TRY(const auto length, keys_.find_int(key("attention.key_length")));
+    if (!length && out_.hidden_size % out_.head_count != 0) {
+      return contradiction(
+          "attention.head_count", out_.head_count,
+          fmt::format("does not divide \"{}\", {}", key("embedding_length"), out_.hidden_size));
+    }
+    out_.head_dim = length.value_or(out_.hidden_size / out_.head_count);
+    for (const char* name : {"attention.value_length", "rope.dimension_count"}) {
+      JIGE_TRY(const auto other, keys_.find_int(key(name)));
+      if (!other || *other == out_.head_dim) continue;
+      return fail(Code::kUnsupported,
+                  "{}: key \"{}\" is {} and heads have {}; Jige computes models where both are one",
+                  keys_.where(), key(name), *other, out_.head_dim);
+    }
+    return {};
+  }
+
+  Status read_vocabulary() {
+    const GgufTensor* table = file_.header().find("token_embd.weight");
+    if (!table || table->dims.size() != 2) {
+      return fail(Code::kCorrupt, "{}: tensor \"token_embd.weight\" is {}", keys_.where(),
+                  table ? "no matrix" : "missing");
+    }
+    out_.vocab_size = table->rows();
+    JIGE_TRY(const auto stated, keys_.find_int(key("vocab_size")));
+    if (stated && *stated != out_.vocab_size) {
+      return contradiction(
+          "vocab_size", *stated,
+          fmt::format("tensor \"token_embd.weight\" has {} rows", out_.vocab_size));
+    }
+    out_.tied_embeddings = !has_tensor("output.weight") || output_repeats(*table);
+    return {};
+  }
+
+  // A head that repeats the table byte for byte is the table.
+  bool output_repeats(const GgufTensor& table) const {
+    const GgufTensor* output = file_.header().find("output.weight");
+    return output->type == table.type && output->dims == table.dims &&
+           std::memcmp(file_.data(*output), file_.data(table), table.bytes) == 0;
+  }
+
+  Status read_gpt2() {
+    out_.norm = NormKind::kLayer;
+    out_.position = PositionKind::kLearned;
+    out_.activation = ActivationKind::kGeluTanh;
+    out_.qkv_bias = out_.output_bias = out_.mlp_bias = true;
+    JIGE_TRY(const auto eps, keys_.find_number(key("attention.layer_norm_epsilon")));
+    out_.norm_eps = eps.value_or(1e-5);
+    return {};
+  }
+
+  Status read_gated_family() {
+    JIGE_TRY(const auto eps, keys_.find_number(key("attention.layer_norm_rms_epsilon")));
+    if (!eps) {
+      return fail(Code::kCorrupt, "{}: key \"{}\" is missing", keys_.where(),
+                  key("attention.layer_norm_rms_epsilon"));
+    }
+    out_.norm_eps = *eps;
+    out_.qkv_bias = out_.family == Family::kQwen2 || has_tensor("blk.0.attn_q.bias");
+    out_.output_bias = out_.family != Family::kQwen2 && out_.qkv_bias;
+    out_.mlp_bias = out_.family == Family::kLlama && has_tensor("blk.0.ffn_gate.bias");
+    out_.qk_norm = out_.family == Family::kQwen3;
+    JIGE_DO(read_window());
+    return read_rope();
+  }
+
+  Status read_window() {
+    JIGE_TRY(const auto window, keys_.find_same_int(key("attention.sliding_window")));
+    if (window.value_or(0) == 0) return {};
+    if (out_.family != Family::kLlama) {
+      return fail(Code::kUnsupported,
+                  "{}: key \"{}\" is {}, but nothing says which layers it is for; Jige reads it of "
+                  "llama alone",
+                  keys_.where(), key("attention.sliding_window"), *window);
+    }
+    out_.family = Family::kMistral;
+    out_.sliding_window = *window;
+    return {};
+  }
+
+  Status read_rope() {
+    JIGE_TRY(const auto theta, keys_.find_number(key("rope.freq_base")));
+    out_.rope.theta = theta.value_or(10000.0);
+    JIGE_TRY(const auto type, keys_.find_text(key("rope.scaling.type")));
+    JIGE_TRY(auto factor, keys_.find_number(key("rope.scaling.factor")));
+    if (!factor) {
+      JIGE_TRY(factor, keys_.find_number(key("rope.scale_linear")));
+    }
+    const std::string_view kind = type.value_or(factor.value_or(1.0) == 1.0 ? "none" : "linear");
+    if (kind != "none" && kind != "linear") {
+      return fail(Code::kUnsupported,
+                  "{}: key \"{}\" is \"{}\"; Jige reads none, linear, and llama3 by its factors",
+                  keys_.where(), key("rope.scaling.type"), gguf_shown(kind));
+    }
+    if (kind == "linear" && factor.value_or(1.0) != 1.0) {
+      out_.rope.scaling = RopeScaling::kLinear;
+      out_.rope.factor = *factor;
+    }
+    const GgufTensor* factors = file_.header().find("rope_freqs.weight");
+    return factors ? read_rope_factors(*factors) : Status();
+  }
+
+  Status read_rope_factors(const GgufTensor& tensor) {
+    if (tensor.type->number != kGgufF32 || tensor.dims.size() != 1 ||
+        tensor.columns() != out_.head_dim / 2) {
+      return fail(Code::kCorrupt, "{}: tensor \"{}\" is {} {}; it must be F32 [{}]", keys_.where(),
+                  tensor.name, tensor.type->name, tensor.shape_text(), out_.head_dim / 2);
+    }
+    std::vector<float> factors(static_cast<size_t>(tensor.columns()));
+    std::memcpy(factors.data(), file_.data(tensor), tensor.bytes);
+    if (std::all_of(factors.begin(), factors.end(), [](float f) { return f == 1.0f; })) return {};
+    const auto found = find_llama3_scaling(factors, out_.rope.theta);
+    if (!found || out_.rope.scaling != RopeScaling::kNone) {
+      return fail(Code::kUnsupported,
+                  "{}: tensor \"{}\" scales rotary frequencies by other factors than llama3 with "
+                  "low_freq_factor 1 and high_freq_factor 4, which Jige does not compute",
+                  keys_.where(), tensor.name);
+    }
+    out_.rope = *found;
+    return {};
+  }
+
+  const GgufFile& file_;
+  const GgufMetadata& keys_;
+  std::string prefix_;  // "llama."
+  ModelConfig out_;
+};
+
+// What llama3 divides the frequency of this wavelength by.
+double llama3_divisor(double wavelength, const RopeConfig& rope) {
+  const auto context = static_cast<double>(rope.original_context);
+  if (wavelength < context / rope.high_freq_factor) return 1.0;
+  if (wavelength > context / rope.low_freq_factor) return rope.factor;
+  const double smooth = (context / wavelength - rope.low_freq_factor) /
+                        (rope.high_freq_factor - rope.low_freq_factor);
+  return 1.0 / ((1.0 - smooth) / rope.factor + smooth);
+}
+
+}  // namespace
+
+std::optional<RopeConfig> find_llama3_scaling(std::span<const float> factors, double theta) {
+  double largest = *std::max_element(factors.begin(), factors.end());
+  if (!(largest > 1.0 && largest <= 1e6)) return std::nullopt;
+  // Factors are whole numbers, but for the rounding of quotients of f32.
+  if (std::abs(largest - std::round(largest)) <= kFactorTolerance) largest = std::round(largest);
+  const auto count = static_cast<double>(factors.size());
+  const auto fits = [&](const RopeConfig& rope) {
+    for (size_t i = 0; i < factors.size(); ++i) {
+      const double wavelength =
+          2.0 * std::numbers::pi * std::pow(theta, static_cast<double>(i) / count);
+      const double expected = llama3_divisor(wavelength, rope);
+      if (!(std::abs(factors[i] - expected) <= kFactorTolerance * expected)) return false;
+    }
+    return true;
+  };
+  // 8192 is what Meta's models were trained with; another length that fits as well divides every
+  // frequency of this model by the same.
+  std::vector<int64_t> contexts = {8192};
+  for (int64_t length = 16; length <= (int64_t{1} << 22); length *= 2) contexts.push_back(length);
+  for (const int64_t context : contexts) {
+    const RopeConfig rope{.theta = theta,
+                          .scaling = RopeScaling::kLlama3,
+                          .factor = largest,
+                          .low_freq_factor = 1.0,
+                          .high_freq_factor = 4.0,
+                          .original_context = context};
+    if (fits(rope)) return rope;
+  }
+  return std::nullopt;
+}
+
+Result<ModelConfig> read_gguf_config(const GgufFile& file) { return GgufConfigReader(file).run(); }
+
+}  // namespace jige::formats

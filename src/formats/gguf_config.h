@@ -1,0 +1,29 @@
+// The shape of a model, from the key/values and the table of a GGUF file.
+//
+// Architectures llama (Llama 2/3; Mistral where a sliding window is set), qwen2, qwen3 and gpt2.
+// What the keys do not say follows from the tensors: the vocabulary and ties from token_embd.weight
+// and output.weight, biases from whether they are there, llama3's scaling of rotary frequencies
+// from rope_freqs.weight.
+// Threads: pure functions.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "base/result.h"
+#include "formats/gguf.h"
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+// Fails with kUnsupported naming an architecture, key or value that Jige does not compute, and with
+// kCorrupt where keys are missing or contradict each other or the tensors. Token ids stay empty:
+// they are the tokenizer's (gguf_tokenizer.h).
+Result<ModelConfig> read_gguf_config(const GgufFile& file);
+
+// The llama3 scaling whose frequencies are divided by these factors, the highest frequency first;
+// its low and high factors are 1 and 4, as in every model of that kind. Nullopt where there is
+// none. REQUIRES: factors is not empty.
+std::optional<RopeConfig> find_llama3_scaling(std::span<const float> factors, double theta);
+
+}  // namespace jige::formats

@@ -68,6 +68,8 @@ class Pattern {
     return regex_ ? cut_among_matches(*regex_, text, place, scratch)
                   : cut_among_matches(text_, text, place);
   }
+  // Whether it is a text of one character.
+  bool is_one_character() const { return !regex_ && text_.size() == utf8_size(text_[0]); }
   // The size of the match at the beginning; nothing where none begins there. REQUIRES: valid UTF-8.
   Result<std::optional<size_t>> match_at_start(std::string_view text, RegexScratch& scratch) const;
 

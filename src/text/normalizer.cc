@@ -35,6 +35,7 @@ class FunctionStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch&) const override {
     return function_(text);
   }
+  bool may_drop_first() const override { return function_ == strip_marks; }
   Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
     return function_ == strip_marks && !text.empty() && is_mark(decode_utf8(text).code_point);
   }
@@ -60,6 +61,7 @@ class StripStep final : public Normalizer::Step {
     }
     return std::string(text);
   }
+  bool may_drop_first() const override { return left_; }
   Result<bool> drops_first(std::string_view text, RegexScratch&) const override {
     return left_ && !text.empty() && is_white_space(decode_utf8(text).code_point);
   }
@@ -92,9 +94,10 @@ class ReplaceStep final : public Normalizer::Step {
   Result<std::string> apply(std::string_view text, RegexScratch& scratch) const override {
     return pattern_.replace_all(text, content_, scratch);
   }
+  bool may_drop_first() const override { return content_.empty() || !pattern_.is_one_character(); }
   // What stands for several characters stands for the last of them.
   Result<bool> drops_first(std::string_view text, RegexScratch& scratch) const override {
-    if (text.empty()) return false;
+    if (text.empty() || !may_drop_first()) return false;
     JIGE_TRY(const std::optional<size_t> size, pattern_.match_at_start(text, scratch));
     if (!size || *size == 0) return false;
     return content_.empty() || *size > utf8_size(text[0]);
@@ -171,6 +174,11 @@ Result<Normalizer> Normalizer::from_json(const Json* component, std::string_view
 bool Normalizer::prepends() const {
   return std::any_of(steps_.begin(), steps_.end(),
                      [](const auto& step) { return step->prepends(); });
+}
+
+bool Normalizer::may_drop_first() const {
+  return std::any_of(steps_.begin(), steps_.end(),
+                     [](const auto& step) { return step->may_drop_first(); });
 }
 
 Result<Normalizer::Normalized> Normalizer::apply(std::string_view text, RegexScratch& scratch,

@@ -26,6 +26,8 @@ class Normalizer {
     virtual Result<std::string> apply(std::string_view text, RegexScratch& scratch) const = 0;
     // Whether all it does is to put something in front.
     virtual bool prepends() const { return false; }
+    // Whether drops_first may be true of some text.
+    virtual bool may_drop_first() const { return false; }
     // Whether the first character of the changed text stands for a later one of `text`.
     virtual Result<bool> drops_first(std::string_view, RegexScratch&) const { return false; }
     // Whether the changed text is that of `left` and, as a text that goes on, that of `right`,
@@ -39,6 +41,8 @@ class Normalizer {
   bool empty() const { return steps_.empty(); }
   // Whether something is put in front of a text.
   bool prepends() const;
+  // Whether keeps_start below may be false of some text.
+  bool may_drop_first() const;
   struct Normalized {
     std::string text;
     // Whether it begins with what stands for the first character of the given text; only then is it

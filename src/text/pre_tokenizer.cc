@@ -317,6 +317,7 @@ class Builder {
   std::vector<std::shared_ptr<const Step>> take_steps() { return std::move(steps_); }
   bool pending_spelling() const { return pending_spelling_; }
   bool marks_start() const { return marks_start_; }
+  bool marks_start_alone() const { return marks_start_alone_; }
 
  private:
   Status push(std::shared_ptr<const Step> step) {
@@ -356,6 +357,7 @@ class Builder {
       return fail(Code::kCorrupt, "{}: unknown \"prepend_scheme\" \"{}\"", where_, scheme);
     }
     marks_start_ |= prepend != Prepend::kNever;
+    marks_start_alone_ |= prepend == Prepend::kFirst;
     return push(std::make_shared<MetaspaceStep>(MetaspaceOptions{std::move(mark), prepend, split}));
   }
 
@@ -371,6 +373,7 @@ class Builder {
   bool has_byte_level_ = false;
   bool pending_spelling_ = false;
   bool marks_start_ = false;
+  bool marks_start_alone_ = false;
 };
 
 }  // namespace
@@ -382,6 +385,7 @@ Result<PreTokenizer> PreTokenizer::from_json(const Json* component, std::string_
   JIGE_DO(builder.add(*component));
   result.leaves_bytes_ = builder.pending_spelling();
   result.marks_start_ = builder.marks_start();
+  result.marks_start_alone_ = builder.marks_start_alone();
   result.steps_ = builder.take_steps();
   return result;
 }

@@ -64,6 +64,8 @@ class PreTokenizer {
 
   // Whether a step may put a space or a mark in front of the input.
   bool marks_start() const { return marks_start_; }
+  // Whether a step does so at the beginning of the input alone.
+  bool marks_start_alone() const { return marks_start_alone_; }
 
   // The split pattern of GPT-2, which ByteLevel uses.
   static constexpr std::string_view kGpt2Pattern =
@@ -75,6 +77,7 @@ class PreTokenizer {
   std::vector<std::shared_ptr<const Step>> steps_;
   bool leaves_bytes_ = false;
   bool marks_start_ = false;
+  bool marks_start_alone_ = false;
 };
 
 }  // namespace jige::text

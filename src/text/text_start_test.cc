@@ -40,11 +40,19 @@ TEST(TextStart, HasAMarkWhileItsFirstCharacterStays) {
             one.normalizer + "}",
         "small");
     ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+    const bool kept = std::string_view(one.tokens).starts_with("\u2581");
+    EXPECT_TRUE(kept || tokenizer->may_lose_start());
     const auto ids = tokenizer->encode(one.text, {.add_special = false});
     ASSERT_TRUE(ids.has_value());
     std::string tokens;
     for (const int32_t id : *ids) tokens += *tokenizer->id_to_token(id);
     EXPECT_EQ(tokens, one.tokens);
+  }
+}
+
+TEST(TextStart, StaysInEveryFamily) {
+  for (const std::string& name : fixture_folders("tokenizers")) {
+    EXPECT_FALSE(family(name).may_lose_start()) << name;
   }
 }
 

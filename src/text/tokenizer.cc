@@ -93,6 +93,11 @@ const SpecialTokens& Tokenizer::special() const { return core_->parts().special;
 
 bool Tokenizer::marks_start() const { return core_->marks_start(); }
 
+bool Tokenizer::may_lose_start() const {
+  const TokenizerParts& parts = core_->parts();
+  return parts.pre_tokenizer.marks_start_alone() && parts.normalizer.may_drop_first();
+}
+
 std::span<const int32_t> Tokenizer::prefix_ids() const {
   return core_->parts().post_processor.prefix;
 }

@@ -102,6 +102,8 @@ class Tokenizer {
   // Whether a space or a word mark may be put in front of a text; else EncodeOptions::continues
   // changes nothing.
   bool marks_start() const;
+  // Whether such a mark is left out where the first character of a text is dropped.
+  bool may_lose_start() const;
   // The ids that add_special puts before every text, usually none or the beginning-of-text token.
   std::span<const int32_t> prefix_ids() const;
 

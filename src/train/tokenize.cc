@@ -26,6 +26,9 @@ namespace {
 constexpr uint64_t kCacheVersion = 1;
 // The same where only files with completions change that the tokenizer may put a space before.
 constexpr uint64_t kCompletionVersion = 1;
+// The same where only tokenizers change that leave the mark before a text out with its first
+// character.
+constexpr uint64_t kStartVersion = 1;
 // The same where only text files change that may have documents in several pieces.
 constexpr uint64_t kPieceVersion = 1;
 constexpr size_t kBatchBytes = size_t{2} << 20;
@@ -104,6 +107,7 @@ Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
     JIGE_TRY(const bool completions, may_have_completions(path));
     if (completions) hash.update(&kCompletionVersion, sizeof kCompletionVersion);
   }
+  if (tokenizer.may_lose_start()) hash.update(&kStartVersion, sizeof kStartVersion);
   std::error_code unknown;
   if (kind == SourceKind::kText && std::filesystem::file_size(path, unknown) > kPieceBytes) {
     hash.update(&kPieceVersion, sizeof kPieceVersion);

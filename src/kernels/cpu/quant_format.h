@@ -25,13 +25,13 @@
 // the result rounded to the output's type. So the bits depend neither on rows, threads, blocking
 // nor instruction set. (Of two NaNs of different bits that meet, either may be the one that stays.)
 //
-// Layout: panels of 16 columns, one after another; in a panel pairs of blocks
-//   { f16 scale[2][16]; data of the even block; data of the odd block }      (all in 64-byte lines)
-// where a last block without a partner takes no room for it. Data are unsigned, z + w with the zero
-// point z, 128 or 8, in groups of four depths: group g of column c is bytes [g][c][4].
-//   kQ8  eight groups of 64 bytes.
-//   kQ4  four times 64 bytes, group 2j in the low and group 2j + 1 in the high half of byte j.
-// Padding columns have w = 0 and d = 0; so has the scale of a missing last block.
+// Layout: panels of 32 columns, one after another; in a panel a run of blocks
+//   { f16 scale[32]; data }                                   (whole lines of 64 bytes)
+// so that a product reads memory as one stream. Data are unsigned, z + w with the zero point z, 128
+// or 8, in groups of four depths: group g of column c is bytes [g][c][4].
+//   kQ8  eight groups of 128 bytes.
+//   kQ4  four times 128 bytes, group 2j in the lower and group 2j + 1 in the upper half of each.
+// Padding columns have w = 0 and d = 0.
 // Threads: values.
 #pragma once
 
@@ -44,13 +44,13 @@ enum class QuantFormat : uint8_t { kQ8, kQ4 };
 inline constexpr int kQuantFormatCount = 2;
 
 inline constexpr int kQuantBlock = 32;    // depths of a block
-inline constexpr int kQuantColumns = 16;  // of a panel
+inline constexpr int kQuantColumns = 32;  // of a panel
+inline constexpr int kQuantHalf = 16;     // columns of one line of 64 bytes
 inline constexpr int kQuantGroup = 4;     // depths that one instruction sums
 inline constexpr int kQuantGroupBytes = kQuantColumns * kQuantGroup;
-inline constexpr int kQuantScaleBytes = kQuantColumns * 2;    // of a block
-inline constexpr int kQuantHeadBytes = 2 * kQuantScaleBytes;  // of a pair of blocks
+inline constexpr int kQuantScaleBytes = kQuantColumns * 2;  // of a block
 
-inline constexpr float kQ4Divisors[] = {8, 8.5, 7.25, 8.25, 7.75, 8.75, 7};
+inline constexpr float kQ4Divisors[] = {8, 8.5, 7.25, 8.25, 7.75, 8.75, 7, 8.125};
 inline constexpr float kQuantScaleMax = 65504;
 inline constexpr uint16_t kQuantScaleNan = 0x7e00;
 // Magnitudes of rows, as bits: from the first on numbers are quantised, from the second on they are
@@ -71,7 +71,7 @@ struct QuantTraits {
   static constexpr bool kHalves = kFormat == QuantFormat::kQ4;
   static constexpr int kZero = kHalves ? 8 : 128;
   static constexpr int kDataBytes = kQuantColumns * kQuantBlock / (kHalves ? 2 : 1);
-  static constexpr int kPairBytes = kQuantHeadBytes + 2 * kDataBytes;
+  static constexpr int kBlockBytes = kQuantScaleBytes + kDataBytes;
 };
 
 // One call of a micro-kernel: up to the engine's rows times all columns of some panels.

@@ -15,7 +15,7 @@ constexpr int64_t kTaskRowsMin = 48;
 constexpr int64_t kTaskRowsMax = 384;
 // Tasks of each thread, of this many panels at least.
 constexpr int64_t kQuantTasksPerThread = 8;
-constexpr int64_t kQuantTaskPanelsMin = 4;
+constexpr int64_t kQuantTaskPanelsMin = 2;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kQuantSerialWork = 1 << 18;
 // Numbers that a thread should quantise for a loop to be worth sharing.
@@ -26,10 +26,9 @@ int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 int64_t depth_blocks(int64_t depth) { return divide_up(depth, kQuantBlock); }
 
 int64_t quant_panel_bytes(QuantFormat format, int64_t depth) {
-  const int64_t data = format == QuantFormat::kQ8 ? QuantTraits<QuantFormat::kQ8>::kDataBytes
-                                                  : QuantTraits<QuantFormat::kQ4>::kDataBytes;
-  const int64_t blocks = depth_blocks(depth);
-  return divide_up(blocks, 2) * kQuantHeadBytes + blocks * data;
+  return depth_blocks(depth) * (format == QuantFormat::kQ8
+                                    ? QuantTraits<QuantFormat::kQ8>::kBlockBytes
+                                    : QuantTraits<QuantFormat::kQ4>::kBlockBytes);
 }
 
 // Equal parts of at most `most`, in whole steps.
@@ -63,8 +62,7 @@ QuantBlocking choose_quant_blocking(const QuantEngine& engine, const QuantProduc
   cut.row_tasks = divide_up(product.rows, cut.task_rows);
   const int64_t panels = divide_up(product.columns, kQuantColumns);
   const int64_t parts = threads > 1 ? divide_up(kQuantTasksPerThread * threads, cut.row_tasks) : 1;
-  const int64_t wanted = divide_up(divide_up(panels, parts), 2) * 2;
-  cut.task_panels = std::min(panels, std::max(wanted, kQuantTaskPanelsMin));
+  cut.task_panels = std::min(panels, std::max(divide_up(panels, parts), kQuantTaskPanelsMin));
   cut.column_tasks = divide_up(panels, cut.task_panels);
   return cut;
 }
@@ -104,8 +102,8 @@ class QuantRun {
     }
     const int64_t column = task % cut_.column_tasks * cut_.task_panels * kQuantColumns;
     const int64_t end = std::min(column + cut_.task_panels * kQuantColumns, product_.columns);
-    // One call's rows read each panel once; more find two of them in a cache again.
-    const int64_t step = row_count <= cut_.tile_rows ? end - column : 2 * kQuantColumns;
+    // One call's rows read each panel once; more find it in a cache again.
+    const int64_t step = row_count <= cut_.tile_rows ? end - column : kQuantColumns;
     for (int64_t at = column; at < end; at += step) {
       run_columns(row_begin, row_count, at, std::min(step, end - at), left);
     }

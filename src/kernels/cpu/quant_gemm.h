@@ -4,7 +4,7 @@
 // Work is cut into tasks over rows and columns, never over the depth. A thread quantises the rows
 // of its task into its scratch, where they stay for tasks of the same rows; a micro-kernel call
 // then runs along the whole depth, so that sums never leave the registers. Rows are cut so that
-// they stay in a second-level cache beside two panels, and columns so that whoever is done first
+// they stay in a second-level cache beside a panel, and columns so that whoever is done first
 // has something to take over.
 // Threads: the calling thread and the device's team.
 #pragma once

@@ -17,7 +17,6 @@ static_assert(2 * 127 * 127 <= 32767 && 16 * 15 * 127 <= 32767);
 
 struct Avx2Sums {
   static constexpr int kRows = 3;
-  static constexpr int panels_of(int /*rows*/) { return 1; }
 
   static JIGE_INLINE __m256i load_line(const char* at) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
@@ -29,21 +28,22 @@ struct Avx2Sums {
   }
   static JIGE_INLINE F32 to_floats(__m256i sums) { return {_mm256_cvtepi32_ps(sums)}; }
 
-  template <QuantFormat kFormat, int kRowCount, int kPanels>
-  static JIGE_INLINE void dots(const QuantBlock* const (&row)[kRowCount],
-                               const char* const (&data)[kPanels],
-                               F32x16 (&out)[kRowCount][kPanels]) {
-    static_assert(kPanels == 1);
-    if constexpr (QuantTraits<kFormat>::kHalves) {
-      half_dots(row, data[0], out);
-    } else {
-      byte_dots(row, data[0], out);
+  template <QuantFormat kFormat, int kRowCount>
+  static JIGE_INLINE void dots(const QuantBlock* const (&row)[kRowCount], const char* data,
+                               F32x16 (&out)[kRowCount][2]) {
+    for (int half = 0; half < 2; ++half) {  // the registers hold the sums of one
+      const char* lines = data + half * (kQuantGroupBytes / 2);
+      if constexpr (QuantTraits<kFormat>::kHalves) {
+        half_dots(row, lines, half, out);
+      } else {
+        byte_dots(row, lines, half, out);
+      }
     }
   }
 
   template <int kRowCount>
   static JIGE_INLINE void byte_dots(const QuantBlock* const (&row)[kRowCount], const char* data,
-                                    F32x16 (&out)[kRowCount][1]) {
+                                    int half_of_out, F32x16 (&out)[kRowCount][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i sums[kRowCount][2];
     for (auto& pair : sums) pair[0] = pair[1] = _mm256_setzero_si256();
@@ -64,12 +64,13 @@ struct Avx2Sums {
         }
       }
     }
-    for (int r = 0; r < kRowCount; ++r) out[r][0] = {to_floats(sums[r][0]), to_floats(sums[r][1])};
+    for (int r = 0; r < kRowCount; ++r)
+      out[r][half_of_out] = {to_floats(sums[r][0]), to_floats(sums[r][1])};
   }
 
   template <int kRowCount>
   static JIGE_INLINE void half_dots(const QuantBlock* const (&row)[kRowCount], const char* data,
-                                    F32x16 (&out)[kRowCount][1]) {
+                                    int half_of_out, F32x16 (&out)[kRowCount][2]) {
     const __m256i half = _mm256_set1_epi8(15);
     __m256i twos[kRowCount][2];
     for (auto& pair : twos) pair[0] = pair[1] = _mm256_setzero_si256();
@@ -94,8 +95,9 @@ struct Avx2Sums {
     const __m256i ones = _mm256_set1_epi16(1);
     for (int r = 0; r < kRowCount; ++r) {
       const __m256i offset = _mm256_set1_epi32(row[r]->offset);
-      out[r][0] = {to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][0], ones))),
-                   to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][1], ones)))};
+      out[r][half_of_out] = {
+          to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][0], ones))),
+          to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][1], ones)))};
     }
   }
 };

@@ -13,8 +13,6 @@ namespace {
 
 struct VnniSums {
   static constexpr int kRows = 6;  // 12 sums and 12 chains, 2 vectors of weights, 6 to spare
-  // One stream at a time reads memory fastest; more rows share what they broadcast.
-  static constexpr int panels_of(int rows) { return rows <= 4 ? 1 : 2; }
 
   static JIGE_INLINE __m512i four_of(const QuantBlock* block, int group) {
     int32_t values;
@@ -22,50 +20,47 @@ struct VnniSums {
     return _mm512_set1_epi32(values);
   }
 
-  template <int kRowCount, int kPanels>
+  template <int kRowCount>
   static JIGE_INLINE void add_group(const QuantBlock* const (&row)[kRowCount], int group,
-                                    const __m512i (&weights)[kPanels],
-                                    __m512i (&sums)[kRowCount][kPanels]) {
+                                    const __m512i (&weights)[2], __m512i (&sums)[kRowCount][2]) {
 #pragma GCC unroll 16
     for (int r = 0; r < kRowCount; ++r) {
       const __m512i four = four_of(row[r], group);
-#pragma GCC unroll 2
-      for (int c = 0; c < kPanels; ++c) {
-        sums[r][c] = _mm512_dpbusd_epi32(sums[r][c], weights[c], four);
-      }
+      sums[r][0] = _mm512_dpbusd_epi32(sums[r][0], weights[0], four);
+      sums[r][1] = _mm512_dpbusd_epi32(sums[r][1], weights[1], four);
     }
   }
 
-  template <QuantFormat kFormat, int kRowCount, int kPanels>
-  static JIGE_INLINE void dots(const QuantBlock* const (&row)[kRowCount],
-                               const char* const (&data)[kPanels],
-                               F32x16 (&out)[kRowCount][kPanels]) {
-    __m512i sums[kRowCount][kPanels];
+  template <QuantFormat kFormat, int kRowCount>
+  static JIGE_INLINE void dots(const QuantBlock* const (&row)[kRowCount], const char* data,
+                               F32x16 (&out)[kRowCount][2]) {
+    __m512i sums[kRowCount][2];
 #pragma GCC unroll 16
     for (int r = 0; r < kRowCount; ++r) {
-      for (int c = 0; c < kPanels; ++c) sums[r][c] = _mm512_set1_epi32(row[r]->offset);
+      sums[r][0] = sums[r][1] = _mm512_set1_epi32(row[r]->offset);
     }
-    constexpr int kGroups = kQuantBlock / kQuantGroup;
     constexpr bool kHalves = QuantTraits<kFormat>::kHalves;
+    constexpr int kLines = QuantTraits<kFormat>::kDataBytes / kQuantGroupBytes;
 #pragma GCC unroll 8
-    for (int group = 0; group < kGroups; group += kHalves ? 2 : 1) {
-      __m512i weights[kPanels];
-      __m512i high[kPanels];
-      for (int c = 0; c < kPanels; ++c) {
-        const int line = kHalves ? group / 2 : group;
-        weights[c] = _mm512_loadu_si512(data[c] + line * kQuantGroupBytes);
-        if constexpr (kHalves) {
-          const __m512i half = _mm512_set1_epi8(15);
-          high[c] = _mm512_and_si512(_mm512_srli_epi16(weights[c], 4), half);
-          weights[c] = _mm512_and_si512(weights[c], half);
-        }
+    for (int line = 0; line < kLines; ++line) {
+      const char* at = data + line * kQuantGroupBytes;
+      __m512i weights[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + kQuantGroupBytes / 2)};
+      if constexpr (kHalves) {
+        const __m512i half = _mm512_set1_epi8(15);
+        const __m512i upper[2] = {_mm512_and_si512(_mm512_srli_epi16(weights[0], 4), half),
+                                  _mm512_and_si512(_mm512_srli_epi16(weights[1], 4), half)};
+        weights[0] = _mm512_and_si512(weights[0], half);
+        weights[1] = _mm512_and_si512(weights[1], half);
+        add_group(row, 2 * line, weights, sums);
+        add_group(row, 2 * line + 1, upper, sums);
+      } else {
+        add_group(row, line, weights, sums);
       }
-      add_group(row, group, weights, sums);
-      if constexpr (kHalves) add_group(row, group + 1, high, sums);
     }
 #pragma GCC unroll 16
     for (int r = 0; r < kRowCount; ++r) {
-      for (int c = 0; c < kPanels; ++c) out[r][c] = {_mm512_cvtepi32_ps(sums[r][c])};
+      out[r][0] = {_mm512_cvtepi32_ps(sums[r][0])};
+      out[r][1] = {_mm512_cvtepi32_ps(sums[r][1])};
     }
   }
 };

@@ -28,7 +28,7 @@ struct QuantWeights {
   int64_t column_begin;
   int64_t column_count;
   int64_t depth;
-  std::byte* panels;  // the first column's panel is column_begin / 16
+  std::byte* panels;  // the first column's panel is column_begin / 32
   int64_t panel_bytes;
 };
 void quant_weights(const QuantWeights& args) noexcept;

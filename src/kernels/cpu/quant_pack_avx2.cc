@@ -148,19 +148,43 @@ JIGE_INLINE float squared_error(const Numbers& x, const Numbers& scaled, float s
   return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+// Scales of all candidates, a lane each, and 1 / d, or zero where d is.
+struct Scales {
+  uint16_t bits[F32::kLanes];
+  float values[F32::kLanes];
+  float inverses[F32::kLanes];
+};
+
+JIGE_INLINE void scales_of(float extreme, Scales* scales) {
+  static_assert(sizeof kQ4Divisors == sizeof scales->values);
+  const F32 wanted = F32::broadcast(extreme) / -F32::load(kQ4Divisors);
+  const F32 most = F32::broadcast(kQuantScaleMax);
+  const __m128i bits = _mm256_cvtps_ph(max(min(wanted, most), -most).v, _MM_FROUND_TO_NEAREST_INT);
+  const F32 values = {_mm256_cvtph_ps(bits)};
+  const F32::Mask none = values == F32::zero();
+  select(none, F32::zero(), F32::broadcast(1) / values).store(scales->inverses);
+  values.store(scales->values);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(scales->bits), bits);
+}
+
+// Without a branch on which candidate is better, which nothing could foresee.
 JIGE_INLINE WeightBlock quantise_q4(const Numbers& x, uint32_t bits) {
-  const float extreme = extreme_of(x, bits);
-  Scale best = scale_of(extreme / -kQ4Divisors[0]);
-  float least = squared_error(x, scaled_numbers(x, best, -8, 7), best.value);
-  for (const float divisor : kQ4Divisors) {
-    const Scale scale = scale_of(extreme / -divisor);
-    const float error = squared_error(x, scaled_numbers(x, scale, -8, 7), scale.value);
-    if (error < least) {
-      best = scale;
-      least = error;
-    }
+  Scales scales;
+  scales_of(extreme_of(x, bits), &scales);
+  const auto scale_at = [&](int i) {
+    return Scale{scales.bits[i], scales.values[i], scales.inverses[i]};
+  };
+  float errors[F32::kLanes];
+#pragma GCC unroll 8
+  for (int i = 0; i < F32::kLanes; ++i) {
+    const Scale scale = scale_at(i);
+    errors[i] = squared_error(x, scaled_numbers(x, scale, -8, 7), scale.value);
   }
-  return {to_bytes(scaled_numbers(x, best, -8, 7)), best.bits};
+  int best = 0;
+#pragma GCC unroll 8
+  for (int i = 1; i < F32::kLanes; ++i) best = errors[i] < errors[best] ? i : best;
+  const Scale scale = scale_at(best);
+  return {to_bytes(scaled_numbers(x, scale, -8, 7)), scale.value == 0 ? uint16_t{0} : scale.bits};
 }
 
 template <QuantFormat kFormat>
@@ -178,10 +202,9 @@ struct ColumnWriter {
   int64_t column;  // of the panel
 
   JIGE_INLINE void write(int64_t block, const WeightBlock& weights) const {
-    std::byte* pair = panel + block / 2 * Traits::kPairBytes;
-    write_scale(block, weights.scale);
-    std::byte* data =
-        pair + kQuantHeadBytes + block % 2 * Traits::kDataBytes + column * kQuantGroup;
+    std::byte* at = panel + block * Traits::kBlockBytes;
+    std::memcpy(at + column * 2, &weights.scale, sizeof weights.scale);
+    std::byte* data = at + kQuantScaleBytes + column * kQuantGroup;
     const __m256i bytes =
         _mm256_add_epi8(weights.bytes, _mm256_set1_epi8(static_cast<char>(Traits::kZero)));
     uint32_t words[8];
@@ -195,14 +218,6 @@ struct ColumnWriter {
     for (int line = 0; line < kLines; ++line) {
       std::memcpy(data + line * kQuantGroupBytes, &words[line * 8 / kLines], 4);
     }
-  }
-  JIGE_INLINE void write_scale(int64_t block, uint16_t bits) const {
-    std::memcpy(panel + block / 2 * Traits::kPairBytes + block % 2 * kQuantScaleBytes + column * 2,
-                &bits, sizeof bits);
-  }
-  // The scale that a last block's missing partner has.
-  JIGE_INLINE void end(int64_t blocks) const {
-    if (blocks % 2 != 0) write_scale(blocks, 0);
   }
 };
 
@@ -233,7 +248,6 @@ JIGE_FLATTEN void write_columns(const QuantWeights& args) {
           writer.write(block,
                        quantise_weights<kFormat>(load_numbers(src + depth, args.depth - depth)));
         }
-        writer.end(last);
       }
     }
     column = stop;
@@ -248,7 +262,6 @@ void write_zero_columns(const QuantWeights& args) {
     for (int64_t block = 0; block < blocks; ++block) {
       writer.write(block, {_mm256_setzero_si256(), 0});
     }
-    writer.end(blocks);
   }
 }
 

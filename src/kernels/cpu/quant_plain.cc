@@ -104,10 +104,10 @@ float add_block(const QuantBlock& row, const PlainWeightBlock& weights, float ac
 template <QuantFormat kFormat>
 PlainWeightBlock read_block(const std::byte* panel, int64_t column, int64_t block) {
   using Traits = QuantTraits<kFormat>;
-  const std::byte* pair = panel + block / 2 * Traits::kPairBytes;
+  const std::byte* at = panel + block * Traits::kBlockBytes;
   PlainWeightBlock result;
-  std::memcpy(&result.scale, pair + block % 2 * kQuantScaleBytes + column * 2, 2);
-  const std::byte* data = pair + kQuantHeadBytes + block % 2 * Traits::kDataBytes;
+  std::memcpy(&result.scale, at + column * 2, sizeof result.scale);
+  const std::byte* data = at + kQuantScaleBytes;
   for (int i = 0; i < kQuantBlock; ++i) {
     const int group = i / kQuantGroup;
     const int line = Traits::kHalves ? group / 2 : group;

@@ -33,7 +33,7 @@ TEST(ClusterChange, NodesThatComeAreUsedAndWhatRunsStays) {
   steps(rig, 8);
   EXPECT_EQ(rig.slurm.jobs()[later].seen.state, SeenState::kRunning);
   EXPECT_THAT(rig.slurm.jobs()[later].seen.nodes, ElementsAre("n9", "n10"));
-  EXPECT_THAT(rig.log(), HasSubstr("nodes or GPUs came; now 3 leaves x 4 nodes x 4 GPUs"));
+  EXPECT_THAT(rig.log(), HasSubstr("nodes or GPUs came or went; now 3 leaves x 4 nodes x 4 GPUs"));
   EXPECT_TRUE(rig.run_out(1000));
   EXPECT_EQ(rig.slurm.requeues, 0);
   EXPECT_EQ(rig.slurm.jobs()[wide].runs, 1);
@@ -67,6 +67,37 @@ TEST(ClusterChange, AJobOnANodeThatWentGoesOnWhenAnotherComes) {
   EXPECT_EQ(rig.slurm.jobs()[next].runs, 1);
   EXPECT_TRUE(rig.run_out(1000));
   EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
+}
+
+TEST(ClusterChange, AJobThatNoLongerFitsHoldsNobodyUp) {
+  SchedulerRig rig("fifo");
+  rig.start();
+  const int64_t runs = rig.slurm.submit(1, 4, 10, kLong);
+  steps(rig, 4);
+  const int64_t wide = rig.slurm.submit(8, 4, 2);
+  const int64_t behind = rig.slurm.submit(1, 1, 2);
+  steps(rig, 2);
+  for (const size_t left : {0, 7}) rig.slurm.nodes()[left].partitions = {"other"};
+  for (int i = 0; i < 400 && rig.slurm.unfinished() > 1; ++i) rig.step();
+  steps(rig, 2);
+  EXPECT_EQ(rig.slurm.jobs()[runs].runs, 1);
+  EXPECT_EQ(rig.slurm.jobs()[behind].seen.slurm_state, "COMPLETED");
+  ASSERT_TRUE(rig.scheduler->live().refused().contains(wide));
+  EXPECT_THAT(rig.scheduler->live().refused().at(wide), HasSubstr("has 24"));
+}
+
+// Filled up to equal nodes, the cluster seems to have room that is not there.
+TEST(ClusterChange, AJobThatUnequalNodesCanNeverHoldIsRefused) {
+  SchedulerRig rig("fifo");
+  rig.slurm.nodes()[2].gpus = 8;
+  rig.start();
+  const int64_t never = rig.slurm.submit(2, 8, 2);
+  const int64_t good = rig.slurm.submit(1, 8, 2);
+  for (int i = 0; i < 200 && rig.slurm.unfinished() > 1; ++i) rig.step();
+  EXPECT_EQ(rig.slurm.jobs()[good].runs, 1);
+  ASSERT_TRUE(rig.scheduler->live().refused().contains(never));
+  EXPECT_EQ(rig.scheduler->live().refused().at(never),
+            "asks for 8 GPUs on each of 2 nodes; 1 nodes have so many");
 }
 
 TEST(ClusterChange, ANodeThatLeftThePartitionGetsNoJob) {

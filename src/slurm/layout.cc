@@ -34,6 +34,18 @@ bool natural_less(const std::string& a, const std::string& b) {
   return a < b;
 }
 
+// The most where a node is listed twice.
+std::map<std::string, int32_t> gpus_by_name(const std::vector<SeenNode>& nodes,
+                                            std::string_view partition) {
+  std::map<std::string, int32_t> gpus;
+  for (const SeenNode& node : nodes) {
+    if (!in_partition(node, partition) || node.gpus <= 0) continue;
+    int32_t& most = gpus[node.name];
+    most = std::max(most, node.gpus);
+  }
+  return gpus;
+}
+
 }  // namespace
 
 Result<std::vector<std::vector<std::string>>> parse_leaves(std::string_view topology_text) {
@@ -51,12 +63,7 @@ Result<std::vector<std::vector<std::string>>> parse_leaves(std::string_view topo
 
 Result<Layout> Layout::create(const std::vector<SeenNode>& nodes, std::string_view partition,
                               std::string_view topology_text, const NetworkAssumption& network) {
-  std::map<std::string, int32_t> gpus;
-  for (const SeenNode& node : nodes) {
-    if (in_partition(node, partition) && node.gpus > 0) {
-      gpus[node.name] = std::max(gpus[node.name], node.gpus);
-    }
-  }
+  std::map<std::string, int32_t> gpus = gpus_by_name(nodes, partition);
   if (gpus.empty()) {
     return fail(Code::kNotFound, "partition {}: no node with GPUs; see `sinfo -o '%P %N %G'`",
                 partition);
@@ -96,11 +103,20 @@ Result<Layout> Layout::create(const std::vector<SeenNode>& nodes, std::string_vi
   return layout;
 }
 
-bool Layout::lacks(const std::vector<SeenNode>& nodes, std::string_view partition) const {
-  return std::ranges::any_of(nodes, [&](const SeenNode& node) {
-    const int32_t index = index_of(node.name);
-    return in_partition(node, partition) && node.gpus > (index < 0 ? 0 : gpus_of(index));
-  });
+bool Layout::is_of(const std::vector<SeenNode>& nodes, std::string_view partition) const {
+  const std::map<std::string, int32_t> gpus = gpus_by_name(nodes, partition);
+  return gpus.size() == indices_.size() && std::ranges::all_of(gpus, [&](const auto& node) {
+           const int32_t index = index_of(node.first);
+           return index >= 0 && gpus_of(index) == node.second;
+         });
+}
+
+std::string Layout::why_never(int32_t node_count, int32_t gpus_per_node) const {
+  const auto enough = [&](int32_t gpus) { return gpus >= gpus_per_node; };
+  const auto fitting = std::ranges::count_if(gpus_, enough);
+  if (fitting >= node_count) return "";
+  return fmt::format("asks for {} GPUs on each of {} nodes; {} nodes have so many", gpus_per_node,
+                     node_count, fitting);
 }
 
 int32_t Layout::index_of(const std::string& name) const {

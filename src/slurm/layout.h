@@ -29,8 +29,10 @@ class Layout {
   static Result<Layout> create(const std::vector<SeenNode>& nodes, std::string_view partition,
                                std::string_view topology_text, const NetworkAssumption& network);
 
-  // Whether the partition has nodes, or GPUs of them, that are none of the layout's.
-  bool lacks(const std::vector<SeenNode>& nodes, std::string_view partition) const;
+  // Whether create() would make one of the same nodes and GPUs.
+  bool is_of(const std::vector<SeenNode>& nodes, std::string_view partition) const;
+  // Why a job of this shape could never run, were all GPUs in service; empty where it could.
+  std::string why_never(int32_t node_count, int32_t gpus_per_node) const;
 
   const cluster::ClusterSpec& spec() const { return spec_; }
   // The node's number; -1: not one of ours.

@@ -304,6 +304,8 @@ bool LiveCluster::take_in(const SeenJob& seen, const Moment& now) {
     return false;
   }
   Result<JobRequest> request = read_request(seen, layout_.spec(), options_.defaults);
+  const std::string never = layout_.why_never(seen.node_count, seen.gpus_per_node);
+  if (request && !never.empty()) request = fail(Code::kUnsupported, "{}", never);
   if (seen.partition != options_.partition) {
     request = fail(Code::kUnsupported, "it names the partitions {}; give {} alone", seen.partition,
                    options_.partition);

@@ -199,7 +199,7 @@ Status Scheduler::step() {
   if (blind_) log_.note("seeing", "Slurm answers again", moment);
   blind_ = false;
   JIGE_DO(check_epoch(*snapshot));
-  if (live_->layout().lacks(snapshot->nodes, options_.live.partition)) take_in_nodes(*snapshot);
+  follow_nodes(*snapshot);
   if (live_->full()) rebuild(live_->layout(), "the list of jobs was full");
   live_->absorb(*snapshot, moment);
   log_events(moment);
@@ -269,9 +269,10 @@ void Scheduler::log_events(const Moment& moment) {
 }
 
 // Jobs that run on a node that went keep their places in the new layout, too.
-void Scheduler::take_in_nodes(const Snapshot& snapshot) {
+void Scheduler::follow_nodes(const Snapshot& snapshot) {
   std::vector<SeenNode> nodes = snapshot.nodes;
   for (SeenNode& node : live_->nodes_with_jobs()) nodes.push_back(std::move(node));
+  if (live_->layout().is_of(nodes, options_.live.partition)) return;
   const auto make = [&]() -> Result<Layout> {
     JIGE_TRY(const std::string topology, backend_.topology());
     return Layout::create(nodes, options_.live.partition, topology, options_.network);
@@ -280,12 +281,12 @@ void Scheduler::take_in_nodes(const Snapshot& snapshot) {
   if (layout) {
     layout_fault_.clear();
     const std::string now_is = cluster::describe(layout->spec());
-    return rebuild(std::move(*layout), "nodes or GPUs came; now " + now_is);
+    return rebuild(std::move(*layout), "nodes or GPUs came or went; now " + now_is);
   }
   // Tried again with the next snapshot, but said once.
   if (std::exchange(layout_fault_, layout.error().message) == layout.error().message) return;
-  log_.note("rebuilt", "new nodes are not taken in: " + layout_fault_, now());
-  log_warn("new nodes are not taken in: {}", layout_fault_);
+  log_.note("rebuilt", "nodes stay as they were known: " + layout_fault_, now());
+  log_warn("nodes stay as they were known: {}", layout_fault_);
 }
 
 // The same jobs in a new object, as after a restart.

@@ -3,8 +3,9 @@
 //
 //   snapshot -> absorb -> decide -> act, and once a second write state
 //
-// Nodes, or GPUs of them, that come to the partition are taken in with the snapshot that shows
-// them, into a new layout; those that go stay in it, blocked, until then.
+// Where nodes, or GPUs of them, come to the partition or leave it, the snapshot that shows it makes
+// a new layout, and jobs are taken over; nodes that left stay in it while jobs run on them,
+// blocked.
 //
 // Where Slurm does not answer, a step does nothing and everything is kept. FOLDER holds
 //
@@ -46,7 +47,7 @@ struct SchedulerOptions {
 };
 
 // Makes contention and policy anew; called again for each new LiveCluster (when one is full, when
-// nodes came), for what a policy remembers is about that one's numbers of jobs.
+// nodes came or went), for what a policy remembers is about that one's numbers of jobs.
 struct SchedulerParts {
   std::function<std::unique_ptr<cluster::Contention>(const Layout&)> contention;
   std::function<std::unique_ptr<cluster::Policy>()> policy;
@@ -91,7 +92,7 @@ class Scheduler {
   Status save();
   void act(const Moment& now);
   Status check_epoch(const Snapshot& snapshot) const;
-  void take_in_nodes(const Snapshot& snapshot);
+  void follow_nodes(const Snapshot& snapshot);
   void rebuild(Layout layout, const std::string& why);
   void log_events(const Moment& now);
   void write_status(const Moment& now);

@@ -11,6 +11,7 @@
 
 #include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/tile_config.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
 
@@ -22,27 +23,13 @@ inline constexpr int kTileElements = 512;
 class TileUnit {
  public:
   explicit TileUnit(int rows) {
-    Config config;
-    for (int tile = 0; tile < 8; ++tile) {
-      config.row_bytes[tile] = kTileRowBytes;
-      config.rows[tile] = static_cast<uint8_t>(tile <= 4 ? rows : 16);
-    }
-    // The compiler believes that the intrinsic reads eight bytes only.
-    asm volatile("" ::"r"(&config) : "memory");
-    _tile_loadconfig(&config);
+    TileConfig config;
+    for (int tile = 0; tile < 8; ++tile) config.set(tile, tile <= 4 ? rows : 16, kTileRowBytes);
+    config.load();
   }
   ~TileUnit() { _tile_release(); }
   TileUnit(const TileUnit&) = delete;
   TileUnit& operator=(const TileUnit&) = delete;
-
- private:
-  struct alignas(64) Config {  // the operand of LDTILECFG
-    uint8_t palette = 1;
-    uint8_t start_row = 0;
-    uint8_t reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-  };
 };
 
 // Makes vector arithmetic of this thread treat numbers below the normal range as tiles do: as

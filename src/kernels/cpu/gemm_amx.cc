@@ -7,13 +7,8 @@
 // are thread state; the caller brackets its calls with begin and end.
 #include <cstdint>
 
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wuninitialized"
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
-#include <immintrin.h>
-#pragma GCC diagnostic pop
-
 #include "kernels/cpu/gemm_engine.h"
+#include "kernels/cpu/tile_config.h"
 
 namespace jige::cpu::bf16 {
 void store_bf16(const GemmStoreBF16& store);  // gemm_store_bf16.cc
@@ -31,24 +26,10 @@ constexpr int64_t kTileRowBytes = 64;
 // Tiles ahead of the products that a panel is fetched.
 constexpr int64_t kPrefetchBytes = 4 * kTileBytes;
 
-// The operand of LDTILECFG.
-struct alignas(64) TileConfig {
-  uint8_t palette = 1;
-  uint8_t start_row = 0;
-  uint8_t reserved[14] = {};
-  uint16_t row_bytes[16] = {};
-  uint8_t rows[16] = {};
-};
-
 void begin() {
   TileConfig config;
-  for (int tile = 0; tile < 8; ++tile) {
-    config.row_bytes[tile] = kTileRowBytes;
-    config.rows[tile] = 16;
-  }
-  // The compiler believes that the intrinsic reads eight bytes only.
-  asm volatile("" ::"r"(&config) : "memory");
-  _tile_loadconfig(&config);
+  for (int tile = 0; tile < 8; ++tile) config.set(tile, kTileLanes, kTileRowBytes);
+  config.load();
 }
 
 void end() {

@@ -17,6 +17,9 @@ extern const QuantEngine kQuantAvx2;
 namespace vnni {
 extern const QuantEngine kQuantVnni;
 }
+namespace amx {
+extern const QuantEngine kQuantTiles;
+}
 
 namespace {
 
@@ -97,7 +100,9 @@ struct QuantChoice {
   QuantChoice() {
     std::fill(std::begin(engines), std::end(engines), &kQuantPlain);
     use(Isa::kAvx2, avx2::kQuantAvx2);
-    if (cpu_features().avx512_vnni) use(Isa::kAvx512, vnni::kQuantVnni);
+    if (!cpu_features().avx512_vnni) return;
+    use(Isa::kAvx512, vnni::kQuantVnni);
+    if (cpu_features().amx_int8) use(Isa::kAmx, amx::kQuantTiles);
   }
 
   // Takes an engine for an instruction set and all stronger ones, where it passes.

@@ -37,22 +37,31 @@ JIGE_INLINE void quant_block(QuantTile<kRows>& tile) {
   tile.panel += QuantTraits<kFormat>::kBlockBytes;
 }
 
+// Writes rows of the sixteen columns from one on, with the bias, as far as the columns reach.
+// sum(row) is an F32x16.
+template <int kRows, typename Element, typename Sum>
+JIGE_INLINE void quant_store_half(const QuantMicroArgs& args, int64_t column, int rows,
+                                  Element* out, const Sum& sum) {
+  const int64_t left = args.columns - column;
+  if (left <= 0) return;
+  const int lanes = left < kQuantHalf ? static_cast<int>(left) : kQuantHalf;
+  F32x16 bias = F32x16::zero();
+  if (args.bias) bias = load_lanes<F32x16>(args.bias + column, lanes);
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    if (r >= rows) break;
+    const F32x16 value = args.bias ? sum(r) + bias : sum(r);
+    store_lanes(value, out + r * args.out_stride + column, lanes);
+  }
+}
+
 template <int kRows, typename Element>
 JIGE_INLINE void quant_store(const QuantTile<kRows>& tile, const QuantMicroArgs& args,
                              int64_t column, Element* out) {
 #pragma GCC unroll 2
   for (int half = 0; half < 2; ++half) {
-    const int64_t at = column + half * kQuantHalf;
-    const int64_t left = args.columns - at;
-    if (left <= 0) break;
-    const int lanes = left < kQuantHalf ? static_cast<int>(left) : kQuantHalf;
-    F32x16 bias = F32x16::zero();
-    if (args.bias) bias = load_lanes<F32x16>(args.bias + at, lanes);
-#pragma GCC unroll 16
-    for (int r = 0; r < kRows; ++r) {
-      const F32x16 value = args.bias ? tile.acc[r][half] + bias : tile.acc[r][half];
-      store_lanes(value, out + r * args.out_stride + at, lanes);
-    }
+    quant_store_half<kRows>(args, column + half * kQuantHalf, kRows, out,
+                            [&](int r) { return tile.acc[r][half]; });
   }
 }
 

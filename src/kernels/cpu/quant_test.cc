@@ -1,11 +1,13 @@
 // Quantised products and quantising, bit for bit against the plain model that defines them, and the
 // plain model against what it promises.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
 #include <vector>
 
 #include "kernels/cpu/gemm_test_support.h"
@@ -332,6 +334,18 @@ TEST(Quant, RowsOfExtremeSizesAreDefined) {
     }
     expect_defined_product(format, c, left, right, rng);
   }
+}
+
+TEST(Quant, EnginesOfEveryInstructionSetHereAreInUse) {
+  const Isa before = active_isa();
+  for (const Isa isa : supported_isas()) {
+    set_active_isa(isa);
+    const bool vnni = isa >= Isa::kAvx512 && cpu_features().avx512_vnni;
+    const bool tiles = vnni && isa == Isa::kAmx && cpu_features().amx_int8;
+    const std::string expected = tiles ? "amx" : vnni ? "avx512_vnni" : "avx2";
+    EXPECT_THAT(quant_engine().name, ::testing::StartsWith(expected)) << isa_name(isa);
+  }
+  set_active_isa(before);
 }
 
 TEST(Quant, AnEngineThatIsWrongIsFound) {

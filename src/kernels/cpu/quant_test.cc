@@ -8,6 +8,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/cpu.h"
 #include "kernels/cpu/gemm_test_support.h"
 #include "kernels/cpu/quant_choice.h"
 #include "kernels/cpu/quant_gemm.h"
@@ -332,6 +333,12 @@ TEST(Quant, RowsOfExtremeSizesAreDefined) {
     }
     expect_defined_product(format, c, left, right, rng);
   }
+}
+
+// One that failed its check would be left out, and out of these tests.
+TEST(Quant, EveryEngineOfThisMachineIsInUse) {
+  const size_t vnni = cpu_features().avx512_vnni ? 1 : 0;
+  EXPECT_EQ(quant_engines().size(), 2 + vnni);
 }
 
 TEST(Quant, AnEngineThatIsWrongIsFound) {

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "base/cpu.h"
 #include "kernels/cpu/gemm_test_support.h"
 #include "kernels/cpu/quant_choice.h"
 #include "kernels/cpu/quant_gemm.h"
@@ -336,6 +337,7 @@ TEST(Quant, RowsOfExtremeSizesAreDefined) {
   }
 }
 
+// One that failed its check would be left out, and out of these tests.
 TEST(Quant, EnginesOfEveryInstructionSetHereAreInUse) {
   const Isa before = active_isa();
   for (const Isa isa : supported_isas()) {
@@ -351,7 +353,7 @@ TEST(Quant, EnginesOfEveryInstructionSetHereAreInUse) {
 TEST(Quant, AnEngineThatIsWrongIsFound) {
   QuantEngine wrong = kQuantPlain;
   EXPECT_TRUE(quant_engine_agrees(wrong));
-  wrong.micro[1] = kQuantPlain.micro[0];
+  wrong.micro[0] = kQuantPlain.micro[1];  // the other way round it would read too far
   EXPECT_FALSE(quant_engine_agrees(wrong));
 }
 

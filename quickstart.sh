@@ -42,7 +42,9 @@ if [ ${#corpus[@]} -eq 0 ]; then
   corpus=("$run/corpus/train.jsonl")
   [ -f "${corpus[0]}" ] || $jige corpus --out "$run/corpus"
   echo "Conversations such as:"
-  head -n 3 "${corpus[0]}" | cut -c1-150
+  for words in 'a story' ' plus ' 'capital' 'What does .* have'; do
+    grep -m 1 "$words" "${corpus[0]}" | cut -c1-150
+  done
 else
   names=$(printf '%s\n' "${corpus[@]}")
   echo "$names"
@@ -70,6 +72,8 @@ else
 fi
 
 title "6. Chat"
+[ -z "$fast" ] ||
+  echo "Trained for $steps steps alone, it has learned little; leave out --fast for a model that has."
 ask() {
   printf '\033[36m> %s\033[0m\n' "$1"
   printf '%s\n' "$1" | $jige chat "$model" --quiet --max-new-tokens 120
@@ -79,6 +83,10 @@ if [ -f "$run/corpus/questions.jsonl" ]; then
   ask "Which city is the capital of Korea?"
   ask "Mia has a red kite. Tom has a golden bell. What does Tom have?"
   title "7. Questions it has never seen"
+  echo "Facts in a wording they were not asked in, sums that no conversation holds, and small texts to"
+  echo "read. These are the hardest: which of two people has what? Most replies to them are still wrong."
+  [ -z "$fast" ] ||
+    echo "After the $steps steps of --fast nearly every answer is wrong; that is expected."
   $jige score "$model" "$run/corpus/questions.jsonl" --chat --max-new-tokens 24 \
     --out "$run/answers.jsonl"
 else

@@ -1,10 +1,9 @@
 // GGUF files, read through a memory map: typed key/values and a table of tensors.
 //
 // Layout, little-endian: "GGUF"; u32 version (2 or 3); u64 tensor count; u64 key count; then each
-//   key/value   text key, u32 type, value; an array is u32 type of the elements, u64 count,
-//   elements tensor      text name, u32 dimensions, u64 size of each (the length of a row first),
-//   u32 type,
-//               u64 offset of its data
+//   key/value: text key, u32 type, value (an array: u32 type of the elements, u64 count, elements);
+//   tensor: text name, u32 dimensions, u64 size of each (the length of a row first), u32 type, u64
+//   offset of its data.
 // A text is u64 bytes and the bytes. The data begins at the next multiple of general.alignment (32
 // where absent) behind the table; offsets count from there and are multiples of the alignment too.
 //

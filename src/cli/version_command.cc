@@ -15,6 +15,7 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "kernels/cpu/gemm_choice.h"
+#include "kernels/cpu/quant_choice.h"
 #include "tensor/cuda_device.h"
 
 namespace jige::cli {
@@ -51,6 +52,7 @@ std::vector<std::pair<const char*, std::string>> kernel_choices() {
   const Isa isa = active_isa();
   return {{"matrix products, bf16", cpu::gemm_engine(DType::kBF16).name},
           {"matrix products, f32", cpu::gemm_engine(DType::kF32).name},
+          {"weights of 8, 4 bits", cpu::quant_engine().name},
           {"everything else", isa_name(std::min(isa, Isa::kAvx512))}};
 }
 

@@ -169,7 +169,7 @@ void quant_tiles_micro(const QuantMicroArgs& args) {
 }  // namespace
 
 const QuantEngine kQuantTiles = {
-    .name = "amx int8 tiles quantised",
+    .name = "amx int8 tiles",
     .rows = kTileRows,
     .micro = {quant_tiles_micro<QuantFormat::kQ8>, quant_tiles_micro<QuantFormat::kQ4>},
 };

@@ -105,7 +105,7 @@ struct Avx2Sums {
 }  // namespace
 
 const QuantEngine kQuantAvx2 = {
-    .name = "avx2 quantised",
+    .name = "avx2 bytes",
     .rows = Avx2Sums::kRows,
     .micro = {quant_micro<Avx2Sums, QuantFormat::kQ8>, quant_micro<Avx2Sums, QuantFormat::kQ4>},
 };

@@ -68,7 +68,7 @@ struct VnniSums {
 }  // namespace
 
 const QuantEngine kQuantVnni = {
-    .name = "avx512_vnni quantised",
+    .name = "avx512_vnni bytes",
     .rows = VnniSums::kRows,
     .micro = {quant_micro<VnniSums, QuantFormat::kQ8>, quant_micro<VnniSums, QuantFormat::kQ4>},
 };

@@ -174,7 +174,7 @@ PlainWeightBlock plain_block_of_panels(QuantFormat format, const std::byte* pane
 }
 
 const QuantEngine kQuantPlain = {
-    .name = "plain quantised",
+    .name = "plain bytes",
     .rows = 4,
     .micro = {plain_micro<QuantFormat::kQ8>, plain_micro<QuantFormat::kQ4>},
 };

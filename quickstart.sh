@@ -84,7 +84,7 @@ if [ -f "$run/corpus/questions.jsonl" ]; then
   ask "Mia has a red kite. Tom has a golden bell. What does Tom have?"
   title "7. Questions it has never seen"
   echo "Facts in a wording they were not asked in, sums that no conversation holds, and small texts to"
-  echo "read. These are the hardest: which of two people has what? Most replies to them are still wrong."
+  echo "read. These are the hardest for so small a model: which of two people has what?"
   [ -z "$fast" ] ||
     echo "After the $steps steps of --fast nearly every answer is wrong; that is expected."
   $jige score "$model" "$run/corpus/questions.jsonl" --chat --max-new-tokens 24 \

@@ -8,7 +8,7 @@
 
 #include "base/cpu.h"
 #include "base/rough_normal.h"
-#include "ops/linear.h"
+#include "ops/linear_test_support.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::ops {
@@ -46,32 +46,14 @@ class Numbers {
   TensorView view_;
 };
 
-class QuantisedLinear : public ::testing::Test {
+class QuantisedLinear : public ::testing::Test, protected test::LinearDevice {
  protected:
   ~QuantisedLinear() override { set_active_isa(supported_isas().back()); }
 
   PackedWeight pack(const TensorView& weight, WeightFormat format, int64_t parts = 1) {
-    PackedWeight packed = {.n = weight.rows(), .k = weight.columns(), .format = format};
-    memory_.emplace_back(static_cast<size_t>(
-        packed_weight_bytes(packed.compute, packed.use, packed.n, packed.k, format)));
-    packed.data = memory_.back().data();
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t begin = packed.n * part / parts;
-      pack_weight(*stream_, packed, weight.row_range(begin, packed.n * (part + 1) / parts), begin);
-    }
-    return packed;
+    const PackedWeight packed = {.n = weight.rows(), .k = weight.columns(), .format = format};
+    return packed_in_parts(packed, weight, parts);
   }
-  void use_threads(int count, bool queued = false) {
-    stream_.reset();
-    device_ = std::make_unique<CpuDevice>(
-        CpuDeviceOptions{.thread_count = count, .queued_streams = queued});
-    stream_ = std::move(device_->make_stream().value());
-  }
-
-  std::unique_ptr<CpuDevice> device_ =
-      std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = 2});
-  std::unique_ptr<Stream> stream_ = std::move(device_->make_stream().value());
-  std::vector<std::vector<std::byte>> memory_;
 };
 
 // The largest magnitude of the block that an element is in.

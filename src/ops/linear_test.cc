@@ -10,6 +10,7 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "kernels/cpu/gemm_choice.h"
+#include "ops/linear_test_support.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::ops {
@@ -56,35 +57,15 @@ class RandomMatrix {
   TensorView view_;
 };
 
-class LinearOnIsa : public ::testing::TestWithParam<Isa> {
+class LinearOnIsa : public ::testing::TestWithParam<Isa>, protected test::LinearDevice {
  protected:
   LinearOnIsa() { set_active_isa(GetParam()); }
   ~LinearOnIsa() override { set_active_isa(supported_isas().back()); }
 
   PackedWeight pack(const RandomMatrix& weight, DType compute, PackUse use, int64_t parts = 1) {
-    PackedWeight packed = {nullptr, compute, use, weight.rows(), weight.columns()};
-    memory_.emplace_back(
-        static_cast<size_t>(packed_weight_bytes(compute, use, packed.n, packed.k)));
-    packed.data = memory_.back().data();
-    for (int64_t part = 0; part < parts; ++part) {
-      const int64_t begin = packed.n * part / parts;
-      const int64_t end = packed.n * (part + 1) / parts;
-      pack_weight(*stream_, packed, weight.view().row_range(begin, end), begin);
-    }
-    return packed;
+    const PackedWeight packed = {nullptr, compute, use, weight.rows(), weight.columns()};
+    return packed_in_parts(packed, weight.view(), parts);
   }
-
-  void use_threads(int count, bool queued = false) {
-    stream_.reset();
-    device_ = std::make_unique<CpuDevice>(
-        CpuDeviceOptions{.thread_count = count, .queued_streams = queued});
-    stream_ = std::move(device_->make_stream().value());
-  }
-
-  std::unique_ptr<CpuDevice> device_ =
-      std::make_unique<CpuDevice>(CpuDeviceOptions{.thread_count = 2});
-  std::unique_ptr<Stream> stream_ = std::move(device_->make_stream().value());
-  std::vector<std::vector<std::byte>> memory_;
 };
 INSTANTIATE_TEST_SUITE_P(Isas, LinearOnIsa, ::testing::ValuesIn(supported_isas()),
                          [](const auto& test) { return std::string(isa_name(test.param)); });

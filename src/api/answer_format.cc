@@ -108,6 +108,22 @@ Json stop_reason(const ChoiceState& state) {
   return nullptr;
 }
 
+Json call_json(const NamedCall& call) {
+  return {{"id", call.id},
+          {"type", "function"},
+          {"function", {{"name", call.call.name}, {"arguments", call.call.arguments}}}};
+}
+
+// A chat's answer as a message. What consists of calls alone has no content.
+Json message_of(const ChoiceState& state) {
+  Json message = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
+  if (state.calls.empty()) return message;
+  if (state.text.empty()) message["content"] = nullptr;
+  Json& calls = message["tool_calls"] = Json::array();
+  for (const NamedCall& call : state.calls) calls.push_back(call_json(call));
+  return message;
+}
+
 Json object_of(const AnswerHead& head, std::string_view object, Json choices) {
   return {{"id", head.id},
           {"object", object},
@@ -199,7 +215,7 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choice
     const ChoiceState& state = choices[i];
     Json choice = {{"index", i}};
     if (is_chat(head)) {
-      choice["message"] = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
+      choice["message"] = message_of(state);
     } else {
       choice["text"] = state.text;
     }
@@ -236,6 +252,16 @@ std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent
                          : logprobs_of(head, std::span(&piece, 1), text_offset, tokenizer);
   json["finish_reason"] = nullptr;
   return frame_of(head, std::move(json));
+}
+
+std::string call_frame(const AnswerHead& head, int32_t choice, const NamedCall& call,
+                       size_t index) {
+  Json shown = {{"index", index}};
+  shown.update(call_json(call));
+  return frame_of(head, {{"index", choice},
+                         {"delta", {{"tool_calls", Json::array({std::move(shown)})}}},
+                         {"logprobs", nullptr},
+                         {"finish_reason", nullptr}});
 }
 
 std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state) {

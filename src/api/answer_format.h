@@ -1,9 +1,9 @@
 // What answers look like on the wire: whole ones, frames of streams, usage.
 //
 // A stream is a row of frames "data: {…}\n\n": for chat one with the role of every choice, one for
-// every piece, one with the finish_reason of every choice, one with the usage if it was asked for,
-// and "data: [DONE]\n\n". JSON has no raw line feeds, so a frame is one line.
-// Threads: pure functions.
+// every piece and every call of a tool, one with the finish_reason of every choice, one with the
+// usage if it was asked for, and "data: [DONE]\n\n". JSON has no raw line feeds, so a frame is one
+// line. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,7 @@
 
 #include "api/api_error.h"
 #include "api/refused_fields.h"
+#include "api/tool_call_parser.h"
 #include "serve/engine_request.h"
 #include "text/tokenizer.h"
 
@@ -36,9 +37,16 @@ struct TokenEvent {
   std::vector<ops::TokenLogProb> top;
 };
 
+// A call of a tool as clients see it.
+struct NamedCall {
+  std::string id;
+  ToolCall call;
+};
+
 // One choice as it has come so far.
 struct ChoiceState {
   std::string text;
+  std::vector<NamedCall> calls;
   std::vector<TokenEvent> tokens;  // where logprobs are wanted
   std::string finish;              // empty: not finished
   std::string stop_string;         // that ended it
@@ -66,6 +74,8 @@ inline constexpr std::string_view kDoneFrame = "data: [DONE]\n\n";
 std::string role_frame(const AnswerHead& head, int32_t choice);
 std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
                         int64_t text_offset, const text::Tokenizer& tokenizer);
+// `index`: of the call within its choice. Its arguments come in one piece.
+std::string call_frame(const AnswerHead& head, int32_t choice, const NamedCall& call, size_t index);
 std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state);
 std::string usage_frame(const AnswerHead& head, const serve::RequestReport& report);
 

@@ -38,56 +38,71 @@ ApiResult<std::string> join_parts(const Json& parts, const std::string& where) {
   return std::move(*joined);
 }
 
-ApiResult<std::string> read_role(const Json& message, const std::string& where) {
+ApiResult<std::string> read_role(const Json& message, const std::string& where,
+                                 const ServedModel& model) {
   const std::string param = where + ".role";
   const auto it = message.find("role");
   if (it != message.end() && it->is_string()) {
     const std::string role = it->get<std::string>();
     if (role == "developer") return std::string("system");
     if (role == "system" || role == "user" || role == "assistant") return role;
-    if (role == "tool" || role == "function") {
-      return tl::unexpected(unsupported(param, "messages of tools are"));
+    if (role == "tool" && model.tool_format != ToolFormat::kNone) return role;
+    if (role == "tool") return tl::unexpected(no_tools(param, model));
+    if (role == "function") {
+      return tl::unexpected(unsupported(param, "messages of functions are"));
     }
   }
   return tl::unexpected(bad_field(param,
-                                  "{} must be system, developer, user or assistant, found {}",
+                                  "{} must be system, developer, user, assistant or tool, found {}",
                                   param, it == message.end() ? "nothing" : shown_value(*it)));
 }
 
-ApiResult<Json> read_message(const Json& message, const std::string& where) {
+// The content of a message: a text, or none where `may_lack` says that another member is there for
+// it.
+ApiResult<Json> read_content(const Json& message, const std::string& where, bool may_lack) {
+  const std::string param = where + ".content";
+  const auto content = message.find("content");
+  if (content != message.end() && content->is_string()) return *content;
+  if (content != message.end() && content->is_array()) {
+    auto joined = join_parts(*content, param);
+    if (!joined) return tl::unexpected(std::move(joined.error()));
+    return Json(std::move(*joined));
+  }
+  if (may_lack && (content == message.end() || content->is_null())) return Json();
+  return tl::unexpected(bad_field(param, "{} must be a text or a list of parts, found {}", param,
+                                  content == message.end() ? "nothing" : shown_value(*content)));
+}
+
+ApiResult<Json> read_message(const Json& message, const std::string& where,
+                             const ServedModel& model) {
   if (!message.is_object()) {
     return tl::unexpected(
         bad_field(where, "{} must be an object, found {}", where, shown_value(message)));
   }
-  auto role = read_role(message, where);
+  auto role = read_role(message, where, model);
   if (!role) return tl::unexpected(std::move(role.error()));
-  for (const char* call : {"tool_calls", "function_call"}) {
-    const auto it = message.find(call);
-    if (it != message.end() && !it->is_null() && !(it->is_array() && it->empty())) {
-      return tl::unexpected(unsupported(where + "." + call, "tool calls are"));
-    }
+  if (find_field(message, "function_call")) {
+    return tl::unexpected(unsupported(where + ".function_call", "function calls are"));
   }
-  Json read = {{"role", *role}};
-  const std::string param = where + ".content";
-  const auto content = message.find("content");
-  if (content != message.end() && content->is_string()) {
-    read["content"] = *content;
-  } else if (content != message.end() && content->is_array()) {
-    auto joined = join_parts(*content, param);
-    if (!joined) return tl::unexpected(std::move(joined.error()));
-    read["content"] = std::move(*joined);
-  } else {
-    return tl::unexpected(bad_field(param, "{} must be a text or a list of parts, found {}", param,
-                                    content == message.end() ? "nothing" : shown_value(*content)));
+  Json calls;
+  if (*role == "assistant") {
+    auto read = read_tool_calls(message, where, model);
+    if (!read) return read;
+    calls = std::move(*read);
   }
-  for (const char* more : {"name", "reasoning_content"}) {
+  auto content = read_content(message, where, !calls.is_null());
+  if (!content) return content;
+  Json read = {{"role", *role}, {"content", std::move(*content)}};
+  if (!calls.is_null()) read["tool_calls"] = std::move(calls);
+  for (const char* more : {"name", "reasoning_content", "tool_call_id"}) {
     const auto it = message.find(more);
     if (it != message.end() && it->is_string()) read[more] = *it;
   }
   return read;
 }
 
-ApiResult<Json> read_messages(const FieldReader& fields, const RequestLimits& limits) {
+ApiResult<Json> read_messages(const FieldReader& fields, const ServedModel& model,
+                              const RequestLimits& limits) {
   const Json* list = fields.find("messages");
   const auto most = static_cast<size_t>(limits.messages_max);
   if (!list || !list->is_array() || list->empty() || list->size() > most) {
@@ -96,7 +111,7 @@ ApiResult<Json> read_messages(const FieldReader& fields, const RequestLimits& li
   }
   Json messages = Json::array();
   for (size_t i = 0; i < list->size(); ++i) {
-    auto message = read_message((*list)[i], fmt::format("messages[{}]", i));
+    auto message = read_message((*list)[i], fmt::format("messages[{}]", i), model);
     if (!message) return tl::unexpected(std::move(message.error()));
     messages.push_back(std::move(*message));
   }
@@ -132,7 +147,8 @@ void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationF
 
 }  // namespace
 
-ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ServedModel& model,
+ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ToolRequest& tools,
+                                                const ServedModel& model,
                                                 const RequestLimits& limits) {
   if (!model.chat_template) {
     return tl::unexpected(
@@ -144,11 +160,13 @@ ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const Serve
   const bool prompt = fields.boolean("add_generation_prompt").value_or(true);
   const Json variables = read_variables(fields);
   if (fields.error()) return tl::unexpected(*fields.error());
-  const auto messages = read_messages(fields, limits);
+  const auto messages = read_messages(fields, model, limits);
   if (!messages) return tl::unexpected(messages.error());
   Result<std::vector<int32_t>> ids =
       text::encode_chat(model.tokenizer, *model.chat_template, *messages,
-                        {.add_generation_prompt = prompt, .variables = &variables});
+                        {.add_generation_prompt = prompt,
+                         .tools = tools.tools.is_null() ? nullptr : &tools.tools,
+                         .variables = &variables});
   // A conversation that the template refuses, or that passes the template's own limits.
   if (!ids) return tl::unexpected(to_text_error(ids.error(), "messages"));
   return std::move(*ids);
@@ -163,8 +181,9 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   const auto older = fields.integer("max_tokens", {1, INT32_MAX});
   const auto newer = fields.integer("max_completion_tokens", {1, INT32_MAX});
   read_logprobs(fields, limits, read);
+  ToolRequest tools = read_tools(fields, model);
   if (fields.error()) return tl::unexpected(*fields.error());
-  auto ids = encode_messages(fields, model, limits);
+  auto ids = encode_messages(fields, tools, model, limits);
   if (!ids) return tl::unexpected(std::move(ids.error()));
   if (auto error = check_prompt_length(ids->size(), model, "messages")) {
     return tl::unexpected(std::move(*error));
@@ -179,8 +198,11 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
                                     read.engine.tokens_max, read.engine.tokens_min));
   }
   read.engine.prompt = std::move(*ids);
-  PreparedRequest prepared{
-      .stream = read.stream, .include_usage = read.include_usage, .logprobs = read.logprobs};
+  read.engine.shown_ids = tool_mark_ids(tools.format, model.tokenizer);
+  PreparedRequest prepared{.stream = read.stream,
+                           .include_usage = read.include_usage,
+                           .logprobs = read.logprobs,
+                           .tools = std::move(tools)};
   prepared.engine.push_back(std::move(read.engine));
   return prepared;
 }

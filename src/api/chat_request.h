@@ -1,8 +1,9 @@
 // POST /v1/chat/completions: from the body to a request for the engine.
 //
-// Messages have a role (system, developer, user, assistant) and a content: a text, or a list of
-// {"type": "text", "text": …}, whose texts are joined by line feeds. The folder's chat template
-// makes the prompt; what looks like a control token inside a message stays ordinary text.
+// Messages have a role (system, developer, user, assistant, tool) and a content: a text, or a list
+// of {"type": "text", "text": …}, whose texts are joined; an assistant's may have "tool_calls"
+// instead. The folder's chat template makes the prompt; what looks like a control token inside a
+// message, a tool or its output stays ordinary text.
 // Threads: pure functions.
 #pragma once
 
@@ -14,8 +15,9 @@ namespace jige::api {
 ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
                                         const RequestLimits& limits, uint64_t seed);
 
-// The ids of "messages" with the members that belong to them. Fails with 400.
-ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ServedModel& model,
+// The ids of "messages" with the members that belong to them, `tools` among them. Fails with 400.
+ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ToolRequest& tools,
+                                                const ServedModel& model,
                                                 const RequestLimits& limits);
 
 }  // namespace jige::api

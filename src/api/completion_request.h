@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/generation_fields.h"
+#include "api/tool_fields.h"
 
 namespace jige::api {
 
@@ -18,6 +19,7 @@ struct PreparedRequest {
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;
+  ToolRequest tools;
   int32_t choice_count() const { return engine.front().choice_count; }
 };
 

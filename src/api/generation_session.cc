@@ -52,7 +52,10 @@ GenerationSession::GenerationSession(AnswerHead head, PreparedRequest request,
       prompt_count_(request_.engine.size()),
       choices_per_prompt_(static_cast<size_t>(request_.choice_count())),
       choices_(prompt_count_ * choices_per_prompt_),
-      text_offsets_(choices_.size()) {}
+      text_offsets_(choices_.size()) {
+  if (request_.tools.format == ToolFormat::kNone) return;
+  parsers_.assign(choices_.size(), ToolCallParser(request_.tools.format, request_.tools.names));
+}
 
 size_t GenerationSession::choice_index(size_t prompt, int32_t choice) const {
   return prompt * choices_per_prompt_ + static_cast<size_t>(choice);
@@ -81,28 +84,52 @@ void GenerationSession::start() {
 void GenerationSession::on_piece(size_t prompt, int32_t choice, TokenEvent piece) {
   if (over_) return;
   const size_t index = choice_index(prompt, choice);
+  if (request_.stream) begin_stream();
+  std::vector<ToolCall> calls;
+  if (!parsers_.empty()) {
+    ParsedPiece parsed = parsers_[index].push(piece.text);
+    piece.text = std::move(parsed.content);
+    calls = std::move(parsed.calls);
+  }
+  add_piece(index, std::move(piece));
+  add_calls(index, std::move(calls));
+}
+
+void GenerationSession::add_piece(size_t choice, TokenEvent piece) {
   if (!request_.stream) {
-    ChoiceState& state = choices_[index];
+    ChoiceState& state = choices_[choice];
     state.text += piece.text;
     if (head_.logprobs) state.tokens.push_back(std::move(piece));
     return;
   }
-  begin_stream();
-  if (piece.text.empty() && !head_.logprobs) return;
-  const auto shown = static_cast<int32_t>(index);
-  const int64_t offset = text_offsets_[index];
-  text_offsets_[index] += character_count(piece.text);
-  send(piece_frame(head_, shown, piece, offset, model_.tokenizer));
+  const bool shows_token = head_.logprobs && piece.token >= 0;
+  if (piece.text.empty() && !shows_token) return;
+  const int64_t offset = text_offsets_[choice];
+  text_offsets_[choice] += character_count(piece.text);
+  send(piece_frame(head_, static_cast<int32_t>(choice), piece, offset, model_.tokenizer));
+}
+
+void GenerationSession::add_calls(size_t choice, std::vector<ToolCall> calls) {
+  std::vector<NamedCall>& known = choices_[choice].calls;
+  for (ToolCall& call : calls) {
+    if (!request_.tools.parallel && !known.empty()) return;
+    known.push_back(
+        {tool_call_id(request_.tools.format, head_.id, choice, known.size()), std::move(call)});
+    if (!request_.stream) continue;
+    send(call_frame(head_, static_cast<int32_t>(choice), known.back(), known.size() - 1));
+  }
 }
 
 void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
   if (over_) return;
   const size_t index = choice_index(prompt, end.choice);
   ChoiceState& state = choices_[index];
+  if (request_.stream) begin_stream();
+  if (!parsers_.empty()) add_piece(index, {.text = parsers_[index].finish().content});
   state.finish = wire_finish_reason(end.finish);
+  if (!state.calls.empty() && state.finish == "stop") state.finish = "tool_calls";
   state.stop_string = end.stop_string;
   if (!request_.stream) return;
-  begin_stream();
   send(finish_frame(head_, static_cast<int32_t>(index), state));
 }
 

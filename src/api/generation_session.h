@@ -46,6 +46,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void finish();
   void finish_whole(const serve::RequestReport& report);
   size_t choice_index(size_t prompt, int32_t choice) const;
+  // Text and calls of a choice, calls taken out of the text: kept, or sent where it is a stream.
+  void add_piece(size_t choice, TokenEvent piece);
+  void add_calls(size_t choice, std::vector<ToolCall> calls);
 
   const AnswerHead head_;
   PreparedRequest request_;
@@ -56,7 +59,8 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   const size_t choices_per_prompt_;
   std::vector<serve::RequestId> ids_;
   std::vector<ChoiceState> choices_;
-  std::vector<int64_t> text_offsets_;  // characters of each choice that were sent
+  std::vector<ToolCallParser> parsers_;  // one a choice; none without tools
+  std::vector<int64_t> text_offsets_;    // characters of each choice that were sent
   std::vector<serve::RequestReport> reports_;
   bool streaming_ = false;
   bool over_ = false;

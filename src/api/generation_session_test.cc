@@ -88,6 +88,75 @@ TEST_F(GenerationSessionTest, StreamsChatWithTheRoleFirst) {
   EXPECT_EQ(frames[6]["usage"]["completion_tokens"], 3);
 }
 
+// A chat whose model may call "f".
+constexpr const char* kToolChat = R"("messages":[{"role":"user","content":"hi"}],
+    "tools":[{"type":"function","function":{"name":"f"}}])";
+
+void play_calls(GenerationSession& session, serve::FinishReason finish) {
+  for (const char* text : {"I lo", "ok.", "\n", "<tool_call>", R"({"name": "f", "argu)",
+                           R"(ments": {"x": 1}})", "</tool_call>", R"(<tool_call>{"name": "g"})"}) {
+    session.on_piece(0, 0, {.token = 5, .text = text});
+  }
+  session.on_piece(0, 0, {.token = -1, .text = "</tool_call> <"});
+  session.on_choice(0, {.choice = 0, .finish = finish});
+  session.on_done({.prompt_tokens = 4, .generated_tokens = 8});
+}
+
+TEST_F(GenerationSessionTest, TakesCallsOfToolsOutOfAWholeAnswer) {
+  model_.tool_format = ToolFormat::kHermes;
+  const auto session = make(kToolChat, Endpoint::kChat);
+  play_calls(*session, serve::FinishReason::kStopId);
+  const Json choice = json_of(responder_->head.body)["choices"][0];
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  const Json& message = choice["message"];
+  EXPECT_EQ(message["content"], "I look. <") << "what may have been another call";
+  ASSERT_EQ(message["tool_calls"].size(), 2u);
+  EXPECT_EQ(message["tool_calls"][0]["type"], "function");
+  EXPECT_EQ(message["tool_calls"][0]["function"],
+            json_of(R"({"name":"f","arguments":"{\"x\":1}"})"));
+  EXPECT_EQ(message["tool_calls"][1]["function"], json_of(R"({"name":"g","arguments":"{}"})"));
+  EXPECT_NE(message["tool_calls"][0]["id"], message["tool_calls"][1]["id"]);
+}
+
+TEST_F(GenerationSessionTest, StreamsCallsOfToolsOneAFrame) {
+  model_.tool_format = ToolFormat::kHermes;
+  const auto session = make(std::string(kToolChat) + R"(,"stream":true)", Endpoint::kChat);
+  play_calls(*session, serve::FinishReason::kStopId);
+  std::string content;
+  std::vector<Json> calls;
+  const std::vector<Json> frames = frames_of(responder_->written);
+  for (const Json& frame : frames) {
+    const Json& delta = frame["choices"][0]["delta"];
+    if (delta.contains("content")) content += delta["content"].get<std::string>();
+    if (delta.contains("tool_calls")) calls.push_back(delta["tool_calls"]);
+  }
+  EXPECT_EQ(content, "I look. <");
+  ASSERT_EQ(calls.size(), 2u);
+  EXPECT_EQ(calls[0][0]["index"], 0);
+  EXPECT_EQ(calls[0][0]["function"]["arguments"], R"({"x":1})");
+  EXPECT_EQ(calls[1][0]["index"], 1);
+  EXPECT_EQ(frames.back()["choices"][0]["finish_reason"], "tool_calls");
+}
+
+TEST_F(GenerationSessionTest, OneCallIsAllWhereSeveralAreNotWanted) {
+  model_.tool_format = ToolFormat::kHermes;
+  const auto session =
+      make(std::string(kToolChat) + R"(,"parallel_tool_calls":false)", Endpoint::kChat);
+  play_calls(*session, serve::FinishReason::kLength);
+  const Json choice = json_of(responder_->head.body)["choices"][0];
+  EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(choice["finish_reason"], "length") << "what else may have come is not known";
+}
+
+TEST_F(GenerationSessionTest, AnAnswerOfCallsAloneHasNoContent) {
+  model_.tool_format = ToolFormat::kHermes;
+  const auto session = make(kToolChat, Endpoint::kChat);
+  session->on_piece(0, 0, {.token = 5, .text = R"(<tool_call>{"name": "f"}</tool_call>)"});
+  session->on_choice(0, {.choice = 0, .finish = serve::FinishReason::kStopId});
+  session->on_done({});
+  EXPECT_TRUE(json_of(responder_->head.body)["choices"][0]["message"]["content"].is_null());
+}
+
 TEST_F(GenerationSessionTest, StreamsEveryTokenWhereLogprobsAreWanted) {
   const auto session = make(R"("prompt":"a","stream":true,"logprobs":0)", Endpoint::kCompletions);
   session->on_piece(0, 0, {.token = 70, .text = ""});

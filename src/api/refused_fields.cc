@@ -35,8 +35,6 @@ constexpr Refused kCompletions[] = {
 };
 
 constexpr Refused kChat[] = {
-    {"tools", "empty", "tool calls are"},
-    {"tool_choice", "\"none\"", "tool calls are"},
     {"functions", "empty", "function calls are"},
     {"function_call", "\"none\"", "function calls are"},
     {"audio", "empty", "audio is"},

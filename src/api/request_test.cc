@@ -270,7 +270,8 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
       {message(R"({"content":"a"})"), "messages[0].role", "found nothing"},
       {message(R"({"role":"king","content":"a"})"), "messages[0].role", "\"king\""},
       {message(R"({"role":5,"content":"a"})"), "messages[0].role", "found 5"},
-      {message(R"({"role":"tool","content":"a"})"), "messages[0].role", "not supported"},
+      {message(R"({"role":"tool","content":"a"})"), "messages[0].role", "has no tools"},
+      {message(R"({"role":"function","content":"a"})"), "messages[0].role", "not supported"},
       {message(R"({"role":"user"})"), "messages[0].content", "found nothing"},
       {message(R"({"role":"user","content":5})"), "messages[0].content", "found 5"},
       {message(R"({"role":"user","content":null})"), "messages[0].content", "found null"},
@@ -280,11 +281,11 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
       {message(R"({"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]})"),
        "messages[0].content[0].type", "\"image_url\" are not supported"},
       {message(R"({"role":"assistant","content":"","tool_calls":[{"id":"1"}]})"),
-       "messages[0].tool_calls", "not supported"},
+       "messages[0].tool_calls", "has no tools"},
       {message(R"({"role":"user","content":")" + std::string(200, 'a') + "\"}"), "messages",
        "the context holds 128"},
-      {hi + R"("tools":[{"type":"function"}])", "tools", "not supported"},
-      {hi + R"("tool_choice":"auto")", "tool_choice", "not supported"},
+      {hi + R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools", "has no tools"},
+      {hi + R"("tool_choice":"auto")", "tool_choice", "only where tools are given"},
       {hi + R"("functions":[{}])", "functions", "not supported"},
       {hi + R"("response_format":{"type":"json_schema","json_schema":{}})", "response_format",
        "json_schema"},
@@ -304,6 +305,93 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
     const auto read = chat(refusal.members);
     ASSERT_FALSE(read) << refusal.members.substr(0, 100);
     EXPECT_EQ(read.error().status, 400) << refusal.members;
+    EXPECT_EQ(read.error().param, refusal.param) << refusal.members;
+    EXPECT_THAT(read.error().message, HasSubstr(refusal.message)) << refusal.members;
+  }
+}
+
+// A model whose template shows tools, earlier calls and what came of them.
+ServedModel tool_model() {
+  ServedModel model = test_model();
+  model.tool_format = ToolFormat::kHermes;
+  model.chat_template = testing::value_of(text::ChatTemplate::parse(
+      "{% for t in tools or [] %}<{{ t.function.name }}:{{ t.function.parameters.type }}>"
+      "{% endfor %}{% for m in messages %}[{{ m.role }}]{{ m.content or '' }}"
+      "{% for c in m.tool_calls or [] %}({{ c.id }} {{ c.function.name }} "
+      "{{ c.function.arguments.x }}){% endfor %}{{ m.tool_call_id }}{% endfor %}",
+      "tools"));
+  return model;
+}
+
+ApiResult<PreparedRequest> tool_chat(const std::string& members) {
+  return prepare_chat(json_of("{" + members + "}"), tool_model(), {}, kSeed);
+}
+
+constexpr const char* kTools = R"("tools":[{"type":"function","function":
+    {"name":"f","description":"d","parameters":{"type":"object"},"strict":true}}])";
+
+std::string shown_prompt(const ApiResult<PreparedRequest>& read) {
+  if (!read) return read.error().message;
+  return *testing::character_tokenizer().decode(read->engine[0].prompt, {});
+}
+
+TEST(ToolRequest, ShowsTheTemplateToolsCallsAndTheirResults) {
+  const auto read = tool_chat(std::string(kTools) + R"(,"messages":[
+      {"role":"user","content":"q"},
+      {"role":"assistant","content":null,"tool_calls":[
+        {"id":"c1","type":"function","function":{"name":"f","arguments":"{\"x\": 5}"}},
+        {"id":"c2","type":"function","function":{"name":"g","arguments":{"x":6}}}]},
+      {"role":"tool","tool_call_id":"c1","content":"r"}],"parallel_tool_calls":false)");
+  EXPECT_EQ(shown_prompt(read), "<f:object>[user]q[assistant](c1 f 5)(c2 g 6)[tool]rc1");
+  EXPECT_EQ(read->tools.format, ToolFormat::kHermes);
+  EXPECT_THAT(read->tools.names, ElementsAre("f"));
+  EXPECT_FALSE(read->tools.parallel);
+}
+
+TEST(ToolRequest, WithoutToolsOrWithTheChoiceNoneAnswersAreText) {
+  auto read = tool_chat(kHi);
+  EXPECT_EQ(shown_prompt(read), "[user]hi");
+  EXPECT_EQ(read->tools.format, ToolFormat::kNone);
+  read = tool_chat(std::string(kTools) + R"(,"tool_choice":"none",)" + kHi);
+  EXPECT_EQ(shown_prompt(read), "[user]hi");
+  EXPECT_EQ(read->tools.format, ToolFormat::kNone);
+  read = tool_chat(std::string(kTools) + R"(,"tool_choice":"auto",)" + kHi);
+  EXPECT_EQ(shown_prompt(read), "<f:object>[user]hi");
+}
+
+TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
+  const auto tools = [](const std::string& list) {
+    return R"("tools":)" + list + "," + std::string(kHi);
+  };
+  const auto call = [](const std::string& text) {
+    return R"("messages":[{"role":"assistant","tool_calls":[)" + text + "]}]";
+  };
+  const std::string both = std::string(kTools) + "," + kHi + ",";
+  const std::vector<Refusal> refusals = {
+      {tools("5"), "tools", "list of at most 128, found 5"},
+      {tools("[5]"), "tools[0]", "must be an object"},
+      {tools(R"([{"type":"web"}])"), "tools[0].type", "must be \"function\""},
+      {tools(R"([{"type":"function"}])"), "tools[0].function", "found nothing"},
+      {tools(R"([{"function":{"name":"a b"}}])"), "tools[0].function.name", "\"a b\""},
+      {tools(R"([{"function":{}}])"), "tools[0].function.name", "found nothing"},
+      {tools(R"([{"function":{"name":"f","description":5}}])"), "tools[0].function.description",
+       "must be a text"},
+      {tools(R"([{"function":{"name":"f","parameters":[]}}])"), "tools[0].function.parameters",
+       "a JSON schema"},
+      {both + R"("tool_choice":"maybe")", "tool_choice", "\"maybe\""},
+      {both + R"("tool_choice":"required")", "tool_choice", "\"required\""},
+      {both + R"("parallel_tool_calls":5)", "parallel_tool_calls", "true or false"},
+      {call("5"), "messages[0].tool_calls[0]", "must be an object"},
+      {call(R"({"function":{"name":"f","arguments":"5"}})"),
+       "messages[0].tool_calls[0].function.arguments", "text of a JSON object"},
+      {call(R"({"id":5,"function":{"name":"f"}})"), "messages[0].tool_calls[0].id", "a text"},
+      {R"("messages":[{"role":"assistant","tool_calls":5}])", "messages[0].tool_calls", "found 5"},
+      {R"("messages":[{"role":"assistant","tool_calls":[]}])", "messages[0].content", "nothing"},
+      {R"("messages":[{"role":"tool"}])", "messages[0].content", "found nothing"},
+  };
+  for (const Refusal& refusal : refusals) {
+    const auto read = tool_chat(refusal.members);
+    ASSERT_FALSE(read) << refusal.members;
     EXPECT_EQ(read.error().param, refusal.param) << refusal.members;
     EXPECT_THAT(read.error().message, HasSubstr(refusal.message)) << refusal.members;
   }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "api/tool_format.h"
 #include "ops/sampling.h"
 #include "serve/engine.h"
 #include "text/chat_template.h"
@@ -25,6 +26,7 @@ struct ServedModel {
   ops::SamplingParams defaults;           // where a request says nothing
   std::optional<int64_t> tokens_default;  // of a chat answer; none: what the context leaves
   std::optional<text::ChatTemplate> chat_template;
+  ToolFormat tool_format = ToolFormat::kNone;  // in which the template writes calls of tools
   text::Tokenizer tokenizer;
   serve::Engine* engine = nullptr;
 };

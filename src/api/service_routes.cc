@@ -42,7 +42,8 @@ ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
   const Json* prompt = fields.find("prompt");
   ApiResult<std::vector<int32_t>> ids;
   if (fields.find("messages")) {
-    ids = encode_messages(fields, model, limits);
+    const ToolRequest tools = read_tools(fields, model);
+    ids = encode_messages(fields, tools, model, limits);
   } else if (prompt && prompt->is_string()) {
     Result<std::vector<int32_t>> encoded = model.tokenizer.encode(
         prompt->get_ref<const std::string&>(), {.add_special = add_special, .tokens_max = kIdsMax});

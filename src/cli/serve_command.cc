@@ -196,6 +196,7 @@ class ServeCommand final : public Command {
     if (!tokenizer_->chat_template().empty()) {
       JIGE_TRY(served.chat_template,
                text::ChatTemplate::parse(tokenizer_->chat_template(), folder_));
+      served.tool_format = serve_.tool_format(*served.chat_template);
     }
     return served;
   }

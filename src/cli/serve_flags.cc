@@ -49,6 +49,13 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
              "write every scheduling event, token ids among them, for replay");
 }
 
+void declare_answers(Flags& flags, ServeFlags& serve) {
+  flags.section("Answers");
+  flags.choice("--tool-calls FORMAT", serve.tool_calls,
+               {"auto", "hermes", "mistral", "llama", "off"},
+               "how the model writes calls of tools; auto: as its chat template does");
+}
+
 void declare_limits(Flags& flags, ServeFlags& serve) {
   flags.section("Limits");
   flags.integer("--queue-requests N", serve.queue_requests, {.min = 1, .max = 1 << 24},
@@ -82,6 +89,7 @@ void declare_limits(Flags& flags, ServeFlags& serve) {
 void ServeFlags::declare(Flags& flags) {
   declare_address(flags, *this);
   declare_scheduling(flags, *this);
+  declare_answers(flags, *this);
   declare_limits(flags, *this);
 }
 
@@ -116,6 +124,11 @@ serve::EngineOptions ServeFlags::engine_options() const {
   options.stall_seconds_max = stall_seconds;
   options.event_log_path = event_log;
   return options;
+}
+
+api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
+  const auto named = api::find_tool_format(tool_calls);
+  return named ? *named : api::tool_format_of(chat);
 }
 
 api::RequestLimits ServeFlags::request_limits() const {

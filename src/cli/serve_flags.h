@@ -33,6 +33,8 @@ struct ServeFlags {
   bool fair_share = false;
   std::string event_log;
 
+  std::string tool_calls = "auto";
+
   int64_t queue_requests = 1024;
   int64_t queue_tokens = int64_t{1} << 20;
   int64_t choices_max = 16;
@@ -52,6 +54,8 @@ struct ServeFlags {
   api::HttpServerOptions http_options() const;
   serve::EngineOptions engine_options() const;
   api::RequestLimits request_limits() const;
+  // How the answers of a model with this template call tools.
+  api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;
 };

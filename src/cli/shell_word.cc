@@ -2,12 +2,13 @@
 
 #include <algorithm>
 
+#include "base/ascii.h"
+
 namespace jige::cli {
 namespace {
 
-bool is_plain(unsigned char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-         std::string_view("/._-+,:@").find(static_cast<char>(c)) != std::string_view::npos;
+bool is_plain(char c) {
+  return is_ascii_alphanumeric(c) || std::string_view("/._-+,:@").find(c) != std::string_view::npos;
 }
 
 }  // namespace

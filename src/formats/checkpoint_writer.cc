@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/ascii.h"
 #include "base/bytes.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -61,8 +62,7 @@ void prune(const std::string& run_folder, int64_t step, int keep_last) {
 bool plain_file_name(std::string_view name) {
   return !name.empty() && name.size() <= 100 && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), [](char c) {
-           return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
-                  c == '_' || c == '-' || c == '.';
+           return is_ascii_alphanumeric(c) || c == '_' || c == '-' || c == '.';
          });
 }
 

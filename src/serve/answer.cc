@@ -106,6 +106,9 @@ Result<AnswerPiece> Answer::accept() {
 // A model may have more rows than its tokenizer has tokens; those have no text.
 Result<std::string> Answer::text_of(int32_t token) {
   if (token >= tokenizer_.vocab_size()) return std::string();
+  if (std::ranges::find(options_.shown_ids, token) != options_.shown_ids.end()) {
+    return decoder_.flush() + tokenizer_.id_to_token(token).value_or("");
+  }
   return decoder_.push(token);
 }
 

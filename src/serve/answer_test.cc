@@ -56,6 +56,11 @@ TEST(Answer, EndsAtItsLimits) {
   EXPECT_EQ(out.finish, FinishReason::kContextFull);
 }
 
+TEST(Answer, SpecialTokensAreShownWhereTheyAreAskedFor) {
+  EXPECT_EQ(answer_with({.tokens_max = 5}, "a<s>bc<s>").text, "abc");
+  EXPECT_EQ(answer_with({.tokens_max = 5, .shown_ids = {1}}, "a<s>bc<s>").text, "a<s>bc<s>");
+}
+
 TEST(Answer, StopIdsAreDrawnButNotShown) {
   const text::Tokenizer tokenizer = character_tokenizer();
   const std::vector<int32_t> prompt = {5};

@@ -40,6 +40,7 @@ struct EngineRequest {
   int32_t priority = 0;      // larger goes first
   uint64_t tenant = 0;       // for fair share
   uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
+  std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
 };

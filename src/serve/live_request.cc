@@ -21,6 +21,7 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
                         .stop_strings = request.stop_strings,
                         .include_stop_string = request.include_stop_string,
                         .top_count = request.top_count,
+                        .shown_ids = request.shown_ids,
                         .continues_text = request.continues_text};
   if (!request.ignore_eos) {
     options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <unordered_map>
 
+#include "base/ascii.h"
 #include "text/jinja_builtins.h"
 #include "text/jinja_format.h"
 #include "text/jinja_operators.h"
@@ -132,8 +133,8 @@ Result<Value> url_encode(const FilterCall& call) {
   JIGE_TRY(const std::string text, input_text(call));
   std::string out;
   for (const char c : text) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') ||
-                       std::string_view("_.-~/").find(c) != std::string_view::npos;
+    const bool plain =
+        is_ascii_alphanumeric(c) || std::string_view("_.-~/").find(c) != std::string_view::npos;
     if (plain) {
       out.push_back(c);
     } else {

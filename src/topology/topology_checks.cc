@@ -4,6 +4,8 @@
 #include <string>
 #include <utility>
 
+#include "base/ascii.h"
+
 namespace jige::topology {
 namespace {
 
@@ -15,8 +17,7 @@ constexpr double kFactorMin = 1e-6;
 bool is_name(std::string_view name) {
   if (name.empty() || name.size() > 64) return false;
   for (const char c : name) {
-    const bool letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (!letter && c != '.' && c != '_' && c != '-') return false;
+    if (!is_ascii_alphanumeric(c) && c != '.' && c != '_' && c != '-') return false;
   }
   return true;
 }

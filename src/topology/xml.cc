@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/ascii.h"
+
 namespace jige::topology {
 namespace {
 
@@ -12,8 +14,7 @@ constexpr size_t kAttributesMax = 256;  // of an element
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\n' || c == '\r'; }
 
 bool is_name_char(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' ||
-         c == '-' || c == '.' || c == ':';
+  return is_ascii_alphanumeric(c) || c == '_' || c == '-' || c == '.' || c == ':';
 }
 
 class XmlReader {

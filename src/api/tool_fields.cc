@@ -1,0 +1,178 @@
+#include "api/tool_fields.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace jige::api {
+namespace {
+
+constexpr size_t kToolsMax = 128;
+constexpr size_t kDescriptionMax = size_t{1} << 16;
+constexpr size_t kIdMax = 256;
+
+// The text member "name" of a function.
+ApiResult<std::string> read_name(const Json& function, const std::string& where) {
+  const std::string param = where + ".name";
+  const Json* name = find_field(function, "name");
+  if (name && name->is_string() && is_tool_name(name->get_ref<const std::string&>())) {
+    return name->get<std::string>();
+  }
+  return tl::unexpected(
+      bad_field(param, "{} must be 1 to 64 letters, digits, \"_\", \"-\" and \".\", found {}",
+                param, name ? shown_value(*name) : "nothing"));
+}
+
+// The object "function" of an entry whose type is "function".
+ApiResult<const Json*> read_function(const Json& entry, const std::string& where) {
+  if (!entry.is_object()) {
+    return tl::unexpected(
+        bad_field(where, "{} must be an object, found {}", where, shown_value(entry)));
+  }
+  const Json* type = find_field(entry, "type");
+  if (type && *type != "function") {
+    const std::string param = where + ".type";
+    return tl::unexpected(
+        bad_field(param, "{} must be \"function\", found {}", param, shown_value(*type)));
+  }
+  const Json* function = find_field(entry, "function");
+  if (function && function->is_object()) return function;
+  const std::string param = where + ".function";
+  return tl::unexpected(bad_field(param, "{} must be an object, found {}", param,
+                                  function ? shown_value(*function) : "nothing"));
+}
+
+ApiResult<std::string> read_tool(const Json& tool, const std::string& where) {
+  const auto function = read_function(tool, where);
+  if (!function) return tl::unexpected(function.error());
+  const std::string place = where + ".function";
+  auto name = read_name(**function, place);
+  if (!name) return name;
+  const Json* description = find_field(**function, "description");
+  if (description && !(description->is_string() &&
+                       description->get_ref<const std::string&>().size() <= kDescriptionMax)) {
+    const std::string param = place + ".description";
+    return tl::unexpected(
+        bad_field(param, "{} must be a text of at most {} bytes", param, kDescriptionMax));
+  }
+  const Json* parameters = find_field(**function, "parameters");
+  if (parameters && !parameters->is_object()) {
+    const std::string param = place + ".parameters";
+    return tl::unexpected(bad_field(param, "{} must be a JSON schema, an object, found {}", param,
+                                    shown_value(*parameters)));
+  }
+  return name;
+}
+
+enum class ToolChoice { kNone, kAuto };
+
+ToolChoice read_choice(FieldReader& fields, bool any_tools) {
+  const Json* choice = fields.find("tool_choice");
+  if (!choice) return ToolChoice::kAuto;
+  if (*choice == "none") return ToolChoice::kNone;
+  const bool forced = *choice == "required" || choice->is_object();
+  if (!forced && *choice != "auto") {
+    fields.refuse(bad_field("tool_choice", "tool_choice must be \"none\" or \"auto\", found {}",
+                            shown_value(*choice)));
+  } else if (!any_tools) {
+    fields.refuse(bad_field("tool_choice", "tool_choice is allowed only where tools are given"));
+  } else if (forced) {
+    ApiError error =
+        bad_field("tool_choice", "tool_choice: only \"none\" and \"auto\" are supported, found {}",
+                  shown_value(*choice));
+    error.code = "unsupported_parameter";
+    fields.refuse(std::move(error));
+  }
+  return ToolChoice::kAuto;
+}
+
+// The arguments of an earlier call: the text of a JSON object, or the object.
+ApiResult<Json> read_arguments(const Json& function, const std::string& where) {
+  const std::string param = where + ".arguments";
+  const Json* given = find_field(function, "arguments");
+  if (!given) return Json::object();
+  if (given->is_object()) return *given;
+  if (given->is_string()) {
+    const auto& text = given->get_ref<const std::string&>();
+    if (text.empty()) return Json::object();
+    auto object = parse_json(text, param);
+    if (object && object->is_object()) return std::move(*object);
+  }
+  return tl::unexpected(bad_field(param, "{} must be the text of a JSON object, found {}", param,
+                                  shown_value(*given)));
+}
+
+ApiResult<Json> read_earlier_call(const Json& call, const std::string& where) {
+  const auto function = read_function(call, where);
+  if (!function) return tl::unexpected(function.error());
+  const std::string place = where + ".function";
+  auto name = read_name(**function, place);
+  if (!name) return tl::unexpected(std::move(name.error()));
+  auto arguments = read_arguments(**function, place);
+  if (!arguments) return arguments;
+  Json read = {{"type", "function"},
+               {"function", {{"name", std::move(*name)}, {"arguments", std::move(*arguments)}}}};
+  const Json* id = find_field(call, "id");
+  if (!id) return read;
+  if (!id->is_string() || id->get_ref<const std::string&>().size() > kIdMax) {
+    const std::string param = where + ".id";
+    return tl::unexpected(bad_field(param, "{} must be a text of at most {} bytes", param, kIdMax));
+  }
+  read["id"] = *id;
+  return read;
+}
+
+}  // namespace
+
+ToolRequest read_tools(FieldReader& fields, const ServedModel& model) {
+  const Json* list = fields.find("tools");
+  const bool any = list && !(list->is_array() && list->empty());
+  const ToolChoice choice = read_choice(fields, any);
+  ToolRequest read{.parallel = fields.boolean("parallel_tool_calls").value_or(true)};
+  if (!any) return read;
+  if (!list->is_array() || list->size() > kToolsMax) {
+    fields.refuse(bad_field("tools", "tools must be a list of at most {}, found {}", kToolsMax,
+                            shown_value(*list)));
+    return read;
+  }
+  for (size_t i = 0; i < list->size(); ++i) {
+    auto name = read_tool((*list)[i], fmt::format("tools[{}]", i));
+    if (!name) fields.refuse(std::move(name.error()));
+    if (name) read.names.push_back(std::move(*name));
+  }
+  if (choice == ToolChoice::kNone) return read;
+  if (model.tool_format == ToolFormat::kNone) fields.refuse(no_tools("tools", model));
+  read.tools = *list;
+  read.format = model.tool_format;
+  return read;
+}
+
+ApiResult<Json> read_tool_calls(const Json& message, const std::string& where,
+                                const ServedModel& model) {
+  const Json* list = find_field(message, "tool_calls");
+  if (!list || (list->is_array() && list->empty())) return Json();
+  const std::string param = where + ".tool_calls";
+  if (!list->is_array() || list->size() > kToolsMax) {
+    return tl::unexpected(bad_field(param, "{} must be a list of at most {}, found {}", param,
+                                    kToolsMax, shown_value(*list)));
+  }
+  if (model.tool_format == ToolFormat::kNone) return tl::unexpected(no_tools(param, model));
+  Json calls = Json::array();
+  for (size_t i = 0; i < list->size(); ++i) {
+    auto call = read_earlier_call((*list)[i], fmt::format("{}[{}]", param, i));
+    if (!call) return call;
+    calls.push_back(std::move(*call));
+  }
+  return calls;
+}
+
+ApiError no_tools(std::string param, const ServedModel& model) {
+  ApiError error = bad_field(
+      param,
+      "{}: the chat template of \"{}\" has no tools, or writes their calls in a way that is not "
+      "known here (known: <tool_call>, [TOOL_CALLS], <|python_tag|>)",
+      param, model.name);
+  error.code = "unsupported_parameter";
+  return error;
+}
+
+}  // namespace jige::api

@@ -327,6 +327,11 @@ Result<Value> slice_value(const Value& value, const SliceBounds& bounds, Budget&
                   bound->type_name());
     }
   }
+  const Value* begin = bounds.begin;
+  if (value.is_watched() && given(begin) && begin->as_int() >= 0 && !given(bounds.end) &&
+      !given(bounds.step)) {
+    return value.tail(static_cast<size_t>(begin->as_int()), budget);
+  }
   const bool is_text = value.is(Kind::kString);
   std::vector<std::string_view> letters;
   if (is_text) {

@@ -348,10 +348,4 @@ Result<GgufHeader> parse_gguf(std::span<const std::byte> file, std::string_view 
   return GgufParser(file, where).run();
 }
 
-Result<GgufFile> GgufFile::open(const std::string& path) {
-  JIGE_TRY(MappedFile map, MappedFile::open(path));
-  JIGE_TRY(GgufHeader header, parse_gguf(map.bytes(), path));
-  return GgufFile(std::move(map), std::move(header));
-}
-
 }  // namespace jige::formats

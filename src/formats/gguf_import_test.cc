@@ -248,7 +248,6 @@ TEST(GgufImport, RefusesByNameWhatItDoesNotReadAndLeavesNothing) {
       {[](auto& b) { b.text("general.architecture", "mamba"); }, Code::kUnsupported,
        "\"mamba\" is not one that Jige reads from GGUF; it reads llama, qwen2, qwen3, gpt2"},
       {[](auto& b) { b.remove("general.architecture"); }, Code::kCorrupt, "is missing"},
-      {[](auto& b) { b.number("split.count", 3); }, Code::kInvalidArgument, "one of 3 parts"},
       {[](auto& b) { b.text("general.type", "mmproj"); }, Code::kUnsupported, "\"mmproj\""},
       {[](auto& b) { b.number("llama.expert_count", 8); }, Code::kUnsupported,
        "key \"llama.expert_count\" is 8"},

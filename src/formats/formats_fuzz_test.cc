@@ -11,6 +11,8 @@
 #include "formats/checkpoint.h"
 #include "formats/generation_config.h"
 #include "formats/gguf_config.h"
+#include "formats/gguf_export.h"
+#include "formats/gguf_import.h"
 #include "formats/gguf_test_support.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/gguf_weights.h"
@@ -135,6 +137,10 @@ TEST(FormatsFuzz, GgufFiles) {
   for (const char* name : {"types.gguf", "qwen2.gguf", "gpt2.gguf", "tokenizer-spm.gguf"}) {
     seeds.push_back(gguf_seed(read_or_fail(gguf_fixture(name))));
   }
+  const std::string model = scratch.file("model");
+  ASSERT_TRUE(import_gguf({.file = gguf_fixture("qwen2.gguf"), .folder = model}));
+  ASSERT_TRUE(export_gguf({.folder = model, .file = path, .type = kGgufF16}));
+  seeds.push_back(gguf_seed(read_or_fail(path)));
   std::vector<std::string> heads;
   for (const GgufSeed& seed : seeds) heads.push_back(seed.head);
   uint64_t round = 0;

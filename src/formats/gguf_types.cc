@@ -156,11 +156,11 @@ void decode_q6_k(const std::byte* block, int64_t count, float* out) {
 constexpr GgufTypeInfo kGgufTypes[] = {
     {kGgufF32, "F32", 1, 4, decode_f32},
     {kGgufF16, "F16", 1, 2, decode_f16},
-    {2, "Q4_0", 32, 18, decode_simple<false, false>},
+    {kGgufQ4_0, "Q4_0", 32, 18, decode_simple<false, false>},
     {3, "Q4_1", 32, 20, decode_simple<true, false>},
     {6, "Q5_0", 32, 22, decode_simple<false, true>},
     {7, "Q5_1", 32, 24, decode_simple<true, true>},
-    {8, "Q8_0", 32, 34, decode_q8_0},
+    {kGgufQ8_0, "Q8_0", 32, 34, decode_q8_0},
     {9, "Q8_1", 32, 40, nullptr},
     {10, "Q2_K", 256, 84, decode_q2_k},
     {11, "Q3_K", 256, 110, decode_q3_k},

@@ -30,6 +30,26 @@ inline constexpr uint32_t kGgufF32 = 0;
 inline constexpr uint32_t kGgufF16 = 1;
 inline constexpr uint32_t kGgufBF16 = 30;
 
+inline constexpr uint32_t kGgufQ4_0 = 2;
+inline constexpr uint32_t kGgufQ8_0 = 8;
+
+// Numbers of the types of values of keys.
+enum GgufValueType : uint32_t {
+  kGgufValueU8 = 0,
+  kGgufValueI8 = 1,
+  kGgufValueU16 = 2,
+  kGgufValueI16 = 3,
+  kGgufValueU32 = 4,
+  kGgufValueI32 = 5,
+  kGgufValueF32 = 6,
+  kGgufValueBool = 7,
+  kGgufValueText = 8,
+  kGgufValueArray = 9,
+  kGgufValueU64 = 10,
+  kGgufValueI64 = 11,
+  kGgufValueF64 = 12,
+};
+
 struct GgufTypeInfo {
   uint32_t number;  // as the file writes it
   std::string_view name;

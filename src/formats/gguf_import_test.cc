@@ -278,10 +278,10 @@ TEST(GgufImport, RefusesByNameWhatItDoesNotReadAndLeavesNothing) {
       {[&](auto& b) { b.tensor("rope_freqs.weight", {4}, 0, ones); }, Code::kUnsupported,
        "\"rope_freqs.weight\" scales"},
       {[](auto& b) {
-         b.tensor("blk.0.attn_v.weight", {16, 32}, 20, std::string(16 * 18, 'x'));
+         b.tensor("blk.0.attn_v.weight", {16, 32}, 9, std::string(16 * 40, 'x'));
        },
        Code::kUnsupported,
-       "tensor \"blk.0.attn_v.weight\" has type IQ4_NL, which Jige does not read; it reads F32"},
+       "tensor \"blk.0.attn_v.weight\" has type Q8_1, which Jige does not read; it reads F32"},
       {[](auto& b) { b.remove_tensor("token_embd.weight"); }, Code::kCorrupt,
        "\"token_embd.weight\" is missing"},
   };

@@ -13,6 +13,9 @@
 //   Q4_K  h d, h dmin, u8 scales[12] (6 + 6 bits), u8 q[128]           d scale q - dmin minimum
 //   Q5_K  h d, h dmin, u8 scales[12], u8 high bits[32], u8 ql[128]     the same
 //   Q6_K  u8 ql[128], u8 qh[64], i8 scales[16], h d                    d scale (q - 32)
+//   IQ4_NL  h d, u8 ql[16]                                             d table[q]
+//   IQ4_XS  h d, u16 high scales, u8 scales[4] (6 bits), u8 ql[128]    d (scale - 32) table[q]
+//   MXFP4   u8 power of two, u8 ql[16]                                 2^(power - 128) table[q]
 //
 // Products and sums are rounded to f32 one by one, in this order.
 // Threads: pure functions.

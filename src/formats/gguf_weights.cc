@@ -156,9 +156,12 @@ Status check_gguf_tensor(const GgufFile& file, const GgufTensor& tensor, const G
                 tensor.name, tensor.shape_text(), other.shape_text());
   }
   if (!tensor.type->decode) {
-    return fail(Code::kUnsupported,
-                "{}: tensor \"{}\" has type {}, which Jige does not read; it reads {}", file.path(),
-                tensor.name, tensor.type->name, readable_gguf_types());
+    return fail(
+        Code::kUnsupported,
+        "{}: tensor \"{}\" has type {}, which Jige does not read; it reads {}; take a file of "
+        "one of them, as most models have, or make one: `llama-quantize --allow-requantize {} "
+        "FILE.gguf Q8_0`",
+        file.path(), tensor.name, tensor.type->name, readable_gguf_types(), file.path());
   }
   return {};
 }

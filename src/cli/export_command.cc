@@ -1,11 +1,13 @@
-// jige export: a checkpoint of a run as a model folder.
+// jige export: a checkpoint of a run as a model folder, or a model folder as a GGUF file.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/export_gguf.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/interrupt.h"
@@ -21,30 +23,44 @@ class ExportCommand final : public Command {
     flags.about(
         "Writes the latest complete checkpoint of a training run as an ordinary Hugging Face "
         "folder, to be generated from, served or trained on. The run may have ended, been killed, "
-        "or go on beside it; it makes no difference on which devices it is.");
-    flags.text("RUN", options_.run_folder, "folder of a run");
+        "or go on beside it; it makes no difference on which devices it is. With --gguf, writes a "
+        "model "
+        "folder as a GGUF file, tokenizer and chat template included, as llama.cpp and others load "
+        "it: Llama, Mistral, Qwen2, Qwen3, GPT-2.");
+    flags.text("RUN", options_.run_folder,
+               "folder of a run; with --gguf, of a model or a run that "
+               "ended");
     flags.text("[OUT]", options_.out_folder,
                "the folder to write; without it RUN/exported-step-NUMBER");
     flags.integer("--step N", options_.step, {}, "the checkpoint of this step, one that is kept");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},
                  "type of the weights; auto: what the run writes in the end");
-    flags.toggle("--replace", options_.replace, "replace a model folder that is there already");
+    flags.toggle("--replace", options_.replace,
+                 "replace a model folder, or GGUF file, that is there already");
     flags.toggle("--adapter", options_.adapter,
                  "of a run with --lora: the adapter alone, not merged into its base");
     flags.text("--tokenizer FOLDER", options_.tokenizer_folder,
                "where the run's tokenizer is, should it have moved");
     flags.text("--base FOLDER", options_.base_folder,
                "where the model is that an adapter belongs to, should it have moved");
+    flags.text("--gguf FILE", gguf_.file, "write the model to this GGUF file");
+    flags.choice("--type NAME", gguf_.type, {"auto", "f32", "bf16", "f16", "q8_0", "q4_0"},
+                 "type of the matrices in the GGUF file; auto: as in the folder");
     output_.declare(flags, "print one JSON object with what was written");
     flags.example("jige export runs/first");
     flags.example("jige export runs/first models/first-bf16 --dtype bf16");
     flags.example("jige export runs/first --step 2000 --replace");
+    flags.example("jige export runs/first --gguf first-q8_0.gguf --type q8_0");
   }
 
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
     options_.cancelled = &interrupt_flag();
+    if (!gguf_.file.empty()) return run_gguf();
+    if (gguf_.type != "auto") {
+      return fail(Code::kInvalidArgument, "--type: is of GGUF files; name one with --gguf");
+    }
     if (dtype_ != "auto") {
       JIGE_TRY(options_.dtype, parse_dtype(dtype_));
     }
@@ -65,6 +81,26 @@ class ExportCommand final : public Command {
   }
 
  private:
+  Status run_gguf() {
+    for (const auto& [flag, given] : {std::pair{"OUT", !options_.out_folder.empty()},
+                                      {"--step", options_.step.has_value()},
+                                      {"--dtype", dtype_ != "auto"},
+                                      {"--adapter", options_.adapter},
+                                      {"--tokenizer", !options_.tokenizer_folder.empty()},
+                                      {"--base", !options_.base_folder.empty()}}) {
+      if (!given) continue;
+      return fail(
+          Code::kInvalidArgument,
+          "{}: is of checkpoints, and --gguf writes a finished model; export the checkpoint "
+          "to a folder first, and that with --gguf",
+          flag);
+    }
+    gguf_.folder = options_.run_folder;
+    gguf_.replace = options_.replace;
+    return export_as_gguf(gguf_, output_);
+  }
+
+  GgufExportFlags gguf_;
   train::CheckpointExportOptions options_;
   std::string dtype_ = "auto";
   OutputFlags output_;

@@ -26,7 +26,7 @@ class ImportCommand final : public Command {
         "Reads a GGUF file, quantised or not, and writes its model as an ordinary Hugging Face "
         "folder, which every other command takes: config.json, safetensors, tokenizer, chat "
         "template. Architectures: llama (also Mistral), qwen2, qwen3, gpt2.");
-    flags.text("FILE", options_.file, "a GGUF file");
+    flags.text("FILE", options_.file, "a GGUF file; of a model in several, any part");
     flags.text("--out FOLDER", options_.folder, "the folder to write");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16", "f16"},
                  "type of the weights; auto: f32, f16 and bf16 stay, quantised ones become bf16");

@@ -11,6 +11,8 @@
 #include "formats/checkpoint.h"
 #include "formats/generation_config.h"
 #include "formats/gguf_config.h"
+#include "formats/gguf_export.h"
+#include "formats/gguf_import.h"
 #include "formats/gguf_test_support.h"
 #include "formats/gguf_tokenizer.h"
 #include "formats/gguf_weights.h"
@@ -97,13 +99,35 @@ GgufSeed gguf_seed(const std::string& file) {
 
 void decode_rows(const GgufFile& file) {
   for (const GgufTensor& tensor : file.header().tensors) {
-    ASSERT_LE(tensor.offset, file.size());
-    ASSERT_LE(tensor.bytes, file.size() - tensor.offset);
+    ASSERT_LE(tensor.offset, file.size(tensor.part));
+    ASSERT_LE(tensor.bytes, file.size(tensor.part) - tensor.offset);
     if (!tensor.type->decode) continue;
     std::vector<float> row(static_cast<size_t>(tensor.columns()));
     const std::byte* last = file.data(tensor) + tensor.bytes - tensor.row_bytes();
     tensor.type->decode(last, tensor.columns() / tensor.type->block_elements, row.data());
   }
+}
+
+TEST(FormatsFuzz, GgufParts) {
+  const ScratchFolder scratch;
+  const auto path = [&](size_t part) {
+    return scratch.file(fmt::format("a-{:05}-of-00002.gguf", part + 1));
+  };
+  const std::vector<GgufBuilder> parts = small_gguf_llama().parts(2);
+  std::vector<GgufSeed> seeds;
+  for (const GgufBuilder& part : parts) seeds.push_back(gguf_seed(part.bytes()));
+  int read = 0;
+  for (const size_t damaged : {0, 1}) {
+    write_or_fail(path(1 - damaged), parts[1 - damaged].bytes());
+    fuzz({seeds[damaged].head}, 1500, [&](const std::string& head) {
+      write_or_fail(path(damaged), head + seeds[damaged].data);
+      const auto file = GgufFile::open(path(0));
+      if (!file) return expect_message(file.error(), scratch.file("a-0000"));
+      ++read;
+      decode_rows(*file);
+    });
+  }
+  EXPECT_GT(read, 200);
 }
 
 TEST(FormatsFuzz, GgufFiles) {
@@ -113,6 +137,10 @@ TEST(FormatsFuzz, GgufFiles) {
   for (const char* name : {"types.gguf", "qwen2.gguf", "gpt2.gguf", "tokenizer-spm.gguf"}) {
     seeds.push_back(gguf_seed(read_or_fail(gguf_fixture(name))));
   }
+  const std::string model = scratch.file("model");
+  ASSERT_TRUE(import_gguf({.file = gguf_fixture("qwen2.gguf"), .folder = model}));
+  ASSERT_TRUE(export_gguf({.folder = model, .file = path, .type = kGgufF16}));
+  seeds.push_back(gguf_seed(read_or_fail(path)));
   std::vector<std::string> heads;
   for (const GgufSeed& seed : seeds) heads.push_back(seed.head);
   uint64_t round = 0;

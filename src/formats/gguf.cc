@@ -15,40 +15,23 @@ constexpr uint64_t kGgufDimensionsMax = 4;
 constexpr uint64_t kGgufAlignmentUsual = 32;
 constexpr uint64_t kGgufElementsMax = uint64_t{1} << 48;  // of a tensor
 
-// Numbers of the value types.
-enum GgufValueType : uint32_t {
-  kU8 = 0,
-  kI8 = 1,
-  kU16 = 2,
-  kI16 = 3,
-  kU32 = 4,
-  kI32 = 5,
-  kF32Value = 6,
-  kBool = 7,
-  kText = 8,
-  kArray = 9,
-  kU64 = 10,
-  kI64 = 11,
-  kF64 = 12,
-};
-
 // Bytes of a value of fixed size; 0 for texts, arrays and what the format does not have.
 size_t value_bytes(uint32_t type) {
   switch (type) {
-    case kU8:
-    case kI8:
-    case kBool:
+    case kGgufValueU8:
+    case kGgufValueI8:
+    case kGgufValueBool:
       return 1;
-    case kU16:
-    case kI16:
+    case kGgufValueU16:
+    case kGgufValueI16:
       return 2;
-    case kU32:
-    case kI32:
-    case kF32Value:
+    case kGgufValueU32:
+    case kGgufValueI32:
+    case kGgufValueF32:
       return 4;
-    case kU64:
-    case kI64:
-    case kF64:
+    case kGgufValueU64:
+    case kGgufValueI64:
+    case kGgufValueF64:
       return 8;
     default:
       return 0;
@@ -137,33 +120,33 @@ class GgufParser {
 
   Result<GgufValue> read_value(uint32_t type, std::string_view what) {
     switch (type) {
-      case kU8:
+      case kGgufValueU8:
         return read_as<uint8_t, uint64_t>(what);
-      case kI8:
+      case kGgufValueI8:
         return read_as<int8_t, int64_t>(what);
-      case kU16:
+      case kGgufValueU16:
         return read_as<uint16_t, uint64_t>(what);
-      case kI16:
+      case kGgufValueI16:
         return read_as<int16_t, int64_t>(what);
-      case kU32:
+      case kGgufValueU32:
         return read_as<uint32_t, uint64_t>(what);
-      case kI32:
+      case kGgufValueI32:
         return read_as<int32_t, int64_t>(what);
-      case kU64:
+      case kGgufValueU64:
         return read_as<uint64_t, uint64_t>(what);
-      case kI64:
+      case kGgufValueI64:
         return read_as<int64_t, int64_t>(what);
-      case kF32Value:
+      case kGgufValueF32:
         return read_as<float, float>(what);
-      case kF64:
+      case kGgufValueF64:
         return read_as<double, double>(what);
-      case kBool:
+      case kGgufValueBool:
         return read_bool(what);
-      case kText: {
+      case kGgufValueText: {
         JIGE_TRY(const std::string_view text, read_text(what));
         return GgufValue(text);
       }
-      case kArray:
+      case kGgufValueArray:
         return read_array(what);
       default:
         return fail(Code::kCorrupt, "{}: {} has type number {}, which the format does not have",
@@ -186,8 +169,8 @@ class GgufParser {
   Result<GgufValue> read_array(std::string_view what) {
     JIGE_TRY(const uint32_t type, read<uint32_t>(what));
     JIGE_TRY(const uint64_t count, read<uint64_t>(what));
-    if (type == kText) return read_texts(count, what);
-    if (type == kArray) {
+    if (type == kGgufValueText) return read_texts(count, what);
+    if (type == kGgufValueArray) {
       return fail(Code::kUnsupported, "{}: {} is an array of arrays, which Jige does not read",
                   where_, what);
     }
@@ -346,12 +329,6 @@ std::string gguf_file_in(const std::string& folder) {
 
 Result<GgufHeader> parse_gguf(std::span<const std::byte> file, std::string_view where) {
   return GgufParser(file, where).run();
-}
-
-Result<GgufFile> GgufFile::open(const std::string& path) {
-  JIGE_TRY(MappedFile map, MappedFile::open(path));
-  JIGE_TRY(GgufHeader header, parse_gguf(map.bytes(), path));
-  return GgufFile(std::move(map), std::move(header));
 }
 
 }  // namespace jige::formats

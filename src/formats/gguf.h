@@ -7,6 +7,10 @@
 // A text is u64 bytes and the bytes. The data begins at the next multiple of general.alignment (32
 // where absent) behind the table; offsets count from there and are multiples of the alignment too.
 //
+// A model may be split into files named NAME-00001-of-00003.gguf and so on, parts of which each has
+// the keys split.no (from 0), split.count and split.tensors.count (of all parts) and a table of its
+// own tensors. The other keys are those of the first part.
+//
 // Invariants: (1) every text, array and tensor lies inside the file, tensors do not overlap and
 //                 have exactly the bytes of their shape and type.
 //             (2) texts and data are views on the map; they stay valid for as long as the GgufFile,
@@ -35,6 +39,7 @@ inline constexpr uint64_t kGgufTensorsMax = 1'048'576;
 inline constexpr uint64_t kGgufTextsMax = uint64_t{1} << 24;  // in one array
 inline constexpr size_t kGgufNameBytesMax = 4096;
 inline constexpr uint64_t kGgufAlignmentMax = 65'536;
+inline constexpr int64_t kGgufPartsMax = 4096;
 
 // An array of numbers or of booleans; its elements are not aligned.
 struct GgufNumbers {
@@ -91,6 +96,7 @@ struct GgufTensor {
   const GgufTypeInfo* type = nullptr;
   std::vector<int64_t> dims;  // 1 to 4, the slowest first, as in Hugging Face folders
   uint64_t offset = 0;        // bytes from the start of the file
+  uint32_t part = 0;          // the file
   uint64_t bytes = 0;
 
   int64_t rows() const;  // product of all dimensions but the last
@@ -126,22 +132,31 @@ Result<GgufHeader> parse_gguf(std::span<const std::byte> file, std::string_view 
 
 class GgufFile {
  public:
-  // Maps a file and checks its header; no tensor data is read.
+  // Maps a file and checks its header, or all parts of the model of which it is one; no tensor data
+  // is read. Fails as parse_gguf, with kNotFound where a part is missing, and with kCorrupt where
+  // parts contradict each other or a tensor is in two of them, naming the files.
   static Result<GgufFile> open(const std::string& path);
 
-  const std::string& path() const { return map_.path(); }
-  uint64_t size() const { return map_.bytes().size(); }
+  // Of the first part.
+  const std::string& path() const { return maps_[0].path(); }
+  size_t part_count() const { return maps_.size(); }
+  // Of a part.
+  uint64_t size(uint32_t part = 0) const { return maps_[part].bytes().size(); }
   const GgufMetadata& metadata() const { return header_.metadata; }
   const GgufHeader& header() const { return header_; }
   // The blocks of a tensor of this file, row behind row.
   const std::byte* data(const GgufTensor& tensor) const {
-    return map_.bytes().data() + tensor.offset;
+    return maps_[tensor.part].bytes().data() + tensor.offset;
   }
 
  private:
-  GgufFile(MappedFile map, GgufHeader header) : map_(std::move(map)), header_(std::move(header)) {}
+  GgufFile(MappedFile map, GgufHeader header) : header_(std::move(header)) {
+    maps_.push_back(std::move(map));
+  }
+  static Result<GgufFile> open_parts(const std::string& path, int64_t count);
+  Status add_part(MappedFile map, GgufHeader header);
 
-  MappedFile map_;
+  std::vector<MappedFile> maps_;
   GgufHeader header_;
 };
 

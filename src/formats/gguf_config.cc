@@ -251,7 +251,8 @@ class GgufConfigReader {
   ModelConfig out_;
 };
 
-// What llama3 divides the frequency of this wavelength by.
+}  // namespace
+
 double llama3_divisor(double wavelength, const RopeConfig& rope) {
   const auto context = static_cast<double>(rope.original_context);
   if (wavelength < context / rope.high_freq_factor) return 1.0;
@@ -260,8 +261,6 @@ double llama3_divisor(double wavelength, const RopeConfig& rope) {
                         (rope.high_freq_factor - rope.low_freq_factor);
   return 1.0 / ((1.0 - smooth) / rope.factor + smooth);
 }
-
-}  // namespace
 
 std::optional<RopeConfig> find_llama3_scaling(std::span<const float> factors, double theta) {
   double largest = *std::max_element(factors.begin(), factors.end());

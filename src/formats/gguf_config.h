@@ -21,6 +21,9 @@ namespace jige::formats {
 // they are the tokenizer's (gguf_tokenizer.h).
 Result<ModelConfig> read_gguf_config(const GgufFile& file);
 
+// What llama3 scaling divides the rotary frequency of this wavelength by. REQUIRES: of that kind.
+double llama3_divisor(double wavelength, const RopeConfig& rope);
+
 // The llama3 scaling whose frequencies are divided by these factors, the highest frequency first;
 // its low and high factors are 1 and 4, as in every model of that kind. Nullopt where there is
 // none. REQUIRES: factors is not empty.

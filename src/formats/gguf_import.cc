@@ -18,13 +18,6 @@ namespace {
 
 Status check_gguf_kind(const GgufFile& file) {
   const GgufMetadata& keys = file.metadata();
-  JIGE_TRY(const auto parts, keys.find_int("split.count"));
-  if (parts.value_or(1) > 1) {
-    return fail(Code::kInvalidArgument,
-                "{}: is one of {} parts (key \"split.count\"); join them with `llama-gguf-split "
-                "--merge` and import the whole",
-                file.path(), *parts);
-  }
   JIGE_TRY(const auto type, keys.find_text("general.type"));
   if (type.value_or("model") == "model") return {};
   return fail(Code::kUnsupported, "{}: holds no model but \"{}\" (key \"general.type\")",

@@ -40,8 +40,8 @@ struct GgufImport {
 };
 
 // Fails as GgufFile::open, read_gguf_config, gguf_sources and read_gguf_tokenizer do; with
-// kInvalidArgument where the file is one part of several or no model, and where the folder is there
-// already; kExhausted on a full disk; kCancelled.
+// kUnsupported where the file is no model, kInvalidArgument where the folder is there already;
+// kExhausted on a full disk; kCancelled.
 Result<GgufImport> import_gguf(const GgufImportOptions& options);
 
 }  // namespace jige::formats

@@ -90,6 +90,21 @@ class GgufBuilder {
     return *this;
   }
 
+  // The same in several files, of which the first has all the keys.
+  std::vector<GgufBuilder> parts(uint32_t count) const {
+    std::vector<GgufBuilder> made(count);
+    made[0].keys_ = keys_;
+    for (uint32_t i = 0; i < count; ++i) {
+      made[i].number("split.no", i).number("split.count", count);
+      made[i].number("split.tensors.count", static_cast<uint32_t>(tensors_.size()));
+      const auto at = [&](uint32_t part) {
+        return tensors_.begin() + static_cast<std::ptrdiff_t>(tensors_.size() * part / count);
+      };
+      made[i].tensors_.assign(at(i), at(i + 1));
+    }
+    return made;
+  }
+
   std::string bytes() const {
     std::string out = "GGUF";
     append_raw<uint32_t>(out, version);

@@ -10,6 +10,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "formats/gguf_words.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_json.h"
 #include "text/unicode.h"
@@ -21,46 +22,6 @@ constexpr const char* kTokensKey = "tokenizer.ggml.tokens";
 constexpr const char* kSpaceMark = "\u2581";
 // Pieces are cut at every character; longer ones do not occur.
 constexpr size_t kPieceBytesMax = 1024;
-
-// Numbers of the token types.
-constexpr int64_t kNormalToken = 1;
-constexpr int64_t kUnknownToken = 2;
-constexpr int64_t kControlToken = 3;
-constexpr int64_t kUserDefinedToken = 4;
-constexpr int64_t kUnusedToken = 5;
-
-constexpr const char* kLlama3Words =
-    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
-    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kQwenWords = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
-                                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-constexpr const char* kTekkenWords =
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
-    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
-    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-
-// How a named family cuts words.
-struct PreFamily {
-  std::string_view name;
-  const char* pattern = nullptr;  // null: the words of GPT-2, which ByteLevel knows
-  bool single_digits = false;     // each digit is cut out before
-  bool nfc = false;
-  bool ignore_merges = false;
-  bool adds_bos = false;
-};
-
-constexpr PreFamily kPreFamilies[] = {
-    {.name = "llama-bpe", .pattern = kLlama3Words, .ignore_merges = true, .adds_bos = true},
-    {.name = "llama3", .pattern = kLlama3Words, .ignore_merges = true, .adds_bos = true},
-    {.name = "llama-v3", .pattern = kLlama3Words, .ignore_merges = true, .adds_bos = true},
-    {.name = "qwen2", .pattern = kQwenWords, .nfc = true},
-    {.name = "deepseek-r1-qwen", .pattern = kQwenWords, .nfc = true},
-    {.name = "gpt-2"},
-    {.name = "smollm", .single_digits = true},
-    {.name = "starcoder", .single_digits = true},
-    {.name = "refact", .single_digits = true},
-    {.name = "tekken", .pattern = kTekkenWords, .ignore_merges = true, .adds_bos = true},
-};
 
 // Tokens that end a turn in common chat templates.
 constexpr std::string_view kTurnEnds[] = {"<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end|>"};
@@ -113,7 +74,7 @@ class GgufTokenizerReader {
                   keys_.where(), kTokensKey, tokens_.size(), options_.vocab_size);
     }
     JIGE_TRY(auto types, keys_.find_ints("tokenizer.ggml.token_type"));
-    types_ = types ? std::move(*types) : std::vector<int64_t>(tokens_.size(), kNormalToken);
+    types_ = types ? std::move(*types) : std::vector<int64_t>(tokens_.size(), kGgufNormalToken);
     JIGE_DO(same_length("tokenizer.ggml.token_type", types_.size()));
     std::unordered_map<std::string_view, size_t> ids;
     for (size_t id = 0; id < tokens_.size(); ++id) {
@@ -136,7 +97,7 @@ class GgufTokenizerReader {
                 keys_.where(), key, count, tokens_.size());
   }
 
-  bool left_out(size_t id) const { return types_[id] == kUnusedToken || tokens_[id].empty(); }
+  bool left_out(size_t id) const { return types_[id] == kGgufUnusedToken || tokens_[id].empty(); }
 
   // The id that a key names, made a special token; -1 where there is no such key.
   Result<int32_t> role_id(std::string_view key) {
@@ -151,11 +112,13 @@ class GgufTokenizerReader {
       return fail(Code::kCorrupt, "{}: key \"{}\" is {}, a token without a text", keys_.where(),
                   key, *id);
     }
-    types_[known] = kControlToken;
+    types_[known] = kGgufControlToken;
     return static_cast<int32_t>(*id);
   }
 
-  bool is_control(size_t id) const { return id < tokens_.size() && types_[id] == kControlToken; }
+  bool is_control(size_t id) const {
+    return id < tokens_.size() && types_[id] == kGgufControlToken;
+  }
 
   Status read_ids() {
     JIGE_TRY(out_.bos_id, role_id("tokenizer.ggml.bos_token_id"));
@@ -166,7 +129,7 @@ class GgufTokenizerReader {
     if (!byte_level_) {
       if (out_.bos_id < 0 && is_control(1)) out_.bos_id = 1;
       if (eos_id_ < 0 && is_control(2)) eos_id_ = 2;
-      if (unk_id_ < 0 && types_[0] == kUnknownToken) unk_id_ = 0;
+      if (unk_id_ < 0 && types_[0] == kGgufUnknownToken) unk_id_ = 0;
     }
     add_end(eos_id_);
     for (const char* key : {"tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"}) {
@@ -201,7 +164,7 @@ class GgufTokenizerReader {
   }
 
   // Key tokenizer.ggml.pre, or what stands for it.
-  Result<const PreFamily*> pre_family() const {
+  Result<GgufWords> words() const {
     JIGE_TRY(const auto stored, keys_.find_text("tokenizer.ggml.pre"));
     std::string name =
         options_.pre.empty() ? std::string(stored.value_or("default")) : options_.pre;
@@ -213,9 +176,7 @@ class GgufTokenizerReader {
           "is {}, as is usual for {}; --pre names another one",
           keys_.where(), name, gguf_shown(architecture));
     }
-    for (const PreFamily& family : kPreFamilies) {
-      if (family.name == name) return &family;
-    }
+    if (auto known = find_gguf_words(name)) return std::move(*known);
     return fail(Code::kUnsupported,
                 "{}: \"{}\" (key \"tokenizer.ggml.pre\") is no way of cutting words that Jige "
                 "knows; it knows {}; where one of them is right, name it with --pre",
@@ -223,24 +184,13 @@ class GgufTokenizerReader {
   }
 
   Status read_words() {
-    JIGE_TRY(const PreFamily* family, pre_family());
-    adds_bos_ = family->adds_bos;
-    ignore_merges_ = family->ignore_merges;
-    if (family->nfc) normalizer_ = {{"type", "NFC"}};
-    const Json words = {{"type", "ByteLevel"},
-                        {"add_prefix_space", false},
-                        {"trim_offsets", true},
-                        {"use_regex", true}};
-    if (family->pattern) {
-      pre_tokenizer_ = text::split_then_bytes_json(family->pattern);
-    } else if (family->single_digits) {
-      const Json digits = {{"type", "Digits"}, {"individual_digits", true}};
-      pre_tokenizer_ = {{"type", "Sequence"}, {"pretokenizers", Json::array({digits, words})}};
-    } else {
-      pre_tokenizer_ = words;
-    }
+    JIGE_TRY(GgufWords known, words());
+    adds_bos_ = known.adds_bos;
+    ignore_merges_ = known.ignore_merges;
+    normalizer_ = std::move(known.normalizer);
+    pre_tokenizer_ = std::move(known.pre_tokenizer);
     decoder_ = text::byte_level_decoder_json();
-    out_.kind = fmt::format("byte-level BPE, words as {}", family->name);
+    out_.kind = fmt::format("byte-level BPE, words as {}", known.name);
     JIGE_TRY(const bool listed, read_merges());
     if (listed) return {};
     return fail(Code::kCorrupt, "{}: key \"tokenizer.ggml.merges\" is missing", keys_.where());
@@ -310,7 +260,7 @@ class GgufTokenizerReader {
       }
       // Only ordinary pieces come of merges, and no text holds a space any more.
       const bool plain = tokens_[id].find(' ') == std::string_view::npos;
-      if (types_[id] == kNormalToken && plain) pieces[id] = tokens_[id];
+      if (types_[id] == kGgufNormalToken && plain) pieces[id] = tokens_[id];
     }
     merges_ = merges_of_scores(pieces, *scores);
     return {};
@@ -338,8 +288,8 @@ class GgufTokenizerReader {
     for (size_t id = 0; id < tokens_.size(); ++id) {
       if (left_out(id)) continue;
       vocab.emplace_back(tokens_[id], static_cast<int64_t>(id));
-      const bool special = types_[id] == kControlToken || types_[id] == kUnknownToken;
-      if (!special && types_[id] != kUserDefinedToken) continue;
+      const bool special = types_[id] == kGgufControlToken || types_[id] == kGgufUnknownToken;
+      if (!special && types_[id] != kGgufUserDefinedToken) continue;
       Json token = {{"id", id}};
       token.update(text::added_token_json(tokens_[id], special));
       added.push_back(std::move(token));
@@ -400,14 +350,6 @@ class GgufTokenizerReader {
 Result<GgufTokenizerFiles> read_gguf_tokenizer(const GgufMetadata& keys,
                                                const GgufTokenizerOptions& options) {
   return GgufTokenizerReader(keys, options).run();
-}
-
-std::string known_gguf_pres() {
-  std::string names;
-  for (const PreFamily& family : kPreFamilies) {
-    names += (names.empty() ? "" : ", ") + std::string(family.name);
-  }
-  return names;
 }
 
 }  // namespace jige::formats

@@ -21,6 +21,14 @@
 
 namespace jige::formats {
 
+// Numbers of the token types.
+inline constexpr int32_t kGgufNormalToken = 1;
+inline constexpr int32_t kGgufUnknownToken = 2;
+inline constexpr int32_t kGgufControlToken = 3;
+inline constexpr int32_t kGgufUserDefinedToken = 4;
+inline constexpr int32_t kGgufUnusedToken = 5;
+inline constexpr int32_t kGgufByteToken = 6;
+
 struct GgufTokenizerFiles {
   std::string tokenizer_json;
   std::string tokenizer_config_json;
@@ -43,9 +51,6 @@ struct GgufTokenizerOptions {
 // there. The result was read back by text::Tokenizer.
 Result<GgufTokenizerFiles> read_gguf_tokenizer(const GgufMetadata& keys,
                                                const GgufTokenizerOptions& options);
-
-// The names that tokenizer.ggml.pre may have: "llama-bpe, llama3 …".
-std::string known_gguf_pres();
 
 // Merges of SentencePiece pieces: for every piece each cut into two other pieces, pieces of higher
 // score first, then those of smaller id, and of one piece by the ids of its parts.

@@ -1,5 +1,6 @@
 #include "formats/gguf_types.h"
 
+#include <bit>
 #include <cstring>
 
 #include "tensor/dtype.h"
@@ -152,15 +153,59 @@ void decode_q6_k(const std::byte* block, int64_t count, float* out) {
   }
 }
 
+// Of IQ4_NL and IQ4_XS: what the 16 numbers of four bits stand for.
+constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -10,
+                                   1,    13,   25,  38,  53,  69,  89,  113};
+
+// 32 numbers of four bits, low halves of the bytes first.
+template <typename T>
+void decode_table(const std::byte* packed, float scale, const T (&table)[16], float* out) {
+  for (int i = 0; i < 32; ++i) {
+    const int q = byte_at(packed + i % 16) >> (i < 16 ? 0 : 4) & 15;
+    out[i] = scale * static_cast<float>(table[q]);
+  }
+}
+
+void decode_iq4_nl(const std::byte* block, int64_t count, float* out) {
+  for (; count > 0; --count, block += 18, out += 32) {
+    decode_table(block + 2, half_at(block), kIq4Values, out);
+  }
+}
+
+void decode_iq4_xs(const std::byte* block, int64_t count, float* out) {
+  for (; count > 0; --count, block += 136, out += kSuperBlock) {
+    const float d = half_at(block);
+    const int high = byte_at(block + 2) | byte_at(block + 3) << 8;
+    for (int part = 0; part < 8; ++part) {
+      const int low = byte_at(block + 4 + part / 2) >> (part % 2 * 4) & 15;
+      const int scale = (low | (high >> (2 * part) & 3) << 4) - 32;
+      decode_table(block + 8 + 16 * part, d * static_cast<float>(scale), kIq4Values,
+                   out + 32 * part);
+    }
+  }
+}
+
+// Twice the 16 numbers of four bits, two of them exponent; the scale is half of its power of two.
+constexpr int8_t kFp4Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+void decode_mxfp4(const std::byte* block, int64_t count, float* out) {
+  for (; count > 0; --count, block += 17, out += 32) {
+    const uint32_t power = byte_at(block);
+    // The smallest two are subnormal.
+    const uint32_t bits = power < 2 ? 0x00200000u << power : (power - 1) << 23;
+    decode_table(block + 1, std::bit_cast<float>(bits), kFp4Values, out);
+  }
+}
+
 // Types without a function are known, so that their sizes are checked and they are refused by name.
 constexpr GgufTypeInfo kGgufTypes[] = {
     {kGgufF32, "F32", 1, 4, decode_f32},
     {kGgufF16, "F16", 1, 2, decode_f16},
-    {2, "Q4_0", 32, 18, decode_simple<false, false>},
+    {kGgufQ4_0, "Q4_0", 32, 18, decode_simple<false, false>},
     {3, "Q4_1", 32, 20, decode_simple<true, false>},
     {6, "Q5_0", 32, 22, decode_simple<false, true>},
     {7, "Q5_1", 32, 24, decode_simple<true, true>},
-    {8, "Q8_0", 32, 34, decode_q8_0},
+    {kGgufQ8_0, "Q8_0", 32, 34, decode_q8_0},
     {9, "Q8_1", 32, 40, nullptr},
     {10, "Q2_K", 256, 84, decode_q2_k},
     {11, "Q3_K", 256, 110, decode_q3_k},
@@ -172,10 +217,10 @@ constexpr GgufTypeInfo kGgufTypes[] = {
     {17, "IQ2_XS", 256, 74, nullptr},
     {18, "IQ3_XXS", 256, 98, nullptr},
     {19, "IQ1_S", 256, 50, nullptr},
-    {20, "IQ4_NL", 32, 18, nullptr},
+    {20, "IQ4_NL", 32, 18, decode_iq4_nl},
     {21, "IQ3_S", 256, 110, nullptr},
     {22, "IQ2_S", 256, 82, nullptr},
-    {23, "IQ4_XS", 256, 136, nullptr},
+    {23, "IQ4_XS", 256, 136, decode_iq4_xs},
     {24, "I8", 1, 1, nullptr},
     {25, "I16", 1, 2, nullptr},
     {26, "I32", 1, 4, nullptr},
@@ -185,7 +230,7 @@ constexpr GgufTypeInfo kGgufTypes[] = {
     {kGgufBF16, "BF16", 1, 2, decode_bf16},
     {34, "TQ1_0", 256, 54, nullptr},
     {35, "TQ2_0", 256, 66, nullptr},
-    {39, "MXFP4", 32, 17, nullptr},
+    {39, "MXFP4", 32, 17, decode_mxfp4},
     {40, "NVFP4", 64, 36, nullptr},
     {41, "Q1_0", 128, 18, nullptr},
 };

@@ -13,6 +13,9 @@
 //   Q4_K  h d, h dmin, u8 scales[12] (6 + 6 bits), u8 q[128]           d scale q - dmin minimum
 //   Q5_K  h d, h dmin, u8 scales[12], u8 high bits[32], u8 ql[128]     the same
 //   Q6_K  u8 ql[128], u8 qh[64], i8 scales[16], h d                    d scale (q - 32)
+//   IQ4_NL  h d, u8 ql[16]                                             d table[q]
+//   IQ4_XS  h d, u16 high scales, u8 scales[4] (6 bits), u8 ql[128]    d (scale - 32) table[q]
+//   MXFP4   u8 power of two, u8 ql[16]                                 2^(power - 128) table[q]
 //
 // Products and sums are rounded to f32 one by one, in this order.
 // Threads: pure functions.
@@ -29,6 +32,26 @@ namespace jige::formats {
 inline constexpr uint32_t kGgufF32 = 0;
 inline constexpr uint32_t kGgufF16 = 1;
 inline constexpr uint32_t kGgufBF16 = 30;
+
+inline constexpr uint32_t kGgufQ4_0 = 2;
+inline constexpr uint32_t kGgufQ8_0 = 8;
+
+// Numbers of the types of values of keys.
+enum GgufValueType : uint32_t {
+  kGgufValueU8 = 0,
+  kGgufValueI8 = 1,
+  kGgufValueU16 = 2,
+  kGgufValueI16 = 3,
+  kGgufValueU32 = 4,
+  kGgufValueI32 = 5,
+  kGgufValueF32 = 6,
+  kGgufValueBool = 7,
+  kGgufValueText = 8,
+  kGgufValueArray = 9,
+  kGgufValueU64 = 10,
+  kGgufValueI64 = 11,
+  kGgufValueF64 = 12,
+};
 
 struct GgufTypeInfo {
   uint32_t number;  // as the file writes it

@@ -1,118 +1,19 @@
 #include "formats/gguf_weights.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 #include <memory>
 #include <unordered_set>
 #include <utility>
 
+#include "formats/gguf_params.h"
+
 namespace jige::formats {
 namespace {
 
 constexpr int64_t kChunkElements = int64_t{1} << 18;
-
-// How rows of the folder come from those of the file.
-enum class RowOrder { kSame, kPairedHeads, kTransposed };
-
-struct GgufParam {
-  std::string stored;
-  std::string name;
-  Shape shape;  // in the folder
-  RowOrder order = RowOrder::kSame;
-  int64_t heads = 1;  // of kPairedHeads
-};
-
-// The parameters of a model, in the order of its layers.
-class GgufParamList {
- public:
-  explicit GgufParamList(const ModelConfig& config) : c_(config) {}
-
-  std::vector<GgufParam> make() {
-    c_.family == Family::kGpt2 ? add_gpt2() : add_gated_family();
-    return std::move(params_);
-  }
-
- private:
-  void add(std::string stored, std::string name, Shape shape, RowOrder order = RowOrder::kSame,
-           int64_t heads = 1) {
-    params_.push_back({std::move(stored), std::move(name), shape, order, heads});
-  }
-
-  void add_head(std::string name) {
-    if (!c_.tied_embeddings) add("output.weight", std::move(name), {c_.vocab_size, c_.hidden_size});
-  }
-
-  // Weight and, if there is one, bias of a linear.
-  void add_linear(const std::string& stored, const std::string& name, int64_t out, int64_t in,
-                  bool bias, int64_t paired_heads = 0) {
-    const RowOrder order = paired_heads > 0 ? RowOrder::kPairedHeads : RowOrder::kSame;
-    add(stored + ".weight", name + ".weight", {out, in}, order, paired_heads);
-    if (bias) add(stored + ".bias", name + ".bias", {out}, order, paired_heads);
-  }
-
-  void add_gated_family() {
-    add("token_embd.weight", "model.embed_tokens.weight", {c_.vocab_size, c_.hidden_size});
-    for (int64_t i = 0; i < c_.layer_count; ++i) add_gated_layer(i);
-    add("output_norm.weight", "model.norm.weight", {c_.hidden_size});
-    add_head("lm_head.weight");
-  }
-
-  void add_gated_layer(int64_t layer) {
-    const std::string from = fmt::format("blk.{}.", layer);
-    const std::string to = fmt::format("model.layers.{}.", layer);
-    const bool paired = c_.family == Family::kLlama || c_.family == Family::kMistral;
-    const int64_t query = c_.head_count * c_.head_dim;
-    const int64_t kv = c_.kv_head_count * c_.head_dim;
-    const int64_t width = c_.hidden_size;
-    add(from + "attn_norm.weight", to + "input_layernorm.weight", {width});
-    add_linear(from + "attn_q", to + "self_attn.q_proj", query, width, c_.qkv_bias,
-               paired ? c_.head_count : 0);
-    add_linear(from + "attn_k", to + "self_attn.k_proj", kv, width, c_.qkv_bias,
-               paired ? c_.kv_head_count : 0);
-    add_linear(from + "attn_v", to + "self_attn.v_proj", kv, width, c_.qkv_bias);
-    add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, c_.output_bias);
-    if (c_.qk_norm) {
-      add(from + "attn_q_norm.weight", to + "self_attn.q_norm.weight", {c_.head_dim});
-      add(from + "attn_k_norm.weight", to + "self_attn.k_norm.weight", {c_.head_dim});
-    }
-    add(from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {width});
-    add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
-    add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
-    add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
-  }
-
-  void add_norm(const std::string& stored, const std::string& name) {
-    add(stored + ".weight", name + ".weight", {c_.hidden_size});
-    add(stored + ".bias", name + ".bias", {c_.hidden_size});
-  }
-
-  void add_turned(const std::string& stored, const std::string& name, int64_t in, int64_t out) {
-    add(stored + ".weight", name + ".weight", {in, out}, RowOrder::kTransposed);
-    add(stored + ".bias", name + ".bias", {out});
-  }
-
-  void add_gpt2() {
-    const int64_t width = c_.hidden_size;
-    add("token_embd.weight", "transformer.wte.weight", {c_.vocab_size, width});
-    add("position_embd.weight", "transformer.wpe.weight", {c_.context_max, width});
-    for (int64_t i = 0; i < c_.layer_count; ++i) {
-      const std::string from = fmt::format("blk.{}.", i);
-      const std::string to = fmt::format("transformer.h.{}.", i);
-      add_norm(from + "attn_norm", to + "ln_1");
-      add_turned(from + "attn_qkv", to + "attn.c_attn", width, 3 * width);
-      add_turned(from + "attn_output", to + "attn.c_proj", width, width);
-      add_norm(from + "ffn_norm", to + "ln_2");
-      add_turned(from + "ffn_up", to + "mlp.c_fc", width, c_.ffn_size);
-      add_turned(from + "ffn_down", to + "mlp.c_proj", c_.ffn_size, width);
-    }
-    add_norm("output_norm", "transformer.ln_f");
-    add_head("lm_head.weight");
-  }
-
-  const ModelConfig& c_;
-  std::vector<GgufParam> params_;
-};
 
 // One tensor on its way from the file to the folder.
 class GgufConversion {
@@ -136,7 +37,7 @@ class GgufConversion {
     for (int64_t begin = 0; begin < rows; begin += step) {
       const int64_t count = std::min(step, rows - begin);
       for (int64_t i = 0; i < count; ++i)
-        decode_row(stored_row(begin + i), &values[static_cast<size_t>(i * columns)]);
+        decode_row(param_.stored_row(begin + i), &values[static_cast<size_t>(i * columns)]);
       JIGE_DO(hand_over(sink, values.data(), Shape{count, columns}));
       JIGE_DO(report(static_cast<uint64_t>(count) * tensor_.row_bytes()));
     }
@@ -144,14 +45,6 @@ class GgufConversion {
   }
 
  private:
-  // The row of the file that is row `row` of the folder.
-  int64_t stored_row(int64_t row) const {
-    if (param_.order != RowOrder::kPairedHeads) return row;
-    const int64_t dim = param_.shape[0] / param_.heads;
-    const int64_t in_head = row % dim;
-    return row - in_head + in_head % (dim / 2) * 2 + in_head / (dim / 2);
-  }
-
   void decode_row(int64_t row, float* out) const {
     const std::byte* blocks =
         file_.data(tensor_) + static_cast<uint64_t>(row) * tensor_.row_bytes();
@@ -164,7 +57,7 @@ class GgufConversion {
     std::vector<float> values(stored.size());
     decode_row(0, stored.data());
     for (int64_t i = 0; i < count; ++i) {
-      values[static_cast<size_t>(i)] = stored[static_cast<size_t>(stored_row(i))];
+      values[static_cast<size_t>(i)] = stored[static_cast<size_t>(param_.stored_row(i))];
     }
     JIGE_DO(hand_over(sink, values.data(), Shape{count}));
     return report(tensor_.bytes);
@@ -219,6 +112,39 @@ DType kept_dtype(const GgufTypeInfo& type) {
   return type.number == kGgufF16 ? DType::kF16 : DType::kBF16;
 }
 
+// Whether a tensor of F32 has numbers of this type alone.
+bool holds_only(const GgufFile& file, const GgufTensor& tensor, DType dtype) {
+  const std::byte* data = file.data(tensor);
+  for (uint64_t at = 0; at < tensor.bytes; at += sizeof(float)) {
+    float value;
+    std::memcpy(&value, data + at, sizeof value);
+    const float narrow =
+        dtype == DType::kBF16 ? to_float(to_bfloat16(value)) : to_float(to_float16(value));
+    if (std::bit_cast<uint32_t>(narrow) != std::bit_cast<uint32_t>(value)) return false;
+  }
+  return true;
+}
+
+// The types of tensors where none is asked for. Writers of GGUF files make F32 of vectors, whatever
+// the model's type was: they go back to that of the token table where they lose nothing.
+class KeptTypes {
+ public:
+  explicit KeptTypes(const GgufFile& file) : file_(file) {
+    const GgufTensor* table = file.header().find("token_embd.weight");
+    if (table) of_table_ = kept_dtype(*table->type);
+  }
+
+  DType of(const GgufTensor& tensor) const {
+    const DType kept = kept_dtype(*tensor.type);
+    if (kept != DType::kF32 || of_table_ == DType::kF32) return kept;
+    return holds_only(file_, tensor, of_table_) ? of_table_ : kept;
+  }
+
+ private:
+  const GgufFile& file_;
+  DType of_table_ = DType::kF32;
+};
+
 Status check_gguf_tensor(const GgufFile& file, const GgufTensor& tensor, const GgufParam& param) {
   std::vector<int64_t> wanted;
   for (int axis = 0; axis < param.shape.rank(); ++axis) wanted.push_back(param.shape[axis]);
@@ -230,9 +156,12 @@ Status check_gguf_tensor(const GgufFile& file, const GgufTensor& tensor, const G
                 tensor.name, tensor.shape_text(), other.shape_text());
   }
   if (!tensor.type->decode) {
-    return fail(Code::kUnsupported,
-                "{}: tensor \"{}\" has type {}, which Jige does not read; it reads {}", file.path(),
-                tensor.name, tensor.type->name, readable_gguf_types());
+    return fail(
+        Code::kUnsupported,
+        "{}: tensor \"{}\" has type {}, which Jige does not read; it reads {}; take a file of "
+        "one of them, as most models have, or make one: `llama-quantize --allow-requantize {} "
+        "FILE.gguf Q8_0`",
+        file.path(), tensor.name, tensor.type->name, readable_gguf_types(), file.path());
   }
   return {};
 }
@@ -248,14 +177,15 @@ Result<std::vector<TensorSource>> gguf_sources(const GgufFile& file, const Model
                                                const GgufWeightOptions& options) {
   std::vector<TensorSource> sources;
   std::unordered_set<std::string_view> used;
-  for (GgufParam& param : GgufParamList(config).make()) {
+  const KeptTypes kept(file);
+  for (GgufParam& param : gguf_params(config)) {
     const GgufTensor* tensor = file.header().find(param.stored);
     if (!tensor) {
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is missing", file.path(), param.stored);
     }
     JIGE_DO(check_gguf_tensor(file, *tensor, param));
     used.insert(tensor->name);
-    const DType dtype = options.dtype.value_or(kept_dtype(*tensor->type));
+    const DType dtype = options.dtype ? *options.dtype : kept.of(*tensor);
     TensorSource source{.name = param.name, .dtype = dtype, .shape = param.shape, .produce = {}};
     source.produce = [conversion = std::make_shared<const GgufConversion>(
                           file, *tensor, std::move(param), dtype, options)](const RowSink& sink) {

@@ -23,7 +23,8 @@
 namespace jige::formats {
 
 struct GgufWeightOptions {
-  // Of all tensors; without it F32, F16 and BF16 stay as they are and others become bf16.
+  // Of all tensors; without it F32, F16 and BF16 stay as they are and others become bf16, but F32
+  // becomes the type of the token table where that has all its values.
   std::optional<DType> dtype;
   // Called with the bytes of the file that were read since the last call; an error ends the work.
   std::function<Status(uint64_t bytes)> on_read = nullptr;

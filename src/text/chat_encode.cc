@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "text/chat_marks.h"
+#include "text/chat_prefixes.h"
 #include "text/jinja_text.h"
 #include "text/tokenizer_core.h"
 
@@ -17,13 +18,6 @@ size_t common_prefix(std::string_view a, std::string_view b) {
       a.begin());
 }
 
-size_t common_suffix(std::string_view a, std::string_view b) {
-  size_t size = 0;
-  const size_t limit = std::min(a.size(), b.size());
-  while (size < limit && a[a.size() - 1 - size] == b[b.size() - 1 - size]) ++size;
-  return size;
-}
-
 bool is_assistant(const Json& message) {
   return message.is_object() && message.contains("role") && message["role"] == "assistant";
 }
@@ -31,42 +25,46 @@ bool is_assistant(const Json& message) {
 // Finds the answers of a conversation by rendering parts and variants of it.
 class AnswerFinder {
  public:
-  AnswerFinder(const ChatTemplate& chat, const Json& messages, const ChatOptions& options)
-      : chat_(chat), messages_(messages), options_(options) {}
+  AnswerFinder(ChatPrefixes renders, const Json& messages, const ChatOptions& options)
+      : renders_(std::move(renders)), messages_(messages), options_(options) {}
 
   Result<ChatRender> run() {
-    JIGE_TRY(final_.text, chat_.render(messages_, options_));
+    ChatRender found{.text = renders_.text(), .generated = {}};
+    const std::string_view text = found.text;
     for (size_t i = 0; i < messages_.size(); ++i) {
       if (!is_assistant(messages_[i])) continue;
       JIGE_TRY(const size_t begin, answer_begin(i));
       JIGE_TRY(size_t end, answer_end(i));
-      const std::string_view text = final_.text;
       end = std::min(end, text.size());
       if (begin < end) end = begin + jinja::strip_right(text.substr(begin, end - begin)).size();
-      if (begin < end) final_.generated.push_back({begin, end});
+      if (begin < end) found.generated.push_back({begin, end});
     }
-    return std::move(final_);
+    found.steps = renders_.steps();
+    return found;
   }
 
  private:
+  using Text = ChatVariantText;
+
   // The first `count` messages; message `count - 1` with other content if `changed`.
-  Result<std::string> render_first(size_t count, bool prompt, bool changed) const {
-    Json part = Json::array();
-    for (size_t i = 0; i < count; ++i) part.push_back(messages_[i]);
-    if (changed) change(part[count - 1]);
-    ChatOptions options = options_;
-    options.add_generation_prompt = prompt;
-    return chat_.render(part, options);
+  Result<Text> render_first(size_t count, bool prompt, bool changed) {
+    ChatVariant variant{.count = count, .prompt = prompt, .changed_at = {}, .changed = {}};
+    if (changed) change(variant, count - 1);
+    return renders_.render(variant);
   }
 
-  Result<std::string> render_changed(size_t i) const {
-    Json all = messages_;
-    change(all[i]);
-    return chat_.render(all, options_);
+  Result<Text> render_changed(size_t i) {
+    ChatVariant variant{.count = messages_.size(),
+                        .prompt = options_.add_generation_prompt,
+                        .changed_at = {},
+                        .changed = {}};
+    change(variant, i);
+    return renders_.render(variant);
   }
 
   // Gives a message another content, which begins and ends with another letter than the old one.
-  static void change(Json& message) {
+  void change(ChatVariant& variant, size_t i) const {
+    Json message = messages_[i];
     std::string_view text;
     if (message.contains("content") && message["content"].is_string()) {
       text =
@@ -80,48 +78,68 @@ class AnswerFinder {
       }
     }
     message["content"] = other;
+    variant.changed_at = i;
+    variant.changed = std::move(message);
   }
 
-  Result<size_t> answer_begin(size_t i) const {
+  Result<size_t> answer_begin(size_t i) {
+    const std::string_view final = renders_.text();
     for (const bool prompt : {true, false}) {
       // Some templates refuse a conversation that ends here; then the comparison below decides.
       const auto before = render_first(i, prompt, /*changed=*/false);
-      if (before && !before->empty() && final_.text.starts_with(*before)) return before->size();
+      if (before && before->size() > 0 && final.substr(before->shared).starts_with(before->rest)) {
+        return before->size();
+      }
     }
-    JIGE_TRY(const std::string changed, render_changed(i));
-    return common_prefix(final_.text, changed);
+    JIGE_TRY(const Text changed, render_changed(i));
+    return changed.shared + common_prefix(final.substr(changed.shared), changed.rest);
   }
 
-  Result<size_t> answer_end(size_t i) const {
-    JIGE_TRY(const std::string whole, render_first(i + 1, /*prompt=*/false, /*changed=*/false));
-    if (final_.text.starts_with(whole)) return whole.size();
+  Result<size_t> answer_end(size_t i) {
+    const std::string_view final = renders_.text();
+    JIGE_TRY(const Text whole, render_first(i + 1, /*prompt=*/false, /*changed=*/false));
+    if (final.substr(whole.shared).starts_with(whole.rest)) return whole.size();
     // What both renders have behind the content ends with the message in one and with the
     // conversation in the other; the difference is what later messages take.
-    JIGE_TRY(const std::string whole_changed, render_first(i + 1, false, /*changed=*/true));
-    JIGE_TRY(const std::string final_changed, render_changed(i));
-    const size_t rest = common_suffix(final_.text, final_changed);
-    const std::string_view behind = std::string_view(final_.text).substr(final_.text.size() - rest);
-    const size_t whole_rest = common_suffix(whole, whole_changed);
-    const size_t tail =
-        std::min(common_prefix(behind, std::string_view(whole).substr(whole.size() - whole_rest)),
-                 common_with_prompt(i, behind));
-    return final_.text.size() - (rest > tail ? rest - tail : 0);
+    JIGE_TRY(const Text whole_changed, render_first(i + 1, false, /*changed=*/true));
+    JIGE_TRY(const Text final_changed, render_changed(i));
+    const size_t rest = common_suffix({final.size(), {}}, final_changed);
+    const std::string_view behind = final.substr(final.size() - rest);
+    const std::string whole_end = end_of(whole, common_suffix(whole, whole_changed));
+    const size_t tail = std::min(common_prefix(behind, whole_end), common_with_prompt(i, behind));
+    return final.size() - (rest > tail ? rest - tail : 0);
   }
 
   // How much of what stands behind a message's content stands there too where the next answer is
   // to begin: a template that closes every conversation with a token has it not there.
-  size_t common_with_prompt(size_t i, std::string_view behind) const {
+  size_t common_with_prompt(size_t i, std::string_view behind) {
     const auto prompt = render_first(i + 1, /*prompt=*/true, /*changed=*/false);
     const auto changed = render_first(i + 1, /*prompt=*/true, /*changed=*/true);
     if (!prompt || !changed) return behind.size();
-    const size_t size = common_suffix(*prompt, *changed);
-    return common_prefix(behind, std::string_view(*prompt).substr(prompt->size() - size));
+    return common_prefix(behind, end_of(*prompt, common_suffix(*prompt, *changed)));
   }
 
-  const ChatTemplate& chat_;
+  char letter(const Text& text, size_t place) const {
+    return place < text.shared ? renders_.text()[place] : text.rest[place - text.shared];
+  }
+
+  size_t common_suffix(const Text& a, const Text& b) const {
+    size_t size = 0;
+    const size_t limit = std::min(a.size(), b.size());
+    while (size < limit && letter(a, a.size() - 1 - size) == letter(b, b.size() - 1 - size)) ++size;
+    return size;
+  }
+
+  // The last `size` bytes.
+  std::string end_of(const Text& text, size_t size) const {
+    if (size <= text.rest.size()) return text.rest.substr(text.rest.size() - size);
+    const size_t from_shared = size - text.rest.size();
+    return renders_.text().substr(text.shared - from_shared, from_shared) + text.rest;
+  }
+
+  ChatPrefixes renders_;
   const Json& messages_;
   const ChatOptions& options_;
-  ChatRender final_;
 };
 
 // A conversation as it goes to the template: control tokens between marks, tokens filled in.
@@ -174,7 +192,8 @@ Result<ChatRender> render_answers(const ChatTemplate& chat, const Json& messages
     JIGE_TRY(ChatRender render, chat.render_with_spans(messages, options));
     if (!render.generated.empty()) return render;
   }
-  return AnswerFinder(chat, messages, options).run();
+  JIGE_TRY(ChatPrefixes renders, ChatPrefixes::create(chat, messages, options));
+  return AnswerFinder(std::move(renders), messages, options).run();
 }
 
 Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
@@ -207,9 +226,9 @@ Result<ChatReply> encode_chat_reply(const Tokenizer& tokenizer, const ChatTempla
     return ChatReply{std::move(whole), prompt_count};
   }
   JIGE_TRY(const std::vector<int32_t> apart,
-           tokenizer.encode(space + reply, {.add_special = false,
-                                            .allow_special = false,
-                                            .continues = !prompt.empty()}));
+           tokenizer.encode(
+               space + reply,
+               {.add_special = false, .allow_special = false, .continues = !prompt.empty()}));
   ids.insert(ids.end(), apart.begin(), apart.end());
   return ChatReply{std::move(ids), prompt_count};
 }

@@ -2,17 +2,13 @@
 
 #include <nlohmann/json.hpp>
 
-#include "text/jinja_interpreter.h"
+#include "text/chat_compiled.h"
 #include "text/jinja_parser.h"
 
 namespace jige::text {
-namespace {
-
-// What becomes of members that are null: most templates handle a missing one better.
-enum class Nulls { kDrop, kKeep };
 
 // What the assistant thought goes by several names, of which templates read one or another.
-Json prepared(const Json& message, Nulls nulls) {
+Json prepared_message(const Json& message, Nulls nulls) {
   const Json* thought = nullptr;
   for (const char* name : {"reasoning_content", "thinking", "reasoning"}) {
     const auto it = message.find(name);
@@ -28,7 +24,7 @@ Json prepared(const Json& message, Nulls nulls) {
   return kept;
 }
 
-Result<Json> prepared_list(const Json& messages, Nulls nulls) {
+Result<Json> prepared_messages(const Json& messages, Nulls nulls) {
   if (!messages.is_array()) {
     return fail(Code::kInvalidArgument, "messages must be a list of objects");
   }
@@ -37,10 +33,12 @@ Result<Json> prepared_list(const Json& messages, Nulls nulls) {
     if (!message.is_object()) {
       return fail(Code::kInvalidArgument, "message {} is not an object", list.size());
     }
-    list.push_back(prepared(message, nulls));
+    list.push_back(prepared_message(message, nulls));
   }
   return list;
 }
+
+namespace {
 
 bool has_null_members(const Json& messages) {
   for (const Json& message : messages) {
@@ -63,11 +61,6 @@ Status define_json(jinja::Interpreter& run, std::string_view name, const Json* j
 
 }  // namespace
 
-struct ChatTemplate::Compiled {
-  jinja::Template tree;
-  std::string source;
-};
-
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source, std::string_view where) {
   JIGE_TRY(jinja::Template tree, jinja::parse_template(source, where));
   return ChatTemplate(
@@ -85,19 +78,16 @@ Result<std::string> ChatTemplate::render(const Json& messages, const ChatOptions
 
 Result<ChatRender> ChatTemplate::render_with_spans(const Json& messages,
                                                    const ChatOptions& options) const {
-  JIGE_TRY(const Json list, prepared_list(messages, Nulls::kDrop));
+  JIGE_TRY(const Json list, prepared_messages(messages, Nulls::kDrop));
   auto render = render_prepared(list, options);
   if (render || !has_null_members(messages)) return render;
   // Some templates ask whether a content `is none`, and can do nothing with a missing one.
-  JIGE_TRY(const Json with_nulls, prepared_list(messages, Nulls::kKeep));
+  JIGE_TRY(const Json with_nulls, prepared_messages(messages, Nulls::kKeep));
   auto second = render_prepared(with_nulls, options);
   return second ? std::move(second) : std::move(render);
 }
 
-Result<ChatRender> ChatTemplate::render_prepared(const Json& list,
-                                                 const ChatOptions& options) const {
-  jinja::Interpreter run(compiled_->tree, options.now_s);
-  JIGE_DO(define_json(run, "messages", &list));
+Status define_options(jinja::Interpreter& run, const ChatOptions& options) {
   JIGE_DO(define_json(run, "tools", options.tools));
   JIGE_DO(define_json(run, "documents", nullptr));
   run.define("add_generation_prompt", jinja::Value::boolean(options.add_generation_prompt));
@@ -119,6 +109,14 @@ Result<ChatRender> ChatTemplate::render_prepared(const Json& list,
       JIGE_DO(define_json(run, name, &value));
     }
   }
+  return {};
+}
+
+Result<ChatRender> ChatTemplate::render_prepared(const Json& list,
+                                                 const ChatOptions& options) const {
+  jinja::Interpreter run(compiled_->tree, options.now_s);
+  JIGE_DO(define_json(run, "messages", &list));
+  JIGE_DO(define_options(run, options));
   return run.run();
 }
 

@@ -50,6 +50,8 @@ struct ChatRender {
   std::string text;
   // What the template wrote inside {% generation %} blocks, in order, without overlap.
   std::vector<ChatSpan> generated;
+  // What making it cost; evaluating an expression is a step, for example.
+  int64_t steps = 0;
 };
 
 class ChatTemplate {
@@ -72,6 +74,7 @@ class ChatTemplate {
   const std::string& source() const;
 
  private:
+  friend class ChatPrefixes;
   struct Compiled;
   explicit ChatTemplate(std::shared_ptr<const Compiled> compiled)
       : compiled_(std::move(compiled)) {}

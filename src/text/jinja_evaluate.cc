@@ -8,6 +8,13 @@
 #include "text/jinja_operators.h"
 
 namespace jige::text::jinja {
+namespace {
+
+Value no_element(const Value& value, int64_t number) {
+  return Value::undefined(fmt::format("'{}' object has no element {}", value.type_name(), number));
+}
+
+}  // namespace
 
 Result<Value> Interpreter::evaluate(const Expr& node, Scope& scope) {
   const DepthGuard depth(depth_);
@@ -193,6 +200,11 @@ Result<Value> Interpreter::index(const Value& value, const Value& key) {
     if (const Value* found = value.entries().find(key)) return *found;
   }
   const bool whole = key.is(Kind::kInt) || key.is(Kind::kBool);
+  if (whole && value.is_watched() && key.as_int() >= 0) {
+    const auto number = static_cast<size_t>(key.as_int());
+    if (value.has_item(number)) return value.item(number);
+    return no_element(value, key.as_int());
+  }
   if (whole && (value.is_sequence() || value.is(Kind::kString))) {
     JIGE_TRY(const int64_t size, length(value));
     const int64_t at = key.as_int() < 0 ? key.as_int() + size : key.as_int();
@@ -201,8 +213,7 @@ Result<Value> Interpreter::index(const Value& value, const Value& key) {
       const Value place = Value::integer(at), end = Value::integer(at + 1);
       return slice_value(value, {.begin = &place, .end = &end}, budget_);
     }
-    return Value::undefined(
-        fmt::format("'{}' object has no element {}", value.type_name(), key.as_int()));
+    return no_element(value, key.as_int());
   }
   if (key.is(Kind::kString)) return member(value, key.text());
   return Value::undefined(fmt::format("'{}' object has no such element", value.type_name()));

@@ -105,9 +105,11 @@ Result<bool> Interpreter::loop_changed(const LoopState& loop, Value values) {
   return !same;
 }
 
-Result<ChatRender> Interpreter::run() {
+Result<ChatRender> Interpreter::run(std::vector<Place>* places) {
+  places_ = places;
   JIGE_TRY([[maybe_unused]] const Flow flow, run_body(template_.body, *top_));
-  return ChatRender{std::move(text_), std::move(generated_)};
+  places_ = nullptr;
+  return ChatRender{std::move(text_), std::move(generated_), budget_.steps_used()};
 }
 
 Status Interpreter::write(std::string_view text) {
@@ -119,13 +121,13 @@ Status Interpreter::write(std::string_view text) {
   return {};
 }
 
-Result<Interpreter::Flow> Interpreter::run_body(const Body& body, Scope& scope) {
+Result<Interpreter::Flow> Interpreter::run_body(const Body& body, Scope& scope, size_t first) {
   const DepthGuard depth(depth_);
   JIGE_DO(depth.check());
-  for (const auto& node : body) {
+  for (size_t i = first; i < body.size(); ++i) {
     JIGE_DO(budget_.steps(1));
-    auto flow = run_statement(*node, scope);
-    if (!flow) return at_line(std::move(flow.error()), node->line);
+    auto flow = run_statement(*body[i], scope);
+    if (!flow) return at_line(std::move(flow.error()), body[i]->line);
     if (*flow != Flow::kNext) return *flow;
   }
   return Flow::kNext;
@@ -190,10 +192,22 @@ Result<Interpreter::Flow> Interpreter::run_if(const Stmt& node, Scope& scope) {
 }
 
 // The items to go through, after the loop's own condition.
-Result<Items> Interpreter::loop_items(const Stmt& node, Scope& scope) {
+Status Interpreter::open_loop(const Stmt& node, Scope& scope, LoopState& state) {
   JIGE_TRY(const Value value, evaluate(*node.value, scope));
-  JIGE_TRY(Items items, iterate(value, budget_));
-  if (!node.condition) return items;
+  if (value.is_watched() && !node.condition) {
+    state.watched = value;
+    state.height = value.height();
+    return {};
+  }
+  JIGE_TRY(state.items, iterate(value, budget_));
+  if (node.condition) {
+    JIGE_TRY(state.items, chosen_items(node, std::move(state.items), scope));
+  }
+  for (const Value& item : state.items) state.height = std::max(state.height, item.height() + 1);
+  return {};
+}
+
+Result<Items> Interpreter::chosen_items(const Stmt& node, Items items, Scope& scope) {
   Items chosen;
   for (Value& item : items) {
     Scope& inner = open_scope(&scope);
@@ -207,22 +221,30 @@ Result<Items> Interpreter::loop_items(const Stmt& node, Scope& scope) {
 
 Result<Interpreter::Flow> Interpreter::run_for(const Stmt& node, Scope& scope) {
   const auto state = std::make_shared<LoopState>();
-  JIGE_TRY(state->items, loop_items(node, scope));
-  if (state->items.empty()) {
+  JIGE_DO(open_loop(node, scope, *state));
+  return run_turns(node, scope, state);
+}
+
+Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
+                                                 const std::shared_ptr<LoopState>& state) {
+  const std::optional<size_t> noted = noted_loop(node, *state);
+  if (noted) note_place(*noted, state);
+  if (state->at == 0 && !state->has(0)) {
     Scope& inner = open_scope(&scope);
     JIGE_TRY(const Flow flow, run_body(node.else_body, inner));
     close_scope(inner);
     return flow;
   }
-  for (const Value& item : state->items) state->height = std::max(state->height, item.height() + 1);
-  for (; state->at < state->items.size(); ++state->at) {
+  while (state->has(state->at)) {
     JIGE_DO(budget_.steps(1));
     Scope& inner = open_scope(&scope);
     set(inner, loop_name_, Value::loop(state));
-    JIGE_DO(assign(node.target, state->items[state->at], inner));
+    JIGE_DO(assign(node.target, state->item(state->at), inner));
     JIGE_TRY(const Flow flow, run_body(node.body, inner));
     close_scope(inner);
     if (flow == Flow::kBreak) break;
+    ++state->at;
+    if (noted) note_place(*noted, state);
   }
   changed_.erase(state.get());
   return Flow::kNext;

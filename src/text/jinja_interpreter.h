@@ -5,6 +5,11 @@
 // called later lives until the end of the run. Which names may mean what was given to the template
 // is found before (jinja_names.h).
 //
+// Places: a run over a watched list of messages (Watch) can note where every turn of a loop over it
+// begins, with all that the rest of the run depends on. From such a place the run can go on again,
+// as one over a list that ends sooner or has another message, if what the list then shows
+// otherwise was not looked at before. Only loops that stand in no other block are noted.
+//
 // Bounds: Budget (steps, bytes), depth of nested evaluation, size of the output.
 // Threads: one thread per Interpreter; the Template may be shared.
 #pragma once
@@ -12,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -39,14 +45,28 @@ struct MacroInstance {
   std::string name;
 };
 
+// Where a turn of a loop over a watched list begins.
+struct Place {
+  size_t statement = 0;  // the loop, in the body of the template
+  size_t turn = 0;
+  size_t seen = 0;                                 // Watch::seen of the time
+  size_t text_bytes = 0;                           // that were written
+  Value list;                                      // of the loop
+  std::vector<std::pair<uint32_t, Value>> values;  // at the top of the template
+  std::vector<DictData> namespaces;
+};
+
 class Interpreter {
  public:
   Interpreter(const Template& source, int64_t now_s, const Budget& budget = {});
 
   // Gives the template a variable.
   void define(std::string_view name, Value value);
-  // Runs the template once.
-  Result<ChatRender> run();
+  // Runs the template once. Notes `places`, unless it is null, in the order of the run.
+  Result<ChatRender> run(std::vector<Place>* places = nullptr);
+  // Runs it again from a place that run() noted, and gives what it writes from there on. The budget
+  // is that of this object. REQUIRES: run() ended without an error.
+  Result<ChatRender> run_from(const Place& place);
 
   Budget& budget() { return budget_; }
   int64_t now_s() const { return now_s_; }
@@ -69,11 +89,16 @@ class Interpreter {
   class Capture;
 
   // Statements.
-  Result<Flow> run_body(const Body& body, Scope& scope);
+  Result<Flow> run_body(const Body& body, Scope& scope, size_t first = 0);
   Result<Flow> run_statement(const Stmt& node, Scope& scope);
   Result<Flow> run_if(const Stmt& node, Scope& scope);
   Result<Flow> run_for(const Stmt& node, Scope& scope);
-  Result<Items> loop_items(const Stmt& node, Scope& scope);
+  Status open_loop(const Stmt& node, Scope& scope, LoopState& state);
+  Result<Flow> run_turns(const Stmt& node, Scope& scope, const std::shared_ptr<LoopState>& state);
+  Result<Items> chosen_items(const Stmt& node, Items items, Scope& scope);
+  // The number of a loop whose turns are noted in the body of the template.
+  std::optional<size_t> noted_loop(const Stmt& node, const LoopState& state) const;
+  void note_place(size_t statement, const std::shared_ptr<LoopState>& state);
   Status run_set(const Stmt& node, Scope& scope);
   Status run_macro(const Stmt& node, Scope& scope);
   Status run_call_block(const Stmt& node, Scope& scope);
@@ -129,6 +154,7 @@ class Interpreter {
   std::string text_;
   std::vector<ChatSpan> generated_;
   uint32_t depth_ = 0;
+  std::vector<Place>* places_ = nullptr;
 };
 
 }  // namespace jige::text::jinja

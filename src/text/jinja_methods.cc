@@ -415,21 +415,22 @@ Result<Value> call_method(Interpreter& run, const Value& value, std::string_view
 Value loop_attribute(const Value& value, std::string_view name) {
   const LoopState& loop = value.as_loop();
   const auto at = static_cast<int64_t>(loop.at);
-  const auto size = static_cast<int64_t>(loop.items.size());
+  const auto size = [&] { return static_cast<int64_t>(loop.size()); };
   if (name == "index") return Value::integer(at + 1);
   if (name == "index0") return Value::integer(at);
-  if (name == "revindex") return Value::integer(size - at);
-  if (name == "revindex0") return Value::integer(size - at - 1);
+  if (name == "revindex") return Value::integer(size() - at);
+  if (name == "revindex0") return Value::integer(size() - at - 1);
   if (name == "first") return Value::boolean(at == 0);
-  if (name == "last") return Value::boolean(at + 1 == size);
-  if (name == "length") return Value::integer(size);
+  if (name == "last") return Value::boolean(!loop.has(loop.at + 1));
+  if (name == "length") return Value::integer(size());
   if (name == "depth") return Value::integer(1);
   if (name == "depth0") return Value::integer(0);
   if (name == "previtem") {
-    return at > 0 ? loop.items[loop.at - 1] : Value::undefined("there is no previous item");
+    return at > 0 ? loop.item(loop.at - 1) : Value::undefined("there is no previous item");
   }
   if (name == "nextitem") {
-    return at + 1 < size ? loop.items[loop.at + 1] : Value::undefined("there is no next item");
+    return loop.has(loop.at + 1) ? loop.item(loop.at + 1)
+                                 : Value::undefined("there is no next item");
   }
   if (has_method(value, name)) return Value::method(name);
   return Value::undefined(fmt::format("loop has no attribute '{}'", name));

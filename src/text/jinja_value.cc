@@ -73,7 +73,10 @@ Value Value::boolean(bool value) { return Value(Data(value)); }
 Value Value::integer(int64_t value) { return Value(Data(value)); }
 Value Value::number(double value) { return Value(Data(value)); }
 Value Value::string(std::string text) {
-  return Value(Data(std::make_shared<const std::string>(std::move(text))));
+  return Value(Data(std::make_shared<const TextData>(TextData{std::move(text)})));
+}
+Value Value::markup(std::string text) {
+  return Value(Data(std::make_shared<const TextData>(TextData{std::move(text), true})));
 }
 Value Value::name_space(Namespace* value) { return Value(Data(value)); }
 Value Value::cycler(Cycler* value) { return Value(Data(value)); }
@@ -145,10 +148,71 @@ double Value::as_double() const {
   return is(Kind::kFloat) ? std::get<double>(data_) : static_cast<double>(as_int());
 }
 
-const Items& Value::items() const { return std::get<ListPointer>(data_)->items; }
+const Items& Value::items() const {
+  const ListData& list = *std::get<ListPointer>(data_);
+  if (!list.watch) return list.items;
+  Watch& watch = *list.watch;
+  watch.seen = Watch::kAll;
+  const size_t end = list.first + list.items.size();
+  const bool changed = list.first <= watch.changed_at && watch.changed_at < end;
+  if (watch.limit >= end && !changed) return list.items;
+  if (list.shown_version != watch.version) {
+    const size_t size = std::min(end, std::max(watch.limit, list.first)) - list.first;
+    list.shown.assign(list.items.begin(), list.items.begin() + static_cast<std::ptrdiff_t>(size));
+    if (changed && watch.changed_at - list.first < size) {
+      list.shown[watch.changed_at - list.first] = watch.changed;
+    }
+    list.shown_version = watch.version;
+  }
+  return list.shown;
+}
+
+Value Value::watched(const Value& list, std::shared_ptr<Watch> watch) {
+  ListData data = *std::get<ListPointer>(list.data_);
+  data.watch = std::move(watch);
+  return Value(Data(std::make_shared<const ListData>(std::move(data))));
+}
+
+bool Value::is_watched() const {
+  const auto* list = std::get_if<ListPointer>(&data_);
+  return list && (*list)->watch;
+}
+
+Watch& Value::watch() const { return *std::get<ListPointer>(data_)->watch; }
+
+// That an item is missing at the end of the whole list says nothing: it is missing in every shorter
+// one, too.
+bool Value::has_item(size_t number) const {
+  const ListData& list = *std::get<ListPointer>(data_);
+  if (number >= list.items.size() || list.first + number >= list.watch->limit) return false;
+  list.watch->saw(list.first + number);
+  return true;
+}
+
+const Value& Value::item(size_t number) const {
+  const ListData& list = *std::get<ListPointer>(data_);
+  list.watch->saw(list.first + number);
+  return list.first + number == list.watch->changed_at ? list.watch->changed : list.items[number];
+}
+
+Result<Value> Value::tail(size_t begin, Budget& budget) const {
+  ListData data = *std::get<ListPointer>(data_);
+  JIGE_DO(budget.bytes(data.items.size() * sizeof(Value)));
+  begin = std::min(begin, data.items.size());
+  data.items.erase(data.items.begin(), data.items.begin() + static_cast<std::ptrdiff_t>(begin));
+  data.first += begin;
+  data.shown.clear();
+  data.shown_version = 0;
+  return Value(Data(std::make_shared<const ListData>(std::move(data))));
+}
+
 bool Value::is_group() const {
   const auto* list_data = std::get_if<ListPointer>(&data_);
   return list_data && (*list_data)->is_group;
+}
+bool Value::is_markup() const {
+  const auto* text_data = std::get_if<Text>(&data_);
+  return text_data && (*text_data)->is_markup;
 }
 const DictData& Value::entries() const { return *std::get<DictPointer>(data_); }
 
@@ -173,7 +237,7 @@ bool Value::truth() const {
     case Kind::kFloat: return as_double() != 0;
     case Kind::kString: return !text().empty();
     case Kind::kList:
-    case Kind::kTuple: return !items().empty();
+    case Kind::kTuple: return is_watched() ? has_item(0) : !items().empty();
     case Kind::kDict: return !entries().entries.empty();
     default: return true;
   }
@@ -379,7 +443,7 @@ Result<int64_t> length(const Value& value) {
     case Kind::kList:
     case Kind::kTuple: return static_cast<int64_t>(value.items().size());
     case Kind::kDict: return static_cast<int64_t>(value.entries().entries.size());
-    case Kind::kLoop: return static_cast<int64_t>(value.as_loop().items.size());
+    case Kind::kLoop: return static_cast<int64_t>(value.as_loop().size());
     default: return fail(Code::kInvalidArgument, "{} has no length", value.type_name());
   }
 }

@@ -8,9 +8,14 @@
 //
 // Budget: everything whose cost could grow with the data charges it, so hostile templates end.
 //
+// The list of messages may be watched (Watch), and so are its tails: it notes how much of it was
+// looked at, and can be made shorter, or show another item, without touching the values that hold
+// it. What knows nothing of watches calls items(), which counts as looking at everything.
+//
 // Threads: values may be shared between threads as long as their namespaces are not.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -41,6 +46,7 @@ class Budget {
   Status steps(size_t count);
   // Bytes of strings and containers made, also counted as steps in proportion.
   Status bytes(size_t count);
+  int64_t steps_used() const { return steps_max_ - steps_left_; }
 
  private:
   int64_t steps_max_ = kSteps;
@@ -58,6 +64,7 @@ struct Cycler;
 struct LoopState;
 struct MacroInstance;
 struct Namespace;
+struct Watch;
 
 using Items = std::vector<Value>;
 
@@ -88,6 +95,8 @@ class Value {
   static Value integer(int64_t value);
   static Value number(double value);
   static Value string(std::string text);
+  // Text that is HTML already: what is added to it becomes HTML, too, as markupsafe has it.
+  static Value markup(std::string text);
   static Value string_view(std::string_view text) { return string(std::string(text)); }
   // A list or tuple. Fails with kUnsupported when it nests too deep.
   static Result<Value> list(Items items, Budget& budget);
@@ -95,6 +104,8 @@ class Value {
   static Result<Value> dict(DictData entries, Budget& budget);
   // A tuple (grouper, list), as groupby makes it.
   static Result<Value> group(Value grouper, Value list, Budget& budget);
+  // A list with the same items that is watched. REQUIRES: a list, not watched yet.
+  static Value watched(const Value& list, std::shared_ptr<Watch> watch);
   static Value name_space(Namespace* value);
   static Value cycler(Cycler* value);
   static Value loop(std::shared_ptr<LoopState> state);
@@ -112,9 +123,17 @@ class Value {
   bool as_bool() const { return std::get<bool>(data_); }
   int64_t as_int() const;    // kInt or kBool
   double as_double() const;  // any number
-  const std::string& text() const { return *std::get<Text>(data_); }
-  const Items& items() const;  // kList or kTuple
-  bool is_group() const;       // of groupby; any kind
+  const std::string& text() const { return std::get<Text>(data_)->text; }
+  bool is_markup() const;      // any kind
+  const Items& items() const;  // kList or kTuple; valid until the watch of the list changes
+  bool is_watched() const;     // any kind
+  Watch& watch() const;        // of a watched list
+  // Of a watched list, looking no further than this item: whether there is one of that number, it,
+  // and the watched list of those from there on.
+  bool has_item(size_t number) const;
+  const Value& item(size_t number) const;
+  Result<Value> tail(size_t begin, Budget& budget) const;
+  bool is_group() const;  // of groupby; any kind
   const DictData& entries() const;
   Namespace& as_namespace() const { return *std::get<Namespace*>(data_); }
   Cycler& as_cycler() const { return *std::get<Cycler*>(data_); }
@@ -140,7 +159,11 @@ class Value {
   struct Method {
     std::string name;
   };
-  using Text = std::shared_ptr<const std::string>;
+  struct TextData {
+    std::string text;
+    bool is_markup = false;
+  };
+  using Text = std::shared_ptr<const TextData>;
   using ListPointer = std::shared_ptr<const ListData>;
   using DictPointer = std::shared_ptr<const DictData>;
   using Data = std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,
@@ -155,6 +178,26 @@ struct ListData {
   bool is_tuple = false;
   uint32_t height = 1;
   bool is_group = false;
+  std::shared_ptr<Watch> watch = nullptr;
+  size_t first = 0;  // place of items[0] in the whole list that is watched
+  // What items() gives where the watch shows something else than `items`; made on demand.
+  mutable Items shown = {};
+  mutable uint64_t shown_version = 0;
+};
+
+// Watches one list and its tails.
+struct Watch {
+  static constexpr size_t kAll = SIZE_MAX;
+  // How many items at the beginning of the whole list were looked at; kAll: its end, too.
+  size_t seen = 0;
+
+  // How many items the list has, at most, and the item that shows another value.
+  size_t limit = kAll;
+  size_t changed_at = kAll;
+  Value changed;
+  uint64_t version = 0;  // changes with any of these three
+
+  void saw(size_t place) { seen = std::max(seen, place + 1); }
 };
 
 // Entries in the order of insertion.
@@ -186,8 +229,17 @@ struct Cycler {
 // The state of one for loop, seen as `loop` inside.
 struct LoopState {
   Items items;
+  Value watched;  // the list in place of `items`, else undefined
   size_t at = 0;
   uint32_t height = 1;
+
+  bool has(size_t number) const {
+    return watched.is_watched() ? watched.has_item(number) : number < items.size();
+  }
+  const Value& item(size_t number) const {
+    return watched.is_watched() ? watched.item(number) : items[number];
+  }
+  size_t size() const { return watched.is_watched() ? watched.items().size() : items.size(); }
 };
 
 // A tree of JSON as a value. Fails with kUnsupported when it nests too deep.

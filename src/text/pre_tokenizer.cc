@@ -24,9 +24,7 @@ Cut apply_cut(const PatternCut& cut, const SplitRule& rule, CutPlace& at) {
     return Cut::kNever;
   }
   if (cut.behind_match || cut.before_match) return Cut::kBetweenParts;
-  at.text = at.text.substr(cut.gap.begin, cut.gap.end - cut.gap.begin);
-  at.place -= cut.gap.begin;
-  if (cut.gap.begin > 0) at.start = PieceStart::kInside;
+  at.cut_out(cut.gap.begin, cut.gap.end);
   return Cut::kInsidePart;
 }
 
@@ -142,6 +140,7 @@ class ByteLevelStep final : public Step {
       at.changed = " " + std::string(at.text);
       at.text = at.changed;
       ++at.place;
+      ++at.front;
     }
     if (!options_.use_regex) return Cut::kInsidePart;
     JIGE_TRY(const PatternCut cut, cut_among_matches(*words_, at.text, at.place, scratch));
@@ -154,6 +153,7 @@ class ByteLevelStep final : public Step {
         !current.text.starts_with(' ')) {
       prefixed = " " + std::string(current.text);
       current.text = prefixed;
+      ++current.front;
     }
     if (!options_.use_regex) return next.take(current);
     Splitter splitter(current, {SplitBehavior::kIsolated}, next);
@@ -176,17 +176,27 @@ class SpellStep final : public Step {
   Status apply(const Piece& piece, RegexScratch&, PieceSink& next) const override {
     std::string spelled;
     append_byte_level(spelled, piece.text);
-    return next.take({spelled, piece.start});
+    return next.take({spelled, piece.start, spelled_front(piece.text, piece.front)});
   }
   Result<Cut> cut(CutPlace& at, RegexScratch&) const override {
     std::string spelled;
     append_byte_level(spelled, at.text.substr(0, at.place));
     const size_t place = spelled.size();
     append_byte_level(spelled, at.text.substr(at.place));
+    at.front = spelled_front(at.text, at.front);
     at.changed = std::move(spelled);
     at.text = at.changed;
     at.place = place;
     return Cut::kInsidePart;
+  }
+
+ private:
+  // Every character that spells a byte of the first one stands where that begins.
+  static size_t spelled_front(std::string_view text, size_t front) {
+    const size_t first = front < text.size() ? utf8_size(text[front]) : 0;
+    std::string spelled;
+    append_byte_level(spelled, text.substr(0, front + first));
+    return first == 0 ? spelled.size() : last_character(spelled);
   }
 };
 
@@ -204,15 +214,23 @@ class MetaspaceStep final : public Step {
       : options_(std::move(options)), space_(Pattern::literal(" ")) {}
   Status apply(const Piece& piece, RegexScratch& scratch, PieceSink& next) const override {
     JIGE_TRY(std::string text, space_.replace_all(piece.text, options_.mark, scratch));
-    if (wants_mark(text, piece.start)) text.insert(0, options_.mark);
-    const Piece marked{text, piece.start};
+    JIGE_TRY(size_t front, changed_front(piece.text, piece.front, scratch));
+    if (wants_mark(text, piece.start)) {
+      text.insert(0, options_.mark);
+      front += options_.mark.size();
+    }
+    const Piece marked{text, piece.start, front};
     return options_.split ? split(marked, next) : next.take(marked);
   }
   bool marks() const override { return options_.prepend != Prepend::kNever; }
   Result<Cut> cut(CutPlace& at, RegexScratch& scratch) const override {
     JIGE_TRY(std::string text,
              space_.replace_all(at.text.substr(0, at.place), options_.mark, scratch));
-    if (wants_mark(text, at.start)) text.insert(0, options_.mark);
+    JIGE_TRY(at.front, changed_front(at.text, at.front, scratch));
+    if (wants_mark(text, at.start)) {
+      text.insert(0, options_.mark);
+      at.front += options_.mark.size();
+    }
     const size_t place = text.size();
     JIGE_TRY(const std::string right,
              space_.replace_all(at.text.substr(at.place), options_.mark, scratch));
@@ -223,16 +241,20 @@ class MetaspaceStep final : public Step {
     if (!options_.split) return Cut::kInsidePart;
     if (right.starts_with(options_.mark)) return Cut::kBetweenParts;
     const size_t begin = at.text.rfind(options_.mark, place - 1);
-    if (begin != at.text.npos) {
-      at.place -= begin;
-      at.text.remove_prefix(begin);
-      if (begin > 0) at.start = PieceStart::kInside;
-    }
-    at.text = at.text.substr(0, find_text(at.text, options_.mark, at.place));
+    at.cut_out(begin == at.text.npos ? 0 : begin,
+               std::min(find_text(at.text, options_.mark, place), at.text.size()));
     return Cut::kInsidePart;
   }
 
  private:
+  // The bytes that what was put in front has once its spaces are marks.
+  Result<size_t> changed_front(std::string_view text, size_t front, RegexScratch& scratch) const {
+    if (front == 0) return size_t{0};
+    JIGE_TRY(const std::string changed,
+             space_.replace_all(text.substr(0, front), options_.mark, scratch));
+    return changed.size();
+  }
+
   bool wants_mark(std::string_view text, PieceStart start) const {
     const bool wanted =
         (options_.prepend == Prepend::kAlways && start != PieceStart::kContinuation) ||

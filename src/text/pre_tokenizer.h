@@ -10,6 +10,7 @@
 // Threads: immutable; const members from any thread.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -28,7 +29,16 @@ struct CutPlace {
   std::string_view text;
   size_t place = 0;
   PieceStart start = PieceStart::kInside;
+  size_t front = 0;          // as of Piece
   std::string changed = {};  // what `text` shows, once a step changed it
+
+  // Makes it the part [begin, end). REQUIRES: the place is inside.
+  void cut_out(size_t begin, size_t end) {
+    if (begin > front) start = PieceStart::kInside;
+    front -= std::min(front, begin);
+    text = text.substr(begin, end - begin);
+    place -= begin;
+  }
 };
 
 class PreTokenizer {

@@ -29,10 +29,14 @@ enum class PieceStart { kInside, kInput, kContinuation };
 struct Piece {
   std::string_view text;
   PieceStart start = PieceStart::kInside;
+  // Bytes at its beginning that steps put in front. A part behind them begins with the first
+  // character of the input, and so at its beginning, too.
+  size_t front = 0;
 
   // REQUIRES: begin <= end <= text.size().
   Piece part(size_t begin, size_t end) const {
-    return {text.substr(begin, end - begin), begin == 0 ? start : PieceStart::kInside};
+    const std::string_view sub = text.substr(begin, end - begin);
+    return begin > front ? Piece{sub} : Piece{sub, start, front - begin};
   }
 };
 

@@ -66,16 +66,23 @@ Json template_json(const SpecialTexts& before, const SpecialTexts& behind) {
           {"special_tokens", std::move(tokens)}};
 }
 
+Json split_json(std::string_view pattern) {
+  return {{"type", "Split"},
+          {"pattern", {{"Regex", pattern}}},
+          {"behavior", "Isolated"},
+          {"invert", false}};
+}
+
+Json byte_level_json(bool gpt2_words) {
+  return {{"type", "ByteLevel"},
+          {"add_prefix_space", false},
+          {"trim_offsets", true},
+          {"use_regex", gpt2_words}};
+}
+
 Json split_then_bytes_json(std::string_view pattern) {
-  const Json split = {{"type", "Split"},
-                      {"pattern", {{"Regex", pattern}}},
-                      {"behavior", "Isolated"},
-                      {"invert", false}};
-  const Json bytes = {{"type", "ByteLevel"},
-                      {"add_prefix_space", false},
-                      {"trim_offsets", true},
-                      {"use_regex", false}};
-  return {{"type", "Sequence"}, {"pretokenizers", Json::array({split, bytes})}};
+  return {{"type", "Sequence"},
+          {"pretokenizers", Json::array({split_json(pattern), byte_level_json(false)})}};
 }
 
 Json byte_level_decoder_json() {

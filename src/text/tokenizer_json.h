@@ -34,7 +34,10 @@ using SpecialTexts = std::vector<std::pair<std::string, int64_t>>;
 // A post-processor that puts tokens before and behind every text.
 Json template_json(const SpecialTexts& before, const SpecialTexts& behind);
 
-// A pre-tokenizer that cuts words by a pattern and spells them byte by byte.
+// Pre-tokenizers: one that cuts words by a pattern; one that spells them byte by byte, and cuts
+// them as GPT-2 does before, if so wanted; and both, one behind the other.
+Json split_json(std::string_view pattern);
+Json byte_level_json(bool gpt2_words);
 Json split_then_bytes_json(std::string_view pattern);
 // The decoder of such words, and of what ByteLevel alone cuts.
 Json byte_level_decoder_json();

@@ -38,6 +38,35 @@ TEST(Export, WritesTheModelOfARunAndRefusesToReplaceIt) {
   EXPECT_EQ(text.exit_code, 0) << text.err;
 }
 
+TEST(Export, WritesAGgufFileThatComesBackToTheByte) {
+  const TestFolder folder;
+  const std::string file = folder / "deep/tiny.gguf", back = folder / "back";
+  const Outcome made = run_jige({"export", TinyRun::get().run(), "--gguf", file, "--json"});
+  ASSERT_EQ(made.exit_code, 0) << made.err;
+  EXPECT_EQ(made.json()["file"], file);
+  EXPECT_EQ(made.json()["types"].size(), 1u);
+  ASSERT_EQ(run_jige({"import", file, "--out", back}).exit_code, 0);
+  EXPECT_EQ(read_text(back + "/model.safetensors"),
+            read_text(TinyRun::get().model() + "/model.safetensors"));
+  const auto ids = [](const std::string& model) {
+    return run_jige({"tokenize", model, "--text", "The 12 <|endoftext|> caf\u00e9s!", "--json"})
+        .out;
+  };
+  EXPECT_EQ(ids(back), ids(TinyRun::get().model()));
+
+  expect_error(run_jige({"export", TinyRun::get().run(), "--gguf", file}), 2, {"--replace"});
+  const Outcome small =
+      run_jige({"export", TinyRun::get().model(), "--gguf", file, "--type", "q4_0", "--replace"});
+  ASSERT_EQ(small.exit_code, 0) << small.err;
+  EXPECT_THAT(small.out, HasSubstr("Q4_0"));
+  EXPECT_EQ(run_jige({"import", file, "--out", back, "--replace"}).exit_code, 0);
+  expect_error(run_jige({"export", TinyRun::get().run(), "--gguf", file, "--step", "20"}), 2,
+               {"--step: is of checkpoints"});
+  expect_error(run_jige({"export", TinyRun::get().run(), "--type", "q8_0"}), 2,
+               {"--type: is of GGUF files"});
+  expect_error(run_jige({"export", folder / "none", "--gguf", file}), 3, {"no such folder"});
+}
+
 TEST(Export, TakesARunThatGoesOnAndOneThatWasKilled) {
   const TestFolder folder, streams;
   std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 100000);

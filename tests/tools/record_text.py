@@ -109,7 +109,13 @@ def gpt2_prefix():
 
 
 def llama3():
-    tokenizer = byte_level(None, split_then_bytes(GPT4_SPLIT))
+    def ignore_merges(data):
+        data["model"]["ignore_merges"] = True
+        # A word of the vocabulary that no merge reaches, as large vocabularies have them. It comes
+        # before the added tokens, whose ids follow from the size of the vocabulary.
+        data["model"]["vocab"]["\u0120unmergeable"] = 1000
+
+    tokenizer = edited(byte_level(None, split_then_bytes(GPT4_SPLIT)), ignore_merges)
     tokenizer.add_special_tokens(
         [
             special(text)
@@ -126,13 +132,7 @@ def llama3():
             ),
         ]
     )
-
-    def ignore_merges(data):
-        data["model"]["ignore_merges"] = True
-        # A word of the vocabulary that no merge reaches, as large vocabularies have them.
-        data["model"]["vocab"]["\u0120unmergeable"] = 1000
-
-    return edited(tokenizer, ignore_merges)
+    return tokenizer
 
 
 def qwen2():

@@ -241,6 +241,15 @@ def pre_tokenizers():
         p.Sequence([p.Digits(individual_digits=True), p.ByteLevel(add_prefix_space=False)]),
         p.Sequence([p.ByteLevel(add_prefix_space=False), p.Digits(individual_digits=True)]),
         p.Sequence([p.Punctuation(), p.Whitespace()]),
+        # What stands behind a mark that was put in front begins where the input does.
+        p.Sequence([p.Metaspace(prepend_scheme="first"),
+                    p.Metaspace(replacement="_", prepend_scheme="first")]),
+        p.Sequence([p.Metaspace(prepend_scheme="first", split=False), p.Split("\u2581", "isolated"),
+                    p.Metaspace(replacement="_", prepend_scheme="first", split=False)]),
+        p.Sequence([p.ByteLevel(add_prefix_space=True), p.BertPreTokenizer(),
+                    p.Metaspace(prepend_scheme="first")]),
+        p.Sequence([p.ByteLevel(add_prefix_space=False, use_regex=False), p.BertPreTokenizer(),
+                    p.Metaspace(prepend_scheme="first")]),
     ]
 
 

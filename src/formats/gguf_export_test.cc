@@ -1,0 +1,237 @@
+// Model folders as GGUF files, and back.
+#include "formats/gguf_export.h"
+
+#include <nlohmann/json.hpp>
+
+#include "formats/gguf_import.h"
+#include "formats/gguf_test_support.h"
+#include "formats/json_file.h"
+#include "text/test_fixtures.h"
+#include "text/tokenizer.h"
+
+namespace jige::formats {
+namespace {
+
+const char* const kExported[] = {"llama2", "llama3", "llama_linear_biases", "mistral", "qwen2",
+                                 "qwen3",  "gpt2"};
+
+// The model of a fixture with a tokenizer of 96 tokens.
+std::string folder_to_export(const ScratchFolder& scratch, const std::string& name) {
+  const std::string folder = scratch.file("original-" + name);
+  std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name, folder);
+  const auto keys = parse_gguf(bytes_of(read_or_fail(gguf_fixture("qwen2.gguf"))), "qwen2");
+  static const std::string tokenizer = [&] {
+    return read_gguf_tokenizer(keys->metadata, {.vocab_size = 96})->tokenizer_json;
+  }();
+  write_or_fail(folder + "/tokenizer.json", tokenizer);
+  write_or_fail(folder + "/tokenizer_config.json",
+                R"({"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"})");
+  return folder;
+}
+
+void expect_same_values(const std::string& original, const std::string& imported) {
+  const auto wanted = TensorFolder::open(original);
+  const auto found = TensorFolder::open(imported);
+  ASSERT_TRUE(wanted && found);
+  for (const StoredTensor* tensor : found->tensors()) {
+    const StoredTensor* other = wanted->find(tensor->name);
+    ASSERT_NE(other, nullptr) << tensor->name;
+    EXPECT_EQ(other->dtype_name, tensor->dtype_name) << tensor->name;
+    ASSERT_EQ(other->dims, tensor->dims) << tensor->name;
+    EXPECT_EQ(std::memcmp(found->view(tensor->name)->data, wanted->view(tensor->name)->data,
+                          tensor->bytes),
+              0)
+        << tensor->name;
+  }
+}
+
+TEST(GgufExport, IsReadBackToTheBit) {
+  for (const char* name : kExported) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    const std::string folder = folder_to_export(scratch, name);
+    const auto made = export_gguf({.folder = folder, .file = scratch.file("deep/a.gguf")});
+    ASSERT_TRUE(made) << made.error().message;
+    EXPECT_EQ(folder_entries(scratch.file("deep")), std::vector<std::string>{"a.gguf"});
+    EXPECT_EQ(read_or_fail(scratch.file("deep/a.gguf")).size(), made->bytes);
+    const std::string back = scratch.file("back");
+    const auto read = import_gguf({.file = scratch.file("deep/a.gguf"), .folder = back});
+    ASSERT_TRUE(read) << read.error().message;
+    expect_same_values(folder, back);
+    ModelConfig config = load_model_config(folder).value();
+    ModelConfig again = load_model_config(back).value();
+    config.bos_id = again.bos_id;  // the tokenizer's, of which the fixture knows nothing
+    config.eos_ids = again.eos_ids;
+    config.pad_id = again.pad_id;
+    config.layer_is_sliding = again.layer_is_sliding;
+    EXPECT_EQ(again, config);
+  }
+}
+
+TEST(GgufExport, WritesTheTypeThatIsAskedFor) {
+  const ScratchFolder scratch;
+  const std::string folder = folder_to_export(scratch, "llama3");
+  const auto encode = [](int size) {
+    return [size](const float* values, int64_t count, std::byte* blocks) {
+      for (int64_t i = 0; i < count / 32 * size; ++i) blocks[i] = std::byte(values[0] > 0 ? 1 : 2);
+    };
+  };
+  for (const auto& [type, name] : {std::pair{kGgufF32, "F32"},
+                                   {kGgufF16, "F16"},
+                                   {kGgufBF16, "BF16"},
+                                   {kGgufQ8_0, "Q8_0"},
+                                   {kGgufQ4_0, "Q4_0"}}) {
+    SCOPED_TRACE(name);
+    const std::string path = scratch.file(std::string(name) + ".gguf");
+    const auto made = export_gguf({.folder = folder,
+                                   .file = path,
+                                   .type = type,
+                                   .encoders = {{kGgufQ8_0, encode(34)}, {kGgufQ4_0, encode(18)}},
+                                   .name = "small"});
+    ASSERT_TRUE(made) << made.error().message;
+    const auto file = GgufFile::open(path);
+    ASSERT_TRUE(file) << file.error().message;
+    EXPECT_EQ(file->metadata().get_text("general.name").value(), "small");
+    EXPECT_STREQ(std::string(file->header().find("blk.0.attn_q.weight")->type->name).c_str(), name);
+    EXPECT_EQ(file->header().find("blk.1.attn_norm.weight")->type->name, "F32");
+    EXPECT_EQ(file->header().find("rope_freqs.weight")->type->name, "F32");
+    EXPECT_EQ(file->header().find("token_embd.weight")->type->name,
+              name == std::string("Q4_0") ? "Q8_0" : name);
+  }
+}
+
+void expect_same_ids_again(const std::string& folder, const std::string& cases) {
+  const auto tokenizer = text::Tokenizer::load(folder);
+  ASSERT_TRUE(tokenizer) << tokenizer.error().message;
+  ModelConfig config;
+  config.vocab_size = tokenizer->vocab_size() + 7;
+  GgufKeys keys;
+  keys.text("general.architecture", "llama");
+  const auto summary = add_gguf_tokenizer(folder, config, keys);
+  ASSERT_TRUE(summary) << summary.error().message;
+  ASSERT_TRUE(write_gguf(folder + "/a.gguf", keys, {}));
+  const auto file = GgufFile::open(folder + "/a.gguf");
+  ASSERT_TRUE(file) << file.error().message;
+  const auto read = read_gguf_tokenizer(file->metadata(), {.vocab_size = config.vocab_size});
+  ASSERT_TRUE(read) << read.error().message;
+  EXPECT_EQ(read->kind, summary->kind);
+  const auto again = text::Tokenizer::from_json(read->tokenizer_json, folder);
+  ASSERT_TRUE(again) << again.error().message;
+  int count = 0;
+  for (const Json& row : text::fixture_rows(cases)) {
+    if (!row.contains("ids")) continue;
+    ++count;
+    EXPECT_EQ(*again->encode(text::row_input(row), {}),
+              *tokenizer->encode(text::row_input(row), {}))
+        << row.dump();
+  }
+  EXPECT_GE(count, 50);
+}
+
+TEST(GgufExport, TokenizersGiveTheSameIdsWhenTheyComeBack) {
+  for (const std::string name : {"gpt2", "llama3", "qwen2", "tekken", "deepseek"}) {
+    SCOPED_TRACE(name);
+    const ScratchFolder scratch;
+    Json tokenizer =
+        Json::parse(read_or_fail(text::fixture_path("tokenizers/" + name + "/tokenizer.json")));
+    for (Json& token : tokenizer["added_tokens"]) token["single_word"] = false;
+    write_or_fail(scratch.file("tokenizer.json"), dump_json(tokenizer));
+    const char* begin = name == "llama3" ? "<|begin_of_text|>" : name == "tekken" ? "<s>" : "none";
+    write_or_fail(scratch.file("tokenizer_config.json"),
+                  fmt::format(R"({{"bos_token": "{}"}})", begin));
+    expect_same_ids_again(scratch.path(), "tokenizers/" + name + "/cases.jsonl");
+  }
+  const auto file = GgufFile::open(gguf_fixture("tokenizer-spm.gguf"));
+  const auto pieces = read_gguf_tokenizer(file->metadata(), {.vocab_size = 10'000});
+  ASSERT_TRUE(pieces) << pieces.error().message;
+  const ScratchFolder scratch;
+  write_or_fail(scratch.file("tokenizer.json"), pieces->tokenizer_json);
+  write_or_fail(scratch.file("tokenizer_config.json"), pieces->tokenizer_config_json);
+  expect_same_ids_again(scratch.path(), "sentencepiece/bpe/cases.jsonl");
+}
+
+TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
+  struct Case {
+    const char* model;
+    const char* field;
+    Json value;
+    const char* words;
+  };
+  for (const auto& [model, field, value, words] :
+       {Case{"gpt2", "activation_function", "relu", "\"activation_function\""},
+        Case{"gpt2", "scale_attn_weights", false, "\"scale_attn_weights\""},
+        Case{"gpt2", "scale_attn_by_inverse_layer_idx", true, "by_inverse_layer_idx"},
+        Case{"qwen3", "attention_bias", true, "\"attention_bias\""},
+        Case{"llama3", "rope_parameters/high_freq_factor", 64.0, "\"rope_scaling\""},
+        Case{"qwen2_5", "use_cache", true, "\"sliding_window\""}}) {
+    SCOPED_TRACE(field);
+    const ScratchFolder scratch;
+    const std::string folder = folder_to_export(scratch, model);
+    Json config = load_json_object(folder + "/config.json").value();
+    config[Json::json_pointer(std::string("/") + field)] = value;
+    write_or_fail(folder + "/config.json", dump_json(config));
+    EXPECT_FAILS_WITH(export_gguf({.folder = folder, .file = scratch.file("a.gguf")}),
+                      Code::kUnsupported, words);
+    EXPECT_FALSE(std::filesystem::exists(scratch.file("a.gguf")));
+  }
+}
+
+TEST(GgufExport, RefusesTokenizersThatGgufFilesHaveNoNameFor) {
+  const ScratchFolder scratch;
+  const std::string folder = folder_to_export(scratch, "qwen2");
+  const std::string file = read_or_fail(folder + "/tokenizer.json");
+  const auto with = [&](const std::function<void(Json&)>& change) {
+    Json tokenizer = Json::parse(file);
+    change(tokenizer);
+    write_or_fail(folder + "/tokenizer.json", dump_json(tokenizer));
+    return export_gguf({.folder = folder, .file = scratch.file("a.gguf"), .replace = true});
+  };
+  EXPECT_TRUE(with([](Json&) {}));
+  EXPECT_FAILS_WITH(with([](Json& t) { t["pre_tokenizer"]["add_prefix_space"] = true; }),
+                    Code::kUnsupported, "\"pre_tokenizer\" cuts text");
+  EXPECT_FAILS_WITH(with([](Json& t) {
+                      t["normalizer"] = {{"type", "Lowercase"}};
+                    }),
+                    Code::kUnsupported, "it knows llama-bpe");
+  EXPECT_FAILS_WITH(with([](Json& t) { t["model"]["byte_fallback"] = true; }), Code::kUnsupported,
+                    "cuts text in a way");
+  EXPECT_FAILS_WITH(with([](Json& t) {
+                      t["model"]["byte_fallback"] = true;
+                      t["pre_tokenizer"] = nullptr;
+                      t["normalizer"] = {{"type", "Replace"},
+                                         {"pattern", {{"String", " "}}},
+                                         {"content", "\u2581"}};
+                      t["model"]["merges"] = {"a b", "ab c", "b c", "a bc"};
+                      for (const char* piece : {"ab", "bc", "abc"}) {
+                        t["model"]["vocab"][piece] = t["model"]["vocab"].size() - 3;
+                      }
+                    }),
+                    Code::kUnsupported, "merges do not follow");
+  EXPECT_FAILS_WITH(with([](Json& t) {
+                      t["post_processor"] = {{"type", "BertProcessing"},
+                                             {"sep", {"<|eos|>", 2}},
+                                             {"cls", {"<|pad|>", 0}}};
+                    }),
+                    Code::kUnsupported, "\"post_processor\"");
+  EXPECT_FAILS_WITH(with([](Json& t) { t["model"]["vocab"]["more"] = 96; }), Code::kCorrupt,
+                    "tokens up to number 96, but the model has 96 rows");
+}
+
+TEST(GgufExport, LeavesAFileThatIsThereAlone) {
+  const ScratchFolder scratch;
+  const std::string folder = folder_to_export(scratch, "qwen2"), file = scratch.file("a.gguf");
+  write_or_fail(file, "mine");
+  EXPECT_FAILS_WITH(export_gguf({.folder = folder, .file = file}), Code::kInvalidArgument,
+                    "--replace");
+  EXPECT_EQ(read_or_fail(file), "mine");
+  const std::atomic<bool> cancelled = true;
+  EXPECT_FAILS_WITH(
+      export_gguf({.folder = folder, .file = file, .replace = true, .cancelled = &cancelled}),
+      Code::kCancelled, "was not written");
+  EXPECT_EQ(read_or_fail(file), "mine");
+  EXPECT_TRUE(export_gguf({.folder = folder, .file = file, .replace = true}));
+  EXPECT_TRUE(is_gguf(bytes_of(read_or_fail(file))));
+}
+
+}  // namespace
+}  // namespace jige::formats

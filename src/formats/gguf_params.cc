@@ -1,0 +1,121 @@
+#include "formats/gguf_params.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace jige::formats {
+namespace {
+
+// The parameters of a model, in the order of its layers.
+class GgufParamList {
+ public:
+  explicit GgufParamList(const ModelConfig& config) : c_(config) {}
+
+  std::vector<GgufParam> make() {
+    c_.family == Family::kGpt2 ? add_gpt2() : add_gated_family();
+    return std::move(params_);
+  }
+
+ private:
+  void add(std::string stored, std::string name, Shape shape, RowOrder order = RowOrder::kSame,
+           int64_t heads = 1) {
+    params_.push_back({std::move(stored), std::move(name), shape, order, heads});
+  }
+
+  void add_head(std::string name) {
+    if (!c_.tied_embeddings) add("output.weight", std::move(name), {c_.vocab_size, c_.hidden_size});
+  }
+
+  // Weight and, if there is one, bias of a linear.
+  void add_linear(const std::string& stored, const std::string& name, int64_t out, int64_t in,
+                  bool bias, int64_t paired_heads = 0) {
+    const RowOrder order = paired_heads > 0 ? RowOrder::kPairedHeads : RowOrder::kSame;
+    add(stored + ".weight", name + ".weight", {out, in}, order, paired_heads);
+    if (bias) add(stored + ".bias", name + ".bias", {out}, order, paired_heads);
+  }
+
+  void add_gated_family() {
+    add("token_embd.weight", "model.embed_tokens.weight", {c_.vocab_size, c_.hidden_size});
+    for (int64_t i = 0; i < c_.layer_count; ++i) add_gated_layer(i);
+    add("output_norm.weight", "model.norm.weight", {c_.hidden_size});
+    add_head("lm_head.weight");
+  }
+
+  void add_gated_layer(int64_t layer) {
+    const std::string from = fmt::format("blk.{}.", layer);
+    const std::string to = fmt::format("model.layers.{}.", layer);
+    const bool paired = c_.family == Family::kLlama || c_.family == Family::kMistral;
+    const int64_t query = c_.head_count * c_.head_dim;
+    const int64_t kv = c_.kv_head_count * c_.head_dim;
+    const int64_t width = c_.hidden_size;
+    add(from + "attn_norm.weight", to + "input_layernorm.weight", {width});
+    add_linear(from + "attn_q", to + "self_attn.q_proj", query, width, c_.qkv_bias,
+               paired ? c_.head_count : 0);
+    add_linear(from + "attn_k", to + "self_attn.k_proj", kv, width, c_.qkv_bias,
+               paired ? c_.kv_head_count : 0);
+    add_linear(from + "attn_v", to + "self_attn.v_proj", kv, width, c_.qkv_bias);
+    add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, c_.output_bias);
+    if (c_.qk_norm) {
+      add(from + "attn_q_norm.weight", to + "self_attn.q_norm.weight", {c_.head_dim});
+      add(from + "attn_k_norm.weight", to + "self_attn.k_norm.weight", {c_.head_dim});
+    }
+    add(from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {width});
+    add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
+    add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
+    add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
+  }
+
+  void add_norm(const std::string& stored, const std::string& name) {
+    add(stored + ".weight", name + ".weight", {c_.hidden_size});
+    add(stored + ".bias", name + ".bias", {c_.hidden_size});
+  }
+
+  void add_turned(const std::string& stored, const std::string& name, int64_t in, int64_t out) {
+    add(stored + ".weight", name + ".weight", {in, out}, RowOrder::kTransposed);
+    add(stored + ".bias", name + ".bias", {out});
+  }
+
+  void add_gpt2() {
+    const int64_t width = c_.hidden_size;
+    add("token_embd.weight", "transformer.wte.weight", {c_.vocab_size, width});
+    add("position_embd.weight", "transformer.wpe.weight", {c_.context_max, width});
+    for (int64_t i = 0; i < c_.layer_count; ++i) {
+      const std::string from = fmt::format("blk.{}.", i);
+      const std::string to = fmt::format("transformer.h.{}.", i);
+      add_norm(from + "attn_norm", to + "ln_1");
+      add_turned(from + "attn_qkv", to + "attn.c_attn", width, 3 * width);
+      add_turned(from + "attn_output", to + "attn.c_proj", width, width);
+      add_norm(from + "ffn_norm", to + "ln_2");
+      add_turned(from + "ffn_up", to + "mlp.c_fc", width, c_.ffn_size);
+      add_turned(from + "ffn_down", to + "mlp.c_proj", c_.ffn_size, width);
+    }
+    add_norm("output_norm", "transformer.ln_f");
+    add_head("lm_head.weight");
+  }
+
+  const ModelConfig& c_;
+  std::vector<GgufParam> params_;
+};
+
+}  // namespace
+
+int64_t GgufParam::stored_row(int64_t row) const {
+  if (order != RowOrder::kPairedHeads) return row;
+  const int64_t dim = shape[0] / heads;
+  const int64_t in_head = row % dim;
+  return row - in_head + in_head % (dim / 2) * 2 + in_head / (dim / 2);
+}
+
+int64_t GgufParam::folder_row(int64_t row) const {
+  if (order != RowOrder::kPairedHeads) return row;
+  const int64_t dim = shape[0] / heads;
+  const int64_t in_head = row % dim;
+  return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
+}
+
+std::vector<GgufParam> gguf_params(const ModelConfig& config) {
+  return GgufParamList(config).make();
+}
+
+}  // namespace jige::formats

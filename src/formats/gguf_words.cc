@@ -1,0 +1,135 @@
+#include "formats/gguf_words.h"
+
+#include <utility>
+
+#include "text/tokenizer_json.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr const char* kLlama3Words =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|)"
+    R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kQwenWords = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                                   R"( ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+constexpr const char* kTekkenWords =
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|)"
+    R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|)"
+    R"(\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
+constexpr const char* kDeepseekWords =
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
+    R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
+// Chinese, Japanese and Korean, as the patterns of DeepSeek spell the ranges.
+constexpr const char* kDeepseekKana = "[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+";
+constexpr const char* kDeepseekCjk = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+";
+
+// How a named family cuts words: by each pattern in turn, then digits apart, then by GPT-2's words.
+struct WordsFamily {
+  std::string_view name;
+  const char* patterns[4] = {};
+  bool single_digits = false;
+  bool gpt2_words = false;
+  bool nfc = false;
+  bool ignore_merges = false;
+  bool adds_bos = false;
+};
+
+constexpr WordsFamily kWordsFamilies[] = {
+    {.name = "llama-bpe", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "llama3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "llama-v3", .patterns = {kLlama3Words}, .ignore_merges = true, .adds_bos = true},
+    {.name = "smaug-bpe", .patterns = {kLlama3Words}},
+    {.name = "dbrx", .patterns = {kLlama3Words}},
+    {.name = "qwen2", .patterns = {kQwenWords}, .nfc = true},
+    {.name = "deepseek-r1-qwen", .patterns = {kQwenWords}, .nfc = true},
+    {.name = "stablelm2", .patterns = {kQwenWords}},
+    {.name = "gpt-2", .gpt2_words = true},
+    {.name = "smollm", .single_digits = true, .gpt2_words = true},
+    {.name = "starcoder", .single_digits = true, .gpt2_words = true},
+    {.name = "refact", .single_digits = true, .gpt2_words = true},
+    {.name = "tekken", .patterns = {kTekkenWords}, .ignore_merges = true, .adds_bos = true},
+    {.name = "deepseek-v3", .patterns = {R"(\p{N}{1,3})", kDeepseekKana, kDeepseekWords}},
+    {.name = "deepseek-coder",
+     .patterns = {R"([\r\n])", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekCjk},
+     .single_digits = true},
+};
+
+Json words_pre_tokenizer(const WordsFamily& family) {
+  Json steps = Json::array();
+  for (const char* pattern : family.patterns) {
+    if (pattern) steps.push_back(text::split_json(pattern));
+  }
+  if (family.single_digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
+  steps.push_back(text::byte_level_json(family.gpt2_words));
+  if (steps.size() == 1) return steps[0];
+  return {{"type", "Sequence"}, {"pretokenizers", std::move(steps)}};
+}
+
+// The steps of a component without what has no effect on words.
+void add_plain_steps(const Json& component, const char* list, Json& steps) {
+  if (!component.is_object()) return;
+  const Json type = component.value("type", Json());
+  if (type == "Sequence") {
+    const auto parts = component.find(list);
+    if (parts == component.end()) return;
+    for (const Json& part : *parts) add_plain_steps(part, list, steps);
+    return;
+  }
+  Json plain = {{"type", type}};
+  for (const char* name : {"pattern", "behavior", "invert", "individual_digits"}) {
+    if (component.contains(name)) plain[name] = component[name];
+  }
+  if (type == "ByteLevel") {
+    plain["add_prefix_space"] = component.value("add_prefix_space", Json(true));
+    plain["use_regex"] = component.value("use_regex", Json(true));
+  }
+  steps.push_back(std::move(plain));
+}
+
+Json plain_steps(const Json& component, const char* list) {
+  Json steps = Json::array();
+  add_plain_steps(component, list, steps);
+  return steps;
+}
+
+Json normalizer_of(const WordsFamily& family) {
+  return family.nfc ? Json{{"type", "NFC"}} : Json();
+}
+
+}  // namespace
+
+std::optional<GgufWords> find_gguf_words(std::string_view name) {
+  for (const WordsFamily& family : kWordsFamilies) {
+    if (family.name != name) continue;
+    return GgufWords{std::string(name), normalizer_of(family), words_pre_tokenizer(family),
+                     family.ignore_merges, family.adds_bos};
+  }
+  return std::nullopt;
+}
+
+std::optional<std::string> gguf_words_name(const Json& normalizer, const Json& pre_tokenizer,
+                                           bool ignore_merges) {
+  for (const WordsFamily& family : kWordsFamilies) {
+    if (family.ignore_merges != ignore_merges) continue;
+    if (plain_steps(normalizer, "normalizers") !=
+        plain_steps(normalizer_of(family), "normalizers")) {
+      continue;
+    }
+    if (plain_steps(pre_tokenizer, "pretokenizers") ==
+        plain_steps(words_pre_tokenizer(family), "pretokenizers")) {
+      return std::string(family.name);
+    }
+  }
+  return std::nullopt;
+}
+
+std::string known_gguf_pres() {
+  std::string names;
+  for (const WordsFamily& family : kWordsFamilies) {
+    names += (names.empty() ? "" : ", ") + std::string(family.name);
+  }
+  return names;
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,200 @@
+// Renders of beginnings of conversations: the same bytes as from the start, for less.
+#include "text/chat_prefixes.h"
+
+#include "text/chat_encode.h"
+#include "text/test_fixtures.h"
+
+namespace jige::text {
+namespace {
+
+const char* const kTemplates[] = {"chatml", "deepseek", "gemma",         "llama2",
+                                  "llama3", "mistral",  "phi3",          "qwen25",
+                                  "qwen3",  "zephyr",   "llama31_tools", "schema_macros"};
+
+ChatTemplate recorded_template(const std::string& name) {
+  const auto source = read_file(fixture_path("templates/" + name + "/template.jinja"));
+  return *ChatTemplate::parse(*source, name);
+}
+
+const ChatOptions kTokens = {.bos_token = "<s>", .eos_token = "</s>"};
+
+Json conversation(int turns) {
+  Json messages = Json::array();
+  for (int i = 0; i < turns; ++i) {
+    messages.push_back({{"role", "user"}, {"content", fmt::format("question {}", i)}});
+    messages.push_back({{"role", "assistant"}, {"content", fmt::format("answer {}", i)}});
+  }
+  return messages;
+}
+
+std::string whole_text(const ChatPrefixes& renders, const ChatVariantText& text) {
+  return renders.text().substr(0, text.shared) + text.rest;
+}
+
+// Every beginning, with and without prompt, and with a message changed, against the template's own
+// render. How many of them shared something with the whole.
+int expect_exact(const ChatTemplate& chat, const Json& messages, const ChatOptions& options) {
+  int sharing = 0;
+  auto renders = ChatPrefixes::create(chat, messages, options);
+  const auto whole = chat.render(messages, options);
+  EXPECT_EQ(renders.has_value(), whole.has_value());
+  if (!renders || !whole) return 0;
+  EXPECT_EQ(renders->text(), *whole);
+  for (size_t count = 1; count <= messages.size(); ++count) {
+    for (const size_t changed : {messages.size(), count - 1, count / 2}) {
+      for (const bool prompt : {false, true}) {
+        ChatVariant variant{.count = count, .prompt = prompt, .changed_at = {}, .changed = {}};
+        Json part(messages.begin(), messages.begin() + static_cast<std::ptrdiff_t>(count));
+        if (changed < count) {
+          variant.changed_at = changed;
+          variant.changed = messages[changed];
+          variant.changed["content"] = "q";
+          part[changed] = variant.changed;
+        }
+        ChatOptions chosen = options;
+        chosen.add_generation_prompt = prompt;
+        const auto expected = chat.render(part, chosen);
+        const auto made = renders->render(variant);
+        EXPECT_EQ(made.has_value(), expected.has_value()) << count << part.dump();
+        if (made && expected) {
+          EXPECT_EQ(whole_text(*renders, *made), *expected) << count;
+          sharing += made->shared > 0 ? 1 : 0;
+        } else if (!made && !expected) {
+          EXPECT_EQ(made.error().message, expected.error().message);
+        }
+      }
+    }
+  }
+  return sharing;
+}
+
+TEST(ChatPrefixes, AreTheBytesOfTheTemplatesOwnRenders) {
+  for (const char* name : kTemplates) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = recorded_template(name);
+    expect_exact(chat, conversation(4), kTokens);
+    ChatOptions asking = kTokens;
+    asking.add_generation_prompt = true;
+    expect_exact(chat, conversation(2), asking);
+  }
+}
+
+TEST(ChatPrefixes, AreExactForEveryRecordedConversation) {
+  int count = 0;
+  for (const char* name : kTemplates) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = recorded_template(name);
+    for (const Json& row : fixture_rows(fmt::format("templates/{}/cases.jsonl", name))) {
+      if (!row.contains("messages") || !row["messages"].is_array()) continue;
+      ++count;
+      ChatOptions options = kTokens;
+      if (row.contains("tools") && row["tools"].is_array()) options.tools = &row["tools"];
+      expect_exact(chat, row["messages"], options);
+    }
+  }
+  EXPECT_GE(count, 50);
+}
+
+// What looks at the list in every way that there is, among turns: an expression in each and a
+// statement behind it.
+TEST(ChatPrefixes, AreExactHoweverATemplateLooksAtTheList) {
+  Json messages = conversation(4);
+  const Json system = {{"role", "system"}, {"content", "be kind"}};
+  messages.insert(messages.begin(), system);
+  messages[3]["content"] = nullptr;
+  int sharing = 0;
+  for (const auto& [look, statement] :
+       {std::pair{"loop.last", ""},
+        {"loop.length", ""},
+        {"loop.revindex", ""},
+        {"loop.revindex0", ""},
+        {"(loop.nextitem or m).content", ""},
+        {"loop.previtem.content", ""},
+        {"loop.index", ""},
+        {"messages|length", ""},
+        {"messages[-1].content", ""},
+        {"messages[loop.index0 + 1].content", ""},
+        {"messages[loop.index0 - 1].content", ""},
+        {"messages[2:][0].content", ""},
+        {"messages[2:]|length", ""},
+        {"messages[:2]|length", ""},
+        {"messages[7:]|tojson", ""},
+        {"(messages|last).content", ""},
+        {"(messages|first).content", ""},
+        {"messages|tojson", ""},
+        {"m == messages[-1]", ""},
+        {"m in messages", ""},
+        {"messages[99] is defined", ""},
+        {"messages[1:][1:][0].content", ""},
+        {"(messages + messages)|length", ""},
+        {"messages[2:] is sequence", ""},
+        {"loop.changed(m.role)", ""},
+        {"loop.cycle('a', 'b', 'c')", ""},
+        {"messages is iterable", ""},
+        {"(messages|list)[3].content", ""},
+        {"messages.index(m)", ""},
+        {"messages|map(attribute='role')|join(',')", ""},
+        {"ns.rest|length", ""},
+        {"'yes' if ns.rest else 'no'", ""},
+        {"macro_of(messages)", ""},
+        {"loop|string|length", ""},
+        {"''", "{% if loop.index == 5 %}{% break %}{% endif %}"},
+        {"ns.loop.index", "{% if loop.index == 3 %}{% set ns.loop = loop %}{% endif %}"},
+        {"ns.list[1].index",
+         "{% if loop.index == 2 %}{% set ns.list = ns.list + [loop] %}{% endif %}"},
+        {"ns.join()", "{% if loop.index == 3 %}{% set ns.join = joiner('+') %}{% endif %}"},
+        {"ns.cycle.next()", "{% if loop.index == 3 %}{% set ns.cycle = cycler(1, 2) %}{% endif %}"},
+        {"ns.say()", "{% macro say() %}{{ loop.index }}{% endmacro %}{% set ns.say = say %}"},
+        {"ns.inner.x", "{% set ns.inner = namespace(x=loop.index) %}"},
+        {"ns.inner.x",
+         "{% if loop.index % 3 == 1 %}{% set ns.inner = namespace(x=loop.index) %}{% endif %}"}}) {
+    SCOPED_TRACE(std::string(look) + statement);
+    const std::string source = fmt::format(
+        "{{%- macro macro_of(l) %}}{{{{ l|length }}}}{{% endmacro -%}}"
+        "{{%- set ns = namespace(seen='', list=[], rest=messages[3:], join=macro_of, say=macro_of) "
+        "%}}{{%- if messages[0].role == 'system' %}}{{% set list = messages[1:] %}}"
+        "{{% else %}}{{% set list = messages %}}{{% endif %}}"
+        "{{%- for m in list %}}<{{{{ m.role }}}}:{{{{ m.content }}}}:{{{{ {} if loop.index > 3 "
+        "}}}}>"
+        "{}{{%- set ns.seen = ns.seen ~ m.role[0] %}}{{% set ns.list = ns.list + [m] %}}"
+        "{{%- else %}}nobody{{% endfor %}}{{{{ ns.seen }}}}{{{{ list|length }}}}"
+        "{{%- if add_generation_prompt %}}<assistant:{{% endif %}}{{{{ messages[-1].content }}}}",
+        look, statement);
+    const auto chat = ChatTemplate::parse(source, "look");
+    ASSERT_TRUE(chat) << chat.error().message;
+    const auto whole = chat->render(messages, {});
+    EXPECT_TRUE(whole) << whole.error().message;
+    sharing += expect_exact(*chat, messages, {});
+  }
+  EXPECT_GT(sharing, 1000);
+}
+
+// Steps that finding the answers takes.
+int64_t answer_steps(const ChatTemplate& chat, int turns) {
+  const auto found = render_answers(chat, conversation(turns), kTokens);
+  EXPECT_TRUE(found) << found.error().message;
+  if (!found) return 0;
+  EXPECT_EQ(found->generated.size(), static_cast<size_t>(turns));
+  return found->steps;
+}
+
+TEST(ChatPrefixes, AnswersCostWhatTheConversationCosts) {
+  for (const char* name :
+       {"chatml", "llama2", "llama3", "gemma", "qwen25", "zephyr", "llama31_tools"}) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = recorded_template(name);
+    const int64_t small = answer_steps(chat, 20);
+    const int64_t middle = answer_steps(chat, 80);
+    const int64_t large = answer_steps(chat, 320);
+    const auto once = chat.render_with_spans(conversation(320), kTokens);
+    ASSERT_TRUE(once);
+    RecordProperty(name,
+                   fmt::format("{} {} {}, rendered once {}", small, middle, large, once->steps));
+    EXPECT_LT(middle, 5 * small);
+    EXPECT_LT(large, 5 * middle);
+    EXPECT_LT(large, 6 * once->steps);
+  }
+}
+
+}  // namespace
+}  // namespace jige::text

@@ -1,0 +1,62 @@
+// Places of the interpreter: where a run can go on again (jinja_interpreter.h).
+#include <algorithm>
+
+#include "text/jinja_interpreter.h"
+
+namespace jige::text::jinja {
+namespace {
+
+// More names and namespaces than templates have; noting them would cost too much.
+constexpr size_t kNotedMax = 256;
+
+}  // namespace
+
+std::optional<size_t> Interpreter::noted_loop(const Stmt& node, const LoopState& state) const {
+  if (!places_ || !state.watched.is_watched() || out_ != &text_) return std::nullopt;
+  const auto found = std::find_if(template_.body.begin(), template_.body.end(),
+                                  [&](const auto& one) { return one.get() == &node; });
+  if (found == template_.body.end()) return std::nullopt;
+  return static_cast<size_t>(found - template_.body.begin());
+}
+
+// What else could change behind the place's back, and is in few templates: cyclers, loop.changed,
+// and a loop that somebody kept.
+void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>& state) {
+  const Watch& watch = state->watched.watch();
+  if (watch.seen == Watch::kAll || !cyclers_.empty() || !changed_.empty() ||
+      state.use_count() > 1 || top_->values.size() + namespaces_.size() > kNotedMax) {
+    return;
+  }
+  Place place{.statement = statement,
+              .turn = state->at,
+              .seen = watch.seen,
+              .text_bytes = text_.size(),
+              .list = state->watched,
+              .values = top_->values,
+              .namespaces = {}};
+  for (const Namespace& one : namespaces_) place.namespaces.push_back(one.attributes);
+  places_->push_back(std::move(place));
+}
+
+Result<ChatRender> Interpreter::run_from(const Place& place) {
+  text_.clear();
+  generated_.clear();
+  const int64_t steps = budget_.steps_used();
+  top_->values = place.values;
+  for (size_t i = 0; i < place.namespaces.size(); ++i) {
+    namespaces_[i].attributes = place.namespaces[i];
+  }
+  const auto state = std::make_shared<LoopState>();
+  state->watched = place.list;
+  state->at = place.turn;
+  state->height = place.list.height();
+  const Stmt& loop = *template_.body[place.statement];
+  auto flow = run_turns(loop, *top_, state);
+  if (!flow) return at_line(std::move(flow.error()), loop.line);
+  if (*flow == Flow::kNext) {
+    JIGE_TRY(flow, run_body(template_.body, *top_, place.statement + 1));
+  }
+  return ChatRender{std::move(text_), std::move(generated_), budget_.steps_used() - steps};
+}
+
+}  // namespace jige::text::jinja

@@ -108,7 +108,7 @@ Status SlurmCommands::hold(int64_t job) {
 
 Status SlurmCommands::release(int64_t job, const std::string& admin_comment) {
   JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}", job),
-                "ReqNodeList=", "StartTime=now", fmt::format("AdminComment={}", admin_comment)}));
+                "ReqNodeList=", fmt::format("AdminComment={}", admin_comment)}));
   JIGE_DO(call({options_.scontrol, "release", fmt::format("{}", job)}));
   return {};
 }

@@ -25,6 +25,7 @@ struct FakeJob {
   int64_t due_ns = 0;               // of the next change
   bool back_to_queue = false;       // when it has ended: requeued, held
   bool cancelled = false;
+  bool requeues = true;  // else Slurm refuses to
   int32_t runs = 0;
   int64_t stopped_ns = 0, began_ns = 0;
   double lost_s = 0;  // by stops without a checkpoint
@@ -115,7 +116,7 @@ class FakeSlurm final : public Backend {
   Status requeue_held(int64_t id) override {
     JIGE_DO(answer());
     FakeJob& job = jobs_.at(id);
-    if (job.seen.state != SeenState::kRunning) return refuse(id);
+    if (job.seen.state != SeenState::kRunning || !job.requeues) return refuse(id);
     ++requeues;
     begin_end(job, true);
     return answer_afterwards();
@@ -194,6 +195,15 @@ class FakeSlurm final : public Backend {
     if (job.seen.state > SeenState::kReleased) return;
     job.seen.node_count = node_count;
     job.seen.gpus_per_node = gpus;
+  }
+
+  // One that runs gives its last nodes back.
+  void person_shrinks(int64_t id, size_t node_count) {
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state != SeenState::kRunning) return;
+    job.seen.nodes.resize(node_count);
+    job.seen.node_gpus.resize(node_count);
+    job.seen.node_count = static_cast<int32_t>(node_count);
   }
 
   int32_t free_on(const std::string& name) const {

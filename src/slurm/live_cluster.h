@@ -50,6 +50,7 @@ struct LiveJob {
   bool ours = false;     // released by us, until it is seen held
   bool started = false;  // seen running since
   bool resting = false;  // the policy does not know it waits
+  bool sticks = false;   // Slurm has refused to requeue it
   cluster::Placement seen_at, placed_at;
   int64_t acted_wall_ns = -1;  // the last action; snapshots from before say nothing about it
   int64_t placed_wall_ns = -1, checkpoint_wall_ns = -1, requeued_wall_ns = -1;
@@ -121,6 +122,8 @@ class LiveCluster {
   std::optional<cluster::Placement> wanted(const LiveJob& job) const;
   // A start that did not happen: the job waits again; after a failure it rests first.
   void give_up_start(LiveJob& job, const Moment& now, bool failure, const std::string& why);
+  // Of a running job that Slurm would not requeue: it is wanted where it is, and not stopped again.
+  void keep_running(LiveJob& job, const Moment& now, const std::string& why);
 
   // Since the last call.
   std::vector<LiveEvent> take_events() { return std::exchange(events_, {}); }
@@ -136,6 +139,11 @@ class LiveCluster {
   Status go_on_from(const LiveCluster& before);
 
  private:
+  // Of a job that is new to us; more is a clock that jumped.
+  static constexpr int64_t kAgeMax_s = 30 * 86400;
+  static constexpr const char* kOtherPlace =
+      "it does not have the GPUs that it asked for; left to Slurm";
+
   struct Past {
     int64_t arrival_ns = 0;
     double iterations = 0;  // that history.left is a part of; 0: those of the request
@@ -148,13 +156,15 @@ class LiveCluster {
   void on_held(LiveJob& job, const Moment& now);
   void on_running(LiveJob& job, const Moment& now);
   void on_first_run(LiveJob& job, const Moment& now);
+  void on_resized(LiveJob& job, const Moment& now);
   void on_gone(LiveJob& job);
   void stopped_outside(LiveJob& job, const Moment& now, const std::string& why);
   bool take_in(const SeenJob& seen, const Moment& now);
+  Result<JobRequest> request_of(const SeenJob& seen, const Moment& now) const;
   void arrive(const SeenJob& seen, JobRequest request, const Moment& now);
   bool adopt(LiveJob& job, const Moment& now);
   bool make_room(const cluster::Placement& placement, const LiveJob& newcomer, const Moment& now);
-  void make_foreign(LiveJob& job);
+  void make_foreign(LiveJob& job, const std::string& why);
   void forget(LiveJob& job);
   void leave_waiting(LiveJob& job);
   void count_gpus(const Snapshot& snapshot, const Moment& now);

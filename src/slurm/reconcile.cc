@@ -143,6 +143,7 @@ void note_outcome(LiveCluster& live, const Action& action, const Status& status,
       return;
     case Step::kRequeue:
       job.requeued_wall_ns = begun.wall_ns;
+      if (refused) live.keep_running(job, ended, status.error().message);
       return;
     case Step::kHold:
       return;

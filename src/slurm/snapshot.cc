@@ -37,6 +37,11 @@ int64_t number_of(const Json& object, const char* field, int64_t fallback) {
   return number != found->end() && number->is_number() ? whole_number(*number) : fallback;
 }
 
+bool flag_of(const Json& object, const char* field, bool fallback) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_boolean() ? found->get<bool>() : fallback;
+}
+
 // A word, plain or as the first of a list.
 std::string word_of(const Json& object, const char* field) {
   const auto found = object.find(field);
@@ -101,8 +106,11 @@ Result<SeenJob> parse_job(const Json& json) {
   std::set<std::string> states;
   for (const std::string& word : words_of(json, "job_state")) states.insert(word);
   if (states.empty()) return fail(Code::kCorrupt, "{}: job {} has no state", kSqueue, job.id);
+  job.stoppable = flag_of(json, "requeue", true) && flag_of(json, "batch_flag", true);
   for (const std::string& flag : words_of(json, "flags")) {
     if (flag == "COMPLETING") states.insert(flag);
+    // Slurm would start it on as many nodes as before, with too few named.
+    if (flag == "JOB_RESIZED") job.stoppable = false;
   }
   job.slurm_state = word_of(json, "job_state");
   job.state = state_of(states, number_of(json, "priority", 1));
@@ -112,6 +120,7 @@ Result<SeenJob> parse_job(const Json& json) {
   job.submit_s = number_of(json, "submit_time", 0);
   job.start_s = number_of(json, "start_time", 0);
   job.end_s = number_of(json, "end_time", 0);
+  job.begin_s = number_of(json, "eligible_time", 0);
   job.time_limit_s = 60 * number_of(json, "time_limit", 0);
   job.restarts =
       static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "restart_cnt", 0), 0, kRestartsMax));

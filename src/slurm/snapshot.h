@@ -33,8 +33,11 @@ struct SeenJob {
   int32_t gpus_per_node = 0;       // it asks for; 0: in another form, or none
   std::string other_request;       // why the request is none that can be placed; empty: it can
   int64_t submit_s = 0, start_s = 0, end_s = 0;  // Unix time
+  int64_t begin_s = 0;                           // not to start before (Unix time); 0: any time
   int64_t time_limit_s = 0;                      // 0: none
   int32_t restarts = 0;
+  bool stoppable =
+      true;  // a batch job, requeued without harm: no --no-requeue, no nodes given back
 };
 
 struct SeenNode {

@@ -56,10 +56,12 @@ constexpr const char* kJobs = R"json({"jobs": [
    "admin_comment": "jige place epoch=1 n=1", "time_limit": 30, "restart_cnt": 1,
    "submit_time": 1795303075, "state_reason": "None", "array_job_id": 0, "dependency": ""},
   {"job_id": 3, "job_state": "PENDING", "priority": 0, "node_count": 2, "nodes": "",
-   "tres_per_node": "gres:gpu:2", "time_limit": null, "state_reason": "JobHeldUser"},
-  {"job_id": 8, "job_state": "PENDING", "priority": 5, "tres_per_job": "gres:gpu:4"},
+   "tres_per_node": "gres:gpu:2", "time_limit": null, "state_reason": "JobHeldUser",
+   "requeue": false, "batch_flag": true, "eligible_time": 1795514963},
+  {"job_id": 8, "job_state": "PENDING", "priority": 5, "tres_per_job": "gres:gpu:4",
+   "requeue": true, "batch_flag": false},
   {"job_id": 9, "job_state": "COMPLETING", "nodes": "n3", "node_count": 1, "gres_detail": [],
-   "priority": 0, "tres_per_node": "gres:gpu:2"},
+   "priority": 0, "tres_per_node": "gres:gpu:2", "flags": ["JOB_RESIZED"]},
   {"job_id": 10, "job_state": ["PENDING"], "priority": {"set": true, "number": 0},
    "node_count": {"set": true, "infinite": false, "number": 4}, "tres_per_node": "gres/gpu:1",
    "time_limit": {"set": false, "number": 0}, "array_job_id": {"set": true, "number": 10}},
@@ -76,16 +78,21 @@ TEST(Snapshot, ReadsJobs) {
   EXPECT_EQ(held.gpus_per_node, 2);
   EXPECT_EQ(held.time_limit_s, 0);
   EXPECT_EQ(held.other_request, "");
+  EXPECT_FALSE(held.stoppable);
+  EXPECT_EQ(held.begin_s, 1795514963);
   const SeenJob& running = (*jobs)[1];
   EXPECT_EQ(running.state, SeenState::kRunning);
   EXPECT_THAT(running.nodes, ElementsAre("n3", "n5"));
   EXPECT_THAT(running.node_gpus, ElementsAre(2, 2));
   EXPECT_EQ(running.time_limit_s, 1800);
   EXPECT_EQ(running.user, "eve");
+  EXPECT_TRUE(running.stoppable);
+  EXPECT_FALSE((*jobs)[2].stoppable);
   EXPECT_EQ((*jobs)[2].state, SeenState::kReleased);
   EXPECT_THAT((*jobs)[2].other_request, HasSubstr("use -N and --gres=gpu:N"));
   EXPECT_EQ((*jobs)[3].state, SeenState::kEnding);
   EXPECT_THAT((*jobs)[3].node_gpus, ElementsAre(2));
+  EXPECT_FALSE((*jobs)[3].stoppable);
   EXPECT_EQ((*jobs)[4].state, SeenState::kHeld);
   EXPECT_EQ((*jobs)[4].node_count, 4);
   EXPECT_THAT((*jobs)[4].other_request, HasSubstr("array"));

@@ -56,6 +56,39 @@ TEST_F(Commands, PlacesWithAnUpdateAndARelease) {
             "epoch=1 n=2\nscontrol release 7\n");
 }
 
+// By the number alone Slurm would change all tasks.
+TEST_F(Commands, CallsTasksOfArraysByArrayAndTask) {
+  script("squeue", R"(echo '{"jobs": [
+    {"job_id": 5, "job_state": "PENDING", "array_job_id": 5, "array_task_string": "0,2-3%2"},
+    {"job_id": 6, "job_state": "RUNNING", "array_job_id": 5, "array_task_id": 1},
+    {"job_id": 7, "job_state": "RUNNING", "array_job_id": 0, "array_task_id": null}]}')");
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  ASSERT_TRUE(slurm.snapshot());
+  EXPECT_TRUE(slurm.split(5, 2));
+  EXPECT_TRUE(slurm.requeue_held(6));
+  EXPECT_TRUE(slurm.hold(7));
+  EXPECT_TRUE(slurm.release(5, "x"));
+  EXPECT_EQ(calls(),
+            "squeue --json -t all\nsinfo --json\n"
+            "scontrol update JobId=5_2 AdminComment=jige hold\nscontrol requeuehold 5_1\n"
+            "scontrol hold 7\nscontrol update JobId=5_[0,2-3] ReqNodeList= AdminComment=x\n"
+            "scontrol release 5_[0,2-3]\n");
+}
+
+TEST_F(Commands, AsksWhetherThePartitionStartsJobs) {
+  options_.partition = "gpu";
+  for (const auto& [said, closed] : std::vector<std::pair<std::string, std::string>>{
+           {"up", ""}, {"down", "down"}, {"inact", "inactive"}, {"drain", ""}}) {
+    script("sinfo", "case \"$*\" in *%a) echo " + said + ";; *) echo '{\"nodes\": []}';; esac");
+    SlurmCommands slurm(options_);
+    const auto snapshot = slurm.snapshot();
+    ASSERT_TRUE(snapshot) << snapshot.error().message;
+    EXPECT_EQ(snapshot->closed, closed);
+  }
+  EXPECT_THAT(calls(), HasSubstr("sinfo -h -p gpu -o %a\n"));
+}
+
 TEST_F(Commands, SignalsTheScriptItself) {
   script("scancel", "exit 0");
   SlurmCommands slurm(options_);

@@ -65,7 +65,8 @@ AskedFor::AskedFor(const SeenJob& seen)
       gpus_per_node(seen.gpus_per_node),
       time_limit_s(seen.time_limit_s),
       comment(seen.comment),
-      other_request(seen.other_request) {}
+      other_request(seen.other_request),
+      needs(seen.needs) {}
 
 bool begins_later(const SeenJob& seen, int64_t unix_s) {
   const bool was_placed = seen.restarts > 0 || seen.admin_comment.starts_with(kPlacedMark);

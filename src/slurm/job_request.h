@@ -29,6 +29,7 @@ struct AskedFor {
   int32_t node_count = 1, gpus_per_node = 0;
   int64_t time_limit_s = 0;
   std::string comment, other_request;
+  NodeNeeds needs;
 };
 
 struct JobRequest {

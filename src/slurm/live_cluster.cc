@@ -20,6 +20,12 @@ constexpr auto kRestartPause_ns = static_cast<int64_t>(kRestartPause_s * kSecond
 constexpr double kRest_s = 2, kRestMax_s = 300;
 constexpr const char* kReleasedByPerson = "released by a person; left to Slurm";
 
+// Whether Slurm left a job where it was because of its nodes, by Slurm's word for the reason.
+bool names_nodes(const std::string& reason) {
+  return reason == "Resources" || reason == "BadConstraints" || reason == "Priority" ||
+         reason.starts_with("ReqNodeNotAvail");
+}
+
 }  // namespace
 
 LiveCluster::LiveCluster(Layout layout, LiveOptions options,
@@ -30,7 +36,8 @@ LiveCluster::LiveCluster(Layout layout, LiveOptions options,
       state_(layout_.spec(), store_, std::move(contention), nullptr),
       policy_(policy),
       slurm_ids_(static_cast<size_t>(options_.jobs_max)),
-      seen_free_(static_cast<size_t>(layout_.spec().node_count())) {}
+      seen_free_(static_cast<size_t>(layout_.spec().node_count())),
+      nodes_(static_cast<size_t>(layout_.spec().node_count())) {}
 
 void LiveCluster::event(std::string kind, int64_t job, std::string text, double seconds) {
   events_.push_back({std::move(kind), job, std::move(text), seconds});
@@ -44,6 +51,8 @@ std::optional<Placement> LiveCluster::wanted(const LiveJob& job) const {
 
 void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
   state_.advance_to(std::max(state_.now_ns(), now.cluster_ns));
+  see_nodes(snapshot);
+  to_split_.clear();
   absorb_known(snapshot, now);
   std::set<int64_t> there;
   for (const SeenJob& seen : snapshot.jobs) {
@@ -63,6 +72,7 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
     policy_.arrived(state_, job.id);
     happened_ = true;
   }
+  bar_nodes();
 }
 
 // Ends before stops before starts, so that GPUs are free when somebody is found on them.
@@ -180,8 +190,12 @@ void LiveCluster::give_up_start(LiveJob& job, const Moment& now, bool failure,
                                 const std::string& why) {
   JIGE_CHECK(state_.at(job.id).phase == Phase::kRunning && !job.started, "job {} has started",
              job.seen.id);
+  const Placement place = state_.at(job.id).placement;
   state_.undo_start(job.id, job.left_at_start);
+  job.last_failure = why;
   if (failure) {
+    // Slurm does not say which: one goes at a time, the first of them first.
+    if (names_nodes(job.seen.reason)) job.avoided.push_back(place.front().node);
     ++job.failures;
     const double rest_s = std::min(kRestMax_s, kRest_s * std::exp2(job.failures - 1));
     job.retry_wall_ns = now.wall_ns + static_cast<int64_t>(rest_s * kSecond);
@@ -218,6 +232,7 @@ void LiveCluster::on_resized(LiveJob& job, const Moment& now) {
 
 void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
   job.failures = 0;
+  job.avoided.clear();
   job.sticks = false;
   job.started_wall_ns = now.wall_ns;
   const double took_s =
@@ -338,7 +353,7 @@ bool LiveCluster::decide(const Moment& now, cluster::ChangeObserver* observer) {
   state_.advance_to(std::max(state_.now_ns(), now.cluster_ns));
   const int64_t round_ns = policy_.round_ns();
   const bool is_round = round_ns > 0 && state_.now_ns() >= next_round_ns_;
-  if (!happened_ && !is_round) return false;
+  if (!closed_.empty() || (!happened_ && !is_round)) return false;
   happened_ = false;
   if (round_ns > 0) next_round_ns_ = (state_.now_ns() / round_ns + 1) * round_ns;
   state_.refresh();

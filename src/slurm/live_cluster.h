@@ -59,7 +59,9 @@ struct LiveJob {
   int64_t ready_wall_ns = 0;    // not to be placed before: kRestartPause_s after a stop
   double left_at_start = 0;
   int32_t failures = 0;  // starts in a row that came to nothing
-  int32_t missing = 0;   // snapshots in a row without it
+  std::string last_failure;
+  std::vector<int32_t> avoided;  // nodes where Slurm would not start it, until it starts
+  int32_t missing = 0;           // snapshots in a row without it
 };
 
 // A node daemon counts a credential as revoked that was made in the second in which the job was
@@ -112,6 +114,12 @@ class LiveCluster {
   const LiveOptions& options() const { return options_; }
   // GPUs that nothing seen has, by node; none on nodes that are out of service.
   const std::vector<int32_t>& seen_free() const { return seen_free_; }
+  // As last seen, by index; unnamed where there is none.
+  const std::vector<SeenNode>& nodes() const { return nodes_; }
+  // Job arrays with tasks to be taken out now, and which.
+  const std::map<int64_t, std::vector<int64_t>>& to_split() const { return to_split_; }
+  // The state in which the partition starts no jobs; empty: it does.
+  const std::string& closed() const { return closed_; }
   // Jobs that cannot be placed, and why; looked at again in each snapshot, for people change them.
   const std::map<int64_t, std::string>& refused() const { return refused_; }
   const std::set<int64_t>& foreign() const { return foreign_; }
@@ -168,6 +176,13 @@ class LiveCluster {
   void forget(LiveJob& job);
   void leave_waiting(LiveJob& job);
   void count_gpus(const Snapshot& snapshot, const Moment& now);
+  void see_nodes(const Snapshot& snapshot);
+  void bar_nodes();
+  int32_t open_nodes(int32_t gpus_each, const NodeNeeds& needs,
+                     const std::vector<int32_t>& avoided) const;
+  Result<int32_t> gpus_on_each(const SeenJob& seen) const;
+  Status check_array(const SeenJob& seen) const;
+  void look_at_array(const SeenJob& seen);
   void event(std::string kind, int64_t job, std::string text = "", double seconds = -1);
 
   Layout layout_;
@@ -181,6 +196,9 @@ class LiveCluster {
   std::set<int64_t> foreign_;
   std::map<int64_t, Past> past_;
   std::vector<int32_t> seen_free_;
+  std::vector<SeenNode> nodes_;
+  std::map<int64_t, std::vector<int64_t>> to_split_;
+  std::string closed_;
   std::vector<LiveEvent> events_;
   std::vector<LiveOutcome> outcomes_;
   int32_t next_ = 0;

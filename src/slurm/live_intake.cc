@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "slurm/live_cluster.h"
+#include "slurm/node_limits.h"
 
 namespace jige::slurm {
 namespace {
@@ -56,6 +57,12 @@ bool LiveCluster::take_in(const SeenJob& seen, const Moment& now) {
     return false;
   }
   Result<JobRequest> request = request_of(seen, now);
+  if (request && seen.state == SeenState::kHeld) {
+    if (!seen.array.tasks.empty()) look_at_array(seen);
+    if (const Status array = check_array(seen); !array) {
+      request = tl::unexpected<Error>(array.error());
+    }
+  }
   if (!request) {
     std::string& why = refused_[seen.id];
     if (why == request.error().message) return false;
@@ -75,9 +82,18 @@ Result<JobRequest> LiveCluster::request_of(const SeenJob& seen, const Moment& no
     return fail(Code::kUnsupported, "it names the partitions {}; give {} alone", seen.partition,
                 options_.partition);
   }
-  JIGE_TRY(JobRequest request, read_request(seen, layout_.spec(), options_.defaults));
-  const std::string never = layout_.why_never(seen.node_count, seen.gpus_per_node);
+  SeenJob shaped = seen;
+  JIGE_TRY(shaped.gpus_per_node, gpus_on_each(seen));
+  JIGE_TRY(JobRequest request, read_request(shaped, layout_.spec(), options_.defaults));
+  const std::string never = layout_.why_never(shaped.node_count, shaped.gpus_per_node);
   if (!never.empty()) return fail(Code::kUnsupported, "{}", never);
+  if (const int32_t open = open_nodes(shaped.gpus_per_node, seen.needs, {});
+      open < seen.node_count) {
+    return fail(Code::kUnsupported,
+                "asks for {} GPUs on each of {} nodes; {} nodes have so many and what else it asks "
+                "for ({})",
+                shaped.gpus_per_node, seen.node_count, open, describe(seen.needs));
+  }
   if (seen.state == SeenState::kHeld && begins_later(seen, now.unix_s)) {
     return fail(Code::kUnsupported, "it begins at {} at the earliest", slurm_date(seen.begin_s));
   }
@@ -114,8 +130,12 @@ void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& 
     past_.erase(past);
   }
   event("arrive", seen.id,
-        fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone{}", job.request.job.nodes,
-                    seen.gpus_per_node, job.request.model, state_.alone_ns(id) / kSecond,
+        fmt::format("{}{} nodes x {} GPUs, model {}, {:.0f} s alone{}",
+                    seen.array.task < 0
+                        ? ""
+                        : fmt::format("task {} of {}: ", seen.array.task, seen.array.array),
+                    stored.nodes, stored.gpus / stored.nodes, job.request.model,
+                    state_.alone_ns(id) / kSecond,
                     stored.stoppable ? "" : "; cannot be requeued, so it is not stopped"));
   job.left_at_start = state_.at(id).left;
   if (seen.state == SeenState::kRunning) {

@@ -200,6 +200,13 @@ Status Scheduler::step() {
   blind_ = false;
   JIGE_DO(check_epoch(*snapshot));
   follow_nodes(*snapshot);
+  if (snapshot->closed != live_->closed()) {
+    log_.note("partition",
+              snapshot->closed.empty()
+                  ? "it starts jobs again"
+                  : "it is " + snapshot->closed + ": nothing is placed until it is up",
+              moment);
+  }
   if (live_->full()) rebuild(live_->layout(), "the list of jobs was full");
   live_->absorb(*snapshot, moment);
   log_events(moment);
@@ -225,7 +232,7 @@ Status Scheduler::step() {
 
 void Scheduler::act(const Moment& now_before) {
   for (const Action& action : actions_) {
-    if (!live_->jobs().contains(action.job)) continue;
+    if (action.step != Step::kSplit && !live_->jobs().contains(action.job)) continue;
     const Moment begun = now();
     const int64_t job = action.job;
     Status status;
@@ -245,6 +252,9 @@ void Scheduler::act(const Moment& now_before) {
       case Step::kRequeue:
         ++counts_.preemptions;
         status = backend_.requeue_held(job);
+        break;
+      case Step::kSplit:
+        status = backend_.split(job, action.task);
         break;
     }
     counts_.failures += !status;
@@ -333,7 +343,9 @@ void Scheduler::write_status(const Moment& moment) {
     const bool runs = state.at(job.id).phase == cluster::Phase::kRunning;
     Json item{
         {"job", id},
-        {"name", job.seen.name},
+        {"name", job.seen.array.task < 0 ? job.seen.name
+                                         : fmt::format("{}_{} {}", job.seen.array.array,
+                                                       job.seen.array.task, job.seen.name)},
         {"user", job.seen.user},
         {"gpus", state.job(job.id).gpus},
         {"seen", seen_name(job.seen.state)},
@@ -354,6 +366,7 @@ void Scheduler::write_status(const Moment& moment) {
                     {"steps", counts_.steps},
                     {"decisions", counts_.decisions},
                     {"preemptions", counts_.preemptions},
+                    {"closed", live_->closed()},
                     {"nodes", std::move(nodes)},
                     {"jobs", std::move(jobs)},
                     {"refused", std::move(left_alone)}};

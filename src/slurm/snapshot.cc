@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cluster/trace_fields.h"
 #include "slurm/host_list.h"
+#include "slurm/node_limits.h"
 
 namespace jige::slurm {
 namespace {
@@ -18,6 +19,7 @@ constexpr std::string_view kSqueue = "squeue --json";
 constexpr int64_t kNodesMax = 65536;
 constexpr int64_t kRestartsMax = 1'000'000;
 constexpr int32_t kGpusMax = 4096;
+constexpr int64_t kCpusMax = 1'000'000'000, kMemoryMax_mb = 1'000'000'000;
 // Beyond all dates, ids and limits of Slurm, which have 32 bits; minutes in seconds fit as well.
 constexpr double kNumberMax = 1e15;
 
@@ -80,9 +82,6 @@ SeenState state_of(const std::set<std::string>& states, int64_t priority) {
 
 // Requests that pin a job's shape and nothing else can be placed.
 std::string why_not_placed(const Json& json, const SeenJob& job) {
-  if (!word_of(json, "array_task_string").empty() || number_of(json, "array_job_id", 0) > 0) {
-    return "it belongs to a job array; submit its tasks one by one";
-  }
   if (number_of(json, "het_job_id", 0) > 0) return "it is a heterogeneous job";
   if (!word_of(json, "dependency").empty()) return "it depends on other jobs";
   for (const char* field : {"tres_per_job", "tres_per_socket", "tres_per_task"}) {
@@ -91,7 +90,56 @@ std::string why_not_placed(const Json& json, const SeenJob& job) {
     }
   }
   if (job.gpus_per_node == 0) return "it asks for no GPU";
-  return "";
+  if (job.state > SeenState::kReleased) return "";
+  const int64_t nodes_max = number_of(json, "max_nodes", 0);
+  if (nodes_max > job.node_count) {
+    return fmt::format(
+        "it asks for {} to {} nodes; give one number (-N, or scontrol update "
+        "NumNodes)",
+        job.node_count, nodes_max);
+  }
+  if (nodes_max > 0 && nodes_max < job.node_count) {
+    return fmt::format("its tasks need {} nodes, and it asks for {} at most", job.node_count,
+                       nodes_max);
+  }
+  // Behind a first placement they are Jige's.
+  const std::string named = word_of(json, "required_nodes");
+  const bool was_placed = job.admin_comment.starts_with("jige place");
+  if (!named.empty() && !was_placed) {
+    return fmt::format("it names nodes ({}), which Jige chooses; scontrol update ReqNodeList=",
+                       named);
+  }
+  return why_not_judged(job.needs.features);
+}
+
+Result<NodeNeeds> needs_of(const Json& json, const SeenJob& job) {
+  NodeNeeds needs;
+  const int64_t cpus = std::clamp<int64_t>(number_of(json, "cpus", 0), 0, kCpusMax);
+  needs.cpus = (cpus + job.node_count - 1) / job.node_count;
+  needs.cpus = std::max(needs.cpus, number_of(json, "minimum_cpus_per_node", 0));
+  needs.memory_mb = number_of(json, "memory_per_node", 0);
+  if (needs.memory_mb <= 0) {
+    needs.memory_mb =
+        needs.cpus * std::clamp<int64_t>(number_of(json, "memory_per_cpu", 0), 0, kMemoryMax_mb);
+  }
+  needs.whole = word_of(json, "shared") == "none";
+  needs.features = word_of(json, "features");
+  needs.reservation = word_of(json, "resv_name");
+  JIGE_TRY(needs.excluded, expand_hosts(word_of(json, "excluded_nodes")));
+  return needs;
+}
+
+ArrayPart array_of(const Json& json) {
+  ArrayPart part;
+  part.array = number_of(json, "array_job_id", 0);
+  if (part.array <= 0) return {};
+  part.task = number_of(json, "array_task_id", -1);
+  part.tasks = word_of(json, "array_task_string");
+  part.tasks = part.tasks.substr(0, part.tasks.find('%'));
+  if (!part.tasks.empty()) part.task = -1;
+  part.at_once_max = static_cast<int32_t>(
+      std::clamp<int64_t>(number_of(json, "array_max_tasks", 0), 0, kNodesMax));
+  return part;
 }
 
 Result<SeenJob> parse_job(const Json& json) {
@@ -124,6 +172,8 @@ Result<SeenJob> parse_job(const Json& json) {
   job.time_limit_s = 60 * number_of(json, "time_limit", 0);
   job.restarts =
       static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "restart_cnt", 0), 0, kRestartsMax));
+  job.array = array_of(json);
+  JIGE_TRY(job.needs, needs_of(json, job));
   job.other_request = why_not_placed(json, job);
   if (job.state == SeenState::kRunning || job.state == SeenState::kEnding) {
     JIGE_TRY(job.nodes, expand_hosts(word_of(json, "nodes")));
@@ -236,6 +286,14 @@ Result<std::vector<SeenNode>> parse_nodes(std::string_view json, std::string_vie
     }
     node.up = base_up;
     node.state = fmt::format("{}", fmt::join(words, "+"));
+    node.reserved = std::ranges::find(words, "reserved") != words.end();
+    node.cpus = number_of(item, "cpus", 0);
+    node.cpus_used = number_of(item, "alloc_cpus", 0);
+    node.memory_mb = number_of(item, "real_memory", 0);
+    node.memory_used_mb = number_of(item, "alloc_memory", 0);
+    for (const std::string& list : words_of(item, "active_features")) {
+      for (std::string& name : cluster::split_at(list, ',')) node.features.push_back(name);
+    }
     node.partitions = words_of(item, "partitions");
     nodes.push_back(std::move(node));
   }

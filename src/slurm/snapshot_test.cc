@@ -64,7 +64,9 @@ constexpr const char* kJobs = R"json({"jobs": [
    "priority": 0, "tres_per_node": "gres:gpu:2", "flags": ["JOB_RESIZED"]},
   {"job_id": 10, "job_state": ["PENDING"], "priority": {"set": true, "number": 0},
    "node_count": {"set": true, "infinite": false, "number": 4}, "tres_per_node": "gres/gpu:1",
-   "time_limit": {"set": false, "number": 0}, "array_job_id": {"set": true, "number": 10}},
+   "time_limit": {"set": false, "number": 0}, "array_job_id": {"set": true, "number": 10},
+   "array_task_string": "1,3-9%2", "array_max_tasks": 2, "cpus": 6, "memory_per_cpu": 100,
+   "features": "fast", "excluded_nodes": "n[1-2]", "shared": "none", "resv_name": "r"},
   {"job_id": 11, "job_state": "CANCELLED", "tres_per_node": "gres:gpu:1",
    "dependency": "x"}]})json";
 
@@ -95,14 +97,43 @@ TEST(Snapshot, ReadsJobs) {
   EXPECT_FALSE((*jobs)[3].stoppable);
   EXPECT_EQ((*jobs)[4].state, SeenState::kHeld);
   EXPECT_EQ((*jobs)[4].node_count, 4);
-  EXPECT_THAT((*jobs)[4].other_request, HasSubstr("array"));
+  EXPECT_EQ((*jobs)[4].other_request, "");
+  EXPECT_EQ((*jobs)[4].array.array, 10);
+  EXPECT_EQ((*jobs)[4].array.task, -1);
+  EXPECT_EQ((*jobs)[4].array.tasks, "1,3-9");
+  EXPECT_EQ((*jobs)[4].array.at_once_max, 2);
+  EXPECT_EQ((*jobs)[4].needs, (NodeNeeds{.cpus = 2,
+                                         .memory_mb = 200,
+                                         .whole = true,
+                                         .features = "fast",
+                                         .reservation = "r",
+                                         .excluded = {"n1", "n2"}}));
   EXPECT_EQ((*jobs)[5].state, SeenState::kGone);
   EXPECT_THAT((*jobs)[5].other_request, HasSubstr("depends"));
 }
 
+TEST(Snapshot, SaysWhatCannotBePlaced) {
+  const auto why = [](const std::string& fields) {
+    const auto jobs = parse_jobs(R"({"jobs": [{"job_id": 1, "job_state": "PENDING", "priority": 0,)"
+                                 R"( "tres_per_node": "gres:gpu:1", )" +
+                                 fields + "}]}");
+    EXPECT_TRUE(jobs) << jobs.error().message;
+    return jobs ? jobs->front().other_request : "";
+  };
+  EXPECT_EQ(why(R"("node_count": 2, "max_nodes": 2)"), "");
+  EXPECT_THAT(why(R"("node_count": 1, "max_nodes": 4)"), HasSubstr("1 to 4 nodes; give one"));
+  EXPECT_THAT(why(R"("node_count": 2, "max_nodes": 1)"), HasSubstr("tasks need 2 nodes"));
+  EXPECT_THAT(why(R"("required_nodes": "n3")"), HasSubstr("names nodes (n3), which Jige chooses"));
+  EXPECT_EQ(why(R"("required_nodes": "n3", "admin_comment": "jige place epoch=1 n=1")"), "");
+  EXPECT_THAT(why(R"("features": "[a|b]")"), HasSubstr("features [a|b]; join names by & or"));
+  EXPECT_EQ(why(R"("features": "a&b")"), "");
+}
+
 TEST(Snapshot, ReadsNodes) {
   const auto nodes = parse_nodes(R"({"nodes": [
-    {"name": "a", "gres": "gpu:4", "state": "idle", "state_flags": [], "partitions": ["jige"]},
+    {"name": "a", "gres": "gpu:4", "state": "idle", "state_flags": ["RESERVED"],
+     "partitions": ["jige"], "cpus": 32, "alloc_cpus": 4, "real_memory": 1000,
+     "alloc_memory": 100, "active_features": "fast,new"},
     {"name": "b", "gres": "gpu:8", "state": "mixed", "state_flags": ["DRAIN"]},
     {"name": "c", "gres": "", "state": "down"},
     {"name": "d", "gres": "gpu:2", "state": ["ALLOCATED"]},
@@ -114,6 +145,10 @@ TEST(Snapshot, ReadsNodes) {
     if (node.up) up += node.name;
   }
   EXPECT_EQ(up, "ad");
+  EXPECT_TRUE((*nodes)[0].reserved);
+  EXPECT_EQ((*nodes)[0].cpus - (*nodes)[0].cpus_used, 28);
+  EXPECT_EQ((*nodes)[0].memory_mb - (*nodes)[0].memory_used_mb, 900);
+  EXPECT_THAT((*nodes)[0].features, ElementsAre("fast", "new"));
   EXPECT_EQ((*nodes)[1].gpus, 8);
   EXPECT_THAT((*nodes)[0].partitions, ElementsAre("jige"));
 }

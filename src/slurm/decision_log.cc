@@ -53,7 +53,14 @@ void DecisionLog::write(const Json& line) {
   if (!file_) return;
   // Scheduling goes on without its log; the disk may be full.
   if (const Status status = file_->append(dump_json(line)); !status) {
-    log_warn("decision log: {}", status.error().message);
+    if (lost_++ == 0) log_warn("decisions are not logged: {}", status.error().message);
+    return;
+  }
+  if (const int64_t lost = std::exchange(lost_, 0); lost > 0) {
+    Json gap = head("gap", now_);
+    gap["text"] = fmt::format("{} lines before this one could not be written", lost);
+    write(gap);
+    log_warn("decisions are logged again; {} lines are lost", lost);
   }
 }
 
@@ -208,7 +215,7 @@ WaitingReason why_waiting(LiveCluster& live, const LiveJob& job) {
     return {"room", fmt::format("needs {} GPUs on each of {} nodes; {} nodes have so many free "
                                 "({} GPUs free in all, {} of {} in service){}",
                                 each, wants.nodes, with_room, state.free().total(),
-                                state.gpus_in_service(), live.layout().spec().gpu_count(), closed)};
+                                state.gpus_in_service(), live.layout().gpu_count(), closed)};
   }
   const cluster::ContentionPlacerOptions options;
   double best = -1e300;

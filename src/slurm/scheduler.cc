@@ -32,14 +32,23 @@ int64_t epoch_in(std::string_view text) {
   return epoch;
 }
 
-// Not synced: a lost one is a second old at most.
-void write_plainly(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return;
-  const bool whole = ::write(fd, text.data(), text.size()) == std::ssize(text);
+bool write_whole(const std::string& path, int flags, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
+  if (fd < 0) return false;
+  const bool whole = ::pwrite(fd, text.data(), text.size(), 0) == std::ssize(text) &&
+                     ((flags & O_TRUNC) != 0 || ftruncate(fd, std::ssize(text)) == 0);
   close(fd);
-  if (whole) rename(temporary.c_str(), path.c_str());
+  return whole;
+}
+
+// Not synced: a lost one is a second old at most. Whether it was written.
+bool write_plainly(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".new";
+  if (write_whole(temporary, O_CREAT | O_TRUNC, text)) {
+    return rename(temporary.c_str(), path.c_str()) == 0;
+  }
+  unlink(temporary.c_str());
+  return false;
 }
 
 }  // namespace
@@ -157,7 +166,10 @@ Status Scheduler::save() {
 }
 
 void Scheduler::beat(std::string_view word) {
-  write_plainly(path("heartbeat"), fmt::format("{} {} {}\n", word, epoch_, counts_.steps));
+  const std::string text = fmt::format("{} {} {}\n", word, epoch_, counts_.steps);
+  // On a full disk the blocks of the file that is there can still be written: the timer must not
+  // take this for its death.
+  if (!write_plainly(path("heartbeat"), text)) write_whole(path("heartbeat"), 0, text);
 }
 
 void Scheduler::end_in_order() {
@@ -223,7 +235,10 @@ Status Scheduler::step() {
   // Behind the actions: nobody should wait for a disk, and what is lost in a crash is a second of
   // what jobs had.
   if (moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
-    if (const Status saved = save(); !saved) log_warn("{}", saved.error().message);
+    const Status saved = save();
+    const std::string fault = saved ? "" : saved.error().message;
+    if (!saved && fault != save_fault_) log_warn("{}; tried again every second", fault);
+    save_fault_ = fault;
   }
   if (options_.emulate) write_rates();
   write_status(moment);

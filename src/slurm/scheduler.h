@@ -116,7 +116,7 @@ class Scheduler {
   std::map<int64_t, std::string> rates_;  // as written
   SchedulerCounts counts_;
   bool blind_ = false;
-  std::string layout_fault_;  // as logged; empty: none
+  std::string layout_fault_, save_fault_;  // as logged; empty: none
 };
 
 // The file's last change, by the wall clock of its file system, is later than `since_wall_ns` of

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -104,6 +106,40 @@ TEST(Scheduler, KnowsWhetherAMarkerHasChanged) {
   EXPECT_TRUE(marker_changed_since(marker, before_ns - 1'000'000'000));
   EXPECT_FALSE(marker_changed_since(marker, before_ns + 3'600'000'000'000));
   EXPECT_FALSE(marker_changed_since(marker + "s", 0));  // is not there
+}
+
+TEST(Scheduler, GoesOnWithAFullDisk) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(1, 1, 2);
+  rig.steps(6);
+  const std::string heartbeat = *read_file(rig.folder + "/heartbeat");
+  // No file can be made or grow; what is there can be written.
+  std::filesystem::create_directory(rig.folder + "/heartbeat.new");
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const int64_t job = rig.slurm.submit(8, 4, 2);
+  EXPECT_TRUE(rig.run_out(100));
+  EXPECT_NE(*read_file(rig.folder + "/heartbeat"), heartbeat) << "the timer would release all";
+  EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
+  setrlimit(RLIMIT_FSIZE, &before);
+  rig.slurm.submit(1, 1, 1);
+  EXPECT_TRUE(rig.run_out(100));
+  EXPECT_THAT(rig.log(), HasSubstr("lines before this one could not be written"));
+}
+
+// With unequal nodes only GPUs that are there count.
+TEST(Scheduler, CountsGpusInService) {
+  Rig rig("fifo");
+  rig.slurm.nodes()[3].gpus = 8;
+  rig.start();
+  rig.slurm.submit(8, 4, 10);
+  rig.slurm.submit(1, 8, 10);
+  rig.steps(4);
+  EXPECT_THAT(rig.log(), HasSubstr("4 GPUs free in all, 36 of 36 in service"));
 }
 
 TEST(Scheduler, SaysWhyAJobWaits) {

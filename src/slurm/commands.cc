@@ -66,7 +66,9 @@ Result<Snapshot> SlurmCommands::snapshot() {
   JIGE_TRY(snapshot.jobs, parse_jobs(jobs));
   JIGE_TRY(snapshot.closed, closed());
   arrays_.clear();
+  ranges_.clear();
   for (const SeenJob& job : snapshot.jobs) {
+    if (job.node_count_max > job.node_count) ranges_.insert(job.id);
     if (job.array.array > 0) arrays_[job.id] = job.array;
   }
   return snapshot;
@@ -106,9 +108,13 @@ Status SlurmCommands::place(int64_t job, const std::vector<std::string>& nodes,
                             const std::string& admin_comment) {
   // A requeued job may not begin for two minutes unless its start time is set anew. The release is
   // a call of its own: with other fields in one update Slurm ignores the priority of a held job.
-  JIGE_DO(call({options_.scontrol, "update", "JobId=" + name_of(job),
-                fmt::format("ReqNodeList={}", join_hosts(nodes)), "StartTime=now",
-                fmt::format("AdminComment={}", admin_comment)}));
+  std::vector<std::string> update = {options_.scontrol, "update", "JobId=" + name_of(job)};
+  if (ranges_.contains(job)) update.push_back(fmt::format("NumNodes={0}-{0}", nodes.size()));
+  for (std::string word : {"ReqNodeList=" + join_hosts(nodes), std::string("StartTime=now"),
+                           "AdminComment=" + admin_comment}) {
+    update.push_back(std::move(word));
+  }
+  JIGE_DO(call(update));
   JIGE_DO(call({options_.scontrol, "release", name_of(job)}));
   return {};
 }

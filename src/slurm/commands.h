@@ -6,6 +6,8 @@
 // A task of a job array is called by the array's number and its own: by a number alone Slurm would
 // change all tasks.
 //
+// A job that would take more nodes than it must (-N1-4) gets exactly those that it is placed on.
+//
 // Each call has a time limit, and is tried again, after a pause that doubles, where Slurm did not
 // answer: the controller restarts, a socket times out, the program hangs. What Slurm refuses is not
 // tried again. Threads: one thread.
@@ -13,6 +15,7 @@
 
 #include <atomic>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -58,7 +61,9 @@ class SlurmCommands final : public Backend {
 
   CommandOptions options_;
   int64_t retries_ = 0;
-  std::map<int64_t, ArrayPart> arrays_;  // by job, of the last snapshot
+  // Of the last snapshot.
+  std::map<int64_t, ArrayPart> arrays_;  // by job
+  std::set<int64_t> ranges_;             // jobs that would take more nodes than they must
   bool sinfo_groups_ = false;            // its list is none of nodes
 };
 

@@ -56,6 +56,19 @@ TEST_F(Commands, PlacesWithAnUpdateAndARelease) {
             "epoch=1 n=2\nscontrol release 7\n");
 }
 
+TEST_F(Commands, GivesAJobThatWouldTakeMoreNodesThoseThatWereChosen) {
+  script("squeue", R"(echo '{"jobs": [
+    {"job_id": 5, "job_state": "PENDING", "node_count": 1, "max_nodes": 4},
+    {"job_id": 6, "job_state": "PENDING", "node_count": 2, "max_nodes": 2}]}')");
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  ASSERT_TRUE(slurm.snapshot());
+  EXPECT_TRUE(slurm.place(5, {"n1"}, "x"));
+  EXPECT_TRUE(slurm.place(6, {"n1", "n2"}, "x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=5 NumNodes=1-1 ReqNodeList=n1 StartTime=now"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=6 ReqNodeList=n1,n2 StartTime=now"));
+}
+
 // By the number alone Slurm would change all tasks.
 TEST_F(Commands, CallsTasksOfArraysByArrayAndTask) {
   script("squeue", R"(echo '{"jobs": [

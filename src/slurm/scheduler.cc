@@ -131,6 +131,7 @@ void Scheduler::make_live(Layout layout) {
 
 Status Scheduler::load(Layout layout) {
   base_wall_ns_ = clock_.now_ns();
+  epoch_ = std::max<int64_t>(1, static_cast<int64_t>(unix_now_s()));
   make_live(std::move(layout));
   const std::string file = path("state.json");
   Result<std::string> text = read_file(file);
@@ -143,7 +144,7 @@ Status Scheduler::load(Layout layout) {
   JIGE_TRY(const int64_t epoch, get_saved_int(state, "epoch", file));
   JIGE_TRY(const int64_t unix_s, get_saved_int(state, "unix_s", file));
   JIGE_TRY(const int64_t cluster_ns, get_saved_int(state, "cluster_ns", file));
-  epoch_ = epoch + 1;
+  epoch_ = std::max(epoch_, epoch + 1);
   const int64_t away_s =
       std::clamp<int64_t>(static_cast<int64_t>(unix_now_s()) - unix_s, 0, kAwayMax_s);
   base_cluster_ns_ =
@@ -185,7 +186,8 @@ Status Scheduler::check_epoch(const Snapshot& snapshot) const {
     if (!job.admin_comment.starts_with(kPlacedMark)) continue;
     if (const int64_t epoch = epoch_in(job.admin_comment); epoch > epoch_) {
       return fail(Code::kUnavailable,
-                  "job {} was placed by another scheduler (epoch {}, ours {}); this one ends",
+                  "job {} was placed by another scheduler (epoch {}, ours {}), which has begun later; "
+                  "this one ends",
                   job.id, epoch, epoch_);
     }
   }

@@ -75,7 +75,8 @@ class Scheduler {
   const SchedulerCounts& counts() const { return counts_; }
   const LiveCluster& live() const { return *live_; }
   Moment now() const;
-  // One higher than that of the scheduler before.
+  // Higher than that of every scheduler before: the second in which it was made, also where the
+  // state of those before is lost.
   int64_t epoch() const { return epoch_; }
   // Jobs that ended since the last call.
   std::vector<LiveOutcome> take_outcomes() { return std::exchange(outcomes_, {}); }

@@ -277,10 +277,27 @@ TEST(Scheduler, OnlyOneHasAFolderAndALaterOneWins) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kUnavailable);
   // Elsewhere, with another folder, somebody of a later epoch has placed a job.
-  rig.slurm.jobs()[1].seen.admin_comment = "jige place epoch=9 n=1";
+  const int64_t epoch = rig.scheduler->epoch();
+  rig.slurm.jobs()[1].seen.admin_comment = fmt::format("jige place epoch={} n=1", epoch + 8);
   const Status status = rig.scheduler->step();
   ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().message, HasSubstr("epoch 9, ours 1"));
+  EXPECT_THAT(status.error().message,
+              HasSubstr(fmt::format("epoch {}, ours {}", epoch + 8, epoch)));
+}
+
+// Its jobs carry the epoch of the one before, which nobody remembers.
+TEST(Scheduler, TakesOverWithoutTheStateOfTheOneBefore) {
+  Rig rig("fifo");
+  rig.start();
+  const int64_t job = rig.slurm.submit(1, 1, 20);
+  rig.steps(6);
+  const int64_t before = rig.scheduler->epoch();
+  rig.scheduler.reset();
+  std::filesystem::remove_all(rig.folder);
+  rig.start();
+  EXPECT_GE(rig.scheduler->epoch(), before);
+  EXPECT_TRUE(rig.run_out(200));
+  EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
 }
 
 TEST(Scheduler, GoesOnWhenItsListIsFull) {
@@ -321,14 +338,15 @@ TEST(Scheduler, ReadsStateOfAnyClock) {
     Rig rig("greedy");
     ASSERT_TRUE(write_file_atomic(
         rig.folder + "/state.json",
-        fmt::format(R"({{"version":1,"epoch":4,"unix_s":{},"cluster_ns":7000000000,"jobs":[)"
-                    R"({{"job":1,"arrival_ns":99000000000000,"left":3,"held_ns":5,)"
-                    R"("first_start_ns":1,"starts":1,"preemptions":1,"migrations":0}}]}})",
-                    unix_s)));
+        fmt::format(
+            R"({{"version":1,"epoch":99999999999,"unix_s":{},"cluster_ns":7000000000,"jobs":[)"
+            R"({{"job":1,"arrival_ns":99000000000000,"left":3,"held_ns":5,)"
+            R"("first_start_ns":1,"starts":1,"preemptions":1,"migrations":0}}]}})",
+            unix_s)));
     rig.start();
     rig.slurm.submit(2, 2, 3);
     EXPECT_TRUE(rig.run_out(200)) << unix_s;
-    EXPECT_THAT(rig.slurm.jobs()[1].seen.admin_comment, HasSubstr("epoch=5"));
+    EXPECT_THAT(rig.slurm.jobs()[1].seen.admin_comment, HasSubstr("epoch=100000000000 "));
   }
 }
 

@@ -91,13 +91,7 @@ std::string why_not_placed(const Json& json, const SeenJob& job) {
   }
   if (job.gpus_per_node == 0) return "it asks for no GPU";
   if (job.state > SeenState::kReleased) return "";
-  const int64_t nodes_max = number_of(json, "max_nodes", 0);
-  if (nodes_max > job.node_count) {
-    return fmt::format(
-        "it asks for {} to {} nodes; give one number (-N, or scontrol update "
-        "NumNodes)",
-        job.node_count, nodes_max);
-  }
+  const int32_t nodes_max = job.node_count_max;
   if (nodes_max > 0 && nodes_max < job.node_count) {
     return fmt::format("its tasks need {} nodes, and it asks for {} at most", job.node_count,
                        nodes_max);
@@ -164,6 +158,8 @@ Result<SeenJob> parse_job(const Json& json) {
   job.state = state_of(states, number_of(json, "priority", 1));
   job.node_count =
       static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "node_count", 1), 1, kNodesMax));
+  job.node_count_max =
+      static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "max_nodes", 0), 0, kNodesMax));
   job.gpus_per_node = gpus_in(word_of(json, "tres_per_node"));
   job.submit_s = number_of(json, "submit_time", 0);
   job.start_s = number_of(json, "start_time", 0);

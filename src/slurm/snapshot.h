@@ -48,6 +48,7 @@ struct SeenJob {
   std::vector<std::string> nodes;  // it has now; while it ends those that it still has
   std::vector<int32_t> node_gpus;  // beside `nodes`
   int32_t node_count = 1;          // it asks for
+  int32_t node_count_max = 0;      // it would take; 0: not said
   int32_t gpus_per_node = 0;       // it asks for; 0: in another form, or none
   std::string other_request;       // why the request is none that can be placed; empty: it can
   NodeNeeds needs;

@@ -28,6 +28,10 @@ bool comes_to(const DemoSlurm& slurm, int64_t job, const std::string& state) {
   return wait_for(15, [&] { return slurm.state_of(job).starts_with(state); });
 }
 
+bool is_logged(const DemoSlurm& slurm, const std::string& text) {
+  return wait_for(10, [&] { return slurm.decisions().find(text) != std::string::npos; });
+}
+
 std::string number(int64_t job) { return std::to_string(job); }
 
 void update(const std::string& what, const std::string& field) {
@@ -99,14 +103,11 @@ TEST(SlurmRequests, NodesComeAndGoAndPartitionsCloseWhileItRuns) {
   const int64_t wide = slurm.submit_sleep(1, {"-N6", "--gres=gpu:4"});
   const int64_t next = slurm.submit_sleep(1, {"-N4", "--gres=gpu:4"});
   const int64_t shaped = slurm.submit_sleep(1, {"-N2", "--gres=gpu:4"});
-  ASSERT_TRUE(wait_for(10, [&] {
-    return slurm.decisions().find("asks for 24 GPUs; the cluster has 16") != std::string::npos;
-  }));
+  ASSERT_TRUE(is_logged(slurm, "asks for 24 GPUs; the cluster has 16"));
+  ASSERT_TRUE(is_logged(slurm, "\"arrive\",\"job\":" + number(shaped)));
   // Changed while it waits.
   update("JobId=" + number(shaped), "NumNodes=1");
-  EXPECT_TRUE(wait_for(10, [&] {
-    return slurm.decisions().find("its request was changed; taken in anew") != std::string::npos;
-  }));
+  EXPECT_TRUE(is_logged(slurm, "its request was changed; taken in anew"));
   update("PartitionName=jige", "Nodes=n[1-8]");
   EXPECT_TRUE(comes_to(slurm, next, "COMPLETED n[5-8]"));
   EXPECT_TRUE(comes_to(slurm, shaped, "COMPLETED"));

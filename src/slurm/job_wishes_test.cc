@@ -209,6 +209,18 @@ TEST(JobWishes, AClosedPartitionGetsNothingAndNobodyIsBlamed) {
   EXPECT_EQ(rig.slurm.jobs()[waits].runs, 1);
 }
 
+TEST(JobWishes, ATaskThatSlurmDoesNotTakeOutIsAskedForNowAndThen) {
+  SchedulerRig rig("fifo");
+  rig.start();
+  const int64_t array = rig.slurm.submit_array(40, 1, 1, 1);
+  rig.slurm.jobs()[array].tasks = {};  // refuses all
+  rig.steps(60);
+  const std::string log = rig.log();
+  int asked = 0;
+  for (size_t at = 0; (at = log.find("\"step\":\"split\"", at)) != std::string::npos; ++at) ++asked;
+  EXPECT_EQ(asked, 2);
+}
+
 TEST(JobWishes, TasksOfAnArrayBecomeJobsAsManyAsMayRunAtOnce) {
   for (const int32_t at_once_max : {0, 3}) {
     SchedulerRig rig("fifo");

@@ -63,6 +63,7 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
   }
   std::erase_if(refused_, [&](const auto& entry) { return !there.contains(entry.first); });
   std::erase_if(foreign_, [&](int64_t id) { return !there.contains(id); });
+  std::erase_if(split_asked_, [&](const auto& entry) { return !there.contains(entry.first); });
   for (auto& [id, past] : past_) past.missing = there.contains(id) ? 0 : past.missing + 1;
   std::erase_if(past_, [](const auto& entry) { return entry.second.missing == kMissingMax; });
   count_gpus(snapshot, now);

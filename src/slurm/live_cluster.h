@@ -182,7 +182,7 @@ class LiveCluster {
                      const std::vector<int32_t>& avoided) const;
   Result<int32_t> gpus_on_each(const SeenJob& seen) const;
   Status check_array(const SeenJob& seen) const;
-  void look_at_array(const SeenJob& seen);
+  void look_at_array(const SeenJob& seen, const Moment& now);
   void event(std::string kind, int64_t job, std::string text = "", double seconds = -1);
 
   Layout layout_;
@@ -198,6 +198,11 @@ class LiveCluster {
   std::vector<int32_t> seen_free_;
   std::vector<SeenNode> nodes_;
   std::map<int64_t, std::vector<int64_t>> to_split_;
+  struct Asked {
+    std::string tasks;
+    int64_t wall_ns = 0;
+  };
+  std::map<int64_t, Asked> split_asked_;  // of arrays, last
   std::string closed_;
   std::vector<LiveEvent> events_;
   std::vector<LiveOutcome> outcomes_;

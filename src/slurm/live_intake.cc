@@ -58,7 +58,7 @@ bool LiveCluster::take_in(const SeenJob& seen, const Moment& now) {
   }
   Result<JobRequest> request = request_of(seen, now);
   if (request && seen.state == SeenState::kHeld) {
-    if (!seen.array.tasks.empty()) look_at_array(seen);
+    if (!seen.array.tasks.empty()) look_at_array(seen, now);
     if (const Status array = check_array(seen); !array) {
       request = tl::unexpected<Error>(array.error());
     }

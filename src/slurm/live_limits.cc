@@ -11,6 +11,7 @@ namespace {
 
 // Tasks of one array that wait as jobs of their own: enough to fill what becomes free.
 constexpr int64_t kTasksOutMax = 16;
+constexpr int64_t kAskAgain_ns = 10 * cluster::kSecond;
 
 // The first tasks of "3,5-9,12-20:4", as many as can be read.
 std::vector<int64_t> first_tasks(const std::string& text, size_t count_max) {
@@ -128,7 +129,7 @@ Status LiveCluster::check_array(const SeenJob& seen) const {
               seen.array.at_once_max);
 }
 
-void LiveCluster::look_at_array(const SeenJob& seen) {
+void LiveCluster::look_at_array(const SeenJob& seen, const Moment& now) {
   int64_t out = 0, waiting = 0;
   for (const auto& [id, job] : jobs_) {
     if (job.seen.array.array != seen.array.array) continue;
@@ -138,6 +139,11 @@ void LiveCluster::look_at_array(const SeenJob& seen) {
   int64_t room = kTasksOutMax - waiting;
   if (seen.array.at_once_max > 0) room = std::min(room, seen.array.at_once_max - out);
   if (room <= 0) return;
+  // Where Slurm did not do it, some time passes before it is asked again.
+  Asked& asked = split_asked_[seen.array.array];
+  const bool again = asked.tasks == seen.array.tasks;
+  if (again && now.wall_ns - asked.wall_ns < kAskAgain_ns) return;
+  asked = {.tasks = seen.array.tasks, .wall_ns = now.wall_ns};
   to_split_[seen.id] = first_tasks(seen.array.tasks, static_cast<size_t>(room));
 }
 

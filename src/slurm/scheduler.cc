@@ -185,10 +185,11 @@ Status Scheduler::check_epoch(const Snapshot& snapshot) const {
     if (job.partition != options_.live.partition || job.state == SeenState::kGone) continue;
     if (!job.admin_comment.starts_with(kPlacedMark)) continue;
     if (const int64_t epoch = epoch_in(job.admin_comment); epoch > epoch_) {
-      return fail(Code::kUnavailable,
-                  "job {} was placed by another scheduler (epoch {}, ours {}), which has begun later; "
-                  "this one ends",
-                  job.id, epoch, epoch_);
+      return fail(
+          Code::kUnavailable,
+          "job {} was placed by another scheduler (epoch {}, ours {}), which has begun later; "
+          "this one ends",
+          job.id, epoch, epoch_);
     }
   }
   return {};

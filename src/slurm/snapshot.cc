@@ -83,7 +83,12 @@ SeenState state_of(const std::set<std::string>& states, int64_t priority) {
 // Requests that pin a job's shape and nothing else can be placed.
 std::string why_not_placed(const Json& json, const SeenJob& job) {
   if (number_of(json, "het_job_id", 0) > 0) return "it is a heterogeneous job";
-  if (!word_of(json, "dependency").empty()) return "it depends on other jobs";
+  const std::string dependency = word_of(json, "dependency");
+  if (dependency.find("(failed)") != std::string::npos) {
+    return "a job that it depends on has failed, so that it never runs; cancel it (" + dependency +
+           ")";
+  }
+  if (!dependency.empty()) return "it depends on other jobs";
   for (const char* field : {"tres_per_job", "tres_per_socket", "tres_per_task"}) {
     if (gpus_in(word_of(json, field)) > 0) {
       return "it asks for GPUs in another form than so many a node; use -N and --gres=gpu:N";
@@ -130,7 +135,16 @@ ArrayPart array_of(const Json& json) {
   part.task = number_of(json, "array_task_id", -1);
   part.tasks = word_of(json, "array_task_string");
   part.tasks = part.tasks.substr(0, part.tasks.find('%'));
-  if (!part.tasks.empty()) part.task = -1;
+  int64_t first = -1;
+  const char* const end = part.tasks.data() + part.tasks.size();
+  const auto [behind, error] = std::from_chars(part.tasks.data(), end, first);
+  if (error == std::errc() && behind == end && first >= 0) {
+    // An array of one task is that task: Slurm takes none out of it.
+    part.task = first;
+    part.tasks.clear();
+  } else if (!part.tasks.empty()) {
+    part.task = -1;
+  }
   part.at_once_max = static_cast<int32_t>(
       std::clamp<int64_t>(number_of(json, "array_max_tasks", 0), 0, kNodesMax));
   return part;

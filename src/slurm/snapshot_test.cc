@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/json.h"
 #include "base/rng.h"
@@ -112,6 +113,22 @@ TEST(Snapshot, ReadsJobs) {
   EXPECT_THAT((*jobs)[5].other_request, HasSubstr("depends"));
 }
 
+// Slurm takes no task out of an array that has but one.
+TEST(Snapshot, AnArrayOfOneTaskIsThatTask) {
+  for (const auto& [tasks, task, left] : std::vector<std::tuple<std::string, int64_t, std::string>>{
+           {"0%2", 0, ""},
+           {"7", 7, ""},
+           {"7-8", -1, "7-8"},
+           {"99999999999999999999", -1, "99999999999999999999"}}) {
+    const auto jobs = parse_jobs(R"({"jobs": [{"job_id": 4, "job_state": "PENDING", "priority": 0,)"
+                                 R"( "array_job_id": 4, "array_task_string": ")" +
+                                 tasks + R"("}]})");
+    ASSERT_TRUE(jobs) << jobs.error().message;
+    EXPECT_EQ(jobs->front().array.task, task) << tasks;
+    EXPECT_EQ(jobs->front().array.tasks, left) << tasks;
+  }
+}
+
 TEST(Snapshot, SaysWhatCannotBePlaced) {
   const auto why = [](const std::string& fields) {
     const auto jobs = parse_jobs(R"({"jobs": [{"job_id": 1, "job_state": "PENDING", "priority": 0,)"
@@ -123,6 +140,8 @@ TEST(Snapshot, SaysWhatCannotBePlaced) {
   EXPECT_EQ(why(R"("node_count": 2, "max_nodes": 2)"), "");
   EXPECT_EQ(why(R"("node_count": 1, "max_nodes": 4)"), "");
   EXPECT_THAT(why(R"("node_count": 2, "max_nodes": 1)"), HasSubstr("tasks need 2 nodes"));
+  EXPECT_EQ(why(R"x("dependency": "afterok:2(unfulfilled)")x"), "it depends on other jobs");
+  EXPECT_THAT(why(R"x("dependency": "afterok:2(failed)")x"), HasSubstr("it never runs; cancel it"));
   EXPECT_THAT(why(R"("required_nodes": "n3")"), HasSubstr("names nodes (n3), which Jige chooses"));
   EXPECT_EQ(why(R"("required_nodes": "n3", "admin_comment": "jige place epoch=1 n=1")"), "");
   EXPECT_THAT(why(R"("features": "[a|b]")"), HasSubstr("features [a|b]; join names by & or"));

@@ -55,6 +55,8 @@ TEST(SlurmRequests, JobsGetWhatTheyAskForAndAreStoppedOnlyIfTheyMay) {
   const int64_t later = slurm.submit_sleep(1, {"-N1", "--gres=gpu:1", "--begin=now+1hour"});
   const int64_t range = slurm.submit_sleep(100, {"-N1-4", "--gres=gpu:1"});
   const int64_t array = slurm.submit_sleep(0.5, {"-N1", "--gres=gpu:1", "--array=0-4%2"});
+  const int64_t single = slurm.submit_sleep(0.5, {"-N1", "--gres=gpu:1", "--array=3"});
+  EXPECT_TRUE(comes_to(slurm, single, "COMPLETED"));
   EXPECT_TRUE(comes_to(slurm, range, "RUNNING"));
   for (const int64_t job : {whole, fast, apart}) EXPECT_TRUE(comes_to(slurm, job, "RUNNING"));
   EXPECT_THAT(slurm.state_of(fast), MatchesRegex("RUNNING n[5-8]"));

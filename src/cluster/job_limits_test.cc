@@ -95,5 +95,22 @@ TEST(JobLimits, NobodyStopsForANodeThatTheJobMayNotHave) {
   EXPECT_FALSE(cluster.free().fits(jobs[3]));
 }
 
+// More of them than are stopped for one.
+TEST(JobLimits, ThoseOnBarredNodesAreNotCounted) {
+  const ClusterSpec spec = cluster_of(1, 70, 1);
+  std::vector<Job> jobs(70, plain_job(0, 1, 10));
+  jobs.push_back(plain_job(0, 2, 10));
+  jobs[70].nodes = 2;
+  for (int32_t node = 0; node < 68; ++node) jobs[70].barred.push_back(node);
+  ClusterState cluster(spec, jobs, make_no_contention(spec), nullptr);
+  std::vector<JobId> candidates;
+  for (JobId id = 0; id < 71; ++id) cluster.arrive(id);
+  for (JobId id = 0; id < 70; ++id) {
+    cluster.start(id, {{id, 1}});
+    candidates.push_back(id);
+  }
+  EXPECT_EQ(who_must_make_way(cluster, 70, candidates), (std::vector<JobId>{68, 69}));
+}
+
 }  // namespace
 }  // namespace jige::cluster

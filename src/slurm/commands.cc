@@ -67,8 +67,11 @@ Result<Snapshot> SlurmCommands::snapshot() {
   JIGE_TRY(snapshot.closed, closed());
   arrays_.clear();
   ranges_.clear();
+  delayed_.clear();
+  const auto now_s = static_cast<int64_t>(unix_now_s());
   for (const SeenJob& job : snapshot.jobs) {
     if (job.node_count_max > job.node_count) ranges_.insert(job.id);
+    if (job.begin_s > now_s) delayed_.insert(job.id);
     if (job.array.array > 0) arrays_[job.id] = job.array;
   }
   return snapshot;
@@ -106,14 +109,15 @@ Result<std::vector<SeenNode>> SlurmCommands::nodes() {
 
 Status SlurmCommands::place(int64_t job, const std::vector<std::string>& nodes,
                             const std::string& admin_comment) {
-  // A requeued job may not begin for two minutes unless its start time is set anew. The release is
-  // a call of its own: with other fields in one update Slurm ignores the priority of a held job.
+  // The release is a call of its own: with other fields in one update Slurm ignores the priority of
+  // a held job.
   std::vector<std::string> update = {options_.scontrol, "update", "JobId=" + name_of(job)};
   if (ranges_.contains(job)) update.push_back(fmt::format("NumNodes={0}-{0}", nodes.size()));
-  for (std::string word : {"ReqNodeList=" + join_hosts(nodes), std::string("StartTime=now"),
-                           "AdminComment=" + admin_comment}) {
-    update.push_back(std::move(word));
-  }
+  update.push_back("ReqNodeList=" + join_hosts(nodes));
+  // A requeued job may not begin for two minutes unless its start time is set anew. Others are left
+  // alone: "now" is now by this machine's clock, and where that is ahead the job would wait for it.
+  if (delayed_.contains(job)) update.emplace_back("StartTime=now");
+  update.push_back("AdminComment=" + admin_comment);
   JIGE_DO(call(update));
   JIGE_DO(call({options_.scontrol, "release", name_of(job)}));
   return {};

@@ -64,6 +64,7 @@ class SlurmCommands final : public Backend {
   // Of the last snapshot.
   std::map<int64_t, ArrayPart> arrays_;  // by job
   std::set<int64_t> ranges_;             // jobs that would take more nodes than they must
+  std::set<int64_t> delayed_;            // that may not begin yet
   bool sinfo_groups_ = false;            // its list is none of nodes
 };
 

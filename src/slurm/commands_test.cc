@@ -52,8 +52,8 @@ TEST_F(Commands, PlacesWithAnUpdateAndARelease) {
   SlurmCommands slurm(options_);
   EXPECT_TRUE(slurm.place(7, {"n1", "n3"}, "jige place epoch=1 n=2"));
   EXPECT_EQ(calls(),
-            "scontrol update JobId=7 ReqNodeList=n1,n3 StartTime=now AdminComment=jige place "
-            "epoch=1 n=2\nscontrol release 7\n");
+            "scontrol update JobId=7 ReqNodeList=n1,n3 AdminComment=jige place epoch=1 n=2\n"
+            "scontrol release 7\n");
 }
 
 TEST_F(Commands, GivesAJobThatWouldTakeMoreNodesThoseThatWereChosen) {
@@ -65,8 +65,24 @@ TEST_F(Commands, GivesAJobThatWouldTakeMoreNodesThoseThatWereChosen) {
   ASSERT_TRUE(slurm.snapshot());
   EXPECT_TRUE(slurm.place(5, {"n1"}, "x"));
   EXPECT_TRUE(slurm.place(6, {"n1", "n2"}, "x"));
-  EXPECT_THAT(calls(), HasSubstr("update JobId=5 NumNodes=1-1 ReqNodeList=n1 StartTime=now"));
-  EXPECT_THAT(calls(), HasSubstr("update JobId=6 ReqNodeList=n1,n2 StartTime=now"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=5 NumNodes=1-1 ReqNodeList=n1 AdminComment=x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=6 ReqNodeList=n1,n2 AdminComment=x"));
+}
+
+// Others would wait where this machine's clock is ahead of the controller's.
+TEST_F(Commands, SetsTheStartTimeOnlyOfJobsThatMayNotBeginYet) {
+  const auto now_s = static_cast<int64_t>(unix_now_s());
+  script("squeue", fmt::format(R"(echo '{{"jobs": [
+    {{"job_id": 5, "job_state": "PENDING", "eligible_time": {}}},
+    {{"job_id": 6, "job_state": "PENDING", "eligible_time": {}}}]}}')",
+                               now_s + 120, now_s - 1));
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  ASSERT_TRUE(slurm.snapshot());
+  EXPECT_TRUE(slurm.place(5, {"n1"}, "x"));
+  EXPECT_TRUE(slurm.place(6, {"n2"}, "x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=5 ReqNodeList=n1 StartTime=now AdminComment=x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=6 ReqNodeList=n2 AdminComment=x"));
 }
 
 // By the number alone Slurm would change all tasks.

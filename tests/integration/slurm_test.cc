@@ -263,6 +263,11 @@ TEST(Slurm, RefusesReleasesByUsers) {
     EXPECT_NE(outcome->exit_code, 0) << change[0];
   }
   EXPECT_EQ(must_run({"squeue", "-h", "-j", theirs, "-o", "%T %Q"}).out, "PENDING 0\n");
+  const Result<ProcessOutcome> named = run_process(
+      {"sbatch", "--chdir=/tmp", "-o", "/dev/null", "-N1", "--gres=gpu:1", "-wn2", "--wrap=true"});
+  ASSERT_TRUE(named);
+  EXPECT_NE(named->exit_code, 0);
+  EXPECT_THAT(named->err, HasSubstr("nodes in this partition are chosen by Jige"));
   const Outcome plan =
       run_jige({"cluster", "run", "--dry-run", "--json", "--state", folder / "dry"});
   ASSERT_EQ(plan.exit_code, 0) << plan.err;

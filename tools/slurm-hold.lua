@@ -1,6 +1,6 @@
 -- Job submit plugin for Slurm (job_submit.lua, JobSubmitPlugins=lua): every job for the partition that
 -- `jige cluster run` manages is held when it comes, and only root or the Slurm user may release it, give it
--- nodes, or change what Jige wrote about it. Other partitions are left alone.
+-- nodes, or change what Jige wrote about it; one that names nodes is refused. Other partitions are left alone.
 --
 -- Copy it beside slurm.conf as job_submit.lua and set the name of the partition here.
 local managed = { jige = true }
@@ -25,6 +25,10 @@ function slurm_job_submit(job, partitions, uid)
     end
   end
   if is_managed(partition) then
+    if job.req_nodes ~= nil and job.req_nodes ~= "" then
+      slurm.log_user("nodes in this partition are chosen by Jige; leave out --nodelist")
+      return slurm.ERROR
+    end
     job.priority = 0
     job.admin_comment = "jige hold"
   end

@@ -77,6 +77,9 @@ std::string render_cluster(const Json& status, int rows_max, int columns_max) {
       fmt::format("  {} GPUs, {} in use; {} jobs run, {} do not; {} decisions, {} requeues", gpus,
                   used, running, static_cast<double>(jobs.size()) - running,
                   state_number(status, "decisions"), state_number(status, "preemptions")));
+  if (const std::string closed = state_text(status, "closed", 20); !closed.empty()) {
+    lines.push_back(fmt::format("  the partition is {}: nothing is placed until it is up", closed));
+  }
   lines.emplace_back();
   for (double leaf = 0; leaf < std::min(leaves, 1000.0); ++leaf) {
     lines.push_back(node_line(nodes, leaf));

@@ -172,8 +172,10 @@ class ClusterRunCommand final : public Command {
   }
 
   Status schedule(const DemoSlurm* demo) {
-    slurm::CommandOptions command_options{
-        .limit_s = command_limit_s_, .signal = signal_, .cancel = &interrupt_flag()};
+    slurm::CommandOptions command_options{.limit_s = command_limit_s_,
+                                          .signal = signal_,
+                                          .partition = partition_,
+                                          .cancel = &interrupt_flag()};
     slurm::SlurmCommands backend(command_options);
     JIGE_TRY(const slurm::Snapshot first, backend.snapshot());
     JIGE_TRY(const std::string topology, backend.topology());

@@ -66,8 +66,9 @@ class ContentionPlacer final : public Placer {
     for (const JobId id : cluster.running()) {
       const double progress = cluster.progress(id);
       const bool restarting = cluster.at(id).progress_from_ns > cluster.now_ns();
-      const bool shares = cluster.at(id).partner >= 0;
-      if (cluster.at(id).placement.size() > 1 && progress < kStandsWell && !restarting && !shares) {
+      const bool may_move = cluster.job(id).stoppable && cluster.at(id).partner < 0;
+      if (cluster.at(id).placement.size() > 1 && progress < kStandsWell && !restarting &&
+          may_move) {
         worst.emplace_back(progress, id);
       }
     }

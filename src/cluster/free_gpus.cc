@@ -36,12 +36,24 @@ void FreeGpus::give(const Placement& placement) {
   }
 }
 
+FreeGpus FreeGpus::open_to(const Job& job) const {
+  FreeGpus open = *this;
+  for (const int32_t node : job.barred) {
+    if (on_node(node) > 0) open.take({{node, on_node(node)}});
+  }
+  return open;
+}
+
 bool FreeGpus::fits(const Job& job) const {
-  if (job.gpus > total_) return false;
+  int32_t total = total_;
+  for (const int32_t node : job.barred) total -= on_node(node);
+  if (job.gpus > total) return false;
   if (job.nodes == 0) return true;
   const int32_t each = job.gpus / job.nodes;
   const auto enough = [&](int32_t free) { return free >= each; };
-  return std::ranges::count_if(nodes_, enough) >= job.nodes;
+  const auto barred =
+      std::ranges::count_if(job.barred, [&](int32_t node) { return enough(on_node(node)); });
+  return std::ranges::count_if(nodes_, enough) - barred >= job.nodes;
 }
 
 std::string why_never(const Job& job, const ClusterSpec& spec) {

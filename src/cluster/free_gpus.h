@@ -29,6 +29,8 @@ class FreeGpus {
 
   // Whether some placement of the job is free now.
   bool fits(const Job& job) const;
+  // The same without the nodes that are barred for the job.
+  FreeGpus open_to(const Job& job) const;
 
  private:
   int32_t nodes_per_leaf_;

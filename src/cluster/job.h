@@ -37,8 +37,10 @@ struct Job {
   std::array<double, kCollectiveCount> bytes{};
   double overlap = 0;
   double iterations = 1;
-  int64_t start_ns = 0;    // from GPUs to first progress: paid by the first start
-  int64_t restart_ns = 0;  // checkpoint, requeue and restore: paid by each start but the first
+  int64_t start_ns = 0;         // from GPUs to first progress: paid by the first start
+  int64_t restart_ns = 0;       // checkpoint, requeue and restore: paid by each start but the first
+  bool stoppable = true;        // else no policy stops or moves it once it runs
+  std::vector<int32_t> barred;  // nodes where it is not started, ascending; by the driver's choice
 };
 
 struct Workload {

@@ -128,6 +128,11 @@ std::vector<int32_t> nodes_of(const std::vector<int32_t>& leaves, const ClusterS
   return nodes;
 }
 
+// Those that the job may have; `open` is filled where they are fewer.
+const FreeGpus& free_for(const Job& job, const FreeGpus& free, std::optional<FreeGpus>& open) {
+  return job.barred.empty() ? free : open.emplace(free.open_to(job));
+}
+
 }  // namespace
 
 std::string_view placement_name(PlacementKind kind) {
@@ -136,8 +141,10 @@ std::string_view placement_name(PlacementKind kind) {
   return kNames[static_cast<size_t>(kind)];
 }
 
-Placement place_blindly(PlacementKind kind, const Job& job, const FreeGpus& free,
+Placement place_blindly(PlacementKind kind, const Job& job, const FreeGpus& all,
                         const ClusterSpec& spec, Rng& rng) {
+  std::optional<FreeGpus> open;
+  const FreeGpus& free = free_for(job, all, open);
   std::vector<int32_t> nodes = nodes_with_room(free);
   if (kind == PlacementKind::kRandom) {
     rng.shuffle(std::span(nodes));
@@ -165,7 +172,8 @@ Placement place_blindly(PlacementKind kind, const Job& job, const FreeGpus& free
 std::vector<Placement> candidate_placements(const ClusterState& cluster, JobId id,
                                             size_t count_max) {
   const Job& job = cluster.job(id);
-  const FreeGpus& free = cluster.free();
+  std::optional<FreeGpus> open;
+  const FreeGpus& free = free_for(job, cluster.free(), open);
   const ClusterSpec& spec = cluster.spec();
   Rng unused(0);
   std::vector<Placement> found = {place_blindly(PlacementKind::kSpan, job, free, spec, unused)};

@@ -6,7 +6,8 @@
 //   empty random    nodes in random order
 //
 // All may split a job over any free GPUs, so a job fits as soon as enough are free; one with a
-// fixed number of nodes takes equal shares of so many. Threads: one thread.
+// fixed number of nodes takes equal shares of so many; nobody goes where he is barred
+// (Job::barred). Threads: one thread.
 #pragma once
 
 #include <cstdint>

@@ -244,6 +244,18 @@ TEST(ContentionPlacer, MovesWhatStandsBadlyWhenThePlanHolds) {
   EXPECT_NEAR(ends[2], 180 + 6000 - done_s + 30, 1e-3);
 }
 
+TEST(ContentionPlacer, MovesNobodyWhoCannotBeStopped) {
+  Job z = plain_job(0, 4, 90);
+  z.nodes = 2;
+  Job x = talking_pair(1, 6000), y = talking_pair(1, 6000);
+  x.restart_ns = y.restart_ns = 30 * kSecond;
+  x.stoppable = y.stoppable = false;
+  QueuePolicy policy({.round_ns = 60 * kSecond}, make_order({}),
+                     make_contention_placer({.threshold = 0}));
+  const auto result = run(cluster_of(1, 4, 2), workload_of({z, x, y}), policy);
+  EXPECT_EQ(result.outcomes[1].migrations + result.outcomes[2].migrations, 0);
+}
+
 TEST(ContentionPlacer, StaysWhereAMoveCostsMoreThanItGains) {
   Job z = plain_job(0, 4, 90);
   z.nodes = 2;

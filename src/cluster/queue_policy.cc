@@ -114,6 +114,7 @@ Policy::Standing QueuePolicy::standing(const ClusterState& cluster, JobId id) {
       standing.word = "late";
       standing.text = lateness_->late_text(cluster, id);
       break;
+    case Class::kUnstoppable:
     case Class::kOrdinary:
       break;
   }
@@ -131,7 +132,10 @@ bool QueuePolicy::start(ClusterState& cluster, JobId id, bool must) {
 std::vector<QueuePolicy::Rank> QueuePolicy::ranked_running(const ClusterState& cluster) {
   std::vector<Rank> ranks;
   ranks.reserve(cluster.running().size());
-  for (const JobId id : cluster.running()) ranks.push_back(rank_of(cluster, id));
+  for (const JobId id : cluster.running()) {
+    ranks.push_back(rank_of(cluster, id));
+    if (!cluster.job(id).stoppable) ranks.back().urgency = Class::kUnstoppable;
+  }
   std::ranges::sort(ranks);
   if (!cluster.colocation()) return ranks;
   // Of two that share GPUs the first keeps them for both.
@@ -166,7 +170,7 @@ void QueuePolicy::make_room(ClusterState& cluster) {
       room -= gpus;
       if (!runs) chosen.push_back(id);
     } else if (runs) {
-      victims.push_back(id);
+      if (cluster.job(id).stoppable) victims.push_back(id);
     } else if (!skips) {
       room = 0;
     }
@@ -222,7 +226,7 @@ bool QueuePolicy::start_in_the_way(ClusterState& cluster, JobId id,
   std::vector<JobId> candidates;
   for (size_t i = running.size(); i-- > 0;) {
     const Rank& rank = running[i];
-    if (rank.urgency == Class::kOverdue) break;
+    if (rank.urgency <= Class::kOverdue) break;
     if (cluster.at(rank.id).phase != Phase::kRunning) continue;
     const bool yields = presses && rank.urgency != Class::kLate;
     if (yields || order_->key(cluster, rank.id) >= least) candidates.push_back(rank.id);

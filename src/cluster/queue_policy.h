@@ -8,6 +8,7 @@
 //
 // A preemptive one looks, at each instant or each round, which jobs come first in the order while
 // there are GPUs, and stops others, the last first, only as far as those that wait need their GPUs.
+// Running jobs that cannot be stopped (Job::stoppable) come before all others.
 //
 // With a Colocation, a job that does not fit joins a running one with which it is compatible, where
 // both together then progress most. What a preemptive policy counts and stops are jobs with GPUs of
@@ -67,7 +68,8 @@ class QueuePolicy final : public Policy {
   Standing standing(const ClusterState& cluster, JobId id) override;
 
  private:
-  enum class Class : uint8_t { kOverdue, kQuick, kLate, kOrdinary };
+  // kUnstoppable: only of running jobs.
+  enum class Class : uint8_t { kUnstoppable, kOverdue, kQuick, kLate, kOrdinary };
   // Where a job stands; the lowest first.
   struct Rank {
     Class urgency = Class::kOrdinary;

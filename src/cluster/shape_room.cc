@@ -12,19 +12,23 @@ class Room {
       : free_(cluster.free().nodes().begin(), cluster.free().nodes().end()),
         each_(job.gpus / job.nodes),
         missing_(job.nodes) {
+    for (const int32_t barred : job.barred) free_[static_cast<size_t>(barred)] = kBarred;
     for (const int32_t free : free_) missing_ -= free >= each_;
   }
 
   bool fits() const { return missing_ <= 0; }
   bool stands_in_the_way(const Placement& placement) const {
     return std::ranges::any_of(placement, [&](const NodeShare& share) {
-      return free_[static_cast<size_t>(share.node)] < each_;
+      const int32_t free = free_[static_cast<size_t>(share.node)];
+      return free >= 0 && free < each_;
     });
   }
   void leave(const Placement& placement) { move(placement, 1); }
   void come_back(const Placement& placement) { move(placement, -1); }
 
  private:
+  static constexpr int32_t kBarred = -(1 << 30);  // with all its GPUs less than any share
+
   void move(const Placement& placement, int32_t sign) {
     for (const NodeShare& share : placement) {
       int32_t& free = free_[static_cast<size_t>(share.node)];

@@ -46,8 +46,8 @@ TEST(ShapeRoom, NamesThoseWhoMustGo) {
     for (JobId id = 0; id <= wide; ++id) {
       cluster.arrive(id);
       if (id == wide || !cluster.free().fits(jobs[static_cast<size_t>(id)])) continue;
-      cluster.start(id, place_blindly(PlacementKind::kRandom, cluster.job(id), cluster.free(),
-                                      spec, rng));
+      cluster.start(
+          id, place_blindly(PlacementKind::kRandom, cluster.job(id), cluster.free(), spec, rng));
       if (rng.below(4) > 0) candidates.push_back(id);
     }
     rng.shuffle(std::span(candidates));

@@ -6,6 +6,7 @@
 //   hold          takes back a release that Slurm has not acted upon
 //   release       without nodes: Slurm decides, as if there were no Jige
 //   kill          cancels it
+//   split         takes a task out of a job array, which makes it a job of its own, held
 //   topology      which nodes share a switch, in Slurm's words (slurm/layout.h); may be empty
 //
 // A place that the caller knows to be free is taken; on busy nodes Slurm would let the job wait and
@@ -39,6 +40,7 @@ class Backend {
   virtual Status hold(int64_t job) = 0;
   virtual Status release(int64_t job, const std::string& admin_comment) = 0;
   virtual Status kill(int64_t job) = 0;
+  virtual Status split(int64_t job, int64_t task) = 0;
   virtual Result<std::string> topology() = 0;
 };
 

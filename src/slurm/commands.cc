@@ -64,7 +64,36 @@ Result<Snapshot> SlurmCommands::snapshot() {
   JIGE_TRY(const std::string jobs, call({options_.squeue, "--json", "-t", "all"}));
   JIGE_TRY(snapshot.nodes, nodes());
   JIGE_TRY(snapshot.jobs, parse_jobs(jobs));
+  JIGE_TRY(snapshot.closed, closed());
+  arrays_.clear();
+  ranges_.clear();
+  delayed_.clear();
+  const auto now_s = static_cast<int64_t>(unix_now_s());
+  for (const SeenJob& job : snapshot.jobs) {
+    if (job.node_count_max > job.node_count) ranges_.insert(job.id);
+    if (job.begin_s > now_s) delayed_.insert(job.id);
+    if (job.array.array > 0) arrays_[job.id] = job.array;
+  }
   return snapshot;
+}
+
+Result<std::string> SlurmCommands::closed() {
+  if (options_.partition.empty()) return std::string();
+  JIGE_TRY(const std::string state,
+           call({options_.sinfo, "-h", "-p", options_.partition, "-o", "%a"}));
+  if (state.starts_with("down")) return std::string("down");
+  if (state.starts_with("inact")) return std::string("inactive");
+  return std::string();
+}
+
+std::string SlurmCommands::name_of(int64_t job) const {
+  const auto part = arrays_.find(job);
+  if (part == arrays_.end()) return fmt::format("{}", job);
+  if (part->second.task >= 0) return fmt::format("{}_{}", part->second.array, part->second.task);
+  // A list that was cut short says nothing.
+  const std::string& tasks = part->second.tasks;
+  if (tasks.find("...") != std::string::npos) return fmt::format("{}", job);
+  return fmt::format("{}_[{}]", part->second.array, tasks);
 }
 
 Result<std::vector<SeenNode>> SlurmCommands::nodes() {
@@ -80,41 +109,54 @@ Result<std::vector<SeenNode>> SlurmCommands::nodes() {
 
 Status SlurmCommands::place(int64_t job, const std::vector<std::string>& nodes,
                             const std::string& admin_comment) {
-  // A requeued job may not begin for two minutes unless its start time is set anew. The release is
-  // a call of its own: with other fields in one update Slurm ignores the priority of a held job.
-  JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}", job),
-                fmt::format("ReqNodeList={}", join_hosts(nodes)), "StartTime=now",
-                fmt::format("AdminComment={}", admin_comment)}));
-  JIGE_DO(call({options_.scontrol, "release", fmt::format("{}", job)}));
+  // The release is a call of its own: with other fields in one update Slurm ignores the priority of
+  // a held job.
+  std::vector<std::string> update = {options_.scontrol, "update", "JobId=" + name_of(job)};
+  if (ranges_.contains(job)) update.push_back(fmt::format("NumNodes={0}-{0}", nodes.size()));
+  update.push_back("ReqNodeList=" + join_hosts(nodes));
+  // A requeued job may not begin for two minutes unless its start time is set anew. Others are left
+  // alone: "now" is now by this machine's clock, and where that is ahead the job would wait for it.
+  if (delayed_.contains(job)) update.emplace_back("StartTime=now");
+  update.push_back("AdminComment=" + admin_comment);
+  JIGE_DO(call(update));
+  JIGE_DO(call({options_.scontrol, "release", name_of(job)}));
   return {};
 }
 
 Status SlurmCommands::checkpoint(int64_t job) {
   // Without --batch the signal goes to steps alone, not to the script.
-  JIGE_DO(call({options_.scancel, fmt::format("--signal={}", options_.signal), "--batch",
-                fmt::format("{}", job)}));
+  JIGE_DO(call(
+      {options_.scancel, fmt::format("--signal={}", options_.signal), "--batch", name_of(job)}));
   return {};
 }
 
 Status SlurmCommands::requeue_held(int64_t job) {
-  JIGE_DO(call({options_.scontrol, "requeuehold", fmt::format("{}", job)}));
+  JIGE_DO(call({options_.scontrol, "requeuehold", name_of(job)}));
   return {};
 }
 
 Status SlurmCommands::hold(int64_t job) {
-  JIGE_DO(call({options_.scontrol, "hold", fmt::format("{}", job)}));
+  JIGE_DO(call({options_.scontrol, "hold", name_of(job)}));
   return {};
 }
 
 Status SlurmCommands::release(int64_t job, const std::string& admin_comment) {
-  JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}", job),
-                "ReqNodeList=", "StartTime=now", fmt::format("AdminComment={}", admin_comment)}));
-  JIGE_DO(call({options_.scontrol, "release", fmt::format("{}", job)}));
+  JIGE_DO(call({options_.scontrol, "update", "JobId=" + name_of(job),
+                "ReqNodeList=", fmt::format("AdminComment={}", admin_comment)}));
+  JIGE_DO(call({options_.scontrol, "release", name_of(job)}));
   return {};
 }
 
 Status SlurmCommands::kill(int64_t job) {
-  JIGE_DO(call({options_.scancel, fmt::format("{}", job)}));
+  JIGE_DO(call({options_.scancel, name_of(job)}));
+  return {};
+}
+
+Status SlurmCommands::split(int64_t job, int64_t task) {
+  const auto part = arrays_.find(job);
+  const int64_t array = part == arrays_.end() ? job : part->second.array;
+  JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}_{}", array, task),
+                "AdminComment=jige hold"}));
   return {};
 }
 

@@ -52,8 +52,70 @@ TEST_F(Commands, PlacesWithAnUpdateAndARelease) {
   SlurmCommands slurm(options_);
   EXPECT_TRUE(slurm.place(7, {"n1", "n3"}, "jige place epoch=1 n=2"));
   EXPECT_EQ(calls(),
-            "scontrol update JobId=7 ReqNodeList=n1,n3 StartTime=now AdminComment=jige place "
-            "epoch=1 n=2\nscontrol release 7\n");
+            "scontrol update JobId=7 ReqNodeList=n1,n3 AdminComment=jige place epoch=1 n=2\n"
+            "scontrol release 7\n");
+}
+
+TEST_F(Commands, GivesAJobThatWouldTakeMoreNodesThoseThatWereChosen) {
+  script("squeue", R"(echo '{"jobs": [
+    {"job_id": 5, "job_state": "PENDING", "node_count": 1, "max_nodes": 4},
+    {"job_id": 6, "job_state": "PENDING", "node_count": 2, "max_nodes": 2}]}')");
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  ASSERT_TRUE(slurm.snapshot());
+  EXPECT_TRUE(slurm.place(5, {"n1"}, "x"));
+  EXPECT_TRUE(slurm.place(6, {"n1", "n2"}, "x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=5 NumNodes=1-1 ReqNodeList=n1 AdminComment=x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=6 ReqNodeList=n1,n2 AdminComment=x"));
+}
+
+// Others would wait where this machine's clock is ahead of the controller's.
+TEST_F(Commands, SetsTheStartTimeOnlyOfJobsThatMayNotBeginYet) {
+  const auto now_s = static_cast<int64_t>(unix_now_s());
+  script("squeue", fmt::format(R"(echo '{{"jobs": [
+    {{"job_id": 5, "job_state": "PENDING", "eligible_time": {}}},
+    {{"job_id": 6, "job_state": "PENDING", "eligible_time": {}}}]}}')",
+                               now_s + 120, now_s - 1));
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  ASSERT_TRUE(slurm.snapshot());
+  EXPECT_TRUE(slurm.place(5, {"n1"}, "x"));
+  EXPECT_TRUE(slurm.place(6, {"n2"}, "x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=5 ReqNodeList=n1 StartTime=now AdminComment=x"));
+  EXPECT_THAT(calls(), HasSubstr("update JobId=6 ReqNodeList=n2 AdminComment=x"));
+}
+
+// By the number alone Slurm would change all tasks.
+TEST_F(Commands, CallsTasksOfArraysByArrayAndTask) {
+  script("squeue", R"(echo '{"jobs": [
+    {"job_id": 5, "job_state": "PENDING", "array_job_id": 5, "array_task_string": "0,2-3%2"},
+    {"job_id": 6, "job_state": "RUNNING", "array_job_id": 5, "array_task_id": 1},
+    {"job_id": 7, "job_state": "RUNNING", "array_job_id": 0, "array_task_id": null}]}')");
+  script("scontrol", "exit 0");
+  SlurmCommands slurm(options_);
+  ASSERT_TRUE(slurm.snapshot());
+  EXPECT_TRUE(slurm.split(5, 2));
+  EXPECT_TRUE(slurm.requeue_held(6));
+  EXPECT_TRUE(slurm.hold(7));
+  EXPECT_TRUE(slurm.release(5, "x"));
+  EXPECT_EQ(calls(),
+            "squeue --json -t all\nsinfo --json\n"
+            "scontrol update JobId=5_2 AdminComment=jige hold\nscontrol requeuehold 5_1\n"
+            "scontrol hold 7\nscontrol update JobId=5_[0,2-3] ReqNodeList= AdminComment=x\n"
+            "scontrol release 5_[0,2-3]\n");
+}
+
+TEST_F(Commands, AsksWhetherThePartitionStartsJobs) {
+  options_.partition = "gpu";
+  for (const auto& [said, closed] : std::vector<std::pair<std::string, std::string>>{
+           {"up", ""}, {"down", "down"}, {"inact", "inactive"}, {"drain", ""}}) {
+    script("sinfo", "case \"$*\" in *%a) echo " + said + ";; *) echo '{\"nodes\": []}';; esac");
+    SlurmCommands slurm(options_);
+    const auto snapshot = slurm.snapshot();
+    ASSERT_TRUE(snapshot) << snapshot.error().message;
+    EXPECT_EQ(snapshot->closed, closed);
+  }
+  EXPECT_THAT(calls(), HasSubstr("sinfo -h -p gpu -o %a\n"));
 }
 
 TEST_F(Commands, SignalsTheScriptItself) {

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cluster/contention_placer.h"
 #include "cluster/placement.h"
+#include "slurm/node_limits.h"
 
 namespace jige::slurm {
 namespace {
@@ -52,7 +53,14 @@ void DecisionLog::write(const Json& line) {
   if (!file_) return;
   // Scheduling goes on without its log; the disk may be full.
   if (const Status status = file_->append(dump_json(line)); !status) {
-    log_warn("decision log: {}", status.error().message);
+    if (lost_++ == 0) log_warn("decisions are not logged: {}", status.error().message);
+    return;
+  }
+  if (const int64_t lost = std::exchange(lost_, 0); lost > 0) {
+    Json gap = head("gap", now_);
+    gap["text"] = fmt::format("{} lines before this one could not be written", lost);
+    write(gap);
+    log_warn("decisions are logged again; {} lines are lost", lost);
   }
 }
 
@@ -172,6 +180,7 @@ void DecisionLog::action(const LiveCluster& live, const Action& action, const St
   Json line = head("action", now);
   line["step"] = step_name(action.step);
   line["job"] = action.job;
+  if (action.task >= 0) line["task"] = action.task;
   if (!action.placement.empty()) line["nodes"] = live.layout().names_of(action.placement);
   line["took_s"] = rounded(took_s);
   if (!status) line["error"] = status.error().message;
@@ -187,18 +196,26 @@ void DecisionLog::note(const std::string& kind, const std::string& text, const M
 WaitingReason why_waiting(LiveCluster& live, const LiveJob& job) {
   ClusterState& state = live.state();
   if (job.resting) {
-    return {"resting", fmt::format("{} starts in a row came to nothing; it is tried again soon",
-                                   job.failures)};
+    return {"resting", fmt::format("{} starts in a row came to nothing, the last: {}; it is tried "
+                                   "again soon",
+                                   job.failures, job.last_failure)};
   }
   const cluster::Job& wants = state.job(job.id);
   const int32_t each = wants.gpus / wants.nodes;
-  const auto with_room =
-      std::ranges::count_if(state.free().nodes(), [&](int32_t free) { return free >= each; });
+  const auto enough = [&](int32_t free) { return free >= each; };
+  const auto with_room = std::ranges::count_if(state.free().nodes(), enough);
   if (!state.free().fits(wants)) {
+    const auto barred = std::ranges::count_if(
+        wants.barred, [&](int32_t node) { return enough(state.free().on_node(node)); });
+    std::string closed;
+    if (barred > 0) {
+      closed = fmt::format("; {} of these it cannot have now: it asks for {}", barred,
+                           describe(job.seen.needs));
+    }
     return {"room", fmt::format("needs {} GPUs on each of {} nodes; {} nodes have so many free "
-                                "({} GPUs free in all, {} of {} in service)",
+                                "({} GPUs free in all, {} of {} in service){}",
                                 each, wants.nodes, with_room, state.free().total(),
-                                state.gpus_in_service(), live.layout().spec().gpu_count())};
+                                state.gpus_in_service(), live.layout().gpu_count(), closed)};
   }
   const cluster::ContentionPlacerOptions options;
   double best = -1e300;

@@ -48,6 +48,7 @@ class DecisionLog final : public cluster::ChangeObserver {
 
   std::optional<LogFile> file_;
   int64_t lines_ = 0;
+  int64_t lost_ = 0;  // of them, since one could be written
   LiveCluster* live_ = nullptr;
   Moment now_;
   int64_t decision_ = 0;

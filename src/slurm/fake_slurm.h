@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "slurm/backend.h"
+#include "slurm/node_limits.h"
 
 namespace jige::slurm {
 
@@ -25,6 +26,8 @@ struct FakeJob {
   int64_t due_ns = 0;               // of the next change
   bool back_to_queue = false;       // when it has ended: requeued, held
   bool cancelled = false;
+  bool requeues = true;        // else Slurm refuses to
+  std::vector<int64_t> tasks;  // of an array, not taken out yet
   int32_t runs = 0;
   int64_t stopped_ns = 0, began_ns = 0;
   double lost_s = 0;  // by stops without a checkpoint
@@ -59,6 +62,17 @@ class FakeSlurm final : public Backend {
     return id;
   }
 
+  int64_t submit_array(int64_t count, int gpus, double length_s, int32_t at_once_max) {
+    const int64_t id = submit(1, gpus, length_s);
+    FakeJob& job = jobs_[id];
+    for (int64_t task = 0; task < count; ++task) job.tasks.push_back(task);
+    job.seen.array = {.array = id,
+                      .task = -1,
+                      .tasks = fmt::format("{}", fmt::join(job.tasks, ",")),
+                      .at_once_max = at_once_max};
+    return id;
+  }
+
   // Lets time pass and Slurm act.
   void tick(double seconds) {
     clock_.advance(static_cast<int64_t>(seconds * 1e9));
@@ -76,7 +90,10 @@ class FakeSlurm final : public Backend {
 
   Result<Snapshot> snapshot() override {
     JIGE_DO(answer());
-    Snapshot snapshot{.taken_ns = clock_.now_ns(), .nodes = nodes_};
+    Snapshot snapshot{.taken_ns = clock_.now_ns(), .nodes = nodes_, .closed = closed};
+    for (SeenNode& node : snapshot.nodes) {
+      node.cpus_used = cpus_used(node);
+    }
     for (const auto& [id, job] : jobs_) {
       if (!job.seen.slurm_state.empty() && forgets_gone) continue;
       snapshot.jobs.push_back(job.seen);
@@ -115,7 +132,7 @@ class FakeSlurm final : public Backend {
   Status requeue_held(int64_t id) override {
     JIGE_DO(answer());
     FakeJob& job = jobs_.at(id);
-    if (job.seen.state != SeenState::kRunning) return refuse(id);
+    if (job.seen.state != SeenState::kRunning || !job.requeues) return refuse(id);
     ++requeues;
     begin_end(job, true);
     return answer_afterwards();
@@ -137,6 +154,25 @@ class FakeSlurm final : public Backend {
   Status kill(int64_t id) override {
     JIGE_DO(answer());
     person_cancels(id);
+    return {};
+  }
+
+  Status split(int64_t id, int64_t task) override {
+    JIGE_DO(answer());
+    FakeJob& whole = jobs_.at(id);
+    std::vector<int64_t>& tasks = whole.tasks;
+    if (std::erase(tasks, task) == 0) return refuse(id);
+    FakeJob part = whole;
+    part.tasks.clear();
+    part.seen.array.tasks.clear();
+    part.seen.array.task = task;
+    if (tasks.empty()) {  // the last one keeps the number of the array
+      whole = part;
+      return {};
+    }
+    whole.seen.array.tasks = fmt::format("{}", fmt::join(tasks, ","));
+    part.seen.id = next_++;
+    jobs_[part.seen.id] = part;
     return {};
   }
 
@@ -196,6 +232,15 @@ class FakeSlurm final : public Backend {
     job.seen.gpus_per_node = gpus;
   }
 
+  // One that runs gives its last nodes back.
+  void person_shrinks(int64_t id, size_t node_count) {
+    FakeJob& job = jobs_.at(id);
+    if (job.seen.state != SeenState::kRunning) return;
+    job.seen.nodes.resize(node_count);
+    job.seen.node_gpus.resize(node_count);
+    job.seen.node_count = static_cast<int32_t>(node_count);
+  }
+
   int32_t free_on(const std::string& name) const {
     int32_t free = 0;
     for (const SeenNode& node : nodes_) {
@@ -216,6 +261,8 @@ class FakeSlurm final : public Backend {
 
   std::string topology_text =
       "SwitchName=a Level=0 Nodes=n[1-4]\nSwitchName=b Level=0 Nodes=n[5-8]\n";
+  std::string closed;                       // of the partition
+  std::vector<std::string> stubborn_nodes;  // start nothing, though they seem to be free
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
@@ -249,8 +296,10 @@ class FakeSlurm final : public Backend {
       }
     }
     if (static_cast<int32_t>(names.size()) != job.seen.node_count) return;
+    if (!closed.empty()) return wait_for("PartitionDown", job);
     for (const std::string& name : names) {
       if (free_on(name) < job.seen.gpus_per_node) return;
+      if (!accepts(name, job)) return wait_for("Resources", job);
     }
     // As node daemons do with a credential from the second of the stop.
     if (job.runs > 0 && !job.wanted.empty() && clock_.now_ns() - job.stopped_ns < 1'000'000'000) {
@@ -262,6 +311,23 @@ class FakeSlurm final : public Backend {
     job.seen.state = SeenState::kRunning;
     job.began_ns = clock_.now_ns();
     ++job.runs;
+  }
+  static void wait_for(const char* reason, FakeJob& job) { job.seen.reason = reason; }
+  int64_t cpus_used(const SeenNode& node) const {
+    int64_t cpus = node.cpus_used;
+    for (const auto& [id, job] : jobs_) {
+      const bool there = std::ranges::find(job.seen.nodes, node.name) != job.seen.nodes.end();
+      if (there) cpus += job.seen.needs.whole ? node.cpus : job.seen.needs.cpus;
+    }
+    return cpus;
+  }
+  bool accepts(const std::string& name, const FakeJob& job) const {
+    const auto node = std::ranges::find(nodes_, name, &SeenNode::name);
+    SeenNode used = *node;
+    used.cpus_used = cpus_used(*node);
+    const bool stubborn = std::ranges::find(stubborn_nodes, name) != stubborn_nodes.end();
+    return !stubborn && suits_for_good(used, job.seen.needs) &&
+           has_room_now(used, job.seen.needs, {});
   }
   void begin_end(FakeJob& job, bool back_to_queue) {
     job.seen.state = SeenState::kEnding;

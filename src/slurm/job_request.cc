@@ -1,14 +1,18 @@
 #include "slurm/job_request.h"
 
+#include <ctime>
+
 #include "cluster/free_gpus.h"
 #include "cluster/model_catalogue.h"
 #include "cluster/trace_fields.h"
 #include "cluster/workload.h"
+#include "slurm/backend.h"
 
 namespace jige::slurm {
 namespace {
 
 constexpr double kSecondsMax = 1e8;
+constexpr int64_t kBeginOfOthersMax_s = 120 + 300 + 30;
 
 Result<double> seconds_of(const std::string& word, std::string_view value) {
   const std::optional<double> seconds = cluster::parse_double(value);
@@ -61,7 +65,21 @@ AskedFor::AskedFor(const SeenJob& seen)
       gpus_per_node(seen.gpus_per_node),
       time_limit_s(seen.time_limit_s),
       comment(seen.comment),
-      other_request(seen.other_request) {}
+      other_request(seen.other_request),
+      needs(seen.needs) {}
+
+bool begins_later(const SeenJob& seen, int64_t unix_s) {
+  const bool was_placed = seen.restarts > 0 || seen.admin_comment.starts_with(kPlacedMark);
+  return seen.begin_s > unix_s + (was_placed ? kBeginOfOthersMax_s : 0);
+}
+
+std::string slurm_date(int64_t unix_s) {
+  const time_t time = unix_s;
+  struct tm local {};
+  char text[32];
+  if (!localtime_r(&time, &local)) return fmt::format("{}", unix_s);
+  return std::string(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &local));
+}
 
 Result<JobRequest> read_request(const SeenJob& seen, const cluster::ClusterSpec& spec,
                                 const RequestDefaults& defaults) {
@@ -73,6 +91,7 @@ Result<JobRequest> read_request(const SeenJob& seen, const cluster::ClusterSpec&
   job.nodes = seen.node_count;
   job.gpus = seen.node_count * seen.gpus_per_node;
   job.restart_ns = static_cast<int64_t>(defaults.restart_s * cluster::kSecond);
+  job.stoppable = seen.stoppable;
   if (!words.model.empty()) {
     const int32_t model = cluster::model_named(words.model);
     if (model < 0) {

@@ -29,6 +29,7 @@ struct AskedFor {
   int32_t node_count = 1, gpus_per_node = 0;
   int64_t time_limit_s = 0;
   std::string comment, other_request;
+  NodeNeeds needs;
 };
 
 struct JobRequest {
@@ -41,6 +42,14 @@ struct RequestDefaults {
   double length_s = 3600;
   double restart_s = 60;
 };
+
+// Whether it waits for a time that its user chose (--begin). Slurm lets a job that it has requeued
+// begin two minutes later, and Jige one that it places at once: both are no wish of a user, though
+// clocks differ by the five minutes that munge allows.
+bool begins_later(const SeenJob& seen, int64_t unix_s);
+
+// Local time, as Slurm writes it.
+std::string slurm_date(int64_t unix_s);
 
 // Fails with kInvalidArgument, naming the word, and with kUnsupported where the job could never run
 // on the cluster, or is one that Jige cannot place.

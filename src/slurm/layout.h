@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <numeric>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,6 +40,7 @@ class Layout {
   int32_t index_of(const std::string& name) const;
   // Empty where there is none.
   const std::string& name_of(int32_t index) const { return names_[static_cast<size_t>(index)]; }
+  int32_t gpu_count() const { return std::accumulate(gpus_.begin(), gpus_.end(), 0); }
   int32_t gpus_of(int32_t index) const { return gpus_[static_cast<size_t>(index)]; }
   std::vector<std::string> names_of(const cluster::Placement& placement) const;
   // Of the nodes that are ours. REQUIRES: the lists have one length.

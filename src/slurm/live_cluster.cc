@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/check.h"
+#include "slurm/host_list.h"
 
 namespace jige::slurm {
 namespace {
@@ -14,15 +15,15 @@ using cluster::NodeShare;
 using cluster::Phase;
 using cluster::Placement;
 
-// Of a job that is new to us; more is a clock that jumped.
-constexpr int64_t kAgeMax_s = 30 * 86400;
-constexpr double kScaledMax_s = 1e9;  // the same in time of the cluster
-constexpr int32_t kMissingMax = 2;    // snapshots without a job before it counts as gone
+constexpr int32_t kMissingMax = 2;  // snapshots without a job before it counts as gone
 constexpr auto kRestartPause_ns = static_cast<int64_t>(kRestartPause_s * kSecond);
 constexpr double kRest_s = 2, kRestMax_s = 300;
+constexpr const char* kReleasedByPerson = "released by a person; left to Slurm";
 
-bool starts_with_mark(const std::string& admin_comment) {
-  return admin_comment.starts_with(kPlacedMark) || admin_comment.starts_with(kDeadManMark);
+// Whether Slurm left a job where it was because of its nodes, by Slurm's word for the reason.
+bool names_nodes(const std::string& reason) {
+  return reason == "Resources" || reason == "BadConstraints" || reason == "Priority" ||
+         reason.starts_with("ReqNodeNotAvail");
 }
 
 }  // namespace
@@ -35,7 +36,8 @@ LiveCluster::LiveCluster(Layout layout, LiveOptions options,
       state_(layout_.spec(), store_, std::move(contention), nullptr),
       policy_(policy),
       slurm_ids_(static_cast<size_t>(options_.jobs_max)),
-      seen_free_(static_cast<size_t>(layout_.spec().node_count())) {}
+      seen_free_(static_cast<size_t>(layout_.spec().node_count())),
+      nodes_(static_cast<size_t>(layout_.spec().node_count())) {}
 
 void LiveCluster::event(std::string kind, int64_t job, std::string text, double seconds) {
   events_.push_back({std::move(kind), job, std::move(text), seconds});
@@ -49,6 +51,8 @@ std::optional<Placement> LiveCluster::wanted(const LiveJob& job) const {
 
 void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
   state_.advance_to(std::max(state_.now_ns(), now.cluster_ns));
+  see_nodes(snapshot);
+  to_split_.clear();
   absorb_known(snapshot, now);
   std::set<int64_t> there;
   for (const SeenJob& seen : snapshot.jobs) {
@@ -59,6 +63,7 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
   }
   std::erase_if(refused_, [&](const auto& entry) { return !there.contains(entry.first); });
   std::erase_if(foreign_, [&](int64_t id) { return !there.contains(id); });
+  std::erase_if(split_asked_, [&](const auto& entry) { return !there.contains(entry.first); });
   for (auto& [id, past] : past_) past.missing = there.contains(id) ? 0 : past.missing + 1;
   std::erase_if(past_, [](const auto& entry) { return entry.second.missing == kMissingMax; });
   count_gpus(snapshot, now);
@@ -68,6 +73,7 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
     policy_.arrived(state_, job.id);
     happened_ = true;
   }
+  bar_nodes();
 }
 
 // Ends before stops before starts, so that GPUs are free when somebody is found on them.
@@ -86,8 +92,9 @@ void LiveCluster::absorb_known(const Snapshot& snapshot, const Moment& now) {
       job.seen.state = SeenState::kGone;
       job.seen.slurm_state = "MISSING";
     }
-    // A job that runs keeps its shape; fewer nodes are listed while it ends.
-    if (job.seen.state > SeenState::kReleased) job.seen.node_count = job.asked.node_count;
+    // Fewer nodes are listed while it ends.
+    if (job.seen.state > SeenState::kRunning) job.seen.node_count = job.asked.node_count;
+    store_[static_cast<size_t>(job.id)].stoppable = job.seen.stoppable && !job.sticks;
     ids.push_back(id);
   }
   for (const int64_t id : ids) {
@@ -150,12 +157,12 @@ void LiveCluster::on_pending(LiveJob& job, const Snapshot& snapshot, const Momen
   const bool changed = AskedFor(job.seen) != job.asked;
   if (job.seen.state == SeenState::kHeld) {
     on_held(job, now);
-    if (!changed) return;
+    if (!changed && !begins_later(job.seen, now.unix_s)) return;
     event("change", job.seen.id, "its request was changed; taken in anew");
     return forget(job);
   }
   if (!job.ours && job.seen.admin_comment.starts_with(kDeadManMark)) job.ours = true;
-  if (!job.ours) return make_foreign(job);
+  if (!job.ours) return make_foreign(job, kReleasedByPerson);
   if (job.started) stopped_outside(job, now, "requeued: " + job.seen.reason);
   // To be held first: Slurm would start it by the new request at the place of the old one.
   if (changed && wanted(job)) give_up_start(job, now, true, "its request was changed");
@@ -184,8 +191,12 @@ void LiveCluster::give_up_start(LiveJob& job, const Moment& now, bool failure,
                                 const std::string& why) {
   JIGE_CHECK(state_.at(job.id).phase == Phase::kRunning && !job.started, "job {} has started",
              job.seen.id);
+  const Placement place = state_.at(job.id).placement;
   state_.undo_start(job.id, job.left_at_start);
+  job.last_failure = why;
   if (failure) {
+    // Slurm does not say which: one goes at a time, the first of them first.
+    if (names_nodes(job.seen.reason)) job.avoided.push_back(place.front().node);
     ++job.failures;
     const double rest_s = std::min(kRestMax_s, kRest_s * std::exp2(job.failures - 1));
     job.retry_wall_ns = now.wall_ns + static_cast<int64_t>(rest_s * kSecond);
@@ -200,14 +211,30 @@ void LiveCluster::give_up_start(LiveJob& job, const Moment& now, bool failure,
 void LiveCluster::on_running(LiveJob& job, const Moment& now) {
   job.seen_at = layout_.placement_of(job.seen.nodes, job.seen.node_gpus);
   if (!job.ours) {
-    if (!job.seen.admin_comment.starts_with(kDeadManMark) || !adopt(job, now)) make_foreign(job);
+    const bool released = job.seen.admin_comment.starts_with(kDeadManMark);
+    if (!released || !adopt(job, now)) make_foreign(job, kReleasedByPerson);
     return;
   }
-  if (!job.started) on_first_run(job, now);
+  if (!job.started) return on_first_run(job, now);
+  const bool asked = job.requeued_wall_ns >= 0;
+  if (job.seen_at.size() < job.placed_at.size() && !asked) on_resized(job, now);
+}
+
+// A running job can give nodes back (`scontrol update JobId=… NumNodes=…`): it goes on as one of
+// its new shape.
+void LiveCluster::on_resized(LiveJob& job, const Moment& now) {
+  const SeenJob seen = job.seen;
+  event("change", seen.id,
+        fmt::format("it has given nodes back; runs on {}", join_hosts(seen.nodes)));
+  job.left_at_start = state_.left(job.id);
+  forget(job);
+  take_in(seen, now);
 }
 
 void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
   job.failures = 0;
+  job.avoided.clear();
+  job.sticks = false;
   job.started_wall_ns = now.wall_ns;
   const double took_s =
       job.placed_wall_ns < 0 ? -1 : static_cast<double>(now.wall_ns - job.placed_wall_ns) / kSecond;
@@ -218,12 +245,21 @@ void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
     event("start", job.seen.id, "", took_s);
     return;
   }
-  if (job.placed_at == job.seen_at) {  // where it was sent, before the policy thought otherwise
+  // Where it was sent, before the policy thought otherwise.
+  if (job.placed_at == job.seen_at && state_.job(job.id).stoppable) {
     job.started = true;
     event("start", job.seen.id, "no longer wanted there", took_s);
     return;
   }
-  if (!adopt(job, now)) make_foreign(job);
+  if (!adopt(job, now)) make_foreign(job, kOtherPlace);
+}
+
+void LiveCluster::keep_running(LiveJob& job, const Moment& now, const std::string& why) {
+  job.sticks = true;
+  store_[static_cast<size_t>(job.id)].stoppable = false;
+  job.checkpoint_wall_ns = job.requeued_wall_ns = -1;
+  event("change", job.seen.id, "it cannot be stopped: " + why);
+  if (!adopt(job, now)) make_foreign(job, kOtherPlace);
 }
 
 // A job that is seen to run where nobody wanted it is wanted there from now on.
@@ -264,101 +300,6 @@ bool LiveCluster::make_room(const Placement& placement, const LiveJob& newcomer,
     if (state_.free().on_node(share.node) < share.gpus) return false;
   }
   return true;
-}
-
-void LiveCluster::make_foreign(LiveJob& job) {
-  const int64_t id = job.seen.id;
-  forget(job);
-  foreign_.insert(id);
-  event("foreign", id, "released by a person; left to Slurm");
-}
-
-void LiveCluster::forget(LiveJob& job) {
-  const int64_t id = job.seen.id;
-  if (state_.at(job.id).phase == Phase::kRunning) {
-    state_.undo_start(job.id, job.left_at_start);
-    state_.withdraw(job.id);
-  } else {
-    leave_waiting(job);
-  }
-  past_[id] = {state_.job(job.id).arrival_ns,
-               state_.job(job.id).iterations,
-               {.left = state_.at(job.id).left,
-                .held_ns = state_.at(job.id).held_ns,
-                .first_start_ns = state_.at(job.id).first_start_ns,
-                .starts = state_.at(job.id).starts,
-                .preemptions = state_.at(job.id).preemptions,
-                .migrations = state_.at(job.id).migrations}};
-  jobs_.erase(id);
-}
-
-bool LiveCluster::take_in(const SeenJob& seen, const Moment& now) {
-  if (seen.state == SeenState::kGone || seen.state == SeenState::kEnding) return false;
-  if (full()) return false;
-  const bool marked = starts_with_mark(seen.admin_comment) && !foreign_.contains(seen.id);
-  if (seen.state != SeenState::kHeld && !marked) {
-    refused_.erase(seen.id);
-    if (foreign_.insert(seen.id).second) {
-      event("foreign", seen.id, "not held, and not released by Jige; left to Slurm");
-    }
-    return false;
-  }
-  Result<JobRequest> request = read_request(seen, layout_.spec(), options_.defaults);
-  const std::string never = layout_.why_never(seen.node_count, seen.gpus_per_node);
-  if (request && !never.empty()) request = fail(Code::kUnsupported, "{}", never);
-  if (seen.partition != options_.partition) {
-    request = fail(Code::kUnsupported, "it names the partitions {}; give {} alone", seen.partition,
-                   options_.partition);
-  }
-  if (!request) {
-    std::string& why = refused_[seen.id];
-    if (why == request.error().message) return false;
-    why = request.error().message;
-    event("refuse", seen.id, why);
-    return false;
-  }
-  refused_.erase(seen.id);
-  foreign_.erase(seen.id);
-  arrive(seen, std::move(*request), now);
-  return true;
-}
-
-void LiveCluster::arrive(const SeenJob& seen, JobRequest request, const Moment& now) {
-  const JobId id = next_++;
-  slurm_ids_[static_cast<size_t>(id)] = seen.id;
-  cluster::Job& stored = store_[static_cast<size_t>(id)];
-  stored = request.job;
-  const int64_t age_s = std::clamp<int64_t>(now.unix_s - seen.submit_s, 0, kAgeMax_s);
-  const double scaled_s = std::min(static_cast<double>(age_s) * options_.time_scale, kScaledMax_s);
-  stored.arrival_ns = state_.now_ns() - static_cast<int64_t>(scaled_s) * kSecond;
-  jobs_.emplace(
-      seen.id,
-      LiveJob{.seen = seen, .asked = AskedFor(seen), .request = std::move(request), .id = id});
-  LiveJob& job = jobs_.at(seen.id);
-  if (seen.restarts > 0) job.ready_wall_ns = now.wall_ns + kRestartPause_ns;
-  const auto past = past_.find(seen.id);
-  if (past != past_.end()) stored.arrival_ns = std::min(past->second.arrival_ns, state_.now_ns());
-  state_.arrive(id);
-  if (past != past_.end()) {
-    cluster::ClusterState::History history = past->second.history;
-    if (const double whole = past->second.iterations; whole > 0) {
-      history.left = std::clamp(history.left / whole, 0.0, 1.0) * stored.iterations;
-    }
-    state_.restore(id, history);
-    past_.erase(past);
-  }
-  event("arrive", seen.id,
-        fmt::format("{} nodes x {} GPUs, model {}, {:.0f} s alone", job.request.job.nodes,
-                    seen.gpus_per_node, job.request.model, state_.alone_ns(id) / kSecond));
-  job.left_at_start = state_.at(id).left;
-  if (seen.state == SeenState::kRunning) {
-    job.resting = true;  // the policy never hears that it waits
-    job.seen_at = layout_.placement_of(seen.nodes, seen.node_gpus);
-    if (!adopt(job, now)) make_foreign(job);
-    return;
-  }
-  job.ours = seen.state == SeenState::kReleased;
-  policy_.arrived(state_, id);
 }
 
 void LiveCluster::count_gpus(const Snapshot& snapshot, const Moment& now) {
@@ -413,7 +354,7 @@ bool LiveCluster::decide(const Moment& now, cluster::ChangeObserver* observer) {
   state_.advance_to(std::max(state_.now_ns(), now.cluster_ns));
   const int64_t round_ns = policy_.round_ns();
   const bool is_round = round_ns > 0 && state_.now_ns() >= next_round_ns_;
-  if (!happened_ && !is_round) return false;
+  if (!closed_.empty() || (!happened_ && !is_round)) return false;
   happened_ = false;
   if (round_ns > 0) next_round_ns_ = (state_.now_ns() / round_ns + 1) * round_ns;
   state_.refresh();

@@ -50,6 +50,7 @@ struct LiveJob {
   bool ours = false;     // released by us, until it is seen held
   bool started = false;  // seen running since
   bool resting = false;  // the policy does not know it waits
+  bool sticks = false;   // Slurm has refused to requeue it
   cluster::Placement seen_at, placed_at;
   int64_t acted_wall_ns = -1;  // the last action; snapshots from before say nothing about it
   int64_t placed_wall_ns = -1, checkpoint_wall_ns = -1, requeued_wall_ns = -1;
@@ -58,7 +59,9 @@ struct LiveJob {
   int64_t ready_wall_ns = 0;    // not to be placed before: kRestartPause_s after a stop
   double left_at_start = 0;
   int32_t failures = 0;  // starts in a row that came to nothing
-  int32_t missing = 0;   // snapshots in a row without it
+  std::string last_failure;
+  std::vector<int32_t> avoided;  // nodes where Slurm would not start it, until it starts
+  int32_t missing = 0;           // snapshots in a row without it
 };
 
 // A node daemon counts a credential as revoked that was made in the second in which the job was
@@ -111,6 +114,12 @@ class LiveCluster {
   const LiveOptions& options() const { return options_; }
   // GPUs that nothing seen has, by node; none on nodes that are out of service.
   const std::vector<int32_t>& seen_free() const { return seen_free_; }
+  // As last seen, by index; unnamed where there is none.
+  const std::vector<SeenNode>& nodes() const { return nodes_; }
+  // Job arrays with tasks to be taken out now, and which.
+  const std::map<int64_t, std::vector<int64_t>>& to_split() const { return to_split_; }
+  // The state in which the partition starts no jobs; empty: it does.
+  const std::string& closed() const { return closed_; }
   // Jobs that cannot be placed, and why; looked at again in each snapshot, for people change them.
   const std::map<int64_t, std::string>& refused() const { return refused_; }
   const std::set<int64_t>& foreign() const { return foreign_; }
@@ -121,6 +130,8 @@ class LiveCluster {
   std::optional<cluster::Placement> wanted(const LiveJob& job) const;
   // A start that did not happen: the job waits again; after a failure it rests first.
   void give_up_start(LiveJob& job, const Moment& now, bool failure, const std::string& why);
+  // Of a running job that Slurm would not requeue: it is wanted where it is, and not stopped again.
+  void keep_running(LiveJob& job, const Moment& now, const std::string& why);
 
   // Since the last call.
   std::vector<LiveEvent> take_events() { return std::exchange(events_, {}); }
@@ -136,6 +147,11 @@ class LiveCluster {
   Status go_on_from(const LiveCluster& before);
 
  private:
+  // Of a job that is new to us; more is a clock that jumped.
+  static constexpr int64_t kAgeMax_s = 30 * 86400;
+  static constexpr const char* kOtherPlace =
+      "it does not have the GPUs that it asked for; left to Slurm";
+
   struct Past {
     int64_t arrival_ns = 0;
     double iterations = 0;  // that history.left is a part of; 0: those of the request
@@ -148,16 +164,25 @@ class LiveCluster {
   void on_held(LiveJob& job, const Moment& now);
   void on_running(LiveJob& job, const Moment& now);
   void on_first_run(LiveJob& job, const Moment& now);
+  void on_resized(LiveJob& job, const Moment& now);
   void on_gone(LiveJob& job);
   void stopped_outside(LiveJob& job, const Moment& now, const std::string& why);
   bool take_in(const SeenJob& seen, const Moment& now);
+  Result<JobRequest> request_of(const SeenJob& seen, const Moment& now) const;
   void arrive(const SeenJob& seen, JobRequest request, const Moment& now);
   bool adopt(LiveJob& job, const Moment& now);
   bool make_room(const cluster::Placement& placement, const LiveJob& newcomer, const Moment& now);
-  void make_foreign(LiveJob& job);
+  void make_foreign(LiveJob& job, const std::string& why);
   void forget(LiveJob& job);
   void leave_waiting(LiveJob& job);
   void count_gpus(const Snapshot& snapshot, const Moment& now);
+  void see_nodes(const Snapshot& snapshot);
+  void bar_nodes();
+  int32_t open_nodes(int32_t gpus_each, const NodeNeeds& needs,
+                     const std::vector<int32_t>& avoided) const;
+  Result<int32_t> gpus_on_each(const SeenJob& seen) const;
+  Status check_array(const SeenJob& seen) const;
+  void look_at_array(const SeenJob& seen, const Moment& now);
   void event(std::string kind, int64_t job, std::string text = "", double seconds = -1);
 
   Layout layout_;
@@ -171,6 +196,14 @@ class LiveCluster {
   std::set<int64_t> foreign_;
   std::map<int64_t, Past> past_;
   std::vector<int32_t> seen_free_;
+  std::vector<SeenNode> nodes_;
+  std::map<int64_t, std::vector<int64_t>> to_split_;
+  struct Asked {
+    std::string tasks;
+    int64_t wall_ns = 0;
+  };
+  std::map<int64_t, Asked> split_asked_;  // of arrays, last
+  std::string closed_;
   std::vector<LiveEvent> events_;
   std::vector<LiveOutcome> outcomes_;
   int32_t next_ = 0;

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "slurm/node_limits.h"
+
 namespace jige::slurm {
 namespace {
 
@@ -21,7 +23,8 @@ class Planner {
         now_(now),
         options_(options),
         marker_changed_(marker_changed),
-        free_(live.seen_free()) {}
+        free_(live.seen_free()),
+        promised_(live.nodes().size()) {}
 
   std::vector<Action> plan() {
     std::vector<LiveJob*> to_place;
@@ -31,28 +34,56 @@ class Planner {
       if (job.seen.state == SeenState::kRunning && job.ours) plan_running(job);
       // A release that the last snapshot does not show yet has its GPUs all the same.
       const bool under_way = job.ours && !job.started && job.seen.state <= SeenState::kReleased;
-      if (under_way) take(job.placed_at);
+      if (under_way) take(job.placed_at, job);
       const bool may_start = !job.ours && now_.wall_ns >= job.ready_wall_ns;
-      if (job.seen.state == SeenState::kHeld && may_start && live_.wanted(job)) {
+      const bool open = live_.closed().empty();
+      if (job.seen.state == SeenState::kHeld && open && may_start && live_.wanted(job)) {
         to_place.push_back(&job);
       }
     }
     for (LiveJob* job : to_place) {
       const Placement placement = *live_.wanted(*job);
-      if (!take(placement)) continue;
+      if (!fits(placement)) continue;
+      if (const std::string node = without_room(placement, *job); !node.empty()) {
+        live_.give_up_start(*job, now_, false,
+                            node + " has too few CPUs or too little memory left");
+        continue;
+      }
+      take(placement, *job);
       actions_.push_back({Step::kPlace, job->seen.id, placement});
+    }
+    for (const auto& [array, tasks] : live_.to_split()) {
+      for (const int64_t task : tasks) {
+        actions_.push_back({.step = Step::kSplit, .job = array, .placement = {}, .task = task});
+      }
     }
     return std::move(actions_);
   }
 
  private:
-  // All or nothing.
-  bool take(const Placement& placement) {
+  bool fits(const Placement& placement) const {
+    return std::ranges::all_of(placement, [&](const NodeShare& share) {
+      return free_[static_cast<size_t>(share.node)] >= share.gpus;
+    });
+  }
+  // The first node whose CPUs or memory do not suffice; empty: they do.
+  std::string without_room(const Placement& placement, const LiveJob& job) const {
     for (const NodeShare& share : placement) {
-      if (free_[static_cast<size_t>(share.node)] < share.gpus) return false;
+      const auto i = static_cast<size_t>(share.node);
+      if (has_room_now(live_.nodes()[i], job.seen.needs, promised_[i])) continue;
+      return live_.layout().name_of(share.node);
     }
-    for (const NodeShare& share : placement) free_[static_cast<size_t>(share.node)] -= share.gpus;
-    return true;
+    return "";
+  }
+  void take(const Placement& placement, const LiveJob& job) {
+    if (!fits(placement)) return;
+    for (const NodeShare& share : placement) {
+      const auto i = static_cast<size_t>(share.node);
+      free_[i] -= share.gpus;
+      const NodeUse use = use_of(live_.nodes()[i], job.seen.needs);
+      promised_[i].cpus += use.cpus;
+      promised_[i].memory_mb += use.memory_mb;
+    }
   }
 
   void add(Step step, const LiveJob& job) { actions_.push_back({step, job.seen.id, {}}); }
@@ -60,7 +91,8 @@ class Planner {
   void plan_released(LiveJob& job) {
     const std::optional<Placement> here = live_.wanted(job);
     if (here && *here == job.placed_at && !job.started) {
-      if (!passed(now_, job.placed_wall_ns, options_.start_limit_s)) return;
+      const bool too_early = !passed(now_, job.placed_wall_ns, options_.start_limit_s);
+      if (too_early || !live_.closed().empty()) return;
       live_.give_up_start(job, now_, true, "not started by Slurm (" + job.seen.reason + ")");
     }
     if (job.acted_wall_ns < 0 || passed(now_, job.acted_wall_ns, 1)) add(Step::kHold, job);
@@ -93,6 +125,7 @@ class Planner {
   const ReconcileOptions& options_;
   const MarkerChanged& marker_changed_;
   std::vector<int32_t> free_;
+  std::vector<NodeUse> promised_;
   std::vector<Action> actions_;
 };
 
@@ -108,6 +141,8 @@ std::string_view step_name(Step step) {
       return "checkpoint";
     case Step::kRequeue:
       return "requeue";
+    case Step::kSplit:
+      return "split";
   }
   return "";
 }
@@ -143,8 +178,10 @@ void note_outcome(LiveCluster& live, const Action& action, const Status& status,
       return;
     case Step::kRequeue:
       job.requeued_wall_ns = begun.wall_ns;
+      if (refused) live.keep_running(job, ended, status.error().message);
       return;
     case Step::kHold:
+    case Step::kSplit:
       return;
   }
 }

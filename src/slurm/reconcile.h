@@ -6,6 +6,7 @@
 //   released    elsewhere     hold (it has not started)
 //   released    there         wait; after start_limit_s give up and hold
 //   running     elsewhere     ask for a checkpoint where it has a marker, then requeue held
+//   an array    its tasks     split: one task becomes a job
 //   else                      nothing
 //
 // A job with a marker is requeued when that has changed since it was asked, or after
@@ -15,7 +16,8 @@
 // has to be remembered but times; after a crash the same table applies to what is seen then.
 //
 // Invariants: places given in one call, those that are under way and what was seen together never
-// take more GPUs of a node than it has in service. Threads: one thread.
+// take more GPUs, CPUs or memory of a node than it has in service. A partition that is closed gets
+// no job. Threads: one thread.
 #pragma once
 
 #include <functional>
@@ -26,13 +28,14 @@
 
 namespace jige::slurm {
 
-enum class Step : uint8_t { kPlace, kHold, kCheckpoint, kRequeue };
+enum class Step : uint8_t { kPlace, kHold, kCheckpoint, kRequeue, kSplit };
 std::string_view step_name(Step step);
 
 struct Action {
   Step step = Step::kPlace;
   int64_t job = 0;
   cluster::Placement placement;  // of kPlace
+  int64_t task = -1;             // of kSplit
 };
 
 struct ReconcileOptions {

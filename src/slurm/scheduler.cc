@@ -32,14 +32,23 @@ int64_t epoch_in(std::string_view text) {
   return epoch;
 }
 
-// Not synced: a lost one is a second old at most.
-void write_plainly(const std::string& path, const std::string& text) {
-  const std::string temporary = path + ".new";
-  const int fd = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return;
-  const bool whole = ::write(fd, text.data(), text.size()) == std::ssize(text);
+bool write_whole(const std::string& path, int flags, const std::string& text) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CLOEXEC | flags, 0644);
+  if (fd < 0) return false;
+  const bool whole = ::pwrite(fd, text.data(), text.size(), 0) == std::ssize(text) &&
+                     ((flags & O_TRUNC) != 0 || ftruncate(fd, std::ssize(text)) == 0);
   close(fd);
-  if (whole) rename(temporary.c_str(), path.c_str());
+  return whole;
+}
+
+// Not synced: a lost one is a second old at most. Whether it was written.
+bool write_plainly(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".new";
+  if (write_whole(temporary, O_CREAT | O_TRUNC, text)) {
+    return rename(temporary.c_str(), path.c_str()) == 0;
+  }
+  unlink(temporary.c_str());
+  return false;
 }
 
 }  // namespace
@@ -122,6 +131,7 @@ void Scheduler::make_live(Layout layout) {
 
 Status Scheduler::load(Layout layout) {
   base_wall_ns_ = clock_.now_ns();
+  epoch_ = std::max<int64_t>(1, static_cast<int64_t>(unix_now_s()));
   make_live(std::move(layout));
   const std::string file = path("state.json");
   Result<std::string> text = read_file(file);
@@ -134,7 +144,7 @@ Status Scheduler::load(Layout layout) {
   JIGE_TRY(const int64_t epoch, get_saved_int(state, "epoch", file));
   JIGE_TRY(const int64_t unix_s, get_saved_int(state, "unix_s", file));
   JIGE_TRY(const int64_t cluster_ns, get_saved_int(state, "cluster_ns", file));
-  epoch_ = epoch + 1;
+  epoch_ = std::max(epoch_, epoch + 1);
   const int64_t away_s =
       std::clamp<int64_t>(static_cast<int64_t>(unix_now_s()) - unix_s, 0, kAwayMax_s);
   base_cluster_ns_ =
@@ -157,7 +167,10 @@ Status Scheduler::save() {
 }
 
 void Scheduler::beat(std::string_view word) {
-  write_plainly(path("heartbeat"), fmt::format("{} {} {}\n", word, epoch_, counts_.steps));
+  const std::string text = fmt::format("{} {} {}\n", word, epoch_, counts_.steps);
+  // On a full disk the blocks of the file that is there can still be written: the timer must not
+  // take this for its death.
+  if (!write_plainly(path("heartbeat"), text)) write_whole(path("heartbeat"), 0, text);
 }
 
 void Scheduler::end_in_order() {
@@ -172,9 +185,11 @@ Status Scheduler::check_epoch(const Snapshot& snapshot) const {
     if (job.partition != options_.live.partition || job.state == SeenState::kGone) continue;
     if (!job.admin_comment.starts_with(kPlacedMark)) continue;
     if (const int64_t epoch = epoch_in(job.admin_comment); epoch > epoch_) {
-      return fail(Code::kUnavailable,
-                  "job {} was placed by another scheduler (epoch {}, ours {}); this one ends",
-                  job.id, epoch, epoch_);
+      return fail(
+          Code::kUnavailable,
+          "job {} was placed by another scheduler (epoch {}, ours {}), which has begun later; "
+          "this one ends",
+          job.id, epoch, epoch_);
     }
   }
   return {};
@@ -200,6 +215,13 @@ Status Scheduler::step() {
   blind_ = false;
   JIGE_DO(check_epoch(*snapshot));
   follow_nodes(*snapshot);
+  if (snapshot->closed != live_->closed()) {
+    log_.note("partition",
+              snapshot->closed.empty()
+                  ? "it starts jobs again"
+                  : "it is " + snapshot->closed + ": nothing is placed until it is up",
+              moment);
+  }
   if (live_->full()) rebuild(live_->layout(), "the list of jobs was full");
   live_->absorb(*snapshot, moment);
   log_events(moment);
@@ -216,7 +238,10 @@ Status Scheduler::step() {
   // Behind the actions: nobody should wait for a disk, and what is lost in a crash is a second of
   // what jobs had.
   if (moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
-    if (const Status saved = save(); !saved) log_warn("{}", saved.error().message);
+    const Status saved = save();
+    const std::string fault = saved ? "" : saved.error().message;
+    if (!saved && fault != save_fault_) log_warn("{}; tried again every second", fault);
+    save_fault_ = fault;
   }
   if (options_.emulate) write_rates();
   write_status(moment);
@@ -225,7 +250,7 @@ Status Scheduler::step() {
 
 void Scheduler::act(const Moment& now_before) {
   for (const Action& action : actions_) {
-    if (!live_->jobs().contains(action.job)) continue;
+    if (action.step != Step::kSplit && !live_->jobs().contains(action.job)) continue;
     const Moment begun = now();
     const int64_t job = action.job;
     Status status;
@@ -245,6 +270,9 @@ void Scheduler::act(const Moment& now_before) {
       case Step::kRequeue:
         ++counts_.preemptions;
         status = backend_.requeue_held(job);
+        break;
+      case Step::kSplit:
+        status = backend_.split(job, action.task);
         break;
     }
     counts_.failures += !status;
@@ -333,7 +361,9 @@ void Scheduler::write_status(const Moment& moment) {
     const bool runs = state.at(job.id).phase == cluster::Phase::kRunning;
     Json item{
         {"job", id},
-        {"name", job.seen.name},
+        {"name", job.seen.array.task < 0 ? job.seen.name
+                                         : fmt::format("{}_{} {}", job.seen.array.array,
+                                                       job.seen.array.task, job.seen.name)},
         {"user", job.seen.user},
         {"gpus", state.job(job.id).gpus},
         {"seen", seen_name(job.seen.state)},
@@ -354,6 +384,7 @@ void Scheduler::write_status(const Moment& moment) {
                     {"steps", counts_.steps},
                     {"decisions", counts_.decisions},
                     {"preemptions", counts_.preemptions},
+                    {"closed", live_->closed()},
                     {"nodes", std::move(nodes)},
                     {"jobs", std::move(jobs)},
                     {"refused", std::move(left_alone)}};

@@ -75,7 +75,8 @@ class Scheduler {
   const SchedulerCounts& counts() const { return counts_; }
   const LiveCluster& live() const { return *live_; }
   Moment now() const;
-  // One higher than that of the scheduler before.
+  // Higher than that of every scheduler before: the second in which it was made, also where the
+  // state of those before is lost.
   int64_t epoch() const { return epoch_; }
   // Jobs that ended since the last call.
   std::vector<LiveOutcome> take_outcomes() { return std::exchange(outcomes_, {}); }
@@ -116,7 +117,7 @@ class Scheduler {
   std::map<int64_t, std::string> rates_;  // as written
   SchedulerCounts counts_;
   bool blind_ = false;
-  std::string layout_fault_;  // as logged; empty: none
+  std::string layout_fault_, save_fault_;  // as logged; empty: none
 };
 
 // The file's last change, by the wall clock of its file system, is later than `since_wall_ns` of

@@ -70,6 +70,9 @@ class SchedulerRig {
     check();
     slurm.tick(kStep_s);
   }
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) step();
+  }
   // What is wanted never gives a GPU twice, and no live job is forgotten.
   void check() {
     std::map<int32_t, int32_t> wanted;

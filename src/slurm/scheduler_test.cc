@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -104,6 +106,40 @@ TEST(Scheduler, KnowsWhetherAMarkerHasChanged) {
   EXPECT_TRUE(marker_changed_since(marker, before_ns - 1'000'000'000));
   EXPECT_FALSE(marker_changed_since(marker, before_ns + 3'600'000'000'000));
   EXPECT_FALSE(marker_changed_since(marker + "s", 0));  // is not there
+}
+
+TEST(Scheduler, GoesOnWithAFullDisk) {
+  Rig rig("fifo");
+  rig.start();
+  rig.slurm.submit(1, 1, 2);
+  rig.steps(6);
+  const std::string heartbeat = *read_file(rig.folder + "/heartbeat");
+  // No file can be made or grow; what is there can be written.
+  std::filesystem::create_directory(rig.folder + "/heartbeat.new");
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small{.rlim_cur = 64, .rlim_max = before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  const int64_t job = rig.slurm.submit(8, 4, 2);
+  EXPECT_TRUE(rig.run_out(100));
+  EXPECT_NE(*read_file(rig.folder + "/heartbeat"), heartbeat) << "the timer would release all";
+  EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
+  setrlimit(RLIMIT_FSIZE, &before);
+  rig.slurm.submit(1, 1, 1);
+  EXPECT_TRUE(rig.run_out(100));
+  EXPECT_THAT(rig.log(), HasSubstr("lines before this one could not be written"));
+}
+
+// With unequal nodes only GPUs that are there count.
+TEST(Scheduler, CountsGpusInService) {
+  Rig rig("fifo");
+  rig.slurm.nodes()[3].gpus = 8;
+  rig.start();
+  rig.slurm.submit(8, 4, 10);
+  rig.slurm.submit(1, 8, 10);
+  rig.steps(4);
+  EXPECT_THAT(rig.log(), HasSubstr("4 GPUs free in all, 36 of 36 in service"));
 }
 
 TEST(Scheduler, SaysWhyAJobWaits) {
@@ -241,10 +277,26 @@ TEST(Scheduler, OnlyOneHasAFolderAndALaterOneWins) {
   ASSERT_FALSE(second);
   EXPECT_EQ(second.error().code, Code::kUnavailable);
   // Elsewhere, with another folder, somebody of a later epoch has placed a job.
-  rig.slurm.jobs()[1].seen.admin_comment = "jige place epoch=9 n=1";
+  const int64_t epoch = rig.scheduler->epoch();
+  rig.slurm.jobs()[1].seen.admin_comment = fmt::format("jige place epoch={} n=1", epoch + 8);
   const Status status = rig.scheduler->step();
   ASSERT_FALSE(status);
-  EXPECT_THAT(status.error().message, HasSubstr("epoch 9, ours 1"));
+  EXPECT_THAT(status.error().message,
+              HasSubstr(fmt::format("epoch {}, ours {}", epoch + 8, epoch)));
+}
+
+// Its jobs carry the epoch of the one before, which nobody remembers.
+TEST(Scheduler, TakesOverWithoutTheStateOfTheOneBefore) {
+  Rig rig("fifo");
+  rig.start();
+  const int64_t job = rig.slurm.submit(1, 1, 20);
+  rig.steps(6);
+  rig.slurm.jobs()[job].seen.admin_comment = "jige place epoch=7 n=1";
+  rig.scheduler.reset();
+  std::filesystem::remove_all(rig.folder);
+  rig.start();
+  EXPECT_TRUE(rig.run_out(200));
+  EXPECT_EQ(rig.slurm.jobs()[job].runs, 1);
 }
 
 TEST(Scheduler, GoesOnWhenItsListIsFull) {
@@ -285,14 +337,15 @@ TEST(Scheduler, ReadsStateOfAnyClock) {
     Rig rig("greedy");
     ASSERT_TRUE(write_file_atomic(
         rig.folder + "/state.json",
-        fmt::format(R"({{"version":1,"epoch":4,"unix_s":{},"cluster_ns":7000000000,"jobs":[)"
-                    R"({{"job":1,"arrival_ns":99000000000000,"left":3,"held_ns":5,)"
-                    R"("first_start_ns":1,"starts":1,"preemptions":1,"migrations":0}}]}})",
-                    unix_s)));
+        fmt::format(
+            R"({{"version":1,"epoch":99999999999,"unix_s":{},"cluster_ns":7000000000,"jobs":[)"
+            R"({{"job":1,"arrival_ns":99000000000000,"left":3,"held_ns":5,)"
+            R"("first_start_ns":1,"starts":1,"preemptions":1,"migrations":0}}]}})",
+            unix_s)));
     rig.start();
     rig.slurm.submit(2, 2, 3);
     EXPECT_TRUE(rig.run_out(200)) << unix_s;
-    EXPECT_THAT(rig.slurm.jobs()[1].seen.admin_comment, HasSubstr("epoch=5"));
+    EXPECT_THAT(rig.slurm.jobs()[1].seen.admin_comment, HasSubstr("epoch=100000000000 "));
   }
 }
 

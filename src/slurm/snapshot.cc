@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "cluster/trace_fields.h"
 #include "slurm/host_list.h"
+#include "slurm/node_limits.h"
 
 namespace jige::slurm {
 namespace {
@@ -18,6 +19,7 @@ constexpr std::string_view kSqueue = "squeue --json";
 constexpr int64_t kNodesMax = 65536;
 constexpr int64_t kRestartsMax = 1'000'000;
 constexpr int32_t kGpusMax = 4096;
+constexpr int64_t kCpusMax = 1'000'000'000, kMemoryMax_mb = 1'000'000'000;
 // Beyond all dates, ids and limits of Slurm, which have 32 bits; minutes in seconds fit as well.
 constexpr double kNumberMax = 1e15;
 
@@ -35,6 +37,11 @@ int64_t number_of(const Json& object, const char* field, int64_t fallback) {
   if (set != found->end() && set->is_boolean() && !set->get<bool>()) return fallback;
   const auto number = found->find("number");
   return number != found->end() && number->is_number() ? whole_number(*number) : fallback;
+}
+
+bool flag_of(const Json& object, const char* field, bool fallback) {
+  const auto found = object.find(field);
+  return found != object.end() && found->is_boolean() ? found->get<bool>() : fallback;
 }
 
 // A word, plain or as the first of a list.
@@ -75,18 +82,72 @@ SeenState state_of(const std::set<std::string>& states, int64_t priority) {
 
 // Requests that pin a job's shape and nothing else can be placed.
 std::string why_not_placed(const Json& json, const SeenJob& job) {
-  if (!word_of(json, "array_task_string").empty() || number_of(json, "array_job_id", 0) > 0) {
-    return "it belongs to a job array; submit its tasks one by one";
-  }
   if (number_of(json, "het_job_id", 0) > 0) return "it is a heterogeneous job";
-  if (!word_of(json, "dependency").empty()) return "it depends on other jobs";
+  const std::string dependency = word_of(json, "dependency");
+  if (dependency.find("(failed)") != std::string::npos) {
+    return "a job that it depends on has failed, so that it never runs; cancel it (" + dependency +
+           ")";
+  }
+  if (!dependency.empty()) return "it depends on other jobs";
   for (const char* field : {"tres_per_job", "tres_per_socket", "tres_per_task"}) {
     if (gpus_in(word_of(json, field)) > 0) {
       return "it asks for GPUs in another form than so many a node; use -N and --gres=gpu:N";
     }
   }
   if (job.gpus_per_node == 0) return "it asks for no GPU";
-  return "";
+  if (job.state > SeenState::kReleased) return "";
+  const int32_t nodes_max = job.node_count_max;
+  if (nodes_max > 0 && nodes_max < job.node_count) {
+    return fmt::format("its tasks need {} nodes, and it asks for {} at most", job.node_count,
+                       nodes_max);
+  }
+  // Behind a first placement they are Jige's.
+  const std::string named = word_of(json, "required_nodes");
+  const bool was_placed = job.admin_comment.starts_with("jige place");
+  if (!named.empty() && !was_placed) {
+    return fmt::format("it names nodes ({}), which Jige chooses; scontrol update ReqNodeList=",
+                       named);
+  }
+  return why_not_judged(job.needs.features);
+}
+
+Result<NodeNeeds> needs_of(const Json& json, const SeenJob& job) {
+  NodeNeeds needs;
+  const int64_t cpus = std::clamp<int64_t>(number_of(json, "cpus", 0), 0, kCpusMax);
+  needs.cpus = (cpus + job.node_count - 1) / job.node_count;
+  needs.cpus = std::max(needs.cpus, number_of(json, "minimum_cpus_per_node", 0));
+  needs.memory_mb = number_of(json, "memory_per_node", 0);
+  if (needs.memory_mb <= 0) {
+    needs.memory_mb =
+        needs.cpus * std::clamp<int64_t>(number_of(json, "memory_per_cpu", 0), 0, kMemoryMax_mb);
+  }
+  needs.whole = word_of(json, "shared") == "none";
+  needs.features = word_of(json, "features");
+  needs.reservation = word_of(json, "resv_name");
+  JIGE_TRY(needs.excluded, expand_hosts(word_of(json, "excluded_nodes")));
+  return needs;
+}
+
+ArrayPart array_of(const Json& json) {
+  ArrayPart part;
+  part.array = number_of(json, "array_job_id", 0);
+  if (part.array <= 0) return {};
+  part.task = number_of(json, "array_task_id", -1);
+  part.tasks = word_of(json, "array_task_string");
+  part.tasks = part.tasks.substr(0, part.tasks.find('%'));
+  int64_t first = -1;
+  const char* const end = part.tasks.data() + part.tasks.size();
+  const auto [behind, error] = std::from_chars(part.tasks.data(), end, first);
+  if (error == std::errc() && behind == end && first >= 0) {
+    // An array of one task is that task: Slurm takes none out of it.
+    part.task = first;
+    part.tasks.clear();
+  } else if (!part.tasks.empty()) {
+    part.task = -1;
+  }
+  part.at_once_max = static_cast<int32_t>(
+      std::clamp<int64_t>(number_of(json, "array_max_tasks", 0), 0, kNodesMax));
+  return part;
 }
 
 Result<SeenJob> parse_job(const Json& json) {
@@ -101,20 +162,28 @@ Result<SeenJob> parse_job(const Json& json) {
   std::set<std::string> states;
   for (const std::string& word : words_of(json, "job_state")) states.insert(word);
   if (states.empty()) return fail(Code::kCorrupt, "{}: job {} has no state", kSqueue, job.id);
+  job.stoppable = flag_of(json, "requeue", true) && flag_of(json, "batch_flag", true);
   for (const std::string& flag : words_of(json, "flags")) {
     if (flag == "COMPLETING") states.insert(flag);
+    // Slurm would start it on as many nodes as before, with too few named.
+    if (flag == "JOB_RESIZED") job.stoppable = false;
   }
   job.slurm_state = word_of(json, "job_state");
   job.state = state_of(states, number_of(json, "priority", 1));
   job.node_count =
       static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "node_count", 1), 1, kNodesMax));
+  job.node_count_max =
+      static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "max_nodes", 0), 0, kNodesMax));
   job.gpus_per_node = gpus_in(word_of(json, "tres_per_node"));
   job.submit_s = number_of(json, "submit_time", 0);
   job.start_s = number_of(json, "start_time", 0);
   job.end_s = number_of(json, "end_time", 0);
+  job.begin_s = number_of(json, "eligible_time", 0);
   job.time_limit_s = 60 * number_of(json, "time_limit", 0);
   job.restarts =
       static_cast<int32_t>(std::clamp<int64_t>(number_of(json, "restart_cnt", 0), 0, kRestartsMax));
+  job.array = array_of(json);
+  JIGE_TRY(job.needs, needs_of(json, job));
   job.other_request = why_not_placed(json, job);
   if (job.state == SeenState::kRunning || job.state == SeenState::kEnding) {
     JIGE_TRY(job.nodes, expand_hosts(word_of(json, "nodes")));
@@ -227,6 +296,14 @@ Result<std::vector<SeenNode>> parse_nodes(std::string_view json, std::string_vie
     }
     node.up = base_up;
     node.state = fmt::format("{}", fmt::join(words, "+"));
+    node.reserved = std::ranges::find(words, "reserved") != words.end();
+    node.cpus = number_of(item, "cpus", 0);
+    node.cpus_used = number_of(item, "alloc_cpus", 0);
+    node.memory_mb = number_of(item, "real_memory", 0);
+    node.memory_used_mb = number_of(item, "alloc_memory", 0);
+    for (const std::string& list : words_of(item, "active_features")) {
+      for (std::string& name : cluster::split_at(list, ',')) node.features.push_back(name);
+    }
     node.partitions = words_of(item, "partitions");
     nodes.push_back(std::move(node));
   }

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "base/json.h"
 #include "base/rng.h"
@@ -56,13 +57,17 @@ constexpr const char* kJobs = R"json({"jobs": [
    "admin_comment": "jige place epoch=1 n=1", "time_limit": 30, "restart_cnt": 1,
    "submit_time": 1795303075, "state_reason": "None", "array_job_id": 0, "dependency": ""},
   {"job_id": 3, "job_state": "PENDING", "priority": 0, "node_count": 2, "nodes": "",
-   "tres_per_node": "gres:gpu:2", "time_limit": null, "state_reason": "JobHeldUser"},
-  {"job_id": 8, "job_state": "PENDING", "priority": 5, "tres_per_job": "gres:gpu:4"},
+   "tres_per_node": "gres:gpu:2", "time_limit": null, "state_reason": "JobHeldUser",
+   "requeue": false, "batch_flag": true, "eligible_time": 1795514963},
+  {"job_id": 8, "job_state": "PENDING", "priority": 5, "tres_per_job": "gres:gpu:4",
+   "requeue": true, "batch_flag": false},
   {"job_id": 9, "job_state": "COMPLETING", "nodes": "n3", "node_count": 1, "gres_detail": [],
-   "priority": 0, "tres_per_node": "gres:gpu:2"},
+   "priority": 0, "tres_per_node": "gres:gpu:2", "flags": ["JOB_RESIZED"]},
   {"job_id": 10, "job_state": ["PENDING"], "priority": {"set": true, "number": 0},
    "node_count": {"set": true, "infinite": false, "number": 4}, "tres_per_node": "gres/gpu:1",
-   "time_limit": {"set": false, "number": 0}, "array_job_id": {"set": true, "number": 10}},
+   "time_limit": {"set": false, "number": 0}, "array_job_id": {"set": true, "number": 10},
+   "array_task_string": "1,3-9%2", "array_max_tasks": 2, "cpus": 6, "memory_per_cpu": 100,
+   "features": "fast", "excluded_nodes": "n[1-2]", "shared": "none", "resv_name": "r"},
   {"job_id": 11, "job_state": "CANCELLED", "tres_per_node": "gres:gpu:1",
    "dependency": "x"}]})json";
 
@@ -76,26 +81,78 @@ TEST(Snapshot, ReadsJobs) {
   EXPECT_EQ(held.gpus_per_node, 2);
   EXPECT_EQ(held.time_limit_s, 0);
   EXPECT_EQ(held.other_request, "");
+  EXPECT_FALSE(held.stoppable);
+  EXPECT_EQ(held.begin_s, 1795514963);
   const SeenJob& running = (*jobs)[1];
   EXPECT_EQ(running.state, SeenState::kRunning);
   EXPECT_THAT(running.nodes, ElementsAre("n3", "n5"));
   EXPECT_THAT(running.node_gpus, ElementsAre(2, 2));
   EXPECT_EQ(running.time_limit_s, 1800);
   EXPECT_EQ(running.user, "eve");
+  EXPECT_TRUE(running.stoppable);
+  EXPECT_FALSE((*jobs)[2].stoppable);
   EXPECT_EQ((*jobs)[2].state, SeenState::kReleased);
   EXPECT_THAT((*jobs)[2].other_request, HasSubstr("use -N and --gres=gpu:N"));
   EXPECT_EQ((*jobs)[3].state, SeenState::kEnding);
   EXPECT_THAT((*jobs)[3].node_gpus, ElementsAre(2));
+  EXPECT_FALSE((*jobs)[3].stoppable);
   EXPECT_EQ((*jobs)[4].state, SeenState::kHeld);
   EXPECT_EQ((*jobs)[4].node_count, 4);
-  EXPECT_THAT((*jobs)[4].other_request, HasSubstr("array"));
+  EXPECT_EQ((*jobs)[4].other_request, "");
+  EXPECT_EQ((*jobs)[4].array.array, 10);
+  EXPECT_EQ((*jobs)[4].array.task, -1);
+  EXPECT_EQ((*jobs)[4].array.tasks, "1,3-9");
+  EXPECT_EQ((*jobs)[4].array.at_once_max, 2);
+  EXPECT_EQ((*jobs)[4].needs, (NodeNeeds{.cpus = 2,
+                                         .memory_mb = 200,
+                                         .whole = true,
+                                         .features = "fast",
+                                         .reservation = "r",
+                                         .excluded = {"n1", "n2"}}));
   EXPECT_EQ((*jobs)[5].state, SeenState::kGone);
   EXPECT_THAT((*jobs)[5].other_request, HasSubstr("depends"));
 }
 
+// Slurm takes no task out of an array that has but one.
+TEST(Snapshot, AnArrayOfOneTaskIsThatTask) {
+  for (const auto& [tasks, task, left] : std::vector<std::tuple<std::string, int64_t, std::string>>{
+           {"0%2", 0, ""},
+           {"7", 7, ""},
+           {"7-8", -1, "7-8"},
+           {"99999999999999999999", -1, "99999999999999999999"}}) {
+    const auto jobs = parse_jobs(R"({"jobs": [{"job_id": 4, "job_state": "PENDING", "priority": 0,)"
+                                 R"( "array_job_id": 4, "array_task_string": ")" +
+                                 tasks + R"("}]})");
+    ASSERT_TRUE(jobs) << jobs.error().message;
+    EXPECT_EQ(jobs->front().array.task, task) << tasks;
+    EXPECT_EQ(jobs->front().array.tasks, left) << tasks;
+  }
+}
+
+TEST(Snapshot, SaysWhatCannotBePlaced) {
+  const auto why = [](const std::string& fields) {
+    const auto jobs = parse_jobs(R"({"jobs": [{"job_id": 1, "job_state": "PENDING", "priority": 0,)"
+                                 R"( "tres_per_node": "gres:gpu:1", )" +
+                                 fields + "}]}");
+    EXPECT_TRUE(jobs) << jobs.error().message;
+    return jobs ? jobs->front().other_request : "";
+  };
+  EXPECT_EQ(why(R"("node_count": 2, "max_nodes": 2)"), "");
+  EXPECT_EQ(why(R"("node_count": 1, "max_nodes": 4)"), "");
+  EXPECT_THAT(why(R"("node_count": 2, "max_nodes": 1)"), HasSubstr("tasks need 2 nodes"));
+  EXPECT_EQ(why(R"x("dependency": "afterok:2(unfulfilled)")x"), "it depends on other jobs");
+  EXPECT_THAT(why(R"x("dependency": "afterok:2(failed)")x"), HasSubstr("it never runs; cancel it"));
+  EXPECT_THAT(why(R"("required_nodes": "n3")"), HasSubstr("names nodes (n3), which Jige chooses"));
+  EXPECT_EQ(why(R"("required_nodes": "n3", "admin_comment": "jige place epoch=1 n=1")"), "");
+  EXPECT_THAT(why(R"("features": "[a|b]")"), HasSubstr("features [a|b]; join names by & or"));
+  EXPECT_EQ(why(R"("features": "a&b")"), "");
+}
+
 TEST(Snapshot, ReadsNodes) {
   const auto nodes = parse_nodes(R"({"nodes": [
-    {"name": "a", "gres": "gpu:4", "state": "idle", "state_flags": [], "partitions": ["jige"]},
+    {"name": "a", "gres": "gpu:4", "state": "idle", "state_flags": ["RESERVED"],
+     "partitions": ["jige"], "cpus": 32, "alloc_cpus": 4, "real_memory": 1000,
+     "alloc_memory": 100, "active_features": "fast,new"},
     {"name": "b", "gres": "gpu:8", "state": "mixed", "state_flags": ["DRAIN"]},
     {"name": "c", "gres": "", "state": "down"},
     {"name": "d", "gres": "gpu:2", "state": ["ALLOCATED"]},
@@ -107,6 +164,10 @@ TEST(Snapshot, ReadsNodes) {
     if (node.up) up += node.name;
   }
   EXPECT_EQ(up, "ad");
+  EXPECT_TRUE((*nodes)[0].reserved);
+  EXPECT_EQ((*nodes)[0].cpus - (*nodes)[0].cpus_used, 28);
+  EXPECT_EQ((*nodes)[0].memory_mb - (*nodes)[0].memory_used_mb, 900);
+  EXPECT_THAT((*nodes)[0].features, ElementsAre("fast", "new"));
   EXPECT_EQ((*nodes)[1].gpus, 8);
   EXPECT_THAT((*nodes)[0].partitions, ElementsAre("jige"));
 }

@@ -20,123 +20,14 @@
 #include <sstream>
 #include <thread>
 
-#include "base/clock.h"
 #include "base/file.h"
 #include "base/process.h"
-#include "integration/process.h"
+#include "integration/demo_slurm.h"
 
 namespace jige::integration {
 namespace {
 
 using ::testing::HasSubstr;
-
-const std::string kTools = std::string(JIGE_SOURCE_DIR) + "/tools/";
-
-ProcessOutcome must_run(const std::vector<std::string>& words, double limit_s = 60) {
-  Result<ProcessOutcome> outcome = run_process(words, {.limit_s = limit_s});
-  EXPECT_TRUE(outcome) << (outcome ? "" : outcome.error().message);
-  if (!outcome) return {.exit_code = -1};
-  EXPECT_EQ(outcome->exit_code, 0) << words[0] << " " << words[1] << ": " << outcome->err;
-  return *outcome;
-}
-
-// Why no Slurm can be started here; empty where one can.
-std::string missing() {
-  const Result<ProcessOutcome> outcome = run_process({kTools + "demo-slurm", "check"});
-  if (!outcome) return outcome.error().message;
-  return outcome->exit_code == 0 ? "" : outcome->err;
-}
-
-bool wait_for(double seconds, const std::function<bool()>& condition) {
-  const StopWatch watch;
-  while (!condition()) {
-    if (watch.seconds() > seconds) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  }
-  return true;
-}
-
-// Processes that carry the folder of a demo Slurm in their environment, or stand in it.
-int64_t processes_of(const std::string& folder) {
-  int64_t count = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc", error)) {
-    std::error_code none;
-    const std::string place = std::filesystem::read_symlink(entry.path() / "cwd", none).string();
-    const Result<std::string> text = read_file(entry.path().string() + "/environ");
-    count += place.starts_with(folder + "/") ||
-             (text && text->find("JIGE_DEMO_SLURM=" + folder + '\0') != std::string::npos);
-  }
-  return count;
-}
-
-class DemoSlurm {
- public:
-  explicit DemoSlurm(const TestFolder& folder)
-      : folder_(folder / "slurm"), state_(folder / "state") {
-    // Users of the cluster have to find its configuration.
-    std::filesystem::permissions(folder.path(), std::filesystem::perms(0755));
-    must_run({kTools + "demo-slurm", "up", folder_, "8", "4", "4", std::to_string(getpid())});
-    setenv("SLURM_CONF", (folder_ + "/slurm.conf").c_str(), 1);
-  }
-  ~DemoSlurm() {
-    must_run({kTools + "demo-slurm", "down", folder_});
-    EXPECT_EQ(processes_of(folder_), 0);
-    unsetenv("SLURM_CONF");
-  }
-  void control(const std::vector<std::string>& words) {
-    std::vector<std::string> call = {kTools + "demo-slurm", words[0], folder_};
-    call.insert(call.end(), words.begin() + 1, words.end());
-    must_run(call);
-  }
-  int64_t submit(int nodes, int gpus, double seconds) {
-    const ProcessOutcome outcome = must_run(
-        {"sbatch", "--parsable", "-N" + std::to_string(nodes), "--gres=gpu:" + std::to_string(gpus),
-         "--requeue", "--output=/dev/null", "--chdir=/tmp",
-         "--comment=jige length=" + std::to_string(seconds) + " restart=2 checkpoint=" + folder_ +
-             "/jobs/%j.marker",
-         "--wrap=exec '" + jige_binary() + "' cluster demo-job --folder '" + folder_ +
-             "' --state '" + state_ + "' --work " +
-             std::to_string(static_cast<int64_t>(seconds * 1e6)) + " --checkpoint-every 500000"});
-    const int64_t id = std::atoll(outcome.out.c_str());
-    gpus_[id] = gpus;
-    return id;
-  }
-  std::vector<std::string> run_words() const {
-    return {"cluster",
-            "run",
-            "--state",
-            state_,
-            "--policy",
-            "srtf",
-            "--until-empty",
-            "--json",
-            "--emulate",
-            "--interval",
-            "0.2",
-            "--dead-man",
-            "0",
-            "--signal-after",
-            "1",
-            "--command-limit",
-            "3"};
-  }
-  std::string log(int64_t id) const {
-    const Result<std::string> text = read_file(folder_ + "/jobs/" + std::to_string(id) + ".log");
-    return text ? *text : "";
-  }
-  int64_t running() const {
-    const ProcessOutcome outcome = must_run({"squeue", "-h", "-t", "R", "-o", "%i"});
-    return std::count(outcome.out.begin(), outcome.out.end(), '\n');
-  }
-  const std::map<int64_t, int>& jobs() const { return gpus_; }
-  const std::string& folder() const { return folder_; }
-  const std::string& state() const { return state_; }
-
- private:
-  std::string folder_, state_;
-  std::map<int64_t, int> gpus_;  // a node, by job
-};
 
 double unix_now_s() {
   const auto since = std::chrono::system_clock::now().time_since_epoch();
@@ -243,7 +134,7 @@ void expect_sound(const Json& report, int64_t jobs) {
 }
 
 TEST(Slurm, RunsSixtyJobsUnderThePolicy) {
-  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const Outcome outcome =
       run_jige({"cluster", "run", "--demo", "--json", "--jobs", "60", "--load", "3", "--length",
                 "100", "--policy", "srtf/contention", "--interval", "0.2"});
@@ -257,7 +148,7 @@ TEST(Slurm, RunsSixtyJobsUnderThePolicy) {
 
 TEST(Slurm, SurvivesItsOwnEndTheControllersAndPeoples) {
   if (!std::getenv("JIGE_TEST_SLURM_LONG")) GTEST_SKIP() << "JIGE_TEST_SLURM_LONG is not set";
-  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder folder, first_out, second_out;
   DemoSlurm slurm(folder);
   for (int i = 0; i < 6; ++i) slurm.submit(4, 4, 5);
@@ -308,7 +199,7 @@ TEST(Slurm, SurvivesItsOwnEndTheControllersAndPeoples) {
 // drained as they are started once more, until an administrator resumes it.
 TEST(Slurm, SurvivesAKilledController) {
   if (!std::getenv("JIGE_TEST_SLURM_LONG")) GTEST_SKIP() << "JIGE_TEST_SLURM_LONG is not set";
-  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder folder, out;
   DemoSlurm slurm(folder);
   for (int i = 0; i < 14; ++i) slurm.submit(1 + i % 4, 4, 6);
@@ -327,7 +218,7 @@ TEST(Slurm, SurvivesAKilledController) {
 }
 
 TEST(Slurm, ReleasesHeldJobsWhenTheSchedulerIsGone) {
-  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder folder, out;
   DemoSlurm slurm(folder);
   std::vector<std::string> words = slurm.run_words();
@@ -346,7 +237,7 @@ TEST(Slurm, ReleasesHeldJobsWhenTheSchedulerIsGone) {
 }
 
 TEST(Slurm, RefusesReleasesByUsers) {
-  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder folder;
   DemoSlurm slurm(folder);
   if (read_text(slurm.folder() + "/mode") != "plugin\n") GTEST_SKIP() << "no Lua plugin";
@@ -372,6 +263,11 @@ TEST(Slurm, RefusesReleasesByUsers) {
     EXPECT_NE(outcome->exit_code, 0) << change[0];
   }
   EXPECT_EQ(must_run({"squeue", "-h", "-j", theirs, "-o", "%T %Q"}).out, "PENDING 0\n");
+  const Result<ProcessOutcome> named = run_process(
+      {"sbatch", "--chdir=/tmp", "-o", "/dev/null", "-N1", "--gres=gpu:1", "-wn2", "--wrap=true"});
+  ASSERT_TRUE(named);
+  EXPECT_NE(named->exit_code, 0);
+  EXPECT_THAT(named->err, HasSubstr("nodes in this partition are chosen by Jige"));
   const Outcome plan =
       run_jige({"cluster", "run", "--dry-run", "--json", "--state", folder / "dry"});
   ASSERT_EQ(plan.exit_code, 0) << plan.err;
@@ -382,7 +278,7 @@ TEST(Slurm, RefusesReleasesByUsers) {
 
 TEST(Slurm, GivesTheTimesOfTheSimulation) {
   if (!std::getenv("JIGE_TEST_SLURM_LONG")) GTEST_SKIP() << "JIGE_TEST_SLURM_LONG is not set";
-  if (const std::string why = missing(); !why.empty()) GTEST_SKIP() << why;
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder out;
   Process demo({"cluster", "run", "--demo", "--json", "--jobs", "80", "--load", "0.9", "--length",
                 "1800", "--policy", "srtf/contention"},

@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kThreadsPerProcessor = 8;
 
-// In the order of ops::WeightFormat.
-constexpr const char* kWeightFormats[] = {"none", "q8", "q4"};
+constexpr ops::WeightFormat kWeightFormats[] = {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8,
+                                                ops::WeightFormat::kQ4};
 
 int64_t processor_count() { return std::max<int64_t>(1, cpu_features().logical_count); }
 
@@ -54,26 +54,32 @@ Result<std::optional<DType>> read_compute_dtype(const std::string& name) {
   return std::optional<DType>(dtype);
 }
 
+std::vector<std::string> weight_format_names() {
+  std::vector<std::string> names;
+  for (const ops::WeightFormat format : kWeightFormats) {
+    names.emplace_back(ops::weight_format_name(format));
+  }
+  return names;
+}
+
 void declare_quantize(Flags& flags, std::string& quantize) {
-  flags.choice("--quantize NAME", quantize, {std::begin(kWeightFormats), std::end(kWeightFormats)},
+  flags.choice("--quantize NAME", quantize, weight_format_names(),
                "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number: less "
                "memory, faster answers, slightly other results");
 }
 
 ops::WeightFormat read_weight_format(const std::string& quantize) {
-  const auto at = std::find(std::begin(kWeightFormats), std::end(kWeightFormats), quantize);
-  JIGE_CHECK(at != std::end(kWeightFormats), "no weights in {}", quantize);
-  return static_cast<ops::WeightFormat>(at - std::begin(kWeightFormats));
-}
-
-std::string weight_format_name(ops::WeightFormat format) {
-  return kWeightFormats[static_cast<size_t>(format)];
+  for (const ops::WeightFormat format : kWeightFormats) {
+    if (ops::weight_format_name(format) == quantize) return format;
+  }
+  JIGE_CHECK(false, "no weights in {}", quantize);
+  return ops::WeightFormat::kCompute;
 }
 
 std::string numbers_text(DType compute, ops::WeightFormat format) {
   std::string text(dtype_info(compute).name);
   if (format != ops::WeightFormat::kCompute) {
-    text += ", " + weight_format_name(format) + " weights";
+    text += fmt::format(", {} weights", ops::weight_format_name(format));
   }
   return text;
 }

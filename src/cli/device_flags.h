@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "cli/flags.h"
@@ -39,9 +40,9 @@ Result<std::optional<DType>> read_compute_dtype(const std::string& name);
 
 // --quantize, for commands that run a model: "none", "q8" or "q4".
 void declare_quantize(Flags& flags, std::string& quantize);
+std::vector<std::string> weight_format_names();
 // REQUIRES: one of these.
 ops::WeightFormat read_weight_format(const std::string& quantize);
-std::string weight_format_name(ops::WeightFormat format);
 
 // "bf16", or with matrices of fewer bits "bf16, q8 weights".
 std::string numbers_text(DType compute, ops::WeightFormat format);

@@ -16,6 +16,7 @@
 #include "cli/memory_report.h"
 #include "cli/output.h"
 #include "cli/table.h"
+#include "cli/train_flags.h"
 
 namespace jige::cli {
 namespace {
@@ -29,8 +30,8 @@ class InspectCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Shows what a model folder holds: architecture, parameters, types, tokenizer, and the "
-        "memory it takes to run it and to train it, exactly, by part. A folder with config.json "
-        "alone will do.");
+        "memory it takes to run it, to train it and to train an adapter on it, exactly, by part. "
+        "A folder with config.json alone will do.");
     flags.text("FOLDER", folder_, "model or adapter folder, or folder of a run");
     flags.section("Memory");
     flags.integer("--context N", context_, {.min = 0, .max = int64_t{1} << 31},
@@ -45,7 +46,13 @@ class InspectCommand final : public Command {
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
-    declare_quantize(flags, quantize_);
+    flags.choice("--quantize NAME", quantize_, weight_format_names(),
+                 "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number, "
+                 "where the model runs and where an adapter is trained on it");
+    flags.integer("--lora-rank N", lora_rank_, {.min = 1, .max = formats::kLoraRankMax},
+                  "rank of that adapter");
+    flags.texts("--lora-target NAME", lora_targets_,
+                "a linear layer that it adapts; may be given several times. Without it, all");
     flags.section("More");
     flags.toggle("--tensors", tensors_, "list every tensor");
     output_.declare(flags, "print one JSON object");
@@ -67,6 +74,8 @@ class InspectCommand final : public Command {
                                                     .threads = threads_each(),
                                                     .dtype = dtype_,
                                                     .quantize = quantize_,
+                                                    .lora_rank = lora_rank_,
+                                                    .lora_targets = lora_targets_,
                                                     .stored = summary.dominant_dtype}));
     }
     output_.json ? print_as_json(summary, memory) : print_as_text(summary, memory);
@@ -118,6 +127,8 @@ class InspectCommand final : public Command {
   int64_t threads_ = 0;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";
+  int64_t lora_rank_ = kLoraRankDefault;
+  std::vector<std::string> lora_targets_;
   bool tensors_ = false;
   OutputFlags output_;
 };

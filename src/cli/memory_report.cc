@@ -46,25 +46,32 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
       .total_bytes = memory.total_bytes()};
 }
 
+// What training reaches is said in its title, the rest of which is the same for all weights and for
+// adapters.
 MemoryTable training(const model::Architecture& architecture, const MemoryRequest& request,
-                     int64_t context, DType compute) {
-  const model::TrainingMemory memory = model::training_memory(
-      architecture,
-      {.compute = compute, .use = model::PackFor::kTraining, .position_count = context},
-      request.micro_batch_tokens);
+                     const model::WeightsOptions& options, const std::string& what) {
+  const DType compute = options.compute;
+  const model::TrainingMemory memory =
+      model::training_memory(architecture, options, request.micro_batch_tokens);
   const int64_t besides = train::process_overhead_bytes(
       architecture, compute,
       {.of_each = request.threads, .micro_batch_tokens = request.micro_batch_tokens});
-  MemoryTable table = {.title = fmt::format("To train all weights, {}, {} tokens at once",
-                                            dtype_info(compute).name, request.micro_batch_tokens),
-                       .parts = {{"weights, f32 masters", memory.weights.values_bytes},
-                                 {"weights, packed", memory.weights.packed_bytes},
-                                 {"gradients", memory.weights.gradients_bytes},
-                                 {"AdamW moments", memory.moments_bytes},
-                                 {"position table", memory.weights.rope_bytes},
-                                 {"activations", memory.buffers.total_bytes()},
-                                 {"the process besides", besides}},
-                       .total_bytes = memory.total_bytes() + besides};
+  const bool adapter = architecture.lora().has_value();
+  MemoryTable table = {
+      .title = fmt::format("To train {}, {}, {} tokens at once", what,
+                           numbers_text(compute, options.format), request.micro_batch_tokens),
+      .parts = {{adapter ? "adapter, norms, tables" : "weights, f32 masters",
+                 memory.weights.values_bytes},
+                {"weights, packed", memory.weights.packed_bytes},
+                {"gradients", memory.weights.gradients_bytes},
+                {"AdamW moments", memory.moments_bytes},
+                {"position table", memory.weights.rope_bytes},
+                {"activations", memory.buffers.total_bytes()},
+                {"the process besides", besides}},
+      .total_bytes = memory.total_bytes() + besides};
+  if (memory.weights.strip_bytes > 0) {
+    table.parts.push_back({"weights turned back", memory.weights.strip_bytes});
+  }
   if (request.ranks == 1) return table;
   const auto ranks = static_cast<int>(request.ranks);
   const int64_t streams =
@@ -120,7 +127,19 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   report.run =
       running(*architecture, request, report.context, report.run_dtype, report.kv_bytes_per_token);
   const int64_t train_context = request.context > 0 ? request.context : config.context_max;
-  report.train = training(*architecture, request, train_context, report.train_dtype);
+  model::WeightsOptions options{.compute = report.train_dtype,
+                                .use = model::PackFor::kTraining,
+                                .position_count = train_context};
+  report.train = training(*architecture, request, options, "all weights");
+  JIGE_TRY(const auto adapted,
+           model::Architecture::create(
+               config, formats::LoraConfig{.rank = request.lora_rank,
+                                           .alpha = static_cast<double>(request.lora_rank),
+                                           .target_modules = request.lora_targets}));
+  options.table_dtype = request.stored.value_or(config.stored_dtype);
+  options.format = read_weight_format(request.quantize);
+  report.train_lora = training(*adapted, request, options,
+                               fmt::format("an adapter of rank {} (--lora)", request.lora_rank));
   return report;
 }
 
@@ -128,13 +147,14 @@ std::string memory_text(const MemoryReport& report) {
   return table_text(report.run) +
          fmt::format("  ({} more for each token of context)\n\n",
                      format_bytes(report.kv_bytes_per_token)) +
-         table_text(report.train);
+         table_text(report.train) + "\n" + table_text(report.train_lora);
 }
 
 Json memory_json(const MemoryReport& report) {
   Json json{{"context", report.context}, {"kv_bytes_per_token", report.kv_bytes_per_token}};
   json["run"] = table_json(report.run, report.run_dtype);
   json["train"] = table_json(report.train, report.train_dtype);
+  json["train_lora"] = table_json(report.train_lora, report.train_dtype);
   return json;
 }
 

@@ -23,8 +23,10 @@ struct MemoryRequest {
   int64_t ranks = 1;              // that train together, on one machine
   int threads = 1;                // that train, of each rank
   std::string dtype = "auto";     // of the matrix products
-  std::string quantize = "none";  // the weights that run
-  std::optional<DType> stored;    // of the weights in the folder, for auto
+  std::string quantize = "none";  // the weights that run, or that an adapter is trained on
+  int64_t lora_rank = 1;
+  std::vector<std::string> lora_targets;  // none: all
+  std::optional<DType> stored;            // of the weights in the folder, for auto
 };
 
 struct MemoryPart {
@@ -45,6 +47,7 @@ struct MemoryReport {
   int64_t kv_bytes_per_token = 0;
   MemoryTable run;
   MemoryTable train;
+  MemoryTable train_lora;
 };
 
 Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,

@@ -50,8 +50,8 @@ std::string name_of(const std::string& folder) {
 // "bf16" or "bf16-q8": what a fingerprint says of the numbers a model is run with.
 std::string served_numbers(const model::InferenceSizes& sizes) {
   std::string text(dtype_info(sizes.compute).name);
-  if (sizes.format != ops::WeightFormat::kCompute) text += "-" + weight_format_name(sizes.format);
-  return text;
+  if (sizes.format == ops::WeightFormat::kCompute) return text;
+  return fmt::format("{}-{}", text, ops::weight_format_name(sizes.format));
 }
 
 bool is_loopback(std::string_view host) {

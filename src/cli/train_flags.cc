@@ -42,6 +42,9 @@ void declare_model(TrainFlags& to, Flags& flags) {
       "--lora-target NAME", to.lora_options.target_modules,
       "a linear layer to adapt, such as q_proj; may be given several times. Without it, all "
       "of every block");
+  flags.choice("--quantize NAME", to.quantize, weight_format_names(),
+               "with --lora: hold the weights it starts from in 8.5 (q8) or 4.5 (q4, the head q8) "
+               "bits a number; the adapter learns on those numbers");
   flags.toggle("--no-merge", to.no_merge, "write the adapter only, not the merged model");
 }
 
@@ -166,6 +169,12 @@ Status TrainFlags::check_flags(const Flags& flags) const {
     return fail(Code::kInvalidArgument,
                 "{} is about adapters: add --lora, or leave it out to train all weights", name);
   }
+  if (!lora && quantize != "none") {
+    return fail(Code::kInvalidArgument,
+                "--quantize {} is for weights under an adapter, since those of few bits cannot be "
+                "trained: add --lora, or leave it out to train all weights",
+                quantize);
+  }
   for (const char* name : kShapeFlags) {
     if (!flags.given(name)) continue;
     if (!from_folder.empty()) return contradiction("--from", name);
@@ -197,6 +206,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
     JIGE_TRY(made.init_folder, find_model_folder(from_folder));
   }
   if (lora) made.lora = lora_options;
+  made.base_format = read_weight_format(quantize);
   if (made.steps == 0 && made.epochs == 0) made.epochs = 1;
   JIGE_TRY(made.schedule.kind, train::parse_schedule(schedule));
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));

@@ -16,6 +16,8 @@ namespace jige::cli {
 
 class Flags;
 
+inline constexpr int64_t kLoraRankDefault = 8;
+
 struct TrainFlags {
   ModelShape shape;
   std::string config_file;
@@ -23,7 +25,8 @@ struct TrainFlags {
   std::string tokenizer_folder;
   int64_t vocab_size = 0;  // of a tokenizer trained here; 0: the size's own
   bool lora = false;
-  formats::LoraConfig lora_options = {.rank = 8, .alpha = 16};
+  std::string quantize = "none";
+  formats::LoraConfig lora_options = {.rank = kLoraRankDefault, .alpha = 16};
   std::string schedule = "cosine", packing = "documents", split = "file";
   std::string token_layout = "header";
   std::string dtype = "auto", export_dtype = "f32";

@@ -59,6 +59,7 @@ TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
   train::TrainOptions options;
   options.config.emplace();
   options.lora.emplace();
+  options.base_format = ops::WeightFormat::kQ8;
   options.ranks.emplace();
   options.dropout = 0.1;
   options.data.token_layout = formats::TokenLayout::kRawU16;

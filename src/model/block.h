@@ -77,6 +77,9 @@ struct BlockWeights {
   std::vector<Param> params;
   TensorView packed;                                       // u8
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of its matrices, adapters aside
+  // Quantised matrices in training: memory in which a task turns them back into numbers, one for a
+  // whole device. Empty: inference, whose products are in whole numbers.
+  TensorView strip;       // u8
   TensorView rope_table;  // [positions, head_dim] f32 (rope_table.h), one for a whole device
 };
 
@@ -113,6 +116,9 @@ class Block {
   virtual int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const = 0;
   virtual void pack(Stream& stream, const BlockWeights& weights, DType compute,
                     PackFor use) const = 0;
+
+  // Bytes of BlockWeights::strip that its tasks need where its matrices are quantised.
+  virtual int64_t strip_bytes(DType compute) const = 0;
 
   // Appends the places of a parameter in the packed matrices, where its packed forms depend on
   // nothing else and an optimizer may renew them with the value. None: only pack() does.

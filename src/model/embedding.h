@@ -34,6 +34,7 @@ class Embedding final : public Block {
   std::span<const ParamSpec> params() const override { return params_; }
   int64_t packed_bytes(DType, PackFor, ops::WeightFormat) const override { return 0; }
   void pack(Stream&, const BlockWeights&, DType, PackFor) const override {}
+  int64_t strip_bytes(DType) const override { return 0; }
   int64_t saved_bytes(int64_t, DType) const override { return 0; }
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;

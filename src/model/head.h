@@ -40,6 +40,7 @@ class Head final : public Block {
   size_t linear_index() const { return params_.size() - 1; }
   int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
+  int64_t strip_bytes(DType compute) const override { return linear_.strip_bytes(compute); }
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;

@@ -1,7 +1,8 @@
 // Exact memory of running and training a model, from the same functions that size the buffers.
 //
 // A training step on one device, block after block, holds:
-//   weights      ModelWeights (masters, gradients, packed forms, rope table) and two AdamW moments
+//   weights      ModelWeights (masters, gradients, packed forms, rope table, strip) and two AdamW
+//                moments
 //   streams      the residual stream in front of every block but the first, [T, D] f32 each
 //   saved        of every block, F to W
 //   gradient     of the residual stream, one [T, D] f32 (a block's grad_src may be its grad_dst)

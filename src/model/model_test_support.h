@@ -135,6 +135,7 @@ class Trainee {
     bool fused_head = true;
     ops::Dropout dropout;
     bool stored_gradients = false;  // by the first micro-batch, see GradientUse
+    ops::WeightFormat format = ops::WeightFormat::kCompute;  // of a base under adapters
   };
 
   Trainee(const formats::ModelConfig& config, const Options& options,
@@ -144,8 +145,8 @@ class Trainee {
         arena_(device_, "test"),
         architecture_(value_of(Architecture::create(config, lora))),
         stream_(value_of(device_.make_stream())) {
-    const WeightsOptions weights_options{.compute = options.compute,
-                                         .position_count = config.context_max};
+    const WeightsOptions weights_options{
+        .compute = options.compute, .position_count = config.context_max, .format = options.format};
     weights_.emplace(value_of(ModelWeights::create(arena_, *architecture_, weights_options)));
     const TrainingBuffers sizes =
         training_buffers(*architecture_, options.compute, options.tokens_max);
@@ -328,6 +329,37 @@ class Trainee {
   Batch batch_;
   GradientUse gradient_use_ = GradientUse::kAdd;
 };
+
+// What changes the values of one frozen parameter before they are packed.
+using ChangeValues = std::function<void(size_t node, const ParamSpec&, std::vector<float>&)>;
+
+// Gives the frozen base under adapters random values. It has no masters: they are packed through a
+// source of their own.
+inline void fill_base(Trainee& trainee, uint64_t seed, const ChangeValues& change = {}) {
+  const Architecture& architecture = trainee.architecture();
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    const auto specs = architecture.block(node).params();
+    BlockWeights source = trainee.weights().block(node);
+    std::vector<std::vector<float>> values(specs.size());
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].adapter) continue;
+      values[i].resize(static_cast<size_t>(specs[i].shape.count()));
+      ParamSpec spec = specs[i];
+      if (spec.init == InitKind::kNormal) spec.init_std = 0.3;
+      fill_initial(values[i], spec, seed);
+      if (change) change(node, spec, values[i]);
+      TensorView& value = source.params[i].value;
+      if (value) {
+        std::copy(values[i].begin(), values[i].end(), value.as<float>());
+      } else {
+        value = TensorView::of(values[i].data(), DType::kF32, spec.shape);
+      }
+    }
+    const WeightsOptions& options = trainee.weights().options();
+    architecture.block(node).pack(trainee.stream(), source, options.compute, options.use);
+    trainee.stream().synchronize();
+  }
+}
 
 // All gradients one behind the other.
 inline std::vector<float> flat_gradients(Trainee& trainee) {

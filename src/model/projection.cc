@@ -94,12 +94,13 @@ void Projection::plan_forward(Placement& at, DType compute, ops::WeightFormat fo
   }
 }
 
-void Projection::plan_backward(Placement& at, DType compute) {
-  Packed& place = packed_[pack_layout(compute, ops::WeightFormat::kCompute)];
+void Projection::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  Packed& place = packed_[pack_layout(compute, format)];
   const auto take = [&](int64_t n, int64_t k) {
     return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kInputGradient, n, k));
   };
-  place.backward = take(outputs_, options_.inputs);
+  const bool quantised = format != ops::WeightFormat::kCompute;
+  place.backward = quantised ? place.forward : take(outputs_, options_.inputs);
   if (!adapted()) return;
   place.adapter_a_backward = take(adapter_rows_, options_.inputs);
   for (const Part& part : parts_) {
@@ -125,6 +126,7 @@ ops::PackedWeight Projection::whole_view(const BlockWeights& weights, DType comp
   const Packed& place = packed(compute, weights.format);
   const int64_t offset = use == ops::PackUse::kForward ? place.forward : place.backward;
   const int64_t k = options_.inputs;
+  if (weights.format != ops::WeightFormat::kCompute) use = ops::PackUse::kForward;
   check_place(weights,
               offset + ops::packed_weight_bytes(compute, use, outputs_, k, weights.format));
   return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
@@ -158,6 +160,7 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
                                ops::PackUse use) const {
   const Packed& place = packed(compute, weights.format);
   const bool forward = use == ops::PackUse::kForward;
+  const bool is_there = !forward && weights.format != ops::WeightFormat::kCompute;  // by F's
   const auto whole = whole_view(weights, compute, use);
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -165,7 +168,7 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
       const TensorView& value = weights.params[param].value;
       if (value) ops::pack_weight(stream, target, value, row);
     };
-    pack_if_there(whole, part.weight, part.row_begin);
+    if (!is_there) pack_if_there(whole, part.weight, part.row_begin);
     if (!part.adapted) continue;
     const int64_t a = forward ? place.adapter_a_forward : place.adapter_a_backward;
     const int64_t b = forward ? place.adapter_b_forward[i] : place.adapter_b_backward[i];
@@ -222,7 +225,8 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
                                .src = args.src,
                                .weight = whole_view(weights, compute, use),
                                .bias = bias_view(weights, compute),
-                               .past_caches = args.past_caches});
+                               .past_caches = args.past_caches,
+                               .strip = weights.strip});
   if (!adapted()) return;
   const Shape a_shape{adapter_rows_, options_.inputs};
   ops::linear_forward(
@@ -252,7 +256,8 @@ void Projection::backward_input(Stream& stream, const BlockWeights& weights, DTy
   ops::linear_backward_input(stream, {.grad_src = args.grad_src,
                                       .grad_dst = args.grad_dst,
                                       .weight = whole_view(weights, compute, use),
-                                      .past_caches = args.past_caches});
+                                      .past_caches = args.past_caches,
+                                      .strip = weights.strip});
   if (!adapted()) return;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -360,16 +365,13 @@ PackedSizes::PackedSizes(std::initializer_list<Projection*> projections) {
       Placement at;
       for (Projection* p : projections) p->plan_forward(at, compute, format);
       inference_[layout] = at.peak_bytes();
-      if (format != ops::WeightFormat::kCompute) continue;
-      for (Projection* p : projections) p->plan_backward(at, compute);
+      for (Projection* p : projections) p->plan_backward(at, compute, format);
       training_[layout] = at.peak_bytes();
     }
   }
 }
 
 int64_t PackedSizes::bytes(DType compute, PackFor use, ops::WeightFormat format) const {
-  JIGE_CHECK(use == PackFor::kInference || format == ops::WeightFormat::kCompute,
-             "weights of few bits are not trained");
   return (use == PackFor::kTraining ? training_ : inference_)[pack_layout(compute, format)];
 }
 

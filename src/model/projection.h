@@ -8,8 +8,9 @@
 //   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ x
 // x, u, v and dy are in the compute type or, for y into the residual stream, f32.
 // u lives from F to W ("saved"), v from X to W ("pending").
-// W may be kept in the compute type or, where no X and W follow, in blocks of fewer bits
-// (ops/linear.h); A and B are always in the compute type.
+// W may be kept in the compute type or, where it is not trained, in blocks of fewer bits
+// (ops/linear.h): then F and X of training multiply by the numbers that these stand for, one form
+// for both. A and B are always in the compute type.
 // Threads: const.
 #pragma once
 
@@ -61,13 +62,18 @@ class Projection {
   // Plans the places of the packed forms: what F reads first, then (a second call, for training)
   // what X reads, so that places do not depend on the use. PackedSizes does it.
   void plan_forward(Placement& at, DType compute, ops::WeightFormat format);
-  void plan_backward(Placement& at, DType compute);
+  void plan_backward(Placement& at, DType compute, ops::WeightFormat format);
   // Packs every parameter that has a value.
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const;
 
   // As Block::list_packs; none for a projection with biases or adapters.
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const;
+
+  // As Block::strip_bytes.
+  int64_t strip_bytes(DType compute) const {
+    return ops::linear_strip_bytes(compute, outputs_, options_.inputs);
+  }
 
   // The place of u or v, [T, R]; an empty view without adapters.
   TensorView place_product(Placement& at, int64_t token_count, DType compute) const;
@@ -117,8 +123,8 @@ class Projection {
   // Places in BlockWeights::packed of one compute type and format.
   struct Packed {
     int64_t forward = 0;
-    int64_t bias = 0;  // all parts', [N] f32
-    int64_t backward = 0;
+    int64_t bias = 0;      // all parts', [N] f32
+    int64_t backward = 0;  // of a quantised W the forward one
     int64_t adapter_a_forward = 0;
     int64_t adapter_a_backward = 0;
     std::vector<int64_t> adapter_b_forward;  // by part

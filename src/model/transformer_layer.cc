@@ -80,6 +80,14 @@ void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType c
   }
 }
 
+int64_t TransformerLayer::strip_bytes(DType compute) const {
+  int64_t bytes = 0;
+  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+    bytes = std::max(bytes, p->strip_bytes(compute));
+  }
+  return bytes;
+}
+
 void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DType compute,
                                   PackFor use, std::vector<ops::PackPart>& packs) const {
   for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {

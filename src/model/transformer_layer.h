@@ -58,6 +58,7 @@ class TransformerLayer final : public Block {
   std::span<const ParamSpec> params() const override { return params_; }
   int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
+  int64_t strip_bytes(DType compute) const override;
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;

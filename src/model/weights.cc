@@ -37,6 +37,7 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
     }
   }
   memory.rope_bytes = rope_tensor_bytes(architecture, options.position_count);
+  memory.strip_bytes = buffer_bytes(strip_bytes(architecture, options));
   return memory;
 }
 
@@ -55,6 +56,12 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
     return fail(Code::kInvalidArgument, "compute type {} is not supported; use f32 or bf16",
                 dtype_info(options.compute).name);
   }
+  const bool trains_matrices = options.use == PackFor::kTraining && !architecture.lora();
+  if (trains_matrices && options.format != ops::WeightFormat::kCompute) {
+    return fail(Code::kInvalidArgument,
+                "matrices in {} are not trained; train adapters (LoRA) on them, or keep them whole",
+                ops::weight_format_name(options.format));
+  }
   ModelWeights weights(architecture, options);
   weights.blocks_.resize(architecture.node_count());
   weights.node_gradients_.resize(architecture.node_count());
@@ -69,6 +76,11 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
   JIGE_TRY(Tensor table, make_rope_tensor(*arenas.front(), architecture, options.position_count));
   for (BlockWeights& block : weights.blocks_) block.rope_table = table.view();
   weights.others_.push_back(std::move(table));
+  if (const int64_t bytes = strip_bytes(architecture, options); bytes > 0) {
+    JIGE_TRY(Tensor strip, arenas.front()->make(DType::kU8, Shape{bytes}));
+    for (BlockWeights& block : weights.blocks_) block.strip = strip.view();
+    weights.others_.push_back(std::move(strip));
+  }
   weights.list_trainable();
   return weights;
 }

@@ -9,11 +9,12 @@
 // Three ways to hold a model:
 //   training       every parameter has an f32 value and gradient; packed for F and X
 //   LoRA training  the adapters have them; the base is only packed (and its norms, biases and
-//                  embedding table kept), as for inference
+//                  embedding table kept), as for inference; or quantised, one form for F and X
 //   inference      nothing has a gradient; packed for F
 // A tied head is packed from the embedding's table. Its gradient has memory of its own and is added
 // to the table's by finish_gradients(): so bits do not depend on the split into micro-batches.
-// Threads: one at a time; tasks may read block() from several streams while nothing changes.
+// Threads: one at a time; tasks may read block() from several streams while nothing changes, but
+// one at a time where quantised matrices are trained with, which share a strip.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +35,7 @@ struct WeightsOptions {
   DType table_dtype = DType::kF32;   // of embedding tables that are not trained: as stored
   int64_t position_count = 0;        // rows of the rope table: the longest sequence; 0: no table
   bool gradients = true;             // false: training whose gradients are kept elsewhere
-  // Of the matrices, where nothing is trained.
+  // Of the matrices, where they are not trained: in inference, or under adapters.
   ops::WeightFormat format = ops::WeightFormat::kCompute;
 };
 
@@ -44,9 +45,12 @@ struct WeightsMemory {
   int64_t gradients_bytes = 0;
   int64_t packed_bytes = 0;
   int64_t rope_bytes = 0;
+  int64_t strip_bytes = 0;      // in which quantised matrices are turned back, in training
   int64_t moment_bytes = 0;     // not in the total: one f32 tensor like each trainable parameter
   int64_t trainable_count = 0;  // parameters
-  int64_t total_bytes() const { return values_bytes + gradients_bytes + packed_bytes + rope_bytes; }
+  int64_t total_bytes() const {
+    return values_bytes + gradients_bytes + packed_bytes + rope_bytes + strip_bytes;
+  }
 };
 WeightsMemory weights_memory(const Architecture& architecture, const WeightsOptions& options);
 
@@ -71,7 +75,7 @@ class ModelWeights {
  public:
   // Allocates; values are not set, gradients are zero. The architecture and the arena must outlive
   // the weights. Fails with kExhausted where the arena's cap is too small, kInvalidArgument on a
-  // compute type other than f32 and bf16.
+  // compute type other than f32 and bf16, and on quantised matrices that would be trained.
   static Result<ModelWeights> create(Arena& arena, const Architecture& architecture,
                                      const WeightsOptions& options);
   // The same with an arena for each node (the first one's holds the rope table too).

@@ -1,5 +1,7 @@
 #include "model/weights_layout.h"
 
+#include <algorithm>
+
 #include "model/rope_table.h"
 
 namespace jige::model {
@@ -19,6 +21,15 @@ ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptio
 int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node) {
   return architecture.block(node).packed_bytes(options.compute, options.use,
                                                format_of(architecture, options, node));
+}
+
+int64_t strip_bytes(const Architecture& architecture, const WeightsOptions& options) {
+  int64_t bytes = 0;
+  if (options.use == PackFor::kInference || options.format == ops::WeightFormat::kCompute) return 0;
+  for (size_t node = 0; node < architecture.node_count(); ++node) {
+    bytes = std::max(bytes, architecture.block(node).strip_bytes(options.compute));
+  }
+  return bytes;
 }
 
 bool is_tied(const Architecture& architecture, size_t node, size_t index) {

@@ -24,6 +24,9 @@ ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptio
 // The bytes of its packed forms.
 int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node);
 
+// Bytes of the strip that all nodes share; 0 where nothing is trained or quantised.
+int64_t strip_bytes(const Architecture& architecture, const WeightsOptions& options);
+
 // A head's matrix that is the embedding's table.
 bool is_tied(const Architecture& architecture, size_t node, size_t index);
 

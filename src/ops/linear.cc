@@ -9,6 +9,7 @@
 #include "kernels/cpu/gemm_sums.h"
 #include "kernels/cpu/quant_choice.h"
 #include "kernels/cpu/quant_gemm.h"
+#include "kernels/cpu/quant_strips.h"
 #include "ops/kernel_rows.h"
 #include "ops/pack_rows.h"
 #include "tensor/cpu_device.h"
@@ -18,6 +19,11 @@ namespace {
 
 using cpu::GemmEngine;
 using cpu::GemmOperand;
+
+// Whether an engine may pack weights of this compute type.
+bool packs(const GemmEngine& engine, DType compute) {
+  return (engine.layout == cpu::GemmLayout::kChainF32) == (compute == DType::kF32);
+}
 
 // What packed data starts with: which engine it was packed for. The panels follow. Those of
 // quantised weights are the same for every engine.
@@ -76,13 +82,17 @@ void quantise_rows(CpuDevice& device, const PackedWeight& packed, const TensorVi
                            .part_count = rows.rows()});
 }
 
-// dst = src times the quantised weight, on the calling thread and the team.
-void multiply_quantised(CpuDevice& device, const LinearForward& args) {
-  const PackedWeight& weight = args.weight;
+void check_quantised(const PackedWeight& weight) {
   PackedHeader header;
   std::memcpy(&header, weight.data, sizeof header);
   JIGE_CHECK(header.magic == kQuantMagic && header.engine == static_cast<uint64_t>(weight.format),
              "the weight [{}, {}] was not packed in this format", weight.n, weight.k);
+}
+
+// dst = src times the quantised weight in whole numbers, on the calling thread and the team.
+void multiply_quantised(CpuDevice& device, const LinearForward& args) {
+  const PackedWeight& weight = args.weight;
+  check_quantised(weight);
   cpu::quant_gemm(device, cpu::quant_engine(),
                   {.rows = args.src.rows(),
                    .columns = weight.n,
@@ -120,6 +130,29 @@ void multiply_packed(CpuDevice& device, const TensorView& dst, const TensorView&
   cpu::gemm(device, engine, product);
 }
 
+// The same with the numbers of a quantised weight, for either use.
+void multiply_numbers(CpuDevice& device, cpu::StripUse use, const TensorView& dst,
+                      const TensorView& src, const PackedWeight& weight, const float* bias,
+                      bool past_caches, const TensorView& strip) {
+  check_quantised(weight);
+  JIGE_CHECK(strip.count() >= linear_strip_bytes(weight.compute, weight.n, weight.k),
+             "a strip of {} bytes for a weight [{}, {}]", strip.count(), weight.n, weight.k);
+  cpu::strip_gemm(device, cpu::gemm_engine(weight.compute),
+                  {.use = use,
+                   .rows = src.rows(),
+                   .n = weight.n,
+                   .k = weight.k,
+                   .left = operand_of(src, false, weight.compute == DType::kBF16),
+                   .format = quant_format(weight.format),
+                   .blocks = static_cast<const std::byte*>(panels_of(weight)),
+                   .out = dst.data,
+                   .out_dtype = dst.dtype,
+                   .out_stride = dst.row_stride,
+                   .bias = bias,
+                   .out_past_caches = past_caches,
+                   .strip = strip.data});
+}
+
 void check_matrix(const TensorView& view, int64_t columns, const char* name) {
   JIGE_CHECK(is_float(view.dtype) && view.columns() == columns, "{} is {} {}, not of {} columns",
              name, dtype_info(view.dtype).name, view.shape.to_string(), columns);
@@ -127,15 +160,26 @@ void check_matrix(const TensorView& view, int64_t columns, const char* name) {
 
 }  // namespace
 
+std::string_view weight_format_name(WeightFormat format) {
+  switch (format) {
+    case WeightFormat::kCompute:
+      return "none";
+    case WeightFormat::kQ8:
+      return "q8";
+    case WeightFormat::kQ4:
+      break;
+  }
+  return "q4";
+}
+
 int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, WeightFormat format) {
   if (format != WeightFormat::kCompute) {
-    JIGE_CHECK(use == PackUse::kForward, "only forward products take quantised weights");
+    JIGE_CHECK(use == PackUse::kForward, "a quantised weight is packed for both uses as kForward");
     return kHeaderBytes + cpu::quant_panels_bytes(quant_format(format), n, k);
   }
   int64_t bytes = 0;
   for (const GemmEngine* engine : cpu::gemm_engines()) {
-    const bool f32 = engine->layout == cpu::GemmLayout::kChainF32;
-    if (f32 != (compute == DType::kF32)) continue;
+    if (!packs(*engine, compute)) continue;
     bytes = std::max(
         bytes, cpu::gemm_panels_bytes(*engine, packed_lanes(use, n, k), packed_depth(use, n, k)));
   }
@@ -192,9 +236,12 @@ void linear_forward(Stream& stream, const LinearForward& args) {
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
+    const auto* bias = static_cast<const float*>(args.bias.data);
     if (args.weight.format == WeightFormat::kCompute) {
-      multiply_packed(device, args.dst, args.src, args.weight,
-                      static_cast<const float*>(args.bias.data), args.past_caches);
+      multiply_packed(device, args.dst, args.src, args.weight, bias, args.past_caches);
+    } else if (args.strip) {
+      multiply_numbers(device, cpu::StripUse::kForward, args.dst, args.src, args.weight, bias,
+                       args.past_caches, args.strip);
     } else {
       multiply_quantised(device, args);
     }
@@ -202,16 +249,32 @@ void linear_forward(Stream& stream, const LinearForward& args) {
 }
 
 void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
-  JIGE_CHECK(args.weight.use == PackUse::kInputGradient, "weight is packed for another use");
+  const bool quantised = args.weight.format != WeightFormat::kCompute;
+  JIGE_CHECK(quantised || args.weight.use == PackUse::kInputGradient,
+             "weight is packed for another use");
+  JIGE_CHECK(!quantised || args.strip, "no strip for the input gradient of a quantised weight");
   check_matrix(args.grad_dst, args.weight.n, "grad_dst");
   check_matrix(args.grad_src, args.weight.k, "grad_src");
   JIGE_CHECK(args.grad_src.rows() == args.grad_dst.rows(), "{} rows in, {} out",
              args.grad_dst.rows(), args.grad_src.rows());
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
-  cpu.submit([args, &device] {
-    multiply_packed(device, args.grad_src, args.grad_dst, args.weight, nullptr, args.past_caches);
+  cpu.submit([args, quantised, &device] {
+    if (quantised) {
+      multiply_numbers(device, cpu::StripUse::kInputGradient, args.grad_src, args.grad_dst,
+                       args.weight, nullptr, args.past_caches, args.strip);
+    } else {
+      multiply_packed(device, args.grad_src, args.grad_dst, args.weight, nullptr, args.past_caches);
+    }
   });
+}
+
+int64_t linear_strip_bytes(DType compute, int64_t n, int64_t k) {
+  int64_t bytes = 0;
+  for (const GemmEngine* engine : cpu::gemm_engines()) {
+    if (packs(*engine, compute)) bytes = std::max(bytes, cpu::strip_bytes(*engine, n, k));
+  }
+  return bytes;
 }
 
 int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
@@ -235,6 +298,10 @@ int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t 
   const void* const packed = &engine;  // some address: nothing is read
   add(engine, {.rows = token_count, .columns = n, .depth = k, .right_panels = packed});
   add(engine, {.rows = token_count, .columns = k, .depth = n, .right_panels = packed});
+  for (const cpu::StripUse use : {cpu::StripUse::kForward, cpu::StripUse::kInputGradient}) {
+    const cpu::StripProduct numbers = {.use = use, .rows = token_count, .n = n, .k = k};
+    bytes = std::max(bytes, cpu::strip_thread_scratch_bytes(engine, numbers, threads));
+  }
   cpu::GemmProduct gradient = {.rows = n, .columns = k, .depth = token_count};
   gradient.left.depth_across = gradient.right.depth_across = true;
   if (cpu::gemm_flushes(unpacked)) gradient.right_panels = packed;

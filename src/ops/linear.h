@@ -11,12 +11,19 @@
 //   bf16  the same chain on AVX2 and AVX-512; with AVX512_BF16 one whose indices are swapped in
 //         pairs; with AMX, chains of 32 summed indices, added in ascending order. So the bits do
 //         not depend on T, threads or blocking.
-// A weight for the forward product may be quantised instead, in blocks of 32 along K: its product
-// is exact within a block and one chain over blocks, whatever the compute type, so the bits depend
-// on neither T, threads, blocking nor instruction set (kernels/cpu/quant_format.h). Weights are
-// packed once (load, or after an optimizer step) into the layout the kernels read. Threads:
-// asynchronous on the stream; packed weights may be read by many streams at once.
+// A weight that is not trained may be quantised instead, in blocks of 32 along K. There are two
+// products with it:
+//   whole numbers  forward only, the rows of src quantised as well: exact within a block and one
+//                  chain over blocks, whatever the compute type, so the bits depend on neither T,
+//                  threads, blocking nor instruction set (kernels/cpu/quant_format.h).
+//   its numbers    forward and input gradient, where a strip of memory is given: what the blocks
+//                  stand for is rounded to the compute type on the way, and the bits are those of
+//                  an ordinary weight of such numbers (kernels/cpu/quant_strips.h).
+// Weights are packed once (load, or after an optimizer step) into the layout the kernels read.
+// Threads: asynchronous on the stream; packed weights may be read by many streams at once.
 #pragma once
+
+#include <string_view>
 
 #include "tensor/device.h"
 #include "tensor/view.h"
@@ -31,9 +38,11 @@ enum class PackUse {
 // How a packed weight keeps its numbers: in the compute type, or quantised to 8.5 or 4.5 bits each
 // (as the blocks Q8_0 and Q4_0 of GGUF).
 enum class WeightFormat { kCompute, kQ8, kQ4 };
+// "none", "q8" or "q4".
+std::string_view weight_format_name(WeightFormat format);
 
-// A weight [n, k] in the kernels' layout. Does not own `data`. Quantised ones are kForward, and
-// `compute` means nothing for them.
+// A weight [n, k] in the kernels' layout. Does not own `data`. Quantised ones are kForward, serve
+// both uses, and know a compute type only for products of their numbers.
 struct PackedWeight {
   void* data = nullptr;
   DType compute = DType::kF32;
@@ -68,16 +77,22 @@ struct LinearForward {
   // A hint that changes no bit: dst is next read in the order of memory, and may go there past the
   // caches where it is large and bf16. (Read in pieces that lie apart, it would be missed there.)
   bool past_caches = false;
+  // u8, linear_strip_bytes: of a quantised weight its numbers are multiplied. Empty: whole numbers.
+  TensorView strip;
 };
 void linear_forward(Stream& stream, const LinearForward& args);
 
 struct LinearBackwardInput {
   TensorView grad_src;       // [T, k], f32 or bf16; overwritten
   TensorView grad_dst;       // [T, n], f32 or bf16
-  PackedWeight weight;       // kInputGradient
+  PackedWeight weight;       // kInputGradient, or quantised
   bool past_caches = false;  // of grad_src, as for dst in forward
+  TensorView strip;          // as in forward; needed by a quantised weight
 };
 void linear_backward_input(Stream& stream, const LinearBackwardInput& args);
+
+// Bytes of the strip that products with the numbers of a quantised weight need.
+int64_t linear_strip_bytes(DType compute, int64_t n, int64_t k);
 
 struct LinearBackwardWeight {
   TensorView grad_weight;  // [n, k] f32; added to, or stored
@@ -91,7 +106,8 @@ struct LinearBackwardWeight {
   bool accumulate = true;
 };
 // Bytes of scratch that the products of T tokens with a weight of [n, k] take of each of so many
-// threads at most: forward, and in training both gradients; of a quantised weight forward alone.
+// threads at most: forward, and in training both gradients, be it with the numbers of a quantised
+// weight; of one with a format forward in whole numbers alone.
 int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
                                     int threads, WeightFormat format = WeightFormat::kCompute);
 

@@ -1,5 +1,5 @@
-// What the tests of linear layers share: a device whose threads can be changed, and memory for
-// packed weights.
+// What the tests of linear layers share: matrices of random numbers, a device whose threads can be
+// changed, and memory for packed weights.
 //
 // Included by tests only. Threads: none.
 #pragma once
@@ -8,10 +8,41 @@
 #include <memory>
 #include <vector>
 
+#include "base/rough_normal.h"
 #include "ops/linear.h"
 #include "tensor/cpu_device.h"
 
 namespace jige::ops::test {
+
+// Numbers of a matrix, f32 or bf16.
+class Numbers {
+ public:
+  Numbers(DType dtype, int64_t rows, int64_t columns, Rng& rng)
+      : bytes_(static_cast<size_t>(dtype_bytes(dtype, rows * columns))),
+        view_{TensorView::of(bytes_.data(), dtype, Shape{rows, columns})} {
+    for (int64_t i = 0; i < rows * columns; ++i) {
+      const float value = rough_normal(rng);
+      if (dtype == DType::kF32) {
+        view_.as<float>()[i] = value;
+      } else {
+        view_.as<BFloat16>()[i] = to_bfloat16(value);
+      }
+    }
+  }
+  const TensorView& view() const { return view_; }
+  TensorView vector() const {
+    return TensorView::of(view_.data, view_.dtype, Shape{view_.count()});
+  }
+  double at(int64_t row, int64_t column) const {
+    const int64_t i = row * view_.row_stride + column;
+    return view_.dtype == DType::kF32 ? view_.as<float>()[i] : to_float(view_.as<BFloat16>()[i]);
+  }
+  const std::vector<std::byte>& bytes() const { return bytes_; }
+
+ private:
+  std::vector<std::byte> bytes_;
+  TensorView view_;
+};
 
 class LinearDevice {
  protected:

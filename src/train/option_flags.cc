@@ -9,6 +9,7 @@ constexpr OptionFlag kFlags[] = {
     {"lora.rank", "--lora-rank"},
     {"lora.alpha", "--lora-alpha"},
     {"lora.target_modules", "--lora-target"},
+    {"quantize", "--quantize"},
     {"init_folder", "--from"},
     {"tokenizer_folder", "--tokenizer"},
     {"data.files", "--data"},

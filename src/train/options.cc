@@ -42,6 +42,21 @@ Status validate_optimizer(const OptimizerOptions& optimizer) {
                  optimizer.bad_steps_in_row_max, "at least 1");
 }
 
+Status validate_base_format(const TrainOptions& options) {
+  if (options.base_format == ops::WeightFormat::kCompute) return {};
+  const std::string_view name = ops::weight_format_name(options.base_format);
+  if (!options.lora) {
+    return fail(Code::kInvalidArgument,
+                "{} {} keeps weights in few bits, which cannot be trained; add {} to train an "
+                "adapter on them, or leave it out to train all weights",
+                flag_of("quantize"), name, flag_of("lora"));
+  }
+  if (!options.pipeline) return {};
+  return fail(Code::kUnsupported,
+              "{} {} with a pipeline of devices is not supported yet: give one of them",
+              flag_of("quantize"), name);
+}
+
 Status validate_model(const TrainOptions& options) {
   if (options.init_folder.empty() == !options.config.has_value()) {
     return fail(Code::kInvalidArgument,
@@ -51,6 +66,7 @@ Status validate_model(const TrainOptions& options) {
     return fail(Code::kInvalidArgument, "a new model needs the folder of its tokenizer");
   }
   if (options.out_folder.empty()) return fail(Code::kInvalidArgument, "no output folder is given");
+  JIGE_DO(validate_base_format(options));
   if (!options.lora) return {};
   if (options.init_folder.empty()) {
     return fail(Code::kInvalidArgument, "LoRA adapts a trained model: give its folder");
@@ -215,6 +231,9 @@ Json identity_json(const TrainOptions& options) {
     json["lora"] = {{"rank", options.lora->rank},
                     {"alpha", options.lora->alpha},
                     {"target_modules", options.lora->target_modules}};
+  }
+  if (options.base_format != ops::WeightFormat::kCompute) {
+    json["quantize"] = ops::weight_format_name(options.base_format);
   }
   return json;
 }

@@ -19,6 +19,7 @@
 #include "formats/lora_config.h"
 #include "formats/model_config.h"
 #include "formats/token_bin.h"
+#include "ops/linear.h"
 #include "tensor/dtype.h"
 #include "train/lr_schedule.h"
 #include "train/pipeline_plan.h"
@@ -69,6 +70,8 @@ struct TrainOptions {
   std::optional<formats::ModelConfig> config;
   std::string tokenizer_folder;             // empty: init_folder
   std::optional<formats::LoraConfig> lora;  // trains adapters only; needs init_folder
+  // Of the base's matrices under adapters: whole, or quantised.
+  ops::WeightFormat base_format = ops::WeightFormat::kCompute;
   std::string out_folder;
 
   DataOptions data;

@@ -36,6 +36,9 @@ TEST(TrainOptions, AreCheckedFieldByField) {
   EXPECT_EQ(refused([](auto& o) { o.tokenizer_folder = ""; }, "tokenizer"), "");
   EXPECT_EQ(refused([](auto& o) { o.out_folder = ""; }, "output folder"), "");
   EXPECT_EQ(refused([](auto& o) { o.lora.emplace(); }, "LoRA"), "");
+  const auto quantise = [](auto& o) { o.base_format = ops::WeightFormat::kQ4; };
+  EXPECT_EQ(refused(quantise, "--quantize q4"), "");
+  EXPECT_EQ(refused(quantise, "add --lora"), "");
   EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = 0.6; }, "--eval-share"), "");
   EXPECT_EQ(refused([](auto& o) { o.data.eval_fraction = NAN; }, "--eval-share"), "");
   EXPECT_EQ(refused([](auto& o) { o.data.split = TextSplit::kSeparator; }, "separator"), "");

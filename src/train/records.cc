@@ -16,6 +16,7 @@ Json training_memory_json(const model::TrainingMemory& memory) {
           {"gradients_bytes", memory.weights.gradients_bytes},
           {"packed_bytes", memory.weights.packed_bytes},
           {"rope_bytes", memory.weights.rope_bytes},
+          {"strip_bytes", memory.weights.strip_bytes},
           {"moments_bytes", memory.moments_bytes},
           {"micro_batch_bytes", memory.buffers.total_bytes()},
           {"total_bytes", memory.total_bytes()}};

@@ -70,14 +70,14 @@ int run_in_child(const TrainOptions& options, double kill_after_s) {
   return status;
 }
 
-// Kills a run again and again until it ends, `rounds` times; `change` may alter what an attempt is
-// given.
-template <typename Change>
-void kill_and_continue(int rounds, double dropout, Change change) {
+// Kills a run again and again until it ends, `rounds` times; `prepare` says what all runs do, and
+// `change` may alter what an attempt is given.
+template <typename Prepare, typename Change>
+void kill_and_continue(int rounds, Prepare prepare, Change change) {
   const TestFolder folder;
   folder.write("a.jsonl", small_corpus(60));
   TrainOptions whole = options_for(folder, "whole");
-  whole.dropout = dropout;
+  prepare(folder, whole);
   const StopWatch watch;
   ASSERT_EQ(run_in_child(whole, 1e9), 0);
   double whole_s = watch.seconds();
@@ -89,7 +89,7 @@ void kill_and_continue(int rounds, double dropout, Change change) {
   int kills = 0;
   for (int round = 0; round < rounds || (kills <= rounds && round < 40); ++round) {
     TrainOptions options = options_for(folder, "killed" + std::to_string(round));
-    options.dropout = dropout;
+    prepare(folder, options);
     int status = -1;
     for (int attempt = 0; attempt < 40 && status != 0; ++attempt) {
       change(options, round + attempt);
@@ -115,12 +115,30 @@ void kill_and_continue(int rounds, double dropout, Change change) {
 }
 
 TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
-  kill_and_continue(8, 0, [](TrainOptions&, int) {});
+  const auto nothing = [](auto&&...) {};
+  kill_and_continue(8, nothing, nothing);
+}
+
+TEST(Resume, EndsWithTheSameBitsOfAnAdapterOnAQuantisedBase) {
+  const auto prepare = [](const TestFolder& folder, TrainOptions& options) {
+    const std::string base = folder.file("base");
+    TrainOptions first = options_for(folder, "base");
+    const bool begun = std::filesystem::exists(base);
+    ASSERT_TRUE(begun || run_in_child(first, 1e9) == 0);
+    options = tuning_options(options, base + "/model", options.out_folder);
+    options.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
+    options.base_format = ops::WeightFormat::kQ4;
+  };
+  kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
+    options.thread_count = 1 + attempt % 2;
+    options.micro_batch_tokens = attempt % 3 == 0 ? 32 : 64;
+  });
 }
 
 TEST(Resume, EndsWithTheSameBitsOnOtherDevicesAndSchedulesEachTime) {
   using enum plan::OptimizerMode;
-  kill_and_continue(5, 0.1, [](TrainOptions& options, int attempt) {
+  const auto prepare = [](const TestFolder&, TrainOptions& options) { options.dropout = 0.1; };
+  kill_and_continue(5, prepare, [](TrainOptions& options, int attempt) {
     options.micro_batch_tokens = 32;  // four micro-batches a step and more
     options.pipeline.reset();
     if (attempt % 5 == 0) return;  // one device, no schedule

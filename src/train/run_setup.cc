@@ -83,6 +83,13 @@ void add_ranks(RunSetup& setup) {
   setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
 }
 
+// How a run could hold less of its weights.
+std::string less_weights_text(const TrainOptions& options) {
+  if (!options.lora) return fmt::format(", or {}", flag_of("lora"));
+  if (options.base_format == ops::WeightFormat::kQ4) return "";
+  return fmt::format(", or {} q4", flag_of("quantize"));
+}
+
 Status check_memory(RunSetup& setup) {
   const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
                                                              : machine_memory_bytes();
@@ -101,14 +108,14 @@ Status check_memory(RunSetup& setup) {
   return fail(
       Code::kExhausted,
       "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
-      "{} tokens {}){}, the limit is {}; choose a smaller {} or model, or {}",
+      "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
       shown(together), shown(setup.memory.weights.values_bytes),
       shown(setup.memory.weights.gradients_bytes), shown(setup.memory.moments_bytes),
       shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
       shown(setup.memory.buffers.total_bytes()),
       setup.plan.ranks_here > 1 ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
                                 : "",
-      shown(limit), flag_of("micro_batch_tokens"), flag_of("lora"));
+      shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
 }
 
 Status make_identity(RunSetup& setup) {
@@ -138,7 +145,8 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   add_special_tokens(config, tokenizer.special());
   setup.weights_options = {.compute = options.compute,
                            .use = model::PackFor::kTraining,
-                           .position_count = options.context};
+                           .position_count = options.context,
+                           .format = options.base_format};
   JIGE_TRY(setup.architecture, model::Architecture::create(config, options.lora));
   if (options.lora) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));

@@ -1,8 +1,11 @@
-// Weights of 8 and 4 bits, as a user has them: --quantize of the commands that run a model.
+// Weights of 8 and 4 bits, as a user has them: --quantize of the commands that run a model or train
+// an adapter on it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
 
 #include "integration/tiny_run.h"
 
@@ -63,6 +66,101 @@ TEST(Quantised, UnknownFormatsAreNamed) {
   const Outcome outcome =
       run_jige({"generate", TinyRun::get().model(), "--quantize", "q5", "--prompt", "x"});
   expect_error(outcome, 2, {"--quantize", "q5", "q8", "q4"});
+}
+
+// Trains an adapter on a model; `more` may name --quantize.
+Outcome tune(const std::string& model, const std::string& data, const std::string& out,
+             const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"train", "--lora", "--json", "--from", model, "--data", data};
+  for (const char* word :
+       {"--steps", "2", "--batch-tokens", "1024", "--micro-batch-tokens", "1024", "--dtype", "bf16",
+        "--threads", "1", "--lora-rank", "4", "--packing", "stream"}) {
+    words.emplace_back(word);
+  }
+  words.insert(words.end(), {"--out", out});
+  words.insert(words.end(), more.begin(), more.end());
+  return run_jige(words);
+}
+
+// What inspect says of such a run.
+Json inspected_tuning(const std::string& model, const std::string& format) {
+  const Outcome outcome =
+      run_jige({"inspect", model, "--micro-batch-tokens", "1024", "--threads", "1", "--dtype",
+                "bf16", "--lora-rank", "4", "--quantize", format, "--json"});
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return outcome.json()["memory"]["train_lora"];
+}
+
+// A model that is large beside the process, and data that fill its micro-batches.
+TEST(Quantised, AnAdapterIsTrainedInTheMemoryThatInspectPredicts) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige({"corpus", "--documents", "1000", "--out", folder / "data"}).exit_code, 0);
+  const std::string data = folder / "data/train.jsonl";
+  std::vector<std::string> words = {"train", "--data", data,           "--size",
+                                    "tiny",  "--out",  folder / "base"};
+  for (const char* word :
+       {"--width", "384", "--heads", "6", "--layers", "4", "--ffn", "1024", "--batch-tokens", "512",
+        "--micro-batch-tokens", "512", "--steps", "1"}) {
+    words.emplace_back(word);
+  }
+  const Outcome base = run_jige(words);
+  ASSERT_EQ(base.exit_code, 0) << base.err;
+  const std::string model = folder / "base/model";
+  for (const std::string format : {"none", "q8", "q4"}) {
+    SCOPED_TRACE(format);
+    const std::vector<std::string> quantize = {"--quantize", format};
+    const Outcome tuned = tune(model, data, folder / format, quantize);
+    ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+    const Json memory = tuned.json_lines().back()["memory"];
+    EXPECT_EQ(memory["arena_peak_bytes"], memory["arena_predicted_bytes"]);
+    const auto predicted = memory["process_predicted_bytes"].get<int64_t>();
+    EXPECT_NEAR(memory["process_private_peak_bytes"].get<double>() / static_cast<double>(predicted),
+                1, 0.05);
+    const Json inspected = inspected_tuning(model, format);
+    EXPECT_EQ(inspected["total_bytes"].get<int64_t>(), predicted);
+    int64_t sum = 0;
+    for (const auto& [name, bytes] : inspected["parts"].items()) sum += bytes.get<int64_t>();
+    EXPECT_EQ(sum, predicted);
+    // Refused before the run where the limit is a byte less.
+    std::vector<std::string> limited = quantize;
+    limited.insert(limited.end(), {"--memory-limit", std::to_string(predicted - 1)});
+    expect_error(tune(model, data, folder / "refused", limited), 6,
+                 {"training needs", "the limit is"});
+  }
+}
+
+TEST(Quantised, AnAdapterMergesIntoTheWholeWeightsAndRunsOnQuantisedOnes) {
+  const TestFolder folder;
+  const Outcome tuned =
+      tune(TinyRun::get().model(), TinyRun::get().corpus(), folder / "run", {"--quantize", "q4"});
+  ASSERT_EQ(tuned.exit_code, 0) << tuned.err;
+  const Json model = run_jige({"inspect", folder / "run/model", "--json"}).json();
+  EXPECT_EQ(
+      model["weights"]["parameters"],
+      run_jige({"inspect", TinyRun::get().model(), "--json"}).json()["weights"]["parameters"]);
+  for (const char* format : {"none", "q4"}) {
+    const Outcome answer = run_jige({"generate", folder / "run", "--quantize", format, "--prompt",
+                                     "Hi", "--max-new-tokens", "3"});
+    EXPECT_EQ(answer.exit_code, 0) << answer.err;
+  }
+  const Outcome again =
+      tune(TinyRun::get().model(), TinyRun::get().corpus(), folder / "run", {"--quantize", "q8"});
+  expect_error(again, 2, {"quantize", "\"q4\"", "\"q8\"", "the old value of --quantize"});
+  const Outcome same =
+      tune(TinyRun::get().model(), TinyRun::get().corpus(), folder / "run", {"--quantize", "q4"});
+  EXPECT_EQ(same.exit_code, 0) << same.err;
+}
+
+TEST(Quantised, TrainingAllWeightsIsNotForQuantisedOnes) {
+  const TestFolder folder;
+  const Outcome outcome =
+      run_jige({"train", "--from", TinyRun::get().model(), "--data", TinyRun::get().corpus(),
+                "--quantize", "q8", "--out", folder / "run"});
+  expect_error(outcome, 2, {"--quantize q8", "add --lora", "leave it out"});
+  const Outcome devices = tune(TinyRun::get().model(), TinyRun::get().corpus(), folder / "run",
+                               {"--quantize", "q8", "--devices", "2"});
+  EXPECT_NE(devices.exit_code, 0);
+  EXPECT_THAT(devices.err, HasSubstr("--quantize q8 with a pipeline of devices"));
 }
 
 }  // namespace

@@ -25,12 +25,6 @@ int64_t divide_up(int64_t value, int64_t by) { return (value + by - 1) / by; }
 
 int64_t depth_blocks(int64_t depth) { return divide_up(depth, kQuantBlock); }
 
-int64_t quant_panel_bytes(QuantFormat format, int64_t depth) {
-  return depth_blocks(depth) * (format == QuantFormat::kQ8
-                                    ? QuantTraits<QuantFormat::kQ8>::kBlockBytes
-                                    : QuantTraits<QuantFormat::kQ4>::kBlockBytes);
-}
-
 // Equal parts of at most `most`, in whole steps.
 int64_t even_part(int64_t count, int64_t most, int64_t step) {
   return divide_up(divide_up(count, divide_up(count, most)), step) * step;
@@ -160,6 +154,12 @@ int64_t quant_thread_scratch_bytes(const QuantEngine& engine, const QuantProduct
   if (product.rows <= 0) return 0;
   return left_bytes(choose_quant_blocking(engine, product, is_serial(product) ? 1 : threads),
                     product.depth);
+}
+
+int64_t quant_panel_bytes(QuantFormat format, int64_t depth) {
+  return depth_blocks(depth) * (format == QuantFormat::kQ8
+                                    ? QuantTraits<QuantFormat::kQ8>::kBlockBytes
+                                    : QuantTraits<QuantFormat::kQ4>::kBlockBytes);
 }
 
 int64_t quant_panels_bytes(QuantFormat format, int64_t columns, int64_t depth) {

@@ -36,7 +36,8 @@ void quant_gemm(CpuDevice& device, const QuantEngine& engine, const QuantProduct
 int64_t quant_thread_scratch_bytes(const QuantEngine& engine, const QuantProduct& product,
                                    int threads);
 
-// Bytes of a whole weight in panels.
+// Bytes of a panel, and of a whole weight in panels.
+int64_t quant_panel_bytes(QuantFormat format, int64_t depth);
 int64_t quant_panels_bytes(QuantFormat format, int64_t columns, int64_t depth);
 
 // Quantises a weight [n, k], or rows of it, into panels. The part that reaches the last row also

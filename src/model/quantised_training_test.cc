@@ -1,0 +1,142 @@
+// Adapters on a base whose matrices are quantised: the function that is trained, and its memory.
+#include "model/model_test_support.h"
+#include "ops/linear.h"
+
+namespace jige::model {
+namespace {
+
+using formats::Family;
+using ops::WeightFormat;
+using testing::all_families;
+using testing::flat_gradients;
+using testing::random_sequences;
+using testing::tiny_config;
+using testing::Trainee;
+
+constexpr WeightFormat kBaseFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+const formats::LoraConfig kAdapter = {.rank = 3, .alpha = 5};
+
+// The numbers that the blocks of a matrix stand for: its product with the unit matrix.
+void quantise_and_back(Stream& stream, WeightFormat format, const Shape& shape,
+                       std::vector<float>& values) {
+  const int64_t n = shape[0], k = shape[1];
+  std::vector<std::byte> memory(static_cast<size_t>(
+      ops::packed_weight_bytes(DType::kF32, ops::PackUse::kForward, n, k, format)));
+  std::vector<std::byte> strip(static_cast<size_t>(ops::linear_strip_bytes(DType::kF32, n, k)));
+  const ops::PackedWeight packed = {.data = memory.data(), .n = n, .k = k, .format = format};
+  ops::pack_weight(stream, packed, TensorView::of(values.data(), DType::kF32, shape));
+  std::vector<float> unit(static_cast<size_t>(k * k)), columns(static_cast<size_t>(n * k));
+  for (int64_t i = 0; i < k; ++i) unit[static_cast<size_t>(i * k + i)] = 1;
+  ops::linear_forward(stream, {.dst = TensorView::of(columns.data(), DType::kF32, Shape{k, n}),
+                               .src = TensorView::of(unit.data(), DType::kF32, Shape{k, k}),
+                               .weight = packed,
+                               .strip = TensorView::of(strip.data(), DType::kU8,
+                                                       Shape{static_cast<int64_t>(strip.size())})});
+  stream.synchronize();
+  for (int64_t i = 0; i < n; ++i) {
+    for (int64_t j = 0; j < k; ++j) {
+      values[static_cast<size_t>(i * k + j)] = columns[static_cast<size_t>(j * n + i)];
+    }
+  }
+}
+
+// A base, and the same with the numbers that remain of its matrices.
+void fill_whole_base(Trainee& trainee, WeightFormat format) {
+  const size_t head = trainee.architecture().head_node();
+  testing::fill_base(
+      trainee, 21, [&](size_t node, const ParamSpec& spec, std::vector<float>& values) {
+        if (!spec.packed || spec.shape.rank() != 2) return;
+        quantise_and_back(trainee.stream(), node == head ? WeightFormat::kQ8 : format, spec.shape,
+                          values);
+      });
+}
+
+TEST(QuantisedTraining, HasTheBitsOfABaseOfTheNumbersThatTheBlocksStandFor) {
+  for (const Family family : all_families()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      for (const WeightFormat format : kBaseFormats) {
+        SCOPED_TRACE(std::string(formats::family_name(family)) + " " +
+                     std::string(ops::weight_format_name(format)));
+        const formats::ModelConfig config = tiny_config(family);
+        const auto sequences = random_sequences({23, 2, 9}, config.vocab_size, 8);
+        Trainee quantised(config, {.compute = compute, .format = format}, kAdapter);
+        Trainee whole(config, {.compute = compute, .fused_head = false}, kAdapter);
+        testing::fill_base(quantised, 21);
+        fill_whole_base(whole, format);
+        for (Trainee* trainee : {&quantised, &whole}) {
+          trainee->randomise(14);
+          trainee->gradients({sequences});
+        }
+        EXPECT_EQ(quantised.losses(sequences), whole.losses(sequences));
+        EXPECT_EQ(flat_gradients(quantised), flat_gradients(whole));
+      }
+    }
+  }
+}
+
+TEST(QuantisedTraining, HasTheSameBitsForAnyThreadsAndMicroBatches) {
+  const formats::ModelConfig config = tiny_config(Family::kLlama);
+  const auto sequences = random_sequences({23, 2, 9, 30}, config.vocab_size, 9);
+  for (const WeightFormat format : kBaseFormats) {
+    Trainee one(config, {.format = format}, kAdapter);
+    Trainee two(config, {.thread_count = 2, .queued_streams = true, .format = format}, kAdapter);
+    for (Trainee* trainee : {&one, &two}) {
+      testing::fill_base(*trainee, 22);
+      trainee->randomise(16);
+    }
+    one.gradients({sequences});
+    two.gradients({{sequences[0]}, {sequences[1], sequences[2]}, {sequences[3]}});
+    EXPECT_EQ(flat_gradients(one), flat_gradients(two));
+    EXPECT_EQ(one.losses(sequences), two.losses(sequences));
+  }
+}
+
+TEST(QuantisedTraining, TakesExactlyThePlannedMemory) {
+  for (const Family family : all_families()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      for (const WeightFormat format : kBaseFormats) {
+        const formats::ModelConfig config = tiny_config(family);
+        Trainee trainee(config, {.compute = compute, .tokens_max = 48, .format = format}, kAdapter);
+        const TrainingMemory plan = training_memory(
+            trainee.architecture(),
+            {.compute = compute, .position_count = config.context_max, .format = format}, 48);
+        EXPECT_EQ(trainee.arena().peak_bytes(), plan.total_bytes() - plan.moments_bytes);
+      }
+    }
+  }
+}
+
+TEST(QuantisedTraining, HoldsTheBaseInEightAndAHalfOrFourAndAHalfBits) {
+  formats::ModelConfig config = tiny_config(Family::kLlama);
+  config.hidden_size = 256;
+  config.ffn_size = 512;
+  config.head_dim = 64;
+  config.vocab_size = 320;
+  const auto model = testing::value_of(Architecture::create(config, kAdapter));
+  const auto packed_bytes = [&](WeightFormat format) {
+    return weights_memory(*model, {.compute = DType::kBF16, .format = format}).packed_bytes;
+  };
+  const int64_t head = config.vocab_size * config.hidden_size;
+  const int64_t layers = formats::parameter_count(config) - 2 * head -
+                         (2 * config.layer_count + 1) * config.hidden_size;
+  // A whole base is packed for either use; the adapters are the same in all formats.
+  const int64_t adapters = packed_bytes(WeightFormat::kCompute) - 4 * (layers + head);
+  EXPECT_GT(adapters, 0);
+  EXPECT_NEAR(static_cast<double>(packed_bytes(WeightFormat::kQ8) - adapters),
+              8.5 / 8 * static_cast<double>(layers + head), 4096);
+  EXPECT_NEAR(static_cast<double>(packed_bytes(WeightFormat::kQ4) - adapters),
+              4.5 / 8 * static_cast<double>(layers) + 8.5 / 8 * static_cast<double>(head), 4096);
+}
+
+TEST(QuantisedTraining, IsForAdaptersOnly) {
+  CpuDevice device({.thread_count = 1});
+  Arena arena(device, "test");
+  const auto model = testing::value_of(Architecture::create(tiny_config(Family::kLlama)));
+  const auto made = ModelWeights::create(arena, *model, {.format = WeightFormat::kQ4});
+  ASSERT_FALSE(made.has_value());
+  EXPECT_EQ(made.error().code, Code::kInvalidArgument);
+  EXPECT_NE(made.error().message.find("q4"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace jige::model

@@ -44,7 +44,7 @@ struct AnswerOptions {
   std::vector<std::string> stop_strings;  // likewise, looked for behind the first tokens_min tokens
   bool include_stop_string = false;       // it is part of the text after all
   int top_count = 0;                      // alternatives reported for each token
-  std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
+  std::vector<int32_t> shown_ids;         // special tokens whose names are part of the text
   // The answer goes on with the prompt's text: a space that parts the two is shown.
   bool continues_text = false;
 };

@@ -149,6 +149,13 @@ class ClusterRunCommand final : public Command {
                   "other",
                   policy_);
     }
+    const int tries = slurm::CommandOptions{}.tries;
+    if (dead_man_s_ > 0 && dead_man_s_ < tries * command_limit_s_) {
+      log_warn(
+          "--dead-man {:g} is less than {} tries of --command-limit {:g}: where Slurm hangs, that "
+          "is taken for the end of this process",
+          dead_man_s_, tries, command_limit_s_);
+    }
     for (const char* name : {"--jobs", "--load", "--length", "--seed"}) {
       if (demo_ || !flags_->given(name)) continue;
       return fail(Code::kInvalidArgument,

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -263,6 +264,7 @@ class FakeSlurm final : public Backend {
       "SwitchName=a Level=0 Nodes=n[1-4]\nSwitchName=b Level=0 Nodes=n[5-8]\n";
   std::string closed;                       // of the partition
   std::vector<std::string> stubborn_nodes;  // start nothing, though they seem to be free
+  std::function<void()> on_call;            // before each answer
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
@@ -270,6 +272,7 @@ class FakeSlurm final : public Backend {
 
  private:
   Status answer() {
+    if (on_call) on_call();
     if (calls_left == 0) return fail(Code::kUnavailable, "nobody there");
     if (calls_left > 0) --calls_left;
     if (rng_.uniform() < silence / 2) return fail(Code::kUnavailable, "Socket timed out");

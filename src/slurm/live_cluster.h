@@ -10,6 +10,10 @@
 // that a person released, or one of another partition, is left to Slurm: the GPUs it has are
 // blocked. One that is held again is ours again.
 //
+// Nodes that a job may not have, for what else it asks for or as Slurm would not start it there,
+// are barred for it (Job::barred), anew with each snapshot. A job array is no job; its tasks are,
+// once they have been taken out of it.
+//
 // Slurm wins every dispute: a job that runs where it should not is adopted there, and jobs that
 // were to start on its GPUs wait again. Jobs that Slurm would not start rest for a while, longer
 // each time. Time is given in two kinds: `cluster_ns` that policies and lengths are measured in,

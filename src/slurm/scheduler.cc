@@ -167,7 +167,7 @@ Status Scheduler::save() {
 }
 
 void Scheduler::beat(std::string_view word) {
-  const std::string text = fmt::format("{} {} {}\n", word, epoch_, counts_.steps);
+  const std::string text = fmt::format("{} {} {}\n", word, epoch_, ++beats_);
   // On a full disk the blocks of the file that is there can still be written: the timer must not
   // take this for its death.
   if (!write_plainly(path("heartbeat"), text)) write_whole(path("heartbeat"), 0, text);
@@ -251,6 +251,7 @@ Status Scheduler::step() {
 void Scheduler::act(const Moment& now_before) {
   for (const Action& action : actions_) {
     if (action.step != Step::kSplit && !live_->jobs().contains(action.job)) continue;
+    beat("alive");  // where Slurm is slow, a step takes longer than the timer waits
     const Moment begun = now();
     const int64_t job = action.job;
     Status status;
@@ -280,7 +281,10 @@ void Scheduler::act(const Moment& now_before) {
     note_outcome(*live_, action, status, begun, ended);
     const auto took_ns = static_cast<double>(ended.wall_ns - begun.wall_ns);
     log_.action(*live_, action, status, took_ns / kSecond, now_before);
-    if (!status && status.error().code == Code::kCancelled) break;
+    if (status) continue;
+    // Who does not answer is not asked for the rest; the next step sees what is left to do.
+    const Code code = status.error().code;
+    if (code == Code::kCancelled || code == Code::kUnavailable) break;
   }
   log_events(now_before);
 }

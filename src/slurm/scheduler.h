@@ -12,7 +12,7 @@
 //   lock             one scheduler for one folder
 //   state.json       what Slurm does not know about jobs; replaced whole
 //   decisions.jsonl  slurm/decision_log.h; decisions.jsonl.1 is what came before
-//   heartbeat        changes with every step; slurm/dead_man.h watches it
+//   heartbeat        changes with every step and action; slurm/dead_man.h watches it
 //   status.json      one picture for `jige cluster top`
 //   rates/JOB        speed of each job as a share of its ideal one, where `emulate` is set
 //
@@ -109,7 +109,7 @@ class Scheduler {
   std::unique_ptr<cluster::Policy> policy_;
   std::unique_ptr<LiveCluster> live_;
   int lock_fd_ = -1;
-  int64_t epoch_ = 1;
+  int64_t epoch_ = 1, beats_ = 0;
   int64_t base_cluster_ns_ = 0, base_wall_ns_ = 0;
   int64_t saved_wall_ns_ = -1, status_wall_ns_ = -1;
   std::vector<Action> actions_;

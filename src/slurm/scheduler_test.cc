@@ -7,6 +7,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "base/file.h"
 #include "cluster/policy_list.h"
@@ -106,6 +107,29 @@ TEST(Scheduler, KnowsWhetherAMarkerHasChanged) {
   EXPECT_TRUE(marker_changed_since(marker, before_ns - 1'000'000'000));
   EXPECT_FALSE(marker_changed_since(marker, before_ns + 3'600'000'000'000));
   EXPECT_FALSE(marker_changed_since(marker + "s", 0));  // is not there
+}
+
+// Each may take as long as three tries of a command.
+TEST(Scheduler, GivesASignOfLifeWithEveryAction) {
+  Rig rig("fifo");
+  rig.start();
+  for (int i = 0; i < 5; ++i) rig.slurm.submit(1, 1, 2);
+  std::set<std::string> heartbeats;
+  rig.slurm.on_call = [&] { heartbeats.insert(*read_file(rig.folder + "/heartbeat")); };
+  rig.step();
+  EXPECT_EQ(heartbeats.size(), 6u);
+}
+
+TEST(Scheduler, DoesNotGoOnAskingWhoDoesNotAnswer) {
+  Rig rig("fifo");
+  rig.start();
+  for (int i = 0; i < 5; ++i) rig.slurm.submit(1, 1, 2);
+  rig.slurm.calls_left = 2;
+  rig.step();
+  EXPECT_EQ(rig.scheduler->counts().failures, 1);
+  rig.slurm.calls_left = -1;
+  EXPECT_TRUE(rig.run_out(100));
+  for (const auto& [id, job] : rig.slurm.jobs()) EXPECT_EQ(job.runs, 1) << id;
 }
 
 TEST(Scheduler, GoesOnWithAFullDisk) {

@@ -90,6 +90,16 @@ TEST(Cluster, RunLooksAtItsPolicyFirst) {
   }
 }
 
+TEST(Cluster, RunSaysThatItsTimerIsShorterThanACall) {
+  const auto said = [](const std::string& limit_s) {
+    return run_jige({"cluster", "run", "--command-limit", limit_s, "--policy", "learned",
+                     "--policy-file", "/none.json"})
+        .err;
+  };
+  EXPECT_THAT(said("30"), HasSubstr("--dead-man 60 is less than 3 tries of --command-limit 30"));
+  EXPECT_THAT(said("10"), ::testing::Not(HasSubstr("--dead-man")));
+}
+
 TEST(Cluster, RefusesFlagsThatWouldDoNothing) {
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
       {{"run", "--jobs", "4"}, "--jobs is about the jobs of --demo"},

@@ -1,6 +1,8 @@
 #include "text/added_tokens.h"
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
 
 #include "text/unicode.h"
 #include "text/vocabulary.h"
@@ -112,6 +114,7 @@ Status AddedTokens::add(AddedToken token, std::string_view where) {
 
 Status AddedTokens::freeze(const Normalizer& normalizer) {
   RegexScratch scratch;
+  std::unordered_set<std::string> normalized;
   for (auto& [id, token] : by_id_) {
     token.shown = token.content;
     if (!token.normalized) {
@@ -120,7 +123,9 @@ Status AddedTokens::freeze(const Normalizer& normalizer) {
     }
     JIGE_TRY(const Normalizer::Normalized changed, normalizer.apply(token.content, scratch));
     token.shown = changed.text;
-    if (!token.shown.empty()) normalized_.add(token.shown, id);
+    // Of tokens that the normalizer makes equal, the one of the smallest id is found.
+    const bool is_first = normalized.insert(token.shown).second;
+    if (is_first && !token.shown.empty()) normalized_.add(token.shown, id);
   }
   return {};
 }

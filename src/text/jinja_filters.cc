@@ -26,23 +26,35 @@ Status no_arguments(const FilterCall& call) {
   return bind(call.arguments, {}, call.name).map([](const auto&) {});
 }
 
+// The input, changed: HTML stays HTML.
+Result<Value> changed(const FilterCall& call, std::string text) {
+  JIGE_DO(call.budget().bytes(text.size()));
+  return call.input.is_markup() ? Value::markup(std::move(text)) : Value::string(std::move(text));
+}
+
 // Filters that map text to text and take no arguments.
 template <auto Function>
 Result<Value> text_filter(const FilterCall& call) {
   JIGE_DO(no_arguments(call));
   JIGE_TRY(const std::string text, input_text(call));
-  return made(call, std::string(Function(text)));
+  return changed(call, std::string(Function(text)));
+}
+
+Result<Value> title(const FilterCall& call) {
+  JIGE_DO(no_arguments(call));
+  JIGE_TRY(const std::string text, input_text(call));
+  return made(call, title_filter(text));
 }
 
 Result<Value> trim(const FilterCall& call) {
   JIGE_TRY(const auto bound, bind(call.arguments, {"chars"}, call.name));
   JIGE_TRY(const std::string text, input_text(call));
   if (!bound[0] || bound[0]->is(Kind::kNone)) {
-    return made(call, std::string(strip_right(strip_left(text))));
+    return changed(call, std::string(strip_right(strip_left(text))));
   }
   JIGE_TRY(const std::string set, string_or(bound[0], "", "the characters of trim"));
   JIGE_DO(call.budget().steps(text.size() / 64 * (set.size() + 1)));
-  return made(call, std::string(strip_right(strip_left(text, set), set)));
+  return changed(call, std::string(strip_right(strip_left(text, set), set)));
 }
 
 Result<Value> replace(const FilterCall& call) {
@@ -147,6 +159,19 @@ Result<Value> string(const FilterCall& call) {
   if (call.input.is(Kind::kString)) return call.input;
   JIGE_TRY(std::string text, input_text(call));
   return Value::string(std::move(text));
+}
+
+Result<Value> safe(const FilterCall& call) {
+  JIGE_TRY(const Value text, string(call));
+  return Value::markup(text.text());
+}
+
+Result<Value> escape(const FilterCall& call) {
+  JIGE_TRY(const Value text, string(call));
+  if (text.is_markup() && call.name != "forceescape") return text;
+  std::string escaped = escape_html(text.text());
+  JIGE_DO(call.budget().bytes(escaped.size()));
+  return Value::markup(std::move(escaped));
 }
 
 Result<Value> format(const FilterCall& call) {
@@ -308,10 +333,10 @@ Filter find_filter(std::string_view name) {
       {"count", length_of},
       {"d", default_value},
       {"default", default_value},
-      {"e", text_filter<escape_html>},
-      {"escape", text_filter<escape_html>},
+      {"e", escape},
+      {"escape", escape},
       {"float", to_float},
-      {"forceescape", text_filter<escape_html>},
+      {"forceescape", escape},
       {"format", format},
       {"indent", indent},
       {"int", to_int},
@@ -319,9 +344,9 @@ Filter find_filter(std::string_view name) {
       {"lower", text_filter<to_lower>},
       {"replace", replace},
       {"round", round},
-      {"safe", string},
+      {"safe", safe},
       {"string", string},
-      {"title", text_filter<title_filter>},
+      {"title", title},
       {"tojson", to_json},
       {"trim", trim},
       {"truncate", truncate},

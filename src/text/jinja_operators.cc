@@ -102,7 +102,7 @@ Result<Value> repeat(const Value& value, int64_t count, Budget& budget) {
     std::string text;
     text.reserve(unit * times);
     for (size_t i = 0; i < times && unit > 0; ++i) text += value.text();
-    return Value::string(std::move(text));
+    return value.is_markup() ? Value::markup(std::move(text)) : Value::string(std::move(text));
   }
   JIGE_DO(budget.bytes(unit * times * sizeof(Value)));
   Items items;
@@ -116,7 +116,11 @@ Result<Value> repeat(const Value& value, int64_t count, Budget& budget) {
 Result<Value> add_containers(const Value& left, const Value& right, Budget& budget) {
   if (left.is(Kind::kString)) {
     JIGE_DO(budget.bytes(left.text().size() + right.text().size()));
-    return Value::string(left.text() + right.text());
+    if (!left.is_markup() && !right.is_markup()) return Value::string(left.text() + right.text());
+    std::string sum = left.is_markup() ? left.text() : escape_html(left.text());
+    sum += right.is_markup() ? right.text() : escape_html(right.text());
+    JIGE_DO(budget.bytes(sum.size()));
+    return Value::markup(std::move(sum));
   }
   JIGE_DO(budget.bytes((left.items().size() + right.items().size()) * sizeof(Value)));
   Items items = left.items();

@@ -73,7 +73,10 @@ Value Value::boolean(bool value) { return Value(Data(value)); }
 Value Value::integer(int64_t value) { return Value(Data(value)); }
 Value Value::number(double value) { return Value(Data(value)); }
 Value Value::string(std::string text) {
-  return Value(Data(std::make_shared<const std::string>(std::move(text))));
+  return Value(Data(std::make_shared<const TextData>(TextData{std::move(text)})));
+}
+Value Value::markup(std::string text) {
+  return Value(Data(std::make_shared<const TextData>(TextData{std::move(text), true})));
 }
 Value Value::name_space(Namespace* value) { return Value(Data(value)); }
 Value Value::cycler(Cycler* value) { return Value(Data(value)); }
@@ -206,6 +209,10 @@ Result<Value> Value::tail(size_t begin, Budget& budget) const {
 bool Value::is_group() const {
   const auto* list_data = std::get_if<ListPointer>(&data_);
   return list_data && (*list_data)->is_group;
+}
+bool Value::is_markup() const {
+  const auto* text_data = std::get_if<Text>(&data_);
+  return text_data && (*text_data)->is_markup;
 }
 const DictData& Value::entries() const { return *std::get<DictPointer>(data_); }
 

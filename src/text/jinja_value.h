@@ -95,6 +95,8 @@ class Value {
   static Value integer(int64_t value);
   static Value number(double value);
   static Value string(std::string text);
+  // Text that is HTML already: what is added to it becomes HTML, too, as markupsafe has it.
+  static Value markup(std::string text);
   static Value string_view(std::string_view text) { return string(std::string(text)); }
   // A list or tuple. Fails with kUnsupported when it nests too deep.
   static Result<Value> list(Items items, Budget& budget);
@@ -121,7 +123,8 @@ class Value {
   bool as_bool() const { return std::get<bool>(data_); }
   int64_t as_int() const;    // kInt or kBool
   double as_double() const;  // any number
-  const std::string& text() const { return *std::get<Text>(data_); }
+  const std::string& text() const { return std::get<Text>(data_)->text; }
+  bool is_markup() const;      // any kind
   const Items& items() const;  // kList or kTuple; valid until the watch of the list changes
   bool is_watched() const;     // any kind
   Watch& watch() const;        // of a watched list
@@ -156,7 +159,11 @@ class Value {
   struct Method {
     std::string name;
   };
-  using Text = std::shared_ptr<const std::string>;
+  struct TextData {
+    std::string text;
+    bool is_markup = false;
+  };
+  using Text = std::shared_ptr<const TextData>;
   using ListPointer = std::shared_ptr<const ListData>;
   using DictPointer = std::shared_ptr<const DictData>;
   using Data = std::variant<Undefined, None, bool, int64_t, double, Text, ListPointer, DictPointer,

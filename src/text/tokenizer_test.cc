@@ -318,6 +318,16 @@ TEST(TokenizerJson, WhiteSpaceThatATokenTookAlongIsNoSecondToken) {
   EXPECT_EQ(encode(*tokenizer, "a \n\n \n a\na"), (Ids{0, 3, 0, 3, 0}));
 }
 
+TEST(TokenizerJson, OfTokensThatTheNormalizerMakesEqualTheFirstIsFound) {
+  const auto tokenizer = Tokenizer::from_json(tokenizer_with(R"("normalizer": {"type": "Lowercase"},
+                        "added_tokens": [{"id": 5, "content": "CD", "normalized": true},
+                                         {"id": 4, "content": "Cd", "normalized": true},
+                                         {"id": 6, "content": "cd", "normalized": true}])"),
+                                              "small");
+  ASSERT_TRUE(tokenizer.has_value()) << tokenizer.error().message;
+  EXPECT_EQ(encode(*tokenizer, "aCDcdb"), (Ids{0, 4, 4, 1}));
+}
+
 TEST(TokenizerJson, RefusesWhatItCannotDoNamingIt) {
   const Refusal refusals[] = {
       {"a model", R"({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}})", Code::kUnsupported,

@@ -105,6 +105,10 @@ PLAIN = [
     "{{ -5 | abs }} {{ 2.5 | abs }} {{ 2.567 | round(2) }} {{ 2.5 | round }} {{ 3.5 | round }} {{ 2.1 | round(method='ceil') }} {{ 2.9 | round(0, 'floor') }} {{ 7 | round }}",
     "{{ 'a\\nb\\n\\nc' | indent }}|{{ 'a\\nb' | indent(2, true) }}|{{ 'a\\n\\nb' | indent(2, blank=true) }}|{{ 'a\\nb\\n' | indent('> ') }}|",
     "{{ '<a href=\"x\">&\\'</a>' | e }} {{ '<b>' | escape }} {{ '<b>' | safe }}",
+    "{{ '<b>' | safe + '<i>' + '&' }} {{ '<i>' + ('<b>' | safe) }} {{ '<b>' | safe ~ '<i>' }}",
+    "{{ ('<b>' | e) + '<i>' }} {{ '<b>' | safe | e }} {{ '<b>' | safe | forceescape }}",
+    "{{ (' <b> ' | safe | trim) + '<i>' }} {{ ('<b>' | safe | upper) + '<i>' }}"
+    "{{ ('<b>' | safe | string) * 2 + '<i>' }} {{ ('<b>' | safe | replace('b', 'i')) + '<i>' }}",
     "{{ 'hello world foo' | truncate(9) }} {{ 'hello world foo' | truncate(9, true) }} {{ 'hello' | truncate(4) }} {{ 'a b c' | wordcount }}",
     "{{ [1,2,3,4,5] | batch(2) | list }} {{ [1,2,3] | batch(2, 'x') | list }}",
     "{{ 'a b&c/d\\u00e9' | urlencode }} {{ '%s-%s' | format('a', 2) }} {{ 'ab' | center(6) }}|",

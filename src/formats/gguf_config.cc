@@ -6,23 +6,12 @@
 #include <numbers>
 
 #include "base/file_content.h"
+#include "formats/gguf_params.h"
 
 namespace jige::formats {
 namespace {
 
 constexpr double kFactorTolerance = 1e-4;
-
-struct GgufArchitecture {
-  std::string_view name;
-  Family family;
-};
-
-constexpr GgufArchitecture kGgufArchitectures[] = {
-    {"llama", Family::kLlama},
-    {"qwen2", Family::kQwen2},
-    {"qwen3", Family::kQwen3},
-    {"gpt2", Family::kGpt2},
-};
 
 // Keys that change what a model computes, with the value that changes nothing.
 struct NeutralKey {
@@ -75,19 +64,13 @@ class GgufConfigReader {
 
   Status read_family() {
     JIGE_TRY(const std::string_view name, keys_.get_text("general.architecture"));
-    std::string known;
-    for (const GgufArchitecture& architecture : kGgufArchitectures) {
-      if (architecture.name == name) {
-        out_.family = architecture.family;
-        prefix_ = std::string(name) + ".";
-      }
-      known += (known.empty() ? "" : ", ") + std::string(architecture.name);
-    }
-    if (prefix_.empty()) {
+    if (!find_gguf_layout(name)) {
       return fail(Code::kUnsupported,
                   "{}: architecture \"{}\" is not one that Jige reads from GGUF; it reads {}",
-                  keys_.where(), gguf_shown(name), known);
+                  keys_.where(), gguf_shown(name), known_gguf_architectures());
     }
+    out_.family = gguf_family(name);
+    prefix_ = std::string(name) + ".";
     return {};
   }
 

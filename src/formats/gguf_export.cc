@@ -209,7 +209,8 @@ class GgufExporter {
   }
 
   Status add_sources(const TensorFolder& tensors) {
-    for (GgufParam& param : gguf_params(made_.config)) {
+    const GgufLayout layout = *find_gguf_layout(gguf_architecture(made_.config.family));
+    for (GgufParam& param : gguf_params(made_.config, layout)) {
       JIGE_TRY(const TensorView view, view_of(tensors, param));
       const GgufTypeInfo& type = *find_gguf_type(type_of(param, view.dtype));
       ++made_.types[std::string(type.name)];

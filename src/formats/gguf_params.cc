@@ -7,10 +7,30 @@
 namespace jige::formats {
 namespace {
 
+struct GgufArchitecture {
+  std::string_view name;
+  Family family;
+  GgufLayout layout;
+};
+
+// Those of the second group compute what Llama does, under other names.
+constexpr GgufArchitecture kGgufArchitectures[] = {
+    {"llama", Family::kLlama, GgufLayout::kPaired},
+    {"qwen2", Family::kQwen2, GgufLayout::kPlain},
+    {"qwen3", Family::kQwen3, GgufLayout::kPlain},
+    {"gpt2", Family::kGpt2, GgufLayout::kPlain},
+
+    {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
+    {"exaone", Family::kLlama, GgufLayout::kPlain},
+    {"internlm2", Family::kLlama, GgufLayout::kPaired},
+    {"phi3", Family::kLlama, GgufLayout::kFused},
+    {"xverse", Family::kLlama, GgufLayout::kPaired},
+};
+
 // The parameters of a model, in the order of its layers.
 class GgufParamList {
  public:
-  explicit GgufParamList(const ModelConfig& config) : c_(config) {}
+  GgufParamList(const ModelConfig& config, GgufLayout layout) : c_(config), layout_(layout) {}
 
   std::vector<GgufParam> make() {
     c_.family == Family::kGpt2 ? add_gpt2() : add_gated_family();
@@ -45,11 +65,12 @@ class GgufParamList {
   void add_gated_layer(int64_t layer) {
     const std::string from = fmt::format("blk.{}.", layer);
     const std::string to = fmt::format("model.layers.{}.", layer);
-    const bool paired = c_.family == Family::kLlama || c_.family == Family::kMistral;
+    const bool paired = layout_ == GgufLayout::kPaired;
     const int64_t query = c_.head_count * c_.head_dim;
     const int64_t kv = c_.kv_head_count * c_.head_dim;
     const int64_t width = c_.hidden_size;
     add(from + "attn_norm.weight", to + "input_layernorm.weight", {width});
+    if (layout_ == GgufLayout::kFused) return add_fused_layer(from, to);
     add_linear(from + "attn_q", to + "self_attn.q_proj", query, width, c_.qkv_bias,
                paired ? c_.head_count : 0);
     add_linear(from + "attn_k", to + "self_attn.k_proj", kv, width, c_.qkv_bias,
@@ -64,6 +85,27 @@ class GgufParamList {
     add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
+  }
+
+  // What follows the first norm.
+  void add_fused_layer(const std::string& from, const std::string& to) {
+    const int64_t width = c_.hidden_size;
+    const int64_t query = c_.head_count * c_.head_dim;
+    const int64_t kv = c_.kv_head_count * c_.head_dim;
+    const auto add_part = [&](const char* stored, const char* name, int64_t first, int64_t rows,
+                              int64_t all) {
+      add(from + stored + ".weight", to + name + ".weight", {rows, width});
+      params_.back().first_row = first;
+      params_.back().stored_rows = all;
+    };
+    add_part("attn_qkv", "self_attn.q_proj", 0, query, query + 2 * kv);
+    add_part("attn_qkv", "self_attn.k_proj", query, kv, query + 2 * kv);
+    add_part("attn_qkv", "self_attn.v_proj", query + kv, kv, query + 2 * kv);
+    add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, false);
+    add(from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {width});
+    add_part("ffn_up", "mlp.gate_proj", 0, c_.ffn_size, 2 * c_.ffn_size);
+    add_part("ffn_up", "mlp.up_proj", c_.ffn_size, c_.ffn_size, 2 * c_.ffn_size);
+    add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, false);
   }
 
   void add_norm(const std::string& stored, const std::string& name) {
@@ -95,13 +137,36 @@ class GgufParamList {
   }
 
   const ModelConfig& c_;
+  const GgufLayout layout_;
   std::vector<GgufParam> params_;
 };
 
 }  // namespace
 
+std::optional<GgufLayout> find_gguf_layout(std::string_view architecture) {
+  for (const GgufArchitecture& one : kGgufArchitectures) {
+    if (one.name == architecture) return one.layout;
+  }
+  return std::nullopt;
+}
+
+Family gguf_family(std::string_view architecture) {
+  for (const GgufArchitecture& one : kGgufArchitectures) {
+    if (one.name == architecture) return one.family;
+  }
+  return Family::kLlama;
+}
+
+std::string known_gguf_architectures() {
+  std::string names;
+  for (const GgufArchitecture& one : kGgufArchitectures) {
+    names += (names.empty() ? "" : ", ") + std::string(one.name);
+  }
+  return names;
+}
+
 int64_t GgufParam::stored_row(int64_t row) const {
-  if (order != RowOrder::kPairedHeads) return row;
+  if (order != RowOrder::kPairedHeads) return first_row + row;
   const int64_t dim = shape[0] / heads;
   const int64_t in_head = row % dim;
   return row - in_head + in_head % (dim / 2) * 2 + in_head / (dim / 2);
@@ -114,8 +179,8 @@ int64_t GgufParam::folder_row(int64_t row) const {
   return row - in_head + in_head % 2 * (dim / 2) + in_head / 2;
 }
 
-std::vector<GgufParam> gguf_params(const ModelConfig& config) {
-  return GgufParamList(config).make();
+std::vector<GgufParam> gguf_params(const ModelConfig& config, GgufLayout layout) {
+  return GgufParamList(config, layout).make();
 }
 
 }  // namespace jige::formats

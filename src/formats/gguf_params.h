@@ -5,13 +5,28 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "formats/model_config.h"
 #include "tensor/view.h"
 
 namespace jige::formats {
+
+// How an architecture of GGUF files stores what a family of folders has.
+//   kPaired  rows of query and key that rotary embedding turns together stand side by side
+//   kPlain   as in the folder; GPT-2's matrices are transposed
+//   kFused   as in the folder, but query, key and value are one tensor, and gate and up another
+enum class GgufLayout { kPaired, kPlain, kFused };
+
+// That of an architecture; nothing where Jige does not read it.
+std::optional<GgufLayout> find_gguf_layout(std::string_view architecture);
+// The family of an architecture. REQUIRES: one that find_gguf_layout knows.
+Family gguf_family(std::string_view architecture);
+// "llama, qwen2 …".
+std::string known_gguf_architectures();
 
 // How rows of the folder come from those of the file.
 enum class RowOrder { kSame, kPairedHeads, kTransposed };
@@ -22,6 +37,9 @@ struct GgufParam {
   Shape shape;  // in the folder
   RowOrder order = RowOrder::kSame;
   int64_t heads = 1;  // of kPairedHeads
+  // Of kFused: which rows of the stored tensor, which has `stored_rows` (0: those of `shape`).
+  int64_t first_row = 0;
+  int64_t stored_rows = 0;
 
   // The row of the file that is row `row` of the folder, and the other way about. REQUIRES: not
   // kTransposed.
@@ -30,6 +48,6 @@ struct GgufParam {
 };
 
 // All of them, in the order of the model's layers.
-std::vector<GgufParam> gguf_params(const ModelConfig& config);
+std::vector<GgufParam> gguf_params(const ModelConfig& config, GgufLayout layout);
 
 }  // namespace jige::formats

@@ -148,6 +148,7 @@ class KeptTypes {
 Status check_gguf_tensor(const GgufFile& file, const GgufTensor& tensor, const GgufParam& param) {
   std::vector<int64_t> wanted;
   for (int axis = 0; axis < param.shape.rank(); ++axis) wanted.push_back(param.shape[axis]);
+  if (param.stored_rows > 0) wanted[0] = param.stored_rows;
   if (param.order == RowOrder::kTransposed) std::swap(wanted[0], wanted[1]);
   if (tensor.dims != wanted) {
     GgufTensor other;
@@ -178,7 +179,9 @@ Result<std::vector<TensorSource>> gguf_sources(const GgufFile& file, const Model
   std::vector<TensorSource> sources;
   std::unordered_set<std::string_view> used;
   const KeptTypes kept(file);
-  for (GgufParam& param : gguf_params(config)) {
+  JIGE_TRY(const std::string_view architecture, file.metadata().get_text("general.architecture"));
+  const GgufLayout layout = find_gguf_layout(architecture).value_or(GgufLayout::kPaired);
+  for (GgufParam& param : gguf_params(config, layout)) {
     const GgufTensor* tensor = file.header().find(param.stored);
     if (!tensor) {
       return fail(Code::kCorrupt, "{}: tensor \"{}\" is missing", file.path(), param.stored);

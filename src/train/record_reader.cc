@@ -160,6 +160,7 @@ Result<bool> RecordReader::next_text(Record& record) {
         piece_from_ = gathered_.size() + kPieceBytes;
         continue;
       }
+      if (options_.piece_end && size == gathered_.size()) forced_lines_.push_back(gathered_line_);
       // Where all went, the next line may be a border, which then comes as an empty last piece.
       emit(record, size, false);
       return true;

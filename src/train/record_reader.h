@@ -19,6 +19,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/result.h"
 #include "train/line_reader.h"
@@ -65,6 +66,8 @@ class RecordReader {
   int64_t bytes_read() const { return lines_.bytes_read(); }
   // Lines left out so far.
   int64_t skipped_count() const { return skipped_count_; }
+  // Lines where pieces began that were cut where piece_end knew no place.
+  const std::vector<int64_t>& forced_lines() const { return forced_lines_; }
 
  private:
   RecordReader(std::string path, RecordOptions options, bool json, LineReader lines);
@@ -88,6 +91,7 @@ class RecordReader {
   bool dropping_line_ = false;    // in a long line that was found bad
   bool at_end_ = false;
   int64_t skipped_count_ = 0;
+  std::vector<int64_t> forced_lines_;
 };
 
 }  // namespace jige::train

@@ -19,6 +19,7 @@ struct Reading {
   std::vector<Seen> records;
   std::vector<int64_t> lines;
   int64_t skipped = 0;
+  std::vector<int64_t> forced_lines;
   std::string error;
 };
 
@@ -35,6 +36,7 @@ Reading read_all(const std::string& path, const RecordOptions& options = {}) {
     reading.lines.push_back(record.line);
   }
   reading.skipped = reader->skipped_count();
+  reading.forced_lines = reader->forced_lines();
   return reading;
 }
 
@@ -132,6 +134,7 @@ TEST(RecordReader, CutsWhatNobodyCanCutBeforeItIsTooLong) {
   ASSERT_EQ(reading.records.size(), 2u);
   EXPECT_EQ(reading.records[0].text.size(), kUncutBytesMax);
   EXPECT_EQ(reading.records[1].text.size(), kPieceBytes);
+  EXPECT_EQ(reading.forced_lines, std::vector<int64_t>{1});
 }
 
 TEST(RecordReader, NamesFileAndLineOfInvalidUtf8) {

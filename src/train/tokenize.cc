@@ -13,7 +13,9 @@
 #include <utility>
 #include <vector>
 
+#include "base/bytes.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "formats/token_bin.h"
 #include "formats/xxhash64.h"
 #include "text/unicode.h"
@@ -215,6 +217,7 @@ class Tokenization {
   }
 
   int64_t bytes_read() const { return reader_.bytes_read(); }
+  const std::vector<int64_t>& forced_lines() const { return reader_.forced_lines(); }
   int64_t skipped_count() const { return reader_.skipped_count() + bad_count_; }
   int64_t token_count() const { return writer_.count(); }
   int64_t document_count() const { return static_cast<int64_t>(ends_.size()); }
@@ -230,6 +233,16 @@ class Tokenization {
   std::vector<int64_t> ends_;
   int64_t bad_count_ = 0;
 };
+
+void warn_of_forced_cuts(const std::string& path, const std::vector<int64_t>& lines) {
+  if (lines.empty()) return;
+  log_warn(
+      "{}:{}: {} from here on have no place where the tokenizer lets a text be cut, for lack of "
+      "spaces perhaps; they were cut all the same, and the tokens at {} place{} may differ from "
+      "those of the whole; break up such lines where you can",
+      path, lines[0], format_bytes(static_cast<int64_t>(kUncutBytesMax)), lines.size(),
+      lines.size() == 1 ? "" : "s");
+}
 
 }  // namespace
 
@@ -268,6 +281,7 @@ Result<TokenizedFile> tokenize_file(const std::string& path, const text::Tokeniz
       return fail(Code::kCancelled, "{}: stopped while reading", path);
     }
   }
+  warn_of_forced_cuts(path, work.forced_lines());
   // The copy bears the name of what was there when its key was taken.
   if (FileStamp::of(path) != stamp) {
     return fail(Code::kUnavailable,

@@ -145,6 +145,15 @@ TEST(ChatPrefixes, AreExactHoweverATemplateLooksAtTheList) {
         {"ns.join()", "{% if loop.index == 3 %}{% set ns.join = joiner('+') %}{% endif %}"},
         {"ns.cycle.next()", "{% if loop.index == 3 %}{% set ns.cycle = cycler(1, 2) %}{% endif %}"},
         {"ns.say()", "{% macro say() %}{{ loop.index }}{% endmacro %}{% set ns.say = say %}"},
+        {"ns.list[-2].x", "{% set n = namespace(x=1) %}{% set ns.list = ns.list + [n] %}"},
+        {"ns.list[2].x",
+         "{% set n = namespace(x=0) %}{% set ns.list = ns.list + [n] %}"
+         "{% if loop.index > 3 %}{% set k = ns.list[2] %}{% set k.x = k.x + 1 %}"
+         "{% endif %}"},
+        {"ns.say()",
+         "{% if loop.index == 2 %}{% with %}{% set n = namespace(x=1) %}"
+         "{% macro say() %}{{ n.x }}{% set n.x = n.x + 1 %}{% endmacro %}"
+         "{% set ns.say = say %}{% endwith %}{% endif %}"},
         {"ns.inner.x", "{% set ns.inner = namespace(x=loop.index) %}"},
         {"ns.inner.x",
          "{% if loop.index % 3 == 1 %}{% set ns.inner = namespace(x=loop.index) %}{% endif %}"}}) {
@@ -176,6 +185,16 @@ int64_t answer_steps(const ChatTemplate& chat, int turns) {
   if (!found) return 0;
   EXPECT_EQ(found->generated.size(), static_cast<size_t>(turns));
   return found->steps;
+}
+
+TEST(ChatPrefixes, ANamespaceForEachTurnCostsNothingLater) {
+  const auto chat = ChatTemplate::parse(
+      "{% for m in messages %}{% set own = namespace(text=m.content) %}<{{ m.role }}>{{ own.text "
+      "}}\n"
+      "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}",
+      "small");
+  ASSERT_TRUE(chat);
+  EXPECT_LT(answer_steps(*chat, 320), 5 * answer_steps(*chat, 80));
 }
 
 TEST(ChatPrefixes, AnswersCostWhatTheConversationCosts) {

@@ -297,6 +297,7 @@ Status Interpreter::run_set(const Stmt& node, Scope& scope) {
 }
 
 Result<Value> Interpreter::make_macro(const Stmt& node, std::string name, Scope& scope) {
+  inner_macros_ |= &scope != top_;
   size_t kept = 0;
   for (Scope* at = &scope; at && !at->captured; at = at->parent) {
     at->captured = true;

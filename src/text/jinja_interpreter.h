@@ -49,11 +49,11 @@ struct MacroInstance {
 struct Place {
   size_t statement = 0;  // the loop, in the body of the template
   size_t turn = 0;
-  size_t seen = 0;                                 // Watch::seen of the time
-  size_t text_bytes = 0;                           // that were written
-  Value list;                                      // of the loop
-  std::vector<std::pair<uint32_t, Value>> values;  // at the top of the template
-  std::vector<DictData> namespaces;
+  size_t seen = 0;                                          // Watch::seen of the time
+  size_t text_bytes = 0;                                    // that were written
+  Value list;                                               // of the loop
+  std::vector<std::pair<uint32_t, Value>> values;           // at the top of the template
+  std::vector<std::pair<Namespace*, DictData>> namespaces;  // that can be reached
 };
 
 class Interpreter {
@@ -99,6 +99,7 @@ class Interpreter {
   // The number of a loop whose turns are noted in the body of the template.
   std::optional<size_t> noted_loop(const Stmt& node, const LoopState& state) const;
   void note_place(size_t statement, const std::shared_ptr<LoopState>& state);
+  std::vector<Namespace*> reachable_namespaces();
   Status run_set(const Stmt& node, Scope& scope);
   Status run_macro(const Stmt& node, Scope& scope);
   Status run_call_block(const Stmt& node, Scope& scope);
@@ -155,6 +156,7 @@ class Interpreter {
   std::vector<ChatSpan> generated_;
   uint32_t depth_ = 0;
   std::vector<Place>* places_ = nullptr;
+  bool inner_macros_ = false;  // of which some may hold namespaces
 };
 
 }  // namespace jige::text::jinja

@@ -19,14 +19,35 @@ std::optional<size_t> Interpreter::noted_loop(const Stmt& node, const LoopState&
   return static_cast<size_t>(found - template_.body.begin());
 }
 
+// Those that a name or an attribute leads to; all where something else may hold one.
+std::vector<Namespace*> Interpreter::reachable_namespaces() {
+  std::vector<Namespace*> found;
+  if (inner_macros_ || budget_.keeps_namespaces()) {
+    for (Namespace& one : namespaces_) found.push_back(&one);
+    return found;
+  }
+  const auto add = [&](const Value& value) {
+    if (!value.is(Kind::kNamespace)) return;
+    Namespace* one = &value.as_namespace();
+    if (std::find(found.begin(), found.end(), one) == found.end()) found.push_back(one);
+  };
+  for (const auto& [name, value] : top_->values) add(value);
+  for (size_t i = 0; i < found.size(); ++i) {
+    for (const auto& [name, value] : found[i]->attributes.entries) add(value);
+  }
+  return found;
+}
+
 // What else could change behind the place's back, and is in few templates: cyclers, loop.changed,
 // and a loop that somebody kept.
 void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>& state) {
   const Watch& watch = state->watched.watch();
   if (watch.seen == Watch::kAll || !cyclers_.empty() || !changed_.empty() ||
-      state.use_count() > 1 || top_->values.size() + namespaces_.size() > kNotedMax) {
+      state.use_count() > 1) {
     return;
   }
+  const std::vector<Namespace*> reachable = reachable_namespaces();
+  if (top_->values.size() + reachable.size() > kNotedMax) return;
   Place place{.statement = statement,
               .turn = state->at,
               .seen = watch.seen,
@@ -34,7 +55,7 @@ void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>&
               .list = state->watched,
               .values = top_->values,
               .namespaces = {}};
-  for (const Namespace& one : namespaces_) place.namespaces.push_back(one.attributes);
+  for (Namespace* one : reachable) place.namespaces.emplace_back(one, one->attributes);
   places_->push_back(std::move(place));
 }
 
@@ -43,9 +64,7 @@ Result<ChatRender> Interpreter::run_from(const Place& place) {
   generated_.clear();
   const int64_t steps = budget_.steps_used();
   top_->values = place.values;
-  for (size_t i = 0; i < place.namespaces.size(); ++i) {
-    namespaces_[i].attributes = place.namespaces[i];
-  }
+  for (const auto& [one, attributes] : place.namespaces) one->attributes = attributes;
   const auto state = std::make_shared<LoopState>();
   state->watched = place.list;
   state->at = place.turn;

@@ -10,9 +10,12 @@ namespace {
 
 const std::string kEmptyText;
 
-uint32_t tallest(const Items& items) {
+uint32_t tallest(const Items& items, Budget& budget) {
   uint32_t height = 0;
-  for (const Value& item : items) height = std::max(height, item.height());
+  for (const Value& item : items) {
+    height = std::max(height, item.height());
+    budget.note_item(item);
+  }
   return height;
 }
 
@@ -65,6 +68,8 @@ Status Budget::bytes(size_t count) {
               bytes_max_);
 }
 
+void Budget::note_item(const Value& item) { keeps_namespaces_ |= item.is(Kind::kNamespace); }
+
 Value Value::undefined(std::string hint) {
   return Value(Data(Undefined{std::make_shared<const std::string>(std::move(hint))}));
 }
@@ -87,14 +92,14 @@ Value Value::method(std::string_view name) { return Value(Data(Method{std::strin
 
 Result<Value> Value::list(Items items, Budget& budget) {
   JIGE_DO(budget.bytes(items.size() * sizeof(Value)));
-  const uint32_t height = tallest(items) + 1;
+  const uint32_t height = tallest(items, budget) + 1;
   JIGE_DO(check_height(height));
   return Value(Data(std::make_shared<const ListData>(ListData{std::move(items), false, height})));
 }
 
 Result<Value> Value::tuple(Items items, Budget& budget) {
   JIGE_DO(budget.bytes(items.size() * sizeof(Value)));
-  const uint32_t height = tallest(items) + 1;
+  const uint32_t height = tallest(items, budget) + 1;
   JIGE_DO(check_height(height));
   return Value(Data(std::make_shared<const ListData>(ListData{std::move(items), true, height})));
 }
@@ -110,6 +115,7 @@ Result<Value> Value::dict(DictData entries, Budget& budget) {
   uint32_t height = 0;
   for (const auto& [key, value] : entries.entries) {
     height = std::max({height, key.height(), value.height()});
+    budget.note_item(value);
   }
   entries.height = height + 1;
   JIGE_DO(check_height(entries.height));

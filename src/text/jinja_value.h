@@ -32,6 +32,8 @@
 
 namespace jige::text::jinja {
 
+class Value;
+
 // What a render may still use. Charges fail with kExhausted once a bound is crossed.
 class Budget {
  public:
@@ -47,17 +49,20 @@ class Budget {
   // Bytes of strings and containers made, also counted as steps in proportion.
   Status bytes(size_t count);
   int64_t steps_used() const { return steps_max_ - steps_left_; }
+  // Whether a namespace was ever put into a list or dict.
+  bool keeps_namespaces() const { return keeps_namespaces_; }
+  void note_item(const Value& item);
 
  private:
   int64_t steps_max_ = kSteps;
   int64_t bytes_max_ = kBytes;
   int64_t steps_left_ = steps_max_;
   int64_t bytes_left_ = bytes_max_;
+  bool keeps_namespaces_ = false;
 };
 
 inline constexpr uint32_t kValueHeightMax = 200;
 
-class Value;
 struct ListData;
 struct DictData;
 struct Cycler;

@@ -58,15 +58,16 @@ std::span<const int32_t> DraftFinder::draft(int64_t limit) const {
 void DraftFinder::judge(size_t drafted, size_t accepted) {
   JIGE_CHECK(accepted <= drafted, "{} of {} draft tokens accepted", accepted, drafted);
   if (drafted == 0) return;
-  if (accepted == 0) {
-    length_ = std::max<int64_t>(length_ / 2, 1);
+  rate_ += (static_cast<double>(accepted) / static_cast<double>(drafted) - rate_) / 4;
+  const auto right = static_cast<int64_t>(accepted);
+  length_ = accepted == drafted ? 2 * length_ : accepted == 0 ? length_ / 2 : right + 1;
+  length_ = std::clamp<int64_t>(length_, 1, draft_max_);
+  if (accepted < drafted && (accepted == 0 || rate_ < kRateMin)) {
     pause_ = next_pause_;
     next_pause_ = std::min(2 * next_pause_, kPauseMax);
-    return;
+  } else if (rate_ >= kRateMin) {
+    next_pause_ = kFirstPause;
   }
-  next_pause_ = kFirstPause;
-  const auto right = static_cast<int64_t>(accepted);
-  length_ = std::min(accepted == drafted ? 2 * length_ : right + 1, draft_max_);
 }
 
 }  // namespace jige::serve

@@ -11,9 +11,11 @@
 //
 // A draft is what followed the latest earlier place that ends with the same tokens, the longest of
 // kMatchMin to kMatchMax. How long drafts get follows how they fare: twice as long after one that
-// was right to its end, shorter after one that was not; and after wrong ones none for a while,
-// twice as long each time, up to kPauseMax tokens. So a text that never repeats itself pays for
-// few. Cost: three table entries a token, some 100 bytes. Threads: one.
+// was right to its end, shorter after one that was not. After a wrong one, or where of late less
+// than kRateMin of the drafted tokens were right, there are none for a while, twice as long each
+// time, up to kPauseMax tokens: a drafted token costs up to half of a token (in models so small
+// that their weights stay in caches), so a text that does not repeat itself must pay for few.
+// Cost: three table entries a token, some 100 bytes. Threads: one.
 #pragma once
 
 #include <cstddef>
@@ -28,6 +30,7 @@ class DraftFinder {
  public:
   static constexpr size_t kMatchMin = 2, kMatchMax = 4;
   static constexpr int64_t kPauseMax = 64;
+  static constexpr double kRateMin = 0.6;
 
   // Drafts have at most `draft_max` tokens; 0: there are none, and nothing is kept.
   explicit DraftFinder(int64_t draft_max);
@@ -43,6 +46,7 @@ class DraftFinder {
 
   int64_t draft_max_;
   int64_t length_;          // of the next draft at most
+  double rate_ = 1;         // of drafted tokens that were right, of late
   int64_t pause_ = 0;       // tokens before the next draft
   int64_t next_pause_ = 4;  // after the next wrong one
   std::vector<int32_t> tokens_;

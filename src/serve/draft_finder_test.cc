@@ -76,6 +76,23 @@ TEST(DraftFinder, WrongDraftsBringPausesThatGrow) {
   EXPECT_THAT(pauses, ElementsAre(4, 8, 16, 32, 64, 64, 64));
 }
 
+TEST(DraftFinder, DraftsThatAreHalfRightPauseToo) {
+  DraftFinder finder(4);
+  const std::vector<int32_t> tokens(20, 1);
+  finder.append(tokens);
+  int pauses = 0;
+  for (int round = 0; round < 20; ++round) {
+    const size_t drafted = finder.draft(4).size();
+    if (drafted == 0) {
+      ++pauses;
+      finder.append(std::span(tokens).first(1));
+    } else {
+      finder.judge(drafted, drafted / 2);
+    }
+  }
+  EXPECT_GE(pauses, 10);
+}
+
 // Against a search of the whole text.
 TEST(DraftFinder, FindsTheLatestOfTheLongestMatches) {
   Rng rng(3);

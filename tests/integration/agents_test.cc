@@ -98,9 +98,7 @@ TEST(Agents, HostsAreProfiledPlannedAndReduced) {
 
 // What an agent cannot allocate is an error of whoever asked, not its end.
 TEST(Agents, GoOnWithoutMemoryForACollective) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers need the address space themselves";
-#endif
+  if (kSanitized) GTEST_SKIP() << "sanitizers need the address space themselves";
   Agent a, b;
   for (const Agent* agent : {&a, &b}) {
     const rlimit tight{kAgentBytes, kAgentBytes};

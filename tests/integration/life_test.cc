@@ -94,6 +94,7 @@ TEST(Life, InspectPredictsWhatTrainingTook) {
 
 // Every thread has scratch of its own, as much as the products of its share take.
 TEST(Life, TrainingTakesThePredictedMemoryOnAnyThreads) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   for (const char* dtype : {"f32", "bf16"}) {
     for (const char* threads : {"1", "8"}) {
       const TestFolder folder;
@@ -113,6 +114,7 @@ TEST(Life, TrainingTakesThePredictedMemoryOnAnyThreads) {
 
 // By schedule, on devices that have less than the model needs, with evaluations and a checkpoint.
 TEST(Life, TrainingOnSmallDevicesTakesThePredictedMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   const TestFolder folder;
   const Json end = run_jige({"train",
                              "--data",

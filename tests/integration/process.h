@@ -98,6 +98,13 @@ class TestFolder {
   std::string path_;
 };
 
+// Whether a sanitizer takes memory of its own in each process, which nothing of ours predicts.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+inline constexpr bool kSanitized = true;
+#else
+inline constexpr bool kSanitized = false;
+#endif
+
 // A port of this machine that was free a moment ago.
 int free_port();
 

@@ -93,6 +93,7 @@ Json inspected_tuning(const std::string& model, const std::string& format) {
 
 // A model that is large beside the process, and data that fill its micro-batches.
 TEST(Quantised, AnAdapterIsTrainedInTheMemoryThatInspectPredicts) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
   const TestFolder folder;
   ASSERT_EQ(run_jige({"corpus", "--documents", "1000", "--out", folder / "data"}).exit_code, 0);
   const std::string data = folder / "data/train.jsonl";

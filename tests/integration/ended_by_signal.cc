@@ -73,10 +73,11 @@ void expect_signal_ends(const std::vector<std::string>& words, int signal, size_
     started = below(process.pid());
   }
   EXPECT_GE(started.size(), processes) << "it started fewer";
+  const bool heard = signal == SIGINT || signal == SIGTERM;
+  if (heard) process.await_handler(signal);
   std::this_thread::sleep_for(std::chrono::milliseconds(200));  // into the first set
   process.send(signal);
   const Outcome ended = process.wait();
-  const bool heard = signal == SIGINT || signal == SIGTERM;
   EXPECT_EQ(ended.exit_code, heard ? 130 : 128 + signal) << ended.err;
   EXPECT_THAT(ended.err, ::testing::HasSubstr(heard ? "interrupted" : ""));
   const Clock::time_point end = Clock::now();

@@ -35,8 +35,13 @@ OurProduct::OurProduct(Machine& machine, const Product& product, int64_t copies)
     return;
   }
   weight_ = random_tensor(machine, product.type, matrix);
-  const auto use =
-      product.form == Form::kForward ? ops::PackUse::kForward : ops::PackUse::kInputGradient;
+  const bool quantised = product.format != ops::WeightFormat::kCompute;
+  const auto use = quantised || product.form == Form::kForward ? ops::PackUse::kForward
+                                                               : ops::PackUse::kInputGradient;
+  if (product.numbers && quantised) {
+    const int64_t bytes = ops::linear_strip_bytes(product.type, product.outputs, product.inputs);
+    strip_ = std::move(*machine.arena.make(DType::kU8, Shape{bytes}));
+  }
   packed_bytes_ =
       ops::packed_weight_bytes(product.type, use, product.outputs, product.inputs, product.format);
   for (int64_t i = 0; i < copies; ++i) {
@@ -56,10 +61,15 @@ void OurProduct::call(int64_t copy) {
   const auto i = static_cast<size_t>(copy);
   switch (product_.form) {
     case Form::kForward:
-      ops::linear_forward(*machine_.stream, {dst_.view(), src_.view(), packed_[i], {}});
+      ops::linear_forward(
+          *machine_.stream,
+          {.dst = dst_.view(), .src = src_.view(), .weight = packed_[i], .strip = strip_.view()});
       break;
     case Form::kInput:
-      ops::linear_backward_input(*machine_.stream, {src_.view(), dst_.view(), packed_[i]});
+      ops::linear_backward_input(*machine_.stream, {.grad_src = src_.view(),
+                                                    .grad_dst = dst_.view(),
+                                                    .weight = packed_[i],
+                                                    .strip = strip_.view()});
       break;
     case Form::kWeight:
       ops::linear_backward_weight(*machine_.stream, {.grad_weight = memory_[i].view(),

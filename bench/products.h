@@ -29,7 +29,10 @@ struct Product {
   int64_t inputs = 0;
   int64_t outputs = 0;
   bool accumulates = true;  // gradients of weights: added to what is there
-  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of forward products
+  ops::WeightFormat format = ops::WeightFormat::kCompute;  // of the weight
+  // Of a quantised weight: whether its numbers are multiplied, forward or for the input gradient.
+  // Else forward, in whole numbers.
+  bool numbers = false;
 
   double flops() const;
 };
@@ -49,6 +52,7 @@ class OurProduct {
   Product product_;
   Tensor src_, dst_;  // tokens x inputs, tokens x outputs
   Tensor scratch_;    // of gradients of weights
+  Tensor strip_;      // of products with the numbers of quantised weights
   std::vector<Tensor> memory_;
   Tensor weight_;  // what is packed
   int64_t packed_bytes_ = 0;

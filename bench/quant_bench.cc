@@ -1,13 +1,15 @@
 // Products with quantised weights beside those with bf16 weights, in one run.
 //
-// usage: quant_bench [threads] [filter]      filter: part of a case's name, as "2048x8192/512"
-// Cases are outputs x inputs/tokens, rows and results in bf16. Batches of calls of the formats
-// alternate, a pause between them, so that all see the same machine; rates are of the best batch,
-// the ratio is the time of bf16 over that of the format, the median of the rounds with its
+// usage: quant_bench [threads] [filter]      filter: part of a case's name, as "2048x8192/512
+// forward" Cases are outputs x inputs/tokens, rows and results in bf16. Batches of calls of the
+// formats alternate, a pause between them, so that all see the same machine; rates are of the best
+// batch, the ratio is the time of bf16 over that of the format, the median of the rounds with its
 // quartiles. Weights of few tokens rotate through more memory than the caches hold; their rate of
 // reading is that of the packed bytes, also as a share of the rate of reading memory, which is
 // measured in every round.
-// "pack" as filter: how long packing a weight of bf16 takes.
+// "pack" as filter: how long packing a weight of bf16 takes. "numbers": products with the numbers
+// of the blocks instead, as training on a quantised base runs them, forward and for the input
+// gradient, and how much time a weight takes to be turned back.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -36,18 +38,23 @@ constexpr const char* kFormatNames[] = {"bf16", "q8", "q4"};
 
 struct Case {
   int64_t outputs, inputs, tokens;
-  std::string name() const { return fmt::format("{}x{}/{}", outputs, inputs, tokens); }
+  bool numbers = false;
+  Form form = Form::kForward;
+  std::string name() const {
+    return fmt::format("{}x{}/{} {}", outputs, inputs, tokens, form_name(form));
+  }
 };
 
 // One format's product, its weights in as many copies as a batch rotates through.
 struct Contender {
   Contender(Machine& machine, const Case& test, WeightFormat format) {
     const Product product = {.type = DType::kBF16,
-                             .form = Form::kForward,
+                             .form = test.form,
                              .tokens = test.tokens,
                              .inputs = test.inputs,
                              .outputs = test.outputs,
-                             .format = format};
+                             .format = format,
+                             .numbers = test.numbers};
     const int64_t bytes = ops::packed_weight_bytes(DType::kBF16, ops::PackUse::kForward,
                                                    test.outputs, test.inputs, format);
     copies = test.tokens > 16 ? 1 : std::max<int64_t>(1, kRotatedBytes / bytes);
@@ -98,7 +105,7 @@ void bench_case(Machine& machine, cli::ReadProbe& memory, const Case& test) {
     for (size_t round = 0; round < contender.times.size(); ++round) {
       ratios.push_back(contenders[0].times[round] / contender.times[round]);
     }
-    fmt::print("{:<18} {:<5} {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", i == 0 ? test.name() : "",
+    fmt::print("{:<25} {:<5} {:>9.1f} {:>7.2f} [{:.2f}, {:.2f}]", i == 0 ? test.name() : "",
                kFormatNames[i], operations / best * 1e-9, quantile(ratios, 0.5),
                quantile(ratios, 0.25), quantile(ratios, 0.75));
     if (test.tokens == 1) {
@@ -124,11 +131,28 @@ void bench_pack(Machine& machine) {
   }
 }
 
+// A product of one row takes as long as its weight takes to be turned back and read once more.
+void bench_turning_back(Machine& machine) {
+  for (const Form form : {Form::kForward, Form::kInput}) {
+    for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+      const Case test = {2048, 8192, 1, true, form};
+      Contender contender(machine, test, format);
+      double best = 1e30;
+      for (int round = 0; round < kRounds; ++round) {
+        best =
+            std::min(best, contender.run(contender.calls) / static_cast<double>(contender.calls));
+      }
+      fmt::print("turning back {:<3} {:<8} {:>7.3f} ns a weight\n", ops::weight_format_name(format),
+                 form_name(form), best * 1e9 / static_cast<double>(test.outputs * test.inputs));
+    }
+  }
+}
+
 void run(int thread_count, const std::string& filter) {
   Machine machine(thread_count);
   const auto memory = cli::ReadProbe::create(machine.device, kRotatedBytes);
   if (!memory) return;
-  fmt::print("{}, {}, {} threads\n\n{:<18} {:<5} {:>9} {:>7} [quartiles]\n",
+  fmt::print("{}, {}, {} threads\n\n{:<25} {:<5} {:>9} {:>7} [quartiles]\n",
              cpu_features().model_name, isa_name(active_isa()), machine.device.team().size(),
              "outputs x inputs", "", "GFLOP/s", "ratio");
   const int64_t shapes[][2] = {{768, 2304}, {2304, 768}, {2048, 8192}, {8192, 2048}};
@@ -139,6 +163,15 @@ void run(int thread_count, const std::string& filter) {
     }
   }
   if (filter.empty() || filter == "pack") bench_pack(machine);
+  if (filter != "numbers") return;
+  for (const auto& [outputs, inputs] : shapes) {
+    for (const int64_t tokens : {256, 1024, 4096}) {
+      for (const Form form : {Form::kForward, Form::kInput}) {
+        bench_case(machine, **memory, {outputs, inputs, tokens, true, form});
+      }
+    }
+  }
+  bench_turning_back(machine);
 }
 
 }  // namespace

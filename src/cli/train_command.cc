@@ -93,6 +93,8 @@ class TrainCommand final : public Command {
     flags.example("jige train --data chats.jsonl --size 15m --epochs 2 --lr 1e-3 --out runs/chat");
     flags.example("jige train --data stories.txt --ranks 4 --out runs/four");
     flags.example("jige train --from models/llama --lora --data mine.jsonl --out runs/mine");
+    flags.example(
+        "jige train --from models/llama --lora --quantize q4 --data a.jsonl --out runs/q4");
   }
 
   Status run() override {

@@ -192,15 +192,19 @@ TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
   expect_alike(train_ranks(options, {.size = 3}), alone, "tied");
   EXPECT_EQ(saved_bytes(options), saved_bytes(tied));
 
-  TrainOptions lora =
-      tuning_options(rank_options(folder, "lora"), folder.file("tied/model"), folder.file("lora"));
-  lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
-  const RankOutcome adapted = train_one(lora);
-  ASSERT_EQ(adapted.error, "");
-  TrainOptions shared = lora;
-  shared.out_folder = folder.file("lora2");
-  expect_alike(train_ranks(shared, {.size = 2}), adapted, "lora");
-  EXPECT_EQ(saved_bytes(shared), saved_bytes(lora));
+  for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8}) {
+    const std::string name = fmt::format("lora-{}", ops::weight_format_name(format));
+    TrainOptions lora =
+        tuning_options(rank_options(folder, name), folder.file("tied/model"), folder.file(name));
+    lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+    lora.base_format = format;
+    const RankOutcome adapted = train_one(lora);
+    ASSERT_EQ(adapted.error, "");
+    TrainOptions shared = lora;
+    shared.out_folder = folder.file(name + "-2");
+    expect_alike(train_ranks(shared, {.size = 2}), adapted, name);
+    EXPECT_EQ(saved_bytes(shared), saved_bytes(lora));
+  }
 }
 
 // The table's gradient takes the trees and may be there before the head's, which is to be added to

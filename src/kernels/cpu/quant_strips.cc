@@ -9,7 +9,7 @@ namespace jige::cpu {
 namespace {
 
 // A strip has this many bytes, but this many lanes at least.
-constexpr int64_t kStripBytes = int64_t{8} << 20;
+constexpr int64_t kStripBytes = int64_t{16} << 20;
 constexpr int64_t kStripLanesMin = 64;
 // What is turned back at a time: its numbers stay in a first-level cache until they are packed.
 constexpr int64_t kPieceLanes = kQuantBlock;

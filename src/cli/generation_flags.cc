@@ -47,9 +47,6 @@ void GenerationFlags::declare(Flags& flags) {
                "the same, for each time");
   flags.integer("--seed N", seed, {}, "the same seed gives the same text; without it the clock's");
   flags.texts("--stop TEXT", stops, "end the answer before this text; may be given several times");
-  flags.integer("--draft-tokens N", draft_max, {.min = 0, .max = 7},
-                "where the text repeats itself, guess so many tokens at most and run them at once; "
-                "changes the speed, not the text; 0: off");
   flags.toggle("--ignore-eos", ignore_eos, "go on after the end-of-text token");
 }
 
@@ -76,7 +73,6 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& fo
     return fail(Code::kInvalidArgument, "--stop is empty; give the text to end before");
   }
   options.stop_strings = stops;
-  options.draft_max = draft_max;
   options.cancelled = &interrupt_flag();
   return options;
 }
@@ -85,9 +81,6 @@ std::string stats_text(const serve::GenerationStats& stats) {
   std::string text = fmt::format("{} tokens", stats.generated_tokens);
   if (stats.generated_tokens > 1) {
     text += fmt::format(" at {:.1f} tokens/s", stats.decode_tokens_per_s());
-  }
-  if (stats.drafted_tokens > 0) {
-    text += fmt::format(", {} of {} guessed", stats.accepted_tokens, stats.drafted_tokens);
   }
   text += fmt::format(" (prompt of {}", stats.prompt_tokens);
   if (stats.reused_tokens > 0) text += fmt::format(", {} of them known", stats.reused_tokens);
@@ -101,8 +94,6 @@ Json stats_json(const serve::GenerationStats& stats) {
   return {{"prompt_tokens", stats.prompt_tokens},
           {"reused_tokens", stats.reused_tokens},
           {"generated_tokens", stats.generated_tokens},
-          {"drafted_tokens", stats.drafted_tokens},
-          {"accepted_tokens", stats.accepted_tokens},
           {"first_token_seconds", stats.first_token_seconds},
           {"prefill_tokens_per_s", stats.prefill_tokens_per_s()},
           {"decode_tokens_per_s", stats.decode_tokens_per_s()}};

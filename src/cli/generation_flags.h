@@ -25,7 +25,6 @@ struct GenerationFlags {
   std::optional<int64_t> top_k, tokens_max, seed;
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stops;
-  int64_t draft_max = 7;
   bool ignore_eos = false;
 
   void declare(Flags& flags);

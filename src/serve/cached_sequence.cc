@@ -22,11 +22,6 @@ size_t CachedSequence::keep_common(std::span<const int32_t> tokens, size_t count
   return tokens_.size();
 }
 
-void CachedSequence::shrink(size_t count) {
-  JIGE_CHECK(count <= tokens_.size(), "{} tokens of {} are kept", count, tokens_.size());
-  tokens_.resize(count);
-}
-
 ops::SequenceSpan CachedSequence::span_of(std::span<const int32_t> tokens) const {
   JIGE_CHECK(tokens_.empty() || model_.forward_count() == forward_count_,
              "the cache was used by another; call keep_common first");
@@ -42,15 +37,13 @@ void CachedSequence::appended(std::span<const int32_t> tokens) {
 }
 
 Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
-                                                      size_t logit_count) {
+                                                      bool wants_logits) {
   const ops::SequenceSpan sequence = span_of(tokens);
-  logit_rows_.resize(logit_count);
-  std::iota(logit_rows_.begin(), logit_rows_.end(),
-            sequence.row_count - static_cast<int32_t>(logit_count));
-  JIGE_TRY(
-      const std::span<const float> logits,
-      model_.forward(
-          {.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = logit_rows_}));
+  const int32_t last = sequence.row_count - 1;
+  JIGE_TRY(const std::span<const float> logits,
+           model_.forward({.tokens = tokens,
+                           .sequences = std::span(&sequence, 1),
+                           .logit_rows = std::span(&last, wants_logits ? 1 : 0)}));
   appended(tokens);
   return logits;
 }

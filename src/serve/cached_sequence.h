@@ -34,12 +34,9 @@ class CachedSequence {
   // and forgets the rest. Returns how many are kept.
   size_t keep_common(std::span<const int32_t> tokens, size_t count_max);
 
-  // Forgets all tokens but the first `count`. REQUIRES: there are as many.
-  void shrink(size_t count);
-
-  // Runs tokens behind the cached ones; the logits of the last `logit_count`, [logit_count, V].
-  // Fails as InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
-  Result<std::span<const float>> extend(std::span<const int32_t> tokens, size_t logit_count);
+  // Runs tokens behind the cached ones; the logits of the last one if wanted. Fails as
+  // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
+  Result<std::span<const float>> extend(std::span<const int32_t> tokens, bool wants_logits);
   // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.
   Result<std::span<const float>> extend_scored(std::span<const int32_t> tokens,
                                                std::span<const int32_t> targets);
@@ -51,8 +48,7 @@ class CachedSequence {
   model::InferenceModel& model_;
   std::vector<int32_t> blocks_;
   std::vector<int32_t> tokens_;
-  std::vector<int32_t> logit_rows_;  // of the last extend()
-  uint64_t forward_count_ = 0;       // of the model, after our last forward
+  uint64_t forward_count_ = 0;  // of the model, after our last forward
 };
 
 }  // namespace jige::serve

@@ -5,7 +5,6 @@
 
 #include "base/clock.h"
 #include "serve/context_hint.h"
-#include "serve/draft_finder.h"
 
 namespace jige::serve {
 namespace {
@@ -27,7 +26,6 @@ struct Generator::Run {
   Generation out;
   StopWatch watch;
   Answer answer;
-  DraftFinder drafts;
 
   bool cancelled() const {
     return options.cancelled && options.cancelled->load(std::memory_order_relaxed);
@@ -74,10 +72,6 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
     return fail(Code::kInvalidArgument, "tokens of a chunk are {}; it must be at least 1",
                 options.chunk_tokens);
   }
-  if (options.draft_max < 0) {
-    return fail(Code::kInvalidArgument, "tokens guessed at a time are {}; it must be at least 0",
-                options.draft_max);
-  }
   return validate(answer_options(options));
 }
 
@@ -88,8 +82,7 @@ Result<Generation> Generator::generate(std::span<const int32_t> prompt,
   Run run{.prompt = prompt,
           .options = options,
           .callback = callback,
-          .answer = Answer(tokenizer_, prompt, answer_options(options)),
-          .drafts = DraftFinder(options.draft_max)};
+          .answer = Answer(tokenizer_, prompt, answer_options(options))};
   JIGE_TRY(const std::span<const float> logits, prefill(run));
   if (!logits.empty()) JIGE_DO(decode(run, logits));
   finish(run);
@@ -112,7 +105,7 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
     }
     const auto rest = run.prompt.subspan(cached_.size());
     const auto part = rest.first(std::min(chunk, rest.size()));
-    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size() ? 1 : 0));
+    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size()));
   }
   run.out.stats.prefill_seconds = run.watch.seconds();
   return logits;
@@ -130,47 +123,13 @@ Status Generator::take_token(Run& run, std::span<const float> logits) {
 }
 
 Status Generator::decode(Run& run, std::span<const float> logits) {
-  run.drafts.append(run.prompt);
-  JIGE_DO(take_token(run, logits));
   for (;;) {
+    JIGE_DO(take_token(run, logits));
     if (!run.answer.done() && run.cancelled()) run.answer.cancel();
     if (run.answer.done()) return {};
     const int32_t token = run.answer.last_drawn();
-    run.drafts.append(std::span(&token, 1));
-    JIGE_DO(take_drafted(run, run.drafts.draft(draft_limit(run))));
+    JIGE_TRY(logits, cached_.extend(std::span(&token, 1), true));
   }
-}
-
-// Guessed tokens that the next forward may have: there must be room for the logits of each, in the
-// cache, and in the answer, whose last token is not run any more.
-int64_t Generator::draft_limit(const Run& run) const {
-  const model::InferenceSizes& sizes = model_.sizes();
-  return std::min({sizes.logit_rows_max - 1, sizes.batch_tokens_max - 1,
-                   context_max() - static_cast<int64_t>(cached_.size()) - 1,
-                   run.options.tokens_max - run.answer.drawn_count() - 1});
-}
-
-// Runs the last token with a draft behind it, and takes tokens as long as they are the drafted ones
-// and the one behind these.
-Status Generator::take_drafted(Run& run, std::span<const int32_t> draft) {
-  std::vector<int32_t> tokens = {run.answer.last_drawn()};
-  tokens.insert(tokens.end(), draft.begin(), draft.end());
-  const size_t before = cached_.size();
-  JIGE_TRY(const std::span<const float> logits, cached_.extend(tokens, tokens.size()));
-  const size_t vocab_size = logits.size() / tokens.size();
-  size_t accepted = 0;
-  for (;;) {
-    JIGE_DO(take_token(run, logits.subspan(accepted * vocab_size, vocab_size)));
-    const bool right = accepted < draft.size() && run.answer.last_drawn() == draft[accepted];
-    if (!right || run.answer.done() || run.cancelled()) break;
-    ++accepted;
-  }
-  cached_.shrink(before + 1 + accepted);
-  run.out.stats.drafted_tokens += std::ssize(draft);
-  run.out.stats.accepted_tokens += static_cast<int64_t>(accepted);
-  run.drafts.judge(draft.size(), accepted);
-  run.drafts.append(std::span<const int32_t>(tokens).subspan(1, accepted));
-  return {};
 }
 
 void Generator::finish(Run& run) {

@@ -5,9 +5,7 @@
 //   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, show));
 //
 // The cache keeps the last sequence, so that a prompt that begins with it (the next turn of a chat)
-// costs only its new tokens. Where a text repeats itself, several tokens come from one forward: the
-// guesses of DraftFinder are run behind the last token, and hold as far as the tokens drawn after
-// each are the guessed ones. The bits of the answer depend on none of that, nor on the chunk size.
+// costs only its new tokens. The bits of the answer do not depend on that, nor on the chunk size.
 // Threads: one at a time; the cancellation flag may be set from anywhere.
 #pragma once
 
@@ -35,7 +33,6 @@ struct GenerateOptions {
   std::vector<int32_t> stop_ids;                 // end the answer and are not part of it
   std::vector<std::string> stop_strings;         // likewise
   int64_t chunk_tokens = 512;                    // prompt tokens of one forward
-  int64_t draft_max = 7;                         // guessed tokens of one forward; 0: none
   int top_count = 0;                             // alternatives reported for each token
   bool continues_text = false;                   // as of AnswerOptions
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
@@ -48,8 +45,6 @@ struct GenerationStats {
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;  // of the prompt, found in the cache
   int64_t generated_tokens = 0;
-  int64_t drafted_tokens = 0;   // guessed
-  int64_t accepted_tokens = 0;  // of these, right
   double prefill_seconds = 0;
   double first_token_seconds = 0;  // from the call to the first token
   double decode_seconds = 0;       // from the first token to the last
@@ -89,8 +84,6 @@ class Generator {
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
   Status take_token(Run& run, std::span<const float> logits);
-  int64_t draft_limit(const Run& run) const;
-  Status take_drafted(Run& run, std::span<const int32_t> draft);
   void finish(Run& run);
 
   model::InferenceModel& model_;

@@ -1,8 +1,5 @@
 #include "serve/generator.h"
 
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
 #include <algorithm>
 #include <numeric>
 
@@ -56,77 +53,6 @@ TEST(Generator, GreedyTokensAreTheLikeliestOnes) {
       EXPECT_EQ(answer.text, value_of(loaded.tokenizer.decode(expected, {.skip_special = true})));
     }
   }
-}
-
-// All that an answer is: tokens with their log-probabilities and alternatives, text, why it ended.
-std::string outcome_of(Generator& generator, std::span<const int32_t> prompt,
-                       const GenerateOptions& options, GenerationStats& stats) {
-  std::string seen;
-  const auto answer =
-      value_of(generator.generate(prompt, options, [&](const GeneratedPiece& piece) {
-        seen += fmt::format("{} {:a} {};", piece.token, piece.logprob, piece.text);
-        for (const auto& other : piece.top) {
-          seen += fmt::format(" {} {:a}", other.token, other.logprob);
-        }
-      }));
-  stats.generated_tokens += answer.stats.generated_tokens;
-  stats.drafted_tokens += answer.stats.drafted_tokens;
-  stats.accepted_tokens += answer.stats.accepted_tokens;
-  return seen + fmt::format("|{}|{}|{}", answer.text, static_cast<int>(answer.finish),
-                            fmt::join(answer.tokens, " "));
-}
-
-TEST(Generator, GuessedTokensChangeNoBit) {
-  const GenerateOptions kinds[] = {
-      {.tokens_max = 40},
-      {.sampling = {.temperature = 0.3}, .seed = 5, .tokens_max = 40},
-      {.sampling = {.temperature = 0.8, .top_k = 4, .top_p = 0.9, .repetition_penalty = 1.05},
-       .seed = 6,
-       .tokens_max = 40},
-      {.sampling = {.presence_penalty = 0.1, .frequency_penalty = 0.05}, .tokens_max = 40},
-      {.tokens_max = 1000},  // until the context is full
-      {.tokens_max = 40, .stop_strings = {"ab", "z"}},
-  };
-  GenerationStats stats;
-  for (const model::InferenceOptions& loading :
-       {model::InferenceOptions{.context_max = 64},
-        model::InferenceOptions{.compute = DType::kBF16, .context_max = 64},
-        model::InferenceOptions{.format = ops::WeightFormat::kQ8, .context_max = 64}}) {
-    for (const char* name : {"llama2", "mistral", "gpt2", "qwen3"}) {
-      Loaded loaded(name, loading);
-      Generator generator(*loaded.model, loaded.tokenizer);
-      const auto prompt = ids_of(loaded.tokenizer, "abc abc abc, abc abd");
-      for (GenerateOptions options : kinds) {
-        options.top_count = 2;
-        options.stop_ids = {60};
-        options.draft_max = 0;
-        GenerationStats plain;
-        const std::string expected = outcome_of(generator, prompt, options, plain);
-        EXPECT_EQ(plain.drafted_tokens, 0);
-        for (const int64_t draft_max : {1, 3, 7}) {
-          options.draft_max = draft_max;
-          EXPECT_EQ(outcome_of(generator, prompt, options, stats), expected) << name;
-        }
-      }
-    }
-  }
-  EXPECT_GT(stats.accepted_tokens, stats.generated_tokens / 10);
-  EXPECT_GT(stats.drafted_tokens, stats.accepted_tokens) << "some are wrong";
-}
-
-TEST(Generator, WhatWasGuessedWrongIsNotReused) {
-  Loaded loaded("llama2");
-  Generator generator(*loaded.model, loaded.tokenizer);
-  auto prompt = ids_of(loaded.tokenizer, "abc abc abc abc ab");
-  const auto first = value_of(generator.generate(prompt, {.tokens_max = 30}));
-  EXPECT_GT(first.stats.drafted_tokens, 0);
-  prompt.insert(prompt.end(), first.tokens.begin(), first.tokens.end());
-  const auto more = ids_of(loaded.tokenizer, "so?");
-  prompt.insert(prompt.end(), more.begin(), more.end());
-  const auto second = value_of(generator.generate(prompt, {.tokens_max = 30}));
-  EXPECT_GT(second.stats.reused_tokens, 40);
-  generator.reset();
-  EXPECT_EQ(value_of(generator.generate(prompt, {.tokens_max = 30})).tokens, second.tokens);
 }
 
 TEST(Generator, TheNextTurnReusesTheCacheAndChangesNothing) {

@@ -10,6 +10,7 @@
 #include "api/http_server.h"
 #include "api/served_model.h"
 #include "base/result.h"
+#include "cli/speculation_flags.h"
 #include "serve/engine.h"
 
 namespace jige::cli {
@@ -31,6 +32,7 @@ struct ServeFlags {
   int64_t kv_tokens = 0;
   bool no_prefix_cache = false;
   bool fair_share = false;
+  SpeculationFlags speculation;
   std::string event_log;
 
   int64_t queue_requests = 1024;
@@ -50,7 +52,8 @@ struct ServeFlags {
   void declare(Flags& flags);
 
   api::HttpServerOptions http_options() const;
-  serve::EngineOptions engine_options() const;
+  // Fails as SpeculationFlags does.
+  Result<serve::EngineOptions> engine_options() const;
   api::RequestLimits request_limits() const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;

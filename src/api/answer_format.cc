@@ -183,14 +183,17 @@ Json usage_json(const serve::RequestReport& report) {
             {"prefill_ms", in_ms(report.prefill_seconds)},
             {"decode_ms", in_ms(report.decode_seconds)},
             {"preemptions", report.preemptions},
+            {"drafted_tokens", report.drafted_tokens},
+            {"accepted_tokens", report.accepted_tokens},
             {"cached_tokens", report.cached_tokens}}}};
 }
 
 std::string timing_header(const serve::RequestReport& report) {
   return fmt::format(
-      "queue_ms={:.3f}, prefill_ms={:.3f}, decode_ms={:.3f}, preemptions={}, cached_tokens={}",
+      "queue_ms={:.3f}, prefill_ms={:.3f}, decode_ms={:.3f}, preemptions={}, cached_tokens={}, "
+      "drafted_tokens={}, accepted_tokens={}",
       report.queue_seconds * 1e3, report.prefill_seconds * 1e3, report.decode_seconds * 1e3,
-      report.preemptions, report.cached_tokens);
+      report.preemptions, report.cached_tokens, report.drafted_tokens, report.accepted_tokens);
 }
 
 serve::RequestReport merge_reports(const std::vector<serve::RequestReport>& reports) {
@@ -200,6 +203,8 @@ serve::RequestReport merge_reports(const std::vector<serve::RequestReport>& repo
     merged.cached_tokens += report.cached_tokens;
     merged.generated_tokens += report.generated_tokens;
     merged.preemptions += report.preemptions;
+    merged.drafted_tokens += report.drafted_tokens;
+    merged.accepted_tokens += report.accepted_tokens;
     merged.iterations = std::max(merged.iterations, report.iterations);
     merged.queue_seconds = std::max(merged.queue_seconds, report.queue_seconds);
     merged.prefill_seconds = std::max(merged.prefill_seconds, report.prefill_seconds);

@@ -59,7 +59,8 @@ std::string_view wire_finish_reason(serve::FinishReason reason);
 std::string token_text(const text::Tokenizer& tokenizer, int32_t id);
 
 Json usage_json(const serve::RequestReport& report);
-// "queue_ms=0.2, prefill_ms=3.1, decode_ms=40.5, preemptions=0, cached_tokens=16".
+// "queue_ms=0.2, prefill_ms=3.1, decode_ms=40.5, preemptions=0, cached_tokens=16,
+// drafted_tokens=8, accepted_tokens=5".
 std::string timing_header(const serve::RequestReport& report);
 // The usage of several prompts of one request: tokens add up, times are those of the slowest.
 serve::RequestReport merge_reports(const std::vector<serve::RequestReport>& reports);

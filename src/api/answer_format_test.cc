@@ -132,6 +132,8 @@ TEST(AnswerFormat, WritesWholeAnswersWithUsageAndTiming) {
   const serve::RequestReport report{.prompt_tokens = 20,
                                     .cached_tokens = 16,
                                     .generated_tokens = 5,
+                                    .drafted_tokens = 4,
+                                    .accepted_tokens = 3,
                                     .preemptions = 1,
                                     .queue_seconds = 0.0015,
                                     .prefill_seconds = 0.02,
@@ -149,9 +151,11 @@ TEST(AnswerFormat, WritesWholeAnswersWithUsageAndTiming) {
   EXPECT_EQ(chat["usage"]["prompt_tokens_details"]["cached_tokens"], 16);
   EXPECT_EQ(chat["usage"]["timing"]["queue_ms"], 1.5);
   EXPECT_EQ(chat["usage"]["timing"]["preemptions"], 1);
+  EXPECT_EQ(chat["usage"]["timing"]["drafted_tokens"], 4);
+  EXPECT_EQ(chat["usage"]["timing"]["accepted_tokens"], 3);
   EXPECT_EQ(timing_header(report),
             "queue_ms=1.500, prefill_ms=20.000, decode_ms=300.000, preemptions=1, "
-            "cached_tokens=16");
+            "cached_tokens=16, drafted_tokens=4, accepted_tokens=3");
 }
 
 TEST(AnswerFormat, AddsUpTokensAndTakesTheLongestTimes) {

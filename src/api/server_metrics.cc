@@ -60,6 +60,10 @@ void write_counters(PrometheusText& text, const serve::EngineCounters& counters)
                as_double(counters.prompt_tokens));
   text.counter("jige:generation_tokens_total", "Tokens generated.",
                as_double(counters.generated_tokens));
+  text.counter("jige:spec_decode_num_draft_tokens_total", "Tokens guessed and verified.",
+               as_double(counters.drafted_tokens));
+  text.counter("jige:spec_decode_num_accepted_tokens_total", "Guessed tokens that were right.",
+               as_double(counters.accepted_tokens));
   text.counter("jige:computed_tokens_total", "Rows run through the model.",
                as_double(counters.computed_tokens));
   text.counter("jige:iterations_total", "Model iterations.", as_double(counters.iterations));
@@ -175,6 +179,8 @@ Json top_json(const MetricsSource& source) {
   top["kv_blocks_cached"] = status.kv_blocks_cached;
   top["iterations"] = status.counters.iterations;
   top["generated_tokens"] = status.counters.generated_tokens;
+  top["drafted_tokens"] = status.counters.drafted_tokens;
+  top["accepted_tokens"] = status.counters.accepted_tokens;
   top["last_iteration_tokens"] = status.last_iteration_tokens;
   top["last_iteration_seconds"] = status.last_iteration_seconds;
   top["tokens_per_second"] = status.recent.tokens_per_s();

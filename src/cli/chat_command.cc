@@ -48,7 +48,8 @@ class ChatCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(LoadedModel loaded, model_.load());
+    JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
+    JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
     if (interrupted()) return fail(Code::kCancelled, "while the model was loaded");
     JIGE_TRY(Conversation conversation, Conversation::create(loaded.tokenizer, loaded.folder));
     conversation.set_system(system_);

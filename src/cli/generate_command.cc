@@ -49,7 +49,8 @@ class GenerateCommand final : public Command {
     // Before the model, which may take long to load.
     JIGE_TRY([[maybe_unused]] const std::string folder, find_model_folder(model_.folder));
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
-    JIGE_TRY(LoadedModel loaded, model_.load());
+    JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
+    JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
     JIGE_TRY(const std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options,
              generation_.to_options(loaded.folder, loaded.tokenizer, 256));

@@ -48,6 +48,7 @@ void GenerationFlags::declare(Flags& flags) {
   flags.integer("--seed N", seed, {}, "the same seed gives the same text; without it the clock's");
   flags.texts("--stop TEXT", stops, "end the answer before this text; may be given several times");
   flags.toggle("--ignore-eos", ignore_eos, "go on after the end-of-text token");
+  speculation.declare(flags);
 }
 
 Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& folder,
@@ -73,6 +74,7 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& fo
     return fail(Code::kInvalidArgument, "--stop is empty; give the text to end before");
   }
   options.stop_strings = stops;
+  JIGE_TRY(options.drafts, speculation.read());
   options.cancelled = &interrupt_flag();
   return options;
 }
@@ -87,13 +89,20 @@ std::string stats_text(const serve::GenerationStats& stats) {
   if (stats.prefill_seconds > 0) {
     text += fmt::format(", at {:.0f} tokens/s", stats.prefill_tokens_per_s());
   }
-  return text + fmt::format(", first token after {:.2f} s)", stats.first_token_seconds);
+  text += fmt::format(", first token after {:.2f} s)", stats.first_token_seconds);
+  if (stats.drafted_tokens > 0) {
+    text +=
+        fmt::format(", {} of {} guessed tokens right", stats.accepted_tokens, stats.drafted_tokens);
+  }
+  return text;
 }
 
 Json stats_json(const serve::GenerationStats& stats) {
   return {{"prompt_tokens", stats.prompt_tokens},
           {"reused_tokens", stats.reused_tokens},
           {"generated_tokens", stats.generated_tokens},
+          {"drafted_tokens", stats.drafted_tokens},
+          {"accepted_tokens", stats.accepted_tokens},
           {"first_token_seconds", stats.first_token_seconds},
           {"prefill_tokens_per_s", stats.prefill_tokens_per_s()},
           {"decode_tokens_per_s", stats.decode_tokens_per_s()}};

@@ -13,6 +13,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cli/speculation_flags.h"
 #include "serve/generator.h"
 #include "text/tokenizer.h"
 
@@ -26,6 +27,7 @@ struct GenerationFlags {
   double presence_penalty = 0, frequency_penalty = 0;
   std::vector<std::string> stops;
   bool ignore_eos = false;
+  SpeculationFlags speculation;
 
   void declare(Flags& flags);
   // Without --seed the seed comes from the clock. `tokens_default` new tokens unless flag or folder

@@ -1,5 +1,7 @@
 #include "cli/loaded_model.h"
 
+#include <algorithm>
+
 #include "base/bytes.h"
 #include "base/log.h"
 #include "cli/flags.h"
@@ -20,17 +22,19 @@ void ModelFlags::declare(Flags& flags) {
   declare_quantize(flags, quantize);
 }
 
-Result<LoadedModel> ModelFlags::load(bool scores) const {
+Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
   JIGE_TRY(std::string found, find_model_folder(folder));
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
   JIGE_TRY(auto made, device.make());
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
-  JIGE_TRY(auto model, model::InferenceModel::load(found, *made,
-                                                   {.compute = compute,
-                                                    .format = read_weight_format(quantize),
-                                                    .context_max = context,
-                                                    .scores = scores,
-                                                    .memory_bytes_max = device.arena_bytes_max()}));
+  model::InferenceOptions options{.compute = compute,
+                                  .format = read_weight_format(quantize),
+                                  .context_max = context,
+                                  .scores = scores,
+                                  .memory_bytes_max = device.arena_bytes_max()};
+  // A row for the last token and for every token of a draft.
+  options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + draft_tokens);
+  JIGE_TRY(auto model, model::InferenceModel::load(found, *made, options));
   const int64_t known = model->architecture().config().vocab_size;
   if (tokenizer.vocab_size() > known) {
     log_warn(

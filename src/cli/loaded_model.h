@@ -42,8 +42,8 @@ struct ModelFlags {
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
   // Fails as find_model_folder, Tokenizer::load and InferenceModel::load do. With `scores`, the
-  // model can score texts.
-  Result<LoadedModel> load(bool scores = false) const;
+  // model can score texts; it can verify drafts of `draft_tokens` tokens.
+  Result<LoadedModel> load(bool scores = false, int32_t draft_tokens = 0) const;
 };
 
 }  // namespace jige::cli

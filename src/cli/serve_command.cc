@@ -29,6 +29,7 @@
 #include "cli/output.h"
 #include "cli/serve_flags.h"
 #include "formats/generation_config.h"
+#include "serve/engine_drafts.h"
 #include "serve/engine_memory.h"
 #include "train/process_memory.h"
 
@@ -85,7 +86,8 @@ class ServeCommand final : public Command {
 
   Status run() override {
     output_.apply();
-    JIGE_DO(serve::validate(serve_.engine_options()));
+    JIGE_TRY(engine_options_, serve_.engine_options());
+    JIGE_DO(serve::validate(engine_options_));
     const InterruptScope interrupts;
     raise_descriptor_limit();
     JIGE_TRY(folder_, find_model_folder(model_.folder));
@@ -127,17 +129,21 @@ class ServeCommand final : public Command {
         .format = read_weight_format(model_.quantize),
         .context_max = model_.context,
         .batch_tokens_max = serve_.batch_tokens,
-        .logit_rows_max = std::min(serve_.batch_requests, serve_.batch_tokens),
+        // A row for every answer, or for one with a draft.
+        .logit_rows_max = std::min(
+            std::max<int64_t>(serve_.batch_requests, 1 + engine_options_.drafts.tokens_max),
+            serve_.batch_tokens),
         .memory_bytes_max = model_.device.arena_bytes_max()};
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
       return options;
     }
     const int64_t limit_bytes = model_.device.memory_limit_bytes;
-    JIGE_TRY(const serve::EngineMemory memory,
-             serve::plan_engine_memory(
-                 folder_, options,
-                 limit_bytes > 0 ? limit_bytes : train::machine_memory_bytes() / 4 * 3));
+    JIGE_TRY(
+        const serve::EngineMemory memory,
+        serve::plan_engine_memory(
+            folder_, options, limit_bytes > 0 ? limit_bytes : train::machine_memory_bytes() / 4 * 3,
+            {.options = engine_options_.drafts, .sequences = serve_.batch_requests}));
     options.kv_block_count = memory.kv_block_count;
     if (limit_bytes == 0 && memory.full_contexts > kContextsDefault) {
       options.kv_block_count = static_cast<int64_t>(static_cast<double>(memory.kv_block_count) /
@@ -154,13 +160,31 @@ class ServeCommand final : public Command {
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
     tokenizer_.emplace(std::move(tokenizer));
-    serve::EngineOptions engine_options = serve_.engine_options();
-    engine_options.sampling_team = &device_->team();
-    JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, std::move(engine_options)));
+    JIGE_DO(check_limit());
+    engine_options_.sampling_team = &device_->team();
+    JIGE_TRY(engine_, serve::Engine::create(*loaded_, *tokenizer_, engine_options_));
     JIGE_TRY(api::ServedModel served, served_model());
     service.set_model(std::move(served));
     tell_ready(watch.seconds());
     return {};
+  }
+
+  int64_t drafts_bytes() const {
+    return serve::EngineDrafts::bytes_for(engine_options_.drafts, serve_.batch_requests,
+                                          loaded_->context_max());
+  }
+
+  // A cache of a chosen size is not cut to what drafts leave of the limit.
+  Status check_limit() const {
+    const int64_t limit_bytes = model_.device.memory_limit_bytes;
+    const int64_t needed_bytes = loaded_->peak_bytes() + drafts_bytes();
+    if (limit_bytes == 0 || needed_bytes <= limit_bytes) return {};
+    return fail(
+        Code::kExhausted,
+        "the model takes {} and drafts {}, --memory-limit is {}; choose fewer --kv-tokens or "
+        "--speculate off",
+        format_bytes(loaded_->peak_bytes()), format_bytes(drafts_bytes()),
+        format_bytes(limit_bytes));
   }
 
   Status measure_peaks(api::Service& service) {
@@ -205,6 +229,7 @@ class ServeCommand final : public Command {
     const model::InferenceSizes& sizes = loaded_->sizes();
     const model::InferenceMemory memory = model::inference_memory(loaded_->architecture(), sizes);
     const int64_t work_bytes = memory.activations_bytes + memory.logits_bytes;
+    const int64_t all_bytes = loaded_->peak_bytes() + drafts_bytes();
     if (output_.json) {
       return print_json(Json{{"event", "ready"},
                              {"model", name_},
@@ -214,15 +239,16 @@ class ServeCommand final : public Command {
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
                              {"workspace_bytes", work_bytes},
-                             {"memory_bytes", loaded_->peak_bytes()}});
+                             {"drafts_bytes", drafts_bytes()},
+                             {"memory_bytes", all_bytes}});
     }
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
     print_text(fmt::format(
-        "memory: {} weights, {} cache of {} tokens, {} workspace; {} in all\n"
+        "memory: {} weights, {} cache of {} tokens, {} workspace, {} drafts; {} in all\n"
         "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",
         shown(memory.weights.total_bytes()), shown(memory.kv_bytes),
-        sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(loaded_->peak_bytes()),
-        seconds, name_, engine_->context_max(), serve_.batch_requests));
+        sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
+        shown(all_bytes), seconds, name_, engine_->context_max(), serve_.batch_requests));
   }
 
   // Serves until a signal comes, then finishes what is under way.
@@ -246,6 +272,7 @@ class ServeCommand final : public Command {
   ModelFlags model_;
   ServeFlags serve_;
   OutputFlags output_;
+  serve::EngineOptions engine_options_;
   std::string folder_, name_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<model::InferenceModel> loaded_;

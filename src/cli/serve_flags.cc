@@ -45,6 +45,7 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.toggle("--no-prefix-cache", serve.no_prefix_cache,
                "do not keep what prompts begin with for later prompts");
   flags.toggle("--fair-share", serve.fair_share, "the user served least goes first");
+  serve.speculation.declare(flags);
   flags.text("--event-log FILE", serve.event_log,
              "write every scheduling event, token ids among them, for replay");
 }
@@ -109,7 +110,7 @@ api::HttpServerOptions ServeFlags::http_options() const {
   return options;
 }
 
-serve::EngineOptions ServeFlags::engine_options() const {
+Result<serve::EngineOptions> ServeFlags::engine_options() const {
   serve::EngineOptions options;
   options.policy = plan::find_policy(policy).value_or(options.policy);
   options.admission =
@@ -123,6 +124,7 @@ serve::EngineOptions ServeFlags::engine_options() const {
   options.waiting_prompt_tokens_max = queue_tokens;
   options.stall_seconds_max = stall_seconds;
   options.event_log_path = event_log;
+  JIGE_TRY(options.drafts, speculation.read());
   return options;
 }
 

@@ -10,6 +10,7 @@
 #include "api/http_server.h"
 #include "api/served_model.h"
 #include "base/result.h"
+#include "cli/speculation_flags.h"
 #include "serve/engine.h"
 
 namespace jige::cli {
@@ -31,6 +32,7 @@ struct ServeFlags {
   int64_t kv_tokens = 0;
   bool no_prefix_cache = false;
   bool fair_share = false;
+  SpeculationFlags speculation;
   std::string event_log;
 
   std::string tool_calls = "auto";
@@ -52,7 +54,8 @@ struct ServeFlags {
   void declare(Flags& flags);
 
   api::HttpServerOptions http_options() const;
-  serve::EngineOptions engine_options() const;
+  // Fails as SpeculationFlags does.
+  Result<serve::EngineOptions> engine_options() const;
   api::RequestLimits request_limits() const;
   // How the answers of a model with this template call tools.
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;

@@ -80,6 +80,13 @@ std::string latency_text(const Json& top, const char* field) {
   return fmt::format("p50 {}, p99 {}", in_ms(number(*found, "p50")), in_ms(number(*found, "p99")));
 }
 
+std::optional<double> accepted_share(const Json& top) {
+  const auto drafted = number(top, "drafted_tokens");
+  const auto accepted = number(top, "accepted_tokens");
+  if (!drafted || !accepted || *drafted <= 0) return std::nullopt;
+  return *accepted / *drafted;
+}
+
 std::vector<std::string> head_lines(const TopSample& now, const TopSample* before,
                                     const TopView& view) {
   const Json& top = now.top;
@@ -97,10 +104,10 @@ std::vector<std::string> head_lines(const TopSample& now, const TopSample* befor
                   shown(number(top, "kv_blocks")), shown(number(top, "kv_blocks_cached")),
                   percent(prefix_hit_share(now))),
       fmt::format("speed     {} tokens/s of answers, {} tokens/s computed, {} and {} tokens in the "
-                  "last iteration",
+                  "last iteration, {} of guesses right",
                   shown(answer_tokens_per_s(now, before)), shown(number(top, "tokens_per_second")),
                   in_ms(number(top, "last_iteration_seconds")),
-                  shown(number(top, "last_iteration_tokens"))),
+                  shown(number(top, "last_iteration_tokens")), percent(accepted_share(top))),
       fmt::format("latency   first token {}; between tokens {}",
                   latency_text(top, "first_token_seconds"),
                   latency_text(top, "inter_token_seconds")),

@@ -35,6 +35,8 @@ TopSample sample_of(int rows = 2) {
               {"kv_blocks", 64},
               {"kv_blocks_cached", 3},
               {"generated_tokens", 1000},
+              {"drafted_tokens", 40},
+              {"accepted_tokens", 30},
               {"last_iteration_tokens", 17},
               {"last_iteration_seconds", 0.0123},
               {"tokens_per_second", 345.6},
@@ -69,11 +71,12 @@ TEST(TopFrame, ShowsWhatTheServerDoes) {
   before.top["generated_tokens"] = 900;
   before.at_s = 8;
   const std::string frame =
-      render_top(now, &before, {.address = "host:80", .rows_max = 40, .columns_max = 120});
+      render_top(now, &before, {.address = "host:80", .rows_max = 40, .columns_max = 140});
   EXPECT_THAT(frame, HasSubstr("tiny at host:80, accepting, up 1:05"));
   EXPECT_THAT(frame, HasSubstr("1 prefilling, 1 decoding, 4 waiting (900 prompt tokens), 1 pre"));
   EXPECT_THAT(frame, HasSubstr("50 % of 64 blocks, 3 kept for later, 25 % of prompts found"));
   EXPECT_THAT(frame, HasSubstr("50 tokens/s of answers, 346 tokens/s computed, 12.3 ms and 17"));
+  EXPECT_THAT(frame, HasSubstr("tokens in the last iteration, 75 % of guesses right"));
   EXPECT_THAT(frame, HasSubstr("first token p50 100 ms, p99 900 ms"));
   EXPECT_THAT(frame, HasSubstr("prefill"));
   EXPECT_EQ(answer_tokens_per_s(now, nullptr), std::nullopt);

@@ -200,6 +200,7 @@ std::optional<Batch> ServeScheduler::next_batch() {
     if (Request& victim = at(id); !victim.admitted) wait(victim);
   }
   if (batch.items.empty()) return std::nullopt;
+  add_drafts(batch);
   batch.id = next_batch_++;
   InFlight& entry = in_flight_[batch.id];
   for (const WorkItem& item : batch.items) entry.members.push_back(item.request);
@@ -263,6 +264,44 @@ void ServeScheduler::select_static(Batch& batch) {
     const auto remaining = static_cast<int32_t>(request->tokens.size()) - request->computed;
     schedule(*request, remaining, batch);
   }
+}
+
+// Of those who run their next token alone, in the order of the batch. What comes behind a prompt
+// may be forked and has no draft.
+void ServeScheduler::add_drafts(Batch& batch) {
+  int64_t rows = batch.token_count();
+  int64_t sample_rows = 0;
+  for (const WorkItem& item : batch.items) sample_rows += item.sample_rows();
+  for (WorkItem& item : batch.items) {
+    Request& request = at(item.request);
+    if (request.draft.empty() || request.generated == 0) continue;
+    if (!item.samples || item.tokens.size() != 1) continue;
+    const int64_t room =
+        std::min(options_.batch_tokens_max - rows, options_.sample_rows_max - sample_rows);
+    add_draft(request, room, item);
+    rows += item.draft_count;
+    sample_rows += item.draft_count;
+  }
+}
+
+void ServeScheduler::add_draft(Request& request, int64_t room, WorkItem& item) {
+  // One token more comes than are drafted, and all of them were foreseen.
+  room = std::min<int64_t>(room, request.spec.max_new_tokens - request.generated - 1);
+  const auto count = static_cast<int32_t>(
+      std::clamp<int64_t>(room, 0, static_cast<int64_t>(request.draft.size())));
+  int32_t end = request.computed + 1 + count;
+  while (static_cast<int32_t>(request.blocks.size()) < blocks_for(end)) {
+    const auto block = pool_.acquire();
+    if (!block) break;
+    request.blocks.push_back(*block);
+  }
+  end = std::min(end, static_cast<int32_t>(request.blocks.size()) * pool_.block_tokens());
+  item.draft_count = end - request.computed - 1;
+  item.tokens.insert(item.tokens.end(), request.draft.begin(),
+                     request.draft.begin() + item.draft_count);
+  item.blocks = request.blocks;
+  request.in_flight_drafts = item.draft_count;
+  request.in_flight_tokens += item.draft_count;
 }
 
 bool ServeScheduler::admit(Request& request) {

@@ -1,9 +1,10 @@
 // Iteration-level scheduler of a language-model server: a pure state machine.
 //
 // Events in: a request arrives, a batch completes with its sampled tokens, a batch is lost, a
-// request is cancelled. Decision out: the next batch, one model iteration over some tokens of some
-// requests. No thread, clock, device or random source is inside: the server and the simulator drive
-// the same code, and a log of events replays to the same decisions.
+// request is cancelled, tokens that may follow a request's are drafted. Decision out: the next
+// batch, one model iteration over some tokens of some requests. No thread, clock, device or random
+// source is inside: the server and the simulator drive the same code, and a log of events replays
+// to the same decisions.
 //
 // Policies (Yu et al., Orca, OSDI 2022; Agrawal et al., Sarathi-Serve, OSDI 2024):
 //   orca     first come, first served at the level of iterations; a prompt runs whole
@@ -14,6 +15,10 @@
 //   optimistic  a request enters when its prompt fits; under pressure the last in order of priority
 //               and arrival gives its blocks back and is computed again later, at most
 //               preemptions_max times
+//
+// Drafts ride along with next tokens, in what a batch has room for: they take no place from prompts
+// or next tokens, no block from a request and none beyond what admission foresaw. What was drafted
+// wrongly leaves nothing behind: its blocks are free and nothing of it is published.
 //
 // Invariants, checked by check_invariants():
 //   (1) a request is in at most one batch in flight
@@ -56,7 +61,8 @@ struct ServeSchedulerOptions {
   ServePolicy policy = ServePolicy::kChunked;
   Admission admission = Admission::kReserve;
   int32_t batch_requests_max = 64;
-  int32_t batch_tokens_max = 512;     // chunked: tokens of one iteration
+  int32_t batch_tokens_max = 512;     // of one iteration: chunked; drafts in every policy
+  int32_t sample_rows_max = 64;       // with drafts: rows of one iteration that are sampled from
   int32_t batches_in_flight_max = 1;  // Orca's n_workers
   int32_t preemptions_max = 3;        // of one request; then it is no victim any more
   bool fair_share = false;  // among equals in priority, the tenant served least goes first
@@ -80,6 +86,8 @@ struct WorkItem {
   std::vector<int32_t> tokens;
   std::vector<BlockId> blocks;  // of all positions up to the last one here
   bool samples = false;         // the last token's logits give the request's next token
+  int32_t draft_count = 0;      // of the tokens, the last ones; those before them sample too
+  int64_t sample_rows() const { return samples ? 1 + draft_count : 0; }
 };
 
 // To be copied before the batch runs: `dst` becomes a private copy of `src`.
@@ -109,6 +117,7 @@ struct SampledNext {
   RequestId request = 0;
   int32_t token = 0;
   bool finished = false;
+  int32_t accepted = 0;           // drafted tokens of the item that came true, in front of `token`
   std::vector<ForkedNext> forks;  // with the first token only, at most RequestSpec::fork_count
 };
 
@@ -125,6 +134,9 @@ class ServeScheduler {
   // Fails with kInvalidArgument on an empty prompt, a non-positive length or a known id, and with
   // kExhausted when the request could not run even alone, naming both sizes.
   Status arrive(RequestSpec spec);
+  // What may follow the request's tokens, in place of what was drafted before; it is forgotten with
+  // the next token. Ignored for unknown requests and those in flight.
+  void draft(RequestId request, std::span<const int32_t> tokens);
   // The next iteration, or nothing when none may start now.
   std::optional<Batch> next_batch();
   // Ends a batch; one entry for every item that samples. Returns the requests that are over and may
@@ -156,6 +168,8 @@ class ServeScheduler {
     std::vector<int32_t> tokens;   // prompt and generated
     int32_t computed = 0;          // tokens whose keys and values are in blocks
     int32_t in_flight_tokens = 0;  // > 0: in a batch
+    std::vector<int32_t> draft;
+    int32_t in_flight_drafts = 0;  // of in_flight_tokens
     int32_t generated = 0;
     int32_t promised_blocks = 0;  // reserve
     bool admitted = false;
@@ -197,6 +211,8 @@ class ServeScheduler {
   void select_by_iteration(Batch& batch);
   void select_chunked(Batch& batch);
   void select_static(Batch& batch);
+  void add_drafts(Batch& batch);
+  void add_draft(Request& request, int64_t room, WorkItem& item);
   bool admit(Request& request);
   bool schedule(Request& request, int32_t token_count, Batch& batch);
   bool make_room(Request& request, int32_t end, Batch& batch);
@@ -207,6 +223,7 @@ class ServeScheduler {
   void publish_full_blocks(Request& request);
   std::vector<RequestId> release_finished();
   void give_back_blocks(Request& request);
+  void give_back_blocks_behind(Request& request, int32_t token_count);
   void remove(RequestId id);
   int32_t blocks_for(int64_t token_count) const;
   int32_t worst_case_blocks(const RequestSpec& spec) const;

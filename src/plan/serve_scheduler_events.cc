@@ -6,16 +6,38 @@
 
 namespace jige::plan {
 
+void ServeScheduler::draft(RequestId id, std::span<const int32_t> tokens) {
+  const auto found = requests_.find(id);
+  if (found == requests_.end() || found->second.in_flight_tokens > 0) return;
+  found->second.draft.assign(tokens.begin(), tokens.end());
+}
+
 std::vector<RequestId> ServeScheduler::complete(BatchId batch_id,
                                                 std::span<const SampledNext> sampled) {
   const auto batch = in_flight_.find(batch_id);
   JIGE_CHECK(batch != in_flight_.end(), "batch {} is not in flight", batch_id);
   const std::vector<RequestId> members = std::move(batch->second.members);
   in_flight_.erase(batch);
+  for (const SampledNext& next : sampled) {
+    Request& request = at(next.request);
+    JIGE_CHECK(next.accepted >= 0 && next.accepted <= request.in_flight_drafts,
+               "request {}: {} of {} drafted tokens accepted", next.request, next.accepted,
+               request.in_flight_drafts);
+    request.tokens.insert(request.tokens.end(), request.draft.begin(),
+                          request.draft.begin() + next.accepted);
+    request.generated += next.accepted;
+    tenants_.at(request.spec.tenant).served_tokens += next.accepted;
+    // The others were run for nothing.
+    request.in_flight_tokens -= request.in_flight_drafts - next.accepted;
+    request.in_flight_drafts = 0;
+    request.draft.clear();
+  }
   for (const RequestId id : members) {
     Request& request = at(id);
+    JIGE_CHECK(request.in_flight_drafts == 0, "request {} has sampled nothing", id);
     request.computed += request.in_flight_tokens;
     request.in_flight_tokens = 0;
+    give_back_blocks_behind(request, request.computed);
     publish_full_blocks(request);
   }
   for (const SampledNext& next : sampled) {
@@ -81,7 +103,9 @@ std::vector<RequestId> ServeScheduler::lose(BatchId batch_id) {
   in_flight_.erase(batch);
   for (const RequestId id : members) {
     Request& request = at(id);
-    request.in_flight_tokens = 0;
+    request.in_flight_tokens = request.in_flight_drafts = 0;
+    // The tokens that are run again keep theirs.
+    give_back_blocks_behind(request, static_cast<int32_t>(request.tokens.size()));
     if (request.cancelled) remove(id);
   }
   return release_finished();
@@ -125,6 +149,13 @@ void ServeScheduler::give_back_blocks(Request& request) {
   request.computed = 0;
 }
 
+void ServeScheduler::give_back_blocks_behind(Request& request, int32_t token_count) {
+  while (static_cast<int32_t>(request.blocks.size()) > blocks_for(token_count)) {
+    pool_.release(request.blocks.back());
+    request.blocks.pop_back();
+  }
+}
+
 void ServeScheduler::remove(RequestId id) {
   Request& request = at(id);
   give_back_blocks(request);
@@ -164,6 +195,11 @@ void ServeScheduler::check_invariants() const {
     JIGE_CHECK(static_cast<int64_t>(request.blocks.size()) * pool_.block_tokens() >=
                    request.computed + request.in_flight_tokens,
                "request {}: {} blocks for {} tokens", id, request.blocks.size(), request.computed);
+    JIGE_CHECK(
+        request.in_flight_drafts <= static_cast<int32_t>(request.draft.size()) &&
+            (request.in_flight_drafts == 0 || request.in_flight_drafts < request.in_flight_tokens),
+        "request {}: {} drafts of {} tokens in flight", id, request.in_flight_drafts,
+        request.in_flight_tokens);
     JIGE_CHECK(request.counters.preemptions <= options_.preemptions_max,
                "request {} was preempted {} times", id, request.counters.preemptions);
   }

@@ -20,6 +20,7 @@ ServeSchedulerOptions options_of(ServePolicy policy, Admission admission, int32_
   options.admission = admission;
   options.batch_requests_max = 6;
   options.batch_tokens_max = 11;
+  options.sample_rows_max = 9;
   options.pool = {.block_count = block_count, .block_tokens = kBlockTokens};
   return options;
 }
@@ -49,9 +50,10 @@ class ToyEngine {
     }
   }
 
-  std::vector<int32_t> context(const WorkItem& item) const {
+  // Up to the first `count` tokens of the item.
+  std::vector<int32_t> context(const WorkItem& item, size_t count) const {
     std::vector<int32_t> tokens;
-    const int32_t end = item.context_count + static_cast<int32_t>(item.tokens.size());
+    const int32_t end = item.context_count + static_cast<int32_t>(count);
     for (int32_t position = 0; position < end; ++position) {
       tokens.push_back(cells_[static_cast<size_t>(
           item.blocks[static_cast<size_t>(position / kBlockTokens)] * kBlockTokens +
@@ -78,12 +80,15 @@ struct Expected {
 // Runs a random trace of arrivals, cancels and lost batches to its end and checks every step.
 class TraceRun {
  public:
-  TraceRun(ServeSchedulerOptions options, uint64_t seed, bool priorities)
+  TraceRun(ServeSchedulerOptions options, uint64_t seed, bool priorities, bool drafts = false)
       : options_(options),
         priorities_(priorities),
+        drafts_(drafts),
         scheduler_(options),
         engine_(options.pool.block_count),
         rng_(derive_key(seed, "trace")) {}
+
+  int64_t accepted = 0;  // drafted tokens that came true
 
   void run(int request_count) {
     int steps = 0;
@@ -99,6 +104,7 @@ class TraceRun {
       if (::testing::Test::HasFatalFailure()) return;
     }
     EXPECT_EQ(scheduler_.pool().live_count(), 0) << "blocks leaked";
+    EXPECT_EQ(accepted > 0, drafts_);
     for (const auto& [id, request] : expected_) {
       if (request.cancelled) continue;
       EXPECT_TRUE(over_.contains(id)) << "request " << id << " never ended";
@@ -142,7 +148,23 @@ class TraceRun {
     end(scheduler_.cancel(id));
   }
 
+  // Some of it wrong, some of it for requests that are in flight, over, or have no token yet.
+  void draft() {
+    for (const auto& [id, request] : expected_) {
+      if (rng_.below(3) == 0) continue;
+      std::vector<int32_t> tokens = request.prompt;
+      tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
+      const size_t known = tokens.size();
+      for (size_t left = rng_.below(8); left > 0; --left) {
+        const bool wrong = rng_.below(5) == 0;
+        tokens.push_back(wrong ? 7 : ToyEngine::next_token(tokens, request.sample));
+      }
+      scheduler_.draft(id, std::span(tokens).subspan(known));
+    }
+  }
+
   void step() {
+    if (drafts_) draft();
     auto batch = scheduler_.next_batch();
     ASSERT_TRUE(batch || !flying_.empty() || scheduler_.idle()) << "nothing can ever run again";
     if (batch) {
@@ -167,6 +189,14 @@ class TraceRun {
     if (options_.policy == ServePolicy::kChunked) {
       ASSERT_LE(batch.token_count(), options_.batch_tokens_max);
     }
+    int64_t sample_rows = 0;
+    int64_t drafts = 0;
+    for (const WorkItem& item : batch.items) {
+      sample_rows += item.sample_rows();
+      drafts += item.draft_count;
+    }
+    ASSERT_TRUE(drafts == 0 || sample_rows <= options_.sample_rows_max);
+    ASSERT_TRUE(drafts == 0 || batch.token_count() <= options_.batch_tokens_max);
     std::set<RequestId> members;
     for (const WorkItem& item : batch.items) ASSERT_TRUE(members.insert(item.request).second);
     for (const Batch& other : flying_) {
@@ -180,13 +210,22 @@ class TraceRun {
       Expected& request = expected_.at(item.request);
       std::vector<int32_t> tokens = request.prompt;
       tokens.insert(tokens.end(), request.generated.begin(), request.generated.end());
-      const std::vector<int32_t> context = engine_.context(item);
+      size_t count = item.tokens.size() - static_cast<size_t>(item.draft_count);
+      std::vector<int32_t> context = engine_.context(item, count);
       ASSERT_TRUE(std::equal(context.begin(), context.end(), tokens.begin()))
           << "request " << item.request << " sees other tokens than its own";
       if (!item.samples) continue;
-      SampledNext next{item.request, ToyEngine::next_token(context, request.sample), false, {}};
+      SampledNext next{.request = item.request};
+      next.token = ToyEngine::next_token(context, request.sample);
       if (request.generated.empty()) add_forks(item.request, context, next);
-      expected_.at(item.request).generated.push_back(next.token);
+      std::vector<int32_t>& generated = expected_.at(item.request).generated;
+      generated.push_back(next.token);
+      for (; count < item.tokens.size() && item.tokens[count] == next.token; ++accepted) {
+        context = engine_.context(item, ++count);
+        next.token = ToyEngine::next_token(context, expected_.at(item.request).sample);
+        generated.push_back(next.token);
+        ++next.accepted;
+      }
       sampled.push_back(std::move(next));
     }
     end(scheduler_.complete(batch.id, sampled));
@@ -209,6 +248,7 @@ class TraceRun {
 
   ServeSchedulerOptions options_;
   bool priorities_;
+  bool drafts_;
   ServeScheduler scheduler_;
   ToyEngine engine_;
   Rng rng_;
@@ -232,6 +272,7 @@ TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
     options.batches_in_flight_max = in_flight;
     options.fair_share = fair;
     TraceRun(options, seed, seed % 2 == 1).run(60);
+    TraceRun(options, seed, seed % 2 == 1, /*drafts=*/true).run(60);
     if (HasFailure()) return;
   }
 }
@@ -254,7 +295,7 @@ RequestSpec request_of(RequestId id, int32_t prompt, int32_t new_tokens) {
 std::vector<SampledNext> sample_all(const Batch& batch) {
   std::vector<SampledNext> sampled;
   for (const WorkItem& item : batch.items) {
-    if (item.samples) sampled.push_back({item.request, 7, false, {}});
+    if (item.samples) sampled.push_back({.request = item.request, .token = 7});
   }
   return sampled;
 }
@@ -335,6 +376,37 @@ TEST(ServeScheduler, ARequestAtTheDoorDoesNotStopThoseInside) {
       EXPECT_EQ(order[0], 1);
     }
   }
+}
+
+TEST(ServeScheduler, DraftsTakeWhatABatchHasLeft) {
+  ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 40));
+  ASSERT_TRUE(scheduler.arrive(request_of(1, 4, 9)));
+  const std::vector<int32_t> guesses(20, 7);
+  scheduler.draft(1, guesses);
+  auto batch = scheduler.next_batch();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->items[0].draft_count, 0) << "nothing is drafted behind a prompt";
+  scheduler.complete(batch->id, sample_all(*batch));
+  // Nine rows are sampled from at most, eight tokens are still to come and one follows the draft.
+  scheduler.draft(1, guesses);
+  batch = scheduler.next_batch();
+  ASSERT_TRUE(batch);
+  EXPECT_EQ(batch->items[0].draft_count, 7);
+  EXPECT_EQ(batch->items[0].tokens.size(), 8u);
+  EXPECT_EQ(batch->items[0].blocks.size(), 3u);
+  // Two came true: what was run for the others is given back.
+  scheduler.complete(batch->id,
+                     std::vector<SampledNext>{{.request = 1, .token = 5, .accepted = 2}});
+  scheduler.check_invariants();
+  EXPECT_EQ(scheduler.pool().live_count(), 2) << "for seven tokens";
+  // A prompt goes first: it leaves no room to a draft.
+  ASSERT_TRUE(scheduler.arrive(request_of(2, 30, 1)));
+  scheduler.draft(1, guesses);
+  batch = scheduler.next_batch();
+  ASSERT_TRUE(batch);
+  ASSERT_EQ(batch->items.size(), 2u);
+  EXPECT_EQ(batch->items[0].draft_count, 0);
+  EXPECT_EQ(batch->items[1].tokens.size(), 10u);
 }
 
 // A static batch keeps its finished members, but not their blocks.

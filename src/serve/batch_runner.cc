@@ -20,21 +20,25 @@ Status BatchRunner::run(const plan::Batch& batch, const LogitsCallback& on_logit
     JIGE_DO(model_.copy_block(copy.src, copy.dst));
   }
   const int64_t rows_max = model_.sizes().batch_tokens_max;
-  const int64_t logits_max = model_.sizes().logit_rows_max;
   for (size_t i = 0; i < batch.items.size(); ++i) {
-    const auto count = static_cast<int32_t>(batch.items[i].tokens.size());
+    const plan::WorkItem& item = batch.items[i];
+    const auto count = static_cast<int32_t>(item.tokens.size());
     for (int32_t begin = 0; begin < count;) {
-      const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
-      if (room == 0 || static_cast<int64_t>(logit_rows_.size()) == logits_max) {
+      if (!fits(1 + item.draft_count, std::max<int64_t>(1, item.sample_rows()))) {
         JIGE_DO(forward(on_logits));
-        continue;
       }
+      const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
       const auto part = static_cast<int32_t>(std::min<int64_t>(room, count - begin));
       add(batch, i, begin, part);
       begin += part;
     }
   }
   return forward(on_logits);
+}
+
+bool BatchRunner::fits(int64_t count, int64_t sample_rows) const {
+  return static_cast<int64_t>(tokens_.size()) + count <= model_.sizes().batch_tokens_max &&
+         static_cast<int64_t>(logit_rows_.size()) + sample_rows <= model_.sizes().logit_rows_max;
 }
 
 void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count) {
@@ -45,7 +49,9 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
                         .blocks = work.blocks.data()});
   tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
   if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {
-    logit_rows_.push_back(static_cast<int32_t>(tokens_.size()) - 1);
+    for (int64_t i = work.sample_rows(); i > 0; --i) {
+      logit_rows_.push_back(static_cast<int32_t>(std::ssize(tokens_) - i));
+    }
     logit_items_.push_back(item);
   }
 }

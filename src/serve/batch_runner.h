@@ -1,7 +1,8 @@
 // BatchRunner: runs a scheduler's batch on a model, in as many forwards as the model's limits need.
 //
 // An iteration of the scheduler may be larger than one forward: whole prompts under the orca and
-// static policies, more decodes than the model has rows of logits. Bits do not depend on the cut.
+// static policies, more decodes than the model has rows of logits. Bits do not depend on the cut. A
+// draft stays together with the token before it.
 // Threads: one at a time.
 #pragma once
 
@@ -21,7 +22,7 @@ namespace jige::serve {
 class BatchRunner {
  public:
   // The items that sample in one forward, in their order, and their rows of logits one behind the
-  // other, valid during the call.
+  // other, sample_rows() of each; valid during the call.
   using LogitsCallback =
       std::function<void(std::span<const size_t> items, std::span<const float> logits)>;
 
@@ -36,6 +37,8 @@ class BatchRunner {
   const RooflineSample& work() const { return work_; }
 
  private:
+  // Whether `count` tokens and the rows that are sampled from fit beside what waits.
+  bool fits(int64_t count, int64_t sample_rows) const;
   void add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count);
   Status forward(const LogitsCallback& on_logits);
 

@@ -37,15 +37,21 @@ void CachedSequence::appended(std::span<const int32_t> tokens) {
 }
 
 Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> tokens,
-                                                      bool wants_logits) {
+                                                      int32_t logit_count) {
   const ops::SequenceSpan sequence = span_of(tokens);
-  const int32_t last = sequence.row_count - 1;
-  JIGE_TRY(const std::span<const float> logits,
-           model_.forward({.tokens = tokens,
-                           .sequences = std::span(&sequence, 1),
-                           .logit_rows = std::span(&last, wants_logits ? 1 : 0)}));
+  logit_rows_.resize(static_cast<size_t>(logit_count));
+  std::iota(logit_rows_.begin(), logit_rows_.end(), sequence.row_count - logit_count);
+  JIGE_TRY(
+      const std::span<const float> logits,
+      model_.forward(
+          {.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = logit_rows_}));
   appended(tokens);
   return logits;
+}
+
+void CachedSequence::take_back(size_t count) {
+  JIGE_CHECK(count <= tokens_.size(), "{} tokens of {} taken back", count, tokens_.size());
+  tokens_.resize(tokens_.size() - count);
 }
 
 Result<std::span<const float>> CachedSequence::extend_scored(std::span<const int32_t> tokens,

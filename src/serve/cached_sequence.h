@@ -34,9 +34,11 @@ class CachedSequence {
   // and forgets the rest. Returns how many are kept.
   size_t keep_common(std::span<const int32_t> tokens, size_t count_max);
 
-  // Runs tokens behind the cached ones; the logits of the last one if wanted. Fails as
+  // Runs tokens behind the cached ones; the logits of the last `logit_count` of them. Fails as
   // InferenceModel::forward does. REQUIRES: keep_common or clear since another's turn.
-  Result<std::span<const float>> extend(std::span<const int32_t> tokens, bool wants_logits);
+  Result<std::span<const float>> extend(std::span<const int32_t> tokens, int32_t logit_count);
+  // Forgets the last `count` tokens. REQUIRES: as many are there.
+  void take_back(size_t count);
   // As extend; gives the negative log-probabilities of targets. REQUIRES: model.sizes().scores.
   Result<std::span<const float>> extend_scored(std::span<const int32_t> tokens,
                                                std::span<const int32_t> targets);
@@ -48,7 +50,8 @@ class CachedSequence {
   model::InferenceModel& model_;
   std::vector<int32_t> blocks_;
   std::vector<int32_t> tokens_;
-  uint64_t forward_count_ = 0;  // of the model, after our last forward
+  std::vector<int32_t> logit_rows_;  // of extend()
+  uint64_t forward_count_ = 0;       // of the model, after our last forward
 };
 
 }  // namespace jige::serve

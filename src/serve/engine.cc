@@ -32,6 +32,7 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
           .admission = options.admission,
           .batch_requests_max = options.batch_requests_max,
           .batch_tokens_max = static_cast<int32_t>(batch_tokens),
+          .sample_rows_max = static_cast<int32_t>(sizes.logit_rows_max),
           .batches_in_flight_max = options.batches_in_flight,
           .preemptions_max = options.preemptions_max,
           .fair_share = options.fair_share,
@@ -63,6 +64,7 @@ Status validate(const EngineOptions& options) {
                 options.batches_in_flight, options.batches_in_flight);
   }
   JIGE_DO(check_range("preemptions of a request", options.preemptions_max, 0, 1 << 20));
+  JIGE_DO(validate(options.drafts));
   JIGE_DO(check_range("choices of a request", options.choices_max, 1, 256));
   JIGE_DO(check_range("waiting requests", options.waiting_requests_max, 1, 1 << 24));
   JIGE_DO(check_range("waiting prompt tokens", options.waiting_prompt_tokens_max, 1, INT64_MAX));

@@ -11,7 +11,7 @@
 //
 // Contracts:
 //   (1) bits: an answer depends on its request and the model only, never on neighbours, chunks,
-//       cached prefixes, preemption or cancellation of others
+//       cached prefixes, drafts, preemption or cancellation of others
 //   (2) faults stay inside: a request whose logits or text cannot be used fails alone; when a
 //       forward fails, the requests of that batch fail and the others go on
 //   (3) cancel() gives the request's cache blocks back before the next forward begins
@@ -31,6 +31,7 @@
 #include "base/threads.h"
 #include "model/inference.h"
 #include "plan/serve_scheduler.h"
+#include "serve/draft_policy.h"
 #include "serve/engine_request.h"
 #include "serve/engine_status.h"
 #include "text/tokenizer.h"
@@ -54,6 +55,7 @@ struct EngineOptions {
   int32_t preemptions_max = 3;    // of one request, optimistic admission
   bool fair_share = false;        // among equals in priority, the tenant served least goes first
   bool prefix_cache = true;
+  DraftOptions drafts;  // of tokens that may follow, verified by the model: the same answers sooner
 
   int32_t choices_max = 16;             // of one request
   int64_t waiting_requests_max = 1024;  // not begun yet

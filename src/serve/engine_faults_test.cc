@@ -244,15 +244,20 @@ void recorded_run(Loaded& loaded, const EngineOptions& base, uint64_t seed, cons
 TEST(EventReplay, ARunReplaysToTheSameDecisions) {
   Loaded loaded("llama2", {.kv_block_count = 15, .batch_tokens_max = 64});
   int64_t preemptions = 0;
+  int64_t drafted = 0;
   for (const ServePolicy policy :
        {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic}) {
     for (const Admission admission : {Admission::kReserve, Admission::kOptimistic}) {
       TempFile file;
       EngineStatus status;
-      recorded_run(
-          loaded,
-          {.policy = policy, .admission = admission, .batch_tokens_max = 20, .fair_share = true}, 3,
-          file, status);
+      recorded_run(loaded,
+                   {.policy = policy,
+                    .admission = admission,
+                    .batch_tokens_max = 20,
+                    .fair_share = true,
+                    .drafts = {.tokens_max = 4, .adaptive = false}},
+                   3, file, status);
+      drafted += status.counters.drafted_tokens;
       const ReplayCounts counts = value_of(replay_event_log(file.path()));
       EXPECT_EQ(counts.batches, status.counters.iterations);
       EXPECT_EQ(counts.requests, 24);
@@ -263,6 +268,7 @@ TEST(EventReplay, ARunReplaysToTheSameDecisions) {
     }
   }
   EXPECT_GT(preemptions, 0);
+  EXPECT_GT(drafted, 0);
 }
 
 TEST(EventReplay, NoticesOtherDecisionsAndPassesOverACutLine) {

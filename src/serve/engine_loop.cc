@@ -28,7 +28,9 @@ EngineLoop::EngineLoop(model::InferenceModel& model, const text::Tokenizer& toke
           std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens)),
       shared_(shared),
       scheduler_(std::move(scheduler)),
-      runner_(model) {}
+      runner_(model),
+      drafts_(shared.options.drafts, shared.options.batch_requests_max, model.context_max(),
+              std::min(model.sizes().logit_rows_max, model.sizes().batch_tokens_max)) {}
 
 void EngineLoop::run() {
   for (;;) {
@@ -109,7 +111,7 @@ void EngineLoop::begin(const plan::Batch& batch) {
     LiveRequest& live = live_of(item.request);
     touched_.push_back(live.id());
     live.computed(static_cast<int32_t>(item.request - live.id()),
-                  item.context_count + std::ssize(item.tokens));
+                  item.context_count + std::ssize(item.tokens) - item.draft_count);
     if (live.begun()) continue;
     const int64_t cached = scheduler_.state().counters(item.request).cached_tokens;
     live.begin(cached, now);
@@ -135,20 +137,43 @@ Status EngineLoop::run_batch(const plan::Batch& batch) {
 // alone, so the team shares it. What follows is told to sinks, in the order of the items.
 void EngineLoop::sample(const plan::Batch& batch, std::span<const size_t> items,
                         std::span<const float> logits) {
-  draws_.clear();
-  spoiled_.clear();
-  const size_t width = logits.size() / items.size();
-  for (size_t i = 0; i < items.size(); ++i) {
-    add_draws(batch.items[items[i]], logits.subspan(i * width, width));
+  int64_t row_count = 0;
+  for (const size_t item : items) row_count += batch.items[item].sample_rows();
+  const size_t width = logits.size() / static_cast<size_t>(row_count);
+  samplings_.clear();
+  for (const size_t index : items) {
+    const plan::WorkItem& item = batch.items[index];
+    const size_t count = static_cast<size_t>(item.sample_rows()) * width;
+    samplings_.push_back({&item, logits.first(count), {.request = item.request}});
+    logits = logits.subspan(count);
   }
-  draw_all();
-  for (const size_t item : items) take_drawn(batch.items[item]);
+  for (bool any = true; any;) {
+    draws_.clear();
+    spoiled_.clear();
+    for (const Sampling& one : samplings_) {
+      if (one.goes_on) add_draws(one);
+    }
+    draw_all();
+    any = false;
+    for (Sampling& one : samplings_) {
+      if (one.goes_on) take_drawn(one);
+      any = any || one.goes_on;
+    }
+  }
+  for (Sampling& one : samplings_) {
+    live_of(one.item->request).drafted(one.item->draft_count, one.next.accepted);
+    turn_.counters.drafted_tokens += one.item->draft_count;
+    turn_.counters.accepted_tokens += one.next.accepted;
+    sampled_.push_back(std::move(one.next));
+  }
 }
 
-void EngineLoop::add_draws(const plan::WorkItem& item, std::span<const float> logits) {
-  LiveRequest& live = live_of(item.request);
+void EngineLoop::add_draws(const Sampling& sampling) {
+  LiveRequest& live = live_of(sampling.item->request);
   if (live.has_error()) return;
-  const auto choice = static_cast<int32_t>(item.request - live.id());
+  const size_t width = sampling.logits.size() / static_cast<size_t>(sampling.item->sample_rows());
+  const auto logits = sampling.logits.subspan(static_cast<size_t>(sampling.row) * width, width);
+  const auto choice = static_cast<int32_t>(sampling.item->request - live.id());
   const int32_t end = forks(live, choice) ? live.choice_count() : choice + 1;
   const auto& on_logits = shared_.options.faults.on_logits;
   for (int32_t i = choice; i < end; ++i) {
@@ -177,11 +202,13 @@ void EngineLoop::draw_all() {
   }
 }
 
-void EngineLoop::take_drawn(const plan::WorkItem& item) {
+void EngineLoop::take_drawn(Sampling& sampling) {
+  const plan::WorkItem& item = *sampling.item;
+  plan::SampledNext& next = sampling.next;
   LiveRequest& live = live_of(item.request);
   const auto choice = static_cast<int32_t>(item.request - live.id());
-  plan::SampledNext next{.request = item.request};
   const bool begins = forks(live, choice);
+  next.accepted = sampling.row;
   next.finished = !take(live, choice);
   next.token = live.answer(choice).last_drawn();
   for (int32_t i = 1; begins && i < live.choice_count(); ++i) {
@@ -194,7 +221,10 @@ void EngineLoop::take_drawn(const plan::WorkItem& item) {
     next.forks.clear();
     next.finished = true;
   }
-  sampled_.push_back(std::move(next));
+  const size_t guess = item.tokens.size() - static_cast<size_t>(item.draft_count - sampling.row);
+  sampling.goes_on =
+      !next.finished && guess < item.tokens.size() && next.token == item.tokens[guess];
+  ++sampling.row;
 }
 
 bool EngineLoop::take(LiveRequest& live, int32_t choice) {
@@ -218,6 +248,26 @@ void EngineLoop::settle(const plan::Batch& batch) {
     LiveRequest* live = find(next.request);
     if (live && live->has_error()) fail(*live);
   }
+  if (drafts_.enabled()) draft();
+}
+
+void EngineLoop::draft() {
+  for (const plan::SampledNext& next : sampled_) {
+    if (!next.finished) draft_behind(next.request);
+    for (const plan::ForkedNext& fork : next.forks) {
+      if (!fork.finished) draft_behind(fork.child);
+    }
+  }
+  drafts_.decide([this](RequestId sequence, std::span<const int32_t> tokens) {
+    scheduler_.draft(sequence, tokens);
+  });
+}
+
+void EngineLoop::draft_behind(RequestId sequence) {
+  const LiveRequest* const live = find(sequence);
+  if (!live) return;
+  const auto choice = static_cast<int32_t>(sequence - live->id());
+  drafts_.follow(sequence, live->tokens(choice), live->tokens_left(choice));
 }
 
 void EngineLoop::lose(const plan::Batch& batch, const Error& error) {
@@ -239,6 +289,12 @@ void EngineLoop::account(const plan::Batch& batch, double seconds, bool lost) {
   turn_.iteration = runner_.work();
   turn_.iteration->seconds = seconds;
   turn_.iteration_lost = lost;
+  const auto decodes = [](const plan::WorkItem& item) {
+    return item.sample_rows() == std::ssize(item.tokens);
+  };
+  if (!lost && std::ranges::all_of(batch.items, decodes)) {
+    drafts_.add_step(batch.token_count(), seconds);
+  }
   shared_.histograms.iteration_seconds.observe(seconds);
   shared_.histograms.iteration_tokens.observe(static_cast<double>(batch.token_count()));
 }
@@ -270,6 +326,7 @@ void EngineLoop::end_over() {
     LiveRequest* live = find(sequence);
     if (!live) continue;
     touched_.push_back(live->id());
+    drafts_.forget(sequence);
     live->end_choice(static_cast<int32_t>(sequence - live->id()));
     if (live->all_over()) finish(*live);
   }
@@ -288,6 +345,7 @@ void EngineLoop::forget(const LiveRequest& live) {
     --not_begun_count_;
     shared_.inbox.begun(live.prompt_tokens());
   }
+  for (int32_t i = 0; i < live.choice_count(); ++i) drafts_.forget(id + i);
   turn_.over.push_back(id);
   requests_.erase(id);
 }

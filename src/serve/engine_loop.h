@@ -16,6 +16,7 @@
 #include "model/inference.h"
 #include "serve/batch_runner.h"
 #include "serve/engine.h"
+#include "serve/engine_drafts.h"
 #include "serve/inbox.h"
 #include "serve/live_request.h"
 #include "serve/recorded_scheduler.h"
@@ -51,15 +52,27 @@ class EngineLoop {
   void iterate();
   void begin(const plan::Batch& batch);
   Status run_batch(const plan::Batch& batch);
-  // Draws and takes the next tokens of the items that sample, from their rows of logits.
+  // An item that samples: its rows of logits, and what came of those before `row`.
+  struct Sampling {
+    const plan::WorkItem* item;
+    std::span<const float> logits;
+    plan::SampledNext next;
+    int32_t row = 0;
+    bool goes_on = true;  // the next row is behind tokens that have come
+  };
+  // Draws and takes the next tokens of the items that sample, from their rows of logits: the first
+  // row of all, then the second of those whose first guess has come true, and so on.
   void sample(const plan::Batch& batch, std::span<const size_t> items,
               std::span<const float> logits);
-  void add_draws(const plan::WorkItem& item, std::span<const float> logits);
+  void add_draws(const Sampling& sampling);
   void draw_all();
-  void take_drawn(const plan::WorkItem& item);
+  void take_drawn(Sampling& sampling);
   // Takes one token; true when the choice goes on.
   bool take(LiveRequest& live, int32_t choice);
   void settle(const plan::Batch& batch);
+  // Drafts for those who have sampled and go on.
+  void draft();
+  void draft_behind(RequestId sequence);
   void lose(const plan::Batch& batch, const Error& error);
   void account(const plan::Batch& batch, double seconds, bool lost);
 
@@ -83,11 +96,13 @@ class EngineLoop {
   Shared shared_;
   RecordedScheduler scheduler_;
   BatchRunner runner_;
+  EngineDrafts drafts_;
   Requests requests_;
   int64_t not_begun_count_ = 0;
 
   // Of the current turn; members, so that their memory is kept.
   Inbox::Events events_;
+  std::vector<Sampling> samplings_;
   std::vector<plan::SampledNext> sampled_;
   std::vector<RequestId> over_;
   std::vector<RequestId> touched_;

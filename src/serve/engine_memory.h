@@ -5,9 +5,9 @@
 //   options.memory_bytes_max = memory.total_bytes();
 //   JIGE_TRY(auto model, model::InferenceModel::load(folder, device, options));
 //
-// The limit is that of the model's arena, which holds all that grows with the model or its load;
-// nothing more is taken while serving. The rest of the process comes on top.
-// Threads: pure functions.
+// The limit is that of the model's arena, which holds all that grows with the model or its load,
+// and of what drafts are looked up in; nothing more is taken while serving. The rest of the process
+// comes on top. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include "base/result.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
+#include "serve/draft_policy.h"
 
 namespace jige::serve {
 
@@ -23,20 +24,28 @@ struct EngineMemory {
   int64_t weights_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t workspace_bytes = 0;  // activations and logits of an iteration
+  int64_t drafts_bytes = 0;     // not the arena's (engine_drafts.h)
   int64_t kv_block_count = 0;
   int64_t kv_tokens = 0;     // that fit into the cache
   double full_contexts = 0;  // sequences of the longest context that fit
-  int64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes; }
+  int64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes + drafts_bytes; }
+};
+
+// What is drafted, and for how many sequences at once.
+struct DraftPlan {
+  DraftOptions options;
+  int64_t sequences = 0;
 };
 
 // The most cache blocks that stay within `limit_bytes`; sizes.kv_block_count is not read. Fails
 // with kExhausted when not even one sequence of the longest context fits, naming the least limit
 // that works.
 Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
-                                        model::InferenceSizes sizes, int64_t limit_bytes);
+                                        model::InferenceSizes sizes, int64_t limit_bytes,
+                                        const DraftPlan& drafts = {});
 // The same for a model folder and the options it will be loaded with. Fails also as loading fails.
 Result<EngineMemory> plan_engine_memory(const std::string& folder,
-                                        const model::InferenceOptions& options,
-                                        int64_t limit_bytes);
+                                        const model::InferenceOptions& options, int64_t limit_bytes,
+                                        const DraftPlan& drafts = {});
 
 }  // namespace jige::serve

@@ -75,6 +75,8 @@ struct RequestReport {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t generated_tokens = 0;
+  int64_t drafted_tokens = 0;   // guessed, and run through the model
+  int64_t accepted_tokens = 0;  // of those, part of the answers
   int32_t preemptions = 0;
   int64_t iterations = 0;      // of the first choice: batches it had a part in
   double queue_seconds = 0;    // from submit() to its first iteration

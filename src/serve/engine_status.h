@@ -44,6 +44,8 @@ struct EngineCounters {
   int64_t prefix_hit_tokens = 0;    // and found
   int64_t computed_tokens = 0;      // rows run through the model: prompts, answers, repeats
   int64_t generated_tokens = 0;
+  int64_t drafted_tokens = 0;   // guessed, and run through the model
+  int64_t accepted_tokens = 0;  // of those, part of an answer
   int64_t preemptions = 0;
   int64_t iterations = 0;
   int64_t iterations_lost = 0;  // whose forward failed

@@ -24,7 +24,7 @@ std::string digest_of(const plan::Batch& batch) {
     numbers.clear();
     add(item.request);
     add(item.context_count);
-    add(item.samples ? 1 : 0);
+    add(item.sample_rows());
     add(std::ssize(item.tokens));
     numbers.insert(numbers.end(), item.tokens.begin(), item.tokens.end());
     numbers.insert(numbers.end(), item.blocks.begin(), item.blocks.end());
@@ -77,6 +77,7 @@ void EventLog::start(const plan::ServeSchedulerOptions& options) {
          {"optimistic", options.admission == plan::Admission::kOptimistic},
          {"batch_requests_max", options.batch_requests_max},
          {"batch_tokens_max", options.batch_tokens_max},
+         {"sample_rows_max", options.sample_rows_max},
          {"batches_in_flight_max", options.batches_in_flight_max},
          {"preemptions_max", options.preemptions_max},
          {"fair_share", options.fair_share},
@@ -97,6 +98,12 @@ void EventLog::arrive(const plan::RequestSpec& spec) {
          {"salt", static_cast<int64_t>(spec.cache_salt)}});
 }
 
+void EventLog::draft(plan::RequestId request, std::span<const int32_t> tokens) {
+  write({{"event", "draft"},
+         {"id", request},
+         {"tokens", std::vector<int32_t>(tokens.begin(), tokens.end())}});
+}
+
 void EventLog::batch(const std::optional<plan::Batch>& batch) { write(batch_line(batch)); }
 
 void EventLog::complete(plan::BatchId batch, std::span<const plan::SampledNext> sampled,
@@ -107,7 +114,7 @@ void EventLog::complete(plan::BatchId batch, std::span<const plan::SampledNext> 
     for (const plan::ForkedNext& fork : next.forks) {
       forks.push_back({fork.child, fork.token, fork.finished});
     }
-    rows.push_back({next.request, next.token, next.finished, std::move(forks)});
+    rows.push_back({next.request, next.token, next.finished, std::move(forks), next.accepted});
   }
   write({{"event", "complete"},
          {"batch", batch},

@@ -4,13 +4,15 @@
 //   {"event":"start", …the scheduler's options…}
 //   {"event":"arrive","id":1,"prompt":[5,6],"new_tokens":9,"forks":0,"priority":0,"tenant":0,
 //    "salt":0}
+//   {"event":"draft","id":1,"tokens":[8,9]}
 //   {"event":"batch","id":1,"items":[[1,0,2]],"copies":0,"preempted":[],"digest":"…"}
-//   {"event":"complete","batch":1,"sampled":[[1,7,false,[]]],"over":[]}
+//   {"event":"complete","batch":1,"sampled":[[1,7,false,[],0]],"over":[]}
 //   {"event":"lose","batch":2}
 //   {"event":"cancel","id":1,"over":[]}
 //   {"event":"discard","id":1}
 //
-// An item is request, first position, token count. The digest covers all of the batch: tokens,
+// An item is request, first position, token count; what was sampled is request, token, whether it
+// is finished, forks, drafted tokens that came true. The digest covers all of the batch: tokens,
 // blocks and copies as well. A "batch" without "id" means that none could start.
 // The log holds the tokens of prompts and answers: it is written for its owner's eyes only. After a
 // failed write it says so once and records no more; serving goes on.
@@ -37,6 +39,7 @@ class EventLog {
 
   void start(const plan::ServeSchedulerOptions& options);
   void arrive(const plan::RequestSpec& spec);
+  void draft(plan::RequestId request, std::span<const int32_t> tokens);
   void batch(const std::optional<plan::Batch>& batch);
   void complete(plan::BatchId batch, std::span<const plan::SampledNext> sampled,
                 std::span<const plan::RequestId> over);

@@ -67,6 +67,7 @@ Result<plan::ServeSchedulerOptions> options_of(const Json& line, std::string_vie
   };
   JIGE_DO(read("batch_requests_max", 1, INT32_MAX, options.batch_requests_max));
   JIGE_DO(read("batch_tokens_max", 1, INT32_MAX, options.batch_tokens_max));
+  JIGE_DO(read("sample_rows_max", 1, INT32_MAX, options.sample_rows_max));
   JIGE_DO(read("batches_in_flight_max", 1, INT32_MAX, options.batches_in_flight_max));
   JIGE_DO(read("preemptions_max", 0, INT32_MAX, options.preemptions_max));
   JIGE_DO(read("block_count", 1, kBlocksMax, options.pool.block_count));
@@ -83,6 +84,7 @@ class Replay {
   Status step(const Json& line, std::string_view where) {
     JIGE_TRY(const std::string event, get_string(line, "event", where));
     if (event == "arrive") return arrive(line, where);
+    if (event == "draft") return draft(line, where);
     if (event == "batch") return batch(line, where);
     if (event == "complete") return complete(line, where);
     if (event == "lose") return lose(line, where);
@@ -102,6 +104,12 @@ class Replay {
   struct Known {
     int64_t forks_left = 0;
     bool sampled = false;
+  };
+
+  // An item of a batch that samples.
+  struct Sampling {
+    plan::RequestId request = 0;
+    int32_t draft_count = 0;
   };
 
   Status arrive(const Json& line, std::string_view where) {
@@ -131,21 +139,32 @@ class Replay {
     return {};
   }
 
+  Status draft(const Json& line, std::string_view where) {
+    JIGE_TRY(const int64_t id, get_int(line, "id", where));
+    std::vector<int32_t> tokens;
+    for (const Json& token : array_of(line, "tokens")) {
+      JIGE_TRY(const int32_t number, as_int32(token, where));
+      tokens.push_back(number);
+    }
+    scheduler_.draft(id, tokens);
+    return {};
+  }
+
   Status batch(const Json& line, std::string_view where) {
     const std::optional<plan::Batch> batch = scheduler_.next_batch();
     JIGE_DO(expect_same(line, batch_line(batch), where));
     if (!batch) return {};
     ++counts_.batches;
     counts_.preemptions += std::ssize(batch->preempted);
-    std::vector<plan::RequestId>& samples = in_flight_[batch->id];
+    std::vector<Sampling>& samples = in_flight_[batch->id];
     for (const plan::WorkItem& item : batch->items) {
-      if (item.samples) samples.push_back(item.request);
+      if (item.samples) samples.push_back({item.request, item.draft_count});
     }
     return {};
   }
 
   Result<std::vector<plan::SampledNext>> sampled_of(const Json& line,
-                                                    const std::vector<plan::RequestId>& expected,
+                                                    const std::vector<Sampling>& expected,
                                                     std::string_view where) {
     const Json& rows = array_of(line, "sampled");
     if (rows.size() != expected.size()) {
@@ -155,12 +174,17 @@ class Replay {
     std::vector<plan::SampledNext> sampled;
     for (size_t i = 0; i < rows.size(); ++i) {
       const Json& row = rows[i];
-      if (!is_sampled_row(row, 4) || row[0].get<int64_t>() != expected[i] || !row[3].is_array()) {
-        return fail(Code::kCorrupt, "{}: {} is no token of request {}", where, dump_json(row),
-                    expected[i]);
+      const plan::RequestId id = expected[i].request;
+      if (!is_sampled_row(row, 5) || row[0].get<int64_t>() != id || !row[3].is_array()) {
+        return fail(Code::kCorrupt, "{}: {} is no token of request {}", where, dump_json(row), id);
       }
-      plan::SampledNext next{.request = expected[i], .finished = row[2].get<bool>()};
+      plan::SampledNext next{.request = id, .finished = row[2].get<bool>()};
       JIGE_TRY(next.token, as_int32(row[1], where));
+      JIGE_TRY(next.accepted, as_int32(row[4], where));
+      if (next.accepted < 0 || next.accepted > expected[i].draft_count) {
+        return fail(Code::kCorrupt, "{}: {} of {} drafted tokens came true", where, next.accepted,
+                    expected[i].draft_count);
+      }
       JIGE_DO(add_forks(next, row[3], where));
       known_[next.request].sampled = true;
       sampled.push_back(std::move(next));
@@ -185,19 +209,19 @@ class Replay {
   }
 
   // The batch that a line names, taken out of those in flight; its requests that sample.
-  Result<std::vector<plan::RequestId>> land(plan::BatchId id, std::string_view where) {
+  Result<std::vector<Sampling>> land(plan::BatchId id, std::string_view where) {
     const auto found = in_flight_.find(id);
     if (found == in_flight_.end()) {
       return fail(Code::kCorrupt, "{}: batch {} is not in flight", where, id);
     }
-    std::vector<plan::RequestId> samples = std::move(found->second);
+    std::vector<Sampling> samples = std::move(found->second);
     in_flight_.erase(found);
     return samples;
   }
 
   Status complete(const Json& line, std::string_view where) {
     JIGE_TRY(const int64_t id, get_int(line, "batch", where));
-    JIGE_TRY(const std::vector<plan::RequestId> samples, land(id, where));
+    JIGE_TRY(const std::vector<Sampling> samples, land(id, where));
     JIGE_TRY(const std::vector<plan::SampledNext> sampled, sampled_of(line, samples, where));
     return expect_same(array_of(line, "over"), Json(scheduler_.complete(id, sampled)), where);
   }
@@ -228,7 +252,7 @@ class Replay {
 
   plan::ServeScheduler scheduler_;
   std::map<plan::RequestId, Known> known_;
-  std::map<plan::BatchId, std::vector<plan::RequestId>> in_flight_;
+  std::map<plan::BatchId, std::vector<Sampling>> in_flight_;
   ReplayCounts counts_;
 };
 

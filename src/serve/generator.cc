@@ -72,6 +72,7 @@ Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& 
     return fail(Code::kInvalidArgument, "tokens of a chunk are {}; it must be at least 1",
                 options.chunk_tokens);
   }
+  JIGE_DO(validate(options.drafts));
   return validate(answer_options(options));
 }
 
@@ -84,6 +85,10 @@ Result<Generation> Generator::generate(std::span<const int32_t> prompt,
           .callback = callback,
           .answer = Answer(tokenizer_, prompt, answer_options(options))};
   JIGE_TRY(const std::span<const float> logits, prefill(run));
+  if (options.drafts.tokens_max > 0 && !speculator_) {
+    speculator_ = std::make_unique<Speculator>(context_max());
+  }
+  if (speculator_) speculator_->clear();
   if (!logits.empty()) JIGE_DO(decode(run, logits));
   finish(run);
   return std::move(run.out);
@@ -105,13 +110,13 @@ Result<std::span<const float>> Generator::prefill(Run& run) {
     }
     const auto rest = run.prompt.subspan(cached_.size());
     const auto part = rest.first(std::min(chunk, rest.size()));
-    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size()));
+    JIGE_TRY(logits, cached_.extend(part, part.size() == rest.size() ? 1 : 0));
   }
   run.out.stats.prefill_seconds = run.watch.seconds();
   return logits;
 }
 
-// Samples one token and shows its text.
+// Samples one token and shows its text; the last one where the run was cancelled meanwhile.
 Status Generator::take_token(Run& run, std::span<const float> logits) {
   Result<AnswerPiece> taken = run.answer.take(logits);
   if (!taken && taken.error().code == Code::kInternal) return unusable(taken.error().message);
@@ -119,17 +124,50 @@ Status Generator::take_token(Run& run, std::span<const float> logits) {
   if (run.answer.drawn_count() == 1) run.out.stats.first_token_seconds = run.watch.seconds();
   run.out.text += piece.text;
   if (run.callback && piece.token >= 0) run.callback(piece);
+  if (!run.answer.done() && run.cancelled()) run.answer.cancel();
   return {};
 }
 
 Status Generator::decode(Run& run, std::span<const float> logits) {
-  for (;;) {
-    JIGE_DO(take_token(run, logits));
-    if (!run.answer.done() && run.cancelled()) run.answer.cancel();
-    if (run.answer.done()) return {};
-    const int32_t token = run.answer.last_drawn();
-    JIGE_TRY(logits, cached_.extend(std::span(&token, 1), true));
+  JIGE_DO(take_token(run, logits));
+  while (!run.answer.done()) {
+    const std::span<const int32_t> piece = next_piece(run);
+    const StopWatch watch;
+    JIGE_TRY(const std::span<const float> rows,
+             cached_.extend(piece, static_cast<int32_t>(piece.size())));
+    step_cost_.add(std::ssize(piece), watch.seconds());
+    const size_t width = rows.size() / piece.size();
+    size_t right = 1;  // tokens of the piece that are the sequence's
+    for (;; ++right) {
+      JIGE_DO(take_token(run, rows.subspan((right - 1) * width, width)));
+      if (run.answer.done() || right == piece.size()) break;
+      if (run.answer.last_drawn() != piece[right]) break;
+    }
+    cached_.take_back(piece.size() - right);
+    run.out.stats.drafted_tokens += std::ssize(piece) - 1;
+    run.out.stats.accepted_tokens += static_cast<int64_t>(right) - 1;
   }
+  return {};
+}
+
+std::span<const int32_t> Generator::next_piece(Run& run) {
+  piece_.assign(1, run.answer.last_drawn());
+  const DraftOptions& drafts = run.options.drafts;
+  if (drafts.tokens_max == 0) return piece_;
+  const TokenSequence tokens{run.prompt, run.answer.tokens()};
+  speculator_->follow(tokens);
+  // What is run together is followed by one token more.
+  const int64_t room =
+      std::min({run.options.tokens_max - std::ssize(tokens.generated) - 1,
+                context_max() - static_cast<int64_t>(tokens.size()) - 1,
+                std::min(model_.sizes().logit_rows_max, model_.sizes().batch_tokens_max) - 1});
+  DraftWish wish =
+      speculator_->wish(static_cast<int32_t>(std::clamp<int64_t>(room, 0, drafts.tokens_max)));
+  wish.count = wish.count_max;
+  if (drafts.adaptive) share_step(std::span(&wish, 1), step_cost_, 1, 1, wish.count_max);
+  const std::span<const int32_t> draft = speculator_->draft(tokens, wish.count);
+  piece_.insert(piece_.end(), draft.begin(), draft.end());
+  return piece_;
 }
 
 void Generator::finish(Run& run) {

@@ -5,13 +5,15 @@
 //   JIGE_TRY(const Generation answer, generator.generate(ids, {.tokens_max = 100}, show));
 //
 // The cache keeps the last sequence, so that a prompt that begins with it (the next turn of a chat)
-// costs only its new tokens. The bits of the answer do not depend on that, nor on the chunk size.
+// costs only its new tokens. With drafts (speculator.h), a step may bring several tokens. The bits
+// of the answer depend on neither, nor on the chunk size.
 // Threads: one at a time; the cancellation flag may be set from anywhere.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -21,6 +23,7 @@
 #include "ops/sampling.h"
 #include "serve/answer.h"
 #include "serve/cached_sequence.h"
+#include "serve/speculator.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
@@ -28,13 +31,14 @@ namespace jige::serve {
 struct GenerateOptions {
   ops::SamplingParams sampling;
   uint64_t seed = 0;
-  int32_t choice = 0;                            // which of the seed's streams
-  int64_t tokens_max = 256;                      // new ones, at most
-  std::vector<int32_t> stop_ids;                 // end the answer and are not part of it
-  std::vector<std::string> stop_strings;         // likewise
-  int64_t chunk_tokens = 512;                    // prompt tokens of one forward
-  int top_count = 0;                             // alternatives reported for each token
-  bool continues_text = false;                   // as of AnswerOptions
+  int32_t choice = 0;                     // which of the seed's streams
+  int64_t tokens_max = 256;               // new ones, at most
+  std::vector<int32_t> stop_ids;          // end the answer and are not part of it
+  std::vector<std::string> stop_strings;  // likewise
+  int64_t chunk_tokens = 512;             // prompt tokens of one forward
+  int top_count = 0;                      // alternatives reported for each token
+  bool continues_text = false;            // as of AnswerOptions
+  DraftOptions drafts;                    // at most one less than the model has rows of logits
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };
 
@@ -45,6 +49,8 @@ struct GenerationStats {
   int64_t prompt_tokens = 0;
   int64_t reused_tokens = 0;  // of the prompt, found in the cache
   int64_t generated_tokens = 0;
+  int64_t drafted_tokens = 0;   // guessed, and run through the model
+  int64_t accepted_tokens = 0;  // of those, part of the answer
   double prefill_seconds = 0;
   double first_token_seconds = 0;  // from the call to the first token
   double decode_seconds = 0;       // from the first token to the last
@@ -83,12 +89,17 @@ class Generator {
   Status check(std::span<const int32_t> prompt, const GenerateOptions& options) const;
   Result<std::span<const float>> prefill(Run& run);
   Status decode(Run& run, std::span<const float> logits);
+  // The tokens to run next: the last one drawn, and a draft behind it.
+  std::span<const int32_t> next_piece(Run& run);
   Status take_token(Run& run, std::span<const float> logits);
   void finish(Run& run);
 
   model::InferenceModel& model_;
   const text::Tokenizer& tokenizer_;
   CachedSequence cached_;
+  StepCost step_cost_;
+  std::unique_ptr<Speculator> speculator_;  // of the current run; made when first asked for
+  std::vector<int32_t> piece_;
 };
 
 }  // namespace jige::serve

@@ -97,6 +97,20 @@ void LiveRequest::preempted() {
   is_preempted_ = true;
 }
 
+void LiveRequest::drafted(int64_t count, int64_t accepted) {
+  drafted_tokens_ += count;
+  accepted_tokens_ += accepted;
+}
+
+TokenSequence LiveRequest::tokens(int32_t choice) const {
+  return {request_.prompt, answer(choice).tokens()};
+}
+
+int64_t LiveRequest::tokens_left(int32_t choice) const {
+  return std::min(request_.tokens_max, context_max_ - prompt_tokens()) -
+         std::ssize(answer(choice).tokens());
+}
+
 const Answer& LiveRequest::answer(int32_t choice) const {
   return choices_[static_cast<size_t>(choice)].answer;
 }
@@ -144,6 +158,8 @@ void LiveRequest::end_choice(int32_t index) {
 RequestReport LiveRequest::report(int64_t now_ns) const {
   RequestReport report{.prompt_tokens = prompt_tokens(),
                        .cached_tokens = cached_tokens_,
+                       .drafted_tokens = drafted_tokens_,
+                       .accepted_tokens = accepted_tokens_,
                        .preemptions = preemptions_,
                        .iterations = iterations_};
   for (const Choice& choice : choices_) {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
+#include "serve/draft_finder.h"
 #include "serve/engine_request.h"
 #include "serve/engine_status.h"
 #include "serve/inbox.h"
@@ -44,6 +45,8 @@ class LiveRequest {
   // A batch with choice `choice` has run up to `computed_tokens`.
   void computed(int32_t choice, int64_t computed_tokens);
   void preempted();
+  // A step has run `count` guesses for one of its choices; so many came true.
+  void drafted(int64_t count, int64_t accepted);
 
   // Chooses a choice's next token; choices may do so on several threads at once. REQUIRES: the
   // choice is not done.
@@ -52,6 +55,9 @@ class LiveRequest {
   // follow. REQUIRES: draw(choice), the choice is not done.
   Status take(int32_t choice, int64_t now_ns);
   const Answer& answer(int32_t choice) const;
+  TokenSequence tokens(int32_t choice) const;
+  // That a choice may still get.
+  int64_t tokens_left(int32_t choice) const;
   bool got_first_token() const { return first_token_ns_ > 0; }
 
   // Ends the choices that are not done as cancelled.
@@ -94,6 +100,8 @@ class LiveRequest {
   int64_t computed_tokens_ = 0;
   int64_t iterations_ = 0;
   int32_t preemptions_ = 0;
+  int64_t drafted_tokens_ = 0;
+  int64_t accepted_tokens_ = 0;
   bool is_preempted_ = false;
   FinishReason finish_ = FinishReason::kCancelled;
   std::optional<Error> error_;

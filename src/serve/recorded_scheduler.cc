@@ -15,6 +15,11 @@ Status RecordedScheduler::arrive(plan::RequestSpec spec) {
   return scheduler_.arrive(std::move(spec));
 }
 
+void RecordedScheduler::draft(plan::RequestId request, std::span<const int32_t> tokens) {
+  if (log_) log_->draft(request, tokens);
+  scheduler_.draft(request, tokens);
+}
+
 std::optional<plan::Batch> RecordedScheduler::next_batch() {
   std::optional<plan::Batch> batch = scheduler_.next_batch();
   if (log_) log_->batch(batch);

@@ -20,6 +20,7 @@ class RecordedScheduler {
   RecordedScheduler(const plan::ServeSchedulerOptions& options, std::unique_ptr<EventLog> log);
 
   Status arrive(plan::RequestSpec spec);
+  void draft(plan::RequestId request, std::span<const int32_t> tokens);
   std::optional<plan::Batch> next_batch();
   std::vector<plan::RequestId> complete(plan::BatchId batch,
                                         std::span<const plan::SampledNext> sampled);

@@ -108,6 +108,7 @@ class Simulation {
 
   void launch() {
     while (stage_free_s_ <= now_s_) {
+      observer_.before_batch(scheduler_);
       std::optional<plan::Batch> batch = scheduler_.next_batch();
       if (!batch) return;
       observer_.on_batch(*batch);
@@ -144,13 +145,23 @@ class Simulation {
   void complete(const plan::Batch& batch) {
     std::vector<plan::SampledNext> sampled;
     for (const plan::WorkItem& item : batch.items) {
-      if (!item.samples) continue;
-      const bool stop = rng_.uniform() < options_.faults.stop_share;
-      sampled.push_back({item.request, observer_.next_token(item), stop, {}});
-      if (!over_[static_cast<size_t>(item.request)]) token_came(outcome_of(item.request));
+      if (item.samples) sampled.push_back(sample(item));
     }
     observer_.on_complete(batch);
     for (const plan::RequestId id : scheduler_.complete(batch.id, sampled)) finish(id);
+  }
+
+  // Row by row, up to the first guess that does not come true.
+  plan::SampledNext sample(const plan::WorkItem& item) {
+    plan::SampledNext next{.request = item.request};
+    auto count = static_cast<int32_t>(item.tokens.size()) - item.draft_count;
+    for (;; ++count, ++next.accepted) {
+      next.finished = rng_.uniform() < options_.faults.stop_share;
+      next.token = observer_.next_token(item, count);
+      if (!over_[static_cast<size_t>(item.request)]) token_came(outcome_of(item.request));
+      if (next.finished || next.accepted == item.draft_count) return next;
+      if (item.tokens[static_cast<size_t>(count)] != next.token) return next;
+    }
   }
 
   void token_came(RequestOutcome& outcome) {

@@ -8,7 +8,8 @@
 // With n batches in flight the machine is a pipeline of n equal stages: a batch enters when the
 // first stage is free and leaves n stages later, in order. Cancels come after an exponential time,
 // a lost batch takes its time and yields nothing, a stop ends an answer early; all are drawn from
-// the seed, so a run repeats exactly. With the static policy an answer ends with its batch.
+// the seed, so a run repeats exactly. With the static policy an answer ends with its batch. Nothing
+// is drafted but by an observer: which guesses come true is a matter of texts, and there are none.
 // Threads: none.
 #pragma once
 
@@ -56,10 +57,13 @@ class SimulationObserver {
   // default a prompt that shares nothing with others.
   virtual void complete_spec(const RequestShape& shape, plan::RequestSpec& spec);
   virtual void on_arrival(const plan::RequestSpec&) {}
+  // Before a batch is chosen; may draft tokens of requests.
+  virtual void before_batch(plan::ServeScheduler&) {}
   virtual void on_batch(const plan::Batch&) {}
   virtual void on_lost(const plan::Batch&) {}
-  // The token that a sampling item gives; before on_complete.
-  virtual int32_t next_token(const plan::WorkItem&) { return 0; }
+  // The token that a sampling item gives behind the first `count` of its tokens: all of them, or
+  // fewer with drafts. Before on_complete.
+  virtual int32_t next_token(const plan::WorkItem&, int32_t /*count*/) { return 0; }
   virtual void on_complete(const plan::Batch&) {}
   virtual void on_over(plan::RequestId) {}
   // Behind every event.

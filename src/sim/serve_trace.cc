@@ -10,6 +10,7 @@ namespace {
 constexpr int32_t kBlockTokens = 4;
 constexpr int32_t kEmpty = -1;
 constexpr int32_t kTokenKinds = 7;  // few, so that prompts have beginnings in common
+constexpr int32_t kDraftMax = 6;
 
 // Uniform over [low, high].
 int32_t between(Rng& rng, int32_t low, int32_t high) {
@@ -34,6 +35,13 @@ plan::ServeSchedulerOptions draw_limits(Rng& rng) {
   return limits;
 }
 
+// A function of all that is read, so that a wrong token anywhere changes what follows.
+int32_t token_behind(std::span<const int32_t> tokens) {
+  uint32_t hash = 2166136261u;
+  for (const int32_t token : tokens) hash = (hash ^ static_cast<uint32_t>(token)) * 16777619u;
+  return static_cast<int32_t>((hash >> 8) % kTokenKinds);
+}
+
 }  // namespace
 
 TraceCounts& TraceCounts::operator+=(const TraceCounts& other) {
@@ -44,6 +52,8 @@ TraceCounts& TraceCounts::operator+=(const TraceCounts& other) {
   iterations_lost += other.iterations_lost;
   preemptions += other.preemptions;
   cached_tokens += other.cached_tokens;
+  drafted_tokens += other.drafted_tokens;
+  accepted_tokens += other.accepted_tokens;
   return *this;
 }
 
@@ -58,6 +68,9 @@ TraceSetup draw_trace(uint64_t seed) {
                           .lose_share = rng.below(3) == 0 ? 0.2 : 0,
                           .stop_share = rng.below(3) == 0 ? 0.2 : 0};
   setup.options.seed = seed;
+  Rng draft_rng(derive_key(seed, "serve trace with drafts"));
+  setup.drafts = draft_rng.below(2) == 0;
+  setup.options.scheduler.sample_rows_max = between(draft_rng, 1, 10);
   setup.priorities = rng.below(4) == 0;
   setup.requests =
       make_workload({.request_count = between(rng, 1, 8),
@@ -73,6 +86,7 @@ TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
     : setup_(setup),
       limits_(setup.options.scheduler),
       rng_(derive_key(seed, "serve trace prompts")),
+      draft_rng_(derive_key(seed, "serve trace drafts")),
       cells_(static_cast<size_t>(limits_.pool.block_count) *
                  static_cast<size_t>(limits_.pool.block_tokens),
              kEmpty),
@@ -109,6 +123,21 @@ void TraceChecker::on_arrival(const plan::RequestSpec& spec) {
   request.deadline = turns_ + in_front * limits_.batches_in_flight_max;
 }
 
+void TraceChecker::before_batch(plan::ServeScheduler& scheduler) {
+  if (!setup_.drafts) return;
+  for (size_t id = 0; id < requests_.size(); ++id) {
+    const Tracked& request = requests_[id];
+    if (request.tokens.empty() || request.over || request.in_flight) continue;
+    std::vector<int32_t> tokens = request.tokens;
+    const size_t known = tokens.size();
+    for (int32_t left = between(draft_rng_, 0, kDraftMax); left > 0; --left) {
+      const bool wrong = draft_rng_.below(4) == 0;
+      tokens.push_back(wrong ? between(draft_rng_, 0, kTokenKinds - 1) : token_behind(tokens));
+    }
+    scheduler.draft(static_cast<plan::RequestId>(id), std::span(tokens).subspan(known));
+  }
+}
+
 void TraceChecker::on_batch(const plan::Batch& batch) {
   if (batch.items.empty()) broken("an empty batch");
   if (std::ssize(batch.items) > limits_.batch_requests_max) broken("too many requests in a batch");
@@ -116,6 +145,14 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
       batch.token_count() > limits_.batch_tokens_max) {
     broken("too many tokens in a batch");
   }
+  int64_t sample_rows = 0;
+  int64_t drafts = 0;
+  for (const plan::WorkItem& item : batch.items) {
+    sample_rows += item.sample_rows();
+    drafts += item.draft_count;
+  }
+  if (drafts > 0 && sample_rows > limits_.sample_rows_max) broken("drafts take too many rows");
+  drafted_tokens_ += drafts;
   for (const plan::RequestId id : batch.preempted) {
     if (++at(id).preemptions > limits_.preemptions_max) broken("preempted too often");
   }
@@ -135,9 +172,9 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
   }
 }
 
-std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item) {
+std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item, int32_t count) {
   std::vector<int32_t> tokens;
-  const int32_t end = item.context_count + static_cast<int32_t>(item.tokens.size());
+  const int32_t end = item.context_count + count;
   tokens.reserve(static_cast<size_t>(end));
   for (int32_t i = 0; i < end; ++i) {
     tokens.push_back(cell(item.blocks[static_cast<size_t>(i / limits_.pool.block_tokens)], i));
@@ -145,14 +182,10 @@ std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item) {
   return tokens;
 }
 
-// A function of all that the item reads, so that a wrong token anywhere changes what follows.
-int32_t TraceChecker::next_token(const plan::WorkItem& item) {
-  uint32_t hash = 2166136261u;
-  for (const int32_t token : context(item)) {
-    hash = (hash ^ static_cast<uint32_t>(token)) * 16777619u;
-  }
-  const auto token = static_cast<int32_t>((hash >> 8) % kTokenKinds);
+int32_t TraceChecker::next_token(const plan::WorkItem& item, int32_t count) {
+  const int32_t token = token_behind(context(item, count));
   at(item.request).tokens.push_back(token);
+  accepted_tokens_ += count > std::ssize(item.tokens) - item.draft_count;
   return token;
 }
 
@@ -169,8 +202,10 @@ void TraceChecker::on_complete(const plan::Batch& batch) {
   land(batch);
   ++turns_;
   for (const plan::WorkItem& item : batch.items) {
-    const std::vector<int32_t> read = context(item);
+    std::vector<int32_t> read = context(item, static_cast<int32_t>(item.tokens.size()));
     const std::vector<int32_t>& own = at(item.request).tokens;
+    // Guesses that did not come true are not its own; the last token has come, and was not run.
+    if (item.draft_count > 0) read.resize(std::min(read.size(), own.size() - 1));
     if (read.size() > own.size() || !std::equal(read.begin(), read.end(), own.begin())) {
       broken(fmt::format("request {} reads other tokens than its own", item.request));
     }
@@ -235,7 +270,9 @@ Result<TraceCounts> run_checked_trace(uint64_t seed) {
                      .iterations = result->iterations,
                      .iterations_lost = result->iterations_lost,
                      .preemptions = result->preemptions,
-                     .cached_tokens = checker.cached_tokens()};
+                     .cached_tokens = checker.cached_tokens(),
+                     .drafted_tokens = checker.drafted_tokens(),
+                     .accepted_tokens = checker.accepted_tokens()};
   for (const RequestOutcome& outcome : result->outcomes) {
     counts.cancelled += outcome.failure == "cancelled";
   }

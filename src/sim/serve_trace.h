@@ -35,6 +35,8 @@ struct TraceCounts {
   int64_t iterations_lost = 0;
   int64_t preemptions = 0;
   int64_t cached_tokens = 0;  // found in the prefix cache
+  int64_t drafted_tokens = 0;
+  int64_t accepted_tokens = 0;  // of them
   TraceCounts& operator+=(const TraceCounts& other);
 };
 
@@ -46,6 +48,7 @@ struct TraceSetup {
   ServeSimulationOptions options;
   std::vector<RequestShape> requests;
   bool priorities = false;
+  bool drafts = false;  // some of them wrong
 };
 TraceSetup draw_trace(uint64_t seed);
 
@@ -56,9 +59,10 @@ class TraceChecker final : public SimulationObserver {
 
   void complete_spec(const RequestShape& shape, plan::RequestSpec& spec) override;
   void on_arrival(const plan::RequestSpec& spec) override;
+  void before_batch(plan::ServeScheduler& scheduler) override;
   void on_batch(const plan::Batch& batch) override;
   void on_lost(const plan::Batch& batch) override;
-  int32_t next_token(const plan::WorkItem& item) override;
+  int32_t next_token(const plan::WorkItem& item, int32_t count) override;
   void on_complete(const plan::Batch& batch) override;
   void on_over(plan::RequestId id) override;
   void check(const plan::ServeScheduler& scheduler) override;
@@ -68,6 +72,8 @@ class TraceChecker final : public SimulationObserver {
   // What was broken first, if anything.
   const std::optional<std::string>& violation() const { return violation_; }
   int64_t cached_tokens() const { return cached_tokens_; }
+  int64_t drafted_tokens() const { return drafted_tokens_; }
+  int64_t accepted_tokens() const { return accepted_tokens_; }
 
  private:
   struct Tracked {
@@ -83,18 +89,22 @@ class TraceChecker final : public SimulationObserver {
   void broken(std::string what);
   Tracked& at(plan::RequestId id) { return requests_[static_cast<size_t>(id)]; }
   int32_t& cell(plan::BlockId block, int32_t position);
-  std::vector<int32_t> context(const plan::WorkItem& item);
+  // What the cache holds of the item's sequence, up to the first `count` of its tokens.
+  std::vector<int32_t> context(const plan::WorkItem& item, int32_t count);
   void land(const plan::Batch& batch);
   void check_deadline(plan::RequestId id);
 
   const TraceSetup& setup_;
   const plan::ServeSchedulerOptions& limits_;
   Rng rng_;
+  Rng draft_rng_;
   std::vector<int32_t> cells_;
   std::vector<Tracked> requests_;
   // Complete iterations, less those that a lost one may have let pass.
   int64_t turns_ = 0;
   int64_t cached_tokens_ = 0;
+  int64_t drafted_tokens_ = 0;
+  int64_t accepted_tokens_ = 0;
   std::optional<std::string> violation_;
 };
 

@@ -17,6 +17,8 @@ TEST(ServeTraces, TwentyThousandKeepEveryInvariant) {
   EXPECT_GT(all.iterations_lost, 5'000);
   EXPECT_GT(all.preemptions, 1'000);
   EXPECT_GT(all.cached_tokens, 10'000);
+  EXPECT_GT(all.accepted_tokens, 10'000);
+  EXPECT_GT(all.drafted_tokens - all.accepted_tokens, 5'000);
 }
 
 // The checks themselves: each must see what it is for.

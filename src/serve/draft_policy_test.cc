@@ -1,0 +1,124 @@
+#include "serve/draft_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "base/rng.h"
+
+namespace jige::serve {
+namespace {
+
+// Steps of base + slope a row, as many rows as are drawn below `rows_max`, with noise.
+StepCost learned(double base, double slope, int64_t rows_max, uint64_t seed = 1) {
+  Rng rng(derive_key(seed, "step cost"));
+  StepCost cost;
+  for (int i = 0; i < 400; ++i) {
+    const auto rows = static_cast<int64_t>(1 + rng.below(static_cast<uint64_t>(rows_max)));
+    const double noise = 0.95 + 0.1 * rng.uniform();
+    cost.add(rows, (base + slope * static_cast<double>(rows)) * noise);
+  }
+  return cost;
+}
+
+int32_t worth(double chance, const StepCost& cost, int64_t rows = 1, int64_t sequences = 1,
+              int64_t room = 100) {
+  DraftWish wish{.chance = chance, .count_max = 8};
+  share_step(std::span(&wish, 1), cost, rows, sequences, room);
+  return wish.count;
+}
+
+TEST(StepCost, LearnsThePriceOfARow) {
+  EXPECT_NEAR(learned(0.010, 0.0005, 8).price(1), 0.0005 / 0.0105, 0.012);
+  EXPECT_NEAR(learned(0.001, 0.002, 8).price(1), 0.002 / 0.003, 0.1);
+  EXPECT_NEAR(learned(0.001, 0.002, 8).price(30), 0.002 / 0.061, 0.01);
+  EXPECT_LT(learned(0.010, 0.0, 8).price(1), 0.012);
+}
+
+TEST(StepCost, HasAGuessBeforeItHasSeenStepsOfSeveralSizes) {
+  StepCost cost;
+  EXPECT_GT(cost.price(1), 0.02);
+  EXPECT_LT(cost.price(1), 0.1);
+  const double before = cost.price(1);
+  for (int i = 0; i < 100; ++i) cost.add(1, 0.01);
+  EXPECT_DOUBLE_EQ(cost.price(1), before);
+}
+
+TEST(StepCost, KeepsThePriceWhileAllStepsAreAlike) {
+  StepCost cost = learned(0.01, 0.003, 8);
+  const double before = cost.price(1);
+  for (int i = 0; i < 2000; ++i) cost.add(1, 0.013);
+  EXPECT_NEAR(cost.price(1), before, 0.05);
+}
+
+TEST(StepCost, OneStepThatWasHeldUpChangesLittle) {
+  StepCost cost = learned(0.01, 0.0005, 8);
+  const double before = cost.price(1);
+  cost.add(1, 5.0);
+  EXPECT_NEAR(cost.price(1), before, 0.05);
+}
+
+TEST(DraftTrust, FollowsWhatCameTrue) {
+  DraftTrust trust;
+  EXPECT_GT(trust.chance(0), trust.chance(1)) << "long matches are better evidence";
+  for (int i = 0; i < 60; ++i) trust.judge(1, 0, true);
+  EXPECT_LT(trust.chance(1), 0.03);
+  EXPECT_EQ(trust.chance(0), DraftTrust().chance(0)) << "levels are judged apart";
+  for (int i = 0; i < 10; ++i) trust.judge(1, 8, false);
+  EXPECT_GT(trust.chance(1), 0.9);
+  for (int i = 0; i < 60; ++i) trust.judge(1, 1, true);
+  EXPECT_NEAR(trust.chance(1), 0.5, 0.05);
+}
+
+TEST(ShareStep, DraftsWhatIsWorthItsRow) {
+  const StepCost cheap = learned(0.01, 0.0002, 8);
+  const StepCost dear = learned(0.001, 0.004, 8);
+  EXPECT_EQ(worth(0.95, cheap), 8);
+  EXPECT_EQ(worth(0.005, cheap), 0);
+  EXPECT_EQ(worth(1.0, dear), 0) << "a row that costs a step brings at most a step";
+  EXPECT_GT(worth(0.6, cheap), worth(0.3, cheap));
+  EXPECT_EQ(worth(0.95, cheap, 1, 1, 3), 3) << "no more than there is room for";
+  EXPECT_EQ(worth(0.95, cheap, 1, 1, 0), 0);
+  EXPECT_EQ(worth(0.95, cheap, 1, 1, -4), 0);
+}
+
+TEST(ShareStep, NeighboursMakeDraftsDearer) {
+  const StepCost cost = learned(0.01, 0.0004, 16);
+  EXPECT_EQ(worth(0.9, cost, 1, 1), 8);
+  EXPECT_LT(worth(0.9, cost, 16, 16), 8);
+  EXPECT_EQ(worth(0.9, cost, 64, 64), 0);
+  // Together they lengthen a step by a tenth at most.
+  std::vector<DraftWish> wishes(4, {.chance = 1, .count_max = 8});
+  const StepCost some = learned(0.01, 0.0002, 8);
+  share_step(wishes, some, 4, 4, 100);
+  int32_t total = 0;
+  for (const DraftWish& wish : wishes) total += wish.count;
+  EXPECT_GT(total, 0);
+  EXPECT_LE(total * some.price(4), 0.1);
+}
+
+TEST(ShareStep, TheLikeliestGuessesComeFirst) {
+  const StepCost cost = learned(0.01, 0.00001, 8);
+  std::vector<DraftWish> wishes = {{.chance = 0.5, .count_max = 8},
+                                   {.chance = 0.9, .count_max = 3},
+                                   {.chance = 0.2, .count_max = 8}};
+  share_step(wishes, cost, 1, 1, 5);
+  EXPECT_EQ(wishes[1].count, 3);
+  EXPECT_EQ(wishes[0].count, 2);
+  EXPECT_EQ(wishes[2].count, 0);
+}
+
+TEST(DraftOptions, NameWhatIsOutOfRange) {
+  EXPECT_TRUE(validate(DraftOptions{}));
+  EXPECT_TRUE(validate(DraftOptions{.tokens_max = 64}));
+  for (const int32_t count : {-1, 65}) {
+    const Status status = validate(DraftOptions{.tokens_max = count});
+    ASSERT_FALSE(status);
+    EXPECT_EQ(status.error().code, Code::kInvalidArgument);
+    EXPECT_NE(status.error().message.find(std::to_string(count)), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace jige::serve

@@ -1,0 +1,272 @@
+// Drafts in an engine: the same answers, whatever runs beside them and however they are cut,
+// cached, forked or preempted; and what they may take.
+#include "serve/engine_drafts.h"
+
+#include <atomic>
+#include <limits>
+
+#include "serve/engine_test_support.h"
+
+namespace jige::serve {
+namespace {
+
+using plan::Admission;
+using plan::ServePolicy;
+using testing::alone;
+using testing::expect_clean;
+using testing::Gate;
+using testing::KeepingSink;
+using testing::Loaded;
+using testing::Outcome;
+using testing::random_request;
+using testing::sink_for;
+using testing::value_of;
+
+// Most of what can be asked for; prompts and answers that repeat themselves more or less.
+EngineRequest repeating_request(Rng& rng) {
+  EngineRequest request = random_request(rng);
+  const auto period = 1 + rng.below(6);
+  // Half of them keep the beginning that they may share with others.
+  for (size_t i = rng.below(2) == 0 ? period : 34; i < request.prompt.size(); ++i) {
+    if (rng.below(6) > 0) request.prompt[i] = request.prompt[i - period];
+  }
+  if (rng.below(2) == 0) {
+    request.sampling.logit_bias = {{20, 30}, {24, 30}, {28, 30}};
+    if (rng.below(2) == 0) request.sampling.logit_bias.pop_back();
+  }
+  if (rng.below(3) == 0) request.stop_ids = {24};
+  return request;
+}
+
+struct Case {
+  EngineRequest request;
+  Outcome expected;
+};
+
+std::vector<Case> cases_of(Loaded& loaded, uint64_t seed, int count) {
+  Rng rng(derive_key(seed, "drafts"));
+  std::vector<Case> cases;
+  for (int i = 0; i < count; ++i) {
+    EngineRequest request = repeating_request(rng);
+    Outcome expected = alone(loaded, request);
+    cases.push_back({std::move(request), std::move(expected)});
+  }
+  return cases;
+}
+
+// Runs all at once and compares each with what it gives alone, without drafts.
+EngineStatus expect_same(Loaded& loaded, std::span<const Case> cases, EngineOptions options) {
+  Gate gate;
+  ThreadTeam team(3);
+  options.sampling_team = &team;
+  options.faults.before_forward = gate.hook();
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
+  for (const Case& one : cases) {
+    sinks.push_back(sink_for(one.request));
+    value_of(engine->submit(one.request, sinks.back()));
+    if (sinks.size() == 1) gate.wait_until_entered();
+  }
+  gate.open();
+  int64_t drafted = 0;
+  int64_t accepted = 0;
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
+    EXPECT_FALSE(sinks[i]->error);
+    EXPECT_EQ(sinks[i]->outcome, cases[i].expected) << "request " << i;
+    drafted += sinks[i]->report->drafted_tokens;
+    accepted += sinks[i]->report->accepted_tokens;
+  }
+  EXPECT_TRUE(engine->drain(20));
+  expect_clean(*engine);
+  const EngineStatus status = engine->status();
+  EXPECT_EQ(status.counters.drafted_tokens, drafted);
+  EXPECT_EQ(status.counters.accepted_tokens, accepted);
+  return status;
+}
+
+constexpr DraftOptions kDrafts[] = {{.tokens_max = 1, .adaptive = false},
+                                    {.tokens_max = 4, .adaptive = false},
+                                    {.tokens_max = 30, .adaptive = false},
+                                    {.tokens_max = 8, .adaptive = true}};
+
+TEST(EngineDrafts, ChangeNoBitUnderAnyPolicy) {
+  int64_t accepted = 0;
+  int64_t refused = 0;
+  uint64_t seed = 0;
+  for (const char* name : {"llama3", "mistral"}) {
+    Loaded loaded(name, {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
+    const std::vector<Case> cases = cases_of(loaded, seed++, 18);
+    for (const DraftOptions& drafts : kDrafts) {
+      for (const ServePolicy policy :
+           {ServePolicy::kChunked, ServePolicy::kOrca, ServePolicy::kStatic}) {
+        const auto status = expect_same(
+            loaded, cases, {.policy = policy, .batch_requests_max = 7, .drafts = drafts});
+        accepted += status.counters.accepted_tokens;
+        refused += status.counters.drafted_tokens - status.counters.accepted_tokens;
+      }
+    }
+  }
+  EXPECT_GT(accepted, 300);
+  EXPECT_GT(refused, 300);
+}
+
+TEST(EngineDrafts, ChangeNoBitInAnyNumbers) {
+  for (const auto& [compute, format] : {std::pair{DType::kF32, ops::WeightFormat::kCompute},
+                                        {DType::kBF16, ops::WeightFormat::kCompute},
+                                        {DType::kBF16, ops::WeightFormat::kQ8},
+                                        {DType::kF32, ops::WeightFormat::kQ4}}) {
+    Loaded loaded("qwen3", {.compute = compute,
+                            .format = format,
+                            .kv_block_count = 80,
+                            .batch_tokens_max = 64,
+                            .logit_rows_max = 24});
+    const std::vector<Case> cases = cases_of(loaded, 7, 8);
+    for (const int32_t batch_tokens : {9, 64}) {
+      expect_same(
+          loaded, cases,
+          {.batch_tokens_max = batch_tokens, .drafts = {.tokens_max = 5, .adaptive = false}});
+    }
+  }
+}
+
+TEST(EngineDrafts, ChangeNoBitBesideKnownPrefixesAndPreemption) {
+  Loaded loaded("qwen2", {.kv_block_count = 18, .batch_tokens_max = 64, .logit_rows_max = 24});
+  const std::vector<Case> cases = cases_of(loaded, 11, 16);
+  for (const DraftOptions& drafts : kDrafts) {
+    const EngineStatus status =
+        expect_same(loaded, cases, {.admission = Admission::kOptimistic, .drafts = drafts});
+    EXPECT_GT(status.counters.preemptions, 0) << "the pool is too large for this test";
+    EXPECT_GT(status.counters.prefix_hit_tokens, 0);
+  }
+}
+
+// What an answer with drafts leaves in the prefix cache is what it would leave without.
+TEST(EngineDrafts, TheNextTurnOfAChatFindsOnlyWhatWasAccepted) {
+  Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
+  std::vector<Case> cases = cases_of(loaded, 13, 8);
+  for (size_t i = 0; i < 8; ++i) {
+    EngineRequest next = cases[i].request;
+    const auto& tokens = cases[i].expected[0].tokens;
+    next.prompt.insert(next.prompt.end(), tokens.begin(), tokens.end());
+    next.prompt.insert(next.prompt.end(), {11, 12, 13});
+    Outcome expected = alone(loaded, next);
+    cases.push_back({std::move(next), std::move(expected)});
+  }
+  for (const DraftOptions& drafts : kDrafts) {
+    const EngineStatus status =
+        expect_same(loaded, cases, {.batch_requests_max = 2, .drafts = drafts});
+    EXPECT_GT(status.counters.prefix_hit_tokens, 100);
+  }
+}
+
+EngineRequest easy_request(int64_t tokens_max) {
+  EngineRequest request;
+  request.prompt.assign(20, 40);
+  request.sampling.logit_bias = {{40, 100}};
+  request.tokens_max = tokens_max;
+  request.ignore_eos = true;
+  return request;
+}
+
+TEST(EngineDrafts, SaveIterationsWhereATextRepeats) {
+  Loaded loaded("llama3", {.kv_block_count = 40, .batch_tokens_max = 64, .logit_rows_max = 24});
+  const EngineRequest request = easy_request(61);
+  const Case one{request, alone(loaded, request)};
+  const EngineStatus status =
+      expect_same(loaded, std::span(&one, 1), {.drafts = {.tokens_max = 9, .adaptive = false}});
+  // The prompt gives the first token, every step ten more.
+  EXPECT_EQ(status.counters.iterations, 7);
+  EXPECT_EQ(status.counters.accepted_tokens, 54);
+  EXPECT_EQ(status.counters.drafted_tokens, 54);
+  EXPECT_EQ(status.counters.generated_tokens, 61);
+}
+
+TEST(EngineDrafts, TakeNoRowFromNeighboursAndNoForwardMore) {
+  // Eight rows of logits: seven answers leave one row for drafts, eight none.
+  Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 8});
+  const EngineRequest request = easy_request(20);
+  const Case one{request, alone(loaded, request)};
+  const std::vector<Case> eight(8, one);
+  const DraftOptions drafts{.tokens_max = 30, .adaptive = false};
+  const EngineStatus full = expect_same(loaded, eight, {.drafts = drafts});
+  const EngineStatus plain = expect_same(loaded, eight, {});
+  EXPECT_LE(full.counters.iterations, plain.counters.iterations);
+  EXPECT_LT(full.counters.drafted_tokens, 60) << "but for those ahead of the others";
+}
+
+TEST(EngineDrafts, AFailedRequestOrForwardTakesOnlyItsOwn) {
+  Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
+  const EngineRequest request = easy_request(40);
+  const Outcome expected = alone(loaded, request);
+  EngineOptions options{.drafts = {.tokens_max = 5, .adaptive = false}};
+  int rows = 0;
+  options.faults.on_logits = [&rows](RequestId id, int32_t, std::span<float> logits) {
+    // In the middle of a draft of the second request.
+    if (id == 2 && ++rows == 10) logits[3] = std::numeric_limits<float>::quiet_NaN();
+  };
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
+  for (int i = 0; i < 3; ++i) {
+    sinks.push_back(sink_for(request));
+    value_of(engine->submit(request, sinks.back()));
+  }
+  for (const auto& sink : sinks) ASSERT_TRUE(sink->wait());
+  EXPECT_EQ(sinks[0]->outcome, expected);
+  EXPECT_EQ(sinks[2]->outcome, expected);
+  ASSERT_TRUE(sinks[1]->error);
+  EXPECT_EQ(sinks[1]->outcome[0].tokens.size(), 9u) << "as many as came before the bad row";
+  EXPECT_TRUE(engine->drain(20));
+  expect_clean(*engine);
+}
+
+TEST(EngineDrafts, CancellingInsideADraftEndsTheAnswer) {
+  Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
+  const EngineOptions options{.drafts = {.tokens_max = 5, .adaptive = false}};
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+  const auto sink = std::make_shared<KeepingSink>();
+  std::atomic<RequestId> id{1};  // the first of an engine
+  sink->when_piece = [&](int count) {
+    if (count == 9) engine->cancel(id.load());
+  };
+  EXPECT_EQ(value_of(engine->submit(easy_request(100), sink)), 1);
+  ASSERT_TRUE(sink->wait());
+  EXPECT_EQ(sink->outcome[0].finish, FinishReason::kCancelled);
+  EXPECT_LT(sink->outcome[0].tokens.size(), 20u);
+  EXPECT_TRUE(engine->drain(20));
+  expect_clean(*engine);
+}
+
+TEST(EngineDrafts, ASequenceWithoutASpeculatorHasNoDrafts) {
+  EngineDrafts drafts({.tokens_max = 4, .adaptive = false}, 2, 100, 16);
+  const std::vector<int32_t> tokens(10, 5);
+  std::vector<plan::RequestId> told;
+  const auto decide = [&] {
+    told.clear();
+    drafts.decide([&](plan::RequestId id, std::span<const int32_t> draft) {
+      EXPECT_EQ(std::vector<int32_t>(draft.begin(), draft.end()), std::vector<int32_t>(4, 5));
+      told.push_back(id);
+    });
+  };
+  for (const plan::RequestId id : {1, 2, 3}) drafts.follow(id, {tokens, {}}, 50);
+  decide();
+  EXPECT_EQ(told, (std::vector<plan::RequestId>{1, 2}));
+  drafts.forget(1);
+  drafts.forget(7);
+  for (const plan::RequestId id : {2, 3}) drafts.follow(id, {tokens, {}}, 50);
+  decide();
+  EXPECT_EQ(told, (std::vector<plan::RequestId>{2, 3}));
+  // One token more comes than are drafted.
+  drafts.follow(3, {tokens, {}}, 1);
+  decide();
+  EXPECT_TRUE(told.empty());
+}
+
+TEST(EngineDrafts, TakeTheBytesThatWerePlanned) {
+  EXPECT_EQ(EngineDrafts::bytes_for({}, 64, 4096), 0);
+  EXPECT_EQ(EngineDrafts::bytes_for({.tokens_max = 8}, 64, 4096),
+            64 * (4096 * 2 * 4 + 2 * kDraftTokensMax * 4));
+}
+
+}  // namespace
+}  // namespace jige::serve

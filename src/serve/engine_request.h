@@ -13,10 +13,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "grammar/constraint.h"
 #include "ops/sampling.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
@@ -35,14 +37,15 @@ struct EngineRequest {
   bool ignore_eos = false;        // do not stop at the end-of-text ids
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;
-  int32_t choice_count = 1;  // answers to the one prompt, which is run once
-  int top_count = 0;         // most likely alternatives reported with every token
-  int32_t priority = 0;      // larger goes first
-  uint64_t tenant = 0;       // for fair share
-  uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
+  int32_t choice_count = 1;        // answers to the one prompt, which is run once
+  int top_count = 0;               // most likely alternatives reported with every token
+  int32_t priority = 0;            // larger goes first
+  uint64_t tenant = 0;             // for fair share
+  uint64_t cache_salt = 0;         // prompts match cached beginnings of the same salt only
   std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
+  std::shared_ptr<grammar::Constraint> constraint;  // what answers may be; null: anything
 };
 
 // The member of EngineRequest that a refusal is about; kSampling: the message names which of them.

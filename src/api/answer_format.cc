@@ -1,35 +1,19 @@
 #include "api/answer_format.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "text/byte_level.h"
+#include "text/token_text.h"
 
 namespace jige::api {
 namespace {
-
-constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
 bool is_chat(const AnswerHead& head) { return head.endpoint == Endpoint::kChat; }
 
 // -infinity has no form in JSON.
 double shown_logprob(float logprob) {
   return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
-}
-
-// The bytes of a token whose text is `text`: of half a character, those that its spelling stands
-// for, "<0xC3>" or in the byte-level alphabet.
-std::string token_bytes(const text::Tokenizer& tokenizer, int32_t id, const std::string& text) {
-  if (text.find(kReplacement) == std::string::npos) return text;
-  const std::string spelling = tokenizer.id_to_token(id).value_or("");
-  if (spelling.size() == 6 && spelling.starts_with("<0x")) {
-    unsigned byte = 0;
-    std::from_chars(spelling.data() + 3, spelling.data() + 5, byte, 16);
-    return std::string(1, static_cast<char>(byte));
-  }
-  return text::from_byte_level(spelling).value_or(text);
 }
 
 Json bytes_of(const std::string& bytes) {
@@ -40,8 +24,8 @@ Json bytes_of(const std::string& bytes) {
 
 // A token as the completions endpoint names it: half a character by its bytes, "bytes:\xe2\x82".
 std::string token_name(const text::Tokenizer& tokenizer, int32_t id) {
-  const std::string text = token_text(tokenizer, id);
-  const std::string bytes = token_bytes(tokenizer, id, text);
+  const std::string text = text::token_text(tokenizer, id);
+  const std::string bytes = text::token_bytes(tokenizer, id, text);
   if (bytes == text) return text;
   std::string name = "bytes:";
   for (const char c : bytes) name += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
@@ -49,10 +33,10 @@ std::string token_name(const text::Tokenizer& tokenizer, int32_t id) {
 }
 
 Json chat_token(const text::Tokenizer& tokenizer, int32_t token, float logprob) {
-  const std::string text = token_text(tokenizer, token);
+  const std::string text = text::token_text(tokenizer, token);
   return {{"token", text},
           {"logprob", shown_logprob(logprob)},
-          {"bytes", bytes_of(token_bytes(tokenizer, token, text))}};
+          {"bytes", bytes_of(text::token_bytes(tokenizer, token, text))}};
 }
 
 Json chat_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer) {
@@ -148,6 +132,7 @@ std::string_view wire_finish_reason(serve::FinishReason reason) {
   switch (reason) {
     case serve::FinishReason::kStopId:
     case serve::FinishReason::kStopString:
+    case serve::FinishReason::kComplete:
       return "stop";
     case serve::FinishReason::kLength:
     case serve::FinishReason::kContextFull:
@@ -156,16 +141,6 @@ std::string_view wire_finish_reason(serve::FinishReason reason) {
       return "abort";
   }
   return "abort";
-}
-
-std::string token_text(const text::Tokenizer& tokenizer, int32_t id) {
-  // Behind another token, since some decoders drop the space at the beginning of a text.
-  const int32_t twice[] = {id, id};
-  const auto both = tokenizer.decode(twice, {});
-  const auto once = tokenizer.decode({twice, 1}, {});
-  if (!once) return {};
-  if (both && both->starts_with(*once)) return both->substr(once->size());
-  return *once;
 }
 
 int64_t character_count(std::string_view text) {

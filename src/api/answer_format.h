@@ -55,9 +55,6 @@ struct ChoiceState {
 // "stop", "length" or, for answers cut off by a shutdown, "abort".
 std::string_view wire_finish_reason(serve::FinishReason reason);
 
-// A token as it reads in the middle of a text; U+FFFD for half a character.
-std::string token_text(const text::Tokenizer& tokenizer, int32_t id);
-
 Json usage_json(const serve::RequestReport& report);
 // "queue_ms=0.2, prefill_ms=3.1, decode_ms=40.5, preemptions=0, cached_tokens=16,
 // drafted_tokens=8, accepted_tokens=5".

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "api/api_test_support.h"
+#include "text/token_text.h"
 
 namespace jige::api {
 namespace {
@@ -176,9 +177,9 @@ TEST(AnswerFormat, InvalidTextBecomesReplacementCharacters) {
 
 TEST(AnswerFormat, TokensReadAsInTheMiddleOfAText) {
   const text::Tokenizer tokenizer = character_tokenizer();
-  EXPECT_EQ(token_text(tokenizer, 3), " ");
-  EXPECT_EQ(token_text(tokenizer, kA), "a");
-  EXPECT_EQ(token_text(tokenizer, 1000), "");
+  EXPECT_EQ(text::token_text(tokenizer, 3), " ");
+  EXPECT_EQ(text::token_text(tokenizer, kA), "a");
+  EXPECT_EQ(text::token_text(tokenizer, 1000), "");
 }
 
 }  // namespace

@@ -41,6 +41,7 @@ inline ServedModel test_model() {
                     .chat_template = test_template(),
                     .tokenizer = character_tokenizer()};
   model.defaults.temperature = 1;
+  model.constraints = std::make_shared<grammar::ConstraintCompiler>(model.tokenizer);
   return model;
 }
 

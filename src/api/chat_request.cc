@@ -182,6 +182,10 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   const auto newer = fields.integer("max_completion_tokens", {1, INT32_MAX});
   read_logprobs(fields, limits, read);
   ToolRequest tools = read_tools(fields, model);
+  if (read.engine.constraint && tools.format != ToolFormat::kNone) {
+    fields.refuse(bad_field(
+        "tools", "tools and a constrained answer do not go together; set tool_choice to \"none\""));
+  }
   if (fields.error()) return tl::unexpected(*fields.error());
   auto ids = encode_messages(fields, tools, model, limits);
   if (!ids) return tl::unexpected(std::move(ids.error()));

@@ -46,6 +46,7 @@ class FieldReader {
   // REQUIRES: `object` is a JSON object.
   explicit FieldReader(const Json& object) : object_(object) {}
 
+  const Json& object() const { return object_; }
   // The member; nullptr where it is absent or null.
   const Json* find(std::string_view name) const;
   std::optional<int64_t> integer(std::string_view name, IntegerBounds bounds);

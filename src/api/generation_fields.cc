@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/constraint_fields.h"
 #include "base/rng.h"
 
 namespace jige::api {
@@ -122,6 +123,7 @@ GenerationFields read_generation_fields(FieldReader& fields, const ServedModel& 
   const auto salt = fields.text("cache_salt", kNameBytesMax);
   if (salt && !salt->empty()) engine.cache_salt = derive_key(1, *salt);
   read_streaming(fields, read);
+  engine.constraint = read_constraint(fields, model);
   return read;
 }
 

@@ -15,11 +15,7 @@ struct Refused {
 
 constexpr Refused kBoth[] = {
     {"prompt_logprobs", "empty", "log-probabilities of the prompt are"},
-    {"guided_json", "empty", "constrained output is"},
-    {"guided_regex", "empty", "constrained output is"},
-    {"guided_choice", "empty", "constrained output is"},
-    {"guided_grammar", "empty", "constrained output is"},
-    {"structured_outputs", "empty", "constrained output is"},
+    {"guided_grammar", "empty", "a grammar in the request is"},
     {"allowed_token_ids", "empty", "a list of allowed tokens is"},
     {"bad_words", "empty", "a list of forbidden words is"},
     {"truncate_prompt_tokens", "empty", "cutting the prompt is"},
@@ -59,18 +55,6 @@ void refuse_from(FieldReader& fields, std::span<const Refused> list) {
   }
 }
 
-void refuse_response_format(FieldReader& fields) {
-  const Json* format = fields.find("response_format");
-  if (!format) return;
-  const bool typed = format->is_object() && format->contains("type");
-  if (typed && (*format)["type"] == "text") return;
-  ApiError error = bad_field("response_format",
-                             "response_format: only {{\"type\": \"text\"}} is supported, found {}",
-                             typed ? shown_value((*format)["type"]) : shown_value(*format));
-  error.code = "unsupported_parameter";
-  fields.refuse(std::move(error));
-}
-
 void refuse_modalities(FieldReader& fields) {
   const Json* list = fields.find("modalities");
   if (!list) return;
@@ -95,7 +79,6 @@ void refuse_best_of(FieldReader& fields) {
 
 void refuse_unserved(FieldReader& fields, Endpoint endpoint) {
   refuse_from(fields, kBoth);
-  refuse_response_format(fields);
   if (endpoint == Endpoint::kCompletions) {
     refuse_from(fields, kCompletions);
     refuse_best_of(fields);

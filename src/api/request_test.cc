@@ -182,10 +182,22 @@ TEST(CompletionRequest, RefusesWhatIsWrongAndNamesTheField) {
       {p + R"("suffix":"b")", "suffix", "not supported"},
       {p + R"("best_of":2)", "best_of", "not supported"},
       {p + R"("prompt_logprobs":1)", "prompt_logprobs", "not supported"},
-      {p + R"("guided_json":{"type":"object"})", "guided_json", "not supported"},
-      {p + R"("structured_outputs":{"regex":"a"})", "structured_outputs", "not supported"},
-      {p + R"("response_format":{"type":"json_object"})", "response_format", "\"json_object\""},
+      {p + R"("guided_json":{"type":"object","minProperties":1})", "guided_json",
+       "#/minProperties is not supported"},
+      {p + R"("guided_json":"{")", "guided_json", "not valid JSON"},
+      {p + R"("guided_regex":"(a")", "guided_regex", "missing"},
+      {p + R"("guided_choice":[])", "guided_choice", "list of 1"},
+      {p + R"("guided_grammar":"root ::= a")", "guided_grammar", "not supported"},
+      {p + R"("guided_regex":"a","guided_choice":["b"])", "guided_choice", "cannot both"},
+      {p + R"("guided_regex":"a","response_format":{"type":"json_object"})", "guided_regex",
+       "cannot both"},
+      {p + R"("structured_outputs":{"regex":5})", "structured_outputs.regex", "must be a text"},
+      {p + R"("structured_outputs":{"regex":"a","json_object":true})", "structured_outputs.regex",
+       "cannot both"},
+      {p + R"("structured_outputs":{"grammar":"a"})", "structured_outputs.grammar", "only json"},
+      {p + R"("structured_outputs":5)", "structured_outputs", "must be an object"},
       {p + R"("response_format":"json")", "response_format", "found \"json\""},
+      {p + R"("response_format":{"type":"xml"})", "response_format", "found \"xml\""},
       {p + R"("use_beam_search":true)", "use_beam_search", "not supported"},
       {p + R"("skip_special_tokens":false)", "skip_special_tokens", "not supported"},
       {p + R"("allowed_token_ids":[1])", "allowed_token_ids", "not supported"},
@@ -216,8 +228,35 @@ TEST(CompletionRequest, AnotherModelIsNotFound) {
 
 TEST(CompletionRequest, HarmlessValuesOfUnservedFieldsPass) {
   EXPECT_TRUE(completion(R"("prompt":"a","echo":false,"suffix":"","prompt_logprobs":null,
-      "guided_json":null,"bad_words":[],"skip_special_tokens":true,"best_of":1,
+      "guided_json":null,"structured_outputs":{"json_object":false,"regex":null},
+      "bad_words":[],"skip_special_tokens":true,"best_of":1,
       "response_format":{"type":"text"})"));
+}
+
+TEST(CompletionRequest, ReadsWhatTheAnswerIsToBe) {
+  const ServedModel model = test_model();
+  const auto constraint_of = [&](const std::string& members) {
+    const auto read =
+        prepare_completion(json_of(R"({"prompt":"a",)" + members + "}"), model, {}, 1);
+    if (!read) ADD_FAILURE() << read.error().message;
+    return read ? read->engine[0].constraint : nullptr;
+  };
+  EXPECT_FALSE(constraint_of(R"("response_format":{"type":"text"})"));
+  const auto schema = constraint_of(R"("guided_json":{"type":"object"})");
+  ASSERT_TRUE(schema);
+  EXPECT_EQ(constraint_of(R"("guided_json":"{\"type\": \"object\"}")"), schema) << "its text";
+  EXPECT_EQ(constraint_of(R"("structured_outputs":{"json":{"type":"object"}})"), schema);
+  EXPECT_EQ(constraint_of(R"("response_format":{"type":"json_schema","json_schema":{
+      "name":"n","strict":true,"schema":{"type":"object"}}})"),
+            schema);
+  const auto regex = constraint_of(R"("guided_regex":"a*b")");
+  EXPECT_TRUE(regex);
+  EXPECT_NE(regex, schema);
+  EXPECT_EQ(constraint_of(R"("structured_outputs":{"regex":"a*b"})"), regex);
+  EXPECT_TRUE(constraint_of(R"("guided_choice":["a","b"])"));
+  const auto object = constraint_of(R"("response_format":{"type":"json_object"})");
+  EXPECT_TRUE(object);
+  EXPECT_EQ(constraint_of(R"("structured_outputs":{"json_object":true})"), object);
 }
 
 TEST(ChatRequest, RendersTheTemplate) {
@@ -287,8 +326,8 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
       {hi + R"("tools":[{"type":"function","function":{"name":"f"}}])", "tools", "has no tools"},
       {hi + R"("tool_choice":"auto")", "tool_choice", "only where tools are given"},
       {hi + R"("functions":[{}])", "functions", "not supported"},
-      {hi + R"("response_format":{"type":"json_schema","json_schema":{}})", "response_format",
-       "json_schema"},
+      {hi + R"("response_format":{"type":"json_schema","json_schema":{}})",
+       "response_format.json_schema.schema", "must be a JSON schema"},
       {hi + R"("modalities":["text","audio"])", "modalities", "only"},
       {hi + R"("audio":{"voice":"x"})", "audio", "not supported"},
       {hi + R"("top_logprobs":3)", "top_logprobs", "only where logprobs is true"},

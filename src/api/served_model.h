@@ -4,11 +4,13 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "api/tool_format.h"
+#include "grammar/constraint_compiler.h"
 #include "ops/sampling.h"
 #include "serve/engine.h"
 #include "text/chat_template.h"
@@ -28,6 +30,7 @@ struct ServedModel {
   std::optional<text::ChatTemplate> chat_template;
   ToolFormat tool_format = ToolFormat::kNone;  // in which the template writes calls of tools
   text::Tokenizer tokenizer;
+  std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
 };
 

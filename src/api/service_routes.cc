@@ -3,6 +3,7 @@
 
 #include "api/chat_request.h"
 #include "api/service.h"
+#include "text/token_text.h"
 
 namespace jige::api {
 namespace {
@@ -28,7 +29,7 @@ HttpResponse state_response(std::string_view state, int status) {
 // The spelling of each token, with U+FFFD for bytes that are not UTF-8.
 Json token_texts(const ServedModel& model, const std::vector<int32_t>& ids) {
   Json texts = Json::array();
-  for (const int32_t id : ids) texts.push_back(token_text(model.tokenizer, id));
+  for (const int32_t id : ids) texts.push_back(text::token_text(model.tokenizer, id));
   return texts;
 }
 

@@ -44,6 +44,38 @@ TEST(Service, CompletesTexts) {
   EXPECT_TRUE(soon([&] { return server.idle(); }));
 }
 
+TEST(Service, ConstrainsAnswersWholeAndStreamed) {
+  TestServer server;
+  const std::string members =
+      R"(,"response_format":{"type":"json_schema","json_schema":{"name":"list","schema":
+      {"type":"array","items":{"enum":["red","green",3]},"minItems":1,"maxItems":3}}})";
+  for (int seed = 0; seed < 5; ++seed) {
+    const TestResponse whole = server.post("/v1/completions", completion_body(seed, 60, members));
+    ASSERT_EQ(whole.status, 200) << whole.body;
+    const Json answer = json_of(whole.body);
+    EXPECT_EQ(answer["choices"][0]["finish_reason"], "stop");
+    const Json list = json_of(text_of(whole));
+    EXPECT_TRUE(list.is_array() && !list.empty() && list.size() <= 3) << list;
+    const TestResponse streamed =
+        server.post("/v1/completions", completion_body(seed, 60, members + R"(,"stream":true)"));
+    std::string text, finish;
+    for (const Json& frame : frames_of(streamed.body)) {
+      text += frame["choices"][0]["text"].get<std::string>();
+      const Json& reason = frame["choices"][0]["finish_reason"];
+      if (reason.is_string()) finish = reason;
+    }
+    EXPECT_EQ(text, text_of(whole));
+    EXPECT_EQ(finish, "stop");
+  }
+  // The tokenizer has no closing brace.
+  const TestResponse failed = server.post(
+      "/v1/chat/completions",
+      R"({"messages":[{"role":"user","content":"a"}],"guided_json":{"properties":{}}})");
+  EXPECT_EQ(failed.status, 400) << failed.body;
+  EXPECT_THAT(failed.body, HasSubstr("no token of the model's vocabulary"));
+  EXPECT_TRUE(soon([&] { return server.idle(); }));
+}
+
 TEST(Service, StreamsWhatItWouldHaveSentWhole) {
   TestServer server;
   const std::string whole = text_of(server.post("/v1/completions", completion_body(3, 40)));

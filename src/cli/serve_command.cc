@@ -209,6 +209,7 @@ class ServeCommand final : public Command {
     served.context_max = engine_->context_max();
     served.model_context_max = loaded_->config().context_max;
     served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
+    served.constraints = std::make_shared<grammar::ConstraintCompiler>(*tokenizer_);
     served.defaults = {
         .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
         .top_k = config.top_k.value_or(0),

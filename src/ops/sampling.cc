@@ -105,20 +105,30 @@ float temperature_factor(const SamplingParams& params) {
   return static_cast<float>(std::clamp(1 / params.temperature, 1e-30, 1e30));
 }
 
+void apply_allowed(std::span<float> logits, std::span<const uint64_t> allowed) {
+  for (size_t i = 0; i < logits.size(); ++i) {
+    const size_t word = i / 64;
+    if (word >= allowed.size() || (allowed[word] >> (i % 64) & 1) == 0) logits[i] = -INFINITY;
+  }
+}
+
 // Chooses from logits of which the largest is `largest`. Holds one array of the vocabulary's size.
 Result<int32_t> choose(std::span<const float> logits, float largest, const SamplingParams& params,
                        std::span<const int32_t> prompt, std::span<const int32_t> generated,
-                       double uniform) {
+                       std::span<const uint64_t> allowed, double uniform) {
   Weights weights;
-  if (changes_logits(params)) {
+  if (changes_logits(params) || !allowed.empty()) {
     weights.values.assign(logits.begin(), logits.end());
     if (has_penalty(params)) apply_penalties(weights.values, params, prompt, generated);
     apply_bias(weights.values, params);
+    if (!allowed.empty()) apply_allowed(weights.values, allowed);
     logits = weights.values;
     largest = max_of(logits);
     if (!std::isfinite(largest)) {
-      return fail(Code::kInvalidArgument,
-                  "logit_bias forbids every token that could come next; forbid fewer");
+      return fail(
+          Code::kInvalidArgument,
+          "logit_bias, or what the answer is constrained to, forbids every token that could "
+          "come next; forbid fewer");
     }
   }
   if (params.temperature == 0) return greedy(logits, largest);
@@ -166,7 +176,7 @@ Status validate(const SamplingParams& params) {
 
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
-                            Rng& rng, int top_count) {
+                            Rng& rng, int top_count, std::span<const uint64_t> allowed) {
   const double uniform = rng.uniform();  // first, so that every call draws as much
   const float largest = max_of(logits);
   if (!std::isfinite(largest)) {
@@ -174,7 +184,7 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
                 logits.size(), largest);
   }
   Weights raw;
-  const bool draws_from_raw = params.temperature == 1 && !changes_logits(params);
+  const bool draws_from_raw = params.temperature == 1 && !changes_logits(params) && allowed.empty();
   if (draws_from_raw) raw.values.resize(logits.size());
   take_exponentials(raw, logits, largest, 1.0f);
   if (std::isnan(raw.total)) {
@@ -185,7 +195,7 @@ Result<SampledToken> sample(std::span<const float> logits, const SamplingParams&
   if (draws_from_raw) {
     result.token = draw(raw, params, uniform);
   } else {
-    JIGE_TRY(result.token, choose(logits, largest, params, prompt, generated, uniform));
+    JIGE_TRY(result.token, choose(logits, largest, params, prompt, generated, allowed, uniform));
   }
   const double log_total = static_cast<double>(largest) + std::log(raw.total);
   const auto logprob = [&](float logit) {

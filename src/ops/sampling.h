@@ -1,9 +1,9 @@
 // Choosing the next token from one row of logits.
 //
 // Order of the filters, as Hugging Face applies them: repetition, presence and frequency penalties,
-// bias, temperature, top-k, top-p, min-p; then a draw. Temperature 0 is greedy: the lowest index
-// among the largest logits, no filter but the penalties and the bias. Threads: pure functions of
-// their arguments.
+// bias, allowed tokens, temperature, top-k, top-p, min-p; then a draw. Temperature 0 is greedy: the
+// lowest index among the largest logits, no filter but the penalties and the bias. Threads: pure
+// functions of their arguments.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +48,12 @@ struct SampledToken {
 };
 
 // Draws one token. `prompt` and `generated` feed the penalties; `rng` advances by a fixed number of
-// draws whatever the parameters. `top_count` most likely alternatives are reported.
+// draws whatever the parameters. `top_count` most likely alternatives are reported. Of `allowed`
+// bit i says whether token i may be drawn, and tokens behind its end may not; empty: all may.
 // Fails with kInternal when a logit is NaN or +inf, or all are -inf, and with kInvalidArgument when
-// the bias forbids every token.
+// the bias and `allowed` forbid every token.
 Result<SampledToken> sample(std::span<const float> logits, const SamplingParams& params,
                             std::span<const int32_t> prompt, std::span<const int32_t> generated,
-                            Rng& rng, int top_count = 0);
+                            Rng& rng, int top_count = 0, std::span<const uint64_t> allowed = {});
 
 }  // namespace jige::ops

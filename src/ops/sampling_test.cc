@@ -376,5 +376,34 @@ TEST(Sampling, DrawsTheSameTokensOnEveryInstructionSet) {
   for (const auto& run : runs) EXPECT_EQ(run, runs.front());
 }
 
+// What is allowed is drawn as if the others were not there, whatever the filters; the reported
+// probability stays that of the raw logits.
+TEST(Sampling, DrawsAllowedTokensAlone) {
+  std::vector<float> logits(130);
+  for (size_t i = 0; i < logits.size(); ++i) logits[i] = static_cast<float>(i) * 0.1f;
+  const std::vector<uint64_t> allowed = {uint64_t{1} << 3 | uint64_t{1} << 60, 1};  // 3, 60, 64
+  SamplingParams params;
+  Rng rng(1);
+  EXPECT_EQ(sample(logits, params, {}, {}, rng, 0, allowed)->token, 64) << "greedy";
+  params.temperature = 1;
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < 4000; ++i) ++counts[sample(logits, params, {}, {}, rng, 0, allowed)->token];
+  EXPECT_EQ(counts.size(), 3u);
+  const double total = std::exp(0.3) + std::exp(6.0) + std::exp(6.4);
+  EXPECT_NEAR(counts[60] / 4000.0, std::exp(6.0) / total, 0.03);
+  params.top_k = 1;
+  const auto top = sample(logits, params, {}, {}, rng, 1, allowed);
+  EXPECT_EQ(top->token, 64) << "top-k counts allowed ones";
+  EXPECT_EQ(top->top[0].token, 129) << "alternatives are those of the raw logits";
+  SamplingParams biased{.logit_bias = {{64, -kInfinity}, {60, -kInfinity}, {3, -kInfinity}}};
+  EXPECT_FALSE(sample(logits, biased, {}, {}, rng, 0, allowed));
+  const Rng before = rng;
+  Rng plain = rng;
+  (void)sample(logits, params, {}, {}, rng, 0, allowed);
+  (void)sample(logits, params, {}, {}, plain);
+  EXPECT_EQ(rng.position(), plain.position()) << "as many draws either way";
+  EXPECT_GT(rng.position(), before.position());
+}
+
 }  // namespace
 }  // namespace jige::ops

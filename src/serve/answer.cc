@@ -31,6 +31,7 @@ std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStopId:
     case FinishReason::kStopString:
+    case FinishReason::kComplete:
       return "stop";
     case FinishReason::kLength:
     case FinishReason::kContextFull:
@@ -63,7 +64,8 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
       rng_(derive_key(options_.seed, "sampling", static_cast<uint64_t>(options_.choice))),
       decoder_(tokenizer, {.skip_special = true}),
       matcher_(options_.stop_strings, options_.include_stop_string) {
-  if (options_.continues_text) go_behind(prompt_, tokenizer_, decoder_);
+  if (options_.constraint) cursor_.emplace(options_.constraint);
+  if (options_.continues_text || cursor_) go_behind(prompt_, tokenizer_, decoder_);
   if (options_.tokens_min == 0) return;
   for (const int32_t id : options_.stop_ids) {
     options_.sampling.logit_bias.push_back({id, -INFINITY});
@@ -72,12 +74,38 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
 
 void Answer::draw(std::span<const float> logits) {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
-  sampled_ = ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count);
+  sampled_ =
+      cursor_ ? draw_constrained(logits)
+              : ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count);
+}
+
+Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits) {
+  JIGE_TRY(const grammar::TokenSet set, cursor_->allowed());
+  allowed_ = *set;
+  for (const int32_t id : options_.stop_ids) {
+    const auto word = static_cast<size_t>(id) / 64;
+    if (word >= allowed_.size()) allowed_.resize(word + 1);
+    const uint64_t bit = uint64_t{1} << (id % 64);
+    allowed_[word] = cursor_->accepts() ? allowed_[word] | bit : allowed_[word] & ~bit;
+  }
+  if (std::ranges::all_of(allowed_, [](uint64_t word) { return word == 0; })) {
+    if (cursor_->accepts()) return ops::SampledToken{};
+    return fail(Code::kInvalidArgument,
+                "behind {} tokens no token of the model's vocabulary goes on with what the answer "
+                "is constrained to",
+                tokens_.size());
+  }
+  return ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count,
+                     allowed_);
 }
 
 Result<AnswerPiece> Answer::accept() {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
   if (!sampled_) return tl::unexpected(sampled_.error());
+  if (sampled_->token < 0) {
+    finish_as(FinishReason::kComplete);
+    return AnswerPiece{};
+  }
   last_drawn_ = sampled_->token;
   ++drawn_count_;
   if (std::ranges::find(options_.stop_ids, last_drawn_) != options_.stop_ids.end()) {
@@ -85,6 +113,7 @@ Result<AnswerPiece> Answer::accept() {
     return AnswerPiece{};
   }
   tokens_.push_back(last_drawn_);
+  if (cursor_) JIGE_DO(cursor_->advance(last_drawn_));
   const auto count = static_cast<int64_t>(tokens_.size());
   JIGE_TRY(text_, text_of(last_drawn_));
   if (count > options_.tokens_min) {
@@ -94,6 +123,8 @@ Result<AnswerPiece> Answer::accept() {
   }
   if (matcher_.matched()) {
     finish_as(FinishReason::kStopString);
+  } else if (cursor_ && cursor_->is_last()) {
+    finish_as(FinishReason::kComplete);
   } else if (count >= options_.tokens_max) {
     finish_as(FinishReason::kLength);
   } else if (static_cast<int64_t>(prompt_.size()) + count >= options_.context_max) {

@@ -15,6 +15,8 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -22,15 +24,17 @@
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "grammar/constraint.h"
 #include "ops/sampling.h"
 #include "serve/stop_matcher.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
 
-enum class FinishReason { kStopId, kStopString, kLength, kContextFull, kCancelled };
-inline constexpr int kFinishReasonCount = 5;
-// "stop", "stop", "length", "length", "cancelled": as APIs name them.
+// kComplete: the constraint lets nothing follow.
+enum class FinishReason { kStopId, kStopString, kComplete, kLength, kContextFull, kCancelled };
+inline constexpr int kFinishReasonCount = 6;
+// "stop", "stop", "stop", "length", "length", "cancelled": as APIs name them.
 std::string_view finish_reason_name(FinishReason reason);
 
 struct AnswerOptions {
@@ -47,6 +51,9 @@ struct AnswerOptions {
   std::vector<int32_t> shown_ids;         // special tokens whose names are part of the text
   // The answer goes on with the prompt's text: a space that parts the two is shown.
   bool continues_text = false;
+  // What the answer may be; null: anything. Stop ids are then drawn where it may end, and nothing
+  // of its text is dropped.
+  std::shared_ptr<grammar::Constraint> constraint;
 };
 
 // Fails with kInvalidArgument on limits that contradict each other and as ops::validate does.
@@ -69,7 +76,8 @@ class Answer {
   // Chooses the next token from the logits behind the last one. REQUIRES: !done().
   void draw(std::span<const float> logits);
   // Makes what was drawn part of the answer. The piece is valid until the next call; it has no
-  // token when a stop id was met. Fails as ops::sample does. REQUIRES: draw(), !done().
+  // token when a stop id was met. Fails as ops::sample and grammar::ConstraintCursor do, and with
+  // kInvalidArgument where no token can go on with the constraint. REQUIRES: draw(), !done().
   Result<AnswerPiece> accept();
   // Both.
   Result<AnswerPiece> take(std::span<const float> logits) {
@@ -96,6 +104,7 @@ class Answer {
 
  private:
   Result<std::string> text_of(int32_t token);
+  Result<ops::SampledToken> draw_constrained(std::span<const float> logits);
   void finish_as(FinishReason reason);
 
   const text::Tokenizer& tokenizer_;
@@ -106,7 +115,9 @@ class Answer {
   text::StreamDecoder decoder_;
   StopMatcher matcher_;
   std::vector<int32_t> tokens_;
-  Result<ops::SampledToken> sampled_;
+  Result<ops::SampledToken> sampled_;  // token -1: the constraint is at its end
+  std::optional<grammar::ConstraintCursor> cursor_;
+  grammar::TokenBits allowed_;  // of the token that is being drawn
   std::string text_;
   int32_t last_drawn_ = -1;
   int64_t drawn_count_ = 0;

@@ -13,10 +13,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "grammar/constraint.h"
 #include "ops/sampling.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
@@ -43,6 +45,7 @@ struct EngineRequest {
   std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
+  std::shared_ptr<grammar::Constraint> constraint;  // what answers may be; null: anything
 };
 
 // The member of EngineRequest that a refusal is about; kSampling: the message names which of them.

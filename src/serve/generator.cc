@@ -54,7 +54,8 @@ AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
           .stop_ids = options.stop_ids,
           .stop_strings = options.stop_strings,
           .top_count = options.top_count,
-          .continues_text = options.continues_text};
+          .continues_text = options.continues_text,
+          .constraint = options.constraint};
 }
 
 Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options) const {

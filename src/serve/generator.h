@@ -31,14 +31,15 @@ namespace jige::serve {
 struct GenerateOptions {
   ops::SamplingParams sampling;
   uint64_t seed = 0;
-  int32_t choice = 0;                     // which of the seed's streams
-  int64_t tokens_max = 256;               // new ones, at most
-  std::vector<int32_t> stop_ids;          // end the answer and are not part of it
-  std::vector<std::string> stop_strings;  // likewise
-  int64_t chunk_tokens = 512;             // prompt tokens of one forward
-  int top_count = 0;                      // alternatives reported for each token
-  bool continues_text = false;            // as of AnswerOptions
-  DraftOptions drafts;                    // at most one less than the model has rows of logits
+  int32_t choice = 0;                               // which of the seed's streams
+  int64_t tokens_max = 256;                         // new ones, at most
+  std::vector<int32_t> stop_ids;                    // end the answer and are not part of it
+  std::vector<std::string> stop_strings;            // likewise
+  int64_t chunk_tokens = 512;                       // prompt tokens of one forward
+  int top_count = 0;                                // alternatives reported for each token
+  bool continues_text = false;                      // as of AnswerOptions
+  std::shared_ptr<grammar::Constraint> constraint;  // what it may be; null: anything
+  DraftOptions drafts;  // at most one less than the model has rows of logits
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };
 

@@ -22,7 +22,8 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
                         .include_stop_string = request.include_stop_string,
                         .top_count = request.top_count,
                         .shown_ids = request.shown_ids,
-                        .continues_text = request.continues_text};
+                        .continues_text = request.continues_text,
+                        .constraint = request.constraint};
   if (!request.ignore_eos) {
     options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
   }

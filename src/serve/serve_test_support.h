@@ -23,11 +23,12 @@ inline std::string fixture(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name;
 }
 
-// One token a character: 0 <unk>, 1 <s>, 2 </s>, 3 space, then '!' to '|': 96 in all.
-inline text::Tokenizer character_tokenizer() {
+// One token a character: 0 <unk>, 1 <s>, 2 </s>, 3 space, then '!' to '{', and `last`: 96 in all.
+inline text::Tokenizer character_tokenizer(char last = '|') {
   std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2,"Ġ":3)";
   for (char c = '!'; c <= '|'; ++c) {
-    const std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
+    if (c == '|') escaped = last;
     vocab += ",\"" + escaped + "\":" + std::to_string(c - '!' + 4);
   }
   const std::string json =

@@ -28,6 +28,7 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"tensor", {"base"}},
       {"tensor/cuda", {"tensor", "base"}},
       {"text", {"base"}},
+      {"grammar", {"text", "base"}},
       {"formats", {"tensor", "text", "base"}},
       {"kernels/cpu", {"tensor", "base"}},
       {"ops", {"kernels/cpu", "tensor", "base"}},
@@ -40,8 +41,8 @@ const std::map<std::string, std::set<std::string>>& allowed_includes() {
       {"plan", {"profile", "comm", "topology", "base"}},
       {"sim", {"plan", "topology", "base"}},
       {"train", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
-      {"serve", {"model", "ops", "comm", "plan", "text", "formats", "tensor", "base"}},
-      {"api", {"serve", "model", "ops", "plan", "text", "formats", "tensor", "base"}},
+      {"serve", {"model", "ops", "comm", "plan", "grammar", "text", "formats", "tensor", "base"}},
+      {"api", {"serve", "model", "ops", "plan", "grammar", "text", "formats", "tensor", "base"}},
       {"cluster", {"plan", "sim", "topology", "base"}},
       {"slurm", {"cluster", "base"}},
   };

@@ -1,0 +1,96 @@
+// Acceptor: reads a text byte by byte and knows at every place whether a grammar lets it go on so,
+// and whether it may end.
+//
+//   JIGE_TRY(Acceptor acceptor, Acceptor::create(grammar));
+//   int state = acceptor.start();
+//   for (const uint8_t byte : text) JIGE_TRY(state, acceptor.next(state, byte));  // -1: it fits
+//   not const bool fits = state >= 0 && acceptor.accepts(state);
+//
+// A state is the set of all places of the grammar that the text so far can have led to, each with
+// its stack of open calls. Stacks share their tails; equal stacks and equal states are the same
+// numbers, so a step that was made before is one look-up.
+// Invariant: from every state some text leads to the end.
+// Bounds: kStatesMax states and kPlacesMax places in all of them together.
+// Threads: one at a time. The grammar is shared.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "base/result.h"
+#include "grammar/grammar.h"
+
+namespace jige::grammar {
+
+inline constexpr int kNoState = -1;
+
+struct AcceptorLimits {
+  size_t states_max = size_t{1} << 17;
+  size_t places_max = size_t{1} << 20;   // of all states
+  size_t places_of_state_max = 1 << 13;  // of one
+};
+
+class Acceptor {
+ public:
+  // Fails with kExhausted when the limits do not let it begin.
+  static Result<Acceptor> create(std::shared_ptr<const Grammar> grammar,
+                                 const AcceptorLimits& limits = {});
+
+  int start() const { return 0; }
+  // The state behind a byte; kNoState where no text of the grammar goes on so. Fails with
+  // kExhausted at the limits; what is known stays usable. REQUIRES: a state.
+  Result<int> next(int state, uint8_t byte);
+  // Whether the text may end here.
+  bool accepts(int state) const { return states_[static_cast<size_t>(state)].accepts; }
+  // Whether nothing may follow.
+  bool is_last(int state) const { return states_[static_cast<size_t>(state)].count == 0; }
+  size_t state_count() const { return states_.size(); }
+
+ private:
+  using StackId = int32_t;
+  struct Frame {
+    NodeId node;  // where the caller goes on
+    StackId below;
+    int32_t depth;
+  };
+  struct Place {
+    NodeId node;
+    StackId stack;
+    bool operator==(const Place&) const = default;
+    auto operator<=>(const Place&) const = default;
+  };
+  struct State {
+    size_t first = 0;  // of places_; all are kBytes nodes
+    size_t count = 0;
+    bool accepts = false;
+  };
+
+  Acceptor(std::shared_ptr<const Grammar> grammar, const AcceptorLimits& limits)
+      : grammar_(std::move(grammar)), limits_(limits), frames_{{0, -1, 0}} {}
+  Result<int> step(int state, int byte_class);
+  StackId push(NodeId node, StackId below);
+  void visit(Place place);
+  void expand(Place place);
+  // The state of what was visited.
+  Result<int> intern();
+
+  std::shared_ptr<const Grammar> grammar_;
+  AcceptorLimits limits_;
+  std::vector<Frame> frames_;  // 0: no call is open
+  std::unordered_map<uint64_t, StackId> frame_ids_;
+  std::vector<State> states_;
+  std::vector<Place> places_;
+  std::vector<int32_t> steps_;                        // [state, class]; kUnknown: not made yet
+  std::unordered_multimap<uint64_t, int> state_ids_;  // by hash
+
+  // Of the step that is being made.
+  std::vector<Place> open_, found_;
+  std::unordered_set<uint64_t> seen_;
+  bool found_end_ = false;
+};
+
+}  // namespace jige::grammar

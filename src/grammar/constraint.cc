@@ -1,0 +1,123 @@
+#include "grammar/constraint.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace jige::grammar {
+
+Result<std::shared_ptr<Constraint>> Constraint::create(std::shared_ptr<const Grammar> grammar,
+                                                       std::shared_ptr<const TokenTrie> trie,
+                                                       const AcceptorLimits& limits) {
+  JIGE_TRY(Acceptor acceptor, Acceptor::create(grammar, limits));
+  return std::shared_ptr<Constraint>(
+      new Constraint(std::move(grammar), std::move(trie), limits, std::move(acceptor)));
+}
+
+Constraint::Constraint(std::shared_ptr<const Grammar> grammar,
+                       std::shared_ptr<const TokenTrie> trie, const AcceptorLimits& limits,
+                       Acceptor acceptor)
+    : grammar_(std::move(grammar)),
+      trie_(std::move(trie)),
+      limits_(limits),
+      acceptor_(std::move(acceptor)) {}
+
+Constraint::Place Constraint::start() {
+  const std::lock_guard lock(mutex_);
+  return place(acceptor_.start());
+}
+
+Result<Constraint::Place> Constraint::advance(int state, std::string_view text) {
+  const std::lock_guard lock(mutex_);
+  for (const char byte : text) {
+    JIGE_TRY(state, acceptor_.next(state, static_cast<uint8_t>(byte)));
+    if (state == kNoState) {
+      return fail(Code::kInvalidArgument, "the text does not fit the constraint");
+    }
+  }
+  return place(state);
+}
+
+Result<TokenSet> Constraint::allowed(int state) {
+  const std::lock_guard lock(mutex_);
+  const auto known = sets_.find(state);
+  if (known != sets_.end()) return known->second;
+  JIGE_TRY(TokenSet set, walk(state));
+  const size_t sets_max = std::max<size_t>(1, kTokenSetBytesMax / (set->size() * 8 + 64));
+  if (sets_.size() >= sets_max) {
+    sets_.erase(set_order_.front());
+    set_order_.pop_front();
+  }
+  sets_.emplace(state, set);
+  set_order_.push_back(state);
+  return set;
+}
+
+// Goes through the trie; below a byte that does not fit there is nothing to look at.
+Result<TokenSet> Constraint::walk(int state) {
+  TokenBits bits((trie_->vocab_size() + 63) / 64);
+  std::vector<int> states(trie_->depth_max() + 1);  // behind so many bytes
+  states[0] = state;
+  const std::span<const TokenTrie::Node> nodes = trie_->nodes();
+  for (uint32_t i = 0; i < nodes.size();) {
+    const TokenTrie::Node& node = nodes[i];
+    JIGE_TRY(const int next, acceptor_.next(states[node.depth - 1], node.byte));
+    if (next == kNoState) {
+      i = node.end;
+      continue;
+    }
+    states[node.depth] = next;
+    for (const int32_t token : trie_->tokens(node)) {
+      bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+    }
+    ++i;
+  }
+  return std::make_shared<const TokenBits>(std::move(bits));
+}
+
+bool Constraint::is_crowded() {
+  const std::lock_guard lock(mutex_);
+  return acceptor_.state_count() > limits_.states_max / 2;
+}
+
+// Makes the step with an acceptor of its own.
+template <typename T, typename Step>
+Result<T> ConstraintCursor::step_renewed(const Step& step) {
+  JIGE_TRY(std::shared_ptr<Constraint> own, constraint_->renewed());
+  auto place = own->advance(own->start().state, text_);
+  Result<T> done = tl::unexpected(Error{});
+  if (place) {
+    place_ = *place;
+    constraint_ = std::move(own);
+    done = step();
+    if (done) return done;
+  }
+  // Not a limit of the server but of what was asked for.
+  Error error = place ? done.error() : place.error();
+  if (error.code == Code::kExhausted) error.code = Code::kInvalidArgument;
+  return tl::unexpected(std::move(error));
+}
+
+Result<TokenSet> ConstraintCursor::allowed() {
+  auto set = constraint_->allowed(place_.state);
+  if (set || set.error().code != Code::kExhausted) return set;
+  return step_renewed<TokenSet>([&] { return constraint_->allowed(place_.state); });
+}
+
+Status ConstraintCursor::advance(int32_t token) {
+  const std::string_view text = constraint_->trie().text(token);
+  if (text.empty()) {
+    return fail(Code::kInvalidArgument, "token {} has no text, so the constraint forbids it",
+                token);
+  }
+  auto place = constraint_->advance(place_.state, text);
+  if (!place && place.error().code == Code::kExhausted) {
+    place =
+        step_renewed<Constraint::Place>([&] { return constraint_->advance(place_.state, text); });
+  }
+  if (!place) return tl::unexpected(std::move(place.error()));
+  place_ = *place;
+  text_ += text;
+  return {};
+}
+
+}  // namespace jige::grammar

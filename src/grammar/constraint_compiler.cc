@@ -1,0 +1,94 @@
+#include "grammar/constraint_compiler.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "grammar/json_rules.h"
+#include "grammar/regex.h"
+#include "grammar/schema.h"
+#include "text/token_text.h"
+
+namespace jige::grammar {
+namespace {
+
+Result<NodeId> build_choices(GrammarBuilder& builder, const Json& value) {
+  std::vector<std::string> choices;
+  size_t bytes = 0;
+  if (value.is_array() && value.size() <= kChoicesMax) {
+    for (const Json& choice : value) {
+      if (!choice.is_string() || choice.get_ref<const std::string&>().empty()) break;
+      choices.push_back(choice.get<std::string>());
+      bytes += choices.back().size();
+    }
+  }
+  if (choices.empty() || choices.size() != value.size() || bytes > kChoicesBytesMax) {
+    return fail(Code::kInvalidArgument,
+                "choices must be a list of 1 to {} texts, none of them empty, of {} bytes together",
+                kChoicesMax, kChoicesBytesMax);
+  }
+  return one_of(builder, std::move(choices), builder.end());
+}
+
+Result<NodeId> build_root(GrammarBuilder& builder, const ConstraintSource& source) {
+  switch (source.kind) {
+    case ConstraintSource::Kind::kRegex: {
+      if (!source.value.is_string()) {
+        return fail(Code::kInvalidArgument, "a regular expression must be a text");
+      }
+      JIGE_TRY(const RegexNode regex, parse_regex(source.value.get_ref<const std::string&>()));
+      return build_regex(builder, regex, spell_plainly, builder.end());
+    }
+    case ConstraintSource::Kind::kChoices:
+      return build_choices(builder, source.value);
+    case ConstraintSource::Kind::kJsonObject:
+      return JsonRules(builder).object(builder.end());
+    case ConstraintSource::Kind::kJsonSchema:
+      return build_schema(builder, source.value);
+  }
+  return fail(Code::kInternal, "a constraint of no kind");
+}
+
+}  // namespace
+
+Result<Grammar> compile_grammar(const ConstraintSource& source) {
+  GrammarBuilder builder;
+  const RuleId root = builder.add_rule();
+  JIGE_TRY(const NodeId entry, build_root(builder, source));
+  builder.define(root, entry);
+  return builder.finish(root);
+}
+
+std::vector<std::string> token_texts(const text::Tokenizer& tokenizer) {
+  std::vector<std::string> texts(static_cast<size_t>(tokenizer.vocab_size()));
+  for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
+    if (tokenizer.is_special(id) || !tokenizer.id_to_token(id)) continue;
+    texts[static_cast<size_t>(id)] =
+        text::token_bytes(tokenizer, id, text::token_text(tokenizer, id));
+  }
+  return texts;
+}
+
+Result<std::shared_ptr<Constraint>> ConstraintCompiler::compile(const ConstraintSource& source) {
+  const std::string key =
+      fmt::format("{} {}", static_cast<int>(source.kind), dump_json(source.value));
+  {
+    const std::lock_guard lock(mutex_);
+    const auto known = std::ranges::find(kept_, key, &Kept::key);
+    if (known != kept_.end() && !known->constraint->is_crowded()) {
+      kept_.splice(kept_.begin(), kept_, known);
+      return known->constraint;
+    }
+    if (known != kept_.end()) kept_.erase(known);
+  }
+  JIGE_TRY(Grammar grammar, compile_grammar(source));
+  std::call_once(trie_made_,
+                 [&] { trie_ = std::make_shared<const TokenTrie>(token_texts(tokenizer_)); });
+  JIGE_TRY(std::shared_ptr<Constraint> constraint,
+           Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), trie_));
+  const std::lock_guard lock(mutex_);
+  kept_.push_front({key, constraint});
+  if (kept_.size() > kConstraintsMax) kept_.pop_back();
+  return constraint;
+}
+
+}  // namespace jige::grammar

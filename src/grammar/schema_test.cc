@@ -1,0 +1,165 @@
+#include "grammar/schema.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "grammar/grammar_test_support.h"
+#include "grammar/schema_test_support.h"
+
+namespace jige::grammar {
+namespace {
+
+using testing::acceptor_of;
+using testing::compiled;
+using testing::fits;
+using testing::Kind;
+using testing::validates;
+
+ConstraintSource schema_of(const std::string& text) {
+  return {Kind::kJsonSchema, *parse_json(text, "schema")};
+}
+
+struct Case {
+  std::string schema;
+  std::vector<std::string> good, bad;
+};
+
+void expect_cases(const std::vector<Case>& cases) {
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.schema);
+    Acceptor acceptor = acceptor_of(schema_of(one.schema));
+    for (const std::string& text : one.good) EXPECT_TRUE(fits(acceptor, text)) << text;
+    for (const std::string& text : one.bad) EXPECT_FALSE(fits(acceptor, text)) << text;
+  }
+}
+
+TEST(Schema, ReadsValues) {
+  expect_cases({
+      {"true", {"1", "{}", "\"a\""}, {"a"}},
+      {R"({"title":"any"})", {"null"}, {""}},
+      {R"({"type":"integer"})", {"0", "-12"}, {"1.5", "01", "-", "\"1\""}},
+      {R"({"type":"number"})", {"0", "-1.5e-7"}, {"1.", "null"}},
+      {R"({"type":["boolean","null"]})", {"true", "false", "null"}, {"0"}},
+      {R"({"enum":["a","ab",1,{"b":[1]}]})", {"\"a\"", "\"ab\"", "1", R"({"b":[1]})"}, {"\"b\""}},
+      {R"({"enum":["a",1],"type":"string"})", {"\"a\""}, {"1"}},
+      {R"({"const":"x\n"})", {R"("x\n")"}, {"\"x\""}},
+      {R"({"type":"string","minLength":1,"maxLength":2})",
+       {"\"a\"", "\"éé\"", R"("\n\ud83d\ude00")"},
+       {"\"\"", "\"aaa\""}},
+      {R"({"pattern":"^a+\"?$"})", {"\"aa\"", R"("a\"")"}, {"\"b\"", "\"a\"\""}},
+      {R"({"type":"boolean","nullable":true})", {"null", "true"}, {"1"}},
+      {R"({"anyOf":[{"type":"integer"},{"const":"a"}]})", {"5", "\"a\""}, {"\"b\""}},
+      {R"({"allOf":[{"type":"integer"}]})", {"5"}, {"\"b\""}},
+  });
+}
+
+TEST(Schema, ReadsObjects) {
+  expect_cases({
+      {R"({"properties":{"a":{"type":"integer"},"b":{"type":"null"},"c":{"type":"null"}},
+          "required":["b"]})",
+       {R"({"b":null})", R"({"a":1,"b":null})", R"({ "a": 1, "b": null, "c": null })"},
+       {"{}", R"({"a":1})", R"({"b":null,"a":1})", R"({"b":null,"d":1})", R"({,"b":null})"}},
+      {R"({"type":"object"})", {"{}", R"({"x":[1]})"}, {"[]"}},
+      {R"({"type":"object","properties":{}})", {"{}"}, {R"({"x":1})"}},
+      {R"({"properties":{"a":{"type":"null"},"ab":{"type":"null"},"ä":{"type":"null"}},
+          "additionalProperties":{"type":"integer"}})",
+       {"{}", R"({"b":1})", R"({"a":null,"abc":1,"aa":2})", R"({"":1})", R"({"ö":1})",
+        R"({"ab":null,"x":1})", R"({"aä":1})"},
+       {R"({"a":1})", R"({"ab":1})", R"({"ä":1})", R"({"b":null})", R"({"\u0061":1})"}},
+      {R"({"additionalProperties":{"type":"integer"},"required":["k"]})",
+       {R"({"k":1,"z":2})"},
+       {R"({"z":2})", R"({"k":1,"k":2})"}},
+  });
+}
+
+TEST(Schema, ReadsArrays) {
+  expect_cases({
+      {R"({"type":"array"})", {"[]", "[1, null]"}, {"[1,]"}},
+      {R"({"items":{"type":"integer"},"minItems":2})", {"[1,2]", "[1,2,3]"}, {"[]", "[1]"}},
+      {R"({"items":{"type":"integer"},"maxItems":2})", {"[]", "[ 1, 2 ]"}, {"[1,2,3]", "[,1]"}},
+      {R"({"items":{"type":"integer"},"maxItems":0})", {"[]"}, {"[1]"}},
+      {R"({"prefixItems":[{"type":"integer"},{"type":"null"}]})",
+       {"[]", "[1]", "[1,null]"},
+       {"[null]", "[1,null,1]"}},
+      {R"({"prefixItems":[{"type":"null"}],"items":{"type":"integer"},"minItems":2})",
+       {"[null,1]", "[null,1,2]"},
+       {"[null]", "[1]", "[null,null]"}},
+  });
+}
+
+TEST(Schema, FollowsReferencesAlsoInCircles) {
+  const ConstraintSource list = schema_of(R"({"$ref":"#/$defs/list","$defs":{"list":{
+      "properties":{"next":{"anyOf":[{"$ref":"#/$defs/list"},{"type":"null"}]}},
+      "required":["next"]},"a/b~":{"type":"null"}}})");
+  EXPECT_TRUE(fits(list, R"({"next":null})"));
+  EXPECT_TRUE(fits(list, R"({"next":{"next":{"next":null}}})"));
+  EXPECT_FALSE(fits(list, R"({"next":{}})"));
+  EXPECT_TRUE(fits(schema_of(R"({"items":{"$ref":"#"}})"), "[[],[[]]]"));
+  EXPECT_TRUE(fits(schema_of(R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})"), "null"));
+  EXPECT_TRUE(
+      fits(schema_of(R"({"$ref":"#/$defs/a~1b~0","$defs":{"a/b~":{"type":"null"}}})"), "null"));
+}
+
+TEST(Schema, RefusesWhatItCannotKeepAndNamesThePlace) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"(5)", "# must be a schema"},
+      {R"({"type":"integer","minimum":3})", "#/minimum is not supported"},
+      {R"({"properties":{"a":{"items":{"uniqueItems":true}}}})",
+       "#/properties/a/items/uniqueItems is not supported"},
+      {R"({"anyOf":[{"type":"null"},{"not":{}}]})", "#/anyOf/1/not"},
+      {R"({"type":"text"})", "#/type must be one of"},
+      {R"({"type":[]})", "#/type"},
+      {R"({"enum":[]})", "#/enum"},
+      {R"({"enum":[1],"type":"string"})", "none of its values"},
+      {R"({"properties":[]})", "#/properties must be"},
+      {R"({"required":"a"})", "#/required must be"},
+      {R"({"minItems":-1})", "#/minItems must be"},
+      {R"({"maxLength":10001})", "#/maxLength must be"},
+      {R"({"minLength":3,"maxLength":2})", "below minLength"},
+      {"{\"pattern\":\"(?=a)\"}", "#/pattern"},
+      {R"({"pattern":"a","minLength":1})", "#/pattern is not supported beside"},
+      {R"({"$ref":"#/$defs/x"})", "there is no"},
+      {R"({"$ref":"http://x"})", "only places in the same schema"},
+      {R"({"$ref":"#","type":"null"})", "#/type is not supported beside $ref"},
+      {R"({"anyOf":[true],"type":"null"})", "#/type is not supported beside anyOf"},
+      {R"({"allOf":[true,true]})", "#/allOf"},
+      {R"({"required":["a"],"additionalProperties":false})", "names \"a\""},
+      {R"({"prefixItems":[true],"minItems":2})", "give \"items\""},
+      {R"({"$ref":"#"})", "no text fits"},
+      {"false", "no text fits"},
+      {R"({"properties":{"a":{"$ref":"#"}},"required":["a"]})", "no text fits"},
+  };
+  for (const auto& [schema, message] : cases) {
+    const auto grammar = compiled(schema_of(schema));
+    ASSERT_FALSE(grammar) << schema;
+    EXPECT_THAT(grammar.error().message, ::testing::HasSubstr(message)) << schema;
+  }
+}
+
+TEST(Schema, WhatItLetsThroughValidates) {
+  Rng rng(derive_key(7, "schema"));
+  int schemas = 0, texts = 0;
+  for (int round = 0; round < 400; ++round) {
+    const Json schema = testing::random_root_schema(rng);
+    SCOPED_TRACE(schema.dump());
+    const auto grammar = compiled({Kind::kJsonSchema, schema});
+    if (!grammar) continue;
+    ++schemas;
+    Acceptor acceptor = *Acceptor::create(*grammar);
+    for (int i = 0; i < 4; ++i) {
+      const std::string text = testing::random_text(acceptor, rng, rng.below(80));
+      if (text.empty()) continue;
+      ++texts;
+      const auto value = parse_json(text, "text", 200);
+      ASSERT_TRUE(value) << text << ": " << value.error().message;
+      ASSERT_TRUE(validates(*value, schema, schema)) << text;
+    }
+  }
+  EXPECT_GT(schemas, 300);
+  EXPECT_GT(texts, 800);
+}
+
+}  // namespace
+}  // namespace jige::grammar

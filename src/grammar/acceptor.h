@@ -29,8 +29,8 @@ namespace jige::grammar {
 inline constexpr int kNoState = -1;
 
 struct AcceptorLimits {
-  size_t states_max = size_t{1} << 17;
-  size_t places_max = size_t{1} << 20;   // of all states
+  size_t states_max = size_t{1} << 15;
+  size_t places_max = size_t{1} << 18;   // of all states
   size_t places_of_state_max = 1 << 13;  // of one
 };
 

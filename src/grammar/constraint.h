@@ -31,7 +31,7 @@
 
 namespace jige::grammar {
 
-inline constexpr size_t kTokenSetBytesMax = size_t{16} << 20;  // kept of one constraint
+inline constexpr size_t kTokenSetBytesMax = size_t{8} << 20;  // kept of one constraint
 
 // Bit i: the token i.
 using TokenBits = std::vector<uint64_t>;

@@ -41,13 +41,6 @@ std::span<const std::string_view> marks_of(ToolFormat format) {
 
 }  // namespace
 
-std::string_view tool_format_name(ToolFormat format) {
-  for (const NamedFormat& entry : kFormats) {
-    if (entry.format == format) return entry.name;
-  }
-  return "off";
-}
-
 std::optional<ToolFormat> find_tool_format(std::string_view name) {
   for (const NamedFormat& entry : kFormats) {
     if (entry.name == name) return entry.format;

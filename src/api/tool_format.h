@@ -24,7 +24,7 @@ namespace jige::api {
 
 enum class ToolFormat { kNone, kHermes, kMistral, kLlama };
 
-std::string_view tool_format_name(ToolFormat format);
+// "off", "hermes", "mistral" and "llama"; nothing for other names.
 std::optional<ToolFormat> find_tool_format(std::string_view name);
 
 // The format that a chat template writes earlier calls in; kNone where it has no tools, or writes

@@ -29,22 +29,6 @@ std::string folder_to_export(const ScratchFolder& scratch, const std::string& na
   return folder;
 }
 
-void expect_same_values(const std::string& original, const std::string& imported) {
-  const auto wanted = TensorFolder::open(original);
-  const auto found = TensorFolder::open(imported);
-  ASSERT_TRUE(wanted && found);
-  for (const StoredTensor* tensor : found->tensors()) {
-    const StoredTensor* other = wanted->find(tensor->name);
-    ASSERT_NE(other, nullptr) << tensor->name;
-    EXPECT_EQ(other->dtype_name, tensor->dtype_name) << tensor->name;
-    ASSERT_EQ(other->dims, tensor->dims) << tensor->name;
-    EXPECT_EQ(std::memcmp(found->view(tensor->name)->data, wanted->view(tensor->name)->data,
-                          tensor->bytes),
-              0)
-        << tensor->name;
-  }
-}
-
 TEST(GgufExport, IsReadBackToTheBit) {
   for (const char* name : kExported) {
     SCOPED_TRACE(name);
@@ -57,7 +41,7 @@ TEST(GgufExport, IsReadBackToTheBit) {
     const std::string back = scratch.file("back");
     const auto read = import_gguf({.file = scratch.file("deep/a.gguf"), .folder = back});
     ASSERT_TRUE(read) << read.error().message;
-    expect_same_values(folder, back);
+    expect_same_tensors(folder, back);
     ModelConfig config = load_model_config(folder).value();
     ModelConfig again = load_model_config(back).value();
     config.bos_id = again.bos_id;  // the tokenizer's, of which the fixture knows nothing

@@ -20,21 +20,7 @@ std::string model_fixture(const std::string& name) {
 }
 
 void expect_same_model(const std::string& original, const std::string& imported) {
-  const auto wanted = TensorFolder::open(original);
-  const auto found = TensorFolder::open(imported);
-  ASSERT_TRUE(wanted) << wanted.error().message;
-  ASSERT_TRUE(found) << found.error().message;
-  EXPECT_EQ(found->tensors().size(), wanted->tensors().size());
-  for (const StoredTensor* tensor : wanted->tensors()) {
-    const StoredTensor* other = found->find(tensor->name);
-    ASSERT_NE(other, nullptr) << tensor->name;
-    EXPECT_EQ(other->dtype_name, tensor->dtype_name) << tensor->name;
-    ASSERT_EQ(other->dims, tensor->dims) << tensor->name;
-    EXPECT_EQ(std::memcmp(found->view(tensor->name)->data, wanted->view(tensor->name)->data,
-                          tensor->bytes),
-              0)
-        << tensor->name;
-  }
+  expect_same_tensors(original, imported);
   EXPECT_EQ(load_model_config(imported).value(), load_model_config(original).value());
 }
 

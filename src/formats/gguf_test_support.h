@@ -203,4 +203,23 @@ inline GgufBuilder small_gguf_llama() {
   return out;
 }
 
+// That two folders hold the same tensors, to the bit.
+inline void expect_same_tensors(const std::string& original, const std::string& imported) {
+  const auto wanted = TensorFolder::open(original);
+  const auto found = TensorFolder::open(imported);
+  ASSERT_TRUE(wanted) << wanted.error().message;
+  ASSERT_TRUE(found) << found.error().message;
+  EXPECT_EQ(found->tensors().size(), wanted->tensors().size());
+  for (const StoredTensor* tensor : wanted->tensors()) {
+    const StoredTensor* other = found->find(tensor->name);
+    ASSERT_NE(other, nullptr) << tensor->name;
+    EXPECT_EQ(other->dtype_name, tensor->dtype_name) << tensor->name;
+    ASSERT_EQ(other->dims, tensor->dims) << tensor->name;
+    EXPECT_EQ(std::memcmp(found->view(tensor->name)->data, wanted->view(tensor->name)->data,
+                          tensor->bytes),
+              0)
+        << tensor->name;
+  }
+}
+
 }  // namespace jige::formats

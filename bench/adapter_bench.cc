@@ -194,5 +194,6 @@ int main(int argc, char** argv) {
     if (word == "--dtype" && next[0] == 'b') options.dtype = jige::DType::kBF16;
   }
   if (options.sizes.empty()) options.sizes = {"15m", "110m"};
+  if (!jige::bench::are_sizes(options.sizes)) return 2;
   return jige::bench::run(options);
 }

@@ -205,5 +205,6 @@ int main(int argc, char** argv) {
     }
   }
   if (sizes.empty()) sizes = {"15m", "110m"};
+  if (!jige::bench::are_sizes(sizes)) return 2;
   return jige::bench::run(sizes, seconds, each);
 }

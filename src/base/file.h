@@ -24,6 +24,11 @@ Result<std::string> read_file(const std::string& path, size_t size_max = size_t{
 // Replaces `path` by `content`, all or nothing. A full disk is kExhausted and leaves no remains.
 Status write_file_atomic(const std::string& path, std::string_view content);
 
+// `prefix` with the six letters behind it that mkstemp and mkdtemp replace by others.
+inline std::string temporary_pattern(std::string_view prefix) {
+  return std::string(prefix) + std::string(6, 'X');
+}
+
 // Creates a folder and its parents. Fails with kInvalidArgument where `path` is a file, kNotFound,
 // kExhausted, kIo.
 Status make_folders(const std::string& path);

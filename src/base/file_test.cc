@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 class FileTest : public testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = testing::TempDir() + "jige-file-XXXXXX";
+    std::string pattern = temporary_pattern(testing::TempDir() + "jige-file-");
     ASSERT_NE(mkdtemp(pattern.data()), nullptr);
     folder_ = pattern;
   }

@@ -53,7 +53,7 @@ Result<DemoSlurm> DemoSlurm::start(const std::string& folder) {
   JIGE_TRY(const std::string script, tool_path("demo-slurm"));
   std::string place = folder;
   if (place.empty()) {
-    place = "/tmp/jige-demo-XXXXXX";
+    place = temporary_pattern("/tmp/jige-demo-");
     if (!mkdtemp(place.data())) return fail(Code::kIo, "{}: cannot be made", place);
   }
   DemoSlurm slurm(place);

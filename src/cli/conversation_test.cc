@@ -19,7 +19,7 @@ namespace {
 class ConversationTest : public ::testing::Test {
  protected:
   ConversationTest() {
-    std::string pattern = "/tmp/jige-conversation-XXXXXX";
+    std::string pattern = temporary_pattern("/tmp/jige-conversation-");
     folder_ = mkdtemp(pattern.data());
   }
   ~ConversationTest() override {

@@ -69,7 +69,7 @@ Status write_random_model(const std::string& folder, const formats::ModelConfig&
 
 Result<TemporaryFolder> TemporaryFolder::make() {
   const char* base = std::getenv("TMPDIR");
-  std::string pattern = std::string(base && *base ? base : "/tmp") + "/jige-XXXXXX";
+  std::string pattern = temporary_pattern(std::string(base && *base ? base : "/tmp") + "/jige-");
   if (!mkdtemp(pattern.data())) {
     return fail(Code::kIo, "{}: {}; set TMPDIR to a folder that can be written", pattern,
                 std::strerror(errno));

@@ -23,7 +23,7 @@ constexpr uint64_t kHeaderBytesPerTensor = 200;  // a generous guess, for the ro
 bool is_unfinished_pointer(const std::filesystem::directory_entry& entry) {
   const std::string name = entry.path().filename().string();
   std::error_code ignored;
-  return name.starts_with("latest.") && name.size() == std::string("latest.XXXXXX").size() &&
+  return name.starts_with("latest.") && name.size() == temporary_pattern("latest.").size() &&
          entry.is_regular_file(ignored);
 }
 

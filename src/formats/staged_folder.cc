@@ -13,6 +13,8 @@
 #include <string_view>
 #include <utility>
 
+#include "base/file.h"
+
 namespace jige::formats {
 namespace {
 
@@ -29,8 +31,8 @@ std::string parent_of(const std::string& path) {
 }
 
 std::string hidden_sibling(const std::string& path) {
-  return parent_of(path) + "/" + kStagedPrefix + std::filesystem::path(path).filename().string() +
-         ".XXXXXX";
+  return temporary_pattern(parent_of(path) + "/" + kStagedPrefix +
+                           std::filesystem::path(path).filename().string() + ".");
 }
 
 // Files that Jige or its like made, and can make again.

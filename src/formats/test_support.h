@@ -23,7 +23,7 @@ namespace jige::formats {
 // A folder that is removed with its content.
 class ScratchFolder {
  public:
-  ScratchFolder() : path_(testing::TempDir() + "jige-formats-XXXXXX") {
+  ScratchFolder() : path_(temporary_pattern(testing::TempDir() + "jige-formats-")) {
     if (!::mkdtemp(path_.data())) ADD_FAILURE() << "no scratch folder at " << path_;
   }
   ~ScratchFolder() {

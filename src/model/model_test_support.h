@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "base/file.h"
 #include "base/rng.h"
 #include "model/architecture.h"
 #include "model/init.h"
@@ -37,7 +38,8 @@ inline const std::vector<std::string>& fixture_names() {
 class TempFolder {
  public:
   TempFolder() {
-    const std::string pattern = std::filesystem::temp_directory_path() / "jige_model_XXXXXX";
+    const std::string pattern =
+        temporary_pattern((std::filesystem::temp_directory_path() / "jige_model_").string());
     std::string path = pattern;
     path_ = mkdtemp(path.data());
   }

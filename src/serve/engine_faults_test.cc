@@ -32,7 +32,8 @@ const model::InferenceOptions kFaultsModel = {.kv_block_count = 60, .batch_token
 class TempFile {
  public:
   TempFile() {
-    std::string path = std::filesystem::temp_directory_path() / "jige_events_XXXXXX";
+    std::string path =
+        temporary_pattern((std::filesystem::temp_directory_path() / "jige_events_").string());
     const int fd = mkstemp(path.data());
     EXPECT_GE(fd, 0);
     close(fd);

@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 class Commands : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "/commands-XXXXXX";
+    std::string pattern = temporary_pattern(::testing::TempDir() + "/commands-");
     folder_ = mkdtemp(pattern.data());
     options_ = {.limit_s = 5, .tries = 3, .pause_s = 0.01};
     options_.squeue = folder_ + "/squeue";

@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 
+#include "base/file.h"
 #include "base/log.h"
 #include "cluster/policy_list.h"
 #include "slurm/fake_slurm.h"
@@ -28,7 +29,8 @@ class SchedulerRig {
       : slurm(8, 4, clock, seed), policy_(std::move(policy)) {
     // In memory where that is possible: the state is brought to the disk again and again.
     const bool shared = std::filesystem::exists("/dev/shm");
-    std::string pattern = (shared ? "/dev/shm" : ::testing::TempDir()) + "/slurm-XXXXXX";
+    std::string pattern =
+        temporary_pattern((shared ? "/dev/shm" : ::testing::TempDir()) + "/slurm-");
     folder = mkdtemp(pattern.data());
     set_log_level(LogLevel::kError);
   }

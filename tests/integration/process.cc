@@ -146,7 +146,7 @@ Outcome Process::wait() {
 
 TestFolder::TestFolder() {
   const char* base = std::getenv("TMPDIR");
-  std::string pattern = std::string(base ? base : "/tmp") + "/jige-test-XXXXXX";
+  std::string pattern = temporary_pattern(std::string(base ? base : "/tmp") + "/jige-test-");
   path_ = mkdtemp(pattern.data()) ? pattern : "";
   EXPECT_FALSE(path_.empty()) << "no folder could be made in " << (base ? base : "/tmp");
 }

@@ -195,7 +195,7 @@ class BenchSpeculationCommand final : public Command {
   int64_t new_tokens_ = 128;
   int64_t users_ = 8;
   int64_t rounds_ = 5;
-  SpeculationFlags speculation_{.speculate = "auto"};
+  SpeculationFlags speculation_;
   OutputFlags output_;
 };
 

@@ -28,7 +28,8 @@
 namespace jige::serve {
 
 inline constexpr int32_t kDraftTokensMax = 64;  // of one draft
-inline constexpr int32_t kDraftTokensAuto = 8;  // where the policy chooses
+// With the token before them as many rows of logits as a model has unless more are asked for.
+inline constexpr int32_t kDraftTokensAuto = 7;  // where the policy chooses
 
 struct DraftOptions {
   int32_t tokens_max = 0;  // of a draft; 0: none are made

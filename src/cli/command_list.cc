@@ -29,6 +29,8 @@ std::span<const CommandEntry> command_list() {
       {"top", "what a running server is doing, live", kLook, make_top_command},
       {"bench serve", "throughput and latencies of a server under load", kLook,
        make_bench_serve_command},
+      {"bench speculation", "what drafts from a text's own tokens gain and cost", kLook,
+       make_bench_speculation_command},
       {"bench collective", "all-reduce and its kin between ranks", kLook,
        make_bench_collective_command},
       {"simulate serve", "the same for scheduling policies, in virtual time", kLook,

@@ -12,6 +12,7 @@ std::unique_ptr<Command> make_bench_command();
 std::unique_ptr<Command> make_bench_collective_command();
 std::unique_ptr<Command> make_bench_schedules_command();
 std::unique_ptr<Command> make_bench_serve_command();
+std::unique_ptr<Command> make_bench_speculation_command();
 std::unique_ptr<Command> make_chat_command();
 std::unique_ptr<Command> make_cluster_compare_command();
 std::unique_ptr<Command> make_cluster_dead_man_command();

@@ -13,7 +13,7 @@ namespace jige::cli {
 class Flags;
 
 struct SpeculationFlags {
-  std::string speculate = "off";
+  std::string speculate = "auto";
 
   void declare(Flags& flags);
   // Fails with kInvalidArgument, naming the flag and what it takes.

@@ -9,9 +9,11 @@ namespace jige::serve {
 namespace {
 
 // Guesses must promise this much more than they cost: both are estimates.
-constexpr double kMargin = 1.5;
-// By which all drafts may lengthen a step that others share.
-constexpr double kLongerMax = 0.1;
+constexpr double kMargin = 1.25;
+// Less likely guesses bring little even where rows cost nothing, and what they cost is an estimate.
+constexpr double kValueLeast = 0.2;
+// By how much a sequence may be slower for the drafts of others.
+constexpr double kSlowerMax = 0.1;
 // What a step of one row is taken for until steps of several were seen: rows of it that cost as
 // much as reading the weights.
 constexpr double kRowsOfBase = 16;
@@ -70,27 +72,54 @@ double DraftTrust::chance(int32_t level) const {
   return record.hits / record.trials;
 }
 
-void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t rows, int64_t sequences,
+namespace {
+
+// What the first `count` of a wish's guesses bring.
+double gain_of(const DraftWish& wish) {
+  double gain = 0;
+  double value = 1;
+  for (int32_t i = 0; i < wish.count; ++i) gain += value *= wish.chance;
+  return gain;
+}
+
+// Of the sequence that gets least.
+double least_gain(std::span<const DraftWish> wishes, int64_t sequences) {
+  if (std::ssize(wishes) < sequences) return 0;
+  double least = gain_of(wishes[0]);
+  for (const DraftWish& wish : wishes) least = std::min(least, gain_of(wish));
+  return least;
+}
+
+}  // namespace
+
+void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences,
                 int64_t room) {
-  const double price = cost.price(rows);
-  const double least = kMargin * static_cast<double>(sequences) * price;
-  if (sequences > 1) {
-    room = std::min(room, static_cast<int64_t>(std::min(kLongerMax / std::max(price, 1e-9), 1e9)));
-  }
   std::vector<double> values;  // of the next guess of each
   for (DraftWish& wish : wishes) {
     wish.count = 0;
     values.push_back(wish.chance);
   }
-  for (; room > 0; --room) {
+  std::vector<size_t> taken;
+  for (auto tokens = static_cast<double>(sequences); std::ssize(taken) < room;) {
     size_t best = wishes.size();
     for (size_t i = 0; i < wishes.size(); ++i) {
-      if (wishes[i].count >= wishes[i].count_max || values[i] < least) continue;
+      if (wishes[i].count >= wishes[i].count_max) continue;
       if (best == wishes.size() || values[i] > values[best]) best = i;
     }
-    if (best == wishes.size()) return;
-    ++wishes[best].count;
+    if (best == wishes.size()) break;
+    const double price = cost.price(sequences + std::ssize(taken));
+    if (values[best] < std::max(kMargin * tokens * price, kValueLeast)) break;
+    tokens += values[best];
     values[best] *= wishes[best].chance;
+    ++wishes[best].count;
+    taken.push_back(best);
+  }
+  const double price = cost.price(sequences);
+  while (!taken.empty()) {
+    const double longer = price * static_cast<double>(taken.size());
+    if (longer <= (1 + least_gain(wishes, sequences)) / (1 - kSlowerMax) - 1) return;
+    --wishes[taken.back()].count;
+    taken.pop_back();
   }
 }
 

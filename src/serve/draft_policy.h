@@ -3,11 +3,14 @@
 // A step of the model over R rows takes about base + slope · R seconds; slope / (base + slope · R)
 // is the *price* of one more row, as a share of the step. Reading the weights is the base, so the
 // price is small while a step is bound by memory and nears 1 / R where it is bound by arithmetic.
-// Where S sequences share a step, lengthening it by its price costs all of them: S · price tokens
-// that would have come meanwhile. The i-th guess of a draft brings one token if it and those before
-// it are right: p^i for a chance p each. So the i-th guess is worth its row while
-//   p^i >= margin · S · price.
-// With neighbours, all drafts of a step together may lengthen it by a tenth at most.
+// A step of S sequences brings S tokens, and with drafts G more: the i-th guess of a draft brings
+// one if it and those before it are right, p^i for a chance p each. One more row delays S + G
+// tokens by its price, so it raises tokens a second while
+//   p^i > (S + G) · price(R).
+// Guesses are taken while they promise a quarter more and at least a fifth of a token, the
+// likeliest first. Then the last are dropped until no sequence is slower by more than a tenth: one
+// that gets nothing itself may see the step lengthened by a ninth, one that expects g tokens more
+// by as much as these make up for.
 //
 // Both sides are measured while the system works: base and slope by a line through the last steps'
 // rows and seconds, p by comparing guesses with what came, drafted or not, which costs nothing.
@@ -25,7 +28,8 @@
 namespace jige::serve {
 
 inline constexpr int32_t kDraftTokensMax = 64;  // of one draft
-inline constexpr int32_t kDraftTokensAuto = 8;  // where the policy chooses
+// With the token before them as many rows of logits as a model has unless more are asked for.
+inline constexpr int32_t kDraftTokensAuto = 7;  // where the policy chooses
 
 struct DraftOptions {
   int32_t tokens_max = 0;  // of a draft; 0: none are made
@@ -68,9 +72,8 @@ struct DraftWish {
   int32_t count_max = 0;  // guesses there are and may be
   int32_t count = 0;      // of them that are worth it: the result
 };
-// Shares a step among the drafts of its sequences, the likeliest guesses first. The step has `rows`
-// rows without them, of `sequences` sequences, and `room` more may be added.
-void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t rows, int64_t sequences,
-                int64_t room);
+// Shares a step among the drafts of its sequences. The step has a row each of `sequences`
+// sequences, of which some may have no wish, and `room` more may be added.
+void share_step(std::span<DraftWish> wishes, const StepCost& cost, int64_t sequences, int64_t room);
 
 }  // namespace jige::serve

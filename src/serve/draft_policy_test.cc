@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "base/rng.h"
@@ -22,11 +23,19 @@ StepCost learned(double base, double slope, int64_t rows_max, uint64_t seed = 1)
   return cost;
 }
 
-int32_t worth(double chance, const StepCost& cost, int64_t rows = 1, int64_t sequences = 1,
-              int64_t room = 100) {
+int32_t worth(double chance, const StepCost& cost, int64_t room = 100) {
   DraftWish wish{.chance = chance, .count_max = 8};
-  share_step(std::span(&wish, 1), cost, rows, sequences, room);
+  share_step(std::span(&wish, 1), cost, 1, room);
   return wish.count;
+}
+
+// All of `sequences` have a wish of this chance; guesses in all.
+int32_t shared(double chance, const StepCost& cost, int64_t sequences) {
+  std::vector<DraftWish> wishes(static_cast<size_t>(sequences), {.chance = chance, .count_max = 8});
+  share_step(wishes, cost, sequences, 1000);
+  int32_t total = 0;
+  for (const DraftWish& wish : wishes) total += wish.count;
+  return total;
 }
 
 TEST(StepCost, LearnsThePriceOfARow) {
@@ -73,29 +82,56 @@ TEST(DraftTrust, FollowsWhatCameTrue) {
 
 TEST(ShareStep, DraftsWhatIsWorthItsRow) {
   const StepCost cheap = learned(0.01, 0.0002, 8);
-  const StepCost dear = learned(0.001, 0.004, 8);
+  const StepCost dear = learned(0.0005, 0.004, 8);
   EXPECT_EQ(worth(0.95, cheap), 8);
   EXPECT_EQ(worth(0.005, cheap), 0);
+  EXPECT_EQ(worth(0.19, learned(0.01, 0, 8)), 0) << "too little to be sure of, at any price";
   EXPECT_EQ(worth(1.0, dear), 0) << "a row that costs a step brings at most a step";
   EXPECT_GT(worth(0.6, cheap), worth(0.3, cheap));
-  EXPECT_EQ(worth(0.95, cheap, 1, 1, 3), 3) << "no more than there is room for";
-  EXPECT_EQ(worth(0.95, cheap, 1, 1, 0), 0);
-  EXPECT_EQ(worth(0.95, cheap, 1, 1, -4), 0);
+  EXPECT_EQ(worth(0.95, cheap, 3), 3) << "no more than there is room for";
+  EXPECT_EQ(worth(0.95, cheap, 0), 0);
+  EXPECT_EQ(worth(0.95, cheap, -4), 0);
 }
 
-TEST(ShareStep, NeighboursMakeDraftsDearer) {
-  const StepCost cost = learned(0.01, 0.0004, 16);
-  EXPECT_EQ(worth(0.9, cost, 1, 1), 8);
-  EXPECT_LT(worth(0.9, cost, 16, 16), 8);
-  EXPECT_EQ(worth(0.9, cost, 64, 64), 0);
-  // Together they lengthen a step by a tenth at most.
-  std::vector<DraftWish> wishes(4, {.chance = 1, .count_max = 8});
-  const StepCost some = learned(0.01, 0.0002, 8);
-  share_step(wishes, some, 4, 4, 100);
-  int32_t total = 0;
-  for (const DraftWish& wish : wishes) total += wish.count;
-  EXPECT_GT(total, 0);
-  EXPECT_LE(total * some.price(4), 0.1);
+TEST(ShareStep, DraftsStopWhereAStepIsBoundByArithmetic) {
+  const StepCost cost = learned(0.01, 0.0006, 16);
+  EXPECT_EQ(shared(0.9, cost, 1), 8);
+  EXPECT_GT(shared(0.9, cost, 4), 8);
+  EXPECT_EQ(shared(0.9, cost, 64), 0);
+}
+
+TEST(ShareStep, TokensASecondAreWhatIsRaised) {
+  // By trying: no other number of guesses for each promises a tenth more.
+  const double base = 0.01;
+  const double slope = 0.0004;
+  const StepCost cost = learned(base, slope, 16);
+  for (const double chance : {0.1, 0.6, 0.9}) {
+    for (const int64_t sequences : {1, 3, 8, 20}) {
+      const auto rate = [&](double guesses) {  // of each sequence
+        const auto s = static_cast<double>(sequences);
+        const double tokens = (1 - std::pow(chance, guesses + 1)) / (1 - chance);
+        return s * tokens / (base + slope * s * (1 + guesses));
+      };
+      double best = 0;
+      for (int guesses = 0; guesses <= 8; ++guesses) best = std::max(best, rate(guesses));
+      const double taken =
+          static_cast<double>(shared(chance, cost, sequences)) / static_cast<double>(sequences);
+      EXPECT_GT(rate(taken), 0.9 * best) << chance << " for " << sequences;
+    }
+  }
+}
+
+TEST(ShareStep, NobodyPaysMoreThanATenthForOthers) {
+  const StepCost cost = learned(0.01, 0.0002, 8);
+  for (const int64_t sequences : {2, 5}) {  // the others have no wish at all, or an unlikely one
+    std::vector<DraftWish> wishes = {{.chance = 0.98, .count_max = 60}};
+    if (sequences == 2) wishes.push_back({.chance = 0.001, .count_max = 8});
+    share_step(wishes, cost, sequences, 100);
+    EXPECT_GT(wishes[0].count, 1);
+    EXPECT_LE(wishes[0].count * cost.price(sequences), 0.112);
+  }
+  // Where all gain, all may be lengthened.
+  EXPECT_GT(shared(0.98, cost, 5) * cost.price(5), 0.112);
 }
 
 TEST(ShareStep, TheLikeliestGuessesComeFirst) {
@@ -103,7 +139,7 @@ TEST(ShareStep, TheLikeliestGuessesComeFirst) {
   std::vector<DraftWish> wishes = {{.chance = 0.5, .count_max = 8},
                                    {.chance = 0.9, .count_max = 3},
                                    {.chance = 0.2, .count_max = 8}};
-  share_step(wishes, cost, 1, 1, 5);
+  share_step(wishes, cost, 3, 5);
   EXPECT_EQ(wishes[1].count, 3);
   EXPECT_EQ(wishes[0].count, 2);
   EXPECT_EQ(wishes[2].count, 0);

@@ -49,7 +49,7 @@ void EngineDrafts::forget(plan::RequestId sequence) {
 void EngineDrafts::decide(const Tell& tell) {
   const int64_t room = sample_rows_max_ - sequences_;
   if (options_.adaptive) {
-    share_step(wishes_, cost_, sequences_, sequences_, room);
+    share_step(wishes_, cost_, sequences_, room);
   } else {
     int64_t left = std::max<int64_t>(room, 0);
     for (DraftWish& wish : wishes_) {

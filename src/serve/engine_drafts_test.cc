@@ -2,6 +2,7 @@
 // cached, forked or preempted; and what they may take.
 #include "serve/engine_drafts.h"
 
+#include <algorithm>
 #include <atomic>
 #include <limits>
 
@@ -158,6 +159,31 @@ TEST(EngineDrafts, TheNextTurnOfAChatFindsOnlyWhatWasAccepted) {
         expect_same(loaded, cases, {.batch_requests_max = 2, .drafts = drafts});
     EXPECT_GT(status.counters.prefix_hit_tokens, 100);
   }
+}
+
+// What the generator does not know of: least lengths, and stops that are shown.
+TEST(EngineDrafts, LeastLengthsAndShownStopsStay) {
+  Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
+  std::vector<Case> cases = cases_of(loaded, 17, 14);
+  const auto plain = value_of(Engine::create(*loaded.model, loaded.tokenizer));
+  int64_t accepted = 0;
+  for (size_t i = 0; i < cases.size(); ++i) {
+    EngineRequest& request = cases[i].request;
+    request.tokens_min = std::min<int64_t>(request.tokens_max, 1 + static_cast<int64_t>(i) % 7);
+    request.stop_ids = {24, 20};
+    request.stop_strings = {"5", "99"};
+    request.include_stop_string = i % 2 == 0;
+    request.continues_text = i % 3 == 0;
+    const auto sink = sink_for(request);
+    value_of(plain->submit(request, sink));
+    ASSERT_TRUE(sink->wait());
+    cases[i].expected = sink->outcome;
+  }
+  plain->stop();
+  for (const DraftOptions& drafts : kDrafts) {
+    accepted += expect_same(loaded, cases, {.drafts = drafts}).counters.accepted_tokens;
+  }
+  EXPECT_GT(accepted, 10);
 }
 
 EngineRequest easy_request(int64_t tokens_max) {

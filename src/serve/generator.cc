@@ -165,7 +165,7 @@ std::span<const int32_t> Generator::next_piece(Run& run) {
   DraftWish wish =
       speculator_->wish(static_cast<int32_t>(std::clamp<int64_t>(room, 0, drafts.tokens_max)));
   wish.count = wish.count_max;
-  if (drafts.adaptive) share_step(std::span(&wish, 1), step_cost_, 1, 1, wish.count_max);
+  if (drafts.adaptive) share_step(std::span(&wish, 1), step_cost_, 1, wish.count_max);
   const std::span<const int32_t> draft = speculator_->draft(tokens, wish.count);
   piece_.insert(piece_.end(), draft.begin(), draft.end());
   return piece_;

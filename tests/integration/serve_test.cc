@@ -172,7 +172,8 @@ TEST(Serve, PrintsEventsAsJson) {
   EXPECT_EQ(events[1]["context_max"], 96);
   EXPECT_EQ(events[1]["memory_bytes"].get<int64_t>(),
             events[1]["weights_bytes"].get<int64_t>() + events[1]["kv_bytes"].get<int64_t>() +
-                events[1]["workspace_bytes"].get<int64_t>());
+                events[1]["workspace_bytes"].get<int64_t>() +
+                events[1]["drafts_bytes"].get<int64_t>());
   EXPECT_EQ(events[2]["drained"], true);
 }
 

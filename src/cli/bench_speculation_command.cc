@@ -1,0 +1,208 @@
+// jige bench speculation: what drafts from a text's own tokens gain and cost.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/cpu.h"
+#include "cli/build_info.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/output.h"
+#include "cli/speculation_bench.h"
+#include "cli/speculation_flags.h"
+
+namespace jige::cli {
+namespace {
+
+const std::vector<int32_t> kRowCounts = {1, 2, 3, 4, 5, 7, 9, 13, 17, 33};
+constexpr int64_t kLogitRows = 65;  // of the longest draft
+
+struct Spread {
+  double median = 0, low = 0, high = 0;
+};
+
+Spread spread_of(std::vector<double> values) {
+  std::ranges::sort(values);
+  const size_t half = values.size() / 2;
+  const double median =
+      values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+  return {median, values.front(), values.back()};
+}
+
+std::string text_of(const Spread& spread, int digits) {
+  return fmt::format("{:.{}f} ({:.{}f} to {:.{}f})", spread.median, digits, spread.low, digits,
+                     spread.high, digits);
+}
+
+Json json_of(const Spread& spread) {
+  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
+}
+
+class BenchSpeculationCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    flags.about(
+        "Measures --speculate: the same answers with and without drafts, in turns, for one user "
+        "and "
+        "for several at once. In \"repeats\" every guess is right, in \"by chance\" tokens were "
+        "seen before in another order and guesses are wrong, in \"nothing found\" there is nothing "
+        "to guess from. Tells also what a step over several rows takes. An answer that depends on "
+        "its drafts would be an error. Other load on the machine shows.");
+    flags.section("What is measured");
+    model_.declare(flags);
+    flags.text(
+        "-f,--file FILE", file_,
+        "--model: a text, - for standard input, whose likeliest continuation is one more case");
+    flags.integer("--prompt-tokens N", prompt_tokens_, {.min = 1, .max = 1 << 16},
+                  "length of made-up prompts");
+    flags.integer("--new-tokens N", new_tokens_, {.min = 2, .max = 1 << 16},
+                  "length of the answers");
+    flags.integer("--users N", users_, {.min = 1, .max = 64},
+                  "answers made at once, in an engine; 1: only those of one user");
+    flags.integer("--rounds N", rounds_, {.min = 1, .max = 1000}, "turns of each, behind one more");
+    speculation_.declare(flags);
+    model_.device.declare(flags);
+    output_.declare(flags,
+                    "one JSON line for what is measured, then one a count of rows and a case");
+    flags.example("jige bench speculation --random 110m");
+    flags.example(
+        "jige bench speculation --model runs/quickstart/model --file draft.txt --users 8");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    JIGE_TRY(const serve::DraftOptions drafts, speculation_.read());
+    if (drafts.tokens_max == 0) {
+      return fail(Code::kInvalidArgument, "--speculate off: there is nothing to measure");
+    }
+    JIGE_TRY(const std::string text, file_text());
+    const int64_t room = std::max<int64_t>(kRowCounts.back(), new_tokens_ + 1);
+    const int64_t tokens_max = std::max<int64_t>(prompt_tokens_ + room, text.empty() ? 0 : 4096);
+    JIGE_TRY(BenchServeModel served,
+             model_.load(tokens_max, (tokens_max / ops::kKvBlockTokens + 2) * users_, 512,
+                         std::max(kLogitRows, users_)));
+    print_head(served);
+    JIGE_DO(measure_rows(*served.model));
+    JIGE_TRY(const std::vector<SpeculationLoad> loads, make_loads(served, text));
+    for (const SpeculationLoad& load : loads) {
+      if (interrupted()) return fail(Code::kCancelled, "by a signal");
+      JIGE_TRY(const SpeculationTurns found, bench_speculation(served, load, drafts, rounds_));
+      print(found);
+    }
+    return {};
+  }
+
+ private:
+  Result<std::string> file_text() const {
+    if (file_.empty()) return std::string();
+    if (model_.folder.empty()) {
+      return fail(Code::kInvalidArgument, "--file is for --model: a random one knows no texts");
+    }
+    return read_text({.file = file_}, "--file");
+  }
+
+  Result<std::vector<SpeculationLoad>> make_loads(const BenchServeModel& served,
+                                                  const std::string& text) const {
+    std::vector<SpeculationCase> cases =
+        made_up_cases(prompt_tokens_, served.model->config().vocab_size);
+    const size_t made_up = cases.size();
+    if (!text.empty()) {
+      JIGE_TRY(std::vector<int32_t> prompt, served.tokenizer->encode(text, {}));
+      cases.push_back({.name = "text", .prompt = std::move(prompt)});
+      SpeculationCase drawn = cases.back();
+      drawn.name = "text, temperature 1";
+      drawn.sampling.temperature = 1;
+      cases.push_back(std::move(drawn));
+    }
+    std::vector<SpeculationLoad> loads;
+    for (const int64_t users : {int64_t{1}, users_}) {
+      for (const SpeculationCase& one : cases) {
+        loads.push_back({.cases = {one}, .users = users, .new_tokens = new_tokens_});
+      }
+      if (users_ == 1) break;
+    }
+    if (users_ > 1) {
+      loads.push_back(
+          {.cases = {cases[0], cases[made_up - 1]}, .users = users_, .new_tokens = new_tokens_});
+    }
+    return loads;
+  }
+
+  Status measure_rows(model::InferenceModel& model) {
+    JIGE_TRY(const auto seconds, bench_rows(model, kRowCounts, prompt_tokens_ - 1, rounds_));
+    const double one_s = spread_of(seconds[0]).median;
+    for (size_t i = 0; i < kRowCounts.size(); ++i) {
+      Spread spread = spread_of(seconds[i]);
+      if (output_.json) {
+        print_json(Json{{"rows", kRowCounts[i]}, {"seconds", json_of(spread)}});
+        continue;
+      }
+      const Spread shown{spread.median * 1e3, spread.low * 1e3, spread.high * 1e3};
+      print_text(fmt::format("  a step over {:>2} row{} {:>30} ms, {:.2f} times one\n",
+                             kRowCounts[i], kRowCounts[i] == 1 ? ": " : "s:", text_of(shown, 2),
+                             spread.median / one_s));
+    }
+    return {};
+  }
+
+  void print_head(const BenchServeModel& served) const {
+    if (output_.json) {
+      print_json(Json{{"subject", served.text},
+                      {"speculate", speculation_.speculate},
+                      {"machine", cpu_features().model_name},
+                      {"threads", served.device->team().size()},
+                      {"isa", isa_name(active_isa())},
+                      {"version", kVersion},
+                      {"build", kBuildType}});
+      return;
+    }
+    print_text(fmt::format("{}, --speculate {}, on {}, {} threads\n", served.text,
+                           speculation_.speculate, cpu_features().model_name,
+                           served.device->team().size()));
+  }
+
+  void print(const SpeculationTurns& found) const {
+    const Spread without = spread_of(found.without);
+    const Spread with = spread_of(found.with);
+    const Spread ratio = spread_of(found.ratios);
+    if (output_.json) {
+      print_json(Json{{"case", found.name},
+                      {"users", found.users},
+                      {"without_tokens_per_s", json_of(without)},
+                      {"with_tokens_per_s", json_of(with)},
+                      {"ratio", json_of(ratio)},
+                      {"drafted_tokens", found.drafted_tokens},
+                      {"accepted_tokens", found.accepted_tokens}});
+      return;
+    }
+    print_text(fmt::format(
+        "  {:<26} {:>2} user{}  {:>24} -> {:>24} tokens/s, {} times, {} of {} "
+        "guesses right\n",
+        found.name, found.users, found.users == 1 ? ": " : "s:", text_of(without, 1),
+        text_of(with, 1), text_of(ratio, 2), found.accepted_tokens, found.drafted_tokens));
+  }
+
+  BenchServeModelFlags model_;
+  std::string file_;
+  int64_t prompt_tokens_ = 256;
+  int64_t new_tokens_ = 128;
+  int64_t users_ = 8;
+  int64_t rounds_ = 5;
+  SpeculationFlags speculation_;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_bench_speculation_command() {
+  return std::make_unique<BenchSpeculationCommand>();
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,173 @@
+#include "cli/speculation_bench.h"
+
+#include <algorithm>
+#include <future>
+#include <memory>
+#include <numeric>
+
+#include "base/clock.h"
+#include "base/rng.h"
+#include "serve/engine.h"
+#include "serve/generator.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr int32_t kKinds = 16;  // of tokens that come by chance
+constexpr float kBiasMost = 100;
+
+// What one run of a load gave.
+struct Answered {
+  double seconds = 0;
+  int64_t drafted_tokens = 0;
+  int64_t accepted_tokens = 0;
+  std::vector<std::vector<int32_t>> answers;
+  int64_t token_count() const {
+    int64_t count = 0;
+    for (const auto& answer : answers) count += std::ssize(answer);
+    return count;
+  }
+};
+
+const SpeculationCase& case_of(const SpeculationLoad& load, int64_t user) {
+  return load.cases[static_cast<size_t>(user) % load.cases.size()];
+}
+
+Result<Answered> run_alone(BenchServeModel& served, const SpeculationLoad& load,
+                           const serve::DraftOptions& drafts) {
+  serve::Generator generator(*served.model, *served.tokenizer);
+  const SpeculationCase& one = case_of(load, 0);
+  JIGE_TRY(serve::Generation answer, generator.generate(one.prompt, {.sampling = one.sampling,
+                                                                     .tokens_max = load.new_tokens,
+                                                                     .drafts = drafts}));
+  return Answered{.seconds = answer.stats.decode_seconds,
+                  .drafted_tokens = answer.stats.drafted_tokens,
+                  .accepted_tokens = answer.stats.accepted_tokens,
+                  .answers = {std::move(answer.tokens)}};
+}
+
+// Keeps the tokens of an answer; the rest waits for its end.
+class KeepTokens final : public serve::RequestSink {
+ public:
+  void on_piece(int32_t, const serve::AnswerPiece& piece) override {
+    if (piece.token >= 0) tokens.push_back(piece.token);
+  }
+  void on_choice(const serve::ChoiceEnd&) override {}
+  void on_done(const serve::RequestReport& done) override { over.set_value(done); }
+  void on_failed(const Error& error) override { over.set_value(tl::unexpected(error)); }
+
+  std::vector<int32_t> tokens;
+  std::promise<Result<serve::RequestReport>> over;
+};
+
+Result<Answered> run_together(BenchServeModel& served, const SpeculationLoad& load,
+                              const serve::DraftOptions& drafts) {
+  JIGE_TRY(const auto engine,
+           serve::Engine::create(*served.model, *served.tokenizer,
+                                 {.batch_requests_max = static_cast<int32_t>(load.users),
+                                  .drafts = drafts,
+                                  .sampling_team = &served.device->team()}));
+  std::vector<std::shared_ptr<KeepTokens>> sinks;
+  const StopWatch watch;
+  for (int64_t user = 0; user < load.users; ++user) {
+    const SpeculationCase& one = case_of(load, user);
+    serve::EngineRequest request;
+    request.prompt = one.prompt;
+    request.sampling = one.sampling;
+    request.seed = static_cast<uint64_t>(user);
+    request.tokens_max = load.new_tokens;
+    request.ignore_eos = true;
+    sinks.push_back(std::make_shared<KeepTokens>());
+    const auto id = engine->submit(std::move(request), sinks.back());
+    if (!id) return tl::unexpected<Error>(id.error());
+  }
+  Answered run;
+  for (const auto& sink : sinks) {
+    JIGE_TRY(const serve::RequestReport report, sink->over.get_future().get());
+    run.drafted_tokens += report.drafted_tokens;
+    run.accepted_tokens += report.accepted_tokens;
+    run.answers.push_back(std::move(sink->tokens));
+  }
+  run.seconds = watch.seconds();
+  return run;
+}
+
+Result<Answered> run_once(BenchServeModel& served, const SpeculationLoad& load,
+                          const serve::DraftOptions& drafts) {
+  return load.users == 1 ? run_alone(served, load, drafts) : run_together(served, load, drafts);
+}
+
+std::vector<int32_t> drawn_tokens(Rng& rng, int64_t count, int64_t kinds) {
+  std::vector<int32_t> tokens;
+  for (int64_t i = 0; i < count; ++i) {
+    tokens.push_back(static_cast<int32_t>(rng.below(static_cast<uint64_t>(kinds))));
+  }
+  return tokens;
+}
+
+}  // namespace
+
+std::vector<SpeculationCase> made_up_cases(int64_t prompt_tokens, int64_t vocab_size) {
+  Rng rng(derive_key(1, "bench speculation"));
+  const int64_t kinds = std::min<int64_t>(kKinds, vocab_size);
+  SpeculationCase repeats{.name = "repeats",
+                          .prompt = std::vector<int32_t>(static_cast<size_t>(prompt_tokens), 1)};
+  repeats.sampling.logit_bias = {{1, kBiasMost}};
+  SpeculationCase chance{.name = "by chance", .prompt = drawn_tokens(rng, prompt_tokens, kinds)};
+  chance.sampling.temperature = 1;
+  for (int32_t id = 0; id < kinds; ++id) chance.sampling.logit_bias.push_back({id, kBiasMost});
+  SpeculationCase nothing{.name = "nothing found",
+                          .prompt = drawn_tokens(rng, prompt_tokens, vocab_size)};
+  nothing.sampling.temperature = 1;
+  return {std::move(repeats), std::move(chance), std::move(nothing)};
+}
+
+Result<SpeculationTurns> bench_speculation(BenchServeModel& served, const SpeculationLoad& load,
+                                           const serve::DraftOptions& drafts, int64_t turns) {
+  SpeculationTurns found{.name = load.cases[0].name, .users = load.users};
+  for (size_t i = 1; i < load.cases.size(); ++i) found.name += " and " + load.cases[i].name;
+  for (int64_t turn = 0; turn <= turns; ++turn) {
+    Answered runs[2];  // without and with
+    for (const int64_t place : {turn % 2, 1 - turn % 2}) {
+      JIGE_TRY(runs[place], run_once(served, load, place == 0 ? serve::DraftOptions{} : drafts));
+    }
+    if (runs[0].answers != runs[1].answers) {
+      return fail(Code::kInternal, "{}: an answer with drafts differs from the one without",
+                  found.name);
+    }
+    if (turn == 0) continue;  // caches and pages
+    const auto count = static_cast<double>(runs[0].token_count());
+    found.without.push_back(count / runs[0].seconds);
+    found.with.push_back(count / runs[1].seconds);
+    found.ratios.push_back(runs[0].seconds / runs[1].seconds);
+    found.drafted_tokens = runs[1].drafted_tokens;
+    found.accepted_tokens = runs[1].accepted_tokens;
+  }
+  return found;
+}
+
+Result<std::vector<std::vector<double>>> bench_rows(model::InferenceModel& model,
+                                                    const std::vector<int32_t>& counts,
+                                                    int64_t context, int64_t turns) {
+  std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
+  std::iota(blocks.begin(), blocks.end(), 0);
+  std::vector<std::vector<double>> seconds(counts.size());
+  for (int64_t turn = 0; turn <= turns; ++turn) {
+    for (size_t i = 0; i < counts.size(); ++i) {
+      const std::vector<int32_t> tokens(static_cast<size_t>(counts[i]), 1);
+      std::vector<int32_t> rows(tokens.size());
+      std::iota(rows.begin(), rows.end(), 0);
+      const ops::SequenceSpan span{.row_count = counts[i],
+                                   .context_count = static_cast<int32_t>(context),
+                                   .blocks = blocks.data()};
+      const StopWatch watch;
+      JIGE_DO(
+          model.forward({.tokens = tokens, .sequences = std::span(&span, 1), .logit_rows = rows})
+              .map([](const auto&) {}));
+      if (turn > 0) seconds[i].push_back(watch.seconds());
+    }
+  }
+  return seconds;
+}
+
+}  // namespace jige::cli

@@ -1,0 +1,133 @@
+// --speculate as users meet it: the same answers from every command, and what is told about it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+
+// A text that repeats itself.
+const std::string kSong =
+    "Mia has a red kite. Tom has a golden bell. Mia has a red kite. Tom has a golden bell. Mia has";
+
+Json generated(const std::string& speculate, const std::vector<std::string>& more) {
+  std::vector<std::string> words = {"generate", TinyRun::get().model(), "--prompt",    kSong,
+                                    "--json",   "--max-new-tokens",     "40",          "--logprobs",
+                                    "2",        "--ignore-eos",         "--speculate", speculate};
+  words.insert(words.end(), more.begin(), more.end());
+  const Outcome outcome = run_jige(words);
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  return outcome.json();
+}
+
+TEST(Speculation, GenerateTellsTheSameWithAndWithout) {
+  int64_t drafted = 0;
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--temperature", "0"},
+        {"--temperature", "0.7", "--seed", "5", "--repetition-penalty", "1.1"},
+        {"--temperature", "0", "--quantize", "q4", "--stop", "bell"}}) {
+    const Json plain = generated("off", more);
+    EXPECT_EQ(plain["stats"]["drafted_tokens"], 0);
+    for (const char* speculate : {"auto", "1", "4", "64"}) {
+      const Json json = generated(speculate, more);
+      EXPECT_EQ(json["text"], plain["text"]) << speculate;
+      EXPECT_EQ(json["tokens"], plain["tokens"]) << speculate;
+      EXPECT_EQ(json["logprobs"], plain["logprobs"]) << speculate;
+      EXPECT_EQ(json["finish"], plain["finish"]) << speculate;
+      EXPECT_LE(json["stats"]["accepted_tokens"], json["stats"]["drafted_tokens"]);
+    }
+    drafted += generated("64", more)["stats"]["drafted_tokens"].get<int64_t>();
+  }
+  EXPECT_GT(drafted, 0);
+}
+
+TEST(Speculation, ServeTellsTheSameAndCountsIt) {
+  const Json body = {{"prompt", kSong}, {"max_tokens", 40}, {"temperature", 0.6}, {"seed", 3},
+                     {"logprobs", 2},   {"n", 2},           {"ignore_eos", true}};
+  Json answers[2];
+  int i = 0;
+  for (const char* speculate : {"off", "6"}) {
+    Serving server({TinyRun::get().model(), "--threads", "1", "--speculate", speculate});
+    const auto answer = server.post("/v1/completions", dump_json(body));
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Result<Json> json = parse_json(answer.body, "an answer");
+    ASSERT_TRUE(json);
+    answers[i++] = (*json)["choices"];
+    const bool drafts = (*json)["usage"]["timing"]["drafted_tokens"].get<int64_t>() > 0;
+    EXPECT_EQ(drafts, speculate == std::string("6"));
+    const std::string metrics = server.get("/metrics").body;
+    EXPECT_THAT(metrics, HasSubstr("\njige:spec_decode_num_draft_tokens_total{"));
+    EXPECT_THAT(metrics, HasSubstr("\njige:spec_decode_num_accepted_tokens_total{"));
+  }
+  EXPECT_EQ(answers[0], answers[1]);
+}
+
+TEST(Speculation, WrongValuesAreNamed) {
+  for (const char* value : {"yes", "0", "65", "-1", "4x", ""}) {
+    for (const char* command : {"generate", "chat", "serve"}) {
+      expect_error(run_jige({command, TinyRun::get().model(), "--speculate", value}, "x"), 2,
+                   {"--speculate", value, "auto", "off", "1..64"});
+    }
+  }
+}
+
+// What a server says when it is ready.
+Json ready_event(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"serve", TinyRun::get().model(), "--port", "0", "--json"});
+  TestFolder folder;
+  Process process(arguments, folder.path());
+  for (int i = 0; i < 6000 && process.running(); ++i) {
+    if (exists(folder / "out") &&
+        read_text(folder / "out").find("\"ready\"") != std::string::npos) {
+      break;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  }
+  process.send(SIGTERM);
+  const JsonLines events = process.wait().json_lines();
+  EXPECT_EQ(events.size(), 3u);
+  return events.size() > 1 ? events[1] : Json();
+}
+
+TEST(Speculation, DraftsCountInTheMemoryOfAServer) {
+  const Json without = ready_event({"--kv-tokens", "960", "--speculate", "off"});
+  const Json with = ready_event({"--kv-tokens", "960", "--speculate", "8"});
+  EXPECT_EQ(without["drafts_bytes"], 0);
+  EXPECT_GT(with["drafts_bytes"], 0);
+  const auto bytes = with["memory_bytes"].get<int64_t>();
+  EXPECT_EQ(bytes, without["memory_bytes"].get<int64_t>() + with["drafts_bytes"].get<int64_t>());
+  const auto limited = [&](int64_t limit) {
+    return std::vector<std::string>{
+        "--kv-tokens", "960", "--speculate", "8", "--memory-limit", std::to_string(limit)};
+  };
+  EXPECT_EQ(ready_event(limited(bytes))["memory_bytes"], bytes);
+  std::vector<std::string> words = limited(bytes - 1);
+  words.insert(words.begin(), {"serve", TinyRun::get().model(), "--port", "0"});
+  expect_error(run_jige(words), 6, {"--memory-limit", "--speculate off"});
+}
+
+TEST(Speculation, BenchComparesWithAndWithout) {
+  const Outcome outcome =
+      run_jige({"bench", "speculation", "--random", "tiny", "--rounds", "1", "--prompt-tokens",
+                "40", "--new-tokens", "12", "--users", "3", "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const JsonLines lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 1u + 10 + 7) << "head, counts of rows, cases";
+  EXPECT_EQ(lines[11]["case"], "repeats");
+  EXPECT_GT(lines[11]["ratio"]["median"], 0);
+  EXPECT_GT(lines[11]["accepted_tokens"], 0);
+  expect_error(run_jige({"bench", "speculation", "--random", "tiny", "--speculate", "off"}), 2,
+               {"--speculate off"});
+}
+
+}  // namespace
+}  // namespace jige::integration

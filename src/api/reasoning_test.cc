@@ -3,6 +3,7 @@
 
 #include "api/api_test_support.h"
 #include "api/generation_session.h"
+#include "base/file.h"
 
 namespace jige::api {
 namespace {
@@ -56,6 +57,20 @@ TEST(ReasoningRequest, IsToldFromThePrompt) {
   EXPECT_EQ(start(regex, reasoning_model("<think>")), ReasoningStart::kMayOpen);
   model.has_reasoning = false;
   EXPECT_EQ(start(kOpens, model), ReasoningStart::kNone);
+}
+
+TEST(ReasoningRequest, CanBeTurnedOffByAVariableOfTheTemplate) {
+  ServedModel model = reasoning_model();
+  model.context_max = 1000;
+  const std::string path =
+      std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/text/templates/qwen3/template.jinja";
+  model.chat_template = value_of(text::ChatTemplate::parse(value_of(read_file(path)), "qwen3"));
+  const auto start = [&](const std::string& more) {
+    return prepare(kAsks + more, model).engine[0].reasoning;
+  };
+  EXPECT_EQ(start(""), ReasoningStart::kMayOpen);
+  EXPECT_EQ(start(R"(,"chat_template_kwargs":{"enable_thinking":false})"), ReasoningStart::kNone);
+  EXPECT_EQ(start(R"(,"chat_template_kwargs":{"enable_thinking":true})"), ReasoningStart::kMayOpen);
 }
 
 TEST(ReasoningRequest, GivesTheTemplateWhatEarlierAnswersReasoned) {

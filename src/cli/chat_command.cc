@@ -36,7 +36,9 @@ class ChatCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Talks to a model. Answers stream as they are made; /help tells the commands. With input "
-        "from a pipe, every line is a message and only the answers are printed.");
+        "from a pipe, every line is a message and only the answers are printed. What a model "
+        "reasons "
+        "before it answers (<think>…</think>) is dimmed in a terminal.");
     model_.declare_folder(flags);
     flags.text("--system TEXT", system_, "how the model shall behave");
     generation_.declare(flags);

@@ -177,6 +177,24 @@ Tokenizer tag_tokenizer() {
   return *tokenizer;
 }
 
+// What the template of Qwen 3 writes behind the generation prompt is read back.
+TEST(Reasoning, IsReadAsATemplateWritesIt) {
+  const auto source = read_file(std::string(JIGE_SOURCE_DIR) +
+                                "/tests/fixtures/text/templates/qwen3/template.jinja");
+  const ChatTemplate chat = template_of(*source);
+  Json messages = Json::array({{{"role", "user"}, {"content", "hi"}}});
+  const std::string before = *chat.render(messages, {.add_generation_prompt = true});
+  messages.push_back(
+      {{"role", "assistant"}, {"reasoning_content", "Hm.\n\nWell."}, {"content", "Yes.\nNo."}});
+  std::string written = *chat.render(messages, {});
+  ASSERT_TRUE(written.starts_with(before)) << written;
+  written = written.substr(before.size(), written.rfind("<|im_end|>") - before.size());
+  EXPECT_EQ(parse(written), (Parsed{"Hm.\n\nWell.", "Yes.\nNo."}));
+  // Behind a further question the answer is what was read, to the byte.
+  messages.push_back({{"role", "user"}, {"content", "more"}});
+  EXPECT_NE((*chat.render(messages, {})).find("assistant\nYes.\nNo.<|im_end|>"), std::string::npos);
+}
+
 TEST(Reasoning, BeginsWhereThePromptSaysSo) {
   const Tokenizer tokenizer = tag_tokenizer();
   const auto start = [&](const std::string& prompt, bool spelled = false) {

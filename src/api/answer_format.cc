@@ -98,11 +98,20 @@ Json call_json(const NamedCall& call) {
           {"function", {{"name", call.call.name}, {"arguments", call.call.arguments}}}};
 }
 
-// A chat's answer as a message. What consists of calls alone has no content.
-Json message_of(const ChoiceState& state) {
+// Under both names that clients know.
+void add_reasoning(Json& message, const Json& reasoning) {
+  message["reasoning"] = message["reasoning_content"] = reasoning;
+}
+
+// A chat's answer as a message. What consists of calls or reasoning alone has no content.
+Json message_of(const AnswerHead& head, const ChoiceState& state) {
   Json message = {{"role", "assistant"}, {"content", state.text}, {"refusal", nullptr}};
+  const bool may_lack = head.reasoning || !state.calls.empty();
+  if (may_lack && state.text.empty()) message["content"] = nullptr;
+  if (state.reasoning) {
+    add_reasoning(message, state.reasoning->empty() ? Json() : Json(*state.reasoning));
+  }
   if (state.calls.empty()) return message;
-  if (state.text.empty()) message["content"] = nullptr;
   Json& calls = message["tool_calls"] = Json::array();
   for (const NamedCall& call : state.calls) calls.push_back(call_json(call));
   return message;
@@ -148,19 +157,23 @@ int64_t character_count(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
-Json usage_json(const serve::RequestReport& report) {
-  return {{"prompt_tokens", report.prompt_tokens},
-          {"completion_tokens", report.generated_tokens},
-          {"total_tokens", report.prompt_tokens + report.generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", report.cached_tokens}}},
-          {"timing",
-           {{"queue_ms", in_ms(report.queue_seconds)},
-            {"prefill_ms", in_ms(report.prefill_seconds)},
-            {"decode_ms", in_ms(report.decode_seconds)},
-            {"preemptions", report.preemptions},
-            {"drafted_tokens", report.drafted_tokens},
-            {"accepted_tokens", report.accepted_tokens},
-            {"cached_tokens", report.cached_tokens}}}};
+Json usage_json(const AnswerHead& head, const serve::RequestReport& report) {
+  Json usage = {{"prompt_tokens", report.prompt_tokens},
+                {"completion_tokens", report.generated_tokens},
+                {"total_tokens", report.prompt_tokens + report.generated_tokens},
+                {"prompt_tokens_details", {{"cached_tokens", report.cached_tokens}}},
+                {"timing",
+                 {{"queue_ms", in_ms(report.queue_seconds)},
+                  {"prefill_ms", in_ms(report.prefill_seconds)},
+                  {"decode_ms", in_ms(report.decode_seconds)},
+                  {"preemptions", report.preemptions},
+                  {"drafted_tokens", report.drafted_tokens},
+                  {"accepted_tokens", report.accepted_tokens},
+                  {"cached_tokens", report.cached_tokens}}}};
+  if (head.reasoning) {
+    usage["completion_tokens_details"] = {{"reasoning_tokens", report.reasoning_tokens}};
+  }
+  return usage;
 }
 
 std::string timing_header(const serve::RequestReport& report) {
@@ -177,6 +190,7 @@ serve::RequestReport merge_reports(const std::vector<serve::RequestReport>& repo
     merged.prompt_tokens += report.prompt_tokens;
     merged.cached_tokens += report.cached_tokens;
     merged.generated_tokens += report.generated_tokens;
+    merged.reasoning_tokens += report.reasoning_tokens;
     merged.preemptions += report.preemptions;
     merged.drafted_tokens += report.drafted_tokens;
     merged.accepted_tokens += report.accepted_tokens;
@@ -195,7 +209,7 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choice
     const ChoiceState& state = choices[i];
     Json choice = {{"index", i}};
     if (is_chat(head)) {
-      choice["message"] = message_of(state);
+      choice["message"] = message_of(head, state);
     } else {
       choice["text"] = state.text;
     }
@@ -206,7 +220,7 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choice
   }
   Json answer =
       object_of(head, is_chat(head) ? "chat.completion" : "text_completion", std::move(list));
-  answer["usage"] = usage_json(report);
+  answer["usage"] = usage_json(head, report);
   return answer;
 }
 
@@ -232,6 +246,18 @@ std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent
                          : logprobs_of(head, std::span(&piece, 1), text_offset, tokenizer);
   json["finish_reason"] = nullptr;
   return frame_of(head, std::move(json));
+}
+
+std::string reasoning_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
+                            const text::Tokenizer& tokenizer) {
+  Json delta = Json::object();
+  add_reasoning(delta, piece.text);
+  return frame_of(
+      head, {{"index", choice},
+             {"delta", std::move(delta)},
+             {"logprobs", piece.token < 0 ? Json(nullptr)
+                                          : logprobs_of(head, std::span(&piece, 1), 0, tokenizer)},
+             {"finish_reason", nullptr}});
 }
 
 std::string call_frame(const AnswerHead& head, int32_t choice, const NamedCall& call,
@@ -260,7 +286,7 @@ std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceSta
 std::string usage_frame(const AnswerHead& head, const serve::RequestReport& report) {
   Json frame =
       object_of(head, is_chat(head) ? "chat.completion.chunk" : "text_completion", Json::array());
-  frame["usage"] = usage_json(report);
+  frame["usage"] = usage_json(head, report);
   return sse_frame(frame);
 }
 

@@ -1,12 +1,13 @@
 // What answers look like on the wire: whole ones, frames of streams, usage.
 //
 // A stream is a row of frames "data: {…}\n\n": for chat one with the role of every choice, one for
-// every piece and every call of a tool, one with the finish_reason of every choice, one with the
-// usage if it was asked for, and "data: [DONE]\n\n". JSON has no raw line feeds, so a frame is one
-// line. Threads: pure functions.
+// every piece of reasoning, of text and every call of a tool, one with the finish_reason of every
+// choice, one with the usage if it was asked for, and "data: [DONE]\n\n". JSON has no raw line
+// feeds, so a frame is one line. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,7 @@ struct AnswerHead {
   std::string fingerprint;
   bool logprobs = false;
   bool include_usage = false;
+  bool reasoning = false;  // it is looked for, and counted
 };
 
 struct TokenEvent {
@@ -46,6 +48,7 @@ struct NamedCall {
 // One choice as it has come so far.
 struct ChoiceState {
   std::string text;
+  std::optional<std::string> reasoning;  // where it is to be shown
   std::vector<NamedCall> calls;
   std::vector<TokenEvent> tokens;  // where logprobs are wanted
   std::string finish;              // empty: not finished
@@ -55,7 +58,7 @@ struct ChoiceState {
 // "stop", "length" or, for answers cut off by a shutdown, "abort".
 std::string_view wire_finish_reason(serve::FinishReason reason);
 
-Json usage_json(const serve::RequestReport& report);
+Json usage_json(const AnswerHead& head, const serve::RequestReport& report);
 // "queue_ms=0.2, prefill_ms=3.1, decode_ms=40.5, preemptions=0, cached_tokens=16,
 // drafted_tokens=8, accepted_tokens=5".
 std::string timing_header(const serve::RequestReport& report);
@@ -72,6 +75,9 @@ inline constexpr std::string_view kDoneFrame = "data: [DONE]\n\n";
 std::string role_frame(const AnswerHead& head, int32_t choice);
 std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
                         int64_t text_offset, const text::Tokenizer& tokenizer);
+// A piece whose text is reasoning.
+std::string reasoning_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
+                            const text::Tokenizer& tokenizer);
 // `index`: of the call within its choice. Its arguments come in one piece.
 std::string call_frame(const AnswerHead& head, int32_t choice, const NamedCall& call, size_t index);
 std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state);

@@ -6,6 +6,7 @@
 #include "api/refused_fields.h"
 #include "text/chat_content.h"
 #include "text/chat_encode.h"
+#include "text/reasoning.h"
 
 namespace jige::api {
 namespace {
@@ -73,6 +74,11 @@ ApiResult<Json> read_content(const Json& message, const std::string& where, bool
                                   content == message.end() ? "nothing" : shown_value(*content)));
 }
 
+bool has_text(const Json& message, const char* name) {
+  const Json* member = find_field(message, name);
+  return member && member->is_string();
+}
+
 ApiResult<Json> read_message(const Json& message, const std::string& where,
                              const ServedModel& model) {
   if (!message.is_object()) {
@@ -90,11 +96,15 @@ ApiResult<Json> read_message(const Json& message, const std::string& where,
     if (!read) return read;
     calls = std::move(*read);
   }
-  auto content = read_content(message, where, !calls.is_null());
+  // An answer that ended inside its reasoning has no content.
+  const bool reasoned = *role == "assistant" &&
+                        (has_text(message, "reasoning_content") || has_text(message, "reasoning"));
+  auto content = read_content(message, where, reasoned || !calls.is_null());
   if (!content) return content;
+  if (content->is_null() && calls.is_null()) *content = "";
   Json read = {{"role", *role}, {"content", std::move(*content)}};
   if (!calls.is_null()) read["tool_calls"] = std::move(calls);
-  for (const char* more : {"name", "reasoning_content", "tool_call_id"}) {
+  for (const char* more : {"name", "reasoning_content", "reasoning", "tool_call_id"}) {
     const auto it = message.find(more);
     if (it != message.end() && it->is_string()) read[more] = *it;
   }
@@ -134,6 +144,17 @@ Json read_variables(FieldReader& fields) {
     variables["reasoning_effort"] = *effort;
   }
   return variables;
+}
+
+// Whether the answers to a prompt begin with reasoning. A constraint holds behind it; where it
+// cannot be opened under one, because the tag is no token, there is none.
+text::ReasoningStart reasoning_start(const ServedModel& model,
+                                     const serve::EngineRequest& request) {
+  using text::ReasoningStart;
+  if (!model.has_reasoning) return ReasoningStart::kNone;
+  const ReasoningStart start = text::reasoning_start(model.tokenizer, request.prompt);
+  const bool closed = request.constraint && !model.tokenizer.token_to_id(text::kReasoningOpen);
+  return start == ReasoningStart::kMayOpen && closed ? ReasoningStart::kNone : start;
 }
 
 void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationFields& read) {
@@ -181,6 +202,7 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   const auto older = fields.integer("max_tokens", {1, INT32_MAX});
   const auto newer = fields.integer("max_completion_tokens", {1, INT32_MAX});
   read_logprobs(fields, limits, read);
+  const bool include_reasoning = fields.boolean("include_reasoning").value_or(true);
   ToolRequest tools = read_tools(fields, model);
   if (read.engine.constraint && tools.format != ToolFormat::kNone) {
     fields.refuse(bad_field(
@@ -203,10 +225,17 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   }
   read.engine.prompt = std::move(*ids);
   read.engine.shown_ids = tool_mark_ids(tools.format, model.tokenizer);
+  read.engine.reasoning = reasoning_start(model, read.engine);
+  if (read.engine.reasoning != text::ReasoningStart::kNone) {
+    for (const int32_t id : text::reasoning_mark_ids(model.tokenizer)) {
+      read.engine.shown_ids.push_back(id);
+    }
+  }
   PreparedRequest prepared{.stream = read.stream,
                            .include_usage = read.include_usage,
                            .logprobs = read.logprobs,
-                           .tools = std::move(tools)};
+                           .tools = std::move(tools),
+                           .include_reasoning = include_reasoning};
   prepared.engine.push_back(std::move(read.engine));
   return prepared;
 }

@@ -20,6 +20,7 @@ struct PreparedRequest {
   bool include_usage = false;
   bool logprobs = false;
   ToolRequest tools;
+  bool include_reasoning = true;  // where engine requests say that there may be some
   int32_t choice_count() const { return engine.front().choice_count; }
 };
 

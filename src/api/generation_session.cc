@@ -53,6 +53,12 @@ GenerationSession::GenerationSession(AnswerHead head, PreparedRequest request,
       choices_per_prompt_(static_cast<size_t>(request_.choice_count())),
       choices_(prompt_count_ * choices_per_prompt_),
       text_offsets_(choices_.size()) {
+  if (head_.reasoning) {
+    reasoners_.assign(choices_.size(), text::ReasoningParser(request_.engine.front().reasoning));
+    if (request_.include_reasoning) {
+      for (ChoiceState& choice : choices_) choice.reasoning.emplace();
+    }
+  }
   if (request_.tools.format == ToolFormat::kNone) return;
   parsers_.assign(choices_.size(), ToolCallParser(request_.tools.format, request_.tools.names));
 }
@@ -85,14 +91,35 @@ void GenerationSession::on_piece(size_t prompt, int32_t choice, TokenEvent piece
   if (over_) return;
   const size_t index = choice_index(prompt, choice);
   if (request_.stream) begin_stream();
+  if (!reasoners_.empty()) {
+    text::ReasoningPiece parsed = reasoners_[index].push(piece.text);
+    piece.text = std::move(parsed.content);
+    add_reasoning(index, std::move(parsed.reasoning), piece);
+  }
+  add_content(index, std::move(piece));
+}
+
+void GenerationSession::add_reasoning(size_t choice, std::string reasoning, TokenEvent& piece) {
+  std::optional<std::string>& known = choices_[choice].reasoning;
+  if (!known || reasoning.empty()) return;
+  if (!request_.stream) {
+    *known += reasoning;
+    return;
+  }
+  std::swap(piece.text, reasoning);
+  send(reasoning_frame(head_, static_cast<int32_t>(choice), piece, model_.tokenizer));
+  piece = {.text = std::move(reasoning)};  // the content; its token is shown
+}
+
+void GenerationSession::add_content(size_t choice, TokenEvent piece) {
   std::vector<ToolCall> calls;
   if (!parsers_.empty()) {
-    ParsedPiece parsed = parsers_[index].push(piece.text);
+    ParsedPiece parsed = parsers_[choice].push(piece.text);
     piece.text = std::move(parsed.content);
     calls = std::move(parsed.calls);
   }
-  add_piece(index, std::move(piece));
-  add_calls(index, std::move(calls));
+  add_piece(choice, std::move(piece));
+  add_calls(choice, std::move(calls));
 }
 
 void GenerationSession::add_piece(size_t choice, TokenEvent piece) {
@@ -125,6 +152,12 @@ void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
   const size_t index = choice_index(prompt, end.choice);
   ChoiceState& state = choices_[index];
   if (request_.stream) begin_stream();
+  if (!reasoners_.empty()) {
+    text::ReasoningPiece rest = reasoners_[index].finish();
+    TokenEvent piece{.text = std::move(rest.content)};
+    add_reasoning(index, std::move(rest.reasoning), piece);
+    add_content(index, std::move(piece));
+  }
   if (!parsers_.empty()) add_piece(index, {.text = parsers_[index].finish().content});
   state.finish = wire_finish_reason(end.finish);
   if (!state.calls.empty() && state.finish == "stop") state.finish = "tool_calls";

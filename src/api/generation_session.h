@@ -20,6 +20,7 @@
 #include "api/http_message.h"
 #include "api/served_model.h"
 #include "api/work_queue.h"
+#include "text/reasoning.h"
 
 namespace jige::api {
 
@@ -46,7 +47,10 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void finish();
   void finish_whole(const serve::RequestReport& report);
   size_t choice_index(size_t prompt, int32_t choice) const;
-  // Text and calls of a choice, calls taken out of the text: kept, or sent where it is a stream.
+  // Reasoning, text and calls of a choice, taken apart: kept, or sent where it is a stream.
+  // `piece` has the text behind the reasoning, and no token more where that was shown with it.
+  void add_reasoning(size_t choice, std::string reasoning, TokenEvent& piece);
+  void add_content(size_t choice, TokenEvent piece);
   void add_piece(size_t choice, TokenEvent piece);
   void add_calls(size_t choice, std::vector<ToolCall> calls);
 
@@ -59,8 +63,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   const size_t choices_per_prompt_;
   std::vector<serve::RequestId> ids_;
   std::vector<ChoiceState> choices_;
-  std::vector<ToolCallParser> parsers_;  // one a choice; none without tools
-  std::vector<int64_t> text_offsets_;    // characters of each choice that were sent
+  std::vector<text::ReasoningParser> reasoners_;  // one a choice; none without reasoning
+  std::vector<ToolCallParser> parsers_;           // one a choice; none without tools
+  std::vector<int64_t> text_offsets_;             // characters of each choice that were sent
   std::vector<serve::RequestReport> reports_;
   bool streaming_ = false;
   bool over_ = false;

@@ -29,6 +29,7 @@ struct ServedModel {
   std::optional<int64_t> tokens_default;  // of a chat answer; none: what the context leaves
   std::optional<text::ChatTemplate> chat_template;
   ToolFormat tool_format = ToolFormat::kNone;  // in which the template writes calls of tools
+  bool has_reasoning = false;                  // chat answers may begin with it (text/reasoning.h)
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;

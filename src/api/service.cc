@@ -233,6 +233,7 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
           [to, error = std::move(prepared.error())] { to->respond(error_response(error)); });
     }
     head.logprobs = prepared->logprobs;
+    head.reasoning = prepared->engine.front().reasoning != text::ReasoningStart::kNone;
     head.include_usage = prepared->include_usage;
     const auto session = std::make_shared<GenerationSession>(std::move(head), std::move(*prepared),
                                                              *model_, work_, to);

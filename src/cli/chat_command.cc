@@ -17,6 +17,7 @@
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/output.h"
+#include "cli/reasoning_view.h"
 
 namespace jige::cli {
 namespace {
@@ -35,7 +36,9 @@ class ChatCommand final : public Command {
   void declare(Flags& flags) override {
     flags.about(
         "Talks to a model. Answers stream as they are made; /help tells the commands. With input "
-        "from a pipe, every line is a message and only the answers are printed.");
+        "from a pipe, every line is a message and only the answers are printed. What a model "
+        "reasons "
+        "before it answers (<think>…</think>) is dimmed in a terminal.");
     model_.declare_folder(flags);
     flags.text("--system TEXT", system_, "how the model shall behave");
     generation_.declare(flags);
@@ -55,6 +58,7 @@ class ChatCommand final : public Command {
     conversation.set_system(system_);
     JIGE_TRY(serve::GenerateOptions options,
              generation_.to_options(loaded.folder, loaded.tokenizer, 512));
+    options.shown_ids = conversation.shown_ids(loaded.tokenizer);
     for (std::string& stop : conversation.stop_strings()) {
       options.stop_strings.push_back(std::move(stop));
     }
@@ -122,25 +126,21 @@ class ChatCommand final : public Command {
       log_info("the context is full: the {} oldest messages were left out",
                conversation.dropped_count());
     }
-    const auto show = [&](const serve::GeneratedPiece& piece) {
-      if (!output_.json) print_exact(shown_text(piece.text));
-    };
+    ReasoningView view(conversation.reasoning_start(loaded.tokenizer, *prompt), dims_,
+                       [&](std::string_view text) {
+                         if (!output_.json) print_exact(text);
+                       });
+    const auto show = [&](const serve::GeneratedPiece& piece) { view.push(piece.text); };
     // What a person presses while nothing is made stops nothing; scripts mean it.
     if (person_) take_interrupt();
     JIGE_TRY(const serve::Generation generation,
              loaded.named(generator.generate(*prompt, options, show)));
+    view.finish();
     if (person_) take_interrupt();
     // A transcript's answer begins behind "Assistant:", so with a space.
-    const size_t begin = conversation.has_template() || !generation.text.starts_with(" ") ? 0 : 1;
-    conversation.add("assistant", generation.text.substr(begin));
-    if (output_.json) {
-      print_json(Json{{"role", "assistant"},
-                      {"content", generation.text},
-                      {"finish", serve::finish_reason_name(generation.finish)},
-                      {"stats", stats_json(generation.stats)}});
-    } else {
-      print_text("\n");
-    }
+    const size_t begin = conversation.has_template() || !view.content().starts_with(" ") ? 0 : 1;
+    conversation.add("assistant", view.content().substr(begin), view.reasoning());
+    output_.json ? print_answer(view, generation) : print_text("\n");
     ++answer_count_;
     tokens_ += generation.stats.generated_tokens;
     // The first token comes with the prompt; the rate is that of the others.
@@ -148,6 +148,15 @@ class ChatCommand final : public Command {
     decode_seconds_ += generation.stats.decode_seconds;
     // Ctrl-C ends an answer for people, everything for scripts.
     return !person_ && interrupted() ? cancelled() : Status{};
+  }
+
+  static void print_answer(const ReasoningView& view, const serve::Generation& generation) {
+    Json json{{"role", "assistant"},
+              {"content", view.content()},
+              {"finish", serve::finish_reason_name(generation.finish)},
+              {"stats", stats_json(generation.stats)}};
+    if (!view.reasoning().empty()) json["reasoning_content"] = view.reasoning();
+    print_json(json);
   }
 
   Status cancelled() const {
@@ -169,6 +178,7 @@ class ChatCommand final : public Command {
   GenerationFlags generation_;
   OutputFlags output_;
   const bool person_ = isatty(STDIN_FILENO) == 1;
+  const bool dims_ = isatty(STDOUT_FILENO) == 1 && allows_color();
   int64_t answer_count_ = 0;
   int64_t tokens_ = 0;
   int64_t decoded_tokens_ = 0;

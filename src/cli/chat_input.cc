@@ -5,29 +5,23 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/printable.h"
 #include "cli/interrupt.h"
+#include "cli/output.h"
 
 namespace jige::cli {
 namespace {
 
 constexpr size_t kMessageBytesMax = size_t{16} << 20;
 
-// An empty NO_COLOR counts as none.
-bool is_set(const char* variable) {
-  const char* value = std::getenv(variable);
-  return value != nullptr && *value != '\0';
-}
-
 }  // namespace
 
 ChatInput::ChatInput(bool quiet)
     : terminal_(isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1),
       quiet_(quiet),
-      color_(!is_set("NO_COLOR")) {}
+      color_(allows_color()) {}
 
 void ChatInput::greet(const std::string& model) {
   if (terminal_ && !quiet_) {

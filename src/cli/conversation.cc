@@ -22,9 +22,13 @@ std::vector<std::string> Conversation::stop_strings() const {
   return {"\nUser:", "\nAssistant:"};
 }
 
+std::vector<int32_t> Conversation::shown_ids(const text::Tokenizer& tokenizer) const {
+  return has_reasoning() ? text::reasoning_mark_ids(tokenizer) : std::vector<int32_t>();
+}
+
 void Conversation::set_system(const std::string& text) {
   if (!messages_.empty() && messages_.front().role == "system") messages_.erase(messages_.begin());
-  if (!text.empty()) messages_.insert(messages_.begin(), {"system", text});
+  if (!text.empty()) messages_.insert(messages_.begin(), {.role = "system", .content = text});
 }
 
 void Conversation::reset() {
@@ -87,10 +91,17 @@ Result<std::vector<int32_t>> Conversation::shortened(const text::Tokenizer& toke
   }
 }
 
+text::ReasoningStart Conversation::reasoning_start(const text::Tokenizer& tokenizer,
+                                                   std::span<const int32_t> prompt) const {
+  if (!has_reasoning()) return text::ReasoningStart::kNone;
+  return text::reasoning_start(tokenizer, prompt);
+}
+
 Json Conversation::to_json() const {
   Json list = Json::array();
   for (const Message& message : messages_) {
     list.push_back({{"role", message.role}, {"content", message.content}});
+    if (!message.reasoning.empty()) list.back()["reasoning_content"] = message.reasoning;
   }
   return {{"messages", std::move(list)}};
 }

@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
 #include "text/chat_template.h"
+#include "text/reasoning.h"
 #include "text/tokenizer.h"
 
 namespace jige::cli {
@@ -26,6 +28,7 @@ namespace jige::cli {
 struct Message {
   std::string role;  // "system", "user" or "assistant"
   std::string content;
+  std::string reasoning = {};  // of the assistant, for the template
 };
 
 class Conversation {
@@ -37,9 +40,12 @@ class Conversation {
   // Texts that end an answer besides the end-of-text token.
   std::vector<std::string> stop_strings() const;
 
+  // Special tokens that answers show as text.
+  std::vector<int32_t> shown_ids(const text::Tokenizer& tokenizer) const;
+
   const std::vector<Message>& messages() const { return messages_; }
-  void add(std::string role, std::string content) {
-    messages_.push_back({std::move(role), std::move(content)});
+  void add(std::string role, std::string content, std::string reasoning = {}) {
+    messages_.push_back({std::move(role), std::move(content), std::move(reasoning)});
   }
   // Removes the last message.
   void take_back() { messages_.pop_back(); }
@@ -56,10 +62,13 @@ class Conversation {
   // The ids of the whole conversation, ready for the answer. Fails with kInvalidArgument when the
   // last message alone does not fit, and as encode_chat does; nothing is left out then.
   Result<std::vector<int32_t>> prompt(const text::Tokenizer& tokenizer, Limit limit);
+  // What the answer to a prompt begins with: reasoning only where the template knows of it.
+  text::ReasoningStart reasoning_start(const text::Tokenizer& tokenizer,
+                                       std::span<const int32_t> prompt) const;
   // Messages the last prompt() left out for good.
   int64_t dropped_count() const { return dropped_count_; }
 
-  // {"messages": [{"role", "content"}, …]}, a line that `jige train` reads.
+  // {"messages": [{"role", "content", "reasoning_content"?}, …]}, a line that `jige train` reads.
   Json to_json() const;
 
  private:
@@ -68,6 +77,8 @@ class Conversation {
   Result<std::vector<int32_t>> shortened(const text::Tokenizer& tokenizer, Limit limit);
   // Removes the oldest exchange; false when only the last message is left.
   bool drop_oldest();
+
+  bool has_reasoning() const { return chat_ && text::has_reasoning(*chat_); }
 
   std::optional<text::ChatTemplate> chat_;
   std::vector<Message> messages_;

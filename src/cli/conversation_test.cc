@@ -136,6 +136,31 @@ TEST_F(ConversationTest, ResetKeepsTheSystemMessage) {
   EXPECT_TRUE(conversation.messages().empty());
 }
 
+TEST_F(ConversationTest, KeepsReasoningApartForTemplatesThatKnowOfIt) {
+  text::Tokenizer tokenizer = chat_tokenizer();
+  Conversation plain = *Conversation::create(tokenizer, "here");
+  plain.add("user", "x");
+  const auto asked = plain.prompt(tokenizer, {.context_max = 100, .room = 10});
+  EXPECT_EQ(plain.reasoning_start(tokenizer, *asked), text::ReasoningStart::kNone);
+
+  EXPECT_TRUE(write_file_atomic(
+      folder_ + "/tok/chat_template.jinja",
+      "{% for m in messages %}<{{ m.role }}>{% if m.reasoning_content and loop.last %}"
+      "({{ m.reasoning_content }}){% endif %}{{ m.content }}{% endfor %}"
+      "{% if add_generation_prompt %}<assistant><think>\n{% endif %}"));
+  tokenizer = *text::Tokenizer::load(folder_ + "/tok");
+  Conversation conversation = *Conversation::create(tokenizer, "here");
+  conversation.add("user", "x");
+  conversation.add("assistant", "b", "a");
+  EXPECT_EQ(conversation.to_json()["messages"][1]["reasoning_content"], "a");
+  EXPECT_FALSE(conversation.to_json()["messages"][0].contains("reasoning_content"));
+  conversation.add("user", "y");
+  const auto ids = conversation.prompt(tokenizer, {.context_max = 100, .room = 10});
+  ASSERT_TRUE(ids) << ids.error().message;
+  EXPECT_EQ(text_of(tokenizer, *ids), "<user>x<assistant>b<user>y<assistant><think>\n");
+  EXPECT_EQ(conversation.reasoning_start(tokenizer, *ids), text::ReasoningStart::kOpened);
+}
+
 TEST_F(ConversationTest, WritesATranscriptWithoutATemplate) {
   const text::Tokenizer tokenizer = train("a.txt", "hello there hello there\n");
   Conversation conversation = *Conversation::create(tokenizer, "here");

@@ -1,5 +1,6 @@
 // jige generate: continues a text, or answers one message.
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <nlohmann/json.hpp>
 #include <string>
@@ -14,6 +15,7 @@
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/output.h"
+#include "cli/reasoning_view.h"
 #include "text/chat_encode.h"
 
 namespace jige::cli {
@@ -56,6 +58,9 @@ class GenerateCommand final : public Command {
              generation_.to_options(loaded.folder, loaded.tokenizer, 256));
     options.top_count = static_cast<int>(logprobs_.value_or(0));
     options.continues_text = !chat_;
+    if (reasoning_ != text::ReasoningStart::kNone) {
+      options.shown_ids = text::reasoning_mark_ids(loaded.tokenizer);
+    }
     serve::Generator generator(*loaded.model, loaded.tokenizer);
     const uint64_t first_seed = options.seed;
     for (int64_t i = 0; i < samples_; ++i) {
@@ -80,8 +85,8 @@ class GenerateCommand final : public Command {
     return {};
   }
 
-  Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer,
-                                      const std::string& input) const {
+  // Also notes what the answer begins with.
+  Result<std::vector<int32_t>> encode(const text::Tokenizer& tokenizer, const std::string& input) {
     if (!chat_) return tokenizer.encode(input, {});
     if (tokenizer.chat_template().empty()) {
       return fail(Code::kUnsupported, "{}: has no chat template; leave out --chat", model_.folder);
@@ -90,7 +95,10 @@ class GenerateCommand final : public Command {
     Json messages = Json::array();
     if (!system_.empty()) messages.push_back({{"role", "system"}, {"content", system_}});
     messages.push_back({{"role", "user"}, {"content", input}});
-    return text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true});
+    JIGE_TRY(std::vector<int32_t> ids,
+             text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true}));
+    if (text::has_reasoning(chat)) reasoning_ = text::reasoning_start(tokenizer, ids);
+    return ids;
   }
 
   Status run_sample(const LoadedModel& loaded, serve::Generator& generator,
@@ -101,8 +109,12 @@ class GenerateCommand final : public Command {
       if (echo_) print_exact(shown_text(input));
     }
     Json details = Json::array();
+    ReasoningView view(reasoning_, isatty(STDOUT_FILENO) == 1 && allows_color(),
+                       [&](std::string_view text) {
+                         if (!output_.json) print_exact(text);
+                       });
     const auto show = [&](const serve::GeneratedPiece& piece) {
-      if (!output_.json) return print_exact(shown_text(piece.text));
+      view.push(piece.text);
       if (!logprobs_ || piece.token < 0) return;
       Json detail{{"token", piece.token}, {"logprob", piece.logprob}, {"top", Json::array()}};
       for (const ops::TokenLogProb& other : piece.top) {
@@ -112,11 +124,16 @@ class GenerateCommand final : public Command {
     };
     JIGE_TRY(const serve::Generation answer,
              loaded.named(generator.generate(prompt, options, show)));
+    view.finish();
     if (output_.json) {
       Json json{{"sample", index},         {"text", answer.text},
                 {"tokens", answer.tokens}, {"finish", serve::finish_reason_name(answer.finish)},
                 {"seed", options.seed},    {"stats", stats_json(answer.stats)}};
       if (logprobs_) json["logprobs"] = details;
+      if (!view.reasoning().empty()) {
+        json["reasoning_content"] = view.reasoning();
+        json["content"] = view.content();
+      }
       print_json(json);
     } else {
       print_text("\n");
@@ -133,6 +150,7 @@ class GenerateCommand final : public Command {
   TextSource source_;
   std::string system_;
   bool chat_ = false, echo_ = false;
+  text::ReasoningStart reasoning_ = text::ReasoningStart::kNone;
   int64_t samples_ = 1;
   std::optional<int64_t> logprobs_;
   GenerationFlags generation_;

@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -66,6 +67,11 @@ void print_error(const Error& error, bool json) {
                       {"exit_code", exit_code(error.code)},
                       {"message", error.message}}}});
   }
+}
+
+bool allows_color() {
+  const char* value = std::getenv("NO_COLOR");
+  return value == nullptr || *value == '\0';
 }
 
 Status flush_output() {

@@ -47,6 +47,9 @@ void print_json(const Json& json);
 // Reports an error as the header shows, control characters as escapes and further lines set in.
 void print_error(const Error& error, bool json);
 
+// Whether NO_COLOR leaves colours to us; an empty one counts as none.
+bool allows_color();
+
 // Fails with kIo when something printed did not reach standard output.
 Status flush_output();
 

@@ -36,6 +36,7 @@ struct ServeFlags {
   std::string event_log;
 
   std::string tool_calls = "auto";
+  std::string reasoning = "auto";
 
   int64_t queue_requests = 1024;
   int64_t queue_tokens = int64_t{1} << 20;
@@ -59,6 +60,8 @@ struct ServeFlags {
   api::RequestLimits request_limits() const;
   // How the answers of a model with this template call tools.
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
+  // Whether its chat answers may begin with reasoning.
+  bool has_reasoning(const text::ChatTemplate& chat) const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;
 };

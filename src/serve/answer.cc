@@ -63,7 +63,8 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
       own_bias_count_(options_.sampling.logit_bias.size()),
       rng_(derive_key(options_.seed, "sampling", static_cast<uint64_t>(options_.choice))),
       decoder_(tokenizer, {.skip_special = true}),
-      matcher_(options_.stop_strings, options_.include_stop_string) {
+      matcher_(options_.stop_strings, options_.include_stop_string),
+      reasoning_(options_.reasoning) {
   if (options_.constraint) cursor_.emplace(options_.constraint);
   if (options_.continues_text || cursor_) go_behind(prompt_, tokenizer_, decoder_);
   if (options_.tokens_min == 0) return;
@@ -80,13 +81,10 @@ void Answer::draw(std::span<const float> logits) {
 }
 
 Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits) {
-  JIGE_TRY(const grammar::TokenSet set, cursor_->allowed());
-  allowed_ = *set;
-  for (const int32_t id : options_.stop_ids) {
-    const auto word = static_cast<size_t>(id) / 64;
-    if (word >= allowed_.size()) allowed_.resize(word + 1);
-    const uint64_t bit = uint64_t{1} << (id % 64);
-    allowed_[word] = cursor_->accepts() ? allowed_[word] | bit : allowed_[word] & ~bit;
+  if (reasoning_.is_inside()) {
+    allow_reasoning();
+  } else {
+    JIGE_DO(allow_constrained());
   }
   if (std::ranges::all_of(allowed_, [](uint64_t word) { return word == 0; })) {
     if (cursor_->accepts()) return ops::SampledToken{};
@@ -97,6 +95,50 @@ Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits
   }
   return ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count,
                      allowed_);
+}
+
+// All but what would end the answer, and what would bring text behind the tag with the tag's end.
+void Answer::allow_reasoning() {
+  const grammar::TokenTrie& tokens = options_.constraint->trie();
+  const auto count = static_cast<int32_t>(tokens.vocab_size());
+  allowed_.assign(tokens.vocab_size() / 64 + 1, ~uint64_t{0});
+  allowed_.back() = (uint64_t{1} << (count % 64)) - 1;
+  for (const int32_t id : options_.stop_ids) allow(id, false);
+  const std::string_view rest = reasoning_.rest_of_close();
+  if (rest.empty()) return;
+  for (int32_t id = 0; id < count; ++id) {
+    const std::string_view text = tokens.text(id);
+    if (text.size() > rest.size() && text.starts_with(rest)) allow(id, false);
+  }
+}
+
+Status Answer::allow_constrained() {
+  JIGE_TRY(const grammar::TokenSet set, cursor_->allowed());
+  allowed_ = *set;
+  for (const int32_t id : options_.stop_ids) allow(id, cursor_->accepts());
+  if (!tokens_.empty() || !reasoning_.at_start()) return {};
+  if (const auto open = tokenizer_.token_to_id(text::kReasoningOpen)) allow(*open, true);
+  return {};
+}
+
+void Answer::allow(int32_t token, bool allowed) {
+  const auto word = static_cast<size_t>(token) / 64;
+  if (word >= allowed_.size()) allowed_.resize(word + 1);
+  const uint64_t bit = uint64_t{1} << (token % 64);
+  allowed_[word] = allowed ? allowed_[word] | bit : allowed_[word] & ~bit;
+}
+
+Status Answer::follow_token() {
+  const bool was_inside = reasoning_.is_inside();
+  const bool was_open = was_inside || reasoning_.at_start();
+  if (was_open) {
+    reasoning_.push(text_);
+    if (reasoning_.is_opened()) reasoning_count_ = std::ssize(tokens_);
+  }
+  if (!cursor_ || was_inside) return {};
+  if (!reasoning_.is_inside()) return cursor_->advance(last_drawn_);
+  cursor_.emplace(options_.constraint);  // it begins behind the reasoning
+  return {};
 }
 
 Result<AnswerPiece> Answer::accept() {
@@ -113,9 +155,9 @@ Result<AnswerPiece> Answer::accept() {
     return AnswerPiece{};
   }
   tokens_.push_back(last_drawn_);
-  if (cursor_) JIGE_DO(cursor_->advance(last_drawn_));
-  const auto count = static_cast<int64_t>(tokens_.size());
   JIGE_TRY(text_, text_of(last_drawn_));
+  JIGE_DO(follow_token());
+  const auto count = static_cast<int64_t>(tokens_.size());
   if (count > options_.tokens_min) {
     text_ = matcher_.push(text_);
   } else if (count == options_.tokens_min) {
@@ -123,7 +165,7 @@ Result<AnswerPiece> Answer::accept() {
   }
   if (matcher_.matched()) {
     finish_as(FinishReason::kStopString);
-  } else if (cursor_ && cursor_->is_last()) {
+  } else if (cursor_ && !reasoning_.is_inside() && cursor_->is_last()) {
     finish_as(FinishReason::kComplete);
   } else if (count >= options_.tokens_max) {
     finish_as(FinishReason::kLength);

@@ -27,6 +27,7 @@
 #include "grammar/constraint.h"
 #include "ops/sampling.h"
 #include "serve/stop_matcher.h"
+#include "text/reasoning.h"
 #include "text/tokenizer.h"
 
 namespace jige::serve {
@@ -54,6 +55,10 @@ struct AnswerOptions {
   // What the answer may be; null: anything. Stop ids are then drawn where it may end, and nothing
   // of its text is dropped.
   std::shared_ptr<grammar::Constraint> constraint;
+  // Reasoning is counted, and `constraint` holds behind it: stop ids cannot come in it then, it
+  // ends with a token that brings nothing behind its tag, and an answer may open it where the tag
+  // is a token. REQUIRES: tags that are special tokens are among shown_ids.
+  text::ReasoningStart reasoning = text::ReasoningStart::kNone;
 };
 
 // Fails with kInvalidArgument on limits that contradict each other and as ops::validate does.
@@ -98,6 +103,8 @@ class Answer {
   int32_t last_drawn() const { return last_drawn_; }
   // Tokens drawn, a stop id among them.
   int64_t drawn_count() const { return drawn_count_; }
+  // Tokens up to the end of the reasoning, its tags among them.
+  int64_t reasoning_count() const { return reasoning_count_; }
   // What ended it, for finish kStopId and kStopString.
   int32_t stop_id() const { return finish_ == FinishReason::kStopId ? last_drawn_ : -1; }
   const std::string& stop_string() const { return matcher_.matched_stop(); }
@@ -105,6 +112,11 @@ class Answer {
  private:
   Result<std::string> text_of(int32_t token);
   Result<ops::SampledToken> draw_constrained(std::span<const float> logits);
+  void allow_reasoning();
+  Status allow_constrained();
+  void allow(int32_t token, bool allowed);
+  // Takes in the last token, whose text text_ is.
+  Status follow_token();
   void finish_as(FinishReason reason);
 
   const text::Tokenizer& tokenizer_;
@@ -116,6 +128,8 @@ class Answer {
   StopMatcher matcher_;
   std::vector<int32_t> tokens_;
   Result<ops::SampledToken> sampled_;  // token -1: the constraint is at its end
+  text::ReasoningParser reasoning_;
+  int64_t reasoning_count_ = 0;
   std::optional<grammar::ConstraintCursor> cursor_;
   grammar::TokenBits allowed_;  // of the token that is being drawn
   std::string text_;

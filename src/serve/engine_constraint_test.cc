@@ -1,6 +1,7 @@
 // Answers that are constrained, through the whole engine.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "grammar/constraint_compiler.h"
@@ -26,7 +27,7 @@ const model::InferenceOptions kSmallCache = {.kv_block_count = 30, .batch_tokens
 class EngineConstraint : public ::testing::Test {
  protected:
   EngineConstraint() : loaded_("llama3", kSmallCache) {
-    loaded_.tokenizer = testing::character_tokenizer('}');
+    loaded_.tokenizer = testing::character_tokenizer("}");
     compiler_ = std::make_unique<ConstraintCompiler>(loaded_.tokenizer);
   }
 
@@ -132,6 +133,32 @@ TEST_F(EngineConstraint, WhatTheVocabularyCannotSpellFailsAlone) {
   EXPECT_EQ(good->outcome[0].text, std::string(20, 'a'));
   EXPECT_TRUE(engine->drain(20));
   expect_clean(*engine);
+}
+
+// With drafts and without: what stands behind the reasoning fits, whatever stands in it.
+TEST_F(EngineConstraint, BehindReasoningWhatStopsFits) {
+  loaded_.tokenizer = testing::character_tokenizer(std::string(text::kReasoningClose));
+  compiler_ = std::make_unique<ConstraintCompiler>(loaded_.tokenizer);
+  const auto wanted = constraint(Kind::kRegex, "(yes|no)!");
+  std::vector<testing::Outcome> outcomes;
+  for (const int32_t drafts : {0, 6}) {
+    const auto engine = this->engine({.drafts = {.tokens_max = drafts, .adaptive = false}});
+    for (uint64_t seed = 0; seed < 20; ++seed) {
+      EngineRequest one = request(wanted, seed);
+      one.reasoning = text::ReasoningStart::kOpened;
+      one.sampling.logit_bias = {{95, 6.0f}, {2, 5.0f}, {70, 6.0f}, {71, 6.0f}};
+      const auto sink = run(*engine, one);
+      const auto& answer = sink->outcome[0];
+      const size_t end = answer.text.find(text::kReasoningClose);
+      ASSERT_EQ(answer.finish, FinishReason::kComplete) << answer.text;
+      const std::string content = answer.text.substr(end + text::kReasoningClose.size());
+      EXPECT_TRUE(content == "yes!" || content == "no!") << answer.text;
+      const auto tag = std::ranges::find(answer.tokens, 95);
+      EXPECT_EQ(sink->report->reasoning_tokens, tag - answer.tokens.begin() + 1);
+      outcomes.push_back(sink->outcome);
+    }
+  }
+  for (size_t i = 0; i < 20; ++i) EXPECT_EQ(outcomes[i], outcomes[i + 20]) << i;
 }
 
 // Some share a constraint, some have none; the cache is too small for all, so some are preempted.

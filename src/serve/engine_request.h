@@ -46,6 +46,7 @@ struct EngineRequest {
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
   std::shared_ptr<grammar::Constraint> constraint;  // what answers may be; null: anything
+  text::ReasoningStart reasoning = text::ReasoningStart::kNone;  // as of AnswerOptions
 };
 
 // The member of EngineRequest that a refusal is about; kSampling: the message names which of them.
@@ -78,8 +79,9 @@ struct RequestReport {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  // of the prompt, found in the prefix cache
   int64_t generated_tokens = 0;
-  int64_t drafted_tokens = 0;   // guessed, and run through the model
-  int64_t accepted_tokens = 0;  // of those, part of the answers
+  int64_t reasoning_tokens = 0;  // of those, up to the end of the reasoning
+  int64_t drafted_tokens = 0;    // guessed, and run through the model
+  int64_t accepted_tokens = 0;   // of those, part of the answers
   int32_t preemptions = 0;
   int64_t iterations = 0;      // of the first choice: batches it had a part in
   double queue_seconds = 0;    // from submit() to its first iteration

@@ -54,6 +54,7 @@ AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
           .stop_ids = options.stop_ids,
           .stop_strings = options.stop_strings,
           .top_count = options.top_count,
+          .shown_ids = options.shown_ids,
           .continues_text = options.continues_text,
           .constraint = options.constraint};
 }

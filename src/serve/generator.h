@@ -37,6 +37,7 @@ struct GenerateOptions {
   std::vector<std::string> stop_strings;            // likewise
   int64_t chunk_tokens = 512;                       // prompt tokens of one forward
   int top_count = 0;                                // alternatives reported for each token
+  std::vector<int32_t> shown_ids;                   // special tokens whose names are text
   bool continues_text = false;                      // as of AnswerOptions
   std::shared_ptr<grammar::Constraint> constraint;  // what it may be; null: anything
   DraftOptions drafts;  // at most one less than the model has rows of logits

@@ -23,7 +23,8 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
                         .top_count = request.top_count,
                         .shown_ids = request.shown_ids,
                         .continues_text = request.continues_text,
-                        .constraint = request.constraint};
+                        .constraint = request.constraint,
+                        .reasoning = request.reasoning};
   if (!request.ignore_eos) {
     options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
   }
@@ -165,6 +166,7 @@ RequestReport LiveRequest::report(int64_t now_ns) const {
                        .iterations = iterations_};
   for (const Choice& choice : choices_) {
     report.generated_tokens += std::ssize(choice.answer.tokens());
+    report.reasoning_tokens += choice.answer.reasoning_count();
   }
   // A phase that was not reached took no time; the one that was cut off took the rest.
   const int64_t begin_ns = begun() ? begin_ns_ : now_ns;

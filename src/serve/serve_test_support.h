@@ -24,7 +24,7 @@ inline std::string fixture(const std::string& name) {
 }
 
 // One token a character: 0 <unk>, 1 <s>, 2 </s>, 3 space, then '!' to '{', and `last`: 96 in all.
-inline text::Tokenizer character_tokenizer(char last = '|') {
+inline text::Tokenizer character_tokenizer(const std::string& last = "|") {
   std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2,"Ġ":3)";
   for (char c = '!'; c <= '|'; ++c) {
     std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);

@@ -81,6 +81,38 @@ TEST(Serve, GivesTheTextThatGenerateGives) {
   EXPECT_EQ(json_of(greedy.body)["choices"][0]["text"], json["text"]) << generated.out;
 }
 
+// A template that opens the reasoning: what the model writes is all of it, as it never ends it.
+TEST(Serve, GivesReasoningApartFromTheContent) {
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  write_text(model + "/chat_template.jinja",
+             "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<think>\n");
+  const std::string body =
+      R"({"messages":[{"role":"user","content":"Hello"}],"max_tokens":8,"temperature":0})";
+  const auto message = [&](const char* reasoning) {
+    Serving server({model, "--threads", "1", "--reasoning", reasoning});
+    const TestResponse response = server.post("/v1/chat/completions", body);
+    return json_of(response.body)["choices"][0]["message"];
+  };
+  const Json whole = message("off");
+  EXPECT_FALSE(whole.contains("reasoning_content"));
+  const Json parted = message("auto");
+  EXPECT_TRUE(parted["content"].is_null()) << parted;
+  EXPECT_TRUE(
+      whole["content"].get<std::string>().ends_with(parted["reasoning_content"].get<std::string>()))
+      << whole << parted;
+  const Outcome chat = run_jige(
+      {"chat", model, "--threads", "1", "--temperature", "0", "--max-new-tokens", "8", "--json"},
+      "Hello\n");
+  EXPECT_EQ(chat.json()["reasoning_content"], parted["reasoning_content"]) << chat.err;
+  EXPECT_EQ(chat.json()["content"], "");
+  const Outcome generated =
+      run_jige({"generate", model, "--threads", "1", "--temperature", "0", "--max-new-tokens", "8",
+                "--chat", "--prompt", "Hello", "--json"});
+  EXPECT_EQ(generated.json()["reasoning_content"], parted["reasoning_content"]) << generated.err;
+  EXPECT_EQ(generated.json()["text"], whole["content"]);
+}
+
 TEST(Serve, FinishesRequestsUnderWayBeforeItEnds) {
   Serving server({TinyRun::get().model(), "--threads", "1"});
   std::vector<TestClient> clients;

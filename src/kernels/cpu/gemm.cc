@@ -3,6 +3,7 @@
 #include <immintrin.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "base/check.h"
 #include "kernels/cpu/gemm_many_rows.h"
@@ -116,7 +117,9 @@ class Product {
   }
 
   // Tasks that share columns follow each other, so that the panels stay in a shared cache.
-  void run_task(int64_t task, const Scratch& scratch) const {
+  // `left_packed`: whether a task before left in the scratch what all share (left_stays), which
+  // this one does as well.
+  void run_task(int64_t task, const Scratch& scratch, bool* left_packed) const {
     const int64_t row = task % blocking_.row_tasks * blocking_.task_rows;
     const int64_t column = task / blocking_.row_tasks * blocking_.task_panels * engine_.columns;
     const GemmPackRange rows = {row, std::min(blocking_.task_rows, product_.rows - row), 0, 0};
@@ -124,15 +127,16 @@ class Product {
         column, std::min(blocking_.task_panels * engine_.columns, product_.columns - column), 0, 0};
     int64_t depth = 0;
     do {
-      run_stretch(rows, columns, depth, scratch);
+      run_stretch(rows, columns, depth, scratch, *left_packed);
       depth += blocking_.depth_block;
     } while (depth < product_.depth);
+    *left_packed = left_stays();
   }
 
  private:
   // One stretch of the depth of a task.
-  void run_stretch(GemmPackRange rows, GemmPackRange columns, int64_t depth,
-                   const Scratch& scratch) const {
+  void run_stretch(GemmPackRange rows, GemmPackRange columns, int64_t depth, const Scratch& scratch,
+                   bool left_packed) const {
     const int64_t count = std::min(blocking_.depth_block, product_.depth - depth);
     rows.depth_begin = columns.depth_begin = depth;
     rows.depth_count = columns.depth_count = count;
@@ -155,7 +159,9 @@ class Product {
       GemmPackRange part = rows;
       part.lane_begin += row;
       part.lane_count = std::min(blocking_.left_rows, rows.lane_count - row);
-      gemm_pack_left(engine_, product_.left, part, blocking_.block_rows, scratch.left);
+      if (!left_packed) {
+        gemm_pack_left(engine_, product_.left, part, blocking_.block_rows, scratch.left);
+      }
       Scratch at = scratch;
       at.sums += row * scratch.sums_stride;
       for (int64_t panel = 0; panel < panels; panel += group) {
@@ -211,6 +217,11 @@ class Product {
     }
   }
 
+  // Whether the whole left is packed at once, as that of few rows is.
+  bool left_stays() const {
+    return blocking_.left_rows >= product_.rows && blocking_.depth_block >= product_.depth;
+  }
+
   // Whether a call's sums, with all lanes that the micro-kernel writes, are elements of the output.
   bool sums_fit_in_out(const GemmSumsBlock& block, int64_t panels) const {
     const bool whole_tiles = !is_tiles() || block.rows % kTileLanes == 0;
@@ -262,11 +273,14 @@ void gemm(CpuDevice& device, const GemmEngine& engine, const GemmProduct& produc
   const Blocking blocking = choose_blocking(engine, product, serial ? 1 : device.team().size());
   const Product run(engine, product, blocking);
   const int64_t tasks = blocking.row_tasks * blocking.column_tasks;
+  std::vector<char> left_packed(static_cast<size_t>(device.team().size()), false);  // by worker
   device.team().parallel_for(
       tasks, serial ? tasks : 1, [&](int64_t begin, int64_t end, int worker) {
         const Scratch scratch = run.scratch_in(device.scratch(worker, run.scratch_bytes()));
+        bool packed = left_packed[static_cast<size_t>(worker)];
         if (engine.begin) engine.begin();
-        for (int64_t task = begin; task < end; ++task) run.run_task(task, scratch);
+        for (int64_t task = begin; task < end; ++task) run.run_task(task, scratch, &packed);
+        left_packed[static_cast<size_t>(worker)] = packed;
         if (engine.end) engine.end();
       });
 }

@@ -187,6 +187,11 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
         "tools", "tools and a constrained answer do not go together; set tool_choice to \"none\""));
   }
   if (fields.error()) return tl::unexpected(*fields.error());
+  if (tools.forced) {
+    auto compiled = model.constraints->compile(*tools.forced);
+    if (!compiled) return tl::unexpected(bad_field("tools", "{}", compiled.error().message));
+    read.engine.constraint = std::move(*compiled);
+  }
   auto ids = encode_messages(fields, tools, model, limits);
   if (!ids) return tl::unexpected(std::move(ids.error()));
   if (auto error = check_prompt_length(ids->size(), model, "messages")) {

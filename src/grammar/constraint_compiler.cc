@@ -4,9 +4,11 @@
 #include <nlohmann/json.hpp>
 
 #include "grammar/json_rules.h"
+#include "grammar/pieces.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 #include "text/token_text.h"
+#include "text/unicode.h"
 
 namespace jige::grammar {
 namespace {
@@ -17,13 +19,15 @@ Result<NodeId> build_choices(GrammarBuilder& builder, const Json& value) {
   if (value.is_array() && value.size() <= kChoicesMax) {
     for (const Json& choice : value) {
       if (!choice.is_string() || choice.get_ref<const std::string&>().empty()) break;
+      if (!text::is_valid_utf8(choice.get_ref<const std::string&>())) break;
       choices.push_back(choice.get<std::string>());
       bytes += choices.back().size();
     }
   }
   if (choices.empty() || choices.size() != value.size() || bytes > kChoicesBytesMax) {
     return fail(Code::kInvalidArgument,
-                "choices must be a list of 1 to {} texts, none of them empty, of {} bytes together",
+                "choices must be a list of 1 to {} texts in UTF-8, none of them empty, of {} bytes "
+                "together",
                 kChoicesMax, kChoicesBytesMax);
   }
   return one_of(builder, std::move(choices), builder.end());
@@ -44,6 +48,8 @@ Result<NodeId> build_root(GrammarBuilder& builder, const ConstraintSource& sourc
       return JsonRules(builder).object(builder.end());
     case ConstraintSource::Kind::kJsonSchema:
       return build_schema(builder, source.value);
+    case ConstraintSource::Kind::kPieces:
+      return build_pieces(builder, source.value, builder.end());
   }
   return fail(Code::kInternal, "a constraint of no kind");
 }
@@ -61,9 +67,15 @@ Result<Grammar> compile_grammar(const ConstraintSource& source) {
 std::vector<std::string> token_texts(const text::Tokenizer& tokenizer) {
   std::vector<std::string> texts(static_cast<size_t>(tokenizer.vocab_size()));
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokenizer.is_special(id) || !tokenizer.id_to_token(id)) continue;
-    texts[static_cast<size_t>(id)] =
-        text::token_bytes(tokenizer, id, text::token_text(tokenizer, id));
+    const auto name = tokenizer.id_to_token(id);
+    if (!name) continue;
+    std::string& text = texts[static_cast<size_t>(id)];
+    if (tokenizer.is_special(id)) {
+      text = special_text(*name);
+    } else {
+      text = text::token_bytes(tokenizer, id, text::token_text(tokenizer, id));
+      if (text.find(kSpecialMark) != std::string::npos) text.clear();
+    }
   }
   return texts;
 }

@@ -26,15 +26,16 @@ inline constexpr size_t kChoicesMax = 4096;
 inline constexpr size_t kChoicesBytesMax = size_t{1} << 17;  // of all together
 
 struct ConstraintSource {
-  enum class Kind { kRegex, kChoices, kJsonObject, kJsonSchema };
+  enum class Kind { kRegex, kChoices, kJsonObject, kJsonSchema, kPieces };
   Kind kind = Kind::kJsonObject;
-  Json value;  // a text, a list of texts, nothing, a schema
+  Json value;  // a text, a list of texts, nothing, a schema, a piece (pieces.h)
 };
 
 // The grammar of a source. Fails with kInvalidArgument or kUnsupported, naming the place in it.
 Result<Grammar> compile_grammar(const ConstraintSource& source);
 
-// The bytes of every token as they come in the middle of a text; none for special ones.
+// The bytes of every token as they come in the middle of a text, special_text (pieces.h) of special
+// ones; none for tokens with its mark, which fit nothing.
 std::vector<std::string> token_texts(const text::Tokenizer& tokenizer);
 
 class ConstraintCompiler {

@@ -96,6 +96,45 @@ TEST(Constraint, GenerateGivesWhatServeGives) {
   }
 }
 
+TEST(Constraint, AForcedCallIsACallInEveryForm) {
+  Json body = *parse_json(R"({"messages":[{"role":"user","content":"Mia"}],
+      "max_tokens":90,"temperature":1,"tool_choice":"required","parallel_tool_calls":false,
+      "tools":[{"type":"function","function":{"name":"paint","parameters":{"type":"object",
+        "properties":{"colour":{"enum":["red","golden"]},"coats":{"enum":[1,2,12]}},
+        "required":["colour","coats"]}}}]})",
+                          "a request");
+  for (const char* form : {"hermes", "mistral", "llama"}) {
+    SCOPED_TRACE(form);
+    const Serving server({TinyRun::get().model(), "--threads", "1", "--tool-calls", form});
+    int ended = 0;
+    for (const bool named : {false, true}) {
+      if (named) {
+        body["tool_choice"] = {{"type", "function"}, {"function", {{"name", "paint"}}}};
+      } else {
+        body["tool_choice"] = "required";
+      }
+      for (int seed = 0; seed < 3; ++seed) {
+        body["seed"] = seed;
+        const auto answer = server.post("/v1/chat/completions", dump_json(body));
+        ASSERT_EQ(answer.status, 200) << answer.body;
+        const Json choice = (*parse_json(answer.body, "answer"))["choices"][0];
+        if (choice["finish_reason"] == "length") continue;  // much white space, little context
+        ++ended;
+        EXPECT_EQ(choice["finish_reason"], named ? "stop" : "tool_calls") << choice;
+        ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+        const Json& function = choice["message"]["tool_calls"][0]["function"];
+        EXPECT_EQ(function["name"], "paint");
+        const auto arguments = parse_json(function["arguments"].get<std::string>(), "arguments");
+        ASSERT_TRUE(arguments) << choice;
+        EXPECT_TRUE((*arguments)["colour"] == "red" || (*arguments)["colour"] == "golden");
+        EXPECT_GE((*arguments)["coats"].get<int>(), 1);
+        EXPECT_LE((*arguments)["coats"].get<int>(), 12);
+      }
+    }
+    EXPECT_GT(ended, 0);
+  }
+}
+
 TEST(Constraint, WrongFlagsAreNamedBeforeTheModelIsLoaded) {
   expect_error(run_jige(generate_words({"--json-object", "--choice", "a"})), 2,
                {"--json-object and --choice", "leave one out"});

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "api/constraint_fields.h"
 #include "api/refused_fields.h"
 #include "text/chat_content.h"
 #include "text/chat_encode.h"
@@ -188,8 +189,8 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   }
   if (fields.error()) return tl::unexpected(*fields.error());
   if (tools.forced) {
-    auto compiled = model.constraints->compile(*tools.forced);
-    if (!compiled) return tl::unexpected(bad_field("tools", "{}", compiled.error().message));
+    auto compiled = compile_constraint(model, *tools.forced, "tools");
+    if (!compiled) return tl::unexpected(std::move(compiled.error()));
     read.engine.constraint = std::move(*compiled);
   }
   auto ids = encode_messages(fields, tools, model, limits);

@@ -349,6 +349,28 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
   }
 }
 
+TEST(ConstraintFields, WhatOthersLeaveNoMemoryForMayComeAgain) {
+  ServedModel model = test_model();
+  const auto one = model.constraints->compile({grammar::ConstraintSource::Kind::kRegex, "a{1000}"});
+  ASSERT_TRUE(one);
+  const size_t room = model.constraints->memory().bytes_taken() * 3 / 2;
+  model.constraints = std::make_shared<grammar::ConstraintCompiler>(model.tokenizer, room);
+  const auto wanted = [&](const std::string& regex) {
+    return prepare_completion(Json{{"prompt", "a"}, {"guided_regex", regex}}, model, {}, kSeed);
+  };
+  const auto first = wanted("a{1000}");
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = wanted("b{1000}");
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().status, 503);
+  EXPECT_GE(second.error().retry_after_s, 0);
+  EXPECT_THAT(second.error().message, HasSubstr("constraints of other answers"));
+  const auto large = wanted("a{9000}");
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().status, 400);
+  EXPECT_EQ(large.error().param, "guided_regex");
+}
+
 // A model whose template shows tools, earlier calls and what came of them.
 ServedModel tool_model() {
   ServedModel model = test_model();

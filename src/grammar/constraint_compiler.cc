@@ -1,6 +1,5 @@
 #include "grammar/constraint_compiler.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "grammar/json_rules.h"
@@ -80,26 +79,19 @@ std::vector<std::string> token_texts(const text::Tokenizer& tokenizer) {
   return texts;
 }
 
+ConstraintCompiler::ConstraintCompiler(const text::Tokenizer& tokenizer,
+                                       size_t constraint_bytes_max)
+    : trie_(std::make_shared<const TokenTrie>(token_texts(tokenizer))),
+      memory_(std::make_shared<ConstraintMemory>(constraint_bytes_max)) {}
+
 Result<std::shared_ptr<Constraint>> ConstraintCompiler::compile(const ConstraintSource& source) {
-  const std::string key =
-      fmt::format("{} {}", static_cast<int>(source.kind), dump_json(source.value));
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = std::ranges::find(kept_, key, &Kept::key);
-    if (known != kept_.end() && !known->constraint->is_crowded()) {
-      kept_.splice(kept_.begin(), kept_, known);
-      return known->constraint;
-    }
-    if (known != kept_.end()) kept_.erase(known);
-  }
+  std::string key = fmt::format("{} {}", static_cast<int>(source.kind), dump_json(source.value));
+  if (auto known = memory_->find(key); known && !known->is_crowded()) return known;
   JIGE_TRY(Grammar grammar, compile_grammar(source));
-  std::call_once(trie_made_,
-                 [&] { trie_ = std::make_shared<const TokenTrie>(token_texts(tokenizer_)); });
-  JIGE_TRY(std::shared_ptr<Constraint> constraint,
-           Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), trie_));
-  const std::lock_guard lock(mutex_);
-  kept_.push_front({key, constraint});
-  if (kept_.size() > kConstraintsMax) kept_.pop_back();
+  JIGE_TRY(
+      std::shared_ptr<Constraint> constraint,
+      Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), trie_, {}, memory_));
+  memory_->keep(std::move(key), constraint);
   return constraint;
 }
 

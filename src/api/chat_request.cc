@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "api/constraint_fields.h"
 #include "api/refused_fields.h"
 #include "text/chat_content.h"
 #include "text/chat_encode.h"
@@ -146,15 +147,12 @@ Json read_variables(FieldReader& fields) {
   return variables;
 }
 
-// Whether the answers to a prompt begin with reasoning. A constraint holds behind it; where it
-// cannot be opened under one, because the tag is no token, there is none.
+// What the answers to a prompt begin with. A constraint holds behind reasoning.
 text::ReasoningStart reasoning_start(const ServedModel& model,
                                      const serve::EngineRequest& request) {
-  using text::ReasoningStart;
-  if (!model.has_reasoning) return ReasoningStart::kNone;
-  const ReasoningStart start = text::reasoning_start(model.tokenizer, request.prompt);
-  const bool closed = request.constraint && !model.tokenizer.token_to_id(text::kReasoningOpen);
-  return start == ReasoningStart::kMayOpen && closed ? ReasoningStart::kNone : start;
+  if (!model.has_reasoning) return text::ReasoningStart::kNone;
+  const text::ReasoningStart start = text::reasoning_start(model.tokenizer, request.prompt);
+  return request.constraint ? text::constrained_start(model.tokenizer, start) : start;
 }
 
 void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationFields& read) {
@@ -209,6 +207,11 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
         "tools", "tools and a constrained answer do not go together; set tool_choice to \"none\""));
   }
   if (fields.error()) return tl::unexpected(*fields.error());
+  if (tools.forced) {
+    auto compiled = compile_constraint(model, *tools.forced, "tools");
+    if (!compiled) return tl::unexpected(std::move(compiled.error()));
+    read.engine.constraint = std::move(*compiled);
+  }
   auto ids = encode_messages(fields, tools, model, limits);
   if (!ids) return tl::unexpected(std::move(ids.error()));
   if (auto error = check_prompt_length(ids->size(), model, "messages")) {

@@ -87,6 +87,19 @@ void read_structured(FieldReader& fields, std::vector<Wish>& wishes) {
 
 }  // namespace
 
+ApiResult<std::shared_ptr<grammar::Constraint>> compile_constraint(
+    const ServedModel& model, const grammar::ConstraintSource& source, const std::string& param) {
+  auto compiled = model.constraints->compile(source);
+  if (compiled) return std::move(*compiled);
+  const Error& error = compiled.error();
+  if (error.code != Code::kUnavailable) {
+    return tl::unexpected(bad_field(param, "{}: {}", param, error.message));
+  }
+  ApiError shown = to_api_error(error, param);
+  shown.retry_after_s = 1;
+  return tl::unexpected(std::move(shown));
+}
+
 std::shared_ptr<grammar::Constraint> read_constraint(FieldReader& fields,
                                                      const ServedModel& model) {
   std::vector<Wish> wishes;
@@ -99,9 +112,9 @@ std::shared_ptr<grammar::Constraint> read_constraint(FieldReader& fields,
                             wishes[0].param, wishes[1].param));
     return nullptr;
   }
-  auto compiled = model.constraints->compile(wishes[0].source);
+  auto compiled = compile_constraint(model, wishes[0].source, wishes[0].param);
   if (compiled) return std::move(*compiled);
-  fields.refuse(bad_field(wishes[0].param, "{}: {}", wishes[0].param, compiled.error().message));
+  fields.refuse(std::move(compiled.error()));
   return nullptr;
 }
 

@@ -5,12 +5,19 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "api/field_reader.h"
 #include "api/served_model.h"
 #include "grammar/constraint.h"
+#include "grammar/constraint_compiler.h"
 
 namespace jige::api {
+
+// Compiles it. Fails with 400 and the field that it came from, or 503 where other answers'
+// constraints leave no memory for it.
+ApiResult<std::shared_ptr<grammar::Constraint>> compile_constraint(
+    const ServedModel& model, const grammar::ConstraintSource& source, const std::string& param);
 
 // The constraint of a request, or null where it has none; what is wrong is noted in `fields`.
 std::shared_ptr<grammar::Constraint> read_constraint(FieldReader& fields, const ServedModel& model);

@@ -160,7 +160,8 @@ void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
   }
   if (!parsers_.empty()) add_piece(index, {.text = parsers_[index].finish().content});
   state.finish = wire_finish_reason(end.finish);
-  if (!state.calls.empty() && state.finish == "stop") state.finish = "tool_calls";
+  const bool chose_calls = !state.calls.empty() && !request_.tools.named;
+  if (chose_calls && state.finish == "stop") state.finish = "tool_calls";
   state.stop_string = end.stop_string;
   if (!request_.stream) return;
   send(finish_frame(head_, static_cast<int32_t>(index), state));

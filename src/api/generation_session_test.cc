@@ -118,6 +118,19 @@ TEST_F(GenerationSessionTest, TakesCallsOfToolsOutOfAWholeAnswer) {
   EXPECT_NE(message["tool_calls"][0]["id"], message["tool_calls"][1]["id"]);
 }
 
+TEST_F(GenerationSessionTest, ACallThatTheRequestNamedEndsWithStop) {
+  model_.tool_format = ToolFormat::kHermes;
+  const auto session =
+      make(std::string(kToolChat) + R"(,"tool_choice":{"type":"function","function":{"name":"f"}})",
+           Endpoint::kChat);
+  session->on_piece(0, 0, {.token = 5, .text = R"(<tool_call>{"name": "f"}</tool_call>)"});
+  session->on_choice(0, {.choice = 0, .finish = serve::FinishReason::kComplete});
+  session->on_done({.prompt_tokens = 4, .generated_tokens = 1});
+  const Json choice = json_of(responder_->head.body)["choices"][0];
+  EXPECT_EQ(choice["message"]["tool_calls"].size(), 1u);
+  EXPECT_EQ(choice["finish_reason"], "stop");
+}
+
 TEST_F(GenerationSessionTest, StreamsCallsOfToolsOneAFrame) {
   model_.tool_format = ToolFormat::kHermes;
   const auto session = make(std::string(kToolChat) + R"(,"stream":true)", Endpoint::kChat);

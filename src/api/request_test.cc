@@ -349,6 +349,28 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
   }
 }
 
+TEST(ConstraintFields, WhatOthersLeaveNoMemoryForMayComeAgain) {
+  ServedModel model = test_model();
+  const auto one = model.constraints->compile({grammar::ConstraintSource::Kind::kRegex, "a{1000}"});
+  ASSERT_TRUE(one);
+  const size_t room = model.constraints->memory().bytes_taken() * 3 / 2;
+  model.constraints = std::make_shared<grammar::ConstraintCompiler>(model.tokenizer, room);
+  const auto wanted = [&](const std::string& regex) {
+    return prepare_completion(Json{{"prompt", "a"}, {"guided_regex", regex}}, model, {}, kSeed);
+  };
+  const auto first = wanted("a{1000}");
+  ASSERT_TRUE(first) << first.error().message;
+  const auto second = wanted("b{1000}");
+  ASSERT_FALSE(second);
+  EXPECT_EQ(second.error().status, 503);
+  EXPECT_GE(second.error().retry_after_s, 0);
+  EXPECT_THAT(second.error().message, HasSubstr("constraints of other answers"));
+  const auto large = wanted("a{9000}");
+  ASSERT_FALSE(large);
+  EXPECT_EQ(large.error().status, 400);
+  EXPECT_EQ(large.error().param, "guided_regex");
+}
+
 // A model whose template shows tools, earlier calls and what came of them.
 ServedModel tool_model() {
   ServedModel model = test_model();
@@ -398,12 +420,33 @@ TEST(ToolRequest, WithoutToolsOrWithTheChoiceNoneAnswersAreText) {
   EXPECT_EQ(shown_prompt(read), "<f:object>[user]hi");
 }
 
+TEST(ToolRequest, AForcedCallConstrainsTheAnswer) {
+  const auto chosen = [](const std::string& choice) {
+    auto read = tool_chat(std::string(kTools) + "," + kHi + R"(,"tool_choice":)" + choice);
+    EXPECT_TRUE(read) << read.error().message;
+    return read;
+  };
+  const auto required = chosen(R"("required")");
+  EXPECT_TRUE(required->engine[0].constraint);
+  EXPECT_FALSE(required->tools.named);
+  EXPECT_EQ(shown_prompt(required), "<f:object>[user]hi");
+  const auto named = chosen(R"({"type":"function","function":{"name":"f"}})");
+  EXPECT_TRUE(named->engine[0].constraint);
+  EXPECT_NE(named->engine[0].constraint, required->engine[0].constraint) << "one call, or several";
+  EXPECT_TRUE(named->tools.named);
+  EXPECT_FALSE(chosen(R"("auto")")->engine[0].constraint);
+}
+
 TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
   const auto tools = [](const std::string& list) {
     return R"("tools":)" + list + "," + std::string(kHi);
   };
   const auto call = [](const std::string& text) {
     return R"("messages":[{"role":"assistant","tool_calls":[)" + text + "]}]";
+  };
+  const auto force = [&](const std::string& schema) {
+    return tools(R"([{"function":{"name":"f","parameters":)" + schema + "}}]") +
+           R"(,"tool_choice":"required")";
   };
   const std::string both = std::string(kTools) + "," + kHi + ",";
   const std::vector<Refusal> refusals = {
@@ -418,7 +461,19 @@ TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
       {tools(R"([{"function":{"name":"f","parameters":[]}}])"), "tools[0].function.parameters",
        "a JSON schema"},
       {both + R"("tool_choice":"maybe")", "tool_choice", "\"maybe\""},
-      {both + R"("tool_choice":"required")", "tool_choice", "\"required\""},
+      {both + R"("tool_choice":{"type":"allowed_tools"})", "tool_choice.type", "\"allowed_tools\""},
+      {both + R"("tool_choice":{"type":"function"})", "tool_choice.function", "found nothing"},
+      {both + R"("tool_choice":{"function":{}})", "tool_choice.function.name", "found nothing"},
+      {both + R"("tool_choice":{"function":{"name":"g"}})", "tool_choice",
+       "\"g\", which is none of the tools"},
+      {std::string(kHi) + R"(,"tool_choice":"required")", "tool_choice", "where tools are given"},
+      {both + R"("tool_choice":"required","guided_regex":"a")", "tools", "do not go together"},
+      {force(R"({"properties":{"a":{"not":{}}}})"), "tools",
+       "tools[0].function.parameters of \"f\": #/properties/a/not is not supported"},
+      {force(R"({"type":"array"})"), "tools[0].function.parameters",
+       "of \"f\": #/type must be \"object\""},
+      {force(R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})"),
+       "tools[0].function.parameters", "of \"f\": #/$ref is not supported where a call is forced"},
       {both + R"("parallel_tool_calls":5)", "parallel_tool_calls", "true or false"},
       {call("5"), "messages[0].tool_calls[0]", "must be an object"},
       {call(R"({"function":{"name":"f","arguments":"5"}})"),

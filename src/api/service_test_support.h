@@ -31,6 +31,7 @@ struct TestServerOptions {
   HttpServerOptions http;
   ServiceOptions service;
   bool with_model = true;
+  text::Tokenizer tokenizer = character_tokenizer();
   // Before each iteration, so that tests can come in between.
   int iteration_ms = 0;
   int64_t kv_blocks = 128;
@@ -45,7 +46,7 @@ class TestServer {
                                                      .kv_block_count = options.kv_blocks,
                                                      .batch_tokens_max = 64,
                                                      .logit_rows_max = 16}))),
-        tokenizer_(character_tokenizer()),
+        tokenizer_(options.tokenizer),
         service_(std::move(options.service)),
         http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
     if (options.iteration_ms > 0) {
@@ -64,8 +65,8 @@ class TestServer {
     http_->stop(0);
   }
 
-  void set_model() {
-    ServedModel served = test_model();
+  void set_model() { set_model(test_model()); }
+  void set_model(ServedModel served) {
     served.engine = engine_.get();
     service_.set_model(std::move(served));
   }

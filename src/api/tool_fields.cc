@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/forced_calls.h"
+
 namespace jige::api {
 namespace {
 
@@ -63,26 +65,59 @@ ApiResult<std::string> read_tool(const Json& tool, const std::string& where) {
   return name;
 }
 
-enum class ToolChoice { kNone, kAuto };
+struct ToolChoice {
+  enum class Kind { kNone, kAuto, kRequired, kNamed };
+  Kind kind = Kind::kAuto;
+  std::string name;
+};
 
 ToolChoice read_choice(FieldReader& fields, bool any_tools) {
+  using Kind = ToolChoice::Kind;
   const Json* choice = fields.find("tool_choice");
-  if (!choice) return ToolChoice::kAuto;
-  if (*choice == "none") return ToolChoice::kNone;
-  const bool forced = *choice == "required" || choice->is_object();
-  if (!forced && *choice != "auto") {
-    fields.refuse(bad_field("tool_choice", "tool_choice must be \"none\" or \"auto\", found {}",
+  if (!choice) return {};
+  if (*choice == "none") return {Kind::kNone, {}};
+  const bool required = *choice == "required";
+  if (!required && !choice->is_object() && *choice != "auto") {
+    fields.refuse(bad_field("tool_choice",
+                            "tool_choice must be \"none\", \"auto\", \"required\" or an object "
+                            "that names a function, found {}",
                             shown_value(*choice)));
   } else if (!any_tools) {
     fields.refuse(bad_field("tool_choice", "tool_choice is allowed only where tools are given"));
-  } else if (forced) {
-    ApiError error =
-        bad_field("tool_choice", "tool_choice: only \"none\" and \"auto\" are supported, found {}",
-                  shown_value(*choice));
-    error.code = "unsupported_parameter";
-    fields.refuse(std::move(error));
   }
-  return ToolChoice::kAuto;
+  if (required) return {Kind::kRequired, {}};
+  if (!choice->is_object()) return {};
+  const auto function = read_function(*choice, "tool_choice");
+  auto name = function ? read_name(**function, "tool_choice.function")
+                       : ApiResult<std::string>(tl::unexpected(function.error()));
+  if (name) return {Kind::kNamed, std::move(*name)};
+  fields.refuse(std::move(name.error()));
+  return {};
+}
+
+// The tools of a list that was read, of which a choice forces a call.
+std::vector<CallableTool> callable_tools(FieldReader& fields, const Json& list,
+                                         const ToolChoice& choice) {
+  std::vector<CallableTool> tools;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& function = list[i]["function"];
+    CallableTool tool{.name = function["name"].get<std::string>()};
+    if (choice.kind == ToolChoice::Kind::kNamed && tool.name != choice.name) continue;
+    const std::string param = fmt::format("tools[{}].function.parameters", i);
+    tool.place = fmt::format("{} of \"{}\"", param, tool.name);
+    auto schema = arguments_schema(find_field(function, "parameters"));
+    if (!schema) {
+      fields.refuse(bad_field(param, "{}: {}", tool.place, schema.error().message));
+      continue;
+    }
+    tool.schema = std::move(*schema);
+    tools.push_back(std::move(tool));
+  }
+  if (tools.empty() && !fields.error()) {
+    fields.refuse(bad_field("tool_choice", "tool_choice names \"{}\", which is none of the tools",
+                            choice.name));
+  }
+  return tools;
 }
 
 // The arguments of an earlier call: the text of a JSON object, or the object.
@@ -139,10 +174,14 @@ ToolRequest read_tools(FieldReader& fields, const ServedModel& model) {
     if (!name) fields.refuse(std::move(name.error()));
     if (name) read.names.push_back(std::move(*name));
   }
-  if (choice == ToolChoice::kNone) return read;
+  if (choice.kind == ToolChoice::Kind::kNone) return read;
   if (model.tool_format == ToolFormat::kNone) fields.refuse(no_tools("tools", model));
   read.tools = *list;
   read.format = model.tool_format;
+  if (choice.kind == ToolChoice::Kind::kAuto || fields.error()) return read;
+  read.named = choice.kind == ToolChoice::Kind::kNamed;
+  const std::vector<CallableTool> tools = callable_tools(fields, *list, choice);
+  if (!tools.empty()) read.forced = forced_calls(model, tools, read.parallel && !read.named);
   return read;
 }
 

@@ -3,12 +3,14 @@
 // Threads: pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "api/field_reader.h"
 #include "api/served_model.h"
 #include "api/tool_format.h"
+#include "grammar/constraint_compiler.h"
 
 namespace jige::api {
 
@@ -19,6 +21,9 @@ struct ToolRequest {
   ToolFormat format = ToolFormat::kNone;
   std::vector<std::string> names;
   bool parallel = true;  // more than one call in an answer
+  // Where tool_choice forces a call: what the answer may be.
+  std::optional<grammar::ConstraintSource> forced;
+  bool named = false;  // it names the tool; the answer is one call of it
 };
 
 // Reads "tools", "tool_choice" and "parallel_tool_calls"; what is wrong is noted in `fields`, and

@@ -57,7 +57,7 @@ class ChatCommand final : public Command {
     JIGE_TRY(Conversation conversation, Conversation::create(loaded.tokenizer, loaded.folder));
     conversation.set_system(system_);
     JIGE_TRY(serve::GenerateOptions options,
-             generation_.to_options(loaded.folder, loaded.tokenizer, 512));
+             generation_.to_options(loaded, 512));
     options.shown_ids = conversation.shown_ids(loaded.tokenizer);
     for (std::string& stop : conversation.stop_strings()) {
       options.stop_strings.push_back(std::move(stop));

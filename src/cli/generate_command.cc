@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/commands.h"
+#include "cli/constraint_flags.h"
 #include "cli/flags.h"
 #include "cli/generation_flags.h"
 #include "cli/input.h"
@@ -16,6 +17,7 @@
 #include "cli/loaded_model.h"
 #include "cli/output.h"
 #include "cli/reasoning_view.h"
+#include "grammar/constraint_compiler.h"
 #include "text/chat_encode.h"
 
 namespace jige::cli {
@@ -36,12 +38,14 @@ class GenerateCommand final : public Command {
                   "several continuations; sample i uses seed + i");
     flags.toggle("--echo", echo_, "print the text itself first");
     generation_.declare(flags);
+    constraint_.declare(flags);
     model_.declare(flags);
     output_.declare(flags, "print one JSON object a sample, at its end");
     flags.integer("--logprobs N", logprobs_, {.max = 100},
                   "with --json, log-probabilities of the tokens and N alternatives each");
     flags.example("jige generate models/tiny --prompt \"Once upon a time\"");
     flags.example("jige generate models/tiny --file draft.txt --temperature 0 --json");
+    flags.example("jige generate models/tiny --chat -p \"Is it red?\" --choice yes --choice no");
   }
 
   Status run() override {
@@ -52,12 +56,17 @@ class GenerateCommand final : public Command {
     JIGE_TRY([[maybe_unused]] const std::string folder, find_model_folder(model_.folder));
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
+    JIGE_TRY(const auto source, constraint_.read());
     JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
     JIGE_TRY(const std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
-    JIGE_TRY(serve::GenerateOptions options,
-             generation_.to_options(loaded.folder, loaded.tokenizer, 256));
+    JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
     options.top_count = static_cast<int>(logprobs_.value_or(0));
     options.continues_text = !chat_;
+    if (source) {
+      JIGE_TRY(options.constraint, grammar::ConstraintCompiler(loaded.tokenizer).compile(*source));
+      reasoning_ = text::constrained_start(loaded.tokenizer, reasoning_);
+    }
+    options.reasoning = reasoning_;
     if (reasoning_ != text::ReasoningStart::kNone) {
       options.shown_ids = text::reasoning_mark_ids(loaded.tokenizer);
     }
@@ -154,6 +163,7 @@ class GenerateCommand final : public Command {
   int64_t samples_ = 1;
   std::optional<int64_t> logprobs_;
   GenerationFlags generation_;
+  ConstraintFlags constraint_;
   OutputFlags output_;
 };
 

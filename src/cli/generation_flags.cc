@@ -51,10 +51,9 @@ void GenerationFlags::declare(Flags& flags) {
   speculation.declare(flags);
 }
 
-Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& folder,
-                                                           const text::Tokenizer& tokenizer,
+Result<serve::GenerateOptions> GenerationFlags::to_options(const LoadedModel& loaded,
                                                            int64_t tokens_default) const {
-  JIGE_TRY(const formats::GenerationConfig config, formats::load_generation_config(folder));
+  JIGE_TRY(const formats::GenerationConfig config, formats::load_generation_config(loaded.folder));
   serve::GenerateOptions options;
   const double fallback =
       config.do_sample.value_or(true) ? config.temperature.value_or(kTemperature) : 0;
@@ -69,7 +68,7 @@ Result<serve::GenerateOptions> GenerationFlags::to_options(const std::string& fo
   JIGE_DO(ops::validate(options.sampling));
   options.seed = seed ? static_cast<uint64_t>(*seed) : seed_from_clock();
   options.tokens_max = tokens_max.value_or(config.max_new_tokens.value_or(tokens_default));
-  if (!ignore_eos) options.stop_ids = tokenizer.eos_ids();
+  if (!ignore_eos) options.stop_ids = serve::end_ids(loaded.tokenizer, loaded.model->config());
   if (std::find(stops.begin(), stops.end(), "") != stops.end()) {
     return fail(Code::kInvalidArgument, "--stop is empty; give the text to end before");
   }

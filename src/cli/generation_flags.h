@@ -13,9 +13,9 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cli/loaded_model.h"
 #include "cli/speculation_flags.h"
 #include "serve/generator.h"
-#include "text/tokenizer.h"
 
 namespace jige::cli {
 
@@ -33,8 +33,7 @@ struct GenerationFlags {
   // Without --seed the seed comes from the clock. `tokens_default` new tokens unless flag or folder
   // say otherwise. The result looks at the interrupt flag. Fails as load_generation_config does and
   // on values that ops::validate refuses.
-  Result<serve::GenerateOptions> to_options(const std::string& folder,
-                                            const text::Tokenizer& tokenizer,
+  Result<serve::GenerateOptions> to_options(const LoadedModel& loaded,
                                             int64_t tokens_default) const;
 };
 

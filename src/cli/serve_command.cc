@@ -143,7 +143,9 @@ class ServeCommand final : public Command {
         const serve::EngineMemory memory,
         serve::plan_engine_memory(
             folder_, options, limit_bytes > 0 ? limit_bytes : train::machine_memory_bytes() / 4 * 3,
-            {.options = engine_options_.drafts, .sequences = serve_.batch_requests}));
+            {.drafts = engine_options_.drafts,
+             .draft_sequences = serve_.batch_requests,
+             .constraints_bytes = constraints_bytes()}));
     options.kv_block_count = memory.kv_block_count;
     if (limit_bytes == 0 && memory.full_contexts > kContextsDefault) {
       options.kv_block_count = static_cast<int64_t>(static_cast<double>(memory.kv_block_count) /
@@ -157,6 +159,8 @@ class ServeCommand final : public Command {
     JIGE_TRY(device_, model_.device.make());
     if (serve_.measure_peaks) JIGE_DO(measure_peaks(service));
     JIGE_TRY(text::Tokenizer tokenizer, text::Tokenizer::load(folder_));
+    constraints_ = std::make_shared<grammar::ConstraintCompiler>(
+        tokenizer, static_cast<size_t>(serve_.constraint_bytes));
     JIGE_TRY(const model::InferenceOptions options, inference_options());
     JIGE_TRY(loaded_, model::InferenceModel::load(folder_, *device_, options));
     tokenizer_.emplace(std::move(tokenizer));
@@ -174,17 +178,19 @@ class ServeCommand final : public Command {
                                           loaded_->context_max());
   }
 
-  // A cache of a chosen size is not cut to what drafts leave of the limit.
+  int64_t constraints_bytes() const { return static_cast<int64_t>(constraints_->bytes_max()); }
+  int64_t all_bytes() const { return loaded_->peak_bytes() + drafts_bytes() + constraints_bytes(); }
+
+  // A cache of a chosen size is not cut to what drafts and constraints leave of the limit.
   Status check_limit() const {
     const int64_t limit_bytes = model_.device.memory_limit_bytes;
-    const int64_t needed_bytes = loaded_->peak_bytes() + drafts_bytes();
-    if (limit_bytes == 0 || needed_bytes <= limit_bytes) return {};
+    if (limit_bytes == 0 || all_bytes() <= limit_bytes) return {};
     return fail(
         Code::kExhausted,
-        "the model takes {} and drafts {}, --memory-limit is {}; choose fewer --kv-tokens or "
-        "--speculate off",
+        "the model takes {}, drafts {} and constraints {}, --memory-limit is {}; choose fewer "
+        "--kv-tokens, --speculate off or less --constraint-memory",
         format_bytes(loaded_->peak_bytes()), format_bytes(drafts_bytes()),
-        format_bytes(limit_bytes));
+        format_bytes(constraints_bytes()), format_bytes(limit_bytes));
   }
 
   Status measure_peaks(api::Service& service) {
@@ -209,7 +215,7 @@ class ServeCommand final : public Command {
     served.context_max = engine_->context_max();
     served.model_context_max = loaded_->config().context_max;
     served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
-    served.constraints = std::make_shared<grammar::ConstraintCompiler>(*tokenizer_);
+    served.constraints = constraints_;
     served.defaults = {
         .temperature = config.do_sample.value_or(true) ? config.temperature.value_or(1) : 0,
         .top_k = config.top_k.value_or(0),
@@ -231,7 +237,6 @@ class ServeCommand final : public Command {
     const model::InferenceSizes& sizes = loaded_->sizes();
     const model::InferenceMemory memory = model::inference_memory(loaded_->architecture(), sizes);
     const int64_t work_bytes = memory.activations_bytes + memory.logits_bytes;
-    const int64_t all_bytes = loaded_->peak_bytes() + drafts_bytes();
     if (output_.json) {
       return print_json(Json{{"event", "ready"},
                              {"model", name_},
@@ -242,15 +247,18 @@ class ServeCommand final : public Command {
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
                              {"workspace_bytes", work_bytes},
                              {"drafts_bytes", drafts_bytes()},
-                             {"memory_bytes", all_bytes}});
+                             {"constraints_bytes", constraints_bytes()},
+                             {"memory_bytes", all_bytes()}});
     }
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
     print_text(fmt::format(
-        "memory: {} weights, {} cache of {} tokens, {} workspace, {} drafts; {} in all\n"
+        "memory: {} weights, {} cache of {} tokens, {} workspace, {} drafts, {} constraints; {} in "
+        "all\n"
         "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",
         shown(memory.weights.total_bytes()), shown(memory.kv_bytes),
         sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
-        shown(all_bytes), seconds, name_, engine_->context_max(), serve_.batch_requests));
+        shown(constraints_bytes()), shown(all_bytes()), seconds, name_, engine_->context_max(),
+        serve_.batch_requests));
   }
 
   // Serves until a signal comes, then finishes what is under way.
@@ -279,6 +287,7 @@ class ServeCommand final : public Command {
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<model::InferenceModel> loaded_;
   std::optional<text::Tokenizer> tokenizer_;
+  std::shared_ptr<grammar::ConstraintCompiler> constraints_;
   std::unique_ptr<serve::Engine> engine_;
 };
 

@@ -43,6 +43,9 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
   flags.integer("--kv-tokens N", serve.kv_tokens, {.min = 0, .max = int64_t{1} << 30},
                 "tokens the key/value cache holds; 0: what --memory-limit leaves; without it 16 "
                 "contexts, or what three quarters of the machine's memory leave");
+  flags.bytes("--constraint-memory SIZE", serve.constraint_bytes,
+              "what constrained answers may take together, part of --memory-limit; 64 MiB without "
+              "it");
   flags.toggle("--no-prefix-cache", serve.no_prefix_cache,
                "do not keep what prompts begin with for later prompts");
   flags.toggle("--fair-share", serve.fair_share, "the user served least goes first");

@@ -11,6 +11,7 @@
 #include "api/served_model.h"
 #include "base/result.h"
 #include "cli/speculation_flags.h"
+#include "grammar/constraint_compiler.h"
 #include "serve/engine.h"
 
 namespace jige::cli {
@@ -30,6 +31,7 @@ struct ServeFlags {
   int64_t in_flight = 1;
   int64_t batch_tokens = 512;
   int64_t kv_tokens = 0;
+  int64_t constraint_bytes = static_cast<int64_t>(grammar::kConstraintBytesMax);
   bool no_prefix_cache = false;
   bool fair_share = false;
   SpeculationFlags speculation;

@@ -22,8 +22,9 @@ uint64_t mixed(uint64_t hash, uint64_t value) {
 }  // namespace
 
 Result<Acceptor> Acceptor::create(std::shared_ptr<const Grammar> grammar,
-                                  const AcceptorLimits& limits) {
-  Acceptor acceptor(std::move(grammar), limits);
+                                  const AcceptorLimits& limits,
+                                  std::shared_ptr<ConstraintMemory> memory) {
+  Acceptor acceptor(std::move(grammar), limits, std::move(memory));
   acceptor.visit({acceptor.grammar_->start(), 0});
   JIGE_DO(acceptor.intern());
   return acceptor;
@@ -104,7 +105,8 @@ void Acceptor::expand(Place place) {
 }
 
 Result<int> Acceptor::intern() {
-  const bool crowded = seen_.size() > limits_.places_of_state_max;
+  const size_t seen_count = seen_.size();
+  const bool crowded = seen_count > limits_.places_of_state_max;
   seen_.clear();
   std::vector<Place> found = std::exchange(found_, {});
   const bool accepts = std::exchange(found_end_, false);
@@ -131,12 +133,28 @@ Result<int> Acceptor::intern() {
                 "the constraint has more than {} states or {} places in them; make it simpler",
                 limits_.states_max, limits_.places_max);
   }
+  JIGE_DO(take_memory(seen_count, found.size()));
   const auto id = static_cast<int>(states_.size());
   states_.push_back({places_.size(), found.size(), accepts});
   places_.insert(places_.end(), found.begin(), found.end());
   steps_.resize(states_.size() * static_cast<size_t>(grammar_->class_count()), kUnknownStep);
   state_ids_.emplace(hash, id);
   return id;
+}
+
+Status Acceptor::take_memory(size_t seen_count, size_t place_count) {
+  constexpr size_t kEntry = 64;  // of a hash table, at most
+  const size_t frames = frames_.size();
+  const size_t seen = std::max(seen_count, seen_counted_);
+  const auto classes = static_cast<size_t>(grammar_->class_count());
+  // Vectors double, so that up to twice their elements are there.
+  const size_t state =
+      kEntry + 2 * (sizeof(State) + place_count * sizeof(Place) + classes * sizeof(int32_t));
+  JIGE_DO(share_.take(state + (frames - frames_counted_) * (kEntry + 2 * sizeof(Frame)) +
+                      (seen - seen_counted_) * (kEntry + 4 * sizeof(Place))));
+  frames_counted_ = frames;
+  seen_counted_ = seen;
+  return {};
 }
 
 }  // namespace jige::grammar

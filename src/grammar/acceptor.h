@@ -10,7 +10,8 @@
 // its stack of open calls. Stacks share their tails; equal stacks and equal states are the same
 // numbers, so a step that was made before is one look-up.
 // Invariant: from every state some text leads to the end.
-// Bounds: kStatesMax states and kPlacesMax places in all of them together.
+// Bounds: kStatesMax states and kPlacesMax places in all of them together, and what a
+// ConstraintMemory leaves.
 // Threads: one at a time. The grammar is shared.
 #pragma once
 
@@ -22,6 +23,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "grammar/constraint_memory.h"
 #include "grammar/grammar.h"
 
 namespace jige::grammar {
@@ -36,13 +38,16 @@ struct AcceptorLimits {
 
 class Acceptor {
  public:
-  // Fails with kExhausted when the limits do not let it begin.
+  // Fails with kExhausted when the limits do not let it begin, and as MemoryShare::take. Without a
+  // memory there is no limit to the bytes.
   static Result<Acceptor> create(std::shared_ptr<const Grammar> grammar,
-                                 const AcceptorLimits& limits = {});
+                                 const AcceptorLimits& limits = {},
+                                 std::shared_ptr<ConstraintMemory> memory = nullptr);
 
   int start() const { return 0; }
   // The state behind a byte; kNoState where no text of the grammar goes on so. Fails with
-  // kExhausted at the limits; what is known stays usable. REQUIRES: a state.
+  // kExhausted at the limits and as MemoryShare::take; what is known stays usable. REQUIRES: a
+  // state.
   Result<int> next(int state, uint8_t byte);
   // Whether the text may end here.
   bool accepts(int state) const { return states_[static_cast<size_t>(state)].accepts; }
@@ -69,15 +74,23 @@ class Acceptor {
     bool accepts = false;
   };
 
-  Acceptor(std::shared_ptr<const Grammar> grammar, const AcceptorLimits& limits)
-      : grammar_(std::move(grammar)), limits_(limits), frames_{{0, -1, 0}} {}
+  Acceptor(std::shared_ptr<const Grammar> grammar, const AcceptorLimits& limits,
+           std::shared_ptr<ConstraintMemory> memory)
+      : share_(std::move(memory)),
+        grammar_(std::move(grammar)),
+        limits_(limits),
+        frames_{{0, -1, 0}} {}
   Result<int> step(int state, int byte_class);
   StackId push(NodeId node, StackId below);
   void visit(Place place);
   void expand(Place place);
   // The state of what was visited.
   Result<int> intern();
+  // Takes memory for one more state, and for the frames and the work that led to it.
+  Status take_memory(size_t seen_count, size_t place_count);
 
+  MemoryShare share_;
+  size_t frames_counted_ = 0, seen_counted_ = 0;  // in share_
   std::shared_ptr<const Grammar> grammar_;
   AcceptorLimits limits_;
   std::vector<Frame> frames_;  // 0: no call is open

@@ -7,18 +7,25 @@ namespace jige::grammar {
 
 Result<std::shared_ptr<Constraint>> Constraint::create(std::shared_ptr<const Grammar> grammar,
                                                        std::shared_ptr<const TokenTrie> trie,
-                                                       const AcceptorLimits& limits) {
-  JIGE_TRY(Acceptor acceptor, Acceptor::create(grammar, limits));
-  return std::shared_ptr<Constraint>(
-      new Constraint(std::move(grammar), std::move(trie), limits, std::move(acceptor)));
+                                                       const AcceptorLimits& limits,
+                                                       std::shared_ptr<ConstraintMemory> memory) {
+  MemoryShare share(memory);
+  JIGE_DO(share.take(sizeof(Constraint) + grammar->bytes()));
+  JIGE_TRY(Acceptor acceptor, Acceptor::create(grammar, limits, memory));
+  return std::shared_ptr<Constraint>(new Constraint(std::move(grammar), std::move(trie), limits,
+                                                    std::move(memory), std::move(share),
+                                                    std::move(acceptor)));
 }
 
 Constraint::Constraint(std::shared_ptr<const Grammar> grammar,
                        std::shared_ptr<const TokenTrie> trie, const AcceptorLimits& limits,
+                       std::shared_ptr<ConstraintMemory> memory, MemoryShare share,
                        Acceptor acceptor)
-    : grammar_(std::move(grammar)),
+    : share_(std::move(share)),
+      grammar_(std::move(grammar)),
       trie_(std::move(trie)),
       limits_(limits),
+      memory_(std::move(memory)),
       acceptor_(std::move(acceptor)) {}
 
 Constraint::Place Constraint::start() {
@@ -42,14 +49,20 @@ Result<TokenSet> Constraint::allowed(int state) {
   const auto known = sets_.find(state);
   if (known != sets_.end()) return known->second;
   JIGE_TRY(TokenSet set, walk(state));
-  const size_t sets_max = std::max<size_t>(1, kTokenSetBytesMax / (set->size() * 8 + 64));
-  if (sets_.size() >= sets_max) {
+  keep_set(state, set);
+  return set;
+}
+
+// In the place of the oldest one where there is no room; all are of one size.
+void Constraint::keep_set(int state, const TokenSet& set) {
+  const size_t bytes = set->size() * sizeof(uint64_t) + 256;  // with its places in the tables
+  if (sets_.size() >= std::max<size_t>(1, kTokenSetBytesMax / bytes) || !share_.take(bytes)) {
+    if (sets_.empty()) return;
     sets_.erase(set_order_.front());
     set_order_.pop_front();
   }
   sets_.emplace(state, set);
   set_order_.push_back(state);
-  return set;
 }
 
 // Goes through the trie; below a byte that does not fit there is nothing to look at.

@@ -9,7 +9,9 @@
 // A constraint may be shared by many answers; what one has found out about its grammar, states and
 // sets of tokens, serves the others. At the limits of the shared acceptor a cursor goes on with one
 // of its own, which reads the text so far again; when its own one cannot make a single step either,
-// its answer fails, and no other.
+// its answer fails, and no other. What is kept of a constraint is taken from a ConstraintMemory;
+// where that has no more, sets of tokens are not kept, and an answer that needs new states fails.
+//
 // Threads: a constraint may be used by any number of cursors at once, behind a lock; a cursor
 // belongs to one thread at a time. What a cursor allows depends on the grammar and its tokens only.
 #pragma once
@@ -45,12 +47,15 @@ class Constraint {
     bool is_last = false;  // nothing may follow
   };
 
-  // Fails with kExhausted when the grammar is too ambiguous to begin with.
-  static Result<std::shared_ptr<Constraint>> create(std::shared_ptr<const Grammar> grammar,
-                                                    std::shared_ptr<const TokenTrie> trie,
-                                                    const AcceptorLimits& limits = {});
+  // Fails with kExhausted when the grammar is too ambiguous to begin with, and as
+  // MemoryShare::take.
+  static Result<std::shared_ptr<Constraint>> create(
+      std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
+      const AcceptorLimits& limits = {}, std::shared_ptr<ConstraintMemory> memory = nullptr);
   // One with the same grammar and nothing known of it yet.
-  Result<std::shared_ptr<Constraint>> renewed() const { return create(grammar_, trie_, limits_); }
+  Result<std::shared_ptr<Constraint>> renewed() const {
+    return create(grammar_, trie_, limits_, memory_);
+  }
 
   Place start();
   // Where the text leads; fails with kInvalidArgument where it does not fit, and as Acceptor::next.
@@ -64,16 +69,20 @@ class Constraint {
 
  private:
   Constraint(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
-             const AcceptorLimits& limits, Acceptor acceptor);
+             const AcceptorLimits& limits, std::shared_ptr<ConstraintMemory> memory,
+             MemoryShare share, Acceptor acceptor);
   Result<TokenSet> walk(int state);
+  void keep_set(int state, const TokenSet& set);
   Place place(int state) const {
     return {state, acceptor_.accepts(state), acceptor_.is_last(state)};
   }
 
+  MemoryShare share_;  // of the grammar and the sets
   const std::shared_ptr<const Grammar> grammar_;
   const std::shared_ptr<const TokenTrie> trie_;
   const AcceptorLimits limits_;
-  std::mutex mutex_;  // guards what follows
+  const std::shared_ptr<ConstraintMemory> memory_;
+  std::mutex mutex_;  // guards what follows, and share_
   Acceptor acceptor_;
   std::unordered_map<int, TokenSet> sets_;
   std::deque<int> set_order_;  // the oldest goes first
@@ -86,7 +95,7 @@ class ConstraintCursor {
       : constraint_(std::move(constraint)), place_(constraint_->start()) {}
 
   // The tokens that may come next, end-of-text not among them. Fails with kInvalidArgument at the
-  // limits.
+  // limits, and with kUnavailable where other answers' constraints leave no memory.
   Result<TokenSet> allowed();
   // Takes a token. Fails with kInvalidArgument on one that was not allowed, and as allowed().
   Status advance(int32_t token);

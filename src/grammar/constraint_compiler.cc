@@ -1,12 +1,13 @@
 #include "grammar/constraint_compiler.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "grammar/json_rules.h"
+#include "grammar/pieces.h"
 #include "grammar/regex.h"
 #include "grammar/schema.h"
 #include "text/token_text.h"
+#include "text/unicode.h"
 
 namespace jige::grammar {
 namespace {
@@ -17,13 +18,15 @@ Result<NodeId> build_choices(GrammarBuilder& builder, const Json& value) {
   if (value.is_array() && value.size() <= kChoicesMax) {
     for (const Json& choice : value) {
       if (!choice.is_string() || choice.get_ref<const std::string&>().empty()) break;
+      if (!text::is_valid_utf8(choice.get_ref<const std::string&>())) break;
       choices.push_back(choice.get<std::string>());
       bytes += choices.back().size();
     }
   }
   if (choices.empty() || choices.size() != value.size() || bytes > kChoicesBytesMax) {
     return fail(Code::kInvalidArgument,
-                "choices must be a list of 1 to {} texts, none of them empty, of {} bytes together",
+                "choices must be a list of 1 to {} texts in UTF-8, none of them empty, of {} bytes "
+                "together",
                 kChoicesMax, kChoicesBytesMax);
   }
   return one_of(builder, std::move(choices), builder.end());
@@ -44,6 +47,8 @@ Result<NodeId> build_root(GrammarBuilder& builder, const ConstraintSource& sourc
       return JsonRules(builder).object(builder.end());
     case ConstraintSource::Kind::kJsonSchema:
       return build_schema(builder, source.value);
+    case ConstraintSource::Kind::kPieces:
+      return build_pieces(builder, source.value, builder.end());
   }
   return fail(Code::kInternal, "a constraint of no kind");
 }
@@ -61,33 +66,32 @@ Result<Grammar> compile_grammar(const ConstraintSource& source) {
 std::vector<std::string> token_texts(const text::Tokenizer& tokenizer) {
   std::vector<std::string> texts(static_cast<size_t>(tokenizer.vocab_size()));
   for (int32_t id = 0; id < tokenizer.vocab_size(); ++id) {
-    if (tokenizer.is_special(id) || !tokenizer.id_to_token(id)) continue;
-    texts[static_cast<size_t>(id)] =
-        text::token_bytes(tokenizer, id, text::token_text(tokenizer, id));
+    const auto name = tokenizer.id_to_token(id);
+    if (!name) continue;
+    std::string& text = texts[static_cast<size_t>(id)];
+    if (tokenizer.is_special(id)) {
+      text = special_text(*name);
+    } else {
+      text = text::token_bytes(tokenizer, id, text::token_text(tokenizer, id));
+      if (text.find(kSpecialMark) != std::string::npos) text.clear();
+    }
   }
   return texts;
 }
 
+ConstraintCompiler::ConstraintCompiler(const text::Tokenizer& tokenizer,
+                                       size_t constraint_bytes_max)
+    : trie_(std::make_shared<const TokenTrie>(token_texts(tokenizer))),
+      memory_(std::make_shared<ConstraintMemory>(constraint_bytes_max)) {}
+
 Result<std::shared_ptr<Constraint>> ConstraintCompiler::compile(const ConstraintSource& source) {
-  const std::string key =
-      fmt::format("{} {}", static_cast<int>(source.kind), dump_json(source.value));
-  {
-    const std::lock_guard lock(mutex_);
-    const auto known = std::ranges::find(kept_, key, &Kept::key);
-    if (known != kept_.end() && !known->constraint->is_crowded()) {
-      kept_.splice(kept_.begin(), kept_, known);
-      return known->constraint;
-    }
-    if (known != kept_.end()) kept_.erase(known);
-  }
+  std::string key = fmt::format("{} {}", static_cast<int>(source.kind), dump_json(source.value));
+  if (auto known = memory_->find(key); known && !known->is_crowded()) return known;
   JIGE_TRY(Grammar grammar, compile_grammar(source));
-  std::call_once(trie_made_,
-                 [&] { trie_ = std::make_shared<const TokenTrie>(token_texts(tokenizer_)); });
-  JIGE_TRY(std::shared_ptr<Constraint> constraint,
-           Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), trie_));
-  const std::lock_guard lock(mutex_);
-  kept_.push_front({key, constraint});
-  if (kept_.size() > kConstraintsMax) kept_.pop_back();
+  JIGE_TRY(
+      std::shared_ptr<Constraint> constraint,
+      Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), trie_, {}, memory_));
+  memory_->keep(std::move(key), constraint);
   return constraint;
 }
 

@@ -54,6 +54,12 @@ int32_t Grammar::need_of(const Node& node) const {
 
 // The least fixed point from above. Forth and back in turns, so that chains of rules end soon
 // whichever way they run.
+size_t Grammar::bytes() const {
+  return sizeof *this + nodes_.capacity() * sizeof(Node) + branches_.capacity() * sizeof(NodeId) +
+         sets_.capacity() * sizeof(ByteSet) + rules_.capacity() * sizeof(NodeId) +
+         needs_.capacity() * sizeof(int32_t) + samples_.capacity();
+}
+
 void Grammar::find_needs() {
   needs_.assign(nodes_.size(), kNeedless);
   for (bool changed = true, forth = true; changed; forth = !forth) {

@@ -58,6 +58,7 @@ class Grammar {
                                         static_cast<size_t>(split.second));
   }
   NodeId entry(RuleId rule) const { return rules_[static_cast<size_t>(rule)]; }
+  size_t bytes() const;
   int32_t need(NodeId id) const { return needs_[static_cast<size_t>(id)]; }
 
   // Bytes that no set tells apart are of one class.

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/integer_range.h"
 #include "grammar/json_rules.h"
 #include "grammar/regex.h"
 #include "grammar/repeat.h"
@@ -109,10 +110,18 @@ class SchemaBuilder {
     if (type == "object") return object(schema, path);
     if (type == "array") return array(schema, path);
     if (type == "string") return string(schema, path);
-    if (type == "integer") return json_.integer(end);
-    if (type == "number") return json_.number(end);
+    if (type == "integer") return integer(schema, path);
+    if (type == "number") {
+      JIGE_DO(check_unbounded(schema, path));
+      return json_.number(end);
+    }
     if (type == "boolean") return json_.boolean(end);
     return json_.null(end);
+  }
+
+  Result<NodeId> integer(const Json& schema, const std::string& path) {
+    JIGE_TRY(const std::optional<IntegerRange> range, integers_of(schema, path));
+    return range ? integer_within(builder_, *range, builder_.end()) : json_.integer(builder_.end());
   }
 
   Result<NodeId> string(const Json& schema, const std::string& path) {

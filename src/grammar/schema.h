@@ -5,6 +5,7 @@
 //   objects      properties, required, additionalProperties
 //   arrays       items, prefixItems, minItems, maxItems
 //   strings      minLength, maxLength, pattern, which the whole string must match
+//   integers     minimum, maximum, exclusiveMinimum, exclusiveMaximum
 //   passed over  title, description, default, examples, format and other annotations
 //
 // Every other keyword is refused, and so are $ref, anyOf, oneOf and allOf beside what also
@@ -27,7 +28,7 @@ inline constexpr size_t kSchemaBytesMax = size_t{1} << 18;
 inline constexpr size_t kPropertyNameBytesMax = 512;
 
 // The texts of JSON that fit the schema. Fails with kInvalidArgument or kUnsupported, naming the
-// place as "#/properties/age/minimum".
+// place as "#/properties/age/multipleOf".
 Result<NodeId> build_schema(GrammarBuilder& builder, const Json& schema);
 
 }  // namespace jige::grammar

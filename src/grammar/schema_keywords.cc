@@ -2,17 +2,31 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "grammar/json_rules.h"
 #include "grammar/schema.h"
 
 namespace jige::grammar {
 namespace {
 
-enum class Form { kTypes, kValues, kAny, kBoolean, kText, kCount, kSchema, kSchemas, kMap, kNames };
+enum class Form {
+  kTypes,
+  kValues,
+  kAny,
+  kBoolean,
+  kText,
+  kCount,
+  kNumber,
+  kSchema,
+  kSchemas,
+  kMap,
+  kNames
+};
 
 struct Keyword {
   std::string_view name;
@@ -39,6 +53,10 @@ constexpr Keyword kKeywords[] = {
     {"minLength", Form::kCount, "string"},
     {"maxLength", Form::kCount, "string"},
     {"pattern", Form::kText, "string"},
+    {"minimum", Form::kNumber, "number"},
+    {"maximum", Form::kNumber, "number"},
+    {"exclusiveMinimum", Form::kNumber, "number"},
+    {"exclusiveMaximum", Form::kNumber, "number"},
 };
 
 constexpr std::string_view kAnnotations[] = {
@@ -79,6 +97,8 @@ std::string_view wanted_form(Form form, const Json& value) {
       return value.is_number_integer() && value >= 0 && value <= kRepeatMax
                  ? ""
                  : "a whole number from 0 to 10000";
+    case Form::kNumber:
+      return value.is_number() ? "" : "a number";
     case Form::kSchema:
       return is_schema(value) ? "" : "a schema";
     case Form::kSchemas:
@@ -124,6 +144,21 @@ Status check_alone(const Json& schema, const std::string& path) {
   }
   return {};
 }
+
+// The number, or the next whole one in the direction of `round`, at most one beyond those that an
+// IntegerRange has.
+int64_t whole_bound(const Json& number, double (*round)(double)) {
+  constexpr int64_t kBeyond = kIntegerMax + 1;
+  if (number.is_number_unsigned()) {
+    return static_cast<int64_t>(std::min(number.get<uint64_t>(), uint64_t{kBeyond}));
+  }
+  if (number.is_number_integer()) return std::clamp(number.get<int64_t>(), -kBeyond, kBeyond);
+  constexpr auto kFarthest = static_cast<double>(kBeyond);
+  return static_cast<int64_t>(std::clamp(round(number.get<double>()), -kFarthest, kFarthest));
+}
+
+double floor_of(double value) { return std::floor(value); }
+double ceil_of(double value) { return std::ceil(value); }
 
 }  // namespace
 
@@ -180,6 +215,42 @@ Result<Counts> counts_of(const Json& schema, std::string_view min, std::string_v
                 counts.min);
   }
   return counts;
+}
+
+Result<std::optional<IntegerRange>> integers_of(const Json& schema, const std::string& path) {
+  IntegerRange range;
+  bool bounded = false;
+  if (const Json* bound = find_field(schema, "minimum")) {
+    range.low = std::max(range.low, whole_bound(*bound, ceil_of));
+    bounded = true;
+  }
+  if (const Json* bound = find_field(schema, "exclusiveMinimum")) {
+    range.low = std::max(range.low, whole_bound(*bound, floor_of) + 1);
+    bounded = true;
+  }
+  if (const Json* bound = find_field(schema, "maximum")) {
+    range.high = std::min(range.high, whole_bound(*bound, floor_of));
+    bounded = true;
+  }
+  if (const Json* bound = find_field(schema, "exclusiveMaximum")) {
+    range.high = std::min(range.high, whole_bound(*bound, ceil_of) - 1);
+    bounded = true;
+  }
+  if (!bounded) return std::nullopt;
+  if (range.low <= range.high) return range;
+  return fail(Code::kInvalidArgument,
+              "{}: no whole number of up to {} digits is within minimum and maximum", path,
+              kDigitsMax);
+}
+
+Status check_unbounded(const Json& schema, const std::string& path) {
+  for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
+    if (!schema.contains(name)) continue;
+    return fail(Code::kUnsupported,
+                "{}/{} is supported for whole numbers alone; give \"type\": \"integer\"", path,
+                name);
+  }
+  return {};
 }
 
 Result<const Json*> find_reference(const Json& root, const Json& reference,

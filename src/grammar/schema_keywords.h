@@ -4,12 +4,14 @@
 // Threads: pure functions.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/json.h"
 #include "base/result.h"
+#include "grammar/integer_range.h"
 #include "grammar/repeat.h"
 
 namespace jige::grammar {
@@ -27,6 +29,12 @@ bool is_of_types(const Json& value, const std::vector<std::string>& types);
 // A least and a most number, 0 and no bound where they are absent. Fails with kInvalidArgument.
 Result<Counts> counts_of(const Json& schema, std::string_view min, std::string_view max,
                          const std::string& path);
+
+// The whole numbers of minimum, maximum, exclusiveMinimum and exclusiveMaximum; nothing where there
+// are none of these. Fails with kInvalidArgument where no number is left.
+Result<std::optional<IntegerRange>> integers_of(const Json& schema, const std::string& path);
+// Fails with kUnsupported where there is one of them.
+Status check_unbounded(const Json& schema, const std::string& path);
 
 // The schema that `reference`, the value of $ref, names. Fails with kInvalidArgument, kUnsupported.
 Result<const Json*> find_reference(const Json& root, const Json& reference,

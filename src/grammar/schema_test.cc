@@ -40,6 +40,13 @@ TEST(Schema, ReadsValues) {
       {"true", {"1", "{}", "\"a\""}, {"a"}},
       {R"({"title":"any"})", {"null"}, {""}},
       {R"({"type":"integer"})", {"0", "-12"}, {"1.5", "01", "-", "\"1\""}},
+      {R"({"type":["integer","null"],"minimum":-1,"maximum":1})",
+       {"-1", "0", "1", "null"},
+       {"-2", "2", "10"}},
+      {R"({"type":"integer","minimum":0.0,"exclusiveMaximum":1e30})",
+       {"0", "999999999999999999"},
+       {"-1", "1000000000000000000"}},
+      {R"({"type":"string","minimum":5})", {"\"a\""}, {"5"}},
       {R"({"type":"number"})", {"0", "-1.5e-7"}, {"1.", "null"}},
       {R"({"type":["boolean","null"]})", {"true", "false", "null"}, {"0"}},
       {R"({"enum":["a","ab",1,{"b":[1]}]})", {"\"a\"", "\"ab\"", "1", R"({"b":[1]})"}, {"\"b\""}},
@@ -105,7 +112,15 @@ TEST(Schema, FollowsReferencesAlsoInCircles) {
 TEST(Schema, RefusesWhatItCannotKeepAndNamesThePlace) {
   const std::pair<const char*, const char*> cases[] = {
       {R"(5)", "# must be a schema"},
-      {R"({"type":"integer","minimum":3})", "#/minimum is not supported"},
+      {R"({"type":"integer","multipleOf":3})", "#/multipleOf is not supported"},
+      {R"({"type":"number","minimum":3})", "#/minimum is supported for whole numbers alone"},
+      {R"({"exclusiveMaximum":3})", "#/exclusiveMaximum is supported for whole numbers alone"},
+      {R"({"type":"integer","minimum":true})", "#/minimum must be a number"},
+      {R"({"type":"integer","minimum":3,"maximum":2.5})", "no whole number"},
+      {R"({"type":"integer","exclusiveMinimum":3,"exclusiveMaximum":4})", "no whole number"},
+      {R"({"type":"integer","minimum":1e18})", "no whole number of up to 18 digits"},
+      {R"({"type":"integer","maximum":-18446744073709551615})", "no whole number"},
+      {R"({"const":3,"minimum":3})", "#/minimum is not supported beside const"},
       {R"({"properties":{"a":{"items":{"uniqueItems":true}}}})",
        "#/properties/a/items/uniqueItems is not supported"},
       {R"({"anyOf":[{"type":"null"},{"not":{}}]})", "#/anyOf/1/not"},
@@ -136,6 +151,58 @@ TEST(Schema, RefusesWhatItCannotKeepAndNamesThePlace) {
     ASSERT_FALSE(grammar) << schema;
     EXPECT_THAT(grammar.error().message, ::testing::HasSubstr(message)) << schema;
   }
+}
+
+// Bounds of every kind against a comparison of numbers, 0.5 and digits that appear included.
+TEST(Schema, IntegersAreThoseWithinTheirBounds) {
+  Rng rng(derive_key(8, "bounds"));
+  constexpr int64_t kMost = 999'999'999'999'999'999;
+  const auto random_integer = [&]() -> int64_t {
+    const auto digits = static_cast<int>(rng.below(19));
+    int64_t value = 0;
+    for (int i = 0; i < digits; ++i) value = value * 10 + static_cast<int64_t>(rng.below(10));
+    return rng.below(2) == 0 ? value : -value;
+  };
+  int grammars = 0;
+  for (int round = 0; round < 150; ++round) {
+    Json schema = {{"type", "integer"}};
+    int64_t low = -kMost, high = kMost;  // what the bounds leave
+    for (const char* name : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+      if (rng.below(2) == 0) continue;
+      const bool least = std::string(name).ends_with("inimum");
+      const bool exclusive = name[0] == 'e';
+      int64_t bound =
+          rng.below(3) == 0 ? random_integer() : static_cast<int64_t>(rng.below(4001)) - 2000;
+      schema[name] = bound;
+      if (rng.below(4) == 0 && std::abs(bound) < 100'000) {  // halves lie between two integers
+        schema[name] = static_cast<double>(bound) + 0.5;
+        if (least) ++bound;
+      } else if (exclusive) {
+        bound += least ? 1 : -1;
+      }
+      (least ? low : high) = least ? std::max(low, bound) : std::min(high, bound);
+    }
+    SCOPED_TRACE(schema.dump());
+    const auto grammar = compiled({Kind::kJsonSchema, schema});
+    ASSERT_EQ(grammar.has_value(), low <= high);
+    if (!grammar) continue;
+    ++grammars;
+    Acceptor acceptor = *Acceptor::create(*grammar);
+    const auto expect_right = [&](int64_t value) {
+      if (std::abs(value) > kMost) return;
+      ASSERT_EQ(fits(acceptor, std::to_string(value)), low <= value && value <= high) << value;
+    };
+    for (int64_t value = -2000; value <= 2000; ++value) expect_right(value);
+    for (int64_t near = -2; near <= 2; ++near) {
+      expect_right(low + near);
+      expect_right(high + near);
+    }
+    for (int i = 0; i < 50; ++i) expect_right(random_integer());
+    for (const char* bad : {"", "-", "01", "-01", "1.0", "1e2", "+1", "9999999999999999999"}) {
+      EXPECT_FALSE(fits(acceptor, bad)) << bad;
+    }
+  }
+  EXPECT_GT(grammars, 75);
 }
 
 TEST(Schema, WhatItLetsThroughValidates) {

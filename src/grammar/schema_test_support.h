@@ -53,6 +53,13 @@ inline bool elements_validate(const Json& value, const Json& schema, const Json&
   return true;
 }
 
+inline bool is_within_bounds(const Json& value, const Json& schema) {
+  return (!schema.contains("minimum") || value >= schema["minimum"]) &&
+         (!schema.contains("maximum") || value <= schema["maximum"]) &&
+         (!schema.contains("exclusiveMinimum") || value > schema["exclusiveMinimum"]) &&
+         (!schema.contains("exclusiveMaximum") || value < schema["exclusiveMaximum"]);
+}
+
 // As the specification has it; oneOf is read as anyOf.
 inline bool validates(const Json& value, const Json& schema, const Json& root) {
   if (schema.is_boolean()) return schema.get<bool>();
@@ -77,6 +84,7 @@ inline bool validates(const Json& value, const Json& schema, const Json& root) {
     const auto fits = [&](const Json& type) { return is_of_type(value, type); };
     if (std::none_of(types.begin(), types.end(), fits)) return false;
   }
+  if (value.is_number()) return is_within_bounds(value, schema);
   if (value.is_object()) return members_validate(value, schema, root);
   if (value.is_array()) return elements_validate(value, schema, root);
   if (!value.is_string()) return true;
@@ -119,7 +127,14 @@ inline Json random_array_schema(Rng& rng, int depth) {
 }
 
 inline Json random_leaf_schema(Rng& rng) {
-  switch (rng.below(8)) {
+  switch (rng.below(9)) {
+    case 8: {
+      const int64_t low = static_cast<int64_t>(rng.below(3000)) - 1500;
+      const auto high = low + static_cast<int64_t>(rng.below(200));
+      return {{"type", "integer"},
+              {rng.below(2) == 0 ? "minimum" : "exclusiveMinimum", low},
+              {rng.below(2) == 0 ? "maximum" : "exclusiveMaximum", high + 2}};
+    }
     case 0:
       return {{"enum", {"red", 5, nullptr, Json::object({{"a", 1}}), "re\"d\n"}}};
     case 1:

@@ -37,6 +37,17 @@ TokenTrie::TokenTrie(std::vector<std::string> texts) : texts_(std::move(texts)) 
     last = now;
   }
   close(0);
+  nodes_.shrink_to_fit();
+}
+
+size_t TokenTrie::bytes() const {
+  const size_t inside = std::string().capacity();  // texts up to this need no memory of their own
+  size_t bytes = sizeof *this + texts_.capacity() * sizeof(std::string) +
+                 nodes_.capacity() * sizeof(Node) + tokens_.capacity() * sizeof(int32_t);
+  for (const std::string& text : texts_) {
+    if (text.capacity() > inside) bytes += text.capacity() + 1;
+  }
+  return bytes;
 }
 
 }  // namespace jige::grammar

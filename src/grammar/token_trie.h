@@ -39,6 +39,7 @@ class TokenTrie {
   }
   size_t vocab_size() const { return texts_.size(); }
   uint32_t depth_max() const { return depth_max_; }
+  size_t bytes() const;
 
  private:
   std::vector<std::string> texts_;

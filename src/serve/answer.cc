@@ -27,6 +27,14 @@ void go_behind(std::span<const int32_t> prompt, const text::Tokenizer& tokenizer
 
 }  // namespace
 
+std::vector<int32_t> end_ids(const text::Tokenizer& tokenizer, const formats::ModelConfig& config) {
+  std::vector<int32_t> ids = tokenizer.eos_ids();
+  ids.insert(ids.end(), config.eos_ids.begin(), config.eos_ids.end());
+  std::ranges::sort(ids);
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
 std::string_view finish_reason_name(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStopId:

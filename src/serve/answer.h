@@ -24,6 +24,7 @@
 
 #include "base/result.h"
 #include "base/rng.h"
+#include "formats/model_config.h"
 #include "grammar/constraint.h"
 #include "ops/sampling.h"
 #include "serve/stop_matcher.h"
@@ -37,6 +38,9 @@ enum class FinishReason { kStopId, kStopString, kComplete, kLength, kContextFull
 inline constexpr int kFinishReasonCount = 6;
 // "stop", "stop", "stop", "length", "length", "cancelled": as APIs name them.
 std::string_view finish_reason_name(FinishReason reason);
+
+// The tokens that end an answer: those of the tokenizer's files and of the model's own.
+std::vector<int32_t> end_ids(const text::Tokenizer& tokenizer, const formats::ModelConfig& config);
 
 struct AnswerOptions {
   ops::SamplingParams sampling;

@@ -41,15 +41,6 @@ plan::ServeSchedulerOptions scheduler_options(const EngineOptions& options,
                    .prefix_cache = options.prefix_cache}};
 }
 
-std::vector<int32_t> eos_ids_of(const text::Tokenizer& tokenizer,
-                                const formats::ModelConfig& config) {
-  std::vector<int32_t> ids = tokenizer.eos_ids();
-  ids.insert(ids.end(), config.eos_ids.begin(), config.eos_ids.end());
-  std::ranges::sort(ids);
-  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
-  return ids;
-}
-
 }  // namespace
 
 Status validate(const EngineOptions& options) {
@@ -81,7 +72,7 @@ struct Engine::Impl {
         tokenizer(text),
         inbox({options.waiting_requests_max, options.waiting_prompt_tokens_max}),
         board(served.sizes().kv_block_count, options.stall_seconds_max),
-        loop(served, text, eos_ids_of(text, served.config()),
+        loop(served, text, end_ids(text, served.config()),
              RecordedScheduler(scheduler_options(options, served.sizes()), std::move(log)),
              {options, inbox, board, histograms}),
         thread([this] { loop.run(); }) {}

@@ -161,6 +161,38 @@ TEST_F(EngineConstraint, BehindReasoningWhatStopsFits) {
   for (size_t i = 0; i < 20; ++i) EXPECT_EQ(outcomes[i], outcomes[i + 20]) << i;
 }
 
+TEST_F(EngineConstraint, AGeneratorThatGuessesGivesTheSame) {
+  const auto engine = this->engine();
+  int64_t drafted = 0;
+  for (const char* regex : {"(ab|cd){20}", "[a-c ]*x", "(\\{\"a\": [0-9]+\\},){2,}"}) {
+    EngineRequest one = request(constraint(Kind::kRegex, regex), 5);
+    one.ignore_eos = true;
+    const auto sink = run(*engine, one);
+    const auto& expected = sink->outcome[0];
+    for (const DraftOptions& drafts :
+         {DraftOptions{.tokens_max = 3, .adaptive = false}, DraftOptions{.tokens_max = 7}}) {
+      Generator generator(*loaded_.model, loaded_.tokenizer);
+      std::vector<float> logprobs;
+      const auto answer = value_of(generator.generate(one.prompt,
+                                                      {.sampling = one.sampling,
+                                                       .seed = one.seed,
+                                                       .tokens_max = one.tokens_max,
+                                                       .constraint = one.constraint,
+                                                       .drafts = drafts},
+                                                      [&](const GeneratedPiece& piece) {
+                                                        if (piece.token >= 0)
+                                                          logprobs.push_back(piece.logprob);
+                                                      }));
+      EXPECT_EQ(answer.tokens, expected.tokens) << regex;
+      EXPECT_EQ(answer.text, expected.text);
+      EXPECT_EQ(logprobs, expected.logprobs);
+      EXPECT_EQ(answer.finish, expected.finish);
+      drafted += answer.stats.drafted_tokens;
+    }
+  }
+  EXPECT_GT(drafted, 0);
+}
+
 // Some share a constraint, some have none; the cache is too small for all, so some are preempted.
 TEST_F(EngineConstraint, NeighboursAndPreemptionChangeNothing) {
   const std::vector<std::shared_ptr<grammar::Constraint>> constraints = {

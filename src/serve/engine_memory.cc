@@ -12,16 +12,17 @@ namespace {
 constexpr int64_t kPoolBlocksMax = int64_t{1} << 26;
 
 EngineMemory memory_of(const model::Architecture& architecture, model::InferenceSizes sizes,
-                       const DraftPlan& drafts, int64_t block_count) {
+                       const MemoryBeside& beside, int64_t block_count) {
   sizes.kv_block_count = block_count;
   const model::InferenceMemory bytes = model::inference_memory(architecture, sizes);
-  EngineMemory memory{
-      .weights_bytes = bytes.weights.total_bytes(),
-      .kv_bytes = bytes.kv_bytes,
-      .workspace_bytes = bytes.activations_bytes + bytes.logits_bytes,
-      .drafts_bytes = EngineDrafts::bytes_for(drafts.options, drafts.sequences, sizes.context_max),
-      .kv_block_count = block_count,
-      .kv_tokens = block_count * ops::kKvBlockTokens};
+  EngineMemory memory{.weights_bytes = bytes.weights.total_bytes(),
+                      .kv_bytes = bytes.kv_bytes,
+                      .workspace_bytes = bytes.activations_bytes + bytes.logits_bytes,
+                      .drafts_bytes = EngineDrafts::bytes_for(beside.drafts, beside.draft_sequences,
+                                                              sizes.context_max),
+                      .constraints_bytes = beside.constraints_bytes,
+                      .kv_block_count = block_count,
+                      .kv_tokens = block_count * ops::kKvBlockTokens};
   memory.full_contexts =
       static_cast<double>(memory.kv_tokens) / static_cast<double>(sizes.context_max);
   return memory;
@@ -31,44 +32,46 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
 
 Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
                                         model::InferenceSizes sizes, int64_t limit_bytes,
-                                        const DraftPlan& drafts) {
+                                        const MemoryBeside& beside) {
   const int64_t least = (sizes.context_max + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
-  const EngineMemory smallest = memory_of(architecture, sizes, drafts, least);
+  const EngineMemory smallest = memory_of(architecture, sizes, beside, least);
   if (smallest.total_bytes() > limit_bytes) {
-    return fail(Code::kExhausted,
-                "a memory limit of {} is too small: weights take {}, an iteration of {} tokens {}, "
-                "drafts {} and the cache of one context of {} tokens {}; give at least {} bytes "
-                "({}), or a shorter --context or a smaller --batch-tokens",
-                format_bytes(limit_bytes), format_bytes(smallest.weights_bytes),
-                sizes.batch_tokens_max, format_bytes(smallest.workspace_bytes),
-                format_bytes(smallest.drafts_bytes), sizes.context_max,
-                format_bytes(smallest.kv_bytes), smallest.total_bytes(),
-                format_bytes(smallest.total_bytes()));
+    return fail(
+        Code::kExhausted,
+        "a memory limit of {} is too small: weights take {}, an iteration of {} tokens {}, "
+        "drafts {}, constraints {} and the cache of one context of {} tokens {}; give at least "
+        "{} bytes ({}), or a shorter --context, a smaller --batch-tokens or less "
+        "--constraint-memory",
+        format_bytes(limit_bytes), format_bytes(smallest.weights_bytes), sizes.batch_tokens_max,
+        format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes),
+        format_bytes(smallest.constraints_bytes), sizes.context_max,
+        format_bytes(smallest.kv_bytes), smallest.total_bytes(),
+        format_bytes(smallest.total_bytes()));
   }
   // Bytes grow with the blocks, in steps of what the arena rounds to.
   int64_t low = least;
   int64_t high = kPoolBlocksMax;
   while (low < high) {
     const int64_t middle = low + (high - low + 1) / 2;
-    if (memory_of(architecture, sizes, drafts, middle).total_bytes() <= limit_bytes) {
+    if (memory_of(architecture, sizes, beside, middle).total_bytes() <= limit_bytes) {
       low = middle;
     } else {
       high = middle - 1;
     }
   }
-  return memory_of(architecture, sizes, drafts, low);
+  return memory_of(architecture, sizes, beside, low);
 }
 
 Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
-                                        const DraftPlan& drafts) {
+                                        const MemoryBeside& beside) {
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
   JIGE_TRY(const auto architecture, model::Architecture::create(config));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(model::check_weights(*architecture, files));
   JIGE_TRY(const model::InferenceSizes sizes,
            model::inference_sizes(options, *architecture, files));
-  return plan_engine_memory(*architecture, sizes, limit_bytes, drafts);
+  return plan_engine_memory(*architecture, sizes, limit_bytes, beside);
 }
 
 }  // namespace jige::serve

@@ -6,8 +6,8 @@
 //   JIGE_TRY(auto model, model::InferenceModel::load(folder, device, options));
 //
 // The limit is that of the model's arena, which holds all that grows with the model or its load,
-// and of what drafts are looked up in; nothing more is taken while serving. The rest of the process
-// comes on top. Threads: pure functions.
+// of what drafts are looked up in, and of what constraints may take. The rest of the process comes
+// on top. Threads: pure functions.
 #pragma once
 
 #include <cstdint>
@@ -23,18 +23,22 @@ namespace jige::serve {
 struct EngineMemory {
   int64_t weights_bytes = 0;
   int64_t kv_bytes = 0;
-  int64_t workspace_bytes = 0;  // activations and logits of an iteration
-  int64_t drafts_bytes = 0;     // not the arena's (engine_drafts.h)
+  int64_t workspace_bytes = 0;    // activations and logits of an iteration
+  int64_t drafts_bytes = 0;       // not the arena's (engine_drafts.h)
+  int64_t constraints_bytes = 0;  // likewise, at most (grammar/constraint_compiler.h)
   int64_t kv_block_count = 0;
   int64_t kv_tokens = 0;     // that fit into the cache
   double full_contexts = 0;  // sequences of the longest context that fit
-  int64_t total_bytes() const { return weights_bytes + kv_bytes + workspace_bytes + drafts_bytes; }
+  int64_t total_bytes() const {
+    return weights_bytes + kv_bytes + workspace_bytes + drafts_bytes + constraints_bytes;
+  }
 };
 
-// What is drafted, and for how many sequences at once.
-struct DraftPlan {
-  DraftOptions options;
-  int64_t sequences = 0;
+// What is taken beside the model's arena.
+struct MemoryBeside {
+  DraftOptions drafts;
+  int64_t draft_sequences = 0;  // at once
+  int64_t constraints_bytes = 0;
 };
 
 // The most cache blocks that stay within `limit_bytes`; sizes.kv_block_count is not read. Fails
@@ -42,10 +46,10 @@ struct DraftPlan {
 // that works.
 Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
                                         model::InferenceSizes sizes, int64_t limit_bytes,
-                                        const DraftPlan& drafts = {});
+                                        const MemoryBeside& beside = {});
 // The same for a model folder and the options it will be loaded with. Fails also as loading fails.
 Result<EngineMemory> plan_engine_memory(const std::string& folder,
                                         const model::InferenceOptions& options, int64_t limit_bytes,
-                                        const DraftPlan& drafts = {});
+                                        const MemoryBeside& beside = {});
 
 }  // namespace jige::serve

@@ -34,13 +34,29 @@ TEST(EngineMemory, TakesTheMostBlocksThatFitAndTheModelTakesNoMore) {
 TEST(EngineMemory, DraftsTakeTheirShareOfTheLimit) {
   const int64_t limit = int64_t{3} << 20;
   const auto without = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit));
-  const DraftPlan drafts{.options = {.tokens_max = 8}, .sequences = 32};
+  const MemoryBeside drafts{.drafts = {.tokens_max = 8}, .draft_sequences = 32};
   const auto with = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit, drafts));
   EXPECT_EQ(without.drafts_bytes, 0);
   EXPECT_EQ(with.drafts_bytes, 32 * (64 * 2 * 4 + 2 * 64 * 4))
       << "a table of 64 places and guesses";
   EXPECT_LE(with.total_bytes(), limit);
   EXPECT_LT(with.kv_block_count, without.kv_block_count);
+}
+
+TEST(EngineMemory, ConstraintsTakeTheirShareOfTheLimit) {
+  const int64_t limit = int64_t{3} << 20;
+  const auto without = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit));
+  const MemoryBeside beside{.constraints_bytes = int64_t{1} << 20};
+  const auto with = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit, beside));
+  EXPECT_EQ(without.constraints_bytes, 0);
+  EXPECT_EQ(with.constraints_bytes, int64_t{1} << 20);
+  EXPECT_LE(with.total_bytes(), limit);
+  EXPECT_LT(with.kv_block_count, without.kv_block_count);
+  const auto refused = plan_engine_memory(fixture("llama2"), kOptions, limit,
+                                          {.constraints_bytes = int64_t{3} << 20});
+  ASSERT_FALSE(refused);
+  EXPECT_NE(refused.error().message.find("constraints 3"), std::string::npos)
+      << refused.error().message;
 }
 
 TEST(EngineMemory, NamesTheLeastLimitThatWorks) {

@@ -56,7 +56,8 @@ AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
           .top_count = options.top_count,
           .shown_ids = options.shown_ids,
           .continues_text = options.continues_text,
-          .constraint = options.constraint};
+          .constraint = options.constraint,
+          .reasoning = options.reasoning};
 }
 
 Status Generator::check(std::span<const int32_t> prompt, const GenerateOptions& options) const {

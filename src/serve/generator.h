@@ -40,6 +40,7 @@ struct GenerateOptions {
   std::vector<int32_t> shown_ids;                   // special tokens whose names are text
   bool continues_text = false;                      // as of AnswerOptions
   std::shared_ptr<grammar::Constraint> constraint;  // what it may be; null: anything
+  text::ReasoningStart reasoning = text::ReasoningStart::kNone;  // see AnswerOptions
   DraftOptions drafts;  // at most one less than the model has rows of logits
   const std::atomic<bool>* cancelled = nullptr;  // looked at before every forward
 };

@@ -23,9 +23,11 @@ inline std::string fixture(const std::string& name) {
   return std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name;
 }
 
-// One token a character: 0 <unk>, 1 <s>, 2 </s>, 3 space, then '!' to '{', and `last`: 96 in all.
-inline text::Tokenizer character_tokenizer(const std::string& last = "|") {
-  std::string vocab = R"("<unk>":0,"<s>":1,"</s>":2,"Ġ":3)";
+// One token a character: 0 <unk>, 1 `special`, 2 </s>, 3 space, then '!' to '{', and `last`: 96 in
+// all.
+inline text::Tokenizer character_tokenizer(const std::string& last = "|",
+                                           const std::string& special = "<s>") {
+  std::string vocab = R"("<unk>":0,")" + special + R"(":1,"</s>":2,"Ġ":3)";
   for (char c = '!'; c <= '|'; ++c) {
     std::string escaped = c == '"' || c == '\\' ? std::string("\\") + c : std::string(1, c);
     if (c == '|') escaped = last;
@@ -33,7 +35,8 @@ inline text::Tokenizer character_tokenizer(const std::string& last = "|") {
   }
   const std::string json =
       R"({"version":"1.0","truncation":null,"padding":null,"added_tokens":[
-        {"id":1,"content":"<s>","single_word":false,"lstrip":false,"rstrip":false,
+        {"id":1,"content":")" +
+      special + R"(","single_word":false,"lstrip":false,"rstrip":false,
          "normalized":false,"special":true},
         {"id":2,"content":"</s>","single_word":false,"lstrip":false,"rstrip":false,
          "normalized":false,"special":true}],

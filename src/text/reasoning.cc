@@ -41,6 +41,11 @@ ReasoningStart reasoning_start(const Tokenizer& tokenizer, std::span<const int32
   return text.ends_with(kReasoningClose) ? ReasoningStart::kNone : ReasoningStart::kMayOpen;
 }
 
+ReasoningStart constrained_start(const Tokenizer& tokenizer, ReasoningStart start) {
+  const bool closed = !tokenizer.token_to_id(kReasoningOpen);
+  return start == ReasoningStart::kMayOpen && closed ? ReasoningStart::kNone : start;
+}
+
 std::vector<int32_t> reasoning_mark_ids(const Tokenizer& tokenizer) {
   std::vector<int32_t> ids;
   for (const std::string_view tag : {kReasoningOpen, kReasoningClose}) {

@@ -43,6 +43,10 @@ bool has_reasoning(const ChatTemplate& chat);
 // closing tag has no reasoning behind it.
 ReasoningStart reasoning_start(const Tokenizer& tokenizer, std::span<const int32_t> prompt);
 
+// The same for an answer that must fit a constraint behind its reasoning: it can open a tag only
+// where the tag is a token.
+ReasoningStart constrained_start(const Tokenizer& tokenizer, ReasoningStart start);
+
 // The tags that are special tokens: answers must show them as text.
 std::vector<int32_t> reasoning_mark_ids(const Tokenizer& tokenizer);
 

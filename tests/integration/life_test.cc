@@ -184,6 +184,24 @@ TEST(Life, GreedyTextDoesNotDependOnThreads) {
   EXPECT_EQ(texts[0], texts[1]);
 }
 
+TEST(Life, WhatTheConfigSaysEndsAnAnswerDoes) {
+  const auto answer = [](const std::string& model) {
+    return run_jige({"generate", model, "--prompt", "Once", "--temperature", "0", "--seed", "1",
+                     "--max-new-tokens", "6", "--json"})
+        .json();
+  };
+  const TestFolder folder;
+  const std::string model = TinyRun::get().copy_model(folder);
+  const Json before = answer(model);
+  ASSERT_EQ(before["tokens"].size(), 6u);
+  Json config = *parse_json(read_text(model + "/config.json"), "config");
+  config["eos_token_id"] = Json::array({config["eos_token_id"], before["tokens"][3]});
+  write_text(model + "/config.json", dump_json(config));
+  const Json after = answer(model);
+  EXPECT_EQ(after["finish"], "stop");
+  EXPECT_LE(after["tokens"].size(), 3u);
+}
+
 TEST(Life, ChatAnswersEveryLineOfAPipe) {
   const TestFolder folder;
   const Outcome outcome = run_jige(

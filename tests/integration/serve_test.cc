@@ -185,7 +185,9 @@ TEST(Serve, TakesTheKeyFromTheEnvironment) {
 
 TEST(Serve, PrintsEventsAsJson) {
   TestFolder folder;
-  Process process({"serve", TinyRun::get().model(), "--port", "0", "--json"}, folder.path());
+  Process process(
+      {"serve", TinyRun::get().model(), "--port", "0", "--json", "--constraint-memory", "8MiB"},
+      folder.path());
   for (int i = 0; i < 6000 && process.running(); ++i) {
     if (exists(folder / "out") &&
         read_text(folder / "out").find("\"ready\"") != std::string::npos) {
@@ -205,7 +207,10 @@ TEST(Serve, PrintsEventsAsJson) {
   EXPECT_EQ(events[1]["memory_bytes"].get<int64_t>(),
             events[1]["weights_bytes"].get<int64_t>() + events[1]["kv_bytes"].get<int64_t>() +
                 events[1]["workspace_bytes"].get<int64_t>() +
-                events[1]["drafts_bytes"].get<int64_t>());
+                events[1]["drafts_bytes"].get<int64_t>() +
+                events[1]["constraints_bytes"].get<int64_t>());
+  EXPECT_GT(events[1]["constraints_bytes"].get<int64_t>(), 8 << 20) << "the vocabulary, too";
+  EXPECT_LT(events[1]["constraints_bytes"].get<int64_t>(), 9 << 20);
   EXPECT_EQ(events[2]["drained"], true);
 }
 

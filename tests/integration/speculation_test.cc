@@ -112,7 +112,7 @@ TEST(Speculation, DraftsCountInTheMemoryOfAServer) {
   EXPECT_EQ(ready_event(limited(bytes))["memory_bytes"], bytes);
   std::vector<std::string> words = limited(bytes - 1);
   words.insert(words.begin(), {"serve", TinyRun::get().model(), "--port", "0"});
-  expect_error(run_jige(words), 6, {"--memory-limit", "--speculate off"});
+  expect_error(run_jige(words), 6, {"--memory-limit", "--speculate off", "--constraint-memory"});
 }
 
 TEST(Speculation, BenchComparesWithAndWithout) {

@@ -1,0 +1,104 @@
+#include "api/forced_calls.h"
+
+#include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
+
+#include "grammar/pieces.h"
+
+namespace jige::api {
+namespace {
+
+using grammar::either_piece;
+using grammar::json_piece;
+using grammar::repeated_piece;
+using grammar::row_piece;
+using grammar::special_piece;
+using grammar::text_piece;
+
+Json mark_piece(const text::Tokenizer& tokenizer, std::string_view mark) {
+  const auto id = tokenizer.token_to_id(mark);
+  return id && tokenizer.is_special(*id) ? special_piece(mark) : text_piece(mark);
+}
+
+// {"name": "f", "arguments": {…}} of any of the tools.
+Json object_piece(const std::vector<CallableTool>& tools, std::string_view arguments) {
+  std::vector<Json> calls;
+  for (const CallableTool& tool : tools) {
+    const std::string head = fmt::format(R"({{"name": "{}", "{}": )", tool.name, arguments);
+    calls.push_back(
+        row_piece({text_piece(head), json_piece(tool.schema, tool.place), text_piece("}")}));
+  }
+  return either_piece(std::move(calls));
+}
+
+Json hermes_call(const text::Tokenizer& tokenizer, const std::vector<CallableTool>& tools) {
+  return row_piece({mark_piece(tokenizer, "<tool_call>"), text_piece("\n"),
+                    object_piece(tools, "arguments"), text_piece("\n"),
+                    mark_piece(tokenizer, "</tool_call>")});
+}
+
+Json marked_mistral_call(const text::Tokenizer& tokenizer, const std::vector<CallableTool>& tools) {
+  std::vector<Json> calls;
+  for (const CallableTool& tool : tools) {
+    calls.push_back(row_piece({text_piece(tool.name), mark_piece(tokenizer, "[ARGS]"),
+                               json_piece(tool.schema, tool.place)}));
+  }
+  return row_piece({mark_piece(tokenizer, "[TOOL_CALLS]"), either_piece(std::move(calls))});
+}
+
+Json some(Json call, bool several, std::string_view between) {
+  return several ? repeated_piece(std::move(call), text_piece(between)) : call;
+}
+
+Json mistral_calls(const ServedModel& model, const std::vector<CallableTool>& tools, bool several) {
+  const text::Tokenizer& tokenizer = model.tokenizer;
+  if (model.chat_template && model.chat_template->source().find("[ARGS]") != std::string::npos) {
+    return some(marked_mistral_call(tokenizer, tools), several, "");
+  }
+  return row_piece({mark_piece(tokenizer, "[TOOL_CALLS]"),
+                    either_piece({text_piece("["), text_piece(" [")}),
+                    some(object_piece(tools, "arguments"), several, ", "), text_piece("]")});
+}
+
+Json calls_piece(const ServedModel& model, const std::vector<CallableTool>& tools, bool several) {
+  switch (model.tool_format) {
+    case ToolFormat::kNone:
+      return {};
+    case ToolFormat::kHermes:
+      return some(hermes_call(model.tokenizer, tools), several, "\n");
+    case ToolFormat::kMistral:
+      return mistral_calls(model, tools, several);
+    case ToolFormat::kLlama:
+      return some(object_piece(tools, "parameters"), several, "; ");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Json> arguments_schema(const Json* parameters) {
+  if (!parameters) return Json{{"type", "object"}, {"properties", Json::object()}};
+  Json schema = *parameters;
+  schema.erase("nullable");
+  if (const Json* type = find_field(schema, "type")) {
+    if (*type == "object") return schema;
+    return fail(Code::kUnsupported, "#/type must be \"object\" where a call is forced");
+  }
+  for (const char* name : {"$ref", "anyOf", "oneOf", "allOf"}) {
+    if (!schema.contains(name)) continue;
+    return fail(Code::kUnsupported,
+                "#/{} is not supported where a call is forced; give \"type\": \"object\" there",
+                name);
+  }
+  schema["type"] = "object";
+  return schema;
+}
+
+grammar::ConstraintSource forced_calls(const ServedModel& model,
+                                       const std::vector<CallableTool>& tools, bool several) {
+  return {.kind = grammar::ConstraintSource::Kind::kPieces,
+          .value = calls_piece(model, tools, several)};
+}
+
+}  // namespace jige::api

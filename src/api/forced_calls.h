@@ -1,0 +1,36 @@
+// What an answer may be where a call is forced: calls of the tools alone, in the form that the
+// model's template writes them in, whose arguments fit the tools' schemas.
+//
+//   hermes    <tool_call>, a line feed, {"name": "f", "arguments": {…}}, a line feed, </tool_call>
+//   mistral   [TOOL_CALLS]f[ARGS]{…} where the template has [ARGS], else
+//             [TOOL_CALLS] [{"name": "f", "arguments": {…}}], with the space or without it
+//   llama     {"name": "f", "parameters": {…}}
+//
+// A mark that is a special token of the tokenizer is that token, others are spelled. ToolCallParser
+// reads back every such answer that is not cut off. Threads: pure functions.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "api/served_model.h"
+#include "grammar/constraint_compiler.h"
+
+namespace jige::api {
+
+struct CallableTool {
+  std::string name;
+  std::string place;  // of its schema in the request, for errors
+  Json schema;        // of objects alone
+};
+
+// The schema of a tool's arguments from what the tool says of them, null where that is nothing:
+// then it has none. Fails with kUnsupported where it may not be of objects alone.
+Result<Json> arguments_schema(const Json* parameters);
+
+// One call of one of the tools, or with `several` also more. REQUIRES: the model has a tool format;
+// at least one tool.
+grammar::ConstraintSource forced_calls(const ServedModel& model,
+                                       const std::vector<CallableTool>& tools, bool several);
+
+}  // namespace jige::api

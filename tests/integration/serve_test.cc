@@ -241,7 +241,7 @@ TEST(Serve, TheOfficialClientWorksUnchanged) {
   if (std::system((python + " -c 'import openai' 2>/dev/null").c_str()) != 0) {
     GTEST_SKIP() << python << " has no package openai";
   }
-  Serving server({TinyRun::get().model(), "--served-model-name", "tiny"});
+  Serving server({TinyRun::get().model(), "--served-model-name", "tiny", "--tool-calls", "llama"});
   const std::string script = std::string(JIGE_SOURCE_DIR) + "/tests/tools/check_openai_client.py";
   const std::string command =
       python + " " + script + " http://127.0.0.1:" + std::to_string(server.port());

@@ -5,6 +5,7 @@
 Ends with 0 when everything is as the client expects it.
 """
 
+import json
 import sys
 
 import openai
@@ -62,6 +63,42 @@ def check_chat(client, model):
     check(usage.completion_tokens == 10, "the last chunk brings the usage")
 
 
+PAINT = {"type": "object", "properties": {"colour": {"enum": ["red", "golden"]}},
+         "required": ["colour"], "additionalProperties": False}
+
+
+def check_schemas(client, model):
+    schema = {"name": "paint", "schema": PAINT, "strict": True}
+    for seed in range(3):
+        answer = client.chat.completions.create(
+            model=model, messages=[{"role": "user", "content": "Mia"}], seed=seed,
+            max_completion_tokens=60, response_format={"type": "json_schema",
+                                                       "json_schema": schema})
+        choice = answer.choices[0]
+        check(choice.finish_reason == "stop", "the answer ends where its schema ends")
+        check(json.loads(choice.message.content)["colour"] in ("red", "golden"),
+              "the answer fits its schema")
+
+
+def check_forced_calls(client, model):
+    tools = [{"type": "function", "function": {"name": "paint", "parameters": PAINT}}]
+    arguments = dict(model=model, messages=[{"role": "user", "content": "Mia"}], tools=tools,
+                     tool_choice="required", parallel_tool_calls=False, seed=1,
+                     max_completion_tokens=60)
+    choice = client.chat.completions.create(**arguments).choices[0]
+    check(choice.finish_reason == "tool_calls", "a forced call ends the answer")
+    call = choice.message.tool_calls[0].function
+    check(call.name == "paint", "the call names the tool")
+    check(json.loads(call.arguments)["colour"] in ("red", "golden"), "its arguments fit")
+    name, text = "", ""
+    for chunk in client.chat.completions.create(**arguments, stream=True):
+        for piece in chunk.choices:
+            for part in piece.delta.tool_calls or []:
+                name += part.function.name or ""
+                text += part.function.arguments or ""
+    check((name, text) == (call.name, call.arguments), "the stream brings the same call")
+
+
 def check_errors(client, model):
     try:
         client.completions.create(model=model, prompt="a", temperature=9)
@@ -80,6 +117,8 @@ def main():
     model = check_models(client)
     check_completions(client, model)
     check_chat(client, model)
+    check_schemas(client, model)
+    check_forced_calls(client, model)
     check_errors(client, model)
     print("the official client works")
 

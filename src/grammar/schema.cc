@@ -111,10 +111,7 @@ class SchemaBuilder {
     if (type == "array") return array(schema, path);
     if (type == "string") return string(schema, path);
     if (type == "integer") return integer(schema, path);
-    if (type == "number") {
-      JIGE_DO(check_unbounded(schema, path));
-      return json_.number(end);
-    }
+    if (type == "number") return number(schema, path);
     if (type == "boolean") return json_.boolean(end);
     return json_.null(end);
   }
@@ -122,6 +119,16 @@ class SchemaBuilder {
   Result<NodeId> integer(const Json& schema, const std::string& path) {
     JIGE_TRY(const std::optional<IntegerRange> range, integers_of(schema, path));
     return range ? integer_within(builder_, *range, builder_.end()) : json_.integer(builder_.end());
+  }
+
+  Result<NodeId> number(const Json& schema, const std::string& path) {
+    const std::optional<NumberRange> range = numbers_of(schema);
+    if (!range) return json_.number(builder_.end());
+    if (const auto within = number_within(builder_, *range, builder_.end())) return *within;
+    return fail(Code::kInvalidArgument,
+                "{}: no number of up to {} digits before the point and behind it is within minimum "
+                "and maximum",
+                path, kDigitsMax);
   }
 
   Result<NodeId> string(const Json& schema, const std::string& path) {

@@ -243,14 +243,18 @@ Result<std::optional<IntegerRange>> integers_of(const Json& schema, const std::s
               kDigitsMax);
 }
 
-Status check_unbounded(const Json& schema, const std::string& path) {
-  for (const char* name : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"}) {
-    if (!schema.contains(name)) continue;
-    return fail(Code::kUnsupported,
-                "{}/{} is supported for whole numbers alone; give \"type\": \"integer\"", path,
-                name);
+std::optional<NumberRange> numbers_of(const Json& schema) {
+  NumberRange range;
+  for (const bool exclusive : {false, true}) {
+    if (const Json* bound = find_field(schema, exclusive ? "exclusiveMinimum" : "minimum")) {
+      range.raise_low(NumberBound::from_json(*bound, exclusive));
+    }
+    if (const Json* bound = find_field(schema, exclusive ? "exclusiveMaximum" : "maximum")) {
+      range.lower_high(NumberBound::from_json(*bound, exclusive));
+    }
   }
-  return {};
+  if (!range.low && !range.high) return std::nullopt;
+  return range;
 }
 
 Result<const Json*> find_reference(const Json& root, const Json& reference,

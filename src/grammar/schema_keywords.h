@@ -12,6 +12,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "grammar/integer_range.h"
+#include "grammar/number_range.h"
 #include "grammar/repeat.h"
 
 namespace jige::grammar {
@@ -33,8 +34,8 @@ Result<Counts> counts_of(const Json& schema, std::string_view min, std::string_v
 // The whole numbers of minimum, maximum, exclusiveMinimum and exclusiveMaximum; nothing where there
 // are none of these. Fails with kInvalidArgument where no number is left.
 Result<std::optional<IntegerRange>> integers_of(const Json& schema, const std::string& path);
-// Fails with kUnsupported where there is one of them.
-Status check_unbounded(const Json& schema, const std::string& path);
+// The same for numbers with fractions; whether there is one shows when it is built.
+std::optional<NumberRange> numbers_of(const Json& schema);
 
 // The schema that `reference`, the value of $ref, names. Fails with kInvalidArgument, kUnsupported.
 Result<const Json*> find_reference(const Json& root, const Json& reference,

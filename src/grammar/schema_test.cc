@@ -1,5 +1,6 @@
 #include "grammar/schema.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -48,6 +49,15 @@ TEST(Schema, ReadsValues) {
        {"-1", "1000000000000000000"}},
       {R"({"type":"string","minimum":5})", {"\"a\""}, {"5"}},
       {R"({"type":"number"})", {"0", "-1.5e-7"}, {"1.", "null"}},
+      {R"({"type":"number","minimum":0,"maximum":1})",
+       {"0", "0.0", "1", "1.000", "0.999999999999999999"},
+       {"-0", "-0.5", "1.001", "2", "10", "1e-1", "0.", ".5", "0.1234567890123456789"}},
+      {R"({"exclusiveMinimum":-0.25,"exclusiveMaximum":0.1})",
+       {"-0.249999", "0", "0.099", "-0.1"},
+       {"-0.25", "-0.250", "0.1", "0.10", "-0.3", "-1", "0.2"}},
+      {R"({"type":"number","minimum":99.5})",
+       {"99.5", "99.51", "100", "999999999999999999.5"},
+       {"99.49", "99", "-100", "9.95", "1000000000000000000"}},
       {R"({"type":["boolean","null"]})", {"true", "false", "null"}, {"0"}},
       {R"({"enum":["a","ab",1,{"b":[1]}]})", {"\"a\"", "\"ab\"", "1", R"({"b":[1]})"}, {"\"b\""}},
       {R"({"enum":["a",1],"type":"string"})", {"\"a\""}, {"1"}},
@@ -113,8 +123,9 @@ TEST(Schema, RefusesWhatItCannotKeepAndNamesThePlace) {
   const std::pair<const char*, const char*> cases[] = {
       {R"(5)", "# must be a schema"},
       {R"({"type":"integer","multipleOf":3})", "#/multipleOf is not supported"},
-      {R"({"type":"number","minimum":3})", "#/minimum is supported for whole numbers alone"},
-      {R"({"exclusiveMaximum":3})", "#/exclusiveMaximum is supported for whole numbers alone"},
+      {R"({"type":"number","minimum":3,"exclusiveMaximum":3})", "#: no number of up to 18 digits"},
+      {R"({"minimum":1e18})", "#: no number of up to 18 digits"},
+      {R"({"exclusiveMinimum":0,"exclusiveMaximum":1e-19})", "#: no number of up to 18 digits"},
       {R"({"type":"integer","minimum":true})", "#/minimum must be a number"},
       {R"({"type":"integer","minimum":3,"maximum":2.5})", "no whole number"},
       {R"({"type":"integer","exclusiveMinimum":3,"exclusiveMaximum":4})", "no whole number"},
@@ -151,6 +162,55 @@ TEST(Schema, RefusesWhatItCannotKeepAndNamesThePlace) {
     ASSERT_FALSE(grammar) << schema;
     EXPECT_THAT(grammar.error().message, ::testing::HasSubstr(message)) << schema;
   }
+}
+
+// Thousandths against bounds of hundredths, with zeros behind them and digits beyond.
+TEST(Schema, NumbersAreThoseWithinTheirBounds) {
+  Rng rng(derive_key(8, "numbers"));
+  const auto written = [](int64_t thousandths) {
+    const int64_t size = std::abs(thousandths);
+    std::string text =
+        fmt::format("{}{}.{:03}", thousandths < 0 ? "-" : "", size / 1000, size % 1000);
+    while (text.ends_with('0')) text.pop_back();
+    if (text.ends_with('.')) text.pop_back();
+    return text;
+  };
+  int grammars = 0;
+  for (int round = 0; round < 150; ++round) {
+    Json schema = {{"type", "number"}};
+    int64_t low = INT64_MIN, high = INT64_MAX;  // in ten thousandths
+    const int64_t span = rng.below(2) == 0 ? 30 : 3000;
+    for (const char* name : {"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}) {
+      if (rng.below(2) == 0) continue;
+      const int64_t bound = static_cast<int64_t>(rng.below(2 * span)) - span;  // hundredths
+      schema[name] = *parse_json(written(bound * 10), "a bound");
+      const bool least = std::string(name).ends_with("inimum");
+      const int64_t edge = bound * 100 + (name[0] == 'e' ? (least ? 1 : -1) : 0);
+      (least ? low : high) = least ? std::max(low, edge) : std::min(high, edge);
+    }
+    if (schema.size() == 1) continue;
+    SCOPED_TRACE(schema.dump());
+    const auto grammar = compiled({Kind::kJsonSchema, schema});
+    ASSERT_EQ(grammar.has_value(), low <= high);
+    if (!grammar) continue;
+    ++grammars;
+    Acceptor acceptor = *Acceptor::create(*grammar);
+    for (int64_t value = -10 * span; value <= 10 * span; ++value) {
+      if (span > 30 && value % 10 != 0 && rng.below(8) != 0) continue;
+      const bool within = low <= value * 10 && value * 10 <= high;
+      const std::string text = written(value);
+      if (value != 0) {
+        ASSERT_EQ(fits(acceptor, text), within) << text;
+        const std::string zeros = text + (text.find('.') == std::string::npos ? ".0" : "000");
+        ASSERT_EQ(fits(acceptor, zeros), within) << zeros;
+      }
+      const int64_t further = value * 10 + (value < 0 ? -1 : 1);
+      const std::string longer = fmt::format("{}{}.{:04}", value < 0 ? "-" : "",
+                                             std::abs(further) / 10000, std::abs(further) % 10000);
+      ASSERT_EQ(fits(acceptor, longer), low <= further && further <= high) << longer;
+    }
+  }
+  EXPECT_GT(grammars, 60);
 }
 
 // Bounds of every kind against a comparison of numbers, 0.5 and digits that appear included.

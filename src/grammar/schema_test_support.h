@@ -127,7 +127,9 @@ inline Json random_array_schema(Rng& rng, int depth) {
 }
 
 inline Json random_leaf_schema(Rng& rng) {
-  switch (rng.below(9)) {
+  switch (rng.below(10)) {
+    case 9:
+      return {{"minimum", -0.5}, {"exclusiveMaximum", static_cast<double>(rng.below(9)) + 0.125}};
     case 8: {
       const int64_t low = static_cast<int64_t>(rng.below(3000)) - 1500;
       const auto high = low + static_cast<int64_t>(rng.below(200));

@@ -184,19 +184,8 @@ TEST(Serve, TakesTheKeyFromTheEnvironment) {
 }
 
 TEST(Serve, PrintsEventsAsJson) {
-  TestFolder folder;
-  Process process(
-      {"serve", TinyRun::get().model(), "--port", "0", "--json", "--constraint-memory", "8MiB"},
-      folder.path());
-  for (int i = 0; i < 6000 && process.running(); ++i) {
-    if (exists(folder / "out") &&
-        read_text(folder / "out").find("\"ready\"") != std::string::npos) {
-      break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  process.send(SIGTERM);
-  const Outcome outcome = process.wait();
+  const Outcome outcome =
+      serve_and_stop({TinyRun::get().model(), "--json", "--constraint-memory", "8MiB"});
   EXPECT_EQ(outcome.exit_code, 0);
   const JsonLines events = outcome.json_lines();
   ASSERT_EQ(events.size(), 3u) << outcome.out;

@@ -1,5 +1,7 @@
 #include "integration/serving.h"
 
+#include <signal.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -42,6 +44,19 @@ api::testing::TestResponse Serving::post(const std::string& path, const std::str
 
 api::testing::TestResponse Serving::get(const std::string& path, const std::string& fields) const {
   return api::testing::fetch(port_, "GET", path, "", fields);
+}
+
+Outcome serve_and_stop(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {"serve", "--port", "0"});
+  const TestFolder folder;
+  Process process(arguments, folder.path());
+  for (int i = 0; i < kPolls && process.running(); ++i) {
+    const bool printed = exists(folder / "out");
+    if (printed && read_text(folder / "out").find("\"ready\"") != std::string::npos) break;
+    std::this_thread::sleep_for(kPoll);
+  }
+  process.send(SIGTERM);
+  return process.wait();
 }
 
 }  // namespace jige::integration

@@ -32,4 +32,7 @@ class Serving {
   uint16_t port_ = 0;
 };
 
+// Runs `jige serve` with these arguments and --json among them until it is ready, or has failed.
+Outcome serve_and_stop(std::vector<std::string> arguments);
+
 }  // namespace jige::integration

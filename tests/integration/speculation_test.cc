@@ -1,11 +1,8 @@
 // --speculate as users meet it: the same answers from every command, and what is told about it.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
-#include <chrono>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "integration/serving.h"
 #include "integration/tiny_run.h"
@@ -82,18 +79,8 @@ TEST(Speculation, WrongValuesAreNamed) {
 
 // What a server says when it is ready.
 Json ready_event(std::vector<std::string> arguments) {
-  arguments.insert(arguments.begin(), {"serve", TinyRun::get().model(), "--port", "0", "--json"});
-  TestFolder folder;
-  Process process(arguments, folder.path());
-  for (int i = 0; i < 6000 && process.running(); ++i) {
-    if (exists(folder / "out") &&
-        read_text(folder / "out").find("\"ready\"") != std::string::npos) {
-      break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  process.send(SIGTERM);
-  const JsonLines events = process.wait().json_lines();
+  arguments.insert(arguments.begin(), {TinyRun::get().model(), "--json"});
+  const JsonLines events = serve_and_stop(arguments).json_lines();
   EXPECT_EQ(events.size(), 3u);
   return events.size() > 1 ? events[1] : Json();
 }

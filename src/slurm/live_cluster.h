@@ -112,6 +112,7 @@ class LiveCluster {
   LiveJob& job(int64_t slurm_id) { return jobs_.at(slurm_id); }
   int64_t slurm_id(cluster::JobId id) const { return slurm_ids_[static_cast<size_t>(id)]; }
   cluster::Policy::Standing standing(cluster::JobId id) { return policy_.standing(state_, id); }
+  std::vector<cluster::JobId> queue() const { return policy_.queue(); }
   const cluster::ClusterState& state() const { return state_; }
   cluster::ClusterState& state() { return state_; }
   const Layout& layout() const { return layout_; }

@@ -88,13 +88,13 @@ std::vector<JobNote> JobNotes::plan(const Snapshot& snapshot, const LiveCluster&
   std::vector<Due> due;
   for (const SeenJob& seen : snapshot.jobs) {
     if (seen.partition != live.options().partition || !seen.array.tasks.empty()) continue;
-    if (seen.state >= SeenState::kEnding) continue;
+    if (seen.state == SeenState::kGone) continue;
     if (const auto before = known_.find(seen.id); before != known_.end()) {
       // One that has run waits as if for the first time.
       if (before->second.restarts != seen.restarts) before->second = {.restarts = seen.restarts};
       before->second.listed = true;
     }
-    if (!may_write(seen)) continue;
+    if (seen.state == SeenState::kEnding || !may_write(seen)) continue;
     const std::optional<Reason> reason = reason_of(seen, snapshot, live, log, places);
     if (!reason || (reason->text.empty() && seen.note.empty())) continue;
     Known& known = known_.try_emplace(seen.id, Known{.restarts = seen.restarts}).first->second;

@@ -58,6 +58,8 @@ class ClusterRunCommand final : public Command {
                 "of decisions.jsonl, which then becomes decisions.jsonl.1 and begins anew");
     flags.number("--dead-man S", dead_man_s_, {.max = 86400},
                  "without a sign of this process, held jobs are released; 0: never");
+    flags.toggle("--no-comments", no_comments_,
+                 "do not write into the AdminComment of jobs why they wait");
     flags.toggle("--dry-run", dry_run_, "say what would be done now, and end");
     flags.toggle("--until-empty", until_empty_, "end when no job is left");
     flags.section("Policy");
@@ -126,6 +128,7 @@ class ClusterRunCommand final : public Command {
     options.network = {.nic_bytes_per_s = nic_gbit_ * kGbit, .oversubscription = oversubscription_};
     options.reconcile.checkpoint_wait_s = checkpoint_wait_s_;
     options.reconcile.signal_after_s = signal_after_s_.value_or(demo_ ? 1 : 30);
+    options.notes.on = !no_comments_;
     options.dry_run = dry_run_;
     options.emulate = emulate_;
     options.log_bytes_max = log_bytes_max_;
@@ -372,6 +375,7 @@ class ClusterRunCommand final : public Command {
   double default_length_s_ = 3600, load_ = 0.9, length_s_ = 1200;
   std::optional<double> time_scale_, signal_after_s_;
   int64_t jobs_ = 60, seed_ = 1;
+  bool no_comments_ = false;
   bool dry_run_ = false, until_empty_ = false, demo_ = false, emulate_ = false;
   OutputFlags output_;
   const Flags* flags_ = nullptr;

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "cluster/cluster_state.h"
 
@@ -36,6 +37,10 @@ class Policy {
     bool for_shape = false;
   };
   virtual Standing standing(const ClusterState&, JobId) { return {}; }
+
+  // Those that wait, in the order in which they were looked at last, the first one first; empty
+  // where a policy has no such order.
+  virtual std::vector<JobId> queue() const { return {}; }
 };
 
 }  // namespace jige::cluster

@@ -21,6 +21,23 @@ std::vector<double> ends_of(const std::string& policy, std::vector<Job> jobs, in
                     *policy_of(policy, std::move(context))));
 }
 
+TEST(ClusterPolicy, SaysInWhichOrderJobsWait) {
+  const ClusterSpec spec = cluster_of(1, 1, 2);
+  const std::vector<Job> jobs = {plain_job(0, 2, 10), plain_job(0, 2, 20), plain_job(0, 1, 5)};
+  for (const auto& [name, behind] :
+       {std::pair{"fifo+skip", std::vector<JobId>{1, 2}}, {"srtf", {0, 1}}}) {
+    const std::unique_ptr<Policy> policy = policy_of(name);
+    ClusterState cluster(spec, jobs, make_no_contention(spec), nullptr);
+    EXPECT_THAT(policy->queue(), ::testing::IsEmpty());
+    for (const JobId id : {0, 1, 2}) {
+      cluster.arrive(id);
+      policy->arrived(cluster, id);
+    }
+    policy->schedule(cluster, true);
+    EXPECT_EQ(policy->queue(), behind) << name;
+  }
+}
+
 // A holds one of two GPUs until 10; B wants both; C wants one.
 TEST(ClusterPolicy, FifoIsHeldUpByTheFirstThatDoesNotFit) {
   const std::vector<Job> jobs = {plain_job(0, 1, 10), plain_job(1, 2, 5), plain_job(2, 1, 3)};

@@ -82,15 +82,15 @@ void QueuePolicy::rank_anew(const ClusterState& cluster) {
   }
 }
 
-void QueuePolicy::look_at_deadlines(const ClusterState& cluster) {
+std::vector<JobId> QueuePolicy::queue() const {
   std::vector<JobId> waiting;
   waiting.reserve(waiting_.size());
   for (const Rank& rank : waiting_) waiting.push_back(rank.id);
-  lateness_->look(cluster, waiting);
+  return waiting;
 }
 
 void QueuePolicy::schedule(ClusterState& cluster, bool is_round) {
-  if (is_round && lateness_) look_at_deadlines(cluster);
+  if (is_round && lateness_) lateness_->look(cluster, queue());
   if (is_round && (order_->ages() || options_.urgent_factor >= 0 || lateness_)) rank_anew(cluster);
   if (options_.preemptive && (!options_.preempt_in_rounds || is_round)) make_room(cluster);
   fill(cluster);

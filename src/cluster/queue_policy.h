@@ -66,6 +66,7 @@ class QueuePolicy final : public Policy {
   void schedule(ClusterState& cluster, bool is_round) override;
   // Words: overdue, quick, late.
   Standing standing(const ClusterState& cluster, JobId id) override;
+  std::vector<JobId> queue() const override;
 
  private:
   // kUnstoppable: only of running jobs.
@@ -93,7 +94,6 @@ class QueuePolicy final : public Policy {
   bool stop_others_for(ClusterState& cluster, JobId id, std::vector<JobId>& victims);
   bool start_in_the_way(ClusterState& cluster, JobId id, const std::vector<Rank>& running);
   void stop(ClusterState& cluster, JobId victim);
-  void look_at_deadlines(const ClusterState& cluster);
   void fill(ClusterState& cluster);
   bool join_other(ClusterState& cluster, JobId id);
   bool start(ClusterState& cluster, JobId id, bool must);

@@ -7,6 +7,7 @@
 //   release       without nodes: Slurm decides, as if there were no Jige
 //   kill          cancels it
 //   split         takes a task out of a job array, which makes it a job of its own, held
+//   annotate      writes its AdminComment and nothing else; tried once, for it is no great loss
 //   topology      which nodes share a switch, in Slurm's words (slurm/layout.h); may be empty
 //
 // A place that the caller knows to be free is taken; on busy nodes Slurm would let the job wait and
@@ -21,13 +22,10 @@
 #include <vector>
 
 #include "base/result.h"
+#include "slurm/admin_comment.h"
 #include "slurm/snapshot.h"
 
 namespace jige::slurm {
-
-// First words of the AdminComment by which a job's last release can be told from a person's.
-inline constexpr std::string_view kPlacedMark = "jige place";
-inline constexpr std::string_view kDeadManMark = "jige dead-man";
 
 class Backend {
  public:
@@ -41,6 +39,7 @@ class Backend {
   virtual Status release(int64_t job, const std::string& admin_comment) = 0;
   virtual Status kill(int64_t job) = 0;
   virtual Status split(int64_t job, int64_t task) = 0;
+  virtual Status annotate(int64_t job, const std::string& admin_comment) = 0;
   virtual Result<std::string> topology() = 0;
 };
 

@@ -36,6 +36,10 @@ bool means_unavailable(std::string_view text) {
 }
 
 Result<std::string> SlurmCommands::call(const std::vector<std::string>& words) {
+  return call(words, options_.tries);
+}
+
+Result<std::string> SlurmCommands::call(const std::vector<std::string>& words, int tries) {
   double pause_s = options_.pause_s;
   for (int tried = 1;; ++tried) {
     Result<ProcessOutcome> outcome =
@@ -49,7 +53,7 @@ Result<std::string> SlurmCommands::call(const std::vector<std::string>& words) {
     } else {
       error = std::move(outcome.error());
     }
-    if (error.code != Code::kUnavailable || tried >= options_.tries) {
+    if (error.code != Code::kUnavailable || tried >= tries) {
       return tl::unexpected<Error>(std::move(error));
     }
     ++retries_;
@@ -156,7 +160,13 @@ Status SlurmCommands::split(int64_t job, int64_t task) {
   const auto part = arrays_.find(job);
   const int64_t array = part == arrays_.end() ? job : part->second.array;
   JIGE_DO(call({options_.scontrol, "update", fmt::format("JobId={}_{}", array, task),
-                "AdminComment=jige hold"}));
+                fmt::format("AdminComment={}", kHoldMark)}));
+  return {};
+}
+
+Status SlurmCommands::annotate(int64_t job, const std::string& admin_comment) {
+  JIGE_DO(call(
+      {options_.scontrol, "update", "JobId=" + name_of(job), "AdminComment=" + admin_comment}, 1));
   return {};
 }
 

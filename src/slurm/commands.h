@@ -46,6 +46,7 @@ class SlurmCommands final : public Backend {
   Status release(int64_t job, const std::string& admin_comment) override;
   Status kill(int64_t job) override;
   Status split(int64_t job, int64_t task) override;
+  Status annotate(int64_t job, const std::string& admin_comment) override;
 
   // `scontrol show topology`; empty without one.
   Result<std::string> topology() override;
@@ -54,6 +55,7 @@ class SlurmCommands final : public Backend {
 
  private:
   Result<std::string> call(const std::vector<std::string>& words);
+  Result<std::string> call(const std::vector<std::string>& words, int tries);
   Result<std::vector<SeenNode>> nodes();
   Result<std::string> closed();
   // As commands take it.

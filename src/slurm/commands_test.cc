@@ -56,6 +56,14 @@ TEST_F(Commands, PlacesWithAnUpdateAndARelease) {
             "scontrol release 7\n");
 }
 
+// It is not worth waiting for a controller that does not answer.
+TEST_F(Commands, WritesAnAdminCommentAndTriesOnce) {
+  script("scontrol", "echo 'Socket timed out' >&2; exit 1");
+  SlurmCommands slurm(options_);
+  EXPECT_EQ(slurm.annotate(7, "jige: waits, for a while").error().code, Code::kUnavailable);
+  EXPECT_EQ(calls(), "scontrol update JobId=7 AdminComment=jige: waits, for a while\n");
+}
+
 TEST_F(Commands, GivesAJobThatWouldTakeMoreNodesThoseThatWereChosen) {
   script("squeue", R"(echo '{"jobs": [
     {"job_id": 5, "job_state": "PENDING", "node_count": 1, "max_nodes": 4},

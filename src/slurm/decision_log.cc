@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/log.h"
 #include "cluster/contention_placer.h"
 #include "cluster/placement.h"
@@ -38,6 +39,24 @@ bool share_nodes(const Placement& a, const Placement& b) {
   return std::ranges::any_of(a, [&](const NodeShare& share) {
     return std::ranges::find(b, share.node, &NodeShare::node) != b.end();
   });
+}
+
+// `with_room` nodes have GPUs enough free; `barred` of them it cannot have, for its `needs`.
+std::string brief_room(const ClusterState& state, const cluster::Job& wants,
+                       const std::string& needs, int64_t with_room, int64_t barred) {
+  const std::string gpus = counted(wants.gpus / wants.nodes, "GPU");
+  std::string text = wants.nodes == 1
+                         ? fmt::format("waits for {} on one node", gpus)
+                         : fmt::format("waits for {} on each of {} nodes", gpus, wants.nodes);
+  if (with_room == 0) {
+    const auto free = state.free().nodes();
+    return text + fmt::format("; {} free on one at most",
+                              free.empty() ? 0 : std::max(0, std::ranges::max(free)));
+  }
+  text += fmt::format("; free on {}", with_room);
+  if (barred > 0)
+    text += fmt::format(", {} of them without what else it needs ({})", barred, needs);
+  return text;
 }
 
 }  // namespace
@@ -150,21 +169,21 @@ void DecisionLog::log_waiting(const LiveJob& job) {
     return;
   }
   WaitingReason reason = why_waiting(*live_, job);
-  auto& [kind, text] = why_[job.seen.id];
-  text = reason.text;
-  if (kind == reason.kind) return;
-  kind = reason.kind;
+  std::swap(why_[job.seen.id], reason);
+  const std::string& kind_before = reason.kind;
+  const WaitingReason& now_is = why_[job.seen.id];
+  if (now_is.kind == kind_before) return;
   Json line = head("wait", now_);
   line["decision"] = decision_;
   line["job"] = job.seen.id;
-  line["why"] = reason.kind;
-  line["text"] = reason.text;
+  line["why"] = now_is.kind;
+  line["text"] = now_is.text;
   write(line);
 }
 
-std::string DecisionLog::waiting_reason(int64_t job) const {
+const WaitingReason* DecisionLog::waiting(int64_t job) const {
   const auto found = why_.find(job);
-  return found == why_.end() ? "" : found->second.second;
+  return found == why_.end() ? nullptr : &found->second;
 }
 
 void DecisionLog::event(const LiveEvent& event, const Moment& now) {
@@ -196,9 +215,10 @@ void DecisionLog::note(const std::string& kind, const std::string& text, const M
 WaitingReason why_waiting(LiveCluster& live, const LiveJob& job) {
   ClusterState& state = live.state();
   if (job.resting) {
-    return {"resting", fmt::format("{} starts in a row came to nothing, the last: {}; it is tried "
-                                   "again soon",
-                                   job.failures, job.last_failure)};
+    return {"resting",
+            fmt::format("{} starts in a row came to nothing, the last: {}; it is tried again soon",
+                        job.failures, job.last_failure),
+            "is tried again soon; its last start came to nothing: " + job.last_failure};
   }
   const cluster::Job& wants = state.job(job.id);
   const int32_t each = wants.gpus / wants.nodes;
@@ -212,10 +232,12 @@ WaitingReason why_waiting(LiveCluster& live, const LiveJob& job) {
       closed = fmt::format("; {} of these it cannot have now: it asks for {}", barred,
                            describe(job.seen.needs));
     }
-    return {"room", fmt::format("needs {} GPUs on each of {} nodes; {} nodes have so many free "
-                                "({} GPUs free in all, {} of {} in service){}",
-                                each, wants.nodes, with_room, state.free().total(),
-                                state.gpus_in_service(), live.layout().gpu_count(), closed)};
+    return {"room",
+            fmt::format("needs {} GPUs on each of {} nodes; {} nodes have so many free "
+                        "({} GPUs free in all, {} of {} in service){}",
+                        each, wants.nodes, with_room, state.free().total(), state.gpus_in_service(),
+                        live.layout().gpu_count(), closed),
+            brief_room(state, wants, describe(job.seen.needs), with_room, barred)};
   }
   const cluster::ContentionPlacerOptions options;
   double best = -1e300;
@@ -228,12 +250,16 @@ WaitingReason why_waiting(LiveCluster& live, const LiveJob& job) {
   }
   const double least = waiting_threshold(state, job.id, options);
   if (best < least) {
-    return {"contention", fmt::format("the best free place, {}, scores {:.2f} of {:.2f} that it "
-                                      "takes: the job would be slow there or slow others down",
-                                      fmt::join(nodes, ","), best, least)};
+    return {"contention",
+            fmt::format("the best free place, {}, scores {:.2f} of {:.2f} that it "
+                        "takes: the job would be slow there or slow others down",
+                        fmt::join(nodes, ","), best, least),
+            "waits for a better place: on the free GPUs it would be slow, or slow others down"};
   }
-  return {"order", fmt::format("{} is free, but jobs before it in the queue come first",
-                               fmt::join(nodes, ","))};
+  return {
+      "order",
+      fmt::format("{} is free, but jobs before it in the queue come first", fmt::join(nodes, ",")),
+      "waits for its turn: GPUs are free, but jobs before it come first"};
 }
 
 }  // namespace jige::slurm

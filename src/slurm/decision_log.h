@@ -19,6 +19,12 @@
 
 namespace jige::slurm {
 
+// Why a job that waits does not run now: a word for the kind, a sentence, and what its user is told
+// (slurm/job_notes.h), with as few numbers that change as possible.
+struct WaitingReason {
+  std::string kind, text, brief;
+};
+
 class DecisionLog final : public cluster::ChangeObserver {
  public:
   // Writes to a file, or to none.
@@ -37,8 +43,8 @@ class DecisionLog final : public cluster::ChangeObserver {
               const Moment& now);
   void note(const std::string& kind, const std::string& text, const Moment& now);
 
-  // Why a job waits, as last logged; empty where it does not.
-  std::string waiting_reason(int64_t job) const;
+  // Why a job waits, as of the last decision; nothing where it does not.
+  const WaitingReason* waiting(int64_t job) const;
   int64_t lines() const { return lines_; }
 
  private:
@@ -58,14 +64,10 @@ class DecisionLog final : public cluster::ChangeObserver {
     double left_s = 0, restart_s = 0;
     bool charged = false;
   };
-  std::vector<Evicted> evicted_;                                // in this decision
-  std::map<int64_t, std::pair<std::string, std::string>> why_;  // by job: kind, text
+  std::vector<Evicted> evicted_;          // in this decision
+  std::map<int64_t, WaitingReason> why_;  // by job
 };
 
-// Why a job that waits does not run now: a word for the kind, and a sentence.
-struct WaitingReason {
-  std::string kind, text;
-};
 WaitingReason why_waiting(LiveCluster& live, const LiveJob& job);
 
 }  // namespace jige::slurm

@@ -113,7 +113,7 @@ class FakeSlurm final : public Backend {
       if (free_on(name) < job.seen.gpus_per_node) ++placed_on_busy;
     }
     job.wanted = names;
-    job.seen.admin_comment = admin_comment;
+    comment(job, admin_comment);
     let_go(job);
     return answer_afterwards();
   }
@@ -148,7 +148,7 @@ class FakeSlurm final : public Backend {
   }
   Status release(int64_t id, const std::string& admin_comment) override {
     JIGE_DO(answer());
-    jobs_.at(id).seen.admin_comment = admin_comment;
+    comment(jobs_.at(id), admin_comment);
     person_releases(id);
     return {};
   }
@@ -174,6 +174,15 @@ class FakeSlurm final : public Backend {
     whole.seen.array.tasks = fmt::format("{}", fmt::join(tasks, ","));
     part.seen.id = next_++;
     jobs_[part.seen.id] = part;
+    return {};
+  }
+
+  Status annotate(int64_t id, const std::string& admin_comment) override {
+    ++annotations;
+    annotated_s[id].push_back(static_cast<double>(clock_.now_ns()) / 1e9);
+    if (refuses_annotations) return refuse(id);
+    JIGE_DO(answer());
+    comment(jobs_.at(id), admin_comment);
     return {};
   }
 
@@ -268,6 +277,9 @@ class FakeSlurm final : public Backend {
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
+  bool refuses_annotations = false;
+  int64_t annotations = 0;
+  std::map<int64_t, std::vector<double>> annotated_s;  // when, by job
   int64_t placed_on_busy = 0, requeues = 0, checkpoints = 0, revoked = 0, ended_by_signal = 0;
 
  private:
@@ -314,6 +326,11 @@ class FakeSlurm final : public Backend {
     job.seen.state = SeenState::kRunning;
     job.began_ns = clock_.now_ns();
     ++job.runs;
+  }
+  static void comment(FakeJob& job, const std::string& admin_comment) {
+    AdminComment parts = split_admin_comment(admin_comment);
+    job.seen.note = std::move(parts.note);
+    job.seen.admin_comment = std::move(parts.mark);
   }
   static void wait_for(const char* reason, FakeJob& job) { job.seen.reason = reason; }
   int64_t cpus_used(const SeenNode& node) const {

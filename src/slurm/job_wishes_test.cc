@@ -154,6 +154,52 @@ TEST(JobWishes, CpusThatComeFreeWithGpusHinderNoEviction) {
   EXPECT_EQ(rig.slurm.requeues, 1);
 }
 
+// Others have the CPUs; whoever has the GPUs would be stopped for nothing, again and again.
+TEST(JobWishes, NobodyIsStoppedForOneWhoLacksCpusAllTheSame) {
+  for (const char* policy : {"srtf", "greedy"}) {
+    SchedulerRig rig(policy);
+    furnish(rig.slurm);
+    FakeJob& other = rig.slurm.jobs()[rig.slurm.submit(8, 0, 60)];
+    other.seen.partition = "cpu";
+    other.seen.state = SeenState::kRunning;
+    other.seen.needs.cpus = 20;
+    for (const SeenNode& node : rig.slurm.nodes()) other.seen.nodes.push_back(node.name);
+    other.seen.node_gpus.assign(8, 0);
+    rig.start();
+    const int64_t large = rig.slurm.submit(8, 4, 20, "jige length=1200");
+    rig.slurm.jobs()[large].seen.needs.cpus = 8;
+    rig.steps(20);
+    const int64_t small = rig.slurm.submit(1, 2, 2, "jige length=40");
+    rig.slurm.jobs()[small].seen.needs.cpus = 16;
+    rig.steps(120);
+    EXPECT_EQ(rig.slurm.jobs()[large].seen.slurm_state, "COMPLETED") << policy;
+    EXPECT_EQ(rig.slurm.jobs()[small].runs, 0) << policy;
+    EXPECT_EQ(rig.slurm.requeues, 0) << policy;
+    EXPECT_TRUE(rig.run_out(400)) << policy;
+  }
+}
+
+// One has the GPUs of a node and another one its CPUs, and the policy stops the first.
+TEST(JobWishes, NobodyIsStoppedAgainAndAgainForOneWhoseCpusAnotherHas) {
+  SchedulerRig rig("srtf");
+  furnish(rig.slurm);
+  rig.start();
+  for (int i = 0; i < 8; ++i) {
+    const int64_t busy = rig.slurm.submit(1, 1, 100, "jige length=400");
+    rig.slurm.jobs()[busy].seen.needs.cpus = 30;
+  }
+  rig.steps(8);
+  for (int i = 0; i < 8; ++i) {
+    const int64_t idle = rig.slurm.submit(1, 3, 100, "jige length=4000");
+    rig.slurm.jobs()[idle].seen.needs.cpus = 1;
+  }
+  rig.steps(12);
+  const int64_t small = rig.slurm.submit(1, 2, 2, "jige length=390");
+  rig.slurm.jobs()[small].seen.needs.cpus = 16;
+  EXPECT_TRUE(rig.run_out(4000));
+  EXPECT_LE(rig.slurm.requeues, 10);
+}
+
 TEST(JobWishes, ManyJobsShareCpusWithoutAFailedStart) {
   for (const char* policy : {"fifo+skip/pack", "srtf", "greedy"}) {
     SchedulerRig rig(policy);

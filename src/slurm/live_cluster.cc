@@ -73,7 +73,7 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
     policy_.arrived(state_, job.id);
     happened_ = true;
   }
-  bar_nodes();
+  bar_nodes(snapshot);
 }
 
 // Ends before stops before starts, so that GPUs are free when somebody is found on them.
@@ -232,7 +232,7 @@ void LiveCluster::on_resized(LiveJob& job, const Moment& now) {
 }
 
 void LiveCluster::on_first_run(LiveJob& job, const Moment& now) {
-  job.failures = 0;
+  job.failures = job.crowded = 0;
   job.avoided.clear();
   job.sticks = false;
   job.started_wall_ns = now.wall_ns;

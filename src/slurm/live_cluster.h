@@ -37,6 +37,7 @@
 #include "slurm/backend.h"
 #include "slurm/job_request.h"
 #include "slurm/layout.h"
+#include "slurm/node_limits.h"
 
 namespace jige::slurm {
 
@@ -63,6 +64,7 @@ struct LiveJob {
   int64_t ready_wall_ns = 0;    // not to be placed before: kRestartPause_s after a stop
   double left_at_start = 0;
   int32_t failures = 0;  // starts in a row that came to nothing
+  int32_t crowded = 0;   // places in a row that lacked CPUs or memory when it was to start
   std::string last_failure;
   std::vector<int32_t> avoided;  // nodes where Slurm would not start it, until it starts
   int32_t missing = 0;           // snapshots in a row without it
@@ -112,6 +114,7 @@ class LiveCluster {
   LiveJob& job(int64_t slurm_id) { return jobs_.at(slurm_id); }
   int64_t slurm_id(cluster::JobId id) const { return slurm_ids_[static_cast<size_t>(id)]; }
   cluster::Policy::Standing standing(cluster::JobId id) { return policy_.standing(state_, id); }
+  std::vector<cluster::JobId> queue() const { return policy_.queue(); }
   const cluster::ClusterState& state() const { return state_; }
   cluster::ClusterState& state() { return state_; }
   const Layout& layout() const { return layout_; }
@@ -181,7 +184,8 @@ class LiveCluster {
   void leave_waiting(LiveJob& job);
   void count_gpus(const Snapshot& snapshot, const Moment& now);
   void see_nodes(const Snapshot& snapshot);
-  void bar_nodes();
+  std::vector<NodeUse> firm_use(const Snapshot& snapshot) const;
+  void bar_nodes(const Snapshot& snapshot);
   int32_t open_nodes(int32_t gpus_each, const NodeNeeds& needs,
                      const std::vector<int32_t>& avoided) const;
   Result<int32_t> gpus_on_each(const SeenJob& seen) const;

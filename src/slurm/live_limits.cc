@@ -79,8 +79,27 @@ Result<int32_t> LiveCluster::gpus_on_each(const SeenJob& seen) const {
       *counts.begin(), *counts.rbegin(), *counts.rbegin());
 }
 
+// CPUs and memory of jobs that Jige does not stop, by node, as far as jobs say it.
+std::vector<NodeUse> LiveCluster::firm_use(const Snapshot& snapshot) const {
+  std::vector<NodeUse> firm(nodes_.size());
+  for (const SeenJob& seen : snapshot.jobs) {
+    const auto known = jobs_.find(seen.id);
+    if (known != jobs_.end() && state_.job(known->second.id).stoppable) continue;
+    for (const std::string& name : seen.nodes) {
+      const int32_t index = layout_.index_of(name);
+      if (index < 0) continue;
+      const auto i = static_cast<size_t>(index);
+      const NodeUse use = use_of(nodes_[i], seen.needs);
+      firm[i].cpus += use.cpus;
+      firm[i].memory_mb += use.memory_mb;
+    }
+  }
+  return firm;
+}
+
 // Those where the job does not fit now, beside what nobody but it would take there.
-void LiveCluster::bar_nodes() {
+void LiveCluster::bar_nodes(const Snapshot& snapshot) {
+  const std::vector<NodeUse> firm = firm_use(snapshot);
   std::vector<NodeUse> promised(nodes_.size());
   for (const auto& [id, job] : jobs_) {
     if (state_.at(job.id).phase != cluster::Phase::kRunning || !job.seen_at.empty()) continue;
@@ -101,13 +120,16 @@ void LiveCluster::bar_nodes() {
     for (size_t i = 0; i < nodes_.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       if (layout_.name_of(index).empty()) continue;
-      // Where GPUs have to become free first, CPUs and memory become free with them.
+      // Where GPUs have to become free first, CPUs and memory become free with them, but for those
+      // of jobs that stay: nobody is to be stopped for one that would still not fit.
       const bool free_now = state_.free().on_node(index) >= each;
+      SeenNode emptied = nodes_[i];
+      emptied.cpus_used = firm[i].cpus;
+      emptied.memory_used_mb = firm[i].memory_mb;
+      const bool has_room =
+          free_now ? has_room_now(nodes_[i], needs, promised[i]) : has_room_now(emptied, needs, {});
       const bool avoided = std::ranges::find(job.avoided, index) != job.avoided.end();
-      if (avoided || !suits_for_good(nodes_[i], needs) ||
-          (free_now && !has_room_now(nodes_[i], needs, promised[i]))) {
-        barred.push_back(index);
-      }
+      if (avoided || !has_room || !suits_for_good(nodes_[i], needs)) barred.push_back(index);
     }
     if (barred == stored.barred) continue;
     stored.barred = std::move(barred);

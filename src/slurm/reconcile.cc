@@ -45,7 +45,8 @@ class Planner {
       const Placement placement = *live_.wanted(*job);
       if (!fits(placement)) continue;
       if (const std::string node = without_room(placement, *job); !node.empty()) {
-        live_.give_up_start(*job, now_, false,
+        // Somebody may have been stopped for it in vain: not again and again.
+        live_.give_up_start(*job, now_, job->crowded++ > 0,
                             node + " has too few CPUs or too little memory left");
         continue;
       }

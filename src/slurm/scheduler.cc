@@ -69,7 +69,8 @@ Scheduler::Scheduler(Backend& backend, const Clock& clock, SchedulerOptions opti
       clock_(clock),
       options_(std::move(options)),
       parts_(std::move(parts)),
-      log_(std::move(log)) {}
+      log_(std::move(log)),
+      notes_(options_.notes) {}
 
 Scheduler::~Scheduler() {
   if (lock_fd_ >= 0) close(lock_fd_);
@@ -235,6 +236,7 @@ Status Scheduler::step() {
   log_events(moment);
   if (options_.dry_run) return {};
   act(moment);
+  write_notes(*snapshot);
   // Behind the actions: nobody should wait for a disk, and what is lost in a crash is a second of
   // what jobs had.
   if (moment.wall_ns - saved_wall_ns_ > kSaveEvery_ns) {
@@ -287,6 +289,19 @@ void Scheduler::act(const Moment& now_before) {
     if (code == Code::kCancelled || code == Code::kUnavailable) break;
   }
   log_events(now_before);
+}
+
+// Behind the actions, so that no job is noted that has just been placed.
+void Scheduler::write_notes(const Snapshot& snapshot) {
+  for (const JobNote& note : notes_.plan(snapshot, *live_, log_, clock_.now_ns())) {
+    beat("alive");
+    const Status status = backend_.annotate(note.job, note.admin_comment);
+    if (!status && status.error().code != Code::kCancelled && !std::exchange(notes_fault_, true)) {
+      log_warn("users are not told why their jobs wait, which is said once: {}",
+               status.error().message);
+    }
+    if (!notes_.wrote(status, clock_.now_ns())) return;
+  }
 }
 
 void Scheduler::log_events(const Moment& moment) {
@@ -377,7 +392,8 @@ void Scheduler::write_status(const Moment& moment) {
       item["wanted"] = live_->layout().names_of(state.at(job.id).placement);
       item["progress"] = state.progress(job.id);
     } else {
-      item["why"] = log_.waiting_reason(id);
+      const WaitingReason* why = log_.waiting(id);
+      item["why"] = why ? why->text : "";
     }
     jobs.push_back(std::move(item));
   }

@@ -1,7 +1,7 @@
 // Scheduler: the loop of `jige cluster run`. One step looks at Slurm, corrects what is known, asks
 // the policy, and acts:
 //
-//   snapshot -> absorb -> decide -> act, and once a second write state
+//   snapshot -> absorb -> decide -> act -> tell users why they wait, and once a second write state
 //
 // Where nodes, or GPUs of them, come to the partition or leave it, the snapshot that shows it makes
 // a new layout, and jobs are taken over; nodes that left stay in it while jobs run on them,
@@ -30,6 +30,7 @@
 #include "base/clock.h"
 #include "slurm/backend.h"
 #include "slurm/decision_log.h"
+#include "slurm/job_notes.h"
 #include "slurm/live_cluster.h"
 #include "slurm/reconcile.h"
 
@@ -40,6 +41,7 @@ struct SchedulerOptions {
   LiveOptions live;
   NetworkAssumption network;  // of layouts that are made later
   ReconcileOptions reconcile;
+  NoteOptions notes;
   bool dry_run = false;  // decides once, changes nothing, writes nothing
   bool emulate = false;
   double status_s = 0.5;
@@ -92,6 +94,7 @@ class Scheduler {
   void make_live(Layout layout);
   Status save();
   void act(const Moment& now);
+  void write_notes(const Snapshot& snapshot);
   Status check_epoch(const Snapshot& snapshot) const;
   void follow_nodes(const Snapshot& snapshot);
   void rebuild(Layout layout, const std::string& why);
@@ -106,6 +109,7 @@ class Scheduler {
   SchedulerOptions options_;
   SchedulerParts parts_;
   DecisionLog log_;
+  JobNotes notes_;
   std::unique_ptr<cluster::Policy> policy_;
   std::unique_ptr<LiveCluster> live_;
   int lock_fd_ = -1;
@@ -117,6 +121,7 @@ class Scheduler {
   std::map<int64_t, std::string> rates_;  // as written
   SchedulerCounts counts_;
   bool blind_ = false;
+  bool notes_fault_ = false;               // once one could not be written
   std::string layout_fault_, save_fault_;  // as logged; empty: none
 };
 

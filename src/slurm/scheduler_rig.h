@@ -54,6 +54,7 @@ class SchedulerRig {
     options.live.jobs_max = jobs_max;
     options.reconcile.checkpoint_wait_s = 2 * kStep_s;
     options.reconcile.signal_after_s = 1;
+    options.notes = notes;
     options.dry_run = dry_run;
     options.log_bytes_max = log_bytes_max;
     auto made = Scheduler::create(slurm, clock, std::move(*layout), options, std::move(parts));
@@ -95,6 +96,7 @@ class SchedulerRig {
   std::unique_ptr<Scheduler> scheduler;
   int32_t jobs_max = 1000;
   int64_t log_bytes_max = 1 << 20;
+  NoteOptions notes;
 
  private:
   std::string policy_;

@@ -8,6 +8,7 @@
 #include "base/ascii.h"
 #include "base/json.h"
 #include "cluster/trace_fields.h"
+#include "slurm/admin_comment.h"
 #include "slurm/host_list.h"
 #include "slurm/node_limits.h"
 
@@ -103,7 +104,7 @@ std::string why_not_placed(const Json& json, const SeenJob& job) {
   }
   // Behind a first placement they are Jige's.
   const std::string named = word_of(json, "required_nodes");
-  const bool was_placed = job.admin_comment.starts_with("jige place");
+  const bool was_placed = job.admin_comment.starts_with(kPlacedMark);
   if (!named.empty() && !was_placed) {
     return fmt::format("it names nodes ({}), which Jige chooses; scontrol update ReqNodeList=",
                        named);
@@ -157,7 +158,9 @@ Result<SeenJob> parse_job(const Json& json) {
   job.user = word_of(json, "user_name");
   job.partition = word_of(json, "partition");
   job.comment = word_of(json, "comment");
-  job.admin_comment = word_of(json, "admin_comment");
+  AdminComment comment = split_admin_comment(word_of(json, "admin_comment"));
+  job.admin_comment = std::move(comment.mark);
+  job.note = std::move(comment.note);
   job.reason = word_of(json, "state_reason");
   std::set<std::string> states;
   for (const std::string& word : words_of(json, "job_state")) states.insert(word);

@@ -42,8 +42,11 @@ struct ArrayPart {
 
 struct SeenJob {
   int64_t id = 0;
-  std::string name, user, partition, comment, admin_comment, reason;
-  std::string slurm_state;  // in Slurm's word
+  std::string name, user, partition, comment;
+  std::string admin_comment;  // without the note
+  std::string note;           // why it waits, as Jige told its user (slurm/admin_comment.h)
+  std::string reason;         // in Slurm's word, as the next
+  std::string slurm_state;    // in Slurm's word
   SeenState state = SeenState::kHeld;
   std::vector<std::string> nodes;  // it has now; while it ends those that it still has
   std::vector<int32_t> node_gpus;  // beside `nodes`

@@ -144,6 +144,8 @@ TEST(Snapshot, SaysWhatCannotBePlaced) {
   EXPECT_THAT(why(R"x("dependency": "afterok:2(failed)")x"), HasSubstr("it never runs; cancel it"));
   EXPECT_THAT(why(R"("required_nodes": "n3")"), HasSubstr("names nodes (n3), which Jige chooses"));
   EXPECT_EQ(why(R"("required_nodes": "n3", "admin_comment": "jige place epoch=1 n=1")"), "");
+  EXPECT_EQ(why(R"("required_nodes": "n3", "admin_comment": "jige: waits | jige place n=1")"), "");
+  EXPECT_NE(why(R"("required_nodes": "n3", "admin_comment": "jige: waits")"), "");
   EXPECT_THAT(why(R"("features": "[a|b]")"), HasSubstr("features [a|b]; join names by & or"));
   EXPECT_EQ(why(R"("features": "a&b")"), "");
 }

@@ -94,6 +94,56 @@ TEST(SlurmRequests, JobsGetWhatTheyAskForAndAreStoppedOnlyIfTheyMay) {
   EXPECT_EQ(scheduler.wait().exit_code, 0);
 }
 
+// In AdminComment, which everybody may read and no user may set.
+TEST(SlurmRequests, UsersSeeInSlurmWhyTheirJobsWait) {
+  if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
+  const TestFolder folder, out;
+  DemoSlurm slurm(folder);
+  const std::vector<std::string> as_nobody = {"setpriv", "--reuid=65534", "--regid=65534",
+                                              "--clear-groups"};
+  const auto comment_of = [&](int64_t job) {
+    std::vector<std::string> call = as_nobody;
+    for (const char* word : {"squeue", "-h", "-t", "all", "-O", "admin_comment:200", "-j"}) {
+      call.emplace_back(word);
+    }
+    call.push_back(number(job));
+    std::string text = must_run(call).out;
+    text.erase(text.find_last_not_of(" \n") + 1);
+    return text;
+  };
+  const auto says = [&](int64_t job, const std::string& text) {
+    return wait_for(15, [&] { return comment_of(job).find(text) != std::string::npos; });
+  };
+  Process scheduler(run_forever(slurm), out.path());
+  const int64_t all = slurm.submit_sleep(100, {"-N8", "--gres=gpu:4", "--comment=jige length=9"});
+  ASSERT_TRUE(comes_to(slurm, all, "RUNNING"));
+  const int64_t waits =
+      slurm.submit_sleep(100, {"-N2", "--gres=gpu:3", "--comment=jige length=50"});
+  const int64_t task = slurm.submit_sleep(1, {"-N1", "--gres=gpu:1", "--array=7", "-t60"});
+  const int64_t named = slurm.submit_sleep(1, {"-N1", "--gres=gpu:1", "--comment=jige model=x"});
+  EXPECT_TRUE(says(waits,
+                   "jige: waits for 3 GPUs on each of 2 nodes; 0 free on one at most; place "
+                   "1 in the queue"))
+      << comment_of(waits);
+  EXPECT_TRUE(says(task, "jige: waits for 1 GPU on one node")) << comment_of(task);
+  EXPECT_TRUE(says(named, "jige: is left alone: comment: model \"x\" is not one of "))
+      << comment_of(named);
+  EXPECT_EQ(must_run({"squeue", "-h", "-j", number(waits), "-o", "%k"}).out, "jige length=50\n");
+  // A shorter one takes the place of this one, which keeps its mark and is placed again.
+  must_run({"scancel", number(all)});
+  ASSERT_TRUE(comes_to(slurm, waits, "RUNNING"));
+  EXPECT_THAT(comment_of(waits), MatchesRegex("jige place epoch=[0-9]+ n=[0-9]+"));
+  const int64_t brief = slurm.submit_sleep(8, {"-N8", "--gres=gpu:4", "--comment=jige length=8"});
+  ASSERT_TRUE(comes_to(slurm, brief, "RUNNING"));
+  EXPECT_TRUE(says(waits, " in the queue | jige place epoch=")) << comment_of(waits);
+  EXPECT_TRUE(comes_to(slurm, waits, "RUNNING")) << slurm.decisions();
+  EXPECT_THAT(comment_of(waits), MatchesRegex("jige place epoch=[0-9]+ n=[0-9]+"));
+  EXPECT_THAT(slurm.decisions(),
+              AllOf(Not(HasSubstr("\"fail\"")), Not(HasSubstr("taken in anew"))));
+  scheduler.send(SIGINT);
+  EXPECT_EQ(scheduler.wait().exit_code, 0);
+}
+
 TEST(SlurmRequests, NodesComeAndGoAndPartitionsCloseWhileItRuns) {
   if (const std::string why = missing_for_slurm(); !why.empty()) GTEST_SKIP() << why;
   const TestFolder folder, out;

@@ -137,11 +137,12 @@ class TrainCommand final : public Command {
   // A run that was begun from a model goes on from it without being told again.
   Status find_source(train::TrainOptions& options) const {
     if (train_.names_model(*flags_) || options.resume == train::ResumeMode::kNever) return {};
-    if (const std::string base = train::recorded_base(options.out_folder); !base.empty()) {
+    const std::string adapter = train::recorded_adapter_flags(options.out_folder);
+    if (!adapter.empty()) {
       return fail(Code::kInvalidArgument,
-                  "{}: this run trains an adapter on the model in {}; continue with --from {} "
-                  "--lora, or start anew in another folder",
-                  options.out_folder, base, base);
+                  "{}: this run trains an adapter; continue with {}, or start anew in another "
+                  "folder",
+                  options.out_folder, adapter);
     }
     options.init_folder = train::recorded_source(options.out_folder);
     std::error_code error;

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
@@ -158,6 +159,7 @@ class TrainCommand final : public Command {
   Status prepare_model(train::TrainOptions& options) const {
     // Before a tokenizer is trained and the data is read, which can take long.
     if (!options.ranks || options.ranks->rank == 0) {
+      JIGE_DO(check_folders(options.out_folder));
       JIGE_DO(check_no_model(options.out_folder));
       JIGE_DO(train::check_resume(options.out_folder, options.resume));
     }

@@ -335,6 +335,7 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
       {hi + R"("logprobs":3)", "logprobs", "true or false"},
       {hi + R"("logprobs":true,"top_logprobs":21)", "top_logprobs", "from 0 to 20"},
       {hi + R"("chat_template_kwargs":5)", "chat_template_kwargs", "must be an object"},
+      {hi + R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs", "must not hold"},
       {hi + R"("chat_template":"x")", "chat_template", "not supported"},
       {hi + R"("continue_final_message":true)", "continue_final_message", "not supported"},
       {hi + R"("max_completion_tokens":0)", "max_completion_tokens", "from 1"},

@@ -202,6 +202,10 @@ AtomicFile::~AtomicFile() {
 }
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  if (path == "-") {
+    return fail(Code::kInvalidArgument,
+                "-: name a file; /dev/stdout is standard output, ./- a file of that name");
+  }
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists) {

@@ -40,7 +40,7 @@ Status check_folders(const std::string& path);
 // temporary is removed.
 class AtomicFile {
  public:
-  // Fails with kInvalidArgument where `path` is a folder, kNotFound, kExhausted, kIo.
+  // Fails with kInvalidArgument where `path` is a folder or "-", kNotFound, kExhausted, kIo.
   static Result<AtomicFile> create(const std::string& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;

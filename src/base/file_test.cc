@@ -311,6 +311,13 @@ TEST_F(FileTest, MakesFoldersWithTheirParents) {
   EXPECT_EQ(file.error().message, path("file") + ": is a file; name a folder");
 }
 
+TEST_F(FileTest, TakesADashForNoFile) {
+  const auto dash = AtomicFile::create("-");
+  ASSERT_FALSE(dash.has_value());
+  EXPECT_EQ(dash.error().code, Code::kInvalidArgument);
+  EXPECT_NE(dash.error().message.find("/dev/stdout is standard output"), std::string::npos);
+}
+
 TEST_F(FileTest, TellsWithoutMakingThemThatFoldersCannotBeMade) {
   EXPECT_TRUE(check_folders(path("x/y/z")).has_value());
   EXPECT_TRUE(check_folders(path("x/")).has_value());

@@ -19,7 +19,7 @@ while [ $# -gt 0 ]; do
       while [ $# -gt 0 ] && [[ "$1" != --* ]]; do corpus+=("$(realpath -- "$1")"); shift; done
       [ ${#corpus[@]} -gt 0 ] || { echo "error: --corpus needs a file" >&2; exit 2; }
       run=runs/quickstart-own ;;
-    *) sed -n '2,9p' "$0" | cut -c3-; [ "$1" = --help ] && exit 0 || exit 2 ;;
+    *) sed -n '2,8p' "$0" | cut -c3-; [ "$1" = --help ] && exit 0 || exit 2 ;;
   esac
 done
 cd "$(dirname "$0")"

@@ -11,7 +11,7 @@ for argument in "$@"; do
   case "$argument" in
     --unit) label=(--label-regex '^unit$') ;;
     --sanitizers) sanitizers=yes ;;
-    *) sed -n '2,5p' "$(basename "$0")"; exit 2 ;;
+    *) sed -n '2,5p' "$(basename "$0")" | cut -c3-; [ "$argument" = --help ] && exit 0 || exit 2 ;;
   esac
 done
 

@@ -133,7 +133,11 @@ ApiResult<Json> read_messages(const FieldReader& fields, const ServedModel& mode
 Json read_variables(FieldReader& fields) {
   Json variables = Json::object();
   if (const Json* given = fields.find("chat_template_kwargs")) {
-    if (given->is_object()) {
+    if (given->contains("messages")) {
+      fields.refuse(bad_field("chat_template_kwargs",
+                              "chat_template_kwargs must not hold messages; those are a field of "
+                              "their own"));
+    } else if (given->is_object()) {
       variables = *given;
     } else {
       fields.refuse(bad_field("chat_template_kwargs",

@@ -123,10 +123,14 @@ std::vector<int32_t> FieldReader::ids(std::string_view name, IntegerBounds bound
   if (value->is_array() && value->size() <= count_max) {
     for (const Json& item : *value) {
       const std::optional<int64_t> id = as_integer(item);
-      if (!id || *id < bounds.min || *id > bounds.max) break;
+      if (!id || *id < bounds.min || *id > bounds.max) {
+        refuse(bad_field(std::string(name), "{}[{}] must be a token id from {} to {}, found {}",
+                         name, found.size(), bounds.min, bounds.max, shown_value(item)));
+        return {};
+      }
       found.push_back(static_cast<int32_t>(*id));
     }
-    if (found.size() == value->size()) return found;
+    return found;
   }
   refuse(bad_field(std::string(name),
                    "{} must be a list of at most {} token ids from {} to {}, found {}", name,

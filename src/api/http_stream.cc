@@ -6,10 +6,17 @@
 #include <boost/asio/use_awaitable.hpp>
 
 #include "api/tls_context.h"
+#include "base/file.h"
 
 namespace jige::api {
 
 namespace asio = boost::asio;
+
+namespace {
+
+constexpr size_t kPemBytesMax = size_t{16} << 20;
+
+}  // namespace
 
 struct HttpStream::Tls {
   Tls(Socket socket, asio::ssl::context& context) : stream(std::move(socket), context) {}
@@ -80,6 +87,10 @@ void TlsDeleter::operator()(asio::ssl::context* context) const { delete context;
 
 Result<TlsContext> make_tls_context(const std::string& certificate_file,
                                     const std::string& key_file) {
+  // The library says no more than that it could not.
+  for (const std::string& file : {certificate_file, key_file}) {
+    JIGE_TRY([[maybe_unused]] const std::string text, read_file(file, kPemBytesMax));
+  }
   HttpStream::ErrorCode error;
   TlsContext context(new asio::ssl::context(asio::ssl::context::tls_server));
   context->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_sslv2 |

@@ -19,7 +19,8 @@ struct TlsDeleter {
 };
 using TlsContext = std::unique_ptr<boost::asio::ssl::context, TlsDeleter>;
 
-// TLS 1.2 and later. Fails with kInvalidArgument naming the file that cannot be used.
+// TLS 1.2 and later. Fails as read_file does (base/file.h) where a file cannot be read, and with
+// kInvalidArgument naming the file that cannot be used.
 Result<TlsContext> make_tls_context(const std::string& certificate_file,
                                     const std::string& key_file);
 

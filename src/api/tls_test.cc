@@ -224,6 +224,12 @@ TEST_F(Tls, NamesFilesThatAreNoCertificate) {
   ASSERT_FALSE(swapped);
   EXPECT_EQ(swapped.error().code, Code::kInvalidArgument);
   EXPECT_NE(swapped.error().message.find(certificate_.key_file), std::string::npos);
+  const auto missing = HttpServer::listen(
+      {.tls_certificate_file = certificate_.certificate_file, .tls_key_file = "/nowhere/key.pem"},
+      {});
+  ASSERT_FALSE(missing);
+  EXPECT_EQ(missing.error().code, Code::kNotFound);
+  EXPECT_NE(missing.error().message.find("/nowhere/key.pem: cannot open"), std::string::npos);
 }
 
 }  // namespace

@@ -165,6 +165,24 @@ Status make_folders(const std::string& path) {
   return system_error(path, "create folder");
 }
 
+Status check_folders(const std::string& path) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::path at = fs::absolute(path, error);
+  bool there = true;
+  while (!fs::exists(at, error) && at != at.parent_path()) {
+    at = at.parent_path();
+    there = false;
+  }
+  if (!fs::is_directory(at, error)) {
+    if (there) return fail(Code::kInvalidArgument, "{}: is a file; name a folder", path);
+    errno = ENOTDIR;
+    return system_error(path, "create folder");
+  }
+  if (::access(at.c_str(), W_OK | X_OK) == 0) return {};
+  return system_error(path, there ? "write into folder" : "create folder");
+}
+
 AtomicFile::AtomicFile(std::string path, std::string temporary, int fd)
     : path_(std::move(path)), temporary_(std::move(temporary)), fd_(fd) {}
 
@@ -184,6 +202,10 @@ AtomicFile::~AtomicFile() {
 }
 
 Result<AtomicFile> AtomicFile::create(const std::string& path) {
+  if (path == "-") {
+    return fail(Code::kInvalidArgument,
+                "-: name a file; /dev/stdout is standard output, ./- a file of that name");
+  }
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (exists) {

@@ -32,12 +32,15 @@ inline std::string temporary_pattern(std::string_view prefix) {
 // Creates a folder and its parents. Fails with kInvalidArgument where `path` is a file, kNotFound,
 // kExhausted, kIo.
 Status make_folders(const std::string& path);
+// That make_folders(path) would succeed, and files can be made there, as far as can be told without
+// making anything: for work that writes in the end. Fails as it does.
+Status check_folders(const std::string& path);
 
 // Writes a file of any size piece by piece and puts it in place on commit(); without commit the
 // temporary is removed.
 class AtomicFile {
  public:
-  // Fails with kInvalidArgument where `path` is a folder, kNotFound, kExhausted, kIo.
+  // Fails with kInvalidArgument where `path` is a folder or "-", kNotFound, kExhausted, kIo.
   static Result<AtomicFile> create(const std::string& path);
   AtomicFile(AtomicFile&& other) noexcept;
   AtomicFile& operator=(AtomicFile&& other) noexcept;

@@ -311,6 +311,31 @@ TEST_F(FileTest, MakesFoldersWithTheirParents) {
   EXPECT_EQ(file.error().message, path("file") + ": is a file; name a folder");
 }
 
+TEST_F(FileTest, TakesADashForNoFile) {
+  const auto dash = AtomicFile::create("-");
+  ASSERT_FALSE(dash.has_value());
+  EXPECT_EQ(dash.error().code, Code::kInvalidArgument);
+  EXPECT_NE(dash.error().message.find("/dev/stdout is standard output"), std::string::npos);
+}
+
+TEST_F(FileTest, TellsWithoutMakingThemThatFoldersCannotBeMade) {
+  EXPECT_TRUE(check_folders(path("x/y/z")).has_value());
+  EXPECT_TRUE(check_folders(path("x/")).has_value());
+  EXPECT_FALSE(fs::exists(path("x")));
+  ASSERT_TRUE(write_file_atomic(path("file"), "x").has_value());
+  for (const std::string name : {"file", "file/below", "file/below/it"}) {
+    const Status checked = check_folders(path(name)), made = make_folders(path(name));
+    ASSERT_FALSE(checked.has_value());
+    EXPECT_EQ(checked.error().code, made.error().code);
+    EXPECT_EQ(checked.error().message, made.error().message);
+  }
+  if (::geteuid() == 0) return;  // who may write anywhere
+  fs::create_directory(path("shut"));
+  fs::permissions(path("shut"), fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(check_folders(path("shut")).error().code, Code::kIo);
+  EXPECT_EQ(check_folders(path("shut/x")).error().code, Code::kIo);
+}
+
 TEST_F(FileTest, MapsAWholeFile) {
   ASSERT_TRUE(write_file_atomic(path("a"), "mapped bytes").has_value());
   auto map = MappedFile::open(path("a"));

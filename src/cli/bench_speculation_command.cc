@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "base/log.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -47,6 +48,7 @@ Json json_of(const Spread& spread) {
 class BenchSpeculationCommand final : public Command {
  public:
   void declare(Flags& flags) override {
+    flags_ = &flags;
     flags.about(
         "Measures --speculate: the same answers with and without drafts, in turns, for one user "
         "and "
@@ -60,9 +62,9 @@ class BenchSpeculationCommand final : public Command {
         "-f,--file FILE", file_,
         "--model: a text, - for standard input, whose likeliest continuation is one more case");
     flags.integer("--prompt-tokens N", prompt_tokens_, {.min = 1, .max = 1 << 16},
-                  "length of made-up prompts");
+                  "length of made-up prompts; half of the context where it is too short");
     flags.integer("--new-tokens N", new_tokens_, {.min = 2, .max = 1 << 16},
-                  "length of the answers");
+                  "length of the answers; less where the context is too short");
     flags.integer("--users N", users_, {.min = 1, .max = 64},
                   "answers made at once, in an engine; 1: only those of one user");
     flags.integer("--rounds N", rounds_, {.min = 1, .max = 1000}, "turns of each, behind one more");
@@ -83,11 +85,11 @@ class BenchSpeculationCommand final : public Command {
       return fail(Code::kInvalidArgument, "--speculate off: there is nothing to measure");
     }
     JIGE_TRY(const std::string text, file_text());
-    const int64_t room = std::max<int64_t>(kRowCounts.back(), new_tokens_ + 1);
-    const int64_t tokens_max = std::max<int64_t>(prompt_tokens_ + room, text.empty() ? 0 : 4096);
+    const int64_t tokens_max = std::max<int64_t>(tokens_taken(), text.empty() ? 0 : 4096);
     JIGE_TRY(BenchServeModel served,
              model_.load(tokens_max, (tokens_max / ops::kKvBlockTokens + 2) * users_, 512,
                          std::max(kLogitRows, users_)));
+    JIGE_DO(fit(served.model->context_max()));
     print_head(served);
     JIGE_DO(measure_rows(*served.model));
     JIGE_TRY(const std::vector<SpeculationLoad> loads, make_loads(served, text));
@@ -100,6 +102,30 @@ class BenchSpeculationCommand final : public Command {
   }
 
  private:
+  // Of a made-up prompt and what is run behind it.
+  int64_t tokens_taken() const {
+    return prompt_tokens_ + std::max<int64_t>(kRowCounts.back(), new_tokens_ + 1);
+  }
+
+  // Shortens what nobody asked for to a model's context.
+  Status fit(int64_t context) {
+    if (tokens_taken() <= context) return {};
+    const bool given = flags_->given("--prompt-tokens") || flags_->given("--new-tokens");
+    const int64_t half = context / 2;
+    if (given || half <= kRowCounts.back()) {
+      return fail(
+          Code::kInvalidArgument,
+          "--prompt-tokens {} and --new-tokens {} take {} tokens, {} for what is run behind "
+          "the prompt; the model's context holds {}",
+          prompt_tokens_, new_tokens_, tokens_taken(), tokens_taken() - prompt_tokens_, context);
+    }
+    prompt_tokens_ = context - half;
+    new_tokens_ = std::min(new_tokens_, half - 1);
+    log_info("the context holds {} tokens: prompts have {}, answers {}", context, prompt_tokens_,
+             new_tokens_);
+    return {};
+  }
+
   Result<std::string> file_text() const {
     if (file_.empty()) return std::string();
     if (model_.folder.empty()) {
@@ -189,6 +215,7 @@ class BenchSpeculationCommand final : public Command {
         text_of(with, 1), text_of(ratio, 2), found.accepted_tokens, found.drafted_tokens));
   }
 
+  const Flags* flags_ = nullptr;
   BenchServeModelFlags model_;
   std::string file_;
   int64_t prompt_tokens_ = 256;

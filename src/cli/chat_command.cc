@@ -98,13 +98,23 @@ class ChatCommand final : public Command {
       conversation.set_system(rest);
       log_info("{}", rest.empty() ? "no system message" : "system message set");
     } else if (name == "/save" && !rest.empty()) {
-      const Status saved = write_file_atomic(rest, dump_json(conversation.to_json()) + "\n");
-      saved ? log_info("{}: written", rest) : log_error("{}", saved.error().message);
+      save(rest, conversation);
     } else {
       if (name != "/help") log_warn("{}: no such command, or its argument is missing", name);
       fmt::print(stderr, "{}", kHelp);
     }
     return true;
+  }
+
+  // What has no answer teaches nothing, and `jige train` refuses it.
+  static void save(const std::string& file, const Conversation& conversation) {
+    if (std::ranges::none_of(conversation.messages(),
+                             [](const Message& one) { return one.role == "assistant"; })) {
+      log_warn("{}: not written, since there is no answer yet", file);
+      return;
+    }
+    const Status saved = write_file_atomic(file, dump_json(conversation.to_json()) + "\n");
+    saved ? log_info("{}: written", file) : log_error("{}", saved.error().message);
   }
 
   Status answer(const std::string& question, const LoadedModel& loaded, Conversation& conversation,

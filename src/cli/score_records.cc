@@ -130,7 +130,8 @@ Result<Json> RecordScorer::score(const Json& record, const std::string& where) {
   Result<Json> result = loaded_->named(run());
   if (!result) {
     Error error = result.error();
-    return error.message.starts_with(where) ? result : with_context(std::move(error), "{}", where);
+    const bool says_where = error.code == Code::kCancelled || error.message.starts_with(where);
+    return says_where ? result : with_context(std::move(error), "{}", where);
   }
   ++summary_.record_count;
   return result;

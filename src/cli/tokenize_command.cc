@@ -24,13 +24,16 @@ Result<std::vector<int32_t>> read_ids(const std::string& text) {
   std::vector<int32_t> ids;
   const char* at = text.data();
   const char* const end = at + text.size();
+  const auto separates = [](char c) {
+    return std::string_view(" \t\r\n,[]").find(c) != std::string_view::npos;
+  };
   while (true) {
-    while (at < end && std::string_view(" \t\r\n,[]").find(*at) != std::string_view::npos) ++at;
+    while (at < end && separates(*at)) ++at;
     if (at == end) return ids;
     int32_t id = 0;
     const auto [stop, error] = std::from_chars(at, end, id);
     if (error != std::errc()) {
-      const std::string shown(at, std::min(end, at + 20));
+      const std::string shown(at, std::find_if(at, std::min(end, at + 20), separates));
       return fail(Code::kInvalidArgument,
                   "--decode: \"{}\" is not a token id; ids are whole "
                   "numbers between spaces or commas",

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/bytes.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -71,9 +72,7 @@ class TokenizerTrainCommand final : public Command {
     namespace fs = std::filesystem;
     std::error_code error;
     const fs::path folder = (fs::path(training_.folder) / "").parent_path();
-    if (fs::exists(folder, error) && !fs::is_directory(folder, error)) {
-      return fail(Code::kInvalidArgument, "{}: is a file; name a folder", training_.folder);
-    }
+    JIGE_DO(check_folders(training_.folder));
     const char* owner = fs::exists(folder / "config.json", error) ? "model" : nullptr;
     const fs::path run = fs::absolute(folder, error).parent_path();
     const bool of_run = folder.filename() == "tokenizer" &&

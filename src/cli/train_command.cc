@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/cpu.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
@@ -137,11 +138,12 @@ class TrainCommand final : public Command {
   // A run that was begun from a model goes on from it without being told again.
   Status find_source(train::TrainOptions& options) const {
     if (train_.names_model(*flags_) || options.resume == train::ResumeMode::kNever) return {};
-    if (const std::string base = train::recorded_base(options.out_folder); !base.empty()) {
+    const std::string adapter = train::recorded_adapter_flags(options.out_folder);
+    if (!adapter.empty()) {
       return fail(Code::kInvalidArgument,
-                  "{}: this run trains an adapter on the model in {}; continue with --from {} "
-                  "--lora, or start anew in another folder",
-                  options.out_folder, base, base);
+                  "{}: this run trains an adapter; continue with {}, or start anew in another "
+                  "folder",
+                  options.out_folder, adapter);
     }
     options.init_folder = train::recorded_source(options.out_folder);
     std::error_code error;
@@ -157,6 +159,7 @@ class TrainCommand final : public Command {
   Status prepare_model(train::TrainOptions& options) const {
     // Before a tokenizer is trained and the data is read, which can take long.
     if (!options.ranks || options.ranks->rank == 0) {
+      JIGE_DO(check_folders(options.out_folder));
       JIGE_DO(check_no_model(options.out_folder));
       JIGE_DO(train::check_resume(options.out_folder, options.resume));
     }

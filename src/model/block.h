@@ -128,8 +128,10 @@ class Block {
   virtual int64_t saved_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t pending_bytes(int64_t token_count, DType compute) const = 0;
   virtual int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const = 0;
-  // Bytes of scratch that F, X and W take of each of so many threads (CpuDevice::scratch).
-  virtual int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads) const = 0;
+  // Bytes of scratch that F, X and W take of each of so many threads (CpuDevice::scratch); where
+  // the base is frozen, W of its matrices runs no product.
+  virtual int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                                       bool frozen_base) const = 0;
 
   // src is ignored by the first block, dst by a head in training (see head.h).
   virtual void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,

@@ -38,7 +38,7 @@ class Embedding final : public Block {
   int64_t saved_bytes(int64_t, DType) const override { return 0; }
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
-  int64_t thread_scratch_bytes(int64_t, DType, int) const override { return 0; }
+  int64_t thread_scratch_bytes(int64_t, DType, int, bool) const override { return 0; }
 
   void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                const TensorView& src, const TensorView& dst,

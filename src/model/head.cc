@@ -98,9 +98,10 @@ int64_t Head::workspace_bytes(int64_t token_count, DType compute, PackFor use) c
   return at.peak_bytes();
 }
 
-int64_t Head::thread_scratch_bytes(int64_t token_count, DType compute, int threads) const {
+int64_t Head::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                                   bool frozen_base) const {
   const int64_t rows = std::min(token_count, gradient_tokens(compute));
-  return linear_.thread_scratch_bytes(rows, compute, threads);
+  return linear_.thread_scratch_bytes(rows, compute, threads, frozen_base);
 }
 
 int64_t Head::logits_workspace_bytes(int64_t row_count, DType compute) const {

@@ -41,8 +41,8 @@ int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, in
                              int threads) {
   int64_t bytes = 0;
   for (size_t node = 0; node < architecture.node_count(); ++node) {
-    bytes = std::max(bytes,
-                     architecture.block(node).thread_scratch_bytes(token_count, compute, threads));
+    bytes = std::max(bytes, architecture.block(node).thread_scratch_bytes(
+                                token_count, compute, threads, architecture.lora().has_value()));
   }
   return CpuDevice::scratch_bytes_held(bytes);
 }

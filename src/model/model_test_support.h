@@ -173,6 +173,7 @@ class Trainee {
   const Architecture& architecture() const { return *architecture_; }
   Stream& stream() { return *stream_; }
   Arena& arena() { return arena_; }
+  int64_t scratch_bytes() const { return device_.scratch_bytes(); }
 
   // Values in which every parameter matters, unlike those of a fresh model.
   void randomise(uint64_t seed) {

@@ -217,6 +217,29 @@ int64_t Projection::weight_scratch_bytes(int64_t token_count, DType compute) con
                                                    std::max(options_.inputs, rank_));
 }
 
+int64_t Projection::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                                         bool frozen_base) const {
+  int64_t bytes = 0;
+  const auto add_passes = [&](int64_t n, int64_t k) {
+    bytes = std::max(bytes, ops::linear_thread_scratch_bytes(compute, token_count, n, k, threads));
+  };
+  const auto add_gradient = [&](int64_t n, int64_t k) {
+    bytes = std::max(bytes, ops::linear_backward_weight_thread_scratch_bytes(compute, token_count,
+                                                                             n, k, threads));
+  };
+  add_passes(outputs_, options_.inputs);
+  if (!frozen_base) add_gradient(outputs_, options_.inputs);
+  if (!adapted()) return bytes;
+  add_passes(adapter_rows_, options_.inputs);
+  add_gradient(rank_, options_.inputs);
+  for (const Part& part : parts_) {
+    if (!part.adapted) continue;
+    add_passes(part.rows, rank_);
+    add_gradient(part.rows, rank_);
+  }
+  return bytes;
+}
+
 void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
                          const Forward& args) const {
   const Packed& place = packed(compute, weights.format);

@@ -81,10 +81,8 @@ class Projection {
   int64_t scratch_bytes(int64_t token_count) const;
   int64_t weight_scratch_bytes(int64_t token_count, DType compute) const;
   // As Block::thread_scratch_bytes.
-  int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads) const {
-    return ops::linear_thread_scratch_bytes(compute, token_count, outputs_, options_.inputs,
-                                            threads);
-  }
+  int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                               bool frozen_base) const;
 
   struct Forward {
     TensorView dst;            // [T, N] compute type or f32

@@ -194,11 +194,12 @@ int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, Pa
   return at.peak_bytes();
 }
 
-int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute,
-                                               int threads) const {
+int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                                               bool frozen_base) const {
   int64_t bytes = ops::attention_scratch_bytes(attention_shape(), token_count);
   for (const Projection* projection : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
-    bytes = std::max(bytes, projection->thread_scratch_bytes(token_count, compute, threads));
+    bytes = std::max(bytes,
+                     projection->thread_scratch_bytes(token_count, compute, threads, frozen_base));
   }
   return bytes;
 }

@@ -64,7 +64,8 @@ class TransformerLayer final : public Block {
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
   int64_t pending_bytes(int64_t token_count, DType compute) const override;
   int64_t workspace_bytes(int64_t token_count, DType compute, PackFor use) const override;
-  int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads) const override;
+  int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                               bool frozen_base) const override;
 
   void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                const TensorView& src, const TensorView& dst,

@@ -294,7 +294,6 @@ int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t 
     bytes = std::max(bytes, cpu::gemm_thread_scratch_bytes(engine, product, threads));
   };
   const GemmEngine& engine = cpu::gemm_engine(compute);
-  const GemmEngine& unpacked = cpu::gemm_engine_unpacked(compute);
   const void* const packed = &engine;  // some address: nothing is read
   add(engine, {.rows = token_count, .columns = n, .depth = k, .right_panels = packed});
   add(engine, {.rows = token_count, .columns = k, .depth = n, .right_panels = packed});
@@ -302,11 +301,16 @@ int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t 
     const cpu::StripProduct numbers = {.use = use, .rows = token_count, .n = n, .k = k};
     bytes = std::max(bytes, cpu::strip_thread_scratch_bytes(engine, numbers, threads));
   }
+  return bytes;
+}
+
+int64_t linear_backward_weight_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n,
+                                                    int64_t k, int threads) {
+  const GemmEngine& engine = cpu::gemm_engine_unpacked(compute);
   cpu::GemmProduct gradient = {.rows = n, .columns = k, .depth = token_count};
   gradient.left.depth_across = gradient.right.depth_across = true;
-  if (cpu::gemm_flushes(unpacked)) gradient.right_panels = packed;
-  add(unpacked, gradient);
-  return bytes;
+  if (cpu::gemm_flushes(engine)) gradient.right_panels = &engine;  // some address: nothing is read
+  return cpu::gemm_thread_scratch_bytes(engine, gradient, threads);
 }
 
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k) {

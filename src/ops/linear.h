@@ -106,10 +106,13 @@ struct LinearBackwardWeight {
   bool accumulate = true;
 };
 // Bytes of scratch that the products of T tokens with a weight of [n, k] take of each of so many
-// threads at most: forward, and in training both gradients, be it with the numbers of a quantised
-// weight; of one with a format forward in whole numbers alone.
+// threads at most: forward, and in training the input gradient, be it with the numbers of a
+// quantised weight; of one with a format forward in whole numbers alone.
 int64_t linear_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n, int64_t k,
                                     int threads, WeightFormat format = WeightFormat::kCompute);
+// The same of the weight's gradient.
+int64_t linear_backward_weight_thread_scratch_bytes(DType compute, int64_t token_count, int64_t n,
+                                                    int64_t k, int threads);
 
 // Bytes of scratch that make a weight gradient fast; 0 where none would.
 int64_t linear_backward_weight_scratch_bytes(DType compute, int64_t token_count, int64_t k);

@@ -116,27 +116,53 @@ namespace {
 
 // What the newest checkpoint that can be read says of where the run came from; all of a run say the
 // same. What is damaged is named when the run goes on.
-RunOrigin recorded_origin(const std::string& out_folder) {
+struct Recorded {
+  RunOrigin origin;
+  Json identity;
+};
+Recorded recorded(const std::string& out_folder) {
   const std::string folder = out_folder + "/checkpoints";
   for (const formats::CheckpointName& name : formats::list_checkpoints(folder)) {
     const std::string path = folder + "/" + name.folder + "/state.json";
     const auto json = formats::load_json_object(path, formats::kStateBytesMax);
     if (!json || !json->contains("state") || !json->at("state").is_object()) continue;
-    auto origin = RunOrigin::from_state(json->at("state"), path);
-    if (origin && (origin->source || !origin->base_folder.empty())) return std::move(*origin);
+    const Json& state = json->at("state");
+    auto origin = RunOrigin::from_state(state, path);
+    if (!origin || (!origin->source && origin->base_folder.empty())) continue;
+    return {.origin = std::move(*origin), .identity = state.value("identity", Json())};
   }
   return {};
+}
+
+// " --flag value", or a flag for each of several values; "" where the identity has none. Values are
+// numbers and plain words.
+std::string flags_of_field(const Json& object, const char* field, std::string_view flag) {
+  const auto found = object.find(field);
+  if (found == object.end()) return "";
+  std::string flags;
+  for (const Json& value : found->is_array() ? *found : Json::array({*found})) {
+    flags +=
+        fmt::format(" {} {}", flag, value.is_string() ? value.get<std::string>() : value.dump());
+  }
+  return flags;
 }
 
 }  // namespace
 
 std::string recorded_source(const std::string& out_folder) {
-  const RunOrigin origin = recorded_origin(out_folder);
+  const RunOrigin origin = recorded(out_folder).origin;
   return origin.source ? origin.source->folder : "";
 }
 
-std::string recorded_base(const std::string& out_folder) {
-  return recorded_origin(out_folder).base_folder;
+std::string recorded_adapter_flags(const std::string& out_folder) {
+  const Recorded run = recorded(out_folder);
+  if (run.origin.base_folder.empty()) return "";
+  const Json lora = run.identity.is_object() ? run.identity.value("lora", Json()) : Json();
+  return fmt::format("--from {} --lora", run.origin.base_folder) +
+         flags_of_field(lora, "rank", "--lora-rank") +
+         flags_of_field(lora, "alpha", "--lora-alpha") +
+         flags_of_field(lora, "target_modules", "--lora-target") +
+         flags_of_field(run.identity, "quantize", "--quantize");
 }
 
 }  // namespace jige::train

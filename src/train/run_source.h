@@ -39,7 +39,8 @@ struct OtherBase {
 // The folder whose model the run in OUT was begun from; empty where there is no checkpoint, or none
 // that says so. Reads no tensor.
 std::string recorded_source(const std::string& out_folder);
-// The same of the model whose adapter the run in OUT trains.
-std::string recorded_base(const std::string& out_folder);
+// The flags that name the adapter which the run in OUT trains, and its base: "--from BASE --lora
+// --lora-rank 8 …"; empty where it trains none. Reads no tensor.
+std::string recorded_adapter_flags(const std::string& out_folder);
 
 }  // namespace jige::train

@@ -72,9 +72,7 @@ TEST(RunSource, OfAnAdapterIsTheBaseItWasBegunOn) {
   TrainOptions begun = tuning_options(options, one, folder.file("tuned"));
   begun.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
   ASSERT_TRUE(train_source(begun));
-  EXPECT_EQ(recorded_base(begun.out_folder), one);
   EXPECT_EQ(recorded_source(begun.out_folder), "");
-  EXPECT_EQ(recorded_base(folder.file("base1")), "");
   TrainOptions other = begun;
   other.init_folder = two;
   const Status refused = train_source(other);
@@ -95,6 +93,24 @@ TEST(RunSource, OfAnAdapterIsTheBaseItWasBegunOn) {
   begun.init_folder = folder.file("moved");
   const Status moved = train_source(begun);
   EXPECT_TRUE(moved) << moved.error().message;
+}
+
+TEST(RunSource, OfAnAdapterIsToldAsTheFlagsThatGoOnWithIt) {
+  const TestFolder folder;
+  const TrainOptions options = two_bases(folder);
+  const std::string one = folder.file("base1/model");
+  TrainOptions begun = tuning_options(options, one, folder.file("whole"));
+  begun.lora = formats::LoraConfig{.rank = 2, .alpha = 4};
+  ASSERT_TRUE(train_source(begun));
+  const std::string flags = "--from " + one + " --lora --lora-rank 2 --lora-alpha 4.0";
+  EXPECT_EQ(recorded_adapter_flags(begun.out_folder), flags);
+  begun.out_folder = folder.file("few_bits");
+  begun.lora->target_modules = {"q_proj", "v_proj"};
+  begun.base_format = ops::WeightFormat::kQ8;
+  ASSERT_TRUE(train_source(begun));
+  EXPECT_EQ(recorded_adapter_flags(begun.out_folder),
+            flags + " --lora-target q_proj --lora-target v_proj --quantize q8");
+  EXPECT_EQ(recorded_adapter_flags(folder.file("base1")), "");
 }
 
 TEST(RunSource, GoesOnFromCheckpointsThatDoNotSayWhatTheyWereBegunFrom) {

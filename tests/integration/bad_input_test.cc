@@ -183,8 +183,9 @@ TEST(BadModel, NamesInItsFilesCannotCommandTheTerminal) {
   EXPECT_EQ(refused.exit_code, 5);
   EXPECT_THAT(refused.err, HasSubstr("Mamba\\x1b[2J\n  error: all is well"));
   const TestFolder folder;
-  const std::string base = "base\x1b]0;title\x07\nweights \xC2\x9B"
-                           "2J";
+  const std::string base =
+      "base\x1b]0;title\x07\nweights \xC2\x9B"
+      "2J";
   write_text(folder.path() + "/adapter_config.json",
              dump_json(Json{{"peft_type", "LORA"},
                             {"r", 4},
@@ -240,8 +241,8 @@ TEST(BadModel, FolderInPlaceOfAConfiguration) {
 TEST(BadText, TokenIdsOutOfRange) {
   expect_error(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--text", "1 999999"}), 2,
                {"999999"});
-  expect_error(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--text", "1 two"}), 2,
-               {"two"});
+  expect_error(run_jige({"tokenize", TinyRun::get().model(), "--decode", "--text", "1 two 3\n"}), 2,
+               {"\"two\" is not a token id"});
 }
 
 TEST(BadText, PromptLongerThanTheContext) {

@@ -226,6 +226,24 @@ TEST(CommandLine, BenchKeepsToTheMemoryLimit) {
   }
 }
 
+// A signal mostly comes in the midst of a reply.
+TEST(CommandLine, ScoreThatIsStoppedSaysOnceWhere) {
+  const TestFolder folder, streams;
+  std::string lines;
+  for (int i = 0; i < 100000; ++i) lines += "{\"question\": \"who?\", \"answer\": \"nobody\"}\n";
+  write_text(folder / "questions.jsonl", lines);
+  Process process({"score", TinyRun::get().model(), folder / "questions.jsonl", "--chat"},
+                  streams.path());
+  process.await_handler(SIGINT);
+  while (process.running() && read_text(streams / "out").empty()) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  process.send(SIGINT);
+  const Outcome outcome = process.wait();
+  EXPECT_EQ(outcome.exit_code, 130);
+  EXPECT_THAT(outcome.err, HasSubstr("stopped: by a signal, at " + folder.path()));
+}
+
 TEST(CommandLine, MoreThreadsThanProcessorsCanServeAreRefusedAlike) {
   const std::vector<std::string> commands[] = {
       {"inspect", "m"}, {"generate", "m"},        {"chat", "m"},         {"score", "m"},

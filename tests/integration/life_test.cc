@@ -206,13 +206,15 @@ TEST(Life, ChatAnswersEveryLineOfAPipe) {
   const TestFolder folder;
   const Outcome outcome = run_jige(
       {"chat", TinyRun::get().model(), "--temperature", "0", "--max-new-tokens", "8", "--json"},
-      "What is 2 plus 3?\n/system Be brief.\n\nAnd now\\\ntwo lines?\n/save " +
+      "/save " + (folder / "none.json") +
+          "\nWhat is 2 plus 3?\n/system Be brief.\n\nAnd now\\\ntwo lines?\n/save " +
           (folder / "c.json") + "\n/reset\nLast\n/quit\nnever read\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   const JsonLines answers = outcome.json_lines();
   ASSERT_EQ(answers.size(), 3u);
   EXPECT_EQ(answers[0]["role"], "assistant");
   EXPECT_THAT(outcome.err, HasSubstr("3 answers"));
+  EXPECT_FALSE(exists(folder / "none.json")) << "without an answer it is no data";
   const Json saved = *parse_json(read_text(folder / "c.json"), "saved");
   ASSERT_EQ(saved["messages"].size(), 5u);
   EXPECT_EQ(saved["messages"][0]["role"], "system");

@@ -116,5 +116,16 @@ TEST(Speculation, BenchComparesWithAndWithout) {
                {"--speculate off"});
 }
 
+TEST(Speculation, BenchFitsIntoTheContextOfAModel) {
+  const std::vector<std::string> arguments = {
+      "bench", "speculation", "--model", TinyRun::get().model(), "--rounds", "1", "--users", "1"};
+  const Outcome outcome = run_jige(arguments);
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_THAT(outcome.err, testing::HasSubstr("holds 96 tokens: prompts have 48, answers 47"));
+  std::vector<std::string> asked = arguments;
+  asked.insert(asked.end(), {"--new-tokens", "70"});
+  expect_error(run_jige(asked), 2, {"--prompt-tokens 256 and --new-tokens 70", "holds 96"});
+}
+
 }  // namespace
 }  // namespace jige::integration

@@ -69,7 +69,7 @@ TEST(WrongPlace, FileInPlaceOfAFolder) {
   const TestFolder folder;
   const std::string file = folder / "file";
   write_text(file, "the cat sat on the mat and the cat sat on the hat\n");
-  for (const std::vector<std::string>& command : std::vector<std::vector<std::string>>{
+  for (std::vector<std::string> command : std::vector<std::vector<std::string>>{
            {"train", "--data", TinyRun::get().corpus(), "--out", file},
            {"tokenizer", "train", file, "--out", file},
            {"corpus", "--out", file},
@@ -77,6 +77,10 @@ TEST(WrongPlace, FileInPlaceOfAFolder) {
     const Outcome outcome = run_jige(command);
     expect_error(outcome, 2, {file + ": is a file; name a folder"});
     EXPECT_THAT(outcome.err, testing::Not(testing::HasSubstr("merges")));
+    command.back() += "/below";
+    const Outcome below = run_jige(command);
+    expect_error(below, 3, {file + "/below: cannot create folder: Not a directory"});
+    EXPECT_THAT(below.err, testing::Not(testing::HasSubstr("merges")));
   }
 }
 

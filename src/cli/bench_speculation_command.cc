@@ -90,9 +90,9 @@ class BenchSpeculationCommand final : public Command {
              model_.load(tokens_max, (tokens_max / ops::kKvBlockTokens + 2) * users_, 512,
                          std::max(kLogitRows, users_)));
     JIGE_DO(fit(served.model->context_max()));
+    JIGE_TRY(const std::vector<SpeculationLoad> loads, make_loads(served, text));
     print_head(served);
     JIGE_DO(measure_rows(*served.model));
-    JIGE_TRY(const std::vector<SpeculationLoad> loads, make_loads(served, text));
     for (const SpeculationLoad& load : loads) {
       if (interrupted()) return fail(Code::kCancelled, "by a signal");
       JIGE_TRY(const SpeculationTurns found, bench_speculation(served, load, drafts, rounds_));
@@ -141,6 +141,12 @@ class BenchSpeculationCommand final : public Command {
     const size_t made_up = cases.size();
     if (!text.empty()) {
       JIGE_TRY(std::vector<int32_t> prompt, served.tokenizer->encode(text, {}));
+      if (std::ssize(prompt) + 2 > served.model->context_max()) {
+        return fail(Code::kInvalidArgument,
+                    "--file {}: has {} tokens, and the context of {} is for the answer, too; give "
+                    "a shorter text",
+                    file_, prompt.size(), served.model->context_max());
+      }
       cases.push_back({.name = "text", .prompt = std::move(prompt)});
       SpeculationCase drawn = cases.back();
       drawn.name = "text, temperature 1";

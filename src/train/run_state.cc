@@ -10,7 +10,8 @@
 namespace jige::train {
 namespace {
 
-constexpr int64_t kPieceBytes = int64_t{4} << 20;
+// Stands beside all that a step takes, and no prediction has room for much of it.
+constexpr int64_t kPieceBytes = int64_t{512} << 10;
 
 // A tensor of a device as a source of host rows, a piece at a time.
 formats::TensorSource device_source(const std::string& name, const TensorView& view,

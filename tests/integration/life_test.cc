@@ -1,5 +1,6 @@
 // The life of a model through the binary: corpus, training, folder, and everything that uses it.
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -110,6 +111,28 @@ TEST(Life, TrainingTakesThePredictedMemoryOnAnyThreads) {
           << dtype << " on " << threads << " threads";
     }
   }
+}
+
+// Matrices of 4 MiB go into checkpoints beside the steps, in small pieces.
+TEST(Life, CheckpointsOfLargeMatricesTakeLittleMemory) {
+  if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";
+  const TestFolder folder;
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += fmt::format("{{\"text\": \"{} and {}\"}}\n", i, i * i);
+  write_text(folder / "a.jsonl", lines);
+  std::vector<std::string> arguments = {"train", "--data", folder / "a.jsonl", "--json"};
+  for (const std::string words :
+       {"vocab-size 300", "width 512", "heads 4", "ffn 2048", "layers 2", "context 64", "steps 3",
+        "batch-tokens 128", "save-every 1", "threads 1"}) {
+    const size_t space = words.find(' ');
+    arguments.push_back("--" + words.substr(0, space));
+    arguments.push_back(words.substr(space + 1));
+  }
+  arguments.insert(arguments.end(), {"--out", folder / "run"});
+  const Json end = run_jige(arguments).json_lines().back();
+  ASSERT_EQ(end["kind"], "end");
+  EXPECT_LE(end["memory"]["process_private_peak_bytes"].get<int64_t>(),
+            end["memory"]["process_predicted_bytes"].get<int64_t>() + (int64_t{3} << 19));
 }
 
 // By schedule, on devices that have less than the model needs, with evaluations and a checkpoint.

@@ -122,6 +122,15 @@ TEST(Speculation, BenchFitsIntoTheContextOfAModel) {
   const Outcome outcome = run_jige(arguments);
   ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
   EXPECT_THAT(outcome.err, testing::HasSubstr("holds 96 tokens: prompts have 48, answers 47"));
+  const TestFolder folder;
+  std::string words;
+  for (int i = 0; i < 200; ++i) words += "many words ";
+  write_text(folder / "long.txt", words);
+  std::vector<std::string> read = arguments;
+  read.insert(read.end(), {"--file", folder / "long.txt", "--json"});
+  const Outcome refused = run_jige(read);
+  expect_error(refused, 2, {folder / "long.txt: has ", "the context of 96"});
+  EXPECT_EQ(refused.json_lines().size(), 1u) << "before anything is measured";
   std::vector<std::string> asked = arguments;
   asked.insert(asked.end(), {"--new-tokens", "70"});
   expect_error(run_jige(asked), 2, {"--prompt-tokens 256 and --new-tokens 70", "holds 96"});

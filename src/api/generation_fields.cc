@@ -46,23 +46,27 @@ std::vector<ops::LogitBias> read_logit_bias(FieldReader& fields, const ServedMod
                                             const RequestLimits& limits) {
   const Json* value = fields.find("logit_bias");
   if (!value) return {};
-  std::vector<ops::LogitBias> biases;
-  bool good = value->is_object() && value->size() <= static_cast<size_t>(limits.biases_max);
-  if (good) {
-    for (const auto& [key, bias] : value->items()) {
-      const std::optional<int64_t> id = read_decimal(key);
-      const double number = bias.is_number() ? bias.get<double>() : 1000;
-      good = good && id && *id < model.vocab_size && number >= -100 && number <= 100;
-      if (!good) break;
-      biases.push_back({static_cast<int32_t>(*id), static_cast<float>(number)});
-    }
+  const auto refuse = [&](const std::string& found) {
+    fields.refuse(bad_field("logit_bias",
+                            "logit_bias must be an object of at most {} token ids below {} with "
+                            "numbers from -100 to 100, found {}",
+                            limits.biases_max, model.vocab_size, found));
+    return std::vector<ops::LogitBias>();
+  };
+  if (!value->is_object()) return refuse(shown_value(*value));
+  if (value->size() > static_cast<size_t>(limits.biases_max)) {
+    return refuse(fmt::format("{} of them", value->size()));
   }
-  if (good) return biases;
-  fields.refuse(bad_field("logit_bias",
-                          "logit_bias must be an object of at most {} token ids below {} with "
-                          "numbers from -100 to 100, found {}",
-                          limits.biases_max, model.vocab_size, shown_value(*value)));
-  return {};
+  std::vector<ops::LogitBias> biases;
+  for (const auto& [key, bias] : value->items()) {
+    const std::optional<int64_t> id = read_decimal(key);
+    const double number = bias.is_number() ? bias.get<double>() : 1000;
+    if (!id || *id >= model.vocab_size || number < -100 || number > 100) {
+      return refuse(fmt::format("{}: {}", shown_value(Json(key)), shown_value(bias)));
+    }
+    biases.push_back({static_cast<int32_t>(*id), static_cast<float>(number)});
+  }
+  return biases;
 }
 
 std::vector<std::string> read_stops(FieldReader& fields, const RequestLimits& limits) {

@@ -158,7 +158,7 @@ TEST(CompletionRequest, RefusesWhatIsWrongAndNamesTheField) {
       {p + R"("stop":")" + std::string(1025, 'x') + "\"", "stop", "1024 bytes"},
       {p + R"("logit_bias":[])", "logit_bias", "must be an object"},
       {p + R"("logit_bias":{"96":1})", "logit_bias", "below 96"},
-      {p + R"("logit_bias":{"-1":1})", "logit_bias", "below 96"},
+      {p + R"("logit_bias":{"5":1,"-1":1})", "logit_bias", R"(found "-1": 1)"},
       {p + R"("logit_bias":{"a":1})", "logit_bias", "below 96"},
       {p + R"("logit_bias":{"99999999999":1})", "logit_bias", "below 96"},
       {p + R"("logit_bias":{"5":101})", "logit_bias", "-100 to 100"},

@@ -272,13 +272,13 @@ Error Flags::State::explain(const CLI::ParseError& parse_error) const {
     const auto extra = std::find_if(unknown.begin(), unknown.end(),
                                     [](const std::string& word) { return word != "--"; });
     if (extra != unknown.end()) {
-      return fmt::format("unexpected argument \"{}\"; usage: {}", *extra, help.usage());
+      return fmt::format("unexpected argument \"{}\"; usage: {}", *extra, help.usage_and_example());
     }
     // CLI11 begins these two messages with the name of the option.
     const std::string what = parse_error.what();
     const std::string name = what.substr(0, what.find_first_of(": "));
     if (dynamic_cast<const CLI::RequiredError*>(&parse_error)) {
-      return fmt::format("{} is missing; usage: {}", name, help.usage());
+      return fmt::format("{} is missing; usage: {}", name, help.usage_and_example());
     }
     if (dynamic_cast<const CLI::ArgumentMismatch*>(&parse_error)) {
       return fmt::format("{} needs a value; see jige {} --help", name, command);

@@ -81,6 +81,10 @@ std::string HelpText::usage() const {
   return line + " [options]";
 }
 
+std::string HelpText::usage_and_example() const {
+  return examples.empty() ? usage() : usage() + ", such as: " + examples.front();
+}
+
 std::string HelpText::render() const {
   std::string text = wrap_text(about, 0, kColumns) + "\n\nUsage: " + usage() + "\n";
   if (!arguments_.empty()) {

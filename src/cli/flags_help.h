@@ -30,6 +30,8 @@ struct HelpText {
 
   // "jige generate FOLDER [options]".
   std::string usage() const;
+  // The same with the first example behind it, for errors.
+  std::string usage_and_example() const;
   std::string render() const;
 
  private:

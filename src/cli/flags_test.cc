@@ -137,9 +137,11 @@ TEST(Flags, NamesFlagValueAndRange) {
 }
 
 TEST(Flags, SaysWhatIsMissingOrTooMuch) {
-  EXPECT_EQ(Sample().error({}), "FOLDER is missing; usage: jige sample FOLDER [options]");
+  EXPECT_EQ(Sample().error({}),
+            "FOLDER is missing; usage: jige sample FOLDER [options], such as: jige sample here");
   EXPECT_EQ(Sample().error({"here", "there"}),
-            "unexpected argument \"there\"; usage: jige sample FOLDER [options]");
+            "unexpected argument \"there\"; usage: jige sample FOLDER [options], such as: jige "
+            "sample here");
   EXPECT_EQ(Sample().error({"here", "--seed"}), "--seed needs a value; see jige sample --help");
 }
 

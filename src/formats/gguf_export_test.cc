@@ -19,8 +19,9 @@ const char* const kExported[] = {"llama2", "llama3", "llama_linear_biases", "mis
 std::string folder_to_export(const ScratchFolder& scratch, const std::string& name) {
   const std::string folder = scratch.file("original-" + name);
   std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name, folder);
-  const auto keys = parse_gguf(bytes_of(read_or_fail(gguf_fixture("qwen2.gguf"))), "qwen2");
-  static const std::string tokenizer = [&] {
+  static const std::string tokenizer = [] {
+    const std::string file = read_or_fail(gguf_fixture("qwen2.gguf"));
+    const auto keys = parse_gguf(bytes_of(file), "qwen2");
     return read_gguf_tokenizer(keys->metadata, {.vocab_size = 96})->tokenizer_json;
   }();
   write_or_fail(folder + "/tokenizer.json", tokenizer);

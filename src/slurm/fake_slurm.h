@@ -271,9 +271,9 @@ class FakeSlurm final : public Backend {
 
   std::string topology_text =
       "SwitchName=a Level=0 Nodes=n[1-4]\nSwitchName=b Level=0 Nodes=n[5-8]\n";
-  std::string closed;                       // of the partition
-  std::vector<std::string> stubborn_nodes;  // start nothing, though they seem to be free
-  std::function<void()> on_call;            // before each answer
+  std::string closed;                   // of the partition
+  std::vector<std::string> idle_nodes;  // start nothing, though they seem to be free
+  std::function<void()> on_call;        // before each answer
   double silence = 0;         // share of calls that nobody answers; half of them act all the same
   int64_t calls_left = -1;    // then nobody answers any more; below 0: no end
   bool forgets_gone = false;  // jobs that ended are not listed
@@ -345,9 +345,8 @@ class FakeSlurm final : public Backend {
     const auto node = std::ranges::find(nodes_, name, &SeenNode::name);
     SeenNode used = *node;
     used.cpus_used = cpus_used(*node);
-    const bool stubborn = std::ranges::find(stubborn_nodes, name) != stubborn_nodes.end();
-    return !stubborn && suits_for_good(used, job.seen.needs) &&
-           has_room_now(used, job.seen.needs, {});
+    const bool idle = std::ranges::find(idle_nodes, name) != idle_nodes.end();
+    return !idle && suits_for_good(used, job.seen.needs) && has_room_now(used, job.seen.needs, {});
   }
   void begin_end(FakeJob& job, bool back_to_queue) {
     job.seen.state = SeenState::kEnding;

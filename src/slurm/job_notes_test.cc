@@ -94,13 +94,13 @@ TEST(JobNotes, SayWhatOtherReasonThereIs) {
   EXPECT_EQ(note_on(rig, job), "waits for the partition, which is down");
   EXPECT_THAT(note_on(rig, mistyped), StartsWith("is left alone: comment: \"lenght=3\" is not"));
   rig.slurm.closed = "";
-  for (SeenNode& node : rig.slurm.nodes()) rig.slurm.stubborn_nodes.push_back(node.name);
+  for (SeenNode& node : rig.slurm.nodes()) rig.slurm.idle_nodes.push_back(node.name);
   const int64_t barred = rig.slurm.submit(1, 1, 2);
   for (int i = 0; i < 60 * kSteps_s && note_on(rig, barred).empty(); ++i) rig.step();
   EXPECT_EQ(
       note_on(rig, barred),
       "is tried again soon; its last start came to nothing: not started by Slurm (Resources)");
-  rig.slurm.stubborn_nodes.clear();
+  rig.slurm.idle_nodes.clear();
   rig.slurm.jobs()[mistyped].seen.comment = "jige length=40";
   EXPECT_TRUE(rig.run_out(3000));
   EXPECT_EQ(note_on(rig, mistyped), "");

@@ -229,7 +229,7 @@ TEST(JobWishes, AReservationsNodesAreForThoseWhoNameIt) {
 // Nothing that Slurm shows says why.
 TEST(JobWishes, AJobThatANodeDoesNotStartTriesOthers) {
   SchedulerRig rig("fifo+skip/pack");
-  rig.slurm.stubborn_nodes = {"n1", "n2"};
+  rig.slurm.idle_nodes = {"n1", "n2"};
   rig.start();
   const int64_t one = rig.slurm.submit(1, 2, 2), two = rig.slurm.submit(4, 4, 2);
   for (int i = 0; i < 800 && rig.slurm.unfinished() > 0; ++i) rig.step();

@@ -1,0 +1,38 @@
+// What the tests of requests share: requests that are refused, and with which field's name.
+//
+// Threads: one test at a time.
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "api/api_test_support.h"
+
+namespace jige::api::testing {
+
+inline constexpr uint64_t kSeed = 42;
+inline constexpr const char* kHi = R"("messages":[{"role":"user","content":"hi"}])";
+
+struct Refusal {
+  std::string members;  // of the request
+  std::string param;
+  std::string message;  // part of it
+};
+
+// `read`: from members to an ApiResult.
+template <typename Read>
+void expect_refused(const std::vector<Refusal>& refusals, const Read& read) {
+  for (const Refusal& refusal : refusals) {
+    const auto result = read(refusal.members);
+    ASSERT_FALSE(result) << refusal.members.substr(0, 100);
+    EXPECT_EQ(result.error().status, 400) << refusal.members;
+    EXPECT_EQ(result.error().param, refusal.param) << refusal.members;
+    EXPECT_THAT(result.error().message, ::testing::HasSubstr(refusal.message)) << refusal.members;
+  }
+}
+
+}  // namespace jige::api::testing

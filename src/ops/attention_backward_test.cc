@@ -4,8 +4,8 @@
 
 #include "base/cpu.h"
 #include "ops/attention.h"
+#include "ops/attention_properties_test_support.h"
 #include "ops/attention_schedule.h"
-#include "ops/attention_test_support.h"
 
 namespace jige::ops::attention_test {
 namespace {
@@ -158,37 +158,13 @@ TEST(AttentionBackward, MatchesFiniteDifferences) {
 TEST(AttentionBackward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
   for (const int64_t window : {0, 70}) {
     // Heads of one key/value head only: the long sequences are cut when there are threads.
-    Inputs in = make_inputs({.heads = 3,
-                             .kv_heads = 1,
-                             .dim = 16,
-                             .window = window,
-                             .lengths = {33, 1, 700, 64, 0, 17, 128}});
-    Matrix grad_dst = make_grad_dst(in);
-    Machine one;
-    ForwardResult result = forward(one, in);
-    const Gradients expected = backward(one, in, result, grad_dst);
-    for (const int threads : {2, 3}) {
-      Machine machine(threads, true);
-      const Gradients grads = backward(machine, in, result, grad_dst);
-      EXPECT_TRUE(grads.same_rows(0, expected, 0, in.rows())) << threads;
-    }
-    int64_t row = 0;
-    for (const int length : in.lengths) {
-      Inputs alone = in;
-      alone.lengths = {length};
-      alone.q = in.q.rows_copy(row, length);
-      alone.k = in.k.rows_copy(row, length);
-      alone.v = in.v.rows_copy(row, length);
-      ForwardResult alone_result{result.dst.rows_copy(row, length),
-                                 result.lse.rows_copy(row, length)};
-      Matrix alone_grad_dst = grad_dst.rows_copy(row, length);
-      for (const int threads : {1, 4}) {
-        Machine machine(threads);
-        const Gradients grads = backward(machine, alone, alone_result, alone_grad_dst);
-        EXPECT_TRUE(grads.same_rows(0, expected, row, length)) << length << " " << threads;
-      }
-      row += length;
-    }
+    expect_the_same_gradients_packed_or_alone(
+        make_inputs({.heads = 3,
+                     .kv_heads = 1,
+                     .dim = 16,
+                     .window = window,
+                     .lengths = {33, 1, 700, 64, 0, 17, 128}}),
+        DType::kF32);
   }
 }
 

@@ -4,7 +4,7 @@
 
 #include "base/cpu.h"
 #include "ops/attention.h"
-#include "ops/attention_cache_test_support.h"
+#include "ops/attention_properties_test_support.h"
 #include "ops/attention_schedule.h"
 
 namespace jige::ops::attention_test {
@@ -55,17 +55,13 @@ TEST(KvAppend, PutsKeysInColumnsAndValuesInRows) {
   set_active_isa(before);
 }
 
-struct CachedCase {
-  InputOptions options;
-  DType cache_dtype = DType::kF32;
-};
-
-std::vector<CachedCase> cached_cases() {
-  std::vector<CachedCase> cases;
+// Caches have the type of the keys and values.
+std::vector<InputOptions> cached_cases() {
+  std::vector<InputOptions> cases;
   const auto add = [&](InputOptions options) {
-    cases.push_back({options, DType::kF32});
+    cases.push_back(options);
     options.kv_dtype = DType::kBF16;
-    cases.push_back({options, DType::kBF16});
+    cases.push_back(options);
   };
   add({.heads = 1, .kv_heads = 1, .dim = 16, .lengths = {70, 5}});
   add({.heads = 4, .kv_heads = 2, .dim = 32, .lengths = {130, 1, 16, 33}});
@@ -78,52 +74,32 @@ std::vector<CachedCase> cached_cases() {
 
 TEST(AttentionCached, GivesTheBitsOfFlatAttentionInAnyChunks) {
   Rng rng(derive_key(20, "chunks"));
-  for (const CachedCase& test_case : cached_cases()) {
+  for (const InputOptions& options : cached_cases()) {
     for (const DType dst_dtype : {DType::kF32, DType::kBF16}) {
-      SCOPED_TRACE(test_case.options.dim);
-      Inputs in = make_inputs(test_case.options);
-      Machine flat_machine;
-      const Matrix expected = forward(flat_machine, in, dst_dtype).dst;
-      for (const int threads : {1, 2, 3}) {
-        Machine machine(threads, threads == 3);
-        Cache cache(test_case.cache_dtype, in.shape, in.lengths, 5);
-        const Matrix dst = run_in_chunks(machine, in, cache, dst_dtype, [&](size_t, int) {
-          return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
-        });
-        EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads << " threads";
-      }
+      SCOPED_TRACE(options.dim);
+      expect_flat_bits_in_random_chunks(make_inputs(options), dst_dtype, rng);
     }
   }
 }
 
 TEST(AttentionCached, DecodingTokenByTokenGivesTheBitsOfOnePiece) {
-  for (const CachedCase& test_case : cached_cases()) {
-    if (test_case.options.lengths[0] > 1000) continue;
-    Inputs in = make_inputs(test_case.options);
+  for (const InputOptions& options : cached_cases()) {
+    if (options.lengths[0] > 1000) continue;
+    Inputs in = make_inputs(options);
     Machine machine(2);
     const auto whole = [](size_t, int) { return 1 << 20; };
     const auto one = [](size_t, int) { return 1; };
-    Cache first(test_case.cache_dtype, in.shape, in.lengths, 6);
-    Cache second(test_case.cache_dtype, in.shape, in.lengths, 7);
+    Cache first(options.kv_dtype, in.shape, in.lengths, 6);
+    Cache second(options.kv_dtype, in.shape, in.lengths, 7);
     const Matrix expected = run_in_chunks(machine, in, first, DType::kF32, whole);
     const Matrix dst = run_in_chunks(machine, in, second, DType::kF32, one);
-    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << test_case.options.dim;
+    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << options.dim;
   }
 }
 
 TEST(AttentionCached, DecodesAmongPromptsGiveTheBitsOfFlatAttention) {
-  Inputs in = make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}});
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in).dst;
-  for (const int threads : {1, 2, 3}) {
-    Machine machine(threads);
-    Cache cache(DType::kF32, in.shape, in.lengths, 8);
-    // The last tokens one by one, the prompts in pieces of 500: the two meet in one step.
-    const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t i, int done) {
-      return in.lengths[i] - done <= 6 ? 1 : std::min(500, in.lengths[i] - 6 - done);
-    });
-    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads;
-  }
+  expect_flat_bits_of_decodes_among_prompts(
+      make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}}));
 }
 
 TEST(AttentionCached, MatchesTheDefinition) {
@@ -147,22 +123,8 @@ TEST(AttentionCached, MatchesTheDefinition) {
 }
 
 TEST(AttentionCached, BlocksBeforeTheWindowMayBeGone) {
-  const int window = 100;
-  Inputs in =
-      make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .window = window, .lengths = {1200}});
-  Machine machine(2);
-  Cache cache(DType::kF32, in.shape, in.lengths, 10);
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in).dst;
-  const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t, int done) {
-    for (int i = 0; (i + 1) * 16 <= done - window + 1; ++i) {
-      int32_t& block = cache.blocks(0)[static_cast<size_t>(i)];
-      if (block >= 0) cache.ruin(block);
-      block = -1;
-    }
-    return done < 1150 ? 77 : 1;
-  });
-  EXPECT_TRUE(dst.same_rows(0, expected, 0, 1200));
+  expect_blocks_before_the_window_may_be_gone(
+      make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .window = 100, .lengths = {1200}}));
 }
 
 TEST(AttentionCached, GivesTheSameBitsOnEveryInstructionSet) {

@@ -7,8 +7,8 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "ops/attention_properties_test_support.h"
 #include "ops/attention_schedule.h"
-#include "ops/attention_test_support.h"
 
 namespace jige::ops::attention_test {
 namespace {
@@ -88,81 +88,26 @@ TEST(AttentionForward, MatchesTheDefinitionInEveryMixOfTypes) {
 }
 
 TEST(AttentionForward, LargeScoresDoNotOverflow) {
-  Inputs in = make_inputs({.heads = 1, .dim = 16, .lengths = {600}});
-  in.shape.scale = 100;
-  Machine machine;
-  const ForwardResult result = forward(machine, in);
-  const Oracle o = oracle_forward(in, {0, 600, 0});
-  for (int64_t i = 0; i < 600; ++i) {
-    for (int64_t c = 0; c < 16; ++c) {
-      // Scores reach thousands: an error of one unit in their last place shows in the weights.
-      EXPECT_NEAR(result.dst.get(i, c), o.dst[static_cast<size_t>(i * 16 + c)], 2e-2);
-    }
-  }
+  expect_large_scores_do_not_overflow(make_inputs({.heads = 1, .dim = 16, .lengths = {600}}));
 }
 
 TEST(AttentionForward, ANotANumberQueryStaysOne) {
-  Inputs in = make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .lengths = {40}});
-  in.q.set(7, 3, std::nanf(""));
-  Machine machine;
-  const ForwardResult result = forward(machine, in);
-  for (int64_t row = 0; row < 40; ++row) {
-    for (int64_t c = 0; c < 32; ++c) {
-      EXPECT_EQ(std::isnan(result.dst.get(row, c)), row == 7 && c < 16);
-    }
-  }
+  expect_a_not_a_number_query_stays_one(
+      make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .lengths = {40}}));
 }
 
 TEST(AttentionForward, WhatARowDoesNotSeeLeavesNoTrace) {
-  const int64_t window = 50;
-  Inputs in =
-      make_inputs({.heads = 2, .kv_heads = 1, .dim = 24, .window = window, .lengths = {300}});
-  Machine machine;
-  const ForwardResult expected = forward(machine, in);
-  for (const int64_t row : {0, 5, 15, 63, 64, 100, 299}) {
-    Inputs other = in;
-    for (int64_t j = 0; j < 300; ++j) {
-      if (j <= row && j > row - window) continue;
-      for (int64_t c = 0; c < 24; ++c) {
-        other.k.set(j, c, std::nanf(""));
-        other.v.set(j, c, c % 2 ? std::nanf("") : INFINITY);
-      }
-      for (int64_t c = 0; c < 48; ++c) other.q.set(j, c, std::nanf(""));
-    }
-    const ForwardResult result = forward(machine, other);
-    EXPECT_TRUE(result.dst.same_rows(row, expected.dst, row, 1)) << row;
-    EXPECT_TRUE(result.lse.same_rows(row, expected.lse, row, 1)) << row;
-  }
+  expect_unseen_rows_leave_no_trace(
+      make_inputs({.heads = 2, .kv_heads = 1, .dim = 24, .window = 50, .lengths = {300}}));
 }
 
 TEST(AttentionForward, GivesTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
   for (const int64_t window : {0, 70}) {
-    Inputs in = make_inputs({.heads = 6,
-                             .kv_heads = 2,
-                             .dim = 16,
-                             .window = window,
-                             .lengths = {33, 1, 700, 64, 0, 1100, 17}});
-    Machine one;
-    const ForwardResult expected = forward(one, in);
-    for (const int threads : {2, 3}) {
-      Machine machine(threads, true);
-      const ForwardResult result = forward(machine, in);
-      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << threads;
-      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << threads;
-    }
-    int64_t row = 0;
-    for (const int length : in.lengths) {
-      Inputs alone = in;
-      alone.lengths = {length};
-      alone.q = in.q.rows_copy(row, length);
-      alone.k = in.k.rows_copy(row, length);
-      alone.v = in.v.rows_copy(row, length);
-      Machine machine(3);
-      const ForwardResult result = forward(machine, alone);
-      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, row, length)) << length;
-      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, row, length)) << length;
-      row += length;
-    }
+    expect_the_same_bits_packed_or_alone(make_inputs({.heads = 6,
+                                                      .kv_heads = 2,
+                                                      .dim = 16,
+                                                      .window = window,
+                                                      .lengths = {33, 1, 700, 64, 0, 1100, 17}}));
   }
 }
 

@@ -7,7 +7,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/attention.h"
-#include "ops/attention_cache_test_support.h"
+#include "ops/attention_properties_test_support.h"
 #include "ops/attention_tiles_model.h"
 
 namespace jige::ops::attention_test {
@@ -109,80 +109,26 @@ TEST_F(AttentionTiles, FollowTheStatedArithmetic) {
 }
 
 TEST_F(AttentionTiles, LargeScoresDoNotOverflow) {
-  Inputs in = bf16_inputs({.heads = 1, .dim = 16, .lengths = {600}});
-  in.shape.scale = 100;
-  Machine machine;
-  const ForwardResult result = forward(machine, in);
-  const Oracle o = oracle_forward(in, {0, 600, 0});
-  for (int64_t i = 0; i < 600; ++i) {
-    for (int64_t c = 0; c < 16; ++c) {
-      EXPECT_NEAR(result.dst.get(i, c), o.dst[static_cast<size_t>(i * 16 + c)], 2e-2);
-    }
-  }
+  expect_large_scores_do_not_overflow(bf16_inputs({.heads = 1, .dim = 16, .lengths = {600}}));
 }
 
 TEST_F(AttentionTiles, ANotANumberQueryStaysOne) {
-  Inputs in = bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .lengths = {40}});
-  in.q.set(7, 3, std::nanf(""));
-  Machine machine;
-  const ForwardResult result = forward(machine, in);
-  for (int64_t row = 0; row < 40; ++row) {
-    for (int64_t c = 0; c < 32; ++c) {
-      EXPECT_EQ(std::isnan(result.dst.get(row, c)), row == 7 && c < 16);
-    }
-  }
+  expect_a_not_a_number_query_stays_one(
+      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .lengths = {40}}));
 }
 
 TEST_F(AttentionTiles, WhatARowDoesNotSeeLeavesNoTrace) {
-  const int64_t window = 50;
-  Inputs in =
-      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 24, .window = window, .lengths = {300}});
-  Machine machine;
-  const ForwardResult expected = forward(machine, in);
-  for (const int64_t row : {0, 5, 15, 63, 64, 100, 299}) {
-    Inputs other = in;
-    for (int64_t j = 0; j < 300; ++j) {
-      if (j <= row && j > row - window) continue;
-      for (int64_t c = 0; c < 24; ++c) {
-        other.k.set(j, c, std::nanf(""));
-        other.v.set(j, c, c % 2 ? std::nanf("") : INFINITY);
-      }
-      for (int64_t c = 0; c < 48; ++c) other.q.set(j, c, std::nanf(""));
-    }
-    const ForwardResult result = forward(machine, other);
-    EXPECT_TRUE(result.dst.same_rows(row, expected.dst, row, 1)) << row;
-    EXPECT_TRUE(result.lse.same_rows(row, expected.lse, row, 1)) << row;
-  }
+  expect_unseen_rows_leave_no_trace(
+      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 24, .window = 50, .lengths = {300}}));
 }
 
 TEST_F(AttentionTiles, GiveTheSameBitsPackedOrAloneOnAnyNumberOfThreads) {
   for (const int64_t window : {0, 70}) {
-    Inputs in = bf16_inputs({.heads = 6,
-                             .kv_heads = 2,
-                             .dim = 48,
-                             .window = window,
-                             .lengths = {33, 1, 700, 64, 0, 1100, 17}});
-    Machine one;
-    const ForwardResult expected = forward(one, in);
-    for (const int threads : {2, 3}) {
-      Machine machine(threads, true);
-      const ForwardResult result = forward(machine, in);
-      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << threads;
-      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << threads;
-    }
-    int64_t row = 0;
-    for (const int length : in.lengths) {
-      Inputs alone = in;
-      alone.lengths = {length};
-      alone.q = in.q.rows_copy(row, length);
-      alone.k = in.k.rows_copy(row, length);
-      alone.v = in.v.rows_copy(row, length);
-      Machine machine(3);
-      const ForwardResult result = forward(machine, alone);
-      EXPECT_TRUE(result.dst.same_rows(0, expected.dst, row, length)) << length;
-      EXPECT_TRUE(result.lse.same_rows(0, expected.lse, row, length)) << length;
-      row += length;
-    }
+    expect_the_same_bits_packed_or_alone(bf16_inputs({.heads = 6,
+                                                      .kv_heads = 2,
+                                                      .dim = 48,
+                                                      .window = window,
+                                                      .lengths = {33, 1, 700, 64, 0, 1100, 17}}));
   }
 }
 
@@ -199,18 +145,10 @@ TEST_F(AttentionTiles, GiveTheBitsOfFlatAttentionOverACacheInAnyChunks) {
   for (const InputOptions& options : cases) {
     SCOPED_TRACE(options.dim);
     Inputs in = bf16_inputs(options);
-    Machine flat_machine;
-    const Matrix expected = forward(flat_machine, in, DType::kBF16).dst;
-    for (const int threads : {1, 2, 3}) {
-      Machine machine(threads, threads == 3);
-      Cache cache(DType::kBF16, in.shape, in.lengths, 5);
-      const Matrix dst = run_in_chunks(machine, in, cache, DType::kBF16, [&](size_t, int) {
-        return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
-      });
-      EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads << " threads";
-    }
+    expect_flat_bits_in_random_chunks(in, DType::kBF16, rng);
     if (options.lengths[0] > 1000) continue;
     Machine machine(2);
+    const Matrix expected = forward(machine, in, DType::kBF16).dst;
     Cache cache(DType::kBF16, in.shape, in.lengths, 6);
     const Matrix dst =
         run_in_chunks(machine, in, cache, DType::kBF16, [](size_t, int) { return 1; });
@@ -219,36 +157,13 @@ TEST_F(AttentionTiles, GiveTheBitsOfFlatAttentionOverACacheInAnyChunks) {
 }
 
 TEST_F(AttentionTiles, DecodeAmongPromptsGivesTheBitsOfFlatAttention) {
-  Inputs in = bf16_inputs({.heads = 4, .kv_heads = 2, .dim = 32, .lengths = {1100, 40, 2000, 300}});
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in).dst;
-  for (const int threads : {1, 2, 3}) {
-    Machine machine(threads);
-    Cache cache(DType::kBF16, in.shape, in.lengths, 8);
-    const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t i, int done) {
-      return in.lengths[i] - done <= 6 ? 1 : std::min(500, in.lengths[i] - 6 - done);
-    });
-    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads;
-  }
+  expect_flat_bits_of_decodes_among_prompts(
+      bf16_inputs({.heads = 4, .kv_heads = 2, .dim = 32, .lengths = {1100, 40, 2000, 300}}));
 }
 
 TEST_F(AttentionTiles, BlocksBeforeTheWindowMayBeGone) {
-  const int window = 100;
-  Inputs in =
-      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 32, .window = window, .lengths = {1200}});
-  Machine machine(2);
-  Cache cache(DType::kBF16, in.shape, in.lengths, 10);
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in).dst;
-  const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t, int done) {
-    for (int i = 0; (i + 1) * 16 <= done - window + 1; ++i) {
-      int32_t& block = cache.blocks(0)[static_cast<size_t>(i)];
-      if (block >= 0) cache.ruin(block);
-      block = -1;
-    }
-    return done < 1150 ? 77 : 1;
-  });
-  EXPECT_TRUE(dst.same_rows(0, expected, 0, 1200));
+  expect_blocks_before_the_window_may_be_gone(
+      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 32, .window = 100, .lengths = {1200}}));
 }
 
 TEST_F(AttentionTiles, AreLeftAloneByWeakerInstructionSetsAndOtherTypes) {

@@ -1,0 +1,161 @@
+// What attention must hold by whatever kernel it runs, as checks that the tests of vectors and of
+// matrix tiles share: large scores, what a row does not see, and the same bits under packing,
+// threads, chunks and the ways to cut the work.
+// Threads: none.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "ops/attention_cache_test_support.h"
+
+namespace jige::ops::attention_test {
+
+inline void expect_large_scores_do_not_overflow(Inputs in) {
+  in.shape.scale = 100;
+  Machine machine;
+  const ForwardResult result = forward(machine, in);
+  const int64_t rows = in.rows();
+  const Oracle o = oracle_forward(in, {0, rows, 0});
+  for (int64_t i = 0; i < rows; ++i) {
+    for (int64_t c = 0; c < o.dim; ++c) {
+      // Scores reach thousands: an error of one unit in their last place shows in the weights.
+      EXPECT_NEAR(result.dst.get(i, c), o.dst[static_cast<size_t>(i * o.dim + c)], 2e-2);
+    }
+  }
+}
+
+inline void expect_a_not_a_number_query_stays_one(Inputs in) {
+  in.q.set(7, 3, std::nanf(""));
+  Machine machine;
+  const ForwardResult result = forward(machine, in);
+  for (int64_t row = 0; row < in.rows(); ++row) {
+    for (int64_t c = 0; c < in.q.columns(); ++c) {
+      EXPECT_EQ(std::isnan(result.dst.get(row, c)), row == 7 && c < in.shape.head_dim);
+    }
+  }
+}
+
+// One sequence of at least 300 rows under a window.
+inline void expect_unseen_rows_leave_no_trace(Inputs in) {
+  Machine machine;
+  const ForwardResult expected = forward(machine, in);
+  for (const int64_t row : {0, 5, 15, 63, 64, 100, 299}) {
+    Inputs other = in;
+    for (int64_t j = 0; j < in.rows(); ++j) {
+      if (j <= row && j > row - in.shape.window) continue;
+      for (int64_t c = 0; c < in.k.columns(); ++c) {
+        other.k.set(j, c, std::nanf(""));
+        other.v.set(j, c, c % 2 ? std::nanf("") : INFINITY);
+      }
+      for (int64_t c = 0; c < in.q.columns(); ++c) other.q.set(j, c, std::nanf(""));
+    }
+    const ForwardResult result = forward(machine, other);
+    EXPECT_TRUE(result.dst.same_rows(row, expected.dst, row, 1)) << row;
+    EXPECT_TRUE(result.lse.same_rows(row, expected.lse, row, 1)) << row;
+  }
+}
+
+// The sequence that begins at the row, without the others.
+inline Inputs one_sequence(const Inputs& in, int64_t row, int length) {
+  Inputs alone = in;
+  alone.lengths = {length};
+  alone.q = in.q.rows_copy(row, length);
+  alone.k = in.k.rows_copy(row, length);
+  alone.v = in.v.rows_copy(row, length);
+  return alone;
+}
+
+inline void expect_the_same_bits_packed_or_alone(Inputs in) {
+  Machine one;
+  const ForwardResult expected = forward(one, in);
+  for (const int threads : {2, 3}) {
+    Machine machine(threads, true);
+    const ForwardResult result = forward(machine, in);
+    EXPECT_TRUE(result.dst.same_rows(0, expected.dst, 0, in.rows())) << threads;
+    EXPECT_TRUE(result.lse.same_rows(0, expected.lse, 0, in.rows())) << threads;
+  }
+  int64_t row = 0;
+  for (const int length : in.lengths) {
+    Inputs alone = one_sequence(in, row, length);
+    Machine machine(3);
+    const ForwardResult result = forward(machine, alone);
+    EXPECT_TRUE(result.dst.same_rows(0, expected.dst, row, length)) << length;
+    EXPECT_TRUE(result.lse.same_rows(0, expected.lse, row, length)) << length;
+    row += length;
+  }
+}
+
+// Gradients of a dst of the type.
+inline void expect_the_same_gradients_packed_or_alone(Inputs in, DType dst_dtype) {
+  Matrix grad_dst = make_grad_dst(in, dst_dtype);
+  Machine one;
+  ForwardResult result = forward(one, in, dst_dtype);
+  const Gradients expected = backward(one, in, result, grad_dst);
+  for (const int threads : {2, 3}) {
+    Machine machine(threads, true);
+    const Gradients grads = backward(machine, in, result, grad_dst);
+    EXPECT_TRUE(grads.same_rows(0, expected, 0, in.rows())) << threads;
+  }
+  int64_t row = 0;
+  for (const int length : in.lengths) {
+    Inputs alone = one_sequence(in, row, length);
+    ForwardResult alone_result{result.dst.rows_copy(row, length),
+                               result.lse.rows_copy(row, length)};
+    Matrix alone_grad_dst = grad_dst.rows_copy(row, length);
+    for (const int threads : {1, 4}) {
+      Machine machine(threads);
+      const Gradients grads = backward(machine, alone, alone_result, alone_grad_dst);
+      EXPECT_TRUE(grads.same_rows(0, expected, row, length)) << length << " " << threads;
+    }
+    row += length;
+  }
+}
+
+// A cache of the type of keys and values, filled in chunks of random length.
+inline void expect_flat_bits_in_random_chunks(Inputs in, DType dst_dtype, Rng& rng) {
+  Machine flat_machine;
+  const Matrix expected = forward(flat_machine, in, dst_dtype).dst;
+  for (const int threads : {1, 2, 3}) {
+    Machine machine(threads, threads == 3);
+    Cache cache(in.k.view().dtype, in.shape, in.lengths, 5);
+    const Matrix dst = run_in_chunks(machine, in, cache, dst_dtype, [&](size_t, int) {
+      return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
+    });
+    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads << " threads";
+  }
+}
+
+// The last tokens one by one, the prompts in pieces of 500: the two meet in one step.
+inline void expect_flat_bits_of_decodes_among_prompts(Inputs in) {
+  Machine flat_machine;
+  const Matrix expected = forward(flat_machine, in).dst;
+  for (const int threads : {1, 2, 3}) {
+    Machine machine(threads);
+    Cache cache(in.k.view().dtype, in.shape, in.lengths, 8);
+    const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t i, int done) {
+      return in.lengths[i] - done <= 6 ? 1 : std::min(500, in.lengths[i] - 6 - done);
+    });
+    EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows())) << threads;
+  }
+}
+
+// One sequence of 1200 rows under a window, whose blocks are given back as the window leaves them.
+inline void expect_blocks_before_the_window_may_be_gone(Inputs in) {
+  Machine machine(2);
+  Cache cache(in.k.view().dtype, in.shape, in.lengths, 10);
+  Machine flat_machine;
+  const Matrix expected = forward(flat_machine, in).dst;
+  const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t, int done) {
+    for (int i = 0; (i + 1) * 16 <= done - in.shape.window + 1; ++i) {
+      int32_t& block = cache.blocks(0)[static_cast<size_t>(i)];
+      if (block >= 0) cache.ruin(block);
+      block = -1;
+    }
+    return done < 1150 ? 77 : 1;
+  });
+  EXPECT_TRUE(dst.same_rows(0, expected, 0, in.rows()));
+}
+
+}  // namespace jige::ops::attention_test

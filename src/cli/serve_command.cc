@@ -86,6 +86,7 @@ class ServeCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    outlive_readers();
     JIGE_TRY(engine_options_, serve_.engine_options());
     JIGE_DO(serve::validate(engine_options_));
     const InterruptScope interrupts;

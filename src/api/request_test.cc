@@ -110,6 +110,8 @@ TEST(CompletionRequest, TakesNullsAsAbsentAndMinusOneAsNoTopK) {
 TEST(CompletionRequest, RefusesWhatIsWrongAndNamesTheField) {
   const std::string p = R"("prompt":"a",)";
   std::string long_prompt(kSeed * 4, 'a');
+  std::string optional_letters;
+  for (char letter = 'a'; letter <= 'z'; ++letter) optional_letters += {letter, '?'};
   const std::vector<Refusal> refusals = {
       {"", "prompt", "missing"},
       {R"("prompt":7)", "prompt", "must be a text"},
@@ -183,6 +185,8 @@ TEST(CompletionRequest, RefusesWhatIsWrongAndNamesTheField) {
       {p + R"("guided_regex":"(a")", "guided_regex", "missing"},
       {p + R"("guided_choice":[])", "guided_choice", "list of 1"},
       {p + R"("guided_grammar":"root ::= a")", "guided_grammar", "not supported"},
+      {p + R"("guided_regex":"()" + optional_letters + R"(){90}")", "guided_regex",
+       "less ambiguous"},
       {p + R"("guided_regex":"a","guided_choice":["b"])", "guided_choice", "cannot both"},
       {p + R"("guided_regex":"a","response_format":{"type":"json_object"})", "guided_regex",
        "cannot both"},

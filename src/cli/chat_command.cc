@@ -17,6 +17,7 @@
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/output.h"
+#include "cli/reasoning_flag.h"
 #include "cli/reasoning_view.h"
 
 namespace jige::cli {
@@ -38,9 +39,10 @@ class ChatCommand final : public Command {
         "Talks to a model. Answers stream as they are made; /help tells the commands. With input "
         "from a pipe, every line is a message and only the answers are printed. What a model "
         "reasons "
-        "before it answers (<think>…</think>) is dimmed in a terminal.");
+        "before it answers (--reasoning) is dimmed in a terminal.");
     model_.declare_folder(flags);
     flags.text("--system TEXT", system_, "how the model shall behave");
+    reasoning_.declare(flags);
     generation_.declare(flags);
     model_.declare(flags);
     output_.declare(flags, "print one JSON object an answer");
@@ -54,10 +56,10 @@ class ChatCommand final : public Command {
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
     JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
     if (interrupted()) return fail(Code::kCancelled, "while the model was loaded");
-    JIGE_TRY(Conversation conversation, Conversation::create(loaded.tokenizer, loaded.folder));
+    JIGE_TRY(Conversation conversation,
+             Conversation::create(loaded.tokenizer, loaded.folder, reasoning_));
     conversation.set_system(system_);
-    JIGE_TRY(serve::GenerateOptions options,
-             generation_.to_options(loaded, 512));
+    JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 512));
     options.shown_ids = conversation.shown_ids(loaded.tokenizer);
     for (std::string& stop : conversation.stop_strings()) {
       options.stop_strings.push_back(std::move(stop));
@@ -185,6 +187,7 @@ class ChatCommand final : public Command {
 
   ModelFlags model_;
   std::string system_;
+  ReasoningFlag reasoning_;
   GenerationFlags generation_;
   OutputFlags output_;
   const bool person_ = isatty(STDIN_FILENO) == 1;

@@ -44,6 +44,7 @@ class ClusterDeadManCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    outlive_readers();
     const InterruptScope interrupts;
     const RealClock clock;
     slurm::DeadManTimer timer(after_s_, epoch_, clock.now_ns());

@@ -94,6 +94,7 @@ class ClusterRunCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    outlive_readers();
     const InterruptScope interrupts;
     JIGE_DO(check_flags());
     // What is wrong with the policy is said before Slurm is asked, or started.

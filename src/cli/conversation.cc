@@ -9,11 +9,14 @@
 namespace jige::cli {
 
 Result<Conversation> Conversation::create(const text::Tokenizer& tokenizer,
-                                          const std::string& where) {
+                                          const std::string& where,
+                                          const ReasoningFlag& reasoning) {
   Conversation conversation;
   if (!tokenizer.chat_template().empty()) {
     JIGE_TRY(conversation.chat_, text::ChatTemplate::parse(tokenizer.chat_template(), where));
   }
+  conversation.has_reasoning_ =
+      reasoning.is_expected(conversation.chat_ ? &*conversation.chat_ : nullptr);
   return conversation;
 }
 
@@ -23,7 +26,7 @@ std::vector<std::string> Conversation::stop_strings() const {
 }
 
 std::vector<int32_t> Conversation::shown_ids(const text::Tokenizer& tokenizer) const {
-  return has_reasoning() ? text::reasoning_mark_ids(tokenizer) : std::vector<int32_t>();
+  return has_reasoning_ ? text::reasoning_mark_ids(tokenizer) : std::vector<int32_t>();
 }
 
 void Conversation::set_system(const std::string& text) {
@@ -93,7 +96,7 @@ Result<std::vector<int32_t>> Conversation::shortened(const text::Tokenizer& toke
 
 text::ReasoningStart Conversation::reasoning_start(const text::Tokenizer& tokenizer,
                                                    std::span<const int32_t> prompt) const {
-  if (!has_reasoning()) return text::ReasoningStart::kNone;
+  if (!has_reasoning_) return text::ReasoningStart::kNone;
   return text::reasoning_start(tokenizer, prompt);
 }
 

@@ -19,6 +19,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "cli/reasoning_flag.h"
 #include "text/chat_template.h"
 #include "text/reasoning.h"
 #include "text/tokenizer.h"
@@ -34,7 +35,8 @@ struct Message {
 class Conversation {
  public:
   // Fails with kCorrupt or kUnsupported on a template that cannot be parsed; `where` names it.
-  static Result<Conversation> create(const text::Tokenizer& tokenizer, const std::string& where);
+  static Result<Conversation> create(const text::Tokenizer& tokenizer, const std::string& where,
+                                     const ReasoningFlag& reasoning = {});
 
   bool has_template() const { return chat_.has_value(); }
   // Texts that end an answer besides the end-of-text token.
@@ -62,7 +64,7 @@ class Conversation {
   // The ids of the whole conversation, ready for the answer. Fails with kInvalidArgument when the
   // last message alone does not fit, and as encode_chat does; nothing is left out then.
   Result<std::vector<int32_t>> prompt(const text::Tokenizer& tokenizer, Limit limit);
-  // What the answer to a prompt begins with: reasoning only where the template knows of it.
+  // What the answer to a prompt begins with: reasoning only where it is expected.
   text::ReasoningStart reasoning_start(const text::Tokenizer& tokenizer,
                                        std::span<const int32_t> prompt) const;
   // Messages the last prompt() left out for good.
@@ -78,9 +80,8 @@ class Conversation {
   // Removes the oldest exchange; false when only the last message is left.
   bool drop_oldest();
 
-  bool has_reasoning() const { return chat_ && text::has_reasoning(*chat_); }
-
   std::optional<text::ChatTemplate> chat_;
+  bool has_reasoning_ = false;
   std::vector<Message> messages_;
   int64_t dropped_count_ = 0;
 };

@@ -142,6 +142,8 @@ TEST_F(ConversationTest, KeepsReasoningApartForTemplatesThatKnowOfIt) {
   plain.add("user", "x");
   const auto asked = plain.prompt(tokenizer, {.context_max = 100, .room = 10});
   EXPECT_EQ(plain.reasoning_start(tokenizer, *asked), text::ReasoningStart::kNone);
+  const Conversation thinking = *Conversation::create(tokenizer, "here", {.format = "think"});
+  EXPECT_EQ(thinking.reasoning_start(tokenizer, *asked), text::ReasoningStart::kMayOpen);
 
   EXPECT_TRUE(write_file_atomic(
       folder_ + "/tok/chat_template.jinja",
@@ -159,6 +161,8 @@ TEST_F(ConversationTest, KeepsReasoningApartForTemplatesThatKnowOfIt) {
   ASSERT_TRUE(ids) << ids.error().message;
   EXPECT_EQ(text_of(tokenizer, *ids), "<user>x<assistant>b<user>y<assistant><think>\n");
   EXPECT_EQ(conversation.reasoning_start(tokenizer, *ids), text::ReasoningStart::kOpened);
+  const Conversation unparted = *Conversation::create(tokenizer, "here", {.format = "off"});
+  EXPECT_EQ(unparted.reasoning_start(tokenizer, *ids), text::ReasoningStart::kNone);
 }
 
 TEST_F(ConversationTest, WritesATranscriptWithoutATemplate) {

@@ -16,6 +16,7 @@
 #include "cli/interrupt.h"
 #include "cli/loaded_model.h"
 #include "cli/output.h"
+#include "cli/reasoning_flag.h"
 #include "cli/reasoning_view.h"
 #include "grammar/constraint_compiler.h"
 #include "text/chat_encode.h"
@@ -34,6 +35,7 @@ class GenerateCommand final : public Command {
     flags.text("-f,--file FILE", source_.file, "read it from a file; - is standard input");
     flags.toggle("--chat", chat_, "the text is a message to be answered: use the chat template");
     flags.text("--system TEXT", system_, "with --chat, how the model shall behave");
+    reasoning_flag_.declare(flags);
     flags.integer("-n,--samples N", samples_, {.min = 1, .max = 1'000'000},
                   "several continuations; sample i uses seed + i");
     flags.toggle("--echo", echo_, "print the text itself first");
@@ -85,6 +87,9 @@ class GenerateCommand final : public Command {
     if (!system_.empty() && !chat_) {
       return fail(Code::kInvalidArgument, "--system is part of a chat: add --chat");
     }
+    if (reasoning_flag_.format != "auto" && !chat_) {
+      return fail(Code::kInvalidArgument, "--reasoning is for answers of a chat: add --chat");
+    }
     if (logprobs_ && !output_.json) {
       return fail(Code::kInvalidArgument, "--logprobs are part of the JSON: add --json");
     }
@@ -106,7 +111,7 @@ class GenerateCommand final : public Command {
     messages.push_back({{"role", "user"}, {"content", input}});
     JIGE_TRY(std::vector<int32_t> ids,
              text::encode_chat(tokenizer, chat, messages, {.add_generation_prompt = true}));
-    if (text::has_reasoning(chat)) reasoning_ = text::reasoning_start(tokenizer, ids);
+    if (reasoning_flag_.is_expected(&chat)) reasoning_ = text::reasoning_start(tokenizer, ids);
     return ids;
   }
 
@@ -159,6 +164,7 @@ class GenerateCommand final : public Command {
   TextSource source_;
   std::string system_;
   bool chat_ = false, echo_ = false;
+  ReasoningFlag reasoning_flag_;
   text::ReasoningStart reasoning_ = text::ReasoningStart::kNone;
   int64_t samples_ = 1;
   std::optional<int64_t> logprobs_;

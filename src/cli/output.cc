@@ -1,5 +1,6 @@
 #include "cli/output.h"
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -20,6 +21,11 @@ namespace jige::cli {
 namespace {
 
 int output_errno = 0;  // of the first write to standard output that failed
+bool needs_reader = true;
+
+void note_failed_write() {
+  if (output_errno == 0 && (needs_reader || errno != EPIPE)) output_errno = errno;
+}
 
 }  // namespace
 
@@ -53,7 +59,7 @@ void print_exact(std::string_view text) {
   // A bar on the same terminal would stand before it in the line.
   if (isatty(STDOUT_FILENO) == 1) clear_progress_line();
   const bool written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
-  if ((!written || std::fflush(stdout) != 0) && output_errno == 0) output_errno = errno;
+  if (!written || std::fflush(stdout) != 0) note_failed_write();
 }
 
 void print_json(const Json& json) { print_exact(dump_json(json) + "\n"); }
@@ -74,8 +80,13 @@ bool allows_color() {
   return value == nullptr || *value == '\0';
 }
 
+void outlive_readers() {
+  signal(SIGPIPE, SIG_IGN);
+  needs_reader = false;
+}
+
 Status flush_output() {
-  if (std::fflush(stdout) != 0 && output_errno == 0) output_errno = errno;
+  if (std::fflush(stdout) != 0) note_failed_write();
   if (output_errno == 0) return {};
   return fail(output_errno == ENOSPC ? Code::kExhausted : Code::kIo,
               "standard output: {}; the result is not complete", std::strerror(output_errno));

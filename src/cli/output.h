@@ -50,6 +50,10 @@ void print_error(const Error& error, bool json);
 // Whether NO_COLOR leaves colours to us; an empty one counts as none.
 bool allows_color();
 
+// For commands whose work is not what they print: from now on whoever read standard output or error
+// may go away, which else ends the process by SIGPIPE, and is no failure.
+void outlive_readers();
+
 // Fails with kIo when something printed did not reach standard output.
 Status flush_output();
 

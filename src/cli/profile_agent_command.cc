@@ -39,6 +39,7 @@ class ProfileAgentCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    outlive_readers();
     const InterruptScope interrupts;
     JIGE_TRY(const comm::Address listen, profile::parse_agent_address(listen_, "--listen"));
     JIGE_TRY(const std::unique_ptr<profile::LinkAgent> agent,

@@ -86,6 +86,7 @@ class ServeCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    outlive_readers();
     JIGE_TRY(engine_options_, serve_.engine_options());
     JIGE_DO(serve::validate(engine_options_));
     const InterruptScope interrupts;
@@ -228,7 +229,7 @@ class ServeCommand final : public Command {
       JIGE_TRY(served.chat_template,
                text::ChatTemplate::parse(tokenizer_->chat_template(), folder_));
       served.tool_format = serve_.tool_format(*served.chat_template);
-      served.has_reasoning = serve_.has_reasoning(*served.chat_template);
+      served.has_reasoning = serve_.reasoning.is_expected(&*served.chat_template);
     }
     return served;
   }

@@ -4,7 +4,6 @@
 #include <cstdlib>
 
 #include "cli/flags.h"
-#include "text/reasoning.h"
 
 namespace jige::cli {
 namespace {
@@ -59,9 +58,7 @@ void declare_answers(Flags& flags, ServeFlags& serve) {
   flags.choice("--tool-calls FORMAT", serve.tool_calls,
                {"auto", "hermes", "mistral", "llama", "off"},
                "how the model writes calls of tools; auto: as its chat template does");
-  flags.choice("--reasoning FORMAT", serve.reasoning, {"auto", "think", "off"},
-               "what a chat answer begins with is not its content; think: <think>…</think>; auto: "
-               "where the chat template has these tags");
+  serve.reasoning.declare(flags);
 }
 
 void declare_limits(Flags& flags, ServeFlags& serve) {
@@ -138,10 +135,6 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
 api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
   const auto named = api::find_tool_format(tool_calls);
   return named ? *named : api::tool_format_of(chat);
-}
-
-bool ServeFlags::has_reasoning(const text::ChatTemplate& chat) const {
-  return reasoning == "auto" ? text::has_reasoning(chat) : reasoning == "think";
 }
 
 api::RequestLimits ServeFlags::request_limits() const {

@@ -10,6 +10,7 @@
 #include "api/http_server.h"
 #include "api/served_model.h"
 #include "base/result.h"
+#include "cli/reasoning_flag.h"
 #include "cli/speculation_flags.h"
 #include "grammar/constraint_compiler.h"
 #include "serve/engine.h"
@@ -38,7 +39,7 @@ struct ServeFlags {
   std::string event_log;
 
   std::string tool_calls = "auto";
-  std::string reasoning = "auto";
+  ReasoningFlag reasoning;
 
   int64_t queue_requests = 1024;
   int64_t queue_tokens = int64_t{1} << 20;
@@ -62,8 +63,6 @@ struct ServeFlags {
   api::RequestLimits request_limits() const;
   // How the answers of a model with this template call tools.
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
-  // Whether its chat answers may begin with reasoning.
-  bool has_reasoning(const text::ChatTemplate& chat) const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.
   Result<api::ApiKeys> api_keys() const;
 };

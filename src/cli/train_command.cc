@@ -100,6 +100,7 @@ class TrainCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    outlive_readers();
     const InterruptScope interrupts;
     if (plan_only_) {
       JIGE_TRY(const auto ranks, ranks_.planned());

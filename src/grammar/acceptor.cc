@@ -25,30 +25,32 @@ Result<Acceptor> Acceptor::create(std::shared_ptr<const Grammar> grammar,
                                   const AcceptorLimits& limits,
                                   std::shared_ptr<ConstraintMemory> memory) {
   Acceptor acceptor(std::move(grammar), limits, std::move(memory));
-  acceptor.visit({acceptor.grammar_->start(), 0});
-  JIGE_DO(acceptor.intern());
+  Work work;
+  acceptor.visit({acceptor.grammar_->start(), 0}, work);
+  JIGE_DO(acceptor.intern(work));
   return acceptor;
 }
 
-Result<int> Acceptor::next(int state, uint8_t byte) {
+Result<int> Acceptor::next(int state, uint8_t byte, Work& work) {
   const int byte_class = grammar_->class_of(byte);
   const size_t at = static_cast<size_t>(state) * static_cast<size_t>(grammar_->class_count()) +
                     static_cast<size_t>(byte_class);
   if (steps_[at] != kUnknownStep) return steps_[at];
-  JIGE_TRY(const int found, step(state, byte_class));
+  JIGE_TRY(const int found, step(state, byte_class, work));
   steps_[at] = found;
   return found;
 }
 
-Result<int> Acceptor::step(int state, int byte_class) {
+Result<int> Acceptor::step(int state, int byte_class, Work& work) {
   const State from = states_[static_cast<size_t>(state)];
+  work.take(from.count);
   for (size_t i = from.first; i < from.first + from.count; ++i) {
     const Place place = places_[i];
     const Node& node = grammar_->node(place.node);
-    if (grammar_->takes(node, byte_class)) visit({node.second, place.stack});
+    if (grammar_->takes(node, byte_class)) visit({node.second, place.stack}, work);
   }
-  if (seen_.empty()) return kNoState;
-  return intern();
+  if (seen_.empty() && work.left > 0) return kNoState;
+  return intern(work);
 }
 
 Acceptor::StackId Acceptor::push(NodeId node, StackId below) {
@@ -62,20 +64,21 @@ Acceptor::StackId Acceptor::push(NodeId node, StackId below) {
 
 // Notes a place and all that can be reached from it without a byte. A place from which the end
 // would need more frames than there may be is passed over: another way leads there.
-void Acceptor::visit(Place place) {
+void Acceptor::visit(Place place, Work& work) {
   open_.push_back(place);
   while (!open_.empty()) {
     const Place top = open_.back();
     open_.pop_back();
+    if (!work.take(1)) return open_.clear();
     if (seen_.size() > limits_.places_of_state_max) continue;
     const int32_t need = grammar_->need(top.node);
     if (need > kDepthMax - frames_[static_cast<size_t>(top.stack)].depth) continue;
     if (!seen_.insert(joined(top.node, top.stack)).second) continue;
-    expand(top);
+    expand(top, work);
   }
 }
 
-void Acceptor::expand(Place place) {
+void Acceptor::expand(Place place, Work& work) {
   const Node& node = grammar_->node(place.node);
   switch (node.kind) {
     case Node::Kind::kReturn:
@@ -90,6 +93,7 @@ void Acceptor::expand(Place place) {
       found_.push_back(place);
       break;
     case Node::Kind::kSplit:
+      if (!work.take(grammar_->branches(node).size())) break;
       for (const NodeId branch : grammar_->branches(node)) open_.push_back({branch, place.stack});
       break;
     case Node::Kind::kCall: {
@@ -104,7 +108,7 @@ void Acceptor::expand(Place place) {
   }
 }
 
-Result<int> Acceptor::intern() {
+Result<int> Acceptor::intern(Work& work) {
   const size_t seen_count = seen_.size();
   const bool crowded = seen_count > limits_.places_of_state_max;
   seen_.clear();
@@ -115,6 +119,12 @@ Result<int> Acceptor::intern() {
                 "the text can be read in more than {} ways at once; make the constraint less "
                 "ambiguous",
                 limits_.places_of_state_max);
+  }
+  if (!work.take(found.size())) {
+    return fail(Code::kInvalidArgument,
+                "the text can go on in so many ways that {} visits of places of the constraint do "
+                "not tell which tokens fit; make the constraint less ambiguous",
+                kWorkMax);
   }
   std::ranges::sort(found);
   uint64_t hash = accepts ? 1 : 0;
@@ -134,6 +144,8 @@ Result<int> Acceptor::intern() {
                 limits_.states_max, limits_.places_max);
   }
   JIGE_DO(take_memory(seen_count, found.size()));
+  constexpr size_t kStepsOfVisit = 16;  // are written in its time
+  work.take(1 + static_cast<size_t>(grammar_->class_count()) / kStepsOfVisit);
   const auto id = static_cast<int>(states_.size());
   states_.push_back({places_.size(), found.size(), accepts});
   places_.insert(places_.end(), found.begin(), found.end());

@@ -33,10 +33,10 @@ Constraint::Place Constraint::start() {
   return place(acceptor_.start());
 }
 
-Result<Constraint::Place> Constraint::advance(int state, std::string_view text) {
+Result<Constraint::Place> Constraint::advance(int state, std::string_view text, Work& work) {
   const std::lock_guard lock(mutex_);
   for (const char byte : text) {
-    JIGE_TRY(state, acceptor_.next(state, static_cast<uint8_t>(byte)));
+    JIGE_TRY(state, acceptor_.next(state, static_cast<uint8_t>(byte), work));
     if (state == kNoState) {
       return fail(Code::kInvalidArgument, "the text does not fit the constraint");
     }
@@ -44,12 +44,19 @@ Result<Constraint::Place> Constraint::advance(int state, std::string_view text) 
   return place(state);
 }
 
-Result<TokenSet> Constraint::allowed(int state) {
+Result<TokenSet> Constraint::allowed(int state, Work& work) {
   const std::lock_guard lock(mutex_);
   const auto known = sets_.find(state);
   if (known != sets_.end()) return known->second;
-  JIGE_TRY(TokenSet set, walk(state));
-  keep_set(state, set);
+  if (const auto refused = refused_.find(state); refused != refused_.end()) {
+    return tl::unexpected(refused->second);
+  }
+  auto set = walk(state, work);
+  if (set) {
+    keep_set(state, *set);
+  } else if (work.left == 0) {
+    refused_.emplace(state, set.error());
+  }
   return set;
 }
 
@@ -66,14 +73,14 @@ void Constraint::keep_set(int state, const TokenSet& set) {
 }
 
 // Goes through the trie; below a byte that does not fit there is nothing to look at.
-Result<TokenSet> Constraint::walk(int state) {
+Result<TokenSet> Constraint::walk(int state, Work& work) {
   TokenBits bits((trie_->vocab_size() + 63) / 64);
   std::vector<int> states(trie_->depth_max() + 1);  // behind so many bytes
   states[0] = state;
   const std::span<const TokenTrie::Node> nodes = trie_->nodes();
   for (uint32_t i = 0; i < nodes.size();) {
     const TokenTrie::Node& node = nodes[i];
-    JIGE_TRY(const int next, acceptor_.next(states[node.depth - 1], node.byte));
+    JIGE_TRY(const int next, acceptor_.next(states[node.depth - 1], node.byte, work));
     if (next == kNoState) {
       i = node.end;
       continue;
@@ -94,9 +101,9 @@ bool Constraint::is_crowded() {
 
 // Makes the step with an acceptor of its own.
 template <typename T, typename Step>
-Result<T> ConstraintCursor::step_renewed(const Step& step) {
+Result<T> ConstraintCursor::step_renewed(const Step& step, Work& work) {
   JIGE_TRY(std::shared_ptr<Constraint> own, constraint_->renewed());
-  auto place = own->advance(own->start().state, text_);
+  auto place = own->advance(own->start().state, text_, work);
   Result<T> done = tl::unexpected(Error{});
   if (place) {
     place_ = *place;
@@ -111,9 +118,11 @@ Result<T> ConstraintCursor::step_renewed(const Step& step) {
 }
 
 Result<TokenSet> ConstraintCursor::allowed() {
-  auto set = constraint_->allowed(place_.state);
+  Work work;
+  const auto step = [&] { return constraint_->allowed(place_.state, work); };
+  auto set = step();
   if (set || set.error().code != Code::kExhausted) return set;
-  return step_renewed<TokenSet>([&] { return constraint_->allowed(place_.state); });
+  return step_renewed<TokenSet>(step, work);
 }
 
 Status ConstraintCursor::advance(int32_t token) {
@@ -122,10 +131,11 @@ Status ConstraintCursor::advance(int32_t token) {
     return fail(Code::kInvalidArgument, "token {} has no text, so the constraint forbids it",
                 token);
   }
-  auto place = constraint_->advance(place_.state, text);
+  Work work;
+  const auto step = [&] { return constraint_->advance(place_.state, text, work); };
+  auto place = step();
   if (!place && place.error().code == Code::kExhausted) {
-    place =
-        step_renewed<Constraint::Place>([&] { return constraint_->advance(place_.state, text); });
+    place = step_renewed<Constraint::Place>(step, work);
   }
   if (!place) return tl::unexpected(std::move(place.error()));
   place_ = *place;

@@ -9,8 +9,10 @@
 // A constraint may be shared by many answers; what one has found out about its grammar, states and
 // sets of tokens, serves the others. At the limits of the shared acceptor a cursor goes on with one
 // of its own, which reads the text so far again; when its own one cannot make a single step either,
-// its answer fails, and no other. What is kept of a constraint is taken from a ConstraintMemory;
-// where that has no more, sets of tokens are not kept, and an answer that needs new states fails.
+// its answer fails, and no other. One step of a cursor is at most kWorkMax visits, beyond which its
+// answer fails, too, so that nobody else waits for it. What is kept of a constraint is taken from a
+// ConstraintMemory; where that has no more, sets of tokens are not kept, and an answer that needs
+// new states fails.
 //
 // Threads: a constraint may be used by any number of cursors at once, behind a lock; a cursor
 // belongs to one thread at a time. What a cursor allows depends on the grammar and its tokens only.
@@ -59,9 +61,10 @@ class Constraint {
 
   Place start();
   // Where the text leads; fails with kInvalidArgument where it does not fit, and as Acceptor::next.
-  Result<Place> advance(int state, std::string_view text);
-  // The tokens that may come next. Fails as Acceptor::next.
-  Result<TokenSet> allowed(int state);
+  Result<Place> advance(int state, std::string_view text, Work& work);
+  // The tokens that may come next. Fails as Acceptor::next; where the work was used up, it fails
+  // from then on.
+  Result<TokenSet> allowed(int state, Work& work);
 
   const TokenTrie& trie() const { return *trie_; }
   // Whether so much is known that a new one serves better.
@@ -71,7 +74,7 @@ class Constraint {
   Constraint(std::shared_ptr<const Grammar> grammar, std::shared_ptr<const TokenTrie> trie,
              const AcceptorLimits& limits, std::shared_ptr<ConstraintMemory> memory,
              MemoryShare share, Acceptor acceptor);
-  Result<TokenSet> walk(int state);
+  Result<TokenSet> walk(int state, Work& work);
   void keep_set(int state, const TokenSet& set);
   Place place(int state) const {
     return {state, acceptor_.accepts(state), acceptor_.is_last(state)};
@@ -85,7 +88,8 @@ class Constraint {
   std::mutex mutex_;  // guards what follows, and share_
   Acceptor acceptor_;
   std::unordered_map<int, TokenSet> sets_;
-  std::deque<int> set_order_;  // the oldest goes first
+  std::deque<int> set_order_;               // the oldest goes first
+  std::unordered_map<int, Error> refused_;  // states whose walk is too much work
 };
 
 // Where an answer is.
@@ -104,7 +108,7 @@ class ConstraintCursor {
 
  private:
   template <typename T, typename Step>
-  Result<T> step_renewed(const Step& step);
+  Result<T> step_renewed(const Step& step, Work& work);
 
   std::shared_ptr<Constraint> constraint_;
   Constraint::Place place_;

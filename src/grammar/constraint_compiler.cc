@@ -91,6 +91,8 @@ Result<std::shared_ptr<Constraint>> ConstraintCompiler::compile(const Constraint
   JIGE_TRY(
       std::shared_ptr<Constraint> constraint,
       Constraint::create(std::make_shared<const Grammar>(std::move(grammar)), trie_, {}, memory_));
+  Work work;
+  JIGE_DO(constraint->allowed(constraint->start().state, work));
   memory_->keep(std::move(key), constraint);
   return constraint;
 }

@@ -2,9 +2,10 @@
 // tokens.
 //
 // The last kConstraintsMax constraints are kept, so that requests of one kind share what is known
-// of theirs. They and those that are in use take at most so many bytes together
-// (constraint_memory.h), beside the trie of the vocabulary, which is made once.
-// Threads: any number at once.
+// of theirs. The first set of tokens is found while compiling, so that a constraint for which that
+// is too much work is refused here and holds up nobody. They and those that are in use take at most
+// so many bytes together (constraint_memory.h), beside the trie of the vocabulary, which is made
+// once. Threads: any number at once.
 #pragma once
 
 #include <cstddef>
@@ -45,7 +46,7 @@ class ConstraintCompiler {
   ConstraintCompiler& operator=(const ConstraintCompiler&) = delete;
   ~ConstraintCompiler() { memory_->forget_all(); }
 
-  // Fails as compile_grammar and Constraint::create do.
+  // Fails as compile_grammar, Constraint::create and Constraint::allowed do.
   Result<std::shared_ptr<Constraint>> compile(const ConstraintSource& source);
 
   // Of the trie and of all constraints.

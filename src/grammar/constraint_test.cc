@@ -56,7 +56,8 @@ TEST(Constraint, AllowsTheTokensThatFitAndNoOthers) {
         for (int32_t id = 0; id < static_cast<int32_t>(trie->vocab_size()); ++id) {
           int behind = trie->text(id).empty() ? kNoState : state;
           for (const char byte : trie->text(id)) {
-            if (behind != kNoState) behind = *plain.next(behind, static_cast<uint8_t>(byte));
+            Work work;
+            if (behind != kNoState) behind = *plain.next(behind, static_cast<uint8_t>(byte), work);
           }
           const bool bit = (*set)[static_cast<size_t>(id) / 64] >> (id % 64) & 1;
           ASSERT_EQ(bit, behind != kNoState) << trie->text(id);
@@ -68,7 +69,8 @@ TEST(Constraint, AllowsTheTokensThatFitAndNoOthers) {
         const int32_t token = allowed[rng.below(allowed.size())];
         ASSERT_TRUE(cursor.advance(token));
         for (const char byte : trie->text(token)) {
-          state = *plain.next(state, static_cast<uint8_t>(byte));
+          Work work;
+          state = *plain.next(state, static_cast<uint8_t>(byte), work);
         }
       }
     }
@@ -113,6 +115,65 @@ TEST(Constraint, TooManyReadingsAtOnceFail) {
   const auto acceptor = Acceptor::create(grammar, {.places_of_state_max = 1000});
   ASSERT_FALSE(acceptor);
   EXPECT_EQ(acceptor.error().code, Code::kExhausted);
+}
+
+// Texts of up to three letters: a walk meets many states.
+std::shared_ptr<const TokenTrie> letters_trie() {
+  std::vector<std::string> tokens = {">"};
+  std::vector<std::string> last = {""};
+  for (int length = 1; length <= 3; ++length) {
+    std::vector<std::string> longer;
+    for (const std::string& text : last) {
+      for (char letter = 'a'; letter <= 'z'; ++letter) longer.push_back(text + letter);
+    }
+    tokens.insert(tokens.end(), longer.begin(), longer.end());
+    last = std::move(longer);
+  }
+  return std::make_shared<const TokenTrie>(std::move(tokens));
+}
+
+TEST(Constraint, AnAnswerWhoseNextTokenIsTooMuchWorkFailsAndStaysRefused) {
+  const auto trie = letters_trie();
+  const auto shared = *Constraint::create(
+      grammar_of({Kind::kRegex, ">(a?b?c?d?e?f?g?h?i?j?k?l?m?n?o?p?q?r?s?t?u?v?w?x?y?z?){90}"}),
+      trie);
+  for (int answer = 0; answer < 2; ++answer) {
+    ConstraintCursor cursor(shared);
+    ASSERT_TRUE(cursor.allowed()) << "so far there is but one way";
+    ASSERT_TRUE(cursor.advance(0));
+    const auto set = cursor.allowed();
+    ASSERT_FALSE(set);
+    EXPECT_EQ(set.error().code, Code::kInvalidArgument);
+  }
+  Work again;
+  const auto behind = shared->advance(shared->start().state, ">", again);
+  EXPECT_FALSE(shared->allowed(behind->state, again));
+  EXPECT_GT(again.left, kWorkMax - 100) << "what was refused is not tried again";
+}
+
+TEST(Constraint, OrdinaryOnesTakeASmallPartOfTheWork) {
+  const auto trie = letters_trie();
+  Json words = Json::array();
+  for (size_t i = 0; i < kChoicesMax; ++i) {
+    words.push_back(std::string(trie->text(static_cast<int32_t>(i * 4 + 1))) + " word");
+  }
+  const ConstraintSource sources[] = {
+      {Kind::kJsonObject, Json()},
+      {Kind::kChoices, words},
+      {Kind::kRegex, "([A-Za-z][^.!?]{1,200}[.!?] ?){1,20}"},
+      {Kind::kRegex, "(\\w+ ?){1,100}"},
+      {Kind::kJsonSchema, {{"type", "string"}, {"pattern", "[a-z]{3,200}ing"}}},
+      {Kind::kJsonSchema, {{"type", "string"}, {"minLength", 100}, {"maxLength", 9000}}}};
+  for (const ConstraintSource& source : sources) {
+    SCOPED_TRACE(source.value.dump().substr(0, 80));
+    const auto constraint = *Constraint::create(grammar_of(source), trie);
+    const bool in_string = source.kind == Kind::kJsonSchema;
+    Work before, work;
+    const auto place =
+        constraint->advance(constraint->start().state, in_string ? "\"" : "", before);
+    ASSERT_TRUE(constraint->allowed(place->state, work));
+    EXPECT_GT(work.left, kWorkMax / 2);
+  }
 }
 
 TEST(Constraint, ThreadsShareOne) {

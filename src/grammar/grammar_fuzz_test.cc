@@ -95,7 +95,8 @@ class GrammarFuzz : public ::testing::Test {
     for (int step = 0; step < 30; ++step) {
       std::vector<int> ways;
       for (int byte = 0; byte < 256; ++byte) {
-        const auto next = acceptor->next(state, static_cast<uint8_t>(byte));
+        Work work;
+        const auto next = acceptor->next(state, static_cast<uint8_t>(byte), work);
         if (!next) {
           EXPECT_EQ(next.error().code, Code::kExhausted);
           return;

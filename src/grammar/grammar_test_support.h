@@ -37,7 +37,8 @@ inline Acceptor acceptor_of(const ConstraintSource& source) {
 inline int state_behind(Acceptor& acceptor, std::string_view text) {
   int state = acceptor.start();
   for (const char byte : text) {
-    const auto next = acceptor.next(state, static_cast<uint8_t>(byte));
+    Work work;
+    const auto next = acceptor.next(state, static_cast<uint8_t>(byte), work);
     if (!next) {
       ADD_FAILURE() << next.error().message;
       return kNoState;
@@ -71,7 +72,8 @@ inline std::string random_text(Acceptor& acceptor, Rng& rng, size_t bytes_wanted
       return text;
     }
     for (int byte = 0; byte < 256; ++byte) {
-      const auto next = acceptor.next(state, static_cast<uint8_t>(byte));
+      Work work;
+      const auto next = acceptor.next(state, static_cast<uint8_t>(byte), work);
       if (!next) {
         ADD_FAILURE() << next.error().message;
         return {};

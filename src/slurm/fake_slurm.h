@@ -167,6 +167,7 @@ class FakeSlurm final : public Backend {
     part.tasks.clear();
     part.seen.array.tasks.clear();
     part.seen.array.task = task;
+    comment(part, std::string(kHoldMark));
     if (tasks.empty()) {  // the last one keeps the number of the array
       whole = part;
       return {};

@@ -30,6 +30,28 @@ std::string place_text(size_t place) {
   return fmt::format("; behind at least {} others in the queue", before);
 }
 
+// Of what is left of an array: most of it waits for those that went before.
+Reason reason_of_array(const SeenJob& seen, const Snapshot& snapshot, const LiveCluster& live) {
+  if (!snapshot.closed.empty()) {
+    return {"closed", "waits for the partition, which is " + snapshot.closed};
+  }
+  int64_t waiting = 0, out = 0;
+  for (const auto& [id, job] : live.jobs()) {
+    if (job.seen.array.array != seen.array.array) continue;
+    ++out;
+    waiting += job.seen.state <= SeenState::kReleased;
+  }
+  const int32_t at_once = seen.array.at_once_max;
+  return {"array", fmt::format("tasks become jobs of their own, at most {}; {} wait and {} run now",
+                               at_once > 0 ? fmt::format("{} at once (%{})", at_once, at_once)
+                                           : fmt::format("{} that wait", kTasksOutMax),
+                               waiting, out - waiting)};
+}
+
+// Whether a change would reach what is left of an array and nothing else: by the number alone Slurm
+// would change the tasks that are jobs already, too.
+bool is_nameable(const ArrayPart& array) { return array.tasks.find("...") == std::string::npos; }
+
 // Nothing to be said has the kind "none". Nothing at all: it is not known yet.
 std::optional<Reason> reason_of(const SeenJob& seen, const Snapshot& snapshot,
                                 const LiveCluster& live, const DecisionLog& log,
@@ -39,6 +61,7 @@ std::optional<Reason> reason_of(const SeenJob& seen, const Snapshot& snapshot,
     if (seen.state != SeenState::kHeld) return Reason{"none", ""};
     const auto refused = live.refused().find(seen.id);
     if (refused == live.refused().end()) return std::nullopt;
+    if (refused->second == kWholeArray) return reason_of_array(seen, snapshot, live);
     return Reason{refused->second, "is left alone: " + refused->second};
   }
   const LiveJob& job = known->second;
@@ -87,7 +110,7 @@ std::vector<JobNote> JobNotes::plan(const Snapshot& snapshot, const LiveCluster&
   };
   std::vector<Due> due;
   for (const SeenJob& seen : snapshot.jobs) {
-    if (seen.partition != live.options().partition || !seen.array.tasks.empty()) continue;
+    if (seen.partition != live.options().partition || !is_nameable(seen.array)) continue;
     if (seen.state == SeenState::kGone) continue;
     if (const auto before = known_.find(seen.id); before != known_.end()) {
       // One that has run waits as if for the first time.

@@ -11,6 +11,7 @@
 // It calls nothing, and a scheduler that starts anew goes on from the notes that it finds.
 // Invariant: an AdminComment that somebody else wrote is kept, and so is a job that an
 // administrator holds: what says "jige" is released by the dead-man timer.
+// What is left of a job array is one job here; a task that is taken out of it leaves the note.
 // Threads: one thread.
 #pragma once
 

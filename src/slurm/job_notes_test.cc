@@ -169,6 +169,38 @@ TEST(JobNotes, NameNoPlaceThatChangesWithEveryStartFarBehind) {
   EXPECT_THAT(note_on(rig, jobs[44]), HasSubstr("; behind at least 40 others in the queue"));
 }
 
+TEST(JobNotes, SayThatTasksWaitInTheirArray) {
+  SchedulerRig rig("fifo");
+  rig.start();
+  submit_wide(rig, 20);
+  rig.steps(4);
+  const int64_t all = rig.slurm.submit_array(40, 1, 2, 0);
+  const int64_t few = rig.slurm.submit_array(40, 1, 2, 3);
+  const int64_t mistyped = rig.slurm.submit_array(40, 1, 2, 0);
+  rig.slurm.jobs()[mistyped].seen.comment = "jige lenght=3";
+  const int64_t cut = rig.slurm.submit_array(40, 1, 2, 1);
+  rig.slurm.jobs()[cut].tasks = {};
+  rig.slurm.jobs()[cut].seen.array.tasks = "0,2,4,...";
+  rig.steps(8 * kSteps_s);
+  EXPECT_EQ(note_on(rig, all),
+            "tasks become jobs of their own, at most 16 that wait; 16 wait and 0 run now");
+  EXPECT_EQ(note_on(rig, few),
+            "tasks become jobs of their own, at most 3 at once (%3); 3 wait and 0 run now");
+  EXPECT_THAT(note_on(rig, mistyped), StartsWith("is left alone: comment: \"lenght=3\" is not"));
+  EXPECT_EQ(note_on(rig, cut), "") << "its other tasks cannot be named";
+  for (const auto& [id, job] : rig.slurm.jobs()) {
+    if (job.seen.array.task < 0) continue;
+    EXPECT_THAT(job.seen.note, Not(HasSubstr("tasks become"))) << id;
+  }
+  rig.slurm.person_cancels(mistyped);
+  rig.slurm.person_cancels(cut);
+  EXPECT_TRUE(rig.run_out(3000));
+  for (const auto& [id, job] : rig.slurm.jobs()) {
+    if (job.seen.array.task < 0) continue;
+    EXPECT_EQ(job.seen.note, "") << id;
+  }
+}
+
 TEST(JobNotes, KeepWhatAnAdministratorWrote) {
   SchedulerRig rig("fifo");
   rig.start();

@@ -55,11 +55,14 @@ void LiveCluster::absorb(const Snapshot& snapshot, const Moment& now) {
   to_split_.clear();
   absorb_known(snapshot, now);
   std::set<int64_t> there;
-  for (const SeenJob& seen : snapshot.jobs) {
-    if (seen.state == SeenState::kGone) continue;
-    there.insert(seen.id);
-    if (jobs_.contains(seen.id) || !names_partition(seen, options_.partition)) continue;
-    take_in(seen, now);
+  // Arrays last: how many of their tasks may be taken out depends on those that are out.
+  for (const bool whole_arrays : {false, true}) {
+    for (const SeenJob& seen : snapshot.jobs) {
+      if (seen.state == SeenState::kGone || seen.array.tasks.empty() == whole_arrays) continue;
+      there.insert(seen.id);
+      if (jobs_.contains(seen.id) || !names_partition(seen, options_.partition)) continue;
+      take_in(seen, now);
+    }
   }
   std::erase_if(refused_, [&](const auto& entry) { return !there.contains(entry.first); });
   std::erase_if(foreign_, [&](int64_t id) { return !there.contains(id); });

@@ -101,6 +101,12 @@ struct LiveOutcome {
   int32_t starts = 0, preemptions = 0, migrations = 0;
 };
 
+// Why a job array is no job.
+inline constexpr const char* kWholeArray =
+    "a job array, whose tasks become jobs of their own as places become free";
+// Tasks of one array that wait as jobs of their own: enough to fill what becomes free.
+inline constexpr int64_t kTasksOutMax = 16;
+
 class LiveCluster {
  public:
   LiveCluster(Layout layout, LiveOptions options, std::unique_ptr<cluster::Contention> contention,

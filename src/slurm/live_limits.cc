@@ -9,8 +9,6 @@
 namespace jige::slurm {
 namespace {
 
-// Tasks of one array that wait as jobs of their own: enough to fill what becomes free.
-constexpr int64_t kTasksOutMax = 16;
 constexpr int64_t kAskAgain_ns = 10 * cluster::kSecond;
 
 // The first tasks of "3,5-9,12-20:4", as many as can be read.
@@ -139,10 +137,7 @@ void LiveCluster::bar_nodes(const Snapshot& snapshot) {
 
 // A task waits within its array while as many as may run at once are out of it.
 Status LiveCluster::check_array(const SeenJob& seen) const {
-  if (!seen.array.tasks.empty()) {
-    return fail(Code::kUnsupported,
-                "a job array, whose tasks become jobs of their own as places become free");
-  }
+  if (!seen.array.tasks.empty()) return fail(Code::kUnsupported, kWholeArray);
   if (seen.array.at_once_max == 0) return {};
   const auto out = std::ranges::count_if(
       jobs_, [&](const auto& entry) { return entry.second.seen.array.array == seen.array.array; });

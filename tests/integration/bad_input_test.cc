@@ -2,7 +2,6 @@
 // nothing half-written left behind.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <sys/mount.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -461,43 +460,6 @@ TEST(BadOutput, AFolderIsRefusedBeforeAnythingIsScored) {
       {"score", TinyRun::get().model(), TinyRun::get().questions(), "--out", folder.path()});
   expect_error(outcome, 2, {folder.path(), "is a folder"});
   EXPECT_THAT(outcome.err, ::testing::Not(HasSubstr("records")));
-}
-
-// A file system of its own, so small that it fills.
-class SmallDisk {
- public:
-  explicit SmallDisk(const char* options) {
-    mounted_ = mount("jige-test", folder_.path().c_str(), "tmpfs", 0, options) == 0;
-  }
-  ~SmallDisk() {
-    if (mounted_) umount(folder_.path().c_str());
-  }
-  bool mounted() const { return mounted_; }
-  std::string operator/(const std::string& name) const { return folder_ / name; }
-  const std::string& path() const { return folder_.path(); }
-
- private:
-  TestFolder folder_;
-  bool mounted_ = false;
-};
-
-TEST(BadOutput, AFullDiskKeepsTheLastCheckpoint) {
-  const SmallDisk disk("size=1500k");
-  if (!disk.mounted()) GTEST_SKIP() << "mounting a small file system is not allowed here";
-  // Each checkpoint is about 400 KiB: the second or third does not fit beside the others.
-  std::vector<std::string> arguments = train_on(TinyRun::get().corpus(), disk / "run");
-  arguments.insert(arguments.end(), {"--steps", "100", "--save-every", "2", "--keep", "50"});
-  const Outcome full = run_jige(arguments);
-  expect_error(full, 6, {"checkpoint"});
-  for (const std::string& name : list_tree(disk.path())) {
-    EXPECT_THAT(name, ::testing::Not(HasSubstr("tmp"))) << "left behind";
-  }
-  // With room again the run goes on from the checkpoint that was complete.
-  ASSERT_EQ(mount("jige-test", disk.path().c_str(), "tmpfs", MS_REMOUNT, "size=100m"), 0);
-  arguments[arguments.size() - 1] = "2";
-  const Outcome again = run_jige(arguments);
-  EXPECT_EQ(again.exit_code, 0) << again.err;
-  EXPECT_THAT(again.err, HasSubstr("done"));
 }
 
 }  // namespace

@@ -111,6 +111,17 @@ TEST(Serve, GivesReasoningApartFromTheContent) {
                 "--chat", "--prompt", "Hello", "--json"});
   EXPECT_EQ(generated.json()["reasoning_content"], parted["reasoning_content"]) << generated.err;
   EXPECT_EQ(generated.json()["text"], whole["content"]);
+  const Outcome plain = run_jige({"chat", model, "--threads", "1", "--temperature", "0",
+                                  "--max-new-tokens", "8", "--json", "--reasoning", "off"},
+                                 "Hello\n");
+  EXPECT_FALSE(plain.json().contains("reasoning_content"));
+  EXPECT_EQ(plain.json()["content"], whole["content"]) << plain.err;
+  const Outcome unparted =
+      run_jige({"generate", model, "--threads", "1", "--temperature", "0", "--max-new-tokens", "8",
+                "--chat", "--prompt", "Hello", "--json", "--reasoning", "off"});
+  EXPECT_FALSE(unparted.json().contains("reasoning_content")) << unparted.err;
+  expect_error(run_jige({"generate", model, "--prompt", "Hello", "--reasoning", "off"}), 2,
+               {"--reasoning", "--chat"});
 }
 
 TEST(Serve, FinishesRequestsUnderWayBeforeItEnds) {

@@ -1,0 +1,68 @@
+// What whoever reads standard output does to a command when going away, as `| head -1` does.
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <fstream>
+#include <thread>
+
+#include "integration/serving.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+// A jige whose standard output is read to the end of its first line, and no further.
+class ReadOnce {
+ public:
+  explicit ReadOnce(const std::vector<std::string>& arguments) {
+    EXPECT_EQ(mkfifo((folder_ / "out").c_str(), 0600), 0);
+    process_ = std::make_unique<Process>(arguments, folder_.path());
+    std::ifstream reader(folder_ / "out");
+    std::getline(reader, line_);
+  }
+  const std::string& line() const { return line_; }
+  Process& process() { return *process_; }
+
+ private:
+  TestFolder folder_;
+  std::unique_ptr<Process> process_;
+  std::string line_;
+};
+
+TEST(ClosedOutput, AServerGoesOn) {
+  ReadOnce server({"serve", TinyRun::get().run(), "--port", "0", "--json"});
+  const auto first = parse_json(server.line(), "standard output");
+  ASSERT_TRUE(first) << server.line();
+  const auto port = (*first)["port"].get<uint16_t>();
+  int status = 0;
+  for (int i = 0; i < 2000 && status != 200 && server.process().running(); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    status = api::testing::fetch(port, "GET", "/ready", "", "").status;
+  }
+  EXPECT_EQ(status, 200);
+  server.process().send(SIGTERM);  // it says so at the end, to nobody
+  const Outcome outcome = server.process().wait_without_output();
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+}
+
+TEST(ClosedOutput, ATrainingRunGoesOn) {
+  const TestFolder folder;
+  std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 5);
+  arguments.insert(arguments.end(), {"--out", folder / "run"});
+  std::string command = "(" + jige_binary();
+  for (const std::string& word : arguments) command += " " + word;
+  command += " 2>&1; echo $? > " + folder / "code" + ") | true";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(read_text(folder / "code"), "0\n");
+  EXPECT_TRUE(exists(folder / "run/model"));
+}
+
+TEST(ClosedOutput, WhatIsMadeToBeReadEnds) {
+  ReadOnce words({"generate", TinyRun::get().run(), "--prompt", "A", "--samples", "50"});
+  EXPECT_EQ(words.process().wait_without_output().exit_code, 128 + SIGPIPE);
+}
+
+}  // namespace
+}  // namespace jige::integration

@@ -116,6 +116,8 @@ class Answer {
   // What ended it, for finish kStopId and kStopString.
   int32_t stop_id() const { return finish_ == FinishReason::kStopId ? last_drawn_ : -1; }
   const std::string& stop_string() const { return matcher_.matched_stop(); }
+  // What was drawn last, with its log-probability. REQUIRES: take() has succeeded.
+  const ops::SampledToken& last_sampled() const { return *sampled_; }
 
  private:
   Result<std::string> text_of(int32_t token);

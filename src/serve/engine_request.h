@@ -84,8 +84,10 @@ struct ChoiceEnd {
   int32_t choice = 0;
   FinishReason finish = FinishReason::kLength;
   int64_t generated_tokens = 0;  // those of the answer, without a stop id
-  int32_t stop_id = -1;          // what ended it, for kStopId
-  std::string stop_string;       // for kStopString
+  int32_t stop_id = -1;          // what ended it, for kStopId, with its log-probability and others'
+  float stop_logprob = 0;
+  std::vector<ops::TokenLogProb> stop_top;
+  std::string stop_string;  // for kStopString
 };
 
 struct RequestReport {

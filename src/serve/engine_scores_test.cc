@@ -47,18 +47,18 @@ class ScoreSink final : public RequestSink {
   std::optional<std::vector<ops::TokenScore>> scores;
 };
 
-struct Case {
+struct ScoreCase {
   EngineRequest request;
   Outcome answers;
   std::vector<float> logprobs;  // of a Scorer
 };
 
 // Every third asks for an answer alone; the others for the prompt too, some for nothing else.
-std::vector<Case> random_cases(Loaded& loaded, uint64_t seed, int count) {
+std::vector<ScoreCase> random_cases(Loaded& loaded, uint64_t seed, int count) {
   Rng rng(derive_key(seed, "scores"));
-  std::vector<Case> cases;
+  std::vector<ScoreCase> cases;
   for (int i = 0; i < count; ++i) {
-    Case one{.request = random_request(rng)};
+    ScoreCase one{.request = random_request(rng)};
     one.answers = alone(loaded, one.request);
     if (i % 3 > 0) one.request.prompt_top_count = static_cast<int32_t>(rng.below(3));
     if (one.request.prompt_top_count && one.request.prompt.size() > 1) {
@@ -74,7 +74,7 @@ std::vector<Case> random_cases(Loaded& loaded, uint64_t seed, int count) {
   return cases;
 }
 
-void expect_scores(const Case& expected, const ScoreSink& sink) {
+void expect_scores(const ScoreCase& expected, const ScoreSink& sink) {
   ASSERT_EQ(sink.scores.has_value(), expected.request.prompt_top_count.has_value());
   if (!sink.scores) return;
   ASSERT_EQ(sink.scores->size(), expected.logprobs.size());
@@ -89,15 +89,15 @@ void expect_scores(const Case& expected, const ScoreSink& sink) {
   }
 }
 
-EngineStatus run_and_compare(Loaded& loaded, const std::vector<Case>& cases,
-                             EngineOptions options) {
+EngineStatus run_and_score(Loaded& loaded, const std::vector<ScoreCase>& cases,
+                           EngineOptions options) {
   Gate gate;
   ThreadTeam team(3);
   options.sampling_team = &team;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
   std::vector<std::shared_ptr<ScoreSink>> sinks;
-  for (const Case& one : cases) {
+  for (const ScoreCase& one : cases) {
     sinks.push_back(std::make_shared<ScoreSink>(one.request.choice_count));
     value_of(engine->submit(one.request, sinks.back()));
     if (sinks.size() == 1) gate.wait_until_entered();
@@ -117,21 +117,21 @@ EngineStatus run_and_compare(Loaded& loaded, const std::vector<Case>& cases,
 
 TEST(EngineScores, AreThoseOfAScorerWhateverRunsBesideThem) {
   Loaded loaded("llama3", kScoresModel);
-  const std::vector<Case> cases = random_cases(loaded, 1, 12);
+  const std::vector<ScoreCase> cases = random_cases(loaded, 1, 12);
   for (const int32_t batch_tokens : {7, 64, 512}) {
     for (const bool prefix_cache : {false, true}) {
-      run_and_compare(loaded, cases,
-                      {.batch_tokens_max = batch_tokens, .prefix_cache = prefix_cache});
+      run_and_score(loaded, cases,
+                    {.batch_tokens_max = batch_tokens, .prefix_cache = prefix_cache});
     }
   }
-  for (const Case& one : cases) run_and_compare(loaded, {one}, {});
+  for (const ScoreCase& one : cases) run_and_score(loaded, {one}, {});
 }
 
 TEST(EngineScores, PoliciesDoNotMatter) {
   Loaded loaded("mistral", kScoresModel);
-  const std::vector<Case> cases = random_cases(loaded, 2, 9);
+  const std::vector<ScoreCase> cases = random_cases(loaded, 2, 9);
   for (const ServePolicy policy : {ServePolicy::kOrca, ServePolicy::kStatic}) {
-    run_and_compare(loaded, cases, {.policy = policy});
+    run_and_score(loaded, cases, {.policy = policy});
   }
 }
 
@@ -139,14 +139,14 @@ TEST(EngineScores, SurvivePreemption) {
   model::InferenceOptions few = kScoresModel;
   few.kv_block_count = 18;
   Loaded loaded("qwen2", few);
-  const std::vector<Case> cases = random_cases(loaded, 5, 16);
+  const std::vector<ScoreCase> cases = random_cases(loaded, 5, 16);
   int64_t preemptions = 0;
   for (const ServePolicy policy : {ServePolicy::kOrca, ServePolicy::kChunked}) {
     for (const int32_t batch_tokens : {20, 64}) {
-      const EngineStatus status = run_and_compare(loaded, cases,
-                                                  {.policy = policy,
-                                                   .admission = Admission::kOptimistic,
-                                                   .batch_tokens_max = batch_tokens});
+      const EngineStatus status = run_and_score(loaded, cases,
+                                                {.policy = policy,
+                                                 .admission = Admission::kOptimistic,
+                                                 .batch_tokens_max = batch_tokens});
       preemptions += status.counters.preemptions;
     }
   }

@@ -193,11 +193,16 @@ void LiveRequest::end_choice(int32_t index) {
   finish_ = choice.answer.finish();
   const std::string rest = choice.answer.end();
   if (!rest.empty()) sink_->on_piece(index, {.text = rest});
-  sink_->on_choice({.choice = index,
-                    .finish = finish_,
-                    .generated_tokens = std::ssize(choice.answer.tokens()),
-                    .stop_id = choice.answer.stop_id(),
-                    .stop_string = choice.answer.stop_string()});
+  ChoiceEnd end{.choice = index,
+                .finish = finish_,
+                .generated_tokens = std::ssize(choice.answer.tokens()),
+                .stop_id = choice.answer.stop_id(),
+                .stop_string = choice.answer.stop_string()};
+  if (finish_ == FinishReason::kStopId) {
+    end.stop_logprob = choice.answer.last_sampled().logprob;
+    end.stop_top = choice.answer.last_sampled().top;
+  }
+  sink_->on_choice(end);
 }
 
 RequestReport LiveRequest::report(int64_t now_ns) const {

@@ -4,7 +4,7 @@
     python tests/tools/check_lm_eval.py http://127.0.0.1:8000 MODEL build/release/jige
 
 Needs the packages lm_eval and transformers (for the tokenizer). The task is made of the questions of
-`jige corpus`, with four choices each; nothing is downloaded. The harness asks as its users let it:
+`jige corpus`, with a few choices each; nothing is downloaded. The harness asks as its users let it:
 token ids, `echo`, `logprobs` 1, several prompts a request and several requests at once. Ends with 0
 when every sum of log-probabilities is that of `jige score` to the last bit, and when what the harness
 takes for greedy is what the server answers greedily.
@@ -28,6 +28,7 @@ output_type: multiple_choice
 doc_to_text: "{{{{question}}}}"
 doc_to_choice: "{{{{choices}}}}"
 doc_to_target: "{{{{answer}}}}"
+target_delimiter: ""
 metric_list:
   - metric: acc
   - metric: acc_norm
@@ -48,8 +49,8 @@ def lines_of(path):
         return [json.loads(line) for line in file]
 
 
-def make_items(jige, folder, count):
-    """Questions with the right answer and three answers to others of their kind."""
+def make_items(url, jige, folder, count):
+    """Questions with the right answer, three answers to others of their kind, and the server's."""
     run(jige, "corpus", "--out", folder / "corpus", "--quiet", stdout=subprocess.DEVNULL)
     by_kind = {}
     for question in lines_of(folder / "corpus" / "questions.jsonl"):
@@ -61,8 +62,13 @@ def make_items(jige, folder, count):
             others = [a for a in answers if a != question["answer"]]
             choices = [others[(i + k) % len(others)] for k in range(min(3, len(others)))]
             choices.insert(i % 4, question["answer"])
-            items.append({"question": question["question"], "choices": choices,
-                          "answer": choices.index(question["answer"])})
+            choices = [" " + choice for choice in choices]
+            answer = choices.index(" " + question["answer"])
+            own = ask(url, "/v1/completions", {"prompt": question["question"], "temperature": 0,
+                                               "max_tokens": 4})["choices"][0]["text"]
+            if own and own not in choices:
+                choices.append(own)
+            items.append({"question": question["question"], "choices": choices, "answer": answer})
     return items
 
 
@@ -102,9 +108,8 @@ def evaluate(url, model, folder, items):
 def score(jige, model, folder, items):
     """What `jige score` gives for the same: the log-probabilities of each choice's tokens."""
     records = folder / "records.jsonl"
-    records.write_text("".join(json.dumps({"prompt": item["question"], "completion": " " + choice}) +
-                               "\n" for item in items for choice in item["choices"]),
-                       encoding="utf-8")
+    records.write_text("".join(json.dumps({"prompt": item["question"], "completion": choice}) + "\n"
+                               for item in items for choice in item["choices"]), encoding="utf-8")
     run(jige, "score", model, records, "--out", folder / "scores.jsonl", "--quiet")
     return lines_of(folder / "scores.jsonl")
 
@@ -121,7 +126,7 @@ def is_greedy(url, question, record):
 def main(url, model, jige, count=40):
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        items = make_items(jige, folder, int(count))
+        items = make_items(url, jige, folder, int(count))
         numbers = evaluate(url, model, folder, items)
         records = iter(score(jige, model, folder, items))
         compared = greedy_count = 0
@@ -131,10 +136,11 @@ def main(url, model, jige, count=40):
                 where = f"{item['question']!r} {choice!r}"
                 check(logprob == sum(record["logprobs"]),
                       f"{where}: {logprob!r}, jige score says {sum(record['logprobs'])!r}")
-                check(greedy == is_greedy(url, item["question"], {**record, "text": " " + choice}),
+                check(greedy == is_greedy(url, item["question"], {**record, "text": choice}),
                       f"{where}: greedy is {greedy}")
                 compared += 1
                 greedy_count += greedy
+        check(greedy_count > 0, "the server's own answers are greedy")
         print(f"{compared} choices of {len(items)} questions are those of jige score to the bit, "
               f"{greedy_count} of them greedy")
 

@@ -228,7 +228,7 @@ TEST(Serve, ScoresPromptsAsJigeScoreDoes) {
   const Json scored =
       run_jige({"score", TinyRun::get().model(), "--quiet"}, dump_json(Json{{"text", text}}))
           .json_lines()[0];
-  Serving server({TinyRun::get().model(), "--batch-tokens", "16", "--batch-requests", "3"});
+  Serving server({TinyRun::get().model(), "--batch-tokens", "16", "--max-batch", "3"});
   const Json wanted = {
       {"prompt", {text, text}}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}};
   const TestResponse response = server.post("/v1/completions", dump_json(wanted));

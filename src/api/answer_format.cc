@@ -4,17 +4,13 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "api/shown_prompt.h"
 #include "text/token_text.h"
 
 namespace jige::api {
 namespace {
 
 bool is_chat(const AnswerHead& head) { return head.endpoint == Endpoint::kChat; }
-
-// -infinity has no form in JSON.
-double shown_logprob(float logprob) {
-  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
-}
 
 Json bytes_of(const std::string& bytes) {
   Json list = Json::array();
@@ -54,21 +50,28 @@ Json chat_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& to
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
+// The token and the likeliest ones by their names; of tokens with one name, others than the first
+// by their ids.
+Json top_by_name(const TokenEvent& event, const text::Tokenizer& tokenizer) {
+  Json top = {{token_name(tokenizer, event.token), shown_logprob(event.logprob)}};
+  for (const ops::TokenLogProb& other : event.top) {
+    if (other.token == event.token) continue;
+    std::string name = token_name(tokenizer, other.token);
+    if (top.contains(name)) name = fmt::format("token_id:{}", other.token);
+    top.emplace(std::move(name), shown_logprob(other.logprob));
+  }
+  return top;
+}
+
 Json completion_logprobs(std::span<const TokenEvent> tokens, int64_t text_offset,
                          const text::Tokenizer& tokenizer) {
   Json texts = Json::array(), logprobs = Json::array(), tops = Json::array(),
        offsets = Json::array();
   for (const TokenEvent& event : tokens) {
     if (event.token >= 0) {
-      const std::string name = token_name(tokenizer, event.token);
-      Json top = {{name, shown_logprob(event.logprob)}};
-      // Of tokens with one name the likeliest counts, and before it the one that was drawn.
-      for (const ops::TokenLogProb& other : event.top) {
-        top.emplace(token_name(tokenizer, other.token), shown_logprob(other.logprob));
-      }
-      texts.push_back(name);
-      logprobs.push_back(shown_logprob(event.logprob));
-      tops.push_back(std::move(top));
+      texts.push_back(token_name(tokenizer, event.token));
+      logprobs.push_back(event.scored ? Json(shown_logprob(event.logprob)) : Json());
+      tops.push_back(event.scored ? top_by_name(event, tokenizer) : Json());
       offsets.push_back(text_offset);
     }
     text_offset += character_count(event.text);
@@ -117,6 +120,20 @@ Json message_of(const AnswerHead& head, const ChoiceState& state) {
   return message;
 }
 
+// Text and log-probabilities, those of the prompt in front where it is echoed.
+void add_completion(Json& choice, const AnswerHead& head, const ChoiceState& state,
+                    const text::Tokenizer& tokenizer) {
+  EchoedPrompt whole;
+  const PromptWishes wishes = state.prompt ? state.prompt->wishes : PromptWishes{};
+  if (wishes.echo) whole = echo_prompt(*state.prompt, tokenizer);
+  choice["text"] = whole.text + state.text;
+  whole.tokens.insert(whole.tokens.end(), state.tokens.begin(), state.tokens.end());
+  choice["logprobs"] = logprobs_of(head, whole.tokens, 0, tokenizer);
+  if (wishes.prompt_logprobs) {
+    choice["prompt_logprobs"] = prompt_logprobs_json(*state.prompt, tokenizer);
+  }
+}
+
 Json object_of(const AnswerHead& head, std::string_view object, Json choices) {
   return {{"id", head.id},
           {"object", object},
@@ -150,6 +167,10 @@ std::string_view wire_finish_reason(serve::FinishReason reason) {
       return "abort";
   }
   return "abort";
+}
+
+double shown_logprob(float logprob) {
+  return std::isfinite(logprob) ? static_cast<double>(logprob) : -9999.0;
 }
 
 int64_t character_count(std::string_view text) {
@@ -210,10 +231,10 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choice
     Json choice = {{"index", i}};
     if (is_chat(head)) {
       choice["message"] = message_of(head, state);
+      choice["logprobs"] = logprobs_of(head, state.tokens, 0, tokenizer);
     } else {
-      choice["text"] = state.text;
+      add_completion(choice, head, state, tokenizer);
     }
-    choice["logprobs"] = logprobs_of(head, state.tokens, 0, tokenizer);
     choice["finish_reason"] = state.finish;
     choice["stop_reason"] = stop_reason(state);
     list.push_back(std::move(choice));
@@ -221,6 +242,11 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choice
   Json answer =
       object_of(head, is_chat(head) ? "chat.completion" : "text_completion", std::move(list));
   answer["usage"] = usage_json(head, report);
+  // A chat has one prompt.
+  const auto& prompt = choices.front().prompt;
+  if (is_chat(head) && prompt && prompt->wishes.prompt_logprobs) {
+    answer["prompt_logprobs"] = prompt_logprobs_json(*prompt, tokenizer);
+  }
   return answer;
 }
 
@@ -246,6 +272,14 @@ std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent
                          : logprobs_of(head, std::span(&piece, 1), text_offset, tokenizer);
   json["finish_reason"] = nullptr;
   return frame_of(head, std::move(json));
+}
+
+std::string echo_frame(const AnswerHead& head, int32_t choice, const std::string& text,
+                       std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer) {
+  return frame_of(head, {{"index", choice},
+                         {"text", text},
+                         {"logprobs", logprobs_of(head, tokens, 0, tokenizer)},
+                         {"finish_reason", nullptr}});
 }
 
 std::string reasoning_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,

@@ -7,7 +7,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -36,6 +38,7 @@ struct TokenEvent {
   int32_t token = -1;  // -1: text only
   std::string text;
   float logprob = 0;
+  bool scored = true;  // false: the prompt's first token, which has no log-probability
   std::vector<ops::TokenLogProb> top;
 };
 
@@ -45,14 +48,17 @@ struct NamedCall {
   ToolCall call;
 };
 
+struct ScoredPrompt;  // shown_prompt.h
+
 // One choice as it has come so far.
 struct ChoiceState {
   std::string text;
   std::optional<std::string> reasoning;  // where it is to be shown
   std::vector<NamedCall> calls;
-  std::vector<TokenEvent> tokens;  // where logprobs are wanted
-  std::string finish;              // empty: not finished
-  std::string stop_string;         // that ended it
+  std::vector<TokenEvent> tokens;              // where logprobs are wanted
+  std::string finish;                          // empty: not finished
+  std::string stop_string;                     // that ended it
+  std::shared_ptr<const ScoredPrompt> prompt;  // where something of it is shown
 };
 
 // "stop", "length" or, for answers cut off by a shutdown, "abort".
@@ -75,6 +81,9 @@ inline constexpr std::string_view kDoneFrame = "data: [DONE]\n\n";
 std::string role_frame(const AnswerHead& head, int32_t choice);
 std::string piece_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
                         int64_t text_offset, const text::Tokenizer& tokenizer);
+// The prompt in front of an answer: its text, and the tokens that make it up.
+std::string echo_frame(const AnswerHead& head, int32_t choice, const std::string& text,
+                       std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer);
 // A piece whose text is reasoning.
 std::string reasoning_frame(const AnswerHead& head, int32_t choice, const TokenEvent& piece,
                             const text::Tokenizer& tokenizer);
@@ -83,6 +92,8 @@ std::string call_frame(const AnswerHead& head, int32_t choice, const NamedCall& 
 std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state);
 std::string usage_frame(const AnswerHead& head, const serve::RequestReport& report);
 
+// A log-probability in JSON, where -infinity has no form: -9999.
+double shown_logprob(float logprob);
 // Characters of UTF-8 text.
 int64_t character_count(std::string_view text);
 

@@ -125,7 +125,8 @@ TEST(AnswerFormat, ATokenKeepsItsLogprobBesideOneOfTheSameText) {
   head.logprobs = true;
   const Json whole =
       whole_answer(head, {{.tokens = {event}, .finish = "length"}}, {}, character_tokenizer());
-  EXPECT_EQ(whole["choices"][0]["logprobs"]["top_logprobs"][0], Json({{"", -2.0}, {"a", -1.0}}));
+  EXPECT_EQ(whole["choices"][0]["logprobs"]["top_logprobs"][0],
+            Json({{"", -2.0}, {"a", -1.0}, {"token_id:201", -3.0}}));
 }
 
 TEST(AnswerFormat, WritesWholeAnswersWithUsageAndTiming) {

@@ -151,12 +151,34 @@ Json read_variables(FieldReader& fields) {
   return variables;
 }
 
+// What answers begin with that go on with a message.
+text::ReasoningStart continued_start(const std::string& message) {
+  const size_t open = message.rfind(text::kReasoningOpen);
+  const size_t close = message.rfind(text::kReasoningClose);
+  const bool inside = open != std::string::npos && (close == std::string::npos || close < open);
+  return inside ? text::ReasoningStart::kOpened : text::ReasoningStart::kNone;
+}
+
 // What the answers to a prompt begin with. A constraint holds behind reasoning.
-text::ReasoningStart reasoning_start(const ServedModel& model,
+text::ReasoningStart reasoning_start(const ServedModel& model, const ChatPrompt& prompt,
                                      const serve::EngineRequest& request) {
   if (!model.has_reasoning) return text::ReasoningStart::kNone;
-  const text::ReasoningStart start = text::reasoning_start(model.tokenizer, request.prompt);
+  const bool goes_on = prompt.continued && !prompt.continued->empty();
+  const text::ReasoningStart start = goes_on
+                                         ? continued_start(*prompt.continued)
+                                         : text::reasoning_start(model.tokenizer, request.prompt);
   return request.constraint ? text::constrained_start(model.tokenizer, start) : start;
+}
+
+// Whether the answer goes on with the last message.
+bool read_continuing(FieldReader& fields, bool generation_prompt) {
+  const bool continues = fields.boolean("continue_final_message").value_or(false);
+  if (continues && generation_prompt) {
+    fields.refuse(bad_field("continue_final_message",
+                            "continue_final_message is allowed only where add_generation_prompt "
+                            "is false"));
+  }
+  return continues;
 }
 
 void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationFields& read) {
@@ -170,9 +192,8 @@ void read_logprobs(FieldReader& fields, const RequestLimits& limits, GenerationF
 
 }  // namespace
 
-ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ToolRequest& tools,
-                                                const ServedModel& model,
-                                                const RequestLimits& limits) {
+ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& tools,
+                                      const ServedModel& model, const RequestLimits& limits) {
   if (!model.chat_template) {
     return tl::unexpected(
         bad_field("messages",
@@ -180,19 +201,23 @@ ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ToolR
                   "chat_template.jinja into its folder",
                   model.name));
   }
-  const bool prompt = fields.boolean("add_generation_prompt").value_or(true);
+  const bool generation_prompt = fields.boolean("add_generation_prompt").value_or(true);
+  const bool continues = read_continuing(fields, generation_prompt);
   const Json variables = read_variables(fields);
   if (fields.error()) return tl::unexpected(*fields.error());
   const auto messages = read_messages(fields, model, limits);
   if (!messages) return tl::unexpected(messages.error());
+  const text::ChatOptions options{.add_generation_prompt = generation_prompt,
+                                  .tools = tools.tools.is_null() ? nullptr : &tools.tools,
+                                  .variables = &variables};
+  const auto encode = continues ? text::encode_chat_continued : text::encode_chat;
   Result<std::vector<int32_t>> ids =
-      text::encode_chat(model.tokenizer, *model.chat_template, *messages,
-                        {.add_generation_prompt = prompt,
-                         .tools = tools.tools.is_null() ? nullptr : &tools.tools,
-                         .variables = &variables});
+      encode(model.tokenizer, *model.chat_template, *messages, options);
   // A conversation that the template refuses, or that passes the template's own limits.
   if (!ids) return tl::unexpected(to_text_error(ids.error(), "messages"));
-  return std::move(*ids);
+  ChatPrompt prompt{.ids = std::move(*ids)};
+  if (continues) prompt.continued = messages->back()["content"].get<std::string>();
+  return prompt;
 }
 
 ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
@@ -201,8 +226,9 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   check_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kChat);
   GenerationFields read = read_generation_fields(fields, model, limits, seed);
-  const auto older = fields.integer("max_tokens", {1, INT32_MAX});
-  const auto newer = fields.integer("max_completion_tokens", {1, INT32_MAX});
+  PromptFields shown = read_prompt_fields(fields, limits, Endpoint::kChat, read.stream);
+  const auto older = fields.integer("max_tokens", {shown.tokens_least(), INT32_MAX});
+  const auto newer = fields.integer("max_completion_tokens", {shown.tokens_least(), INT32_MAX});
   read_logprobs(fields, limits, read);
   const bool include_reasoning = fields.boolean("include_reasoning").value_or(true);
   ToolRequest tools = read_tools(fields, model);
@@ -216,13 +242,16 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
     if (!compiled) return tl::unexpected(std::move(compiled.error()));
     read.engine.constraint = std::move(*compiled);
   }
-  auto ids = encode_messages(fields, tools, model, limits);
-  if (!ids) return tl::unexpected(std::move(ids.error()));
-  if (auto error = check_prompt_length(ids->size(), model, "messages")) {
+  auto prompt = encode_messages(fields, tools, model, limits);
+  if (!prompt) return tl::unexpected(std::move(prompt.error()));
+  if (shown.truncate) {
+    shown.cut(prompt->ids, newer ? *newer : older.value_or(1), model.context_max);
+  }
+  if (auto error = check_prompt_length(prompt->ids.size(), model, "messages")) {
     return tl::unexpected(std::move(*error));
   }
 
-  const int64_t room = model.context_max - std::ssize(*ids);
+  const int64_t room = model.context_max - std::ssize(prompt->ids);
   const int64_t usual = std::min(model.tokens_default.value_or(room), room);
   read.engine.tokens_max = newer ? *newer : older.value_or(usual);
   if (read.engine.tokens_min > read.engine.tokens_max) {
@@ -230,9 +259,11 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
                                     "min_tokens must be at most the answer's length, {}, found {}",
                                     read.engine.tokens_max, read.engine.tokens_min));
   }
-  read.engine.prompt = std::move(*ids);
+  ask_for_scores(shown, std::nullopt, read.engine);
+  read.engine.prompt = std::move(prompt->ids);
+  read.engine.continues_text = prompt->continued.has_value();
   read.engine.shown_ids = tool_mark_ids(tools.format, model.tokenizer);
-  read.engine.reasoning = reasoning_start(model, read.engine);
+  read.engine.reasoning = reasoning_start(model, *prompt, read.engine);
   if (read.engine.reasoning != text::ReasoningStart::kNone) {
     for (const int32_t id : text::reasoning_mark_ids(model.tokenizer)) {
       read.engine.shown_ids.push_back(id);
@@ -241,9 +272,13 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   PreparedRequest prepared{.stream = read.stream,
                            .include_usage = read.include_usage,
                            .logprobs = read.logprobs,
+                           .prompt = shown.shown,
                            .tools = std::move(tools),
                            .include_reasoning = include_reasoning};
   prepared.engine.push_back(std::move(read.engine));
+  if (auto error = check_score_count(prepared.engine, limits)) {
+    return tl::unexpected(std::move(*error));
+  }
   return prepared;
 }
 

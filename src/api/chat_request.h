@@ -7,6 +7,10 @@
 // Threads: pure functions.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "api/completion_request.h"
 
 namespace jige::api {
@@ -15,9 +19,13 @@ namespace jige::api {
 ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
                                         const RequestLimits& limits, uint64_t seed);
 
-// The ids of "messages" with the members that belong to them, `tools` among them. Fails with 400.
-ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ToolRequest& tools,
-                                                const ServedModel& model,
-                                                const RequestLimits& limits);
+struct ChatPrompt {
+  std::vector<int32_t> ids;
+  std::optional<std::string> continued;  // the text of the last message, which the answer goes on
+};
+
+// "messages" with the members that belong to them, `tools` among them. Fails with 400.
+ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& tools,
+                                      const ServedModel& model, const RequestLimits& limits);
 
 }  // namespace jige::api

@@ -25,9 +25,6 @@ bool is_id_list(const Json& value) {
 }
 
 ApiResult<std::vector<int32_t>> read_ids(const Json& list, const ServedModel& model) {
-  if (auto error = check_prompt_length(list.size(), model, "prompt")) {
-    return tl::unexpected(std::move(*error));
-  }
   std::vector<int32_t> ids;
   for (const Json& item : list) {
     const std::optional<int64_t> id = as_integer(item);
@@ -40,18 +37,50 @@ ApiResult<std::vector<int32_t>> read_ids(const Json& list, const ServedModel& mo
   return ids;
 }
 
-ApiResult<std::vector<int32_t>> read_prompt(const Json& value, const ServedModel& model,
-                                            bool add_special) {
-  if (is_id_list(value)) return read_ids(value, model);
-  if (!value.is_string()) {
-    return tl::unexpected(bad_field("prompt",
-                                    "prompt must be a text, a list of texts, a list of token ids "
-                                    "or a list of such lists, found {}",
-                                    shown_value(value)));
+// The ids of a text; no more than the context holds where `capped`.
+ApiResult<std::vector<int32_t>> encode_prompt(const std::string& text, const ServedModel& model,
+                                              bool add_special, bool capped) {
+  text::EncodeOptions options{.add_special = add_special};
+  if (capped) options.tokens_max = static_cast<size_t>(model.context_max);
+  Result<std::vector<int32_t>> ids = model.tokenizer.encode(text, options);
+  if (ids) return std::move(*ids);
+  if (ids.error().code != Code::kExhausted) {
+    return tl::unexpected(to_text_error(ids.error(), "prompt"));
   }
-  return encode_prompt(value.get_ref<const std::string&>(), model, {.add_special = add_special},
-                       "prompt");
+  return tl::unexpected(too_long(fmt::format("more than {}", model.context_max), model, "prompt"));
 }
+
+struct PromptReader {
+  const ServedModel& model;
+  const PromptFields& fields;
+  int64_t tokens_max;
+  bool add_special;
+
+  ApiResult<std::vector<int32_t>> read(const Json& value) const {
+    const bool is_ids = is_id_list(value);
+    if (!is_ids && !value.is_string()) {
+      return tl::unexpected(bad_field("prompt",
+                                      "prompt must be a text, a list of texts, a list of token ids "
+                                      "or a list of such lists, found {}",
+                                      shown_value(value)));
+    }
+    auto ids = is_ids ? read_ids(value, model)
+                      : encode_prompt(value.get_ref<const std::string&>(), model, add_special,
+                                      !fields.truncate);
+    if (!ids) return ids;
+    if (fields.truncate) fields.cut(*ids, tokens_max, model.context_max);
+    if (auto error = check_prompt_length(ids->size(), model, "prompt")) {
+      return tl::unexpected(std::move(*error));
+    }
+    return ids;
+  }
+
+  // What it is echoed as; none: what its ids are decoded to.
+  std::optional<std::string> text_of(const Json& value) const {
+    if (!value.is_string() || fields.truncate) return std::nullopt;
+    return value.get<std::string>();
+  }
+};
 
 // The prompts as a list of texts and id lists.
 ApiResult<std::vector<const Json*>> list_prompts(const FieldReader& fields, int32_t choice_count,
@@ -93,31 +122,18 @@ std::optional<ApiError> check_prompt_length(size_t token_count, const ServedMode
   return too_long(std::to_string(token_count), model, param);
 }
 
-ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const ServedModel& model,
-                                              const text::EncodeOptions& options,
-                                              std::string_view param) {
-  text::EncodeOptions capped = options;
-  capped.tokens_max = static_cast<size_t>(model.context_max);
-  Result<std::vector<int32_t>> ids = model.tokenizer.encode(text, capped);
-  if (!ids && ids.error().code == Code::kExhausted) {
-    return tl::unexpected(too_long(fmt::format("more than {}", model.context_max), model, param));
-  }
-  if (!ids) return tl::unexpected(to_text_error(ids.error(), std::string(param)));
-  if (auto error = check_prompt_length(ids->size(), model, param)) {
-    return tl::unexpected(std::move(*error));
-  }
-  return std::move(*ids);
-}
-
 ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedModel& model,
                                               const RequestLimits& limits, uint64_t seed) {
   FieldReader fields(body);
   check_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kCompletions);
   GenerationFields read = read_generation_fields(fields, model, limits, seed);
-  read.engine.tokens_max = fields.integer("max_tokens", {1, INT32_MAX}).value_or(kTokensDefault);
+  PromptFields prompt = read_prompt_fields(fields, limits, Endpoint::kCompletions, read.stream);
+  read.engine.tokens_max =
+      fields.integer("max_tokens", {prompt.tokens_least(), INT32_MAX}).value_or(kTokensDefault);
   const auto top = fields.integer("logprobs", {0, limits.top_logprobs_max});
   read.engine.top_count = static_cast<int>(top.value_or(0));
+  ask_for_scores(prompt, top, read.engine);
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   if (read.engine.tokens_min > read.engine.tokens_max) {
     fields.refuse(bad_field("min_tokens", "min_tokens must be at most max_tokens, {}, found {}",
@@ -127,10 +143,14 @@ ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedMode
 
   const auto prompts = list_prompts(fields, read.engine.choice_count, limits);
   if (!prompts) return tl::unexpected(prompts.error());
-  PreparedRequest prepared{
-      .stream = read.stream, .include_usage = read.include_usage, .logprobs = top.has_value()};
+  PreparedRequest prepared{.stream = read.stream,
+                           .include_usage = read.include_usage,
+                           .logprobs = top.has_value(),
+                           .prompt = prompt.shown};
+  const PromptReader reader{model, prompt, read.engine.tokens_max, add_special};
   for (size_t i = 0; i < prompts->size(); ++i) {
-    auto ids = read_prompt(*(*prompts)[i], model, add_special);
+    const Json& value = *(*prompts)[i];
+    auto ids = reader.read(value);
     if (!ids) return tl::unexpected(std::move(ids.error()));
     serve::EngineRequest request = read.engine;
     request.continues_text = true;
@@ -138,6 +158,10 @@ ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedMode
     // Prompts of one request draw from streams of their own.
     request.seed += i;
     prepared.engine.push_back(std::move(request));
+    if (prompt.shown.echo) prepared.prompt_texts.push_back(reader.text_of(value));
+  }
+  if (auto error = check_score_count(prepared.engine, limits)) {
+    return tl::unexpected(std::move(*error));
   }
   return prepared;
 }

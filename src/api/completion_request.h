@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/generation_fields.h"
+#include "api/prompt_fields.h"
 #include "api/tool_fields.h"
 
 namespace jige::api {
@@ -19,6 +20,8 @@ struct PreparedRequest {
   bool stream = false;
   bool include_usage = false;
   bool logprobs = false;
+  PromptWishes prompt;
+  std::vector<std::optional<std::string>> prompt_texts;  // of prompts that are echoed
   ToolRequest tools;
   bool include_reasoning = true;  // where engine requests say that there may be some
   int32_t choice_count() const { return engine.front().choice_count; }
@@ -30,11 +33,6 @@ ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedMode
 
 // The body of a request as a JSON object. Fails with 400.
 ApiResult<Json> parse_body(std::string_view body);
-
-// The ids of a text for this model's context. Fails with 400 where they would not fit.
-ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const ServedModel& model,
-                                              const text::EncodeOptions& options,
-                                              std::string_view param);
 
 // 400 unless the context has room for the prompt and one token.
 std::optional<ApiError> check_prompt_length(size_t token_count, const ServedModel& model,

@@ -53,8 +53,10 @@ void read_format(FieldReader& fields, std::vector<Wish>& wishes) {
 // Members of `object` that name a constraint, such as {"regex": "a*"}.
 void read_members(FieldReader& fields, const Json& object, const std::string& prefix,
                   std::vector<Wish>& wishes) {
-  static constexpr std::pair<const char*, Kind> kMembers[] = {
-      {"json", Kind::kJsonSchema}, {"regex", Kind::kRegex}, {"choice", Kind::kChoices}};
+  static constexpr std::pair<const char*, Kind> kMembers[] = {{"json", Kind::kJsonSchema},
+                                                              {"regex", Kind::kRegex},
+                                                              {"choice", Kind::kChoices},
+                                                              {"grammar", Kind::kEbnf}};
   for (const auto& [name, kind] : kMembers) {
     const std::string param = prefix + name;
     const Json* value = find_field(object, prefix == "guided_" ? param : name);
@@ -74,13 +76,15 @@ void read_structured(FieldReader& fields, std::vector<Wish>& wishes) {
   }
   const std::string prefix = "structured_outputs.";
   for (const auto& [name, value] : outputs->items()) {
-    if (name == "json" || name == "regex" || name == "choice" || value.is_null()) continue;
+    if (name == "json" || name == "regex" || name == "choice" || name == "grammar") continue;
+    if (value.is_null()) continue;
     if (name == "json_object" && value.is_boolean()) {
       if (value == true) wishes.push_back({prefix + name, {Kind::kJsonObject, Json()}});
       continue;
     }
     refuse_option(fields, prefix + name,
-                  "only json, regex, choice and json_object (true or false) are supported");
+                  "only json, regex, choice, grammar and json_object (true or false) are "
+                  "supported");
   }
   read_members(fields, *outputs, prefix, wishes);
 }

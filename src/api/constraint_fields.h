@@ -1,5 +1,5 @@
 // The fields that say what an answer may be: response_format, guided_json, guided_regex,
-// guided_choice and structured_outputs. At most one of them may ask for anything.
+// guided_choice, guided_grammar and structured_outputs. At most one of them may ask for anything.
 //
 // Threads: pure functions, but for what the model's ConstraintCompiler keeps.
 #pragma once

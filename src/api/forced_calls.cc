@@ -38,11 +38,25 @@ Json hermes_call(const text::Tokenizer& tokenizer, const std::vector<CallableToo
                     mark_piece(tokenizer, "</tool_call>")});
 }
 
-Json marked_mistral_call(const text::Tokenizer& tokenizer, const std::vector<CallableTool>& tools) {
+// Nine letters and digits, as the templates of the family want them.
+Json call_id_piece() {
+  std::vector<Json> letters;
+  for (const char letter : kCallIdLetters) letters.push_back(text_piece({&letter, 1}));
+  return row_piece(std::vector<Json>(kCallIdLength, either_piece(std::move(letters))));
+}
+
+Json marked_mistral_call(const text::Tokenizer& tokenizer, const std::vector<CallableTool>& tools,
+                         bool with_id) {
   std::vector<Json> calls;
   for (const CallableTool& tool : tools) {
-    calls.push_back(row_piece({text_piece(tool.name), mark_piece(tokenizer, "[ARGS]"),
-                               json_piece(tool.schema, tool.place)}));
+    std::vector<Json> call = {text_piece(tool.name)};
+    if (with_id) {
+      call.push_back(mark_piece(tokenizer, "[CALL_ID]"));
+      call.push_back(call_id_piece());
+    }
+    call.push_back(mark_piece(tokenizer, "[ARGS]"));
+    call.push_back(json_piece(tool.schema, tool.place));
+    calls.push_back(row_piece(std::move(call)));
   }
   return row_piece({mark_piece(tokenizer, "[TOOL_CALLS]"), either_piece(std::move(calls))});
 }
@@ -53,8 +67,11 @@ Json some(Json call, bool several, std::string_view between) {
 
 Json mistral_calls(const ServedModel& model, const std::vector<CallableTool>& tools, bool several) {
   const text::Tokenizer& tokenizer = model.tokenizer;
-  if (model.chat_template && model.chat_template->source().find("[ARGS]") != std::string::npos) {
-    return some(marked_mistral_call(tokenizer, tools), several, "");
+  const auto has = [&](std::string_view mark) {
+    return model.chat_template && model.chat_template->source().find(mark) != std::string::npos;
+  };
+  if (has("[ARGS]")) {
+    return some(marked_mistral_call(tokenizer, tools, has("[CALL_ID]")), several, "");
   }
   return row_piece({mark_piece(tokenizer, "[TOOL_CALLS]"),
                     either_piece({text_piece("["), text_piece(" [")}),
@@ -76,24 +93,6 @@ Json calls_piece(const ServedModel& model, const std::vector<CallableTool>& tool
 }
 
 }  // namespace
-
-Result<Json> arguments_schema(const Json* parameters) {
-  if (!parameters) return Json{{"type", "object"}, {"properties", Json::object()}};
-  Json schema = *parameters;
-  schema.erase("nullable");
-  if (const Json* type = find_field(schema, "type")) {
-    if (*type == "object") return schema;
-    return fail(Code::kUnsupported, "#/type must be \"object\" where a call is forced");
-  }
-  for (const char* name : {"$ref", "anyOf", "oneOf", "allOf"}) {
-    if (!schema.contains(name)) continue;
-    return fail(Code::kUnsupported,
-                "#/{} is not supported where a call is forced; give \"type\": \"object\" there",
-                name);
-  }
-  schema["type"] = "object";
-  return schema;
-}
 
 grammar::ConstraintSource forced_calls(const ServedModel& model,
                                        const std::vector<CallableTool>& tools, bool several) {

@@ -2,7 +2,9 @@
 // model's template writes them in, whose arguments fit the tools' schemas.
 //
 //   hermes    <tool_call>, a line feed, {"name": "f", "arguments": {…}}, a line feed, </tool_call>
-//   mistral   [TOOL_CALLS]f[ARGS]{…} where the template has [ARGS], else
+//   mistral   [TOOL_CALLS]f[ARGS]{…} where the template has [ARGS], with [CALL_ID] and an id of
+//   nine
+//             letters and digits before it where it has that too, else
 //             [TOOL_CALLS] [{"name": "f", "arguments": {…}}], with the space or without it
 //   llama     {"name": "f", "parameters": {…}}
 //
@@ -21,12 +23,8 @@ namespace jige::api {
 struct CallableTool {
   std::string name;
   std::string place;  // of its schema in the request, for errors
-  Json schema;        // of objects alone
+  Json schema;        // of objects alone (arguments_schema.h)
 };
-
-// The schema of a tool's arguments from what the tool says of them, null where that is nothing:
-// then it has none. Fails with kUnsupported where it may not be of objects alone.
-Result<Json> arguments_schema(const Json* parameters);
 
 // One call of one of the tools, or with `several` also more. REQUIRES: the model has a tool format;
 // at least one tool.

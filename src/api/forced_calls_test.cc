@@ -6,6 +6,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/arguments_schema.h"
 #include "api/service_test_support.h"
 #include "api/tool_call_parser.h"
 #include "grammar/grammar_test_support.h"
@@ -29,39 +30,41 @@ std::vector<CallableTool> two_tools() {
           {.name = "see.it", .place = "tools[1]", .schema = value_of(arguments_schema(nullptr))}};
 }
 
-ServedModel model_of(ToolFormat format, bool marked_arguments = false) {
+ServedModel model_of(ToolFormat format, std::string_view marks = "") {
   ServedModel model = testing::test_model();
   model.tool_format = format;
-  if (marked_arguments) {
-    model.chat_template = value_of(text::ChatTemplate::parse("tools [TOOL_CALLS]x[ARGS]", "test"));
-  }
+  model.chat_template =
+      value_of(text::ChatTemplate::parse(fmt::format("tools [TOOL_CALLS]x{}", marks), "test"));
   return model;
 }
 
 struct Form {
   ToolFormat format;
-  bool marked_arguments;
-  std::string one;  // a call of "add"
+  std::string_view marks;  // that the template has besides the first
+  std::string one;         // a call of "add"
   std::string two;
 };
 
 const Form kForms[] = {
-    {ToolFormat::kHermes, false,
+    {ToolFormat::kHermes, "",
      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":1}}\n</tool_call>",
      "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\":1}}\n</tool_call>\n"
      "<tool_call>\n{\"name\": \"see.it\", \"arguments\": {}}\n</tool_call>"},
-    {ToolFormat::kMistral, false, R"([TOOL_CALLS] [{"name": "add", "arguments": {"a":1}}])",
+    {ToolFormat::kMistral, "", R"([TOOL_CALLS] [{"name": "add", "arguments": {"a":1}}])",
      R"([TOOL_CALLS][{"name": "add", "arguments": {"a":1}}, {"name": "see.it", "arguments": {}}])"},
-    {ToolFormat::kMistral, true, R"([TOOL_CALLS]add[ARGS]{"a":1})",
+    {ToolFormat::kMistral, "[ARGS]", R"([TOOL_CALLS]add[ARGS]{"a":1})",
      R"([TOOL_CALLS]add[ARGS]{"a":1}[TOOL_CALLS]see.it[ARGS]{})"},
-    {ToolFormat::kLlama, false, R"({"name": "add", "parameters": {"a":1}})",
+    {ToolFormat::kMistral, "[CALL_ID][ARGS]", R"([TOOL_CALLS]add[CALL_ID]abcDEF123[ARGS]{"a":1})",
+     R"([TOOL_CALLS]add[CALL_ID]a00000000[ARGS]{"a":1})"
+     R"([TOOL_CALLS]see.it[CALL_ID]b00000000[ARGS]{})"},
+    {ToolFormat::kLlama, "", R"({"name": "add", "parameters": {"a":1}})",
      R"({"name": "add", "parameters": {"a":1}}; {"name": "see.it", "parameters": {}})"},
 };
 
 TEST(ForcedCalls, HaveTheFormOfTheFamily) {
   for (const Form& form : kForms) {
     SCOPED_TRACE(form.one);
-    const ServedModel model = model_of(form.format, form.marked_arguments);
+    const ServedModel model = model_of(form.format, form.marks);
     const auto several = forced_calls(model, two_tools(), true);
     EXPECT_TRUE(fits(several, form.one));
     EXPECT_TRUE(fits(several, form.two));
@@ -78,8 +81,7 @@ TEST(ForcedCalls, HaveTheFormOfTheFamily) {
 TEST(ForcedCalls, AreReadBackWithArgumentsThatFit) {
   Rng rng(derive_key(3, "forced calls"));
   for (const Form& form : kForms) {
-    const auto source =
-        forced_calls(model_of(form.format, form.marked_arguments), two_tools(), true);
+    const auto source = forced_calls(model_of(form.format, form.marks), two_tools(), true);
     auto acceptor = acceptor_of(source);
     size_t texts = 0, calls = 0;
     for (int round = 0; round < 40; ++round) {
@@ -121,11 +123,50 @@ TEST(ForcedCalls, ArgumentsAreObjects) {
   };
   EXPECT_EQ(*schema(R"({"properties":{}})"), json_of(R"({"properties":{},"type":"object"})"));
   EXPECT_EQ(*schema(R"({"type":"object","nullable":true})"), json_of(R"({"type":"object"})"));
-  for (const char* text : {R"({"type":["object","null"]})", R"({"anyOf":[true]})"}) {
+  EXPECT_EQ(*schema(R"({"type":["object","null"]})"), json_of(R"({"type":"object"})"));
+  for (const char* text : {R"({"type":["array","null"]})", R"({"anyOf":[true]})", R"({"$ref":"#"})",
+                           R"({"oneOf":[{"type":"string"}]})"}) {
     const auto refused = schema(text);
-    ASSERT_FALSE(refused);
+    ASSERT_FALSE(refused) << text;
     EXPECT_THAT(refused.error().message, HasSubstr("where a call is forced"));
   }
+}
+
+TEST(ForcedCalls, OpenSchemasUntilTheirBranchesAreObjects) {
+  const auto fitting = [](const char* text, const char* arguments) {
+    const Json given = json_of(text);
+    const auto schema = arguments_schema(&given);
+    EXPECT_TRUE(schema) << schema.error().message;
+    const auto source = forced_calls(model_of(ToolFormat::kLlama),
+                                     {{.name = "f", .place = "p", .schema = *schema}}, false);
+    return fits(source, fmt::format(R"({{"name": "f", "parameters": {}}})", arguments));
+  };
+  constexpr const char* kTree = R"({"$ref":"#/$defs/t","$defs":{"t":{"type":"object",
+      "properties":{"v":{"type":"integer"},"l":{"$ref":"#/$defs/t"}},"required":["v"]}}})";
+  EXPECT_TRUE(fitting(kTree, R"({"v":1,"l":{"v":2,"l":{"v":3}}})"));
+  EXPECT_FALSE(fitting(kTree, R"({"v":1,"l":{}})"));
+  EXPECT_FALSE(fitting(kTree, "5"));
+  constexpr const char* kEither = R"({"oneOf":[{"$ref":"#/$defs/a"},{"allOf":[{"properties":
+      {"b":{"type":"boolean"}},"required":["b"]}]}],"$defs":{"a":{"properties":
+      {"a":{"type":"integer"}},"required":["a"]}}})";
+  EXPECT_TRUE(fitting(kEither, R"({"a":1})"));
+  EXPECT_TRUE(fitting(kEither, R"({"b":true})"));
+  EXPECT_FALSE(fitting(kEither, R"({"a":1,"b":true})"));
+  EXPECT_FALSE(fitting(kEither, "null"));
+  EXPECT_TRUE(fitting(R"({"anyOf":[{},{"type":"object","properties":{}}]})", R"({"x":[1]})"));
+  EXPECT_FALSE(fitting(R"({"anyOf":[{},{"type":"object","properties":{}}]})", "[1]"));
+}
+
+TEST(ForcedCalls, SchemasThatGrowAsTheyAreOpenedAreRefused) {
+  Json doubling = {{"$ref", "#/$defs/0"}, {"$defs", Json::object()}};
+  for (int i = 0; i < 14; ++i) {
+    const Json next = {{"$ref", "#/$defs/" + std::to_string(i + 1)}};
+    doubling["$defs"][std::to_string(i)] = {{"anyOf", {next, next}}};
+  }
+  doubling["$defs"]["14"] = {{"type", "object"}};
+  const auto refused = arguments_schema(&doubling);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("for too long"));
 }
 
 // From random weights, through the whole server.

@@ -69,6 +69,45 @@ std::vector<ops::LogitBias> read_logit_bias(FieldReader& fields, const ServedMod
   return biases;
 }
 
+std::shared_ptr<const grammar::TokenBits> read_allowed(FieldReader& fields,
+                                                       const ServedModel& model) {
+  const std::vector<int32_t> ids = fields.ids("allowed_token_ids", {0, model.vocab_size - 1},
+                                              static_cast<size_t>(model.vocab_size));
+  if (ids.empty()) return nullptr;
+  auto allowed =
+      std::make_shared<grammar::TokenBits>(static_cast<size_t>(model.vocab_size) / 64 + 1);
+  for (const int32_t id : ids) {
+    (*allowed)[static_cast<size_t>(id) / 64] |= uint64_t{1} << (id % 64);
+  }
+  return allowed;
+}
+
+// The tokens of each word as it begins a text, behind a space, and within a text.
+std::vector<std::vector<int32_t>> read_bad_words(FieldReader& fields, const ServedModel& model,
+                                                 const RequestLimits& limits) {
+  const auto most = static_cast<size_t>(limits.bad_words_max);
+  const std::vector<std::string> words =
+      fields.texts("bad_words", {.count_max = most, .bytes_max = limits.stop_bytes_max});
+  std::vector<std::vector<int32_t>> rows;
+  const auto add = [&](const std::string& text, bool continues) {
+    const auto ids = model.tokenizer.encode(
+        text, {.add_special = false, .allow_special = false, .continues = continues});
+    if (ids && !ids->empty() && std::ranges::find(rows, *ids) == rows.end()) rows.push_back(*ids);
+  };
+  for (const std::string& word : words) {
+    const size_t begin = word.find_first_not_of(' ');
+    if (begin == std::string::npos) {
+      fields.refuse(bad_field("bad_words", "bad_words must not hold an empty text"));
+      continue;
+    }
+    const std::string bare = word.substr(begin);
+    if (begin == 0) add(bare, false);
+    if (begin == 0) add(bare, true);
+    add(" " + bare, true);
+  }
+  return rows;
+}
+
 std::vector<std::string> read_stops(FieldReader& fields, const RequestLimits& limits) {
   std::vector<std::string> stops = fields.texts(
       "stop",
@@ -128,6 +167,8 @@ GenerationFields read_generation_fields(FieldReader& fields, const ServedModel& 
   if (salt && !salt->empty()) engine.cache_salt = derive_key(1, *salt);
   read_streaming(fields, read);
   engine.constraint = read_constraint(fields, model);
+  engine.allowed = read_allowed(fields, model);
+  engine.forbidden_rows = read_bad_words(fields, model, limits);
   return read;
 }
 
@@ -141,6 +182,8 @@ std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
       return "n";
     case kTopCount:
       return chat ? "top_logprobs" : "logprobs";
+    case kPromptTopCount:
+      return "prompt_logprobs";
     case kTokensMax:
       return "max_tokens";
     case kTokensMin:

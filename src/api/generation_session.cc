@@ -12,6 +12,12 @@ class SessionSink final : public serve::RequestSink {
               size_t prompt)
       : session_(std::move(session)), responder_(std::move(responder)), prompt_(prompt) {}
 
+  void on_prompt(std::span<const ops::TokenScore> scores) override {
+    responder_->post([session = session_, prompt = prompt_,
+                      told = std::vector<ops::TokenScore>(scores.begin(), scores.end())]() mutable {
+      session->on_prompt(prompt, std::move(told));
+    });
+  }
   void on_piece(int32_t choice, const serve::AnswerPiece& piece) override {
     TokenEvent event{.token = piece.token,
                      .text = std::string(piece.text),
@@ -59,6 +65,11 @@ GenerationSession::GenerationSession(AnswerHead head, PreparedRequest request,
       for (ChoiceState& choice : choices_) choice.reasoning.emplace();
     }
   }
+  for (size_t i = 0; i < prompt_count_ && request_.prompt.any(); ++i) {
+    prompts_.push_back(std::make_shared<ScoredPrompt>(
+        ScoredPrompt{.wishes = request_.prompt, .ids = request_.engine[i].prompt}));
+    if (request_.prompt.echo) prompts_.back()->text = std::move(request_.prompt_texts[i]);
+  }
   if (request_.tools.format == ToolFormat::kNone) return;
   parsers_.assign(choices_.size(), ToolCallParser(request_.tools.format, request_.tools.names));
 }
@@ -87,10 +98,25 @@ void GenerationSession::start() {
   }
 }
 
+void GenerationSession::on_prompt(size_t prompt, std::vector<ops::TokenScore> scores) {
+  if (!over_) prompts_[prompt]->scores = std::move(scores);
+}
+
+void GenerationSession::begin_choice(size_t choice) {
+  if (request_.stream) begin_stream();
+  if (prompts_.empty() || choices_[choice].prompt) return;
+  const std::shared_ptr<ScoredPrompt>& prompt = prompts_[choice / choices_per_prompt_];
+  choices_[choice].prompt = prompt;
+  if (!request_.stream || !prompt->wishes.echo) return;
+  const EchoedPrompt echo = echo_prompt(*prompt, model_.tokenizer);
+  text_offsets_[choice] = character_count(echo.text);
+  send(echo_frame(head_, static_cast<int32_t>(choice), echo.text, echo.tokens, model_.tokenizer));
+}
+
 void GenerationSession::on_piece(size_t prompt, int32_t choice, TokenEvent piece) {
   if (over_) return;
   const size_t index = choice_index(prompt, choice);
-  if (request_.stream) begin_stream();
+  begin_choice(index);
   if (!reasoners_.empty()) {
     text::ReasoningPiece parsed = reasoners_[index].push(piece.text);
     piece.text = std::move(parsed.content);
@@ -151,7 +177,7 @@ void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
   if (over_) return;
   const size_t index = choice_index(prompt, end.choice);
   ChoiceState& state = choices_[index];
-  if (request_.stream) begin_stream();
+  begin_choice(index);
   if (!reasoners_.empty()) {
     text::ReasoningPiece rest = reasoners_[index].finish();
     TokenEvent piece{.text = std::move(rest.content)};
@@ -159,6 +185,10 @@ void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
     add_content(index, std::move(piece));
   }
   if (!parsers_.empty()) add_piece(index, {.text = parsers_[index].finish().content});
+  // Who asks for the prompt's tokens takes the last one for the answer's (lm-evaluation-harness).
+  if (request_.prompt.echo && head_.logprobs && end.stop_id >= 0) {
+    add_piece(index, {.token = end.stop_id, .logprob = end.stop_logprob, .top = end.stop_top});
+  }
   state.finish = wire_finish_reason(end.finish);
   const bool chose_calls = !state.calls.empty() && !request_.tools.named;
   if (chose_calls && state.finish == "stop") state.finish = "tool_calls";
@@ -199,12 +229,17 @@ void GenerationSession::finish_whole(const serve::RequestReport& report) {
     response.headers.push_back({"x-jige-timing", timing_header(report)});
     return response;
   };
-  if (head_.logprobs) {
+  if (head_.logprobs || !prompts_.empty()) {
     // Log-probabilities of many tokens take seconds to write out; others are not to wait for it.
     size_t bytes = 0;
     for (const ChoiceState& choice : choices_) {
       for (const TokenEvent& event : choice.tokens) {
         bytes += sizeof event + event.top.size() * sizeof event.top[0];
+      }
+    }
+    for (const auto& prompt : prompts_) {
+      for (const ops::TokenScore& score : prompt->scores) {
+        bytes += sizeof score + score.top.size() * sizeof score.top[0];
       }
     }
     std::function<void()> job = [write_out, responder = responder_] {

@@ -19,6 +19,7 @@
 #include "api/completion_request.h"
 #include "api/http_message.h"
 #include "api/served_model.h"
+#include "api/shown_prompt.h"
 #include "api/work_queue.h"
 #include "text/reasoning.h"
 
@@ -34,6 +35,7 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void start();
 
   // Events of prompt `prompt`.
+  void on_prompt(size_t prompt, std::vector<ops::TokenScore> scores);
   void on_piece(size_t prompt, int32_t choice, TokenEvent piece);
   void on_choice(size_t prompt, const serve::ChoiceEnd& end);
   void on_done(const serve::RequestReport& report);
@@ -47,6 +49,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void finish();
   void finish_whole(const serve::RequestReport& report);
   size_t choice_index(size_t prompt, int32_t choice) const;
+  // What stands before the first piece of a choice: the stream's head, and the prompt where it is
+  // shown.
+  void begin_choice(size_t choice);
   // Reasoning, text and calls of a choice, taken apart: kept, or sent where it is a stream.
   // `piece` has the text behind the reasoning, and no token more where that was shown with it.
   void add_reasoning(size_t choice, std::string reasoning, TokenEvent& piece);
@@ -63,9 +68,10 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   const size_t choices_per_prompt_;
   std::vector<serve::RequestId> ids_;
   std::vector<ChoiceState> choices_;
-  std::vector<text::ReasoningParser> reasoners_;  // one a choice; none without reasoning
-  std::vector<ToolCallParser> parsers_;           // one a choice; none without tools
-  std::vector<int64_t> text_offsets_;             // characters of each choice that were sent
+  std::vector<std::shared_ptr<ScoredPrompt>> prompts_;  // where something of them is shown
+  std::vector<text::ReasoningParser> reasoners_;        // one a choice; none without reasoning
+  std::vector<ToolCallParser> parsers_;                 // one a choice; none without tools
+  std::vector<int64_t> text_offsets_;                   // characters of each choice that were sent
   std::vector<serve::RequestReport> reports_;
   bool streaming_ = false;
   bool over_ = false;

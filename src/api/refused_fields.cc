@@ -14,11 +14,6 @@ struct Refused {
 };
 
 constexpr Refused kBoth[] = {
-    {"prompt_logprobs", "empty", "log-probabilities of the prompt are"},
-    {"guided_grammar", "empty", "a grammar in the request is"},
-    {"allowed_token_ids", "empty", "a list of allowed tokens is"},
-    {"bad_words", "empty", "a list of forbidden words is"},
-    {"truncate_prompt_tokens", "empty", "cutting the prompt is"},
     {"use_beam_search", "false", "beam search is"},
     {"skip_special_tokens", "true", "showing special tokens as text is"},
     {"return_token_ids", "false", "token ids in answers are"},
@@ -26,7 +21,6 @@ constexpr Refused kBoth[] = {
 };
 
 constexpr Refused kCompletions[] = {
-    {"echo", "false", "repeating the prompt in the answer is"},
     {"suffix", "\"\"", "filling in before a suffix is"},
 };
 
@@ -37,7 +31,6 @@ constexpr Refused kChat[] = {
     {"prediction", "empty", "predicted output is"},
     {"web_search_options", "empty", "web search is"},
     {"chat_template", "empty", "a template in the request is"},
-    {"continue_final_message", "false", "continuing the last message is"},
     {"documents", "empty", "documents are"},
 };
 

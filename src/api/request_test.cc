@@ -8,6 +8,8 @@
 namespace jige::api {
 namespace {
 
+using testing::chat;
+using testing::completion;
 using ::testing::ElementsAre;
 using testing::expect_refused;
 using ::testing::HasSubstr;
@@ -16,14 +18,6 @@ using testing::kHi;
 using testing::kSeed;
 using testing::Refusal;
 using testing::test_model;
-
-ApiResult<PreparedRequest> completion(const std::string& members) {
-  return prepare_completion(json_of("{" + members + "}"), test_model(), {}, kSeed);
-}
-
-ApiResult<PreparedRequest> chat(const std::string& members) {
-  return prepare_chat(json_of("{" + members + "}"), test_model(), {}, kSeed);
-}
 
 std::vector<int32_t> ids(const std::string& text) {
   return serve::testing::ids_of(testing::character_tokenizer(), text);
@@ -175,16 +169,15 @@ TEST(CompletionRequest, RefusesWhatIsWrongAndNamesTheField) {
       {p + R"("priority":1e7)", "priority", "from -1000000 to 1000000"},
       {p + R"("user":5)", "user", "must be a text"},
       {p + R"("model":5)", "model", "must be a text"},
-      {p + R"("echo":true)", "echo", "not supported"},
       {p + R"("suffix":"b")", "suffix", "not supported"},
       {p + R"("best_of":2)", "best_of", "not supported"},
-      {p + R"("prompt_logprobs":1)", "prompt_logprobs", "not supported"},
       {p + R"("guided_json":{"type":"object","minProperties":1})", "guided_json",
        "#/minProperties is not supported"},
       {p + R"("guided_json":"{")", "guided_json", "not valid JSON"},
       {p + R"("guided_regex":"(a")", "guided_regex", "missing"},
       {p + R"("guided_choice":[])", "guided_choice", "list of 1"},
-      {p + R"("guided_grammar":"root ::= a")", "guided_grammar", "not supported"},
+      {p + R"("guided_grammar":"root ::= a")", "guided_grammar", "\"a\" is not defined"},
+      {p + R"("guided_grammar":5)", "guided_grammar", "must be a text"},
       {p + R"("guided_regex":"()" + optional_letters + R"(){90}")", "guided_regex",
        "less ambiguous"},
       {p + R"("guided_regex":"a","guided_choice":["b"])", "guided_choice", "cannot both"},
@@ -193,13 +186,13 @@ TEST(CompletionRequest, RefusesWhatIsWrongAndNamesTheField) {
       {p + R"("structured_outputs":{"regex":5})", "structured_outputs.regex", "must be a text"},
       {p + R"("structured_outputs":{"regex":"a","json_object":true})", "structured_outputs.regex",
        "cannot both"},
-      {p + R"("structured_outputs":{"grammar":"a"})", "structured_outputs.grammar", "only json"},
+      {p + R"("structured_outputs":{"grammar":"a"})", "structured_outputs.grammar", "\"::=\""},
+      {p + R"("structured_outputs":{"lark":"a"})", "structured_outputs.lark", "only json"},
       {p + R"("structured_outputs":5)", "structured_outputs", "must be an object"},
       {p + R"("response_format":"json")", "response_format", "found \"json\""},
       {p + R"("response_format":{"type":"xml"})", "response_format", "found \"xml\""},
       {p + R"("use_beam_search":true)", "use_beam_search", "not supported"},
       {p + R"("skip_special_tokens":false)", "skip_special_tokens", "not supported"},
-      {p + R"("allowed_token_ids":[1])", "allowed_token_ids", "not supported"},
   };
   expect_refused(refusals, completion);
 }
@@ -247,6 +240,9 @@ TEST(CompletionRequest, ReadsWhatTheAnswerIsToBe) {
   EXPECT_NE(regex, schema);
   EXPECT_EQ(constraint_of(R"("structured_outputs":{"regex":"a*b"})"), regex);
   EXPECT_TRUE(constraint_of(R"("guided_choice":["a","b"])"));
+  const auto rules = constraint_of(R"("guided_grammar":"root ::= \"a\"")");
+  EXPECT_TRUE(rules);
+  EXPECT_EQ(constraint_of(R"("structured_outputs":{"grammar":"root ::= \"a\""})"), rules);
   const auto object = constraint_of(R"("response_format":{"type":"json_object"})");
   EXPECT_TRUE(object);
   EXPECT_EQ(constraint_of(R"("structured_outputs":{"json_object":true})"), object);
@@ -329,7 +325,6 @@ TEST(ChatRequest, RefusesWhatIsWrongAndNamesTheField) {
       {hi + R"("chat_template_kwargs":5)", "chat_template_kwargs", "must be an object"},
       {hi + R"("chat_template_kwargs":{"messages":[]})", "chat_template_kwargs", "must not hold"},
       {hi + R"("chat_template":"x")", "chat_template", "not supported"},
-      {hi + R"("continue_final_message":true)", "continue_final_message", "not supported"},
       {hi + R"("max_completion_tokens":0)", "max_completion_tokens", "from 1"},
       {hi + R"("min_tokens":200)", "min_tokens", "at most"},
       {hi + R"("temperature":3)", "temperature", "from 0 to 2"},

@@ -17,6 +17,15 @@ namespace jige::api::testing {
 inline constexpr uint64_t kSeed = 42;
 inline constexpr const char* kHi = R"("messages":[{"role":"user","content":"hi"}])";
 
+// What is made of a request's members.
+inline ApiResult<PreparedRequest> completion(const std::string& members) {
+  return prepare_completion(json_of("{" + members + "}"), test_model(), {}, kSeed);
+}
+
+inline ApiResult<PreparedRequest> chat(const std::string& members) {
+  return prepare_chat(json_of("{" + members + "}"), test_model(), {}, kSeed);
+}
+
 struct Refusal {
   std::string members;  // of the request
   std::string param;

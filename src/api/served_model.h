@@ -45,6 +45,8 @@ struct RequestLimits {
   int32_t biases_max = 1024;
   int32_t stop_ids_max = 64;
   int32_t top_logprobs_max = 20;
+  int64_t prompt_scores_max = 1 << 19;  // log-probabilities of the prompts of one request
+  int32_t bad_words_max = 64;
 };
 
 }  // namespace jige::api

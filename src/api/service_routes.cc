@@ -44,7 +44,9 @@ ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
   ApiResult<std::vector<int32_t>> ids;
   if (fields.find("messages")) {
     const ToolRequest tools = read_tools(fields, model);
-    ids = encode_messages(fields, tools, model, limits);
+    auto chat = encode_messages(fields, tools, model, limits);
+    if (!chat) return tl::unexpected(std::move(chat.error()));
+    ids = std::move(chat->ids);
   } else if (prompt && prompt->is_string()) {
     Result<std::vector<int32_t>> encoded = model.tokenizer.encode(
         prompt->get_ref<const std::string&>(), {.add_special = add_special, .tokens_max = kIdsMax});

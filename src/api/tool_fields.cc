@@ -1,8 +1,10 @@
 #include "api/tool_fields.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "api/arguments_schema.h"
 #include "api/forced_calls.h"
 
 namespace jige::api {
@@ -68,31 +70,94 @@ ApiResult<std::string> read_tool(const Json& tool, const std::string& where) {
 struct ToolChoice {
   enum class Kind { kNone, kAuto, kRequired, kNamed };
   Kind kind = Kind::kAuto;
-  std::string name;
+  std::string name;                                 // kNamed
+  std::optional<std::vector<std::string>> allowed;  // the tools that count; none: all
 };
+
+// {"mode": "auto", "tools": [{"type": "function", "function": {"name": …}}, …]}
+ApiResult<ToolChoice> read_allowed_tools(const Json& choice) {
+  const std::string where = "tool_choice.allowed_tools";
+  const Json* allowed = find_field(choice, "allowed_tools");
+  if (!allowed || !allowed->is_object()) {
+    return tl::unexpected(bad_field(where, "{} must be an object, found {}", where,
+                                    allowed ? shown_value(*allowed) : "nothing"));
+  }
+  const Json* mode = find_field(*allowed, "mode");
+  if (!mode || (*mode != "auto" && *mode != "required")) {
+    return tl::unexpected(bad_field(where + ".mode",
+                                    "{}.mode must be \"auto\" or \"required\", found {}", where,
+                                    mode ? shown_value(*mode) : "nothing"));
+  }
+  const Json* tools = find_field(*allowed, "tools");
+  if (!tools || !tools->is_array() || tools->empty() || tools->size() > kToolsMax) {
+    return tl::unexpected(bad_field(where + ".tools",
+                                    "{}.tools must be a list of 1 to {}, found {}", where,
+                                    kToolsMax, tools ? shown_value(*tools) : "nothing"));
+  }
+  ToolChoice read{*mode == "auto" ? ToolChoice::Kind::kAuto : ToolChoice::Kind::kRequired, {}, {}};
+  read.allowed.emplace();
+  for (size_t i = 0; i < tools->size(); ++i) {
+    const std::string place = fmt::format("{}.tools[{}]", where, i);
+    const auto function = read_function((*tools)[i], place);
+    if (!function) return tl::unexpected(function.error());
+    auto name = read_name(**function, place + ".function");
+    if (!name) return tl::unexpected(std::move(name.error()));
+    read.allowed->push_back(std::move(*name));
+  }
+  return read;
+}
+
+// An object: one function, or those that are allowed.
+ApiResult<ToolChoice> read_chosen(const Json& choice) {
+  const Json* type = find_field(choice, "type");
+  if (type && *type == "allowed_tools") return read_allowed_tools(choice);
+  const auto function = read_function(choice, "tool_choice");
+  if (!function) return tl::unexpected(function.error());
+  auto name = read_name(**function, "tool_choice.function");
+  if (!name) return tl::unexpected(std::move(name.error()));
+  return ToolChoice{ToolChoice::Kind::kNamed, std::move(*name), {}};
+}
 
 ToolChoice read_choice(FieldReader& fields, bool any_tools) {
   using Kind = ToolChoice::Kind;
   const Json* choice = fields.find("tool_choice");
   if (!choice) return {};
-  if (*choice == "none") return {Kind::kNone, {}};
+  if (*choice == "none") return {Kind::kNone, {}, {}};
   const bool required = *choice == "required";
   if (!required && !choice->is_object() && *choice != "auto") {
     fields.refuse(bad_field("tool_choice",
                             "tool_choice must be \"none\", \"auto\", \"required\" or an object "
-                            "that names a function, found {}",
+                            "that names a function or those that are allowed, found {}",
                             shown_value(*choice)));
   } else if (!any_tools) {
     fields.refuse(bad_field("tool_choice", "tool_choice is allowed only where tools are given"));
   }
-  if (required) return {Kind::kRequired, {}};
+  if (required) return {Kind::kRequired, {}, {}};
   if (!choice->is_object()) return {};
-  const auto function = read_function(*choice, "tool_choice");
-  auto name = function ? read_name(**function, "tool_choice.function")
-                       : ApiResult<std::string>(tl::unexpected(function.error()));
-  if (name) return {Kind::kNamed, std::move(*name)};
-  fields.refuse(std::move(name.error()));
+  auto chosen = read_chosen(*choice);
+  if (chosen) return std::move(*chosen);
+  fields.refuse(std::move(chosen.error()));
   return {};
+}
+
+// Of tools that were read, those that are allowed, in the request's order.
+Json keep_allowed(FieldReader& fields, const Json& list, const std::vector<std::string>& allowed,
+                  std::vector<std::string>& names) {
+  for (size_t i = 0; i < allowed.size(); ++i) {
+    if (std::ranges::find(names, allowed[i]) != names.end()) continue;
+    const std::string param = fmt::format("tool_choice.allowed_tools.tools[{}]", i);
+    fields.refuse(
+        bad_field(param, "{} names \"{}\", which is none of the tools", param, allowed[i]));
+  }
+  const auto counts = [&](const std::string& name) {
+    return std::ranges::find(allowed, name) != allowed.end();
+  };
+  Json kept = Json::array();
+  for (const Json& tool : list) {
+    if (counts(tool["function"]["name"].get_ref<const std::string&>())) kept.push_back(tool);
+  }
+  std::erase_if(names, [&](const std::string& name) { return !counts(name); });
+  return kept;
 }
 
 // The tools of a list that was read, of which a choice forces a call.
@@ -103,6 +168,9 @@ std::vector<CallableTool> callable_tools(FieldReader& fields, const Json& list,
     const Json& function = list[i]["function"];
     CallableTool tool{.name = function["name"].get<std::string>()};
     if (choice.kind == ToolChoice::Kind::kNamed && tool.name != choice.name) continue;
+    if (choice.allowed && std::ranges::find(*choice.allowed, tool.name) == choice.allowed->end()) {
+      continue;
+    }
     const std::string param = fmt::format("tools[{}].function.parameters", i);
     tool.place = fmt::format("{} of \"{}\"", param, tool.name);
     auto schema = arguments_schema(find_field(function, "parameters"));
@@ -176,7 +244,9 @@ ToolRequest read_tools(FieldReader& fields, const ServedModel& model) {
   }
   if (choice.kind == ToolChoice::Kind::kNone) return read;
   if (model.tool_format == ToolFormat::kNone) fields.refuse(no_tools("tools", model));
-  read.tools = *list;
+  read.tools = choice.allowed && !fields.error()
+                   ? keep_allowed(fields, *list, *choice.allowed, read.names)
+                   : *list;
   read.format = model.tool_format;
   if (choice.kind == ToolChoice::Kind::kAuto || fields.error()) return read;
   read.named = choice.kind == ToolChoice::Kind::kNamed;

@@ -78,12 +78,10 @@ std::string tool_call_id(ToolFormat format, std::string_view answer_id, size_t c
                          size_t call) {
   uint64_t bits = derive_key(derive_key(choice, answer_id), "tool call", call);
   if (format != ToolFormat::kMistral) return fmt::format("call_{:016x}", bits);
-  constexpr std::string_view kAlphabet =
-      "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
   std::string id;
-  for (int i = 0; i < 9; ++i) {
-    id += kAlphabet[bits % kAlphabet.size()];
-    bits /= kAlphabet.size();
+  for (size_t i = 0; i < kCallIdLength; ++i) {
+    id += kCallIdLetters[bits % kCallIdLetters.size()];
+    bits /= kCallIdLetters.size();
   }
   return id;
 }

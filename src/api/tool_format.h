@@ -31,6 +31,11 @@ std::optional<ToolFormat> find_tool_format(std::string_view name);
 // their calls in a way that is not known here.
 ToolFormat tool_format_of(const text::ChatTemplate& chat);
 
+// What the ids of Mistral's calls are made of.
+inline constexpr std::string_view kCallIdLetters =
+    "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+inline constexpr size_t kCallIdLength = 9;
+
 // What may name a tool: 1 to 64 letters, digits, "_", "-" and ".".
 bool is_tool_name(std::string_view name);
 

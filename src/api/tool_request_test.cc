@@ -81,6 +81,26 @@ TEST(ToolRequest, AForcedCallConstrainsTheAnswer) {
   EXPECT_FALSE(chosen(R"("auto")")->engine[0].constraint);
 }
 
+TEST(ToolRequest, ToolsThatAreNotAllowedAreNotThere) {
+  const auto chosen = [](const std::string& mode) {
+    auto read = tool_chat(
+        R"("tools":[{"type":"function","function":{"name":"e"}},
+            {"type":"function","function":{"name":"f","parameters":{"type":"object"}}}],)" +
+        std::string(kHi) + R"(,"tool_choice":{"type":"allowed_tools","allowed_tools":{"mode":")" +
+        mode + R"(","tools":[{"type":"function","function":{"name":"f"}}]}})");
+    EXPECT_TRUE(read) << read.error().message;
+    return read;
+  };
+  const auto free = chosen("auto");
+  EXPECT_EQ(shown_prompt(free), "<f:object>[user]hi");
+  EXPECT_EQ(free->tools.names, std::vector<std::string>{"f"});
+  EXPECT_FALSE(free->engine[0].constraint);
+  const auto required = chosen("required");
+  EXPECT_EQ(shown_prompt(required), "<f:object>[user]hi");
+  EXPECT_TRUE(required->engine[0].constraint);
+  EXPECT_FALSE(required->tools.named);
+}
+
 TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
   const auto tools = [](const std::string& list) {
     return R"("tools":)" + list + "," + std::string(kHi);
@@ -91,6 +111,9 @@ TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
   const auto force = [&](const std::string& schema) {
     return tools(R"([{"function":{"name":"f","parameters":)" + schema + "}}]") +
            R"(,"tool_choice":"required")";
+  };
+  const auto allowed = [](const std::string& members) {
+    return R"("tool_choice":{"type":"allowed_tools","allowed_tools":{)" + members + "}}";
   };
   const std::string both = std::string(kTools) + "," + kHi + ",";
   const std::vector<Refusal> refusals = {
@@ -105,7 +128,15 @@ TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
       {tools(R"([{"function":{"name":"f","parameters":[]}}])"), "tools[0].function.parameters",
        "a JSON schema"},
       {both + R"("tool_choice":"maybe")", "tool_choice", "\"maybe\""},
-      {both + R"("tool_choice":{"type":"allowed_tools"})", "tool_choice.type", "\"allowed_tools\""},
+      {both + R"("tool_choice":{"type":"tools"})", "tool_choice.type", "\"tools\""},
+      {both + R"("tool_choice":{"type":"allowed_tools"})", "tool_choice.allowed_tools", "nothing"},
+      {both + allowed(R"("mode":"none")"), "tool_choice.allowed_tools.mode", "\"none\""},
+      {both + allowed(R"("mode":"auto","tools":[])"), "tool_choice.allowed_tools.tools",
+       "a list of 1"},
+      {both + allowed(R"("mode":"auto","tools":[{"function":{"name":"g"}}])"),
+       "tool_choice.allowed_tools.tools[0]", "none of the tools"},
+      {both + allowed(R"("mode":"auto","tools":[{"type":"mcp"}])"),
+       "tool_choice.allowed_tools.tools[0].type", "\"mcp\""},
       {both + R"("tool_choice":{"type":"function"})", "tool_choice.function", "found nothing"},
       {both + R"("tool_choice":{"function":{}})", "tool_choice.function.name", "found nothing"},
       {both + R"("tool_choice":{"function":{"name":"g"}})", "tool_choice",
@@ -116,8 +147,10 @@ TEST(ToolRequest, RefusesWhatIsWrongAndNamesTheField) {
        "tools[0].function.parameters of \"f\": #/properties/a/not is not supported"},
       {force(R"({"type":"array"})"), "tools[0].function.parameters",
        "of \"f\": #/type must be \"object\""},
-      {force(R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"object"}}})"),
-       "tools[0].function.parameters", "of \"f\": #/$ref is not supported where a call is forced"},
+      {force(R"({"$ref":"#/$defs/a","$defs":{"a":{"type":"array"}}})"),
+       "tools[0].function.parameters", "of \"f\": #/$defs/a/type must be \"object\""},
+      {force(R"({"$ref":"#/$defs/b"})"), "tools[0].function.parameters",
+       "there is no \"#/$defs/b\""},
       {both + R"("parallel_tool_calls":5)", "parallel_tool_calls", "true or false"},
       {call("5"), "messages[0].tool_calls[0]", "must be an object"},
       {call(R"({"function":{"name":"f","arguments":"5"}})"),

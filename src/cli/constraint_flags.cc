@@ -39,6 +39,9 @@ void ConstraintFlags::declare(Flags& flags) {
              "tells what schemas may say");
   flags.toggle("--json-object", json_object, "a JSON object");
   flags.text("--regex TEXT", regex, "a text that the whole regular expression matches");
+  flags.text("--grammar FILE|TEXT", grammar,
+             "a text that fits the rule root of this grammar (EBNF as in llama.cpp), of a file or "
+             "as the text root ::= … itself");
   flags.texts("--choice TEXT", choices, "one of the texts; may be given several times");
 }
 
@@ -50,10 +53,17 @@ Result<Json> ConstraintFlags::read_schema() const {
   return parse_json(text, *json_schema);
 }
 
+Result<std::string> ConstraintFlags::read_rules() const {
+  if (grammar->find("::=") != std::string::npos) return *grammar;
+  JIGE_DO(check_file("--grammar", *grammar, "a grammar, or its text, which has a ::="));
+  return read_file(*grammar, kSchemaFileMax);
+}
+
 Result<std::optional<grammar::ConstraintSource>> ConstraintFlags::read() const {
   const Wish wishes[] = {{"--json-schema", Kind::kJsonSchema, json_schema.has_value()},
                          {"--json-object", Kind::kJsonObject, json_object},
                          {"--regex", Kind::kRegex, regex.has_value()},
+                         {"--grammar", Kind::kEbnf, grammar.has_value()},
                          {"--choice", Kind::kChoices, !choices.empty()}};
   const Wish* wanted = nullptr;
   for (const Wish& wish : wishes) {
@@ -71,11 +81,14 @@ Result<std::optional<grammar::ConstraintSource>> ConstraintFlags::read() const {
     JIGE_TRY(source.value, read_schema());
   }
   if (regex) source.value = *regex;
+  if (grammar) {
+    JIGE_TRY(source.value, read_rules());
+  }
   if (!choices.empty()) source.value = choices;
-  auto grammar = grammar::compile_grammar(source);
-  if (grammar) return source;
-  grammar.error().message += "; docs/serving.md tells what is supported";
-  return with_context(std::move(grammar.error()), "{}", wanted->flag);
+  auto compiled = grammar::compile_grammar(source);
+  if (compiled) return source;
+  compiled.error().message += "; docs/serving.md tells what is supported";
+  return with_context(std::move(compiled.error()), "{}", wanted->flag);
 }
 
 }  // namespace jige::cli

@@ -48,6 +48,18 @@ TEST(ConstraintFlags, TakeASchemaAsItsTextOrFromAFile) {
   }
 }
 
+TEST(ConstraintFlags, TakeAGrammarAsItsTextOrFromAFile) {
+  const std::string text = "root ::= \"a\"+\n";
+  const std::string path = test_path("rules.gbnf");
+  std::ofstream(path) << text;
+  for (const std::string& given : {text, path}) {
+    const auto source = ConstraintFlags{.grammar = given}.read();
+    ASSERT_TRUE(source) << source.error().message;
+    EXPECT_EQ((*source)->kind, Kind::kEbnf);
+    EXPECT_EQ((*source)->value, text);
+  }
+}
+
 TEST(ConstraintFlags, NameTheFlagThePlaceAndTheRemedy) {
   EXPECT_EQ(message_of({.regex = "a", .json_object = true}),
             "--json-object and --regex cannot both say what the answer is to be; leave one out");
@@ -58,6 +70,8 @@ TEST(ConstraintFlags, NameTheFlagThePlaceAndTheRemedy) {
               ::testing::AllOf(HasSubstr("--json-schema"), HasSubstr("/nowhere/s.json")));
   EXPECT_THAT(message_of({.json_schema = ""}), HasSubstr("--json-schema"));
   EXPECT_THAT(message_of({.regex = "(a"}), HasSubstr("--regex: "));
+  EXPECT_THAT(message_of({.grammar = "root ::= x"}), HasSubstr("--grammar: the grammar at byte 9"));
+  EXPECT_THAT(message_of({.grammar = "/nowhere/x.gbnf"}), HasSubstr("/nowhere/x.gbnf"));
   EXPECT_THAT(message_of({.choices = {"a", ""}}), HasSubstr("--choice: "));
 }
 

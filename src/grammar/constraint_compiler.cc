@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "grammar/ebnf.h"
 #include "grammar/json_rules.h"
 #include "grammar/pieces.h"
 #include "grammar/regex.h"
@@ -47,6 +48,13 @@ Result<NodeId> build_root(GrammarBuilder& builder, const ConstraintSource& sourc
       return JsonRules(builder).object(builder.end());
     case ConstraintSource::Kind::kJsonSchema:
       return build_schema(builder, source.value);
+    case ConstraintSource::Kind::kEbnf: {
+      if (!source.value.is_string()) {
+        return fail(Code::kInvalidArgument, "a grammar must be a text");
+      }
+      JIGE_TRY(const Ebnf ebnf, parse_ebnf(source.value.get_ref<const std::string&>()));
+      return build_ebnf(builder, ebnf);
+    }
     case ConstraintSource::Kind::kPieces:
       return build_pieces(builder, source.value, builder.end());
   }

@@ -26,9 +26,9 @@ inline constexpr size_t kChoicesMax = 4096;
 inline constexpr size_t kChoicesBytesMax = size_t{1} << 17;  // of all together
 
 struct ConstraintSource {
-  enum class Kind { kRegex, kChoices, kJsonObject, kJsonSchema, kPieces };
+  enum class Kind { kRegex, kChoices, kJsonObject, kJsonSchema, kEbnf, kPieces };
   Kind kind = Kind::kJsonObject;
-  Json value;  // a text, a list of texts, nothing, a schema, a piece (pieces.h)
+  Json value;  // a text, a list of texts, nothing, a schema, a text (ebnf.h), a piece (pieces.h)
 };
 
 // The grammar of a source. Fails with kInvalidArgument or kUnsupported, naming the place in it.

@@ -132,6 +132,24 @@ TEST_F(GrammarFuzz, Expressions) {
   EXPECT_GT(compiled_count_, 200);
 }
 
+TEST_F(GrammarFuzz, Rules) {
+  static constexpr std::string_view kWords[] = {
+      "(",  ")", "[", "]",   "{2,3}", "{0,10000}", "*",    "+",          "|",
+      "?",  "^", "-", "::=", "a",     "b",         "\\n",  "\\x41",      "\\U0001F600",
+      "\\", "#", ".", "\n",  "\"x\"", "\"",        "root", "root ::= a", "\nb ::= root"};
+  static constexpr std::string_view kSeeds[] = {
+      "root ::= a (\", \" a)* # list\na ::= [a-z]{1,9} | \"(\" root \")\"",
+      "root ::= (a \"=\" b? \"\\n\")+\na ::= [0-9]+ b\nb ::= [ \\t]* | c c ::= . | \"\\u00e9\"",
+      "root ::= \"a\" b | b\nb ::= [^\\x00-\\x7F\\]]{3} root? \"z\"",
+      "root ::= ((\"a\"? b){20}){20} b ::= \"b\" | \"\""};
+  for (uint64_t round = 0; round < rounds(1500); ++round) {
+    const std::string rules = mutate(std::string(kSeeds[rng_.below(std::size(kSeeds))]), kWords);
+    SCOPED_TRACE(rules);
+    use({Kind::kEbnf, rules});
+  }
+  EXPECT_GT(compiled_count_, 60);
+}
+
 TEST_F(GrammarFuzz, Schemas) {
   for (uint64_t round = 0; round < rounds(600); ++round) {
     Json schema = testing::random_root_schema(rng_);

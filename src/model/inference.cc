@@ -139,13 +139,9 @@ Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t
 Status InferenceModel::check(const InferenceBatch& batch) const {
   const auto row_count = static_cast<int64_t>(batch.tokens.size());
   JIGE_DO(check_range("the tokens of a batch", row_count, 1, sizes_.batch_tokens_max));
-  JIGE_DO(check_range("the rows of logits", static_cast<int64_t>(batch.logit_rows.size()), 0,
-                      sizes_.logit_rows_max));
+  JIGE_DO(check_logit_rows(batch.logit_rows, row_count));
   for (const int32_t token : batch.tokens) {
     JIGE_DO(check_range("a token id", token, 0, config().vocab_size - 1));
-  }
-  for (const int32_t row : batch.logit_rows) {
-    JIGE_DO(check_range("a row of logits", row, 0, row_count - 1));
   }
   int64_t row = 0;
   for (const ops::SequenceSpan& sequence : batch.sequences) {
@@ -154,6 +150,14 @@ Status InferenceModel::check(const InferenceBatch& batch) const {
   }
   if (row != row_count) {
     return fail(Code::kInvalidArgument, "{} tokens, but sequences of {} rows", row_count, row);
+  }
+  return {};
+}
+
+Status InferenceModel::check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const {
+  JIGE_DO(check_range("the rows of logits", std::ssize(rows), 0, sizes_.logit_rows_max));
+  for (const int32_t row : rows) {
+    JIGE_DO(check_range("a row of logits", row, 0, row_count - 1));
   }
   return {};
 }
@@ -197,6 +201,7 @@ TensorView InferenceModel::run_body(const InferenceBatch& batch) {
     architecture_->block(node).forward(context(node), weights_->block(node), batch_, src, dst, {});
     src = dst;
   }
+  hidden_ = src;
   return src;
 }
 
@@ -214,21 +219,28 @@ std::span<const float> InferenceModel::to_host(const TensorView& view) {
 
 Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& batch) {
   JIGE_DO(check(batch));
-  const TensorView hidden = run_body(batch);
-  const auto wanted = static_cast<int64_t>(batch.logit_rows.size());
-  if (wanted == 0) {
-    stream_->synchronize();
-    return std::span<const float>();
+  run_body(batch);
+  if (!batch.logit_rows.empty()) return logits_of(batch.logit_rows);
+  stream_->synchronize();
+  return std::span<const float>();
+}
+
+Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t> rows) {
+  const auto wanted = std::ssize(rows);
+  if (wanted == 0 || !hidden_) {
+    return fail(Code::kInvalidArgument, "{} rows of logits are wanted of {}", wanted,
+                hidden_ ? "a forward" : "no forward");
   }
-  const TensorView rows = buffers_.gathered.view().row_range(0, wanted);
+  JIGE_DO(check_logit_rows(rows, hidden_.rows()));
+  const TensorView gathered = buffers_.gathered.view().row_range(0, wanted);
   for (int64_t i = 0; i < wanted; ++i) {
-    const int64_t row = batch.logit_rows[static_cast<size_t>(i)];
-    stream_->copy(rows.row_range(i, i + 1).data, hidden.row_range(row, row + 1).data,
-                  hidden.columns() * 4, CopyKind::kDeviceToDevice);
+    const int64_t row = rows[static_cast<size_t>(i)];
+    stream_->copy(gathered.row_range(i, i + 1).data, hidden_.row_range(row, row + 1).data,
+                  hidden_.columns() * 4, CopyKind::kDeviceToDevice);
   }
   const TensorView logits = buffers_.logits.view().row_range(0, wanted);
   const size_t node = architecture_->head_node();
-  architecture_->head().logits(context(node), weights_->block(node), rows, logits);
+  architecture_->head().logits(context(node), weights_->block(node), gathered, logits);
   return to_host(logits);
 }
 

@@ -75,6 +75,11 @@ class InferenceModel {
   // kInvalidArgument on tokens, rows or positions out of range and batches that are too large.
   Result<std::span<const float>> forward(const InferenceBatch& batch);
 
+  // The logits of other rows of the last forward(), in place of those it gave: so a prompt's logits
+  // are had a few rows at a time. Fails with kInvalidArgument on rows out of range, none, and more
+  // than logit_rows_max.
+  Result<std::span<const float>> logits_of(std::span<const int32_t> rows);
+
   // The negative log-probability of targets[row] after each row, valid until the next call; 0 where
   // the target is negative. Fails as forward() does. REQUIRES: options.scores.
   Result<std::span<const float>> losses(const InferenceBatch& batch,
@@ -95,6 +100,7 @@ class InferenceModel {
                  const InferenceSizes& sizes, int64_t memory_bytes_max);
   Status allocate();
   Status check(const InferenceBatch& batch) const;
+  Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
   Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
   void put_batch(const InferenceBatch& batch);
   // Runs all blocks but the head; returns the last residual stream.
@@ -108,7 +114,8 @@ class InferenceModel {
   std::unique_ptr<Stream> stream_;
   std::optional<ModelWeights> weights_;
   Buffers buffers_;
-  Batch batch_;  // views of buffers_, shaped anew for every call
+  Batch batch_;        // views of buffers_, shaped anew for every call
+  TensorView hidden_;  // the last residual stream of the last call
   std::vector<int32_t> host_positions_;
   std::vector<float> host_result_;  // for devices whose memory the host cannot read
   double load_seconds_ = 0;

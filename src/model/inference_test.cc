@@ -322,6 +322,35 @@ Code code_of(const Result<std::span<const float>>& result) {
   return result ? Code::kInternal : result.error().code;
 }
 
+TEST(Inference, GivesTheLogitsOfAForwardAFewRowsAtATime) {
+  CpuDevice device({.thread_count = 2});
+  const Expected expected = expected_of("llama3");
+  const auto tokens = std::span(expected.tokens).first(20);
+  const auto model =
+      value_of(InferenceModel::load(fixture("llama3"), device, test_options(DType::kBF16)));
+  const std::vector<int32_t> some = {0};
+  EXPECT_EQ(code_of(model->logits_of(some)), Code::kInvalidArgument) << "before any forward";
+  const std::vector<float> whole = logits_in_chunks(*model, tokens, {20}, kBlocks);
+  const size_t width = whole.size() / 20;
+  const ops::SequenceSpan sequence{.row_count = 20, .blocks = kBlocks.data()};
+  ASSERT_TRUE(
+      model->forward({.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = {}}));
+  for (const std::vector<int32_t>& rows : {std::vector<int32_t>{19}, {3, 4, 5}, {0}}) {
+    const auto logits = value_of(model->logits_of(rows));
+    ASSERT_EQ(logits.size(), rows.size() * width);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_TRUE(std::equal(
+          logits.begin() + static_cast<std::ptrdiff_t>(i * width),
+          logits.begin() + static_cast<std::ptrdiff_t>((i + 1) * width),
+          whole.begin() + static_cast<std::ptrdiff_t>(static_cast<size_t>(rows[i]) * width)))
+          << "row " << rows[i];
+    }
+  }
+  for (const std::vector<int32_t>& bad : {std::vector<int32_t>{}, {20}, {-1}}) {
+    EXPECT_EQ(code_of(model->logits_of(bad)), Code::kInvalidArgument);
+  }
+}
+
 TEST(Inference, RefusesBatchesThatDoNotFit) {
   CpuDevice device({.thread_count = 1});
   const auto model =

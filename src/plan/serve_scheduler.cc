@@ -327,7 +327,8 @@ bool ServeScheduler::admit(Request& request) {
 void ServeScheduler::match_prefix(Request& request) {
   const int32_t size = pool_.block_tokens();
   // At least one token is left to compute, since its logits are needed.
-  const auto whole = (static_cast<int32_t>(request.tokens.size()) - 1) / size;
+  const auto most = static_cast<int32_t>(request.tokens.size()) - 1;
+  const int32_t whole = std::min(most, request.spec.cached_max) / size;
   for (int32_t i = 0; i < whole; ++i) {
     const std::span<const int32_t> tokens(request.tokens.data() + i * size,
                                           static_cast<size_t>(size));

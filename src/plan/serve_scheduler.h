@@ -71,12 +71,13 @@ struct ServeSchedulerOptions {
 
 struct RequestSpec {
   RequestId id = 0;
-  std::vector<int32_t> prompt;  // at least one token
-  int32_t max_new_tokens = 1;   // at least one
-  int32_t fork_count = 0;       // further samples of the same prompt that will be forked off
-  int32_t priority = 0;         // larger goes first
-  uint64_t tenant = 0;          // for fair share
-  uint64_t cache_salt = 0;      // prompts match cached prefixes of the same salt only
+  std::vector<int32_t> prompt;     // at least one token
+  int32_t max_new_tokens = 1;      // at least one
+  int32_t fork_count = 0;          // further samples of the same prompt that will be forked off
+  int32_t priority = 0;            // larger goes first
+  uint64_t tenant = 0;             // for fair share
+  uint64_t cache_salt = 0;         // prompts match cached prefixes of the same salt only
+  int32_t cached_max = INT32_MAX;  // tokens that may come from the prefix cache
 };
 
 // Tokens of one request in a batch: positions [context_count, context_count + tokens.size()).

@@ -461,6 +461,12 @@ TEST(ServeScheduler, ReusesThePrefixOfAnEarlierPrompt) {
   ASSERT_TRUE(scheduler.arrive(spec));
   batch = scheduler.next_batch();
   EXPECT_EQ(batch->items[0].context_count, 0);
+  scheduler.complete(batch->id, sample_all(*batch));
+  spec.id = 4;
+  spec.cached_max = 7;  // one block
+  ASSERT_TRUE(scheduler.arrive(spec));
+  batch = scheduler.next_batch();
+  EXPECT_EQ(batch->items[0].context_count, 4);
 }
 
 TEST(ServeScheduler, DiscardedWorkIsFoundByNobody) {

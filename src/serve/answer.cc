@@ -83,9 +83,29 @@ Answer::Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt
 
 void Answer::draw(std::span<const float> logits) {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
-  sampled_ =
-      cursor_ ? draw_constrained(logits)
-              : ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count);
+  if (options_.tokens_max == 0) return;
+  const size_t bias_count = options_.sampling.logit_bias.size();
+  forbid_rows();
+  if (cursor_) {
+    sampled_ = draw_constrained(logits);
+  } else {
+    std::span<const uint64_t> allowed;
+    if (options_.allowed) allowed = *options_.allowed;
+    sampled_ =
+        ops::sample(logits, options_.sampling, prompt_, tokens_, rng_, options_.top_count, allowed);
+  }
+  options_.sampling.logit_bias.resize(bias_count);
+}
+
+void Answer::forbid_rows() {
+  for (const std::vector<int32_t>& row : options_.forbidden_rows) {
+    const size_t before = row.size() - 1;
+    if (before > tokens_.size() ||
+        !std::equal(row.begin(), row.end() - 1, tokens_.end() - static_cast<int64_t>(before))) {
+      continue;
+    }
+    options_.sampling.logit_bias.push_back({row.back(), -INFINITY});
+  }
 }
 
 Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits) {
@@ -93,6 +113,9 @@ Result<ops::SampledToken> Answer::draw_constrained(std::span<const float> logits
     allow_reasoning();
   } else {
     JIGE_DO(allow_constrained());
+  }
+  for (size_t i = 0; options_.allowed && i < allowed_.size(); ++i) {
+    allowed_[i] &= i < options_.allowed->size() ? (*options_.allowed)[i] : 0;
   }
   if (std::ranges::all_of(allowed_, [](uint64_t word) { return word == 0; })) {
     if (cursor_->accepts()) return ops::SampledToken{};
@@ -152,6 +175,10 @@ Status Answer::follow_token() {
 Result<AnswerPiece> Answer::accept() {
   JIGE_CHECK(!done_, "an answer of {} tokens is complete", tokens_.size());
   if (!sampled_) return tl::unexpected(sampled_.error());
+  if (options_.tokens_max == 0) {
+    finish_as(FinishReason::kLength);
+    return AnswerPiece{};
+  }
   if (sampled_->token < 0) {
     finish_as(FinishReason::kComplete);
     return AnswerPiece{};

@@ -46,7 +46,7 @@ struct AnswerOptions {
   ops::SamplingParams sampling;
   uint64_t seed = 0;
   int32_t choice = 0;                     // which of the seed's streams
-  int64_t tokens_max = 256;               // new ones, at most
+  int64_t tokens_max = 256;               // new ones, at most; 0: none, and nothing is drawn
   int64_t tokens_min = 0;                 // nothing stops the answer before
   int64_t context_max = INT64_MAX;        // prompt and answer together
   std::vector<int32_t> stop_ids;          // end the answer and are not part of it
@@ -59,13 +59,17 @@ struct AnswerOptions {
   // What the answer may be; null: anything. Stop ids are then drawn where it may end, and nothing
   // of its text is dropped.
   std::shared_ptr<grammar::Constraint> constraint;
+  std::shared_ptr<const grammar::TokenBits> allowed;  // tokens that may be drawn; null: all
+  // Rows of tokens that do not come in an answer: behind all but the last, the last is not drawn.
+  std::vector<std::vector<int32_t>> forbidden_rows;
   // Reasoning is counted, and `constraint` holds behind it: stop ids cannot come in it then, it
   // ends with a token that brings nothing behind its tag, and an answer may open it where the tag
   // is a token. REQUIRES: tags that are special tokens are among shown_ids.
   text::ReasoningStart reasoning = text::ReasoningStart::kNone;
 };
 
-// Fails with kInvalidArgument on limits that contradict each other and as ops::validate does.
+// Fails with kInvalidArgument on limits that contradict each other or ask for no token, and as
+// ops::validate does.
 Status validate(const AnswerOptions& options);
 
 // One new token. `text` is what can be shown now: empty while half a character or a possible
@@ -79,7 +83,7 @@ struct AnswerPiece {
 
 class Answer {
  public:
-  // REQUIRES: validate(options), prompt.size() < options.context_max.
+  // REQUIRES: validate(options), but for tokens_max 0; prompt.size() < options.context_max.
   Answer(const text::Tokenizer& tokenizer, std::span<const int32_t> prompt, AnswerOptions options);
 
   // Chooses the next token from the logits behind the last one. REQUIRES: !done().
@@ -112,10 +116,13 @@ class Answer {
   // What ended it, for finish kStopId and kStopString.
   int32_t stop_id() const { return finish_ == FinishReason::kStopId ? last_drawn_ : -1; }
   const std::string& stop_string() const { return matcher_.matched_stop(); }
+  // What was drawn last, with its log-probability. REQUIRES: take() has succeeded.
+  const ops::SampledToken& last_sampled() const { return *sampled_; }
 
  private:
   Result<std::string> text_of(int32_t token);
   Result<ops::SampledToken> draw_constrained(std::span<const float> logits);
+  void forbid_rows();
   void allow_reasoning();
   Status allow_constrained();
   void allow(int32_t token, bool allowed);
@@ -126,7 +133,8 @@ class Answer {
   const text::Tokenizer& tokenizer_;
   std::span<const int32_t> prompt_;
   AnswerOptions options_;
-  size_t own_bias_count_;  // of options_.sampling.logit_bias; behind them: bans of stop ids
+  // Of options_.sampling.logit_bias; behind them: stop ids, while they are forbidden.
+  size_t own_bias_count_;
   Rng rng_;
   text::StreamDecoder decoder_;
   StopMatcher matcher_;

@@ -14,7 +14,7 @@ BatchRunner::BatchRunner(model::InferenceModel& model)
   logit_items_.reserve(logit_rows);
 }
 
-Status BatchRunner::run(const plan::Batch& batch, const LogitsCallback& on_logits) {
+Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
   work_ = {};
   for (const plan::BlockCopy& copy : batch.copies) {
     JIGE_DO(model_.copy_block(copy.src, copy.dst));
@@ -25,15 +25,16 @@ Status BatchRunner::run(const plan::Batch& batch, const LogitsCallback& on_logit
     const auto count = static_cast<int32_t>(item.tokens.size());
     for (int32_t begin = 0; begin < count;) {
       if (!fits(1 + item.draft_count, std::max<int64_t>(1, item.sample_rows()))) {
-        JIGE_DO(forward(on_logits));
+        JIGE_DO(forward(readers));
       }
       const int64_t room = rows_max - static_cast<int64_t>(tokens_.size());
       const auto part = static_cast<int32_t>(std::min<int64_t>(room, count - begin));
+      add_scored(readers, batch, i, begin, part);
       add(batch, i, begin, part);
       begin += part;
     }
   }
-  return forward(on_logits);
+  return forward(readers);
 }
 
 bool BatchRunner::fits(int64_t count, int64_t sample_rows) const {
@@ -56,18 +57,47 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
   }
 }
 
-Status BatchRunner::forward(const LogitsCallback& on_logits) {
-  auto logits =
-      model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = logit_rows_});
-  if (logits) {
-    roofline_.add_forward(work_, sequences_, static_cast<int64_t>(logit_rows_.size()));
-    if (!logit_items_.empty()) on_logits(logit_items_, *logits);
+// REQUIRES: add() of the same tokens is to follow.
+void BatchRunner::add_scored(const Readers& readers, const plan::Batch& batch, size_t item,
+                             int32_t begin, int32_t count) {
+  if (!readers.scored_range) return;
+  const RowRange range = readers.scored_range(batch.items[item]);
+  const auto first_row = static_cast<int32_t>(tokens_.size());
+  for (int32_t i = std::max(begin, range.begin); i < std::min(begin + count, range.end); ++i) {
+    scored_rows_.push_back(first_row + i - begin);
+    scored_.push_back({item, i});
   }
+}
+
+Status BatchRunner::forward(const Readers& readers) {
+  Status status = read_logits(readers);
   tokens_.clear();
   sequences_.clear();
   logit_rows_.clear();
   logit_items_.clear();
-  if (!logits) return tl::unexpected<Error>(std::move(logits.error()));
+  scored_rows_.clear();
+  scored_.clear();
+  return status;
+}
+
+// Scored rows come first, so that what a prompt is worth is known before what follows it.
+Status BatchRunner::read_logits(const Readers& readers) {
+  std::span<const int32_t> first_rows = logit_rows_;
+  if (!scored_.empty()) first_rows = {};
+  JIGE_TRY(std::span<const float> logits,
+           model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = first_rows}));
+  roofline_.add_forward(work_, sequences_, std::ssize(logit_rows_) + std::ssize(scored_rows_));
+  const auto rows_max = static_cast<size_t>(model_.sizes().logit_rows_max);
+  for (size_t begin = 0; begin < scored_.size(); begin += rows_max) {
+    const size_t count = std::min(rows_max, scored_.size() - begin);
+    JIGE_TRY(logits, model_.logits_of(std::span(scored_rows_).subspan(begin, count)));
+    readers.scored(std::span(scored_).subspan(begin, count), logits);
+  }
+  if (logit_items_.empty()) return {};
+  if (!scored_.empty()) {
+    JIGE_TRY(logits, model_.logits_of(logit_rows_));
+  }
+  readers.sampled(logit_items_, logits);
   return {};
 }
 

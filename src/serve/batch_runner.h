@@ -21,18 +21,34 @@ namespace jige::serve {
 
 class BatchRunner {
  public:
+  // Rows that are wanted besides those that are sampled from: tokens [begin, end) of an item.
+  struct RowRange {
+    int32_t begin = 0;
+    int32_t end = 0;
+  };
+  struct ScoredRow {
+    size_t item;
+    int32_t index;  // of the item's token
+  };
   // The items that sample in one forward, in their order, and their rows of logits one behind the
   // other, sample_rows() of each; valid during the call.
   using LogitsCallback =
       std::function<void(std::span<const size_t> items, std::span<const float> logits)>;
+  struct Readers {
+    LogitsCallback sampled;
+    // Both or none. Of one forward, `scored` comes before `sampled`, as often as the model's rows
+    // of logits make it necessary.
+    std::function<RowRange(const plan::WorkItem& item)> scored_range;
+    std::function<void(std::span<const ScoredRow> rows, std::span<const float> logits)> scored;
+  };
 
   // The model must outlive the runner.
   explicit BatchRunner(model::InferenceModel& model);
 
-  // Copies blocks, runs every item and hands out the logits of those that sample, forward by
-  // forward. Fails as InferenceModel::forward does; logits of earlier forwards have been handed
+  // Copies blocks, runs every item and hands out the logits that are wanted, forward by forward.
+  // Fails as InferenceModel::forward does; logits of earlier forwards have been handed
   // out then.
-  Status run(const plan::Batch& batch, const LogitsCallback& on_logits);
+  Status run(const plan::Batch& batch, const Readers& readers);
   // Bytes and operations of the last run, as far as it got.
   const RooflineSample& work() const { return work_; }
 
@@ -40,7 +56,10 @@ class BatchRunner {
   // Whether `count` tokens and the rows that are sampled from fit beside what waits.
   bool fits(int64_t count, int64_t sample_rows) const;
   void add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count);
-  Status forward(const LogitsCallback& on_logits);
+  void add_scored(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
+                  int32_t count);
+  Status forward(const Readers& readers);
+  Status read_logits(const Readers& readers);
 
   model::InferenceModel& model_;
   RooflineModel roofline_;
@@ -49,6 +68,8 @@ class BatchRunner {
   std::vector<ops::SequenceSpan> sequences_;
   std::vector<int32_t> logit_rows_;
   std::vector<size_t> logit_items_;
+  std::vector<int32_t> scored_rows_;  // of the forward
+  std::vector<ScoredRow> scored_;     // what they are
 };
 
 }  // namespace jige::serve

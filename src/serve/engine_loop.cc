@@ -128,9 +128,36 @@ Status EngineLoop::run_batch(const plan::Batch& batch) {
   ++turn_.counters.iterations;
   const EngineFaults& faults = shared_.options.faults;
   if (faults.before_forward) JIGE_DO(faults.before_forward(turn_.counters.iterations));
-  return runner_.run(batch, [&](std::span<const size_t> items, std::span<const float> logits) {
-    sample(batch, items, logits);
+  return runner_.run(
+      batch,
+      {.sampled = [&](std::span<const size_t> items,
+                      std::span<const float> logits) { sample(batch, items, logits); },
+       .scored_range =
+           [&](const plan::WorkItem& item) { return live_of(item.request).scored_range(item); },
+       .scored = [&](std::span<const BatchRunner::ScoredRow> rows,
+                     std::span<const float> logits) { score(batch, rows, logits); }});
+}
+
+void EngineLoop::score(const plan::Batch& batch, std::span<const BatchRunner::ScoredRow> rows,
+                       std::span<const float> logits) {
+  const size_t width = logits.size() / rows.size();
+  const auto item_of = [&](int64_t row) -> const plan::WorkItem& {
+    return batch.items[rows[static_cast<size_t>(row)].item];
+  };
+  const auto position_of = [&](int64_t row) {
+    return int64_t{item_of(row).context_count} + rows[static_cast<size_t>(row)].index;
+  };
+  share(std::ssize(rows), [&](int64_t row) {
+    live_of(item_of(row).request)
+        .score(position_of(row), logits.subspan(static_cast<size_t>(row) * width, width));
   });
+  for (int64_t row = 0; row < std::ssize(rows); ++row) {
+    LiveRequest& live = live_of(item_of(row).request);
+    if (live.has_error()) continue;
+    if (Status status = live.take_score(position_of(row)); !status) {
+      live.set_error(std::move(status.error()));
+    }
+  }
 }
 
 // Drawing costs up to a pass over the vocabulary for each row, and a row touches its own answer
@@ -188,17 +215,21 @@ void EngineLoop::add_draws(const Sampling& sampling) {
 }
 
 void EngineLoop::draw_all() {
-  const auto draw = [this](int64_t begin, int64_t end, int) {
-    for (int64_t i = begin; i < end; ++i) {
-      const Draw& one = draws_[static_cast<size_t>(i)];
-      one.live->draw(one.choice, one.logits);
-    }
+  share(std::ssize(draws_), [this](int64_t i) {
+    const Draw& one = draws_[static_cast<size_t>(i)];
+    one.live->draw(one.choice, one.logits);
+  });
+}
+
+void EngineLoop::share(int64_t count, const std::function<void(int64_t)>& one) {
+  const auto part = [&one](int64_t begin, int64_t end, int) {
+    for (int64_t i = begin; i < end; ++i) one(i);
   };
   ThreadTeam* team = shared_.options.sampling_team;
-  if (team && draws_.size() > 1) {
-    team->parallel_for(std::ssize(draws_), 1, draw);
+  if (team && count > 1) {
+    team->parallel_for(count, 1, part);
   } else {
-    draw(0, std::ssize(draws_), 0);
+    part(0, count, 0);
   }
 }
 
@@ -237,15 +268,15 @@ bool EngineLoop::take(LiveRequest& live, int32_t choice) {
 }
 
 void EngineLoop::settle(const plan::Batch& batch) {
-  for (const plan::SampledNext& next : sampled_) {
-    const LiveRequest& live = live_of(next.request);
+  for (const plan::WorkItem& item : batch.items) {
+    const LiveRequest& live = live_of(item.request);
     if (live.has_error()) discard_sequences(live);  // before anything of it is published
   }
   const std::vector<RequestId> over = scheduler_.complete(batch.id, sampled_);
   over_.insert(over_.end(), over.begin(), over.end());
   turn_.counters.computed_tokens += batch.token_count();
-  for (const plan::SampledNext& next : sampled_) {
-    LiveRequest* live = find(next.request);
+  for (const plan::WorkItem& item : batch.items) {
+    LiveRequest* live = find(item.request);
     if (live && live->has_error()) fail(*live);
   }
   if (drafts_.enabled()) draft();

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -52,6 +53,9 @@ class EngineLoop {
   void iterate();
   void begin(const plan::Batch& batch);
   Status run_batch(const plan::Batch& batch);
+  // Scores tokens of prompts from the rows of logits in front of them.
+  void score(const plan::Batch& batch, std::span<const BatchRunner::ScoredRow> rows,
+             std::span<const float> logits);
   // An item that samples: its rows of logits, and what came of those before `row`.
   struct Sampling {
     const plan::WorkItem* item;
@@ -66,6 +70,8 @@ class EngineLoop {
               std::span<const float> logits);
   void add_draws(const Sampling& sampling);
   void draw_all();
+  // Calls `one` for 0 … count - 1, on the threads that draw where there are several.
+  void share(int64_t count, const std::function<void(int64_t)>& one);
   void take_drawn(Sampling& sampling);
   // Takes one token; true when the choice goes on.
   bool take(LiveRequest& live, int32_t choice);

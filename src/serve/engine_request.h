@@ -1,6 +1,7 @@
 // What is asked of an Engine and what it tells about it: requests and their sinks.
 //
 // Events of one request, in order, all on the engine's thread:
+//   on_prompt(scores)          where they are asked for: before the first piece
 //   on_piece(choice, piece)*   tokens of all choices, interleaved; then, for each choice, at most
 //                              one piece without a token (the text held back) and
 //   on_choice(end)             once a choice
@@ -14,12 +15,15 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "grammar/constraint.h"
 #include "ops/sampling.h"
+#include "ops/token_score.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
 
@@ -31,21 +35,29 @@ struct EngineRequest {
   std::vector<int32_t> prompt;   // at least one token, fewer than the context holds
   ops::SamplingParams sampling;  // logit_bias among them
   uint64_t seed = 0;
-  int64_t tokens_max = 256;  // new ones a choice; cut to what the context leaves
+  // New ones a choice; cut to what the context leaves. 0: the prompt alone is run, where
+  // prompt_top_count is there.
+  int64_t tokens_max = 256;
   int64_t tokens_min = 0;
   std::vector<int32_t> stop_ids;  // besides the tokenizer's end-of-text ids
   bool ignore_eos = false;        // do not stop at the end-of-text ids
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;
-  int32_t choice_count = 1;        // answers to the one prompt, which is run once
-  int top_count = 0;               // most likely alternatives reported with every token
-  int32_t priority = 0;            // larger goes first
-  uint64_t tenant = 0;             // for fair share
-  uint64_t cache_salt = 0;         // prompts match cached beginnings of the same salt only
+  int32_t choice_count = 1;  // answers to the one prompt, which is run once
+  int top_count = 0;         // most likely alternatives reported with every token
+  int32_t priority = 0;      // larger goes first
+  uint64_t tenant = 0;       // for fair share
+  uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
+  // The prompt's tokens are scored, with so many of the most likely ones for each. All of the
+  // prompt is run then: nothing of it comes from the prefix cache.
+  std::optional<int32_t> prompt_top_count;
   std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
-  std::shared_ptr<grammar::Constraint> constraint;  // what answers may be; null: anything
+  std::shared_ptr<grammar::Constraint> constraint;    // what answers may be; null: anything
+  std::shared_ptr<const grammar::TokenBits> allowed;  // tokens that may be drawn; null: all
+  // Rows of tokens that do not come in an answer: behind all but the last, the last is not drawn.
+  std::vector<std::vector<int32_t>> forbidden_rows;
   text::ReasoningStart reasoning = text::ReasoningStart::kNone;  // as of AnswerOptions
 };
 
@@ -55,6 +67,7 @@ enum class RequestField {
   kPrompt,
   kChoiceCount,
   kTopCount,
+  kPromptTopCount,
   kTokensMax,
   kTokensMin,
   kSampling,
@@ -71,8 +84,10 @@ struct ChoiceEnd {
   int32_t choice = 0;
   FinishReason finish = FinishReason::kLength;
   int64_t generated_tokens = 0;  // those of the answer, without a stop id
-  int32_t stop_id = -1;          // what ended it, for kStopId
-  std::string stop_string;       // for kStopString
+  int32_t stop_id = -1;          // what ended it, for kStopId, with its log-probability and others'
+  float stop_logprob = 0;
+  std::vector<ops::TokenLogProb> stop_top;
+  std::string stop_string;  // for kStopString
 };
 
 struct RequestReport {
@@ -93,6 +108,9 @@ struct RequestReport {
 class RequestSink {
  public:
   virtual ~RequestSink() = default;
+  // scores[i] is that of token i + 1 of the prompt, given those before it: bit for bit what Scorer
+  // gives. Valid during the call only.
+  virtual void on_prompt(std::span<const ops::TokenScore> scores) { (void)scores; }
   // The piece's text and alternatives are valid during the call only.
   virtual void on_piece(int32_t choice, const AnswerPiece& piece) = 0;
   virtual void on_choice(const ChoiceEnd& end) = 0;

@@ -95,7 +95,8 @@ void EventLog::arrive(const plan::RequestSpec& spec) {
          {"priority", spec.priority},
          // As signed numbers, which every reader of JSON takes whole.
          {"tenant", static_cast<int64_t>(spec.tenant)},
-         {"salt", static_cast<int64_t>(spec.cache_salt)}});
+         {"salt", static_cast<int64_t>(spec.cache_salt)},
+         {"cached_max", spec.cached_max}});
 }
 
 void EventLog::draft(plan::RequestId request, std::span<const int32_t> tokens) {

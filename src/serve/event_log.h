@@ -3,7 +3,7 @@
 //
 //   {"event":"start", …the scheduler's options…}
 //   {"event":"arrive","id":1,"prompt":[5,6],"new_tokens":9,"forks":0,"priority":0,"tenant":0,
-//    "salt":0}
+//    "salt":0,"cached_max":2147483647}
 //   {"event":"draft","id":1,"tokens":[8,9]}
 //   {"event":"batch","id":1,"items":[[1,0,2]],"copies":0,"preempted":[],"digest":"…"}
 //   {"event":"complete","batch":1,"sampled":[[1,7,false,[],0]],"over":[]}

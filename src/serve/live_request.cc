@@ -1,6 +1,7 @@
 #include "serve/live_request.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/check.h"
@@ -24,6 +25,8 @@ AnswerOptions answer_options(const EngineRequest& request, std::span<const int32
                         .shown_ids = request.shown_ids,
                         .continues_text = request.continues_text,
                         .constraint = request.constraint,
+                        .allowed = request.allowed,
+                        .forbidden_rows = request.forbidden_rows,
                         .reasoning = request.reasoning};
   if (!request.ignore_eos) {
     options.stop_ids.insert(options.stop_ids.end(), eos_ids.begin(), eos_ids.end());
@@ -53,11 +56,13 @@ plan::RequestSpec LiveRequest::spec() const {
   const int64_t room = context_max_ - prompt_tokens();
   return {.id = id_,
           .prompt = request_.prompt,
-          .max_new_tokens = static_cast<int32_t>(std::min(request_.tokens_max, room)),
+          // With no token asked for, the prompt's last one has a place to be run to.
+          .max_new_tokens = static_cast<int32_t>(std::clamp<int64_t>(request_.tokens_max, 1, room)),
           .fork_count = request_.choice_count - 1,
           .priority = request_.priority,
           .tenant = request_.tenant,
-          .cache_salt = request_.cache_salt};
+          .cache_salt = request_.cache_salt,
+          .cached_max = request_.prompt_top_count ? 0 : INT32_MAX};
 }
 
 RequestRow LiveRequest::row() const {
@@ -85,6 +90,7 @@ void LiveRequest::begin(int64_t cached_tokens, int64_t now_ns) {
   cached_tokens_ = cached_tokens;
   histograms_.queue_seconds.observe(seconds_between(submit_ns_, now_ns));
   histograms_.prompt_tokens.observe(static_cast<double>(prompt_tokens()));
+  if (request_.prompt_top_count) prompt_scores_.resize(request_.prompt.size() - 1);
 }
 
 void LiveRequest::computed(int32_t choice, int64_t computed_tokens) {
@@ -97,6 +103,42 @@ void LiveRequest::computed(int32_t choice, int64_t computed_tokens) {
 void LiveRequest::preempted() {
   ++preemptions_;
   is_preempted_ = true;
+}
+
+BatchRunner::RowRange LiveRequest::scored_range(const plan::WorkItem& item) const {
+  const int64_t left = std::ssize(prompt_scores_) - item.context_count;
+  const int64_t done = scored_count_ - item.context_count;
+  if (item.request != id_ || left <= 0) return {};
+  return {.begin = static_cast<int32_t>(std::max<int64_t>(done, 0)),
+          .end = static_cast<int32_t>(std::min(left, std::ssize(item.tokens)))};
+}
+
+void LiveRequest::score(int64_t position, std::span<const float> logits) {
+  const auto at = static_cast<size_t>(position);
+  prompt_scores_[at] =
+      ops::score_token(logits, request_.prompt[at + 1], request_.prompt_top_count.value_or(0));
+}
+
+Status LiveRequest::take_score(int64_t position) {
+  JIGE_CHECK(position == scored_count_, "request {}: the score at {} comes behind {}", id_,
+             position, scored_count_);
+  const float logprob = prompt_scores_[static_cast<size_t>(position)].logprob;
+  if (!std::isfinite(logprob)) {
+    return jige::fail(
+        Code::kCorrupt,
+        "the model's weights hold NaN, infinity, or numbers too large to compute with: the "
+        "log-probability of token {} of the prompt is {}",
+        position + 1, logprob);
+  }
+  ++scored_count_;
+  return {};
+}
+
+void LiveRequest::tell_prompt() {
+  JIGE_CHECK(scored_count_ == prompt_tokens() - 1, "request {}: {} of {} tokens are scored", id_,
+             scored_count_, prompt_tokens());
+  sink_->on_prompt(prompt_scores_);
+  prompt_scores_ = {};
 }
 
 void LiveRequest::drafted(int64_t count, int64_t accepted) {
@@ -128,6 +170,7 @@ Status LiveRequest::take(int32_t index, int64_t now_ns) {
     first_token_ns_ = now_ns;
     histograms_.first_token_seconds.observe(seconds_between(submit_ns_, now_ns));
     histograms_.prefill_seconds.observe(seconds_between(begin_ns_, now_ns));
+    if (request_.prompt_top_count) tell_prompt();
   }
   if (choice.last_token_ns > 0) {
     histograms_.inter_token_seconds.observe(seconds_between(choice.last_token_ns, now_ns));
@@ -150,11 +193,16 @@ void LiveRequest::end_choice(int32_t index) {
   finish_ = choice.answer.finish();
   const std::string rest = choice.answer.end();
   if (!rest.empty()) sink_->on_piece(index, {.text = rest});
-  sink_->on_choice({.choice = index,
-                    .finish = finish_,
-                    .generated_tokens = std::ssize(choice.answer.tokens()),
-                    .stop_id = choice.answer.stop_id(),
-                    .stop_string = choice.answer.stop_string()});
+  ChoiceEnd end{.choice = index,
+                .finish = finish_,
+                .generated_tokens = std::ssize(choice.answer.tokens()),
+                .stop_id = choice.answer.stop_id(),
+                .stop_string = choice.answer.stop_string()};
+  if (finish_ == FinishReason::kStopId) {
+    end.stop_logprob = choice.answer.last_sampled().logprob;
+    end.stop_top = choice.answer.last_sampled().top;
+  }
+  sink_->on_choice(end);
 }
 
 RequestReport LiveRequest::report(int64_t now_ns) const {

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
+#include "serve/batch_runner.h"
 #include "serve/draft_finder.h"
 #include "serve/engine_request.h"
 #include "serve/engine_status.h"
@@ -45,6 +46,15 @@ class LiveRequest {
   // A batch with choice `choice` has run up to `computed_tokens`.
   void computed(int32_t choice, int64_t computed_tokens);
   void preempted();
+  // Which tokens of a work item, whose first is at `context_count`, have a next token in the prompt
+  // that is to be scored and was not yet: [begin, end).
+  BatchRunner::RowRange scored_range(const plan::WorkItem& item) const;
+  // Scores the token behind `position` from the logits there; positions may do so on several
+  // threads at once. REQUIRES: scored_range() has it.
+  void score(int64_t position, std::span<const float> logits);
+  // Takes in what score() has found, position by position. Fails with kCorrupt where the logits
+  // could not be used. REQUIRES: score(position), and all before it were taken.
+  Status take_score(int64_t position);
   // A step has run `count` guesses for one of its choices; so many came true.
   void drafted(int64_t count, int64_t accepted);
 
@@ -85,6 +95,7 @@ class LiveRequest {
   };
 
   RequestReport report(int64_t now_ns) const;
+  void tell_prompt();
 
   const RequestId id_;
   const EngineRequest request_;
@@ -102,6 +113,8 @@ class LiveRequest {
   int32_t preemptions_ = 0;
   int64_t drafted_tokens_ = 0;
   int64_t accepted_tokens_ = 0;
+  std::vector<ops::TokenScore> prompt_scores_;  // of all tokens but the first
+  int64_t scored_count_ = 0;                    // of those: taken
   bool is_preempted_ = false;
   FinishReason finish_ = FinishReason::kCancelled;
   std::optional<Error> error_;

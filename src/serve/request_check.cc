@@ -38,11 +38,25 @@ Status check_alternatives(const EngineRequest& request, const RequestBounds& bou
   return in_range("the number of alternatives", request.top_count, 0, bounds.vocab_size);
 }
 
+Status check_prompt_alternatives(const EngineRequest& request, const RequestBounds& bounds) {
+  return in_range("the number of alternatives for the prompt", request.prompt_top_count.value_or(0),
+                  0, bounds.vocab_size);
+}
+
+// No token at all is what only those ask for who want to know about the prompt.
+bool prompt_alone(const EngineRequest& request) {
+  return request.tokens_max == 0 && request.prompt_top_count;
+}
+
 Status check_tokens_max(const EngineRequest& request, const RequestBounds&) {
+  if (prompt_alone(request)) return {};
   return validate(AnswerOptions{.tokens_max = request.tokens_max});
 }
 
 Status check_tokens_min(const EngineRequest& request, const RequestBounds&) {
+  if (prompt_alone(request)) {
+    return in_range("the least number of tokens to generate", request.tokens_min, 0, 0);
+  }
   return validate(
       AnswerOptions{.tokens_max = request.tokens_max, .tokens_min = request.tokens_min});
 }
@@ -62,7 +76,7 @@ Status check_bias(const EngineRequest& request, const RequestBounds& bounds) {
 Status check_room(const EngineRequest& request, const RequestBounds& bounds) {
   const int64_t prompt_count = std::ssize(request.prompt);
   const int64_t tokens =
-      prompt_count + std::min(request.tokens_max, bounds.context_max - prompt_count);
+      prompt_count + std::clamp<int64_t>(request.tokens_max, 1, bounds.context_max - prompt_count);
   const int64_t blocks =
       (tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens * request.choice_count;
   if (blocks <= bounds.kv_block_count) return {};
@@ -79,10 +93,15 @@ struct Check {
 
 // In this order: later ones rely on what earlier ones have found in order.
 constexpr Check kChecks[] = {
-    {RequestField::kPrompt, check_prompt},         {RequestField::kChoiceCount, check_choices},
-    {RequestField::kTopCount, check_alternatives}, {RequestField::kTokensMax, check_tokens_max},
-    {RequestField::kTokensMin, check_tokens_min},  {RequestField::kSampling, check_sampling},
-    {RequestField::kLogitBias, check_bias},        {RequestField::kChoiceCount, check_room},
+    {RequestField::kPrompt, check_prompt},
+    {RequestField::kChoiceCount, check_choices},
+    {RequestField::kTopCount, check_alternatives},
+    {RequestField::kPromptTopCount, check_prompt_alternatives},
+    {RequestField::kTokensMax, check_tokens_max},
+    {RequestField::kTokensMin, check_tokens_min},
+    {RequestField::kSampling, check_sampling},
+    {RequestField::kLogitBias, check_bias},
+    {RequestField::kChoiceCount, check_room},
 };
 
 }  // namespace

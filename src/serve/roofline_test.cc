@@ -87,7 +87,7 @@ TEST(BatchRunner, CutsBatchesWithoutChangingBits) {
         logits[items[i]].assign(row.begin(), row.end());
       }
     };
-    const Status status = runner.run(batch, keep);
+    const Status status = runner.run(batch, {.sampled = keep});
     EXPECT_TRUE(status);
     EXPECT_EQ(runner.work().tokens, batch.token_count());
     return logits;
@@ -106,14 +106,14 @@ TEST(BatchRunner, CopiesBlocksBeforeItRuns) {
   };
   plan::Batch prompt;
   prompt.items.push_back({.tokens = {5, 6, 7, 8}, .blocks = {0}, .samples = true});
-  ASSERT_TRUE(runner.run(prompt, keep));
+  ASSERT_TRUE(runner.run(prompt, {.sampled = keep}));
   plan::Batch next;
   next.items.push_back({.context_count = 4, .tokens = {9}, .blocks = {0}, .samples = true});
-  ASSERT_TRUE(runner.run(next, keep));
+  ASSERT_TRUE(runner.run(next, {.sampled = keep}));
   const std::vector<float> expected = last;
   next.items[0].blocks = {2};
   next.copies = {{0, 2}};
-  ASSERT_TRUE(runner.run(next, keep));
+  ASSERT_TRUE(runner.run(next, {.sampled = keep}));
   EXPECT_EQ(last, expected);
 }
 
@@ -126,9 +126,9 @@ TEST(BatchRunner, ReportsWhatTheModelRefuses) {
   const auto count = [&](std::span<const size_t> items, std::span<const float>) {
     rows += static_cast<int>(items.size());
   };
-  EXPECT_FALSE(runner.run(batch, count));
+  EXPECT_FALSE(runner.run(batch, {.sampled = count}));
   batch.items[0].tokens = {5, 6};
-  EXPECT_TRUE(runner.run(batch, count));  // nothing of the refused one is left
+  EXPECT_TRUE(runner.run(batch, {.sampled = count}));  // nothing of the refused one is left
   EXPECT_EQ(rows, 1);
 }
 

@@ -204,6 +204,32 @@ Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatT
   return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
 }
 
+Result<std::vector<int32_t>> encode_chat_continued(const Tokenizer& tokenizer,
+                                                   const ChatTemplate& chat, const Json& messages,
+                                                   const ChatOptions& options) {
+  // Shows where the content ends, and by its last letter whether what it ends with is kept.
+  constexpr std::string_view kEnd = "END-OF-THE-MESSAGE-TO-GO-ON-WITH ";
+  Json given = messages;
+  if (!given.is_array() || given.empty() || !given.back().is_object() ||
+      !given.back().contains("content") || !given.back()["content"].is_string()) {
+    return fail(Code::kInvalidArgument, "the last message has no text that could be continued");
+  }
+  given.back()["content"].get_ref<std::string&>() += kEnd;
+  const Prepared prepared(tokenizer, chat, given, options);
+  JIGE_TRY(const std::string rendered, chat.render(prepared.messages, prepared.options));
+  const std::string_view mark = jinja::strip_right(kEnd);
+  const size_t end = rendered.rfind(mark);
+  if (end == std::string::npos) {
+    return fail(Code::kInvalidArgument,
+                "the chat template does not show the last message, so it cannot be continued");
+  }
+  const std::string_view shown = std::string_view(rendered).substr(0, end);
+  const bool keeps_space = rendered.compare(end, kEnd.size(), kEnd) == 0;
+  const Unmarked text = remove_marks(
+      {.text = std::string(keeps_space ? shown : jinja::strip_right(shown)), .generated = {}});
+  return tokenizer.encode(text.text, {.add_special = false, .guards = text.guards});
+}
+
 Result<ChatReply> encode_chat_reply(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                     const Json& messages, const std::string& reply,
                                     const ChatOptions& options) {

@@ -39,6 +39,14 @@ struct ChatEncoding {
 Result<std::vector<int32_t>> encode_chat(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options);
 
+// The same for an answer that goes on with the last message: ends where its content does, without
+// the white space behind it where the template drops that. `options` without a generation prompt.
+// Fails also with kInvalidArgument where the last message has no text as its content, or the
+// template does not show it.
+Result<std::vector<int32_t>> encode_chat_continued(const Tokenizer& tokenizer,
+                                                   const ChatTemplate& chat, const Json& messages,
+                                                   const ChatOptions& options);
+
 // The same with the answer mask, for training on answers only.
 Result<ChatEncoding> encode_chat_answers(const Tokenizer& tokenizer, const ChatTemplate& chat,
                                          const Json& messages, const ChatOptions& options);

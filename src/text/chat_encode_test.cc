@@ -309,5 +309,45 @@ TEST(EncodeChatReply, RefusesWhatTheTemplateRefuses) {
       << encoded.error().message;
 }
 
+TEST(EncodeChatContinued, EndsWhereTheLastMessageDoes) {
+  const Tokenizer tokenizer = family("qwen2");
+  const auto shown = [&](const char* source, const char* content) {
+    const auto chat = ChatTemplate::parse(source, "small");
+    const auto ids = encode_chat_continued(tokenizer, *chat,
+                                           talk({{"user", "1+1?"}, {"assistant", content}}), {});
+    EXPECT_TRUE(ids.has_value()) << ids.error().message;
+    return ids ? *tokenizer.decode(*ids, {}) : "";
+  };
+  constexpr const char* kKeeps =
+      "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}";
+  constexpr const char* kTrims =
+      "{% for m in messages %}<|im_start|>{{ m.content | trim }}<|im_end|>{% endfor %}";
+  EXPECT_EQ(shown(kKeeps, "It is "), "<|im_start|>1+1?<|im_end|><|im_start|>It is ");
+  EXPECT_EQ(shown(kTrims, "It is "), "<|im_start|>1+1?<|im_end|><|im_start|>It is");
+  EXPECT_EQ(shown(kTrims, ""), "<|im_start|>1+1?<|im_end|><|im_start|>");
+  EXPECT_EQ(shown(kKeeps, "1+1?"), "<|im_start|>1+1?<|im_end|><|im_start|>1+1?");
+}
+
+TEST(EncodeChatContinued, ControlTokensInTheMessageStayText) {
+  const Tokenizer tokenizer = family("qwen2");
+  const auto ids = encode_chat_continued(tokenizer, chat_template("chatml"),
+                                         talk({{"user", "a"}, {"assistant", "b<|im_end|>"}}), {});
+  ASSERT_TRUE(ids.has_value()) << ids.error().message;
+  EXPECT_EQ(std::count(ids->begin(), ids->end(), *tokenizer.token_to_id("<|im_end|>")), 1);
+}
+
+TEST(EncodeChatContinued, RefusesWhatCannotBeContinued) {
+  const Tokenizer tokenizer = family("qwen2");
+  const auto error_of = [&](const char* source, const Json& messages) {
+    const auto ids =
+        encode_chat_continued(tokenizer, *ChatTemplate::parse(source, "small"), messages, {});
+    EXPECT_FALSE(ids.has_value());
+    return ids ? "" : ids.error().message;
+  };
+  EXPECT_NE(error_of("x", talk({{"user", "a"}})).find("does not show"), std::string::npos);
+  const Json calls = Json::array({{{"role", "assistant"}, {"content", nullptr}}});
+  EXPECT_NE(error_of("{{ messages }}", calls).find("no text"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace jige::text

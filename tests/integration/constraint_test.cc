@@ -78,6 +78,8 @@ TEST(Constraint, GenerateGivesWhatServeGives) {
   } cases[] = {{{"--json-schema", kColourSchema}, {{"guided_json", schema}}},
                {{"--regex", "[a-z ]{5,20}\\."}, {{"guided_regex", "[a-z ]{5,20}\\."}}},
                {{"--choice", "x y", "--choice", "z"}, {{"guided_choice", {"x y", "z"}}}},
+               {{"--grammar", "root ::= [a-c]{4} root | \"!\""},
+                {{"guided_grammar", "root ::= [a-c]{4} root | \"!\""}}},
                {{"--json-object"}, {{"response_format", {{"type", "json_object"}}}}}};
   for (const auto& [flags, fields] : cases) {
     Json body = {

@@ -234,18 +234,56 @@ TEST(Serve, SaysWhatKeepsItFromStarting) {
   EXPECT_THAT(taken.err, HasSubstr("--port"));
 }
 
-// The official client, where a Python with it is at hand: JIGE_TEST_PYTHON, else python3.
-TEST(Serve, TheOfficialClientWorksUnchanged) {
+TEST(Serve, ScoresPromptsAsJigeScoreDoes) {
+  const std::string text = "The cat sees a house. Nobody knows why the fox is blue.";
+  const Json scored =
+      run_jige({"score", TinyRun::get().model(), "--quiet"}, dump_json(Json{{"text", text}}))
+          .json_lines()[0];
+  Serving server({TinyRun::get().model(), "--batch-tokens", "16", "--max-batch", "3"});
+  const Json wanted = {
+      {"prompt", {text, text}}, {"echo", true}, {"logprobs", 1}, {"max_tokens", 0}};
+  const TestResponse response = server.post("/v1/completions", dump_json(wanted));
+  ASSERT_EQ(response.status, 200) << response.body;
+  const Json answer = json_of(response.body);
+  for (const Json& choice : answer["choices"]) {
+    EXPECT_EQ(choice["text"], text);
+    Json logprobs = choice["logprobs"]["token_logprobs"];
+    EXPECT_TRUE(logprobs[0].is_null());
+    logprobs.erase(0);
+    EXPECT_EQ(logprobs, scored["logprobs"]);
+  }
+}
+
+// A Python with a package, or nothing: JIGE_TEST_PYTHON, else python3.
+std::string python_with(const std::string& package) {
   const char* wanted = std::getenv("JIGE_TEST_PYTHON");
   const std::string python = wanted ? wanted : "python3";
-  if (std::system((python + " -c 'import openai' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " has no package openai";
-  }
+  const std::string command = python + " -c 'import " + package + "' 2>/dev/null";
+  return std::system(command.c_str()) == 0 ? python : "";
+}
+
+// What a script of tests/tools/ says of a server.
+int check_with(const std::string& python, const std::string& script, const Serving& server,
+               const std::string& more = "") {
+  const std::string command = python + " " + JIGE_SOURCE_DIR + "/tests/tools/" + script +
+                              " http://127.0.0.1:" + std::to_string(server.port()) + more;
+  return std::system(command.c_str());
+}
+
+TEST(Serve, TheOfficialClientWorksUnchanged) {
+  const std::string python = python_with("openai");
+  if (python.empty()) GTEST_SKIP() << "no Python with the package openai";
   Serving server({TinyRun::get().model(), "--served-model-name", "tiny", "--tool-calls", "llama"});
-  const std::string script = std::string(JIGE_SOURCE_DIR) + "/tests/tools/check_openai_client.py";
-  const std::string command =
-      python + " " + script + " http://127.0.0.1:" + std::to_string(server.port());
-  EXPECT_EQ(std::system(command.c_str()), 0);
+  EXPECT_EQ(check_with(python, "check_openai_client.py", server), 0);
+}
+
+TEST(Serve, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
+  const std::string python = python_with("lm_eval, transformers");
+  if (python.empty()) GTEST_SKIP() << "no Python with the packages lm_eval and transformers";
+  const std::string model = TinyRun::get().model();
+  Serving server({model});
+  const std::string more = " " + model + " " + jige_binary() + " 5";
+  EXPECT_EQ(check_with(python, "check_lm_eval.py", server, more), 0);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "text/chat_content.h"
 #include "text/chat_encode.h"
+#include "train/preference_encoder.h"
 
 namespace jige::train {
 namespace {
@@ -80,6 +81,12 @@ Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
   if (!object.is_object()) {
     return fail(Code::kInvalidArgument, "{}: is not a JSON object", where);
   }
+  if (options_.pair_context > 0) return encode_pair(*this, object, options_.pair_context, where);
+  return encode_object(object, where);
+}
+
+Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
+                                                   const std::string& where) const {
   if (object.contains("messages")) return encode_messages(object, where);
   if (object.contains("prompt") || object.contains("completion")) {
     return encode_completion(object, where);

@@ -112,9 +112,10 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
   step_first_ = plan.step_first;
   step_progress_ =
       std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);
-  log_info("{} parameters, {} tokens in {} documents, {} held out; {} steps{}; memory {}",
+  log_info("{} parameters, {} tokens in {} {}, {} held out; {} steps{}; memory {}",
            shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
-           shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
+           shown_count(plan.pairs ? plan.sequence_count : plan.document_count),
+           plan.pairs ? "pairs" : "documents", plan.held_out_count, plan.steps_total,
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
@@ -196,13 +197,13 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   Table table({{}, {}});
   table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
                                        shown_count(plan.trainable_count))});
-  table.row(
-      {"data", fmt::format("{} document{}, {} sequence{}, {} tokens an epoch", plan.document_count,
-                           plan.document_count == 1 ? "" : "s", plan.sequence_count,
-                           plan.sequence_count == 1 ? "" : "s", plan.epoch_tokens)});
+  const char* sequence = plan.pairs ? "pair" : "sequence";
+  const std::string sequences = counted(plan.sequence_count, sequence);
+  table.row({"data", fmt::format("{}{}, {} tokens an epoch",
+                                 plan.pairs ? "" : counted(plan.document_count, "document") + ", ",
+                                 sequences, plan.epoch_tokens)});
   if (plan.skipped_count > 0) table.row({"", bad_lines_text(plan.skipped_count)});
-  table.row({"held out", fmt::format("{} sequence{}", plan.held_out_count,
-                                     plan.held_out_count == 1 ? "" : "s")});
+  table.row({"held out", counted(plan.held_out_count, sequence)});
   table.row(
       {"steps",
        fmt::format("{}{}", plan.steps_total,

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "text/chat_content.h"
 #include "text/chat_encode.h"
+#include "train/option_flags.h"
 #include "train/preference_encoder.h"
 
 namespace jige::train {
@@ -87,6 +88,11 @@ Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
 
 Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
                                                    const std::string& where) const {
+  if (object.contains("chosen") && object.contains("rejected")) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a pair of answers, \"chosen\" and \"rejected\"; add {} to learn from pairs",
+                where, flag_of("dpo"));
+  }
   if (object.contains("messages")) return encode_messages(object, where);
   if (object.contains("prompt") || object.contains("completion")) {
     return encode_completion(object, where);

@@ -14,25 +14,11 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr const char* kWords[] = {"sun", "moon", "tree", "bird", "fish", "lamp"};
-
-std::string pair_lines(int count) {
-  std::string lines;
-  for (int i = 0; i < count; ++i) {
-    const std::string word = kWords[i % 6];
-    lines += dump_json(Json{{"prompt", std::to_string(i) + " " + word + ": "},
-                            {"chosen", std::string(1 + static_cast<size_t>(i) % 5, 'y')},
-                            {"rejected", std::string(1 + static_cast<size_t>(i) % 4, 'n')}}) +
-             "\n";
-  }
-  return lines;
-}
-
 // A tiny model that has learned both answers, in `folder`/first/model.
 std::string first_model(const TestFolder& folder) {
   std::string lines;
   for (int i = 0; i < 40; ++i) {
-    lines += dump_json(Json{{"prompt", std::to_string(i) + " " + kWords[i % 6] + ": "},
+    lines += dump_json(Json{{"prompt", std::to_string(i) + " is "},
                             {"completion", i % 2 == 0 ? "yy" : "nn"}}) +
              "\n";
   }
@@ -46,7 +32,7 @@ std::string first_model(const TestFolder& folder) {
 
 TrainOptions preference_options(const TestFolder& folder, const std::string& out) {
   TrainOptions options =
-      tuning_options(tiny_options(folder, {folder.write("pairs.jsonl", pair_lines(48))}),
+      tuning_options(tiny_options(folder, {folder.write("pairs.jsonl", small_pairs(48))}),
                      folder.file("first/model"), folder.file(out));
   options.dpo.emplace();
   options.schedule.peak = 1e-3;
@@ -225,7 +211,7 @@ TEST(PreferenceTrainer, LeavesBadPairsOutWhereAsked) {
   TrainOptions options = preference_options(folder, "tuned");
   options.data.files = {folder.write(
       "some.jsonl",
-      pair_lines(12) + "{\"prompt\": \"a\", \"chosen\": \"b\"}\n" +
+      small_pairs(12) + "{\"prompt\": \"a\", \"chosen\": \"b\"}\n" +
           dump_json(Json{{"prompt", "a"}, {"chosen", std::string(40, 'b')}, {"rejected", "c"}}) +
           "\n")};
   options.steps = 2;

@@ -24,6 +24,7 @@ struct TrainPlan {
   int64_t steps_total = 0;
   int64_t step_first = 0;  // steps done by earlier parts of this run
   int64_t document_count = 0;
+  bool pairs = false;          // sequences are pairs of answers, of two documents each
   int64_t skipped_count = 0;   // bad lines left out of what was read just now
   int64_t sequence_count = 0;  // of one epoch
   int64_t epoch_tokens = 0;    // inputs of one epoch

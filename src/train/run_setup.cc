@@ -184,6 +184,7 @@ Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
                                        tokenizer, team));
   TrainPlan& plan = setup.plan;
   plan.document_count = setup.dataset.corpus.document_count();
+  plan.pairs = setup.dataset.corpus.holds_pairs();
   plan.skipped_count = setup.dataset.skipped_count;
   plan.sequence_count = static_cast<int64_t>(setup.dataset.training.size());
   plan.held_out_count = static_cast<int64_t>(setup.dataset.held_out.size());

@@ -64,14 +64,41 @@ void take_ranks(const Json& record, double step, RunLog& log) {
   log.sent_bytes += number_or(record, "sent_bytes", 0);
 }
 
+void take_preference(const Json& record, double step, PreferenceCurves& curves) {
+  if (!record.contains("margin")) return;
+  curves.margin.push_back({step, number_or(record, "margin", NAN)});
+  curves.accuracy.push_back({step, 100 * number_or(record, "accuracy", NAN)});
+  curves.chosen_logprob.push_back({step, number_or(record, "chosen_logprob", NAN)});
+  curves.rejected_logprob.push_back({step, number_or(record, "rejected_logprob", NAN)});
+}
+
+// One measure in training and on held-out pairs.
+LineChart both_chart(const std::string& title, const std::string& y_label,
+                     const std::vector<ChartPoint>& training,
+                     const std::vector<ChartPoint>& held_out) {
+  LineChart chart{.title = title, .x_label = "step", .y_label = y_label};
+  chart.series = {{.name = "", .color = "#b6d4fe", .stroke = 1.2, .points = training},
+                  {.name = "training", .color = "#1f6feb", .points = smoothed(training)},
+                  {.name = "held-out",
+                   .color = "#d1570a",
+                   .dots = true,
+                   .label_last = true,
+                   .points = held_out}};
+  return chart;
+}
+
 void take_record(const Json& record, const std::string& kind, RunLog& log) {
   const double step = number_or(record, "step", NAN);
   const ChartPoint loss{step, number_or(record, "loss", NAN)};
   if (kind == "start") take_start(record, log);
   if (kind == "end") take_end(record, log);
-  if (kind == "eval") log.held_out.push_back(loss);
+  if (kind == "eval") {
+    log.held_out.push_back(loss);
+    take_preference(record, step, log.preference_held_out);
+  }
   if (kind == "step") {
     log.training.push_back(loss);
+    take_preference(record, step, log.preference);
     log.tokens_per_s.push_back({step, number_or(record, "tokens_per_s", NAN)});
     log.tokens += number_or(record, "tokens", 0);
     take_ranks(record, step, log);
@@ -125,18 +152,26 @@ std::vector<ChartPoint> smoothed(const std::vector<ChartPoint>& points) {
 }
 
 LineChart loss_chart(const RunLog& log, const std::string& title) {
-  LineChart chart{.title = title, .x_label = "step", .y_label = "loss (nats per token)"};
+  const bool pairs = !log.preference.margin.empty();
+  LineChart chart = both_chart(title, pairs ? "loss (a pair)" : "loss (nats per token)",
+                               log.training, log.held_out);
   chart.subtitle = fmt::format("{} steps", log.training.size());
   if (log.tokens > 0) chart.subtitle += fmt::format(", {} tokens", format_count(log.tokens));
   if (log.seconds > 0) chart.subtitle += fmt::format(", {}", format_duration(log.seconds));
-  chart.series = {{.name = "", .color = "#b6d4fe", .stroke = 1.2, .points = log.training},
-                  {.name = "training", .color = "#1f6feb", .points = smoothed(log.training)},
-                  {.name = "held-out",
-                   .color = "#d1570a",
-                   .dots = true,
-                   .label_last = true,
-                   .points = log.held_out}};
   return chart;
+}
+
+std::vector<LineChart> preference_charts(const RunLog& log) {
+  const PreferenceCurves& training = log.preference;
+  const PreferenceCurves& held_out = log.preference_held_out;
+  LineChart logprobs{.title = "Log-probabilities", .x_label = "step", .y_label = "nats per answer"};
+  logprobs.series = {
+      {.name = "chosen", .color = "#1f6feb", .points = smoothed(training.chosen_logprob)},
+      {.name = "rejected", .color = "#d1570a", .points = smoothed(training.rejected_logprob)}};
+  return {both_chart("Reward margin", "nats", training.margin, held_out.margin),
+          both_chart("Accuracy", "pairs with a margin above 0, %", training.accuracy,
+                     held_out.accuracy),
+          std::move(logprobs)};
 }
 
 }  // namespace jige::cli

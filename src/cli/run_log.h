@@ -13,11 +13,19 @@
 
 namespace jige::cli {
 
+// What preference tuning says of its pairs, by step.
+struct PreferenceCurves {
+  std::vector<ChartPoint> margin;
+  std::vector<ChartPoint> accuracy;
+  std::vector<ChartPoint> chosen_logprob, rejected_logprob;
+};
+
 // Zero or empty where the log does not say.
 struct RunLog {
   std::vector<ChartPoint> training;      // loss by step
   std::vector<ChartPoint> held_out;      // loss by step
   std::vector<ChartPoint> tokens_per_s;  // by step
+  PreferenceCurves preference, preference_held_out;
   // With several ranks, by step: what rank 0 and the slowest one waited for the others.
   std::vector<ChartPoint> wait_s, wait_max_s;
   double wait_total_s = 0;
@@ -47,5 +55,8 @@ std::vector<ChartPoint> smoothed(const std::vector<ChartPoint>& points);
 
 // Loss in training and on held-out data.
 LineChart loss_chart(const RunLog& log, const std::string& title);
+// Of a run with pairs: their margins, the part of them that is right, and the log-probabilities of
+// both answers.
+std::vector<LineChart> preference_charts(const RunLog& log);
 
 }  // namespace jige::cli

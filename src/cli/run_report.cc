@@ -36,6 +36,10 @@ Facts run_facts(const RunLog& log) {
   if (!log.held_out.empty()) {
     facts.emplace_back("last loss on held-out data", fmt::format("{:.4f}", log.held_out.back().y));
   }
+  if (const auto& accuracy = log.preference.accuracy; !accuracy.empty()) {
+    facts.emplace_back("last margin", fmt::format("{:.4f}", log.preference.margin.back().y));
+    facts.emplace_back("last accuracy", fmt::format("{:.1f} %", accuracy.back().y));
+  }
   if (log.tokens > 0) facts.emplace_back("tokens", format_count(log.tokens));
   if (log.seconds > 0) facts.emplace_back("time of the steps", format_duration(log.seconds));
   if (!log.cpu.empty()) {
@@ -108,6 +112,12 @@ std::string speed_figure(const RunLog& log) {
   return figure(render_svg(chart));
 }
 
+std::string preference_sections(const RunLog& log) {
+  std::string html = heading("Preferences");
+  for (const LineChart& chart : preference_charts(log)) html += figure(render_svg(chart));
+  return html;
+}
+
 std::string rank_sections(const RunLog& log) {
   LineChart chart{.title = "Exposed communication", .x_label = "step", .y_label = "seconds"};
   chart.series = {
@@ -130,6 +140,7 @@ Result<std::string> run_report_html(const std::string& title, const RunLog& log,
       "<style>{1}</style>\n</head>\n<body>\n<h1>{0}</h1>\n",
       xml_text(title), kStyle);
   html += table(run_facts(log)) + heading("Loss") + figure(render_svg(loss_chart(log, "Loss")));
+  if (!log.preference.margin.empty()) html += preference_sections(log);
   html += speed_figure(log);
   if (!log.wait_s.empty()) html += rank_sections(log);
   if (record) {

@@ -239,5 +239,29 @@ TEST(RunReport, PartsOfTheDevicesTimeAddUpToTheStep) {
   }
 }
 
+TEST(RunReport, DrawsWhatPreferenceTuningSays) {
+  const std::string path = write_log(
+      "{\"kind\":\"step\",\"step\":1,\"loss\":0.69,\"margin\":0.0,\"accuracy\":0.0,"
+      "\"chosen_logprob\":-20.0,\"rejected_logprob\":-30.0}\n"
+      "{\"kind\":\"step\",\"step\":2,\"loss\":0.5,\"margin\":0.75,\"accuracy\":0.875,"
+      "\"chosen_logprob\":-19.0,\"rejected_logprob\":-33.0}\n"
+      "{\"kind\":\"eval\",\"step\":2,\"loss\":0.6,\"margin\":0.5,\"accuracy\":0.75,"
+      "\"chosen_logprob\":-21.0,\"rejected_logprob\":-31.0}\n");
+  const auto log = read_run_log(path);
+  ASSERT_TRUE(log) << log.error().message;
+  ASSERT_EQ(log->preference.margin.size(), 2u);
+  EXPECT_EQ(log->preference.accuracy[1].y, 87.5);
+  ASSERT_EQ(log->preference_held_out.margin.size(), 1u);
+  const auto html = run_report_html("run", *log, std::nullopt);
+  ASSERT_TRUE(html);
+  for (const char* text : {"Preferences", "Reward margin", "Accuracy", "Log-probabilities",
+                           "<td>last margin</td><td>0.7500</td>",
+                           "<td>last accuracy</td><td>87.5 %</td>", "loss (a pair)"}) {
+    EXPECT_NE(html->find(text), std::string::npos) << text;
+  }
+  const auto plain = read_run_log(write_log(kRunLog));
+  EXPECT_EQ(run_report_html("run", *plain, std::nullopt)->find("Preferences"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace jige::cli

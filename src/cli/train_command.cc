@@ -96,6 +96,7 @@ class TrainCommand final : public Command {
     flags.example("jige train --from models/llama --lora --data mine.jsonl --out runs/mine");
     flags.example(
         "jige train --from models/llama --lora --quantize q4 --data a.jsonl --out runs/q4");
+    flags.example("jige train --from runs/chat --dpo --data pairs.jsonl --out runs/preferred");
   }
 
   Status run() override {
@@ -122,12 +123,21 @@ class TrainCommand final : public Command {
     options.memory_limit_bytes = device_.memory_limit_bytes;
     options.program_version = kVersion;
     JIGE_DO(train::validate_ranks(options));
+    if (options.dpo) JIGE_DO(check_preference(options));
     const auto prepare = [&] { return prepare_model(options); };
     const bool several = ranks && ranks->group;
     JIGE_DO(several ? train::after_rank_0(*ranks->group, prepare) : prepare());
     JIGE_DO(measure_machine(options));
     if (adjust_) adjust_(options);
     return plan_only_ ? plan(options) : train(options);
+  }
+
+  // Before a model is made or searched for.
+  Status check_preference(train::TrainOptions options) const {
+    options.config.reset();
+    if (options.init_folder.empty())
+      options.init_folder = train::recorded_source(options.out_folder);
+    return train::validate_preference(options);
   }
 
   // Rank 0 speaks for all.

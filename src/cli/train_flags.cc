@@ -48,12 +48,27 @@ void declare_model(TrainFlags& to, Flags& flags) {
   flags.toggle("--no-merge", to.no_merge, "write the adapter only, not the merged model");
 }
 
+void declare_preference(TrainFlags& to, Flags& flags) {
+  flags.section("Preference tuning (with --from)");
+  flags.toggle("--dpo", to.dpo,
+               "learn from pairs of answers, {\"prompt\", \"chosen\", \"rejected\"} in JSONL, by "
+               "direct preference optimization against the model it starts from; --lr is 1e-6 "
+               "then, with --lora 1e-5, unless given");
+  flags.number("--dpo-beta X", to.dpo_options.beta, {.min = 0, .above_min = true},
+               "how closely it keeps to that model");
+  flags.number("--dpo-label-smoothing X", to.dpo_options.label_smoothing,
+               {.max = 0.5, .below_max = true},
+               "part of the pairs that may be the wrong way round");
+  flags.number("--dpo-sft-weight X", to.dpo_options.sft_weight, {},
+               "weight of the chosen answer's own loss, a token's mean, beside it");
+}
+
 void declare_data(TrainFlags& to, Flags& flags) {
   train::DataOptions& data = to.options.data;
   flags.section("Data");
   flags.texts("--data FILE...", data.files,
-              "text, JSONL ({\"text\"}, {\"messages\"} or {\"prompt\", \"completion\"}) or token "
-              "files (.bin)");
+              "text, JSONL ({\"text\"}, {\"messages\"} or {\"prompt\", \"completion\"}; with --dpo "
+              "pairs) or token files (.bin)");
   flags.texts("--eval-data FILE...", data.eval_files,
               "data to measure on; without it a part of --data is held out");
   flags.number("--eval-share X", data.eval_fraction, {.min = 0, .max = 0.5},
@@ -128,6 +143,7 @@ void declare_run(TrainFlags& to, Flags& flags) {
 
 void TrainFlags::declare(Flags& flags) {
   declare_model(*this, flags);
+  declare_preference(*this, flags);
   declare_data(*this, flags);
   declare_learning(*this, flags);
   declare_run(*this, flags);
@@ -193,6 +209,24 @@ Status TrainFlags::check_flags(const Flags& flags) const {
   return tokenizer_folder.empty() ? Status{} : contradiction("--tokenizer", "--vocab-size");
 }
 
+Status TrainFlags::check_preference(const Flags& flags) const {
+  if (!dpo) {
+    for (const char* name : {"--dpo-beta", "--dpo-label-smoothing", "--dpo-sft-weight"}) {
+      if (!flags.given(name)) continue;
+      return fail(Code::kInvalidArgument,
+                  "{} is about preference tuning: add --dpo, or leave it out", name);
+    }
+    return {};
+  }
+  for (const char* name :
+       {"--split", "--separator", "--text-field", "--token-layout", "--packing"}) {
+    if (!flags.given(name)) continue;
+    return fail(Code::kInvalidArgument, "{} is not about pairs of answers: leave it out with --dpo",
+                name);
+  }
+  return {};
+}
+
 bool TrainFlags::names_model(const Flags& flags) const {
   const auto given = [&](const char* name) { return flags.given(name); };
   return std::ranges::any_of(kShapeFlags, given) || given("--from") || given("--config") ||
@@ -201,7 +235,12 @@ bool TrainFlags::names_model(const Flags& flags) const {
 
 Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
   JIGE_DO(check_flags(flags));
+  JIGE_DO(check_preference(flags));
   train::TrainOptions made = options;
+  if (dpo) made.dpo = dpo_options;
+  if (dpo && !flags.given("--lr")) {
+    made.schedule.peak = lora ? kDpoLoraRateDefault : kDpoRateDefault;
+  }
   if (!from_folder.empty()) {
     JIGE_TRY(made.init_folder, find_model_folder(from_folder));
   }

@@ -18,6 +18,10 @@ class Flags;
 
 inline constexpr int64_t kLoraRankDefault = 8;
 
+// Learning rates of preference tuning where none is given: of all weights, and of an adapter.
+inline constexpr double kDpoRateDefault = 1e-6;
+inline constexpr double kDpoLoraRateDefault = 1e-5;
+
 struct TrainFlags {
   ModelShape shape;
   std::string config_file;
@@ -33,6 +37,8 @@ struct TrainFlags {
   int64_t seed = 1;
   double save_minutes = 5;
   bool no_eos = false, must_resume = false, fresh = false, no_merge = false;
+  bool dpo = false;
+  train::DpoOptions dpo_options;
   TrainPipelineFlags pipeline;
   train::TrainOptions options;  // targets of the remaining flags
 
@@ -48,6 +54,7 @@ struct TrainFlags {
 
  private:
   Status check_flags(const Flags& flags) const;
+  Status check_preference(const Flags& flags) const;
 };
 
 }  // namespace jige::cli

@@ -32,6 +32,11 @@ std::string pipeline_line(const plan::PipelineSchedule& schedule) {
                      schedule.recompute ? ", recompute" : "");
 }
 
+// "  margin 1.23  right 97 %".
+std::string preference_note(const train::PreferenceMeans& means) {
+  return fmt::format("  margin {:.3f}  right {:.0f} %", means.margin, 100 * means.accuracy);
+}
+
 std::string_view times_text(train::TimesSource times) {
   switch (times) {
     case train::TimesSource::kMeasured:
@@ -60,6 +65,7 @@ void add_pipeline(Table& table, const train::PipelinePlan& pipeline) {
 train::TrainCallbacks TrainReport::callbacks() {
   return {.on_data = [this](const train::DataProgress& data) { return on_data(data); },
           .on_walk = [this](int64_t done, int64_t total) { return on_walk(done, total); },
+          .on_reference = [this](int64_t done, int64_t total) { return on_reference(done, total); },
           .on_plan = [this](const train::TrainPlan& plan) { on_plan(plan); },
           .on_step = [this](const train::StepInfo& info) { on_step(info); },
           .on_eval = [this](const train::EvalInfo& info) { on_eval(info); },
@@ -88,15 +94,28 @@ bool TrainReport::on_walk(int64_t done, int64_t total) {
   return !interrupted();
 }
 
+bool TrainReport::on_reference(int64_t done, int64_t total) {
+  if (!reference_progress_) {
+    data_progress_.reset();
+    walk_progress_.reset();
+    reference_progress_ =
+        std::make_unique<Progress>("scoring pairs by the first weights", total, output_.quiet);
+  }
+  reference_progress_->update(done, fmt::format("{} tokens", shown_count(done)));
+  return !interrupted();
+}
+
 void TrainReport::on_plan(const train::TrainPlan& plan) {
   data_progress_.reset();
   walk_progress_.reset();
+  reference_progress_.reset();
   step_first_ = plan.step_first;
   step_progress_ =
       std::make_unique<Progress>("training", plan.steps_total - plan.step_first, output_.quiet);
-  log_info("{} parameters, {} tokens in {} documents, {} held out; {} steps{}; memory {}",
+  log_info("{} parameters, {} tokens in {} {}, {} held out; {} steps{}; memory {}",
            shown_count(plan.parameter_count), shown_count(plan.epoch_tokens),
-           shown_count(plan.document_count), plan.held_out_count, plan.steps_total,
+           shown_count(plan.pairs ? plan.sequence_count : plan.document_count),
+           plan.pairs ? "pairs" : "documents", plan.held_out_count, plan.steps_total,
            plan.step_first > 0 ? fmt::format(", {} done", plan.step_first) : "",
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
@@ -120,7 +139,8 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
 void TrainReport::on_step(const train::StepInfo& info) {
   if (output_.json) print_json(train::step_record(info));
   std::string note =
-      fmt::format("loss {:.3f}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss, eval_note_,
+      fmt::format("loss {:.3f}{}{}  {} tokens/s  {:.1f} GFLOP/s", info.loss,
+                  info.preference ? preference_note(*info.preference) : "", eval_note_,
                   shown_count(static_cast<int64_t>(info.tokens_per_s)), info.flops_per_s / 1e9);
   if (info.flops_share > 0) note += fmt::format(" ({:.0f} %)", 100 * info.flops_share);
   if (info.rank_count > 1 && info.seconds > 0) {
@@ -131,7 +151,8 @@ void TrainReport::on_step(const train::StepInfo& info) {
 
 void TrainReport::on_eval(const train::EvalInfo& info) {
   if (output_.json) print_json(train::eval_record(info));
-  eval_note_ = fmt::format(" (held-out {:.3f})", info.loss);
+  eval_note_ = info.preference ? fmt::format(" (held-out{})", preference_note(*info.preference))
+                               : fmt::format(" (held-out {:.3f})", info.loss);
 }
 
 void TrainReport::on_checkpoint(const train::CheckpointInfo& info) {
@@ -145,8 +166,9 @@ void TrainReport::finish(const train::TrainResult& result) {
   std::string note;
   if (result.loss) note += fmt::format("loss {:.3f}", *result.loss);
   if (result.eval) {
-    note += fmt::format(", held-out {:.3f} (perplexity {:.2f})", result.eval->loss,
-                        result.eval->perplexity);
+    note += fmt::format(", held-out {:.3f}", result.eval->loss);
+    note += result.eval->preference ? preference_note(*result.eval->preference)
+                                    : fmt::format(" (perplexity {:.2f})", result.eval->perplexity);
   }
   if (result.tokens_per_s > 0) {
     note += fmt::format(", {} tokens/s", shown_count(static_cast<int64_t>(result.tokens_per_s)));
@@ -175,13 +197,13 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
   Table table({{}, {}});
   table.row({"parameters", fmt::format("{}, {} of them trained", shown_count(plan.parameter_count),
                                        shown_count(plan.trainable_count))});
-  table.row(
-      {"data", fmt::format("{} document{}, {} sequence{}, {} tokens an epoch", plan.document_count,
-                           plan.document_count == 1 ? "" : "s", plan.sequence_count,
-                           plan.sequence_count == 1 ? "" : "s", plan.epoch_tokens)});
+  const char* sequence = plan.pairs ? "pair" : "sequence";
+  const std::string sequences = counted(plan.sequence_count, sequence);
+  table.row({"data", fmt::format("{}{}, {} tokens an epoch",
+                                 plan.pairs ? "" : counted(plan.document_count, "document") + ", ",
+                                 sequences, plan.epoch_tokens)});
   if (plan.skipped_count > 0) table.row({"", bad_lines_text(plan.skipped_count)});
-  table.row({"held out", fmt::format("{} sequence{}", plan.held_out_count,
-                                     plan.held_out_count == 1 ? "" : "s")});
+  table.row({"held out", counted(plan.held_out_count, sequence)});
   table.row(
       {"steps",
        fmt::format("{}{}", plan.steps_total,

@@ -1,5 +1,7 @@
 #include "train/batch_loader.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 
 namespace jige::train {
@@ -35,6 +37,36 @@ void BatchLoader::add_losses(Stream& stream, const TensorView& losses, ExactSum&
   stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
   stream.synchronize();
   sum.add(host_floats_);
+}
+
+std::vector<double> BatchLoader::sequence_losses(Stream& stream, const TensorView& losses,
+                                                 const model::Batch& batch) {
+  host_floats_.resize(static_cast<size_t>(losses.rows()));
+  stream.copy(host_floats_.data(), losses.data, losses.rows() * 4, CopyKind::kDeviceToHost);
+  stream.synchronize();
+  std::vector<double> sums;
+  for (const auto& sequence : batch.sequences) {
+    ExactSum sum;
+    sum.add(std::span(host_floats_)
+                .subspan(static_cast<size_t>(sequence.row_begin),
+                         static_cast<size_t>(sequence.row_count)));
+    sums.push_back(sum.value());
+  }
+  return sums;
+}
+
+void BatchLoader::weigh_sequences(Stream& stream, std::span<const float> weights,
+                                  model::Batch& batch) {
+  JIGE_CHECK(weights.size() == batch.sequences.size(), "{} weights for {} sequences",
+             weights.size(), batch.sequences.size());
+  host_floats_.resize(static_cast<size_t>(batch.token_count()));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const auto& rows = batch.sequences[i];
+    std::fill_n(host_floats_.begin() + rows.row_begin, rows.row_count, weights[i]);
+  }
+  stream.copy(batch.loss_weights.data, host_floats_.data(), batch.token_count() * 4,
+              CopyKind::kHostToDevice);
+  stream.synchronize();
 }
 
 }  // namespace jige::train

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/exact_sum.h"
@@ -35,6 +36,12 @@ class BatchLoader {
             model::Batch& batch);
   // Adds losses [T] f32 of a device, in nats, one a target. Waits for the stream.
   void add_losses(Stream& stream, const TensorView& losses, ExactSum& sum);
+  // The same, summed for each sequence of the batch that they are of.
+  std::vector<double> sequence_losses(Stream& stream, const TensorView& losses,
+                                      const model::Batch& batch);
+  // Writes the loss weight of every sequence's rows where `load` put them. Waits.
+  // REQUIRES: a weight for each of the batch's sequences.
+  void weigh_sequences(Stream& stream, std::span<const float> weights, model::Batch& batch);
 
  private:
   std::vector<float> host_floats_;

@@ -7,12 +7,15 @@
 
 namespace jige::train {
 
-void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends) {
+void Corpus::add(formats::TokenFile tokens, std::vector<int64_t> ends, DocumentsOf of) {
   JIGE_CHECK((ends.empty() ? 0 : ends.back()) == tokens.count(), "documents end at {} of {} tokens",
              ends.empty() ? 0 : ends.back(), tokens.count());
+  JIGE_CHECK(parts_.empty() || parts_[0].of == of, "pairs beside documents of their own");
+  JIGE_CHECK(of == DocumentsOf::kThemselves || ends.size() % 2 == 0, "{} documents in pairs",
+             ends.size());
   const int64_t count = tokens.count();
   document_count_ += static_cast<int64_t>(ends.size());
-  parts_.push_back(Part{std::move(tokens), std::move(ends), token_count_});
+  parts_.push_back(Part{std::move(tokens), std::move(ends), token_count_, of});
   token_count_ += count;
 }
 
@@ -22,6 +25,11 @@ const Corpus::Part& Corpus::part_at(int64_t position) const {
       std::upper_bound(parts_.begin(), parts_.end(), position,
                        [](int64_t value, const Part& part) { return value < part.begin; });
   return *std::prev(after);
+}
+
+int64_t Corpus::document_end(int64_t position) const {
+  const Part& part = part_at(position);
+  return part.begin + *std::upper_bound(part.ends.begin(), part.ends.end(), position - part.begin);
 }
 
 Status Corpus::read(int64_t begin, std::span<int32_t> ids) const {

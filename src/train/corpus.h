@@ -12,6 +12,12 @@
 
 namespace jige::train {
 
+// How the documents of a file belong together.
+enum class DocumentsOf {
+  kThemselves,
+  kPairs,  // in twos: the chosen answer with its prompt, then the rejected one with it
+};
+
 class Corpus {
  public:
   // One file's tokens, at [begin, begin + tokens.count()) of the corpus.
@@ -19,14 +25,21 @@ class Corpus {
     formats::TokenFile tokens;
     std::vector<int64_t> ends;  // of documents, within the file
     int64_t begin = 0;
+    DocumentsOf of = DocumentsOf::kThemselves;
   };
 
-  // REQUIRES: `ends` ascend and the last is the file's token count (document_index.h).
-  void add(formats::TokenFile tokens, std::vector<int64_t> ends);
+  // REQUIRES: `ends` ascend and the last is the file's token count (document_index.h); of pairs
+  // their number is even.
+  void add(formats::TokenFile tokens, std::vector<int64_t> ends,
+           DocumentsOf of = DocumentsOf::kThemselves);
 
   const std::vector<Part>& parts() const { return parts_; }
   int64_t token_count() const { return token_count_; }
   int64_t document_count() const { return document_count_; }
+  // Whether all files hold pairs, or none.
+  bool holds_pairs() const { return !parts_.empty() && parts_[0].of == DocumentsOf::kPairs; }
+  // Where the document ends that holds this token. REQUIRES: position < token_count().
+  int64_t document_end(int64_t position) const;
 
   // Copies the tokens at [begin, begin + ids.size()), and whether each is to be learned.
   // Fails as TokenFile::read. REQUIRES: the range lies in one part.

@@ -20,6 +20,12 @@ class Loader {
 
   Status add(const std::string& path, Corpus& corpus) {
     JIGE_TRY(const SourceKind kind, source_kind(path));
+    if (options_.pairs && kind != SourceKind::kJsonl) {
+      return fail(Code::kUnsupported,
+                  "{}: preference tuning reads pairs of answers from JSONL files (.jsonl): "
+                  "{{\"prompt\", \"chosen\", \"rejected\"}} on each line",
+                  path);
+    }
     return kind == SourceKind::kTokens ? add_tokens(path, corpus) : add_text(path, corpus);
   }
 
@@ -34,7 +40,8 @@ class Loader {
                                         .separator = options_.data.separator,
                                         .skip_bad = options_.data.skip_bad},
                             .encoder = {.text_field = options_.data.text_field,
-                                        .append_eos = options_.data.append_eos}};
+                                        .append_eos = options_.data.append_eos,
+                                        .pair_context = options_.pairs ? options_.context : 0}};
     if (options_.progress) {
       options.progress = [&](int64_t done, int64_t total) {
         return options_.progress({.file = path, .done_bytes = done, .total_bytes = total});
@@ -45,7 +52,11 @@ class Loader {
     keys_.push_back(copy.key);
     JIGE_TRY(auto file, formats::TokenFile::open(copy.path, {.vocab_size = options_.vocab_size}));
     JIGE_TRY(auto ends, read_document_ends(file, -1));
-    corpus.add(std::move(file), std::move(ends));
+    if (options_.pairs && ends.size() % 2 != 0) {
+      return fail(Code::kCorrupt, "{}: half a pair; remove it to have it made anew", copy.path);
+    }
+    corpus.add(std::move(file), std::move(ends),
+               options_.pairs ? DocumentsOf::kPairs : DocumentsOf::kThemselves);
     return {};
   }
 

@@ -31,6 +31,7 @@ struct DatasetOptions {
   int64_t vocab_size = 0;  // of the model
   int64_t context = 0;
   uint64_t seed = 0;
+  bool pairs = false;  // of answers (preference_encoder.h), in JSONL files
   std::function<bool(const DataProgress&)> progress;  // returns whether to go on; may be empty
 };
 

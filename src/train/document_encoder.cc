@@ -8,6 +8,8 @@
 #include "base/json.h"
 #include "text/chat_content.h"
 #include "text/chat_encode.h"
+#include "train/option_flags.h"
+#include "train/preference_encoder.h"
 
 namespace jige::train {
 namespace {
@@ -79,6 +81,17 @@ Result<EncodedPart> DocumentEncoder::encode_json(const Record& record,
   JIGE_TRY(const Json object, parse_json(record.text, where));
   if (!object.is_object()) {
     return fail(Code::kInvalidArgument, "{}: is not a JSON object", where);
+  }
+  if (options_.pair_context > 0) return encode_pair(*this, object, options_.pair_context, where);
+  return encode_object(object, where);
+}
+
+Result<EncodedPart> DocumentEncoder::encode_object(const Json& object,
+                                                   const std::string& where) const {
+  if (object.contains("chosen") && object.contains("rejected")) {
+    return fail(Code::kInvalidArgument,
+                "{}: is a pair of answers, \"chosen\" and \"rejected\"; add {} to learn from pairs",
+                where, flag_of("dpo"));
   }
   if (object.contains("messages")) return encode_messages(object, where);
   if (object.contains("prompt") || object.contains("completion")) {

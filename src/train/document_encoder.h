@@ -4,6 +4,7 @@
 //   {"text": …}                       the same
 //   {"prompt": …, "completion": …}    [prefix] prompt completion [eos]   learns completion and eos
 //   {"messages": [{role, content}…]}  the chat template's text           learns the answers
+//   {"prompt", "chosen", "rejected"}  two of them, see preference_encoder.h; where asked for
 //
 // prefix is what the tokenizer puts before every text. A completion is encoded apart from its
 // prompt, so that a token ends there, and as a text that goes on from it: tokenizers that put a
@@ -19,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/result.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
@@ -29,14 +31,17 @@ namespace jige::train {
 struct EncoderOptions {
   std::string text_field = "text";  // the JSON field of plain text
   bool append_eos = true;
+  // Above 0: records are pairs of answers, each with its prompt of at most so many inputs.
+  int64_t pair_context = 0;
 };
 
-// A document or a piece of one.
+// A document or a piece of one, or the two documents of a pair.
 struct EncodedPart {
   std::vector<int32_t> ids;
   std::vector<uint8_t> learned;  // one per id, 1 where it is learned; empty: all are
   bool begins = true;
   bool ends = true;
+  size_t second_begin = 0;  // of a pair: where the rejected answer's document begins; 0: no pair
 };
 
 class DocumentEncoder {
@@ -48,6 +53,8 @@ class DocumentEncoder {
   // `file` names the source in errors. Fails with kCorrupt on bad JSON or UTF-8, kInvalidArgument
   // on fields that are missing or of the wrong type; the message begins with file:line.
   Result<EncodedPart> encode(const Record& record, const std::string& file) const;
+  // One document of a JSON object, with `where` before every error.
+  Result<EncodedPart> encode_object(const Json& object, const std::string& where) const;
 
  private:
   DocumentEncoder(text::Tokenizer tokenizer, std::optional<text::ChatTemplate> chat,

@@ -141,5 +141,12 @@ TEST_F(DocumentEncoderTest, AsksForAChatTemplateWhereThereIsNone) {
   EXPECT_NE(part.error().message.find("chat_template.jinja"), std::string::npos);
 }
 
+TEST_F(DocumentEncoderTest, SaysWhatPairsOfAnswersAreFor) {
+  const auto part = encode(R"({"prompt": "a", "chosen": "b", "rejected": "c"})");
+  ASSERT_FALSE(part);
+  EXPECT_NE(part.error().message.find("add --dpo to learn from pairs"), std::string::npos)
+      << part.error().message;
+}
+
 }  // namespace
 }  // namespace jige::train

@@ -127,4 +127,12 @@ void Executor::add_losses(Stream& stream, ExactSum& sum) {
   loader_.add_losses(stream, rows(losses_), sum);
 }
 
+std::vector<double> Executor::sequence_losses(Stream& stream) {
+  return loader_.sequence_losses(stream, rows(losses_), batch_);
+}
+
+void Executor::weigh_sequences(Stream& stream, std::span<const float> weights) {
+  loader_.weigh_sequences(stream, weights, batch_);
+}
+
 }  // namespace jige::train

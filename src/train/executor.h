@@ -37,6 +37,11 @@ class Executor {
   void evaluate(Stream& stream);
   // Adds the losses of the loaded micro-batch, in nats, one a target. Waits for the stream.
   void add_losses(Stream& stream, ExactSum& sum);
+  // The sum of the losses of each sequence of the loaded micro-batch, in their order. Waits.
+  std::vector<double> sequence_losses(Stream& stream);
+  // Gives the targets of each sequence a weight in the gradients of tasks that run behind this.
+  // Waits. REQUIRES: a weight for every sequence of the loaded micro-batch.
+  void weigh_sequences(Stream& stream, std::span<const float> weights);
 
  private:
   explicit Executor(const model::ModelWeights& weights) : weights_(&weights) {}

@@ -196,15 +196,44 @@ Status validate_ranks(const TrainOptions& options) {
                   "between 1 and 4096"));
   JIGE_DO(require(ranks.rank >= 0 && ranks.rank < ranks.size, "rank", ranks.rank,
                   "at least 0 and below the number of ranks"));
+  if (options.dpo && ranks.size > 1) {
+    return fail(Code::kUnsupported, "{} with several ranks is not supported yet: give one of them",
+                flag_of("dpo"));
+  }
   if (!options.pipeline) return {};
   return fail(Code::kUnsupported,
               "several ranks, each with a pipeline of devices, are not supported yet: give ranks "
               "or devices");
 }
 
+Status validate_preference(const TrainOptions& options) {
+  if (!options.dpo) return {};
+  const DpoOptions& dpo = *options.dpo;
+  if (options.init_folder.empty()) {
+    return fail(Code::kInvalidArgument,
+                "{} tunes a trained model, which it is measured against: name its folder with {}",
+                flag_of("dpo"), flag_of("init_folder"));
+  }
+  JIGE_DO(require(dpo.beta > 0 && std::isfinite(dpo.beta), "dpo.beta", dpo.beta, "above 0"));
+  JIGE_DO(require(dpo.label_smoothing >= 0 && dpo.label_smoothing < 0.5, "dpo.label_smoothing",
+                  dpo.label_smoothing, "at least 0 and below 0.5"));
+  JIGE_DO(require(dpo.sft_weight >= 0 && std::isfinite(dpo.sft_weight), "dpo.sft_weight",
+                  dpo.sft_weight, "0 or more"));
+  if (options.data.packing == Packing::kStream) {
+    return fail(Code::kInvalidArgument,
+                "{} stream would part the answers of a pair: leave it out with {}",
+                flag_of("data.packing"), flag_of("dpo"));
+  }
+  if (!options.pipeline) return {};
+  return fail(Code::kUnsupported,
+              "{} with a pipeline of devices is not supported yet: give one of them",
+              flag_of("dpo"));
+}
+
 Status validate(const TrainOptions& options) {
   JIGE_DO(validate_ranks(options));
   JIGE_DO(validate_model(options));
+  JIGE_DO(validate_preference(options));
   JIGE_DO(validate_data(options.data));
   JIGE_DO(validate_optimizer(options.optimizer));
   JIGE_DO(validate_sizes(options));
@@ -231,6 +260,11 @@ Json identity_json(const TrainOptions& options) {
     json["lora"] = {{"rank", options.lora->rank},
                     {"alpha", options.lora->alpha},
                     {"target_modules", options.lora->target_modules}};
+  }
+  if (options.dpo) {
+    json["dpo"] = {{"beta", options.dpo->beta},
+                   {"label_smoothing", options.dpo->label_smoothing},
+                   {"sft_weight", options.dpo->sft_weight}};
   }
   if (options.base_format != ops::WeightFormat::kCompute) {
     json["quantize"] = ops::weight_format_name(options.base_format);

@@ -23,6 +23,7 @@
 #include "tensor/dtype.h"
 #include "train/lr_schedule.h"
 #include "train/pipeline_plan.h"
+#include "train/preference.h"
 #include "train/rank_options.h"
 #include "train/record_reader.h"
 #include "train/run_lock.h"
@@ -72,6 +73,9 @@ struct TrainOptions {
   std::optional<formats::LoraConfig> lora;  // trains adapters only; needs init_folder
   // Of the base's matrices under adapters: whole, or quantised.
   ops::WeightFormat base_format = ops::WeightFormat::kCompute;
+  // Preference tuning: data holds pairs of answers; needs init_folder, whose model is the
+  // reference.
+  std::optional<DpoOptions> dpo;
   std::string out_folder;
 
   DataOptions data;
@@ -109,8 +113,9 @@ struct TrainOptions {
 // Checks ranges and contradictions. Fails with kInvalidArgument naming the option, its value and
 // what is allowed.
 Status validate(const TrainOptions& options);
-// The part of it that is about ranks.
+// The parts of it that are about ranks, and about preference tuning.
 Status validate_ranks(const TrainOptions& options);
+Status validate_preference(const TrainOptions& options);
 
 // Every option, for the log.
 Json options_json(const TrainOptions& options);

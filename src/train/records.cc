@@ -22,6 +22,22 @@ Json training_memory_json(const model::TrainingMemory& memory) {
           {"total_bytes", memory.total_bytes()}};
 }
 
+void add_preference(const PreferenceMeans& means, Json& record) {
+  record["pairs"] = means.pair_count;
+  record["margin"] = finite(means.margin);
+  record["accuracy"] = means.accuracy;
+  record["chosen_logprob"] = finite(means.chosen_logprob);
+  record["rejected_logprob"] = finite(means.rejected_logprob);
+}
+
+void add_evaluation(const EvalInfo& info, Json& record) {
+  record["step"] = info.step;
+  record["loss"] = finite(info.loss);
+  if (!info.preference) record["perplexity"] = finite(info.perplexity);
+  record["learned"] = info.learned_count;
+  if (info.preference) add_preference(*info.preference, record);
+}
+
 Json memory_report_json(const MemoryReport& memory) {
   return {{"arena_predicted_bytes", memory.arena_predicted_bytes},
           {"arena_peak_bytes", memory.arena_peak_bytes},
@@ -65,6 +81,7 @@ Json plan_json(const TrainPlan& plan) {
                {"memory", training_memory_json(plan.memory)},
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
+  if (plan.pairs) json["pairs"] = plan.sequence_count;
   if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);
   if (plan.rank_count > 1) {
     json["ranks"] = plan.rank_count;
@@ -107,16 +124,15 @@ Json step_record(const StepInfo& info) {
     record["sent_bytes"] = info.ranks.sent_bytes;
   }
   record["run_seconds"] = info.run_seconds;
+  if (info.preference) add_preference(*info.preference, record);
   return record;
 }
 
 Json eval_record(const EvalInfo& info) {
-  return {{"kind", "eval"},
-          {"step", info.step},
-          {"loss", finite(info.loss)},
-          {"perplexity", finite(info.perplexity)},
-          {"learned", info.learned_count},
-          {"seconds", info.seconds}};
+  Json record = {{"kind", "eval"}};
+  add_evaluation(info, record);
+  record["seconds"] = info.seconds;
+  return record;
 }
 
 Json checkpoint_record(const CheckpointInfo& info) {
@@ -133,10 +149,8 @@ Json result_json(const TrainResult& result) {
                {"was_complete", result.was_complete}};
   if (result.loss) json["loss"] = finite(*result.loss);
   if (result.eval) {
-    json["eval"] = {{"step", result.eval->step},
-                    {"loss", finite(result.eval->loss)},
-                    {"perplexity", finite(result.eval->perplexity)},
-                    {"learned", result.eval->learned_count}};
+    json["eval"] = Json::object();
+    add_evaluation(*result.eval, json["eval"]);
   }
   json["bad_steps"] = result.bad_steps;
   json["tokens"] = result.input_tokens;

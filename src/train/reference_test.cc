@@ -12,12 +12,11 @@
 #include "tensor/cpu_device.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
+#include "train/recording_test_support.h"
 #include "train/test_support.h"
 
 namespace jige::train {
 namespace {
-
-const std::string kFixtures = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/";
 
 // The documents of one step, as token ids.
 using Documents = std::vector<std::vector<int32_t>>;
@@ -144,14 +143,6 @@ class Bench {
 std::vector<float> values_of(const TensorView& view) {
   const auto* data = view.as<float>();
   return {data, data + view.count()};
-}
-
-// Values as files hold them: GPT-2 stores matrices the other way round.
-float stored_value(const model::NamedParam& param, const TensorView& stored, int64_t row,
-                   int64_t column) {
-  const int64_t index =
-      param.spec->transposed ? column * stored.columns() + row : row * stored.columns() + column;
-  return stored.as<float>()[index];
 }
 
 struct ReferenceCase {

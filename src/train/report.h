@@ -24,6 +24,7 @@ struct TrainPlan {
   int64_t steps_total = 0;
   int64_t step_first = 0;  // steps done by earlier parts of this run
   int64_t document_count = 0;
+  bool pairs = false;          // sequences are pairs of answers, of two documents each
   int64_t skipped_count = 0;   // bad lines left out of what was read just now
   int64_t sequence_count = 0;  // of one epoch
   int64_t epoch_tokens = 0;    // inputs of one epoch
@@ -43,7 +44,8 @@ struct TrainPlan {
 struct StepInfo {
   int64_t step = 0;  // from 1
   int64_t steps_total = 0;
-  double loss = 0;  // mean over the step's targets, in nats
+  double loss = 0;  // mean over the step's targets, in nats; of preference runs over its pairs
+  std::optional<PreferenceMeans> preference;  // of runs with pairs
   double learning_rate = 0;
   double grad_norm = 0;  // before clipping
   bool skipped = false;  // gradients were not finite: nothing changed
@@ -63,7 +65,8 @@ struct StepInfo {
 struct EvalInfo {
   int64_t step = 0;
   double loss = 0;
-  double perplexity = 0;
+  double perplexity = 0;                      // 0 with pairs, whose loss is not that of a token
+  std::optional<PreferenceMeans> preference;  // of runs with pairs
   int64_t learned_count = 0;
   double seconds = 0;
 };
@@ -77,6 +80,7 @@ struct CheckpointInfo {
 struct TrainCallbacks {
   std::function<bool(const DataProgress&)> on_data;  // returns whether to go on
   WalkProgress on_walk;                              // while the run's steps are counted
+  WalkProgress on_reference;  // while the reference is computed, in inputs (preference runs)
   std::function<void(const TrainPlan&)> on_plan;
   std::function<void(const StepInfo&)> on_step;
   std::function<void(const EvalInfo&)> on_eval;

@@ -135,6 +135,22 @@ TEST(Resume, EndsWithTheSameBitsOfAnAdapterOnAQuantisedBase) {
   });
 }
 
+TEST(Resume, EndsWithTheSameBitsOfPreferenceTuning) {
+  const auto prepare = [](const TestFolder& folder, TrainOptions& options) {
+    const std::string base = folder.file("base");
+    TrainOptions first = options_for(folder, "base");
+    const bool begun = std::filesystem::exists(base);
+    ASSERT_TRUE(begun || run_in_child(first, 1e9) == 0);
+    options = tuning_options(options, base + "/model", options.out_folder);
+    options.data.files = {folder.write("pairs.jsonl", small_pairs(60))};
+    options.dpo = {.beta = 0.3, .label_smoothing = 0.1, .sft_weight = 0.2};
+  };
+  kill_and_continue(4, prepare, [](TrainOptions& options, int attempt) {
+    options.thread_count = 1 + attempt % 2;
+    options.micro_batch_tokens = attempt % 3 == 0 ? 64 : 100;
+  });
+}
+
 TEST(Resume, EndsWithTheSameBitsOnOtherDevicesAndSchedulesEachTime) {
   using enum plan::OptimizerMode;
   const auto prepare = [](const TestFolder&, TrainOptions& options) { options.dropout = 0.1; };

@@ -42,6 +42,14 @@ Status check_context(const formats::ModelConfig& config, TrainOptions& options) 
                 "{} is {}, but the model has max_position_embeddings {}; choose at most that",
                 flag_of("context"), options.context, config.context_max);
   }
+  if (options.dpo && 2 * options.context > options.micro_batch_tokens) {
+    return fail(
+        Code::kInvalidArgument,
+        "the context is {}, but a micro-batch has {} tokens, too few for the two answers of "
+        "a pair; raise {} to {} or choose a smaller {}",
+        options.context, options.micro_batch_tokens, flag_of("micro_batch_tokens"),
+        2 * options.context, flag_of("context"));
+  }
   if (options.context > options.micro_batch_tokens) {
     return fail(Code::kInvalidArgument,
                 "the context is {}, but a micro-batch has {} tokens; raise {} or choose a smaller "
@@ -50,8 +58,9 @@ Status check_context(const formats::ModelConfig& config, TrainOptions& options) 
                 flag_of("context"));
   }
   // No micro-batch is larger than a step; what is planned for is used.
+  const int64_t longest = options.dpo ? 2 * options.context : options.context;
   options.micro_batch_tokens =
-      std::min(options.micro_batch_tokens, std::max(options.step_tokens, options.context));
+      std::min(options.micro_batch_tokens, std::max(options.step_tokens, longest));
   return {};
 }
 
@@ -170,10 +179,12 @@ Status choose_data(RunSetup& setup, const text::Tokenizer& tokenizer,
                                         .vocab_size = setup.architecture->config().vocab_size,
                                         .context = options.context,
                                         .seed = options.seed,
+                                        .pairs = options.dpo.has_value(),
                                         .progress = callbacks.on_data},
                                        tokenizer, team));
   TrainPlan& plan = setup.plan;
   plan.document_count = setup.dataset.corpus.document_count();
+  plan.pairs = setup.dataset.corpus.holds_pairs();
   plan.skipped_count = setup.dataset.skipped_count;
   plan.sequence_count = static_cast<int64_t>(setup.dataset.training.size());
   plan.held_out_count = static_cast<int64_t>(setup.dataset.held_out.size());

@@ -147,6 +147,15 @@ std::string flags_of_field(const Json& object, const char* field, std::string_vi
   return flags;
 }
 
+// " --dpo --dpo-beta 0.1 …"; "" of a run without pairs.
+std::string preference_flags(const Json& identity) {
+  const Json dpo = identity.is_object() ? identity.value("dpo", Json()) : Json();
+  if (!dpo.is_object()) return "";
+  return " --dpo" + flags_of_field(dpo, "beta", "--dpo-beta") +
+         flags_of_field(dpo, "label_smoothing", "--dpo-label-smoothing") +
+         flags_of_field(dpo, "sft_weight", "--dpo-sft-weight");
+}
+
 }  // namespace
 
 std::string recorded_source(const std::string& out_folder) {
@@ -162,7 +171,7 @@ std::string recorded_adapter_flags(const std::string& out_folder) {
          flags_of_field(lora, "rank", "--lora-rank") +
          flags_of_field(lora, "alpha", "--lora-alpha") +
          flags_of_field(lora, "target_modules", "--lora-target") +
-         flags_of_field(run.identity, "quantize", "--quantize");
+         flags_of_field(run.identity, "quantize", "--quantize") + preference_flags(run.identity);
 }
 
 }  // namespace jige::train

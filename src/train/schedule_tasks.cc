@@ -21,4 +21,13 @@ std::vector<Task> one_device_tasks(size_t node_count, size_t micro_batch_count) 
   return tasks;
 }
 
+TwoPassTasks two_pass_tasks(size_t node_count) {
+  const std::vector<Task> whole = one_device_tasks(node_count, 1);
+  const auto head = static_cast<int32_t>(node_count) - 1;
+  TwoPassTasks tasks{.forward = {whole.begin(), whole.begin() + head},
+                     .backward = {whole.begin() + head, whole.end()}};
+  tasks.forward.push_back({StepTaskKind::kForward, head, 0});
+  return tasks;
+}
+
 }  // namespace jige::train

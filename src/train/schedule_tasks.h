@@ -33,4 +33,12 @@ struct Task {
 // time. REQUIRES: node_count >= 2.
 std::vector<Task> one_device_tasks(size_t node_count, size_t micro_batch_count);
 
+// The same of one micro-batch in two halves, between which its losses are read: F of every node,
+// the head's too; then the head in one pass and the rest of the way down. REQUIRES: node_count
+// >= 2.
+struct TwoPassTasks {
+  std::vector<Task> forward, backward;
+};
+TwoPassTasks two_pass_tasks(size_t node_count);
+
 }  // namespace jige::train

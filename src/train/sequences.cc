@@ -1,6 +1,7 @@
 #include "train/sequences.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/rng.h"
@@ -41,6 +42,33 @@ class Cutter {
       sequences_.push_back(sequence);
       groups_.back().end = sequences_.size();
     }
+    ++document_;
+    current_group_ = -1;
+    return {};
+  }
+
+  // The documents [begin, middle) and [middle, end) of `part` are a pair.
+  Status cut_pair(const Corpus::Part& part, int64_t begin, int64_t middle, int64_t end) {
+    const int64_t chosen = middle - begin - 1;
+    const int64_t rejected = end - middle - 1;
+    if (std::min(chosen, rejected) < 1 || std::max(chosen, rejected) > options_.context) {
+      return fail(Code::kCorrupt, "{}: a pair of {} and {} tokens; remove it to have it made anew",
+                  part.tokens.path(), chosen + 1, rejected + 1);
+    }
+    Sequence pair{.begin = part.begin + begin, .count = static_cast<int32_t>(chosen + rejected)};
+    for (const auto& [from, count] : {std::pair{begin, chosen}, std::pair{middle, rejected}}) {
+      const Sequence half{.begin = part.begin + from, .count = static_cast<int32_t>(count)};
+      JIGE_TRY(const int32_t learned, count_learned(part, half));
+      if (learned == 0) {
+        return fail(Code::kCorrupt,
+                    "{}: a pair with an answer of no token; remove it to have it made anew",
+                    part.tokens.path());
+      }
+      pair.learned_count += learned;
+    }
+    add_to_group(0);
+    sequences_.push_back(pair);
+    groups_.back().end = sequences_.size();
     ++document_;
     current_group_ = -1;
     return {};
@@ -124,8 +152,11 @@ Result<Sequences> cut_sequences(const Corpus& corpus, const SequenceOptions& opt
       continue;
     }
     int64_t begin = 0;
-    for (const int64_t end : part.ends) {
-      JIGE_DO(cutter.cut_document(part, begin, end));
+    const bool pairs = part.of == DocumentsOf::kPairs;
+    for (size_t i = pairs ? 1 : 0; i < part.ends.size(); i += pairs ? 2 : 1) {
+      const int64_t end = part.ends[i];
+      JIGE_DO(pairs ? cutter.cut_pair(part, begin, part.ends[i - 1], end)
+                    : cutter.cut_document(part, begin, end));
       begin = end;
     }
   }

@@ -5,6 +5,10 @@
 // first is predicted once. Packing::kStream cuts each file as if it were one document.
 // A sequence in which nothing is to be learned is left out.
 //
+// A pair of answers (Corpus::holds_pairs) is one sequence here, so that its halves are never
+// parted: n inputs of the chosen document and m of the rejected one behind it, count = n + m; the
+// token between the two is no input.
+//
 // Held out: sequences in groups of kGroupSequences of a document; a group is held out when a hash
 // of (seed, document, group) is below the fraction, whatever else the corpus holds. Where the
 // fraction asks for some and the hashes give none, the group with the least hash is taken; one
@@ -43,7 +47,8 @@ struct Sequences {
   int64_t empty_count = 0;  // sequences without anything to learn, left out
 };
 
-// Cuts a corpus. Fails with kInvalidArgument when nothing is left to train on, saying what the
+// Cuts a corpus. Fails with kCorrupt where a document of a pair is longer than the context; with
+// kInvalidArgument when nothing is left to train on, saying what the
 // corpus has, and as TokenFile::read_mask.
 Result<Sequences> cut_sequences(const Corpus& corpus, const SequenceOptions& options);
 

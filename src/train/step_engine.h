@@ -9,12 +9,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
 #include "base/exact_sum.h"
 #include "base/result.h"
 #include "model/weights.h"
 #include "train/corpus.h"
 #include "train/optimizer.h"
+#include "train/preference.h"
 #include "train/step_plan.h"
 
 namespace jige::train {
@@ -39,6 +41,7 @@ struct RankTimes {
 
 struct StepOutcome {
   double loss_sum = 0;  // over all targets, unweighted; NaN where one is not finite
+  std::optional<PreferenceMeans> preference;  // of pairs; loss_sum is over them then
   OptimizerReport optimizer;
   bool stop = false;  // with several ranks: should_stop said so on one of them
   RankTimes ranks;

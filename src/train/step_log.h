@@ -2,7 +2,9 @@
 //
 //   {"kind": "start", …}  options, versions, machine, memory plan
 //   {"kind": "step", "step", "loss", "lr", "grad_norm", …}
-//   {"kind": "eval", "step", "loss", "perplexity", "tokens"}
+//   {"kind": "eval", "step", "loss", "perplexity", "learned", …}
+//   with pairs of answers, steps and evaluations (there without perplexity) have also
+//     "pairs", "margin", "accuracy", "chosen_logprob", "rejected_logprob" (train/preference.h)
 //   {"kind": "checkpoint", "step", "path"}   {"kind": "end", …}
 // Numbers are written so that they read back with the same bits; what is not finite is null.
 // A checkpoint remembers size(): a run that continues cuts the log there, so that every step has

@@ -163,30 +163,50 @@ Result<int64_t> StepPlanner::most_micro_batches(int64_t steps, const WalkProgres
   return static_cast<int64_t>(most);
 }
 
-Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch& batch) {
-  const auto input_count = static_cast<size_t>(micro_batch.input_count);
-  batch.tokens.resize(input_count);
-  batch.positions.resize(input_count);
-  batch.targets.resize(input_count);
-  batch.counts.clear();
-  std::vector<uint8_t> learned;
-  size_t row = 0;
-  for (const Sequence& sequence : micro_batch.sequences) {
-    const auto count = static_cast<size_t>(sequence.count);
-    const std::span<int32_t> targets = std::span(batch.targets).subspan(row, count);
-    JIGE_DO(corpus.read(sequence.begin, std::span(batch.tokens).subspan(row, count)));
-    JIGE_DO(corpus.read(sequence.begin + 1, targets));
-    std::iota(batch.positions.begin() + static_cast<std::ptrdiff_t>(row),
-              batch.positions.begin() + static_cast<std::ptrdiff_t>(row + count), 0);
-    if (sequence.learned_count != sequence.count) {
-      learned.resize(count);
-      JIGE_DO(corpus.read_learned(sequence.begin + 1, learned));
-      for (size_t i = 0; i < count; ++i) {
-        if (learned[i] == 0) targets[i] = -1;
-      }
+namespace {
+
+// Reads `count` inputs from `begin` on and what they predict, behind what the batch has; `masked`
+// where not all of it is learned.
+Status append_sequence(const Corpus& corpus, int64_t begin, int32_t count, bool masked,
+                       HostBatch& batch) {
+  const size_t row = batch.tokens.size();
+  const auto rows = static_cast<size_t>(count);
+  batch.tokens.resize(row + rows);
+  batch.positions.resize(row + rows);
+  batch.targets.resize(row + rows);
+  const std::span<int32_t> targets = std::span(batch.targets).subspan(row);
+  JIGE_DO(corpus.read(begin, std::span(batch.tokens).subspan(row)));
+  JIGE_DO(corpus.read(begin + 1, targets));
+  std::iota(batch.positions.begin() + static_cast<std::ptrdiff_t>(row), batch.positions.end(), 0);
+  if (masked) {
+    std::vector<uint8_t> learned(rows);
+    JIGE_DO(corpus.read_learned(begin + 1, learned));
+    for (size_t i = 0; i < rows; ++i) {
+      if (learned[i] == 0) targets[i] = -1;
     }
-    batch.counts.push_back(sequence.count);
-    row += count;
+  }
+  batch.counts.push_back(count);
+  return {};
+}
+
+}  // namespace
+
+Status read_batch(const Corpus& corpus, const MicroBatch& micro_batch, HostBatch& batch) {
+  batch.tokens.clear();
+  batch.positions.clear();
+  batch.targets.clear();
+  batch.counts.clear();
+  const bool pairs = corpus.holds_pairs();
+  for (const Sequence& sequence : micro_batch.sequences) {
+    const bool masked = sequence.learned_count != sequence.count;
+    if (!pairs) {
+      JIGE_DO(append_sequence(corpus, sequence.begin, sequence.count, masked, batch));
+      continue;
+    }
+    const int64_t middle = corpus.document_end(sequence.begin);
+    const auto chosen = static_cast<int32_t>(middle - sequence.begin - 1);
+    JIGE_DO(append_sequence(corpus, sequence.begin, chosen, masked, batch));
+    JIGE_DO(append_sequence(corpus, middle, sequence.count - chosen, masked, batch));
   }
   return {};
 }

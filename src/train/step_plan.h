@@ -98,7 +98,7 @@ struct HostBatch {
   std::vector<int32_t> tokens;
   std::vector<int32_t> positions;  // from 0 in every sequence
   std::vector<int32_t> targets;    // -1 where nothing is learned
-  std::vector<int32_t> counts;     // rows of each sequence
+  std::vector<int32_t> counts;     // rows of each sequence; of a pair the two, chosen first
 };
 
 // Reads a micro-batch's tokens. Fails as Corpus::read.

@@ -216,6 +216,32 @@ TEST(ReadBatch, ShiftsTargetsRestartsPositionsAndMasks) {
   EXPECT_EQ(batch.counts, (std::vector<int32_t>{3, 2}));
 }
 
+TEST(ReadBatch, PutsTheTwoAnswersOfAPairSideBySide) {
+  const TestFolder folder;
+  const std::string path = folder.file("corpus.bin");
+  auto writer = formats::TokenFileWriter::create(path, {.vocab_size = 100, .with_mask = true});
+  ASSERT_TRUE(writer->append(std::vector<int32_t>{10, 11, 12, 13, 10, 11, 22, 30, 31, 30, 32, 33},
+                             std::vector<uint8_t>{0, 0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 1}));
+  ASSERT_TRUE(writer->commit());
+  Corpus corpus;
+  corpus.add(*formats::TokenFile::open(path, {}), {4, 7, 9, 12}, DocumentsOf::kPairs);
+  const auto sequences = cut_sequences(corpus, {.context = 8});
+  ASSERT_TRUE(sequences) << sequences.error().message;
+  EXPECT_EQ(sequences->training, (std::vector<Sequence>{{0, 5, 3}, {7, 3, 3}}));
+  const auto packed = pack_micro_batches(sequences->training, 8);
+  ASSERT_EQ(packed.size(), 1u);
+  HostBatch batch;
+  ASSERT_TRUE(read_batch(corpus, packed[0], batch));
+  EXPECT_EQ(batch.tokens, (std::vector<int32_t>{10, 11, 12, 10, 11, 30, 30, 32}));
+  EXPECT_EQ(batch.targets, (std::vector<int32_t>{-1, 12, 13, -1, 22, 31, 32, 33}));
+  EXPECT_EQ(batch.positions, (std::vector<int32_t>{0, 1, 2, 0, 1, 0, 0, 1}));
+  EXPECT_EQ(batch.counts, (std::vector<int32_t>{3, 2, 1, 2}));
+  // A pair that a cached file contradicts is refused, not cut.
+  const auto longer = cut_sequences(corpus, {.context = 2});
+  ASSERT_FALSE(longer);
+  EXPECT_EQ(longer.error().code, Code::kCorrupt);
+}
+
 TEST(ReadBatch, NamesATokenOutsideTheVocabulary) {
   const TestFolder folder;
   const std::string path = folder.file("corpus.bin");

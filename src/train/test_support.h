@@ -148,6 +148,18 @@ inline std::string small_corpus(int document_count) {
   return text;
 }
 
+// Pairs of answers of several lengths, one JSON line each, of at most 20 tokens with the prompt.
+inline std::string small_pairs(int pair_count) {
+  std::string text;
+  for (int i = 0; i < pair_count; ++i) {
+    text += dump_json(Json{{"prompt", std::to_string(i) + " is "},
+                           {"chosen", std::string(1 + static_cast<size_t>(i) % 5, 'y')},
+                           {"rejected", std::string(1 + static_cast<size_t>(i) % 4, 'n')}}) +
+            "\n";
+  }
+  return text;
+}
+
 // The weights that a run wrote at its end.
 inline std::string model_bytes(const TrainOptions& options) {
   return read_file(options.out_folder + "/model/model.safetensors").value_or("none");

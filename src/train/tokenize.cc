@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <iterator>
 #include <utility>
 #include <vector>
 
@@ -33,6 +34,8 @@ constexpr uint64_t kCompletionVersion = 1;
 constexpr uint64_t kStartVersion = 1;
 // The same where only text files change that may have documents in several pieces.
 constexpr uint64_t kPieceVersion = 1;
+// The same where only pairs of answers change.
+constexpr uint64_t kPairVersion = 1;
 constexpr size_t kBatchBytes = size_t{2} << 20;
 constexpr size_t kBatchRecords = 8192;
 constexpr int64_t kRecordsPerRange = 16;
@@ -108,6 +111,10 @@ Result<uint64_t> cache_key(const std::string& path, SourceKind kind,
   if (kind == SourceKind::kJsonl && tokenizer.marks_start()) {
     JIGE_TRY(const bool completions, may_have_completions(path));
     if (completions) hash.update(&kCompletionVersion, sizeof kCompletionVersion);
+  }
+  if (const int64_t context = options.encoder.pair_context; context > 0) {
+    hash.update(&kPairVersion, sizeof kPairVersion);
+    hash.update(&context, sizeof context);
   }
   if (tokenizer.may_lose_start()) hash.update(&kStartVersion, sizeof kStartVersion);
   std::error_code unknown;
@@ -203,6 +210,9 @@ class Tokenization {
       }
       JIGE_DO(writer_.append(part->ids, part->learned));
       const int64_t end = writer_.count();
+      if (part->second_begin > 0) {
+        ends_.push_back(end - std::ssize(part->ids) + static_cast<int64_t>(part->second_begin));
+      }
       if (part->ends && end > (ends_.empty() ? 0 : ends_.back())) ends_.push_back(end);
     }
     return {};

@@ -14,6 +14,7 @@
 #include "train/export.h"
 #include "train/one_device_engine.h"
 #include "train/pipeline_engine.h"
+#include "train/preference_engine.h"
 #include "train/process_memory.h"
 #include "train/rank_engine.h"
 #include "train/rank_exchange.h"
@@ -139,7 +140,12 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
 }
 
 Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkpoint) {
-  if (setup_.leads()) JIGE_DO(checkpoint ? resume(*checkpoint) : start_weights());
+  if (setup_.leads()) {
+    if (!checkpoint) JIGE_DO(start_weights());
+    const bool complete = checkpoint && checkpoint->step() == setup_.plan.steps_total;
+    if (preference_ != nullptr && !complete) JIGE_DO(prepare_reference(!checkpoint));
+    if (checkpoint) JIGE_DO(resume(*checkpoint));
+  }
   const bool alone = !setup_.options.ranks || setup_.options.ranks->size == 1;
   return alone ? Status() : join_ranks();
 }
@@ -170,6 +176,12 @@ Status Trainer::allocate() {
     JIGE_TRY(auto engine, PipelineEngine::create(*setup_.architecture, setup_.weights_options,
                                                  *setup_.pipeline, setup_.options));
     pipeline_ = engine.get();
+    engine_ = std::move(engine);
+  } else if (setup_.options.dpo) {
+    JIGE_TRY(auto engine,
+             PreferenceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
+                                      setup_.memory, setup_.options));
+    preference_ = engine.get();
     engine_ = std::move(engine);
   } else if (setup_.options.ranks && setup_.options.ranks->size > 1) {
     JIGE_TRY(engine_, RankEngine::create(*device_, *setup_.architecture, setup_.weights_options,

@@ -5,16 +5,17 @@
 //
 // Steps are computed by an engine (step_engine.h): one device that holds everything, a pipeline
 // of devices with little memory each (TrainOptions::pipeline), or one of several ranks
-// (TrainOptions::ranks). Every rank makes a trainer; rank 0 alone writes to OUT, apart from
-// OUT/cache, and gives the others its state. The gradient is that of the mean
-// loss over all targets of the step; the reported loss is that mean, as an exact sum. So with f32
-// compute losses and weights have the same bits whatever the micro-batch size, the number of
-// threads, the devices and their schedule, the number of ranks (GradientSum::kRelay), and a run
-// that is killed and continued ends with the bits of one that was not.
+// (TrainOptions::ranks); preference runs (TrainOptions::dpo) have their own. Every rank makes a
+// trainer; rank 0 alone writes to OUT, apart from OUT/cache, and gives the others its state. The
+// gradient is that of the mean loss over all targets of the step; the reported loss is that mean,
+// as an exact sum. So with f32 compute losses and weights have the same bits whatever the
+// micro-batch size, the number of threads, the devices and their schedule, the number of ranks
+// (GradientSum::kRelay), and a run that is killed and continued ends with the bits of one that was
+// not.
 //
 // OUT/checkpoints   see run_state.h; the newest `checkpoints_kept`
 // OUT/log.jsonl     see step_log.h
-// OUT/cache         tokenised data
+// OUT/cache         tokenised data, and the reference of preference runs (reference_logprobs.h)
 // OUT/model, OUT/adapter   the result, see export.h
 // What a killed run left half-written goes when the next one begins.
 //
@@ -43,6 +44,7 @@
 namespace jige::train {
 
 class PipelineEngine;
+class PreferenceEngine;
 
 class Trainer {
  public:
@@ -82,6 +84,10 @@ class Trainer {
   Status allocate();
   Status load_base();
   Status start_weights();
+  // What the first weights think of every pair: from its file, or computed and kept there. The
+  // engine's weights are the first ones where `fresh`, and may become them.
+  Status prepare_reference(bool fresh);
+  Status compute_reference(const std::string& path, uint64_t key);
   Status resume(const formats::CheckpointReader& checkpoint);
 
   Result<StepInfo> run_step();
@@ -96,6 +102,7 @@ class Trainer {
   // Fails where weights are no numbers, which no later step can mend.
   Status check_weights();
   Status run_evaluation();
+  Result<EvalInfo> measure_held_out();
   // Begins to write; await_checkpoint() says how it went.
   Status start_checkpoint();
   Status await_checkpoint();
@@ -111,7 +118,8 @@ class Trainer {
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<StepEngine> engine_;
-  PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
+  PipelineEngine* pipeline_ = nullptr;      // engine_, where it is one
+  PreferenceEngine* preference_ = nullptr;  // the same
   std::optional<StepPlanner> planner_;
   std::optional<StepLog> log_;
   std::vector<MicroBatch> evaluation_;

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "train/evaluate.h"
+#include "train/preference_engine.h"
 #include "train/process_memory.h"
 #include "train/records.h"
 #include "train/trainer.h"
@@ -19,11 +20,13 @@ constexpr double kPassesFull = 3;
 constexpr double kPassesAdapter = 2;
 
 // Mean number of tokens that a row sees: itself and those before it.
-double mean_context(const MicroBatch& micro_batch) {
+// The two answers of a pair are taken as equally long.
+double mean_context(const MicroBatch& micro_batch, bool pairs) {
   double sum = 0;
   for (const Sequence& sequence : micro_batch.sequences) {
-    const auto count = static_cast<double>(sequence.count);
-    sum += count * (count + 1) / 2;
+    const double halves = pairs ? 2 : 1;
+    const double count = static_cast<double>(sequence.count) / halves;
+    sum += halves * count * (count + 1) / 2;
   }
   return sum / static_cast<double>(micro_batch.input_count);
 }
@@ -48,7 +51,7 @@ Result<StepInfo> Trainer::run_step() {
   for (const MicroBatch& micro_batch : plan.micro_batches) {
     flops += (setup_.options.lora ? kPassesAdapter : kPassesFull) *
              setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
-                                                mean_context(micro_batch));
+                                                mean_context(micro_batch, preference_ != nullptr));
   }
   const TrainOptions& options = setup_.options;
   const Result<StepOutcome> run = engine_->run(
@@ -61,7 +64,9 @@ Result<StepInfo> Trainer::run_step() {
        .should_stop = callbacks_.should_stop});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
-  info.loss = outcome.loss_sum / static_cast<double>(plan.learned_count);
+  info.preference = outcome.preference;
+  info.loss = info.preference ? info.preference->loss
+                              : outcome.loss_sum / static_cast<double>(plan.learned_count);
   info.grad_norm = outcome.optimizer.grad_norm;
   info.skipped = !outcome.optimizer.applied;
   info.rank_count = setup_.plan.rank_count;
@@ -166,24 +171,33 @@ Status Trainer::check_weights() {
               state_.step, options.data.files.front());
 }
 
+Result<EvalInfo> Trainer::measure_held_out() {
+  const Corpus& corpus = setup_.dataset.held_out_corpus();
+  if (preference_ == nullptr) {
+    JIGE_TRY(const Evaluation evaluation, evaluate(corpus, evaluation_, *engine_));
+    return EvalInfo{.loss = evaluation.loss,
+                    .perplexity = std::exp(evaluation.loss),
+                    .learned_count = evaluation.learned_count};
+  }
+  JIGE_TRY(const PreferenceMeans means, preference_->measure(corpus, evaluation_));
+  EvalInfo info{.loss = means.loss, .preference = means};
+  for (const MicroBatch& micro_batch : evaluation_) info.learned_count += micro_batch.learned_count;
+  return info;
+}
+
 Status Trainer::run_evaluation() {
   if (evaluation_.empty()) return {};
   const StopWatch watch;
-  const Result<Evaluation> evaluation =
-      evaluate(setup_.dataset.held_out_corpus(), evaluation_, *engine_);
-  if (!evaluation) {
+  Result<EvalInfo> info = measure_held_out();
+  if (!info) {
     return tl::unexpected(step_failure(
-        state_.step,
-        {evaluation.error().code, "measuring held-out data: " + evaluation.error().message}));
+        state_.step, {info.error().code, "measuring held-out data: " + info.error().message}));
   }
-  const EvalInfo info{.step = state_.step,
-                      .loss = evaluation->loss,
-                      .perplexity = std::exp(evaluation->loss),
-                      .learned_count = evaluation->learned_count,
-                      .seconds = watch.seconds()};
-  last_eval_ = info;
-  JIGE_DO(write_log(eval_record(info)));
-  if (callbacks_.on_eval) callbacks_.on_eval(info);
+  info->step = state_.step;
+  info->seconds = watch.seconds();
+  last_eval_ = *info;
+  JIGE_DO(write_log(eval_record(*info)));
+  if (callbacks_.on_eval) callbacks_.on_eval(*info);
   return {};
 }
 

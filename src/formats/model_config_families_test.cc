@@ -73,23 +73,29 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
 }
 
 TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
-  const auto count = [](Json json, const Json& sizes) {
-    return parameter_count(config_of(changed(std::move(json), sizes)));
+  const auto count = [](Json json, const Json& members) {
+    return parameter_count(config_of(changed(std::move(json), members)));
   };
-  EXPECT_EQ(count(family_json("phi3"), {{"vocab_size", 32064},
-                                        {"hidden_size", 3072},
-                                        {"num_hidden_layers", 32},
-                                        {"num_attention_heads", 32},
-                                        {"num_key_value_heads", 32},
-                                        {"intermediate_size", 8192}}),
-            3821079552);
-  EXPECT_EQ(count(family_json("gemma3_text"), {{"vocab_size", 262144},
-                                               {"hidden_size", 1152},
-                                               {"num_hidden_layers", 26},
-                                               {"num_attention_heads", 4},
-                                               {"num_key_value_heads", 1},
-                                               {"intermediate_size", 6912}}),
-            999885952);
+  const auto sizes = [](int64_t vocab, int64_t hidden, int64_t layers, int64_t heads, int64_t kv,
+                        int64_t ffn) {
+    return Json{{"vocab_size", vocab},
+                {"hidden_size", hidden},
+                {"num_hidden_layers", layers},
+                {"num_attention_heads", heads},
+                {"num_key_value_heads", kv},
+                {"intermediate_size", ffn},
+                {"max_position_embeddings", 8192}};
+  };
+  const Json tied = {{"tie_word_embeddings", true}};
+  EXPECT_EQ(count(family_json("phi3"), sizes(32064, 3072, 32, 32, 32, 8192)), 3821079552);
+  EXPECT_EQ(count(changed(family_json("phi3"), tied), sizes(200064, 3072, 32, 24, 8, 8192)),
+            3836021760);
+  EXPECT_EQ(count(family_json("gemma3_text"), sizes(262144, 640, 18, 4, 1, 2048)), 268098176);
+  EXPECT_EQ(count(family_json("gemma3_text"), sizes(262144, 1152, 26, 4, 1, 6912)), 999885952);
+  EXPECT_EQ(count(family_json("olmo2"), sizes(100352, 2048, 16, 16, 16, 8192)), 1484916736);
+  EXPECT_EQ(count(changed(family_json("granite"), tied), sizes(49155, 2048, 40, 32, 8, 8192)),
+            2533531648);
+  EXPECT_EQ(count(family_json("smollm3"), sizes(128256, 2048, 36, 16, 4, 11008)), 3075098624);
 }
 
 TEST(ModelConfigFamilies, BothSpellingsOfPositionsByLayerTypeAreRead) {

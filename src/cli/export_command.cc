@@ -26,7 +26,7 @@ class ExportCommand final : public Command {
         "or go on beside it; it makes no difference on which devices it is. With --gguf, writes a "
         "model "
         "folder as a GGUF file, tokenizer and chat template included, as llama.cpp and others load "
-        "it: Llama, Mistral, Qwen2, Qwen3, GPT-2.");
+        "it: Llama, Mistral, Qwen2, Qwen3, GPT-2, Gemma 3, Granite, OLMo 2, SmolLM3.");
     flags.text("RUN", options_.run_folder,
                "folder of a run; with --gguf, of a model or a run that "
                "ended");

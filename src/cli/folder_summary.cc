@@ -85,6 +85,19 @@ std::string position_text(const formats::ModelConfig& config) {
     text += fmt::format(", linear scaling by {:g}", rope.factor);
   } else if (rope.scaling == formats::RopeScaling::kLlama3) {
     text += fmt::format(", llama3 scaling by {:g}", rope.factor);
+  } else if (rope.scaling == formats::RopeScaling::kLongRope) {
+    text += fmt::format(", longrope from {} tokens", rope.original_context);
+  }
+  if (config.sliding_rope) {
+    text += fmt::format(", theta {:g} in sliding layers", config.sliding_rope->theta);
+  }
+  if (config.rotary_dim > 0) {
+    text += fmt::format(", {} of {} columns", config.rotary_dim, config.head_dim);
+  }
+  const auto& unturned = config.layer_is_unturned;
+  if (!unturned.empty()) {
+    text += fmt::format(", none in {} layers",
+                        std::count(unturned.begin(), unturned.end(), uint8_t{1}));
   }
   return text;
 }

@@ -74,8 +74,15 @@ class GgufConfigReader {
     return {};
   }
 
+  // Keys of granite that other architectures may not have.
+  static bool is_granites(std::string_view key) {
+    return key == "logit_scale" || key == "embedding_scale" || key == "residual_scale" ||
+           key == "attention.scale";
+  }
+
   Status refuse_what_changes_results() const {
     for (const NeutralKey& entry : kNeutralKeys) {
+      if (out_.family == Family::kGranite && is_granites(entry.key)) continue;
       JIGE_TRY(const auto value, keys_.find_number(key(entry.key)));
       if (!value || *value == entry.neutral) continue;
       return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
@@ -166,10 +173,64 @@ class GgufConfigReader {
     out_.norm_eps = *eps;
     out_.qkv_bias = out_.family == Family::kQwen2 || has_tensor("blk.0.attn_q.bias");
     out_.output_bias = out_.family != Family::kQwen2 && out_.qkv_bias;
-    out_.mlp_bias = out_.family == Family::kLlama && has_tensor("blk.0.ffn_gate.bias");
-    out_.qk_norm = out_.family == Family::kQwen3;
-    JIGE_DO(read_window());
+    const bool mlp_bias = out_.family == Family::kLlama || out_.family == Family::kGranite ||
+                          out_.family == Family::kSmolLm3;
+    out_.mlp_bias = mlp_bias && has_tensor("blk.0.ffn_gate.bias");
+    out_.qk_norm = out_.family == Family::kQwen3 || out_.family == Family::kGemma3;
+    if (out_.family == Family::kOlmo2) {
+      out_.norm_place = NormPlace::kAfter;
+      out_.qk_norm_whole = true;
+    }
+    if (out_.family == Family::kGranite) JIGE_DO(read_granite());
+    JIGE_DO(as_file_content(in_layer_limits()));
+    if (out_.family == Family::kSmolLm3) {
+      out_.layer_is_unturned = gguf_unturned_layers(out_.layer_count);
+    }
+    JIGE_DO(out_.family == Family::kGemma3 ? read_gemma3() : read_window());
     return read_rope();
+  }
+
+  // What follows allocates by the number of layers.
+  Status in_layer_limits() const {
+    if (out_.layer_count >= 1 && out_.layer_count <= kLayersMax) return {};
+    return fail(Code::kInvalidArgument, "{}: key \"{}\" is {}; it must lie in [1, {}]",
+                keys_.where(), key("block_count"), out_.layer_count, kLayersMax);
+  }
+
+  Status read_granite() {
+    JIGE_TRY(const auto scores, keys_.find_number(key("attention.scale")));
+    JIGE_TRY(const auto embedding, keys_.find_number(key("embedding_scale")));
+    JIGE_TRY(const auto residual, keys_.find_number(key("residual_scale")));
+    JIGE_TRY(const auto logits, keys_.find_number(key("logit_scale")));
+    const double by_head =
+        1.0 / std::sqrt(static_cast<double>(std::max<int64_t>(out_.head_dim, 1)));
+    out_.score_scale = scores.value_or(by_head);
+    out_.embedding_scale = embedding.value_or(1.0);
+    out_.residual_scale = residual.value_or(1.0);
+    out_.logits_divisor = logits.value_or(1.0);
+    return {};
+  }
+
+  Status read_gemma3() {
+    out_.norm_place = NormPlace::kAround;
+    out_.norm_adds_one = true;
+    out_.activation = ActivationKind::kGeGlu;
+    out_.embedding_scale = std::sqrt(static_cast<double>(std::max<int64_t>(out_.hidden_size, 1)));
+    out_.score_dim = gguf_gemma3_score_dim(out_);
+    JIGE_TRY(const auto window, keys_.find_same_int(key("attention.sliding_window")));
+    JIGE_TRY(const auto period, keys_.find_int(key("attention.sliding_window_pattern")));
+    if (period && *period < 1) {
+      return contradiction("attention.sliding_window_pattern", *period, "must be positive");
+    }
+    std::vector<uint8_t> flags =
+        gguf_sliding_layers(out_.layer_count, period.value_or(kGgufGemma3Period));
+    const auto sliding = std::count(flags.begin(), flags.end(), uint8_t{1});
+    if (window.value_or(0) == 0 || sliding == 0) return {};
+    out_.sliding_window = *window;
+    if (sliding < out_.layer_count) out_.layer_is_sliding = std::move(flags);
+    JIGE_TRY(const auto theta, keys_.find_number(key("rope.freq_base_swa")));
+    out_.sliding_rope = RopeConfig{.theta = theta.value_or(kGgufGemma3SlidingTheta)};
+    return {};
   }
 
   Status read_window() {
@@ -204,6 +265,7 @@ class GgufConfigReader {
       out_.rope.scaling = RopeScaling::kLinear;
       out_.rope.factor = *factor;
     }
+    if (out_.sliding_rope == out_.rope) out_.sliding_rope.reset();
     const GgufTensor* factors = file_.header().find("rope_freqs.weight");
     return factors ? read_rope_factors(*factors) : Status();
   }
@@ -235,6 +297,28 @@ class GgufConfigReader {
 };
 
 }  // namespace
+
+std::vector<uint8_t> gguf_unturned_layers(int64_t layer_count) {
+  constexpr int64_t kPeriod = 4;
+  if (layer_count < kPeriod) return {};
+  std::vector<uint8_t> flags;
+  for (int64_t i = 1; i <= layer_count; ++i) flags.push_back(i % kPeriod == 0);
+  return flags;
+}
+
+std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period) {
+  std::vector<uint8_t> flags;
+  for (int64_t i = 1; i <= layer_count; ++i) flags.push_back(i % period != 0);
+  return flags;
+}
+
+double gguf_gemma3_score_dim(const ModelConfig& config) {
+  constexpr int64_t kLayersOf27B = 62;
+  if (config.layer_count != kLayersOf27B || config.head_count < 1) {
+    return static_cast<double>(config.head_dim);
+  }
+  return static_cast<double>(config.hidden_size / config.head_count);
+}
 
 double llama3_divisor(double wavelength, const RopeConfig& rope) {
   const auto context = static_cast<double>(rope.original_context);

@@ -1,14 +1,17 @@
 // The shape of a model, from the key/values and the table of a GGUF file.
 //
-// Architectures llama (Llama 2/3; Mistral where a sliding window is set), qwen2, qwen3 and gpt2.
+// Architectures llama (Llama 2/3; Mistral where a sliding window is set), qwen2, qwen3, gpt2,
+// gemma3, granite, olmo2, smollm3, and those that compute what Llama does.
 // What the keys do not say follows from the tensors: the vocabulary and ties from token_embd.weight
 // and output.weight, biases from whether they are there, llama3's scaling of rotary frequencies
 // from rope_freqs.weight.
 // Threads: pure functions.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "base/result.h"
 #include "formats/gguf.h"
@@ -20,6 +23,15 @@ namespace jige::formats {
 // kCorrupt where keys are missing or contradict each other or the tensors. Token ids stay empty:
 // they are the tokenizer's (gguf_tokenizer.h).
 Result<ModelConfig> read_gguf_config(const GgufFile& file);
+
+// What files of these architectures do not say, as their readers have it: the layers of smollm3
+// that turn nothing, whether a layer of gemma3 has the window, every `period`th having none, and
+// what gemma3's scores are divided by the root of.
+inline constexpr int64_t kGgufGemma3Period = 6;
+inline constexpr double kGgufGemma3SlidingTheta = 10000.0;
+std::vector<uint8_t> gguf_unturned_layers(int64_t layer_count);
+std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period);
+double gguf_gemma3_score_dim(const ModelConfig& config);
 
 // What llama3 scaling divides the rotary frequency of this wavelength by. REQUIRES: of that kind.
 double llama3_divisor(double wavelength, const RopeConfig& rope);

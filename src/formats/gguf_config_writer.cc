@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "formats/gguf_config.h"
+#include "formats/gguf_params.h"
 
 namespace jige::formats {
 namespace {
@@ -22,6 +23,12 @@ tl::unexpected<Error> not_in_gguf(std::string_view where, std::string_view field
 
 Status check_windows(const ModelConfig& c, std::string_view where) {
   if (c.sliding_window == 0) return {};
+  if (c.family == Family::kGemma3) {
+    const auto flags = gguf_sliding_layers(c.layer_count, kGgufGemma3Period);
+    const bool all = std::count(flags.begin(), flags.end(), uint8_t{1}) == c.layer_count;
+    if (all ? c.layer_is_sliding.empty() : flags == c.layer_is_sliding) return {};
+    return not_in_gguf(where, "layer_types");
+  }
   const bool everywhere =
       std::all_of(c.layer_is_sliding.begin(), c.layer_is_sliding.end(), [](auto s) { return s; });
   if (c.family == Family::kMistral && everywhere) {
@@ -34,7 +41,32 @@ Status check_windows(const ModelConfig& c, std::string_view where) {
   return not_in_gguf(where, c.family == Family::kMistral ? "layer_types" : "sliding_window");
 }
 
+// What readers of these architectures take for granted.
+Status check_granted(const ModelConfig& c, std::string_view where) {
+  if (c.family == Family::kGemma3 && c.score_dim != gguf_gemma3_score_dim(c)) {
+    return not_in_gguf(where, "query_pre_attn_scalar");
+  }
+  if (c.family == Family::kGemma3 && c.sliding_window == 0) {
+    return not_in_gguf(where, "sliding_window");
+  }
+  if (c.family == Family::kGemma3 &&
+      c.sliding_rope.value_or(c.rope).theta != kGgufGemma3SlidingTheta) {
+    return not_in_gguf(where, "rope_local_base_freq");
+  }
+  if (c.family == Family::kSmolLm3 && c.layer_is_unturned != gguf_unturned_layers(c.layer_count)) {
+    return not_in_gguf(where, "no_rope_layers");
+  }
+  return {};
+}
+
 Status check_expressible(const ModelConfig& c, std::string_view where) {
+  const std::string_view architecture = gguf_architecture(c.family);
+  const bool llama = c.family == Family::kMistral;
+  if (!find_gguf_layout(architecture) || (!llama && gguf_family(architecture) != c.family)) {
+    return fail(Code::kUnsupported,
+                "{}: models of the family {} are not written as GGUF files; take the folder", where,
+                family_name(c.family));
+  }
   if (c.family == Family::kGpt2) {
     if (c.activation != ActivationKind::kGeluTanh) {
       return not_in_gguf(where, "activation_function");
@@ -42,8 +74,10 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
     if (!c.scores_by_head_dim) return not_in_gguf(where, "scale_attn_weights");
     return c.scores_by_layer ? not_in_gguf(where, "scale_attn_by_inverse_layer_idx") : Status();
   }
+  JIGE_DO(check_granted(c, where));
   const bool plain_biases = c.family == Family::kQwen2 || c.family == Family::kLlama;
   if ((c.qkv_bias || c.output_bias) && !plain_biases) return not_in_gguf(where, "attention_bias");
+  if (c.mlp_bias && c.family != Family::kLlama) return not_in_gguf(where, "mlp_bias");
   if (c.rope.scaling == RopeScaling::kLlama3 &&
       !find_llama3_scaling(gguf_rope_factors(c), c.rope.theta)) {
     return not_in_gguf(where, "rope_scaling");
@@ -86,6 +120,13 @@ class GgufConfigWriter {
     number("rope.dimension_count", c_.head_dim);
     real("attention.layer_norm_rms_epsilon", c_.norm_eps);
     real("rope.freq_base", c_.rope.theta);
+    if (c_.family == Family::kGranite) {
+      real("attention.scale", c_.score_scale);
+      real("embedding_scale", c_.embedding_scale);
+      real("residual_scale", c_.residual_scale);
+      real("logit_scale", c_.logits_divisor);
+    }
+    if (c_.family == Family::kGemma3) real("rope.freq_base_swa", kGgufGemma3SlidingTheta);
     if (c_.rope.scaling == RopeScaling::kLinear) {
       keys_.text(prefix_ + "rope.scaling.type", "linear");
       real("rope.scaling.factor", c_.rope.factor);
@@ -101,7 +142,8 @@ class GgufConfigWriter {
 }  // namespace
 
 std::string_view gguf_architecture(Family family) {
-  return family == Family::kMistral ? "llama" : family_name(family);
+  if (family == Family::kMistral) return "llama";
+  return family == Family::kGemma3 ? "gemma3" : family_name(family);
 }
 
 Status add_gguf_config(const ModelConfig& config, std::string_view where, GgufKeys& keys) {

@@ -13,7 +13,7 @@
 
 namespace jige::formats {
 
-// "llama", "qwen2", "qwen3" or "gpt2"; Mistral is llama there.
+// The architecture that files have for a family: "qwen3"; Mistral is llama there.
 std::string_view gguf_architecture(Family family);
 
 // Adds general.architecture and the architecture's own keys. Fails with kUnsupported, naming the

@@ -88,7 +88,7 @@ class GgufTensorExport {
       for (int64_t i = 0; i < count; ++i) {
         for (int64_t column = 0; column < columns; ++column) {
           values[static_cast<size_t>(column)] =
-              vector ? element_at(view_, param_.folder_row(column), 0) : value(begin + i, column);
+              vector ? vector_value(column) : value(begin + i, column);
         }
         JIGE_DO(encode(values, &blocks[static_cast<size_t>(i) * row_bytes]));
       }
@@ -101,6 +101,11 @@ class GgufTensorExport {
 
  private:
   bool turned() const { return param_.order == RowOrder::kTransposed; }
+
+  float vector_value(int64_t column) const {
+    const float value = element_at(view_, param_.folder_row(column), 0);
+    return param_.adds_one ? value + 1.0f : value;
+  }
 
   float value(int64_t row, int64_t column) const {
     return turned() ? element_at(view_, column, row)

@@ -15,21 +15,6 @@ namespace {
 const char* const kExported[] = {"llama2", "llama3", "llama_linear_biases", "mistral", "qwen2",
                                  "qwen3",  "gpt2"};
 
-// The model of a fixture with a tokenizer of 96 tokens.
-std::string folder_to_export(const ScratchFolder& scratch, const std::string& name) {
-  const std::string folder = scratch.file("original-" + name);
-  std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name, folder);
-  static const std::string tokenizer = [] {
-    const std::string file = read_or_fail(gguf_fixture("qwen2.gguf"));
-    const auto keys = parse_gguf(bytes_of(file), "qwen2");
-    return read_gguf_tokenizer(keys->metadata, {.vocab_size = 96})->tokenizer_json;
-  }();
-  write_or_fail(folder + "/tokenizer.json", tokenizer);
-  write_or_fail(folder + "/tokenizer_config.json",
-                R"({"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"})");
-  return folder;
-}
-
 TEST(GgufExport, IsReadBackToTheBit) {
   for (const char* name : kExported) {
     SCOPED_TRACE(name);
@@ -148,7 +133,13 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"gpt2", "scale_attn_by_inverse_layer_idx", true, "by_inverse_layer_idx"},
         Case{"qwen3", "attention_bias", true, "\"attention_bias\""},
         Case{"llama3", "rope_parameters/high_freq_factor", 64.0, "\"rope_scaling\""},
-        Case{"qwen2_5", "use_cache", true, "\"sliding_window\""}}) {
+        Case{"qwen2_5", "use_cache", true, "\"sliding_window\""},
+        Case{"phi3", "use_cache", true, "family phi3"},
+        Case{"gemma3", "use_cache", true, "\"query_pre_attn_scalar\""},
+        Case{"gemma3", "query_pre_attn_scalar", 12, "\"layer_types\""},
+        Case{"smollm3", "use_cache", true, "\"no_rope_layers\""},
+        Case{"granite", "attention_bias", true, "\"attention_bias\""},
+        Case{"granite", "mlp_bias", true, "\"mlp_bias\""}}) {
     SCOPED_TRACE(field);
     const ScratchFolder scratch;
     const std::string folder = folder_to_export(scratch, model);

@@ -25,7 +25,7 @@ void expect_same_model(const std::string& original, const std::string& imported)
 }
 
 TEST(GgufImport, GivesBackTheFoldersThatTheFilesWereMadeOf) {
-  for (const char* name : {"llama3", "qwen2", "qwen3", "gpt2"}) {
+  for (const char* name : {"llama3", "qwen2", "qwen3", "gpt2", "olmo2", "granite"}) {
     SCOPED_TRACE(name);
     const ScratchFolder scratch;
     const std::string out = scratch.file("deep/er/model/");
@@ -285,7 +285,8 @@ TEST(GgufImport, RefusesByNameWhatItDoesNotReadAndLeavesNothing) {
   const std::string ones(4 * 4, '\0');
   const std::vector<Refusal> refusals = {
       {[](auto& b) { b.text("general.architecture", "mamba"); }, Code::kUnsupported,
-       "\"mamba\" is not one that Jige reads from GGUF; it reads llama, qwen2, qwen3, gpt2"},
+       "\"mamba\" is not one that Jige reads from GGUF; it reads llama, qwen2, qwen3, gpt2, "
+       "gemma3, granite, olmo2, smollm3"},
       {[](auto& b) { b.remove("general.architecture"); }, Code::kCorrupt, "is missing"},
       {[](auto& b) { b.text("general.type", "mmproj"); }, Code::kUnsupported, "\"mmproj\""},
       {[](auto& b) { b.number("llama.expert_count", 8); }, Code::kUnsupported,

@@ -19,6 +19,10 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"qwen2", Family::kQwen2, GgufLayout::kPlain},
     {"qwen3", Family::kQwen3, GgufLayout::kPlain},
     {"gpt2", Family::kGpt2, GgufLayout::kPlain},
+    {"gemma3", Family::kGemma3, GgufLayout::kPlain},
+    {"granite", Family::kGranite, GgufLayout::kPaired},
+    {"olmo2", Family::kOlmo2, GgufLayout::kPlain},
+    {"smollm3", Family::kSmolLm3, GgufLayout::kPaired},
 
     {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
@@ -58,8 +62,13 @@ class GgufParamList {
   void add_gated_family() {
     add("token_embd.weight", "model.embed_tokens.weight", {c_.vocab_size, c_.hidden_size});
     for (int64_t i = 0; i < c_.layer_count; ++i) add_gated_layer(i);
-    add("output_norm.weight", "model.norm.weight", {c_.hidden_size});
+    add_rms_norm("output_norm", "model.norm", c_.hidden_size);
     add_head("lm_head.weight");
+  }
+
+  void add_rms_norm(const std::string& stored, const std::string& name, int64_t columns) {
+    add(stored + ".weight", name + ".weight", {columns});
+    params_.back().adds_one = c_.norm_adds_one;
   }
 
   void add_gated_layer(int64_t layer) {
@@ -69,7 +78,9 @@ class GgufParamList {
     const int64_t query = c_.head_count * c_.head_dim;
     const int64_t kv = c_.kv_head_count * c_.head_dim;
     const int64_t width = c_.hidden_size;
-    add(from + "attn_norm.weight", to + "input_layernorm.weight", {width});
+    const bool before = c_.norm_place != NormPlace::kAfter;
+    const bool after = c_.norm_place != NormPlace::kBefore;
+    if (before) add_rms_norm(from + "attn_norm", to + "input_layernorm", width);
     if (layout_ == GgufLayout::kFused) return add_fused_layer(from, to);
     add_linear(from + "attn_q", to + "self_attn.q_proj", query, width, c_.qkv_bias,
                paired ? c_.head_count : 0);
@@ -77,14 +88,18 @@ class GgufParamList {
                paired ? c_.kv_head_count : 0);
     add_linear(from + "attn_v", to + "self_attn.v_proj", kv, width, c_.qkv_bias);
     add_linear(from + "attn_output", to + "self_attn.o_proj", width, query, c_.output_bias);
-    if (c_.qk_norm) {
-      add(from + "attn_q_norm.weight", to + "self_attn.q_norm.weight", {c_.head_dim});
-      add(from + "attn_k_norm.weight", to + "self_attn.k_norm.weight", {c_.head_dim});
+    if (c_.qk_norm || c_.qk_norm_whole) {
+      const bool whole = c_.qk_norm_whole;
+      add_rms_norm(from + "attn_q_norm", to + "self_attn.q_norm", whole ? query : c_.head_dim);
+      add_rms_norm(from + "attn_k_norm", to + "self_attn.k_norm", whole ? kv : c_.head_dim);
     }
-    add(from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {width});
+    if (after) add_rms_norm(from + "post_attention_norm", to + "post_attention_layernorm", width);
+    const char* second = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
+    if (before) add_rms_norm(from + "ffn_norm", to + second, width);
     add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
+    if (after) add_rms_norm(from + "post_ffw_norm", to + "post_feedforward_layernorm", width);
   }
 
   // What follows the first norm.

@@ -40,6 +40,7 @@ struct GgufParam {
   // Of kFused: which rows of the stored tensor, which has `stored_rows` (0: those of `shape`).
   int64_t first_row = 0;
   int64_t stored_rows = 0;
+  bool adds_one = false;  // the file holds 1 + what the folder does
 
   // The row of the file that is row `row` of the folder, and the other way about. REQUIRES: not
   // kTransposed.

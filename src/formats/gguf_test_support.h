@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "formats/gguf.h"
+#include "formats/gguf_tokenizer.h"
 #include "formats/model_config.h"
 #include "formats/tensor_folder.h"
 #include "formats/test_support.h"
@@ -201,6 +203,21 @@ inline GgufBuilder small_gguf_llama() {
   add("blk.0.ffn_down.weight", {32, 48});
   add("output_norm.weight", {32});
   return out;
+}
+
+// The model of a fixture with a tokenizer of 96 tokens.
+inline std::string folder_to_export(const ScratchFolder& scratch, const std::string& name) {
+  const std::string folder = scratch.file("original-" + name);
+  std::filesystem::copy(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + name, folder);
+  static const std::string tokenizer = [] {
+    const std::string file = read_or_fail(gguf_fixture("qwen2.gguf"));
+    const auto keys = parse_gguf(bytes_of(file), "qwen2");
+    return read_gguf_tokenizer(keys->metadata, {.vocab_size = 96})->tokenizer_json;
+  }();
+  write_or_fail(folder + "/tokenizer.json", tokenizer);
+  write_or_fail(folder + "/tokenizer_config.json",
+                R"({"bos_token": "<|bos|>", "eos_token": "<|eos|>", "pad_token": "<|pad|>"})");
+  return folder;
 }
 
 // That two folders hold the same tensors, to the bit.

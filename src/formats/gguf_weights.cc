@@ -57,7 +57,8 @@ class GgufConversion {
     std::vector<float> values(stored.size());
     decode_row(0, stored.data());
     for (int64_t i = 0; i < count; ++i) {
-      values[static_cast<size_t>(i)] = stored[static_cast<size_t>(param_.stored_row(i))];
+      const float value = stored[static_cast<size_t>(param_.stored_row(i))];
+      values[static_cast<size_t>(i)] = param_.adds_one ? value - 1.0f : value;
     }
     JIGE_DO(hand_over(sink, values.data(), Shape{count}));
     return report(tensor_.bytes);
@@ -112,12 +113,13 @@ DType kept_dtype(const GgufTypeInfo& type) {
   return type.number == kGgufF16 ? DType::kF16 : DType::kBF16;
 }
 
-// Whether a tensor of F32 has numbers of this type alone.
-bool holds_only(const GgufFile& file, const GgufTensor& tensor, DType dtype) {
+// Whether a tensor of F32 has numbers of this type alone, as the folder is to hold them.
+bool holds_only(const GgufFile& file, const GgufTensor& tensor, DType dtype, bool adds_one) {
   const std::byte* data = file.data(tensor);
   for (uint64_t at = 0; at < tensor.bytes; at += sizeof(float)) {
     float value;
     std::memcpy(&value, data + at, sizeof value);
+    if (adds_one) value -= 1.0f;
     const float narrow =
         dtype == DType::kBF16 ? to_float(to_bfloat16(value)) : to_float(to_float16(value));
     if (std::bit_cast<uint32_t>(narrow) != std::bit_cast<uint32_t>(value)) return false;
@@ -134,10 +136,10 @@ class KeptTypes {
     if (table) of_table_ = kept_dtype(*table->type);
   }
 
-  DType of(const GgufTensor& tensor) const {
+  DType of(const GgufTensor& tensor, bool adds_one) const {
     const DType kept = kept_dtype(*tensor.type);
     if (kept != DType::kF32 || of_table_ == DType::kF32) return kept;
-    return holds_only(file_, tensor, of_table_) ? of_table_ : kept;
+    return holds_only(file_, tensor, of_table_, adds_one) ? of_table_ : kept;
   }
 
  private:
@@ -188,7 +190,7 @@ Result<std::vector<TensorSource>> gguf_sources(const GgufFile& file, const Model
     }
     JIGE_DO(check_gguf_tensor(file, *tensor, param));
     used.insert(tensor->name);
-    const DType dtype = options.dtype ? *options.dtype : kept.of(*tensor);
+    const DType dtype = options.dtype ? *options.dtype : kept.of(*tensor, param.adds_one);
     TensorSource source{.name = param.name, .dtype = dtype, .shape = param.shape, .produce = {}};
     source.produce = [conversion = std::make_shared<const GgufConversion>(
                           file, *tensor, std::move(param), dtype, options)](const RowSink& sink) {

@@ -21,6 +21,7 @@ class Checker {
     JIGE_DO(heads());
     JIGE_DO(rope());
     JIGE_DO(windows());
+    JIGE_DO(scales());
     JIGE_DO(token_ids());
     return family_features();
   }
@@ -64,12 +65,42 @@ class Checker {
   Status rope() const {
     if (c_.position != PositionKind::kRotary) return {};
     JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0, 1e18));
+    if (c_.sliding_rope) {
+      JIGE_DO(real_in_range("rope_local_base_freq", c_.sliding_rope->theta, 1.0, 1e18));
+    }
     if (c_.head_dim % 2 != 0) {
       return fail(Code::kInvalidArgument,
                   "{}: rotary embeddings turn pairs, but head_dim ({}) is odd", where_,
                   c_.head_dim);
     }
+    if (c_.rotary_dim < 0 || c_.rotary_dim % 2 != 0 || c_.rotary_dim > c_.head_dim) {
+      return fail(Code::kInvalidArgument,
+                  "{}: partial_rotary_factor makes {} of {} columns of a head turn, in pairs",
+                  where_, c_.rotary_dim, c_.head_dim);
+    }
+    if (!c_.layer_is_unturned.empty() &&
+        c_.layer_is_unturned.size() != static_cast<size_t>(c_.layer_count)) {
+      return fail(Code::kInvalidArgument, "{}: no_rope_layers has {} entries for {} layers", where_,
+                  c_.layer_is_unturned.size(), c_.layer_count);
+    }
+    return rope_scaling();
+  }
+
+  Status longrope() const {
+    const int64_t columns = c_.rotary_dim > 0 ? c_.rotary_dim : c_.head_dim;
+    const auto count = static_cast<size_t>(columns / 2);
+    if (c_.rope.short_factors.size() != count || c_.rope.long_factors.size() != count) {
+      return fail(Code::kInvalidArgument,
+                  "{}: short_factor and long_factor have {} and {} numbers for {} pairs of columns",
+                  where_, c_.rope.short_factors.size(), c_.rope.long_factors.size(), count);
+    }
+    JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 2, kContextMax));
+    return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
+  }
+
+  Status rope_scaling() const {
     if (c_.rope.scaling == RopeScaling::kNone) return {};
+    if (c_.rope.scaling == RopeScaling::kLongRope) return longrope();
     JIGE_DO(real_in_range("factor", c_.rope.factor, 1.0, 1e6));
     if (c_.rope.scaling == RopeScaling::kLinear) return {};
     JIGE_DO(real_in_range("low_freq_factor", c_.rope.low_freq_factor, 1e-6, 1e6));
@@ -97,6 +128,14 @@ class Checker {
     return {};
   }
 
+  Status scales() const {
+    JIGE_DO(real_in_range("query_pre_attn_scalar", c_.score_dim, 0.0, 1e6));
+    JIGE_DO(real_in_range("attention_multiplier", c_.score_scale, 0.0, 1e6));
+    JIGE_DO(real_in_range("embedding_multiplier", c_.embedding_scale, 1e-6, 1e6));
+    JIGE_DO(real_in_range("residual_multiplier", c_.residual_scale, 1e-6, 1e6));
+    return real_in_range("logits_scaling", c_.logits_divisor, 1e-6, 1e6);
+  }
+
   Status token_ids() const {
     const int64_t last = c_.vocab_size - 1;
     for (const int32_t id : c_.eos_ids) JIGE_DO(in_range("eos_token_id", id, 0, last));
@@ -110,40 +149,95 @@ class Checker {
                 feature);
   }
 
-  Status family_features() const {
-    const bool gpt2 = c_.family == Family::kGpt2;
-    const bool qwen2 = c_.family == Family::kQwen2;
-    const bool qwen3 = c_.family == Family::kQwen3;
+  Status norm_features() const {
+    const Family family = c_.family;
+    const bool gpt2 = family == Family::kGpt2;
+    const bool gemma3 = family == Family::kGemma3;
+    const bool olmo2 = family == Family::kOlmo2;
     JIGE_DO(require(c_.norm == (gpt2 ? NormKind::kLayer : NormKind::kRms),
                     gpt2 ? "layer norms" : "RMS norms"));
+    const NormPlace place = gemma3  ? NormPlace::kAround
+                            : olmo2 ? NormPlace::kAfter
+                                    : NormPlace::kBefore;
+    JIGE_DO(require(c_.norm_place == place, gemma3  ? "norms before and behind a layer's parts"
+                                            : olmo2 ? "norms behind a layer's parts"
+                                                    : "norms before a layer's parts"));
+    JIGE_DO(require(c_.norm_adds_one == gemma3,
+                    gemma3 ? "norms that add one to their weight" : "norms that are their weight"));
+    const bool head_norms = gemma3 || family == Family::kQwen3;
+    JIGE_DO(require(c_.qk_norm == head_norms,
+                    head_norms ? "query and key norms" : "no query or key norms"));
+    return require(c_.qk_norm_whole == olmo2,
+                   olmo2 ? "norms of all queries and of all keys" : "no norm of all queries");
+  }
+
+  Status attention_features() const {
+    const bool gpt2 = c_.family == Family::kGpt2;
+    const bool gemma3 = c_.family == Family::kGemma3;
+    const bool phi3 = c_.family == Family::kPhi3;
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
-    JIGE_DO(require((c_.activation == ActivationKind::kSwiGlu) != gpt2,
-                    gpt2 ? "an activation without gate" : "a gated SiLU"));
     JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
                     "attention scores divided by the root of the head dimension"));
-    JIGE_DO(require(c_.qk_norm == qwen3, qwen3 ? "query and key norms" : "no query or key norms"));
-    if (gpt2) {
-      JIGE_DO(require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere"));
-      JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
-      JIGE_DO(require(c_.head_count * c_.head_dim == c_.hidden_size,
-                      "n_head times head dimension equal to n_embd"));
-      return require(c_.sliding_window == 0, "no sliding window");
-    }
-    if (qwen2) {
+    JIGE_DO(require((c_.score_dim > 0) == gemma3,
+                    gemma3 ? "a query_pre_attn_scalar" : "no query_pre_attn_scalar"));
+    const bool granite = c_.family == Family::kGranite;
+    JIGE_DO(require((c_.score_scale > 0) == granite,
+                    granite ? "an attention_multiplier" : "no attention_multiplier"));
+    JIGE_DO(
+        require(c_.fused_projections == phi3, phi3 ? "fused projections" : "no fused projections"));
+    JIGE_DO(require(phi3 || (c_.rotary_dim == 0 && c_.rope.scaling != RopeScaling::kLongRope),
+                    "heads that turn as a whole, and no longrope"));
+    JIGE_DO(require(gemma3 || !c_.sliding_rope, "one kind of rotary positions"));
+    return require(c_.family == Family::kSmolLm3 || c_.layer_is_unturned.empty(),
+                   "rotary positions in every layer");
+  }
+
+  Status window_features() const {
+    const bool llama = c_.family == Family::kLlama || c_.family == Family::kOlmo2 ||
+                       c_.family == Family::kGranite || c_.family == Family::kGpt2;
+    JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
+    const bool everywhere = c_.family == Family::kMistral || c_.family == Family::kPhi3;
+    return require(!everywhere || c_.layer_is_sliding.empty(), "one sliding window for all layers");
+  }
+
+  Status bias_features() const {
+    if (c_.family == Family::kQwen2) {
       JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
     } else {
       JIGE_DO(
           require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
     }
-    const bool llama = c_.family == Family::kLlama;
-    JIGE_DO(require(llama || !c_.mlp_bias, "no MLP biases"));
-    JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
-    if (c_.family == Family::kMistral) {
-      JIGE_DO(require(!c_.qkv_bias, "no attention biases"));
-      JIGE_DO(require(c_.layer_is_sliding.empty(), "one sliding window for all layers"));
-    }
-    return {};
+    const bool none = c_.family == Family::kMistral || c_.family == Family::kPhi3;
+    JIGE_DO(require(!none || !c_.qkv_bias, "no attention biases"));
+    const bool mlp_bias = c_.family == Family::kLlama || c_.family == Family::kGranite ||
+                          c_.family == Family::kSmolLm3;
+    return require(mlp_bias || !c_.mlp_bias, "no MLP biases");
+  }
+
+  Status family_features() const {
+    const bool gpt2 = c_.family == Family::kGpt2;
+    const bool gemma3 = c_.family == Family::kGemma3;
+    JIGE_DO(norm_features());
+    JIGE_DO(attention_features());
+    JIGE_DO(window_features());
+    const bool gelu_gate = c_.activation == ActivationKind::kGeGlu;
+    JIGE_DO(require(has_gate(c_.activation) != gpt2 && gelu_gate == gemma3,
+                    gpt2     ? "an activation without gate"
+                    : gemma3 ? "a gated GELU"
+                             : "a gated SiLU"));
+    const bool granite = c_.family == Family::kGranite;
+    JIGE_DO(require(granite || (c_.residual_scale == 1 && c_.logits_divisor == 1),
+                    "no residual_multiplier and no logits_scaling"));
+    const double root = std::sqrt(static_cast<double>(c_.hidden_size));
+    JIGE_DO(require(
+        granite || c_.embedding_scale == (gemma3 ? root : 1.0),
+        gemma3 ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
+    if (!gpt2) return bias_features();
+    JIGE_DO(require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere"));
+    JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
+    return require(c_.head_count * c_.head_dim == c_.hidden_size,
+                   "n_head times head dimension equal to n_embd");
   }
 
   const ModelConfig& c_;
@@ -172,7 +266,7 @@ int64_t parameter_count(const ModelConfig& config) {
   const int64_t width = config.hidden_size;
   const int64_t query_width = config.head_count * config.head_dim;
   const int64_t kv_width = config.kv_head_count * config.head_dim;
-  const bool gated = config.activation == ActivationKind::kSwiGlu;
+  const bool gated = has_gate(config.activation);
   const int64_t norm = config.norm == NormKind::kLayer ? 2 * width : width;
 
   int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
@@ -181,7 +275,8 @@ int64_t parameter_count(const ModelConfig& config) {
   layer += (gated ? 3 : 2) * width * config.ffn_size;
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
-  layer += 2 * norm;
+  if (config.qk_norm_whole) layer += query_width + kv_width;
+  layer += (config.norm_place == NormPlace::kAround ? 4 : 2) * norm;
 
   int64_t total = config.layer_count * layer + norm;
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,11 +31,29 @@ inline constexpr int64_t kFfnMax = int64_t{1} << 20;
 inline constexpr size_t kEosIdsMax = 256;
 inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
-enum class Family { kLlama, kMistral, kQwen2, kQwen3, kGpt2 };
+enum class Family {
+  kLlama,
+  kMistral,
+  kQwen2,
+  kQwen3,
+  kGpt2,
+  kPhi3,
+  kGemma3,
+  kOlmo2,
+  kGranite,
+  kSmolLm3
+};
 enum class NormKind { kRms, kLayer };
-enum class ActivationKind { kSwiGlu, kGeluTanh, kGeluErf, kRelu, kSilu };  // the first has a gate
+// Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
+enum class NormPlace { kBefore, kAfter, kAround };
+enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kSilu };
 enum class PositionKind { kRotary, kLearned };
-enum class RopeScaling { kNone, kLinear, kLlama3 };
+enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope };
+
+// Whether an activation multiplies with a gate: gate and up are then two products.
+constexpr bool has_gate(ActivationKind activation) {
+  return activation == ActivationKind::kSwiGlu || activation == ActivationKind::kGeGlu;
+}
 
 struct RopeConfig {
   double theta = 10000.0;
@@ -42,7 +61,12 @@ struct RopeConfig {
   double factor = 1.0;            // linear and llama3
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
-  int64_t original_context = 0;   // llama3: original_max_position_embeddings
+  int64_t original_context = 0;   // llama3, longrope: original_max_position_embeddings
+  // longrope: what each frequency is divided by, in contexts up to the original one and in longer
+  // ones, and what cosines and sines are multiplied with.
+  std::vector<double> short_factors;
+  std::vector<double> long_factors;
+  double attention_factor = 1.0;
 
   bool operator==(const RopeConfig&) const = default;
 };
@@ -58,16 +82,28 @@ struct ModelConfig {
   int64_t ffn_size = 0;
   int64_t context_max = 0;  // max_position_embeddings
   NormKind norm = NormKind::kRms;
+  NormPlace norm_place = NormPlace::kBefore;
+  bool norm_adds_one = false;  // norms multiply with 1 + weight
   double norm_eps = 1e-5;
   ActivationKind activation = ActivationKind::kSwiGlu;
   PositionKind position = PositionKind::kRotary;
   RopeConfig rope;
+  std::optional<RopeConfig> sliding_rope;  // of sliding layers, where it is another one
+  int64_t rotary_dim = 0;                  // columns of a head that turn; 0: all
+  std::vector<uint8_t> layer_is_unturned;  // per layer, without rotary positions; empty: none is
+  bool fused_projections = false;          // q, k and v are one tensor, and gate and up another
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
   bool qk_norm = false;            // RMS norm of each query and key head
+  bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
   bool scores_by_head_dim = true;  // attention scores are divided by √d
+  double score_dim = 0;            // by the root of this instead; 0: of d
+  double score_scale = 0;          // or multiplied with this; 0: divided
   bool scores_by_layer = false;    // and by the number of the layer, from 1
+  double embedding_scale = 1;      // the rows of the token table are multiplied with it
+  double residual_scale = 1;       // what attention and MLP add to the residual stream, too
+  double logits_divisor = 1;
   bool tied_embeddings = false;
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0
@@ -92,7 +128,7 @@ Json to_hf_config(const ModelConfig& config);
 // family has the features asked for. Fails with kInvalidArgument, naming the config.json field.
 Status check_model_config(const ModelConfig& config, std::string_view where);
 
-// "llama", "mistral", "qwen2", "qwen3", "gpt2".
+// The model_type of config.json: "llama", "gemma3_text".
 std::string_view family_name(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);

@@ -1,8 +1,11 @@
 // ModelConfig -> config.json, in the spelling that old (4.x) and new (5.x) transformers both read.
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "formats/model_config.h"
+#include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -15,16 +18,46 @@ std::string_view torch_name(DType dtype) {
 
 Json id_or_null(int32_t id) { return id < 0 ? Json() : Json(id); }
 
+// Whole numbers are written as such: where transformers declares an integer, it takes no other.
+Json number_or_whole(double value) {
+  if (value == std::floor(value) && std::abs(value) < 1e15) return static_cast<int64_t>(value);
+  return value;
+}
+
 Json eos_json(const std::vector<int32_t>& ids) {
   if (ids.empty()) return nullptr;
   if (ids.size() == 1) return ids[0];
   return ids;
 }
 
-void emit_rope(const RopeConfig& rope, Json& out) {
+// Old readers take no more than these three fields, and the rest from the top.
+void emit_longrope(const ModelConfig& config, Json& out) {
+  const RopeConfig& rope = config.rope;
+  out["original_max_position_embeddings"] = rope.original_context;
+  Json scaling;
+  scaling["type"] = "longrope";
+  scaling["short_factor"] = rope.short_factors;
+  scaling["long_factor"] = rope.long_factors;
+  const double ratio =
+      static_cast<double>(config.context_max) / static_cast<double>(rope.original_context);
+  if (rope.attention_factor != default_attention_factor(ratio, rope.original_context)) {
+    scaling["attention_factor"] = rope.attention_factor;
+  }
+  out["rope_scaling"] = std::move(scaling);
+}
+
+void emit_rope(const ModelConfig& config, Json& out) {
+  const RopeConfig& rope = config.rope;
   out["rope_theta"] = rope.theta;
   out["rope_scaling"] = nullptr;
+  if (config.family == Family::kGemma3) {
+    out["rope_local_base_freq"] = config.sliding_rope.value_or(rope).theta;
+  }
+  if (config.rotary_dim > 0) {
+    out["partial_rotary_factor"] = partial_rotary_factor(config.rotary_dim, config.head_dim);
+  }
   if (rope.scaling == RopeScaling::kNone) return;
+  if (rope.scaling == RopeScaling::kLongRope) return emit_longrope(config, out);
   Json scaling;
   scaling["rope_type"] = rope.scaling == RopeScaling::kLinear ? "linear" : "llama3";
   scaling["factor"] = rope.factor;
@@ -36,20 +69,92 @@ void emit_rope(const RopeConfig& rope, Json& out) {
   out["rope_scaling"] = std::move(scaling);
 }
 
-void emit_qwen_windows(const ModelConfig& config, Json& out) {
-  std::vector<uint8_t> flags = config.layer_is_sliding;
-  if (flags.empty()) {
-    flags.assign(static_cast<size_t>(config.layer_count), config.sliding_window > 0);
-  }
-  const auto first = std::find(flags.begin(), flags.end(), uint8_t{1});
-  out["use_sliding_window"] = config.sliding_window > 0;
-  out["sliding_window"] = config.sliding_window > 0 ? Json(config.sliding_window) : Json();
-  out["max_window_layers"] = first - flags.begin();
+Json window_or_null(const ModelConfig& config) {
+  return config.sliding_window > 0 ? Json(config.sliding_window) : Json();
+}
+
+std::vector<uint8_t> window_flags(const ModelConfig& config) {
+  if (!config.layer_is_sliding.empty()) return config.layer_is_sliding;
+  return std::vector<uint8_t>(static_cast<size_t>(config.layer_count), config.sliding_window > 0);
+}
+
+Json layer_types(const ModelConfig& config) {
   Json types = Json::array();
-  for (const uint8_t sliding : flags) {
+  for (const uint8_t sliding : window_flags(config)) {
     types.push_back(sliding ? "sliding_attention" : "full_attention");
   }
-  out["layer_types"] = std::move(types);
+  return types;
+}
+
+void emit_qwen_windows(const ModelConfig& config, Json& out) {
+  const std::vector<uint8_t> flags = window_flags(config);
+  const auto first = std::find(flags.begin(), flags.end(), uint8_t{1});
+  out["use_sliding_window"] = config.sliding_window > 0;
+  out["sliding_window"] = window_or_null(config);
+  out["max_window_layers"] = first - flags.begin();
+  out["layer_types"] = layer_types(config);
+}
+
+// Readers before layer_types know a pattern alone: all layers but each so manieth have the window.
+void emit_gemma3(const ModelConfig& config, Json& out) {
+  const std::vector<uint8_t> flags = window_flags(config);
+  out["sliding_window"] = window_or_null(config);
+  out["layer_types"] = layer_types(config);
+  const auto full = std::find(flags.begin(), flags.end(), uint8_t{0});
+  const auto period = full - flags.begin() + 1;
+  bool regular = true;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    regular = regular && flags[i] == ((static_cast<std::ptrdiff_t>(i) + 1) % period != 0);
+  }
+  if (regular) out["sliding_window_pattern"] = period;
+  out["query_pre_attn_scalar"] = number_or_whole(config.score_dim);
+  out["attn_logit_softcapping"] = nullptr;
+  out["final_logit_softcapping"] = nullptr;
+}
+
+void emit_granite(const ModelConfig& config, Json& out) {
+  out["embedding_multiplier"] = config.embedding_scale;
+  out["attention_multiplier"] = config.score_scale;
+  out["residual_multiplier"] = config.residual_scale;
+  out["logits_scaling"] = config.logits_divisor;
+}
+
+void emit_smollm3(const ModelConfig& config, Json& out) {
+  Json turned = Json::array();
+  for (int64_t i = 0; i < config.layer_count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    turned.push_back(config.layer_is_unturned.empty() || !config.layer_is_unturned[at] ? 1 : 0);
+  }
+  out["no_rope_layers"] = std::move(turned);
+  out["use_sliding_window"] = config.sliding_window > 0;
+  out["sliding_window"] = window_or_null(config);
+  out["layer_types"] = layer_types(config);
+}
+
+// What a family has that others have not.
+void emit_family_fields(const ModelConfig& config, Json& out) {
+  switch (config.family) {
+    case Family::kLlama:
+    case Family::kGranite:
+    case Family::kSmolLm3:
+      out["mlp_bias"] = config.mlp_bias;
+      break;
+    case Family::kMistral:
+    case Family::kPhi3:
+      out["sliding_window"] = window_or_null(config);
+      break;
+    case Family::kQwen2:
+    case Family::kQwen3:
+      emit_qwen_windows(config, out);
+      break;
+    case Family::kGemma3:
+      emit_gemma3(config, out);
+      break;
+    default:
+      break;
+  }
+  if (config.family == Family::kGranite) emit_granite(config, out);
+  if (config.family == Family::kSmolLm3) emit_smollm3(config, out);
 }
 
 void emit_gated_family(const ModelConfig& config, Json& out) {
@@ -59,20 +164,18 @@ void emit_gated_family(const ModelConfig& config, Json& out) {
   out["num_attention_heads"] = config.head_count;
   out["num_key_value_heads"] = config.kv_head_count;
   out["head_dim"] = config.head_dim;
-  out["hidden_act"] = "silu";
+  if (config.activation == ActivationKind::kGeGlu) {
+    out["hidden_activation"] = "gelu_pytorch_tanh";
+  } else {
+    out["hidden_act"] = "silu";
+  }
   out["max_position_embeddings"] = config.context_max;
   out["rms_norm_eps"] = config.norm_eps;
-  emit_rope(config.rope, out);
-  if (config.family == Family::kLlama || config.family == Family::kQwen3) {
-    out["attention_bias"] = config.qkv_bias;
-  }
-  if (config.family == Family::kLlama) out["mlp_bias"] = config.mlp_bias;
-  if (config.family == Family::kMistral) {
-    out["sliding_window"] = config.sliding_window > 0 ? Json(config.sliding_window) : Json();
-  }
-  if (config.family == Family::kQwen2 || config.family == Family::kQwen3) {
-    emit_qwen_windows(config, out);
-  }
+  emit_rope(config, out);
+  const bool fixed_biases = config.family == Family::kMistral || config.family == Family::kQwen2 ||
+                            config.family == Family::kPhi3;
+  if (!fixed_biases) out["attention_bias"] = config.qkv_bias;
+  emit_family_fields(config, out);
   out["attention_dropout"] = 0.0;
 }
 

@@ -1,30 +1,25 @@
 // config.json -> ModelConfig.
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "base/file_content.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
+#include "formats/model_config_fields.h"
+#include "formats/model_config_layers.h"
+#include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
 
-constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
-constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
 constexpr int64_t kQwen3HeadDimDefault = 128;
-constexpr int64_t kMistralKvHeadsDefault = 8;
-constexpr int64_t kQwenKvHeadsDefault = 32;  // Qwen2, Qwen3
-
-bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
-
-bool present(const Json& object, std::string_view field) {
-  return object.is_object() && object.contains(std::string(field));
-}
+constexpr int64_t kGemma3HeadDimDefault = 256;
+constexpr double kGemma3ScoreDimDefault = 256;
 
 // The first entry of "architectures", or empty.
 Result<std::string> first_architecture(const Json& config, std::string_view where) {
@@ -81,165 +76,6 @@ Result<DType> parse_stored_dtype(const Json& config, std::string_view where) {
               where, name);
 }
 
-// The families' classes in transformers turn whole heads: they never look at partial_rotary_factor
-// without scaling, and with it they fail.
-Status check_partial_factor(const Json& object, const Json& config, const RopeConfig& rope,
-                            std::string_view where) {
-  constexpr const char* kField = "partial_rotary_factor";
-  JIGE_TRY(const double top, get_number_or(config, kField, 1.0, where));
-  JIGE_TRY(const double factor, get_number_or(object, kField, top, where));
-  if (factor == 1.0) return {};
-  if (rope.scaling != RopeScaling::kNone) {
-    return fail(Code::kUnsupported,
-                "{}: field \"{}\" is {}; with scaled rotary embeddings it must be 1 or absent",
-                where, kField, factor);
-  }
-  log_warn("{}: field \"{}\" is {}; the family turns whole heads, so it is ignored", where, kField,
-           factor);
-  return {};
-}
-
-// One rotary description: `object` is rope_parameters, rope_scaling or an empty object.
-Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int64_t context_max,
-                                     std::string_view where) {
-  RopeConfig rope;
-  JIGE_TRY(const double top_theta, get_number_or(config, "rope_theta", rope.theta, where));
-  JIGE_TRY(rope.theta, get_number_or(object, "rope_theta", top_theta, where));
-  if (find_field(config, "rope_theta") && rope.theta != top_theta) {
-    return fail(Code::kCorrupt, "{}: rope_theta is {} at the top and {} in the rope parameters",
-                where, top_theta, rope.theta);
-  }
-  for (const char* nested : {"full_attention", "sliding_attention"}) {
-    if (find_field(object, nested)) {
-      return fail(Code::kUnsupported,
-                  "{}: rope parameters that differ by layer type (\"{}\") are not supported", where,
-                  nested);
-    }
-  }
-  JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
-  JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
-  if (type == "linear") {
-    rope.scaling = RopeScaling::kLinear;
-  } else if (type == "llama3") {
-    rope.scaling = RopeScaling::kLlama3;
-  } else if (type != "default") {
-    return fail(Code::kUnsupported,
-                "{}: rope type \"{}\" is not supported; supported are default, linear and llama3",
-                where, type);
-  }
-  JIGE_DO(check_partial_factor(object, config, rope, where));
-  if (rope.scaling == RopeScaling::kNone) return rope;
-  JIGE_TRY(rope.factor, get_number(object, "factor", where));
-  if (rope.scaling == RopeScaling::kLinear) return rope;
-  JIGE_TRY(rope.low_freq_factor, get_number(object, "low_freq_factor", where));
-  JIGE_TRY(rope.high_freq_factor, get_number(object, "high_freq_factor", where));
-  constexpr const char* kOriginal = "original_max_position_embeddings";
-  JIGE_TRY(const int64_t top_context, get_int_or(config, kOriginal, context_max, where));
-  JIGE_TRY(rope.original_context, get_int_or(object, kOriginal, top_context, where));
-  if (find_field(config, kOriginal) && rope.original_context != top_context) {
-    return fail(Code::kCorrupt, "{}: {} is {} at the top and {} in the rope parameters", where,
-                kOriginal, top_context, rope.original_context);
-  }
-  return rope;
-}
-
-// Old folders say rope_theta and rope_scaling, new ones rope_parameters; both must agree.
-Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::string_view where) {
-  const Json* parameters = find_field(config, "rope_parameters");
-  const Json* scaling = find_field(config, "rope_scaling");
-  for (const auto& [object, field] :
-       {std::pair{parameters, "rope_parameters"}, std::pair{scaling, "rope_scaling"}}) {
-    if (object && !object->is_object()) {
-      return fail(Code::kCorrupt, "{}: field \"{}\" must be an object or null", where, field);
-    }
-  }
-  const Json none = Json::object();
-  const Json* first = parameters ? parameters : scaling ? scaling : &none;
-  JIGE_TRY(const RopeConfig rope, parse_rope_object(*first, config, context_max, where));
-  if (parameters && scaling) {
-    // Where only one of the two carries theta, that one counts for both.
-    Json filled = *scaling;
-    if (!find_field(filled, "rope_theta")) filled["rope_theta"] = rope.theta;
-    JIGE_TRY(const RopeConfig other, parse_rope_object(filled, config, context_max, where));
-    if (other != rope) {
-      return fail(Code::kCorrupt, "{}: rope_scaling contradicts rope_parameters", where);
-    }
-  }
-  return rope;
-}
-
-// "layer_types" as flags, or nothing when the field is absent.
-Result<std::optional<std::vector<uint8_t>>> parse_layer_types(const Json& config,
-                                                              int64_t layer_count,
-                                                              std::string_view where) {
-  const Json* list = find_field(config, "layer_types");
-  if (!list) return std::nullopt;
-  if (!list->is_array() || list->size() != static_cast<size_t>(layer_count)) {
-    return fail(Code::kCorrupt,
-                "{}: field \"layer_types\" must be a list of {} names, one per layer", where,
-                layer_count);
-  }
-  std::vector<uint8_t> flags;
-  for (const Json& entry : *list) {
-    const std::string name = entry.is_string() ? entry.get<std::string>() : dump_json(entry);
-    if (name != "full_attention" && name != "sliding_attention") {
-      return fail(Code::kUnsupported,
-                  "{}: layer type \"{}\" is not supported; supported are full_attention and "
-                  "sliding_attention",
-                  where, name.substr(0, 80));
-    }
-    flags.push_back(name == "sliding_attention");
-  }
-  return flags;
-}
-
-// An integer that must be positive when it is there.
-Result<int64_t> get_size_or(const Json& config, std::string_view field, int64_t fallback,
-                            std::string_view where) {
-  JIGE_TRY(const int64_t value, get_int_or(config, field, fallback, where));
-  if (find_field(config, field) && value < 1) {
-    return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must be positive", where, field, value);
-  }
-  return value;
-}
-
-Status parse_windows(const Json& config, ModelConfig& out, std::string_view where) {
-  const bool qwen = is_qwen(out.family);
-  bool used = out.family == Family::kMistral;
-  if (qwen) {
-    JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
-  }
-  if (used && !(present(config, "sliding_window") && !find_field(config, "sliding_window"))) {
-    JIGE_TRY(out.sliding_window,
-             get_size_or(config, "sliding_window", kSlidingWindowDefault, where));
-  }
-  JIGE_TRY(const std::optional<std::vector<uint8_t>> listed,
-           parse_layer_types(config, out.layer_count, where));
-  std::vector<uint8_t> flags(static_cast<size_t>(out.layer_count), out.sliding_window > 0);
-  if (qwen && out.sliding_window > 0) {
-    JIGE_TRY(const int64_t full_layers,
-             get_int_or(config, "max_window_layers", kMaxWindowLayersDefault, where));
-    const auto full = std::clamp<int64_t>(full_layers, 0, out.layer_count);
-    std::fill_n(flags.begin(), full, uint8_t{0});
-  }
-  if (listed && *listed != flags) {
-    if (!qwen) {
-      return fail(Code::kUnsupported, "{}: field \"layer_types\" is not supported for {} models",
-                  where, family_name(out.family));
-    }
-    if (out.sliding_window == 0) {
-      return fail(Code::kCorrupt,
-                  "{}: layer_types names sliding_attention, but there is no sliding window in use",
-                  where);
-    }
-    flags = *listed;
-  }
-  const auto sliding_count = std::count(flags.begin(), flags.end(), uint8_t{1});
-  if (sliding_count == 0) out.sliding_window = 0;
-  if (sliding_count > 0 && sliding_count < out.layer_count) out.layer_is_sliding = std::move(flags);
-  return {};
-}
-
 // An id, or -1 where the model has none that its vocabulary holds. Folders in the wild name padding
 // and end tokens beyond a shrunken vocabulary; such an id can never occur, so it is dropped aloud.
 Result<int32_t> checked_id(int64_t id, std::string_view field, const ModelConfig& config,
@@ -255,18 +91,44 @@ Result<int32_t> checked_id(int64_t id, std::string_view field, const ModelConfig
   return static_cast<int32_t>(id);
 }
 
+// The ids of a family in transformers, -1 where it has none.
+struct DefaultIds {
+  int64_t bos = -1;
+  int64_t eos = -1;
+  int64_t pad = -1;
+};
+
+DefaultIds default_ids(Family family) {
+  switch (family) {
+    case Family::kQwen2:
+    case Family::kQwen3:
+      return {};
+    case Family::kGpt2:
+      return {.bos = 50256, .eos = 50256};
+    case Family::kPhi3:
+      return {.bos = 1, .eos = 32000, .pad = 32000};
+    case Family::kGemma3:
+      return {.bos = 2, .eos = 1, .pad = 0};
+    case Family::kOlmo2:
+      return {.eos = 50279, .pad = 1};
+    case Family::kSmolLm3:
+      return {.bos = 128000, .eos = 128001, .pad = 128004};
+    default:
+      return {.bos = 1, .eos = 2};
+  }
+}
+
 Status parse_token_ids(const Json& config, ModelConfig& out, std::string_view where) {
   // A field left out (not null) has the default of its family in transformers, if that fits.
-  const bool gpt2 = out.family == Family::kGpt2;
-  const bool has_defaults = !is_qwen(out.family);
   const auto default_id = [&](std::string_view field, int64_t id) {
-    const bool applies = has_defaults && !present(config, field) && id < out.vocab_size;
-    return applies ? id : int64_t{-1};
+    return !present(config, field) && id < out.vocab_size ? id : int64_t{-1};
   };
-  int64_t bos = default_id("bos_token_id", gpt2 ? 50256 : 1);
-  const int64_t eos = default_id("eos_token_id", gpt2 ? 50256 : 2);
+  const DefaultIds defaults = default_ids(out.family);
+  int64_t bos = default_id("bos_token_id", defaults.bos);
+  const int64_t eos = default_id("eos_token_id", defaults.eos);
+  int64_t pad = default_id("pad_token_id", defaults.pad);
   JIGE_TRY(bos, get_int_or(config, "bos_token_id", bos, where));
-  JIGE_TRY(const int64_t pad, get_int_or(config, "pad_token_id", -1, where));
+  JIGE_TRY(pad, get_int_or(config, "pad_token_id", pad, where));
   JIGE_TRY(out.bos_id, checked_id(bos, "bos_token_id", out, where));
   JIGE_TRY(out.pad_id, checked_id(pad, "pad_token_id", out, where));
 
@@ -302,50 +164,116 @@ Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view whe
   return config.hidden_size / config.head_count;
 }
 
-// Null means as many as query heads; left out, Llama has as many too.
+// What transformers takes for key/value heads that are left out; 0: as many as query heads.
+int64_t default_kv_heads(Family family) {
+  switch (family) {
+    case Family::kMistral:
+      return 8;
+    case Family::kQwen2:
+    case Family::kQwen3:
+      return 32;
+    case Family::kGemma3:
+    case Family::kSmolLm3:
+      return 4;
+    default:
+      return 0;
+  }
+}
+
+// Null means as many as query heads.
 Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
                                     std::string_view where) {
-  int64_t fallback = out.head_count;
-  if (!present(config, "num_key_value_heads")) {
-    if (out.family == Family::kMistral) fallback = kMistralKvHeadsDefault;
-    if (is_qwen(out.family)) fallback = kQwenKvHeadsDefault;
-  }
+  int64_t fallback = default_kv_heads(out.family);
+  if (fallback == 0 || present(config, "num_key_value_heads")) fallback = out.head_count;
   return get_size_or(config, "num_key_value_heads", fallback, where);
 }
 
+Result<int64_t> parse_head_dim(const Json& config, const ModelConfig& out, std::string_view where) {
+  if (find_field(config, "head_dim")) return get_int(config, "head_dim", where);
+  if (out.family == Family::kQwen3) return kQwen3HeadDimDefault;
+  if (out.family == Family::kGemma3) return kGemma3HeadDimDefault;
+  return divided_head_dim(out, where);
+}
+
+Status parse_gate(const Json& config, ModelConfig& out, std::string_view where) {
+  const bool gelu = out.family == Family::kGemma3;
+  const char* field = gelu ? "hidden_activation" : "hidden_act";
+  const char* wanted = gelu ? "gelu_pytorch_tanh" : "silu";
+  JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
+  out.activation = gelu ? ActivationKind::kGeGlu : ActivationKind::kSwiGlu;
+  if (activation == wanted || (!gelu && activation == "swish")) return {};
+  return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported for {}; it must be {}", where,
+              field, activation, family_name(out.family), wanted);
+}
+
+Status parse_biases(const Json& config, ModelConfig& out, std::string_view where) {
+  const bool optional = out.family == Family::kLlama || out.family == Family::kQwen3 ||
+                        out.family == Family::kGemma3 || out.family == Family::kOlmo2 ||
+                        out.family == Family::kGranite || out.family == Family::kSmolLm3;
+  bool attention_bias = false;
+  if (optional) {
+    JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", false, where));
+  }
+  out.qkv_bias = attention_bias || out.family == Family::kQwen2;
+  out.output_bias = attention_bias;
+  if (out.family == Family::kLlama || out.family == Family::kGranite ||
+      out.family == Family::kSmolLm3) {
+    JIGE_TRY(out.mlp_bias, get_bool_or(config, "mlp_bias", false, where));
+  }
+  return {};
+}
+
+// Fields that would change what is computed must be absent, null or false.
+Status refuse_gemma_variants(const Json& config, std::string_view where) {
+  for (const char* field :
+       {"attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"}) {
+    const Json* value = find_field(config, field);
+    if (!value || (value->is_boolean() && !value->get<bool>())) continue;
+    return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
+                field, dump_json(*value).substr(0, 80));
+  }
+  return {};
+}
+
+// What a family multiplies with, besides its weights.
+Status parse_scales(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.family == Family::kGemma3) {
+    JIGE_DO(refuse_gemma_variants(config, where));
+    out.norm_adds_one = true;
+    out.embedding_scale = std::sqrt(static_cast<double>(std::max<int64_t>(out.hidden_size, 1)));
+    JIGE_TRY(out.score_dim,
+             get_number_or(config, "query_pre_attn_scalar", kGemma3ScoreDimDefault, where));
+  }
+  if (out.family == Family::kGranite) {
+    JIGE_TRY(out.embedding_scale, get_number_or(config, "embedding_multiplier", 1.0, where));
+    JIGE_TRY(out.residual_scale, get_number_or(config, "residual_multiplier", 1.0, where));
+    JIGE_TRY(out.score_scale, get_number_or(config, "attention_multiplier", 1.0, where));
+    JIGE_TRY(out.logits_divisor, get_number_or(config, "logits_scaling", 1.0, where));
+  }
+  return {};
+}
+
 Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view where) {
+  const Family family = out.family;
   JIGE_TRY(out.hidden_size, get_int(config, "hidden_size", where));
   JIGE_TRY(out.layer_count, get_int(config, "num_hidden_layers", where));
   JIGE_TRY(out.head_count, get_int(config, "num_attention_heads", where));
   JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
-  JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", 1e-6, where));
+  const bool coarse_eps = family == Family::kPhi3 || family == Family::kOlmo2;
+  JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", coarse_eps ? 1e-5 : 1e-6, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
-  if (find_field(config, "head_dim")) {
-    JIGE_TRY(out.head_dim, get_int(config, "head_dim", where));
-  } else if (out.family == Family::kQwen3) {
-    out.head_dim = kQwen3HeadDimDefault;
-  } else {
-    JIGE_TRY(out.head_dim, divided_head_dim(out, where));
-  }
-  JIGE_TRY(const std::string activation, get_string_or(config, "hidden_act", "silu", where));
-  if (activation != "silu" && activation != "swish") {
-    return fail(Code::kUnsupported,
-                "{}: hidden_act \"{}\" is not supported for {}; it must be silu", where, activation,
-                family_name(out.family));
-  }
-  JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", false, where));
-  JIGE_TRY(out.rope, parse_rope(config, out.context_max, where));
-  bool attention_bias = false;
-  if (out.family == Family::kLlama || out.family == Family::kQwen3) {
-    JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", false, where));
-  }
-  out.qkv_bias = attention_bias || out.family == Family::kQwen2;
-  out.output_bias = attention_bias;
-  if (out.family == Family::kLlama) {
-    JIGE_TRY(out.mlp_bias, get_bool_or(config, "mlp_bias", false, where));
-  }
-  out.qk_norm = out.family == Family::kQwen3;
+  JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
+  JIGE_DO(parse_gate(config, out, where));
+  const bool tied = family == Family::kGemma3 || family == Family::kSmolLm3;
+  JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", tied, where));
+  JIGE_DO(parse_biases(config, out, where));
+  JIGE_DO(parse_scales(config, out, where));
+  out.qk_norm = family == Family::kQwen3 || family == Family::kGemma3;
+  out.qk_norm_whole = family == Family::kOlmo2;
+  out.fused_projections = family == Family::kPhi3;
+  if (family == Family::kOlmo2) out.norm_place = NormPlace::kAfter;
+  if (family == Family::kGemma3) out.norm_place = NormPlace::kAround;
   return {};
 }
 
@@ -429,7 +357,8 @@ Result<ModelConfig> parse_model_config(const Json& config, std::string_view wher
     return status;
   };
   JIGE_DO(checked());
-  JIGE_DO(parse_windows(config, out, where));
+  if (out.position == PositionKind::kRotary) JIGE_DO(parse_rope(config, out, where));
+  JIGE_DO(parse_layers(config, out, where));
   JIGE_DO(parse_token_ids(config, out, where));
   JIGE_DO(checked());
   return out;

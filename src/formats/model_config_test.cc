@@ -80,11 +80,14 @@ void expect_facts(const ModelConfig& config, const Json& facts, const std::strin
   if (facts.contains("rope")) {
     const Json& rope = facts.at("rope");
     EXPECT_EQ(config.rope.theta, rope.at("theta")) << name;
+    const Json* sliding = find_field(rope, "sliding_theta");
+    EXPECT_TRUE(!sliding || *sliding == config.sliding_rope.value_or(config.rope).theta) << name;
     EXPECT_EQ(config.rope.factor, rope.at("factor")) << name;
     const std::string type = rope.at("type");
-    EXPECT_EQ(config.rope.scaling, type == "llama3"   ? RopeScaling::kLlama3
-                                   : type == "linear" ? RopeScaling::kLinear
-                                                      : RopeScaling::kNone)
+    EXPECT_EQ(config.rope.scaling, type == "llama3"     ? RopeScaling::kLlama3
+                                   : type == "linear"   ? RopeScaling::kLinear
+                                   : type == "longrope" ? RopeScaling::kLongRope
+                                                        : RopeScaling::kNone)
         << name;
   }
   if (facts.contains("parameters")) {
@@ -92,10 +95,11 @@ void expect_facts(const ModelConfig& config, const Json& facts, const std::strin
   }
 }
 
-// Old and new spellings of the same models, saved by two major versions of transformers.
+// Old and new spellings of the same models, saved by three versions of transformers.
 TEST(ModelConfig, UnderstandsWhatTransformersSavedAsTransformersDoes) {
   std::map<std::string, ModelConfig> by_name;
-  for (const char* folder : {"configs/transformers-4", "configs/transformers-5"}) {
+  for (const char* folder :
+       {"configs/transformers-4", "configs/transformers-4.57", "configs/transformers-5"}) {
     const auto expected = load_json_object(fixture(folder) + "/expected.json");
     ASSERT_TRUE(expected) << expected.error().message;
     ASSERT_GE(expected->at("cases").size(), 10u);
@@ -161,7 +165,8 @@ TEST(ModelConfig, RefusesUnknownArchitecturesByNameWithTheKnownOnes) {
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported, "gemma2");
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported,
                     "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
-                    "GPT2LMHeadModel");
+                    "GPT2LMHeadModel, Phi3ForCausalLM, Gemma3ForCausalLM, Olmo2ForCausalLM, "
+                    "GraniteForCausalLM, SmolLM3ForCausalLM");
   EXPECT_FAILS_WITH(
       parse_config(with(llama_json(), "architectures", {"LlamaForSequenceClassification"})),
       Code::kUnsupported, "LlamaForSequenceClassification");

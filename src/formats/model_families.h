@@ -22,11 +22,18 @@ inline constexpr FamilyInfo kFamilies[] = {
     {Family::kQwen2, "qwen2", "Qwen2ForCausalLM", "Qwen2Model"},
     {Family::kQwen3, "qwen3", "Qwen3ForCausalLM", "Qwen3Model"},
     {Family::kGpt2, "gpt2", "GPT2LMHeadModel", "GPT2Model"},
+    {Family::kPhi3, "phi3", "Phi3ForCausalLM", "Phi3Model"},
+    {Family::kGemma3, "gemma3_text", "Gemma3ForCausalLM", "Gemma3TextModel"},
+    {Family::kOlmo2, "olmo2", "Olmo2ForCausalLM", "Olmo2Model"},
+    {Family::kGranite, "granite", "GraniteForCausalLM", "GraniteModel"},
+    {Family::kSmolLm3, "smollm3", "SmolLM3ForCausalLM", "SmolLM3Model"},
 };
 
 inline const FamilyInfo& family_info(Family family) {
   return kFamilies[static_cast<size_t>(family)];
 }
+
+inline bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
 
 // The activation_function of GPT-2. The first name of a kind is the one that is written.
 struct Gpt2Activation {

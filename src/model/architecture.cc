@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "model/rope_table.h"
+
 namespace jige::model {
 namespace {
 
@@ -27,9 +29,9 @@ ModelNames model_names(const formats::ModelConfig& config) {
   return names;
 }
 
-LayerNames layer_names(formats::Family family, int64_t index) {
+LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
-  if (family == formats::Family::kGpt2) {
+  if (config.family == formats::Family::kGpt2) {
     const std::string at = "transformer.h." + number;
     return {.norm1 = at + ".ln_1",
             .qkv = {at + ".attn.c_attn"},
@@ -40,22 +42,33 @@ LayerNames layer_names(formats::Family family, int64_t index) {
   }
   const std::string at = "model.layers." + number;
   const std::string attention = at + ".self_attn.";
-  return {.norm1 = at + ".input_layernorm",
-          .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
-          .q_norm = attention + "q_norm",
-          .k_norm = attention + "k_norm",
-          .attention_output = attention + "o_proj",
-          .norm2 = at + ".post_attention_layernorm",
-          .ffn_input = {at + ".mlp.gate_proj", at + ".mlp.up_proj"},
-          .ffn_output = at + ".mlp.down_proj"};
+  const std::string mlp = at + ".mlp.";
+  LayerNames names{.norm1 = at + ".input_layernorm",
+                   .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
+                   .q_norm = attention + "q_norm",
+                   .k_norm = attention + "k_norm",
+                   .attention_output = attention + "o_proj",
+                   .norm2 = at + ".post_attention_layernorm",
+                   .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
+                   .ffn_output = mlp + "down_proj"};
+  if (config.norm_place != formats::NormPlace::kBefore) {
+    names.norm1_after = at + ".post_attention_layernorm";
+    names.norm2 = at + ".pre_feedforward_layernorm";
+    names.norm2_after = at + ".post_feedforward_layernorm";
+  }
+  if (config.fused_projections) {
+    names.qkv = {attention + "qkv_proj"};
+    names.ffn_input = {mlp + "gate_up_proj"};
+  }
+  return names;
 }
 
-Status check_lora(formats::Family family, const formats::LoraConfig& lora) {
+Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig& lora) {
   if (lora.rank < 1 || lora.rank > formats::kLoraRankMax) {
     return fail(Code::kInvalidArgument, "LoRA rank {} is not in 1..{}", lora.rank,
                 formats::kLoraRankMax);
   }
-  const LayerNames names = layer_names(family, 0);
+  const LayerNames names = layer_names(config, 0);
   std::vector<std::string> linears = names.qkv;
   linears.push_back(names.attention_output);
   linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
@@ -67,8 +80,8 @@ Status check_lora(formats::Family family, const formats::LoraConfig& lora) {
     if (!found) {
       return fail(Code::kInvalidArgument,
                   "LoRA target \"{}\" is no linear layer of a {} model; known are {}", target,
-                  formats::family_name(family),
-                  fmt::join(formats::lora_linear_modules(family), ", "));
+                  formats::family_name(config.family),
+                  fmt::join(formats::lora_linear_modules(config.family), ", "));
     }
   }
   return {};
@@ -79,7 +92,7 @@ Status check_lora(formats::Family family, const formats::LoraConfig& lora) {
 Result<std::unique_ptr<const Architecture>> Architecture::create(
     const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora) {
   JIGE_DO(formats::check_model_config(config, "model configuration"));
-  if (lora) JIGE_DO(check_lora(config.family, *lora));
+  if (lora) JIGE_DO(check_lora(config, *lora));
   return std::unique_ptr<const Architecture>(new Architecture(config, lora));
 }
 
@@ -91,11 +104,12 @@ Architecture::Architecture(const formats::ModelConfig& config,
                                                             .positions_name = names.positions,
                                                             .vocab_size = config.vocab_size,
                                                             .width = config.hidden_size,
-                                                            .position_count = config.context_max});
+                                                            .position_count = config.context_max,
+                                                            .scale = config.embedding_scale});
   for (int64_t i = 0; i < config.layer_count; ++i) {
     layers_.push_back(std::make_unique<TransformerLayer>(
         config, LayerOptions{.index = i,
-                             .names = layer_names(config.family, i),
+                             .names = layer_names(config, i),
                              .transposed = config.family == formats::Family::kGpt2,
                              .lora = lora}));
   }
@@ -111,7 +125,7 @@ Architecture::Architecture(const formats::ModelConfig& config,
 }
 
 int64_t Architecture::rope_columns() const {
-  return config_.position == formats::PositionKind::kRotary ? config_.head_dim : 0;
+  return turned_columns(config_) * (config_.sliding_rope ? 2 : 1);
 }
 
 std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {

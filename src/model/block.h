@@ -80,7 +80,7 @@ struct BlockWeights {
   // Quantised matrices in training: memory in which a task turns them back into numbers, one for a
   // whole device. Empty: inference, whose products are in whole numbers.
   TensorView strip;       // u8
-  TensorView rope_table;  // [positions, head_dim] f32 (rope_table.h), one for a whole device
+  TensorView rope_table;  // [positions, columns] f32 (rope_table.h), one for a whole device
 };
 
 // What W does with the gradients of matrices: adds to them, or stores them and so spares a step the

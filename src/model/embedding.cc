@@ -19,7 +19,8 @@ TensorView rows_in(const TensorView& buffer, int64_t token_count, int64_t width)
 
 }  // namespace
 
-Embedding::Embedding(const EmbeddingOptions& options) : width_(options.width) {
+Embedding::Embedding(const EmbeddingOptions& options)
+    : width_(options.width), scale_(static_cast<float>(options.scale)) {
   params_.push_back({.name = options.table_name + ".weight",
                      .shape = Shape{options.vocab_size, options.width},
                      .init_std = options.init_std,
@@ -44,6 +45,7 @@ void Embedding::forward(const BlockContext& context, const BlockWeights& weights
                         const Batch& batch, const TensorView&, const TensorView& dst,
                         const BlockMemory&) const {
   ops::embedding_forward(context.stream, dst, weights.params[kTable].value, batch.tokens);
+  if (scale_ != 1.0f) ops::scale(context.stream, dst, dst, scale_);
   if (has_positions()) {
     const TensorView learned = rows_in(context.workspace, batch.token_count(), width_);
     ops::embedding_forward(context.stream, learned, weights.params[kPositions].value,
@@ -67,11 +69,13 @@ void Embedding::backward_weight(const BlockContext& context, const BlockWeights&
                                 const Batch& batch, const TensorView&,
                                 const BlockMemory& memory) const {
   const TensorView grad = rows_in(memory.pending, batch.token_count(), width_);
-  const TensorView& grad_table = weights.params[kTable].grad;
-  if (grad_table) ops::embedding_backward(context.stream, grad_table, grad, batch.tokens);
   if (has_positions() && weights.params[kPositions].grad) {
     ops::embedding_backward(context.stream, weights.params[kPositions].grad, grad, batch.positions);
   }
+  const TensorView& grad_table = weights.params[kTable].grad;
+  if (!grad_table) return;
+  if (scale_ != 1.0f) ops::scale(context.stream, grad, grad, scale_);
+  ops::embedding_backward(context.stream, grad_table, grad, batch.tokens);
 }
 
 }  // namespace jige::model

@@ -1,7 +1,7 @@
 // Embedding: the first block of a model. Token table and, for GPT-2, learned positions.
 //
 // Shapes: T tokens, V vocabulary, D width, P positions.
-//   dst[t] = dropout(table[tokens[t]] (+ positions[position[t]]))
+//   dst[t] = dropout(scale · table[tokens[t]] (+ positions[position[t]]))
 // The gradient of the table has its own memory even where the head uses the same parameter: the
 // head's part is added once per step (weights.h), so the bits do not depend on micro-batches.
 // Threads: const.
@@ -21,6 +21,7 @@ struct EmbeddingOptions {
   int64_t width = 0;
   int64_t position_count = 0;
   double init_std = 0.02;
+  double scale = 1;
 };
 
 class Embedding final : public Block {
@@ -56,6 +57,7 @@ class Embedding final : public Block {
 
   std::string name_ = "embedding";
   int64_t width_;
+  float scale_;
   std::vector<ParamSpec> params_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "ops/cross_entropy.h"
+#include "ops/elementwise.h"
 
 namespace jige::model {
 namespace {
@@ -30,7 +31,8 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
            const std::string& linear_name)
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
-      norm_(config.norm, config.norm_eps, norm_name, width_, params_),
+      logit_scale_(static_cast<float>(1.0 / config.logits_divisor)),
+      norm_(config, norm_name, width_, params_),
       linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_),
       packed_({&linear_}) {}
 
@@ -143,6 +145,10 @@ void Head::forward_backward(const BlockContext& context, const BlockWeights& wei
              memory);
 }
 
+void Head::scale_logits(Stream& stream, const TensorView& logits) const {
+  if (logit_scale_ != 1.0f) ops::scale(stream, logits, logits, logit_scale_);
+}
+
 void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                       const TensorView& src, const Outputs& outputs,
                       const BlockMemory& memory) const {
@@ -172,6 +178,7 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
       const TensorView logits = work.logits.row_range(0, last - first);
       linear_.forward(stream, weights, compute,
                       {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
+      scale_logits(stream, logits);
       ops::cross_entropy(
           stream, {.loss = outputs.losses ? outputs.losses.row_range(first, last)
                                           : work.losses.row_range(0, last - first),
@@ -181,6 +188,7 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
                    .grad_logits = gradient ? grad_logits.row_range(first - begin, last - begin)
                                            : TensorView{}});
     }
+    if (gradient) scale_logits(stream, grad_logits);
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);
       linear_.backward_input(stream, weights, compute,
@@ -205,6 +213,7 @@ void Head::logits(const BlockContext& context, const BlockWeights& weights, cons
   const TensorView normed = workspace.take(context.compute, Shape{src.rows(), width_});
   norm_.forward(context.stream, weights, normed, src, {});
   linear_.forward(context.stream, weights, context.compute, {.dst = dst, .src = normed});
+  scale_logits(context.stream, dst);
 }
 
 }  // namespace jige::model

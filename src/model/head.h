@@ -1,7 +1,7 @@
 // Head: the last block of a model, final norm and LM head, with the loss.
 //
 // Shapes: T tokens, D width, V vocabulary, C tokens a chunk.
-//   n = norm(src);  logits = n Wᵀ;  loss[t] = -log softmax(logits[t])[targets[t]]
+//   n = norm(src);  logits = n Wᵀ / divisor;  loss[t] = -log softmax(logits[t])[targets[t]]
 // Logits exist for one chunk of C tokens at a time: never a [T, V] tensor. F, X and W each compute
 // their chunks' logits from src; forward_backward() does all three in one pass over the chunks and
 // gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
@@ -93,12 +93,15 @@ class Head final : public Block {
   Work place_work(Placement& at, int64_t token_count, DType compute, PackFor use) const;
   NormStats place_saved(Placement& at, int64_t token_count) const;
   int64_t gradient_tokens(DType compute) const;  // G
+  // Logits from products, and gradients of products from those of logits.
+  void scale_logits(Stream& stream, const TensorView& logits) const;
   void run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                   const TensorView& src, const Outputs& outputs, const BlockMemory& memory) const;
 
   std::string name_ = "head";
   int64_t width_;
   int64_t vocab_size_;
+  float logit_scale_;  // 1 / divisor
   std::vector<ParamSpec> params_;
   NormLayer norm_;
   Projection linear_;

@@ -30,7 +30,8 @@ inline std::string fixture(const std::string& name) {
 
 inline const std::vector<std::string>& fixture_names() {
   static const std::vector<std::string> names = {
-      "llama2", "llama3", "llama_linear_biases", "mistral", "qwen2", "qwen2_5", "qwen3", "gpt2"};
+      "llama2", "llama3", "llama_linear_biases", "mistral", "qwen2", "qwen2_5", "qwen3",
+      "gpt2",   "phi3",   "phi4_mini",           "gemma3",  "olmo2", "granite", "smollm3"};
   return names;
 }
 
@@ -58,6 +59,45 @@ T value_of(Result<T> result) {
 }
 inline void succeed(const Status& status) {
   ASSERT_TRUE(status.has_value()) << status.error().message;
+}
+
+// What layers of the newer families do that others do not.
+inline void add_layer_features(formats::ModelConfig& config) {
+  switch (config.family) {
+    case formats::Family::kPhi3:
+      config.fused_projections = true;
+      config.rotary_dim = 4;
+      break;
+    case formats::Family::kGemma3:
+      config.norm_place = formats::NormPlace::kAround;
+      config.norm_adds_one = true;
+      config.activation = formats::ActivationKind::kGeGlu;
+      config.qk_norm = true;
+      config.score_dim = 9;
+      config.embedding_scale = std::sqrt(20.0);
+      config.tied_embeddings = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {1, 0};
+      config.sliding_rope = formats::RopeConfig{.theta = 100.0};
+      break;
+    case formats::Family::kOlmo2:
+      config.norm_place = formats::NormPlace::kAfter;
+      config.qk_norm_whole = true;
+      break;
+    case formats::Family::kGranite:
+      config.embedding_scale = 3.0;
+      config.residual_scale = 0.6;
+      config.score_scale = 0.25;
+      config.logits_divisor = 1.5;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kSmolLm3:
+      config.layer_is_unturned = {0, 1};
+      config.tied_embeddings = true;
+      break;
+    default:
+      break;
+  }
 }
 
 // A model small enough for finite differences, with every feature of its family.
@@ -98,6 +138,8 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.kv_head_count = 4;
       config.head_dim = 5;
       break;
+    default:
+      add_layer_features(config);
   }
   if (config.kv_head_count > config.head_count) config.kv_head_count = config.head_count;
   return config;
@@ -105,8 +147,10 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama, formats::Family::kMistral, formats::Family::kQwen2,
-      formats::Family::kQwen3, formats::Family::kGpt2};
+      formats::Family::kLlama,  formats::Family::kMistral, formats::Family::kQwen2,
+      formats::Family::kQwen3,  formats::Family::kGpt2,    formats::Family::kPhi3,
+      formats::Family::kGemma3, formats::Family::kOlmo2,   formats::Family::kGranite,
+      formats::Family::kSmolLm3};
   return families;
 }
 

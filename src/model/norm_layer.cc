@@ -4,10 +4,15 @@
 
 namespace jige::model {
 
-NormLayer::NormLayer(formats::NormKind kind, double eps, const std::string& prefix, int64_t columns,
+NormLayer::NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
                      std::vector<ParamSpec>& params)
-    : kind_(kind), eps_(eps), weight_index_(params.size()) {
-  params.push_back({.name = prefix + ".weight", .shape = Shape{columns}, .init = InitKind::kOne});
+    : kind_(config.norm),
+      eps_(config.norm_eps),
+      adds_one_(config.norm_adds_one),
+      weight_index_(params.size()) {
+  params.push_back({.name = prefix + ".weight",
+                    .shape = Shape{columns},
+                    .init = adds_one_ ? InitKind::kZero : InitKind::kOne});
   if (is_layer_norm()) {
     params.push_back({.name = prefix + ".bias", .shape = Shape{columns}, .init = InitKind::kZero});
   }
@@ -31,7 +36,8 @@ void NormLayer::forward(Stream& stream, const BlockWeights& weights, const Tenso
                               .bias = bias(weights),
                               .rstd = stats.rstd,
                               .mean = stats.mean,
-                              .eps = eps_};
+                              .eps = eps_,
+                              .weight_adds_one = adds_one_};
   is_layer_norm() ? ops::layer_norm_forward(stream, args) : ops::rms_norm_forward(stream, args);
 }
 
@@ -45,7 +51,8 @@ void NormLayer::backward_input(Stream& stream, const BlockWeights& weights,
                                     .weight = weights.params[weight_index_].value,
                                     .rstd = stats.rstd,
                                     .mean = stats.mean,
-                                    .accumulate = accumulate};
+                                    .accumulate = accumulate,
+                                    .weight_adds_one = adds_one_};
   is_layer_norm() ? ops::layer_norm_backward_input(stream, args)
                   : ops::rms_norm_backward_input(stream, args);
 }

@@ -24,7 +24,7 @@ class NormLayer {
  public:
   NormLayer() = default;
   // Appends "<prefix>.weight" and, for LayerNorm, "<prefix>.bias" to `params`.
-  NormLayer(formats::NormKind kind, double eps, const std::string& prefix, int64_t columns,
+  NormLayer(const formats::ModelConfig& config, const std::string& prefix, int64_t columns,
             std::vector<ParamSpec>& params);
 
   NormStats place_stats(Placement& at, int64_t token_count, int64_t groups = 1) const;
@@ -46,6 +46,7 @@ class NormLayer {
 
   formats::NormKind kind_ = formats::NormKind::kRms;
   double eps_ = 0;
+  bool adds_one_ = false;
   size_t weight_index_ = 0;  // the bias follows
 };
 

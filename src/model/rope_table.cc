@@ -1,6 +1,7 @@
 #include "model/rope_table.h"
 
 #include <cmath>
+#include <functional>
 #include <numbers>
 
 namespace jige::model {
@@ -9,6 +10,7 @@ namespace {
 double scaled_frequency(const formats::RopeConfig& config, double frequency) {
   switch (config.scaling) {
     case formats::RopeScaling::kNone:
+    case formats::RopeScaling::kLongRope:  // has a factor for each
       return frequency;
     case formats::RopeScaling::kLinear:
       return frequency / config.factor;
@@ -26,29 +28,58 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
 
 }  // namespace
 
-std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t head_dim) {
-  std::vector<double> frequencies(static_cast<size_t>(head_dim / 2));
+int64_t turned_columns(const formats::ModelConfig& config) {
+  if (config.position != formats::PositionKind::kRotary) return 0;
+  return config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+}
+
+std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,
+                                             int64_t position_count) {
+  std::vector<double> frequencies(static_cast<size_t>(turned / 2));
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(head_dim);
+    const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(turned);
     frequencies[i] = scaled_frequency(config, std::pow(config.theta, -exponent));
+  }
+  if (config.scaling == formats::RopeScaling::kLongRope) {
+    const bool beyond = position_count > config.original_context;
+    const std::vector<double>& factors = beyond ? config.long_factors : config.short_factors;
+    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= factors[i];
   }
   return frequencies;
 }
 
-std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t head_dim,
+std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t turned,
                                    int64_t position_count) {
-  const std::vector<double> frequencies = rope_inverse_frequencies(config, head_dim);
+  const std::vector<double> frequencies = rope_inverse_frequencies(config, turned, position_count);
   const size_t half = frequencies.size();
+  const double size =
+      config.scaling == formats::RopeScaling::kLongRope ? config.attention_factor : 1.0;
   std::vector<float> table(static_cast<size_t>(position_count) * 2 * half);
   for (size_t position = 0; position < static_cast<size_t>(position_count); ++position) {
     float* row = table.data() + position * 2 * half;
     for (size_t i = 0; i < half; ++i) {
       const double angle = static_cast<double>(position) * frequencies[i];
-      row[i] = static_cast<float>(std::cos(angle));
-      row[half + i] = static_cast<float>(std::sin(angle));
+      row[i] = static_cast<float>(size * std::cos(angle));
+      row[half + i] = static_cast<float>(size * std::sin(angle));
     }
   }
   return table;
+}
+
+std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count) {
+  const int64_t turned = turned_columns(config);
+  std::vector<float> table = make_rope_table(config.rope, turned, position_count);
+  if (!config.sliding_rope) return table;
+  const std::vector<float> sliding = make_rope_table(*config.sliding_rope, turned, position_count);
+  std::vector<float> both;
+  both.reserve(2 * table.size());
+  for (int64_t row = 0; row < position_count; ++row) {
+    for (const auto& one : {std::cref(table), std::cref(sliding)}) {
+      const auto begin = one.get().begin() + row * turned;
+      both.insert(both.end(), begin, begin + turned);
+    }
+  }
+  return both;
 }
 
 }  // namespace jige::model

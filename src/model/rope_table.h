@@ -6,6 +6,9 @@
 //   llama3  wavelength w = 2 pi / f[i], original context C: f[i] where w < C / high, f[i] / factor
 //           where w > C / low, and between them f[i] ((1 - s) / factor + s),
 //           s = (C / w - low) / (high - low)
+//   longrope  f[i] / factor[i], the short factors in a table of up to the original context's
+//           positions, the long ones in a longer table; cosines and sines times a factor
+// A model whose sliding layers turn by other angles has both tables side by side.
 // Everything is computed in double and rounded once to f32.
 // Threads: pure functions.
 #pragma once
@@ -18,12 +21,19 @@
 
 namespace jige::model {
 
-// The head_dim / 2 inverse frequencies, scaling included.
-std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t head_dim);
+// The columns that turn of a head, 0 without rotary positions.
+int64_t turned_columns(const formats::ModelConfig& config);
 
-// The table for positions 0 to position_count - 1: [position_count, head_dim], per row all
-// cosines, then all sines.
-std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t head_dim,
+// The turned / 2 inverse frequencies, scaling for so many positions included.
+std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, int64_t turned,
+                                             int64_t position_count);
+
+// The table for positions 0 to position_count - 1: [position_count, turned], per row all cosines,
+// then all sines.
+std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t turned,
                                    int64_t position_count);
+
+// The table of a model: [position_count, turned], and as many columns more for its sliding_rope.
+std::vector<float> make_rope_table(const formats::ModelConfig& config, int64_t position_count);
 
 }  // namespace jige::model

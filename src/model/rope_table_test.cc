@@ -39,9 +39,9 @@ TEST(RopeTable, Llama3KeepsShortWavesAndStretchesLongOnes) {
                              .low_freq_factor = 1.0,
                              .high_freq_factor = 4.0,
                              .original_context = 8192};
-  const auto scaled = rope_inverse_frequencies(config, 128);
+  const auto scaled = rope_inverse_frequencies(config, 128, 1);
   config.scaling = formats::RopeScaling::kNone;
-  const auto plain = rope_inverse_frequencies(config, 128);
+  const auto plain = rope_inverse_frequencies(config, 128, 1);
   EXPECT_EQ(scaled.front(), plain.front());
   EXPECT_EQ(scaled.back(), plain.back() / 8.0);
   for (size_t i = 0; i < plain.size(); ++i) {
@@ -55,6 +55,47 @@ TEST(RopeTable, Llama3KeepsShortWavesAndStretchesLongOnes) {
   EXPECT_NEAR(scaled[33], plain[33] * ((1.0 - share) / 8.0 + share), 1e-12);
   EXPECT_GT(share, 0.0);
   EXPECT_LT(share, 1.0);
+}
+
+TEST(RopeTable, LongRopeHasOtherFactorsBeyondTheOriginalContext) {
+  const formats::RopeConfig config{.theta = 100.0,
+                                   .scaling = formats::RopeScaling::kLongRope,
+                                   .original_context = 10,
+                                   .short_factors = {1.0, 1.5, 2.0},
+                                   .long_factors = {1.0, 3.0, 8.0},
+                                   .attention_factor = 1.25};
+  for (const int64_t positions : {10, 11}) {
+    const auto& factors = positions > 10 ? config.long_factors : config.short_factors;
+    const auto table = make_rope_table(config, 6, positions);
+    ASSERT_EQ(table.size(), static_cast<size_t>(positions) * 6);
+    for (size_t position = 0; position < static_cast<size_t>(positions); ++position) {
+      for (size_t i = 0; i < 3; ++i) {
+        const double angle = static_cast<double>(position) /
+                             (factors[i] * std::pow(100.0, static_cast<double>(i) / 3));
+        EXPECT_NEAR(table[position * 6 + i], 1.25 * std::cos(angle), 1e-6);
+        EXPECT_NEAR(table[position * 6 + 3 + i], 1.25 * std::sin(angle), 1e-6);
+      }
+    }
+  }
+}
+
+TEST(RopeTable, SlidingLayersHaveColumnsOfTheirOwn) {
+  formats::ModelConfig config;
+  config.head_dim = 8;
+  config.rope.theta = 1e4;
+  config.sliding_rope = formats::RopeConfig{.theta = 50.0};
+  const auto both = make_rope_table(config, 7);
+  const auto full = make_rope_table(config.rope, 8, 7);
+  const auto sliding = make_rope_table(*config.sliding_rope, 8, 7);
+  ASSERT_EQ(both.size(), 7u * 16);
+  for (size_t row = 0; row < 7; ++row) {
+    for (size_t i = 0; i < 8; ++i) {
+      EXPECT_EQ(both[row * 16 + i], full[row * 8 + i]);
+      EXPECT_EQ(both[row * 16 + 8 + i], sliding[row * 8 + i]);
+    }
+  }
+  config.rotary_dim = 4;
+  EXPECT_EQ(make_rope_table(config, 7).size(), 7u * 8);
 }
 
 }  // namespace

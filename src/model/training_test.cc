@@ -78,7 +78,7 @@ TEST(Training, GradientsOfEveryFamilyMatchFiniteDifferences) {
 }
 
 TEST(Training, GradientsWithDropoutMatchFiniteDifferences) {
-  for (const Family family : {Family::kLlama, Family::kGpt2}) {
+  for (const Family family : {Family::kLlama, Family::kGpt2, Family::kGemma3, Family::kGranite}) {
     SCOPED_TRACE(name_of(family));
     // The key holds the mask fixed while parameters move.
     Trainee trainee(tiny_config(family), {.dropout = {.rate = 0.3, .key = 99}});
@@ -123,6 +123,20 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
   }
 }
 
+TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
+  for (const Family family : {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kGranite}) {
+    SCOPED_TRACE(name_of(family));
+    const formats::ModelConfig config = tiny_config(family);
+    const bool fused = config.fused_projections;
+    Trainee trainee(config, {.format = ops::WeightFormat::kQ8},
+                    formats::LoraConfig{.rank = 3, .alpha = 5});
+    EXPECT_EQ(trainee.weights().trainable().size(), 2u * (fused ? 4 : 7) * 2);
+    testing::fill_base(trainee, 21);
+    trainee.randomise(14);
+    expect_gradients_match_differences(trainee, random_sequences({11, 6}, 37, 5));
+  }
+}
+
 std::vector<float> floats_of(const TensorView& view) {
   const float* data = view.as<float>();
   return {data, data + view.count()};
@@ -139,7 +153,8 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 }
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
-  for (const std::string name : {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer"}) {
+  for (const std::string name : {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer",
+                                 "phi3", "gemma3", "olmo2", "granite"}) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);
     const auto recording =

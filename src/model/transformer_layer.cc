@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "model/rope_table.h"
 #include "ops/elementwise.h"
 #include "ops/rope.h"
 
@@ -21,6 +22,14 @@ std::vector<ProjectionOptions::Part> fused_parts(const std::vector<std::string>&
   return parts;
 }
 
+// What attention scores are multiplied with in a layer.
+double score_scale(const formats::ModelConfig& config, int64_t index) {
+  if (config.score_scale > 0) return config.score_scale;
+  const double dim = config.score_dim > 0 ? config.score_dim : static_cast<double>(config.head_dim);
+  const double scale = config.scores_by_head_dim ? 1.0 / std::sqrt(dim) : 1.0;
+  return config.scores_by_layer ? scale / static_cast<double>(index + 1) : scale;
+}
+
 }  // namespace
 
 TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const LayerOptions& options)
@@ -32,13 +41,20 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       head_dim_(config.head_dim),
       ffn_size_(config.ffn_size),
       activation_(config.activation),
-      head_norms_(config.qk_norm) {
-  const auto& flags = config.layer_is_sliding;
+      score_scale_(score_scale(config, options.index)),
+      residual_scale_(static_cast<float>(config.residual_scale)),
+      head_norms_(config.qk_norm || config.qk_norm_whole),
+      norms_before_(config.norm_place != formats::NormPlace::kAfter),
+      norms_after_(config.norm_place != formats::NormPlace::kBefore) {
   const auto index = static_cast<size_t>(options.index);
-  if (flags.empty() || (index < flags.size() && flags[index])) window_ = config.sliding_window;
-  rotary_ = config.position == formats::PositionKind::kRotary;
-  if (config.scores_by_head_dim) score_scale_ = 1.0 / std::sqrt(static_cast<double>(head_dim_));
-  if (config.scores_by_layer) score_scale_ /= static_cast<double>(options.index + 1);
+  const auto flagged = [&](const std::vector<uint8_t>& flags) {
+    return index < flags.size() && flags[index];
+  };
+  if (config.layer_is_sliding.empty() || flagged(config.layer_is_sliding)) {
+    window_ = config.sliding_window;
+  }
+  if (!flagged(config.layer_is_unturned)) turned_ = turned_columns(config);
+  if (config.sliding_rope && window_ > 0) rope_begin_ = turned_;
   const LayerNames& names = options.names;
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
@@ -53,19 +69,24 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     one.init_std = init_std;
     return Projection(std::move(one), params_);
   };
-  norm1_ = NormLayer(config.norm, config.norm_eps, names.norm1, width_, params_);
+  if (norms_before_) norm1_ = NormLayer(config, names.norm1, width_, params_);
   qkv_ = projection(fused_parts(names.qkv, {q_columns(), kv_columns(), kv_columns()}), width_,
                     config.qkv_bias, 0.02);
   if (head_norms_) {
-    q_norm_ = NormLayer(config.norm, config.norm_eps, names.q_norm, head_dim_, params_);
-    k_norm_ = NormLayer(config.norm, config.norm_eps, names.k_norm, head_dim_, params_);
+    const bool whole = config.qk_norm_whole;
+    q_norm_ = NormLayer(config, names.q_norm, whole ? q_columns() : head_dim_, params_);
+    k_norm_ = NormLayer(config, names.k_norm, whole ? kv_columns() : head_dim_, params_);
+    q_groups_ = whole ? 1 : heads_;
+    k_groups_ = whole ? 1 : kv_heads_;
   }
   attention_output_ =
       projection({{names.attention_output, width_}}, q_columns(), config.output_bias, residual_std);
-  norm2_ = NormLayer(config.norm, config.norm_eps, names.norm2, width_, params_);
+  if (norms_after_) norm1_after_ = NormLayer(config, names.norm1_after, width_, params_);
+  if (norms_before_) norm2_ = NormLayer(config, names.norm2, width_, params_);
   ffn_input_ = projection(fused_parts(names.ffn_input, {ffn_size_, gated() ? ffn_size_ : 0}),
                           width_, config.mlp_bias, 0.02);
   ffn_output_ = projection({{names.ffn_output, width_}}, ffn_size_, config.mlp_bias, residual_std);
+  if (norms_after_) norm2_after_ = NormLayer(config, names.norm2_after, width_, params_);
   packed_ = PackedSizes({&qkv_, &attention_output_, &ffn_input_, &ffn_output_});
 }
 
@@ -104,11 +125,19 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
   saved.attended = at.take(compute, Shape{t, q_columns()});
   saved.lse = at.take(DType::kF32, Shape{t, heads_});
   saved.ffn = at.take(compute, Shape{t, ffn_columns()});
-  saved.stats1 = norm1_.place_stats(at, t);
-  saved.stats2 = norm2_.place_stats(at, t);
+  if (norms_before_) {
+    saved.stats1 = norm1_.place_stats(at, t);
+    saved.stats2 = norm2_.place_stats(at, t);
+  }
   if (head_norms_) {
-    saved.stats_q = q_norm_.place_stats(at, t, heads_);
-    saved.stats_k = k_norm_.place_stats(at, t, kv_heads_);
+    saved.stats_q = q_norm_.place_stats(at, t, q_groups_);
+    saved.stats_k = k_norm_.place_stats(at, t, k_groups_);
+  }
+  if (norms_after_) {
+    saved.o = at.take(compute, Shape{t, width_});
+    saved.m = at.take(compute, Shape{t, width_});
+    saved.stats_o = norm1_after_.place_stats(at, t);
+    saved.stats_m = norm2_after_.place_stats(at, t);
   }
   saved.u_qkv = qkv_.place_product(at, t, compute);
   saved.u_attention_output = attention_output_.place_product(at, t, compute);
@@ -122,6 +151,7 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
   const int64_t t = token_count;
   Activations views;
   views.x1 = at.take(DType::kF32, Shape{t, width_});
+  if (norms_after_) views.o = views.m = at.take(compute, Shape{t, width_});
   // The attention's results are gone when the MLP's begin.
   const int64_t begin = at.offset();
   views.qkv = at.take(compute, Shape{t, qkv_columns()});
@@ -148,6 +178,10 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
   pending.ffn_output = at.take(compute, Shape{t, width_});
   pending.n1 = at.take(compute, Shape{t, width_});
   pending.n2 = at.take(compute, Shape{t, width_});
+  if (norms_after_) {
+    pending.o_after = at.take(compute, Shape{t, width_});
+    pending.m_after = at.take(compute, Shape{t, width_});
+  }
   pending.v_qkv = qkv_.place_product(at, t, compute);
   pending.v_attention_output = attention_output_.place_product(at, t, compute);
   pending.v_ffn_input = ffn_input_.place_product(at, t, compute);
@@ -241,21 +275,21 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   const Work work = place_work(workspace, t, compute, saves);
 
   const TensorView n1 = first_columns(work.rows, width_);
-  norm1_.forward(stream, weights, n1, src, views.stats1);
+  enter(stream, weights, norm1_, n1, src, views.stats1);
   qkv_.forward(
       stream, weights, compute,
       {.dst = views.qkv, .src = n1, .product = views.u_qkv, .scratch = work.adapter_scratch});
   forward_attention(context, weights, batch, views, heads_of(views, work));
   attention_output_.forward(stream, weights, compute,
-                            {.dst = dst,
+                            {.dst = norms_after_ ? views.o : dst,
                              .src = views.attended,
                              .product = views.u_attention_output,
                              .scratch = work.adapter_scratch});
-  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, attention_site());
+  leave(stream, weights, batch, attention_part(views), dst);
   ops::add(stream, views.x1, src, dst);
 
   const TensorView n2 = first_columns(work.rows, width_);
-  norm2_.forward(stream, weights, n2, views.x1, views.stats2);
+  enter(stream, weights, norm2_, n2, views.x1, views.stats2);
   ffn_input_.forward(stream, weights, compute,
                      {.dst = views.ffn,
                       .src = n2,
@@ -265,12 +299,38 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   const TensorView activated = first_columns(work.rows, ffn_size_);
   activate(stream, activated, views.ffn);
   ffn_output_.forward(stream, weights, compute,
-                      {.dst = dst,
+                      {.dst = norms_after_ ? views.m : dst,
                        .src = activated,
                        .product = views.u_ffn_output,
                        .scratch = work.adapter_scratch});
-  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, ffn_site());
+  leave(stream, weights, batch, ffn_part(views), dst);
   ops::add(stream, dst, views.x1, dst);
+}
+
+void TransformerLayer::enter(Stream& stream, const BlockWeights& weights, const NormLayer& norm,
+                             const TensorView& dst, const TensorView& src,
+                             const NormStats& stats) const {
+  if (norms_before_) {
+    norm.forward(stream, weights, dst, src, stats);
+  } else {
+    ops::scale(stream, dst, src, 1.0f);
+  }
+}
+
+TransformerLayer::Part TransformerLayer::attention_part(const Activations& saved) const {
+  return {
+      .after = norm1_after_, .result = saved.o, .stats = saved.stats_o, .site = attention_site()};
+}
+
+TransformerLayer::Part TransformerLayer::ffn_part(const Activations& saved) const {
+  return {.after = norm2_after_, .result = saved.m, .stats = saved.stats_m, .site = ffn_site()};
+}
+
+void TransformerLayer::leave(Stream& stream, const BlockWeights& weights, const Batch& batch,
+                             const Part& part, const TensorView& dst) const {
+  if (norms_after_) part.after.forward(stream, weights, dst, part.result, part.stats);
+  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, part.site);
+  if (residual_scale_ != 1.0f) ops::scale(stream, dst, dst, residual_scale_);
 }
 
 void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,
@@ -312,19 +372,21 @@ void TransformerLayer::normalise_heads(Stream& stream, const BlockWeights& weigh
 
 void TransformerLayer::rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
                               const TensorView& heads, bool inverse) const {
-  if (!rotary_) return;
+  if (turned_ == 0) return;
   ops::rope(stream, {.data = heads,
                      .positions = batch.positions,
-                     .cos_sin = weights.rope_table,
+                     .cos_sin = weights.rope_table.column_range(rope_begin_, rope_begin_ + turned_),
                      .head_dim = head_dim_,
-                     .rotary_dim = head_dim_,
+                     .rotary_dim = turned_,
                      .inverse = inverse});
 }
 
 void TransformerLayer::activate(Stream& stream, const TensorView& dst,
                                 const TensorView& ffn) const {
-  if (gated()) {
+  if (activation_ == formats::ActivationKind::kSwiGlu) {
     ops::swiglu_forward(stream, dst, ffn);
+  } else if (gated()) {
+    ops::geglu_forward(stream, dst, ffn);
   } else {
     ops::activation_forward(stream, dst, ffn, plain_activation());
   }

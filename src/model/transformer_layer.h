@@ -1,21 +1,24 @@
-// TransformerLayer: pre-norm attention and MLP of a decoder, for all families.
+// TransformerLayer: attention and MLP of a decoder, for all families.
 //
 // Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension, F feed-forward
 // width.
 //   n1 = norm1(src)                     [T, D]
 //   q|k|v = n1 Wqkvᵀ + b                [T, (H + 2G) d]
-//   q, k = rope(head_norm(q, k))        head norms: Qwen3; no rope: GPT-2
-//   x1 = src + dropout(attention(q, k, v) Woᵀ + b)
+//   q, k = rope(head_norm(q, k))        each where a layer has it
+//   o = attention(q, k, v) Woᵀ + b
+//   x1 = src + scale · dropout(norm1_after(o))
 //   n2 = norm2(x1)
-//   a = silu(g) · u, g|u = n2 Wguᵀ      or a = act(n2 Wuᵀ + b), act gelu, relu or silu
-//   dst = x1 + dropout(a Wdᵀ + b)
+//   a = act(g) · u, g|u = n2 Wguᵀ       act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well
+//   m = a Wdᵀ + b
+//   dst = x1 + scale · dropout(norm2_after(m))
+// Norms stand before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1.
 // src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1, q|k|v (before head norms where there are any, after rope where not), attention output,
-// its log-sum-exp, g|u, and 1/std of the norms. n1, n2, the a without gate and normalised heads are
-// computed anew where they are needed; the a of g|u takes the place of g in X, on the way.
-// pending: the gradients at the outputs of the four products and of the norms.
-// Threads: const.
+// its log-sum-exp, g|u, 1/std of the norms, and o and m where a norm is behind them. n1, n2, the a
+// without gate and normalised heads are computed anew where they are needed; the a of g|u takes the
+// place of g in X, on the way. pending: the gradients at the outputs of the four products and of
+// the norms. Threads: const.
 #pragma once
 
 #include <optional>
@@ -35,12 +38,14 @@ namespace jige::model {
 struct LayerNames {
   std::string norm1;
   std::vector<std::string> qkv;  // q, k and v, or one fused module
-  std::string q_norm;            // empty without head norms
+  std::string q_norm;
   std::string k_norm;
   std::string attention_output;
+  std::string norm1_after;
   std::string norm2;
   std::vector<std::string> ffn_input;  // gate and up, or one
   std::string ffn_output;
+  std::string norm2_after;
 };
 
 struct LayerOptions {
@@ -81,7 +86,8 @@ class TransformerLayer final : public Block {
   // What F leaves for X and W. An F that saves nothing places the same in its workspace.
   struct Activations {
     TensorView x1, qkv, attended, lse, ffn;
-    NormStats stats1, stats2, stats_q, stats_k;
+    TensorView o, m;  // where a norm is behind them
+    NormStats stats1, stats2, stats_q, stats_k, stats_o, stats_m;
     TensorView u_qkv, u_attention_output, u_ffn_input, u_ffn_output;  // adapters
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
@@ -95,6 +101,7 @@ class TransformerLayer final : public Block {
   // What X leaves for W.
   struct Gradients {
     TensorView qkv, heads, attention_output, ffn, ffn_output, n1, n2;
+    TensorView o_after, m_after;  // of what norms behind o and m give
     TensorView v_qkv, v_attention_output, v_ffn_input, v_ffn_output;  // adapters
   };
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
@@ -102,6 +109,29 @@ class TransformerLayer final : public Block {
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
 
+  // n1 or n2: the residual stream as products read it.
+  void enter(Stream& stream, const BlockWeights& weights, const NormLayer& norm,
+             const TensorView& dst, const TensorView& src, const NormStats& stats) const;
+  // The other way: adds the gradient of n1 or n2 to that of the residual stream.
+  void backward_enter(Stream& stream, const BlockWeights& weights, const NormLayer& norm,
+                      const TensorView& grad_stream, const TensorView& grad_dst,
+                      const TensorView& src, const NormStats& stats) const;
+  // What attention and MLP give the residual stream, each at a site of dropout.
+  struct Part {
+    const NormLayer& after;
+    TensorView result;  // o or m
+    NormStats stats;
+    uint64_t site;
+  };
+  // dst = scale · dropout(after(result)); the result is in dst already where there is no norm.
+  void leave(Stream& stream, const BlockWeights& weights, const Batch& batch, const Part& part,
+             const TensorView& dst) const;
+  // grad_result from that of the stream; what is between goes to grad_after.
+  void backward_leave(Stream& stream, const BlockWeights& weights, const Batch& batch,
+                      const Part& part, const TensorView& grad_stream, const TensorView& grad_after,
+                      const TensorView& grad_result) const;
+  Part attention_part(const Activations& saved) const;
+  Part ffn_part(const Activations& saved) const;
   TensorView heads_of(const Activations& saved, const Work& work) const;
   void forward_attention(const BlockContext& context, const BlockWeights& weights,
                          const Batch& batch, const Activations& saved,
@@ -113,6 +143,10 @@ class TransformerLayer final : public Block {
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
   void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
+  // The gradient of g|u or u from that of a. W wants a again, and nobody the gate: it takes its
+  // place.
+  void backward_activate(Stream& stream, const TensorView& grad_ffn,
+                         const TensorView& grad_activated, const TensorView& ffn) const;
   // From grad_dst to the gradient of x1, in grad_src.
   void backward_ffn(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                     const TensorView& grad_dst, const TensorView& grad_src,
@@ -135,7 +169,7 @@ class TransformerLayer final : public Block {
   int64_t qk_columns() const { return q_columns() + kv_columns(); }
   int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
   ops::Activation plain_activation() const;
-  bool gated() const { return activation_ == formats::ActivationKind::kSwiGlu; }
+  bool gated() const { return formats::has_gate(activation_); }
   int64_t ffn_columns() const { return gated() ? 2 * ffn_size_ : ffn_size_; }
   ops::AttentionShape attention_shape() const;
 
@@ -146,14 +180,20 @@ class TransformerLayer final : public Block {
   int64_t kv_heads_;
   int64_t head_dim_;
   int64_t ffn_size_;
-  bool rotary_ = false;
+  int64_t q_groups_ = 0;  // rows of which norms of queries and keys are made
+  int64_t k_groups_ = 0;
+  int64_t rope_begin_ = 0;  // the first of its columns of the rope table
+  int64_t turned_ = 0;      // columns of a head that turn
   int64_t window_ = 0;
   formats::ActivationKind activation_;
   double score_scale_ = 1;
-  bool head_norms_ = false;
+  float residual_scale_ = 1;
+  bool head_norms_ = false;  // of each head or of all
+  bool norms_before_ = true;
+  bool norms_after_ = false;
 
   std::vector<ParamSpec> params_;
-  NormLayer norm1_, norm2_, q_norm_, k_norm_;
+  NormLayer norm1_, norm2_, q_norm_, k_norm_, norm1_after_, norm2_after_;
   Projection qkv_, attention_output_, ffn_input_, ffn_output_;
   PackedSizes packed_;
 };

@@ -24,7 +24,8 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                                     const TensorView& grad_src, const Activations& saved,
                                     const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
-  ops::dropout(stream, pending.ffn_output, grad_dst, batch.dropout, ffn_site());
+  backward_leave(stream, weights, batch, ffn_part(saved), grad_dst, pending.m_after,
+                 pending.ffn_output);
   const TensorView grad_activated = first_columns(work.rows, ffn_size_);
   ffn_output_.backward_input(stream, weights, context.compute,
                              {.grad_src = grad_activated,
@@ -32,20 +33,48 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                               .product = pending.v_ffn_output,
                               .scratch = work.adapter_scratch,
                               .past_caches = true});
-  if (gated()) {
-    // W wants a again, and nobody the gate.
-    ops::swiglu_backward(stream, pending.ffn, grad_activated, saved.ffn,
-                         saved.ffn.column_range(0, ffn_size_));
-  } else {
-    ops::activation_backward(stream, pending.ffn, grad_activated, saved.ffn, plain_activation());
-  }
+  backward_activate(stream, pending.ffn, grad_activated, saved.ffn);
   ffn_input_.backward_input(stream, weights, context.compute,
                             {.grad_src = pending.n2,
                              .grad_dst = pending.ffn,
                              .product = pending.v_ffn_input,
                              .scratch = work.adapter_scratch});
   if (grad_src.data != grad_dst.data) ops::scale(stream, grad_src, grad_dst, 1.0f);
-  norm2_.backward_input(stream, weights, grad_src, pending.n2, saved.x1, saved.stats2, true);
+  backward_enter(stream, weights, norm2_, grad_src, pending.n2, saved.x1, saved.stats2);
+}
+
+void TransformerLayer::backward_activate(Stream& stream, const TensorView& grad_ffn,
+                                         const TensorView& grad_activated,
+                                         const TensorView& ffn) const {
+  if (activation_ == formats::ActivationKind::kSwiGlu) {
+    ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, ffn_size_));
+  } else if (gated()) {
+    ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, ffn_size_));
+  } else {
+    ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation());
+  }
+}
+
+void TransformerLayer::backward_enter(Stream& stream, const BlockWeights& weights,
+                                      const NormLayer& norm, const TensorView& grad_stream,
+                                      const TensorView& grad_dst, const TensorView& src,
+                                      const NormStats& stats) const {
+  if (norms_before_) {
+    norm.backward_input(stream, weights, grad_stream, grad_dst, src, stats, true);
+  } else {
+    ops::add(stream, grad_stream, grad_stream, grad_dst);
+  }
+}
+
+void TransformerLayer::backward_leave(Stream& stream, const BlockWeights& weights,
+                                      const Batch& batch, const Part& part,
+                                      const TensorView& grad_stream, const TensorView& grad_after,
+                                      const TensorView& grad_result) const {
+  const TensorView& grad = norms_after_ ? grad_after : grad_result;
+  ops::dropout(stream, grad, grad_stream, batch.dropout, part.site);
+  if (residual_scale_ != 1.0f) ops::scale(stream, grad, grad, residual_scale_);
+  if (!norms_after_) return;
+  part.after.backward_input(stream, weights, grad_result, grad, part.result, part.stats, false);
 }
 
 void TransformerLayer::backward_attention(const BlockContext& context, const BlockWeights& weights,
@@ -53,7 +82,8 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                                           const TensorView& grad_src, const Activations& saved,
                                           const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
-  ops::dropout(stream, pending.attention_output, grad_src, batch.dropout, attention_site());
+  backward_leave(stream, weights, batch, attention_part(saved), grad_src, pending.o_after,
+                 pending.attention_output);
   const TensorView grad_attended = first_columns(work.rows, q_columns());
   attention_output_.backward_input(stream, weights, context.compute,
                                    {.grad_src = grad_attended,
@@ -66,7 +96,7 @@ void TransformerLayer::backward_attention(const BlockContext& context, const Blo
                        .grad_dst = pending.qkv,
                        .product = pending.v_qkv,
                        .scratch = work.adapter_scratch});
-  norm1_.backward_input(stream, weights, grad_src, pending.n1, src, saved.stats1, true);
+  backward_enter(stream, weights, norm1_, grad_src, pending.n1, src, saved.stats1);
 }
 
 void TransformerLayer::backward_heads(const BlockContext& context, const BlockWeights& weights,
@@ -132,7 +162,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   }
   if (ffn_input_.wants_gradient(weights)) {
     const TensorView n2 = first_columns(work.rows, width_);
-    norm2_.forward(stream, weights, n2, saved.x1, {});
+    enter(stream, weights, norm2_, n2, saved.x1, {});
     ffn_input_.backward_weight(stream, weights, compute,
                                {.grad_dst = pending.ffn,
                                 .src = n2,
@@ -141,7 +171,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                 .scratch = work.weight_scratch,
                                 .gradients = context.gradients});
   }
-  norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
+  if (norms_before_) norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
   attention_output_.backward_weight(stream, weights, compute,
                                     {.grad_dst = pending.attention_output,
                                      .src = saved.attended,
@@ -159,7 +189,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   }
   if (qkv_.wants_gradient(weights)) {
     const TensorView n1 = first_columns(work.rows, width_);
-    norm1_.forward(stream, weights, n1, src, {});
+    enter(stream, weights, norm1_, n1, src, {});
     qkv_.backward_weight(stream, weights, compute,
                          {.grad_dst = pending.qkv,
                           .src = n1,
@@ -168,7 +198,10 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                           .scratch = work.weight_scratch,
                           .gradients = context.gradients});
   }
-  norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
+  if (norms_before_) norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
+  if (!norms_after_) return;
+  norm1_after_.backward_weight(stream, weights, pending.o_after, saved.o, saved.stats_o);
+  norm2_after_.backward_weight(stream, weights, pending.m_after, saved.m, saved.stats_m);
 }
 
 }  // namespace jige::model

@@ -74,8 +74,7 @@ Result<Tensor> make_rope_tensor(Arena& arena, const Architecture& architecture,
                                 int64_t position_count) {
   const int64_t columns = architecture.rope_columns();
   if (columns == 0 || position_count == 0) return Tensor();
-  const formats::ModelConfig& config = architecture.config();
-  const std::vector<float> host = make_rope_table(config.rope, config.head_dim, position_count);
+  const std::vector<float> host = make_rope_table(architecture.config(), position_count);
   JIGE_TRY(Tensor table, arena.make(DType::kF32, Shape{position_count, columns}));
   JIGE_TRY(const auto stream, arena.device().make_stream());
   stream->copy(table.view().data, host.data(), static_cast<int64_t>(host.size() * sizeof(float)),

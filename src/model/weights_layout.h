@@ -39,9 +39,9 @@ std::vector<TensorView> place_values(Placement& at, const Architecture& architec
 std::vector<TensorView> place_gradients(Placement& at, const Architecture& architecture,
                                         const WeightsOptions& options, size_t node);
 
-// The rope table of a device in its arena, [position_count, head_dim] f32, and the bytes it takes
-// there; no tensor and 0 bytes for a model without rotary positions or for no positions. Fails with
-// kExhausted.
+// The rope table of a device in its arena, [position_count, rope columns] f32, and the bytes it
+// takes there; no tensor and 0 bytes for a model without rotary positions or for no positions.
+// Fails with kExhausted.
 Result<Tensor> make_rope_tensor(Arena& arena, const Architecture& architecture,
                                 int64_t position_count);
 int64_t rope_tensor_bytes(const Architecture& architecture, int64_t position_count);

@@ -269,7 +269,7 @@ TEST(Weights, AStoredHeadMustBeTheCopyThatConfigJsonMakesIt) {
 }
 
 TEST(Weights, AdaptersSurviveARoundTripAndMerge) {
-  for (const char* name : {"llama2", "qwen2", "gpt2"}) {
+  for (const char* name : {"llama2", "qwen2", "gpt2", "phi4_mini", "gemma3", "olmo2", "granite"}) {
     SCOPED_TRACE(name);
     const TempFolder temp;
     const auto config = value_of(formats::load_model_config(fixture(name)));

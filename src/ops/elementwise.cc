@@ -71,37 +71,60 @@ const cpu::PlainActivation& plain_kernels(const cpu::ActivationKernels& kernels,
   }
 }
 
-}  // namespace
+using GateOf = cpu::GatedActivation cpu::ActivationKernels::*;
 
-void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
+void gated_forward(Stream& stream, GateOf gate, const TensorView& dst, const TensorView& gate_up) {
   const int64_t rows = dst.rows();
   const int64_t width = dst.columns();
   check_float("dst", dst, rows, width);
   check_float("gate_up", gate_up, rows, 2 * width);
   submit_rows(
-      stream, [](const cpu::ActivationKernels& kernels) { return kernels.swiglu_forward; },
-      cpu::SwigluForwardArgs{rows_of(dst), const_rows_of(gate_up), width}, rows, 2 * width);
+      stream, [gate](const cpu::ActivationKernels& kernels) { return (kernels.*gate).forward; },
+      cpu::GatedForwardArgs{ops::rows_of(dst), const_rows_of(gate_up), width}, rows, 2 * width);
 }
 
-void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
-                     const TensorView& gate_up, const TensorView& activated) {
+void gated_backward(Stream& stream, GateOf gate, const TensorView& grad_gate_up,
+                    const TensorView& grad_dst, const TensorView& gate_up,
+                    const TensorView& activated) {
   const int64_t rows = grad_dst.rows();
   const int64_t width = grad_dst.columns();
   check_float("grad_dst", grad_dst, rows, width);
   check_float("grad_gate_up", grad_gate_up, rows, 2 * width);
   check_float("gate_up", gate_up, rows, 2 * width);
-  cpu::SwigluBackwardArgs args = {};
-  args.grad_gate_up = rows_of(grad_gate_up);
+  cpu::GatedBackwardArgs args = {};
+  args.grad_gate_up = ops::rows_of(grad_gate_up);
   args.grad_dst = const_rows_of(grad_dst);
   args.gate_up = const_rows_of(gate_up);
   args.width = width;
   if (activated) {
     check_typed("activated", activated, gate_up.dtype, rows, width);
-    args.activated = rows_of(activated);
+    args.activated = ops::rows_of(activated);
   }
   submit_rows(
-      stream, [](const cpu::ActivationKernels& kernels) { return kernels.swiglu_backward; }, args,
-      rows, 2 * width);
+      stream, [gate](const cpu::ActivationKernels& kernels) { return (kernels.*gate).backward; },
+      args, rows, 2 * width);
+}
+
+}  // namespace
+
+void swiglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
+  gated_forward(stream, &cpu::ActivationKernels::swiglu, dst, gate_up);
+}
+
+void swiglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
+                     const TensorView& gate_up, const TensorView& activated) {
+  gated_backward(stream, &cpu::ActivationKernels::swiglu, grad_gate_up, grad_dst, gate_up,
+                 activated);
+}
+
+void geglu_forward(Stream& stream, const TensorView& dst, const TensorView& gate_up) {
+  gated_forward(stream, &cpu::ActivationKernels::geglu, dst, gate_up);
+}
+
+void geglu_backward(Stream& stream, const TensorView& grad_gate_up, const TensorView& grad_dst,
+                    const TensorView& gate_up, const TensorView& activated) {
+  gated_backward(stream, &cpu::ActivationKernels::geglu, grad_gate_up, grad_dst, gate_up,
+                 activated);
 }
 
 void activation_forward(Stream& stream, const TensorView& dst, const TensorView& src,

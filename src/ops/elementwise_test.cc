@@ -30,108 +30,124 @@ double plain(double x, Activation activation) {
   return 0.5 * x * (1 + std::tanh(inner));
 }
 
-// Σ grad · swiglu(gate_up), for rows of 2·width.
-double swiglu_dot(const Values& gate_up, const Values& grad, int64_t width) {
+double gelu(double x) { return plain(x, Activation::kGeluTanh); }
+
+// The activations that multiply with a gate.
+struct Gate {
+  double (*value)(double);
+  double tolerance;  // absolute: gelu's tail is that of a rounded argument
+  decltype(&swiglu_forward) forward;
+  decltype(&swiglu_backward) backward;
+};
+constexpr Gate kGates[] = {{silu, 0, swiglu_forward, swiglu_backward},
+                           {gelu, 5e-7, geglu_forward, geglu_backward}};
+
+// Σ grad · activated gate · up, for rows of 2·width.
+double gated_dot(const Gate& kind, const Values& gate_up, const Values& grad, int64_t width) {
   double sum = 0;
   for (size_t i = 0; i < grad.size(); ++i) {
     const size_t row = i / static_cast<size_t>(width);
     const size_t gate = i + row * static_cast<size_t>(width);
-    sum += grad[i] * silu(gate_up[gate]) * gate_up[gate + static_cast<size_t>(width)];
+    sum += grad[i] * kind.value(gate_up[gate]) * gate_up[gate + static_cast<size_t>(width)];
   }
   return sum;
 }
 
-TEST(Swiglu, ForwardAgreesWithDouble) {
+TEST(Gated, ForwardAgreesWithDouble) {
   test::TestStream stream;
   test::for_each_isa([&] {
-    for (const DType src_type : kTypes) {
-      for (const DType dst_type : kTypes) {
-        for (const int64_t width : kWidths) {
-          Rng rng(1);
-          Matrix gate_up(src_type, 3, 2 * width);
-          gate_up.fill_normal(rng, 4.0);
-          Matrix dst(dst_type, 3, width, 2);
-          swiglu_forward(*stream, dst.view(), gate_up.view());
-          Values expected;
-          for (int64_t r = 0; r < 3; ++r) {
-            for (int64_t c = 0; c < width; ++c) {
-              expected.push_back(silu(gate_up.get(r, c)) * gate_up.get(r, width + c));
+    for (const Gate& gate : kGates)
+      for (const DType src_type : kTypes) {
+        for (const DType dst_type : kTypes) {
+          for (const int64_t width : kWidths) {
+            Rng rng(1);
+            Matrix gate_up(src_type, 3, 2 * width);
+            gate_up.fill_normal(rng, 4.0);
+            Matrix dst(dst_type, 3, width, 2);
+            gate.forward(*stream, dst.view(), gate_up.view());
+            Values expected;
+            for (int64_t r = 0; r < 3; ++r) {
+              for (int64_t c = 0; c < width; ++c) {
+                expected.push_back(gate.value(gate_up.get(r, c)) * gate_up.get(r, width + c));
+              }
+            }
+            test::expect_near(dst, expected, 5e-7, gate.tolerance, fmt::format("width {}", width));
+          }
+        }
+      }
+  });
+}
+
+TEST(Gated, GradientAgreesWithFiniteDifferences) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const Gate& gate : kGates)
+      for (const DType src_type : kTypes) {
+        for (const DType grad_type : kTypes) {
+          for (const int64_t width : {1, 7, 17, 40}) {
+            Rng rng(2);
+            Matrix gate_up(src_type, 2, 2 * width);
+            gate_up.fill_normal(rng, 2.0);
+            Matrix grad_dst(grad_type, 2, width, 1);
+            grad_dst.fill_normal(rng);
+            Matrix grad_gate_up(grad_type, 2, 2 * width, 4);
+            gate.backward(*stream, grad_gate_up.view(), grad_dst.view(), gate_up.view(), {});
+            const Values dy = grad_dst.values();
+            const Values expected = test::finite_difference(
+                [&](const Values& at) { return gated_dot(gate, at, dy, width); }, gate_up.values());
+            test::expect_near(grad_gate_up, expected, 1e-6, 1e-6, fmt::format("width {}", width));
+          }
+        }
+      }
+  });
+}
+
+TEST(Gated, BackwardMayOverwriteItsInput) {
+  test::TestStream stream;
+  for (const Gate& gate : kGates)
+    for (const DType dtype : kTypes) {
+      Rng rng(3);
+      Matrix gate_up(dtype, 3, 90);
+      gate_up.fill_normal(rng);
+      Matrix grad_dst(dtype, 3, 45);
+      grad_dst.fill_normal(rng);
+      Matrix apart(dtype, 3, 90);
+      gate.backward(*stream, apart.view(), grad_dst.view(), gate_up.view(), {});
+      gate.backward(*stream, gate_up.view(), grad_dst.view(), gate_up.view(), {});
+      EXPECT_TRUE(apart == gate_up);
+    }
+}
+
+TEST(Gated, BackwardRepeatsTheForwardInPlaceOfTheGate) {
+  test::TestStream stream;
+  test::for_each_isa([&] {
+    for (const Gate& gate : kGates)
+      for (const DType dtype : kTypes) {
+        for (const int64_t width : {1, 15, 16, 45}) {
+          Rng rng(4);
+          Matrix gate_up(dtype, 3, 2 * width);
+          gate_up.fill_normal(rng);
+          Matrix grad_dst(dtype, 3, width);
+          grad_dst.fill_normal(rng);
+          Matrix activated(dtype, 3, width);
+          gate.forward(*stream, activated.view(), gate_up.view());
+          Matrix expected(dtype, 3, 2 * width);
+          gate.backward(*stream, expected.view(), grad_dst.view(), gate_up.view(), {});
+          Matrix grad(dtype, 3, 2 * width);
+          const Values before = gate_up.values();
+          gate.backward(*stream, grad.view(), grad_dst.view(), gate_up.view(),
+                        gate_up.view().column_range(0, width));
+          EXPECT_TRUE(grad == expected) << width;
+          const Values after = gate_up.values();
+          const Values want = activated.values();
+          for (size_t row = 0, w = static_cast<size_t>(width); row < 3; ++row) {
+            for (size_t i = 0; i < w; ++i) {
+              EXPECT_EQ(after[row * 2 * w + i], want[row * w + i]) << width;
+              EXPECT_EQ(after[row * 2 * w + w + i], before[row * 2 * w + w + i]) << width;
             }
           }
-          test::expect_near(dst, expected, 5e-7, 0, fmt::format("width {}", width));
         }
       }
-    }
-  });
-}
-
-TEST(Swiglu, GradientAgreesWithFiniteDifferences) {
-  test::TestStream stream;
-  test::for_each_isa([&] {
-    for (const DType src_type : kTypes) {
-      for (const DType grad_type : kTypes) {
-        for (const int64_t width : {1, 7, 17, 40}) {
-          Rng rng(2);
-          Matrix gate_up(src_type, 2, 2 * width);
-          gate_up.fill_normal(rng, 2.0);
-          Matrix grad_dst(grad_type, 2, width, 1);
-          grad_dst.fill_normal(rng);
-          Matrix grad_gate_up(grad_type, 2, 2 * width, 4);
-          swiglu_backward(*stream, grad_gate_up.view(), grad_dst.view(), gate_up.view());
-          const Values dy = grad_dst.values();
-          const Values expected = test::finite_difference(
-              [&](const Values& at) { return swiglu_dot(at, dy, width); }, gate_up.values());
-          test::expect_near(grad_gate_up, expected, 1e-6, 1e-6, fmt::format("width {}", width));
-        }
-      }
-    }
-  });
-}
-
-TEST(Swiglu, BackwardMayOverwriteItsInput) {
-  test::TestStream stream;
-  for (const DType dtype : kTypes) {
-    Rng rng(3);
-    Matrix gate_up(dtype, 3, 90);
-    gate_up.fill_normal(rng);
-    Matrix grad_dst(dtype, 3, 45);
-    grad_dst.fill_normal(rng);
-    Matrix apart(dtype, 3, 90);
-    swiglu_backward(*stream, apart.view(), grad_dst.view(), gate_up.view());
-    swiglu_backward(*stream, gate_up.view(), grad_dst.view(), gate_up.view());
-    EXPECT_TRUE(apart == gate_up);
-  }
-}
-
-TEST(Swiglu, BackwardRepeatsTheForwardInPlaceOfTheGate) {
-  test::TestStream stream;
-  test::for_each_isa([&] {
-    for (const DType dtype : kTypes) {
-      for (const int64_t width : {1, 15, 16, 45}) {
-        Rng rng(4);
-        Matrix gate_up(dtype, 3, 2 * width);
-        gate_up.fill_normal(rng);
-        Matrix grad_dst(dtype, 3, width);
-        grad_dst.fill_normal(rng);
-        Matrix activated(dtype, 3, width);
-        swiglu_forward(*stream, activated.view(), gate_up.view());
-        Matrix expected(dtype, 3, 2 * width);
-        swiglu_backward(*stream, expected.view(), grad_dst.view(), gate_up.view());
-        Matrix grad(dtype, 3, 2 * width);
-        const Values before = gate_up.values();
-        swiglu_backward(*stream, grad.view(), grad_dst.view(), gate_up.view(),
-                        gate_up.view().column_range(0, width));
-        EXPECT_TRUE(grad == expected) << width;
-        const Values after = gate_up.values();
-        const Values want = activated.values();
-        for (size_t row = 0, w = static_cast<size_t>(width); row < 3; ++row) {
-          for (size_t i = 0; i < w; ++i) {
-            EXPECT_EQ(after[row * 2 * w + i], want[row * w + i]) << width;
-            EXPECT_EQ(after[row * 2 * w + w + i], before[row * 2 * w + w + i]) << width;
-          }
-        }
-      }
-    }
   });
 }
 

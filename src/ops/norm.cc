@@ -46,6 +46,7 @@ void forward(Stream& stream, const NormForward& args, bool layer) {
   kernel_args.group_count = shape.groups;
   kernel_args.width = shape.width;
   kernel_args.eps = static_cast<float>(args.eps);
+  kernel_args.weight_adds_one = args.weight_adds_one;
   if (layer) {
     kernel_args.mean = optional_statistics("mean", args.mean, shape);
     if (args.bias) {
@@ -75,6 +76,7 @@ void backward_input(Stream& stream, const NormBackwardInput& args, bool layer) {
   kernel_args.group_count = shape.groups;
   kernel_args.width = shape.width;
   kernel_args.accumulate = args.accumulate;
+  kernel_args.weight_adds_one = args.weight_adds_one;
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([kernel_args, shape, layer, &device = cpu_stream.cpu()] {
     const auto kernel =

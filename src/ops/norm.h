@@ -5,6 +5,7 @@
 // heads.
 //   rms    y = x · r · w          r = 1 / sqrt(mean(x²) + eps)
 //   layer  y = (x - m) · r · w + b  r = 1 / sqrt(var(x) + eps)
+// w is the weight, or 1 + weight.
 // Sums within a row have a fixed order; weight gradients add tokens in ascending order, so neither
 // depends on T split or threads. Statistics are f32 sums.
 // Threads: asynchronous on the stream.
@@ -23,6 +24,7 @@ struct NormForward {
   TensorView rstd;    // [T, G] f32, or empty when no backward follows
   TensorView mean;    // [T, G] f32, layer only, or empty
   double eps = 1e-5;
+  bool weight_adds_one = false;
 };
 void rms_norm_forward(Stream& stream, const NormForward& args);
 void layer_norm_forward(Stream& stream, const NormForward& args);
@@ -35,6 +37,7 @@ struct NormBackwardInput {
   TensorView rstd;          // [T, G] f32
   TensorView mean;          // [T, G] f32, layer only
   bool accumulate = false;  // add to grad_src (a residual's gradient) instead of overwriting
+  bool weight_adds_one = false;
 };
 void rms_norm_backward_input(Stream& stream, const NormBackwardInput& args);
 void layer_norm_backward_input(Stream& stream, const NormBackwardInput& args);

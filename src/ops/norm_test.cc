@@ -38,17 +38,19 @@ struct NormCase {
   DType src = DType::kF32;
   DType dst = DType::kF32;
   DType grad = DType::kF32;
+  bool adds_one = false;
 
   std::string name() const {
-    return fmt::format("{} [{}, {}·{}] {} to {}, gradients {}", layer ? "layer" : "rms", rows,
+    return fmt::format("{} [{}, {}·{}] {} to {}, gradients {}{}", layer ? "layer" : "rms", rows,
                        groups, width, dtype_info(src).name, dtype_info(dst).name,
-                       dtype_info(grad).name);
+                       dtype_info(grad).name, adds_one ? ", adds one" : "");
   }
 };
 
 // Inputs and results of one forward and backward.
 struct NormBuffers {
   Matrix src, weight, bias, dst, rstd, mean, grad_dst, grad_src, grad_weight, grad_bias;
+  bool adds_one = false;
   bool operator==(const NormBuffers&) const = default;
 };
 
@@ -68,7 +70,15 @@ NormBuffers make_norm_buffers(const NormCase& c) {
   run.grad_src.fill(0.25);
   run.grad_weight.fill(2.0);
   run.grad_bias.fill(-1.0);
+  run.adds_one = c.adds_one;
   return run;
+}
+
+// What normalised columns are multiplied with.
+Values factors_of(const NormBuffers& run) {
+  Values factors = run.weight.values();
+  for (double& factor : factors) factor += run.adds_one ? 1.0 : 0.0;
+  return factors;
 }
 
 void forward(Stream& stream, NormBuffers& run, bool layer, int64_t begin, int64_t end) {
@@ -78,6 +88,7 @@ void forward(Stream& stream, NormBuffers& run, bool layer, int64_t begin, int64_
   args.weight = run.weight.vector();
   args.rstd = run.rstd.view().row_range(begin, end);
   args.eps = kEps;
+  args.weight_adds_one = run.adds_one;
   if (layer) {
     args.bias = run.bias.vector();
     args.mean = run.mean.view().row_range(begin, end);
@@ -96,6 +107,7 @@ void backward(Stream& stream, NormBuffers& run, bool layer, bool accumulate, int
   input.weight = run.weight.vector();
   input.rstd = run.rstd.view().row_range(begin, end);
   input.accumulate = accumulate;
+  input.weight_adds_one = run.adds_one;
   NormBackwardWeight weight;
   weight.grad_weight = run.grad_weight.vector();
   weight.grad_dst = input.grad_dst;
@@ -122,7 +134,9 @@ std::vector<NormCase> norm_cases() {
     for (const DType src : {DType::kF32, DType::kBF16}) {
       for (const DType dst : {DType::kF32, DType::kBF16}) {
         for (const DType grad : {DType::kF32, DType::kBF16}) {
-          all.push_back({5, 2, 37, layer, src, dst, grad});
+          for (const bool adds_one : {false, true}) {
+            all.push_back({5, 2, 37, layer, src, dst, grad, adds_one});
+          }
         }
       }
     }
@@ -139,7 +153,7 @@ TEST(Norm, ForwardAgreesWithDouble) {
       const Values bias = run.bias.values();
       test::expect_near(
           run.dst,
-          norm_reference(run.src.values(), run.weight.values(), c.layer ? &bias : nullptr, c.layer),
+          norm_reference(run.src.values(), factors_of(run), c.layer ? &bias : nullptr, c.layer),
           2e-6, 4e-6, c.name());
     }
   });
@@ -154,7 +168,7 @@ TEST(Norm, GradientsAgreeWithFiniteDifferences) {
       forward(*stream, run, c.layer, 0, c.rows);
       backward(*stream, run, c.layer, true, 0, c.rows);
       const Values x = run.src.values();
-      const Values w = run.weight.values();
+      const Values w = factors_of(run);
       const Values b = run.bias.values();
       const Values dy = run.grad_dst.values();
       const Values* bias = c.layer ? &b : nullptr;

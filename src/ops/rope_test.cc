@@ -73,6 +73,7 @@ std::vector<RopeCase> rope_cases() {
     all.push_back({4, 2, 22, 22, dtype});
     all.push_back({3, 1, 64, 64, dtype});
     all.push_back({6, 2, 40, 26, dtype});  // part of the columns only
+    all.push_back({5, 3, 48, 36, dtype});  // the same where halves end in their second vector
     all.push_back({5, 3, 48, 48, dtype});
     all.push_back({3, 2, 62, 62, dtype});
     all.push_back({2, 2, 7, 2, dtype});

@@ -72,9 +72,8 @@ void LogicalDevice::use_workspace(const model::Architecture& architecture, DType
   ids_ = parts.ids;
   batches_.resize(static_cast<size_t>(batches.micro_batches));
   if (!rope_table_) return;
-  const formats::ModelConfig& config = architecture.config();
   const std::vector<float> table =
-      model::make_rope_table(config.rope, config.head_dim, batches.position_count);
+      model::make_rope_table(architecture.config(), batches.position_count);
   compute_->copy(rope_table_.data, table.data(), static_cast<int64_t>(table.size() * 4),
                  CopyKind::kHostToDevice);
   compute_->synchronize();

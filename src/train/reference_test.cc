@@ -208,7 +208,8 @@ INSTANTIATE_TEST_SUITE_P(Recorded, Reference,
                                   (param_info.param.accumulate ? "_accumulated" : "");
                          });
 
-const std::vector<std::string> kBitModels = {"llama2", "gpt2", "qwen2", "qwen3", "mistral"};
+const std::vector<std::string> kBitModels = {"llama2",  "gpt2", "qwen2",  "qwen3",
+                                             "mistral", "phi3", "gemma3", "granite"};
 
 Documents random_documents(uint64_t seed, int count) {
   Rng rng(seed);
@@ -339,7 +340,8 @@ TEST(Optimizer, DecaysMatricesOnly) {
 }
 
 TEST(Executor, UsesTheMemoryThatThePlanSays) {
-  for (const char* model : {"llama2", "gpt2", "qwen3"}) {
+  for (const char* model :
+       {"llama2", "gpt2", "qwen3", "phi3", "phi4_mini", "gemma3", "olmo2", "granite", "smollm3"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

@@ -19,7 +19,7 @@ std::string gguf_fixture(const std::string& name) {
 }
 
 TEST(Import, MakesAFolderThatOtherCommandsTake) {
-  for (const std::string name : {"llama3", "qwen2", "qwen3", "gpt2"}) {
+  for (const std::string name : {"llama3", "qwen2", "qwen3", "gpt2", "olmo2", "granite"}) {
     SCOPED_TRACE(name);
     const TestFolder folder;
     const std::string out = folder / "models/made";

@@ -1,6 +1,6 @@
 """Records the fixtures of src/formats: files written by the real libraries, and files that lie.
 
-    python tests/tools/record_formats.py configs    # any transformers; one folder per major version
+    python tests/tools/record_formats.py configs    # any transformers; one folder per version
     python tests/tools/record_formats.py weights    # safetensors, torch, peft
     python tests/tools/record_formats.py lies       # needs nothing but Python
 
@@ -64,6 +64,35 @@ CASES = {
         dict(vocab_size=96, n_embd=32, n_layer=2, n_head=2, n_positions=64, n_inner=80,
              activation_function="gelu", bos_token_id=1, eos_token_id=2),
     ),
+    "phi3": ("Phi3Config", dict(SIZES, sliding_window=64, pad_token_id=None)),
+    "phi3_longrope": (
+        "Phi3Config",
+        dict(SIZES, num_attention_heads=2, original_max_position_embeddings=64,
+             partial_rotary_factor=0.75, tie_word_embeddings=True, pad_token_id=0,
+             rope_scaling={"type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5, 2.0],
+                           "long_factor": [1.0, 1.4, 2.0, 4.0, 5.5, 8.25]}),
+    ),
+    "gemma3": ("Gemma3TextConfig", dict(SIZES, head_dim=16, sliding_window=16)),
+    "gemma3_pattern": (
+        "Gemma3TextConfig",
+        dict(SIZES, head_dim=16, sliding_window=16, sliding_window_pattern=2, rope_theta=500000.0,
+             rope_local_base_freq=5000.0, rope_scaling={"rope_type": "linear", "factor": 8.0},
+             query_pre_attn_scalar=168, attention_bias=True, tie_word_embeddings=False),
+    ),
+    "olmo2": ("Olmo2Config", dict(SIZES, rope_theta=500000.0, eos_token_id=5)),
+    "granite": (
+        "GraniteConfig",
+        dict(SIZES, embedding_multiplier=12.0, attention_multiplier=0.015625,
+             residual_multiplier=0.22, logits_scaling=8.0, tie_word_embeddings=True,
+             rope_theta=10000000.0),
+    ),
+    "granite_bias": ("GraniteConfig", dict(SIZES, attention_bias=True, mlp_bias=True)),
+    "smollm3": ("SmolLM3Config", dict(SIZES, eos_token_id=7, bos_token_id=4, pad_token_id=3)),
+    "smollm3_window": (
+        "SmolLM3Config",
+        dict(SIZES, use_sliding_window=True, sliding_window=16, no_rope_layers=[0, 1, 1, 0],
+             eos_token_id=7, bos_token_id=4, pad_token_id=3, mlp_bias=True),
+    ),
 }
 
 
@@ -75,9 +104,12 @@ def save(path, text):
 def rope_facts(config):
     rope = getattr(config, "rope_parameters", None) or {}
     rope = dict(rope or getattr(config, "rope_scaling", None) or {})
+    sliding = rope.get("sliding_attention", rope)
+    rope = rope.get("full_attention", rope)
     return {
         "theta": rope.get("rope_theta", getattr(config, "rope_theta", None)),
-        "type": rope.get("rope_type", "default"),
+        "sliding_theta": sliding.get("rope_theta", getattr(config, "rope_local_base_freq", None)),
+        "type": rope.get("rope_type", rope.get("type", "default")),
         "factor": rope.get("factor", 1.0),
     }
 
@@ -89,6 +121,8 @@ def sliding_layers(config):
         return []
     types = getattr(config, "layer_types", None)
     count = config.num_hidden_layers
+    if getattr(config, "use_sliding_window", True) is False:
+        return []
     if types is not None:
         return [i for i in range(count) if types[i] == "sliding_attention"]
     if config.model_type.startswith("qwen"):
@@ -130,13 +164,17 @@ def facts(config):
 def record_configs():
     import transformers
 
-    major = transformers.__version__.split(".")[0]
-    folder = ROOT / "configs" / f"transformers-{major}"
+    major, minor = transformers.__version__.split(".")[:2]
+    # Most families came after the first recording of version 4.
+    label = major if int(major) > 4 or int(minor) < 47 else f"{major}.{minor}"
+    folder = ROOT / "configs" / f"transformers-{label}"
     shutil.rmtree(folder, ignore_errors=True)
     expected = {"versions": {"transformers": transformers.__version__}, "cases": {}}
     classes = {"LlamaConfig": "LlamaForCausalLM", "MistralConfig": "MistralForCausalLM",
                "Qwen2Config": "Qwen2ForCausalLM", "Qwen3Config": "Qwen3ForCausalLM",
-               "GPT2Config": "GPT2LMHeadModel"}
+               "GPT2Config": "GPT2LMHeadModel", "Phi3Config": "Phi3ForCausalLM",
+               "Gemma3TextConfig": "Gemma3ForCausalLM", "Olmo2Config": "Olmo2ForCausalLM",
+               "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

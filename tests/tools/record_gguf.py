@@ -97,6 +97,8 @@ GPT2 = [
     ("ln_1", "attn_norm"), ("attn.c_attn", "attn_qkv"), ("attn.c_proj", "attn_output"),
     ("ln_2", "ffn_norm"), ("mlp.c_fc", "ffn_up"), ("mlp.c_proj", "ffn_down"),
 ]
+# Families whose names the package gguf is asked for.
+MAPPED = {"olmo2": gguf.MODEL_ARCH.OLMO2, "granite": gguf.MODEL_ARCH.GRANITE}
 OUTER = {
     "model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output",
     "transformer.wte": "token_embd", "transformer.wpe": "position_embd",
@@ -104,7 +106,10 @@ OUTER = {
 }
 
 
-def stored_name(name):
+def stored_name(name, config):
+    if config.model_type in MAPPED:
+        names = gguf.get_tensor_name_map(MAPPED[config.model_type], config.num_hidden_layers)
+        return names.get_name(name, try_suffixes=(".weight", ".bias"))
     stem, kind = name.rsplit(".", 1)
     if stem in OUTER:
         return f"{OUTER[stem]}.{kind}"
@@ -134,6 +139,11 @@ def add_sizes(made, config):
     if getattr(config, "head_dim", None):
         made.add_key_length(config.head_dim)
         made.add_value_length(config.head_dim)
+    if config.model_type == "granite":
+        made.add_attention_scale(config.attention_multiplier)
+        made.add_embedding_scale(config.embedding_multiplier)
+        made.add_residual_scale(config.residual_multiplier)
+        made.add_logit_scale(config.logits_scaling)
 
 
 def rope_factors(config):
@@ -160,6 +170,8 @@ def add_placeholder_tokens(made, config):
     made.add_token_merges([f"{alphabet[30]} {alphabet[31]}"])
     made.add_bos_token_id(1)
     made.add_eos_token_id(2)
+    if config.model_type in MAPPED and config.pad_token_id is not None:
+        made.add_pad_token_id(config.pad_token_id)
 
 
 def record_model(name):
@@ -174,18 +186,19 @@ def record_model(name):
             continue
         kind = Type.BF16 if tensor.dtype == torch.bfloat16 else Type.F32
         value = (tensor.view(torch.int16) if kind == Type.BF16 else tensor).numpy()
-        if config.model_type == "llama" and re.search(r"\.[qk]_proj\.", key):
+        if config.model_type in ("llama", "granite") and re.search(r"\.[qk]_proj\.", key):
             heads = config.num_attention_heads if ".q_proj." in key else config.num_key_value_heads
             value = paired(value, heads)
         if config.model_type == "gpt2" and re.search(r"\.c_(attn|proj|fc)\.weight", key):
             value = value.T
         value = numpy.ascontiguousarray(value)
-        made.add_tensor(stored_name(key), value.view(numpy.uint8) if kind == Type.BF16 else value,
+        made.add_tensor(stored_name(key, config), value.view(numpy.uint8) if kind == Type.BF16 else value,
                         raw_dtype=kind)
     if name == "llama3":
         made.add_tensor("rope_freqs.weight", rope_factors(config))
     finish(made)
-    check_model(name, model)
+    if config.model_type not in MAPPED:  # which transformers does not read
+        check_model(name, model)
 
 
 def check_model(name, model):
@@ -316,7 +329,7 @@ def main():
     if "types" in chosen:
         record_types()
     if "models" in chosen:
-        for name in ("llama3", "qwen2", "qwen3", "gpt2"):
+        for name in ("llama3", "qwen2", "qwen3", "gpt2", "olmo2", "granite"):
             record_model(name)
     if "tokenizers" in chosen:
         record_tokenizers()

@@ -8,14 +8,14 @@ FOLDER/NAME/expected.safetensors:
     tokens   I32 [T]     one sequence
     logits   F32 [T, V]  of the model run in float32 with eager attention
 
-and for the models in TRAINED also FOLDER/NAME/gradients.safetensors, the gradient of the mean loss
+for the models in GRADIENTS also FOLDER/NAME/gradients.safetensors, the gradient of the mean loss
 of a few sequences in float32 under the parameters' own names, with
 
     tokens   I32 [T]     the sequences one behind the other
     lengths  I32 [S]     their lengths; the last token of each is a target only
     loss     F32 [1]
 
-and FOLDER/NAME/training.json: ten AdamW steps (weight decay on matrices only) with the loss before
+and for those in TRAINED FOLDER/NAME/training.json: ten AdamW steps (weight decay on matrices only) with the loss before
 each step and the norm of its gradient, without and with clipping. FOLDER/versions.json names the
 versions of everything used.
 """
@@ -33,14 +33,24 @@ import transformers
 from transformers import (
     GPT2Config,
     GPT2LMHeadModel,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    GraniteConfig,
+    GraniteForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
 )
 
 VOCAB = 96
@@ -71,6 +81,14 @@ LLAMA3_ROPE = dict(
     factor=8.0,
     low_freq_factor=1.0,
     high_freq_factor=4.0,
+    original_max_position_embeddings=32,
+)
+LONGROPE = dict(
+    rope_type="longrope",
+    rope_theta=10000.0,
+    partial_rotary_factor=0.75,
+    short_factor=[1.0, 1.02, 1.1, 1.2, 1.25, 1.3],
+    long_factor=[1.0, 1.3, 2.0, 3.1, 4.0, 6.5],
     original_max_position_embeddings=32,
 )
 
@@ -167,8 +185,82 @@ MODELS = {
         torch.float32,
         {},
     ),
+    "phi3": (
+        Phi3ForCausalLM,
+        Phi3Config(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            sliding_window=9,
+            pad_token_id=0,
+        ),
+        torch.float32,
+        {},
+    ),
+    "phi4_mini": (
+        Phi3ForCausalLM,
+        Phi3Config(
+            **COMMON,
+            num_attention_heads=2,
+            num_key_value_heads=1,
+            rope_parameters=LONGROPE,
+            original_max_position_embeddings=32,
+            tie_word_embeddings=True,
+            pad_token_id=0,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "gemma3": (
+        Gemma3ForCausalLM,
+        Gemma3TextConfig(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            sliding_window=9,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            query_pre_attn_scalar=20,
+        ),
+        torch.float32,
+        {},
+    ),
+    "olmo2": (
+        Olmo2ForCausalLM,
+        Olmo2Config(**COMMON, num_attention_heads=4, num_key_value_heads=2),
+        torch.bfloat16,
+        {},
+    ),
+    "granite": (
+        GraniteForCausalLM,
+        GraniteConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            embedding_multiplier=6.0,
+            attention_multiplier=0.3,
+            residual_multiplier=0.4,
+            logits_scaling=1.7,
+            tie_word_embeddings=True,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "smollm3": (
+        SmolLM3ForCausalLM,
+        SmolLM3Config(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            no_rope_layers=[1, 0, 1],
+            pad_token_id=0,
+        ),
+        torch.bfloat16,
+        {},
+    ),
 }
 TRAINED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer")
+GRADIENTS = TRAINED + ("phi3", "gemma3", "olmo2", "granite")
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10
@@ -182,7 +274,8 @@ def randomise(model, generator):
             noise = torch.randn(parameter.shape, generator=generator)
             is_norm = "norm" in name or ".ln_" in name
             if is_norm and name.endswith("weight"):
-                parameter.copy_(1.0 + 0.2 * noise)
+                adds_one = model.config.model_type.startswith("gemma")
+                parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
             elif name.endswith("bias"):
                 parameter.copy_(0.2 * noise)
             elif parameter.shape[0] == VOCAB:
@@ -273,8 +366,9 @@ def record_model(name, root, seed):
         logits = load(folder)(tokens[None]).logits[0]
     expected = {"tokens": tokens.to(torch.int32), "logits": logits.float().contiguous()}
     safetensors.torch.save_file(expected, os.path.join(folder, "expected.safetensors"))
-    if name in TRAINED:
+    if name in GRADIENTS:
         record_gradients(folder, generator)
+    if name in TRAINED:
         record_training(folder, generator)
     print(f"{name}: |logits| up to {float(logits.abs().max()):.2f}")
 

@@ -1,6 +1,7 @@
-// SwiGLU and activations without a gate on rows, forward and backward.
+// SwiGLU, GeGLU and activations without a gate on rows, forward and backward.
 //
 //   swiglu   h = g σ(g) u:  dg = dh u σ(g) (1 + g (1 - σ(g))),  du = dh g σ(g)
+//   geglu    h = gelu(g) u in the tanh form:  dg = dh u gelu'(g),  du = dh gelu(g)
 //   gelu     tanh form, as x σ(2a) with a = √(2/π) (x + 0.044715 x³), since (1 + tanh a) / 2 =
 //   σ(2a):
 //              dx = dh (s + x s (1 - s) 2a'),  s = σ(2a)
@@ -17,13 +18,13 @@
 
 namespace jige::cpu {
 
-struct SwigluForwardArgs {
+struct GatedForwardArgs {
   Rows dst;           // [T, F]
   ConstRows gate_up;  // [T, 2F]
   int64_t width;      // F
 };
 
-struct SwigluBackwardArgs {
+struct GatedBackwardArgs {
   Rows grad_gate_up;   // [T, 2F], may be gate_up
   ConstRows grad_dst;  // [T, F]
   ConstRows gate_up;   // [T, 2F]
@@ -50,9 +51,14 @@ struct PlainActivation {
   void (*backward)(const PlainBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
 };
 
+// An activation that multiplies with a gate.
+struct GatedActivation {
+  void (*forward)(const GatedForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*backward)(const GatedBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+};
+
 struct ActivationKernels {
-  void (*swiglu_forward)(const SwigluForwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
-  void (*swiglu_backward)(const SwigluBackwardArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  GatedActivation swiglu, geglu;
   PlainActivation gelu_tanh, gelu_erf, relu, silu;
 };
 

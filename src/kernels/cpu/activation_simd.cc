@@ -7,31 +7,6 @@ namespace {
 
 using V = F32x16;
 
-template <typename Dst, typename Src>
-JIGE_FLATTEN void swiglu_forward_row(Dst* dst, const Src* gate_up, int64_t width) {
-  for_each_vector<V>(width, [&](int64_t i, int lanes) {
-    const V gate = load_lanes<V>(gate_up + i, lanes);
-    const V up = load_lanes<V>(gate_up + width + i, lanes);
-    store_lanes(gate * sigmoid(gate) * up, dst + i, lanes);
-  });
-}
-
-template <typename GradSrc, typename GradDst, typename Src>
-JIGE_FLATTEN void swiglu_backward_row(GradSrc* grad_gate_up, const GradDst* grad_dst,
-                                      const Src* gate_up, Src* activated, int64_t width) {
-  const V one = V::broadcast(1.0f);
-  for_each_vector<V>(width, [&](int64_t i, int lanes) {
-    const V gate = load_lanes<V>(gate_up + i, lanes);
-    const V up = load_lanes<V>(gate_up + width + i, lanes);
-    const V grad = load_lanes<V>(grad_dst + i, lanes);
-    const V s = sigmoid(gate);
-    if (activated) store_lanes(gate * s * up, activated + i, lanes);
-    const V grad_s = grad * s;
-    store_lanes(grad_s * up * fma(gate, one - s, one), grad_gate_up + i, lanes);
-    store_lanes(grad_s * gate, grad_gate_up + width + i, lanes);
-  });
-}
-
 // GELU in the tanh form.
 struct GeluTanh {
   static constexpr float kLinear = 1.59576912160573f;   // 2 √(2/π)
@@ -49,6 +24,50 @@ struct GeluTanh {
     return fma(x * slope, s * (V::broadcast(1.0f) - s), s);
   }
 };
+
+// The two gates: what a gate makes of `up`, and the gradients of both.
+struct GatedGrad {
+  V value, gate, up;
+};
+
+struct SiluGate {
+  static JIGE_INLINE V value(V gate, V up) { return gate * sigmoid(gate) * up; }
+  static JIGE_INLINE GatedGrad backward(V gate, V up, V grad) {
+    const V one = V::broadcast(1.0f);
+    const V s = sigmoid(gate);
+    const V grad_s = grad * s;
+    return {gate * s * up, grad_s * up * fma(gate, one - s, one), grad_s * gate};
+  }
+};
+
+struct GeluGate {
+  static JIGE_INLINE V value(V gate, V up) { return GeluTanh::value(gate) * up; }
+  static JIGE_INLINE GatedGrad backward(V gate, V up, V grad) {
+    const V activated = GeluTanh::value(gate);
+    return {activated * up, grad * up * GeluTanh::derivative(gate), grad * activated};
+  }
+};
+
+template <typename Gate, typename Dst, typename Src>
+JIGE_FLATTEN void gated_forward_row(Dst* dst, const Src* gate_up, int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    const V gate = load_lanes<V>(gate_up + i, lanes);
+    store_lanes(Gate::value(gate, load_lanes<V>(gate_up + width + i, lanes)), dst + i, lanes);
+  });
+}
+
+template <typename Gate, typename GradSrc, typename GradDst, typename Src>
+JIGE_FLATTEN void gated_backward_row(GradSrc* grad_gate_up, const GradDst* grad_dst,
+                                     const Src* gate_up, Src* activated, int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    const V gate = load_lanes<V>(gate_up + i, lanes);
+    const V up = load_lanes<V>(gate_up + width + i, lanes);
+    const GatedGrad grads = Gate::backward(gate, up, load_lanes<V>(grad_dst + i, lanes));
+    if (activated) store_lanes(grads.value, activated + i, lanes);
+    store_lanes(grads.gate, grad_gate_up + i, lanes);
+    store_lanes(grads.up, grad_gate_up + width + i, lanes);
+  });
+}
 
 // GELU in the exact form.
 struct GeluErf {
@@ -95,29 +114,32 @@ JIGE_FLATTEN void plain_backward_row(GradSrc* grad_src, const GradDst* grad_dst,
   });
 }
 
-void swiglu_forward(const SwigluForwardArgs& args, int64_t begin, int64_t end) noexcept {
+template <typename Gate>
+void gated_forward(const GatedForwardArgs& args, int64_t begin, int64_t end) noexcept {
   with_element_type(args.dst.type, [&](auto dst_tag) {
     with_element_type(args.gate_up.type, [&](auto src_tag) {
       for (int64_t t = begin; t < end; ++t) {
-        swiglu_forward_row(row_of<typename decltype(dst_tag)::Type>(args.dst, t),
-                           row_of<typename decltype(src_tag)::Type>(args.gate_up, t), args.width);
+        gated_forward_row<Gate>(row_of<typename decltype(dst_tag)::Type>(args.dst, t),
+                                row_of<typename decltype(src_tag)::Type>(args.gate_up, t),
+                                args.width);
       }
     });
   });
 }
 
-void swiglu_backward(const SwigluBackwardArgs& args, int64_t begin, int64_t end) noexcept {
+template <typename Gate>
+void gated_backward(const GatedBackwardArgs& args, int64_t begin, int64_t end) noexcept {
   with_element_type(args.grad_gate_up.type, [&](auto grad_src_tag) {
     with_element_type(args.grad_dst.type, [&](auto grad_dst_tag) {
       with_element_type(args.gate_up.type, [&](auto src_tag) {
         for (int64_t t = begin; t < end; ++t) {
-          swiglu_backward_row(row_of<typename decltype(grad_src_tag)::Type>(args.grad_gate_up, t),
-                              row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
-                              row_of<typename decltype(src_tag)::Type>(args.gate_up, t),
-                              args.activated.data
-                                  ? row_of<typename decltype(src_tag)::Type>(args.activated, t)
+          gated_backward_row<Gate>(
+              row_of<typename decltype(grad_src_tag)::Type>(args.grad_gate_up, t),
+              row_of<typename decltype(grad_dst_tag)::Type>(args.grad_dst, t),
+              row_of<typename decltype(src_tag)::Type>(args.gate_up, t),
+              args.activated.data ? row_of<typename decltype(src_tag)::Type>(args.activated, t)
                                   : nullptr,
-                              args.width);
+              args.width);
         }
       });
     });
@@ -156,8 +178,8 @@ void plain_backward(const PlainBackwardArgs& args, int64_t begin, int64_t end) n
 
 extern const ActivationKernels kActivationKernels;
 const ActivationKernels kActivationKernels = {
-    .swiglu_forward = swiglu_forward,
-    .swiglu_backward = swiglu_backward,
+    .swiglu = {gated_forward<SiluGate>, gated_backward<SiluGate>},
+    .geglu = {gated_forward<GeluGate>, gated_backward<GeluGate>},
     .gelu_tanh = {plain_forward<GeluTanh>, plain_backward<GeluTanh>},
     .gelu_erf = {plain_forward<GeluErf>, plain_backward<GeluErf>},
     .relu = {plain_forward<Relu>, plain_backward<Relu>},

@@ -1,4 +1,5 @@
-// RMSNorm and LayerNorm on rows, forward, input gradient and weight gradient.
+// RMSNorm and LayerNorm on rows, forward, input gradient and weight gradient. With weight_adds_one
+// w below is 1 + weight.
 //
 // Shapes: T rows of G groups of D columns; statistics [T, G]. Formulas are in ops/norm.h.
 //   input gradient   x̂ = (x - m) r, g = dy · w:  dx = r (g - mean(g) - x̂ mean(g x̂));
@@ -31,6 +32,7 @@ struct NormForwardArgs {
   int64_t group_count;
   int64_t width;
   float eps;
+  bool weight_adds_one;
 };
 
 struct NormBackwardInputArgs {
@@ -43,6 +45,7 @@ struct NormBackwardInputArgs {
   int64_t group_count;
   int64_t width;
   bool accumulate;
+  bool weight_adds_one;
 };
 
 struct NormBackwardWeightArgs {

@@ -7,6 +7,9 @@ namespace {
 
 using V = F32x16;
 
+// What a weight is added to; minus zero changes no number.
+V weight_offset(bool adds_one) { return V::broadcast(adds_one ? 1.0f : -0.0f); }
+
 template <typename Element>
 float sum_of(const Element* x, int64_t width) {
   V sum = V::zero();
@@ -39,10 +42,11 @@ JIGE_FLATTEN void forward_group(const NormForwardArgs& args, Dst* dst, const Src
   if (kLayer && mean_out) *mean_out = mean;
   const V center = V::broadcast(mean);
   const V factor = V::broadcast(rstd);
+  const V offset = weight_offset(args.weight_adds_one);
   for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
     V x = load_lanes<V>(src + i, lanes);
     if constexpr (kLayer) x = x - center;
-    V y = x * factor * load_lanes<V>(args.weight + i, lanes);
+    V y = x * factor * (load_lanes<V>(args.weight + i, lanes) + offset);
     if (kLayer && args.bias) y = y + load_lanes<V>(args.bias + i, lanes);
     store_lanes(y, dst + i, lanes);
   });
@@ -72,8 +76,12 @@ JIGE_FLATTEN void backward_input_group(const NormBackwardInputArgs& args, GradSr
                                        float mean) {
   const V factor = V::broadcast(rstd);
   const V center = V::broadcast(mean);
+  const V offset = weight_offset(args.weight_adds_one);
   V sum_g = V::zero();
   V sum_gx = V::zero();
+  const auto weighted = [&](int64_t i, int lanes) {  // zero beyond the end
+    return load_lanes<V>(grad_dst + i, lanes) * (load_lanes<V>(args.weight + i, lanes) + offset);
+  };
   const auto normalised = [&](int64_t i, int lanes) {
     V x = load_lanes<V>(src + i, lanes);
     if constexpr (kLayer) x = x - center;
@@ -83,15 +91,15 @@ JIGE_FLATTEN void backward_input_group(const NormBackwardInputArgs& args, GradSr
     fetch_ahead(grad_dst + i);
     fetch_ahead(src + i);
     fetch_ahead(grad_src + i);
-    const V g = load_lanes<V>(grad_dst + i, lanes) * load_lanes<V>(args.weight + i, lanes);
+    const V g = weighted(i, lanes);
     if constexpr (kLayer) sum_g = sum_g + g;
-    sum_gx = fma(g, normalised(i, lanes), sum_gx);  // g is zero beyond the end
+    sum_gx = fma(g, normalised(i, lanes), sum_gx);
   });
   const auto width = static_cast<float>(args.width);
   const V mean_g = V::broadcast(kLayer ? horizontal_sum(sum_g) / width : 0.0f);
   const V mean_gx = V::broadcast(horizontal_sum(sum_gx) / width);
   for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
-    V g = load_lanes<V>(grad_dst + i, lanes) * load_lanes<V>(args.weight + i, lanes);
+    V g = weighted(i, lanes);
     if constexpr (kLayer) g = g - mean_g;
     V result = fma(-normalised(i, lanes), mean_gx, g) * factor;
     if (args.accumulate) result = load_lanes<V>(grad_src + i, lanes) + result;

@@ -1,0 +1,287 @@
+// Fields of config.json that some families alone have.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "formats/json_file.h"
+#include "formats/lora_config.h"
+#include "formats/model_config.h"
+#include "formats/test_support.h"
+
+namespace jige::formats {
+namespace {
+
+Json family_json(const std::string& type) {
+  return {{"model_type", type},       {"vocab_size", 96},
+          {"hidden_size", 32},        {"intermediate_size", 48},
+          {"num_hidden_layers", 4},   {"num_attention_heads", 4},
+          {"num_key_value_heads", 2}, {"max_position_embeddings", 256}};
+}
+
+Json changed(Json json, const Json& members) {
+  for (const auto& [name, value] : members.items()) json[name] = value;
+  return json;
+}
+
+Result<ModelConfig> parsed(const Json& json) { return parse_model_config(json, "config.json"); }
+
+ModelConfig config_of(const Json& json) {
+  const auto config = parsed(json);
+  EXPECT_TRUE(config) << config.error().message;
+  return config ? *config : ModelConfig();
+}
+
+Json longrope() {
+  return {{"type", "longrope"},
+          {"short_factor", {1.0, 1.1, 1.2, 1.3}},
+          {"long_factor", {1.0, 2.0, 4.0, 8.0}}};
+}
+
+Json phi3_long() {
+  return changed(family_json("phi3"),
+                 {{"original_max_position_embeddings", 64}, {"rope_scaling", longrope()}});
+}
+
+TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
+  EXPECT_EQ(config_of(family_json("phi3")).norm_eps, 1e-5);
+  EXPECT_EQ(config_of(family_json("phi3")).sliding_window, 0);
+  EXPECT_TRUE(config_of(family_json("phi3")).fused_projections);
+  const ModelConfig gemma = config_of(family_json("gemma3_text"));
+  EXPECT_EQ(gemma.head_dim, 256);
+  EXPECT_EQ(gemma.score_dim, 256);
+  EXPECT_EQ(gemma.embedding_scale, std::sqrt(32.0));
+  EXPECT_EQ(gemma.rope.theta, 1e6);
+  EXPECT_EQ(gemma.sliding_rope->theta, 1e4);
+  EXPECT_EQ(gemma.sliding_window, 4096);
+  EXPECT_TRUE(gemma.layer_is_sliding.empty());  // four layers of a pattern of six
+  EXPECT_TRUE(gemma.tied_embeddings && gemma.norm_adds_one && gemma.qk_norm);
+  EXPECT_EQ(gemma.pad_id, 0);
+  EXPECT_EQ(config_of(family_json("olmo2")).norm_place, NormPlace::kAfter);
+  EXPECT_EQ(config_of(family_json("granite")).score_scale, 1.0);
+  const ModelConfig smol = config_of(family_json("smollm3"));
+  EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
+  EXPECT_EQ(smol.rope.theta, 2e6);
+  EXPECT_TRUE(smol.tied_embeddings);
+  for (const auto& [type, count] : {std::pair{"phi3", 4}, std::pair{"gemma3_text", 4},
+                                    std::pair{"olmo2", 4}, std::pair{"smollm3", 4}}) {
+    Json json = changed(family_json(type), {{"head_dim", 8}});
+    json.erase("num_key_value_heads");
+    EXPECT_EQ(config_of(json).kv_head_count, count) << type;
+  }
+}
+
+TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
+  const auto count = [](Json json, const Json& members) {
+    return parameter_count(config_of(changed(std::move(json), members)));
+  };
+  const auto sizes = [](int64_t vocab, int64_t hidden, int64_t layers, int64_t heads, int64_t kv,
+                        int64_t ffn) {
+    return Json{{"vocab_size", vocab},
+                {"hidden_size", hidden},
+                {"num_hidden_layers", layers},
+                {"num_attention_heads", heads},
+                {"num_key_value_heads", kv},
+                {"intermediate_size", ffn},
+                {"max_position_embeddings", 8192}};
+  };
+  const Json tied = {{"tie_word_embeddings", true}};
+  EXPECT_EQ(count(family_json("phi3"), sizes(32064, 3072, 32, 32, 32, 8192)), 3821079552);
+  EXPECT_EQ(count(changed(family_json("phi3"), tied), sizes(200064, 3072, 32, 24, 8, 8192)),
+            3836021760);
+  EXPECT_EQ(count(family_json("gemma3_text"), sizes(262144, 640, 18, 4, 1, 2048)), 268098176);
+  EXPECT_EQ(count(family_json("gemma3_text"), sizes(262144, 1152, 26, 4, 1, 6912)), 999885952);
+  EXPECT_EQ(count(family_json("olmo2"), sizes(100352, 2048, 16, 16, 16, 8192)), 1484916736);
+  EXPECT_EQ(count(changed(family_json("granite"), tied), sizes(49155, 2048, 40, 32, 8, 8192)),
+            2533531648);
+  EXPECT_EQ(count(family_json("smollm3"), sizes(128256, 2048, 36, 16, 4, 11008)), 3075098624);
+}
+
+TEST(ModelConfigFamilies, BothSpellingsOfPositionsByLayerTypeAreRead) {
+  const Json nested = {
+      {"full_attention", {{"rope_type", "linear"}, {"factor", 8.0}, {"rope_theta", 5e5}}},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", 5e3}}}};
+  const Json gemma = family_json("gemma3_text");
+  const ModelConfig now = config_of(changed(gemma, {{"rope_parameters", nested}}));
+  EXPECT_EQ(now.rope.theta, 5e5);
+  EXPECT_EQ(now.rope.scaling, RopeScaling::kLinear);
+  EXPECT_EQ(now.sliding_rope, RopeConfig{.theta = 5e3});
+  const Json old = {{"rope_theta", 5e5},
+                    {"rope_local_base_freq", 5e3},
+                    {"rope_scaling", {{"rope_type", "linear"}, {"factor", 8.0}}}};
+  EXPECT_EQ(config_of(changed(gemma, old)), now);
+  EXPECT_EQ(config_of(changed(changed(gemma, old), {{"rope_parameters", nested}})), now);
+
+  const auto both = [&](const Json& members) {
+    return parsed(changed(changed(gemma, {{"rope_parameters", nested}}), members));
+  };
+  EXPECT_FAILS_WITH(both({{"rope_local_base_freq", 1e4}}), Code::kCorrupt, "rope_local_base_freq");
+  EXPECT_FAILS_WITH(both({{"rope_theta", 1e4}}), Code::kCorrupt, "rope_theta");
+  EXPECT_FAILS_WITH(both({{"rope_scaling", {{"rope_type", "linear"}, {"factor", 4.0}}}}),
+                    Code::kCorrupt, "rope_scaling contradicts");
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"rope_parameters", {{"rope_type", "default"}}}})),
+                    Code::kCorrupt, "\"full_attention\"");
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"rope_parameters", {{"full_attention", 7}}}})),
+                    Code::kCorrupt, "full_attention");
+  EXPECT_FAILS_WITH(
+      parsed(changed(gemma, {{"rope_parameters",
+                              {{"sliding_attention", {{"rope_type", "linear"}, {"factor", 2}}}}}})),
+      Code::kUnsupported, "\"sliding_attention\" are scaled");
+}
+
+TEST(ModelConfigFamilies, WindowsOfGemmaFollowTypesOrPattern) {
+  const Json gemma = changed(family_json("gemma3_text"), {{"sliding_window", 16}});
+  const std::vector<uint8_t> every_second = {1, 0, 1, 0};
+  EXPECT_EQ(config_of(changed(gemma, {{"sliding_window_pattern", 2}})).layer_is_sliding,
+            every_second);
+  const Json types = {"full_attention", "sliding_attention", "full_attention", "full_attention"};
+  const ModelConfig listed = config_of(changed(gemma, {{"layer_types", types}}));
+  EXPECT_EQ(listed.layer_is_sliding, (std::vector<uint8_t>{0, 1, 0, 0}));
+  EXPECT_EQ(config_of(to_hf_config(listed)), listed);
+  EXPECT_FALSE(to_hf_config(listed).contains("sliding_window_pattern"));
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"layer_types", types}, {"sliding_window_pattern", 2}})),
+                    Code::kCorrupt, "sliding_window_pattern contradicts layer_types");
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"sliding_window_pattern", 0}})), Code::kCorrupt,
+                    "sliding_window_pattern");
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"sliding_window", nullptr}})), Code::kCorrupt,
+                    "\"sliding_window\" is null");
+  const ModelConfig full = config_of(changed(gemma, {{"sliding_window_pattern", 1}}));
+  EXPECT_EQ(full.sliding_window, 0);
+  EXPECT_FALSE(full.sliding_rope);
+  EXPECT_EQ(config_of(to_hf_config(full)), full);
+}
+
+TEST(ModelConfigFamilies, RefusesWhatChangesGemma) {
+  const Json gemma = family_json("gemma3_text");
+  for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+    EXPECT_TRUE(parsed(changed(gemma, {{field, nullptr}})));
+    EXPECT_FAILS_WITH(parsed(changed(gemma, {{field, 30.0}})), Code::kUnsupported, field);
+  }
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"use_bidirectional_attention", true}})),
+                    Code::kUnsupported, "use_bidirectional_attention");
+  EXPECT_FAILS_WITH(parsed(changed(gemma, {{"hidden_activation", "gelu"}})), Code::kUnsupported,
+                    "hidden_activation \"gelu\"");
+  for (const Json& value : {Json(0), Json(-4), Json(1e9)}) {
+    EXPECT_FAILS_WITH(parsed(changed(gemma, {{"query_pre_attn_scalar", value}})), Code::kCorrupt,
+                      "query_pre_attn_scalar");
+  }
+}
+
+TEST(ModelConfigFamilies, LongRopeHasTheFactorsOfItsFolder) {
+  const ModelConfig config = config_of(phi3_long());
+  EXPECT_EQ(config.rope.scaling, RopeScaling::kLongRope);
+  EXPECT_EQ(config.rope.original_context, 64);
+  EXPECT_NEAR(config.rope.attention_factor, std::sqrt(1 + std::log(4.0) / std::log(64.0)), 1e-15);
+  EXPECT_EQ(config_of(to_hf_config(config)), config);
+  Json own = phi3_long();
+  own["rope_scaling"]["attention_factor"] = 1.25;
+  EXPECT_EQ(config_of(own).rope.attention_factor, 1.25);
+  EXPECT_EQ(config_of(to_hf_config(config_of(own))), config_of(own));
+  Json su = phi3_long();
+  su["rope_scaling"]["type"] = "su";  // what the first folders called it
+  EXPECT_EQ(config_of(su), config);
+
+  const auto with_factor = [](const char* field, const Json& value) {
+    Json json = phi3_long();
+    json["rope_scaling"][field] = value;
+    return parsed(json);
+  };
+  EXPECT_FAILS_WITH(with_factor("short_factor", {1.0, 1.0}), Code::kCorrupt, "list of 4 numbers");
+  EXPECT_FAILS_WITH(with_factor("long_factor", nullptr), Code::kNotFound, "long_factor");
+  EXPECT_FAILS_WITH(with_factor("long_factor", {1.0, "x", 1.0, 1.0}), Code::kCorrupt,
+                    "long_factor");
+  EXPECT_FAILS_WITH(with_factor("long_factor", {1.0, 0.0, 1.0, 1.0}), Code::kCorrupt,
+                    "long_factor");
+  EXPECT_FAILS_WITH(with_factor("attention_factor", -1.0), Code::kCorrupt, "attention_factor");
+  EXPECT_FAILS_WITH(with_factor("original_max_position_embeddings", 32), Code::kCorrupt,
+                    "original_max_position_embeddings is 64 at the top and 32");
+  EXPECT_FAILS_WITH(with_factor("type", "llama3"), Code::kUnsupported, "default and longrope");
+  EXPECT_FAILS_WITH(parsed(changed(phi3_long(), {{"original_max_position_embeddings", 1}})),
+                    Code::kCorrupt, "original_max_position_embeddings");
+}
+
+TEST(ModelConfigFamilies, PhiTurnsPartsOfHeads) {
+  const Json phi3 = family_json("phi3");
+  EXPECT_EQ(config_of(changed(phi3, {{"partial_rotary_factor", 0.75}})).rotary_dim, 6);
+  const ModelConfig odd = config_of(
+      changed(phi3, {{"head_dim", 30}, {"rope_parameters", {{"partial_rotary_factor", 0.74}}}}));
+  EXPECT_EQ(odd.rotary_dim, 22);
+  EXPECT_EQ(config_of(to_hf_config(odd)), odd);
+  for (const double factor : {0.0, -0.5, 1.5, 0.4}) {  // 0.4: three columns
+    EXPECT_FAILS_WITH(parsed(changed(phi3, {{"partial_rotary_factor", factor}})), Code::kCorrupt,
+                      "partial_rotary_factor");
+  }
+  EXPECT_FAILS_WITH(parsed(changed(phi3, {{"partial_rotary_factor", 0.5},
+                                          {"rope_parameters", {{"partial_rotary_factor", 0.75}}}})),
+                    Code::kCorrupt, "is 0.5 and 0.75");
+}
+
+TEST(ModelConfigFamilies, GraniteAndSmolLmChecksTheirFields) {
+  for (const char* field :
+       {"embedding_multiplier", "attention_multiplier", "residual_multiplier", "logits_scaling"}) {
+    for (const Json& value : {Json(0.0), Json(-1.0), Json(1e9)}) {
+      EXPECT_FAILS_WITH(parsed(changed(family_json("granite"), {{field, value}})), Code::kCorrupt,
+                        field);
+    }
+  }
+  const Json smol = family_json("smollm3");
+  for (const Json& list : {Json{1, 1, 1}, Json{1, 1, 1, 2}, Json{1, 1, 1, "0"}, Json(1)}) {
+    EXPECT_FAILS_WITH(parsed(changed(smol, {{"no_rope_layers", list}})), Code::kCorrupt,
+                      "no_rope_layers");
+  }
+  EXPECT_FAILS_WITH(parsed(changed(smol, {{"no_rope_layer_interval", -1}})), Code::kCorrupt,
+                    "no_rope_layer_interval");
+  EXPECT_TRUE(
+      config_of(changed(smol, {{"no_rope_layers", {1, 1, 1, 1}}})).layer_is_unturned.empty());
+}
+
+TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {
+  const auto refused = [](ModelConfig config, const std::string& words) {
+    const Status status = check_model_config(config, "test");
+    ASSERT_FALSE(status) << words;
+    EXPECT_NE(status.error().message.find(words), std::string::npos) << status.error().message;
+  };
+  const ModelConfig llama = config_of(family_json("llama"));
+  ModelConfig config = llama;
+  config.norm_place = NormPlace::kAfter;
+  refused(config, "norms before");
+  config = llama;
+  config.norm_adds_one = true;
+  refused(config, "norms that are their weight");
+  config = llama;
+  config.qk_norm_whole = true;
+  refused(config, "no norm of all queries");
+  config = llama;
+  config.fused_projections = true;
+  refused(config, "no fused projections");
+  config = llama;
+  config.rotary_dim = 4;
+  refused(config, "turn as a whole");
+  config = llama;
+  config.layer_is_unturned = {0, 0, 1, 0};
+  refused(config, "rotary positions in every layer");
+  config.layer_is_unturned = {0};
+  refused(config, "no_rope_layers");
+  config = llama;
+  config.logits_divisor = 2;
+  refused(config, "logits_scaling");
+  config = llama;
+  config.embedding_scale = 2;
+  refused(config, "embedding_multiplier");
+  config = llama;
+  config.activation = ActivationKind::kGeGlu;
+  refused(config, "gated SiLU");
+  config = config_of(family_json("gemma3_text"));
+  config.embedding_scale = 1;
+  refused(config, "root of hidden_size");
+}
+
+TEST(ModelConfigFamilies, AdaptersOfFusedProjectionsNameThem) {
+  EXPECT_EQ(lora_linear_modules(Family::kPhi3),
+            (std::vector<std::string>{"down_proj", "gate_up_proj", "o_proj", "qkv_proj"}));
+  EXPECT_EQ(lora_linear_modules(Family::kGemma3), lora_linear_modules(Family::kLlama));
+}
+
+}  // namespace
+}  // namespace jige::formats

@@ -1,0 +1,157 @@
+#include "formats/model_config_layers.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <vector>
+
+#include "formats/model_config_fields.h"
+#include "formats/model_families.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
+constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
+constexpr int64_t kGemma3PatternDefault = 6;
+constexpr int64_t kSmolLm3PatternDefault = 4;
+
+// "layer_types" as flags, or nothing when the field is absent.
+Result<std::optional<std::vector<uint8_t>>> parse_layer_types(const Json& config,
+                                                              int64_t layer_count,
+                                                              std::string_view where) {
+  const Json* list = find_field(config, "layer_types");
+  if (!list) return std::nullopt;
+  if (!list->is_array() || list->size() != static_cast<size_t>(layer_count)) {
+    return fail(Code::kCorrupt,
+                "{}: field \"layer_types\" must be a list of {} names, one per layer", where,
+                layer_count);
+  }
+  std::vector<uint8_t> flags;
+  for (const Json& entry : *list) {
+    const std::string name = entry.is_string() ? entry.get<std::string>() : dump_json(entry);
+    if (name != "full_attention" && name != "sliding_attention") {
+      return fail(Code::kUnsupported,
+                  "{}: layer type \"{}\" is not supported; supported are full_attention and "
+                  "sliding_attention",
+                  where, name.substr(0, 80));
+    }
+    flags.push_back(name == "sliding_attention");
+  }
+  return flags;
+}
+
+// Flags of every layer but each `period`th.
+std::vector<uint8_t> all_but_every(int64_t period, int64_t layer_count) {
+  std::vector<uint8_t> flags;
+  for (int64_t i = 1; i <= layer_count; ++i) flags.push_back(i % period != 0);
+  return flags;
+}
+
+Status parse_window(const Json& config, ModelConfig& out, std::string_view where) {
+  const bool null = present(config, "sliding_window") && !find_field(config, "sliding_window");
+  bool used = out.family == Family::kMistral || out.family == Family::kGemma3;
+  if (is_qwen(out.family) || out.family == Family::kSmolLm3) {
+    JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
+  }
+  // Left out, these have none.
+  const bool optional = out.family == Family::kPhi3 || out.family == Family::kSmolLm3;
+  if (optional)
+    used = find_field(config, "sliding_window") && (used || out.family != Family::kSmolLm3);
+  if (!used || null) return {};
+  JIGE_TRY(out.sliding_window, get_size_or(config, "sliding_window", kSlidingWindowDefault, where));
+  return {};
+}
+
+// Which layers have the window where no layer_types say so.
+Result<std::vector<uint8_t>> default_window_flags(const Json& config, const ModelConfig& out,
+                                                  std::string_view where) {
+  std::vector<uint8_t> flags(static_cast<size_t>(out.layer_count), out.sliding_window > 0);
+  if (is_qwen(out.family) && out.sliding_window > 0) {
+    JIGE_TRY(const int64_t full_layers,
+             get_int_or(config, "max_window_layers", kMaxWindowLayersDefault, where));
+    const auto full = std::clamp<int64_t>(full_layers, 0, out.layer_count);
+    std::fill_n(flags.begin(), full, uint8_t{0});
+  }
+  if (out.family == Family::kSmolLm3 && out.sliding_window > 0) {
+    flags = out.layer_is_unturned;
+    flags.resize(static_cast<size_t>(out.layer_count));
+  }
+  if (out.family == Family::kGemma3) {
+    JIGE_TRY(const int64_t period,
+             get_size_or(config, "sliding_window_pattern", kGemma3PatternDefault, where));
+    flags = all_but_every(period, out.layer_count);
+  }
+  return flags;
+}
+
+// Whether layer_types may say anything else than what other fields do.
+bool has_layer_types(Family family) {
+  return is_qwen(family) || family == Family::kGemma3 || family == Family::kSmolLm3;
+}
+
+Status parse_windows(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_DO(parse_window(config, out, where));
+  JIGE_TRY(const std::optional<std::vector<uint8_t>> listed,
+           parse_layer_types(config, out.layer_count, where));
+  JIGE_TRY(std::vector<uint8_t> flags, default_window_flags(config, out, where));
+  if (listed && *listed != flags) {
+    if (out.family == Family::kGemma3 && find_field(config, "sliding_window_pattern")) {
+      return fail(Code::kCorrupt, "{}: sliding_window_pattern contradicts layer_types", where);
+    }
+    if (!has_layer_types(out.family)) {
+      return fail(Code::kUnsupported, "{}: field \"layer_types\" is not supported for {} models",
+                  where, family_name(out.family));
+    }
+    const bool slides = std::count(listed->begin(), listed->end(), uint8_t{1}) > 0;
+    if (out.sliding_window == 0 && slides) {
+      return fail(Code::kCorrupt,
+                  "{}: layer_types names sliding_attention, but there is no sliding window in use",
+                  where);
+    }
+    flags = *listed;
+  }
+  const auto sliding_count = std::count(flags.begin(), flags.end(), uint8_t{1});
+  if (sliding_count > 0 && out.sliding_window == 0) {
+    return fail(Code::kCorrupt,
+                "{}: field \"sliding_window\" is null, but layers of this model have a window",
+                where);
+  }
+  if (sliding_count == 0) {
+    out.sliding_window = 0;
+    out.sliding_rope.reset();
+  }
+  if (sliding_count > 0 && sliding_count < out.layer_count) out.layer_is_sliding = std::move(flags);
+  return {};
+}
+
+// "no_rope_layers" has a 1 for every layer that turns, in spite of its name.
+Status parse_unturned_layers(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.family != Family::kSmolLm3) return {};
+  JIGE_TRY(const int64_t period,
+           get_size_or(config, "no_rope_layer_interval", kSmolLm3PatternDefault, where));
+  std::vector<uint8_t> turned = all_but_every(period, out.layer_count);
+  if (const Json* list = find_field(config, "no_rope_layers")) {
+    const auto is_flag = [](const Json& one) { return one == 0 || one == 1; };
+    if (!list->is_array() || list->size() != turned.size() ||
+        !std::all_of(list->begin(), list->end(), is_flag)) {
+      return fail(Code::kCorrupt,
+                  "{}: field \"no_rope_layers\" must be a list of {} numbers 0 or 1, one per layer",
+                  where, turned.size());
+    }
+    for (size_t i = 0; i < turned.size(); ++i) turned[i] = (*list)[i] == 1;
+  }
+  const auto count = std::count(turned.begin(), turned.end(), uint8_t{0});
+  if (count == 0) return {};
+  for (const uint8_t flag : turned) out.layer_is_unturned.push_back(!flag);
+  return {};
+}
+
+}  // namespace
+
+Status parse_layers(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_DO(parse_unturned_layers(config, out, where));
+  return parse_windows(config, out, where);
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,269 @@
+#include "formats/model_config_rope.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+#include <vector>
+
+#include "base/json.h"
+#include "base/log.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr const char* kOriginalContext = "original_max_position_embeddings";
+constexpr const char* kPartialFactor = "partial_rotary_factor";
+constexpr int64_t kPhi3OriginalContext = 4096;
+constexpr double kGemma3Theta = 1e6;
+constexpr double kGemma3SlidingTheta = 1e4;
+constexpr double kSmolLm3Theta = 2e6;
+constexpr double kLongFactorMin = 1e-6;
+constexpr double kLongFactorMax = 1e6;
+
+bool turns_parts(Family family) { return family == Family::kPhi3; }
+
+double theta_default(Family family) {
+  if (family == Family::kGemma3) return kGemma3Theta;
+  return family == Family::kSmolLm3 ? kSmolLm3Theta : RopeConfig().theta;
+}
+
+// The classes of most families in transformers turn whole heads: they never look at
+// partial_rotary_factor without scaling, and with it they fail.
+Status check_partial_factor(const Json& object, const Json& config, const RopeConfig& rope,
+                            std::string_view where) {
+  JIGE_TRY(const double top, get_number_or(config, kPartialFactor, 1.0, where));
+  JIGE_TRY(const double factor, get_number_or(object, kPartialFactor, top, where));
+  if (factor == 1.0) return {};
+  if (rope.scaling != RopeScaling::kNone) {
+    return fail(Code::kUnsupported,
+                "{}: field \"{}\" is {}; with scaled rotary embeddings it must be 1 or absent",
+                where, kPartialFactor, factor);
+  }
+  log_warn("{}: field \"{}\" is {}; the family turns whole heads, so it is ignored", where,
+           kPartialFactor, factor);
+  return {};
+}
+
+Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
+  if (type == "default") return RopeScaling::kNone;
+  if (family == Family::kPhi3) {
+    if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
+  } else {
+    if (type == "linear") return RopeScaling::kLinear;
+    if (type == "llama3") return RopeScaling::kLlama3;
+  }
+  return fail(Code::kUnsupported, "{}: rope type \"{}\" is not supported; supported are {}", where,
+              type,
+              family == Family::kPhi3 ? "default and longrope" : "default, linear and llama3");
+}
+
+Result<std::vector<double>> parse_factors(const Json& object, const char* field, size_t count,
+                                          std::string_view where) {
+  const Json* list = find_field(object, field);
+  if (!list) return fail(Code::kNotFound, "{}: field \"{}\" is missing", where, field);
+  if (!list->is_array() || list->size() != count) {
+    return fail(Code::kCorrupt,
+                "{}: field \"{}\" must be a list of {} numbers, one for each pair of columns that "
+                "turn",
+                where, field, count);
+  }
+  std::vector<double> factors;
+  for (const Json& entry : *list) {
+    const double value = entry.is_number() ? entry.get<double>() : 0.0;
+    if (!(value >= kLongFactorMin && value <= kLongFactorMax)) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" holds {}; its numbers must lie in [{}, {}]",
+                  where, field, dump_json(entry).substr(0, 80), kLongFactorMin, kLongFactorMax);
+    }
+    factors.push_back(value);
+  }
+  return factors;
+}
+
+// The length that a scaled model was trained with first.
+Result<int64_t> original_context(const Json& object, const Json& config, const ModelConfig& out,
+                                 std::string_view where) {
+  const bool phi3 = out.family == Family::kPhi3;
+  const int64_t fallback = phi3 ? kPhi3OriginalContext : out.context_max;
+  JIGE_TRY(const int64_t top, get_int_or(config, kOriginalContext, fallback, where));
+  JIGE_TRY(const int64_t context, get_int_or(object, kOriginalContext, top, where));
+  if (context != top && (phi3 || find_field(config, kOriginalContext))) {
+    return fail(Code::kCorrupt, "{}: {} is {} at the top and {} in the rope parameters", where,
+                kOriginalContext, top, context);
+  }
+  return context;
+}
+
+Status parse_longrope(const Json& object, const Json& config, const ModelConfig& out,
+                      RopeConfig& rope, std::string_view where) {
+  const int64_t columns = out.rotary_dim > 0 ? out.rotary_dim : out.head_dim;
+  const auto count = static_cast<size_t>(columns / 2);
+  JIGE_TRY(rope.short_factors, parse_factors(object, "short_factor", count, where));
+  JIGE_TRY(rope.long_factors, parse_factors(object, "long_factor", count, where));
+  JIGE_TRY(rope.original_context, original_context(object, config, out, where));
+  if (rope.original_context < 2 || rope.original_context > kContextMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [2, {}]", where,
+                kOriginalContext, rope.original_context, kContextMax);
+  }
+  const double ratio =
+      static_cast<double>(out.context_max) / static_cast<double>(rope.original_context);
+  JIGE_TRY(const double factor, get_number_or(object, "factor", ratio, where));
+  JIGE_TRY(rope.attention_factor,
+           get_number_or(object, "attention_factor",
+                         default_attention_factor(factor, rope.original_context), where));
+  return {};
+}
+
+// One rotary description: `object` is rope_parameters, rope_scaling or an empty object.
+Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, const ModelConfig& out,
+                                     std::string_view where) {
+  RopeConfig rope;
+  JIGE_TRY(const double top_theta,
+           get_number_or(config, "rope_theta", theta_default(out.family), where));
+  JIGE_TRY(rope.theta, get_number_or(object, "rope_theta", top_theta, where));
+  if (find_field(config, "rope_theta") && rope.theta != top_theta) {
+    return fail(Code::kCorrupt, "{}: rope_theta is {} at the top and {} in the rope parameters",
+                where, top_theta, rope.theta);
+  }
+  for (const char* nested : {"full_attention", "sliding_attention"}) {
+    if (find_field(object, nested)) {
+      return fail(Code::kUnsupported,
+                  "{}: rope parameters that differ by layer type (\"{}\") are not supported", where,
+                  nested);
+    }
+  }
+  JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
+  JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
+  JIGE_TRY(rope.scaling, scaling_of(type, out.family, where));
+  if (!turns_parts(out.family)) JIGE_DO(check_partial_factor(object, config, rope, where));
+  if (rope.scaling == RopeScaling::kNone) return rope;
+  if (rope.scaling == RopeScaling::kLongRope) {
+    JIGE_DO(parse_longrope(object, config, out, rope, where));
+    return rope;
+  }
+  JIGE_TRY(rope.factor, get_number(object, "factor", where));
+  if (rope.scaling == RopeScaling::kLinear) return rope;
+  JIGE_TRY(rope.low_freq_factor, get_number(object, "low_freq_factor", where));
+  JIGE_TRY(rope.high_freq_factor, get_number(object, "high_freq_factor", where));
+  JIGE_TRY(rope.original_context, original_context(object, config, out, where));
+  return rope;
+}
+
+// How many columns of a head turn, said at the top or in either object.
+Status parse_rotary_dim(const Json& config, const Json* parameters, const Json* scaling,
+                        ModelConfig& out, std::string_view where) {
+  double factor = 1.0;
+  bool stated = false;
+  for (const Json* object : {&config, parameters, scaling}) {
+    if (!object || !find_field(*object, kPartialFactor)) continue;
+    JIGE_TRY(const double value, get_number(*object, kPartialFactor, where));
+    if (stated && value != factor) {
+      return fail(Code::kCorrupt, "{}: field \"{}\" is {} and {}", where, kPartialFactor, factor,
+                  value);
+    }
+    factor = value;
+    stated = true;
+  }
+  if (!(factor > 0.0 && factor <= 1.0)) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in (0, 1]", where,
+                kPartialFactor, factor);
+  }
+  const auto columns = static_cast<int64_t>(static_cast<double>(out.head_dim) * factor);
+  if (columns != out.head_dim) out.rotary_dim = columns;
+  if (columns < 2 || columns % 2 != 0) {
+    return fail(Code::kCorrupt,
+                "{}: field \"{}\" ({}) makes {} of {} columns of a head turn; they turn in pairs",
+                where, kPartialFactor, factor, columns, out.head_dim);
+  }
+  return {};
+}
+
+Result<const Json*> object_or_null(const Json& config, const char* field, std::string_view where) {
+  const Json* object = find_field(config, field);
+  if (object && !object->is_object()) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" must be an object or null", where, field);
+  }
+  return object;
+}
+
+// Old folders say rope_theta and rope_scaling, new ones rope_parameters; both must agree.
+Result<RopeConfig> parse_both_spellings(const Json* parameters, const Json* scaling,
+                                        const Json& config, const ModelConfig& out,
+                                        std::string_view where) {
+  const Json none = Json::object();
+  const Json* first = parameters ? parameters : scaling ? scaling : &none;
+  JIGE_TRY(const RopeConfig rope, parse_rope_object(*first, config, out, where));
+  if (parameters && scaling) {
+    // Where only one of the two carries theta, that one counts for both.
+    Json filled = *scaling;
+    if (!find_field(filled, "rope_theta")) filled["rope_theta"] = rope.theta;
+    JIGE_TRY(const RopeConfig other, parse_rope_object(filled, config, out, where));
+    if (other != rope) {
+      return fail(Code::kCorrupt, "{}: rope_scaling contradicts rope_parameters", where);
+    }
+  }
+  return rope;
+}
+
+// Families whose sliding layers have a rotary description of their own.
+Status parse_rope_by_layer_type(const Json& config, ModelConfig& out, std::string_view where) {
+  JIGE_TRY(const Json* parameters, object_or_null(config, "rope_parameters", where));
+  JIGE_TRY(const Json* scaling, object_or_null(config, "rope_scaling", where));
+  const Json* full = nullptr;
+  const Json* sliding = nullptr;
+  if (parameters) {
+    JIGE_TRY(full, object_or_null(*parameters, "full_attention", where));
+    JIGE_TRY(sliding, object_or_null(*parameters, "sliding_attention", where));
+    if (!full && !sliding) {
+      return fail(Code::kCorrupt,
+                  "{}: field \"rope_parameters\" must have an object for \"full_attention\" and "
+                  "\"sliding_attention\", as this family's layers have two kinds of positions",
+                  where);
+    }
+  }
+  JIGE_TRY(out.rope, parse_both_spellings(full, scaling, config, out, where));
+
+  constexpr const char* kSlidingTheta = "rope_local_base_freq";
+  Json local = sliding ? *sliding : Json::object();
+  JIGE_TRY(const double top, get_number_or(config, kSlidingTheta, kGemma3SlidingTheta, where));
+  JIGE_TRY(const double theta, get_number_or(local, "rope_theta", top, where));
+  if (find_field(config, kSlidingTheta) && theta != top) {
+    return fail(Code::kCorrupt, "{}: {} is {}, but rope_theta of sliding_attention is {}", where,
+                kSlidingTheta, top, theta);
+  }
+  local["rope_theta"] = theta;
+  JIGE_TRY(const RopeConfig rope, parse_rope_object(local, Json::object(), out, where));
+  if (rope.scaling != RopeScaling::kNone) {
+    return fail(Code::kUnsupported,
+                "{}: rope parameters of \"sliding_attention\" are scaled, which is not supported",
+                where);
+  }
+  if (rope != out.rope) out.sliding_rope = rope;
+  return {};
+}
+
+}  // namespace
+
+double default_attention_factor(double factor, int64_t original_context) {
+  if (factor <= 1.0) return 1.0;
+  return std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original_context)));
+}
+
+double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim) {
+  const auto columns = static_cast<double>(head_dim);
+  double factor = static_cast<double>(rotary_dim) / columns;
+  while (static_cast<int64_t>(columns * factor) < rotary_dim) factor = std::nextafter(factor, 2.0);
+  return factor;
+}
+
+Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) {
+  if (out.family == Family::kGemma3) return parse_rope_by_layer_type(config, out, where);
+  JIGE_TRY(const Json* parameters, object_or_null(config, "rope_parameters", where));
+  JIGE_TRY(const Json* scaling, object_or_null(config, "rope_scaling", where));
+  if (turns_parts(out.family)) {
+    JIGE_DO(parse_rotary_dim(config, parameters, scaling, out, where));
+  }
+  JIGE_TRY(out.rope, parse_both_spellings(parameters, scaling, config, out, where));
+  return {};
+}
+
+}  // namespace jige::formats

@@ -61,10 +61,7 @@ void OurProduct::call(int64_t copy) {
   const auto i = static_cast<size_t>(copy);
   switch (product_.form) {
     case Form::kForward:
-      ops::linear_forward(
-          *machine_.stream,
-          {.dst = dst_.view(), .src = src_.view(), .weight = packed_[i], .strip = strip_.view()});
-      break;
+      return call_rows(copy, product_.tokens);
     case Form::kInput:
       ops::linear_backward_input(*machine_.stream, {.grad_src = src_.view(),
                                                     .grad_dst = dst_.view(),
@@ -80,6 +77,14 @@ void OurProduct::call(int64_t copy) {
                                                      .accumulate = product_.accumulates});
       break;
   }
+  machine_.stream->synchronize();
+}
+
+void OurProduct::call_rows(int64_t copy, int64_t rows) {
+  ops::linear_forward(*machine_.stream, {.dst = dst_.view().row_range(0, rows),
+                                         .src = src_.view().row_range(0, rows),
+                                         .weight = packed_[static_cast<size_t>(copy)],
+                                         .strip = strip_.view()});
   machine_.stream->synchronize();
 }
 

@@ -42,6 +42,8 @@ class OurProduct {
   OurProduct(Machine& machine, const Product& product, int64_t copies);
   // REQUIRES: 0 <= copy < copies.
   void call(int64_t copy);
+  // The same of the first rows only. REQUIRES: forward, 0 < rows <= tokens.
+  void call_rows(int64_t copy, int64_t rows);
   // Of one copy of a packed weight; nothing for gradients of weights.
   int64_t packed_bytes() const { return packed_bytes_; }
   // Packs a copy again, as it was packed in the beginning.

@@ -22,6 +22,7 @@ constexpr int64_t kTasksPerThread = 4;
 // A product of up to this many rows reads panels faster than it computes with them, ...
 constexpr int64_t kFewRows = 48;
 constexpr int64_t kFewRowsDepth = 2048;
+constexpr int64_t kFewRowsPanelBytes = int64_t{256} << 10;  // of a second-level cache
 // Panels packed by one thread at a time, so that memory rows are read in long pieces; pieces for
 // each thread, which even out threads of unequal speed, and the least depth of one.
 constexpr int64_t kPackPanels = 32;
@@ -154,7 +155,8 @@ class Product {
     args.left_stride = gemm_left_block_bytes(engine_, count, kTileLanes);
 
     const int64_t panels = gemm_divide_up(columns.lane_count, engine_.columns);
-    const int64_t group = rows.lane_count <= blocking_.block_rows ? panels : engine_.panel_group;
+    const int64_t group =
+        rows.lane_count <= blocking_.block_rows ? panels : panels_in_turns(args.depth);
     for (int64_t row = 0; row < rows.lane_count; row += blocking_.left_rows) {
       GemmPackRange part = rows;
       part.lane_begin += row;
@@ -215,6 +217,17 @@ class Product {
         gemm_store_sums(engine_, block, product_.bias ? product_.bias + column : nullptr);
       }
     }
+  }
+
+  // Panels, so deep, that the row blocks of a task read in turns. Those of few rows come from
+  // memory: one by one they would be too short for the processor to foresee what is read. (Chain
+  // engines would take them side by side, which loses; docs/decisions/0001.)
+  int64_t panels_in_turns(int64_t depth) const {
+    if (engine_.layout != GemmLayout::kPairBF16 || product_.rows > kFewRows) {
+      return engine_.panel_group;
+    }
+    const int64_t bytes = std::max<int64_t>(gemm_panel_bytes(engine_, depth), 1);
+    return std::max<int64_t>(kFewRowsPanelBytes / bytes, engine_.panel_group);
   }
 
   // Whether the whole left is packed at once, as that of few rows is.

@@ -273,6 +273,15 @@ TEST_F(GemmSums, AreTheDefinedOnesForTasksOfTheSameRows) {
   }
 }
 
+// Blocks of few rows that take turns over some panels, in two stretches and with a short last turn.
+TEST_F(GemmSums, AreTheDefinedOnesForFewRowsAndLongPanels) {
+  for (const GemmEngine* engine : tested_engines()) {
+    if (engine->layout != GemmLayout::kPairBF16) continue;
+    expect_defined_sums(*engine, {13, 230, 2100, DType::kBF16, DType::kBF16, DType::kBF16});
+    if (HasFatalFailure()) return;
+  }
+}
+
 TEST_F(GemmSums, OfNothingAreTheirStart) {
   for (const GemmEngine* engine : tested_engines()) {
     expect_defined_sums(*engine, {.rows = 3, .columns = 5, .depth = 0, .bias = true});

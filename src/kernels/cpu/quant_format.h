@@ -77,10 +77,9 @@ struct QuantTraits {
 // One call of a micro-kernel: up to the engine's rows times all columns of some panels.
 struct QuantMicroArgs {
   int64_t blocks;           // of the depth
-  int rows;                 // 1 … engine.rows
+  int rows;                 // 1 … engine.rows_max
   int64_t columns;          // 1 …
-  const QuantBlock* left;   // the first row's first block
-  int64_t left_stride;      // blocks from row to row
+  const QuantBlock* left;   // [blocks][rows], so that a call reads one stream
   const std::byte* panels;  // the first one
   int64_t panel_bytes;
   const float* bias;  // of the first column; null: none
@@ -91,7 +90,8 @@ struct QuantMicroArgs {
 
 struct QuantEngine {
   const char* name;
-  int rows;                                                      // of a micro-kernel call
+  int rows;      // of a micro-kernel call, where there are many
+  int rows_max;  // so many or fewer are best in one call
   void (*micro[kQuantFormatCount])(const QuantMicroArgs& args);  // by format
 };
 

@@ -16,6 +16,8 @@ constexpr int64_t kTaskRowsMax = 384;
 // Tasks of each thread, of this many panels at least.
 constexpr int64_t kQuantTasksPerThread = 8;
 constexpr int64_t kQuantTaskPanelsMin = 2;
+// Panels that the calls of some rows read in turns: they stay in a second-level cache.
+constexpr int64_t kCallPanelBytes = int64_t{256} << 10;
 // Products below this many multiplications are not worth waking the team for.
 constexpr int64_t kQuantSerialWork = 1 << 18;
 // Numbers that a thread should quantise for a loop to be worth sharing.
@@ -48,7 +50,8 @@ QuantBlocking choose_quant_blocking(const QuantEngine& engine, const QuantProduc
                                     int threads) {
   QuantBlocking cut;
   // Shares of a few rows are alike, so that none is left with few sums to keep the units busy.
-  cut.tile_rows = even_part(product.rows, engine.rows, 1);
+  cut.tile_rows = product.rows <= engine.rows_max ? std::max<int64_t>(product.rows, 1)
+                                                  : even_part(product.rows, engine.rows, 1);
   const int64_t row_bytes =
       std::max<int64_t>(depth_blocks(product.depth), 1) * static_cast<int64_t>(sizeof(QuantBlock));
   const int64_t rows_max = std::clamp(kLeftBytesMax / row_bytes, kTaskRowsMin, kTaskRowsMax);
@@ -86,18 +89,24 @@ class QuantRun {
     const int64_t row_begin = task / cut_.column_tasks * cut_.task_rows;
     const int64_t row_count = std::min(cut_.task_rows, product_.rows - row_begin);
     if (*rows_in_left != row_begin) {
-      quant_rows({.src = rows_from(product_.left, row_begin),
-                  .row_count = row_count,
-                  .depth = product_.depth,
-                  .weights = product_.format,
-                  .dst = left,
-                  .dst_stride = blocks_});
+      for (int64_t row = 0; row < row_count; row += cut_.tile_rows) {
+        quant_rows({.src = rows_from(product_.left, row_begin + row),
+                    .row_count = std::min(cut_.tile_rows, row_count - row),
+                    .depth = product_.depth,
+                    .weights = product_.format,
+                    .dst = left + row * blocks_});
+      }
       *rows_in_left = row_begin;
     }
     const int64_t column = task % cut_.column_tasks * cut_.task_panels * kQuantColumns;
     const int64_t end = std::min(column + cut_.task_panels * kQuantColumns, product_.columns);
-    // One call's rows read each panel once; more find it in a cache again.
-    const int64_t step = row_count <= cut_.tile_rows ? end - column : kQuantColumns;
+    // One call's rows read each panel once; more find it in a cache again. Panels by themselves
+    // would be too short for a processor to foresee what is read.
+    const int64_t panel_bytes =
+        std::max<int64_t>(quant_panel_bytes(product_.format, product_.depth), 1);
+    const int64_t step = row_count <= cut_.tile_rows
+                             ? end - column
+                             : std::max<int64_t>(kCallPanelBytes / panel_bytes, 1) * kQuantColumns;
     for (int64_t at = column; at < end; at += step) {
       run_columns(row_begin, row_count, at, std::min(step, end - at), left);
     }
@@ -111,7 +120,6 @@ class QuantRun {
     QuantMicroArgs args;
     args.blocks = blocks_;
     args.columns = column_count;
-    args.left_stride = blocks_;
     args.panels = product_.panels + column / kQuantColumns * panel_bytes;
     args.panel_bytes = panel_bytes;
     args.bias = product_.bias ? product_.bias + column : nullptr;

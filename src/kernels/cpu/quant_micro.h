@@ -1,6 +1,7 @@
 // The micro-kernels of quantised products around the integer sums of one instruction set.
 //
-// `Sums` is that: kRows, the rows that its registers hold, and a member template
+// `Sums` is that: kRows, the rows whose sums and chains of blocks its registers hold, kRowsMax,
+// those of a call at most (chains of more than kRows stay in memory), and a member template
 // dots<format, rows>(row blocks, data, out), which gives the sums of one block as two F32x16, a
 // lane a column.
 // Included by sources compiled for one instruction set. Threads: pure functions.
@@ -14,7 +15,7 @@ namespace jige::cpu::JIGE_ISA_NS {
 // Rows of a call times one panel.
 template <int kRows>
 struct QuantTile {
-  const QuantBlock* row[kRows];  // the block that comes next, as in the panel
+  const QuantBlock* rows;  // those of the block that comes next, as in the panel
   const char* panel;
   F32x16 acc[kRows][2];
 };
@@ -23,17 +24,19 @@ struct QuantTile {
 template <typename Sums, QuantFormat kFormat, int kRows>
 JIGE_INLINE void quant_block(QuantTile<kRows>& tile) {
   F32x16 dots[kRows][2];
-  Sums::template dots<kFormat, kRows>(tile.row, tile.panel + kQuantScaleBytes, dots);
+  Sums::template dots<kFormat, kRows>(tile.rows, tile.panel + kQuantScaleBytes, dots);
+  // Chains in memory are loaded behind this, or else they would drive the sums out of registers.
+  if constexpr (kRows > Sums::kRows) asm volatile("" : "+m"(tile.acc));
   const auto* scales = reinterpret_cast<const F16*>(tile.panel);
   const F32x16 low = F32x16::load(scales);
   const F32x16 high = F32x16::load(scales + kQuantHalf);
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    const F32x16 scale = F32x16::broadcast(tile.row[r]->scale);
+    const F32x16 scale = F32x16::broadcast(tile.rows[r].scale);
     tile.acc[r][0] = fma(scale * low, dots[r][0], tile.acc[r][0]);
     tile.acc[r][1] = fma(scale * high, dots[r][1], tile.acc[r][1]);
-    ++tile.row[r];
   }
+  tile.rows += kRows;
   tile.panel += QuantTraits<kFormat>::kBlockBytes;
 }
 
@@ -69,9 +72,9 @@ JIGE_INLINE void quant_store(const QuantTile<kRows>& tile, const QuantMicroArgs&
 template <typename Sums, QuantFormat kFormat, int kRows>
 JIGE_FLATTEN void quant_tile(const QuantMicroArgs& args, int64_t column) {
   QuantTile<kRows> tile;
+  tile.rows = args.left;
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
-    tile.row[r] = args.left + r * args.left_stride;
     tile.acc[r][0] = tile.acc[r][1] = F32x16::zero();
   }
   tile.panel =
@@ -85,7 +88,7 @@ JIGE_FLATTEN void quant_tile(const QuantMicroArgs& args, int64_t column) {
 }
 
 // The micro-kernel of an engine: finds the code for so many rows.
-template <typename Sums, QuantFormat kFormat, int kRows = Sums::kRows>
+template <typename Sums, QuantFormat kFormat, int kRows = Sums::kRowsMax>
 void quant_micro(const QuantMicroArgs& args) {
   if (args.rows == kRows) {
     for (int64_t column = 0; column < args.columns; column += kQuantColumns) {

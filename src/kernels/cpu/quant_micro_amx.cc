@@ -18,7 +18,7 @@ extern const QuantEngine kQuantTiles;
 namespace {
 
 constexpr int kTileRows = 16;
-constexpr int kRowsMin = 8;  // of a call that is worth tiles
+constexpr int kRowsMin = 8;  // of a call that is worth tiles; that of AVX512_VNNI takes fewer
 constexpr int kGroups = kQuantBlock / kQuantGroup;
 constexpr int kLineBytes = kQuantHalf * kQuantGroup;  // a group of sixteen columns
 
@@ -57,8 +57,7 @@ JIGE_INLINE void widen(const char* data, uint8_t (&weights)[kGroups][kLineBytes]
 
 // Sums of one block, even or odd, into memory. The intrinsics take tile numbers as literals only.
 template <QuantFormat kFormat, int kOdd>
-JIGE_INLINE void multiply_block(const QuantBlock* left, int64_t left_stride, const char* data,
-                                QuantTileMemory& memory) {
+JIGE_INLINE void multiply_block(const QuantBlock* left, const char* data, QuantTileMemory& memory) {
   const void* weights = data;
   int64_t weights_stride = kQuantGroupBytes;
   if constexpr (QuantTraits<kFormat>::kHalves) {
@@ -66,16 +65,15 @@ JIGE_INLINE void multiply_block(const QuantBlock* left, int64_t left_stride, con
     weights = memory.weights[kOdd];
     weights_stride = kLineBytes;
   }
-  const int64_t left_bytes = left_stride * static_cast<int64_t>(sizeof(QuantBlock));
   if constexpr (kOdd == 0) {
     _tile_zero(0);
-    _tile_loadd(2, left->values, left_bytes);
+    _tile_loadd(2, left->values, sizeof(QuantBlock));
     _tile_loadd(4, weights, weights_stride);
     _tile_dpbsud(0, 2, 4);
     _tile_stored(0, memory.sums[0], kLineBytes);
   } else {
     _tile_zero(1);
-    _tile_loadd(3, left->values, left_bytes);
+    _tile_loadd(3, left->values, sizeof(QuantBlock));
     _tile_loadd(5, weights, weights_stride);
     _tile_dpbsud(1, 3, 5);
     _tile_stored(1, memory.sums[1], kLineBytes);
@@ -84,16 +82,18 @@ JIGE_INLINE void multiply_block(const QuantBlock* left, int64_t left_stride, con
 
 // The rows of a call times sixteen columns. Rows beyond the last are copies of it.
 struct QuantTileRun {
-  const QuantBlock* row[kTileRows];
+  const QuantBlock* left;  // [blocks][rows]
+  int rows;
   F32x16 acc[kTileRows];
 };
 
 JIGE_INLINE void add_block(QuantTileRun& run, int64_t block, const F16* scales,
                            const int32_t (&sums)[kTileRows][kQuantHalf]) {
   const F32x16 of_columns = F32x16::load(scales);
+  const QuantBlock* rows = run.left + block * run.rows;
 #pragma GCC unroll 16
   for (int r = 0; r < kTileRows; ++r) {
-    const QuantBlock& left = run.row[r][block];
+    const QuantBlock& left = rows[r < run.rows ? r : run.rows - 1];
     const __m512i sum =
         _mm512_add_epi32(_mm512_load_si512(sums[r]), _mm512_set1_epi32(left.offset));
     run.acc[r] = fma(F32x16::broadcast(left.scale) * of_columns, F32x16{_mm512_cvtepi32_ps(sum)},
@@ -112,8 +112,9 @@ JIGE_FLATTEN void multiply_half(const QuantMicroArgs& args, int64_t column) {
     return reinterpret_cast<const F16*>(panel + block * kBlockBytes) + half * kQuantHalf;
   };
   QuantTileRun run;
+  run.left = args.left;
+  run.rows = args.rows;
   for (int r = 0; r < kTileRows; ++r) {
-    run.row[r] = args.left + (r < args.rows ? r : args.rows - 1) * args.left_stride;
     run.acc[r] = F32x16::zero();
   }
   QuantTileMemory memory;
@@ -122,16 +123,16 @@ JIGE_FLATTEN void multiply_half(const QuantMicroArgs& args, int64_t column) {
       _mm512_store_si512(memory.sums[odd][r], _mm512_setzero_si512());
     }
   }
-  if (args.blocks > 0) multiply_block<kFormat, 0>(args.left, args.left_stride, data, memory);
+  if (args.blocks > 0) multiply_block<kFormat, 0>(args.left, data, memory);
   for (int64_t block = 0; block < args.blocks; block += 2) {
     if (block + 1 < args.blocks) {
-      multiply_block<kFormat, 1>(args.left + block + 1, args.left_stride,
+      multiply_block<kFormat, 1>(args.left + (block + 1) * args.rows,
                                  data + (block + 1) * kBlockBytes, memory);
     }
     add_block(run, block, scales(block), memory.sums[0]);
     if (block + 1 >= args.blocks) break;
     if (block + 2 < args.blocks) {
-      multiply_block<kFormat, 0>(args.left + block + 2, args.left_stride,
+      multiply_block<kFormat, 0>(args.left + (block + 2) * args.rows,
                                  data + (block + 2) * kBlockBytes, memory);
     }
     add_block(run, block + 1, scales(block + 1), memory.sums[1]);
@@ -144,22 +145,9 @@ JIGE_FLATTEN void multiply_half(const QuantMicroArgs& args, int64_t column) {
   }
 }
 
-// As many rows at a time as the weaker engine takes.
-template <QuantFormat kFormat>
-void multiply_few(QuantMicroArgs args) {
-  const int rows = args.rows;
-  const int64_t element_bytes = args.out_is_bf16 ? 2 : 4;
-  for (int row = 0; row < rows; row += args.rows) {
-    args.rows = rows - row < vnni::kQuantVnni.rows ? rows - row : vnni::kQuantVnni.rows;
-    vnni::kQuantVnni.micro[static_cast<size_t>(kFormat)](args);
-    args.left += args.rows * args.left_stride;
-    args.out = static_cast<char*>(args.out) + args.rows * args.out_stride * element_bytes;
-  }
-}
-
 template <QuantFormat kFormat>
 void quant_tiles_micro(const QuantMicroArgs& args) {
-  if (args.rows < kRowsMin) return multiply_few<kFormat>(args);
+  if (args.rows < kRowsMin) return vnni::kQuantVnni.micro[static_cast<size_t>(kFormat)](args);
   const QuantTiles tiles(args.rows);
   for (int64_t column = 0; column < args.columns; column += kQuantHalf) {
     multiply_half<kFormat>(args, column);
@@ -171,6 +159,7 @@ void quant_tiles_micro(const QuantMicroArgs& args) {
 const QuantEngine kQuantTiles = {
     .name = "amx int8 tiles",
     .rows = kTileRows,
+    .rows_max = kTileRows,
     .micro = {quant_tiles_micro<QuantFormat::kQ8>, quant_tiles_micro<QuantFormat::kQ4>},
 };
 

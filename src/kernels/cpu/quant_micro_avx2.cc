@@ -17,33 +17,34 @@ static_assert(2 * 127 * 127 <= 32767 && 16 * 15 * 127 <= 32767);
 
 struct Avx2Sums {
   static constexpr int kRows = 3;
+  static constexpr int kRowsMax = kRows;
 
   static JIGE_INLINE __m256i load_line(const char* at) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(at));
   }
-  static JIGE_INLINE __m256i four_of(const QuantBlock* block, int group) {
+  static JIGE_INLINE __m256i four_of(const QuantBlock& block, int group) {
     int32_t values;
-    std::memcpy(&values, block->values + kQuantGroup * group, sizeof values);
+    std::memcpy(&values, block.values + kQuantGroup * group, sizeof values);
     return _mm256_set1_epi32(values);
   }
   static JIGE_INLINE F32 to_floats(__m256i sums) { return {_mm256_cvtepi32_ps(sums)}; }
 
   template <QuantFormat kFormat, int kRowCount>
-  static JIGE_INLINE void dots(const QuantBlock* const (&row)[kRowCount], const char* data,
+  static JIGE_INLINE void dots(const QuantBlock* rows, const char* data,
                                F32x16 (&out)[kRowCount][2]) {
     for (int half = 0; half < 2; ++half) {  // the registers hold the sums of one
       const char* lines = data + half * (kQuantGroupBytes / 2);
       if constexpr (QuantTraits<kFormat>::kHalves) {
-        half_dots(row, lines, half, out);
+        half_dots(rows, lines, half, out);
       } else {
-        byte_dots(row, lines, half, out);
+        byte_dots(rows, lines, half, out);
       }
     }
   }
 
   template <int kRowCount>
-  static JIGE_INLINE void byte_dots(const QuantBlock* const (&row)[kRowCount], const char* data,
-                                    int half_of_out, F32x16 (&out)[kRowCount][2]) {
+  static JIGE_INLINE void byte_dots(const QuantBlock* rows, const char* data, int half_of_out,
+                                    F32x16 (&out)[kRowCount][2]) {
     const __m256i ones = _mm256_set1_epi16(1);
     __m256i sums[kRowCount][2];
     for (auto& pair : sums) pair[0] = pair[1] = _mm256_setzero_si256();
@@ -57,7 +58,7 @@ struct Avx2Sums {
       }
 #pragma GCC unroll 4
       for (int r = 0; r < kRowCount; ++r) {
-        const __m256i four = four_of(row[r], group);
+        const __m256i four = four_of(rows[r], group);
         for (int i = 0; i < 2; ++i) {
           const __m256i twos = _mm256_maddubs_epi16(sizes[i], _mm256_sign_epi8(four, weights[i]));
           sums[r][i] = _mm256_add_epi32(sums[r][i], _mm256_madd_epi16(twos, ones));
@@ -69,8 +70,8 @@ struct Avx2Sums {
   }
 
   template <int kRowCount>
-  static JIGE_INLINE void half_dots(const QuantBlock* const (&row)[kRowCount], const char* data,
-                                    int half_of_out, F32x16 (&out)[kRowCount][2]) {
+  static JIGE_INLINE void half_dots(const QuantBlock* rows, const char* data, int half_of_out,
+                                    F32x16 (&out)[kRowCount][2]) {
     const __m256i half = _mm256_set1_epi8(15);
     __m256i twos[kRowCount][2];
     for (auto& pair : twos) pair[0] = pair[1] = _mm256_setzero_si256();
@@ -84,8 +85,8 @@ struct Avx2Sums {
       }
 #pragma GCC unroll 4
       for (int r = 0; r < kRowCount; ++r) {
-        const __m256i even = four_of(row[r], 2 * line);
-        const __m256i odd = four_of(row[r], 2 * line + 1);
+        const __m256i even = four_of(rows[r], 2 * line);
+        const __m256i odd = four_of(rows[r], 2 * line + 1);
         for (int i = 0; i < 2; ++i) {
           twos[r][i] = _mm256_add_epi16(twos[r][i], _mm256_maddubs_epi16(low[i], even));
           twos[r][i] = _mm256_add_epi16(twos[r][i], _mm256_maddubs_epi16(high[i], odd));
@@ -94,7 +95,7 @@ struct Avx2Sums {
     }
     const __m256i ones = _mm256_set1_epi16(1);
     for (int r = 0; r < kRowCount; ++r) {
-      const __m256i offset = _mm256_set1_epi32(row[r]->offset);
+      const __m256i offset = _mm256_set1_epi32(rows[r].offset);
       out[r][half_of_out] = {
           to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][0], ones))),
           to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][1], ones)))};
@@ -107,6 +108,7 @@ struct Avx2Sums {
 const QuantEngine kQuantAvx2 = {
     .name = "avx2 bytes",
     .rows = Avx2Sums::kRows,
+    .rows_max = Avx2Sums::kRowsMax,
     .micro = {quant_micro<Avx2Sums, QuantFormat::kQ8>, quant_micro<Avx2Sums, QuantFormat::kQ4>},
 };
 

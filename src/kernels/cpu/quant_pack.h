@@ -16,8 +16,7 @@ struct QuantRows {
   int64_t row_count;
   int64_t depth;
   QuantFormat weights;  // of the product, which decides the offsets
-  QuantBlock* dst;
-  int64_t dst_stride;  // blocks from row to row, all of which are written
+  QuantBlock* dst;      // [blocks of the depth][row_count]
 };
 void quant_rows(const QuantRows& args) noexcept;
 

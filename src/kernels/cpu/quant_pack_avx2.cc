@@ -271,9 +271,10 @@ JIGE_FLATTEN void write_rows(const QuantRows& args) {
                                                     : QuantTraits<QuantFormat::kQ8>::kZero;
   for (int64_t row = 0; row < args.row_count; ++row) {
     const Element* src = row_of<Element>(args.src, row);
-    QuantBlock* dst = args.dst + row * args.dst_stride;
+    QuantBlock* dst = args.dst + row;
     for (int64_t depth = 0; depth < args.depth; depth += kQuantBlock) {
-      write_row_block(load_numbers(src + depth, args.depth - depth), zero, dst++);
+      write_row_block(load_numbers(src + depth, args.depth - depth), zero, dst);
+      dst += args.row_count;
     }
   }
 }

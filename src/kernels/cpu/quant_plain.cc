@@ -126,7 +126,7 @@ void plain_micro(const QuantMicroArgs& args) {
       float acc = 0;
       for (int64_t block = 0; block < args.blocks; ++block) {
         acc = add_block(
-            args.left[row * args.left_stride + block],
+            args.left[block * args.rows + row],
             plain_block_of_panels(kFormat, args.panels, args.panel_bytes, column, block), acc);
       }
       if (args.bias) acc += args.bias[column];
@@ -176,6 +176,7 @@ PlainWeightBlock plain_block_of_panels(QuantFormat format, const std::byte* pane
 const QuantEngine kQuantPlain = {
     .name = "plain bytes",
     .rows = 4,
+    .rows_max = 4,
     .micro = {plain_micro<QuantFormat::kQ8>, plain_micro<QuantFormat::kQ4>},
 };
 

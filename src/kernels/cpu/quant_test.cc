@@ -156,6 +156,17 @@ TEST(Quant, ManyRowsAreCutIntoSeveralTasks) {
   }
 }
 
+// Panels so long that those of a task are read in several turns, the last one with a short panel.
+TEST(Quant, CallsTakeTheirTurnsOverSomePanels) {
+  Rng rng(19);
+  const QuantCase c = {13, 300, 2100, DType::kBF16, DType::kBF16, DType::kF32, true};
+  for (const QuantFormat format : kFormats) {
+    Matrix left(c.left, c.rows, c.depth, rng);
+    Matrix right(c.right, c.columns, c.depth, rng);
+    expect_defined_product(format, c, left, right, rng);
+  }
+}
+
 TEST(Quant, EveryRowCountIsExact) {
   Rng rng(13);
   for (int64_t rows = 1; rows <= 50; ++rows) {

@@ -223,18 +223,49 @@ TEST(Serve, SaysWhatKeepsItFromStarting) {
   EXPECT_THAT(taken.err, HasSubstr("--port"));
 }
 
-// The official client, where a Python with it is at hand: JIGE_TEST_PYTHON, else python3.
-TEST(Serve, TheOfficialClientWorksUnchanged) {
-  const char* wanted = std::getenv("JIGE_TEST_PYTHON");
-  const std::string python = wanted ? wanted : "python3";
-  if (std::system((python + " -c 'import openai' 2>/dev/null").c_str()) != 0) {
-    GTEST_SKIP() << python << " has no package openai";
+// The official clients, where a Python with them is at hand: JIGE_TEST_PYTHON, else python3.
+class OfficialClient : public ::testing::Test {
+ protected:
+  // Runs a script of tests/tools against the server, or skips the test.
+  static void run(const std::string& name, const Serving& server, const std::string& more) {
+    const std::string script = std::string(JIGE_SOURCE_DIR) + "/tests/tools/check_" + name +
+                               "_client.py http://127.0.0.1:" + std::to_string(server.port());
+    EXPECT_EQ(std::system((python() + " " + script + more).c_str()), 0);
   }
-  Serving server({TinyRun::get().model(), "--served-model-name", "tiny", "--tool-calls", "llama"});
-  const std::string script = std::string(JIGE_SOURCE_DIR) + "/tests/tools/check_openai_client.py";
-  const std::string command =
-      python + " " + script + " http://127.0.0.1:" + std::to_string(server.port());
-  EXPECT_EQ(std::system(command.c_str()), 0);
+  static bool has(const std::string& package) {
+    return std::system((python() + " -c 'import " + package + "' 2>/dev/null").c_str()) == 0;
+  }
+  static std::string python() {
+    const char* wanted = std::getenv("JIGE_TEST_PYTHON");
+    return wanted ? wanted : "python3";
+  }
+  // A model whose answers begin inside their reasoning where that is asked for.
+  static std::string reasoning_model(const TestFolder& folder) {
+    const std::string model = TinyRun::get().copy_model(folder);
+    write_text(model + "/chat_template.jinja",
+               "{% for m in messages %}{{ m.content or '' }}{% endfor %}"
+               "{% if enable_thinking or reasoning_effort %}<think>{% endif %}");
+    return model;
+  }
+};
+
+TEST_F(OfficialClient, OfOpenAiWorksUnchanged) {
+  if (!has("openai")) GTEST_SKIP() << python() << " has no package openai";
+  const TestFolder folder;
+  run("openai",
+      Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama"}),
+      " --reasoning");
+}
+
+TEST_F(OfficialClient, OfAnthropicWorksUnchanged) {
+  if (!has("anthropic")) GTEST_SKIP() << python() << " has no package anthropic";
+  const TestFolder folder;
+  const std::string keys = folder / "keys";
+  write_text(keys, "a-key-of-tests\n");
+  run("anthropic",
+      Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama",
+               "--api-key-file", keys}),
+      " --reasoning");
 }
 
 }  // namespace

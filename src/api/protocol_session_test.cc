@@ -120,7 +120,7 @@ TEST_F(ProtocolSession, WhatTheModelWroteComesInItsOrder) {
   ASSERT_THAT(types_of(items),
               ElementsAre("reasoning", "message", "function_call", "function_call", "message"));
   EXPECT_EQ(items[0]["content"][0]["text"], "a");
-  EXPECT_EQ(items[1]["content"][0]["text"], "See: ");
+  EXPECT_EQ(items[1]["content"][0]["text"], "See:") << "white space before a call belongs to it";
   EXPECT_EQ(items[2]["name"], "f");
   EXPECT_EQ(json_of(items[2]["arguments"])["x"], "é");
   EXPECT_NE(items[2]["call_id"], items[3]["call_id"]);

@@ -127,7 +127,7 @@ def check_thinking(client, model):
 
 def main():
     client = anthropic.Anthropic(base_url=sys.argv[1], api_key="a-key-of-tests", max_retries=0)
-    model = "tiny"
+    model = client.models.list().data[0].id
     check_messages(client, model)
     check_calls(client, model)
     check_schema(client, model)

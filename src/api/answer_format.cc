@@ -178,19 +178,20 @@ int64_t character_count(std::string_view text) {
                        [](char c) { return (static_cast<unsigned char>(c) & 0xC0) != 0x80; });
 }
 
+Json timing_json(const serve::RequestReport& report) {
+  return {
+      {"queue_ms", in_ms(report.queue_seconds)},   {"prefill_ms", in_ms(report.prefill_seconds)},
+      {"decode_ms", in_ms(report.decode_seconds)}, {"preemptions", report.preemptions},
+      {"drafted_tokens", report.drafted_tokens},   {"accepted_tokens", report.accepted_tokens},
+      {"cached_tokens", report.cached_tokens}};
+}
+
 Json usage_json(const AnswerHead& head, const serve::RequestReport& report) {
   Json usage = {{"prompt_tokens", report.prompt_tokens},
                 {"completion_tokens", report.generated_tokens},
                 {"total_tokens", report.prompt_tokens + report.generated_tokens},
                 {"prompt_tokens_details", {{"cached_tokens", report.cached_tokens}}},
-                {"timing",
-                 {{"queue_ms", in_ms(report.queue_seconds)},
-                  {"prefill_ms", in_ms(report.prefill_seconds)},
-                  {"decode_ms", in_ms(report.decode_seconds)},
-                  {"preemptions", report.preemptions},
-                  {"drafted_tokens", report.drafted_tokens},
-                  {"accepted_tokens", report.accepted_tokens},
-                  {"cached_tokens", report.cached_tokens}}}};
+                {"timing", timing_json(report)}};
   if (head.reasoning) {
     usage["completion_tokens_details"] = {{"reasoning_tokens", report.reasoning_tokens}};
   }

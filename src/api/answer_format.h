@@ -32,6 +32,8 @@ struct AnswerHead {
   bool logprobs = false;
   bool include_usage = false;
   bool reasoning = false;  // it is looked for, and counted
+  int64_t prompt_tokens = 0;
+  Json echo;  // members of the request that the answer repeats; null: none
 };
 
 struct TokenEvent {
@@ -46,6 +48,7 @@ struct TokenEvent {
 struct NamedCall {
   std::string id;
   ToolCall call;
+  size_t text_before = 0;  // bytes of the choice's text, where that is kept
 };
 
 struct ScoredPrompt;  // shown_prompt.h
@@ -65,6 +68,8 @@ struct ChoiceState {
 std::string_view wire_finish_reason(serve::FinishReason reason);
 
 Json usage_json(const AnswerHead& head, const serve::RequestReport& report);
+// How long it took, and what was drafted and cached.
+Json timing_json(const serve::RequestReport& report);
 // "queue_ms=0.2, prefill_ms=3.1, decode_ms=40.5, preemptions=0, cached_tokens=16,
 // drafted_tokens=8, accepted_tokens=5".
 std::string timing_header(const serve::RequestReport& report);

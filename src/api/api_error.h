@@ -1,7 +1,11 @@
-// Errors as the OpenAI API shows them.
+// Errors as the OpenAI API shows them,
 //
 //   {"error":{"message":"temperature must be from 0 to 2, found 7","type":"invalid_request_error",
 //             "param":"temperature","code":null}}
+//
+// and as the Anthropic API does:
+//
+//   {"type":"error","error":{"type":"invalid_request_error","message":"temperature must be …"}}
 //
 // Threads: values.
 #pragma once
@@ -9,6 +13,7 @@
 #include <fmt/format.h>
 
 #include <string>
+#include <string_view>
 #include <tl/expected.hpp>
 #include <utility>
 
@@ -35,6 +40,9 @@ ApiError bad_field(std::string param, fmt::format_string<Args...> format, Args&&
   return {.message = fmt::format(format, std::forward<Args>(args)...), .param = std::move(param)};
 }
 
+// A 400 for what is known and not served: "`param`: `what` not supported".
+ApiError unsupported_field(std::string param, std::string_view what);
+
 // What an error of the engine means to the client: the status by its code.
 ApiError to_api_error(const Error& error, std::string param = {});
 // What an error of the text layer means: 400, whatever the code, as another text would do.
@@ -42,8 +50,12 @@ ApiError to_text_error(const Error& error, std::string param);
 
 // "invalid_request_error", "rate_limit_error" and so on, by the status.
 std::string_view error_type(int status);
-Json error_json(const ApiError& error);
-HttpResponse error_response(const ApiError& error);
+// Of which API an error has the form.
+enum class ErrorForm { kOpenAi, kAnthropic };
+// The form of the errors of a route.
+ErrorForm error_form(std::string_view path);
+Json error_json(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi);
+HttpResponse error_response(const ApiError& error, ErrorForm form = ErrorForm::kOpenAi);
 HttpResponse json_response(const Json& json, int status = 200);
 
 }  // namespace jige::api

@@ -18,6 +18,18 @@ std::string_view without_spaces(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
+// The key of "Authorization: Bearer KEY"; empty where there is none.
+std::string_view bearer_key(const HttpRequest& request) {
+  constexpr std::string_view kScheme = "bearer ";
+  const std::string_view field = request.header("Authorization");
+  if (field.size() < kScheme.size()) return {};
+  for (size_t i = 0; i < kScheme.size(); ++i) {
+    const char c = field[i];
+    if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return {};
+  }
+  return without_spaces(field.substr(kScheme.size()));
+}
+
 }  // namespace
 
 Result<ApiKeys> ApiKeys::load(const std::string& file) {
@@ -44,14 +56,10 @@ Result<ApiKeys> ApiKeys::parse(std::string_view text, std::string_view where) {
 
 bool ApiKeys::admits(const HttpRequest& request) const {
   if (keys_.empty()) return true;
-  constexpr std::string_view kScheme = "bearer ";
-  const std::string_view field = request.header("Authorization");
-  if (field.size() < kScheme.size()) return false;
-  for (size_t i = 0; i < kScheme.size(); ++i) {
-    const char c = field[i];
-    if ((c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c) != kScheme[i]) return false;
-  }
-  const std::string_view given = without_spaces(field.substr(kScheme.size()));
+  return holds(bearer_key(request)) || holds(without_spaces(request.header("x-api-key")));
+}
+
+bool ApiKeys::holds(std::string_view given) const {
   bool admitted = false;
   for (const std::string& key : keys_) {
     const bool equal = equal_in_constant_time(given, key);

@@ -1,8 +1,7 @@
 // ApiKeys: who may use the server.
 //
-// A key comes as "Authorization: Bearer KEY". It is compared in a time that does not tell how much
-// of it was right.
-// Threads: immutable after loading.
+// A key comes as "Authorization: Bearer KEY", or as "x-api-key: KEY". It is compared in a time that
+// does not tell how much of it was right. Threads: immutable after loading.
 #pragma once
 
 #include <string>
@@ -31,6 +30,8 @@ class ApiKeys {
   bool admits(const HttpRequest& request) const;
 
  private:
+  bool holds(std::string_view given) const;
+
   std::vector<std::string> keys_;
 };
 

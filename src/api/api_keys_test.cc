@@ -34,6 +34,17 @@ TEST(ApiKeys, AdmitsThoseWithAKey) {
   EXPECT_FALSE(keys.admits({}));
 }
 
+TEST(ApiKeys, AKeyMayStandInAFieldOfItsOwn) {
+  const ApiKeys keys({"first-key"});
+  HttpRequest request;
+  request.headers = {{"X-Api-Key", " first-key"}};
+  EXPECT_TRUE(keys.admits(request));
+  for (const char* wrong : {"", "first-ke", "Bearer first-key"}) {
+    request.headers = {{"x-api-key", wrong}};
+    EXPECT_FALSE(keys.admits(request)) << wrong;
+  }
+}
+
 TEST(ApiKeys, ComparesWhole) {
   EXPECT_TRUE(equal_in_constant_time("abc", "abc"));
   EXPECT_FALSE(equal_in_constant_time("abd", "abc"));

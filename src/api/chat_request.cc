@@ -4,41 +4,13 @@
 #include <nlohmann/json.hpp>
 
 #include "api/constraint_fields.h"
+#include "api/content_parts.h"
 #include "api/refused_fields.h"
-#include "text/chat_content.h"
 #include "text/chat_encode.h"
 #include "text/reasoning.h"
 
 namespace jige::api {
 namespace {
-
-ApiError unsupported(std::string param, std::string_view what) {
-  ApiError error = bad_field(param, "{}: {} not supported", param, what);
-  error.code = "unsupported_parameter";
-  return error;
-}
-
-// A content that is a list of typed parts, as the one text that training makes of it; errors name
-// the field in the way of the API.
-ApiResult<std::string> join_parts(const Json& parts, const std::string& where) {
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const std::string param = fmt::format("{}[{}]", where, i);
-    const Json& part = parts[i];
-    if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) {
-      return tl::unexpected(bad_field(param, "{} must be an object with a type", param));
-    }
-    if (part["type"] != "text") {
-      return tl::unexpected(unsupported(
-          param + ".type", fmt::format("parts of type {} are", shown_value(part["type"]))));
-    }
-    if (!part.contains("text") || !part["text"].is_string()) {
-      return tl::unexpected(bad_field(param + ".text", "{}.text must be a text", param));
-    }
-  }
-  auto joined = text::chat_content_text(parts, where);
-  if (!joined) return tl::unexpected(bad_field(where, "{}", joined.error().message));
-  return std::move(*joined);
-}
 
 ApiResult<std::string> read_role(const Json& message, const std::string& where,
                                  const ServedModel& model) {
@@ -51,7 +23,7 @@ ApiResult<std::string> read_role(const Json& message, const std::string& where,
     if (role == "tool" && model.tool_format != ToolFormat::kNone) return role;
     if (role == "tool") return tl::unexpected(no_tools(param, model));
     if (role == "function") {
-      return tl::unexpected(unsupported(param, "messages of functions are"));
+      return tl::unexpected(unsupported_field(param, "messages of functions are"));
     }
   }
   return tl::unexpected(bad_field(param,
@@ -89,7 +61,7 @@ ApiResult<Json> read_message(const Json& message, const std::string& where,
   auto role = read_role(message, where, model);
   if (!role) return tl::unexpected(std::move(role.error()));
   if (find_field(message, "function_call")) {
-    return tl::unexpected(unsupported(where + ".function_call", "function calls are"));
+    return tl::unexpected(unsupported_field(where + ".function_call", "function calls are"));
   }
   Json calls;
   if (*role == "assistant") {

@@ -13,7 +13,7 @@
 
 namespace jige::api {
 
-// A request of either endpoint, read and tokenised: one engine request for every prompt, each with
+// A request of any endpoint, read and tokenised: one engine request for every prompt, each with
 // `choice_count` answers. Choice c of prompt p has the index p * choice_count + c.
 struct PreparedRequest {
   std::vector<serve::EngineRequest> engine;
@@ -24,6 +24,7 @@ struct PreparedRequest {
   std::vector<std::optional<std::string>> prompt_texts;  // of prompts that are echoed
   ToolRequest tools;
   bool include_reasoning = true;  // where engine requests say that there may be some
+  Json echo;                      // for AnswerHead
   int32_t choice_count() const { return engine.front().choice_count; }
 };
 

@@ -174,18 +174,18 @@ GenerationFields read_generation_fields(FieldReader& fields, const ServedModel& 
 
 std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
   using enum serve::RequestField;
-  const bool chat = endpoint == Endpoint::kChat;
   switch (field) {
     case kPrompt:
-      return chat ? "messages" : "prompt";
+      if (endpoint == Endpoint::kCompletions) return "prompt";
+      return endpoint == Endpoint::kResponses ? "input" : "messages";
     case kChoiceCount:
       return "n";
     case kTopCount:
-      return chat ? "top_logprobs" : "logprobs";
+      return endpoint == Endpoint::kCompletions ? "logprobs" : "top_logprobs";
     case kPromptTopCount:
       return "prompt_logprobs";
     case kTokensMax:
-      return "max_tokens";
+      return endpoint == Endpoint::kResponses ? "max_output_tokens" : "max_tokens";
     case kTokensMin:
       return "min_tokens";
     case kLogitBias:

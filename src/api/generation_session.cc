@@ -57,6 +57,7 @@ GenerationSession::GenerationSession(AnswerHead head, PreparedRequest request,
       responder_(std::move(responder)),
       prompt_count_(request_.engine.size()),
       choices_per_prompt_(static_cast<size_t>(request_.choice_count())),
+      writer_(make_answer_writer(head_, model_.tokenizer)),
       choices_(prompt_count_ * choices_per_prompt_),
       text_offsets_(choices_.size()) {
   if (head_.reasoning) {
@@ -133,7 +134,7 @@ void GenerationSession::add_reasoning(size_t choice, std::string reasoning, Toke
     return;
   }
   std::swap(piece.text, reasoning);
-  send(reasoning_frame(head_, static_cast<int32_t>(choice), piece, model_.tokenizer));
+  send(writer_->reasoning(choice, piece));
   piece = {.text = std::move(reasoning)};  // the content; its token is shown
 }
 
@@ -159,17 +160,18 @@ void GenerationSession::add_piece(size_t choice, TokenEvent piece) {
   if (piece.text.empty() && !shows_token) return;
   const int64_t offset = text_offsets_[choice];
   text_offsets_[choice] += character_count(piece.text);
-  send(piece_frame(head_, static_cast<int32_t>(choice), piece, offset, model_.tokenizer));
+  send(writer_->text(choice, piece, offset));
 }
 
 void GenerationSession::add_calls(size_t choice, std::vector<ToolCall> calls) {
   std::vector<NamedCall>& known = choices_[choice].calls;
   for (ToolCall& call : calls) {
     if (!request_.tools.parallel && !known.empty()) return;
-    known.push_back(
-        {tool_call_id(request_.tools.format, head_.id, choice, known.size()), std::move(call)});
+    known.push_back({.id = tool_call_id(request_.tools.format, head_.id, choice, known.size()),
+                     .call = std::move(call),
+                     .text_before = choices_[choice].text.size()});
     if (!request_.stream) continue;
-    send(call_frame(head_, static_cast<int32_t>(choice), known.back(), known.size() - 1));
+    send(writer_->call(choice, known.back(), known.size() - 1));
   }
 }
 
@@ -194,7 +196,7 @@ void GenerationSession::on_choice(size_t prompt, const serve::ChoiceEnd& end) {
   if (chose_calls && state.finish == "stop") state.finish = "tool_calls";
   state.stop_string = end.stop_string;
   if (!request_.stream) return;
-  send(finish_frame(head_, static_cast<int32_t>(index), state));
+  send(writer_->finish(index, state));
 }
 
 void GenerationSession::on_done(const serve::RequestReport& report) {
@@ -211,10 +213,7 @@ void GenerationSession::finish() {
   const serve::RequestReport report = merge_reports(reports_);
   if (!request_.stream) return finish_whole(report);
   begin_stream();
-  std::string frames;
-  if (head_.include_usage) frames += usage_frame(head_, report);
-  frames += kDoneFrame;
-  send(frames);
+  send(writer_->end(report));
   if (over_) return;
   over_ = true;
   responder_->end();
@@ -223,8 +222,7 @@ void GenerationSession::finish() {
 void GenerationSession::finish_whole(const serve::RequestReport& report) {
   over_ = true;
   const auto write_out = [self = shared_from_this(), report] {
-    HttpResponse response =
-        json_response(whole_answer(self->head_, self->choices_, report, self->model_.tokenizer));
+    HttpResponse response = json_response(self->writer_->whole(self->choices_, report));
     response.headers.push_back({"x-request-id", self->head_.id});
     response.headers.push_back({"x-jige-timing", timing_header(report)});
     return response;
@@ -252,8 +250,8 @@ void GenerationSession::finish_whole(const serve::RequestReport& report) {
 
 void GenerationSession::fail_with(const ApiError& error) {
   cancel();
-  if (!streaming_) return responder_->respond(error_response(error));
-  responder_->write(sse_frame(error_json(error)));
+  if (!streaming_) return responder_->respond(writer_->refusal(error));
+  responder_->write(writer_->error(error));
   responder_->end();
 }
 
@@ -269,14 +267,11 @@ void GenerationSession::begin_stream() {
                      .headers = {{"Cache-Control", "no-cache"},
                                  {"X-Accel-Buffering", "no"},  // a proxy must not collect frames
                                  {"x-request-id", head_.id}}});
-  if (head_.endpoint != Endpoint::kChat) return;
-  for (size_t i = 0; i < choices_.size() && !over_; ++i) {
-    send(role_frame(head_, static_cast<int32_t>(i)));
-  }
+  send(writer_->begin(choices_.size()));
 }
 
 void GenerationSession::send(const std::string& frames) {
-  if (!over_ && !responder_->write(frames)) cancel();
+  if (!over_ && !frames.empty() && !responder_->write(frames)) cancel();
 }
 
 }  // namespace jige::api

@@ -15,7 +15,7 @@
 #include <memory>
 #include <vector>
 
-#include "api/answer_format.h"
+#include "api/answer_writer.h"
 #include "api/completion_request.h"
 #include "api/http_message.h"
 #include "api/served_model.h"
@@ -66,6 +66,7 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   const std::shared_ptr<Responder> responder_;
   const size_t prompt_count_;
   const size_t choices_per_prompt_;
+  const std::unique_ptr<AnswerWriter> writer_;
   std::vector<serve::RequestId> ids_;
   std::vector<ChoiceState> choices_;
   std::vector<std::shared_ptr<ScoredPrompt>> prompts_;  // where something of them is shown

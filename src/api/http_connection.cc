@@ -351,7 +351,8 @@ void HttpConnection::send_head(const HttpResponse& head) {
 
 bool HttpConnection::send_piece(std::string_view piece) {
   if (phase_ == Phase::kClosed) return false;
-  if (out_.size() + sending_.size() + piece.size() > core_->options.output_bytes_max) {
+  // What the piece itself adds the client had no time to read.
+  if (output_full()) {
     core_->count(&HttpServerStats::slow_readers_dropped, 1);
     close();
     return false;

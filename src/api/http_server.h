@@ -34,7 +34,7 @@ struct HttpServerOptions {
   size_t header_bytes_max = size_t{16} << 10;  // of one request
   size_t body_bytes_max = size_t{8} << 20;
   size_t bodies_bytes_max = size_t{64} << 20;   // all bodies being read
-  size_t output_bytes_max = size_t{256} << 10;  // unsent of one stream
+  size_t output_bytes_max = size_t{256} << 10;  // unsent of one stream before its next piece
   int connections_max = 1024;
   int64_t evict_idle_ms = 1000;         // unused for so long, a connection makes room for a new one
   int64_t request_timeout_ms = 30'000;  // from the first byte of a request to its last

@@ -66,6 +66,10 @@ class HttpServerTest : public ::testing::Test {
         responder->post([responder] { responder->write(std::string(1000, 'b')); });
       }
       responder->post([responder] { responder->end(); });
+    } else if (request.path == "/large") {
+      responder->begin({});
+      responder->write(std::string(200'000, 'x'));
+      responder->end();
     } else if (request.path == "/flood") {
       responder->on_gone([this] { ++gone_; });
       responder->begin({});
@@ -475,6 +479,13 @@ TEST_F(HttpServerTest, ABurstOfPiecesIsNoSlowReader) {
   const TestResponse response = fetch(port_, "GET", "/burst");
   EXPECT_EQ(response.status, 200);
   EXPECT_EQ(response.body.size(), 1000u * kBurstPieces);
+  EXPECT_EQ(server_->stats().slow_readers_dropped, 0);
+}
+
+TEST_F(HttpServerTest, APieceLongerThanWhatMayWaitIsNoSlowReader) {
+  start({.output_bytes_max = 60'000});
+  const TestResponse response = fetch(port_, "GET", "/large");
+  EXPECT_EQ(response.body.size(), 200'000u);
   EXPECT_EQ(server_->stats().slow_readers_dropped, 0);
 }
 

@@ -13,7 +13,7 @@ struct Refused {
   std::string_view what;
 };
 
-constexpr Refused kBoth[] = {
+constexpr Refused kAll[] = {
     {"use_beam_search", "false", "beam search is"},
     {"skip_special_tokens", "true", "showing special tokens as text is"},
     {"return_token_ids", "false", "token ids in answers are"},
@@ -34,6 +34,24 @@ constexpr Refused kChat[] = {
     {"documents", "empty", "documents are"},
 };
 
+constexpr Refused kResponses[] = {
+    {"previous_response_id", "empty", "answers are not kept, and going on from one is"},
+    {"conversation", "empty", "answers are not kept, and conversations are"},
+    {"background", "false", "answering in the background is"},
+    {"prompt", "empty", "prompts that the server keeps are"},
+    {"truncation", "\"disabled\"", "cutting the input is"},
+    {"top_logprobs", "0", "log-probabilities on this route are"},
+    {"prompt_logprobs", "empty", "log-probabilities on this route are"},
+};
+
+constexpr Refused kMessages[] = {
+    {"prompt_logprobs", "empty", "log-probabilities on this route are"},
+    {"container", "empty", "containers are"},
+    {"mcp_servers", "empty", "servers of tools are"},
+    {"context_management", "empty", "editing the context is"},
+    {"prefill", "empty", "beginning the answer is"},
+};
+
 void refuse_from(FieldReader& fields, std::span<const Refused> list) {
   for (const Refused& entry : list) {
     const Json* value = fields.find(entry.name);
@@ -41,10 +59,7 @@ void refuse_from(FieldReader& fields, std::span<const Refused> list) {
     const bool empty = value->is_structured() && value->empty();
     if (empty) continue;
     if (!value->is_structured() && shown_value(*value) == entry.harmless) continue;
-    ApiError error =
-        bad_field(std::string(entry.name), "{}: {} not supported", entry.name, entry.what);
-    error.code = "unsupported_parameter";
-    fields.refuse(std::move(error));
+    fields.refuse(unsupported_field(std::string(entry.name), entry.what));
   }
 }
 
@@ -71,13 +86,18 @@ void refuse_best_of(FieldReader& fields) {
 }  // namespace
 
 void refuse_unserved(FieldReader& fields, Endpoint endpoint) {
-  refuse_from(fields, kBoth);
-  if (endpoint == Endpoint::kCompletions) {
-    refuse_from(fields, kCompletions);
-    refuse_best_of(fields);
-  } else {
-    refuse_from(fields, kChat);
-    refuse_modalities(fields);
+  refuse_from(fields, kAll);
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      refuse_from(fields, kCompletions);
+      return refuse_best_of(fields);
+    case Endpoint::kChat:
+      refuse_from(fields, kChat);
+      return refuse_modalities(fields);
+    case Endpoint::kResponses:
+      return refuse_from(fields, kResponses);
+    case Endpoint::kMessages:
+      return refuse_from(fields, kMessages);
   }
 }
 

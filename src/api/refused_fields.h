@@ -1,5 +1,5 @@
-// Fields of the OpenAI API and of its common extensions that Jige knows and cannot serve yet.
-// Asking for them gives a clear 400 instead of an answer that has passed them over.
+// Fields of the APIs that are spoken here and of their common extensions that Jige knows and cannot
+// serve yet. Asking for them gives a clear 400 instead of an answer that has passed them over.
 //
 // Threads: pure functions.
 #pragma once
@@ -8,7 +8,8 @@
 
 namespace jige::api {
 
-enum class Endpoint { kCompletions, kChat };
+// What a request asks; the last two are answered as chats are, in words of their own.
+enum class Endpoint { kCompletions, kChat, kResponses, kMessages };
 
 // Refuses the first field that asks for what is not there. Values that ask for nothing (null, an
 // empty list, false, the default) pass.

@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "api/messages_request.h"
 #include "api/request_test_support.h"
+#include "api/responses_request.h"
 #include "base/rng.h"
 
 namespace jige::api {
@@ -409,6 +411,16 @@ TEST(RequestFuzz, EveryMutationIsReadOrRefused) {
       R"({"messages":[{"role":"system","content":"s"},{"role":"user","content":[{"type":"text",
           "text":"é\u0000</s>"}]}],"temperature":0.5,"top_logprobs":2,"logprobs":true,
           "chat_template_kwargs":{"shout":[[1]]},"max_completion_tokens":3})",
+      R"({"input":[{"role":"user","content":[{"type":"input_text","text":"a"}]},{"type":"reasoning",
+          "summary":[{"type":"summary_text","text":"b"}]},{"type":"function_call","call_id":"c",
+          "name":"f","arguments":"{}"},{"type":"function_call_output","call_id":"c","output":"o"}],
+          "instructions":"s","max_output_tokens":3,"text":{"format":{"type":"json_object"}},
+          "tools":[{"type":"function","name":"f"}],"tool_choice":{"type":"function","name":"f"}})",
+      R"({"system":[{"type":"text","text":"s"}],"messages":[{"role":"assistant","content":[
+          {"type":"thinking","thinking":"b"},{"type":"tool_use","id":"c","name":"f","input":{}}]},
+          {"role":"user","content":[{"type":"tool_result","tool_use_id":"c","content":"o"}]}],
+          "max_tokens":3,"stop_sequences":["x"],"thinking":{"type":"adaptive"},"tools":[{"name":"f",
+          "input_schema":{"type":"object"}}],"tool_choice":{"type":"any"}})",
   };
   const std::vector<std::string> snippets = {
       "null",     "-1",     "1e308",       "99999999999999999999",
@@ -416,7 +428,8 @@ TEST(RequestFuzz, EveryMutationIsReadOrRefused) {
       "\xf0\x9f", ",",      ":",           "\"",
       "]",        "}",      "true",        "0.0000001",
       "-0",       "\"n\":", "\"prompt\":", "<|im_end|>"};
-  const ServedModel model = test_model();
+  ServedModel model = test_model();
+  model.tool_format = ToolFormat::kHermes;
   int read = 0, refused = 0;
   for (uint64_t seed = 0; seed < 4000; ++seed) {
     Rng rng(derive_key(seed, "request mutation"));
@@ -445,9 +458,9 @@ TEST(RequestFuzz, EveryMutationIsReadOrRefused) {
       ++refused;
       continue;
     }
-    for (const bool as_chat : {false, true}) {
-      const auto prepared = as_chat ? prepare_chat(*json, model, {}, seed)
-                                    : prepare_completion(*json, model, {}, seed);
+    for (const auto prepare :
+         {prepare_completion, prepare_chat, prepare_responses, prepare_messages}) {
+      const auto prepared = prepare(*json, model, {}, seed);
       if (prepared) {
         ++read;
         ASSERT_FALSE(prepared->engine.empty());

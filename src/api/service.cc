@@ -5,6 +5,8 @@
 
 #include "api/chat_request.h"
 #include "api/generation_session.h"
+#include "api/messages_request.h"
+#include "api/responses_request.h"
 #include "base/clock.h"
 #include "base/rng.h"
 
@@ -36,6 +38,37 @@ std::optional<ApiError> never_fits(const PreparedRequest& request,
                    "the prompts have {} tokens together and the queue of this server holds {}; "
                    "send fewer at once, or start it with a larger --queue-tokens",
                    tokens, options.waiting_prompt_tokens_max);
+}
+
+std::string_view id_prefix(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      return "cmpl-";
+    case Endpoint::kChat:
+      return "chatcmpl-";
+    case Endpoint::kResponses:
+      return "resp_";
+    case Endpoint::kMessages:
+      return "msg_";
+  }
+  return "";
+}
+
+using Prepare = ApiResult<PreparedRequest> (*)(const Json&, const ServedModel&,
+                                               const RequestLimits&, uint64_t seed);
+
+Prepare prepare_of(Endpoint endpoint) {
+  switch (endpoint) {
+    case Endpoint::kCompletions:
+      return prepare_completion;
+    case Endpoint::kChat:
+      return prepare_chat;
+    case Endpoint::kResponses:
+      return prepare_responses;
+    case Endpoint::kMessages:
+      return prepare_messages;
+  }
+  return prepare_completion;
 }
 
 }  // namespace
@@ -115,6 +148,9 @@ const std::vector<Service::Route>& Service::routes() {
       {"POST", "/detokenize", &Service::detokenize},
       {"POST", "/v1/completions", &Service::completions},
       {"POST", "/v1/chat/completions", &Service::chat_completions},
+      {"POST", "/v1/responses", &Service::responses},
+      {"POST", "/v1/messages", &Service::messages},
+      {"POST", "/v1/messages/count_tokens", &Service::count_tokens},
   };
   return kRoutes;
 }
@@ -135,6 +171,7 @@ const Service::Route* Service::find_route(const HttpRequest& request, bool& path
 void Service::handle(HttpRequest request, Respond responder) {
   bool path_known = false;
   const Route* route = find_route(request, path_known);
+  const ErrorForm form = error_form(request.path);
   // Paths that are not there share one label: a scanner must not fill the metrics.
   const std::string label = route ? std::string(route->path) : "other";
   const Respond counted = std::make_shared<CountedResponder>(*this, std::move(responder), label);
@@ -142,20 +179,23 @@ void Service::handle(HttpRequest request, Respond responder) {
     return counted->respond(error_response(
         {.status = 401,
          .message = "this server asks for a key: send the header Authorization: Bearer KEY",
-         .code = "invalid_api_key"}));
+         .code = "invalid_api_key"},
+        form));
   }
   if (!path_known) {
     return counted->respond(error_response(
         {.status = 404,
          .message = fmt::format("there is no route {}", shown_value(Json(request.path))),
-         .code = "unknown_route"}));
+         .code = "unknown_route"},
+        form));
   }
   if (!route) {
     HttpResponse response = error_response(
         {.status = 405,
          .message = fmt::format("{} does not take {}", shown_value(Json(request.path)),
                                 shown_value(Json(request.method))),
-         .code = "method_not_allowed"});
+         .code = "method_not_allowed"},
+        form);
     for (const Route& other : routes()) {
       const bool same =
           other.prefix ? request.path.starts_with(other.path) : request.path == other.path;
@@ -185,28 +225,30 @@ std::optional<ApiError> Service::queue_full(const HttpRequest& request) const {
 }
 
 void Service::with_body(HttpRequest request, const Respond& respond, BodyHandler body_handler) {
-  if (auto error = unready()) return respond->respond(error_response(*error));
+  const ErrorForm form = error_form(request.path);
+  if (auto error = unready()) return respond->respond(error_response(*error, form));
   const size_t bytes = request.body.size();
-  std::function<void()> job = [this, respond, body = std::move(request.body),
+  std::function<void()> job = [this, respond, form, body = std::move(request.body),
                                handle_body = std::move(body_handler)] {
     ApiResult<Json> json = draining_ ? tl::unexpected(draining_error()) : parse_body(body);
     if (json) return handle_body(*json, respond);
-    respond->post(
-        [respond, error = std::move(json.error())] { respond->respond(error_response(error)); });
+    respond->post([respond, form, error = std::move(json.error())] {
+      respond->respond(error_response(error, form));
+    });
   };
   if (work_.try_push(job, bytes)) return;
   respond->respond(error_response({.status = 429,
                                    .message = "too many requests wait to be read; try again",
                                    .code = "queue_full",
-                                   .retry_after_s = 1}));
+                                   .retry_after_s = 1},
+                                  form));
 }
 
 AnswerHead Service::next_head(Endpoint endpoint) {
   const uint64_t number = next_number_++;
   AnswerHead head;
   head.endpoint = endpoint;
-  head.id = fmt::format("{}-{:016x}", endpoint == Endpoint::kChat ? "chatcmpl" : "cmpl",
-                        derive_key(key_, "id", number));
+  head.id = fmt::format("{}{:016x}", id_prefix(endpoint), derive_key(key_, "id", number));
   head.created_s = static_cast<int64_t>(std::time(nullptr));
   head.model = model_->name;
   head.fingerprint = model_->fingerprint;
@@ -216,29 +258,32 @@ AnswerHead Service::next_head(Endpoint endpoint) {
 void Service::generate(HttpRequest request, const Respond& respond, Endpoint endpoint) {
   std::optional<ApiError> refusal = unready();
   if (!refusal) refusal = queue_full(request);
-  if (refusal) return respond->respond(error_response(*refusal));
-  with_body(std::move(request), respond, [this, endpoint](const Json& body, const Respond& to) {
-    AnswerHead head = next_head(endpoint);
-    const uint64_t seed = derive_key(key_, head.id);
-    auto prepared = endpoint == Endpoint::kChat
-                        ? prepare_chat(body, *model_, options_.limits, seed)
-                        : prepare_completion(body, *model_, options_.limits, seed);
-    if (prepared) {
-      if (auto error = never_fits(*prepared, model_->engine->options())) {
-        prepared = tl::unexpected(std::move(*error));
-      }
-    }
-    if (!prepared) {
-      return to->post(
-          [to, error = std::move(prepared.error())] { to->respond(error_response(error)); });
-    }
-    head.logprobs = prepared->logprobs;
-    head.reasoning = prepared->engine.front().reasoning != text::ReasoningStart::kNone;
-    head.include_usage = prepared->include_usage;
-    const auto session = std::make_shared<GenerationSession>(std::move(head), std::move(*prepared),
-                                                             *model_, work_, to);
-    to->post([session] { session->start(); });
-  });
+  const ErrorForm form = error_form(request.path);
+  if (refusal) return respond->respond(error_response(*refusal, form));
+  with_body(std::move(request), respond,
+            [this, endpoint, form](const Json& body, const Respond& to) {
+              AnswerHead head = next_head(endpoint);
+              const uint64_t seed = derive_key(key_, head.id);
+              auto prepared = prepare_of(endpoint)(body, *model_, options_.limits, seed);
+              if (prepared) {
+                if (auto error = never_fits(*prepared, model_->engine->options())) {
+                  prepared = tl::unexpected(std::move(*error));
+                }
+              }
+              if (!prepared) {
+                return to->post([to, form, error = std::move(prepared.error())] {
+                  to->respond(error_response(error, form));
+                });
+              }
+              head.logprobs = prepared->logprobs;
+              head.reasoning = prepared->engine.front().reasoning != text::ReasoningStart::kNone;
+              head.include_usage = prepared->include_usage;
+              head.prompt_tokens = std::ssize(prepared->engine.front().prompt);
+              head.echo = std::move(prepared->echo);
+              const auto session = std::make_shared<GenerationSession>(
+                  std::move(head), std::move(*prepared), *model_, work_, to);
+              to->post([session] { session->start(); });
+            });
 }
 
 void Service::completions(HttpRequest request, const Respond& respond) {
@@ -247,6 +292,14 @@ void Service::completions(HttpRequest request, const Respond& respond) {
 
 void Service::chat_completions(HttpRequest request, const Respond& respond) {
   generate(std::move(request), respond, Endpoint::kChat);
+}
+
+void Service::responses(HttpRequest request, const Respond& respond) {
+  generate(std::move(request), respond, Endpoint::kResponses);
+}
+
+void Service::messages(HttpRequest request, const Respond& respond) {
+  generate(std::move(request), respond, Endpoint::kMessages);
 }
 
 }  // namespace jige::api

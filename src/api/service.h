@@ -89,6 +89,9 @@ class Service {
   void detokenize(HttpRequest request, const Respond& respond);
   void completions(HttpRequest request, const Respond& respond);
   void chat_completions(HttpRequest request, const Respond& respond);
+  void responses(HttpRequest request, const Respond& respond);
+  void messages(HttpRequest request, const Respond& respond);
+  void count_tokens(HttpRequest request, const Respond& respond);
 
   // Reads the body on a thread of the service and calls `body_handler` with it there.
   using BodyHandler = std::function<void(const Json& body, const Respond& respond)>;

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "api/chat_request.h"
+#include "api/messages_request.h"
 #include "api/service.h"
 #include "text/token_text.h"
 
@@ -76,9 +77,10 @@ ApiResult<Json> detokenize_body(const Json& body, const ServedModel& model) {
   return Json{{"prompt", *text}};
 }
 
-void answer(const std::shared_ptr<Responder>& respond, ApiResult<Json> result) {
+void answer(const std::shared_ptr<Responder>& respond, ApiResult<Json> result,
+            ErrorForm form = ErrorForm::kOpenAi) {
   // Written out here, not on the server's thread: it may be long.
-  HttpResponse response = result ? json_response(*result) : error_response(result.error());
+  HttpResponse response = result ? json_response(*result) : error_response(result.error(), form);
   respond->post([respond, response = std::move(response)] { respond->respond(response); });
 }
 
@@ -146,6 +148,12 @@ void Service::show_model(HttpRequest request, const Respond& respond) {
 void Service::tokenize(HttpRequest request, const Respond& respond) {
   with_body(std::move(request), respond, [this](const Json& body, const Respond& to) {
     answer(to, tokenize_body(body, *model_, options_.limits));
+  });
+}
+
+void Service::count_tokens(HttpRequest request, const Respond& respond) {
+  with_body(std::move(request), respond, [this](const Json& body, const Respond& to) {
+    answer(to, count_message_tokens(body, *model_, options_.limits), ErrorForm::kAnthropic);
   });
 }
 

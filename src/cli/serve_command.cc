@@ -71,10 +71,11 @@ class ServeCommand final : public Command {
  public:
   void declare(Flags& flags) override {
     flags.about(
-        "Serves a model to many users at once over HTTP, with the OpenAI API: completions and chat "
-        "completions, streamed or whole. SIGTERM or Ctrl-C: new requests are refused and those "
-        "under way are finished; a second one ends the server at once. Exit codes: 0 all was "
-        "finished, 130 requests were cut off; others as in `jige --help`.");
+        "Serves a model to many users at once over HTTP, with the OpenAI API (completions, chat "
+        "completions, responses) and the messages of the Anthropic API, streamed or whole. SIGTERM "
+        "or Ctrl-C: new requests are refused and those under way are finished; a second one ends "
+        "the server at once. Exit codes: 0 all was finished, 130 requests were cut off; others as "
+        "in `jige --help`.");
     model_.declare_folder(flags);
     serve_.declare(flags);
     model_.declare(flags);

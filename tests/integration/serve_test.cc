@@ -254,36 +254,55 @@ TEST(Serve, ScoresPromptsAsJigeScoreDoes) {
   }
 }
 
-// A Python with a package, or nothing: JIGE_TEST_PYTHON, else python3.
-std::string python_with(const std::string& package) {
-  const char* wanted = std::getenv("JIGE_TEST_PYTHON");
-  const std::string python = wanted ? wanted : "python3";
-  const std::string command = python + " -c 'import " + package + "' 2>/dev/null";
-  return std::system(command.c_str()) == 0 ? python : "";
+// Clients that others made, where a Python with them is at hand: JIGE_TEST_PYTHON, else python3.
+class PythonClient : public ::testing::Test {
+ protected:
+  // Runs a script of tests/tools against the server, or skips the test.
+  static void run(const std::string& script, const Serving& server, const std::string& more) {
+    const std::string command = python() + " " + JIGE_SOURCE_DIR + "/tests/tools/" + script +
+                                " http://127.0.0.1:" + std::to_string(server.port()) + more;
+    EXPECT_EQ(std::system(command.c_str()), 0);
+  }
+  static bool has(const std::string& package) {
+    return std::system((python() + " -c 'import " + package + "' 2>/dev/null").c_str()) == 0;
+  }
+  static std::string python() {
+    const char* wanted = std::getenv("JIGE_TEST_PYTHON");
+    return wanted ? wanted : "python3";
+  }
+  // A model whose answers begin inside their reasoning where that is asked for.
+  static std::string reasoning_model(const TestFolder& folder) {
+    const std::string model = TinyRun::get().copy_model(folder);
+    write_text(model + "/chat_template.jinja",
+               "{% for m in messages %}{{ m.content or '' }}{% endfor %}"
+               "{% if enable_thinking or reasoning_effort %}<think>{% endif %}");
+    return model;
+  }
+};
+
+TEST_F(PythonClient, OfOpenAiWorksUnchanged) {
+  if (!has("openai")) GTEST_SKIP() << python() << " has no package openai";
+  const TestFolder folder;
+  run("check_openai_client.py",
+      Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama"}),
+      " --reasoning");
 }
 
-// What a script of tests/tools/ says of a server.
-int check_with(const std::string& python, const std::string& script, const Serving& server,
-               const std::string& more = "") {
-  const std::string command = python + " " + JIGE_SOURCE_DIR + "/tests/tools/" + script +
-                              " http://127.0.0.1:" + std::to_string(server.port()) + more;
-  return std::system(command.c_str());
+TEST_F(PythonClient, OfAnthropicWorksUnchanged) {
+  if (!has("anthropic")) GTEST_SKIP() << python() << " has no package anthropic";
+  const TestFolder folder;
+  const std::string keys = folder / "keys";
+  write_text(keys, "a-key-of-tests\n");
+  run("check_anthropic_client.py",
+      Serving({reasoning_model(folder), "--served-model-name", "tiny", "--tool-calls", "llama",
+               "--api-key-file", keys}),
+      " --reasoning");
 }
 
-TEST(Serve, TheOfficialClientWorksUnchanged) {
-  const std::string python = python_with("openai");
-  if (python.empty()) GTEST_SKIP() << "no Python with the package openai";
-  Serving server({TinyRun::get().model(), "--served-model-name", "tiny", "--tool-calls", "llama"});
-  EXPECT_EQ(check_with(python, "check_openai_client.py", server), 0);
-}
-
-TEST(Serve, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
-  const std::string python = python_with("lm_eval, transformers");
-  if (python.empty()) GTEST_SKIP() << "no Python with the packages lm_eval and transformers";
+TEST_F(PythonClient, TheEvaluationHarnessMeasuresWhatJigeScoreDoes) {
+  if (!has("lm_eval, transformers")) GTEST_SKIP() << python() << " lacks lm_eval or transformers";
   const std::string model = TinyRun::get().model();
-  Serving server({model});
-  const std::string more = " " + model + " " + jige_binary() + " 5";
-  EXPECT_EQ(check_with(python, "check_lm_eval.py", server, more), 0);
+  run("check_lm_eval.py", Serving({model}), " " + model + " " + jige_binary() + " 5");
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 """Talks to a running `jige serve` with the official OpenAI client, as its users do.
 
-    python tests/tools/check_openai_client.py http://127.0.0.1:8000
+    python tests/tools/check_openai_client.py http://127.0.0.1:8000 [--reasoning]
 
-Ends with 0 when everything is as the client expects it.
+With --reasoning the model's template must let it reason at "reasoning_effort". Ends with 0 when everything is as the client expects it.
 """
 
 import json
@@ -99,6 +99,99 @@ def check_forced_calls(client, model):
     check((name, text) == (call.name, call.arguments), "the stream brings the same call")
 
 
+def check_responses(client, model):
+    arguments = dict(model=model, input="Hello", instructions="Be brief.", max_output_tokens=10,
+                     extra_body={"ignore_eos": True, "seed": 2})
+    answer = client.responses.create(**arguments)
+    check(answer.status == "incomplete", "the answer was cut off")
+    check(answer.incomplete_details.reason == "max_output_tokens", "by its length")
+    check(answer.usage.output_tokens == 10, "all tokens are counted")
+    check(answer.usage.input_tokens_details.cached_tokens >= 0, "cached tokens are told")
+    chat = client.chat.completions.create(
+        model=model, seed=2, max_completion_tokens=10, extra_body={"ignore_eos": True},
+        messages=[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}])
+    check(answer.output_text == chat.choices[0].message.content, "a chat answers the same")
+    with client.responses.stream(**arguments) as stream:
+        text, numbers = "", []
+        for event in stream:
+            numbers.append(event.sequence_number)
+            if event.type == "response.output_text.delta":
+                text += event.delta
+    check(text == answer.output_text, "the stream brings the same text")
+    check(numbers == list(range(len(numbers))), "events are numbered")
+    check(event.type == "response.incomplete", "the last event tells how it ended")
+    check(event.response.output_text == text, "and has the whole answer")
+    items = [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]},
+             *[item.model_dump() for item in answer.output], {"role": "user", "content": "More"}]
+    check(client.responses.create(model=model, input=items, max_output_tokens=3).id,
+          "an answer's items can be given back")
+    with client.responses.stream(**{**arguments, "max_output_tokens": 200}) as stream:
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                break  # hangs up
+
+
+FLAT_TOOL = {"type": "function", "name": "paint", "parameters": PAINT, "strict": True}
+
+
+def check_responses_calls(client, model):
+    arguments = dict(model=model, input=[{"role": "user", "content": "Mia"}], tools=[FLAT_TOOL],
+                     parallel_tool_calls=False, max_output_tokens=60, extra_body={"seed": 1})
+    for choice in ("required", {"type": "function", "name": "paint"}):
+        answer = client.responses.create(**arguments, tool_choice=choice)
+        check(answer.status == "completed", "a forced call ends the answer")
+        call = answer.output[-1]
+        check((call.type, call.name) == ("function_call", "paint"), "the call names the tool")
+        check(json.loads(call.arguments)["colour"] in ("red", "golden"), "its arguments fit")
+        with client.responses.stream(**arguments, tool_choice=choice) as stream:
+            deltas = "".join(event.delta for event in stream
+                             if event.type == "response.function_call_arguments.delta")
+            final = stream.get_final_response()
+        check(deltas == call.arguments, "the stream brings the same call")
+        check(final.output[-1].arguments == call.arguments, "and so does its end")
+    items = arguments["input"] + [item.model_dump() for item in answer.output]
+    items.append({"type": "function_call_output", "call_id": call.call_id, "output": "done"})
+    given = client.responses.create(**{**arguments, "input": items, "max_output_tokens": 5})
+    check(given.usage.input_tokens > answer.usage.input_tokens, "what came of it is given back")
+
+
+def check_responses_schema(client, model):
+    format = {"type": "json_schema", "name": "paint", "schema": PAINT, "strict": True}
+    answer = client.responses.create(model=model, input="Mia", text={"format": format},
+                                     max_output_tokens=60)
+    check(answer.status == "completed", "the answer ends where its schema ends")
+    check(json.loads(answer.output_text)["colour"] in ("red", "golden"), "it fits the schema")
+
+
+def check_responses_errors(client, model):
+    refused = [("previous_response_id", dict(previous_response_id="resp_1")),
+               ("background", dict(background=True)),
+               ("max_output_tokens", dict(max_output_tokens=0)),
+               ("tools[0].type", dict(tools=[{"type": "web_search"}])),
+               ("input[0].content[0].type",
+                dict(input=[{"role": "user", "content": [{"type": "input_image",
+                                                          "image_url": "data:,"}]}]))]
+    for param, more in refused:
+        try:
+            client.responses.create(**{"model": model, "input": "a", **more})
+            check(False, f"{param} is refused")
+        except openai.BadRequestError as error:
+            check(error.param == param, f"the error names {param}, not {error.param}")
+
+
+def check_reasoning(client, model):
+    arguments = dict(model=model, input="Mia", max_output_tokens=10, reasoning={"effort": "high"},
+                     extra_body={"seed": 1})
+    answer = client.responses.create(**arguments)
+    item = answer.output[0]
+    check(item.type == "reasoning" and item.content[0].text, "reasoning is an item of its own")
+    check(answer.usage.output_tokens_details.reasoning_tokens > 0, "its tokens are counted")
+    with client.responses.stream(**arguments) as stream:
+        text = "".join(event.delta for event in stream
+                       if event.type == "response.reasoning_text.delta")
+    check(text == item.content[0].text, "the stream brings the same reasoning")
+
+
 def check_errors(client, model):
     try:
         client.completions.create(model=model, prompt="a", temperature=9)
@@ -120,6 +213,12 @@ def main():
     check_schemas(client, model)
     check_forced_calls(client, model)
     check_errors(client, model)
+    check_responses(client, model)
+    check_responses_calls(client, model)
+    check_responses_schema(client, model)
+    check_responses_errors(client, model)
+    if "--reasoning" in sys.argv:
+        check_reasoning(client, model)
     print("the official client works")
 
 

@@ -1,0 +1,152 @@
+#include "api/messages_input.h"
+
+#include <span>
+
+namespace jige::api {
+namespace {
+
+constexpr std::string_view kTextBlocks[] = {"text"};
+
+// The text of a block, which must be of type "text".
+ApiResult<std::string> block_text(const Json& block, const std::string& where) {
+  // As a list of one, whose place is told without the number.
+  auto text = content_text(Json::array({block}), where, kTextBlocks);
+  if (text) return text;
+  ApiError& error = text.error();
+  const std::string place = where + "[0]";
+  if (error.param.starts_with(place)) error.param.replace(0, place.size(), where);
+  if (error.message.starts_with(place)) error.message.replace(0, place.size(), where);
+  return text;
+}
+
+ApiResult<std::string> text_member(const Json& block, const std::string& where, const char* name) {
+  const Json& value = member_of(block, name);
+  if (value.is_string()) return value.get<std::string>();
+  const std::string param = where + "." + name;
+  return tl::unexpected(bad_field(param, "{} must be a text, found {}", param,
+                                  value.is_null() ? "nothing" : shown_value(value)));
+}
+
+// What the user says between results of tools.
+class UserMessage {
+ public:
+  UserMessage(ChatForm& form, std::string where) : form_(form), where_(std::move(where)) {}
+
+  Wrong add(const Json& block, const std::string& place) {
+    if (member_of(block, "type") == "tool_result") return add_result(block, place);
+    auto text = block_text(block, place);
+    if (!text) return std::move(text.error());
+    if (!text_) text_.emplace();
+    *text_ += *text;
+    return std::nullopt;
+  }
+  void finish() {
+    if (!text_) return;
+    form_.add_message({{"role", "user"}, {"content", std::move(*text_)}}, where_);
+    text_.reset();
+  }
+
+ private:
+  Wrong add_result(const Json& block, const std::string& place) {
+    finish();
+    auto id = text_member(block, place, "tool_use_id");
+    if (!id) return std::move(id.error());
+    const Json& content = member_of(block, "content");
+    auto text = content.is_null() ? ApiResult<std::string>("")
+                                  : content_text(content, place + ".content", kTextBlocks);
+    if (!text) return std::move(text.error());
+    form_.add_message({{"role", "tool"}, {"tool_call_id", *id}, {"content", *text}}, place);
+    return std::nullopt;
+  }
+
+  ChatForm& form_;
+  const std::string where_;
+  std::optional<std::string> text_;
+};
+
+Wrong add_user_turn(ChatForm& form, const Json& blocks, const std::string& where) {
+  UserMessage message(form, where);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (Wrong wrong = message.add(blocks[i], fmt::format("{}.content[{}]", where, i))) return wrong;
+  }
+  message.finish();
+  return std::nullopt;
+}
+
+Wrong add_answer_block(ChatForm& form, const Json& block, const std::string& place) {
+  const Json& type = member_of(block, "type");
+  if (type == "tool_use") {
+    Json call = {{"id", member_of(block, "id")},
+                 {"type", "function"},
+                 {"function",
+                  {{"name", member_of(block, "name")}, {"arguments", member_of(block, "input")}}}};
+    form.add_call(std::move(call), place);
+    return std::nullopt;
+  }
+  const bool thinking = type == "thinking";
+  auto text = thinking ? text_member(block, place, "thinking") : block_text(block, place);
+  if (!text) return std::move(text.error());
+  append_text(*form.open_answer(), thinking ? "reasoning_content" : "content", *text);
+  return std::nullopt;
+}
+
+Wrong add_answer_turn(ChatForm& form, const Json& blocks, const std::string& where) {
+  form.add_message({{"role", "assistant"}, {"content", nullptr}}, where);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const std::string place = fmt::format("{}.content[{}]", where, i);
+    if (Wrong wrong = add_answer_block(form, blocks[i], place)) return wrong;
+  }
+  return std::nullopt;
+}
+
+Wrong add_turn(ChatForm& form, const Json& message, const std::string& where) {
+  if (!message.is_object()) {
+    return bad_field(where, "{} must be an object, found {}", where, shown_value(message));
+  }
+  const Json& role = member_of(message, "role");
+  if (role != "user" && role != "assistant" && role != "system") {
+    const std::string param = where + ".role";
+    return bad_field(param, "{} must be user, assistant or system, found {}", param,
+                     role.is_null() ? "nothing" : shown_value(role));
+  }
+  const Json& content = member_of(message, "content");
+  if (!content.is_array() || role == "system") {
+    auto text = content_text(content, where + ".content", kTextBlocks);
+    if (!text) return std::move(text.error());
+    form.add_message({{"role", role}, {"content", std::move(*text)}}, where);
+    return std::nullopt;
+  }
+  if (content.empty()) {
+    const std::string param = where + ".content";
+    return bad_field(param, "{} must be a text or a list of blocks, found none", param);
+  }
+  return role == "user" ? add_user_turn(form, content, where)
+                        : add_answer_turn(form, content, where);
+}
+
+}  // namespace
+
+Wrong add_conversation(ChatForm& form, const Json& body, size_t messages_max) {
+  if (const Json* system = find_field(body, "system")) {
+    auto text = content_text(*system, "system", kTextBlocks);
+    if (!text) return std::move(text.error());
+    form.add_message({{"role", "system"}, {"content", std::move(*text)}}, "system");
+  }
+  const Json* list = find_field(body, "messages");
+  if (!list || !list->is_array() || list->empty() || list->size() > messages_max) {
+    return bad_field("messages", "messages must be a list of 1 to {}, found {}", messages_max,
+                     list ? shown_value(*list) : "nothing");
+  }
+  for (size_t i = 0; i < list->size(); ++i) {
+    if (Wrong wrong = add_turn(form, (*list)[i], fmt::format("messages[{}]", i))) return wrong;
+  }
+  // A last message of the assistant begins the answer.
+  if (form.open_answer()) {
+    const std::string last = fmt::format("messages[{}]", list->size() - 1);
+    form.set("continue_final_message", true, last);
+    form.set("add_generation_prompt", false, last);
+  }
+  return std::nullopt;
+}
+
+}  // namespace jige::api

@@ -23,6 +23,7 @@
 #include <span>
 #include <vector>
 
+#include "base/result.h"
 #include "serve/draft_finder.h"
 
 namespace jige::serve {

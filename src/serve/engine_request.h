@@ -19,6 +19,7 @@
 
 #include "base/result.h"
 #include "grammar/constraint.h"
+#include "model/adapter.h"
 #include "ops/sampling.h"
 #include "plan/serve_scheduler.h"
 #include "serve/answer.h"
@@ -37,12 +38,13 @@ struct EngineRequest {
   bool ignore_eos = false;        // do not stop at the end-of-text ids
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;
-  int32_t choice_count = 1;        // answers to the one prompt, which is run once
-  int top_count = 0;               // most likely alternatives reported with every token
-  int32_t priority = 0;            // larger goes first
-  uint64_t tenant = 0;             // for fair share
-  uint64_t cache_salt = 0;         // prompts match cached beginnings of the same salt only
-  std::vector<int32_t> shown_ids;  // special tokens whose names are part of the text
+  int32_t choice_count = 1;             // answers to the one prompt, which is run once
+  int top_count = 0;                    // most likely alternatives reported with every token
+  int32_t priority = 0;                 // larger goes first
+  uint64_t tenant = 0;                  // for fair share
+  uint64_t cache_salt = 0;              // prompts match cached beginnings of the same salt only
+  int32_t adapter = model::kNoAdapter;  // which of the model's; cached beginnings are of one, too
+  std::vector<int32_t> shown_ids;       // special tokens whose names are part of the text
   // The answer goes on with the prompt's text (AnswerOptions).
   bool continues_text = false;
   std::shared_ptr<grammar::Constraint> constraint;  // what answers may be; null: anything
@@ -59,6 +61,7 @@ enum class RequestField {
   kTokensMin,
   kSampling,
   kLogitBias,
+  kAdapter,
 };
 
 // Why a request is not taken.

@@ -127,6 +127,11 @@ class Replay {
     JIGE_TRY(const int64_t priority, get_ranged(line, "priority", INT32_MIN, INT32_MAX, where));
     JIGE_TRY(const int64_t tenant, get_int(line, "tenant", where));
     JIGE_TRY(const int64_t salt, get_int(line, "salt", where));
+    if (find_field(line, "adapter")) {
+      JIGE_TRY(const int64_t adapter,
+               get_ranged(line, "adapter", plan::kBaseAdapter, INT32_MAX, where));
+      spec.adapter = static_cast<int32_t>(adapter);
+    }
     spec.max_new_tokens = static_cast<int32_t>(new_tokens);
     spec.fork_count = static_cast<int32_t>(forks);
     spec.priority = static_cast<int32_t>(priority);

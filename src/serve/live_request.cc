@@ -9,6 +9,8 @@
 namespace jige::serve {
 namespace {
 
+static_assert(plan::kBaseAdapter == model::kNoAdapter);
+
 AnswerOptions answer_options(const EngineRequest& request, std::span<const int32_t> eos_ids,
                              int64_t context_max, int32_t choice) {
   AnswerOptions options{.sampling = request.sampling,
@@ -57,7 +59,8 @@ plan::RequestSpec LiveRequest::spec() const {
           .fork_count = request_.choice_count - 1,
           .priority = request_.priority,
           .tenant = request_.tenant,
-          .cache_salt = request_.cache_salt};
+          .cache_salt = request_.cache_salt,
+          .adapter = request_.adapter};
 }
 
 RequestRow LiveRequest::row() const {
@@ -68,7 +71,8 @@ RequestRow LiveRequest::row() const {
                  .choice_count = request_.choice_count,
                  .preemptions = preemptions_,
                  .priority = request_.priority,
-                 .tenant = request_.tenant};
+                 .tenant = request_.tenant,
+                 .adapter = request_.adapter};
   for (const Choice& choice : choices_) row.generated_tokens += std::ssize(choice.answer.tokens());
   if (is_preempted_) {
     row.state = RequestRow::State::kPreempted;

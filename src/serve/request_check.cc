@@ -58,6 +58,10 @@ Status check_bias(const EngineRequest& request, const RequestBounds& bounds) {
   return {};
 }
 
+Status check_adapter(const EngineRequest& request, const RequestBounds& bounds) {
+  return in_range("the adapter", request.adapter, model::kNoAdapter, bounds.adapter_count - 1);
+}
+
 // The cache holds a whole context, so only several choices can be too much for it.
 Status check_room(const EngineRequest& request, const RequestBounds& bounds) {
   const int64_t prompt_count = std::ssize(request.prompt);
@@ -82,7 +86,8 @@ constexpr Check kChecks[] = {
     {RequestField::kPrompt, check_prompt},         {RequestField::kChoiceCount, check_choices},
     {RequestField::kTopCount, check_alternatives}, {RequestField::kTokensMax, check_tokens_max},
     {RequestField::kTokensMin, check_tokens_min},  {RequestField::kSampling, check_sampling},
-    {RequestField::kLogitBias, check_bias},        {RequestField::kChoiceCount, check_room},
+    {RequestField::kLogitBias, check_bias},        {RequestField::kAdapter, check_adapter},
+    {RequestField::kChoiceCount, check_room},
 };
 
 }  // namespace

@@ -198,9 +198,10 @@ ApiResult<std::vector<int32_t>> encode_messages(FieldReader& fields, const ToolR
 ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
                                         const RequestLimits& limits, uint64_t seed) {
   FieldReader fields(body);
-  check_model_name(fields, model);
+  const int32_t adapter = read_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kChat);
   GenerationFields read = read_generation_fields(fields, model, limits, seed);
+  read.engine.adapter = adapter;
   const auto older = fields.integer("max_tokens", {1, INT32_MAX});
   const auto newer = fields.integer("max_completion_tokens", {1, INT32_MAX});
   read_logprobs(fields, limits, read);

@@ -112,9 +112,10 @@ ApiResult<std::vector<int32_t>> encode_prompt(std::string_view text, const Serve
 ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedModel& model,
                                               const RequestLimits& limits, uint64_t seed) {
   FieldReader fields(body);
-  check_model_name(fields, model);
+  const int32_t adapter = read_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kCompletions);
   GenerationFields read = read_generation_fields(fields, model, limits, seed);
+  read.engine.adapter = adapter;
   read.engine.tokens_max = fields.integer("max_tokens", {1, INT32_MAX}).value_or(kTokensDefault);
   const auto top = fields.integer("logprobs", {0, limits.top_logprobs_max});
   read.engine.top_count = static_cast<int>(top.value_or(0));

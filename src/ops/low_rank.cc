@@ -41,6 +41,25 @@ int64_t work_of(const LowRankRows& rows) {
   return (rows.row_end - rows.row_begin) * products;
 }
 
+bool is_small(const LowRankRows& rows) { return work_of(rows) <= kOneThreadWork; }
+
+// The small ranges, cut so that every thread gets its share of their rows.
+std::vector<LowRankRows> small_pieces(const LowRankForward& args, int threads) {
+  int64_t row_count = 0;
+  for (const LowRankRows& rows : args.rows) {
+    if (is_small(rows)) row_count += rows.row_end - rows.row_begin;
+  }
+  const int64_t share = (row_count + threads - 1) / threads;
+  std::vector<LowRankRows> pieces;
+  for (const LowRankRows& rows : args.rows) {
+    if (!is_small(rows)) continue;
+    for (int64_t row = rows.row_begin; row < rows.row_end; row += share) {
+      pieces.push_back({rows.weight, row, std::min(row + share, rows.row_end)});
+    }
+  }
+  return pieces;
+}
+
 int64_t widest_part(const LowRankForward& args) {
   int64_t widest = 0;
   for (const LowRankRows& rows : args.rows) {
@@ -97,22 +116,19 @@ int64_t low_rank_scratch_bytes(int64_t row_count, int64_t part_outputs) {
 void low_rank_forward(Stream& stream, const LowRankForward& args) {
   check(args);
   const int64_t part_outputs = widest_part(args);
-  std::vector<LowRankRows> small;
-  for (const LowRankRows& rows : args.rows) {
-    if (args.rows.size() > 1 && work_of(rows) <= kOneThreadWork) {
-      small.push_back(rows);
-    } else {
-      add_rows(stream, args, rows, part_outputs);
-    }
-  }
-  if (small.empty()) return;
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
-  cpu.submit([args, small = std::move(small), part_outputs, &device] {
-    device.team().parallel_for(std::ssize(small), 1, [&](int64_t begin, int64_t end, int) {
+  std::vector<LowRankRows> pieces = small_pieces(args, device.team().size());
+  if (pieces.size() == 1) pieces.clear();  // one thread would work, and the others wait
+  for (const LowRankRows& rows : args.rows) {
+    if (pieces.empty() || !is_small(rows)) add_rows(stream, args, rows, part_outputs);
+  }
+  if (pieces.empty()) return;
+  cpu.submit([args, pieces = std::move(pieces), part_outputs, &device] {
+    device.team().parallel_for(std::ssize(pieces), 1, [&](int64_t begin, int64_t end, int) {
       ThisThread here(device);
       for (int64_t i = begin; i < end; ++i) {
-        add_rows(here, args, small[static_cast<size_t>(i)], part_outputs);
+        add_rows(here, args, pieces[static_cast<size_t>(i)], part_outputs);
       }
     });
   });

@@ -41,8 +41,8 @@ TEST_F(AdapterRoutes, TheModelOfARequestChooses) {
   EXPECT_EQ(answer["model"], "some");
   EXPECT_EQ(answer["system_fingerprint"], "test-some");
   const TestResponse chat = server_.post(
-      "/v1/chat/completions",
-      R"({"model":"all","messages":[{"role":"user","content":"hi"}],"max_tokens":3,"stream":true})");
+      "/v1/chat/completions", R"({"model":"all","messages":[{"role":"user","content":"hi"}],)"
+                              R"("max_tokens":3,"stream":true})");
   EXPECT_THAT(chat.body, HasSubstr(R"("model":"all")"));
 }
 

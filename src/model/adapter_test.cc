@@ -44,8 +44,8 @@ Tokens some_tokens(size_t count, uint64_t seed) {
 }
 
 // All logits of sequences that run in one batch, one behind the other, each with its adapter.
-std::vector<float> logits_of(InferenceModel& model, const std::vector<Tokens>& sequences,
-                             const std::vector<int32_t>& adapters) {
+std::vector<float> adapted_logits(InferenceModel& model, const std::vector<Tokens>& sequences,
+                                  const std::vector<int32_t>& adapters) {
   Tokens tokens;
   std::vector<ops::SequenceSpan> spans;
   std::vector<Tokens> blocks;
@@ -88,9 +88,9 @@ TEST(AdapterTest, LogitsMatchThoseOfPeft) {
     const Tokens ids(tokens.as<int32_t>(), tokens.as<int32_t>() + tokens.count());
     const std::span<const float> wanted(expected.as<float>(),
                                         static_cast<size_t>(expected.count()));
-    const auto logits = logits_of(*model, {ids}, {0});
+    const auto logits = adapted_logits(*model, {ids}, {0});
     EXPECT_LE(worst_difference(logits, wanted), 1e-4) << name;
-    EXPECT_GT(worst_difference(logits_of(*model, {ids}, {kNoAdapter}), wanted), 1) << name;
+    EXPECT_GT(worst_difference(adapted_logits(*model, {ids}, {kNoAdapter}), wanted), 1) << name;
     RecordProperty(name, std::to_string(worst_difference(logits, wanted)));
   }
 }
@@ -107,8 +107,8 @@ TEST(AdapterTest, GivesWhatTheMergedFolderGives) {
       const std::string merged = folder / ("merged" + std::to_string(i));
       succeed(merge_adapter(fixture(name), adapters[i].folder, merged));
       const auto whole = value_of(InferenceModel::load(merged, device, options_with({})));
-      const auto expected = logits_of(*whole, {tokens}, {});
-      const auto logits = logits_of(*model, {tokens}, {static_cast<int32_t>(i)});
+      const auto expected = adapted_logits(*whole, {tokens}, {});
+      const auto logits = adapted_logits(*model, {tokens}, {static_cast<int32_t>(i)});
       EXPECT_LE(worst_difference(logits, expected), 1e-4) << name << " " << adapters[i].name;
     }
   }
@@ -141,14 +141,14 @@ void expect_neighbours_do_not_matter(const std::string& name, DType compute,
   for (const std::vector<int32_t>& turn : turns) {
     std::vector<float> expected;
     for (size_t i = 0; i < sequences.size(); ++i) {
-      auto own = logits_of(*alone, {sequences[i]}, {turn[i]});
-      const auto base = logits_of(*plain, {sequences[i]}, {});
+      auto own = adapted_logits(*alone, {sequences[i]}, {turn[i]});
+      const auto base = adapted_logits(*plain, {sequences[i]}, {});
       EXPECT_EQ(own == base, turn[i] == kNoAdapter);
       expected.insert(expected.end(), own.begin(), own.end());
     }
-    EXPECT_EQ(logits_of(*model, sequences, turn), expected) << name;
+    EXPECT_EQ(adapted_logits(*model, sequences, turn), expected) << name;
   }
-  EXPECT_EQ(logits_of(*model, sequences, {}), logits_of(*plain, sequences, {})) << name;
+  EXPECT_EQ(adapted_logits(*model, sequences, {}), adapted_logits(*plain, sequences, {})) << name;
 }
 
 TEST(AdapterTest, RowsHaveTheBitsThatTheyHaveAlone) {
@@ -170,7 +170,7 @@ TEST(AdapterTest, TakesExactlyThePlannedMemory) {
     ASSERT_EQ(plan.adapters_bytes.size(), 3u);
     EXPECT_GT(plan.adapters_bytes[0], plan.adapters_bytes[2]);
     EXPECT_EQ(model->peak_bytes(), plan.total_bytes());
-    logits_of(*model, {some_tokens(20, 1), some_tokens(20, 2)}, {0, 1});
+    adapted_logits(*model, {some_tokens(20, 1), some_tokens(20, 2)}, {0, 1});
     EXPECT_EQ(model->peak_bytes(), plan.total_bytes());
     options.memory_bytes_max = plan.total_bytes() - 1;
     const auto refused = InferenceModel::load(fixture("qwen2"), device, options);

@@ -8,8 +8,8 @@
 // Each range of rows is two products of its own (ops/linear.h), so the bits of a row depend on its
 // input and its weight alone: not on other rows, other ranges, how rows are cut into ranges, or
 // threads. Ranges of little work run side by side, cut so that each thread has a share of their
-// rows, since what keeps a team together costs as much as they do; the others follow each other with
-// the whole team.
+// rows, since what keeps a team together costs as much as they do; the others follow each other
+// with the whole team.
 // Threads: asynchronous on the stream.
 #pragma once
 

@@ -4,6 +4,7 @@
 
 #include "serve/adapter_folders.h"
 #include "serve/engine_test_support.h"
+#include "serve/event_replay.h"
 
 namespace jige::serve {
 namespace {
@@ -134,6 +135,18 @@ TEST(EngineAdapters, CachedBeginningsAreOfOneAdapterOnly) {
     EXPECT_EQ(answer_of(*engine, request_for(i)), expected[static_cast<size_t>(i + 1)]);
     EXPECT_GE(hits() - before, 32) << "adapter " << i;
   }
+}
+
+// A replay that took them for one model would find cached beginnings that the run has not found.
+TEST(EngineAdapters, ARecordedRunReplaysWithItsAdapters) {
+  Adapted adapted("llama2");
+  const std::string log = adapted.folders.path + "/events.jsonl";
+  auto engine = value_of(
+      Engine::create(*adapted.loaded.model, adapted.loaded.tokenizer, {.event_log_path = log}));
+  for (const int32_t i : {0, model::kNoAdapter, 1, 0}) answer_of(*engine, request_for(i));
+  const int64_t iterations = engine->status().counters.iterations;
+  engine.reset();
+  EXPECT_EQ(value_of(replay_event_log(log)).batches, iterations);
 }
 
 TEST(EngineAdapters, ChoicesOfOnePromptShareItsAdapter) {

@@ -90,7 +90,7 @@ ApiResult<PreparedRequest> ChatForm::prepare(const ServedModel& model, const Req
 ApiResult<int64_t> ChatForm::count_tokens(const ServedModel& model,
                                           const RequestLimits& limits) const {
   FieldReader fields(body_);
-  check_model_name(fields, model);
+  read_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kChat);
   const ToolRequest tools = read_tools(fields, model);
   if (fields.error()) return tl::unexpected(renamed(*fields.error()));

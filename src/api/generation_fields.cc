@@ -1,5 +1,6 @@
 #include "api/generation_fields.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "api/constraint_fields.h"
@@ -9,6 +10,7 @@ namespace jige::api {
 namespace {
 
 constexpr size_t kNameBytesMax = 1024;
+constexpr size_t kNamesShown = 16;
 constexpr int64_t kPriorityMax = 1'000'000;
 
 ops::SamplingParams read_sampling(FieldReader& fields, const ServedModel& model) {
@@ -120,6 +122,18 @@ std::vector<std::string> read_stops(FieldReader& fields, const RequestLimits& li
   return stops;
 }
 
+// "\"tiny\" is", or "\"tiny\", \"poet\" are", of many the first.
+std::string served_names(const ServedModel& model) {
+  if (model.adapters.empty()) return fmt::format("\"{}\" is", model.name);
+  std::string names = fmt::format("\"{}\"", model.name);
+  const size_t shown = std::min(model.adapters.size(), kNamesShown);
+  for (size_t i = 0; i < shown; ++i) names += fmt::format(", \"{}\"", model.adapters[i].name);
+  if (shown < model.adapters.size()) {
+    names += fmt::format(" and {} more", model.adapters.size() - shown);
+  }
+  return names + " are";
+}
+
 void read_streaming(FieldReader& fields, GenerationFields& read) {
   read.stream = fields.boolean("stream").value_or(false);
   const Json* options = fields.find("stream_options");
@@ -190,6 +204,8 @@ std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
       return "min_tokens";
     case kLogitBias:
       return "logit_bias";
+    case kAdapter:
+      return "model";
     case kSampling:
     case kNone:
       return "";
@@ -197,14 +213,16 @@ std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
   return "";
 }
 
-void check_model_name(FieldReader& fields, const ServedModel& model) {
+int32_t read_model_name(FieldReader& fields, const ServedModel& model) {
   const std::optional<std::string> name = fields.text("model", kNameBytesMax);
-  if (!name || *name == model.name) return;
-  fields.refuse(
-      {.status = 404,
-       .message = fmt::format("the model \"{}\" is not served here; \"{}\" is", *name, model.name),
-       .param = "model",
-       .code = "model_not_found"});
+  if (!name) return model::kNoAdapter;
+  if (const auto found = model.find(*name)) return *found;
+  fields.refuse({.status = 404,
+                 .message = fmt::format("the model \"{}\" is not served here; {}", *name,
+                                        served_names(model)),
+                 .param = "model",
+                 .code = "model_not_found"});
+  return model::kNoAdapter;
 }
 
 }  // namespace jige::api

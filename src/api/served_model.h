@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "api/tool_format.h"
@@ -17,6 +18,13 @@
 #include "text/tokenizer.h"
 
 namespace jige::api {
+
+// An adapter of the model, for which clients ask by its name.
+struct ServedAdapter {
+  std::string name;
+  std::string root;         // what its folder is called
+  std::string fingerprint;  // as ServedModel's
+};
 
 struct ServedModel {
   std::string name;                       // in answers
@@ -33,6 +41,13 @@ struct ServedModel {
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
+  std::vector<ServedAdapter> adapters;  // as the engine's model has them; no name is the model's
+
+  // The number of the one that a name stands for, model::kNoAdapter for the model itself; nothing
+  // where none is called so.
+  std::optional<int32_t> find(std::string_view wanted) const;
+  const std::string& name_of(int32_t adapter) const;
+  const std::string& fingerprint_of(int32_t adapter) const;
 };
 
 // Caps on what one request may ask for.

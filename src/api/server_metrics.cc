@@ -87,6 +87,18 @@ void write_counters(PrometheusText& text, const serve::EngineCounters& counters)
   text.counter("jige:request_success_total", "Requests answered, by what ended them.", samples);
 }
 
+void write_adapters(PrometheusText& text, const MetricsSource& source,
+                    const serve::EngineCounters& counters) {
+  if (source.adapters.empty()) return;
+  std::vector<MetricSample> samples;
+  for (size_t i = 0; i < source.adapters.size(); ++i) {
+    samples.push_back({.labels = {{"adapter", source.adapters[i]}},
+                       .value = as_double(counters.requests_by_adapter[i])});
+  }
+  text.counter("jige:adapter_requests_total", "Requests handed to the engine for an adapter.",
+               samples);
+}
+
 void write_histograms(PrometheusText& text, const serve::EngineHistograms& all) {
   const auto write = [&](std::string_view name, std::string_view help,
                          const serve::Histogram& histogram) {
@@ -129,8 +141,11 @@ void write_roofline(PrometheusText& text, const serve::RooflineSample& recent,
   }
 }
 
-Json row_json(const serve::RequestRow& row) {
+Json row_json(const serve::RequestRow& row, const MetricsSource& source) {
   return {{"id", row.id},
+          {"model", row.adapter == model::kNoAdapter
+                        ? source.model
+                        : source.adapters[static_cast<size_t>(row.adapter)]},
           {"state", serve::request_state_name(row.state)},
           {"prompt_tokens", row.prompt_tokens},
           {"computed_tokens", row.computed_tokens},
@@ -151,6 +166,7 @@ std::string metrics_text(const MetricsSource& source) {
     const serve::EngineStatus status = source.engine->status();
     write_state(text, status);
     write_counters(text, status.counters);
+    write_adapters(text, source, status.counters);
     write_histograms(text, source.engine->histograms());
     write_roofline(text, status.recent, source.peaks);
   }
@@ -166,6 +182,7 @@ Json top_json(const MetricsSource& source) {
   const auto& histograms = source.engine->histograms();
   const auto first = histograms.first_token_seconds.snapshot();
   const auto between = histograms.inter_token_seconds.snapshot();
+  top["adapters"] = source.adapters;
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
   top["uptime_seconds"] = status.uptime_seconds;
@@ -189,7 +206,7 @@ Json top_json(const MetricsSource& source) {
   top["first_token_seconds"] = {{"p50", first.quantile(0.5)}, {"p99", first.quantile(0.99)}};
   top["inter_token_seconds"] = {{"p50", between.quantile(0.5)}, {"p99", between.quantile(0.99)}};
   Json rows = Json::array();
-  for (const serve::RequestRow& row : status.requests) rows.push_back(row_json(row));
+  for (const serve::RequestRow& row : status.requests) rows.push_back(row_json(row, source));
   top["requests"] = std::move(rows);
   return top;
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "api/http_server.h"
 #include "base/json.h"
@@ -28,6 +29,7 @@ using ResponseCounts = std::map<std::pair<std::string, int>, int64_t>;
 struct MetricsSource {
   std::string model;
   const serve::Engine* engine = nullptr;  // none while the model is loading
+  std::vector<std::string> adapters;      // names of the model's
   HttpServerStats http;
   ResponseCounts responses;
   MachinePeaks peaks;

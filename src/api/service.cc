@@ -250,8 +250,6 @@ AnswerHead Service::next_head(Endpoint endpoint) {
   head.endpoint = endpoint;
   head.id = fmt::format("{}{:016x}", id_prefix(endpoint), derive_key(key_, "id", number));
   head.created_s = static_cast<int64_t>(std::time(nullptr));
-  head.model = model_->name;
-  head.fingerprint = model_->fingerprint;
   return head;
 }
 
@@ -275,6 +273,9 @@ void Service::generate(HttpRequest request, const Respond& respond, Endpoint end
                   to->respond(error_response(error, form));
                 });
               }
+              const int32_t adapter = prepared->engine.front().adapter;
+              head.model = model_->name_of(adapter);
+              head.fingerprint = model_->fingerprint_of(adapter);
               head.logprobs = prepared->logprobs;
               head.reasoning = prepared->engine.front().reasoning != text::ReasoningStart::kNone;
               head.include_usage = prepared->include_usage;

@@ -11,13 +11,16 @@ namespace {
 
 constexpr size_t kIdsMax = size_t{1} << 20;  // of one call
 
-Json model_json(const ServedModel& model) {
-  return {{"id", model.name},
+// The model, or one of its adapters, which has it as its parent.
+Json model_json(const ServedModel& model, int32_t adapter) {
+  const bool base = adapter == model::kNoAdapter;
+  const std::string& name = model.name_of(adapter);
+  return {{"id", name},
           {"object", "model"},
           {"created", model.created_s},
           {"owned_by", "jige"},
-          {"root", model.name},
-          {"parent", nullptr},
+          {"root", base ? name : model.adapters[static_cast<size_t>(adapter)].root},
+          {"parent", base ? Json() : Json(model.name)},
           {"max_model_len", model.context_max}};
 }
 
@@ -37,7 +40,7 @@ Json token_texts(const ServedModel& model, const std::vector<int32_t>& ids) {
 ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
                               const RequestLimits& limits) {
   FieldReader fields(body);
-  check_model_name(fields, model);
+  read_model_name(fields, model);  // one tokenizer for all
   const bool add_special = fields.boolean("add_special_tokens").value_or(true);
   const bool with_texts = fields.boolean("return_token_strs").value_or(false);
   if (fields.error()) return tl::unexpected(*fields.error());
@@ -67,7 +70,7 @@ ApiResult<Json> tokenize_body(const Json& body, const ServedModel& model,
 
 ApiResult<Json> detokenize_body(const Json& body, const ServedModel& model) {
   FieldReader fields(body);
-  check_model_name(fields, model);
+  read_model_name(fields, model);  // one tokenizer for all
   if (!fields.find("tokens")) fields.refuse(bad_field("tokens", "tokens is missing"));
   const std::vector<int32_t> ids =
       fields.ids("tokens", {0, model.tokenizer.vocab_size() - 1}, kIdsMax);
@@ -112,6 +115,9 @@ MetricsSource Service::metrics_source() const {
   const ServedModel* model = ready_model();
   source.model = model ? model->name : options_.model_name;
   source.engine = model ? model->engine : nullptr;
+  if (model) {
+    for (const ServedAdapter& adapter : model->adapters) source.adapters.push_back(adapter.name);
+  }
   const std::lock_guard lock(mutex_);
   if (options_.http_stats) source.http = options_.http_stats();
   source.responses = responses_;
@@ -130,14 +136,19 @@ void Service::top(HttpRequest, const Respond& respond) {
 
 void Service::list_models(HttpRequest, const Respond& respond) {
   Json data = Json::array();
-  if (const ServedModel* model = ready_model()) data.push_back(model_json(*model));
+  if (const ServedModel* model = ready_model()) {
+    const auto count = static_cast<int32_t>(model->adapters.size());
+    for (int32_t i = model::kNoAdapter; i < count; ++i) data.push_back(model_json(*model, i));
+  }
   respond->respond(json_response({{"object", "list"}, {"data", std::move(data)}}));
 }
 
 void Service::show_model(HttpRequest request, const Respond& respond) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const ServedModel* model = ready_model();
-  if (model && model->name == name) return respond->respond(json_response(model_json(*model)));
+  if (const auto adapter = model ? model->find(name) : std::nullopt) {
+    return respond->respond(json_response(model_json(*model, *adapter)));
+  }
   respond->respond(error_response(
       {.status = 404,
        .message = fmt::format("the model {} is not served here", shown_value(Json(name))),

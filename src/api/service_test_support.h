@@ -8,6 +8,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "api/api_test_support.h"
 #include "api/service.h"
@@ -35,6 +36,7 @@ struct TestServerOptions {
   // Before each iteration, so that tests can come in between.
   int iteration_ms = 0;
   int64_t kv_blocks = 128;
+  std::vector<model::AdapterSource> adapters;  // of the model, served under their names
 };
 
 class TestServer {
@@ -45,7 +47,8 @@ class TestServer {
                                                     {.context_max = kContext,
                                                      .kv_block_count = options.kv_blocks,
                                                      .batch_tokens_max = 64,
-                                                     .logit_rows_max = 16}))),
+                                                     .logit_rows_max = 16,
+                                                     .adapters = options.adapters}))),
         tokenizer_(options.tokenizer),
         service_(std::move(options.service)),
         http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
@@ -68,6 +71,11 @@ class TestServer {
   void set_model() { set_model(test_model()); }
   void set_model(ServedModel served) {
     served.engine = engine_.get();
+    for (const model::Adapter& adapter : model_->adapters()) {
+      const std::string& name = adapter.source().name;
+      served.adapters.push_back(
+          {.name = name, .root = name + " folder", .fingerprint = "test-" + name});
+    }
     service_.set_model(std::move(served));
   }
 

@@ -43,6 +43,7 @@ class ChatCommand final : public Command {
     model_.declare_folder(flags);
     flags.text("--system TEXT", system_, "how the model shall behave");
     reasoning_.declare(flags);
+    model_.declare_adapter(flags);
     generation_.declare(flags);
     model_.declare(flags);
     output_.declare(flags, "print one JSON object an answer");
@@ -67,7 +68,7 @@ class ChatCommand final : public Command {
     if (!conversation.has_template()) {
       log_warn("{}: has no chat template; the conversation is a plain transcript", loaded.folder);
     }
-    serve::Generator generator(*loaded.model, loaded.tokenizer);
+    serve::Generator generator(*loaded.model, loaded.tokenizer, loaded.adapter);
     ChatInput input(output_.quiet || output_.json);
     input.greet(loaded.folder);
     for (;;) {

@@ -39,6 +39,7 @@ class GenerateCommand final : public Command {
     flags.integer("-n,--samples N", samples_, {.min = 1, .max = 1'000'000},
                   "several continuations; sample i uses seed + i");
     flags.toggle("--echo", echo_, "print the text itself first");
+    model_.declare_adapter(flags);
     generation_.declare(flags);
     constraint_.declare(flags);
     model_.declare(flags);
@@ -47,6 +48,7 @@ class GenerateCommand final : public Command {
                   "with --json, log-probabilities of the tokens and N alternatives each");
     flags.example("jige generate models/tiny --prompt \"Once upon a time\"");
     flags.example("jige generate models/tiny --file draft.txt --temperature 0 --json");
+    flags.example("jige generate models/tiny --adapter runs/poet/adapter --prompt \"A rose\"");
     flags.example("jige generate models/tiny --chat -p \"Is it red?\" --choice yes --choice no");
   }
 
@@ -72,7 +74,7 @@ class GenerateCommand final : public Command {
     if (reasoning_ != text::ReasoningStart::kNone) {
       options.shown_ids = text::reasoning_mark_ids(loaded.tokenizer);
     }
-    serve::Generator generator(*loaded.model, loaded.tokenizer);
+    serve::Generator generator(*loaded.model, loaded.tokenizer, loaded.adapter);
     const uint64_t first_seed = options.seed;
     for (int64_t i = 0; i < samples_; ++i) {
       options.seed = first_seed + static_cast<uint64_t>(i);

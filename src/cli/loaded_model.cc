@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/log.h"
+#include "cli/adapter_flags.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 
@@ -11,6 +12,11 @@ namespace jige::cli {
 
 void ModelFlags::declare_folder(Flags& flags) {
   flags.text("FOLDER", folder, "model folder, or folder of a run");
+}
+
+void ModelFlags::declare_adapter(Flags& flags) {
+  flags.text("--adapter FOLDER", adapter,
+             "run the model with a LoRA adapter, or that of a run, without merging the two");
 }
 
 void ModelFlags::declare(Flags& flags) {
@@ -24,6 +30,12 @@ void ModelFlags::declare(Flags& flags) {
 
 Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
   JIGE_TRY(std::string found, find_model_folder(folder));
+  std::vector<model::AdapterSource> adapters;
+  if (!adapter.empty()) {
+    JIGE_TRY(std::string source, find_adapter_folder("--adapter " + adapter, adapter));
+    adapters.push_back({.name = {}, .folder = std::move(source)});
+  }
+  const int32_t chosen = adapters.empty() ? model::kNoAdapter : 0;
   JIGE_TRY(auto tokenizer, text::Tokenizer::load(found));
   JIGE_TRY(auto made, device.make());
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
@@ -31,6 +43,7 @@ Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
                                   .format = read_weight_format(quantize),
                                   .context_max = context,
                                   .scores = scores,
+                                  .adapters = std::move(adapters),
                                   .memory_bytes_max = device.arena_bytes_max()};
   // A row for the last token and for every token of a draft.
   options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + draft_tokens);
@@ -43,7 +56,11 @@ Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
   }
   log_debug("{}: loaded in {:.2f} s, {} in use", found, model->load_seconds(),
             format_bytes(model->peak_bytes()));
-  return LoadedModel{std::move(found), std::move(made), std::move(model), std::move(tokenizer)};
+  return LoadedModel{.folder = std::move(found),
+                     .device = std::move(made),
+                     .model = std::move(model),
+                     .tokenizer = std::move(tokenizer),
+                     .adapter = chosen};
 }
 
 }  // namespace jige::cli

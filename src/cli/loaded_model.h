@@ -20,6 +20,7 @@ struct LoadedModel {
   std::unique_ptr<CpuDevice> device;
   std::unique_ptr<model::InferenceModel> model;
   text::Tokenizer tokenizer;
+  int32_t adapter = model::kNoAdapter;  // of the model's, that it is to run with
 
   // What running the model gave. An error of its data, such as weights that are not finite, is said
   // of the folder.
@@ -35,14 +36,17 @@ struct ModelFlags {
   int64_t context = 0;
   std::string dtype = "auto";
   std::string quantize = "none";
+  std::string adapter;
   DeviceFlags device;
 
   // Declares the argument FOLDER; call it first.
   void declare_folder(Flags& flags);
+  // Declares --adapter FOLDER, for commands that load().
+  void declare_adapter(Flags& flags);
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
-  // Fails as find_model_folder, Tokenizer::load and InferenceModel::load do. With `scores`, the
-  // model can score texts; it can verify drafts of `draft_tokens` tokens.
+  // Fails as find_model_folder, find_adapter_folder, Tokenizer::load and InferenceModel::load do.
+  // With `scores`, the model can score texts; it can verify drafts of `draft_tokens` tokens.
   Result<LoadedModel> load(bool scores = false, int32_t draft_tokens = 0) const;
 };
 

@@ -33,6 +33,7 @@ class ScoreCommand final : public Command {
         "for the answer in the reply. Results are JSON lines; the summary goes to standard error.");
     model_.declare_folder(flags);
     flags.text("[DATA]", data_, "JSONL file; without it or with -, standard input");
+    model_.declare_adapter(flags);
     flags.text("-o,--out FILE", out_, "write the JSON lines to a file instead of standard output");
     flags.toggle("--chat", options_.chat, "ask questions through the model's chat template");
     flags.integer("--max-new-tokens N", options_.tokens_max, {.min = 1, .max = 1 << 20},

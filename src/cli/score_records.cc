@@ -92,8 +92,8 @@ int64_t index_of_best(const std::vector<serve::ChoiceScore>& scores, Value value
 RecordScorer::RecordScorer(LoadedModel& loaded, const ScoreOptions& options)
     : loaded_(&loaded),
       options_(options),
-      scorer_(*loaded.model),
-      generator_(*loaded.model, loaded.tokenizer) {}
+      scorer_(*loaded.model, loaded.adapter),
+      generator_(*loaded.model, loaded.tokenizer, loaded.adapter) {}
 
 Result<RecordScorer> RecordScorer::create(LoadedModel& loaded, const ScoreOptions& options) {
   RecordScorer scorer(loaded, options);

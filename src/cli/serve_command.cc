@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "cli/adapter_flags.h"
 #include "cli/build_info.h"
 #include "cli/command.h"
 #include "cli/commands.h"
@@ -39,11 +40,12 @@ namespace {
 constexpr int64_t kContextsDefault = 16;  // that fit into the cache where nobody says how large
 constexpr int64_t kFlushMs = 2000;
 
-// The name of a folder; of the run for RUN/model.
+// The name of a folder; of the run for RUN/model and RUN/adapter.
 std::string name_of(const std::string& folder) {
   std::filesystem::path path = std::filesystem::path(folder).lexically_normal();
   if (path.filename().empty()) path = path.parent_path();
-  if (path.filename() == "model" && path.has_parent_path()) path = path.parent_path();
+  const bool of_run = path.filename() == "model" || path.filename() == "adapter";
+  if (of_run && path.has_parent_path()) path = path.parent_path();
   const std::string name = path.filename().string();
   return name.empty() || name == "." ? "model" : name;
 }
@@ -82,6 +84,7 @@ class ServeCommand final : public Command {
     output_.declare(flags, "print a JSON object when it listens, when it is ready, and at the end");
     flags.example("jige serve models/tiny");
     flags.example("jige serve models/llama-3.2-1b --port 8080 --memory-limit 6GiB");
+    flags.example("jige serve models/tiny --adapter poet=runs/poet --adapter coder=runs/coder");
     flags.example("JIGE_API_KEY=secret-key jige serve runs/tuned --host 0.0.0.0");
   }
 
@@ -94,6 +97,7 @@ class ServeCommand final : public Command {
     raise_descriptor_limit();
     JIGE_TRY(folder_, find_model_folder(model_.folder));
     name_ = serve_.served_name.empty() ? name_of(folder_) : serve_.served_name;
+    JIGE_TRY(adapters_, read_named_adapters(serve_.adapters, name_));
     JIGE_TRY(api::ApiKeys keys, serve_.api_keys());
     if (keys.empty() && !is_loopback(serve_.host)) {
       log_warn("anybody who reaches {} may use the model; --api-key-file asks for a key",
@@ -135,6 +139,7 @@ class ServeCommand final : public Command {
         .logit_rows_max = std::min(
             std::max<int64_t>(serve_.batch_requests, 1 + engine_options_.drafts.tokens_max),
             serve_.batch_tokens),
+        .adapters = adapters_,
         .memory_bytes_max = model_.device.arena_bytes_max()};
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
@@ -213,6 +218,14 @@ class ServeCommand final : public Command {
     served.fingerprint = fmt::format(
         "jige-{}-{}-{:08x}", kVersion, served_numbers(sizes),
         static_cast<uint32_t>(derive_key(static_cast<uint64_t>(active_isa()), description)));
+    for (const model::AdapterSource& adapter : adapters_) {
+      JIGE_TRY(const std::string what, read_file(adapter.folder + "/adapter_config.json"));
+      served.adapters.push_back(
+          {.name = adapter.name,
+           .root = name_of(adapter.folder),
+           .fingerprint = fmt::format("{}-{:08x}", served.fingerprint,
+                                      static_cast<uint32_t>(derive_key(0, what)))});
+    }
     served.created_s = static_cast<int64_t>(std::time(nullptr));
     served.context_max = engine_->context_max();
     served.model_context_max = loaded_->config().context_max;
@@ -245,6 +258,7 @@ class ServeCommand final : public Command {
                              {"seconds", seconds},
                              {"context_max", engine_->context_max()},
                              {"weights_bytes", memory.weights.total_bytes()},
+                             {"adapters", adapters_json(memory)},
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
                              {"workspace_bytes", work_bytes},
@@ -253,14 +267,31 @@ class ServeCommand final : public Command {
                              {"memory_bytes", all_bytes()}});
     }
     const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
+    std::string adapters;
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+      adapters += fmt::format("adapter \"{}\": rank {}, {}, {}\n", adapters_[i].name,
+                              loaded_->adapters()[i].config().rank, shown(memory.adapters_bytes[i]),
+                              adapters_[i].folder);
+    }
     print_text(fmt::format(
-        "memory: {} weights, {} cache of {} tokens, {} workspace, {} drafts, {} constraints; {} in "
-        "all\n"
+        "{}memory: {} weights, {} adapters, {} cache of {} tokens, {} workspace, {} drafts, {} "
+        "constraints; {} in all\n"
         "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",
-        shown(memory.weights.total_bytes()), shown(memory.kv_bytes),
-        sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
-        shown(constraints_bytes()), shown(all_bytes()), seconds, name_, engine_->context_max(),
-        serve_.batch_requests));
+        adapters, shown(memory.weights.total_bytes()), shown(memory.adapters_total_bytes()),
+        shown(memory.kv_bytes), sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes),
+        shown(drafts_bytes()), shown(constraints_bytes()), shown(all_bytes()), seconds, name_,
+        engine_->context_max(), serve_.batch_requests));
+  }
+
+  Json adapters_json(const model::InferenceMemory& memory) const {
+    Json list = Json::array();
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+      list.push_back({{"name", adapters_[i].name},
+                      {"folder", adapters_[i].folder},
+                      {"rank", loaded_->adapters()[i].config().rank},
+                      {"bytes", memory.adapters_bytes[i]}});
+    }
+    return list;
   }
 
   // Serves until a signal comes, then finishes what is under way.
@@ -286,6 +317,7 @@ class ServeCommand final : public Command {
   OutputFlags output_;
   serve::EngineOptions engine_options_;
   std::string folder_, name_;
+  std::vector<model::AdapterSource> adapters_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<model::InferenceModel> loaded_;
   std::optional<text::Tokenizer> tokenizer_;

@@ -22,6 +22,9 @@ void declare_address(Flags& flags, ServeFlags& serve) {
   flags.text("--tls-key FILE", serve.tls_key, "PEM private key of --tls-cert");
   flags.text("--served-model-name NAME", serve.served_name,
              "what clients call the model; without it the folder's name");
+  flags.texts("--adapter NAME=FOLDER", serve.adapters,
+              "a LoRA adapter, or that of a run, served beside the model to requests for the model "
+              "NAME; may be given several times");
 }
 
 void declare_scheduling(Flags& flags, ServeFlags& serve) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "api/api_keys.h"
 #include "api/http_server.h"
@@ -25,6 +26,7 @@ struct ServeFlags {
   std::string tls_certificate, tls_key;
   std::string api_key_file;
   std::string served_name;
+  std::vector<std::string> adapters;  // "NAME=FOLDER"
 
   std::string policy = "chunked";
   std::string admission = "reserve";

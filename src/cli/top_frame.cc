@@ -114,22 +114,31 @@ std::vector<std::string> head_lines(const TopSample& now, const TopSample* befor
   };
 }
 
-std::string request_table(const Json& rows, size_t rows_max) {
+bool has_adapters(const Json& top) {
+  const Json* found = find_field(top, "adapters");
+  return found && found->is_array() && !found->empty();
+}
+
+// With `models`, which of those that are served each request is for.
+std::string request_table(const Json& rows, size_t rows_max, bool models) {
   using enum Table::Align;
-  Table table({{"request", kRight},
-               {"state"},
-               {"prompt", kRight},
-               {"computed", kRight},
-               {"answer", kRight},
-               {"at most", kRight},
-               {"preempted", kRight},
-               {"age", kRight}});
+  std::vector<Table::Column> columns = {
+      {"request", kRight}, {"state"},           {"prompt", kRight},    {"computed", kRight},
+      {"answer", kRight},  {"at most", kRight}, {"preempted", kRight}, {"age", kRight}};
+  if (models) columns.push_back({"model"});
+  Table table(std::move(columns));
   for (size_t i = 0; i < std::min(rows.size(), rows_max); ++i) {
     const Json& row = rows[i];
-    table.row({shown(number(row, "id")), text(row, "state"), shown(number(row, "prompt_tokens")),
-               shown(number(row, "computed_tokens")), shown(number(row, "generated_tokens")),
-               shown(number(row, "tokens_max")), shown(number(row, "preemptions")),
-               shown(number(row, "age_seconds"), " s")});
+    std::vector<std::string> cells = {shown(number(row, "id")),
+                                      text(row, "state"),
+                                      shown(number(row, "prompt_tokens")),
+                                      shown(number(row, "computed_tokens")),
+                                      shown(number(row, "generated_tokens")),
+                                      shown(number(row, "tokens_max")),
+                                      shown(number(row, "preemptions")),
+                                      shown(number(row, "age_seconds"), " s")};
+    if (models) cells.push_back(text(row, "model"));
+    table.row(std::move(cells));
   }
   std::string lines = table.render();
   if (rows.size() > rows_max) lines += fmt::format("  and {} more\n", rows.size() - rows_max);
@@ -195,7 +204,7 @@ std::string render_top(const TopSample& now, const TopSample* before, const TopV
   const Json& rows = requests_of(now.top);
   if (!rows.empty()) {
     const int left = std::max(1, view.rows_max - used - 1);
-    lines += "\n" + request_table(rows, static_cast<size_t>(left));
+    lines += "\n" + request_table(rows, static_cast<size_t>(left), has_adapters(now.top));
   }
   return cut_lines(lines, view.columns_max);
 }

@@ -56,6 +56,14 @@ TopSample sample_of(int rows = 2) {
   return {.top = std::move(top), .metrics = kMetrics, .at_s = 10};
 }
 
+TEST(TopFrame, NamesTheModelOfARequestWhereThereAreAdapters) {
+  TopSample sample = sample_of();
+  for (Json& row : sample.top["requests"]) row["model"] = "poet";
+  EXPECT_THAT(render_top(sample, nullptr, {}), Not(HasSubstr("poet")));
+  sample.top["adapters"] = {"poet"};
+  EXPECT_THAT(render_top(sample, nullptr, {}), HasSubstr("poet"));
+}
+
 TEST(TopFrame, SumsSamplesOfAMetric) {
   EXPECT_EQ(metric_sum(kMetrics, "jige:prefix_cache_queries_total"), 200);
   EXPECT_EQ(metric_sum(kMetrics, "jige:http_requests_total"), 7.5);

@@ -1,7 +1,6 @@
 // merge_adapter: base folder + adapter folder -> folder, one tensor in memory at a time.
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -9,18 +8,13 @@
 #include "base/json.h"
 #include "formats/model_config.h"
 #include "formats/tensor_folder.h"
+#include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
 #include "model/tensor_convert.h"
 #include "model/weights_save.h"
 
 namespace jige::model {
 namespace {
-
-// The two matrices of an adapted module.
-struct Adapter {
-  TensorView a;  // [r, in]
-  TensorView b;  // [out, r]
-};
 
 std::vector<float> widened(const TensorView& view) {
   std::vector<float> values(static_cast<size_t>(view.count()));
@@ -50,7 +44,7 @@ void add_product(std::vector<float>& rows, const std::vector<float>& left,
 }
 
 // The stored matrix with its adapter added; stored [out, in], or [in, out] where `transposed`.
-std::vector<float> merged_matrix(const TensorView& stored, const Adapter& adapter, float scale,
+std::vector<float> merged_matrix(const TensorView& stored, const AdapterPair& adapter, float scale,
                                  bool transposed) {
   std::vector<float> rows = widened(stored);
   std::vector<float> a = widened(adapter.a);
@@ -72,51 +66,12 @@ std::vector<float> merged_matrix(const TensorView& stored, const Adapter& adapte
   return rows;
 }
 
-Status check_fit(const std::string& where, const std::string& module, const Adapter& adapter,
-                 const TensorView& stored, int64_t rank, bool transposed) {
-  const auto is_matrix = [](const TensorView& view) { return view.shape.rank() == 2; };
-  if (!adapter.a.data || !adapter.b.data) {
-    return fail(Code::kCorrupt, "{}: module \"{}\" has only one of lora_A and lora_B", where,
-                module);
-  }
-  if (!is_matrix(adapter.a) || !is_matrix(adapter.b) || !is_matrix(stored)) {
-    return fail(Code::kCorrupt, "{}: module \"{}\" is not made of matrices", where, module);
-  }
-  const int64_t out = stored.shape[transposed ? 1 : 0];
-  const int64_t in = stored.shape[transposed ? 0 : 1];
-  if (adapter.a.shape == Shape{rank, in} && adapter.b.shape == Shape{out, rank}) return {};
-  return fail(
-      Code::kCorrupt,
-      "{}: module \"{}\" has lora_A {} and lora_B {}, but rank {} on a base of {} outputs and {} "
-      "inputs needs [{}, {}] and [{}, {}]",
-      where, module, adapter.a.shape.to_string(), adapter.b.shape.to_string(), rank, out, in, rank,
-      in, out, rank);
-}
-
 bool is_stored_float(const formats::StoredTensor& tensor) {
   return tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
 }
 
-using AdapterMap = std::map<std::string, Adapter, std::less<>>;
-
-Result<AdapterMap> read_adapters(const formats::TensorFolder& files) {
-  AdapterMap adapters;
-  for (const formats::StoredTensor* tensor : files.tensors()) {
-    if (!is_stored_float(*tensor)) {
-      return fail(Code::kUnsupported,
-                  "{}: tensor \"{}\" is stored as {}; supported are F32, BF16, F16", files.folder(),
-                  tensor->name, tensor->dtype_name);
-    }
-    JIGE_TRY(const auto name, formats::parse_lora_tensor_name(tensor->name, files.folder()));
-    JIGE_TRY(const TensorView view, files.view(tensor->name));
-    Adapter& adapter = adapters[name.module];
-    (name.part == formats::LoraPart::kA ? adapter.a : adapter.b) = view;
-  }
-  return adapters;
-}
-
 formats::TensorSource merged_source(const std::string& name, const TensorView& stored,
-                                    const Adapter* adapter, float scale, bool transposed,
+                                    const AdapterPair* adapter, float scale, bool transposed,
                                     DType dtype) {
   return {.name = name,
           .dtype = dtype,
@@ -137,8 +92,8 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
   JIGE_TRY(formats::ModelConfig config, formats::load_model_config(base_folder));
   JIGE_TRY(const auto lora, formats::load_lora_config(adapter_folder));
   JIGE_TRY(const auto base, formats::TensorFolder::open(base_folder));
-  JIGE_TRY(const auto files, formats::TensorFolder::open(adapter_folder, "adapter_model"));
-  JIGE_TRY(AdapterMap adapters, read_adapters(files));
+  JIGE_TRY(const auto files, formats::TensorFolder::open(adapter_folder, kAdapterStem));
+  JIGE_TRY(const AdapterPairs adapters, read_adapter_pairs(files));
   const bool transposed = config.family == formats::Family::kGpt2;
   const auto scale = static_cast<float>(lora.scale());
 
@@ -150,9 +105,15 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
     std::string module = tensor->name.substr(0, tensor->name.rfind(".weight"));
     auto found = tensor->name.ends_with(".weight") ? adapters.find(module) : adapters.end();
     if (found == adapters.end() && transposed) found = adapters.find("transformer." + module);
-    const Adapter* adapter = found == adapters.end() ? nullptr : &found->second;
+    const AdapterPair* adapter = found == adapters.end() ? nullptr : &found->second;
     if (adapter) {
-      JIGE_DO(check_fit(adapter_folder, module, *adapter, stored, lora.rank, transposed));
+      if (stored.shape.rank() != 2) {
+        return fail(Code::kCorrupt, "{}: module \"{}\" is no matrix in {}", adapter_folder, module,
+                    base_folder);
+      }
+      const AdaptedMatrix matrix{.outputs = stored.shape[transposed ? 1 : 0],
+                                 .inputs = stored.shape[transposed ? 0 : 1]};
+      JIGE_DO(check_adapter_pair(adapter_folder, module, *adapter, matrix, lora));
       ++used;
     }
     sources.push_back(

@@ -87,6 +87,8 @@ struct BlockWeights {
 // zeros to begin with. Those of vectors and tables are added to in either case.
 enum class GradientUse { kAdd, kStore };
 
+struct StepAdapters;  // adapter.h
+
 // What a block needs besides: compute type and, for inference, the paged key/value cache of its
 // layer.
 struct BlockContext {
@@ -95,6 +97,7 @@ struct BlockContext {
   TensorView workspace;         // u8, workspace_bytes(T)
   ops::KvCacheView kv_cache;    // data == nullptr: attention over the batch's own rows
   GradientUse gradients = GradientUse::kAdd;
+  const StepAdapters* adapters = nullptr;  // of inference: what rows of the batch get besides
 };
 
 struct BlockMemory {

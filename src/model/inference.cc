@@ -20,25 +20,29 @@ Status check_range(std::string_view name, int64_t value, int64_t low, int64_t hi
   return fail(Code::kInvalidArgument, "{} is {}; it must be in {}..{}", name, value, low, high);
 }
 
+std::string adapters_text(const InferenceMemory& memory) {
+  if (memory.adapters_bytes.empty()) return "";
+  return fmt::format(", {} adapters {}", memory.adapters_bytes.size(),
+                     format_bytes(memory.adapters_total_bytes()));
+}
+
 // What does not fit is refused as a whole, before the first part of it is taken.
 Status check_memory(const std::string& folder, const InferenceMemory& needed, int64_t kv_tokens,
                     int64_t limit_bytes) {
   if (needed.total_bytes() <= limit_bytes) return {};
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
   return fail(Code::kExhausted,
-              "{}: to run takes {} (weights {}, keys and values of {} tokens {}, the rest {}), the "
-              "memory limit is {}; raise it, or choose a smaller --context, cache or model, or "
+              "{}: to run takes {} (weights {}{}, keys and values of {} tokens {}, the rest {}), "
+              "the memory limit is {}; raise it, or choose a smaller --context, cache or model, or "
               "weights of fewer bits (--quantize)",
-              folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()), kv_tokens,
-              shown(needed.kv_bytes), shown(needed.activations_bytes + needed.logits_bytes),
-              shown(limit_bytes));
+              folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()),
+              adapters_text(needed), kv_tokens, shown(needed.kv_bytes),
+              shown(needed.activations_bytes + needed.logits_bytes), shown(limit_bytes));
 }
 
-}  // namespace
-
-Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
-                                       const Architecture& architecture,
-                                       const formats::TensorFolder& files) {
+Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
+                                  const InferenceOptions& options, const Architecture& architecture,
+                                  const formats::TensorFolder& files) {
   const formats::ModelConfig& config = architecture.config();
   InferenceSizes sizes;
   JIGE_TRY(sizes.table_dtype, stored_table_dtype(architecture, files));
@@ -61,7 +65,17 @@ Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
   sizes.batch_tokens_max = options.batch_tokens_max;
   sizes.logit_rows_max = options.logit_rows_max;
   sizes.scores = options.scores;
+  sizes.adapters = adapter_sizes(adapters, sizes.compute);
   return sizes;
+}
+
+}  // namespace
+
+Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
+                                       const Architecture& architecture,
+                                       const formats::TensorFolder& files) {
+  JIGE_TRY(const std::vector<Adapter> adapters, open_adapters(options.adapters, architecture));
+  return sizes_with(adapters, options, architecture, files);
 }
 
 Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& folder,
@@ -72,7 +86,8 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
   JIGE_TRY(auto architecture, Architecture::create(config));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
-  JIGE_TRY(const InferenceSizes sizes, inference_sizes(options, *architecture, files));
+  JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
+  JIGE_TRY(const InferenceSizes sizes, sizes_with(adapters, options, *architecture, files));
   JIGE_DO(check_memory(folder, inference_memory(*architecture, sizes),
                        sizes.kv_block_count * ops::kKvBlockTokens, options.memory_bytes_max));
   std::unique_ptr<InferenceModel> model(
@@ -82,6 +97,10 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
                                                  inference_weights_options(sizes)));
   JIGE_DO(model->allocate());
   JIGE_DO(load_weights(*model->weights_, *model->stream_, files));
+  for (Adapter& adapter : adapters) {
+    JIGE_DO(adapter.load(model->arena_, *model->stream_, sizes.compute));
+  }
+  model->adapters_ = std::move(adapters);
   model->load_seconds_ = watch.seconds();
   return model;
 }
@@ -109,6 +128,11 @@ Status InferenceModel::allocate() {
   JIGE_TRY(buffers_.positions, arena_.make(DType::kI32, rows));
   JIGE_TRY(buffers_.targets, arena_.make(DType::kI32, rows));
   JIGE_TRY(buffers_.losses, arena_.make(DType::kF32, rows));
+  if (!sizes_.adapters.empty()) {
+    JIGE_TRY(buffers_.adapter_product,
+             arena_.make(sizes_.compute, Shape{rows[0], sizes_.adapters.product_columns}));
+    JIGE_TRY(buffers_.adapter_scratch, make_bytes(bytes.adapter_scratch_bytes));
+  }
   for (int64_t layer = 0; layer < model.layer_count; ++layer) {
     const int64_t count = ops::kv_cache_bytes(sizes_.kv_dtype, sizes_.kv_block_count,
                                               model.kv_head_count, model.head_dim);
@@ -151,6 +175,18 @@ Status InferenceModel::check(const InferenceBatch& batch) const {
   if (row != row_count) {
     return fail(Code::kInvalidArgument, "{} tokens, but sequences of {} rows", row_count, row);
   }
+  return check_adapters(batch);
+}
+
+Status InferenceModel::check_adapters(const InferenceBatch& batch) const {
+  if (batch.adapters.empty()) return {};
+  if (batch.adapters.size() != batch.sequences.size()) {
+    return fail(Code::kInvalidArgument, "{} adapters for {} sequences", batch.adapters.size(),
+                batch.sequences.size());
+  }
+  for (const int32_t adapter : batch.adapters) {
+    JIGE_DO(check_range("an adapter", adapter, kNoAdapter, std::ssize(adapters_) - 1));
+  }
   return {};
 }
 
@@ -176,11 +212,31 @@ void InferenceModel::put_batch(const InferenceBatch& batch) {
   stream_->copy(batch_.tokens.data, batch.tokens.data(), row_count * 4, CopyKind::kHostToDevice);
   stream_->copy(batch_.positions.data, host_positions_.data(), row_count * 4,
                 CopyKind::kHostToDevice);
+  put_adapters(batch);
+}
+
+void InferenceModel::put_adapters(const InferenceBatch& batch) {
+  std::vector<AdapterRows>& rows = step_adapters_.rows;
+  rows.clear();
+  for (size_t i = 0; i < batch.adapters.size(); ++i) {
+    if (batch.adapters[i] == kNoAdapter) continue;
+    const Adapter* adapter = &adapters_[static_cast<size_t>(batch.adapters[i])];
+    const int64_t begin = batch.sequences[i].row_begin;
+    const int64_t end = begin + batch.sequences[i].row_count;
+    if (!rows.empty() && rows.back().adapter == adapter && rows.back().row_end == begin) {
+      rows.back().row_end = end;
+    } else {
+      rows.push_back({.adapter = adapter, .row_begin = begin, .row_end = end});
+    }
+  }
+  step_adapters_.product = buffers_.adapter_product.view();
+  step_adapters_.scratch = buffers_.adapter_scratch.view();
 }
 
 BlockContext InferenceModel::context(size_t node) {
   BlockContext context{
       .stream = *stream_, .compute = sizes_.compute, .workspace = buffers_.workspace.view()};
+  if (!step_adapters_.rows.empty()) context.adapters = &step_adapters_;
   if (node > 0 && node < architecture_->head_node()) {
     context.kv_cache = {.data = buffers_.kv[node - 1].view().data,
                         .dtype = sizes_.kv_dtype,

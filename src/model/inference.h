@@ -8,6 +8,8 @@
 // owns the blocks: each sequence names the cache blocks of its positions, and its tokens stand in
 // them after the call. A sequence's logits are the same bits whatever runs beside it and however
 // its prompt was cut.
+// Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
+// those of an adapter get its products besides, so one batch serves many of them.
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
 // Threads: one at a time.
 #pragma once
@@ -20,6 +22,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "model/adapter.h"
 #include "model/architecture.h"
 #include "model/memory_plan.h"
 #include "model/weights.h"
@@ -36,11 +39,12 @@ struct InferenceOptions {
   int64_t batch_tokens_max = 512;
   int64_t logit_rows_max = 8;
   bool scores = false;                         // losses() will be used
+  std::vector<AdapterSource> adapters;         // that sequences may ask for
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
 };
 
 // Fills in what the options leave open for a folder's model. Fails with kInvalidArgument on options
-// out of range, and as stored_table_dtype does.
+// out of range, and as stored_table_dtype and open_adapters do.
 Result<InferenceSizes> inference_sizes(const InferenceOptions& options,
                                        const Architecture& architecture,
                                        const formats::TensorFolder& files);
@@ -51,19 +55,22 @@ struct InferenceBatch {
   std::span<const int32_t> tokens;
   std::span<const ops::SequenceSpan> sequences;  // cover the rows in order; blocks must be given
   std::span<const int32_t> logit_rows;           // rows whose next-token logits are wanted
+  std::span<const int32_t> adapters = {};  // by sequence, or kNoAdapter; empty: the base for all
 };
 
 class InferenceModel {
  public:
   // Reads FOLDER/config.json and its weights. Fails as load_model_config, TensorFolder::open and
-  // load_weights do, with kInvalidArgument on options out of range, kExhausted where memory or the
-  // cap is too small.
+  // load_weights do, as open_adapters does, with kInvalidArgument on options out of range,
+  // kExhausted where memory or the cap is too small.
   static Result<std::unique_ptr<InferenceModel>> load(const std::string& folder, Device& device,
                                                       const InferenceOptions& options = {});
 
   const formats::ModelConfig& config() const { return architecture_->config(); }
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
+  // In the order of the options.
+  const std::vector<Adapter>& adapters() const { return adapters_; }
   int64_t context_max() const { return sizes_.context_max; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   double load_seconds() const { return load_seconds_; }
@@ -93,6 +100,7 @@ class InferenceModel {
   struct Buffers {
     Tensor stream[2], workspace, gathered, logits;
     Tensor tokens, positions, targets, losses;
+    Tensor adapter_product, adapter_scratch;
     std::vector<Tensor> kv;  // by layer
   };
 
@@ -102,7 +110,10 @@ class InferenceModel {
   Status check(const InferenceBatch& batch) const;
   Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
   Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
+  Status check_adapters(const InferenceBatch& batch) const;
   void put_batch(const InferenceBatch& batch);
+  // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
+  void put_adapters(const InferenceBatch& batch);
   // Runs all blocks but the head; returns the last residual stream.
   TensorView run_body(const InferenceBatch& batch);
   BlockContext context(size_t node);
@@ -113,8 +124,10 @@ class InferenceModel {
   Arena arena_;
   std::unique_ptr<Stream> stream_;
   std::optional<ModelWeights> weights_;
+  std::vector<Adapter> adapters_;
   Buffers buffers_;
-  Batch batch_;        // views of buffers_, shaped anew for every call
+  Batch batch_;  // views of buffers_, shaped anew for every call
+  StepAdapters step_adapters_;
   TensorView hidden_;  // the last residual stream of the last call
   std::vector<int32_t> host_positions_;
   std::vector<float> host_result_;  // for devices whose memory the host cannot read

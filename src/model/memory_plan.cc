@@ -80,6 +80,10 @@ InferenceBuffers inference_buffers(const Architecture& architecture, const Infer
   buffers.workspace_bytes =
       std::max(buffers.workspace_bytes,
                architecture.head().logits_workspace_bytes(sizes.logit_rows_max, sizes.compute));
+  buffers.adapter_product_bytes =
+      dtype_bytes(sizes.compute, sizes.batch_tokens_max * sizes.adapters.product_columns);
+  buffers.adapter_scratch_bytes =
+      ops::low_rank_scratch_bytes(sizes.batch_tokens_max, sizes.adapters.part_outputs);
   return buffers;
 }
 
@@ -96,7 +100,12 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
       ops::kKvBlockTokens;
   const InferenceBuffers buffers = inference_buffers(architecture, sizes);
   memory.activations_bytes = 2 * rounded(buffers.stream_bytes) + rounded(buffers.workspace_bytes) +
-                             rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes);
+                             rounded(buffers.gathered_bytes) + rounded(buffers.batch_bytes) +
+                             rounded(buffers.adapter_product_bytes) +
+                             rounded(buffers.adapter_scratch_bytes);
+  for (const int64_t bytes : sizes.adapters.packed_bytes) {
+    memory.adapters_bytes.push_back(rounded(bytes));
+  }
   memory.logits_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, config.vocab_size});
   return memory;
 }

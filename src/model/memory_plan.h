@@ -14,8 +14,10 @@
 #pragma once
 
 #include <cstdint>
+#include <numeric>
 #include <vector>
 
+#include "model/adapter.h"
 #include "model/architecture.h"
 #include "model/weights.h"
 
@@ -60,17 +62,24 @@ struct InferenceSizes {
   int64_t kv_block_count = 0;                              // of 16 tokens
   int64_t batch_tokens_max = 0;                            // rows of one forward
   int64_t logit_rows_max = 0;                              // rows of logits of one forward
-  bool scores = false;  // whether losses are asked for: workspace for a chunk of logits
+  bool scores = false;    // whether losses are asked for: workspace for a chunk of logits
+  AdapterSizes adapters;  // that rows may ask for
 };
 
 struct InferenceMemory {
   WeightsMemory weights;
   int64_t kv_bytes = 0;  // the whole cache
   int64_t kv_bytes_per_token = 0;
-  int64_t activations_bytes = 0;  // two residual streams, workspace, batch, gathered rows
+  std::vector<int64_t> adapters_bytes;  // of each
+  // Two residual streams, workspace, batch, gathered rows, what adapters compute with.
+  int64_t activations_bytes = 0;
   int64_t logits_bytes = 0;
+  int64_t adapters_total_bytes() const {
+    return std::accumulate(adapters_bytes.begin(), adapters_bytes.end(), int64_t{0});
+  }
   int64_t total_bytes() const {
-    return weights.total_bytes() + kv_bytes + activations_bytes + logits_bytes;
+    return weights.total_bytes() + adapters_total_bytes() + kv_bytes + activations_bytes +
+           logits_bytes;
   }
 };
 InferenceMemory inference_memory(const Architecture& architecture, const InferenceSizes& sizes);
@@ -81,6 +90,8 @@ struct InferenceBuffers {
   int64_t workspace_bytes = 0;
   int64_t gathered_bytes = 0;  // rows of the residual stream whose logits are wanted
   int64_t batch_bytes = 0;
+  int64_t adapter_product_bytes = 0;  // StepAdapters::product and scratch; 0 without adapters
+  int64_t adapter_scratch_bytes = 0;
 };
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes);
 

@@ -2,10 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <memory>
 #include <utility>
 
+#include "model/adapter.h"
 #include "ops/elementwise.h"
 #include "ops/linear.h"
+#include "ops/low_rank.h"
 
 namespace jige::model {
 namespace {
@@ -242,7 +245,6 @@ int64_t Projection::thread_scratch_bytes(int64_t token_count, DType compute, int
 
 void Projection::forward(Stream& stream, const BlockWeights& weights, DType compute,
                          const Forward& args) const {
-  const Packed& place = packed(compute, weights.format);
   const auto use = ops::PackUse::kForward;
   ops::linear_forward(stream, {.dst = args.dst,
                                .src = args.src,
@@ -250,26 +252,45 @@ void Projection::forward(Stream& stream, const BlockWeights& weights, DType comp
                                .bias = bias_view(weights, compute),
                                .past_caches = args.past_caches,
                                .strip = weights.strip});
-  if (!adapted()) return;
-  const Shape a_shape{adapter_rows_, options_.inputs};
-  ops::linear_forward(
-      stream, {.dst = args.product,
-               .src = args.src,
-               .weight = adapter_view(weights, compute, use, place.adapter_a_forward, a_shape)});
-  ops::scale(stream, args.product, args.product, adapter_scale_);
+  if (adapted()) add_own_adapter(stream, weights, compute, args);
+  if (args.adapters) add_step_adapters(stream, args);
+}
+
+void Projection::add_own_adapter(Stream& stream, const BlockWeights& weights, DType compute,
+                                 const Forward& args) const {
+  const Packed& place = packed(compute, weights.format);
+  const auto use = ops::PackUse::kForward;
+  auto weight = std::make_shared<ops::LowRankWeight>();
+  weight->a = adapter_view(weights, compute, use, place.adapter_a_forward,
+                           Shape{adapter_rows_, options_.inputs});
+  weight->scale = adapter_scale_;
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
     if (!part.adapted) continue;
-    const TensorView dst = columns_at(args.dst, part.row_begin, part.rows);
-    const TensorView delta =
-        TensorView::of(args.scratch.data, dst.dtype, Shape{dst.rows(), part.rows});
-    const auto b =
-        adapter_view(weights, compute, use, place.adapter_b_forward[i], Shape{part.rows, rank_});
-    ops::linear_forward(
-        stream,
-        {.dst = delta, .src = columns_at(args.product, part.adapter_row, rank_), .weight = b});
-    ops::add(stream, dst, dst, delta);
+    weight->parts.push_back({.column = part.row_begin,
+                             .a_row = part.adapter_row,
+                             .b = adapter_view(weights, compute, use, place.adapter_b_forward[i],
+                                               Shape{part.rows, rank_})});
   }
+  ops::low_rank_forward(stream, {.dst = args.dst,
+                                 .src = args.src,
+                                 .product = args.product,
+                                 .scratch = args.scratch,
+                                 .rows = {{std::move(weight), 0, args.dst.rows()}}});
+}
+
+void Projection::add_step_adapters(Stream& stream, const Forward& args) const {
+  std::vector<ops::LowRankRows> rows;
+  for (const AdapterRows& range : args.adapters->rows) {
+    auto weight = range.adapter->find(*this);
+    if (weight) rows.push_back({std::move(weight), range.row_begin, range.row_end});
+  }
+  if (rows.empty()) return;
+  ops::low_rank_forward(stream, {.dst = args.dst,
+                                 .src = args.src,
+                                 .product = args.adapters->product,
+                                 .scratch = args.adapters->scratch,
+                                 .rows = std::move(rows)});
 }
 
 void Projection::backward_input(Stream& stream, const BlockWeights& weights, DType compute,

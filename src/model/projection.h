@@ -8,6 +8,8 @@
 //   dW_p += dy_pᵀ x   dB_p += dy_pᵀ u_p    dA_p += v_pᵀ x
 // x, u, v and dy are in the compute type or, for y into the residual stream, f32.
 // u lives from F to W ("saved"), v from X to W ("pending").
+// Adapters that are not the model's own may be added to rows of F (adapter.h), after the product
+// that all rows share, whose bits they leave as they are.
 // W may be kept in the compute type or, where it is not trained, in blocks of fewer bits
 // (ops/linear.h): then F and X of training multiply by the numbers that these stand for, one form
 // for both. A and B are always in the compute type.
@@ -57,6 +59,7 @@ class Projection {
 
   int64_t inputs() const { return options_.inputs; }
   int64_t outputs() const { return outputs_; }
+  const std::vector<ProjectionOptions::Part>& parts() const { return options_.parts; }
   bool adapted() const { return adapter_rows_ > 0; }
 
   // Plans the places of the packed forms: what F reads first, then (a second call, for training)
@@ -90,6 +93,7 @@ class Projection {
     TensorView product;        // u
     TensorView scratch;        // u8, scratch_bytes
     bool past_caches = false;  // ops/linear.h
+    const StepAdapters* adapters = nullptr;
   };
   void forward(Stream& stream, const BlockWeights& weights, DType compute,
                const Forward& args) const;
@@ -149,6 +153,10 @@ class Projection {
   ops::PackedWeight adapter_view(const BlockWeights& weights, DType compute, ops::PackUse use,
                                  int64_t offset, Shape shape) const;
   void check_place(const BlockWeights& weights, int64_t end) const;
+  // What F adds: the model's own adapter to all rows, those of a step to theirs.
+  void add_own_adapter(Stream& stream, const BlockWeights& weights, DType compute,
+                       const Forward& args) const;
+  void add_step_adapters(Stream& stream, const Forward& args) const;
   void pack_matrices(Stream& stream, const BlockWeights& weights, DType compute,
                      ops::PackUse use) const;
   void pack_bias(Stream& stream, const BlockWeights& weights, DType compute) const;

@@ -276,15 +276,19 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
 
   const TensorView n1 = first_columns(work.rows, width_);
   enter(stream, weights, norm1_, n1, src, views.stats1);
-  qkv_.forward(
-      stream, weights, compute,
-      {.dst = views.qkv, .src = n1, .product = views.u_qkv, .scratch = work.adapter_scratch});
+  qkv_.forward(stream, weights, compute,
+               {.dst = views.qkv,
+                .src = n1,
+                .product = views.u_qkv,
+                .scratch = work.adapter_scratch,
+                .adapters = context.adapters});
   forward_attention(context, weights, batch, views, heads_of(views, work));
   attention_output_.forward(stream, weights, compute,
                             {.dst = norms_after_ ? views.o : dst,
                              .src = views.attended,
                              .product = views.u_attention_output,
-                             .scratch = work.adapter_scratch});
+                             .scratch = work.adapter_scratch,
+                             .adapters = context.adapters});
   leave(stream, weights, batch, attention_part(views), dst);
   ops::add(stream, views.x1, src, dst);
 
@@ -295,14 +299,16 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
                       .src = n2,
                       .product = views.u_ffn_input,
                       .scratch = work.adapter_scratch,
-                      .past_caches = true});
+                      .past_caches = true,
+                      .adapters = context.adapters});
   const TensorView activated = first_columns(work.rows, ffn_size_);
   activate(stream, activated, views.ffn);
   ffn_output_.forward(stream, weights, compute,
                       {.dst = norms_after_ ? views.m : dst,
                        .src = activated,
                        .product = views.u_ffn_output,
-                       .scratch = work.adapter_scratch});
+                       .scratch = work.adapter_scratch,
+                       .adapters = context.adapters});
   leave(stream, weights, batch, ffn_part(views), dst);
   ops::add(stream, dst, views.x1, dst);
 }

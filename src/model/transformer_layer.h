@@ -21,6 +21,7 @@
 // the norms. Threads: const.
 #pragma once
 
+#include <array>
 #include <optional>
 #include <string>
 #include <vector>
@@ -81,6 +82,11 @@ class TransformerLayer final : public Block {
   void backward_weight(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                        const TensorView& src, const BlockMemory& memory) const override;
   double forward_flops(double token_count, double context_mean) const override;
+
+  // Its linear layers, each with its parts' names: what adapters may be added to.
+  std::array<const Projection*, 4> projections() const {
+    return {&qkv_, &attention_output_, &ffn_input_, &ffn_output_};
+  }
 
  private:
   // What F leaves for X and W. An F that saves nothing places the same in its workspace.

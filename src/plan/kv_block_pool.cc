@@ -7,7 +7,9 @@
 
 namespace jige::plan {
 
-PrefixHash prefix_seed(uint64_t salt) { return {derive_key(salt, "prefix"), salt}; }
+PrefixHash prefix_seed(uint64_t salt, int32_t adapter) {
+  return {derive_key(salt, "prefix", static_cast<uint64_t>(int64_t{adapter} + 1)), salt};
+}
 
 PrefixHash extend_prefix(const PrefixHash& prefix, std::span<const int32_t> block_tokens) {
   // Philox as a keyed mixing function: every pair of tokens is absorbed under the running state.

@@ -3,8 +3,8 @@
 // A block is *free* (holds nothing), *live* (ref_count > 0) or *cached* (ref_count 0, contents
 // known by their hash, taken back when a prompt starts with them or when room is needed). The hash
 // of a block covers its tokens and the hash of the block before it, so it names a whole prefix; the
-// first is seeded with a tenant's salt, so tenants cannot probe each other's prompts. A match
-// compares the tokens too.
+// first is seeded with a tenant's salt, so tenants cannot probe each other's prompts, and with the
+// adapter that the keys and values were computed with. A match compares the tokens too.
 //
 // Invariants: (1) free + live + cached == capacity.
 //             (2) a live block is never handed out; a cached one only when no free one is left,
@@ -35,8 +35,8 @@ struct PrefixHash {
   bool operator==(const PrefixHash&) const = default;
 };
 
-// The hash before the first block of a tenant's prompts.
-PrefixHash prefix_seed(uint64_t salt);
+// The hash before the first block of a tenant's prompts; `adapter` is -1 for the base.
+PrefixHash prefix_seed(uint64_t salt, int32_t adapter = -1);
 // The hash of a prefix one block longer.
 PrefixHash extend_prefix(const PrefixHash& prefix, std::span<const int32_t> block_tokens);
 

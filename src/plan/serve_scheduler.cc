@@ -71,7 +71,7 @@ Status ServeScheduler::arrive(RequestSpec spec) {
   Request request;
   request.arrival = next_arrival_++;
   request.tokens = spec.prompt;
-  request.prefix = {prefix_seed(spec.cache_salt)};
+  request.prefix = {prefix_seed(spec.cache_salt, spec.adapter)};
   request.spec = std::move(spec);
   insert(std::move(request));
   return {};
@@ -346,6 +346,7 @@ bool ServeScheduler::schedule(Request& request, int32_t token_count, Batch& batc
   if (!make_room(request, end, batch)) return false;
   WorkItem item;
   item.request = request.spec.id;
+  item.adapter = request.spec.adapter;
   item.context_count = request.computed;
   item.tokens.assign(request.tokens.begin() + request.computed, request.tokens.begin() + end);
   item.blocks = request.blocks;

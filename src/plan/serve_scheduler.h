@@ -69,6 +69,9 @@ struct ServeSchedulerOptions {
   KvBlockPoolOptions pool;
 };
 
+// The adapter of requests that ask for none: the base itself.
+inline constexpr int32_t kBaseAdapter = -1;
+
 struct RequestSpec {
   RequestId id = 0;
   std::vector<int32_t> prompt;     // at least one token
@@ -78,11 +81,15 @@ struct RequestSpec {
   uint64_t tenant = 0;             // for fair share
   uint64_t cache_salt = 0;         // prompts match cached prefixes of the same salt only
   int32_t cached_max = INT32_MAX;  // tokens that may come from the prefix cache
+  // Which of the model's adapters the request runs with: keys and values are of it, so that prompts
+  // match cached prefixes of the same one only.
+  int32_t adapter = kBaseAdapter;
 };
 
 // Tokens of one request in a batch: positions [context_count, context_count + tokens.size()).
 struct WorkItem {
   RequestId request = 0;
+  int32_t adapter = kBaseAdapter;
   int32_t context_count = 0;
   std::vector<int32_t> tokens;
   std::vector<BlockId> blocks;  // of all positions up to the last one here

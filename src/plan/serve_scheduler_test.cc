@@ -469,6 +469,23 @@ TEST(ServeScheduler, ReusesThePrefixOfAnEarlierPrompt) {
   EXPECT_EQ(batch->items[0].context_count, 4);
 }
 
+// Keys and values of one adapter are not those of another, or of the base.
+TEST(ServeScheduler, AnAdapterFindsItsOwnPrefixesOnly) {
+  ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 40));
+  RequestSpec spec = request_of(0, 10, 1);
+  const auto cached_with = [&](int32_t adapter) {
+    ++spec.id;
+    spec.adapter = adapter;
+    EXPECT_TRUE(scheduler.arrive(spec));
+    const auto batch = scheduler.next_batch();
+    EXPECT_EQ(batch->items[0].adapter, adapter);
+    scheduler.complete(batch->id, sample_all(*batch));
+    return batch->items[0].context_count;
+  };
+  for (const int32_t adapter : {kBaseAdapter, 0, 1}) EXPECT_EQ(cached_with(adapter), 0);
+  for (const int32_t adapter : {1, kBaseAdapter, 0}) EXPECT_EQ(cached_with(adapter), 8);
+}
+
 TEST(ServeScheduler, DiscardedWorkIsFoundByNobody) {
   ServeScheduler scheduler(options_of(ServePolicy::kChunked, Admission::kReserve, 20));
   RequestSpec spec = request_of(1, 19, 9);

@@ -1,6 +1,7 @@
 #include "serve/batch_runner.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace jige::serve {
 
@@ -10,6 +11,7 @@ BatchRunner::BatchRunner(model::InferenceModel& model)
   const auto logit_rows = static_cast<size_t>(model.sizes().logit_rows_max);
   tokens_.reserve(rows);
   sequences_.reserve(rows);
+  adapters_.reserve(rows);
   logit_rows_.reserve(logit_rows);
   logit_items_.reserve(logit_rows);
 }
@@ -20,7 +22,7 @@ Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
     JIGE_DO(model_.copy_block(copy.src, copy.dst));
   }
   const int64_t rows_max = model_.sizes().batch_tokens_max;
-  for (size_t i = 0; i < batch.items.size(); ++i) {
+  for (const size_t i : order(batch)) {
     const plan::WorkItem& item = batch.items[i];
     const auto count = static_cast<int32_t>(item.tokens.size());
     for (int32_t begin = 0; begin < count;) {
@@ -37,6 +39,13 @@ Status BatchRunner::run(const plan::Batch& batch, const Readers& readers) {
   return forward(readers);
 }
 
+std::span<const size_t> BatchRunner::order(const plan::Batch& batch) {
+  order_.resize(batch.items.size());
+  std::iota(order_.begin(), order_.end(), size_t{0});
+  std::ranges::stable_sort(order_, {}, [&](size_t item) { return batch.items[item].adapter; });
+  return order_;
+}
+
 bool BatchRunner::fits(int64_t count, int64_t sample_rows) const {
   return static_cast<int64_t>(tokens_.size()) + count <= model_.sizes().batch_tokens_max &&
          static_cast<int64_t>(logit_rows_.size()) + sample_rows <= model_.sizes().logit_rows_max;
@@ -48,6 +57,7 @@ void BatchRunner::add(const plan::Batch& batch, size_t item, int32_t begin, int3
                         .row_count = count,
                         .context_count = work.context_count + begin,
                         .blocks = work.blocks.data()});
+  adapters_.push_back(work.adapter);
   tokens_.insert(tokens_.end(), work.tokens.begin() + begin, work.tokens.begin() + begin + count);
   if (work.samples && begin + count == static_cast<int32_t>(work.tokens.size())) {
     for (int64_t i = work.sample_rows(); i > 0; --i) {
@@ -73,6 +83,7 @@ Status BatchRunner::forward(const Readers& readers) {
   Status status = read_logits(readers);
   tokens_.clear();
   sequences_.clear();
+  adapters_.clear();
   logit_rows_.clear();
   logit_items_.clear();
   scored_rows_.clear();
@@ -84,8 +95,10 @@ Status BatchRunner::forward(const Readers& readers) {
 Status BatchRunner::read_logits(const Readers& readers) {
   std::span<const int32_t> first_rows = logit_rows_;
   if (!scored_.empty()) first_rows = {};
-  JIGE_TRY(std::span<const float> logits,
-           model_.forward({.tokens = tokens_, .sequences = sequences_, .logit_rows = first_rows}));
+  JIGE_TRY(std::span<const float> logits, model_.forward({.tokens = tokens_,
+                                                          .sequences = sequences_,
+                                                          .logit_rows = first_rows,
+                                                          .adapters = adapters_}));
   roofline_.add_forward(work_, sequences_, std::ssize(logit_rows_) + std::ssize(scored_rows_));
   const auto rows_max = static_cast<size_t>(model_.sizes().logit_rows_max);
   for (size_t begin = 0; begin < scored_.size(); begin += rows_max) {

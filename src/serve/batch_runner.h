@@ -2,7 +2,8 @@
 //
 // An iteration of the scheduler may be larger than one forward: whole prompts under the orca and
 // static policies, more decodes than the model has rows of logits. Bits do not depend on the cut. A
-// draft stays together with the token before it.
+// draft stays together with the token before it. Items of one adapter run next to each other, the
+// base's first, so that their rows are one range.
 // Threads: one at a time.
 #pragma once
 
@@ -30,8 +31,8 @@ class BatchRunner {
     size_t item;
     int32_t index;  // of the item's token
   };
-  // The items that sample in one forward, in their order, and their rows of logits one behind the
-  // other, sample_rows() of each; valid during the call.
+  // The items that sample in one forward and their rows of logits one behind the other,
+  // sample_rows() of each; valid during the call.
   using LogitsCallback =
       std::function<void(std::span<const size_t> items, std::span<const float> logits)>;
   struct Readers {
@@ -55,6 +56,8 @@ class BatchRunner {
  private:
   // Whether `count` tokens and the rows that are sampled from fit beside what waits.
   bool fits(int64_t count, int64_t sample_rows) const;
+  // In what order the items of a batch run.
+  std::span<const size_t> order(const plan::Batch& batch);
   void add(const plan::Batch& batch, size_t item, int32_t begin, int32_t count);
   void add_scored(const Readers& readers, const plan::Batch& batch, size_t item, int32_t begin,
                   int32_t count);
@@ -70,6 +73,8 @@ class BatchRunner {
   std::vector<size_t> logit_items_;
   std::vector<int32_t> scored_rows_;  // of the forward
   std::vector<ScoredRow> scored_;     // what they are
+  std::vector<int32_t> adapters_;     // of sequences_
+  std::vector<size_t> order_;         // of a batch's items
 };
 
 }  // namespace jige::serve

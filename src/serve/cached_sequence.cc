@@ -5,7 +5,8 @@
 
 namespace jige::serve {
 
-CachedSequence::CachedSequence(model::InferenceModel& model) : model_(model) {
+CachedSequence::CachedSequence(model::InferenceModel& model, int32_t adapter)
+    : model_(model), adapter_(adapter) {
   blocks_.resize(static_cast<size_t>(model.sizes().kv_block_count));
   std::iota(blocks_.begin(), blocks_.end(), 0);
 }
@@ -41,10 +42,11 @@ Result<std::span<const float>> CachedSequence::extend(std::span<const int32_t> t
   const ops::SequenceSpan sequence = span_of(tokens);
   logit_rows_.resize(static_cast<size_t>(logit_count));
   std::iota(logit_rows_.begin(), logit_rows_.end(), sequence.row_count - logit_count);
-  JIGE_TRY(
-      const std::span<const float> logits,
-      model_.forward(
-          {.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = logit_rows_}));
+  JIGE_TRY(const std::span<const float> logits,
+           model_.forward({.tokens = tokens,
+                           .sequences = std::span(&sequence, 1),
+                           .logit_rows = logit_rows_,
+                           .adapters = std::span(&adapter_, 1)}));
   appended(tokens);
   return logits;
 }
@@ -57,9 +59,11 @@ void CachedSequence::take_back(size_t count) {
 Result<std::span<const float>> CachedSequence::extend_scored(std::span<const int32_t> tokens,
                                                              std::span<const int32_t> targets) {
   const ops::SequenceSpan sequence = span_of(tokens);
-  JIGE_TRY(const std::span<const float> losses,
-           model_.losses({.tokens = tokens, .sequences = std::span(&sequence, 1), .logit_rows = {}},
-                         targets));
+  JIGE_TRY(const std::span<const float> losses, model_.losses({.tokens = tokens,
+                                                               .sequences = std::span(&sequence, 1),
+                                                               .logit_rows = {},
+                                                               .adapters = std::span(&adapter_, 1)},
+                                                              targets));
   appended(tokens);
   return losses;
 }

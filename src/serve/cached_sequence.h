@@ -19,8 +19,9 @@ namespace jige::serve {
 
 class CachedSequence {
  public:
-  // The model must outlive the sequence, which uses all of its cache.
-  explicit CachedSequence(model::InferenceModel& model);
+  // The model must outlive the sequence, which uses all of its cache and runs with one of its
+  // adapters, or with none.
+  explicit CachedSequence(model::InferenceModel& model, int32_t adapter = model::kNoAdapter);
 
   // Tokens that fit: the model's context, or what the cache holds if that is less.
   int64_t context_max() const;
@@ -48,6 +49,7 @@ class CachedSequence {
   void appended(std::span<const int32_t> tokens);
 
   model::InferenceModel& model_;
+  const int32_t adapter_;
   std::vector<int32_t> blocks_;
   std::vector<int32_t> tokens_;
   std::vector<int32_t> logit_rows_;  // of extend()

@@ -71,7 +71,7 @@ struct Engine::Impl {
         model(served),
         tokenizer(text),
         inbox({options.waiting_requests_max, options.waiting_prompt_tokens_max}),
-        board(served.sizes().kv_block_count, options.stall_seconds_max),
+        board(served.sizes().kv_block_count, options.stall_seconds_max, served.adapters().size()),
         loop(served, text, end_ids(text, served.config()),
              RecordedScheduler(scheduler_options(options, served.sizes()), std::move(log)),
              {options, inbox, board, histograms}),
@@ -85,7 +85,8 @@ struct Engine::Impl {
             .model_context_max = model.config().context_max,
             .vocab_size = model.config().vocab_size,
             .kv_block_count = model.sizes().kv_block_count,
-            .choices_max = options.choices_max};
+            .choices_max = options.choices_max,
+            .adapter_count = static_cast<int32_t>(model.adapters().size())};
   }
   double retry_after_seconds() const;
   void stop();
@@ -153,7 +154,8 @@ tl::expected<RequestId, Refusal> Engine::submit(EngineRequest request,
                         .tokens_max = request.tokens_max,
                         .choice_count = request.choice_count,
                         .priority = request.priority,
-                        .tenant = request.tenant},
+                        .tenant = request.tenant,
+                        .adapter = request.adapter},
                        now_ns);
   Status status = impl_->inbox.push({id, std::move(request), std::move(sink), now_ns},
                                     impl_->retry_after_seconds());

@@ -16,6 +16,7 @@ EngineMemory memory_of(const model::Architecture& architecture, model::Inference
   sizes.kv_block_count = block_count;
   const model::InferenceMemory bytes = model::inference_memory(architecture, sizes);
   EngineMemory memory{.weights_bytes = bytes.weights.total_bytes(),
+                      .adapters_bytes = bytes.adapters_total_bytes(),
                       .kv_bytes = bytes.kv_bytes,
                       .workspace_bytes = bytes.activations_bytes + bytes.logits_bytes,
                       .drafts_bytes = EngineDrafts::bytes_for(beside.drafts, beside.draft_sequences,
@@ -38,11 +39,13 @@ Result<EngineMemory> plan_engine_memory(const model::Architecture& architecture,
   if (smallest.total_bytes() > limit_bytes) {
     return fail(
         Code::kExhausted,
-        "a memory limit of {} is too small: weights take {}, an iteration of {} tokens {}, "
+        "a memory limit of {} is too small: weights take {}, adapters {}, an iteration of {} "
+        "tokens {}, "
         "drafts {}, constraints {} and the cache of one context of {} tokens {}; give at least "
         "{} bytes ({}), or a shorter --context, a smaller --batch-tokens or less "
         "--constraint-memory",
-        format_bytes(limit_bytes), format_bytes(smallest.weights_bytes), sizes.batch_tokens_max,
+        format_bytes(limit_bytes), format_bytes(smallest.weights_bytes),
+        format_bytes(smallest.adapters_bytes), sizes.batch_tokens_max,
         format_bytes(smallest.workspace_bytes), format_bytes(smallest.drafts_bytes),
         format_bytes(smallest.constraints_bytes), sizes.context_max,
         format_bytes(smallest.kv_bytes), smallest.total_bytes(),

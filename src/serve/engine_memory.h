@@ -1,4 +1,5 @@
-// What an engine's memory limit is spent on: weights and buffers first, cache blocks with the rest.
+// What an engine's memory limit is spent on: weights, adapters and buffers first, cache blocks with
+// the rest.
 //
 //   JIGE_TRY(const EngineMemory memory, plan_engine_memory(folder, options, 8 << 30));
 //   options.kv_block_count = memory.kv_block_count;
@@ -22,6 +23,7 @@ namespace jige::serve {
 
 struct EngineMemory {
   int64_t weights_bytes = 0;
+  int64_t adapters_bytes = 0;
   int64_t kv_bytes = 0;
   int64_t workspace_bytes = 0;    // activations and logits of an iteration
   int64_t drafts_bytes = 0;       // not the arena's (engine_drafts.h)
@@ -30,7 +32,8 @@ struct EngineMemory {
   int64_t kv_tokens = 0;     // that fit into the cache
   double full_contexts = 0;  // sequences of the longest context that fit
   int64_t total_bytes() const {
-    return weights_bytes + kv_bytes + workspace_bytes + drafts_bytes + constraints_bytes;
+    return weights_bytes + adapters_bytes + kv_bytes + workspace_bytes + drafts_bytes +
+           constraints_bytes;
   }
 };
 

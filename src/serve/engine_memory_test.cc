@@ -1,10 +1,12 @@
 #include "serve/engine_memory.h"
 
+#include "serve/adapter_folders.h"
 #include "serve/serve_test_support.h"
 
 namespace jige::serve {
 namespace {
 
+using testing::AdapterFolders;
 using testing::fixture;
 using testing::value_of;
 
@@ -57,6 +59,25 @@ TEST(EngineMemory, ConstraintsTakeTheirShareOfTheLimit) {
   ASSERT_FALSE(refused);
   EXPECT_NE(refused.error().message.find("constraints 3"), std::string::npos)
       << refused.error().message;
+}
+
+TEST(EngineMemory, AdaptersTakeTheirShareOfTheLimit) {
+  const AdapterFolders adapters("llama2");
+  const int64_t limit = int64_t{3} << 20;
+  const auto without = value_of(plan_engine_memory(fixture("llama2"), kOptions, limit));
+  model::InferenceOptions options = kOptions;
+  options.adapters = adapters.sources;
+  const auto with = value_of(plan_engine_memory(fixture("llama2"), options, limit));
+  EXPECT_EQ(without.adapters_bytes, 0);
+  EXPECT_GT(with.adapters_bytes, 3 * 64);
+  EXPECT_LE(with.total_bytes(), limit);
+  EXPECT_LT(with.kv_block_count, without.kv_block_count);
+
+  options.kv_block_count = with.kv_block_count;
+  options.memory_bytes_max = with.total_bytes();
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(model::InferenceModel::load(fixture("llama2"), device, options));
+  EXPECT_EQ(model->peak_bytes(), with.total_bytes());
 }
 
 TEST(EngineMemory, NamesTheLeastLimitThatWorks) {

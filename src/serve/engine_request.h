@@ -22,6 +22,7 @@
 
 #include "base/result.h"
 #include "grammar/constraint.h"
+#include "model/adapter.h"
 #include "ops/sampling.h"
 #include "ops/token_score.h"
 #include "plan/serve_scheduler.h"
@@ -43,11 +44,12 @@ struct EngineRequest {
   bool ignore_eos = false;        // do not stop at the end-of-text ids
   std::vector<std::string> stop_strings;
   bool include_stop_string = false;
-  int32_t choice_count = 1;  // answers to the one prompt, which is run once
-  int top_count = 0;         // most likely alternatives reported with every token
-  int32_t priority = 0;      // larger goes first
-  uint64_t tenant = 0;       // for fair share
-  uint64_t cache_salt = 0;   // prompts match cached beginnings of the same salt only
+  int32_t choice_count = 1;             // answers to the one prompt, which is run once
+  int top_count = 0;                    // most likely alternatives reported with every token
+  int32_t priority = 0;                 // larger goes first
+  uint64_t tenant = 0;                  // for fair share
+  uint64_t cache_salt = 0;              // prompts match cached beginnings of the same salt only
+  int32_t adapter = model::kNoAdapter;  // which of the model's; cached beginnings are of one, too
   // The prompt's tokens are scored, with so many of the most likely ones for each. All of the
   // prompt is run then: nothing of it comes from the prefix cache.
   std::optional<int32_t> prompt_top_count;
@@ -72,6 +74,7 @@ enum class RequestField {
   kTokensMin,
   kSampling,
   kLogitBias,
+  kAdapter,
 };
 
 // Why a request is not taken.

@@ -27,6 +27,7 @@ struct RequestRow {
   int32_t preemptions = 0;
   int32_t priority = 0;
   uint64_t tenant = 0;
+  int32_t adapter = model::kNoAdapter;
   double age_seconds = 0;  // since submit()
 };
 // "waiting", "prefill", "decode", "preempted".
@@ -37,6 +38,8 @@ struct EngineCounters {
   int64_t requests_received = 0;
   int64_t requests_refused = 0;  // at submit()
   int64_t requests_failed = 0;
+  // Of those received, with each of the model's adapters.
+  std::vector<int64_t> requests_by_adapter;
   // By the reason of the choice that ended last; index: FinishReason.
   std::array<int64_t, kFinishReasonCount> requests_finished{};
   int64_t prompt_tokens = 0;        // of requests that got to their first token

@@ -155,7 +155,7 @@ inline EngineRequest random_request(Rng& rng, int64_t prompt_max = 50) {
 
 // What a request gives when it runs alone, one choice after the other.
 inline Outcome alone(Loaded& loaded, const EngineRequest& request) {
-  Generator generator(*loaded.model, loaded.tokenizer);
+  Generator generator(*loaded.model, loaded.tokenizer, request.adapter);
   Outcome outcome;
   for (int32_t choice = 0; choice < request.choice_count; ++choice) {
     generator.reset();

@@ -23,6 +23,7 @@ std::string digest_of(const plan::Batch& batch) {
   for (const plan::WorkItem& item : batch.items) {
     numbers.clear();
     add(item.request);
+    if (item.adapter != plan::kBaseAdapter) add(item.adapter);
     add(item.context_count);
     add(item.sample_rows());
     add(std::ssize(item.tokens));
@@ -96,7 +97,8 @@ void EventLog::arrive(const plan::RequestSpec& spec) {
          // As signed numbers, which every reader of JSON takes whole.
          {"tenant", static_cast<int64_t>(spec.tenant)},
          {"salt", static_cast<int64_t>(spec.cache_salt)},
-         {"cached_max", spec.cached_max}});
+         {"cached_max", spec.cached_max},
+         {"adapter", spec.adapter}});
 }
 
 void EventLog::draft(plan::RequestId request, std::span<const int32_t> tokens) {

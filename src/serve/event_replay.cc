@@ -128,8 +128,11 @@ class Replay {
     JIGE_TRY(const int64_t tenant, get_int(line, "tenant", where));
     JIGE_TRY(const int64_t salt, get_int(line, "salt", where));
     JIGE_TRY(const int64_t cached_max, get_ranged(line, "cached_max", 0, INT32_MAX, where));
+    JIGE_TRY(const int64_t adapter,
+             get_ranged(line, "adapter", plan::kBaseAdapter, INT32_MAX, where));
     spec.max_new_tokens = static_cast<int32_t>(new_tokens);
     spec.cached_max = static_cast<int32_t>(cached_max);
+    spec.adapter = static_cast<int32_t>(adapter);
     spec.fork_count = static_cast<int32_t>(forks);
     spec.priority = static_cast<int32_t>(priority);
     spec.tenant = static_cast<uint64_t>(tenant);

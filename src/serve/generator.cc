@@ -42,8 +42,9 @@ double GenerationStats::decode_tokens_per_s() const {
   return decode_seconds > 0 ? count / decode_seconds : 0;
 }
 
-Generator::Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer)
-    : model_(model), tokenizer_(tokenizer), cached_(model) {}
+Generator::Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer,
+                     int32_t adapter)
+    : model_(model), tokenizer_(tokenizer), cached_(model, adapter) {}
 
 AnswerOptions Generator::answer_options(const GenerateOptions& options) const {
   return {.sampling = options.sampling,

@@ -71,8 +71,9 @@ struct Generation {
 class Generator {
  public:
   // Model and tokenizer must outlive the generator, which uses all of the model's cache; it may
-  // take turns with other users of the model.
-  Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer);
+  // take turns with other users of the model. It runs with one of its adapters, or with none.
+  Generator(model::InferenceModel& model, const text::Tokenizer& tokenizer,
+            int32_t adapter = model::kNoAdapter);
 
   // Answers a prompt. Fails with kInvalidArgument on an empty prompt, one that leaves no room in
   // the context, token ids out of range and bad options.

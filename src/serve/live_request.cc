@@ -10,6 +10,8 @@
 namespace jige::serve {
 namespace {
 
+static_assert(plan::kBaseAdapter == model::kNoAdapter);
+
 AnswerOptions answer_options(const EngineRequest& request, std::span<const int32_t> eos_ids,
                              int64_t context_max, int32_t choice) {
   AnswerOptions options{.sampling = request.sampling,
@@ -62,7 +64,8 @@ plan::RequestSpec LiveRequest::spec() const {
           .priority = request_.priority,
           .tenant = request_.tenant,
           .cache_salt = request_.cache_salt,
-          .cached_max = request_.prompt_top_count ? 0 : INT32_MAX};
+          .cached_max = request_.prompt_top_count ? 0 : INT32_MAX,
+          .adapter = request_.adapter};
 }
 
 RequestRow LiveRequest::row() const {
@@ -73,7 +76,8 @@ RequestRow LiveRequest::row() const {
                  .choice_count = request_.choice_count,
                  .preemptions = preemptions_,
                  .priority = request_.priority,
-                 .tenant = request_.tenant};
+                 .tenant = request_.tenant,
+                 .adapter = request_.adapter};
   for (const Choice& choice : choices_) row.generated_tokens += std::ssize(choice.answer.tokens());
   if (is_preempted_) {
     row.state = RequestRow::State::kPreempted;

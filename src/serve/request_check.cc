@@ -72,6 +72,10 @@ Status check_bias(const EngineRequest& request, const RequestBounds& bounds) {
   return {};
 }
 
+Status check_adapter(const EngineRequest& request, const RequestBounds& bounds) {
+  return in_range("the adapter", request.adapter, model::kNoAdapter, bounds.adapter_count - 1);
+}
+
 // The cache holds a whole context, so only several choices can be too much for it.
 Status check_room(const EngineRequest& request, const RequestBounds& bounds) {
   const int64_t prompt_count = std::ssize(request.prompt);
@@ -101,6 +105,7 @@ constexpr Check kChecks[] = {
     {RequestField::kTokensMin, check_tokens_min},
     {RequestField::kSampling, check_sampling},
     {RequestField::kLogitBias, check_bias},
+    {RequestField::kAdapter, check_adapter},
     {RequestField::kChoiceCount, check_room},
 };
 

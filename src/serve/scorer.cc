@@ -27,7 +27,8 @@ double TokenScores::sum() const { return std::accumulate(logprobs.begin(), logpr
 double ChoiceScore::per_token() const { return ratio(logprob, token_count); }
 double ChoiceScore::per_byte() const { return ratio(logprob, byte_count); }
 
-Scorer::Scorer(model::InferenceModel& model) : model_(model), cached_(model) {
+Scorer::Scorer(model::InferenceModel& model, int32_t adapter)
+    : model_(model), cached_(model, adapter) {
   JIGE_CHECK(model.sizes().scores, "a Scorer needs a model loaded with scores");
 }
 

@@ -46,8 +46,8 @@ struct ChoiceResult {
 class Scorer {
  public:
   // The model must have been loaded with `scores` and must outlive the scorer, which uses all of
-  // its cache. REQUIRES: model.sizes().scores.
-  explicit Scorer(model::InferenceModel& model);
+  // its cache and runs with one of its adapters, or with none. REQUIRES: model.sizes().scores.
+  explicit Scorer(model::InferenceModel& model, int32_t adapter = model::kNoAdapter);
 
   // Scores the tokens from `first` on. What stands before it is taken from the cache where the text
   // scored last began in the same way. Fails with kInvalidArgument on fewer than two tokens, more

@@ -31,14 +31,17 @@ std::string_view request_state_name(RequestRow::State state) {
   return "waiting";
 }
 
-StatusBoard::StatusBoard(int64_t kv_blocks, double stall_seconds_max)
-    : stall_seconds_max_(stall_seconds_max), start_ns_(RealClock().now_ns()) {
+StatusBoard::StatusBoard(int64_t kv_blocks, double stall_seconds_max, size_t adapter_count)
+    : stall_seconds_max_(stall_seconds_max),
+      requests_by_adapter_(adapter_count),
+      start_ns_(RealClock().now_ns()) {
   status_.kv_blocks = kv_blocks;
 }
 
 void StatusBoard::arrived(const RequestRow& row, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   ++requests_received_;
+  if (row.adapter != model::kNoAdapter) ++requests_by_adapter_[static_cast<size_t>(row.adapter)];
   if (entries_.empty()) busy_since_ns_ = now_ns;
   entries_.emplace(row.id, Entry{row, now_ns});
 }
@@ -88,6 +91,7 @@ EngineStatus StatusBoard::snapshot(bool with_requests, int64_t now_ns) const {
   EngineStatus status = status_;
   status.counters.requests_received = requests_received_;
   status.counters.requests_refused = requests_refused_;
+  status.counters.requests_by_adapter = requests_by_adapter_;
   status.recent = recent_.sum();
   status.service_requests_per_s = recent_.requests_per_s();
   status.uptime_seconds = seconds_between(start_ns_, now_ns);

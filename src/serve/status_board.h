@@ -22,7 +22,7 @@ class StatusBoard {
  public:
   // One turn of the engine.
   struct Turn {
-    EngineCounters counters;  // requests_received and requests_refused are not the engine's
+    EngineCounters counters;  // requests received, refused and by adapter are not the engine's
     std::vector<RequestRow> changed;
     std::vector<RequestId> over;
     std::optional<RooflineSample> iteration;  // if one was run
@@ -34,7 +34,7 @@ class StatusBoard {
     int64_t kv_evictions = 0;
   };
 
-  StatusBoard(int64_t kv_blocks, double stall_seconds_max);
+  StatusBoard(int64_t kv_blocks, double stall_seconds_max, size_t adapter_count = 0);
 
   // A request is about to be queued at `now_ns`.
   void arrived(const RequestRow& row, int64_t now_ns);
@@ -63,6 +63,7 @@ class StatusBoard {
   std::map<RequestId, Entry> entries_;
   int64_t requests_received_ = 0;
   int64_t requests_refused_ = 0;
+  std::vector<int64_t> requests_by_adapter_;
   int64_t lost_in_a_row_ = 0;
   int64_t start_ns_;
   int64_t busy_since_ns_ = 0;  // the last iteration's end, or later the first arrival

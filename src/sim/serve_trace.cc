@@ -11,6 +11,7 @@ constexpr int32_t kBlockTokens = 4;
 constexpr int32_t kEmpty = -1;
 constexpr int32_t kTokenKinds = 7;  // few, so that prompts have beginnings in common
 constexpr int32_t kDraftMax = 6;
+constexpr int32_t kAdapterKinds = 2;  // besides the base
 
 // Uniform over [low, high].
 int32_t between(Rng& rng, int32_t low, int32_t high) {
@@ -87,16 +88,17 @@ TraceChecker::TraceChecker(const TraceSetup& setup, uint64_t seed)
       limits_(setup.options.scheduler),
       rng_(derive_key(seed, "serve trace prompts")),
       draft_rng_(derive_key(seed, "serve trace drafts")),
+      adapter_rng_(derive_key(seed, "serve trace adapters")),
       cells_(static_cast<size_t>(limits_.pool.block_count) *
                  static_cast<size_t>(limits_.pool.block_tokens),
-             kEmpty),
+             Cell{kEmpty, kEmpty}),
       requests_(setup.requests.size()) {}
 
 void TraceChecker::broken(std::string what) {
   if (!violation_) violation_ = std::move(what);
 }
 
-int32_t& TraceChecker::cell(plan::BlockId block, int32_t position) {
+TraceChecker::Cell& TraceChecker::cell(plan::BlockId block, int32_t position) {
   return cells_[static_cast<size_t>(block * limits_.pool.block_tokens +
                                     position % limits_.pool.block_tokens)];
 }
@@ -109,12 +111,14 @@ void TraceChecker::complete_spec(const RequestShape& shape, plan::RequestSpec& s
   }
   spec.cache_salt = rng_.below(8) == 0 ? 1 : 0;
   spec.tenant = rng_.below(2);
+  spec.adapter = between(adapter_rng_, plan::kBaseAdapter, kAdapterKinds - 1);
   if (setup_.priorities) spec.priority = between(rng_, 0, 2);
 }
 
 void TraceChecker::on_arrival(const plan::RequestSpec& spec) {
   Tracked& request = at(spec.id);
   request.tokens = spec.prompt;
+  request.adapter = spec.adapter;
   request.tokens_max = std::ssize(spec.prompt) + spec.max_new_tokens;
   int64_t in_front = 0;
   for (const Tracked& other : requests_) {
@@ -166,8 +170,8 @@ void TraceChecker::on_batch(const plan::Batch& batch) {
     request.in_flight = request.began = true;
     for (size_t i = 0; i < item.tokens.size(); ++i) {
       const int32_t position = item.context_count + static_cast<int32_t>(i);
-      cell(item.blocks[static_cast<size_t>(position / limits_.pool.block_tokens)], position) =
-          item.tokens[i];
+      cell(item.blocks[static_cast<size_t>(position / limits_.pool.block_tokens)], position) = {
+          item.tokens[i], item.adapter};
     }
   }
 }
@@ -177,7 +181,11 @@ std::vector<int32_t> TraceChecker::context(const plan::WorkItem& item, int32_t c
   const int32_t end = item.context_count + count;
   tokens.reserve(static_cast<size_t>(end));
   for (int32_t i = 0; i < end; ++i) {
-    tokens.push_back(cell(item.blocks[static_cast<size_t>(i / limits_.pool.block_tokens)], i));
+    const Cell& read = cell(item.blocks[static_cast<size_t>(i / limits_.pool.block_tokens)], i);
+    if (read.adapter != at(item.request).adapter) {
+      broken(fmt::format("request {} reads what another adapter has written", item.request));
+    }
+    tokens.push_back(read.token);
   }
   return tokens;
 }

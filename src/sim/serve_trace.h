@@ -4,8 +4,9 @@
 //   JIGE_TRY(const TraceCounts counts, run_checked_trace(seed));
 //
 // What is checked beyond ServeScheduler::check_invariants():
-//   (1) a stand-in for the cache holds the tokens written to each block: every item of a complete
-//       batch reads its own request's tokens and nobody else's
+//   (1) a stand-in for the cache holds the tokens written to each block, and with which adapter:
+//       every item of a complete batch reads its own request's tokens, of its adapter, and nobody
+//       else's
 //   (2) batches keep the limits on requests, tokens and preemptions; no request is in two at once
 //   (3) at the end no block is live, and every request that was not cancelled has its whole answer
 //   (4) work: iterations never exceed the tokens there are, each computed at most once more than
@@ -78,8 +79,9 @@ class TraceChecker final : public SimulationObserver {
  private:
   struct Tracked {
     std::vector<int32_t> tokens;  // prompt and answer
-    int64_t tokens_max = 0;       // of both
-    int64_t deadline = 0;         // by turns_
+    int32_t adapter = plan::kBaseAdapter;
+    int64_t tokens_max = 0;  // of both
+    int64_t deadline = 0;    // by turns_
     int32_t preemptions = 0;
     bool began = false;
     bool over = false;
@@ -88,7 +90,12 @@ class TraceChecker final : public SimulationObserver {
 
   void broken(std::string what);
   Tracked& at(plan::RequestId id) { return requests_[static_cast<size_t>(id)]; }
-  int32_t& cell(plan::BlockId block, int32_t position);
+  // What a token's keys and values come of.
+  struct Cell {
+    int32_t token = 0;
+    int32_t adapter = 0;
+  };
+  Cell& cell(plan::BlockId block, int32_t position);
   // What the cache holds of the item's sequence, up to the first `count` of its tokens.
   std::vector<int32_t> context(const plan::WorkItem& item, int32_t count);
   void land(const plan::Batch& batch);
@@ -98,7 +105,8 @@ class TraceChecker final : public SimulationObserver {
   const plan::ServeSchedulerOptions& limits_;
   Rng rng_;
   Rng draft_rng_;
-  std::vector<int32_t> cells_;
+  Rng adapter_rng_;
+  std::vector<Cell> cells_;
   std::vector<Tracked> requests_;
   // Complete iterations, less those that a lost one may have let pass.
   int64_t turns_ = 0;

@@ -77,6 +77,23 @@ TEST_F(TraceCheckerSees, ABlockThatTwoRequestsWrite) {
   EXPECT_EQ(checker.violation(), "request 0 reads other tokens than its own");
 }
 
+TEST_F(TraceCheckerSees, ABlockThatAnotherAdapterHasWritten) {
+  TraceChecker checker(setup_, 1);
+  for (plan::RequestId id = 0; id < 2; ++id) {
+    checker.on_arrival({.id = id, .prompt = {7, 5, 6, 4, 3}, .adapter = static_cast<int32_t>(id)});
+  }
+  const plan::Batch first{
+      .items = {{.request = 0, .adapter = 0, .tokens = {7, 5, 6, 4}, .blocks = {2}}}};
+  checker.on_batch(first);
+  checker.on_complete(first);
+  EXPECT_FALSE(checker.violation());
+  const plan::Batch second{
+      .items = {{.request = 1, .adapter = 1, .context_count = 4, .tokens = {3}, .blocks = {2, 3}}}};
+  checker.on_batch(second);
+  checker.on_complete(second);
+  EXPECT_EQ(checker.violation(), "request 1 reads what another adapter has written");
+}
+
 TEST_F(TraceCheckerSees, BatchesBeyondTheLimits) {
   for (const size_t count : {0u, 2u, 3u}) {
     TraceChecker checker(setup_, 1);

@@ -1,0 +1,172 @@
+#include "model/adapter.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "base/check.h"
+#include "formats/model_config.h"
+#include "model/placement.h"
+
+namespace jige::model {
+namespace {
+
+constexpr std::string_view kModulePrefix = "transformer.";
+
+ops::PackedWeight packed_at(void* data, DType compute, int64_t n, int64_t k) {
+  return {.data = data, .compute = compute, .use = ops::PackUse::kForward, .n = n, .k = k};
+}
+
+// GPT-2's modules come with and without the prefix, as its tensors do.
+AdapterPairs::const_iterator find_pair(const AdapterPairs& pairs, const std::string& module) {
+  const auto found = pairs.find(module);
+  if (found != pairs.end() || !module.starts_with(kModulePrefix)) return found;
+  return pairs.find(module.substr(kModulePrefix.size()));
+}
+
+}  // namespace
+
+std::string AdapterSource::flag() const {
+  return name.empty() ? "--adapter " + folder : "--adapter " + name + "=" + folder;
+}
+
+Result<Adapter> Adapter::open(const AdapterSource& source, const Architecture& architecture) {
+  Adapter adapter(source);
+  if (Status status = adapter.read(architecture); !status) {
+    return with_context(std::move(status.error()), "{}", source.flag());
+  }
+  return adapter;
+}
+
+Status Adapter::read(const Architecture& architecture) {
+  JIGE_TRY(config_, formats::load_lora_config(source_.folder));
+  JIGE_TRY(files_, formats::TensorFolder::open(source_.folder, kAdapterStem));
+  JIGE_TRY(const AdapterPairs pairs, read_adapter_pairs(*files_));
+  return add_targets(architecture, pairs);
+}
+
+Status Adapter::add_targets(const Architecture& architecture, const AdapterPairs& pairs) {
+  std::set<std::string, std::less<>> used;
+  for (const auto& layer : architecture.layers()) {
+    for (const Projection* projection : layer->projections()) {
+      Target target{.projection = projection, .parts = {}};
+      int64_t column = 0;
+      for (const ProjectionOptions::Part& part : projection->parts()) {
+        if (const auto pair = find_pair(pairs, part.name); pair != pairs.end()) {
+          JIGE_DO(check_adapter_pair(source_.folder, pair->first, pair->second,
+                                     {.outputs = part.outputs, .inputs = projection->inputs()},
+                                     config_));
+          target.parts.push_back({.pair = pair->second, .column = column});
+          used.insert(pair->first);
+        }
+        column += part.outputs;
+      }
+      if (!target.parts.empty()) targets_.push_back(std::move(target));
+    }
+  }
+  for (const auto& [module, pair] : pairs) {
+    if (used.contains(module)) continue;
+    return fail(Code::kCorrupt,
+                "{}: module \"{}\" is no linear layer of this base, a {} model of {} layers{}",
+                source_.folder, module, formats::family_name(architecture.config().family),
+                architecture.config().layer_count,
+                config_.base_model.empty() ? "; give the adapter with the base it was made for"
+                                           : "; it was made for " + config_.base_model);
+  }
+  if (!targets_.empty()) return {};
+  return fail(Code::kCorrupt, "{}: adapts nothing", source_.folder);
+}
+
+ops::LowRankWeight Adapter::place(const Target& target, DType compute, std::byte* memory,
+                                  int64_t& at) const {
+  Placement places;
+  places.take_bytes(at);
+  const auto take = [&](int64_t n, int64_t k) {
+    const int64_t offset =
+        places.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kForward, n, k));
+    return packed_at(memory ? memory + offset : nullptr, compute, n, k);
+  };
+  const int64_t rank = config_.rank;
+  ops::LowRankWeight weight{.a = take(rank * std::ssize(target.parts), target.projection->inputs()),
+                            .scale = static_cast<float>(config_.scale()),
+                            .parts = {}};
+  for (const Target::Part& part : target.parts) {
+    weight.parts.push_back({.column = part.column,
+                            .a_row = rank * std::ssize(weight.parts),
+                            .b = take(part.pair.b.rows(), rank)});
+  }
+  at = places.offset();
+  return weight;
+}
+
+int64_t Adapter::packed_bytes(DType compute) const {
+  int64_t bytes = 0;
+  for (const Target& target : targets_) place(target, compute, nullptr, bytes);
+  return bytes;
+}
+
+int64_t Adapter::product_columns() const {
+  int64_t columns = 0;
+  for (const Target& target : targets_) {
+    columns = std::max(columns, config_.rank * std::ssize(target.parts));
+  }
+  return columns;
+}
+
+int64_t Adapter::part_outputs() const {
+  int64_t outputs = 0;
+  for (const Target& target : targets_) {
+    for (const Target::Part& part : target.parts) {
+      outputs = std::max(outputs, part.pair.b.rows());
+    }
+  }
+  return outputs;
+}
+
+Status Adapter::load(Arena& arena, Stream& stream, DType compute) {
+  JIGE_CHECK(files_, "{} is loaded twice", source_.flag());
+  JIGE_TRY(memory_, arena.make(DType::kU8, Shape{packed_bytes(compute)}));
+  auto* const memory = static_cast<std::byte*>(memory_.view().data);
+  int64_t at = 0;
+  for (const Target& target : targets_) {
+    auto weight = std::make_shared<const ops::LowRankWeight>(place(target, compute, memory, at));
+    for (size_t i = 0; i < target.parts.size(); ++i) {
+      ops::pack_weight(stream, weight->a, target.parts[i].pair.a, weight->parts[i].a_row);
+      ops::pack_weight(stream, weight->parts[i].b, target.parts[i].pair.b);
+    }
+    weights_.emplace(target.projection, std::move(weight));
+  }
+  stream.synchronize();
+  for (Target& target : targets_) {
+    for (Target::Part& part : target.parts) part.pair.a.data = part.pair.b.data = nullptr;
+  }
+  files_.reset();
+  return {};
+}
+
+std::shared_ptr<const ops::LowRankWeight> Adapter::find(const Projection& projection) const {
+  const auto found = weights_.find(&projection);
+  return found == weights_.end() ? nullptr : found->second;
+}
+
+AdapterSizes adapter_sizes(const std::vector<Adapter>& adapters, DType compute) {
+  AdapterSizes sizes;
+  for (const Adapter& adapter : adapters) {
+    sizes.packed_bytes.push_back(adapter.packed_bytes(compute));
+    sizes.product_columns = std::max(sizes.product_columns, adapter.product_columns());
+    sizes.part_outputs = std::max(sizes.part_outputs, adapter.part_outputs());
+  }
+  return sizes;
+}
+
+Result<std::vector<Adapter>> open_adapters(const std::vector<AdapterSource>& sources,
+                                           const Architecture& architecture) {
+  std::vector<Adapter> adapters;
+  for (const AdapterSource& source : sources) {
+    JIGE_TRY(Adapter adapter, Adapter::open(source, architecture));
+    adapters.push_back(std::move(adapter));
+  }
+  return adapters;
+}
+
+}  // namespace jige::model

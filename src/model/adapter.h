@@ -1,0 +1,119 @@
+// Adapter: a LoRA adapter beside the base that it was made for, added to the rows that ask for it.
+//
+//   JIGE_TRY(Adapter adapter, Adapter::open({.name = "poet", .folder = folder}, architecture));
+//   adapter.packed_bytes(DType::kBF16);                       // exact, before memory is taken
+//   JIGE_DO(adapter.load(arena, stream, DType::kBF16));
+//   step.rows = {{.adapter = &adapter, .row_begin = 0, .row_end = 7}};
+//   block.forward({…, .adapters = &step}, …);
+//
+// What is adapted is what the folder has tensors for, in any layer on its own; A of a projection's
+// parts are stacked, as in training (projection.h), and the numbers are those of its forward.
+// Values that are not finite make answers fail as those of the base do.
+// Threads: const functions from any thread once it is loaded.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/lora_config.h"
+#include "formats/tensor_folder.h"
+#include "model/adapter_tensors.h"
+#include "model/architecture.h"
+#include "ops/low_rank.h"
+#include "tensor/arena.h"
+
+namespace jige::model {
+
+// The number of the base among those that rows may ask for; adapters count from 0.
+inline constexpr int32_t kNoAdapter = -1;
+
+// A folder with adapter_config.json and adapter_model.safetensors, and what requests call it; no
+// name where there is one adapter only.
+struct AdapterSource {
+  std::string name;
+  std::string folder;
+  // The flag that gave it: "--adapter NAME=FOLDER".
+  std::string flag() const;
+};
+
+class Adapter {
+ public:
+  // Reads the configuration and the head of the tensors and checks them against the base, which
+  // must outlive the adapter. Fails as load_lora_config and read_adapter_pairs do, with kNotFound
+  // where a folder is not there and kCorrupt where it was made for another model; each names flag
+  // and folder.
+  static Result<Adapter> open(const AdapterSource& source, const Architecture& architecture);
+
+  const AdapterSource& source() const { return source_; }
+  const formats::LoraConfig& config() const { return config_; }
+  // Bytes of the packed matrices.
+  int64_t packed_bytes(DType compute) const;
+  // Of the widest projection: rows of all its parts' A, and outputs of a part.
+  int64_t product_columns() const;
+  int64_t part_outputs() const;
+
+  // Takes the memory and packs; the files are let go of. Fails with kExhausted where the arena's
+  // cap is too small. REQUIRES: not loaded yet.
+  Status load(Arena& arena, Stream& stream, DType compute);
+  // What is added to a projection's result; null where it is not adapted. REQUIRES: loaded.
+  std::shared_ptr<const ops::LowRankWeight> find(const Projection& projection) const;
+
+ private:
+  // One adapted projection: its parts with a pair.
+  struct Target {
+    const Projection* projection = nullptr;
+    struct Part {
+      AdapterPair pair;
+      int64_t column = 0;
+    };
+    std::vector<Part> parts;
+  };
+
+  explicit Adapter(AdapterSource source) : source_(std::move(source)) {}
+  Status read(const Architecture& architecture);
+  Status add_targets(const Architecture& architecture, const AdapterPairs& pairs);
+  // A weight whose matrices lie in `memory` one behind the other, from byte `at` on, which moves.
+  ops::LowRankWeight place(const Target& target, DType compute, std::byte* memory,
+                           int64_t& at) const;
+
+  AdapterSource source_;
+  formats::LoraConfig config_;
+  std::optional<formats::TensorFolder> files_;  // until loaded
+  std::vector<Target> targets_;                 // in the order of the graph
+  Tensor memory_;
+  std::unordered_map<const Projection*, std::shared_ptr<const ops::LowRankWeight>> weights_;
+};
+
+// Rows [row_begin, row_end) of a step and their adapter.
+struct AdapterRows {
+  const Adapter* adapter = nullptr;
+  int64_t row_begin = 0;
+  int64_t row_end = 0;
+};
+
+// What blocks add to the rows of a step. Rows of the base are in no range.
+struct StepAdapters {
+  std::vector<AdapterRows> rows;
+  TensorView product;  // [T, AdapterSizes::product_columns], compute type
+  TensorView scratch;  // u8, for AdapterSizes::part_outputs
+};
+
+// What the adapters of a model take; packed forms by adapter.
+struct AdapterSizes {
+  std::vector<int64_t> packed_bytes;
+  int64_t product_columns = 0;  // the largest of all
+  int64_t part_outputs = 0;
+  bool empty() const { return packed_bytes.empty(); }
+};
+AdapterSizes adapter_sizes(const std::vector<Adapter>& adapters, DType compute);
+
+// Opens them in their order. Fails as Adapter::open does.
+Result<std::vector<Adapter>> open_adapters(const std::vector<AdapterSource>& sources,
+                                           const Architecture& architecture);
+
+}  // namespace jige::model

@@ -1,0 +1,260 @@
+// Adapters beside a base: against PEFT, against merged folders, and in batches of several.
+#include "model/adapter.h"
+
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "model/adapter_test_support.h"
+#include "model/inference.h"
+#include "model/model_test_support.h"
+#include "model/weights_save.h"
+
+namespace jige::model {
+namespace {
+
+using testing::fixture;
+using testing::fixture_names;
+using ::testing::HasSubstr;
+using testing::succeed;
+using testing::TempFolder;
+using testing::value_of;
+using testing::write_adapter;
+using testing::write_three_adapters;
+
+using Tokens = std::vector<int32_t>;
+
+InferenceOptions options_with(std::vector<AdapterSource> adapters, DType compute = DType::kF32,
+                              ops::WeightFormat format = ops::WeightFormat::kCompute) {
+  return {.compute = compute,
+          .format = format,
+          .context_max = 64,
+          .kv_block_count = 16,
+          .batch_tokens_max = 64,
+          .logit_rows_max = 64,
+          .adapters = std::move(adapters)};
+}
+
+Tokens some_tokens(size_t count, uint64_t seed) {
+  Rng rng(derive_key(seed, "adapter test"));
+  Tokens tokens;
+  while (tokens.size() < count) tokens.push_back(static_cast<int32_t>(rng.below(96)));
+  return tokens;
+}
+
+// All logits of sequences that run in one batch, one behind the other, each with its adapter.
+std::vector<float> adapted_logits(InferenceModel& model, const std::vector<Tokens>& sequences,
+                                  const std::vector<int32_t>& adapters) {
+  Tokens tokens;
+  std::vector<ops::SequenceSpan> spans;
+  std::vector<Tokens> blocks;
+  for (int32_t first = 0; blocks.size() < sequences.size(); first += 4) {
+    blocks.push_back({first, first + 1, first + 2, first + 3});
+  }
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    spans.push_back({.row_begin = static_cast<int32_t>(tokens.size()),
+                     .row_count = static_cast<int32_t>(sequences[i].size()),
+                     .blocks = blocks[i].data()});
+    tokens.insert(tokens.end(), sequences[i].begin(), sequences[i].end());
+  }
+  std::vector<int32_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto logits = value_of(model.forward(
+      {.tokens = tokens, .sequences = spans, .logit_rows = rows, .adapters = adapters}));
+  return {logits.begin(), logits.end()};
+}
+
+double worst_difference(const std::vector<float>& a, std::span<const float> b) {
+  EXPECT_EQ(a.size(), b.size());
+  double worst = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i) {
+    worst = std::max(worst, std::abs(double{a[i]} - b[i]));
+  }
+  return worst;
+}
+
+TEST(AdapterTest, LogitsMatchThoseOfPeft) {
+  CpuDevice device({.thread_count = 2});
+  const std::string root = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/adapters/";
+  const Json bases = value_of(parse_json(value_of(read_file(root + "bases.json")), "bases"));
+  for (const auto& [name, base] : bases.items()) {
+    const auto file =
+        value_of(formats::SafetensorsFile::open(root + name + "/expected.safetensors"));
+    const auto tokens = value_of(file.view("tokens"));
+    const auto expected = value_of(file.view("logits"));
+    const auto model = value_of(InferenceModel::load(fixture(base.get<std::string>()), device,
+                                                     options_with({{name, root + name}})));
+    const Tokens ids(tokens.as<int32_t>(), tokens.as<int32_t>() + tokens.count());
+    const std::span<const float> wanted(expected.as<float>(),
+                                        static_cast<size_t>(expected.count()));
+    const auto logits = adapted_logits(*model, {ids}, {0});
+    EXPECT_LE(worst_difference(logits, wanted), 1e-4) << name;
+    EXPECT_GT(worst_difference(adapted_logits(*model, {ids}, {kNoAdapter}), wanted), 1) << name;
+    RecordProperty(name, std::to_string(worst_difference(logits, wanted)));
+  }
+}
+
+TEST(AdapterTest, GivesWhatTheMergedFolderGives) {
+  CpuDevice device({.thread_count = 2});
+  for (const std::string& name : fixture_names()) {
+    const TempFolder folder;
+    const auto adapters = write_three_adapters(folder / "adapters", fixture(name));
+    const auto model =
+        value_of(InferenceModel::load(fixture(name), device, options_with(adapters)));
+    const Tokens tokens = some_tokens(40, 1);
+    for (size_t i = 0; i < adapters.size(); ++i) {
+      const std::string merged = folder / ("merged" + std::to_string(i));
+      succeed(merge_adapter(fixture(name), adapters[i].folder, merged));
+      const auto whole = value_of(InferenceModel::load(merged, device, options_with({})));
+      const auto expected = adapted_logits(*whole, {tokens}, {});
+      const auto logits = adapted_logits(*model, {tokens}, {static_cast<int32_t>(i)});
+      EXPECT_LE(worst_difference(logits, expected), 1e-4) << name << " " << adapters[i].name;
+    }
+  }
+}
+
+// Types of products with the formats of the base.
+constexpr std::pair<DType, ops::WeightFormat> kAdapterNumbers[] = {
+    {DType::kF32, ops::WeightFormat::kCompute},
+    {DType::kBF16, ops::WeightFormat::kCompute},
+    {DType::kF32, ops::WeightFormat::kQ8},
+    {DType::kBF16, ops::WeightFormat::kQ8},
+    {DType::kBF16, ops::WeightFormat::kQ4}};
+
+void expect_neighbours_do_not_matter(const std::string& name, DType compute,
+                                     ops::WeightFormat format) {
+  const TempFolder folder;
+  const auto adapters = write_three_adapters(folder / "adapters", fixture(name));
+  const std::vector<Tokens> sequences = {some_tokens(13, 1), some_tokens(1, 2), some_tokens(30, 3),
+                                         some_tokens(9, 4)};
+  CpuDevice one_thread({.thread_count = 1});
+  const auto plain =
+      value_of(InferenceModel::load(fixture(name), one_thread, options_with({}, compute, format)));
+  const auto alone = value_of(
+      InferenceModel::load(fixture(name), one_thread, options_with(adapters, compute, format)));
+  CpuDevice device({.thread_count = 3, .queued_streams = true});
+  const auto model = value_of(
+      InferenceModel::load(fixture(name), device, options_with(adapters, compute, format)));
+  const std::vector<std::vector<int32_t>> turns = {
+      {0, 1, 2, kNoAdapter}, {kNoAdapter, 0, 0, 1}, {2, 2, 1, 0}, {1, kNoAdapter, 1, kNoAdapter}};
+  for (const std::vector<int32_t>& turn : turns) {
+    std::vector<float> expected;
+    for (size_t i = 0; i < sequences.size(); ++i) {
+      auto own = adapted_logits(*alone, {sequences[i]}, {turn[i]});
+      const auto base = adapted_logits(*plain, {sequences[i]}, {});
+      EXPECT_EQ(own == base, turn[i] == kNoAdapter);
+      expected.insert(expected.end(), own.begin(), own.end());
+    }
+    EXPECT_EQ(adapted_logits(*model, sequences, turn), expected) << name;
+  }
+  EXPECT_EQ(adapted_logits(*model, sequences, {}), adapted_logits(*plain, sequences, {})) << name;
+}
+
+TEST(AdapterTest, RowsHaveTheBitsThatTheyHaveAlone) {
+  for (const auto& [compute, format] : kAdapterNumbers) {
+    for (const char* name : {"llama3", "gpt2"}) {
+      expect_neighbours_do_not_matter(name, compute, format);
+    }
+  }
+}
+
+TEST(AdapterTest, TakesExactlyThePlannedMemory) {
+  CpuDevice device({.thread_count = 1});
+  const TempFolder folder;
+  for (const auto& [compute, format] : kAdapterNumbers) {
+    InferenceOptions options =
+        options_with(write_three_adapters(folder / "adapters", fixture("qwen2")), compute, format);
+    const auto model = value_of(InferenceModel::load(fixture("qwen2"), device, options));
+    const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
+    ASSERT_EQ(plan.adapters_bytes.size(), 3u);
+    EXPECT_GT(plan.adapters_bytes[0], plan.adapters_bytes[2]);
+    EXPECT_EQ(model->peak_bytes(), plan.total_bytes());
+    adapted_logits(*model, {some_tokens(20, 1), some_tokens(20, 2)}, {0, 1});
+    EXPECT_EQ(model->peak_bytes(), plan.total_bytes());
+    options.memory_bytes_max = plan.total_bytes() - 1;
+    const auto refused = InferenceModel::load(fixture("qwen2"), device, options);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kExhausted);
+    EXPECT_THAT(refused.error().message, HasSubstr("3 adapters"));
+  }
+}
+
+class AdapterErrors : public ::testing::Test {
+ protected:
+  Error error_of(const std::string& adapter, const std::string& base = "llama2") {
+    CpuDevice device({.thread_count = 1});
+    const auto model =
+        InferenceModel::load(fixture(base), device, options_with({{"poet", adapter}}));
+    EXPECT_FALSE(model) << "accepted";
+    return model ? Error{} : model.error();
+  }
+  // Changes a field of an adapter's configuration.
+  void set_field(const std::string& adapter, const std::string& field, const Json& value) {
+    const std::string path = adapter + "/adapter_config.json";
+    Json json = value_of(parse_json(value_of(read_file(path)), path));
+    json[field] = value;
+    succeed(write_file_atomic(path, dump_json(json)));
+  }
+  const TempFolder folder_;
+};
+
+TEST_F(AdapterErrors, AnAdapterOfAnotherModelIsRefused) {
+  const std::string adapter = folder_ / "a";
+  const formats::LoraConfig config{.base_model = "org/other-model"};
+  write_adapter(adapter, fixture("qwen2"), config, 1);
+  // Their key and value heads differ.
+  const Error shapes = error_of(adapter, "llama2");
+  EXPECT_EQ(shapes.code, Code::kCorrupt);
+  for (const char* part : {"--adapter poet=", "k_proj", "lora_B", "made for org/other-model"}) {
+    EXPECT_THAT(shapes.message, HasSubstr(part));
+  }
+  const Error modules = error_of(adapter, "gpt2");
+  EXPECT_EQ(modules.code, Code::kCorrupt);
+  for (const char* part : {"--adapter poet=", adapter.c_str(), "no linear layer of this base",
+                           "gpt2", "made for org/other-model"}) {
+    EXPECT_THAT(modules.message, HasSubstr(part));
+  }
+}
+
+TEST_F(AdapterErrors, OtherKindsOfAdaptersAreRefusedByFileAndField) {
+  const std::string adapter = folder_ / "a";
+  write_adapter(adapter, fixture("llama2"), {}, 1);
+  set_field(adapter, "use_dora", true);
+  const Error error = error_of(adapter);
+  EXPECT_EQ(error.code, Code::kUnsupported);
+  for (const char* part : {"--adapter poet=", "adapter_config.json", "\"use_dora\""}) {
+    EXPECT_THAT(error.message, HasSubstr(part));
+  }
+  set_field(adapter, "use_dora", false);
+  set_field(adapter, "r", 4);  // the tensors have another
+  EXPECT_THAT(error_of(adapter).message, HasSubstr("rank 4 on a base of"));
+}
+
+TEST_F(AdapterErrors, FoldersThatAreNotThereOrHoldNothingAreRefused) {
+  EXPECT_EQ(error_of(folder_ / "nothing").code, Code::kNotFound);
+  const std::string adapter = folder_ / "a";
+  write_adapter(adapter, fixture("llama2"), {.target_modules = {"no_such_layer"}}, 1);
+  const Error empty = error_of(adapter);
+  EXPECT_EQ(empty.code, Code::kCorrupt);
+  EXPECT_THAT(empty.message, HasSubstr("adapts nothing"));
+}
+
+TEST(AdapterTest, BatchesMayNotAskForWhatIsNotThere) {
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(InferenceModel::load(fixture("llama2"), device, options_with({})));
+  const Tokens tokens = {1, 2, 3};
+  const Tokens blocks = {0};
+  const ops::SequenceSpan span{.row_count = 3, .blocks = blocks.data()};
+  for (const std::vector<int32_t>& adapters : {std::vector<int32_t>{0}, {-2}, {-1, -1}}) {
+    const auto result = model->forward({.tokens = tokens,
+                                        .sequences = std::span(&span, 1),
+                                        .logit_rows = {},
+                                        .adapters = adapters});
+    ASSERT_FALSE(result);
+    EXPECT_EQ(result.error().code, Code::kInvalidArgument);
+  }
+}
+
+}  // namespace
+}  // namespace jige::model

@@ -1,0 +1,172 @@
+// Requests of several adapters in one engine: each has the bits that it has alone, and finds its
+// own cached beginnings only.
+#include <gmock/gmock.h>
+
+#include "serve/adapter_folders.h"
+#include "serve/engine_test_support.h"
+#include "serve/event_replay.h"
+
+namespace jige::serve {
+namespace {
+
+using testing::AdapterFolders;
+using testing::alone;
+using testing::expect_clean;
+using testing::Gate;
+using testing::KeepingSink;
+using testing::Loaded;
+using testing::Outcome;
+using testing::random_request;
+using testing::sink_for;
+using testing::value_of;
+
+// A model with three adapters.
+struct Adapted {
+  explicit Adapted(const std::string& name, ops::WeightFormat format = ops::WeightFormat::kCompute)
+      : folders(name),
+        loaded(name, {.format = format,
+                      .kv_block_count = 80,
+                      .batch_tokens_max = 64,
+                      .logit_rows_max = 16,
+                      .adapters = folders.sources}) {}
+  AdapterFolders folders;
+  Loaded loaded;
+};
+
+EngineRequest request_for(int32_t adapter) {
+  EngineRequest request;
+  for (int32_t i = 0; i < 40; ++i) request.prompt.push_back(5 + i);
+  request.tokens_max = 20;
+  request.ignore_eos = true;
+  request.adapter = adapter;
+  return request;
+}
+
+Outcome answer_of(Engine& engine, const EngineRequest& request) {
+  const auto sink = sink_for(request);
+  value_of(engine.submit(request, sink));
+  EXPECT_TRUE(sink->wait());
+  EXPECT_FALSE(sink->error);
+  return sink->outcome;
+}
+
+// Runs requests at once, drawing on three threads, and compares each with what it gives alone.
+EngineStatus expect_bits(Loaded& loaded, const std::vector<EngineRequest>& requests,
+                         EngineOptions options) {
+  std::vector<Outcome> expected;
+  for (const EngineRequest& request : requests) expected.push_back(alone(loaded, request));
+  Gate gate;
+  ThreadTeam team(3);
+  options.sampling_team = &team;
+  options.faults.before_forward = gate.hook();
+  const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
+  std::vector<std::shared_ptr<KeepingSink>> sinks;
+  for (const EngineRequest& request : requests) {
+    sinks.push_back(sink_for(request));
+    value_of(engine->submit(request, sinks.back()));
+    if (sinks.size() == 1) gate.wait_until_entered();
+  }
+  gate.open();
+  for (size_t i = 0; i < sinks.size(); ++i) {
+    EXPECT_TRUE(sinks[i]->wait()) << "request " << i << " never ended";
+    EXPECT_FALSE(sinks[i]->error);
+    EXPECT_EQ(sinks[i]->outcome, expected[i]) << "request " << i;
+  }
+  EXPECT_TRUE(engine->drain(20));
+  expect_clean(*engine);
+  return engine->status();
+}
+
+std::vector<EngineRequest> random_requests(uint64_t seed, int count) {
+  Rng rng(derive_key(seed, "adapter trace"));
+  std::vector<EngineRequest> requests;
+  for (int i = 0; i < count; ++i) {
+    requests.push_back(random_request(rng));
+    requests.back().adapter = static_cast<int32_t>(rng.below(4)) - 1;
+  }
+  return requests;
+}
+
+TEST(EngineAdapters, NeighboursOfOtherAdaptersDoNotMatter) {
+  for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ4}) {
+    Adapted adapted("llama3", format);
+    const auto requests = random_requests(1, 14);
+    for (const int32_t batch_tokens : {7, 64, 512}) {
+      for (const plan::ServePolicy policy : plan::kServePolicies) {
+        expect_bits(adapted.loaded, requests,
+                    {.policy = policy, .batch_tokens_max = batch_tokens, .fair_share = true});
+      }
+    }
+  }
+}
+
+TEST(EngineAdapters, GuessesDoNotMatter) {
+  Adapted adapted("qwen3");
+  auto requests = random_requests(2, 10);
+  // Those that repeat themselves, so that guesses come true.
+  for (int32_t adapter = model::kNoAdapter; adapter < 3; ++adapter) {
+    requests.push_back(request_for(adapter));
+    requests.back().prompt.assign(40, 9);
+    requests.back().sampling.logit_bias = {{9, 80.0f}};
+  }
+  const EngineStatus status =
+      expect_bits(adapted.loaded, requests, {.drafts = {.tokens_max = 4, .adaptive = false}});
+  EXPECT_GT(status.counters.accepted_tokens, 20);
+}
+
+// Their keys and values differ: a beginning taken from another adapter changes the answer.
+TEST(EngineAdapters, CachedBeginningsAreOfOneAdapterOnly) {
+  Adapted adapted("llama3");
+  std::vector<Outcome> expected;
+  for (int32_t i = model::kNoAdapter; i < 3; ++i) {
+    expected.push_back(alone(adapted.loaded, request_for(i)));
+    for (size_t other = 0; other + 1 < expected.size(); ++other) {
+      EXPECT_NE(expected.back(), expected[other]);
+    }
+  }
+  const auto engine = value_of(Engine::create(*adapted.loaded.model, adapted.loaded.tokenizer));
+  const auto hits = [&] { return engine->status().counters.prefix_hit_tokens; };
+  for (const int32_t i : {0, model::kNoAdapter, 2, 1}) {
+    EXPECT_EQ(answer_of(*engine, request_for(i)), expected[static_cast<size_t>(i + 1)]);
+    EXPECT_EQ(hits(), 0) << "adapter " << i;
+  }
+  for (const int32_t i : {1, 2, 0, model::kNoAdapter}) {
+    const int64_t before = hits();
+    EXPECT_EQ(answer_of(*engine, request_for(i)), expected[static_cast<size_t>(i + 1)]);
+    EXPECT_GE(hits() - before, 32) << "adapter " << i;
+  }
+}
+
+// A replay that took them for one model would find cached beginnings that the run has not found.
+TEST(EngineAdapters, ARecordedRunReplaysWithItsAdapters) {
+  Adapted adapted("llama2");
+  const std::string log = adapted.folders.path + "/events.jsonl";
+  auto engine = value_of(
+      Engine::create(*adapted.loaded.model, adapted.loaded.tokenizer, {.event_log_path = log}));
+  for (const int32_t i : {0, model::kNoAdapter, 1, 0}) answer_of(*engine, request_for(i));
+  const int64_t iterations = engine->status().counters.iterations;
+  engine.reset();
+  EXPECT_EQ(value_of(replay_event_log(log)).batches, iterations);
+}
+
+TEST(EngineAdapters, ChoicesOfOnePromptShareItsAdapter) {
+  Adapted adapted("gpt2");
+  EngineRequest request = request_for(1);
+  request.choice_count = 4;
+  request.sampling.temperature = 1;
+  expect_bits(adapted.loaded, {request_for(model::kNoAdapter), request, request_for(2)}, {});
+}
+
+TEST(EngineAdapters, RequestsAreCountedByAdapter) {
+  Adapted adapted("llama2");
+  const auto engine = value_of(Engine::create(*adapted.loaded.model, adapted.loaded.tokenizer));
+  for (const int32_t i : {0, 2, model::kNoAdapter, 2}) answer_of(*engine, request_for(i));
+  EXPECT_THAT(engine->status().counters.requests_by_adapter, ::testing::ElementsAre(1, 0, 2));
+  const auto refused = engine->submit(request_for(3), std::make_shared<KeepingSink>());
+  ASSERT_FALSE(refused);
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(refused.error().field, RequestField::kAdapter);
+}
+
+}  // namespace
+}  // namespace jige::serve

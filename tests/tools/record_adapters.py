@@ -1,0 +1,89 @@
+"""Records LoRA adapters of the tiny models as PEFT writes them, with PEFT's logits.
+
+    python tests/tools/record_adapters.py [FOLDER]      default: tests/fixtures/adapters
+
+Writes FOLDER/NAME/ as PEFT saves it (adapter_config.json, adapter_model.safetensors) for a base of
+tests/fixtures/model, and FOLDER/NAME/expected.safetensors:
+
+    tokens   I32 [T]     one sequence, that of the base
+    logits   F32 [T, V]  of base and adapter run in float32 with eager attention, not merged
+
+FOLDER/bases.json names the base of each, FOLDER/versions.json what was used.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import numpy
+import peft
+import safetensors.numpy
+import safetensors.torch
+import torch
+import transformers
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent / "fixtures"
+ALL = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+# name: (base, arguments of LoraConfig)
+CASES = {
+    "llama2_qv": ("llama2", dict(r=4, lora_alpha=6, target_modules=["q_proj", "v_proj"])),
+    "llama2_all": ("llama2", dict(r=3, lora_alpha=5, use_rslora=True, target_modules=ALL)),
+    "llama2_down": (
+        "llama2",
+        dict(r=8, lora_alpha=2, target_modules=["down_proj"], layers_to_transform=[1]),
+    ),
+    "qwen3_pattern": ("qwen3", dict(r=2, lora_alpha=4, target_modules="all-linear")),
+    "gpt2_conv": (
+        "gpt2",
+        dict(r=5, lora_alpha=10, target_modules=["c_attn", "c_proj"], fan_in_fan_out=True),
+    ),
+}
+
+
+def record(name, folder):
+    base, arguments = CASES[name]
+    torch.manual_seed(sorted(CASES).index(name))
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        ROOT / "model" / base, dtype=torch.float32, attn_implementation="eager"
+    )
+    model = peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **arguments))
+    with torch.no_grad():
+        for key, value in model.named_parameters():
+            if "lora_" in key:
+                value.normal_(0, 0.2)
+    model.eval()
+    tokens = safetensors.numpy.load_file(ROOT / "model" / base / "expected.safetensors")["tokens"]
+    with torch.no_grad():
+        logits = model(torch.tensor(tokens[None], dtype=torch.long)).logits[0]
+        with model.disable_adapter():
+            without = model(torch.tensor(tokens[None], dtype=torch.long)).logits[0]
+    shutil.rmtree(folder / name, ignore_errors=True)
+    # The base's path is this machine's and says nothing.
+    model.peft_config["default"].base_model_name_or_path = base
+    model.save_pretrained(folder / name)
+    for extra in ("README.md",):
+        if os.path.exists(folder / name / extra):
+            os.remove(folder / name / extra)
+    safetensors.torch.save_file(
+        {"tokens": torch.tensor(tokens, dtype=torch.int32), "logits": logits.contiguous().float()},
+        folder / name / "expected.safetensors",
+    )
+    print(f"{name}: the adapter moves logits by up to {(logits - without).abs().max():.3f}")
+
+
+def main():
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "adapters"
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in CASES:
+        record(name, folder)
+    bases = {name: base for name, (base, _) in CASES.items()}
+    (folder / "bases.json").write_text(json.dumps(bases, indent=2) + "\n")
+    versions = {module.__name__: module.__version__ for module in (peft, torch, transformers, numpy)}
+    (folder / "versions.json").write_text(json.dumps(versions, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/model_config_experts.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -19,6 +20,7 @@ class Checker {
   Status run() const {
     JIGE_DO(sizes());
     JIGE_DO(heads());
+    JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
     JIGE_DO(token_ids());
@@ -113,7 +115,7 @@ class Checker {
   Status family_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
     const bool qwen2 = c_.family == Family::kQwen2;
-    const bool qwen3 = c_.family == Family::kQwen3;
+    const bool qwen3 = c_.family == Family::kQwen3 || c_.family == Family::kQwen3Moe;
     JIGE_DO(require(c_.norm == (gpt2 ? NormKind::kLayer : NormKind::kRms),
                     gpt2 ? "layer norms" : "RMS norms"));
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
@@ -139,8 +141,11 @@ class Checker {
     const bool llama = c_.family == Family::kLlama;
     JIGE_DO(require(llama || !c_.mlp_bias, "no MLP biases"));
     JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
-    if (c_.family == Family::kMistral) {
+    if (c_.family == Family::kMistral || c_.family == Family::kMixtral) {
       JIGE_DO(require(!c_.qkv_bias, "no attention biases"));
+      JIGE_DO(require(c_.layer_is_sliding.empty(), "one sliding window for all layers"));
+    }
+    if (c_.family == Family::kQwen3Moe) {
       JIGE_DO(require(c_.layer_is_sliding.empty(), "one sliding window for all layers"));
     }
     return {};
@@ -168,7 +173,10 @@ Status check_model_config(const ModelConfig& config, std::string_view where) {
   return Checker(config, where).run();
 }
 
-int64_t parameter_count(const ModelConfig& config) {
+namespace {
+
+// With so many experts in every layer that has any.
+int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t width = config.hidden_size;
   const int64_t query_width = config.head_count * config.head_dim;
   const int64_t kv_width = config.kv_head_count * config.head_dim;
@@ -178,7 +186,11 @@ int64_t parameter_count(const ModelConfig& config) {
   int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
   if (config.output_bias) layer += width;
-  layer += (gated ? 3 : 2) * width * config.ffn_size;
+  if (config.experts.count > 0) {
+    layer += expert_layer_count(config, experts);
+  } else {
+    layer += (gated ? 3 : 2) * width * config.ffn_size;
+  }
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
   layer += 2 * norm;
@@ -187,6 +199,16 @@ int64_t parameter_count(const ModelConfig& config) {
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.position == PositionKind::kLearned) total += config.context_max * width;
   return total;
+}
+
+}  // namespace
+
+int64_t parameter_count(const ModelConfig& config) {
+  return count_parameters(config, config.experts.count);
+}
+
+int64_t active_parameter_count(const ModelConfig& config) {
+  return count_parameters(config, config.experts.chosen);
 }
 
 }  // namespace jige::formats

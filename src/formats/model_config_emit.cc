@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/model_config.h"
+#include "formats/model_config_experts.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -63,13 +64,19 @@ void emit_gated_family(const ModelConfig& config, Json& out) {
   out["max_position_embeddings"] = config.context_max;
   out["rms_norm_eps"] = config.norm_eps;
   emit_rope(config.rope, out);
-  if (config.family == Family::kLlama || config.family == Family::kQwen3) {
+  if (config.family == Family::kLlama || config.family == Family::kQwen3 ||
+      config.family == Family::kQwen3Moe) {
     out["attention_bias"] = config.qkv_bias;
   }
   if (config.family == Family::kLlama) out["mlp_bias"] = config.mlp_bias;
-  if (config.family == Family::kMistral) {
+  if (config.family == Family::kMistral || config.family == Family::kMixtral ||
+      config.family == Family::kQwen3Moe) {
     out["sliding_window"] = config.sliding_window > 0 ? Json(config.sliding_window) : Json();
   }
+  if (config.family == Family::kQwen3Moe) {
+    out["use_sliding_window"] = config.sliding_window > 0;
+  }
+  if (has_experts(config.family)) emit_experts(config, out);
   if (config.family == Family::kQwen2 || config.family == Family::kQwen3) {
     emit_qwen_windows(config, out);
   }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
+#include "formats/model_config_experts.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -17,8 +18,10 @@ namespace {
 constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
 constexpr int64_t kQwen3HeadDimDefault = 128;
-constexpr int64_t kMistralKvHeadsDefault = 8;
-constexpr int64_t kQwenKvHeadsDefault = 32;  // Qwen2, Qwen3
+constexpr int64_t kMistralKvHeadsDefault = 8;  // Mistral, Mixtral
+constexpr int64_t kQwenKvHeadsDefault = 32;    // Qwen2, Qwen3
+constexpr int64_t kQwen3MoeKvHeadsDefault = 4;
+constexpr double kMixtralThetaDefault = 1e6;
 
 bool is_qwen(Family family) { return family == Family::kQwen2 || family == Family::kQwen3; }
 
@@ -100,9 +103,10 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 }
 
 // One rotary description: `object` is rope_parameters, rope_scaling or an empty object.
-Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int64_t context_max,
+Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, const ModelConfig& out,
                                      std::string_view where) {
   RopeConfig rope;
+  if (out.family == Family::kMixtral) rope.theta = kMixtralThetaDefault;
   JIGE_TRY(const double top_theta, get_number_or(config, "rope_theta", rope.theta, where));
   JIGE_TRY(rope.theta, get_number_or(object, "rope_theta", top_theta, where));
   if (find_field(config, "rope_theta") && rope.theta != top_theta) {
@@ -134,7 +138,7 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
   JIGE_TRY(rope.low_freq_factor, get_number(object, "low_freq_factor", where));
   JIGE_TRY(rope.high_freq_factor, get_number(object, "high_freq_factor", where));
   constexpr const char* kOriginal = "original_max_position_embeddings";
-  JIGE_TRY(const int64_t top_context, get_int_or(config, kOriginal, context_max, where));
+  JIGE_TRY(const int64_t top_context, get_int_or(config, kOriginal, out.context_max, where));
   JIGE_TRY(rope.original_context, get_int_or(object, kOriginal, top_context, where));
   if (find_field(config, kOriginal) && rope.original_context != top_context) {
     return fail(Code::kCorrupt, "{}: {} is {} at the top and {} in the rope parameters", where,
@@ -144,7 +148,7 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, int
 }
 
 // Old folders say rope_theta and rope_scaling, new ones rope_parameters; both must agree.
-Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::string_view where) {
+Result<RopeConfig> parse_rope(const Json& config, const ModelConfig& out, std::string_view where) {
   const Json* parameters = find_field(config, "rope_parameters");
   const Json* scaling = find_field(config, "rope_scaling");
   for (const auto& [object, field] :
@@ -155,12 +159,12 @@ Result<RopeConfig> parse_rope(const Json& config, int64_t context_max, std::stri
   }
   const Json none = Json::object();
   const Json* first = parameters ? parameters : scaling ? scaling : &none;
-  JIGE_TRY(const RopeConfig rope, parse_rope_object(*first, config, context_max, where));
+  JIGE_TRY(const RopeConfig rope, parse_rope_object(*first, config, out, where));
   if (parameters && scaling) {
     // Where only one of the two carries theta, that one counts for both.
     Json filled = *scaling;
     if (!find_field(filled, "rope_theta")) filled["rope_theta"] = rope.theta;
-    JIGE_TRY(const RopeConfig other, parse_rope_object(filled, config, context_max, where));
+    JIGE_TRY(const RopeConfig other, parse_rope_object(filled, config, out, where));
     if (other != rope) {
       return fail(Code::kCorrupt, "{}: rope_scaling contradicts rope_parameters", where);
     }
@@ -205,8 +209,9 @@ Result<int64_t> get_size_or(const Json& config, std::string_view field, int64_t 
 
 Status parse_windows(const Json& config, ModelConfig& out, std::string_view where) {
   const bool qwen = is_qwen(out.family);
-  bool used = out.family == Family::kMistral;
-  if (qwen) {
+  bool used = out.family == Family::kMistral ||
+              (out.family == Family::kMixtral && find_field(config, "sliding_window"));
+  if (qwen || out.family == Family::kQwen3Moe) {
     JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
   }
   if (used && !(present(config, "sliding_window") && !find_field(config, "sliding_window"))) {
@@ -258,7 +263,7 @@ Result<int32_t> checked_id(int64_t id, std::string_view field, const ModelConfig
 Status parse_token_ids(const Json& config, ModelConfig& out, std::string_view where) {
   // A field left out (not null) has the default of its family in transformers, if that fits.
   const bool gpt2 = out.family == Family::kGpt2;
-  const bool has_defaults = !is_qwen(out.family);
+  const bool has_defaults = !is_qwen(out.family) && out.family != Family::kQwen3Moe;
   const auto default_id = [&](std::string_view field, int64_t id) {
     const bool applies = has_defaults && !present(config, field) && id < out.vocab_size;
     return applies ? id : int64_t{-1};
@@ -307,8 +312,10 @@ Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
                                     std::string_view where) {
   int64_t fallback = out.head_count;
   if (!present(config, "num_key_value_heads")) {
-    if (out.family == Family::kMistral) fallback = kMistralKvHeadsDefault;
+    const bool mixtral = out.family == Family::kMixtral;
+    if (out.family == Family::kMistral || mixtral) fallback = kMistralKvHeadsDefault;
     if (is_qwen(out.family)) fallback = kQwenKvHeadsDefault;
+    if (out.family == Family::kQwen3Moe) fallback = kQwen3MoeKvHeadsDefault;
   }
   return get_size_or(config, "num_key_value_heads", fallback, where);
 }
@@ -319,7 +326,8 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.head_count, get_int(config, "num_attention_heads", where));
   JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
-  JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", 1e-6, where));
+  const double eps_default = out.family == Family::kMixtral ? 1e-5 : 1e-6;
+  JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", eps_default, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   if (find_field(config, "head_dim")) {
     JIGE_TRY(out.head_dim, get_int(config, "head_dim", where));
@@ -335,9 +343,10 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
                 family_name(out.family));
   }
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", false, where));
-  JIGE_TRY(out.rope, parse_rope(config, out.context_max, where));
+  JIGE_TRY(out.rope, parse_rope(config, out, where));
   bool attention_bias = false;
-  if (out.family == Family::kLlama || out.family == Family::kQwen3) {
+  const bool qwen3 = out.family == Family::kQwen3 || out.family == Family::kQwen3Moe;
+  if (out.family == Family::kLlama || qwen3) {
     JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", false, where));
   }
   out.qkv_bias = attention_bias || out.family == Family::kQwen2;
@@ -345,8 +354,8 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   if (out.family == Family::kLlama) {
     JIGE_TRY(out.mlp_bias, get_bool_or(config, "mlp_bias", false, where));
   }
-  out.qk_norm = out.family == Family::kQwen3;
-  return {};
+  out.qk_norm = qwen3;
+  return has_experts(out.family) ? parse_experts(config, out, where) : Status();
 }
 
 // GPT-2 spells sizes in its own way, but readers accept the common names too.

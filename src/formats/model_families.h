@@ -22,6 +22,8 @@ inline constexpr FamilyInfo kFamilies[] = {
     {Family::kQwen2, "qwen2", "Qwen2ForCausalLM", "Qwen2Model"},
     {Family::kQwen3, "qwen3", "Qwen3ForCausalLM", "Qwen3Model"},
     {Family::kGpt2, "gpt2", "GPT2LMHeadModel", "GPT2Model"},
+    {Family::kMixtral, "mixtral", "MixtralForCausalLM", "MixtralModel"},
+    {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel"},
 };
 
 inline const FamilyInfo& family_info(Family family) {

@@ -27,6 +27,15 @@ ModelNames model_names(const formats::ModelConfig& config) {
   return names;
 }
 
+ExpertNames expert_names(formats::Family family, const std::string& layer) {
+  if (family == formats::Family::kMixtral) {
+    const std::string at = layer + ".block_sparse_moe.";
+    return {at + "gate", at + "experts.", "w1", "w3", "w2"};
+  }
+  const std::string at = layer + ".mlp.";
+  return {at + "gate", at + "experts.", "gate_proj", "up_proj", "down_proj"};
+}
+
 LayerNames layer_names(formats::Family family, int64_t index) {
   const std::string number = std::to_string(index);
   if (family == formats::Family::kGpt2) {
@@ -47,7 +56,8 @@ LayerNames layer_names(formats::Family family, int64_t index) {
           .attention_output = attention + "o_proj",
           .norm2 = at + ".post_attention_layernorm",
           .ffn_input = {at + ".mlp.gate_proj", at + ".mlp.up_proj"},
-          .ffn_output = at + ".mlp.down_proj"};
+          .ffn_output = at + ".mlp.down_proj",
+          .experts = expert_names(family, at)};
 }
 
 Status check_lora(formats::Family family, const formats::LoraConfig& lora) {
@@ -58,8 +68,10 @@ Status check_lora(formats::Family family, const formats::LoraConfig& lora) {
   const LayerNames names = layer_names(family, 0);
   std::vector<std::string> linears = names.qkv;
   linears.push_back(names.attention_output);
-  linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
-  linears.push_back(names.ffn_output);
+  if (!formats::has_experts(family)) {
+    linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
+    linears.push_back(names.ffn_output);
+  }
   for (const std::string& target : lora.target_modules) {
     const bool found = std::any_of(linears.begin(), linears.end(), [&](const std::string& linear) {
       return linear.ends_with("." + target);

@@ -32,7 +32,7 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       vocab_size_(config.vocab_size),
       norm_(config.norm, config.norm_eps, norm_name, width_, params_),
       linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_),
-      packed_({&linear_}) {}
+      packed_(&linear_) {}
 
 int64_t Head::chunk_tokens() const {
   const int64_t tokens =

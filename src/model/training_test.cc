@@ -18,6 +18,14 @@ using testing::Sequence;
 using testing::tiny_config;
 using testing::Trainee;
 
+// Fixtures with gradients and steps of PyTorch.
+constexpr const char* kTrained[] = {"llama2",
+                                    "gpt2",
+                                    "gpt2_relu_unscaled",
+                                    "gpt2_silu_by_layer",
+                                    "mixtral",
+                                    "qwen3_moe_unnormalised"};
+
 std::string name_of(Family family) { return std::string(formats::family_name(family)); }
 
 // The loss at value + step · direction of one parameter.
@@ -139,7 +147,7 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 }
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
-  for (const std::string name : {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer"}) {
+  for (const std::string name : kTrained) {
     SCOPED_TRACE(name);
     const std::string folder = testing::fixture(name);
     const auto recording =
@@ -188,7 +196,7 @@ std::vector<Sequence> recorded_sequences(const Json& record, size_t step) {
 }
 
 TEST(Training, TenAdamWStepsFollowTheRecordingFromPyTorch) {
-  for (const std::string name : {"llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer"}) {
+  for (const std::string name : kTrained) {
     const std::string path = testing::fixture(name) + "/training.json";
     const Json record = testing::value_of(parse_json(testing::value_of(read_file(path)), path));
     const Json& settings = record["optimizer"];

@@ -30,7 +30,7 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       heads_(config.head_count),
       kv_heads_(config.kv_head_count),
       head_dim_(config.head_dim),
-      ffn_size_(config.ffn_size),
+      ffn_size_(config.experts.count > 0 ? 0 : config.ffn_size),
       activation_(config.activation),
       head_norms_(config.qk_norm) {
   const auto& flags = config.layer_is_sliding;
@@ -43,30 +43,56 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
   const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count));
-  ProjectionOptions common{.transposed = options.transposed, .lora = options.lora};
-  const auto projection = [&](std::vector<ProjectionOptions::Part> parts, int64_t inputs, bool bias,
-                              double init_std) {
-    ProjectionOptions one = common;
-    one.parts = std::move(parts);
-    one.inputs = inputs;
-    one.bias = bias;
-    one.init_std = init_std;
-    return Projection(std::move(one), params_);
-  };
   norm1_ = NormLayer(config.norm, config.norm_eps, names.norm1, width_, params_);
-  qkv_ = projection(fused_parts(names.qkv, {q_columns(), kv_columns(), kv_columns()}), width_,
-                    config.qkv_bias, 0.02);
+  qkv_ = Projection({.parts = fused_parts(names.qkv, {q_columns(), kv_columns(), kv_columns()}),
+                     .inputs = width_,
+                     .bias = config.qkv_bias,
+                     .transposed = options.transposed,
+                     .lora = options.lora},
+                    params_);
   if (head_norms_) {
     q_norm_ = NormLayer(config.norm, config.norm_eps, names.q_norm, head_dim_, params_);
     k_norm_ = NormLayer(config.norm, config.norm_eps, names.k_norm, head_dim_, params_);
   }
-  attention_output_ =
-      projection({{names.attention_output, width_}}, q_columns(), config.output_bias, residual_std);
+  attention_output_ = Projection({.parts = {{names.attention_output, width_}},
+                                  .inputs = q_columns(),
+                                  .bias = config.output_bias,
+                                  .transposed = options.transposed,
+                                  .init_std = residual_std,
+                                  .lora = options.lora},
+                                 params_);
   norm2_ = NormLayer(config.norm, config.norm_eps, names.norm2, width_, params_);
-  ffn_input_ = projection(fused_parts(names.ffn_input, {ffn_size_, gated() ? ffn_size_ : 0}),
-                          width_, config.mlp_bias, 0.02);
-  ffn_output_ = projection({{names.ffn_output, width_}}, ffn_size_, config.mlp_bias, residual_std);
-  packed_ = PackedSizes({&qkv_, &attention_output_, &ffn_input_, &ffn_output_});
+  add_ffn(config, options, residual_std);
+}
+
+void TransformerLayer::add_ffn(const formats::ModelConfig& config, const LayerOptions& options,
+                               double residual_std) {
+  const LayerNames& names = options.names;
+  if (config.experts.count > 0) {
+    experts_.emplace(config, names.experts, residual_std, params_);
+    packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
+    return;
+  }
+  ffn_input_ =
+      Projection({.parts = fused_parts(names.ffn_input, {ffn_size_, gated() ? ffn_size_ : 0}),
+                  .inputs = width_,
+                  .bias = config.mlp_bias,
+                  .transposed = options.transposed,
+                  .lora = options.lora},
+                 params_);
+  ffn_output_ = Projection({.parts = {{names.ffn_output, width_}},
+                            .inputs = ffn_size_,
+                            .bias = config.mlp_bias,
+                            .transposed = options.transposed,
+                            .init_std = residual_std,
+                            .lora = options.lora},
+                           params_);
+  packed_ = PackedSizes(&qkv_, &attention_output_, &ffn_input_, &ffn_output_);
+}
+
+std::vector<const Projection*> TransformerLayer::projections() const {
+  if (experts_) return {&qkv_, &attention_output_};
+  return {&qkv_, &attention_output_, &ffn_input_, &ffn_output_};
 }
 
 int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const {
@@ -75,14 +101,15 @@ int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFo
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,
                             PackFor use) const {
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     p->pack(stream, weights, compute, use);
   }
+  if (experts_) experts_->pack(stream, weights, compute, use);
 }
 
 int64_t TransformerLayer::strip_bytes(DType compute) const {
-  int64_t bytes = 0;
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  int64_t bytes = experts_ ? experts_->strip_bytes(compute) : 0;
+  for (const Projection* p : projections()) {
     bytes = std::max(bytes, p->strip_bytes(compute));
   }
   return bytes;
@@ -90,9 +117,10 @@ int64_t TransformerLayer::strip_bytes(DType compute) const {
 
 void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DType compute,
                                   PackFor use, std::vector<ops::PackPart>& packs) const {
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     p->list_packs(weights, param, compute, use, packs);
   }
+  if (experts_) experts_->list_packs(weights, param, compute, use, packs);
 }
 
 TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64_t token_count,
@@ -103,7 +131,11 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
   saved.qkv = at.take(compute, Shape{t, qkv_columns()});
   saved.attended = at.take(compute, Shape{t, q_columns()});
   saved.lse = at.take(DType::kF32, Shape{t, heads_});
-  saved.ffn = at.take(compute, Shape{t, ffn_columns()});
+  if (experts_) {
+    saved.experts = experts_->place_saved(at, t, compute);
+  } else {
+    saved.ffn = at.take(compute, Shape{t, ffn_columns()});
+  }
   saved.stats1 = norm1_.place_stats(at, t);
   saved.stats2 = norm2_.place_stats(at, t);
   if (head_norms_) {
@@ -130,7 +162,11 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
   views.u_attention_output = attention_output_.place_product(at, t, compute);
   const int64_t attention_end = at.offset();
   at.rewind(begin);
-  views.ffn = at.take(compute, Shape{t, ffn_columns()});
+  if (experts_) {
+    views.experts = experts_->place_saved(at, t, compute);
+  } else {
+    views.ffn = at.take(compute, Shape{t, ffn_columns()});
+  }
   views.u_ffn_input = ffn_input_.place_product(at, t, compute);
   views.u_ffn_output = ffn_output_.place_product(at, t, compute);
   at.rewind(std::max(attention_end, at.offset()));
@@ -144,7 +180,11 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
   pending.qkv = at.take(compute, Shape{t, qkv_columns()});
   if (head_norms_) pending.heads = at.take(compute, Shape{t, qk_columns()});
   pending.attention_output = at.take(compute, Shape{t, width_});
-  pending.ffn = at.take(compute, Shape{t, ffn_columns()});
+  if (experts_) {
+    pending.experts = experts_->place_pending(at, t, compute);
+  } else {
+    pending.ffn = at.take(compute, Shape{t, ffn_columns()});
+  }
   pending.ffn_output = at.take(compute, Shape{t, width_});
   pending.n1 = at.take(compute, Shape{t, width_});
   pending.n2 = at.take(compute, Shape{t, width_});
@@ -165,12 +205,13 @@ TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token
   }
   int64_t scratch_bytes = 0;
   int64_t weight_bytes = 0;
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     scratch_bytes = std::max(scratch_bytes, p->scratch_bytes(token_count));
     weight_bytes = std::max(weight_bytes, p->weight_scratch_bytes(token_count, compute));
   }
   if (scratch_bytes > 0) work.adapter_scratch = at.take(DType::kU8, Shape{scratch_bytes});
   if (training && weight_bytes > 0) work.weight_scratch = at.take(DType::kU8, Shape{weight_bytes});
+  if (experts_) work.experts = experts_->place_work(at, token_count, compute, training);
   return work;
 }
 
@@ -197,7 +238,11 @@ int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, Pa
 int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                                bool frozen_base) const {
   int64_t bytes = ops::attention_scratch_bytes(attention_shape(), token_count);
-  for (const Projection* projection : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  if (experts_) {
+    bytes =
+        std::max(bytes, experts_->thread_scratch_bytes(token_count, compute, threads, frozen_base));
+  }
+  for (const Projection* projection : projections()) {
     bytes = std::max(bytes,
                      projection->thread_scratch_bytes(token_count, compute, threads, frozen_base));
   }
@@ -218,12 +263,12 @@ ops::AttentionShape TransformerLayer::attention_shape() const {
 
 double TransformerLayer::forward_flops(double token_count, double context_mean) const {
   double elements = 0;
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     elements += static_cast<double>(p->inputs()) * static_cast<double>(p->outputs());
   }
   const double window = window_ > 0 ? static_cast<double>(window_) : context_mean;
   const double context = std::min(context_mean, window);
-  return 2.0 * token_count * elements +
+  return 2.0 * token_count * elements + (experts_ ? experts_->forward_flops(token_count) : 0.0) +
          4.0 * token_count * context * static_cast<double>(q_columns());
 }
 
@@ -254,8 +299,22 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, attention_site());
   ops::add(stream, views.x1, src, dst);
 
+  forward_ffn(context, weights, dst, views, work);
+  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, ffn_site());
+  ops::add(stream, dst, views.x1, dst);
+}
+
+void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeights& weights,
+                                   const TensorView& dst, const Activations& views,
+                                   const Work& work) const {
+  Stream& stream = context.stream;
+  const DType compute = context.compute;
   const TensorView n2 = first_columns(work.rows, width_);
   norm2_.forward(stream, weights, n2, views.x1, views.stats2);
+  if (experts_) {
+    experts_->forward(stream, weights, compute, dst, n2, views.experts, work.experts);
+    return;
+  }
   ffn_input_.forward(stream, weights, compute,
                      {.dst = views.ffn,
                       .src = n2,
@@ -269,8 +328,6 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
                        .src = activated,
                        .product = views.u_ffn_output,
                        .scratch = work.adapter_scratch});
-  if (batch.dropout.rate > 0) ops::dropout(stream, dst, dst, batch.dropout, ffn_site());
-  ops::add(stream, dst, views.x1, dst);
 }
 
 void TransformerLayer::forward_attention(const BlockContext& context, const BlockWeights& weights,

@@ -7,7 +7,8 @@
 //   q, k = rope(head_norm(q, k))        head norms: Qwen3; no rope: GPT-2
 //   x1 = src + dropout(attention(q, k, v) Woᵀ + b)
 //   n2 = norm2(x1)
-//   a = silu(g) · u, g|u = n2 Wguᵀ      or a = act(n2 Wuᵀ + b), act gelu, relu or silu
+//   a = silu(g) · u, g|u = n2 Wguᵀ      or a = act(n2 Wuᵀ + b), act gelu, relu or silu; or experts
+//                                       in place of both products (expert_mlp.h)
 //   dst = x1 + dropout(a Wdᵀ + b)
 // src, x1 and dst are f32, what is between products is in the compute type.
 //
@@ -24,6 +25,7 @@
 
 #include "formats/model_config.h"
 #include "model/block.h"
+#include "model/expert_mlp.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
@@ -41,6 +43,7 @@ struct LayerNames {
   std::string norm2;
   std::vector<std::string> ffn_input;  // gate and up, or one
   std::string ffn_output;
+  ExpertNames experts;  // in place of both, in families that have them
 };
 
 struct LayerOptions {
@@ -83,6 +86,7 @@ class TransformerLayer final : public Block {
     TensorView x1, qkv, attended, lse, ffn;
     NormStats stats1, stats2, stats_q, stats_k;
     TensorView u_qkv, u_attention_output, u_ffn_input, u_ffn_output;  // adapters
+    ExpertMlp::Saved experts;                                         // instead of ffn
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
@@ -91,16 +95,25 @@ class TransformerLayer final : public Block {
     TensorView heads;  // [T, (H + G) d] normalised and rotated q|k; empty: those of qkv themselves
     TensorView adapter_scratch;
     TensorView weight_scratch;  // of W's products
+    ExpertMlp::Work experts;
   };
   // What X leaves for W.
   struct Gradients {
     TensorView qkv, heads, attention_output, ffn, ffn_output, n1, n2;
     TensorView v_qkv, v_attention_output, v_ffn_input, v_ffn_output;  // adapters
+    ExpertMlp::Pending experts;                                       // instead of ffn
   };
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
+
+  // Adds the feed-forward layer's parameters; products that end in the residual stream start with
+  // this deviation.
+  void add_ffn(const formats::ModelConfig& config, const LayerOptions& options,
+               double residual_std);
+  // The layer's products, experts aside.
+  std::vector<const Projection*> projections() const;
 
   TensorView heads_of(const Activations& saved, const Work& work) const;
   void forward_attention(const BlockContext& context, const BlockWeights& weights,
@@ -113,10 +126,20 @@ class TransformerLayer final : public Block {
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
   void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
+  // dst = the feed-forward layer's part of the residual stream, from the attention's end.
+  void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& dst,
+                   const Activations& views, const Work& work) const;
   // From grad_dst to the gradient of x1, in grad_src.
   void backward_ffn(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                     const TensorView& grad_dst, const TensorView& grad_src,
                     const Activations& saved, const Gradients& pending, const Work& work) const;
+  // From the gradient of its result to that of n2, in pending.
+  void backward_dense_ffn(const BlockContext& context, const BlockWeights& weights,
+                          const Activations& saved, const Gradients& pending,
+                          const Work& work) const;
+  // W of the feed-forward layer; n2 is computed anew.
+  void ffn_gradients(const BlockContext& context, const BlockWeights& weights,
+                     const Activations& saved, const Gradients& pending, const Work& work) const;
   // From the gradient of x1 to that of src, in grad_src.
   void backward_attention(const BlockContext& context, const BlockWeights& weights,
                           const Batch& batch, const TensorView& src, const TensorView& grad_src,
@@ -155,6 +178,7 @@ class TransformerLayer final : public Block {
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, q_norm_, k_norm_;
   Projection qkv_, attention_output_, ffn_input_, ffn_output_;
+  std::optional<ExpertMlp> experts_;  // instead of the last two
   PackedSizes packed_;
 };
 

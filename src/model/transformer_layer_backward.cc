@@ -25,6 +25,20 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                                     const Gradients& pending, const Work& work) const {
   Stream& stream = context.stream;
   ops::dropout(stream, pending.ffn_output, grad_dst, batch.dropout, ffn_site());
+  if (experts_) {
+    experts_->backward_input(stream, weights, context.compute, pending.n2, pending.ffn_output,
+                             saved.experts, pending.experts, work.experts);
+  } else {
+    backward_dense_ffn(context, weights, saved, pending, work);
+  }
+  if (grad_src.data != grad_dst.data) ops::scale(stream, grad_src, grad_dst, 1.0f);
+  norm2_.backward_input(stream, weights, grad_src, pending.n2, saved.x1, saved.stats2, true);
+}
+
+void TransformerLayer::backward_dense_ffn(const BlockContext& context, const BlockWeights& weights,
+                                          const Activations& saved, const Gradients& pending,
+                                          const Work& work) const {
+  Stream& stream = context.stream;
   const TensorView grad_activated = first_columns(work.rows, ffn_size_);
   ffn_output_.backward_input(stream, weights, context.compute,
                              {.grad_src = grad_activated,
@@ -44,8 +58,6 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
                              .grad_dst = pending.ffn,
                              .product = pending.v_ffn_input,
                              .scratch = work.adapter_scratch});
-  if (grad_src.data != grad_dst.data) ops::scale(stream, grad_src, grad_dst, 1.0f);
-  norm2_.backward_input(stream, weights, grad_src, pending.n2, saved.x1, saved.stats2, true);
 }
 
 void TransformerLayer::backward_attention(const BlockContext& context, const BlockWeights& weights,
@@ -116,31 +128,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, true);
 
-  if (ffn_output_.wants_gradient(weights)) {
-    TensorView activated = saved.ffn.column_range(0, ffn_size_);  // X left it there
-    if (!gated()) {
-      activated = first_columns(work.rows, ffn_size_);
-      activate(stream, activated, saved.ffn);
-    }
-    ffn_output_.backward_weight(stream, weights, compute,
-                                {.grad_dst = pending.ffn_output,
-                                 .src = activated,
-                                 .product_forward = saved.u_ffn_output,
-                                 .product_backward = pending.v_ffn_output,
-                                 .scratch = work.weight_scratch,
-                                 .gradients = context.gradients});
-  }
-  if (ffn_input_.wants_gradient(weights)) {
-    const TensorView n2 = first_columns(work.rows, width_);
-    norm2_.forward(stream, weights, n2, saved.x1, {});
-    ffn_input_.backward_weight(stream, weights, compute,
-                               {.grad_dst = pending.ffn,
-                                .src = n2,
-                                .product_forward = saved.u_ffn_input,
-                                .product_backward = pending.v_ffn_input,
-                                .scratch = work.weight_scratch,
-                                .gradients = context.gradients});
-  }
+  ffn_gradients(context, weights, saved, pending, work);
   norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
   attention_output_.backward_weight(stream, weights, compute,
                                     {.grad_dst = pending.attention_output,
@@ -169,6 +157,46 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                           .gradients = context.gradients});
   }
   norm1_.backward_weight(stream, weights, pending.n1, src, saved.stats1);
+}
+
+void TransformerLayer::ffn_gradients(const BlockContext& context, const BlockWeights& weights,
+                                     const Activations& saved, const Gradients& pending,
+                                     const Work& work) const {
+  Stream& stream = context.stream;
+  const DType compute = context.compute;
+  if (experts_) {
+    if (!experts_->wants_gradient(weights)) return;
+    const TensorView n2 = first_columns(work.rows, width_);
+    norm2_.forward(stream, weights, n2, saved.x1, {});
+    experts_->backward_weight(stream, weights, compute, n2, pending.ffn_output, context.gradients,
+                              saved.experts, pending.experts, work.experts);
+    return;
+  }
+  if (ffn_output_.wants_gradient(weights)) {
+    TensorView activated = saved.ffn.column_range(0, ffn_size_);  // X left it there
+    if (!gated()) {
+      activated = first_columns(work.rows, ffn_size_);
+      activate(stream, activated, saved.ffn);
+    }
+    ffn_output_.backward_weight(stream, weights, compute,
+                                {.grad_dst = pending.ffn_output,
+                                 .src = activated,
+                                 .product_forward = saved.u_ffn_output,
+                                 .product_backward = pending.v_ffn_output,
+                                 .scratch = work.weight_scratch,
+                                 .gradients = context.gradients});
+  }
+  if (ffn_input_.wants_gradient(weights)) {
+    const TensorView n2 = first_columns(work.rows, width_);
+    norm2_.forward(stream, weights, n2, saved.x1, {});
+    ffn_input_.backward_weight(stream, weights, compute,
+                               {.grad_dst = pending.ffn,
+                                .src = n2,
+                                .product_forward = saved.u_ffn_input,
+                                .product_backward = pending.v_ffn_input,
+                                .scratch = work.weight_scratch,
+                                .gradients = context.gradients});
+  }
 }
 
 }  // namespace jige::model

@@ -42,6 +42,10 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
     if (!c.scores_by_head_dim) return not_in_gguf(where, "scale_attn_weights");
     return c.scores_by_layer ? not_in_gguf(where, "scale_attn_by_inverse_layer_idx") : Status();
   }
+  if (has_experts(c.family)) {
+    return fail(Code::kUnsupported, "{}: {} models are read from GGUF files, but not written",
+                where, family_name(c.family));
+  }
   const bool plain_biases = c.family == Family::kQwen2 || c.family == Family::kLlama;
   if ((c.qkv_bias || c.output_bias) && !plain_biases) return not_in_gguf(where, "attention_bias");
   if (c.rope.scaling == RopeScaling::kLlama3 &&

@@ -19,6 +19,7 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"qwen2", Family::kQwen2, GgufLayout::kPlain},
     {"qwen3", Family::kQwen3, GgufLayout::kPlain},
     {"gpt2", Family::kGpt2, GgufLayout::kPlain},
+    {"qwen3moe", Family::kQwen3Moe, GgufLayout::kPlain},
 
     {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
@@ -82,9 +83,28 @@ class GgufParamList {
       add(from + "attn_k_norm.weight", to + "self_attn.k_norm.weight", {c_.head_dim});
     }
     add(from + "ffn_norm.weight", to + "post_attention_layernorm.weight", {width});
+    if (c_.experts.count > 0) return add_experts(from, to);
     add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
+  }
+
+  void add_experts(const std::string& from, const std::string& to) {
+    const ExpertConfig& experts = c_.experts;
+    const bool mixtral = c_.family == Family::kMixtral;
+    const std::string at = to + (mixtral ? "block_sparse_moe." : "mlp.");
+    add(from + "ffn_gate_inp.weight", at + "gate.weight", {experts.count, c_.hidden_size});
+    const auto add_stack = [&](const char* stored, const char* name, int64_t out, int64_t in) {
+      for (int64_t expert = 0; expert < experts.count; ++expert) {
+        add(from + stored + ".weight", fmt::format("{}experts.{}.{}.weight", at, expert, name),
+            {out, in});
+        params_.back().first_row = expert * out;
+        params_.back().stored_matrices = experts.count;
+      }
+    };
+    add_stack("ffn_gate_exps", mixtral ? "w1" : "gate_proj", experts.ffn_size, c_.hidden_size);
+    add_stack("ffn_up_exps", mixtral ? "w3" : "up_proj", experts.ffn_size, c_.hidden_size);
+    add_stack("ffn_down_exps", mixtral ? "w2" : "down_proj", c_.hidden_size, experts.ffn_size);
   }
 
   // What follows the first norm.
@@ -150,7 +170,8 @@ std::optional<GgufLayout> find_gguf_layout(std::string_view architecture) {
   return std::nullopt;
 }
 
-Family gguf_family(std::string_view architecture) {
+Family gguf_family(std::string_view architecture, bool experts) {
+  if (architecture == "llama" && experts) return Family::kMixtral;
   for (const GgufArchitecture& one : kGgufArchitectures) {
     if (one.name == architecture) return one.family;
   }

@@ -38,7 +38,8 @@ struct GgufParam {
   Shape shape;  // in the folder
   RowOrder order = RowOrder::kSame;
   int64_t heads = 1;  // of kPairedHeads
-  // Of kFused and of experts: which rows of the stored tensor, which has `stored_rows` (0: those of `shape`).
+  // Of kFused and of experts: which rows of the stored tensor, which has `stored_rows` (0: those
+  // of `shape`).
   int64_t first_row = 0;
   int64_t stored_rows = 0;
   // Of an expert: matrices of this shape that the stored tensor has, one behind the other.

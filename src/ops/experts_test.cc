@@ -172,7 +172,7 @@ struct Bank {
   ExpertWeights packed;
 };
 
-std::vector<Numbers> random_weights(int64_t experts, int64_t n, int64_t k, Rng& rng) {
+std::vector<Numbers> expert_weights(int64_t experts, int64_t n, int64_t k, Rng& rng) {
   std::vector<Numbers> weights;
   weights.reserve(static_cast<size_t>(experts));
   for (int64_t e = 0; e < experts; ++e) weights.emplace_back(DType::kF32, n, k, rng);
@@ -201,7 +201,7 @@ TEST(ExpertLinear, GivesEveryRowTheBitsOfItsExpertsOwnProduct) {
       for (const int threads : {1, 2, 3}) {
         TestStream stream(threads);
         Rng rng(31);
-        const auto weights = random_weights(experts, n, k, rng);
+        const auto weights = expert_weights(experts, n, k, rng);
         const Bank bank(
             *stream, {.compute = one.compute, .use = one.use, .n = n, .k = k, .format = one.format},
             weights);
@@ -247,7 +247,7 @@ TEST(ExpertLinear, AddsGradientsOfTheRowsOfEachExpertAndStoresZerosWhereThereAre
       Routes routes = random_routes(*stream, 5, experts, 2, true, 4);
       EXPECT_LT(std::set<int32_t>(routes.chosen.begin(), routes.chosen.end()).size(), 12u);
       const Numbers grad_dst(compute, 10, n, rng), src(compute, 10, k, rng);
-      auto together = random_weights(experts, n, k, rng);
+      auto together = expert_weights(experts, n, k, rng);
       std::vector<TensorView> views;
       for (const Numbers& grad : together) views.push_back(grad.view());
       views[3] = {};  // nobody wants it
@@ -256,7 +256,7 @@ TEST(ExpertLinear, AddsGradientsOfTheRowsOfEachExpertAndStoresZerosWhereThereAre
         for (int64_t i = 0; i < n * k; ++i) grad.view().as<float>()[i] = rough_normal(again);
       }
       Rng same(77);
-      auto alone = random_weights(experts, n, k, same);
+      auto alone = expert_weights(experts, n, k, same);
       expert_weight_gradient(*stream, {.grads = views,
                                        .grad_dst = grad_dst.view(),
                                        .src = src.view(),

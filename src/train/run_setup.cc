@@ -44,9 +44,9 @@ Status check_experts(const formats::ModelConfig& config, const TrainOptions& opt
   if (!field) return {};
   return fail(
       Code::kUnsupported,
-      "{}/config.json: field \"{}\" asks for {} in training, which Jige does not compute; "
+      "{}config.json: field \"{}\" asks for {} in training, which Jige does not compute; "
       "set it to {} to train without",
-      options.init_folder, field,
+      options.init_folder.empty() ? "" : options.init_folder + "/", field,
       experts.balance_loss ? "a loss for unequal use of experts" : "noise before the router",
       experts.balance_loss ? "false" : "0");
 }

@@ -14,6 +14,7 @@
 #include "model/inference.h"
 #include "model/init.h"
 #include "model/memory_plan.h"
+#include "ops/linear.h"
 #include "ops/sampling.h"
 #include "train/executor.h"
 #include "train/optimizer.h"
@@ -108,6 +109,20 @@ Status bench_prefill(Sequence& sequence, std::span<const int32_t> prompt,
   return {};
 }
 
+// Bytes of packed weights that a token reads: those of experts that are not chosen for it stay
+// where they are.
+double weight_bytes_of_token(const BenchOptions& options, int64_t packed_bytes) {
+  const formats::ExpertConfig& experts = options.config.experts;
+  if (experts.count == 0) return static_cast<double>(packed_bytes);
+  const auto one = [&](int64_t n, int64_t k) {
+    return ops::packed_weight_bytes(options.dtype, ops::PackUse::kForward, n, k, options.format);
+  };
+  const int64_t width = options.config.hidden_size;
+  const int64_t expert_bytes = one(2 * experts.ffn_size, width) + one(width, experts.ffn_size);
+  const int64_t idle = options.config.layer_count * (experts.count - experts.chosen);
+  return static_cast<double>(packed_bytes - idle * expert_bytes);
+}
+
 Status bench_decode(Sequence& sequence, std::span<const int32_t> prompt, double bytes_per_token,
                     const BenchOptions& options, const Reference& memory,
                     const MeasurementSink& sink) {
@@ -198,7 +213,8 @@ Status bench_inference(CpuDevice& device, const BenchOptions& options,
   const double kv_bytes = static_cast<double>(memory.kv_bytes_per_token * options.new_tokens) / 2;
   JIGE_TRY(const auto reading, ReadProbe::create(device, streaming_bytes(), options.seconds / 4));
   return bench_decode(
-      sequence, prompt, static_cast<double>(memory.weights.packed_bytes) + kv_bytes, options,
+      sequence, prompt, weight_bytes_of_token(options, memory.weights.packed_bytes) + kv_bytes,
+      options,
       {.name = "of reading memory", .units = reading->bytes(), .run = [&] { reading->run(); }},
       sink);
 }

@@ -107,8 +107,18 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
   table.row({"parameters",
              fmt::format("{} ({})", format_count(static_cast<double>(parameter_count(config))),
                          parameter_count(config))});
-  table.row({"shape", fmt::format("{} layers, width {}, feed-forward {}", config.layer_count,
-                                  config.hidden_size, config.ffn_size)});
+  const formats::ExpertConfig& experts = config.experts;
+  if (experts.count > 0) {
+    const int64_t active = active_parameter_count(config);
+    table.row({"for a token",
+               fmt::format("{} ({}) of them", format_count(static_cast<double>(active)), active)});
+  }
+  table.row(
+      {"shape",
+       fmt::format("{} layers, width {}, feed-forward {}", config.layer_count, config.hidden_size,
+                   experts.count > 0 ? fmt::format("{} of {} experts of {}", experts.chosen,
+                                                   experts.count, experts.ffn_size)
+                                     : std::to_string(config.ffn_size))});
   table.row({"attention", fmt::format("{} heads of {}, {} key/value heads{}", config.head_count,
                                       config.head_dim, config.kv_head_count,
                                       config.sliding_window > 0
@@ -194,6 +204,7 @@ Json summary_json(const FolderSummary& summary) {
   if (summary.config) {
     json["family"] = formats::family_name(summary.config->family);
     json["parameters"] = parameter_count(*summary.config);
+    json["active_parameters"] = active_parameter_count(*summary.config);
     json["config"] = formats::to_hf_config(*summary.config);
   }
   if (summary.adapter) json["adapter"] = formats::to_peft_config(*summary.adapter);

@@ -20,16 +20,13 @@ struct NeutralKey {
 };
 
 constexpr NeutralKey kNeutralKeys[] = {
-    {"expert_count", 0},
-    {"logit_scale", 1},
-    {"embedding_scale", 1},
-    {"residual_scale", 1},
-    {"attention.scale", 0},
-    {"attention.clamp_kqv", 0},
-    {"attention.max_alibi_bias", 0},
-    {"attention.shared_kv_layers", 0},
-    {"attn_logit_softcapping", 0},
-    {"final_logit_softcapping", 0},
+    {"expert_shared_count", 0},       {"expert_group_count", 1},
+    {"expert_gating_func", 1},  // softmax
+    {"leading_dense_block_count", 0}, {"logit_scale", 1},
+    {"embedding_scale", 1},           {"residual_scale", 1},
+    {"attention.scale", 0},           {"attention.clamp_kqv", 0},
+    {"attention.max_alibi_bias", 0},  {"attention.shared_kv_layers", 0},
+    {"attn_logit_softcapping", 0},    {"final_logit_softcapping", 0},
     {"nextn_predict_layers", 0},
 };
 
@@ -42,6 +39,7 @@ class GgufConfigReader {
     JIGE_DO(refuse_what_changes_results());
     JIGE_DO(read_sizes());
     JIGE_DO(read_heads());
+    JIGE_DO(read_experts());
     JIGE_DO(read_vocabulary());
     if (out_.family == Family::kGpt2) {
       JIGE_DO(read_gpt2());
@@ -69,8 +67,22 @@ class GgufConfigReader {
                   "{}: architecture \"{}\" is not one that Jige reads from GGUF; it reads {}",
                   keys_.where(), gguf_shown(name), known_gguf_architectures());
     }
-    out_.family = gguf_family(name);
     prefix_ = std::string(name) + ".";
+    JIGE_TRY(const auto experts, keys_.find_int(key("expert_count")));
+    out_.experts.count = experts.value_or(0);
+    out_.family = gguf_family(name, out_.experts.count != 0);
+    if (out_.experts.count == 0 || has_experts(out_.family)) return {};
+    return fail(Code::kUnsupported, "{}: key \"{}\" is {}, which Jige does not compute",
+                keys_.where(), key("expert_count"), out_.experts.count);
+  }
+
+  // Both architectures with experts let the weights of those that are chosen add up to one.
+  Status read_experts() {
+    if (!has_experts(out_.family)) return {};
+    out_.experts.normalised = true;
+    JIGE_TRY(out_.experts.chosen, keys_.get_int(key("expert_used_count")));
+    JIGE_TRY(const auto size, keys_.find_int(key("expert_feed_forward_length")));
+    out_.experts.ffn_size = size.value_or(out_.ffn_size);
     return {};
   }
 
@@ -176,7 +188,8 @@ class GgufConfigReader {
     const bool mlp_bias = out_.family == Family::kLlama || out_.family == Family::kGranite ||
                           out_.family == Family::kSmolLm3;
     out_.mlp_bias = mlp_bias && has_tensor("blk.0.ffn_gate.bias");
-    out_.qk_norm = out_.family == Family::kQwen3 || out_.family == Family::kGemma3;
+    out_.qk_norm = out_.family == Family::kQwen3 || out_.family == Family::kQwen3Moe ||
+                   out_.family == Family::kGemma3;
     if (out_.family == Family::kOlmo2) {
       out_.norm_place = NormPlace::kAfter;
       out_.qk_norm_whole = true;
@@ -236,6 +249,10 @@ class GgufConfigReader {
   Status read_window() {
     JIGE_TRY(const auto window, keys_.find_same_int(key("attention.sliding_window")));
     if (window.value_or(0) == 0) return {};
+    if (out_.family == Family::kMixtral) {
+      out_.sliding_window = *window;
+      return {};
+    }
     if (out_.family != Family::kLlama) {
       return fail(Code::kUnsupported,
                   "{}: key \"{}\" is {}, but nothing says which layers it is for; Jige reads it of "

@@ -62,7 +62,7 @@ Status check_granted(const ModelConfig& c, std::string_view where) {
 Status check_expressible(const ModelConfig& c, std::string_view where) {
   const std::string_view architecture = gguf_architecture(c.family);
   const bool llama = c.family == Family::kMistral;
-  if (!find_gguf_layout(architecture) || (!llama && gguf_family(architecture) != c.family)) {
+  if (!find_gguf_layout(architecture) || (!llama && gguf_family(architecture, false) != c.family)) {
     return fail(Code::kUnsupported,
                 "{}: models of the family {} are not written as GGUF files; take the folder", where,
                 family_name(c.family));

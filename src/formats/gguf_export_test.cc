@@ -135,6 +135,8 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"llama3", "rope_parameters/high_freq_factor", 64.0, "\"rope_scaling\""},
         Case{"qwen2_5", "use_cache", true, "\"sliding_window\""},
         Case{"phi3", "use_cache", true, "family phi3"},
+        Case{"mixtral", "use_cache", true, "family mixtral"},
+        Case{"qwen3_moe", "use_cache", true, "family qwen3_moe"},
         Case{"gemma3", "use_cache", true, "\"query_pre_attn_scalar\""},
         Case{"gemma3", "query_pre_attn_scalar", 12, "\"layer_types\""},
         Case{"smollm3", "use_cache", true, "\"no_rope_layers\""},

@@ -23,6 +23,7 @@ constexpr GgufArchitecture kGgufArchitectures[] = {
     {"granite", Family::kGranite, GgufLayout::kPaired},
     {"olmo2", Family::kOlmo2, GgufLayout::kPlain},
     {"smollm3", Family::kSmolLm3, GgufLayout::kPaired},
+    {"qwen3moe", Family::kQwen3Moe, GgufLayout::kPlain},
 
     {"ernie4_5", Family::kLlama, GgufLayout::kPaired},
     {"exaone", Family::kLlama, GgufLayout::kPlain},
@@ -96,10 +97,37 @@ class GgufParamList {
     if (after) add_rms_norm(from + "post_attention_norm", to + "post_attention_layernorm", width);
     const char* second = after ? "pre_feedforward_layernorm" : "post_attention_layernorm";
     if (before) add_rms_norm(from + "ffn_norm", to + second, width);
+    if (c_.experts.count > 0) {
+      add_experts(from, to);
+    } else {
+      add_mlp(from, to);
+    }
+    if (after) add_rms_norm(from + "post_ffw_norm", to + "post_feedforward_layernorm", width);
+  }
+
+  void add_mlp(const std::string& from, const std::string& to) {
+    const int64_t width = c_.hidden_size;
     add_linear(from + "ffn_gate", to + "mlp.gate_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_up", to + "mlp.up_proj", c_.ffn_size, width, c_.mlp_bias);
     add_linear(from + "ffn_down", to + "mlp.down_proj", width, c_.ffn_size, c_.mlp_bias);
-    if (after) add_rms_norm(from + "post_ffw_norm", to + "post_feedforward_layernorm", width);
+  }
+
+  void add_experts(const std::string& from, const std::string& to) {
+    const ExpertConfig& experts = c_.experts;
+    const bool mixtral = c_.family == Family::kMixtral;
+    const std::string at = to + (mixtral ? "block_sparse_moe." : "mlp.");
+    add(from + "ffn_gate_inp.weight", at + "gate.weight", {experts.count, c_.hidden_size});
+    const auto add_stack = [&](const char* stored, const char* name, int64_t out, int64_t in) {
+      for (int64_t expert = 0; expert < experts.count; ++expert) {
+        add(from + stored + ".weight", fmt::format("{}experts.{}.{}.weight", at, expert, name),
+            {out, in});
+        params_.back().first_row = expert * out;
+        params_.back().stored_matrices = experts.count;
+      }
+    };
+    add_stack("ffn_gate_exps", mixtral ? "w1" : "gate_proj", experts.ffn_size, c_.hidden_size);
+    add_stack("ffn_up_exps", mixtral ? "w3" : "up_proj", experts.ffn_size, c_.hidden_size);
+    add_stack("ffn_down_exps", mixtral ? "w2" : "down_proj", c_.hidden_size, experts.ffn_size);
   }
 
   // What follows the first norm.
@@ -165,7 +193,8 @@ std::optional<GgufLayout> find_gguf_layout(std::string_view architecture) {
   return std::nullopt;
 }
 
-Family gguf_family(std::string_view architecture) {
+Family gguf_family(std::string_view architecture, bool experts) {
+  if (architecture == "llama" && experts) return Family::kMixtral;
   for (const GgufArchitecture& one : kGgufArchitectures) {
     if (one.name == architecture) return one.family;
   }

@@ -23,8 +23,9 @@ enum class GgufLayout { kPaired, kPlain, kFused };
 
 // That of an architecture; nothing where Jige does not read it.
 std::optional<GgufLayout> find_gguf_layout(std::string_view architecture);
-// The family of an architecture. REQUIRES: one that find_gguf_layout knows.
-Family gguf_family(std::string_view architecture);
+// The family of an architecture, of files with experts or without. REQUIRES: one that
+// find_gguf_layout knows.
+Family gguf_family(std::string_view architecture, bool experts);
 // "llama, qwen2 …".
 std::string known_gguf_architectures();
 
@@ -37,10 +38,13 @@ struct GgufParam {
   Shape shape;  // in the folder
   RowOrder order = RowOrder::kSame;
   int64_t heads = 1;  // of kPairedHeads
-  // Of kFused: which rows of the stored tensor, which has `stored_rows` (0: those of `shape`).
+  // Of kFused and of experts: which rows of the stored tensor, which has `stored_rows` (0: those
+  // of `shape`).
   int64_t first_row = 0;
   int64_t stored_rows = 0;
   bool adds_one = false;  // the file holds 1 + what the folder does
+  // Of an expert: matrices of this shape that the stored tensor has, one behind the other.
+  int64_t stored_matrices = 0;
 
   // The row of the file that is row `row` of the folder, and the other way about. REQUIRES: not
   // kTransposed.

@@ -59,7 +59,8 @@ struct LoraTensorName {
 // Takes a tensor name apart. Fails with kUnsupported on names of any other form.
 Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string_view where);
 
-// Module suffixes that an adapter for the family may target: every linear layer of a block.
+// Module suffixes that an adapter for the family may target: every linear layer of a block, but for
+// routers and experts.
 std::vector<std::string> lora_linear_modules(Family family);
 
 }  // namespace jige::formats

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "formats/model_config_experts.h"
 #include "formats/model_families.h"
 
 namespace jige::formats {
@@ -19,6 +20,7 @@ class Checker {
   Status run() const {
     JIGE_DO(sizes());
     JIGE_DO(heads());
+    JIGE_DO(check_experts(c_, where_));
     JIGE_DO(rope());
     JIGE_DO(windows());
     JIGE_DO(scales());
@@ -164,7 +166,7 @@ class Checker {
                                                     : "norms before a layer's parts"));
     JIGE_DO(require(c_.norm_adds_one == gemma3,
                     gemma3 ? "norms that add one to their weight" : "norms that are their weight"));
-    const bool head_norms = gemma3 || family == Family::kQwen3;
+    const bool head_norms = gemma3 || family == Family::kQwen3 || family == Family::kQwen3Moe;
     JIGE_DO(require(c_.qk_norm == head_norms,
                     head_norms ? "query and key norms" : "no query or key norms"));
     return require(c_.qk_norm_whole == olmo2,
@@ -197,7 +199,8 @@ class Checker {
     const bool llama = c_.family == Family::kLlama || c_.family == Family::kOlmo2 ||
                        c_.family == Family::kGranite || c_.family == Family::kGpt2;
     JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
-    const bool everywhere = c_.family == Family::kMistral || c_.family == Family::kPhi3;
+    const bool everywhere =
+        c_.family == Family::kMistral || c_.family == Family::kPhi3 || has_experts(c_.family);
     return require(!everywhere || c_.layer_is_sliding.empty(), "one sliding window for all layers");
   }
 
@@ -208,7 +211,8 @@ class Checker {
       JIGE_DO(
           require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
     }
-    const bool none = c_.family == Family::kMistral || c_.family == Family::kPhi3;
+    const bool none = c_.family == Family::kMistral || c_.family == Family::kPhi3 ||
+                      c_.family == Family::kMixtral;
     JIGE_DO(require(!none || !c_.qkv_bias, "no attention biases"));
     const bool mlp_bias = c_.family == Family::kLlama || c_.family == Family::kGranite ||
                           c_.family == Family::kSmolLm3;
@@ -262,7 +266,10 @@ Status check_model_config(const ModelConfig& config, std::string_view where) {
   return Checker(config, where).run();
 }
 
-int64_t parameter_count(const ModelConfig& config) {
+namespace {
+
+// With so many experts in every layer that has any.
+int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   const int64_t width = config.hidden_size;
   const int64_t query_width = config.head_count * config.head_dim;
   const int64_t kv_width = config.kv_head_count * config.head_dim;
@@ -272,7 +279,11 @@ int64_t parameter_count(const ModelConfig& config) {
   int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
   if (config.output_bias) layer += width;
-  layer += (gated ? 3 : 2) * width * config.ffn_size;
+  if (config.experts.count > 0) {
+    layer += expert_layer_count(config, experts);
+  } else {
+    layer += (gated ? 3 : 2) * width * config.ffn_size;
+  }
   if (config.mlp_bias) layer += (gated ? 2 : 1) * config.ffn_size + width;
   if (config.qk_norm) layer += 2 * config.head_dim;
   if (config.qk_norm_whole) layer += query_width + kv_width;
@@ -282,6 +293,16 @@ int64_t parameter_count(const ModelConfig& config) {
   total += config.vocab_size * width * (config.tied_embeddings ? 1 : 2);
   if (config.position == PositionKind::kLearned) total += config.context_max * width;
   return total;
+}
+
+}  // namespace
+
+int64_t parameter_count(const ModelConfig& config) {
+  return count_parameters(config, config.experts.count);
+}
+
+int64_t active_parameter_count(const ModelConfig& config) {
+  return count_parameters(config, config.experts.chosen);
 }
 
 }  // namespace jige::formats

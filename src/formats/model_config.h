@@ -2,8 +2,9 @@
 // config.json.
 //
 // Shapes named once: V vocabulary, D width, L layers, H query heads, G key/value heads, d head
-// dimension, F feed-forward width. One struct covers Llama 2/3, Mistral, Qwen2/2.5/3 and GPT-2: the
-// families differ only in these fields and in the names of their tensors.
+// dimension, F feed-forward width. One struct covers Llama 2/3, Mistral, Qwen2/2.5/3 and GPT-2, and
+// with experts Mixtral and Qwen3-MoE: the families differ only in these fields and in the names of
+// their tensors.
 // Threads: values.
 #pragma once
 
@@ -28,6 +29,9 @@ inline constexpr int64_t kHeadsMax = int64_t{1} << 12;
 inline constexpr int64_t kHeadDimMax = int64_t{1} << 12;
 inline constexpr int64_t kAttentionWidthMax = int64_t{1} << 20;  // heads times head dimension
 inline constexpr int64_t kFfnMax = int64_t{1} << 20;
+inline constexpr int64_t kExpertsMax = int64_t{1} << 10;
+inline constexpr int64_t kExpertWidthMax = int64_t{1} << 20;     // experts times width of one
+inline constexpr int64_t kExpertsOfModelMax = int64_t{1} << 16;  // experts times layers
 inline constexpr size_t kEosIdsMax = 256;
 inline constexpr int64_t kContextMax = int64_t{1} << 26;
 
@@ -41,8 +45,14 @@ enum class Family {
   kGemma3,
   kOlmo2,
   kGranite,
-  kSmolLm3
+  kSmolLm3,
+  kMixtral,
+  kQwen3Moe
 };
+// Families whose feed-forward layers are experts.
+inline constexpr bool has_experts(Family family) {
+  return family == Family::kMixtral || family == Family::kQwen3Moe;
+}
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
 enum class NormPlace { kBefore, kAfter, kAround };
@@ -71,6 +81,22 @@ struct RopeConfig {
   bool operator==(const RopeConfig&) const = default;
 };
 
+// Feed-forward layers of which a token uses a few: a router chooses `chosen` of `count` experts for
+// it and weighs their results by its probabilities.
+struct ExpertConfig {
+  int64_t count = 0;  // 0: one feed-forward layer for all tokens
+  int64_t chosen = 0;
+  int64_t ffn_size = 0;     // F of one expert
+  bool normalised = false;  // the weights of the chosen ones add up to 1
+  // What transformers does in training alone: a loss for unequal use of the experts, where it is
+  // asked to give the router's logits, and noise on what the router sees.
+  bool balance_loss = false;
+  double balance_weight = 0.001;
+  double jitter = 0;
+
+  bool operator==(const ExpertConfig&) const = default;
+};
+
 struct ModelConfig {
   Family family = Family::kLlama;
   int64_t vocab_size = 0;
@@ -80,6 +106,7 @@ struct ModelConfig {
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;
   int64_t ffn_size = 0;
+  ExpertConfig experts;
   int64_t context_max = 0;  // max_position_embeddings
   NormKind norm = NormKind::kRms;
   NormPlace norm_place = NormPlace::kBefore;
@@ -128,12 +155,14 @@ Json to_hf_config(const ModelConfig& config);
 // family has the features asked for. Fails with kInvalidArgument, naming the config.json field.
 Status check_model_config(const ModelConfig& config, std::string_view where);
 
-// The model_type of config.json: "llama", "gemma3_text".
+// The model_type of config.json: "llama", "gemma3_text", "qwen3_moe".
 std::string_view family_name(Family family);
 // Reads a family name. Fails with kInvalidArgument, listing the known ones.
 Result<Family> parse_family(std::string_view name);
 
 // Number of trainable parameters.
 int64_t parameter_count(const ModelConfig& config);
+// Those that a token uses: all but the experts that are not chosen for it.
+int64_t active_parameter_count(const ModelConfig& config);
 
 }  // namespace jige::formats

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "formats/model_config.h"
+#include "formats/model_config_experts.h"
 #include "formats/model_config_rope.h"
 #include "formats/model_families.h"
 
@@ -141,6 +142,11 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
       break;
     case Family::kMistral:
     case Family::kPhi3:
+    case Family::kMixtral:
+      out["sliding_window"] = window_or_null(config);
+      break;
+    case Family::kQwen3Moe:
+      out["use_sliding_window"] = config.sliding_window > 0;
       out["sliding_window"] = window_or_null(config);
       break;
     case Family::kQwen2:
@@ -155,6 +161,7 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
   }
   if (config.family == Family::kGranite) emit_granite(config, out);
   if (config.family == Family::kSmolLm3) emit_smollm3(config, out);
+  if (has_experts(config.family)) emit_experts(config, out);
 }
 
 void emit_gated_family(const ModelConfig& config, Json& out) {
@@ -173,7 +180,7 @@ void emit_gated_family(const ModelConfig& config, Json& out) {
   out["rms_norm_eps"] = config.norm_eps;
   emit_rope(config, out);
   const bool fixed_biases = config.family == Family::kMistral || config.family == Family::kQwen2 ||
-                            config.family == Family::kPhi3;
+                            config.family == Family::kPhi3 || config.family == Family::kMixtral;
   if (!fixed_biases) out["attention_bias"] = config.qkv_bias;
   emit_family_fields(config, out);
   out["attention_dropout"] = 0.0;

@@ -11,7 +11,7 @@
 namespace jige::formats {
 namespace {
 
-constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3
+constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3, Qwen3-MoE
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
 constexpr int64_t kGemma3PatternDefault = 6;
 constexpr int64_t kSmolLm3PatternDefault = 4;
@@ -51,13 +51,15 @@ std::vector<uint8_t> all_but_every(int64_t period, int64_t layer_count) {
 Status parse_window(const Json& config, ModelConfig& out, std::string_view where) {
   const bool null = present(config, "sliding_window") && !find_field(config, "sliding_window");
   bool used = out.family == Family::kMistral || out.family == Family::kGemma3;
-  if (is_qwen(out.family) || out.family == Family::kSmolLm3) {
+  if (is_qwen(out.family) || out.family == Family::kQwen3Moe || out.family == Family::kSmolLm3) {
     JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
   }
   // Left out, these have none.
-  const bool optional = out.family == Family::kPhi3 || out.family == Family::kSmolLm3;
-  if (optional)
+  const bool optional = out.family == Family::kPhi3 || out.family == Family::kSmolLm3 ||
+                        out.family == Family::kMixtral;
+  if (optional) {
     used = find_field(config, "sliding_window") && (used || out.family != Family::kSmolLm3);
+  }
   if (!used || null) return {};
   JIGE_TRY(out.sliding_window, get_size_or(config, "sliding_window", kSlidingWindowDefault, where));
   return {};

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "formats/json_file.h"
 #include "formats/model_config.h"
+#include "formats/model_config_experts.h"
 #include "formats/model_config_fields.h"
 #include "formats/model_config_layers.h"
 #include "formats/model_config_rope.h"
@@ -102,6 +103,7 @@ DefaultIds default_ids(Family family) {
   switch (family) {
     case Family::kQwen2:
     case Family::kQwen3:
+    case Family::kQwen3Moe:
       return {};
     case Family::kGpt2:
       return {.bos = 50256, .eos = 50256};
@@ -168,12 +170,14 @@ Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view whe
 int64_t default_kv_heads(Family family) {
   switch (family) {
     case Family::kMistral:
+    case Family::kMixtral:
       return 8;
     case Family::kQwen2:
     case Family::kQwen3:
       return 32;
     case Family::kGemma3:
     case Family::kSmolLm3:
+    case Family::kQwen3Moe:
       return 4;
     default:
       return 0;
@@ -209,7 +213,8 @@ Status parse_gate(const Json& config, ModelConfig& out, std::string_view where) 
 Status parse_biases(const Json& config, ModelConfig& out, std::string_view where) {
   const bool optional = out.family == Family::kLlama || out.family == Family::kQwen3 ||
                         out.family == Family::kGemma3 || out.family == Family::kOlmo2 ||
-                        out.family == Family::kGranite || out.family == Family::kSmolLm3;
+                        out.family == Family::kGranite || out.family == Family::kSmolLm3 ||
+                        out.family == Family::kQwen3Moe;
   bool attention_bias = false;
   if (optional) {
     JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", false, where));
@@ -260,7 +265,8 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.head_count, get_int(config, "num_attention_heads", where));
   JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
-  const bool coarse_eps = family == Family::kPhi3 || family == Family::kOlmo2;
+  const bool coarse_eps =
+      family == Family::kPhi3 || family == Family::kOlmo2 || family == Family::kMixtral;
   JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", coarse_eps ? 1e-5 : 1e-6, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
@@ -269,12 +275,13 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", tied, where));
   JIGE_DO(parse_biases(config, out, where));
   JIGE_DO(parse_scales(config, out, where));
-  out.qk_norm = family == Family::kQwen3 || family == Family::kGemma3;
+  out.qk_norm =
+      family == Family::kQwen3 || family == Family::kQwen3Moe || family == Family::kGemma3;
   out.qk_norm_whole = family == Family::kOlmo2;
   out.fused_projections = family == Family::kPhi3;
   if (family == Family::kOlmo2) out.norm_place = NormPlace::kAfter;
   if (family == Family::kGemma3) out.norm_place = NormPlace::kAround;
-  return {};
+  return has_experts(family) ? parse_experts(config, out, where) : Status();
 }
 
 // GPT-2 spells sizes in its own way, but readers accept the common names too.

@@ -16,6 +16,7 @@ constexpr const char* kPartialFactor = "partial_rotary_factor";
 constexpr int64_t kPhi3OriginalContext = 4096;
 constexpr double kGemma3Theta = 1e6;
 constexpr double kGemma3SlidingTheta = 1e4;
+constexpr double kMixtralTheta = 1e6;
 constexpr double kSmolLm3Theta = 2e6;
 constexpr double kLongFactorMin = 1e-6;
 constexpr double kLongFactorMax = 1e6;
@@ -24,6 +25,7 @@ bool turns_parts(Family family) { return family == Family::kPhi3; }
 
 double theta_default(Family family) {
   if (family == Family::kGemma3) return kGemma3Theta;
+  if (family == Family::kMixtral) return kMixtralTheta;
   return family == Family::kSmolLm3 ? kSmolLm3Theta : RopeConfig().theta;
 }
 

@@ -27,6 +27,8 @@ inline constexpr FamilyInfo kFamilies[] = {
     {Family::kOlmo2, "olmo2", "Olmo2ForCausalLM", "Olmo2Model"},
     {Family::kGranite, "granite", "GraniteForCausalLM", "GraniteModel"},
     {Family::kSmolLm3, "smollm3", "SmolLM3ForCausalLM", "SmolLM3Model"},
+    {Family::kMixtral, "mixtral", "MixtralForCausalLM", "MixtralModel"},
+    {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel"},
 };
 
 inline const FamilyInfo& family_info(Family family) {

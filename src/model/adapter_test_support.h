@@ -64,7 +64,7 @@ inline std::vector<AdapterSource> write_three_adapters(const std::string& folder
                                  .alpha = 5,
                                  .use_rslora = true,
                                  .target_modules = {"c_attn", "q_proj", "qkv_proj", "v_proj"}};
-  const formats::LoraConfig other{.rank = 1, .alpha = 1, .target_modules = {"c_proj", "down_proj"}};
+  const formats::LoraConfig other{.rank = 1, .alpha = 1, .target_modules = {"c_proj", "o_proj"}};
   return {{"all", write_adapter(folder + "/all", base_folder, all, 1)},
           {"some", write_adapter(folder + "/some", base_folder, some, 2)},
           {"other", write_adapter(folder + "/other", base_folder, other, 3)}};

@@ -29,6 +29,15 @@ ModelNames model_names(const formats::ModelConfig& config) {
   return names;
 }
 
+ExpertNames expert_names(formats::Family family, const std::string& layer) {
+  if (family == formats::Family::kMixtral) {
+    const std::string at = layer + ".block_sparse_moe.";
+    return {at + "gate", at + "experts.", "w1", "w3", "w2"};
+  }
+  const std::string at = layer + ".mlp.";
+  return {at + "gate", at + "experts.", "gate_proj", "up_proj", "down_proj"};
+}
+
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
   const std::string number = std::to_string(index);
   if (config.family == formats::Family::kGpt2) {
@@ -50,7 +59,8 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                    .attention_output = attention + "o_proj",
                    .norm2 = at + ".post_attention_layernorm",
                    .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
-                   .ffn_output = mlp + "down_proj"};
+                   .ffn_output = mlp + "down_proj",
+                   .experts = expert_names(config.family, at)};
   if (config.norm_place != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
     names.norm2 = at + ".pre_feedforward_layernorm";
@@ -71,8 +81,10 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
   const LayerNames names = layer_names(config, 0);
   std::vector<std::string> linears = names.qkv;
   linears.push_back(names.attention_output);
-  linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
-  linears.push_back(names.ffn_output);
+  if (!formats::has_experts(config.family)) {
+    linears.insert(linears.end(), names.ffn_input.begin(), names.ffn_input.end());
+    linears.push_back(names.ffn_output);
+  }
   for (const std::string& target : lora.target_modules) {
     const bool found = std::any_of(linears.begin(), linears.end(), [&](const std::string& linear) {
       return linear.ends_with("." + target);

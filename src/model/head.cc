@@ -34,7 +34,7 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
       logit_scale_(static_cast<float>(1.0 / config.logits_divisor)),
       norm_(config, norm_name, width_, params_),
       linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_),
-      packed_({&linear_}) {}
+      packed_(&linear_) {}
 
 int64_t Head::chunk_tokens() const {
   const int64_t tokens =

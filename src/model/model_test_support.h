@@ -29,9 +29,23 @@ inline std::string fixture(const std::string& name) {
 }
 
 inline const std::vector<std::string>& fixture_names() {
-  static const std::vector<std::string> names = {
-      "llama2", "llama3", "llama_linear_biases", "mistral", "qwen2", "qwen2_5", "qwen3",
-      "gpt2",   "phi3",   "phi4_mini",           "gemma3",  "olmo2", "granite", "smollm3"};
+  static const std::vector<std::string> names = {"llama2",
+                                                 "llama3",
+                                                 "llama_linear_biases",
+                                                 "mistral",
+                                                 "qwen2",
+                                                 "qwen2_5",
+                                                 "qwen3",
+                                                 "gpt2",
+                                                 "phi3",
+                                                 "phi4_mini",
+                                                 "gemma3",
+                                                 "olmo2",
+                                                 "granite",
+                                                 "smollm3",
+                                                 "mixtral",
+                                                 "qwen3_moe",
+                                                 "qwen3_moe_unnormalised"};
   return names;
 }
 
@@ -138,6 +152,14 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.kv_head_count = 4;
       config.head_dim = 5;
       break;
+    case formats::Family::kMixtral:
+      config.sliding_window = 5;
+      config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
+      break;
+    case formats::Family::kQwen3Moe:
+      config.qk_norm = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
+      break;
     default:
       add_layer_features(config);
   }
@@ -147,10 +169,10 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,  formats::Family::kMistral, formats::Family::kQwen2,
-      formats::Family::kQwen3,  formats::Family::kGpt2,    formats::Family::kPhi3,
-      formats::Family::kGemma3, formats::Family::kOlmo2,   formats::Family::kGranite,
-      formats::Family::kSmolLm3};
+      formats::Family::kLlama,   formats::Family::kMistral, formats::Family::kQwen2,
+      formats::Family::kQwen3,   formats::Family::kGpt2,    formats::Family::kPhi3,
+      formats::Family::kGemma3,  formats::Family::kOlmo2,   formats::Family::kGranite,
+      formats::Family::kSmolLm3, formats::Family::kMixtral, formats::Family::kQwen3Moe};
   return families;
 }
 

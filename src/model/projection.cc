@@ -28,6 +28,18 @@ bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& l
          });
 }
 
+std::vector<ProjectionOptions::Part> fused_parts(const std::vector<std::string>& names,
+                                                 const std::vector<int64_t>& outputs) {
+  if (names.size() == 1) {  // one module holds all of them
+    int64_t sum = 0;
+    for (const int64_t count : outputs) sum += count;
+    return {{names[0], sum}};
+  }
+  std::vector<ProjectionOptions::Part> parts;
+  for (size_t i = 0; i < names.size(); ++i) parts.push_back({names[i], outputs[i]});
+  return parts;
+}
+
 Projection::Projection(ProjectionOptions options, std::vector<ParamSpec>& params)
     : options_(std::move(options)) {
   for (const auto& part : options_.parts) {
@@ -87,8 +99,8 @@ void Projection::plan_forward(Placement& at, DType compute, ops::WeightFormat fo
   const auto take = [&](int64_t n, int64_t k) {
     return at.take_bytes(ops::packed_weight_bytes(compute, use, n, k));
   };
-  place.forward =
-      at.take_bytes(ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, format));
+  place.forward = at.take_bytes(
+      ops::packed_weight_bytes(compute, use, outputs_, options_.inputs, own_format(format)));
   if (options_.bias) place.bias = at.take_bytes(outputs_ * 4);
   if (!adapted()) return;
   place.adapter_a_forward = take(adapter_rows_, options_.inputs);
@@ -102,7 +114,7 @@ void Projection::plan_backward(Placement& at, DType compute, ops::WeightFormat f
   const auto take = [&](int64_t n, int64_t k) {
     return at.take_bytes(ops::packed_weight_bytes(compute, ops::PackUse::kInputGradient, n, k));
   };
-  const bool quantised = format != ops::WeightFormat::kCompute;
+  const bool quantised = own_format(format) != ops::WeightFormat::kCompute;
   place.backward = quantised ? place.forward : take(outputs_, options_.inputs);
   if (!adapted()) return;
   place.adapter_a_backward = take(adapter_rows_, options_.inputs);
@@ -129,15 +141,15 @@ ops::PackedWeight Projection::whole_view(const BlockWeights& weights, DType comp
   const Packed& place = packed(compute, weights.format);
   const int64_t offset = use == ops::PackUse::kForward ? place.forward : place.backward;
   const int64_t k = options_.inputs;
-  if (weights.format != ops::WeightFormat::kCompute) use = ops::PackUse::kForward;
-  check_place(weights,
-              offset + ops::packed_weight_bytes(compute, use, outputs_, k, weights.format));
+  const ops::WeightFormat format = own_format(weights.format);
+  if (format != ops::WeightFormat::kCompute) use = ops::PackUse::kForward;
+  check_place(weights, offset + ops::packed_weight_bytes(compute, use, outputs_, k, format));
   return {.data = static_cast<std::byte*>(weights.packed.data) + offset,
           .compute = compute,
           .use = use,
           .n = outputs_,
           .k = k,
-          .format = weights.format};
+          .format = format};
 }
 
 ops::PackedWeight Projection::adapter_view(const BlockWeights& weights, DType compute,
@@ -163,7 +175,8 @@ void Projection::pack_matrices(Stream& stream, const BlockWeights& weights, DTyp
                                ops::PackUse use) const {
   const Packed& place = packed(compute, weights.format);
   const bool forward = use == ops::PackUse::kForward;
-  const bool is_there = !forward && weights.format != ops::WeightFormat::kCompute;  // by F's
+  const bool is_there =
+      !forward && own_format(weights.format) != ops::WeightFormat::kCompute;  // by F's
   const auto whole = whole_view(weights, compute, use);
   for (size_t i = 0; i < parts_.size(); ++i) {
     const Part& part = parts_[i];
@@ -397,20 +410,6 @@ void Projection::adapter_gradients(Stream& stream, const BlockWeights& weights, 
                    .compute = compute,
                    .scratch = args.scratch,
                    .accumulate = args.gradients == GradientUse::kAdd});
-    }
-  }
-}
-
-PackedSizes::PackedSizes(std::initializer_list<Projection*> projections) {
-  for (const auto format :
-       {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
-    for (const DType compute : {DType::kF32, DType::kBF16}) {
-      const size_t layout = pack_layout(compute, format);
-      Placement at;
-      for (Projection* p : projections) p->plan_forward(at, compute, format);
-      inference_[layout] = at.peak_bytes();
-      for (Projection* p : projections) p->plan_backward(at, compute, format);
-      training_[layout] = at.peak_bytes();
     }
   }
 }

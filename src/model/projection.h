@@ -17,7 +17,6 @@
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -47,9 +46,14 @@ struct ProjectionOptions {
   int64_t inputs = 0;
   bool bias = false;
   bool transposed = false;  // files hold [in, out]
+  bool whole = false;       // kept in the compute type whatever the format of the block
   double init_std = 0.02;
   std::optional<formats::LoraConfig> lora;  // low-rank adapters (Hu et al., 2021)
 };
+
+// The parts of these names, or the one of a module that holds all of them.
+std::vector<ProjectionOptions::Part> fused_parts(const std::vector<std::string>& names,
+                                                 const std::vector<int64_t>& outputs);
 
 class Projection {
  public:
@@ -75,7 +79,7 @@ class Projection {
 
   // As Block::strip_bytes.
   int64_t strip_bytes(DType compute) const {
-    return ops::linear_strip_bytes(compute, outputs_, options_.inputs);
+    return options_.whole ? 0 : ops::linear_strip_bytes(compute, outputs_, options_.inputs);
   }
 
   // The place of u or v, [T, R]; an empty view without adapters.
@@ -147,6 +151,10 @@ class Projection {
   const Packed& packed(DType compute, ops::WeightFormat format) const {
     return packed_[pack_layout(compute, format)];
   }
+  // That of W in a block of this format.
+  ops::WeightFormat own_format(ops::WeightFormat format) const {
+    return options_.whole ? ops::WeightFormat::kCompute : format;
+  }
   TensorView bias_view(const BlockWeights& weights, DType compute) const;
   // A matrix at a place: W, or of an adapter.
   ops::PackedWeight whole_view(const BlockWeights& weights, DType compute, ops::PackUse use) const;
@@ -174,12 +182,26 @@ class Projection {
   Packed packed_[kPackLayouts];
 };
 
-// Plans the packed forms of some projections, one after the other in one buffer, for every layout,
-// and holds its bytes.
+// Plans the packed forms of projections and the like, one after the other in one buffer, for every
+// layout, and holds its bytes.
 class PackedSizes {
  public:
   PackedSizes() = default;
-  explicit PackedSizes(std::initializer_list<Projection*> projections);
+  // REQUIRES: parts with plan_forward and plan_backward, as Projection has them.
+  template <typename... Parts>
+  explicit PackedSizes(Parts*... parts) {
+    for (const auto format :
+         {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+      for (const DType compute : {DType::kF32, DType::kBF16}) {
+        const size_t layout = pack_layout(compute, format);
+        Placement at;
+        (parts->plan_forward(at, compute, format), ...);
+        inference_[layout] = at.peak_bytes();
+        (parts->plan_backward(at, compute, format), ...);
+        training_[layout] = at.peak_bytes();
+      }
+    }
+  }
   // As Block::packed_bytes.
   int64_t bytes(DType compute, PackFor use, ops::WeightFormat format) const;
 

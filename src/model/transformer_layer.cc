@@ -10,18 +10,6 @@
 namespace jige::model {
 namespace {
 
-std::vector<ProjectionOptions::Part> fused_parts(const std::vector<std::string>& names,
-                                                 const std::vector<int64_t>& outputs) {
-  if (names.size() == 1) {  // one module holds all of them
-    int64_t sum = 0;
-    for (const int64_t count : outputs) sum += count;
-    return {{names[0], sum}};
-  }
-  std::vector<ProjectionOptions::Part> parts;
-  for (size_t i = 0; i < names.size(); ++i) parts.push_back({names[i], outputs[i]});
-  return parts;
-}
-
 // What attention scores are multiplied with in a layer.
 double score_scale(const formats::ModelConfig& config, int64_t index) {
   if (config.score_scale > 0) return config.score_scale;
@@ -39,8 +27,6 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
       heads_(config.head_count),
       kv_heads_(config.kv_head_count),
       head_dim_(config.head_dim),
-      ffn_size_(config.ffn_size),
-      activation_(config.activation),
       score_scale_(score_scale(config, options.index)),
       residual_scale_(static_cast<float>(config.residual_scale)),
       head_norms_(config.qk_norm || config.qk_norm_whole),
@@ -59,19 +45,13 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
   // GPT-2's rule: products that end in the residual stream start smaller, so that its variance does
   // not grow with depth.
   const double residual_std = 0.02 / std::sqrt(2.0 * static_cast<double>(config.layer_count));
-  ProjectionOptions common{.transposed = options.transposed, .lora = options.lora};
-  const auto projection = [&](std::vector<ProjectionOptions::Part> parts, int64_t inputs, bool bias,
-                              double init_std) {
-    ProjectionOptions one = common;
-    one.parts = std::move(parts);
-    one.inputs = inputs;
-    one.bias = bias;
-    one.init_std = init_std;
-    return Projection(std::move(one), params_);
-  };
   if (norms_before_) norm1_ = NormLayer(config, names.norm1, width_, params_);
-  qkv_ = projection(fused_parts(names.qkv, {q_columns(), kv_columns(), kv_columns()}), width_,
-                    config.qkv_bias, 0.02);
+  qkv_ = Projection({.parts = fused_parts(names.qkv, {q_columns(), kv_columns(), kv_columns()}),
+                     .inputs = width_,
+                     .bias = config.qkv_bias,
+                     .transposed = options.transposed,
+                     .lora = options.lora},
+                    params_);
   if (head_norms_) {
     const bool whole = config.qk_norm_whole;
     q_norm_ = NormLayer(config, names.q_norm, whole ? q_columns() : head_dim_, params_);
@@ -79,15 +59,35 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     q_groups_ = whole ? 1 : heads_;
     k_groups_ = whole ? 1 : kv_heads_;
   }
-  attention_output_ =
-      projection({{names.attention_output, width_}}, q_columns(), config.output_bias, residual_std);
+  attention_output_ = Projection({.parts = {{names.attention_output, width_}},
+                                  .inputs = q_columns(),
+                                  .bias = config.output_bias,
+                                  .transposed = options.transposed,
+                                  .init_std = residual_std,
+                                  .lora = options.lora},
+                                 params_);
   if (norms_after_) norm1_after_ = NormLayer(config, names.norm1_after, width_, params_);
   if (norms_before_) norm2_ = NormLayer(config, names.norm2, width_, params_);
-  ffn_input_ = projection(fused_parts(names.ffn_input, {ffn_size_, gated() ? ffn_size_ : 0}),
-                          width_, config.mlp_bias, 0.02);
-  ffn_output_ = projection({{names.ffn_output, width_}}, ffn_size_, config.mlp_bias, residual_std);
+  if (config.experts.count > 0) {
+    experts_.emplace(config, names.experts, residual_std, params_);
+    packed_ = PackedSizes(&qkv_, &attention_output_, &*experts_);
+  } else {
+    mlp_.emplace(config,
+                 DenseMlpOptions{.input = names.ffn_input,
+                                 .output = names.ffn_output,
+                                 .output_std = residual_std,
+                                 .transposed = options.transposed,
+                                 .lora = options.lora},
+                 params_);
+    packed_ = PackedSizes(&qkv_, &attention_output_, &*mlp_);
+  }
   if (norms_after_) norm2_after_ = NormLayer(config, names.norm2_after, width_, params_);
-  packed_ = PackedSizes({&qkv_, &attention_output_, &ffn_input_, &ffn_output_});
+}
+
+std::vector<const Projection*> TransformerLayer::projections() const {
+  std::vector<const Projection*> all = {&qkv_, &attention_output_};
+  if (mlp_) all.insert(all.end(), {&mlp_->input(), &mlp_->output()});
+  return all;
 }
 
 int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const {
@@ -96,14 +96,15 @@ int64_t TransformerLayer::packed_bytes(DType compute, PackFor use, ops::WeightFo
 
 void TransformerLayer::pack(Stream& stream, const BlockWeights& weights, DType compute,
                             PackFor use) const {
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     p->pack(stream, weights, compute, use);
   }
+  if (experts_) experts_->pack(stream, weights, compute, use);
 }
 
 int64_t TransformerLayer::strip_bytes(DType compute) const {
-  int64_t bytes = 0;
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  int64_t bytes = experts_ ? experts_->strip_bytes(compute) : 0;
+  for (const Projection* p : projections()) {
     bytes = std::max(bytes, p->strip_bytes(compute));
   }
   return bytes;
@@ -111,9 +112,10 @@ int64_t TransformerLayer::strip_bytes(DType compute) const {
 
 void TransformerLayer::list_packs(const BlockWeights& weights, size_t param, DType compute,
                                   PackFor use, std::vector<ops::PackPart>& packs) const {
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     p->list_packs(weights, param, compute, use, packs);
   }
+  if (experts_) experts_->list_packs(weights, param, compute, use, packs);
 }
 
 TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64_t token_count,
@@ -124,7 +126,7 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
   saved.qkv = at.take(compute, Shape{t, qkv_columns()});
   saved.attended = at.take(compute, Shape{t, q_columns()});
   saved.lse = at.take(DType::kF32, Shape{t, heads_});
-  saved.ffn = at.take(compute, Shape{t, ffn_columns()});
+  place_ffn(at, saved, t, compute);
   if (norms_before_) {
     saved.stats1 = norm1_.place_stats(at, t);
     saved.stats2 = norm2_.place_stats(at, t);
@@ -141,9 +143,16 @@ TransformerLayer::Activations TransformerLayer::place_saved(Placement& at, int64
   }
   saved.u_qkv = qkv_.place_product(at, t, compute);
   saved.u_attention_output = attention_output_.place_product(at, t, compute);
-  saved.u_ffn_input = ffn_input_.place_product(at, t, compute);
-  saved.u_ffn_output = ffn_output_.place_product(at, t, compute);
   return saved;
+}
+
+void TransformerLayer::place_ffn(Placement& at, Activations& views, int64_t token_count,
+                                 DType compute) const {
+  if (experts_) {
+    views.experts = experts_->place_saved(at, token_count, compute);
+  } else {
+    views.mlp = mlp_->place_saved(at, token_count, compute);
+  }
 }
 
 TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int64_t token_count,
@@ -160,9 +169,7 @@ TransformerLayer::Activations TransformerLayer::place_unsaved(Placement& at, int
   views.u_attention_output = attention_output_.place_product(at, t, compute);
   const int64_t attention_end = at.offset();
   at.rewind(begin);
-  views.ffn = at.take(compute, Shape{t, ffn_columns()});
-  views.u_ffn_input = ffn_input_.place_product(at, t, compute);
-  views.u_ffn_output = ffn_output_.place_product(at, t, compute);
+  place_ffn(at, views, t, compute);
   at.rewind(std::max(attention_end, at.offset()));
   return views;
 }
@@ -174,7 +181,11 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
   pending.qkv = at.take(compute, Shape{t, qkv_columns()});
   if (head_norms_) pending.heads = at.take(compute, Shape{t, qk_columns()});
   pending.attention_output = at.take(compute, Shape{t, width_});
-  pending.ffn = at.take(compute, Shape{t, ffn_columns()});
+  if (experts_) {
+    pending.experts = experts_->place_pending(at, t, compute);
+  } else {
+    pending.mlp = mlp_->place_pending(at, t, compute);
+  }
   pending.ffn_output = at.take(compute, Shape{t, width_});
   pending.n1 = at.take(compute, Shape{t, width_});
   pending.n2 = at.take(compute, Shape{t, width_});
@@ -184,28 +195,33 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
   }
   pending.v_qkv = qkv_.place_product(at, t, compute);
   pending.v_attention_output = attention_output_.place_product(at, t, compute);
-  pending.v_ffn_input = ffn_input_.place_product(at, t, compute);
-  pending.v_ffn_output = ffn_output_.place_product(at, t, compute);
   return pending;
 }
 
 TransformerLayer::Work TransformerLayer::place_work(Placement& at, int64_t token_count,
                                                     DType compute, bool training) const {
   Work work;
-  const int64_t columns = std::max({width_, ffn_size_, q_columns()});
+  const int64_t columns = std::max({width_, mlp_ ? mlp_->size() : 0, q_columns()});
   work.rows = at.take(compute, Shape{token_count, columns});
   if (head_norms_ && training) {
     work.heads = at.take(compute, Shape{token_count, qk_columns()});
   }
   int64_t scratch_bytes = 0;
   int64_t weight_bytes = 0;
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     scratch_bytes = std::max(scratch_bytes, p->scratch_bytes(token_count));
     weight_bytes = std::max(weight_bytes, p->weight_scratch_bytes(token_count, compute));
   }
   if (scratch_bytes > 0) work.adapter_scratch = at.take(DType::kU8, Shape{scratch_bytes});
   if (training && weight_bytes > 0) work.weight_scratch = at.take(DType::kU8, Shape{weight_bytes});
+  if (experts_) work.experts = experts_->place_work(at, token_count, compute, training);
   return work;
+}
+
+DenseMlp::Work TransformerLayer::dense_work(const Work& work) const {
+  return {.activated = first_columns(work.rows, mlp_->size()),
+          .adapter_scratch = work.adapter_scratch,
+          .weight_scratch = work.weight_scratch};
 }
 
 int64_t TransformerLayer::saved_bytes(int64_t token_count, DType compute) const {
@@ -231,7 +247,11 @@ int64_t TransformerLayer::workspace_bytes(int64_t token_count, DType compute, Pa
 int64_t TransformerLayer::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                                bool frozen_base) const {
   int64_t bytes = ops::attention_scratch_bytes(attention_shape(), token_count);
-  for (const Projection* projection : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  if (experts_) {
+    bytes =
+        std::max(bytes, experts_->thread_scratch_bytes(token_count, compute, threads, frozen_base));
+  }
+  for (const Projection* projection : projections()) {
     bytes = std::max(bytes,
                      projection->thread_scratch_bytes(token_count, compute, threads, frozen_base));
   }
@@ -252,12 +272,12 @@ ops::AttentionShape TransformerLayer::attention_shape() const {
 
 double TransformerLayer::forward_flops(double token_count, double context_mean) const {
   double elements = 0;
-  for (const Projection* p : {&qkv_, &attention_output_, &ffn_input_, &ffn_output_}) {
+  for (const Projection* p : projections()) {
     elements += static_cast<double>(p->inputs()) * static_cast<double>(p->outputs());
   }
   const double window = window_ > 0 ? static_cast<double>(window_) : context_mean;
   const double context = std::min(context_mean, window);
-  return 2.0 * token_count * elements +
+  return 2.0 * token_count * elements + (experts_ ? experts_->forward_flops(token_count) : 0.0) +
          4.0 * token_count * context * static_cast<double>(q_columns());
 }
 
@@ -292,25 +312,25 @@ void TransformerLayer::forward(const BlockContext& context, const BlockWeights& 
   leave(stream, weights, batch, attention_part(views), dst);
   ops::add(stream, views.x1, src, dst);
 
-  const TensorView n2 = first_columns(work.rows, width_);
-  enter(stream, weights, norm2_, n2, views.x1, views.stats2);
-  ffn_input_.forward(stream, weights, compute,
-                     {.dst = views.ffn,
-                      .src = n2,
-                      .product = views.u_ffn_input,
-                      .scratch = work.adapter_scratch,
-                      .past_caches = true,
-                      .adapters = context.adapters});
-  const TensorView activated = first_columns(work.rows, ffn_size_);
-  activate(stream, activated, views.ffn);
-  ffn_output_.forward(stream, weights, compute,
-                      {.dst = norms_after_ ? views.m : dst,
-                       .src = activated,
-                       .product = views.u_ffn_output,
-                       .scratch = work.adapter_scratch,
-                       .adapters = context.adapters});
+  forward_ffn(context, weights, norms_after_ ? views.m : dst, views, work);
   leave(stream, weights, batch, ffn_part(views), dst);
   ops::add(stream, dst, views.x1, dst);
+}
+
+void TransformerLayer::forward_ffn(const BlockContext& context, const BlockWeights& weights,
+                                   const TensorView& dst, const Activations& views,
+                                   const Work& work) const {
+  Stream& stream = context.stream;
+  const DType compute = context.compute;
+  const TensorView n2 = first_columns(work.rows, width_);
+  enter(stream, weights, norm2_, n2, views.x1, views.stats2);
+  if (experts_) {
+    experts_->forward(stream, weights, compute, dst, n2, views.experts, work.experts);
+  } else {
+    DenseMlp::Work dense = dense_work(work);
+    dense.adapters = context.adapters;
+    mlp_->forward(stream, weights, compute, dst, n2, views.mlp, dense);
+  }
 }
 
 void TransformerLayer::enter(Stream& stream, const BlockWeights& weights, const NormLayer& norm,
@@ -385,30 +405,6 @@ void TransformerLayer::rotate(Stream& stream, const BlockWeights& weights, const
                      .head_dim = head_dim_,
                      .rotary_dim = turned_,
                      .inverse = inverse});
-}
-
-void TransformerLayer::activate(Stream& stream, const TensorView& dst,
-                                const TensorView& ffn) const {
-  if (activation_ == formats::ActivationKind::kSwiGlu) {
-    ops::swiglu_forward(stream, dst, ffn);
-  } else if (gated()) {
-    ops::geglu_forward(stream, dst, ffn);
-  } else {
-    ops::activation_forward(stream, dst, ffn, plain_activation());
-  }
-}
-
-ops::Activation TransformerLayer::plain_activation() const {
-  switch (activation_) {
-    case formats::ActivationKind::kGeluErf:
-      return ops::Activation::kGeluErf;
-    case formats::ActivationKind::kRelu:
-      return ops::Activation::kRelu;
-    case formats::ActivationKind::kSilu:
-      return ops::Activation::kSilu;
-    default:
-      return ops::Activation::kGeluTanh;
-  }
 }
 
 }  // namespace jige::model

@@ -1,37 +1,34 @@
 // TransformerLayer: attention and MLP of a decoder, for all families.
 //
-// Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension, F feed-forward
-// width.
+// Shapes: T tokens, D width, H query heads, G key/value heads, d head dimension.
 //   n1 = norm1(src)                     [T, D]
 //   q|k|v = n1 Wqkvᵀ + b                [T, (H + 2G) d]
 //   q, k = rope(head_norm(q, k))        each where a layer has it
 //   o = attention(q, k, v) Woᵀ + b
 //   x1 = src + scale · dropout(norm1_after(o))
 //   n2 = norm2(x1)
-//   a = act(g) · u, g|u = n2 Wguᵀ       act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well
-//   m = a Wdᵀ + b
+//   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h)
 //   dst = x1 + scale · dropout(norm2_after(m))
 // Norms stand before, behind or on both sides; without norm1 and norm2, n1 and n2 are src and x1.
 // src, x1 and dst are f32, what is between products is in the compute type.
 //
 // saved: x1, q|k|v (before head norms where there are any, after rope where not), attention output,
-// its log-sum-exp, g|u, 1/std of the norms, and o and m where a norm is behind them. n1, n2, the a
-// without gate and normalised heads are computed anew where they are needed; the a of g|u takes the
-// place of g in X, on the way. pending: the gradients at the outputs of the four products and of
-// the norms. Threads: const.
+// its log-sum-exp, what the MLP saves, 1/std of the norms, and o and m where a norm is behind them.
+// n1, n2 and normalised heads are computed anew where they are needed. pending: the gradients at
+// the outputs of the products and of the norms. Threads: const.
 #pragma once
 
-#include <array>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "formats/model_config.h"
 #include "model/block.h"
+#include "model/dense_mlp.h"
+#include "model/expert_mlp.h"
 #include "model/norm_layer.h"
 #include "model/placement.h"
 #include "model/projection.h"
-#include "ops/elementwise.h"
 
 namespace jige::model {
 
@@ -46,6 +43,7 @@ struct LayerNames {
   std::string norm2;
   std::vector<std::string> ffn_input;  // gate and up, or one
   std::string ffn_output;
+  ExpertNames experts;  // in place of both, in families that have them
   std::string norm2_after;
 };
 
@@ -83,18 +81,18 @@ class TransformerLayer final : public Block {
                        const TensorView& src, const BlockMemory& memory) const override;
   double forward_flops(double token_count, double context_mean) const override;
 
-  // Its linear layers, each with its parts' names: what adapters may be added to.
-  std::array<const Projection*, 4> projections() const {
-    return {&qkv_, &attention_output_, &ffn_input_, &ffn_output_};
-  }
+  // Its linear layers but experts, each with its parts' names: what adapters may be added to.
+  std::vector<const Projection*> projections() const;
 
  private:
   // What F leaves for X and W. An F that saves nothing places the same in its workspace.
   struct Activations {
-    TensorView x1, qkv, attended, lse, ffn;
+    TensorView x1, qkv, attended, lse;
     TensorView o, m;  // where a norm is behind them
     NormStats stats1, stats2, stats_q, stats_k, stats_o, stats_m;
-    TensorView u_qkv, u_attention_output, u_ffn_input, u_ffn_output;  // adapters
+    TensorView u_qkv, u_attention_output;  // adapters
+    DenseMlp::Saved mlp;                   // this or experts
+    ExpertMlp::Saved experts;
   };
   // The rest of a task's workspace. One block of rows serves several purposes, one after the other:
   // n1, n2 and a in F and W, the gradients of a and of the attention output in X.
@@ -103,17 +101,24 @@ class TransformerLayer final : public Block {
     TensorView heads;  // [T, (H + G) d] normalised and rotated q|k; empty: those of qkv themselves
     TensorView adapter_scratch;
     TensorView weight_scratch;  // of W's products
+    ExpertMlp::Work experts;
   };
   // What X leaves for W.
   struct Gradients {
-    TensorView qkv, heads, attention_output, ffn, ffn_output, n1, n2;
-    TensorView o_after, m_after;  // of what norms behind o and m give
-    TensorView v_qkv, v_attention_output, v_ffn_input, v_ffn_output;  // adapters
+    TensorView qkv, heads, attention_output, ffn_output, n1, n2;
+    TensorView o_after, m_after;           // of what norms behind o and m give
+    TensorView v_qkv, v_attention_output;  // adapters
+    DenseMlp::Pending mlp;                 // this or experts
+    ExpertMlp::Pending experts;
   };
   Activations place_saved(Placement& at, int64_t token_count, DType compute) const;
   Activations place_unsaved(Placement& at, int64_t token_count, DType compute) const;
   Gradients place_pending(Placement& at, int64_t token_count, DType compute) const;
   Work place_work(Placement& at, int64_t token_count, DType compute, bool training) const;
+
+  // Of the feed-forward part.
+  void place_ffn(Placement& at, Activations& views, int64_t token_count, DType compute) const;
+  DenseMlp::Work dense_work(const Work& work) const;
 
   // n1 or n2: the residual stream as products read it.
   void enter(Stream& stream, const BlockWeights& weights, const NormLayer& norm,
@@ -148,15 +153,16 @@ class TransformerLayer final : public Block {
                        const NormStats& stats_k) const;
   void rotate(Stream& stream, const BlockWeights& weights, const Batch& batch,
               const TensorView& heads, bool inverse) const;
-  void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
-  // The gradient of g|u or u from that of a. W wants a again, and nobody the gate: it takes its
-  // place.
-  void backward_activate(Stream& stream, const TensorView& grad_ffn,
-                         const TensorView& grad_activated, const TensorView& ffn) const;
+  // m in dst, from x1.
+  void forward_ffn(const BlockContext& context, const BlockWeights& weights, const TensorView& dst,
+                   const Activations& views, const Work& work) const;
   // From grad_dst to the gradient of x1, in grad_src.
   void backward_ffn(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                     const TensorView& grad_dst, const TensorView& grad_src,
                     const Activations& saved, const Gradients& pending, const Work& work) const;
+  // W of the feed-forward part; n2 is computed anew.
+  void ffn_gradients(const BlockContext& context, const BlockWeights& weights,
+                     const Activations& saved, const Gradients& pending, const Work& work) const;
   // From the gradient of x1 to that of src, in grad_src.
   void backward_attention(const BlockContext& context, const BlockWeights& weights,
                           const Batch& batch, const TensorView& src, const TensorView& grad_src,
@@ -174,9 +180,6 @@ class TransformerLayer final : public Block {
   int64_t kv_columns() const { return kv_heads_ * head_dim_; }
   int64_t qk_columns() const { return q_columns() + kv_columns(); }
   int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
-  ops::Activation plain_activation() const;
-  bool gated() const { return formats::has_gate(activation_); }
-  int64_t ffn_columns() const { return gated() ? 2 * ffn_size_ : ffn_size_; }
   ops::AttentionShape attention_shape() const;
 
   std::string name_;
@@ -185,13 +188,11 @@ class TransformerLayer final : public Block {
   int64_t heads_;
   int64_t kv_heads_;
   int64_t head_dim_;
-  int64_t ffn_size_;
   int64_t q_groups_ = 0;  // rows of which norms of queries and keys are made
   int64_t k_groups_ = 0;
   int64_t rope_begin_ = 0;  // the first of its columns of the rope table
   int64_t turned_ = 0;      // columns of a head that turn
   int64_t window_ = 0;
-  formats::ActivationKind activation_;
   double score_scale_ = 1;
   float residual_scale_ = 1;
   bool head_norms_ = false;  // of each head or of all
@@ -200,7 +201,9 @@ class TransformerLayer final : public Block {
 
   std::vector<ParamSpec> params_;
   NormLayer norm1_, norm2_, q_norm_, k_norm_, norm1_after_, norm2_after_;
-  Projection qkv_, attention_output_, ffn_input_, ffn_output_;
+  Projection qkv_, attention_output_;
+  std::optional<DenseMlp> mlp_;  // this or experts_
+  std::optional<ExpertMlp> experts_;
   PackedSizes packed_;
 };
 

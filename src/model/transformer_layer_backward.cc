@@ -26,33 +26,15 @@ void TransformerLayer::backward_ffn(const BlockContext& context, const BlockWeig
   Stream& stream = context.stream;
   backward_leave(stream, weights, batch, ffn_part(saved), grad_dst, pending.m_after,
                  pending.ffn_output);
-  const TensorView grad_activated = first_columns(work.rows, ffn_size_);
-  ffn_output_.backward_input(stream, weights, context.compute,
-                             {.grad_src = grad_activated,
-                              .grad_dst = pending.ffn_output,
-                              .product = pending.v_ffn_output,
-                              .scratch = work.adapter_scratch,
-                              .past_caches = true});
-  backward_activate(stream, pending.ffn, grad_activated, saved.ffn);
-  ffn_input_.backward_input(stream, weights, context.compute,
-                            {.grad_src = pending.n2,
-                             .grad_dst = pending.ffn,
-                             .product = pending.v_ffn_input,
-                             .scratch = work.adapter_scratch});
+  if (experts_) {
+    experts_->backward_input(stream, weights, context.compute, pending.n2, pending.ffn_output,
+                             saved.experts, pending.experts, work.experts);
+  } else {
+    mlp_->backward_input(stream, weights, context.compute, pending.n2, pending.ffn_output,
+                         saved.mlp, pending.mlp, dense_work(work));
+  }
   if (grad_src.data != grad_dst.data) ops::scale(stream, grad_src, grad_dst, 1.0f);
   backward_enter(stream, weights, norm2_, grad_src, pending.n2, saved.x1, saved.stats2);
-}
-
-void TransformerLayer::backward_activate(Stream& stream, const TensorView& grad_ffn,
-                                         const TensorView& grad_activated,
-                                         const TensorView& ffn) const {
-  if (activation_ == formats::ActivationKind::kSwiGlu) {
-    ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, ffn_size_));
-  } else if (gated()) {
-    ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, ffn_size_));
-  } else {
-    ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation());
-  }
 }
 
 void TransformerLayer::backward_enter(Stream& stream, const BlockWeights& weights,
@@ -146,31 +128,7 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   const Gradients pending = place_pending(left, t, compute);
   const Work work = place_work(workspace, t, compute, true);
 
-  if (ffn_output_.wants_gradient(weights)) {
-    TensorView activated = saved.ffn.column_range(0, ffn_size_);  // X left it there
-    if (!gated()) {
-      activated = first_columns(work.rows, ffn_size_);
-      activate(stream, activated, saved.ffn);
-    }
-    ffn_output_.backward_weight(stream, weights, compute,
-                                {.grad_dst = pending.ffn_output,
-                                 .src = activated,
-                                 .product_forward = saved.u_ffn_output,
-                                 .product_backward = pending.v_ffn_output,
-                                 .scratch = work.weight_scratch,
-                                 .gradients = context.gradients});
-  }
-  if (ffn_input_.wants_gradient(weights)) {
-    const TensorView n2 = first_columns(work.rows, width_);
-    enter(stream, weights, norm2_, n2, saved.x1, {});
-    ffn_input_.backward_weight(stream, weights, compute,
-                               {.grad_dst = pending.ffn,
-                                .src = n2,
-                                .product_forward = saved.u_ffn_input,
-                                .product_backward = pending.v_ffn_input,
-                                .scratch = work.weight_scratch,
-                                .gradients = context.gradients});
-  }
+  ffn_gradients(context, weights, saved, pending, work);
   if (norms_before_) norm2_.backward_weight(stream, weights, pending.n2, saved.x1, saved.stats2);
   attention_output_.backward_weight(stream, weights, compute,
                                     {.grad_dst = pending.attention_output,
@@ -202,6 +160,29 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
   if (!norms_after_) return;
   norm1_after_.backward_weight(stream, weights, pending.o_after, saved.o, saved.stats_o);
   norm2_after_.backward_weight(stream, weights, pending.m_after, saved.m, saved.stats_m);
+}
+
+void TransformerLayer::ffn_gradients(const BlockContext& context, const BlockWeights& weights,
+                                     const Activations& saved, const Gradients& pending,
+                                     const Work& work) const {
+  Stream& stream = context.stream;
+  const DType compute = context.compute;
+  if (mlp_ && mlp_->output().wants_gradient(weights)) {
+    mlp_->backward_output_weight(stream, weights, compute, pending.ffn_output, context.gradients,
+                                 saved.mlp, pending.mlp, dense_work(work));
+  }
+  const bool wants_input =
+      experts_ ? experts_->wants_gradient(weights) : mlp_->input().wants_gradient(weights);
+  if (!wants_input) return;
+  const TensorView n2 = first_columns(work.rows, width_);
+  enter(stream, weights, norm2_, n2, saved.x1, {});
+  if (experts_) {
+    experts_->backward_weight(stream, weights, compute, n2, pending.ffn_output, context.gradients,
+                              saved.experts, pending.experts, work.experts);
+  } else {
+    mlp_->backward_input_weight(stream, weights, compute, n2, context.gradients, saved.mlp,
+                                pending.mlp, dense_work(work));
+  }
 }
 
 }  // namespace jige::model

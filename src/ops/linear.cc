@@ -11,6 +11,7 @@
 #include "kernels/cpu/quant_gemm.h"
 #include "kernels/cpu/quant_strips.h"
 #include "ops/kernel_rows.h"
+#include "ops/linear_products.h"
 #include "ops/pack_rows.h"
 #include "tensor/cpu_device.h"
 
@@ -89,18 +90,34 @@ void check_quantised(const PackedWeight& weight) {
              "the weight [{}, {}] was not packed in this format", weight.n, weight.k);
 }
 
-// dst = src times the quantised weight in whole numbers, on the calling thread and the team.
-void multiply_quantised(CpuDevice& device, const LinearForward& args) {
+// Columns of a product, whose first begins a panel.
+struct ColumnRange {
+  int64_t begin;
+  int64_t end;
+};
+
+// Where the column of a view's first row lies.
+std::byte* column_data(const TensorView& view, int64_t column) {
+  return static_cast<std::byte*>(view.data) + dtype_bytes(view.dtype, column);
+}
+
+// dst = src times columns of the quantised weight in whole numbers, on the calling thread and the
+// team.
+void multiply_quantised(CpuDevice& device, const PackedProduct& args, ColumnRange columns) {
   const PackedWeight& weight = args.weight;
   check_quantised(weight);
+  const cpu::QuantFormat format = quant_format(weight.format);
+  const int64_t panel_bytes = cpu::quant_panel_bytes(format, weight.k);
   cpu::quant_gemm(device, cpu::quant_engine(),
                   {.rows = args.src.rows(),
-                   .columns = weight.n,
+                   .columns = columns.end - columns.begin,
                    .depth = weight.k,
                    .left = const_rows_of(args.src),
-                   .format = quant_format(weight.format),
-                   .panels = static_cast<const std::byte*>(panels_of(weight)),
-                   .out = rows_of(args.dst),
+                   .format = format,
+                   .panels = static_cast<const std::byte*>(panels_of(weight)) +
+                             columns.begin / cpu::kQuantColumns * panel_bytes,
+                   .out = {column_data(args.dst, columns.begin), element_type(args.dst.dtype),
+                           args.dst.row_stride},
                    .bias = static_cast<const float*>(args.bias.data)});
 }
 
@@ -112,45 +129,47 @@ GemmOperand operand_of(const TensorView& view, bool depth_across, bool round_to_
           .round_to_bf16 = round_to_bf16};
 }
 
-// dst = src times the packed weight, on the calling thread and the team.
-void multiply_packed(CpuDevice& device, const TensorView& dst, const TensorView& src,
-                     const PackedWeight& weight, const float* bias, bool past_caches) {
+// dst = src times columns of the packed weight, on the calling thread and the team.
+void multiply_packed(CpuDevice& device, const PackedProduct& args, ColumnRange columns) {
+  const PackedWeight& weight = args.weight;
   const GemmEngine& engine = engine_of(weight);
   cpu::GemmProduct product;
-  product.rows = src.rows();
-  product.columns = packed_lanes(weight.use, weight.n, weight.k);
+  product.rows = args.src.rows();
+  product.columns = columns.end - columns.begin;
   product.depth = packed_depth(weight.use, weight.n, weight.k);
-  product.left = operand_of(src, false, weight.compute == DType::kBF16);
-  product.right_panels = panels_of(weight);
-  product.out = dst.data;
-  product.out_dtype = dst.dtype;
-  product.out_stride = dst.row_stride;
-  product.bias = bias;
-  product.out_past_caches = past_caches;
+  product.left = operand_of(args.src, false, weight.compute == DType::kBF16);
+  product.right_panels =
+      static_cast<const std::byte*>(panels_of(weight)) +
+      columns.begin / engine.columns * cpu::gemm_panel_bytes(engine, product.depth);
+  product.out = column_data(args.dst, columns.begin);
+  product.out_dtype = args.dst.dtype;
+  product.out_stride = args.dst.row_stride;
+  product.bias = static_cast<const float*>(args.bias.data);
+  product.out_past_caches = args.past_caches;
   cpu::gemm(device, engine, product);
 }
 
 // The same with the numbers of a quantised weight, for either use.
-void multiply_numbers(CpuDevice& device, cpu::StripUse use, const TensorView& dst,
-                      const TensorView& src, const PackedWeight& weight, const float* bias,
-                      bool past_caches, const TensorView& strip) {
+void multiply_numbers(CpuDevice& device, const PackedProduct& args) {
+  const PackedWeight& weight = args.weight;
   check_quantised(weight);
-  JIGE_CHECK(strip.count() >= linear_strip_bytes(weight.compute, weight.n, weight.k),
-             "a strip of {} bytes for a weight [{}, {}]", strip.count(), weight.n, weight.k);
+  JIGE_CHECK(args.strip.count() >= linear_strip_bytes(weight.compute, weight.n, weight.k),
+             "a strip of {} bytes for a weight [{}, {}]", args.strip.count(), weight.n, weight.k);
+  const bool forward = args.use == PackUse::kForward;
   cpu::strip_gemm(device, cpu::gemm_engine(weight.compute),
-                  {.use = use,
-                   .rows = src.rows(),
+                  {.use = forward ? cpu::StripUse::kForward : cpu::StripUse::kInputGradient,
+                   .rows = args.src.rows(),
                    .n = weight.n,
                    .k = weight.k,
-                   .left = operand_of(src, false, weight.compute == DType::kBF16),
+                   .left = operand_of(args.src, false, weight.compute == DType::kBF16),
                    .format = quant_format(weight.format),
                    .blocks = static_cast<const std::byte*>(panels_of(weight)),
-                   .out = dst.data,
-                   .out_dtype = dst.dtype,
-                   .out_stride = dst.row_stride,
-                   .bias = bias,
-                   .out_past_caches = past_caches,
-                   .strip = strip.data});
+                   .out = args.dst.data,
+                   .out_dtype = args.dst.dtype,
+                   .out_stride = args.dst.row_stride,
+                   .bias = static_cast<const float*>(args.bias.data),
+                   .out_past_caches = args.past_caches,
+                   .strip = args.strip.data});
 }
 
 void check_matrix(const TensorView& view, int64_t columns, const char* name) {
@@ -225,6 +244,27 @@ void pack_weight(Stream& stream, const PackedWeight& packed, const TensorView& w
   });
 }
 
+void multiply(CpuDevice& device, const PackedProduct& product) {
+  if (product.weight.format != WeightFormat::kCompute && product.strip) {
+    multiply_numbers(device, product);
+  } else {
+    const int64_t columns = packed_lanes(product.use, product.weight.n, product.weight.k);
+    multiply_columns(device, product, 0, columns);
+  }
+}
+
+int64_t product_column_step(const PackedWeight& weight) {
+  return weight.format == WeightFormat::kCompute ? engine_of(weight).columns : cpu::kQuantColumns;
+}
+
+void multiply_columns(CpuDevice& device, const PackedProduct& product, int64_t begin, int64_t end) {
+  if (product.weight.format == WeightFormat::kCompute) {
+    multiply_packed(device, product, {begin, end});
+  } else {
+    multiply_quantised(device, product, {begin, end});
+  }
+}
+
 void linear_forward(Stream& stream, const LinearForward& args) {
   JIGE_CHECK(args.weight.use == PackUse::kForward, "weight is packed for another use");
   check_matrix(args.src, args.weight.k, "src");
@@ -236,15 +276,12 @@ void linear_forward(Stream& stream, const LinearForward& args) {
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
   cpu.submit([args, &device] {
-    const auto* bias = static_cast<const float*>(args.bias.data);
-    if (args.weight.format == WeightFormat::kCompute) {
-      multiply_packed(device, args.dst, args.src, args.weight, bias, args.past_caches);
-    } else if (args.strip) {
-      multiply_numbers(device, cpu::StripUse::kForward, args.dst, args.src, args.weight, bias,
-                       args.past_caches, args.strip);
-    } else {
-      multiply_quantised(device, args);
-    }
+    multiply(device, {.dst = args.dst,
+                      .src = args.src,
+                      .weight = args.weight,
+                      .bias = args.bias,
+                      .past_caches = args.past_caches,
+                      .strip = args.strip});
   });
 }
 
@@ -259,13 +296,13 @@ void linear_backward_input(Stream& stream, const LinearBackwardInput& args) {
              args.grad_dst.rows(), args.grad_src.rows());
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
-  cpu.submit([args, quantised, &device] {
-    if (quantised) {
-      multiply_numbers(device, cpu::StripUse::kInputGradient, args.grad_src, args.grad_dst,
-                       args.weight, nullptr, args.past_caches, args.strip);
-    } else {
-      multiply_packed(device, args.grad_src, args.grad_dst, args.weight, nullptr, args.past_caches);
-    }
+  cpu.submit([args, &device] {
+    multiply(device, {.dst = args.grad_src,
+                      .src = args.grad_dst,
+                      .weight = args.weight,
+                      .use = PackUse::kInputGradient,
+                      .past_caches = args.past_caches,
+                      .strip = args.strip});
   });
 }
 
@@ -329,27 +366,29 @@ void linear_backward_weight(Stream& stream, const LinearBackwardWeight& args) {
   check_matrix(args.src, args.grad_weight.columns(), "src");
   JIGE_CHECK(args.src.rows() == args.grad_dst.rows(), "{} and {} rows", args.src.rows(),
              args.grad_dst.rows());
-  const GemmEngine& engine = cpu::gemm_engine_unpacked(args.compute);
   CpuStream& cpu = as_cpu(stream);
   CpuDevice& device = cpu.cpu();
-  cpu.submit([args, &engine, &device] {
-    const bool round = args.compute == DType::kBF16;
-    cpu::GemmProduct product;
-    product.rows = args.grad_weight.rows();
-    product.columns = args.grad_weight.columns();
-    product.depth = args.src.rows();
-    product.left = operand_of(args.grad_dst, true, round);
-    product.right = operand_of(args.src, true, round);
-    product.out = args.grad_weight.data;
-    product.out_stride = args.grad_weight.row_stride;
-    product.accumulate = args.accumulate;
-    product.out_past_caches = !args.accumulate;  // read when all other gradients are there, too
-    if (args.scratch &&
-        args.scratch.count() >= cpu::gemm_panels_bytes(engine, product.columns, product.depth)) {
-      product.right_scratch = args.scratch.data;
-    }
-    cpu::gemm(device, engine, product);
-  });
+  cpu.submit([args, &device] { multiply_gradient(device, args); });
+}
+
+void multiply_gradient(CpuDevice& device, const LinearBackwardWeight& args) {
+  const GemmEngine& engine = cpu::gemm_engine_unpacked(args.compute);
+  const bool round = args.compute == DType::kBF16;
+  cpu::GemmProduct product;
+  product.rows = args.grad_weight.rows();
+  product.columns = args.grad_weight.columns();
+  product.depth = args.src.rows();
+  product.left = operand_of(args.grad_dst, true, round);
+  product.right = operand_of(args.src, true, round);
+  product.out = args.grad_weight.data;
+  product.out_stride = args.grad_weight.row_stride;
+  product.accumulate = args.accumulate;
+  product.out_past_caches = !args.accumulate;  // read when all other gradients are there, too
+  if (args.scratch &&
+      args.scratch.count() >= cpu::gemm_panels_bytes(engine, product.columns, product.depth)) {
+    product.right_scratch = args.scratch.data;
+  }
+  cpu::gemm(device, engine, product);
 }
 
 void bias_backward(Stream& stream, const TensorView& grad_bias, const TensorView& grad_dst) {

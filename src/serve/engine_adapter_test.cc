@@ -144,6 +144,7 @@ TEST(EngineAdapters, ARecordedRunReplaysWithItsAdapters) {
   auto engine = value_of(
       Engine::create(*adapted.loaded.model, adapted.loaded.tokenizer, {.event_log_path = log}));
   for (const int32_t i : {0, model::kNoAdapter, 1, 0}) answer_of(*engine, request_for(i));
+  EXPECT_TRUE(engine->drain(20));
   const int64_t iterations = engine->status().counters.iterations;
   engine.reset();
   EXPECT_EQ(value_of(replay_event_log(log)).batches, iterations);

@@ -111,6 +111,21 @@ TEST(PipelineExecutor, ATiedHeadHasTheBitsOfOneDevice) {
   EXPECT_GT(tried, asked_steps() == nullptr ? 8 : 100);
 }
 
+TEST(PipelineExecutor, ExpertsHaveTheBitsOfOneDevice) {
+  formats::ModelConfig config =
+      *formats::load_model_config(std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/mixtral");
+  config.layer_count = 4;
+  const auto architecture = *model::Architecture::create(config);
+  const Trace expected = train_alone(*architecture, 4, matrix_steps());
+  int tried = 0;
+  for (const ScheduleRequest& request : every(17, requests_for(2, 4, 6), 2)) {
+    EXPECT_TRUE(train_by_schedule(*architecture, request, matrix_steps()) == expected)
+        << request_name(request);
+    ++tried;
+  }
+  EXPECT_GT(tried, 3);
+}
+
 TEST(PipelineExecutor, DropoutHasTheBitsOfOneDevice) {
   constexpr double kDropout = 0.2;
   int tried = 0;

@@ -179,6 +179,48 @@ TEST(RankTrainer, GivesTheBitsOfOneRankWithTheSameMicroBatchesInBf16) {
   }
 }
 
+TEST(RankTrainer, HoldsWithExpertsAndAdaptersBesideThem) {
+  const TestFolder folder;
+  TrainOptions experts = rank_options(folder, "experts");
+  experts.config = tiny_expert_config();
+  const RankOutcome alone = train_one(experts);
+  ASSERT_EQ(alone.error, "");
+  TrainOptions options = experts;
+  options.out_folder = folder.file("experts3");
+  expect_alike(train_ranks(options, {.size = 3}), alone, "experts");
+  EXPECT_EQ(saved_bytes(options), saved_bytes(experts));
+
+  TrainOptions lora = tuning_options(rank_options(folder, "lora"), folder.file("experts/model"),
+                                     folder.file("lora"));
+  lora.lora = formats::LoraConfig{.rank = 4, .alpha = 8};
+  lora.base_format = ops::WeightFormat::kQ8;
+  const RankOutcome adapted = train_one(lora);
+  ASSERT_EQ(adapted.error, "");
+  options = lora;
+  options.out_folder = folder.file("lora-2");
+  expect_alike(train_ranks(options, {.size = 2}), adapted, "lora");
+  EXPECT_EQ(saved_bytes(options), saved_bytes(lora));
+
+  lora.lora->target_modules = {"q_proj", "w1"};
+  lora.out_folder = folder.file("refused");
+  EXPECT_NE(train_one(lora).error.find("\"w1\" is no linear layer of a mixtral model; known are "
+                                       "k_proj, o_proj, q_proj, v_proj"),
+            std::string::npos);
+}
+
+TEST(RankTrainer, RefusesWhatOnlyTransformersDoesToRouters) {
+  const TestFolder folder;
+  TrainOptions options = rank_options(folder, "experts");
+  options.config = tiny_expert_config();
+  options.config->experts.balance_loss = true;
+  EXPECT_NE(train_one(options).error.find("\"output_router_logits\" asks for a loss for unequal"),
+            std::string::npos);
+  options.config->experts.balance_loss = false;
+  options.config->experts.jitter = 0.1;
+  EXPECT_NE(train_one(options).error.find("\"router_jitter_noise\" asks for noise"),
+            std::string::npos);
+}
+
 TEST(RankTrainer, HoldsWithTiedHeadsDropoutAdaptersAndClipping) {
   const TestFolder folder;
   TrainOptions tied = rank_options(folder, "tied");

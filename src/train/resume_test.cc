@@ -119,6 +119,16 @@ TEST(Resume, EndsWithTheSameBitsHoweverOftenTheRunIsKilled) {
   kill_and_continue(8, nothing, nothing);
 }
 
+TEST(Resume, EndsWithTheSameBitsOfAModelWithExperts) {
+  const auto prepare = [](const TestFolder&, TrainOptions& options) {
+    options.config = tiny_expert_config();
+  };
+  kill_and_continue(3, prepare, [](TrainOptions& options, int attempt) {
+    options.thread_count = 1 + attempt % 2;
+    options.micro_batch_tokens = attempt % 3 == 0 ? 32 : 64;
+  });
+}
+
 TEST(Resume, EndsWithTheSameBitsOfAnAdapterOnAQuantisedBase) {
   const auto prepare = [](const TestFolder& folder, TrainOptions& options) {
     const std::string base = folder.file("base");

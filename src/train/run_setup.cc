@@ -35,6 +35,22 @@ void add_special_tokens(formats::ModelConfig& config, const text::SpecialTokens&
   if (config.eos_ids.empty()) config.eos_ids = special.eos_ids;
 }
 
+// What transformers does to routers in training alone and Jige does not.
+Status check_experts(const formats::ModelConfig& config, const TrainOptions& options) {
+  const formats::ExpertConfig& experts = config.experts;
+  const char* field = experts.balance_loss   ? "output_router_logits"
+                      : experts.jitter > 0.0 ? "router_jitter_noise"
+                                             : nullptr;
+  if (!field) return {};
+  return fail(
+      Code::kUnsupported,
+      "{}config.json: field \"{}\" asks for {} in training, which Jige does not compute; "
+      "set it to {} to train without",
+      options.init_folder.empty() ? "" : options.init_folder + "/", field,
+      experts.balance_loss ? "a loss for unequal use of experts" : "noise before the router",
+      experts.balance_loss ? "false" : "0");
+}
+
 Status check_context(const formats::ModelConfig& config, TrainOptions& options) {
   if (options.context == 0) options.context = config.context_max;
   if (options.context > config.context_max) {
@@ -144,6 +160,7 @@ Status make_identity(RunSetup& setup) {
 Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   TrainOptions& options = setup.options;
   JIGE_TRY(formats::ModelConfig config, read_config(options));
+  JIGE_DO(check_experts(config, options));
   JIGE_DO(check_context(config, options));
   if (tokenizer.vocab_size() > config.vocab_size) {
     return fail(Code::kInvalidArgument,

@@ -108,6 +108,14 @@ inline formats::ModelConfig tiny_config() {
           .context_max = 64};
 }
 
+// The same with experts, of which a token has two.
+inline formats::ModelConfig tiny_expert_config() {
+  formats::ModelConfig config = tiny_config();
+  config.family = formats::Family::kMixtral;
+  config.experts = {.count = 5, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
+  return config;
+}
+
 // Options for a new tiny model; tokenizer and output go below `folder`.
 inline TrainOptions tiny_options(const TestFolder& folder, std::vector<std::string> files) {
   write_test_tokenizer(folder.file("tokenizer"));

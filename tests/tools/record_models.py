@@ -1,6 +1,6 @@
 """Records tiny random models of every family with what transformers and PyTorch make of them.
 
-    python tests/tools/record_models.py [FOLDER]        default: tests/fixtures/model
+    python tests/tools/record_models.py [FOLDER [NAME...]]        default: tests/fixtures/model, all
 
 Writes, for every family, FOLDER/NAME/ as transformers saves it (config.json, safetensors) and
 FOLDER/NAME/expected.safetensors:
@@ -9,13 +9,13 @@ FOLDER/NAME/expected.safetensors:
     logits   F32 [T, V]  of the model run in float32 with eager attention
 
 for the models in GRADIENTS also FOLDER/NAME/gradients.safetensors, the gradient of the mean loss
-of a few sequences in float32 under the parameters' own names, with
+of a few sequences in float32 under the names that parameters have in files, with
 
     tokens   I32 [T]     the sequences one behind the other
     lengths  I32 [S]     their lengths; the last token of each is a target only
     loss     F32 [1]
 
-and for those in TRAINED FOLDER/NAME/training.json: ten AdamW steps (weight decay on matrices only) with the loss before
+and for those in STEPPED FOLDER/NAME/training.json: ten AdamW steps (weight decay on matrices only) with the loss before
 each step and the norm of its gradient, without and with clipping. FOLDER/versions.json names the
 versions of everything used.
 """
@@ -41,6 +41,8 @@ from transformers import (
     LlamaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
     Phi3Config,
@@ -49,6 +51,8 @@ from transformers import (
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3MoeConfig,
+    Qwen3MoeForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
@@ -258,9 +262,59 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "mixtral": (
+        MixtralForCausalLM,
+        MixtralConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            num_local_experts=4,
+            num_experts_per_tok=2,
+            sliding_window=9,
+        ),
+        torch.float32,
+        {},
+    ),
+    "qwen3_moe": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            num_experts=7,
+            num_experts_per_tok=3,
+            moe_intermediate_size=20,
+            norm_topk_prob=True,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "qwen3_moe_unnormalised": (
+        Qwen3MoeForCausalLM,
+        Qwen3MoeConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=8,
+            num_experts=5,
+            num_experts_per_tok=2,
+            moe_intermediate_size=16,
+            norm_topk_prob=False,
+            tie_word_embeddings=True,
+        ),
+        torch.float32,
+        {},
+    ),
 }
-TRAINED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer")
-GRADIENTS = TRAINED + ("phi3", "gemma3", "olmo2", "granite")
+# Models with experts keep the seeds that they were recorded with.
+SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
+    "mixtral": 1010,
+    "qwen3_moe": 1011,
+    "qwen3_moe_unnormalised": 1012,
+}
+STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
+GRADIENTS = STEPPED + ("qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite")
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10
@@ -306,12 +360,34 @@ def mean_loss(model, tokens, lengths):
     return total / count
 
 
+def as_stored(model, tensors):
+    """Tensors of parameters under the names of files, which hold every expert by itself."""
+    mixtral = model.config.model_type == "mixtral"
+    gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
+    stored = {}
+    for name, tensor in tensors.items():
+        if mixtral:
+            name = name.replace(".mlp.", ".block_sparse_moe.")
+        prefix, found, part = name.partition(".experts.")
+        for index in range(tensor.shape[0] if found else 0):
+            at = f"{prefix}.experts.{index}."
+            if part == "down_proj":
+                stored[f"{at}{down}.weight"] = tensor[index].clone()
+            else:
+                halves = tensor[index].chunk(2)
+                stored[f"{at}{gate}.weight"] = halves[0].clone()
+                stored[f"{at}{up}.weight"] = halves[1].clone()
+        if not found:
+            stored[name] = tensor.contiguous()
+    return stored
+
+
 def record_gradients(folder, generator):
     model = load(folder)
     tokens = draw_tokens(sum(LENGTHS), generator)
     loss = mean_loss(model, tokens, LENGTHS)
     loss.backward()
-    tensors = {name: p.grad.contiguous() for name, p in model.named_parameters()}
+    tensors = as_stored(model, {name: p.grad for name, p in model.named_parameters()})
     tensors["tokens"] = tokens.to(torch.int32)
     tensors["lengths"] = torch.tensor(LENGTHS, dtype=torch.int32)
     tensors["loss"] = loss.detach().reshape(1)
@@ -368,7 +444,7 @@ def record_model(name, root, seed):
     safetensors.torch.save_file(expected, os.path.join(folder, "expected.safetensors"))
     if name in GRADIENTS:
         record_gradients(folder, generator)
-    if name in TRAINED:
+    if name in STEPPED:
         record_training(folder, generator)
     print(f"{name}: |logits| up to {float(logits.abs().max()):.2f}")
 
@@ -378,8 +454,9 @@ def main():
     root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "fixtures", "model")
     torch.set_num_threads(1)
     os.makedirs(root, exist_ok=True)
-    for index, name in enumerate(MODELS):
-        record_model(name, root, seed=1000 + index)
+    for name, seed in SEEDS.items():
+        if len(sys.argv) <= 2 or name in sys.argv[2:]:
+            record_model(name, root, seed)
     versions = {
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -1,0 +1,29 @@
+// The fields of config.json about experts: reading, writing, checks and counts.
+//
+//   mixtral     num_local_experts, num_experts_per_tok, intermediate_size is an expert's
+//   qwen3_moe   num_experts (transformers 5: num_local_experts), num_experts_per_tok,
+//               moe_intermediate_size, norm_topk_prob
+// Internal to the model_config*.cc files. Threads: pure functions.
+#pragma once
+
+#include <string_view>
+
+#include "formats/model_config.h"
+
+namespace jige::formats {
+
+// Reads them into out.experts. Fails with kUnsupported naming the field where not every layer has
+// experts, kCorrupt where fields contradict each other. REQUIRES: a family with experts, and the
+// sizes that all families have.
+Status parse_experts(const Json& config, ModelConfig& out, std::string_view where);
+
+// The same fields as transformers writes and reads them.
+void emit_experts(const ModelConfig& config, Json& out);
+
+// What check_model_config says of them.
+Status check_experts(const ModelConfig& config, std::string_view where);
+
+// Parameters of the router and so many experts of a layer.
+int64_t expert_layer_count(const ModelConfig& config, int64_t experts);
+
+}  // namespace jige::formats

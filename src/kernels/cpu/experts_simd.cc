@@ -1,0 +1,170 @@
+#include "kernels/cpu/experts.h"
+
+#include "kernels/cpu/simd_math.h"
+
+namespace jige::cpu::JIGE_ISA_NS {
+namespace {
+
+using V = F32x16;
+
+constexpr float kLowest = -__builtin_inff();
+
+JIGE_INLINE float as_rank(float logit) { return logit == logit ? logit : kLowest; }
+
+// The first of the highest logits that come after (value, index) in descending order; index -1: of
+// all.
+int32_t next_highest(const float* logits, int64_t count, float value, int32_t index) {
+  int32_t best = -1;
+  float best_value = kLowest;
+  for (int32_t e = 0; e < count; ++e) {
+    const float logit = as_rank(logits[e]);
+    const bool after = index < 0 || logit < value || (logit == value && e > index);
+    if (after && (best < 0 || logit > best_value)) {
+      best = e;
+      best_value = logit;
+    }
+  }
+  return best;
+}
+
+// Puts `value` in its place among the `count` ascending ones before it.
+JIGE_INLINE void insert_ascending(int32_t* list, int64_t count, int32_t value) {
+  for (; count > 0 && list[count - 1] > value; --count) list[count] = list[count - 1];
+  list[count] = value;
+}
+
+// Σ e^(x - max)
+JIGE_FLATTEN float sum_of_powers(const float* x, int64_t count, float max) {
+  V sum = V::zero();
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    const V power = exp(load_lanes<V>(x + i, lanes) - V::broadcast(max));
+    sum = sum + (lanes == V::kLanes ? power : select(V::first_lanes(lanes), power, V::zero()));
+  });
+  return horizontal_sum(sum);
+}
+
+// dst = factor e^(x - max)
+JIGE_FLATTEN void scaled_powers(float* dst, const float* x, int64_t count, float max,
+                                float factor) {
+  for_each_vector<V>(count, [&](int64_t i, int lanes) {
+    const V power = exp(load_lanes<V>(x + i, lanes) - V::broadcast(max));
+    store_lanes(power * V::broadcast(factor), dst + i, lanes);
+  });
+}
+
+float highest_logit(const float* logits, int64_t count) {
+  return logits[next_highest(logits, count, 0, -1)];
+}
+
+void choose(const ChooseArgs& args, int64_t begin, int64_t end) noexcept {
+  const int64_t chosen = args.chosen;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* logits = args.logits + t * args.experts;
+    int32_t* list = args.experts_of + t * chosen;
+    float* weights = args.weights + t * chosen;
+    float value = 0;
+    int32_t index = -1;
+    for (int64_t j = 0; j < chosen; ++j) {
+      index = next_highest(logits, args.experts, value, index);
+      value = as_rank(logits[index]);
+      insert_ascending(list, j, index);
+    }
+    const float max = highest_logit(logits, args.experts);
+    for (int64_t j = 0; j < chosen; ++j) weights[j] = logits[list[j]];
+    const float sum = args.over_chosen ? sum_of_powers(weights, chosen, max)
+                                       : sum_of_powers(logits, args.experts, max);
+    scaled_powers(weights, weights, chosen, max, 1.0f / sum);
+  }
+}
+
+template <typename Dst, typename Src>
+JIGE_FLATTEN void combine_row(const CombineArgs& args, Dst* dst, int64_t token) {
+  const int32_t* rows = args.rows + token * args.chosen;
+  const float* weights = args.weights ? args.weights + token * args.chosen : nullptr;
+  const float* base = args.base ? args.base + token * args.width : nullptr;
+  for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    V sum = base ? load_lanes<V>(base + i, lanes) : V::zero();
+    for (int64_t j = 0; j < args.chosen; ++j) {
+      const V value = load_lanes<V>(row_of<Src>(args.src, rows[j]) + i, lanes);
+      sum = fma(V::broadcast(weights ? weights[j] : 1.0f), value, sum);
+    }
+    store_lanes(sum, dst + i, lanes);
+  });
+}
+
+void combine(const CombineArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.dst.type, [&](auto dst_tag) {
+    with_element_type(args.src.type, [&](auto src_tag) {
+      using Dst = typename decltype(dst_tag)::Type;
+      using Src = typename decltype(src_tag)::Type;
+      for (int64_t t = begin; t < end; ++t) {
+        combine_row<Dst, Src>(args, row_of<Dst>(args.dst, t), t);
+      }
+    });
+  });
+}
+
+template <typename Element>
+JIGE_FLATTEN float row_dot(const Element* a, const Element* b, int64_t width) {
+  V sum = V::zero();
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    sum = fma(load_lanes<V>(a + i, lanes), load_lanes<V>(b + i, lanes), sum);
+  });
+  return horizontal_sum(sum);
+}
+
+void row_dots(const RowDotsArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.a.type, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    for (int64_t r = begin; r < end; ++r) {
+      args.dst[args.places[r]] =
+          row_dot(row_of<Element>(args.a, r), row_of<Element>(args.b, r), args.width);
+    }
+  });
+}
+
+template <typename Element>
+JIGE_FLATTEN void scale_row(Element* data, float factor, int64_t width) {
+  const V factors = V::broadcast(factor);
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    store_lanes(load_lanes<V>(data + i, lanes) * factors, data + i, lanes);
+  });
+}
+
+void scale_rows(const ScaleRowsArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.data.type, [&](auto tag) {
+    using Element = typename decltype(tag)::Type;
+    for (int64_t r = begin; r < end; ++r) {
+      scale_row(row_of<Element>(args.data, r), args.factors[args.places[r]], args.width);
+    }
+  });
+}
+
+void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
+  const ChooseArgs& choice = args.choice;
+  const int64_t chosen = choice.chosen;
+  const int64_t experts = choice.experts;
+  for (int64_t t = begin; t < end; ++t) {
+    const float* logits = choice.logits + t * experts;
+    const int32_t* list = choice.experts_of + t * chosen;
+    const float* weights = choice.weights + t * chosen;
+    const float* grads = args.grad_weights + t * chosen;
+    float* out = args.grad_logits + t * experts;
+    float total = 0;
+    for (int64_t j = 0; j < chosen; ++j) total = total + weights[j] * grads[j];
+    if (choice.over_chosen) {
+      for (int64_t e = 0; e < experts; ++e) out[e] = 0;
+    } else {
+      const float max = highest_logit(logits, experts);
+      scaled_powers(out, logits, experts, max, -total / sum_of_powers(logits, experts, max));
+    }
+    for (int64_t j = 0; j < chosen; ++j) out[list[j]] = weights[j] * (grads[j] - total);
+  }
+}
+
+}  // namespace
+
+extern const ExpertKernels kExpertKernels;
+const ExpertKernels kExpertKernels = {choose, combine, row_dots, scale_rows, slopes};
+
+}  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,151 @@
+#include "model/dense_mlp.h"
+
+namespace jige::model {
+
+DenseMlp::DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& options,
+                   std::vector<ParamSpec>& params)
+    : size_(config.ffn_size), activation_(config.activation) {
+  input_ = Projection({.parts = fused_parts(options.input, {size_, gated() ? size_ : 0}),
+                       .inputs = config.hidden_size,
+                       .bias = config.mlp_bias,
+                       .transposed = options.transposed,
+                       .lora = options.lora},
+                      params);
+  output_ = Projection({.parts = {{options.output, config.hidden_size}},
+                        .inputs = size_,
+                        .bias = config.mlp_bias,
+                        .transposed = options.transposed,
+                        .init_std = options.output_std,
+                        .lora = options.lora},
+                       params);
+}
+
+void DenseMlp::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  input_.plan_forward(at, compute, format);
+  output_.plan_forward(at, compute, format);
+}
+
+void DenseMlp::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  input_.plan_backward(at, compute, format);
+  output_.plan_backward(at, compute, format);
+}
+
+DenseMlp::Saved DenseMlp::place_saved(Placement& at, int64_t token_count, DType compute) const {
+  Saved saved;
+  saved.ffn = at.take(compute, Shape{token_count, ffn_columns()});
+  saved.u_input = input_.place_product(at, token_count, compute);
+  saved.u_output = output_.place_product(at, token_count, compute);
+  return saved;
+}
+
+DenseMlp::Pending DenseMlp::place_pending(Placement& at, int64_t token_count, DType compute) const {
+  Pending pending;
+  pending.ffn = at.take(compute, Shape{token_count, ffn_columns()});
+  pending.v_input = input_.place_product(at, token_count, compute);
+  pending.v_output = output_.place_product(at, token_count, compute);
+  return pending;
+}
+
+void DenseMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
+                       const TensorView& dst, const TensorView& src, const Saved& saved,
+                       const Work& work) const {
+  input_.forward(stream, weights, compute,
+                 {.dst = saved.ffn,
+                  .src = src,
+                  .product = saved.u_input,
+                  .scratch = work.adapter_scratch,
+                  .past_caches = true,
+                  .adapters = work.adapters});
+  activate(stream, work.activated, saved.ffn);
+  output_.forward(stream, weights, compute,
+                  {.dst = dst,
+                   .src = work.activated,
+                   .product = saved.u_output,
+                   .scratch = work.adapter_scratch,
+                   .adapters = work.adapters});
+}
+
+void DenseMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                              const TensorView& grad_src, const TensorView& grad_dst,
+                              const Saved& saved, const Pending& pending, const Work& work) const {
+  const TensorView& grad_activated = work.activated;
+  output_.backward_input(stream, weights, compute,
+                         {.grad_src = grad_activated,
+                          .grad_dst = grad_dst,
+                          .product = pending.v_output,
+                          .scratch = work.adapter_scratch,
+                          .past_caches = true});
+  backward_activate(stream, pending.ffn, grad_activated, saved.ffn);
+  input_.backward_input(stream, weights, compute,
+                        {.grad_src = grad_src,
+                         .grad_dst = pending.ffn,
+                         .product = pending.v_input,
+                         .scratch = work.adapter_scratch});
+}
+
+void DenseMlp::backward_output_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                                      const TensorView& grad_dst, GradientUse gradients,
+                                      const Saved& saved, const Pending& pending,
+                                      const Work& work) const {
+  TensorView activated = saved.ffn.column_range(0, size_);  // X left it there
+  if (!gated()) {
+    activated = work.activated;
+    activate(stream, activated, saved.ffn);
+  }
+  output_.backward_weight(stream, weights, compute,
+                          {.grad_dst = grad_dst,
+                           .src = activated,
+                           .product_forward = saved.u_output,
+                           .product_backward = pending.v_output,
+                           .scratch = work.weight_scratch,
+                           .gradients = gradients});
+}
+
+void DenseMlp::backward_input_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                                     const TensorView& src, GradientUse gradients,
+                                     const Saved& saved, const Pending& pending,
+                                     const Work& work) const {
+  input_.backward_weight(stream, weights, compute,
+                         {.grad_dst = pending.ffn,
+                          .src = src,
+                          .product_forward = saved.u_input,
+                          .product_backward = pending.v_input,
+                          .scratch = work.weight_scratch,
+                          .gradients = gradients});
+}
+
+void DenseMlp::activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const {
+  if (activation_ == formats::ActivationKind::kSwiGlu) {
+    ops::swiglu_forward(stream, dst, ffn);
+  } else if (gated()) {
+    ops::geglu_forward(stream, dst, ffn);
+  } else {
+    ops::activation_forward(stream, dst, ffn, plain_activation());
+  }
+}
+
+void DenseMlp::backward_activate(Stream& stream, const TensorView& grad_ffn,
+                                 const TensorView& grad_activated, const TensorView& ffn) const {
+  if (activation_ == formats::ActivationKind::kSwiGlu) {
+    ops::swiglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+  } else if (gated()) {
+    ops::geglu_backward(stream, grad_ffn, grad_activated, ffn, ffn.column_range(0, size_));
+  } else {
+    ops::activation_backward(stream, grad_ffn, grad_activated, ffn, plain_activation());
+  }
+}
+
+ops::Activation DenseMlp::plain_activation() const {
+  switch (activation_) {
+    case formats::ActivationKind::kGeluErf:
+      return ops::Activation::kGeluErf;
+    case formats::ActivationKind::kRelu:
+      return ops::Activation::kRelu;
+    case formats::ActivationKind::kSilu:
+      return ops::Activation::kSilu;
+    default:
+      return ops::Activation::kGeluTanh;
+  }
+}
+
+}  // namespace jige::model

@@ -1,0 +1,94 @@
+// DenseMlp: a feed-forward layer of one pair of products.
+//
+// Shapes: T tokens, D width, F feed-forward width.
+//   a = act(g) · u, g|u = n2 Wguᵀ + b   act silu or gelu; or a = act(n2 Wuᵀ + b), relu as well
+//   dst = a Wdᵀ + b
+// No dropout of its own.
+//
+// saved: g|u or u; X puts a in the place of g. Without gate a is computed anew.
+// pending: the gradient at g|u or u; besides, W needs the gradient at dst.
+// Threads: const.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "formats/model_config.h"
+#include "model/block.h"
+#include "model/placement.h"
+#include "model/projection.h"
+#include "ops/elementwise.h"
+
+namespace jige::model {
+
+struct DenseMlpOptions {
+  std::vector<std::string> input;  // full names, without ".weight": gate and up, or one module
+  std::string output;
+  double output_std = 0.02;
+  bool transposed = false;  // files hold matrices as [in, out]
+  std::optional<formats::LoraConfig> lora;
+};
+
+class DenseMlp {
+ public:
+  // Appends the parameters.
+  DenseMlp(const formats::ModelConfig& config, const DenseMlpOptions& options,
+           std::vector<ParamSpec>& params);
+
+  // For what all projections of a block share: packed forms, scratch.
+  const Projection& input() const { return input_; }
+  const Projection& output() const { return output_; }
+  void plan_forward(Placement& at, DType compute, ops::WeightFormat format);
+  void plan_backward(Placement& at, DType compute, ops::WeightFormat format);
+
+  struct Saved {
+    TensorView ffn;                // [T, 2F] or [T, F], compute type
+    TensorView u_input, u_output;  // adapters
+  };
+  struct Pending {
+    TensorView ffn;                // as in Saved
+    TensorView v_input, v_output;  // adapters
+  };
+  // Memory of one task, which the block's other parts use before and after.
+  struct Work {
+    TensorView activated;  // [T, F] compute type; F may have src there, and loses it
+    TensorView adapter_scratch;
+    TensorView weight_scratch;               // of W's products
+    const StepAdapters* adapters = nullptr;  // as in BlockContext
+  };
+  int64_t size() const { return size_; }  // F
+  Saved place_saved(Placement& at, int64_t token_count, DType compute) const;
+  Pending place_pending(Placement& at, int64_t token_count, DType compute) const;
+
+  // dst [T, D], compute type or f32, from src [T, D], compute type.
+  void forward(Stream& stream, const BlockWeights& weights, DType compute, const TensorView& dst,
+               const TensorView& src, const Saved& saved, const Work& work) const;
+  // grad_src [T, D] from grad_dst [T, D], both of the compute type.
+  void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                      const TensorView& grad_src, const TensorView& grad_dst, const Saved& saved,
+                      const Pending& pending, const Work& work) const;
+  // W of the output, then of the input, which alone reads src: its rows may be those of a.
+  void backward_output_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                              const TensorView& grad_dst, GradientUse gradients, const Saved& saved,
+                              const Pending& pending, const Work& work) const;
+  void backward_input_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                             const TensorView& src, GradientUse gradients, const Saved& saved,
+                             const Pending& pending, const Work& work) const;
+
+ private:
+  bool gated() const { return formats::has_gate(activation_); }
+  int64_t ffn_columns() const { return gated() ? 2 * size_ : size_; }
+  ops::Activation plain_activation() const;
+  void activate(Stream& stream, const TensorView& dst, const TensorView& ffn) const;
+  // The gradient of g|u or u from that of a. W wants a again, and nobody the gate: it takes its
+  // place.
+  void backward_activate(Stream& stream, const TensorView& grad_ffn,
+                         const TensorView& grad_activated, const TensorView& ffn) const;
+
+  int64_t size_;
+  formats::ActivationKind activation_;
+  Projection input_, output_;
+};
+
+}  // namespace jige::model

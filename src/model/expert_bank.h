@@ -1,0 +1,93 @@
+// ExpertBank: a linear layer of every expert, all of one shape, run as one product
+// (expert_linear.h).
+//
+// Shapes: E experts, R rows, K inputs, N outputs of all parts (gate and up, or down alone). The
+// packed forms of the experts lie one after the other, as many bytes apart; parameters are
+// "<prefix><expert>.<part>.weight", expert by expert.
+// No biases, no adapters. Threads: const.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "model/block.h"
+#include "model/placement.h"
+#include "model/projection.h"
+#include "ops/expert_linear.h"
+
+namespace jige::model {
+
+struct ExpertBankOptions {
+  std::string prefix;  // "model.layers.0.mlp.experts."
+  std::vector<ProjectionOptions::Part> parts;
+  int64_t count = 0;
+  int64_t inputs = 0;
+  double init_std = 0.02;
+};
+
+class ExpertBank {
+ public:
+  ExpertBank() = default;
+  // Appends the parameters.
+  ExpertBank(ExpertBankOptions options, std::vector<ParamSpec>& params);
+
+  int64_t inputs() const { return options_.inputs; }
+  int64_t outputs() const { return outputs_; }
+
+  // As those of Projection.
+  void plan_forward(Placement& at, DType compute, ops::WeightFormat format);
+  void plan_backward(Placement& at, DType compute, ops::WeightFormat format);
+  void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const;
+  void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                  std::vector<ops::PackPart>& packs) const;
+  int64_t strip_bytes(DType compute) const {
+    return ops::linear_strip_bytes(compute, outputs_, options_.inputs);
+  }
+  int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                               bool frozen_base) const;
+
+  struct Pass {
+    TensorView dst;       // [R, N] of F, [R, K] of X; f32 or bf16
+    TensorView src;       // [R, K] of F, [R, N] of X
+    TensorView row_ends;  // [E]
+  };
+  void forward(Stream& stream, const BlockWeights& weights, DType compute, const Pass& pass) const;
+  void backward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                      const Pass& pass) const;
+
+  bool wants_gradient(const BlockWeights& weights) const;
+  struct BackwardWeight {
+    TensorView grad_dst;  // [R, N]
+    TensorView src;       // [R, K]
+    TensorView row_ends;
+    GradientUse gradients = GradientUse::kAdd;
+  };
+  void backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                       const BackwardWeight& args) const;
+
+ private:
+  // The experts' packed forms for one use; `stride_bytes` apart from `offset` on.
+  struct Place {
+    int64_t offset = 0;
+    int64_t stride_bytes = 0;
+  };
+  Place take(Placement& at, DType compute, ops::PackUse use, ops::WeightFormat format) const;
+  ops::ExpertWeights packed(const BlockWeights& weights, DType compute, ops::PackUse use) const;
+  size_t param_of(int64_t expert, size_t part) const {
+    return first_param_ + static_cast<size_t>(expert) * options_.parts.size() + part;
+  }
+  int64_t row_of_part(size_t part) const;
+  // The gradients of parts [first, last) of every expert as one matrix each, where they adjoin in
+  // memory; otherwise nothing.
+  std::vector<TensorView> adjoining_gradients(const BlockWeights& weights, size_t first,
+                                              size_t last) const;
+
+  ExpertBankOptions options_;
+  size_t first_param_ = 0;
+  int64_t outputs_ = 0;
+  Place forward_[kPackLayouts];
+  Place backward_[kPackLayouts];
+};
+
+}  // namespace jige::model

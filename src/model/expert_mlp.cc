@@ -1,0 +1,186 @@
+#include "model/expert_mlp.h"
+
+#include <algorithm>
+
+#include "ops/elementwise.h"
+
+namespace jige::model {
+
+ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names,
+                     double output_std, std::vector<ParamSpec>& params)
+    : width_(config.hidden_size), experts_(config.experts) {
+  router_ = Projection({.parts = {{names.router, experts_.count}}, .inputs = width_, .whole = true},
+                       params);
+  input_ = ExpertBank({.prefix = names.prefix,
+                       .parts = {{names.gate, experts_.ffn_size}, {names.up, experts_.ffn_size}},
+                       .count = experts_.count,
+                       .inputs = width_},
+                      params);
+  output_ = ExpertBank({.prefix = names.prefix,
+                        .parts = {{names.down, width_}},
+                        .count = experts_.count,
+                        .inputs = experts_.ffn_size,
+                        .init_std = output_std},
+                       params);
+}
+
+void ExpertMlp::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
+  router_.plan_forward(at, compute, format);
+  input_.plan_forward(at, compute, format);
+  output_.plan_forward(at, compute, format);
+}
+
+void ExpertMlp::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
+  router_.plan_backward(at, compute, format);
+  input_.plan_backward(at, compute, format);
+  output_.plan_backward(at, compute, format);
+}
+
+void ExpertMlp::pack(Stream& stream, const BlockWeights& weights, DType compute,
+                     PackFor use) const {
+  router_.pack(stream, weights, compute, use);
+  input_.pack(stream, weights, compute, use);
+  output_.pack(stream, weights, compute, use);
+}
+
+void ExpertMlp::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
+                           std::vector<ops::PackPart>& packs) const {
+  router_.list_packs(weights, param, compute, use, packs);
+  input_.list_packs(weights, param, compute, use, packs);
+  output_.list_packs(weights, param, compute, use, packs);
+}
+
+int64_t ExpertMlp::strip_bytes(DType compute) const {
+  return std::max(input_.strip_bytes(compute), output_.strip_bytes(compute));
+}
+
+int64_t ExpertMlp::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
+                                        bool frozen_base) const {
+  return std::max({router_.thread_scratch_bytes(token_count, compute, threads, frozen_base),
+                   input_.thread_scratch_bytes(token_count, compute, threads, frozen_base),
+                   output_.thread_scratch_bytes(token_count, compute, threads, frozen_base)});
+}
+
+double ExpertMlp::forward_flops(double token_count) const {
+  const auto width = static_cast<double>(width_);
+  const double of_experts =
+      3.0 * static_cast<double>(experts_.chosen) * static_cast<double>(experts_.ffn_size);
+  return 2.0 * token_count * width * (static_cast<double>(experts_.count) + of_experts);
+}
+
+ExpertMlp::Saved ExpertMlp::place_saved(Placement& at, int64_t token_count, DType compute) const {
+  const Shape places{token_count, experts_.chosen};
+  Saved saved;
+  ops::Routing& routing = saved.routing;
+  routing.logits = at.take(DType::kF32, Shape{token_count, experts_.count});
+  routing.chosen = at.take(DType::kI32, places);
+  routing.weights = at.take(DType::kF32, places);
+  routing.row_of_place = at.take(DType::kI32, places);
+  routing.place_of_row = at.take(DType::kI32, Shape{places.count()});
+  routing.row_ends = at.take(DType::kI32, Shape{experts_.count});
+  routing.normalised = experts_.normalised;
+  saved.ffn = at.take(compute, Shape{places.count(), input_.outputs()});
+  return saved;
+}
+
+ExpertMlp::Pending ExpertMlp::place_pending(Placement& at, int64_t token_count,
+                                            DType compute) const {
+  Pending pending;
+  pending.ffn = at.take(compute, Shape{token_count * experts_.chosen, input_.outputs()});
+  pending.grad_logits = at.take(DType::kF32, Shape{token_count, experts_.count});
+  return pending;
+}
+
+ExpertMlp::Work ExpertMlp::place_work(Placement& at, int64_t token_count, DType compute,
+                                      bool training) const {
+  const int64_t row_count = token_count * experts_.chosen;
+  Work work;
+  work.wide_rows = at.take(DType::kF32, Shape{row_count, width_});
+  work.rows = TensorView::of(work.wide_rows.data, compute, Shape{row_count, width_});
+  if (!training) return work;
+  work.activated = at.take(compute, Shape{row_count, experts_.ffn_size});
+  work.grad_tokens = at.take(DType::kF32, Shape{token_count, width_});
+  work.grad_weights = at.take(DType::kF32, Shape{token_count, experts_.chosen});
+  const int64_t scratch = router_.weight_scratch_bytes(token_count, compute);
+  if (scratch > 0) work.scratch = at.take(DType::kU8, Shape{scratch});
+  return work;
+}
+
+void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compute,
+                        const TensorView& dst, const TensorView& src, const Saved& saved,
+                        const Work& work) const {
+  const ops::Routing& routing = saved.routing;
+  router_.forward(stream, weights, compute, {.dst = routing.logits, .src = src});
+  ops::route(stream, routing);
+  ops::gather_rows(stream, routing, work.rows, src);
+  input_.forward(stream, weights, compute,
+                 {.dst = saved.ffn, .src = work.rows, .row_ends = routing.row_ends});
+  // Where nobody wants the gate again, a takes its place.
+  const TensorView activated =
+      work.activated ? work.activated : saved.ffn.column_range(0, experts_.ffn_size);
+  ops::swiglu_forward(stream, activated, saved.ffn);
+  output_.forward(stream, weights, compute,
+                  {.dst = work.wide_rows, .src = activated, .row_ends = routing.row_ends});
+  ops::combine_rows(stream, routing, dst, work.wide_rows, ops::RowWeights::kRouter);
+}
+
+void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DType compute,
+                               const TensorView& grad_src, const TensorView& grad_dst,
+                               const Saved& saved, const Pending& pending, const Work& work) const {
+  const ops::Routing& routing = saved.routing;
+  const TensorView gate = saved.ffn.column_range(0, experts_.ffn_size);
+  ops::gather_rows(stream, routing, work.rows, grad_dst);
+  output_.backward_input(stream, weights, compute,
+                         {.dst = work.activated, .src = work.rows, .row_ends = routing.row_ends});
+  // a, for the router, stands for now where its gradient will.
+  const TensorView activated = pending.ffn.column_range(0, experts_.ffn_size);
+  ops::swiglu_forward(stream, activated, saved.ffn);
+  ops::dot_rows(stream, routing, work.grad_weights, work.activated, activated);
+  ops::route_backward(stream, routing, pending.grad_logits, work.grad_weights);
+  ops::weigh_rows(stream, routing, work.activated);
+  ops::swiglu_backward(stream, pending.ffn, work.activated, saved.ffn, gate);
+  ops::weigh_rows(stream, routing, gate);
+  input_.backward_input(stream, weights, compute,
+                        {.dst = work.wide_rows, .src = pending.ffn, .row_ends = routing.row_ends});
+  router_.backward_input(stream, weights, compute,
+                         {.grad_src = work.grad_tokens, .grad_dst = pending.grad_logits});
+  ops::combine_rows(stream, routing, grad_src, work.wide_rows, ops::RowWeights::kOnes,
+                    work.grad_tokens);
+}
+
+bool ExpertMlp::wants_gradient(const BlockWeights& weights) const {
+  return router_.wants_gradient(weights) || input_.wants_gradient(weights) ||
+         output_.wants_gradient(weights);
+}
+
+void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DType compute,
+                                const TensorView& src, const TensorView& grad_dst,
+                                GradientUse gradients, const Saved& saved, const Pending& pending,
+                                const Work& work) const {
+  const ops::Routing& routing = saved.routing;
+  if (output_.wants_gradient(weights)) {
+    ops::gather_rows(stream, routing, work.rows, grad_dst);
+    output_.backward_weight(stream, weights, compute,
+                            {.grad_dst = work.rows,
+                             .src = saved.ffn.column_range(0, experts_.ffn_size),  // X left w · a
+                             .row_ends = routing.row_ends,
+                             .gradients = gradients});
+  }
+  if (input_.wants_gradient(weights)) {
+    ops::gather_rows(stream, routing, work.rows, src);
+    input_.backward_weight(stream, weights, compute,
+                           {.grad_dst = pending.ffn,
+                            .src = work.rows,
+                            .row_ends = routing.row_ends,
+                            .gradients = gradients});
+  }
+  if (router_.wants_gradient(weights)) {
+    router_.backward_weight(stream, weights, compute,
+                            {.grad_dst = pending.grad_logits,
+                             .src = src,
+                             .scratch = work.scratch,
+                             .gradients = gradients});
+  }
+}
+
+}  // namespace jige::model

@@ -1,0 +1,45 @@
+// Linear layers of many experts at once: each multiplies the rows that the router gave it.
+//
+// Rows as in experts.h; expert e has a weight [n, k] of its own. One loop of the team serves all
+// experts: their products are cut along columns into pieces of about equal cost, so that one token,
+// whose experts have a row each, keeps every thread reading weights, and many tokens, most of
+// whose experts are a thread's alone, every thread computing. The bits are those of linear.h, row
+// by row, however pieces fall; experts without rows cost nothing.
+// Threads: asynchronous on the stream; row_ends is read when the work runs.
+#pragma once
+
+#include <vector>
+
+#include "ops/linear.h"
+
+namespace jige::ops {
+
+// Packed weights of equal shape, `stride_bytes` apart.
+struct ExpertWeights {
+  PackedWeight first;
+  int64_t stride_bytes = 0;
+  int64_t count = 0;
+  PackedWeight at(int64_t expert) const;
+};
+
+struct ExpertProduct {
+  TensorView dst;  // [R, n], f32 or bf16; of the input gradient [R, k]
+  TensorView src;  // [R, k]; of the input gradient [R, n]
+  ExpertWeights weights;
+  PackUse use = PackUse::kForward;  // or kInputGradient
+  TensorView row_ends;              // [E] i32
+  TensorView strip;                 // as in LinearForward
+};
+void expert_product(Stream& stream, const ExpertProduct& args);
+
+struct ExpertWeightGradient {
+  std::vector<TensorView> grads;  // by expert, [n, k] f32; an empty one is not wanted
+  TensorView grad_dst;            // [R, n], f32 or bf16
+  TensorView src;                 // [R, k], f32 or bf16
+  TensorView row_ends;            // [E] i32
+  DType compute = DType::kF32;
+  bool accumulate = true;  // false: stored, zeros for an expert without rows
+};
+void expert_weight_gradient(Stream& stream, const ExpertWeightGradient& args);
+
+}  // namespace jige::ops

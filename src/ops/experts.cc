@@ -1,0 +1,156 @@
+#include "ops/experts.h"
+
+#include <cstring>
+
+#include "base/cpu.h"
+#include "kernels/cpu/experts.h"
+#include "ops/kernel_rows.h"
+
+namespace jige::ops {
+namespace {
+
+void check_routing(const Routing& r) {
+  const int64_t t = r.token_count();
+  const int64_t k = r.chosen_count();
+  JIGE_CHECK(1 <= k && k <= r.expert_count(), "{} of {} experts", k, r.expert_count());
+  check_vector("logits", r.logits, DType::kF32, t * r.expert_count());
+  check_vector("chosen", r.chosen, DType::kI32, t * k);
+  check_vector("weights", r.weights, DType::kF32, t * k);
+  check_vector("row_of_place", r.row_of_place, DType::kI32, t * k);
+  check_vector("place_of_row", r.place_of_row, DType::kI32, t * k);
+  check_vector("row_ends", r.row_ends, DType::kI32, r.expert_count());
+}
+
+cpu::ChooseArgs choose_args(const Routing& r) {
+  return {.logits = r.logits.as<float>(),
+          .experts = r.expert_count(),
+          .chosen = r.chosen_count(),
+          .over_chosen = r.normalised,
+          .experts_of = r.chosen.as<int32_t>(),
+          .weights = r.weights.as<float>()};
+}
+
+// Gives every place its row: a counting sort, which keeps tokens in order.
+void sort_places(const Routing& r) {
+  const auto* chosen = r.chosen.as<int32_t>();
+  auto* ends = r.row_ends.as<int32_t>();
+  const int64_t places = r.row_count();
+  std::memset(ends, 0, static_cast<size_t>(r.expert_count()) * sizeof(int32_t));
+  for (int64_t place = 0; place < places; ++place) ++ends[chosen[place]];
+  int32_t begin = 0;
+  for (int64_t e = 0; e < r.expert_count(); ++e) {
+    const int32_t count = ends[e];
+    ends[e] = begin;
+    begin += count;
+  }
+  for (int64_t place = 0; place < places; ++place) {
+    const int32_t row = ends[chosen[place]]++;
+    r.row_of_place.as<int32_t>()[place] = row;
+    r.place_of_row.as<int32_t>()[row] = static_cast<int32_t>(place);
+  }
+}
+
+// Puts kernel(args, row_begin, row_end) on the stream, shared out by rows.
+template <typename Kernel, typename Args>
+void submit_expert_rows(Stream& stream, Kernel cpu::ExpertKernels::*kernel, const Args& args,
+                        int64_t rows, int64_t columns) {
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto run = cpu::expert_kernels(active_isa()).*kernel;
+    for_row_ranges(device, rows, columns,
+                   [&](int64_t begin, int64_t end) { run(args, begin, end); });
+  });
+}
+
+}  // namespace
+
+void route(Stream& stream, const Routing& routing) {
+  check_routing(routing);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([routing, &device = cpu_stream.cpu()] {
+    const auto choose = cpu::expert_kernels(active_isa()).choose;
+    const cpu::ChooseArgs args = choose_args(routing);
+    for_row_ranges(device, routing.token_count(), args.experts * (args.chosen + 2),
+                   [&](int64_t begin, int64_t end) { choose(args, begin, end); });
+    sort_places(routing);
+  });
+}
+
+void gather_rows(Stream& stream, const Routing& routing, const TensorView& dst,
+                 const TensorView& src) {
+  const int64_t width = src.columns();
+  check_float("src", src, routing.token_count(), width);
+  check_typed("dst", dst, src.dtype, routing.row_count(), width);
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto* places = routing.place_of_row.as<int32_t>();
+    const auto* from = static_cast<const std::byte*>(src.data);
+    auto* to = static_cast<std::byte*>(dst.data);
+    const auto bytes_of = [&](int64_t count) { return dtype_bytes(src.dtype, count); };
+    for_row_ranges(device, routing.row_count(), width, [&](int64_t begin, int64_t end) {
+      for (int64_t row = begin; row < end; ++row) {
+        const int64_t token = places[row] / routing.chosen_count();
+        std::memcpy(to + bytes_of(row * dst.row_stride), from + bytes_of(token * src.row_stride),
+                    static_cast<size_t>(bytes_of(width)));
+      }
+    });
+  });
+}
+
+void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
+                  const TensorView& src, RowWeights weights, const TensorView& base) {
+  const int64_t width = dst.columns();
+  check_float("dst", dst, routing.token_count(), width);
+  check_float("src", src, routing.row_count(), width);
+  if (base) check_vector("base", base, DType::kF32, routing.token_count() * width);
+  submit_expert_rows(
+      stream, &cpu::ExpertKernels::combine,
+      cpu::CombineArgs{
+          .dst = rows_of(dst),
+          .base = static_cast<const float*>(base.data),
+          .src = const_rows_of(src),
+          .rows = routing.row_of_place.as<int32_t>(),
+          .weights = weights == RowWeights::kRouter ? routing.weights.as<float>() : nullptr,
+          .chosen = routing.chosen_count(),
+          .width = width},
+      routing.token_count(), width * (routing.chosen_count() + 1));
+}
+
+void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data) {
+  check_float("data", data, routing.row_count(), data.columns());
+  submit_expert_rows(stream, &cpu::ExpertKernels::scale_rows,
+                     cpu::ScaleRowsArgs{.data = rows_of(data),
+                                        .factors = routing.weights.as<float>(),
+                                        .places = routing.place_of_row.as<int32_t>(),
+                                        .width = data.columns()},
+                     routing.row_count(), data.columns());
+}
+
+void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_weights,
+              const TensorView& a, const TensorView& b) {
+  check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
+  check_float("a", a, routing.row_count(), b.columns());
+  check_typed("b", b, a.dtype, routing.row_count(), a.columns());
+  submit_expert_rows(stream, &cpu::ExpertKernels::row_dots,
+                     cpu::RowDotsArgs{.dst = grad_weights.as<float>(),
+                                      .a = const_rows_of(a),
+                                      .b = const_rows_of(b),
+                                      .places = routing.place_of_row.as<int32_t>(),
+                                      .width = a.columns()},
+                     routing.row_count(), 2 * a.columns());
+}
+
+void route_backward(Stream& stream, const Routing& routing, const TensorView& grad_logits,
+                    const TensorView& grad_weights) {
+  check_routing(routing);
+  const int64_t experts = routing.expert_count();
+  check_vector("grad_logits", grad_logits, DType::kF32, routing.token_count() * experts);
+  check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
+  submit_expert_rows(stream, &cpu::ExpertKernels::slopes,
+                     cpu::SlopesArgs{.choice = choose_args(routing),
+                                     .grad_weights = grad_weights.as<float>(),
+                                     .grad_logits = grad_logits.as<float>()},
+                     routing.token_count(), 4 * experts);
+}
+
+}  // namespace jige::ops

@@ -1,0 +1,55 @@
+// Experts: who computes which token, rows brought together by expert and taken apart again.
+//
+// Shapes: T tokens, D width, E experts, k chosen of them for each token, R = T · k rows. A place
+// t k + j is the j-th chosen expert of token t, in ascending order of experts; a row is a place
+// among those of its expert, so that the rows of expert e are [row_ends[e - 1], row_ends[e]), its
+// tokens in ascending order. The arithmetic is in kernels/cpu/experts.h: a token's choice and sums
+// depend on nothing but its own numbers.
+// Threads: asynchronous on the stream; routes are read when the work runs.
+#pragma once
+
+#include "tensor/device.h"
+#include "tensor/view.h"
+
+namespace jige::ops {
+
+struct Routing {
+  TensorView logits;        // [T, E] f32, the router's
+  TensorView chosen;        // [T, k] i32, experts in ascending order
+  TensorView weights;       // [T, k] f32
+  TensorView row_of_place;  // [T, k] i32
+  TensorView place_of_row;  // [R] i32
+  TensorView row_ends;      // [E] i32
+  bool normalised = false;  // the weights of a token add up to 1
+
+  int64_t token_count() const { return logits.rows(); }
+  int64_t expert_count() const { return logits.columns(); }
+  int64_t chosen_count() const { return chosen.columns(); }
+  int64_t row_count() const { return place_of_row.count(); }
+};
+
+// From the logits, all the rest.
+void route(Stream& stream, const Routing& routing);
+
+// dst [R, D] = the rows of src [T, D] whose tokens they are; of one type.
+void gather_rows(Stream& stream, const Routing& routing, const TensorView& dst,
+                 const TensorView& src);
+
+// dst [T, D] = base + the sum of a token's rows of src [R, D], ascending, weighted or not. dst and
+// src f32 or bf16; base f32, or empty.
+enum class RowWeights { kRouter, kOnes };
+void combine_rows(Stream& stream, const Routing& routing, const TensorView& dst,
+                  const TensorView& src, RowWeights weights, const TensorView& base = {});
+
+// Every row of data [R, F] times its weight.
+void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data);
+
+// grad_weights [T, k] f32: the inner products of rows of a and b [R, F], both of one type.
+void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_weights,
+              const TensorView& a, const TensorView& b);
+
+// grad_logits [T, E] f32 from grad_weights [T, k] f32.
+void route_backward(Stream& stream, const Routing& routing, const TensorView& grad_logits,
+                    const TensorView& grad_weights);
+
+}  // namespace jige::ops

@@ -6,6 +6,7 @@
 
 #include "base/ascii.h"
 #include "grammar/ebnf.h"
+#include "grammar/pattern_reader.h"
 #include "text/unicode.h"
 
 namespace jige::grammar {
@@ -15,18 +16,12 @@ constexpr size_t kNameBytesMax = 128;
 
 bool is_name_character(char c) { return is_ascii_alphanumeric(c) || c == '-' || c == '_'; }
 
-class EbnfParser {
+class EbnfParser : PatternReader {
  public:
-  explicit EbnfParser(std::string_view source) : source_(source) {}
+  explicit EbnfParser(std::string_view source) : PatternReader(source, "the grammar") {}
 
   Result<Ebnf> parse() {
-    if (source_.size() > kEbnfBytesMax) {
-      return fail(Code::kInvalidArgument, "the grammar has {} bytes; at most {} are taken",
-                  source_.size(), kEbnfBytesMax);
-    }
-    if (!text::is_valid_utf8(source_)) {
-      return fail(Code::kInvalidArgument, "the grammar is not valid UTF-8");
-    }
+    JIGE_DO(check(kEbnfBytesMax));
     skip_space();
     while (at_ < source_.size()) JIGE_DO(rule());
     for (size_t i = 0; i < ebnf_.rules.size(); ++i) {
@@ -43,24 +38,6 @@ class EbnfParser {
   }
 
  private:
-  bool ends() const { return at_ >= source_.size(); }
-  bool sees(char c) const { return !ends() && source_[at_] == c; }
-  bool take(std::string_view text) {
-    if (!source_.substr(at_).starts_with(text)) return false;
-    at_ += text.size();
-    return true;
-  }
-  char32_t take_character() {
-    const text::Decoded decoded = text::decode_utf8(source_.substr(at_));
-    at_ += decoded.size;
-    return decoded.code_point;
-  }
-  tl::unexpected<Error> wrong(std::string_view what) const {
-    const auto line =
-        1 + std::count(source_.begin(), source_.begin() + static_cast<std::ptrdiff_t>(at_), '\n');
-    return fail(Code::kInvalidArgument, "the grammar at byte {}, in line {}: {}", at_, line, what);
-  }
-
   // White space and comments.
   void skip_space() {
     while (!ends()) {
@@ -162,33 +139,19 @@ class EbnfParser {
     if (take("+")) return Counts{1, kUnbounded};
     if (!take("{")) return std::nullopt;
     skip_space();
-    const std::optional<int32_t> min = number();
+    const std::optional<int32_t> min = take_number();
     Counts counts{min.value_or(0), min.value_or(0)};
     skip_space();
     std::optional<int32_t> max;
     if (take(",")) {
       skip_space();
-      max = number();
+      max = take_number();
       counts.max = max.value_or(kUnbounded);
       skip_space();
     }
     if ((!min && !max) || !take("}")) return wrong("a repeat must be {m}, {m,} or {m,n}");
-    if (counts.min > kRepeatMax || counts.max > kRepeatMax) {
-      return wrong(fmt::format("a repeat of more than {} times", kRepeatMax));
-    }
-    if (counts.max != kUnbounded && counts.max < counts.min) {
-      return wrong("the most of a repeat is less than its least");
-    }
+    JIGE_DO(check_counts(counts));
     return counts;
-  }
-
-  // A decimal number, kRepeatMax + 1 for all beyond.
-  std::optional<int32_t> number() {
-    std::optional<int32_t> value;
-    while (!ends() && source_[at_] >= '0' && source_[at_] <= '9') {
-      value = std::min(value.value_or(0) * 10 + (source_[at_++] - '0'), kRepeatMax + 1);
-    }
-    return value;
   }
 
   Result<EbnfNode> atom() {
@@ -240,7 +203,7 @@ class EbnfParser {
       if (ends() || sees('\n')) return wrong("\"]\" is missing");
       JIGE_TRY(const char32_t first, item());
       char32_t last = first;
-      if (sees('-') && !source_.substr(at_).starts_with("-]")) {
+      if (sees('-') && !sees("-]")) {
         ++at_;
         if (ends() || sees('\n')) return wrong("\"]\" is missing");
         JIGE_TRY(last, item());
@@ -266,11 +229,11 @@ class EbnfParser {
       case 'r':
         return U'\r';
       case 'x':
-        return hex(2);
+        return take_hex(2);
       case 'u':
-        return hex(4);
+        return take_hex(4);
       case 'U':
-        return hex(8);
+        return take_hex(8);
       default:
         break;
     }
@@ -281,25 +244,6 @@ class EbnfParser {
     return c;
   }
 
-  Result<char32_t> hex(int digit_count) {
-    uint64_t value = 0;
-    for (int i = 0; i < digit_count; ++i) {
-      const char c = ends() ? ' ' : source_[at_++];
-      const bool digit = c >= '0' && c <= '9';
-      const bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-      if (!digit && !letter) {
-        return wrong(fmt::format("an escape needs {} hexadecimal digits", digit_count));
-      }
-      value = value * 16 + static_cast<uint64_t>(digit ? c - '0' : (c | 0x20) - 'a' + 10);
-    }
-    if (value > kCodePointMax || (value >= 0xD800 && value <= 0xDFFF)) {
-      return wrong("an escape of what is no character");
-    }
-    return static_cast<char32_t>(value);
-  }
-
-  std::string_view source_;
-  size_t at_ = 0;
   int depth_ = 0;
   Ebnf ebnf_;
   std::vector<bool> is_defined_;

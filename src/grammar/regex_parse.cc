@@ -2,8 +2,8 @@
 #include <string>
 #include <utility>
 
+#include "grammar/pattern_reader.h"
 #include "grammar/regex.h"
-#include "text/unicode.h"
 
 namespace jige::grammar {
 namespace {
@@ -14,40 +14,18 @@ CodePoints word_characters() {
 }
 CodePoints spaces() { return CodePoints().add('\t', '\r').add(' ', ' '); }
 
-class RegexParser {
+class RegexParser : PatternReader {
  public:
-  explicit RegexParser(std::string_view pattern) : pattern_(pattern) {}
+  explicit RegexParser(std::string_view pattern) : PatternReader(pattern, "the expression") {}
 
   Result<RegexNode> parse() {
-    if (pattern_.size() > kRegexBytesMax) {
-      return fail(Code::kInvalidArgument, "the expression has {} bytes; at most {} are taken",
-                  pattern_.size(), kRegexBytesMax);
-    }
-    if (!text::is_valid_utf8(pattern_)) {
-      return fail(Code::kInvalidArgument, "the expression is not valid UTF-8");
-    }
+    JIGE_DO(check(kRegexBytesMax));
     JIGE_TRY(RegexNode node, alternatives());
-    if (at_ < pattern_.size()) return wrong("\")\" closes nothing");
+    if (at_ < source_.size()) return wrong("\")\" closes nothing");
     return node;
   }
 
  private:
-  bool ends() const { return at_ >= pattern_.size(); }
-  bool sees(char c) const { return !ends() && pattern_[at_] == c; }
-  bool take(std::string_view text) {
-    if (!pattern_.substr(at_).starts_with(text)) return false;
-    at_ += text.size();
-    return true;
-  }
-  char32_t take_character() {
-    const text::Decoded decoded = text::decode_utf8(pattern_.substr(at_));
-    at_ += decoded.size;
-    return decoded.code_point;
-  }
-  tl::unexpected<Error> wrong(std::string_view what) const {
-    return fail(Code::kInvalidArgument, "the expression at byte {}: {}", at_, what);
-  }
-
   Result<RegexNode> alternatives() {
     RegexNode node{.kind = RegexNode::Kind::kAlternatives};
     do {
@@ -96,29 +74,15 @@ class RegexParser {
     if (take("+")) return Counts{1, kUnbounded};
     if (!sees('{')) return std::nullopt;
     const size_t begin = at_++;
-    const std::optional<int32_t> min = number();
+    const std::optional<int32_t> min = take_number();
     Counts counts{min.value_or(0), min.value_or(0)};
-    if (take(",")) counts.max = number().value_or(kUnbounded);
+    if (take(",")) counts.max = take_number().value_or(kUnbounded);
     if (!min || !take("}")) {  // an ordinary brace
       at_ = begin;
       return std::nullopt;
     }
-    if (counts.min > kRepeatMax || counts.max > kRepeatMax) {
-      return wrong(fmt::format("a repeat of more than {} times", kRepeatMax));
-    }
-    if (counts.max != kUnbounded && counts.max < counts.min) {
-      return wrong("the most of a repeat is less than its least");
-    }
+    JIGE_DO(check_counts(counts));
     return counts;
-  }
-
-  // A decimal number, kRepeatMax + 1 for all beyond.
-  std::optional<int32_t> number() {
-    std::optional<int32_t> value;
-    while (!ends() && pattern_[at_] >= '0' && pattern_[at_] <= '9') {
-      value = std::min(value.value_or(0) * 10 + (pattern_[at_++] - '0'), kRepeatMax + 1);
-    }
-    return value;
   }
 
   Result<RegexNode> atom() {
@@ -163,7 +127,7 @@ class RegexParser {
       first = false;
       if (ends()) return wrong("\"]\" is missing");
       JIGE_TRY(const CodePoints begin, class_item());
-      if (!sees('-') || pattern_.substr(at_).starts_with("-]")) {
+      if (!sees('-') || sees("-]")) {
         set.add(begin);
         continue;
       }
@@ -223,9 +187,9 @@ class RegexParser {
       case '0':
         return CodePoints::of(0);
       case 'x':
-        return hex(2);
+        return by_number(2);
       case 'u':
-        return hex(4);
+        return by_number(4);
       default:
         break;
     }
@@ -236,23 +200,11 @@ class RegexParser {
     return CodePoints::of(c);
   }
 
-  Result<CodePoints> hex(int digit_count) {
-    char32_t value = 0;
-    for (int i = 0; i < digit_count; ++i) {
-      const char c = ends() ? ' ' : pattern_[at_++];
-      const bool digit = c >= '0' && c <= '9';
-      const bool letter = (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F');
-      if (!digit && !letter) {
-        return wrong(fmt::format("an escape needs {} hexadecimal digits", digit_count));
-      }
-      value = value * 16 + static_cast<char32_t>(digit ? c - '0' : (c | 0x20) - 'a' + 10);
-    }
-    if (value >= 0xD800 && value <= 0xDFFF) return wrong("half a surrogate pair is no character");
-    return CodePoints::of(value);
+  Result<CodePoints> by_number(int digit_count) {
+    JIGE_TRY(const char32_t character, take_hex(digit_count));
+    return CodePoints::of(character);
   }
 
-  std::string_view pattern_;
-  size_t at_ = 0;
   int depth_ = 0;
 };
 

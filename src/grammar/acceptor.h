@@ -32,7 +32,7 @@ namespace jige::grammar {
 inline constexpr int kNoState = -1;
 
 // What may still be done while someone waits, in visits of places, so that it is the same on every
-// machine. A visit takes 13 to 34 ns (AMD EPYC, release build), all of them 7 to 18 ms.
+// machine. A visit takes some tens of nanoseconds, all of them some ten milliseconds.
 inline constexpr size_t kWorkMax = size_t{1} << 19;
 
 struct Work {

@@ -93,13 +93,14 @@ Result<ChatVariantText> ChatPrefixes::render(const ChatVariant& variant) {
     JIGE_TRY(watch.changed, jinja::from_json(message, run->interpreter.budget()));
   }
   ++watch.version;
-  auto render = run->interpreter.run_from(*place);
+  size_t common = 0;
+  auto render = run->interpreter.run_from(*place, {run->places, run->text, same}, common);
   // The run's budget is one for all, and members that are null are kept where a template fails.
   if (!render) return render_anew(variant);
   steps_ += render->steps;
-  const size_t shared = std::min(place->text_bytes, run->shared_max);
-  return ChatVariantText{
-      shared, run->text.substr(shared, place->text_bytes - shared) + std::move(render->text)};
+  const size_t shared = std::min(common, run->shared_max);
+  return ChatVariantText{shared,
+                         run->text.substr(shared, common - shared) + std::move(render->text)};
 }
 
 Result<ChatVariantText> ChatPrefixes::render_anew(const ChatVariant& variant) {

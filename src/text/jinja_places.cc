@@ -50,7 +50,8 @@ void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>&
   if (top_->values.size() + reachable.size() > kNotedMax) return;
   Place place{.statement = statement,
               .turn = state->at,
-              .seen = watch.seen,
+              .seen = std::max(watch.seen, seen_before_),
+              .seen_inside = watch.seen,
               .text_bytes = text_.size(),
               .list = state->watched,
               .values = top_->values,
@@ -59,22 +60,30 @@ void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>&
   places_->push_back(std::move(place));
 }
 
-Result<ChatRender> Interpreter::run_from(const Place& place) {
+Result<ChatRender> Interpreter::run_from(const Place& place, const Whole& whole,
+                                         size_t& shared_bytes) {
   text_.clear();
   generated_.clear();
+  replay_ = {&whole.places, &whole.text, whole.same_count, place.text_bytes};
   const int64_t steps = budget_.steps_used();
   top_->values = place.values;
   for (const auto& [one, attributes] : place.namespaces) one->attributes = attributes;
-  const auto state = std::make_shared<LoopState>();
-  state->watched = place.list;
-  state->at = place.turn;
-  state->height = place.list.height();
-  const Stmt& loop = *template_.body[place.statement];
-  auto flow = run_turns(loop, *top_, state);
-  if (!flow) return at_line(std::move(flow.error()), loop.line);
-  if (*flow == Flow::kNext) {
-    JIGE_TRY(flow, run_body(template_.body, *top_, place.statement + 1));
+  Result<Flow> flow = Flow::kNext;
+  size_t next = 0;
+  if (place.list.is_watched()) {
+    const auto state = std::make_shared<LoopState>();
+    state->watched = place.list;
+    state->at = place.turn;
+    state->height = place.list.height();
+    const Stmt& loop = *template_.body[place.statement];
+    flow = run_turns(loop, *top_, state);
+    if (!flow) return at_line(std::move(flow.error()), loop.line);
+    next = place.statement + 1;
   }
+  if (*flow == Flow::kNext) {
+    JIGE_TRY(flow, run_body(template_.body, *top_, next));
+  }
+  shared_bytes = replay_.passed_bytes;
   return ChatRender{std::move(text_), std::move(generated_), budget_.steps_used() - steps};
 }
 

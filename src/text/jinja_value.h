@@ -148,6 +148,8 @@ class Value {
 
   // How deep lists and dicts nest in it; 0 for scalars.
   uint32_t height() const;
+  // Whether no template can tell it from another: a scalar, or the same list or dict.
+  bool same(const Value& other) const;
   // Python's truth of a value.
   bool truth() const;
   // Python's name of its type, for messages.

@@ -29,7 +29,8 @@ Json conversation(int turns) {
 }
 
 std::string whole_text(const ChatPrefixes& renders, const ChatVariantText& text) {
-  return renders.text().substr(0, text.shared) + text.rest;
+  return renders.text().substr(0, text.shared) + text.rest +
+         renders.text().substr(renders.text().size() - text.tail);
 }
 
 // Every beginning, with and without prompt, and with a message changed, against the template's own
@@ -253,28 +254,62 @@ Json random_message(Rng& rng) {
 
 // Of two kinds: any roles in any order, and question and answer by turns, which no template
 // refuses.
+Json random_conversation(Rng& rng) {
+  Json messages = Json::array();
+  const bool in_turns = rng.below(2) == 0;
+  const size_t count = 1 + rng.below(9);
+  for (size_t i = 0; i < count; ++i) {
+    messages.push_back(random_message(rng));
+    if (in_turns) messages[i]["role"] = i % 2 == 0 ? "user" : "assistant";
+  }
+  return messages;
+}
+
+const Json kOneTool = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+
+ChatOptions random_options(Rng& rng) {
+  ChatOptions options = kTokens;
+  options.add_generation_prompt = rng.below(3) == 0;
+  if (rng.below(4) == 0) options.tools = &kOneTool;
+  return options;
+}
+
 TEST(ChatPrefixes, AreExactForConversationsDrawnAtRandom) {
   Rng rng(derive_key(2026, "random conversations"));
-  const Json tools = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
   int sharing = 0;
   for (const char* name : kTemplates) {
     SCOPED_TRACE(name);
     const ChatTemplate chat = recorded_template(name);
     for (int round = 0; round < 24; ++round) {
-      Json messages = Json::array();
-      const bool in_turns = rng.below(2) == 0;
-      const size_t count = 1 + rng.below(9);
-      for (size_t i = 0; i < count; ++i) {
-        messages.push_back(random_message(rng));
-        if (in_turns) messages[i]["role"] = i % 2 == 0 ? "user" : "assistant";
-      }
-      ChatOptions options = kTokens;
-      options.add_generation_prompt = rng.below(3) == 0;
-      if (rng.below(4) == 0) options.tools = &tools;
-      sharing += expect_exact(chat, messages, options);
+      const Json messages = random_conversation(rng);
+      sharing += expect_exact(chat, messages, random_options(rng));
     }
   }
   EXPECT_GT(sharing, 3000);
+}
+
+// A template that holds a cycler goes on from no place: all of its renders are from the start.
+TEST(ChatPrefixes, AnswersAreThoseOfRendersFromTheStart) {
+  Rng rng(derive_key(2026, "random answers"));
+  int count = 0;
+  for (const char* name : kTemplates) {
+    const ChatTemplate chat = recorded_template(name);
+    const auto plain =
+        ChatTemplate::parse("{% set own_cycler = cycler(1) %}" + chat.source(), name);
+    ASSERT_TRUE(plain) << plain.error().message;
+    for (int round = 0; round < 200; ++round) {
+      const Json messages = random_conversation(rng);
+      const ChatOptions options = random_options(rng);
+      const auto found = render_answers(chat, messages, options);
+      const auto expected = render_answers(*plain, messages, options);
+      ASSERT_EQ(found.has_value(), expected.has_value()) << name << messages.dump();
+      if (!found) continue;
+      ASSERT_EQ(found->text, expected->text) << name << messages.dump();
+      ASSERT_EQ(found->generated, expected->generated) << name << messages.dump();
+      count += static_cast<int>(found->generated.size());
+    }
+  }
+  EXPECT_GT(count, 2000);
 }
 
 // Steps that finding the answers takes.
@@ -284,6 +319,21 @@ int64_t answer_steps(const ChatTemplate& chat, int turns) {
   if (!found) return 0;
   EXPECT_EQ(found->generated.size(), static_cast<size_t>(turns));
   return found->steps;
+}
+
+// These look through all messages before they write the first; that alone is run again.
+TEST(ChatPrefixes, TheLoopBehindOneThatScansTheMessagesIsNotRunAgain) {
+  for (const char* name : {"qwen3", "mistral"}) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = recorded_template(name);
+    const auto plain =
+        ChatTemplate::parse("{% set own_cycler = cycler(1) %}" + chat.source(), name);
+    ASSERT_TRUE(plain);
+    const int64_t steps = answer_steps(chat, 80);
+    const int64_t from_the_start = answer_steps(*plain, 80);
+    RecordProperty(name, fmt::format("{} of {}", steps, from_the_start));
+    EXPECT_LT(steps, from_the_start / 3);
+  }
 }
 
 TEST(ChatPrefixes, ANamespaceForEachTurnCostsNothingLater) {

@@ -255,6 +255,7 @@ Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
       note_place(*noted, state);
       extend_record();
     }
+    join(node, *state);
   }
   if (noted) close_record(*state);
   changed_.erase(state.get());

@@ -53,6 +53,7 @@ struct Place {
   size_t turn = 0;
   size_t seen = 0;                                          // Watch::seen of the time
   size_t seen_inside = 0;                                   // by turns of this loop alone
+  size_t lowest = 0;                                        // Watch::lowest of the turn before
   size_t text_bytes = 0;                                    // that were written
   Value list;                                               // of the loop
   std::vector<std::pair<uint32_t, Value>> values;           // at the top of the template
@@ -67,17 +68,22 @@ class Interpreter {
   void define(std::string_view name, Value value);
   // Runs the template once. Notes `places`, unless it is null, in the order of the run.
   Result<ChatRender> run(std::vector<Place>* places = nullptr);
-  // Runs it again from a place that run() noted, and gives what it writes behind the first
-  // `shared_bytes` of that run's text, which it also begins with. The budget is that of this
-  // object. REQUIRES: run() ended without an error; `whole` is what it noted and wrote, and the
-  // first `same_count` messages are those of that run, which are all that were seen before the
-  // place.
+  // Runs it again from a place that run() noted. The budget is that of this object.
+  // REQUIRES: run() ended without an error; `whole` is what it noted and wrote, and the first
+  // `same_count` messages are those of that run, which are all that were seen before the place.
   struct Whole {
     const std::vector<Place>& places;
     const std::string& text;
     size_t same_count = 0;
   };
-  Result<ChatRender> run_from(const Place& place, const Whole& whole, size_t& shared_bytes);
+  // Its text: that of the whole run up to `shared_bytes`, `middle`, the last `tail_bytes` of it.
+  struct Again {
+    size_t shared_bytes = 0;
+    std::string middle = {};
+    size_t tail_bytes = 0;
+    int64_t steps = 0;
+  };
+  Result<Again> run_from(const Place& place, const Whole& whole);
 
   Budget& budget() { return budget_; }
   int64_t now_s() const { return now_s_; }
@@ -125,6 +131,10 @@ class Interpreter {
   const Value* cell_value(const Cell& cell) const;
   size_t turns_alike(const LoopRecord& record) const;
   void pass_over(const Stmt& node, LoopState& state);
+  const LoopRecord* record_of(const Stmt& node) const;
+  void join(const Stmt& node, LoopState& state);
+  void restore(const LoopRecord& record, const Place& place, size_t turns);
+  bool is_as_before(const LoopRecord& record, const Place& place) const;
   Status run_set(const Stmt& node, Scope& scope);
   Status run_macro(const Stmt& node, Scope& scope);
   Status run_call_block(const Stmt& node, Scope& scope);
@@ -190,6 +200,10 @@ class Interpreter {
     const std::string* text = nullptr;
     size_t same_count = 0;
     size_t passed_bytes = 0;  // of the text, which text_ goes on from
+    // What stands in it at [join_begin, join_end) also stands in text_ at `joined`, unwritten.
+    std::optional<size_t> joined = {};
+    size_t join_begin = 0;
+    size_t join_end = 0;
   } replay_;
   bool inner_macros_ = false;  // of which some may hold namespaces
 };

@@ -33,6 +33,16 @@ bool interchangeable(const Value* left, const Value* right) {
   return left->same(*right);
 }
 
+// What a cell held at a place.
+const Value* value_at(const Place& place, const Cell& cell) {
+  const Value* value = value_of(place.values, cell.name);
+  if (!cell.attribute || !value || !value->is(Kind::kNamespace)) return value;
+  for (const auto& [one, attributes] : place.namespaces) {
+    if (one == &value->as_namespace()) return attributes.find(*cell.attribute);
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 std::optional<uint32_t> LoopRecord::owner(const Namespace& one) const {
@@ -105,7 +115,8 @@ void Interpreter::open_record(size_t statement) {
                       .owners = std::move(*owners),
                       .reads = {},
                       .bounds = {},
-                      .writes = {}});
+                      .writes = {},
+                      .lowest = {}});
   record_ = &records_.back();
 }
 
@@ -120,6 +131,12 @@ void Interpreter::extend_record() {
 void Interpreter::close_record(LoopState& state) {
   Watch& watch = state.watched.watch();
   watch.seen = std::max(watch.seen, seen_before_);
+  if (!record_) return;
+  record_->lowest.assign(record_->place_count, Watch::kAll);
+  for (size_t turn = record_->place_count - 1; turn > 0; --turn) {
+    record_->lowest[turn - 1] =
+        std::min(record_->lowest[turn], (*places_)[record_->first_place + turn].lowest);
+  }
   record_ = nullptr;
 }
 
@@ -196,17 +213,9 @@ const Value* Interpreter::cell_value(const Cell& cell) const {
 size_t Interpreter::turns_alike(const LoopRecord& record) const {
   const std::vector<Place>& places = *replay_.places;
   const Place& entry = places[record.first_place];
-  const auto at_entry = [&](const Cell& cell) -> const Value* {
-    const Value* value = value_of(entry.values, cell.name);
-    if (!cell.attribute) return value;
-    for (const auto& [one, attributes] : entry.namespaces) {
-      if (one == &value->as_namespace()) return attributes.find(*cell.attribute);
-    }
-    return nullptr;
-  };
   size_t turns = record.place_count - 1;
   for (const auto& [cell, turn] : record.reads) {
-    if (turn < turns && !interchangeable(at_entry(cell), cell_value(cell))) turns = turn;
+    if (turn < turns && !interchangeable(value_at(entry, cell), cell_value(cell))) turns = turn;
   }
   for (const auto& list : record.bounds) {
     const Value* value = cell_value(list[0].cell);
@@ -220,13 +229,70 @@ size_t Interpreter::turns_alike(const LoopRecord& record) const {
   return turns;
 }
 
+// The record of a loop at the top of the template, where nothing is held that it does not tell of.
+const LoopRecord* Interpreter::record_of(const Stmt& node) const {
+  if (!cyclers_.empty() || !changed_.empty()) return nullptr;
+  for (const LoopRecord& one : records_) {
+    if (template_.body[one.statement].get() == &node) return &one;
+  }
+  return nullptr;
+}
+
+// Whether everything that the loop reads and writes is as it was at one of its places.
+bool Interpreter::is_as_before(const LoopRecord& record, const Place& place) const {
+  const auto alike = [&](const Cell& cell) {
+    return interchangeable(value_at(place, cell), cell_value(cell));
+  };
+  return std::all_of(record.reads.begin(), record.reads.end(),
+                     [&](const auto& one) { return alike(one.cell); }) &&
+         std::all_of(record.writes.begin(), record.writes.end(),
+                     [&](const auto& one) { return alike(one.cell); }) &&
+         std::all_of(record.bounds.begin(), record.bounds.end(),
+                     [&](const auto& list) { return alike(list[0].cell); });
+}
+
+// Behind a message that is another now, passes over the turns that do not notice it.
+void Interpreter::join(const Stmt& node, LoopState& state) {
+  if (!replay_.places || replay_.joined || out_ != &text_ || !state.watched.is_watched()) return;
+  const Watch& watch = state.watched.watch();
+  const LoopRecord* record = watch.changed_at == Watch::kAll ? nullptr : record_of(node);
+  if (!record || state.at >= record->place_count || record->lowest[state.at] <= watch.changed_at) {
+    return;
+  }
+  const std::vector<Place>& places = *replay_.places;
+  const Place& here = places[record->first_place + state.at];
+  size_t turn = record->place_count - 1;
+  while (turn > state.at && places[record->first_place + turn].seen_inside > watch.limit) --turn;
+  if (turn == state.at || !state.watched.same(here.list) || !namespace_owners() ||
+      !is_as_before(*record, here)) {
+    return;
+  }
+  const Place& place = places[record->first_place + turn];
+  restore(*record, place, turn);
+  replay_.joined = text_.size();
+  replay_.join_begin = here.text_bytes;
+  replay_.join_end = place.text_bytes;
+  state.at = turn;
+}
+
+// Writes what the first turns of a loop wrote to attributes.
+void Interpreter::restore(const LoopRecord& record, const Place& place, size_t turns) {
+  for (const auto& [cell, turn] : record.writes) {
+    if (turn >= turns) continue;
+    for (const auto& [one, attributes] : place.namespaces) {
+      if (record.owner(*one) != cell.name) continue;
+      const Value* holder = value_of(top_->values, cell.name);
+      const Value* value = attributes.find(*cell.attribute);
+      holder->as_namespace().attributes.set(Value::string(*cell.attribute), *value);
+    }
+  }
+}
+
 // Passes over turns of a loop that begins.
 void Interpreter::pass_over(const Stmt& node, LoopState& state) {
   if (!replay_.places || out_ != &text_ || !state.watched.is_watched() || state.at != 0) return;
-  const auto record = std::find_if(records_.begin(), records_.end(), [&](const LoopRecord& one) {
-    return template_.body[one.statement].get() == &node;
-  });
-  if (record == records_.end() || !cyclers_.empty() || !changed_.empty()) return;
+  const LoopRecord* record = record_of(node);
+  if (!record || replay_.joined) return;
   const auto owners = namespace_owners();
   const Place& entry = (*replay_.places)[record->first_place];
   const std::string_view before = std::string_view(*replay_.text).substr(0, entry.text_bytes);
@@ -237,15 +303,7 @@ void Interpreter::pass_over(const Stmt& node, LoopState& state) {
   const size_t turns = turns_alike(*record);
   if (turns == 0) return;
   const Place& place = (*replay_.places)[record->first_place + turns];
-  for (const auto& [cell, turn] : record->writes) {
-    if (turn >= turns) continue;
-    for (const auto& [one, attributes] : place.namespaces) {
-      if (record->owner(*one) != cell.name) continue;
-      const Value* holder = value_of(top_->values, cell.name);
-      const Value* value = attributes.find(*cell.attribute);
-      holder->as_namespace().attributes.set(Value::string(*cell.attribute), *value);
-    }
-  }
+  restore(*record, place, turns);
   text_.clear();
   replay_.passed_bytes = place.text_bytes;
   state.at = turns;

@@ -49,7 +49,8 @@ struct LoopRecord {
   std::vector<CellRead> reads;
   std::vector<std::vector<CellBound>> bounds;  // by cell, each within the one before it
   std::vector<CellRead> writes;
-  bool is_open = true;  // what comes is noted
+  std::vector<size_t> lowest;  // the first message that turns look at from each on; when closed
+  bool is_open = true;         // what comes is noted
 
   // The name that holds a namespace, or nothing.
   std::optional<uint32_t> owner(const Namespace& one) const;

@@ -159,6 +159,7 @@ const Items& Value::items() const {
   if (!list.watch) return list.items;
   Watch& watch = *list.watch;
   watch.seen = Watch::kAll;
+  watch.lowest = 0;
   const size_t end = list.first + list.items.size();
   const bool changed = list.first <= watch.changed_at && watch.changed_at < end;
   if (watch.limit >= end && !changed) return list.items;

@@ -197,6 +197,8 @@ struct Watch {
   static constexpr size_t kAll = SIZE_MAX;
   // How many items at the beginning of the whole list were looked at; kAll: its end, too.
   size_t seen = 0;
+  // The first item that was looked at.
+  size_t lowest = kAll;
 
   // How many items the list has, at most, and the item that shows another value.
   size_t limit = kAll;
@@ -204,7 +206,10 @@ struct Watch {
   Value changed;
   uint64_t version = 0;  // changes with any of these three
 
-  void saw(size_t place) { seen = std::max(seen, place + 1); }
+  void saw(size_t place) {
+    seen = std::max(seen, place + 1);
+    lowest = std::min(lowest, place);
+  }
 };
 
 // Entries in the order of insertion.

@@ -332,7 +332,7 @@ TEST(ChatPrefixes, TheLoopBehindOneThatScansTheMessagesIsNotRunAgain) {
     const int64_t steps = answer_steps(chat, 80);
     const int64_t from_the_start = answer_steps(*plain, 80);
     RecordProperty(name, fmt::format("{} of {}", steps, from_the_start));
-    EXPECT_LT(steps, from_the_start / 3);
+    EXPECT_LT(steps, from_the_start / 8);
   }
 }
 

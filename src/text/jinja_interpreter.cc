@@ -256,6 +256,11 @@ Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
       extend_record();
     }
     join(node, *state);
+    // A loop that somebody kept shows how far it went.
+    if (!noted && state.use_count() == 1) {
+      JIGE_TRY(const bool idle, is_idle(node, scope));
+      if (idle) break;
+    }
   }
   if (noted) close_record(*state);
   changed_.erase(state.get());

@@ -135,6 +135,11 @@ class Interpreter {
   void join(const Stmt& node, LoopState& state);
   void restore(const LoopRecord& record, const Place& place, size_t turns);
   bool is_as_before(const LoopRecord& record, const Place& place) const;
+  // Whether turns of a loop do nothing from here on (jinja_idle.cc).
+  Result<bool> is_idle(const Stmt& loop, Scope& scope);
+  Result<bool> is_always_false(const Expr& node, const std::vector<uint32_t>& own, Scope& scope);
+  Result<bool> is_plain_number(const Expr& node, const std::vector<uint32_t>& own, Scope& scope);
+  bool is_outer(const Expr& node, const std::vector<uint32_t>& own) const;
   Status run_set(const Stmt& node, Scope& scope);
   Status run_macro(const Stmt& node, Scope& scope);
   Status run_call_block(const Stmt& node, Scope& scope);

@@ -148,7 +148,8 @@ class Value {
 
   // How deep lists and dicts nest in it; 0 for scalars.
   uint32_t height() const;
-  // Whether no template can tell it from another: a scalar, or the same list or dict.
+  // True only where no template can tell it from another; lists and dicts that are no copies of one
+  // another, and fractions, count as different.
   bool same(const Value& other) const;
   // Python's truth of a value.
   bool truth() const;

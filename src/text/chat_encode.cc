@@ -92,7 +92,9 @@ class AnswerFinder {
       }
     }
     JIGE_TRY(const Text changed, render_changed(i));
-    return changed.shared + common_prefix(final.substr(changed.shared), changed.rest);
+    const size_t begin = changed.shared + common_prefix(final.substr(changed.shared), changed.rest);
+    if (begin < changed.shared + changed.rest.size()) return begin;
+    return begin + common_prefix(final.substr(begin), final.substr(final.size() - changed.tail));
   }
 
   Result<size_t> answer_end(size_t i) {
@@ -103,7 +105,8 @@ class AnswerFinder {
     // conversation in the other; the difference is what later messages take.
     JIGE_TRY(const Text whole_changed, render_first(i + 1, false, /*changed=*/true));
     JIGE_TRY(const Text final_changed, render_changed(i));
-    const size_t rest = common_suffix({final.size(), {}}, final_changed);
+    const size_t rest =
+        common_suffix({.shared = 0, .rest = {}, .tail = final.size()}, final_changed);
     const std::string_view behind = final.substr(final.size() - rest);
     const std::string whole_end = end_of(whole, common_suffix(whole, whole_changed));
     const size_t tail = std::min(common_prefix(behind, whole_end), common_with_prompt(i, behind));
@@ -120,11 +123,13 @@ class AnswerFinder {
   }
 
   char letter(const Text& text, size_t place) const {
-    return place < text.shared ? renders_.text()[place] : text.rest[place - text.shared];
+    if (place < text.shared) return renders_.text()[place];
+    if (place < text.shared + text.rest.size()) return text.rest[place - text.shared];
+    return renders_.text()[renders_.text().size() + place - text.size()];
   }
 
   size_t common_suffix(const Text& a, const Text& b) const {
-    size_t size = 0;
+    size_t size = std::min(a.tail, b.tail);
     const size_t limit = std::min(a.size(), b.size());
     while (size < limit && letter(a, a.size() - 1 - size) == letter(b, b.size() - 1 - size)) ++size;
     return size;
@@ -132,9 +137,13 @@ class AnswerFinder {
 
   // The last `size` bytes.
   std::string end_of(const Text& text, size_t size) const {
-    if (size <= text.rest.size()) return text.rest.substr(text.rest.size() - size);
+    const std::string& final = renders_.text();
+    if (size <= text.tail) return final.substr(final.size() - size);
+    const std::string tail = final.substr(final.size() - text.tail);
+    size -= text.tail;
+    if (size <= text.rest.size()) return text.rest.substr(text.rest.size() - size) + tail;
     const size_t from_shared = size - text.rest.size();
-    return renders_.text().substr(text.shared - from_shared, from_shared) + text.rest;
+    return final.substr(text.shared - from_shared, from_shared) + text.rest + tail;
   }
 
   ChatPrefixes renders_;

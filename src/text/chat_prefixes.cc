@@ -93,13 +93,20 @@ Result<ChatVariantText> ChatPrefixes::render(const ChatVariant& variant) {
     JIGE_TRY(watch.changed, jinja::from_json(message, run->interpreter.budget()));
   }
   ++watch.version;
-  auto render = run->interpreter.run_from(*place);
+  auto again = run->interpreter.run_from(*place, {run->places, run->text, same});
   // The run's budget is one for all, and members that are null are kept where a template fails.
-  if (!render) return render_anew(variant);
-  steps_ += render->steps;
-  const size_t shared = std::min(place->text_bytes, run->shared_max);
-  return ChatVariantText{
-      shared, run->text.substr(shared, place->text_bytes - shared) + std::move(render->text)};
+  if (!again) return render_anew(variant);
+  steps_ += again->steps;
+  const size_t common = again->shared_bytes;
+  const size_t shared = std::min(common, run->shared_max);
+  ChatVariantText text{.shared = shared,
+                       .rest = run->text.substr(shared, common - shared) + again->middle,
+                       .tail = again->tail_bytes};
+  if (run != runs_[options_.add_generation_prompt].get()) {
+    text.rest.append(run->text, run->text.size() - text.tail);
+    text.tail = 0;
+  }
+  return text;
 }
 
 Result<ChatVariantText> ChatPrefixes::render_anew(const ChatVariant& variant) {
@@ -111,7 +118,7 @@ Result<ChatVariantText> ChatPrefixes::render_anew(const ChatVariant& variant) {
   options.add_generation_prompt = variant.prompt;
   JIGE_TRY(ChatRender render, chat_.render_with_spans(part, options));
   steps_ += render.steps;
-  return ChatVariantText{0, std::move(render.text)};
+  return ChatVariantText{.shared = 0, .rest = std::move(render.text)};
 }
 
 }  // namespace jige::text

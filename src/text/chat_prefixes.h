@@ -6,8 +6,9 @@
 // beginning is then made from the last place before which nothing was looked at that it lacks or
 // has otherwise: what stands before is shared, only the rest is run. So templates that look at no
 // more than a few messages ahead make all beginnings in time that grows with the conversation.
-// Those that look at its end first (its length, its last message) have no such place: every render
-// is one from the start.
+// Those that look at its end first (its length, its last message) are run from the start; loops
+// that come to the same as before go on from their last such turn (jinja_replay.h), and turns
+// behind a changed message that do not notice it are not run.
 //
 // Invariant: a text is the one of ChatTemplate::render, to the byte.
 // Threads: one at a time.
@@ -34,12 +35,13 @@ struct ChatVariant {
   Json changed;
 };
 
-// A text that begins like that of the whole conversation.
+// A text that begins, and may end, like that of the whole conversation.
 struct ChatVariantText {
-  size_t shared = 0;  // bytes
-  std::string rest;   // behind them
+  size_t shared = 0;      // bytes at the beginning
+  std::string rest = {};  // behind them
+  size_t tail = 0;        // bytes at the end of the whole, behind `rest`
 
-  size_t size() const { return shared + rest.size(); }
+  size_t size() const { return shared + rest.size() + tail; }
 };
 
 class ChatPrefixes {

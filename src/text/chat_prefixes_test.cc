@@ -1,6 +1,7 @@
 // Renders of beginnings of conversations: the same bytes as from the start, for less.
 #include "text/chat_prefixes.h"
 
+#include "base/rng.h"
 #include "text/chat_encode.h"
 #include "text/test_fixtures.h"
 
@@ -28,7 +29,8 @@ Json conversation(int turns) {
 }
 
 std::string whole_text(const ChatPrefixes& renders, const ChatVariantText& text) {
-  return renders.text().substr(0, text.shared) + text.rest;
+  return renders.text().substr(0, text.shared) + text.rest +
+         renders.text().substr(renders.text().size() - text.tail);
 }
 
 // Every beginning, with and without prompt, and with a message changed, against the template's own
@@ -178,6 +180,138 @@ TEST(ChatPrefixes, AreExactHoweverATemplateLooksAtTheList) {
   EXPECT_GT(sharing, 1000);
 }
 
+// What a scan of the messages leaves behind, as the loop that writes them looks at it.
+TEST(ChatPrefixes, AreExactWhereALoopLooksAtWhatOneBeforeItFound) {
+  const Json messages = conversation(5);
+  int sharing = 0;
+  for (const auto& [look, statement] :
+       {std::pair{"loop.index0 > ns.last", ""},
+        {"ns.last < loop.index0", ""},
+        {"ns.last >= loop.index0", ""},
+        {"loop.index0 <= ns.last", ""},
+        {"0 < ns.last < loop.index0", ""},
+        {"loop.index0 == ns.last", ""},
+        {"ns.last", ""},
+        {"ns.last > ns.first", ""},
+        {"ns.last > 'a'|length", ""},
+        {"ns.last + 1 > loop.index0", ""},
+        {"users|length", ""},
+        {"users[-1] == m", ""},
+        {"last.content", ""},
+        {"loop.last", ""},
+        {"found is defined", ""},
+        {"ns.late is defined", ""},
+        {"ns.first", "{% set ns.first = ns.first + 1 %}"},
+        {"ns.first > loop.index0", "{% set ns.first = 0 %}"},
+        {"ns.first > 2", "{% if loop.index == 5 %}{% set ns.last = 0 %}{% endif %}"},
+        {"ns.inner.x", "{% set ns.inner = namespace(x=loop.index) %}"},
+        {"other.x", "{% set other.x = ns.last %}"},
+        {"other.x", "{% set other.x = loop.index0 %}"},
+        {"say()", "{% if loop.index == 4 %}{% set ns.first = 7 %}{% endif %}"},
+        {"ns.say()", "{% macro own() %}{{ loop.index }}{% endmacro %}{% set ns.say = own %}"},
+        {"'' if ns.first > 3 else 'x'", "{% if loop.index == 7 %}{% break %}{% endif %}"}}) {
+    SCOPED_TRACE(std::string(look) + statement);
+    const std::string source = fmt::format(
+        "{{%- set ns = namespace(last=messages|length, first=0, say=0) %}}"
+        "{{%- set other = namespace(x=0) %}}{{% set list = messages %}}"
+        "{{%- set users = messages|selectattr('role', 'equalto', 'user')|list %}}"
+        "{{%- set last = messages[-1] %}}{{% macro say() %}}{{{{ ns.first }}}}{{% endmacro %}}"
+        "{{%- if messages|length > 4 %}}{{% set found = 1 %}}{{% set ns.late = 1 %}}{{% endif %}}"
+        "{{%- for m in messages[::-1] %}}{{% set index = messages|length - loop.index %}}"
+        "{{%- if m.role == 'user' and ns.last == messages|length %}}{{% set ns.last = index %}}"
+        "{{%- endif %}}{{%- endfor %}}"
+        "{{%- for m in messages %}}{{% set ns.first = ns.first + (m.content|length > 8) %}}"
+        "{{%- endfor %}}"
+        "{{%- for m in list %}}<{{{{ m.role }}}}:{{{{ m.content }}}}:{{{{ {} if loop.index > 1 "
+        "}}}}>{}{{%- endfor %}}{{{{ ns.first }}}}{{{{ ns.last }}}}{{{{ other.x }}}}"
+        "{{%- if add_generation_prompt %}}<assistant:{{% endif %}}",
+        look, statement);
+    const auto chat = ChatTemplate::parse(source, "look");
+    ASSERT_TRUE(chat) << chat.error().message;
+    const auto whole = chat->render(messages, {});
+    EXPECT_TRUE(whole) << whole.error().message;
+    sharing += expect_exact(*chat, messages, {});
+  }
+  EXPECT_GT(sharing, 400);
+}
+
+Json random_message(Rng& rng) {
+  const std::string texts[] = {"",          "hi",
+                               " a b ",     "<think>\nwhy\n</think>\n\nso",
+                               "</think>x", "<tool_response>1</tool_response>",
+                               "q",         "z7"};
+  const std::string roles[] = {"user", "assistant", "user", "assistant", "tool", "system"};
+  Json message = {{"role", roles[rng.below(6)]}, {"content", texts[rng.below(8)]}};
+  if (message["role"] == "assistant" && rng.below(4) == 0) {
+    const Json function = {{"name", "f"}, {"arguments", {{"x", rng.below(3)}}}};
+    message["tool_calls"] =
+        Json::array({{{"id", "123456789"}, {"type", "function"}, {"function", function}}});
+  }
+  if (rng.below(8) == 0) message["reasoning_content"] = "because";
+  if (rng.below(12) == 0) message["content"] = nullptr;
+  return message;
+}
+
+// Of two kinds: any roles in any order, and question and answer by turns, which no template
+// refuses.
+Json random_conversation(Rng& rng) {
+  Json messages = Json::array();
+  const bool in_turns = rng.below(2) == 0;
+  const size_t count = 1 + rng.below(9);
+  for (size_t i = 0; i < count; ++i) {
+    messages.push_back(random_message(rng));
+    if (in_turns) messages[i]["role"] = i % 2 == 0 ? "user" : "assistant";
+  }
+  return messages;
+}
+
+const Json kOneTool = Json::array({{{"type", "function"}, {"function", {{"name", "f"}}}}});
+
+ChatOptions random_options(Rng& rng) {
+  ChatOptions options = kTokens;
+  options.add_generation_prompt = rng.below(3) == 0;
+  if (rng.below(4) == 0) options.tools = &kOneTool;
+  return options;
+}
+
+TEST(ChatPrefixes, AreExactForConversationsDrawnAtRandom) {
+  Rng rng(derive_key(2026, "random conversations"));
+  int sharing = 0;
+  for (const char* name : kTemplates) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = recorded_template(name);
+    for (int round = 0; round < 24; ++round) {
+      const Json messages = random_conversation(rng);
+      sharing += expect_exact(chat, messages, random_options(rng));
+    }
+  }
+  EXPECT_GT(sharing, 3000);
+}
+
+// A template that holds a cycler goes on from no place: all of its renders are from the start.
+TEST(ChatPrefixes, AnswersAreThoseOfRendersFromTheStart) {
+  Rng rng(derive_key(2026, "random answers"));
+  int count = 0;
+  for (const char* name : kTemplates) {
+    const ChatTemplate chat = recorded_template(name);
+    const auto plain =
+        ChatTemplate::parse("{% set own_cycler = cycler(1) %}" + chat.source(), name);
+    ASSERT_TRUE(plain) << plain.error().message;
+    for (int round = 0; round < 200; ++round) {
+      const Json messages = random_conversation(rng);
+      const ChatOptions options = random_options(rng);
+      const auto found = render_answers(chat, messages, options);
+      const auto expected = render_answers(*plain, messages, options);
+      ASSERT_EQ(found.has_value(), expected.has_value()) << name << messages.dump();
+      if (!found) continue;
+      ASSERT_EQ(found->text, expected->text) << name << messages.dump();
+      ASSERT_EQ(found->generated, expected->generated) << name << messages.dump();
+      count += static_cast<int>(found->generated.size());
+    }
+  }
+  EXPECT_GT(count, 2000);
+}
+
 // Steps that finding the answers takes.
 int64_t answer_steps(const ChatTemplate& chat, int turns) {
   const auto found = render_answers(chat, conversation(turns), kTokens);
@@ -185,6 +319,21 @@ int64_t answer_steps(const ChatTemplate& chat, int turns) {
   if (!found) return 0;
   EXPECT_EQ(found->generated.size(), static_cast<size_t>(turns));
   return found->steps;
+}
+
+// These look through all messages before they write the first; that alone is run again.
+TEST(ChatPrefixes, TheLoopBehindOneThatScansTheMessagesIsNotRunAgain) {
+  for (const char* name : {"qwen3", "mistral"}) {
+    SCOPED_TRACE(name);
+    const ChatTemplate chat = recorded_template(name);
+    const auto plain =
+        ChatTemplate::parse("{% set own_cycler = cycler(1) %}" + chat.source(), name);
+    ASSERT_TRUE(plain);
+    const int64_t steps = answer_steps(chat, 80);
+    const int64_t from_the_start = answer_steps(*plain, 80);
+    RecordProperty(name, fmt::format("{} of {}", steps, from_the_start));
+    EXPECT_LT(steps, from_the_start / 8);
+  }
 }
 
 TEST(ChatPrefixes, ANamespaceForEachTurnCostsNothingLater) {
@@ -199,7 +348,7 @@ TEST(ChatPrefixes, ANamespaceForEachTurnCostsNothingLater) {
 
 TEST(ChatPrefixes, AnswersCostWhatTheConversationCosts) {
   for (const char* name :
-       {"chatml", "llama2", "llama3", "gemma", "qwen25", "zephyr", "llama31_tools"}) {
+       {"chatml", "llama2", "llama3", "gemma", "qwen25", "zephyr", "llama31_tools", "deepseek"}) {
     SCOPED_TRACE(name);
     const ChatTemplate chat = recorded_template(name);
     const int64_t small = answer_steps(chat, 20);

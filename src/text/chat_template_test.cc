@@ -207,5 +207,56 @@ TEST(HostileTemplate, CannotReachArithmeticTraps) {
   EXPECT_EQ(*render("{{ 1e308 * 10 }} {{ (1e308 * 10) | int }}"), "inf 0");
 }
 
+// A loop with an output in its body has work in every turn, so it is never left early.
+TEST(ChatTemplate, ALoopThatIsLeftWhereNothingIsLeftToDoGivesTheSame) {
+  const char* const bodies[] = {
+      "{% if ns.go and i == 2 %}{% set ns.go = false %}{{ i }}{% endif %}",
+      "{% set k = 9 - loop.index0 %}{% if ns.go and k == 5 %}{% set ns.go = false %}{{ k }}"
+      "{% elif ns.more %}{{ i }}{% endif %}",
+      "{% if ns.go %}{% set ns.go = false %}{% set ns.kept = loop %}{% endif %}",
+      "{% if ns.go %}{% set ns.go = false %}{% else %}{{ i }}{% endif %}",
+      "{% if ns.more and i.no.such %}x{% endif %}",
+      "{% if ns.more or i == 7 %}x{% endif %}",
+      "{% set ns = 4 %}{% if ns.go %}x{% endif %}",
+      "{% if i == 7 and ns.go %}x{% endif %}",
+      "{% set ns.more = i == 6 %}{% if ns.more %}x{% endif %}",
+      "{% if ns.more %}x{% endif %}{% if i == 8 %}{% break %}{% endif %}",
+  };
+  for (const char* body : bodies) {
+    for (const char* target : {"i in range(20)", "ns.x in range(20)", "i, j in pairs"}) {
+      std::string texts[2];
+      for (const bool busy : {false, true}) {
+        const auto chat = ChatTemplate::parse(
+            fmt::format("{{% set ns = namespace(go=true, more=false, kept=0, x=0) %}}"
+                        "{{% set pairs = [[1, 2], [2, 3], [8, 8], [4]] %}}"
+                        "{{% for {} %}}{}{}{{% endfor %}}{{{{ ns.kept.index }}}},{{{{ ns.x }}}}",
+                        target, body, busy ? "{{ '' }}" : ""),
+            "small");
+        if (!chat) continue;
+        const auto text = chat->render(Json::array(), {});
+        texts[busy] = text ? *text : text.error().message;
+      }
+      EXPECT_EQ(texts[0], texts[1]) << target << body;
+    }
+  }
+}
+
+TEST(ChatTemplate, ALoopIsLeftWhereNothingIsLeftToDo) {
+  int64_t steps[2] = {};
+  for (const bool busy : {false, true}) {
+    const auto chat = ChatTemplate::parse(
+        fmt::format("{{% set ns = namespace(go=true) %}}{{% for i in range(1000) %}}"
+                    "{{% if ns.go and i == 2 %}}{{% set ns.go = false %}}{{% endif %}}{}"
+                    "{{% endfor %}}",
+                    busy ? "{{ '' }}" : ""),
+        "small");
+    ASSERT_TRUE(chat);
+    const auto render = chat->render_with_spans(Json::array(), {});
+    ASSERT_TRUE(render);
+    steps[busy] = render->steps;
+  }
+  EXPECT_LT(2 * steps[0], steps[1]);
+}
+
 }  // namespace
 }  // namespace jige::text

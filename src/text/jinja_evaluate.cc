@@ -88,6 +88,7 @@ Result<Value> Interpreter::lookup(const Expr& node, const Scope& scope) {
   const Scope* end = node.is_local ? given_ : nullptr;
   size_t looked_at = 0;
   for (const Scope* at = &scope; at != end; at = at->parent) {
+    if (at == top_) note_name_read(node.name);
     for (const auto& [name, value] : at->values) {
       if (name == node.name) return value;
       ++looked_at;
@@ -141,9 +142,11 @@ Result<Value> Interpreter::slice(const Expr& node, Scope& scope) {
 }
 
 Result<Value> Interpreter::compare(const Expr& node, Scope& scope) {
-  JIGE_TRY(Value left, evaluate(*node.parts[0], scope));
+  std::optional<Cell> left_cell;
+  JIGE_TRY(Value left, compared_part(*node.parts[0], scope, left_cell));
   for (size_t i = 0; i < node.operators.size(); ++i) {
-    JIGE_TRY(Value right, evaluate(*node.parts[i + 1], scope));
+    std::optional<Cell> right_cell;
+    JIGE_TRY(Value right, compared_part(*node.parts[i + 1], scope, right_cell));
     const std::string& op = node.operators[i];
     Result<bool> holds = false;
     if (op == "==" || op == "!=") {
@@ -159,8 +162,10 @@ Result<Value> Interpreter::compare(const Expr& node, Scope& scope) {
       if (holds && !*holds && op.size() == 2) holds = equals(left, right, budget_);
     }
     if (!holds) return tl::unexpected<Error>(std::move(holds.error()));
+    note_compared(left_cell, left, op, right_cell, right, *holds);
     if (!*holds) return Value::boolean(false);
     left = std::move(right);
+    left_cell = std::move(right_cell);
   }
   return Value::boolean(true);
 }
@@ -185,7 +190,10 @@ Result<Value> Interpreter::member(const Value& value, std::string_view name) {
   if (value.is_group() && name == "list") return value.items()[1];
   if (value.is(Kind::kCycler)) found = cycler_attribute(value.as_cycler(), name);
   if (value.is(Kind::kDict)) found = value.entries().find(name);
-  if (value.is(Kind::kNamespace)) found = value.as_namespace().attributes.find(name);
+  if (value.is(Kind::kNamespace)) {
+    note_attribute_read(value.as_namespace(), name);
+    found = value.as_namespace().attributes.find(name);
+  }
   if (found) return *found;
   return Value::undefined(
       fmt::format("'{}' object has no attribute '{}'", value.type_name(), name));

@@ -107,6 +107,7 @@ Result<bool> Interpreter::loop_changed(const LoopState& loop, Value values) {
 
 Result<ChatRender> Interpreter::run(std::vector<Place>* places) {
   places_ = places;
+  if (places) places->push_back({});
   JIGE_TRY([[maybe_unused]] const Flow flow, run_body(template_.body, *top_));
   places_ = nullptr;
   return ChatRender{std::move(text_), std::move(generated_), budget_.steps_used()};
@@ -228,11 +229,17 @@ Result<Interpreter::Flow> Interpreter::run_for(const Stmt& node, Scope& scope) {
 Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
                                                  const std::shared_ptr<LoopState>& state) {
   const std::optional<size_t> noted = noted_loop(node, *state);
-  if (noted) note_place(*noted, state);
+  if (noted) {
+    seen_before_ = std::exchange(state->watched.watch().seen, 0);
+    note_place(*noted, state);
+    open_record(*noted);
+  }
+  pass_over(node, *state);
   if (state->at == 0 && !state->has(0)) {
     Scope& inner = open_scope(&scope);
     JIGE_TRY(const Flow flow, run_body(node.else_body, inner));
     close_scope(inner);
+    if (noted) close_record(*state);
     return flow;
   }
   while (state->has(state->at)) {
@@ -244,8 +251,18 @@ Result<Interpreter::Flow> Interpreter::run_turns(const Stmt& node, Scope& scope,
     close_scope(inner);
     if (flow == Flow::kBreak) break;
     ++state->at;
-    if (noted) note_place(*noted, state);
+    if (noted) {
+      note_place(*noted, state);
+      extend_record();
+    }
+    join(node, *state);
+    // A loop that somebody kept shows how far it went.
+    if (!noted && state.use_count() == 1) {
+      JIGE_TRY(const bool idle, is_idle(node, scope));
+      if (idle) break;
+    }
   }
+  if (noted) close_record(*state);
   changed_.erase(state.get());
   return Flow::kNext;
 }
@@ -255,10 +272,12 @@ Status Interpreter::assign(const Target& target, Value value, Scope& scope) {
     for (const Scope* at = &scope; at; at = at->parent) {
       for (const auto& [name, known] : at->values) {
         if (name != target.names[0]) continue;
+        if (at == top_) note_name_read(name);
         if (!known.is(Kind::kNamespace)) {
           return fail(Code::kInvalidArgument,
                       "only attributes of a namespace can be set, not of {}", known.type_name());
         }
+        note_attribute_write(known.as_namespace(), target.attribute, value);
         known.as_namespace().attributes.set(Value::string(target.attribute), std::move(value));
         return {};
       }

@@ -8,7 +8,8 @@
 // Places: a run over a watched list of messages (Watch) can note where every turn of a loop over it
 // begins, with all that the rest of the run depends on. From such a place the run can go on again,
 // as one over a list that ends sooner or has another message, if what the list then shows
-// otherwise was not looked at before. Only loops that stand in no other block are noted.
+// otherwise was not looked at before. Only loops that stand in no other block are noted. What such
+// a run comes to behind its place, loops again, it passes over where it can (jinja_replay.h).
 //
 // Bounds: Budget (steps, bytes), depth of nested evaluation, size of the output.
 // Threads: one thread per Interpreter; the Template may be shared.
@@ -28,6 +29,7 @@
 #include "text/chat_template.h"
 #include "text/jinja_arguments.h"
 #include "text/jinja_ast.h"
+#include "text/jinja_replay.h"
 #include "text/jinja_value.h"
 
 namespace jige::text::jinja {
@@ -45,11 +47,13 @@ struct MacroInstance {
   std::string name;
 };
 
-// Where a turn of a loop over a watched list begins.
+// Where a turn of a loop over a watched list begins, or the template.
 struct Place {
   size_t statement = 0;  // the loop, in the body of the template
   size_t turn = 0;
   size_t seen = 0;                                          // Watch::seen of the time
+  size_t seen_inside = 0;                                   // by turns of this loop alone
+  size_t lowest = 0;                                        // Watch::lowest of the turn before
   size_t text_bytes = 0;                                    // that were written
   Value list;                                               // of the loop
   std::vector<std::pair<uint32_t, Value>> values;           // at the top of the template
@@ -64,9 +68,22 @@ class Interpreter {
   void define(std::string_view name, Value value);
   // Runs the template once. Notes `places`, unless it is null, in the order of the run.
   Result<ChatRender> run(std::vector<Place>* places = nullptr);
-  // Runs it again from a place that run() noted, and gives what it writes from there on. The budget
-  // is that of this object. REQUIRES: run() ended without an error.
-  Result<ChatRender> run_from(const Place& place);
+  // Runs it again from a place that run() noted. The budget is that of this object.
+  // REQUIRES: run() ended without an error; `whole` is what it noted and wrote, and the first
+  // `same_count` messages are those of that run, which are all that were seen before the place.
+  struct Whole {
+    const std::vector<Place>& places;
+    const std::string& text;
+    size_t same_count = 0;
+  };
+  // Its text: that of the whole run up to `shared_bytes`, `middle`, the last `tail_bytes` of it.
+  struct Again {
+    size_t shared_bytes = 0;
+    std::string middle = {};
+    size_t tail_bytes = 0;
+    int64_t steps = 0;
+  };
+  Result<Again> run_from(const Place& place, const Whole& whole);
 
   Budget& budget() { return budget_; }
   int64_t now_s() const { return now_s_; }
@@ -100,6 +117,29 @@ class Interpreter {
   std::optional<size_t> noted_loop(const Stmt& node, const LoopState& state) const;
   void note_place(size_t statement, const std::shared_ptr<LoopState>& state);
   std::vector<Namespace*> reachable_namespaces();
+  // Of records (jinja_replay.cc).
+  std::optional<std::vector<std::pair<Namespace*, uint32_t>>> namespace_owners() const;
+  void open_record(size_t statement);
+  void extend_record();
+  void close_record(LoopState& state);
+  void note_name_read(uint32_t name);
+  void note_attribute_read(const Namespace& one, std::string_view name);
+  void note_attribute_write(const Namespace& one, std::string_view name, const Value& value);
+  Result<Value> compared_part(const Expr& part, Scope& scope, std::optional<Cell>& cell);
+  void note_compared(const std::optional<Cell>& left_cell, const Value& left, std::string_view op,
+                     const std::optional<Cell>& right_cell, const Value& right, bool holds);
+  const Value* cell_value(const Cell& cell) const;
+  size_t turns_alike(const LoopRecord& record) const;
+  void pass_over(const Stmt& node, LoopState& state);
+  const LoopRecord* record_of(const Stmt& node) const;
+  void join(const Stmt& node, LoopState& state);
+  void restore(const LoopRecord& record, const Place& place, size_t turns);
+  bool is_as_before(const LoopRecord& record, const Place& place) const;
+  // Whether turns of a loop do nothing from here on (jinja_idle.cc).
+  Result<bool> is_idle(const Stmt& loop, Scope& scope);
+  Result<bool> is_always_false(const Expr& node, const std::vector<uint32_t>& own, Scope& scope);
+  Result<bool> is_plain_number(const Expr& node, const std::vector<uint32_t>& own, Scope& scope);
+  bool is_outer(const Expr& node, const std::vector<uint32_t>& own) const;
   Status run_set(const Stmt& node, Scope& scope);
   Status run_macro(const Stmt& node, Scope& scope);
   Status run_call_block(const Stmt& node, Scope& scope);
@@ -156,6 +196,20 @@ class Interpreter {
   std::vector<ChatSpan> generated_;
   uint32_t depth_ = 0;
   std::vector<Place>* places_ = nullptr;
+  size_t seen_before_ = 0;  // by what stands before the loop whose places are noted
+  std::deque<LoopRecord> records_;
+  LoopRecord* record_ = nullptr;         // of the loop that runs
+  std::optional<Cell>* held_ = nullptr;  // takes a read in place of the record
+  struct {
+    const std::vector<Place>* places = nullptr;
+    const std::string* text = nullptr;
+    size_t same_count = 0;
+    size_t passed_bytes = 0;  // of the text, which text_ goes on from
+    // What stands in it at [join_begin, join_end) also stands in text_ at `joined`, unwritten.
+    std::optional<size_t> joined = {};
+    size_t join_begin = 0;
+    size_t join_end = 0;
+  } replay_;
   bool inner_macros_ = false;  // of which some may hold namespaces
 };
 

@@ -41,7 +41,7 @@ std::vector<Namespace*> Interpreter::reachable_namespaces() {
 // What else could change behind the place's back, and is in few templates: cyclers, loop.changed,
 // and a loop that somebody kept.
 void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>& state) {
-  const Watch& watch = state->watched.watch();
+  Watch& watch = state->watched.watch();
   if (watch.seen == Watch::kAll || !cyclers_.empty() || !changed_.empty() ||
       state.use_count() > 1) {
     return;
@@ -50,7 +50,9 @@ void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>&
   if (top_->values.size() + reachable.size() > kNotedMax) return;
   Place place{.statement = statement,
               .turn = state->at,
-              .seen = watch.seen,
+              .seen = std::max(watch.seen, seen_before_),
+              .seen_inside = watch.seen,
+              .lowest = std::exchange(watch.lowest, Watch::kAll),
               .text_bytes = text_.size(),
               .list = state->watched,
               .values = top_->values,
@@ -59,23 +61,44 @@ void Interpreter::note_place(size_t statement, const std::shared_ptr<LoopState>&
   places_->push_back(std::move(place));
 }
 
-Result<ChatRender> Interpreter::run_from(const Place& place) {
+Result<Interpreter::Again> Interpreter::run_from(const Place& place, const Whole& whole) {
   text_.clear();
   generated_.clear();
+  replay_ = {.places = &whole.places,
+             .text = &whole.text,
+             .same_count = whole.same_count,
+             .passed_bytes = place.text_bytes};
   const int64_t steps = budget_.steps_used();
   top_->values = place.values;
   for (const auto& [one, attributes] : place.namespaces) one->attributes = attributes;
-  const auto state = std::make_shared<LoopState>();
-  state->watched = place.list;
-  state->at = place.turn;
-  state->height = place.list.height();
-  const Stmt& loop = *template_.body[place.statement];
-  auto flow = run_turns(loop, *top_, state);
-  if (!flow) return at_line(std::move(flow.error()), loop.line);
-  if (*flow == Flow::kNext) {
-    JIGE_TRY(flow, run_body(template_.body, *top_, place.statement + 1));
+  Result<Flow> flow = Flow::kNext;
+  size_t next = 0;
+  if (place.list.is_watched()) {
+    const auto state = std::make_shared<LoopState>();
+    state->watched = place.list;
+    state->at = place.turn;
+    state->height = place.list.height();
+    const Stmt& loop = *template_.body[place.statement];
+    flow = run_turns(loop, *top_, state);
+    if (!flow) return at_line(std::move(flow.error()), loop.line);
+    next = place.statement + 1;
   }
-  return ChatRender{std::move(text_), std::move(generated_), budget_.steps_used() - steps};
+  if (*flow == Flow::kNext) {
+    JIGE_TRY(flow, run_body(template_.body, *top_, next));
+  }
+  Again again{.shared_bytes = replay_.passed_bytes,
+              .middle = std::move(text_),
+              .steps = budget_.steps_used() - steps};
+  if (!replay_.joined) return again;
+  const std::string_view behind = std::string_view(again.middle).substr(*replay_.joined);
+  if (behind == std::string_view(whole.text).substr(replay_.join_end)) {
+    again.tail_bytes = whole.text.size() - replay_.join_begin;
+    again.middle.resize(*replay_.joined);
+  } else {
+    again.middle.insert(*replay_.joined, whole.text, replay_.join_begin,
+                        replay_.join_end - replay_.join_begin);
+  }
+  return again;
 }
 
 }  // namespace jige::text::jinja

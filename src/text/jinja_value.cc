@@ -159,6 +159,7 @@ const Items& Value::items() const {
   if (!list.watch) return list.items;
   Watch& watch = *list.watch;
   watch.seen = Watch::kAll;
+  watch.lowest = 0;
   const size_t end = list.first + list.items.size();
   const bool changed = list.first <= watch.changed_at && watch.changed_at < end;
   if (watch.limit >= end && !changed) return list.items;
@@ -232,6 +233,27 @@ uint32_t Value::height() const {
   if (const auto* dict_data = std::get_if<DictPointer>(&data_)) return (*dict_data)->height;
   if (const auto* state = std::get_if<std::shared_ptr<LoopState>>(&data_)) return (*state)->height;
   return 0;
+}
+
+bool Value::same(const Value& other) const {
+  if (kind() != other.kind()) return false;
+  switch (kind()) {
+    case Kind::kUndefined: return undefined_hint() == other.undefined_hint();
+    case Kind::kNone: return true;
+    case Kind::kBool:
+    case Kind::kInt: return as_int() == other.as_int();
+    case Kind::kString: return is_markup() == other.is_markup() && text() == other.text();
+    case Kind::kList:
+    case Kind::kTuple: {
+      const ListPointer& a = std::get<ListPointer>(data_);
+      const ListPointer& b = std::get<ListPointer>(other.data_);
+      return a == b || (a->watch && a->watch == b->watch && a->first == b->first);
+    }
+    case Kind::kDict: return std::get<DictPointer>(data_) == std::get<DictPointer>(other.data_);
+    case Kind::kFunction:
+    case Kind::kMethod: return name() == other.name();
+    default: return false;
+  }
 }
 
 bool Value::truth() const {

@@ -148,6 +148,9 @@ class Value {
 
   // How deep lists and dicts nest in it; 0 for scalars.
   uint32_t height() const;
+  // True only where no template can tell it from another; lists and dicts that are no copies of one
+  // another, and fractions, count as different.
+  bool same(const Value& other) const;
   // Python's truth of a value.
   bool truth() const;
   // Python's name of its type, for messages.
@@ -195,6 +198,8 @@ struct Watch {
   static constexpr size_t kAll = SIZE_MAX;
   // How many items at the beginning of the whole list were looked at; kAll: its end, too.
   size_t seen = 0;
+  // The first item that was looked at.
+  size_t lowest = kAll;
 
   // How many items the list has, at most, and the item that shows another value.
   size_t limit = kAll;
@@ -202,7 +207,10 @@ struct Watch {
   Value changed;
   uint64_t version = 0;  // changes with any of these three
 
-  void saw(size_t place) { seen = std::max(seen, place + 1); }
+  void saw(size_t place) {
+    seen = std::max(seen, place + 1);
+    lowest = std::min(lowest, place);
+  }
 };
 
 // Entries in the order of insertion.

@@ -78,6 +78,7 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
   const bool plain_biases = c.family == Family::kQwen2 || c.family == Family::kLlama;
   if ((c.qkv_bias || c.output_bias) && !plain_biases) return not_in_gguf(where, "attention_bias");
   if (c.mlp_bias && c.family != Family::kLlama) return not_in_gguf(where, "mlp_bias");
+  if (c.rope.scaling == RopeScaling::kYarn) return not_in_gguf(where, "rope_scaling");
   if (c.rope.scaling == RopeScaling::kLlama3 &&
       !find_llama3_scaling(gguf_rope_factors(c), c.rope.theta)) {
     return not_in_gguf(where, "rope_scaling");

@@ -20,6 +20,9 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where);
 // The factor of cosines and sines that longrope has where the folder states none.
 double default_attention_factor(double factor, int64_t original_context);
 
+// The same of yarn.
+double yarn_attention_factor(double factor);
+
 // The partial_rotary_factor that makes `rotary_dim` of `head_dim` columns, as transformers
 // computes it.
 double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim);

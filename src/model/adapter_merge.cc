@@ -100,6 +100,12 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
   std::vector<formats::TensorSource> sources;
   size_t used = 0;
   for (const formats::StoredTensor* tensor : base.tensors()) {
+    if (tensor->name.ends_with("_blocks")) {
+      return fail(Code::kUnsupported,
+                  "{}: tensor \"{}\" is quantised, and would have to be written as such; take the "
+                  "model in floating point",
+                  base_folder, tensor->name);
+    }
     if (!is_stored_float(*tensor)) continue;  // masks and the like, which no loader needs
     JIGE_TRY(const TensorView stored, base.view(tensor->name));
     std::string module = tensor->name.substr(0, tensor->name.rfind(".weight"));

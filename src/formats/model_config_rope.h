@@ -2,7 +2,7 @@
 //
 //   old   rope_theta, rope_scaling {type, …}, partial_rotary_factor, rope_local_base_freq
 //   new   rope_parameters {rope_type, rope_theta, …}, or one such object a layer type
-// Internal to the model_config*.cc files.
+// Internal to the model_config*.cc and gguf_config*.cc files.
 // Threads: pure functions.
 #pragma once
 

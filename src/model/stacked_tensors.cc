@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "model/tensor_convert.h"
+
 namespace jige::model {
 namespace {
 
@@ -160,6 +162,43 @@ Result<StackedParam> read_stacked(const formats::TensorFolder& files, const Para
     copy_floats<uint16_t>(spec, param.view.data, stored.data);
   }
   return param;
+}
+
+Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
+                                             const std::string& tensor, DType dtype) {
+  JIGE_TRY(const TensorView blocks, files.view(tensor + kBlocks));
+  if (blocks.shape.rank() != 4 || blocks.shape[3] != kBlockBytes || blocks.dtype != DType::kU8) {
+    return fail(Code::kCorrupt, "{}: tensor \"{}{}\" is {} {}, not U8 [experts, rows, blocks, {}]",
+                files.folder(), tensor, kBlocks, dtype_info(blocks.dtype).name,
+                blocks.shape.to_string(), kBlockBytes);
+  }
+  const int64_t experts = blocks.shape[0];
+  const int64_t rows = blocks.shape[1];
+  const int64_t row_blocks = blocks.shape[2];
+  JIGE_DO(check_tensor(files, tensor + kScales, {experts, rows, row_blocks}, true));
+  JIGE_TRY(const TensorView scales, files.view(tensor + kScales));
+  const int64_t inputs = row_blocks * kBlockElements;
+  const auto produce = [=](const formats::RowSink& sink) -> Status {
+    std::vector<BFloat16> numbers(kBlockElements);
+    std::vector<float> turned(static_cast<size_t>(inputs * rows));
+    std::vector<std::byte> narrowed(static_cast<size_t>(dtype_bytes(dtype, inputs * rows)));
+    for (int64_t block = 0; block < experts * rows * row_blocks; ++block) {
+      decode_block(numbers.data(), static_cast<const uint8_t*>(blocks.data) + block * kBlockBytes,
+                   static_cast<const uint8_t*>(scales.data)[block]);
+      const int64_t row = block / row_blocks % rows;
+      const int64_t first = block % row_blocks * kBlockElements;
+      for (int64_t i = 0; i < kBlockElements; ++i) {
+        turned[static_cast<size_t>((first + i) * rows + row)] =
+            to_float(numbers[static_cast<size_t>(i)]);
+      }
+      if ((block + 1) % (rows * row_blocks) != 0) continue;
+      narrow(narrowed.data(), dtype, turned);
+      JIGE_DO(sink(TensorView::of(narrowed.data(), dtype, Shape{1, inputs, rows})));
+    }
+    return {};
+  };
+  return formats::TensorSource{
+      .name = tensor, .dtype = dtype, .shape = Shape{experts, inputs, rows}, .produce = produce};
 }
 
 std::vector<std::string> stacked_names(const ParamSpec& spec) {

@@ -34,6 +34,12 @@ struct StackedParam {
 // REQUIRES: is_stacked. Fails as check_stacked, and with kExhausted.
 Result<StackedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
 
+// What "<tensor>_blocks" and "<tensor>_scales" hold, as the tensor [E, K, N] of a folder in
+// floating point, decoded expert by expert when its turn comes. Fails with kCorrupt or kUnsupported
+// naming the tensor. REQUIRES: the files outlive it.
+Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
+                                             const std::string& tensor, DType dtype);
+
 // The names under which files may hold a stacked tensor or its parts.
 std::vector<std::string> stacked_names(const ParamSpec& spec);
 

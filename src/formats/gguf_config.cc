@@ -7,6 +7,7 @@
 
 #include "base/file_content.h"
 #include "formats/gguf_params.h"
+#include "formats/model_config_rope.h"
 
 namespace jige::formats {
 namespace {
@@ -273,18 +274,46 @@ class GgufConfigReader {
       JIGE_TRY(factor, keys_.find_number(key("rope.scale_linear")));
     }
     const std::string_view kind = type.value_or(factor.value_or(1.0) == 1.0 ? "none" : "linear");
-    if (kind != "none" && kind != "linear") {
+    if (kind != "none" && kind != "linear" && kind != "yarn") {
       return fail(Code::kUnsupported,
-                  "{}: key \"{}\" is \"{}\"; Jige reads none, linear, and llama3 by its factors",
+                  "{}: key \"{}\" is \"{}\"; Jige reads none, linear, yarn, and llama3 by its "
+                  "factors",
                   keys_.where(), key("rope.scaling.type"), gguf_shown(kind));
     }
     if (kind == "linear" && factor.value_or(1.0) != 1.0) {
       out_.rope.scaling = RopeScaling::kLinear;
       out_.rope.factor = *factor;
     }
+    if (kind == "yarn") JIGE_DO(read_yarn(factor));
     if (out_.sliding_rope == out_.rope) out_.sliding_rope.reset();
     const GgufTensor* factors = file_.header().find("rope_freqs.weight");
     return factors ? read_rope_factors(*factors) : Status();
+  }
+
+  Status read_yarn(const std::optional<double>& factor) {
+    JIGE_TRY(const int64_t context, keys_.get_int(key("rope.scaling.original_context_length")));
+    if (!factor) {
+      return fail(Code::kCorrupt, "{}: key \"{}\" is missing", keys_.where(),
+                  key("rope.scaling.factor"));
+    }
+    const struct {
+      const char* name;
+      double usual;
+    } others[] = {{"rope.scaling.attn_factor", 1},
+                  {"rope.scaling.yarn_attn_factor", 1},
+                  {"rope.scaling.yarn_log_multiplier", 0},
+                  {"rope.scaling.yarn_beta_fast", 32},
+                  {"rope.scaling.yarn_beta_slow", 1}};
+    for (const auto& other : others) {
+      JIGE_TRY(const auto value, keys_.find_number(key(other.name)));
+      if (value.value_or(other.usual) == other.usual) continue;
+      return fail(Code::kUnsupported, "{}: key \"{}\" is {}; Jige reads yarn where it is {}",
+                  keys_.where(), key(other.name), *value, other.usual);
+    }
+    out_.rope.factor = *factor;
+    out_.rope.original_context = context;
+    out_.rope = gguf_yarn(out_.rope);
+    return {};
   }
 
   Status read_rope_factors(const GgufTensor& tensor) {
@@ -335,6 +364,14 @@ double gguf_gemma3_score_dim(const ModelConfig& config) {
     return static_cast<double>(config.head_dim);
   }
   return static_cast<double>(config.hidden_size / config.head_count);
+}
+
+RopeConfig gguf_yarn(const RopeConfig& rope) {
+  return {.theta = rope.theta,
+          .scaling = RopeScaling::kYarn,
+          .factor = rope.factor,
+          .original_context = rope.original_context,
+          .attention_factor = yarn_attention_factor(rope.factor)};
 }
 
 double llama3_divisor(double wavelength, const RopeConfig& rope) {

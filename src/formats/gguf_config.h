@@ -33,6 +33,10 @@ std::vector<uint8_t> gguf_unturned_layers(int64_t layer_count);
 std::vector<uint8_t> gguf_sliding_layers(int64_t layer_count, int64_t period);
 double gguf_gemma3_score_dim(const ModelConfig& config);
 
+// The yarn scaling that files can say, by the factor and the original context of another one: all
+// else is as its readers have it.
+RopeConfig gguf_yarn(const RopeConfig& rope);
+
 // What llama3 scaling divides the rotary frequency of this wavelength by. REQUIRES: of that kind.
 double llama3_divisor(double wavelength, const RopeConfig& rope);
 

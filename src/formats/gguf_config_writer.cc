@@ -78,6 +78,9 @@ Status check_expressible(const ModelConfig& c, std::string_view where) {
   const bool plain_biases = c.family == Family::kQwen2 || c.family == Family::kLlama;
   if ((c.qkv_bias || c.output_bias) && !plain_biases) return not_in_gguf(where, "attention_bias");
   if (c.mlp_bias && c.family != Family::kLlama) return not_in_gguf(where, "mlp_bias");
+  if (c.rope.scaling == RopeScaling::kYarn && c.rope != gguf_yarn(c.rope)) {
+    return not_in_gguf(where, "rope_scaling");
+  }
   if (c.rope.scaling == RopeScaling::kLlama3 &&
       !find_llama3_scaling(gguf_rope_factors(c), c.rope.theta)) {
     return not_in_gguf(where, "rope_scaling");
@@ -130,6 +133,11 @@ class GgufConfigWriter {
     if (c_.rope.scaling == RopeScaling::kLinear) {
       keys_.text(prefix_ + "rope.scaling.type", "linear");
       real("rope.scaling.factor", c_.rope.factor);
+    }
+    if (c_.rope.scaling == RopeScaling::kYarn) {
+      keys_.text(prefix_ + "rope.scaling.type", "yarn");
+      real("rope.scaling.factor", c_.rope.factor);
+      number("rope.scaling.original_context_length", c_.rope.original_context);
     }
     if (c_.sliding_window > 0) number("attention.sliding_window", c_.sliding_window);
   }

@@ -137,6 +137,7 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
         Case{"phi3", "use_cache", true, "family phi3"},
         Case{"mixtral", "use_cache", true, "family mixtral"},
         Case{"qwen3_moe", "use_cache", true, "family qwen3_moe"},
+        Case{"gpt_oss", "use_cache", true, "family gpt_oss"},
         Case{"gemma3", "use_cache", true, "\"query_pre_attn_scalar\""},
         Case{"gemma3", "query_pre_attn_scalar", 12, "\"layer_types\""},
         Case{"smollm3", "use_cache", true, "\"no_rope_layers\""},
@@ -152,6 +153,26 @@ TEST(GgufExport, RefusesWhatGgufFilesCannotSay) {
                       Code::kUnsupported, words);
     EXPECT_FALSE(std::filesystem::exists(scratch.file("a.gguf")));
   }
+}
+
+TEST(GgufExport, YarnComesBackWhereReadersTakeTheRestOfItForGranted) {
+  const ScratchFolder scratch;
+  const std::string folder = folder_to_export(scratch, "llama2");
+  Json config = load_json_object(folder + "/config.json").value();
+  config.erase("rope_parameters");
+  config["rope_theta"] = 10000.0;
+  config["rope_scaling"] = {
+      {"rope_type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", 32}};
+  write_or_fail(folder + "/config.json", dump_json(config));
+  ASSERT_TRUE(export_gguf({.folder = folder, .file = scratch.file("a.gguf")}));
+  ASSERT_TRUE(import_gguf({.file = scratch.file("a.gguf"), .folder = scratch.file("back")}));
+  EXPECT_EQ(load_model_config(scratch.file("back"))->rope, load_model_config(folder)->rope);
+  EXPECT_EQ(load_model_config(folder)->rope.scaling, RopeScaling::kYarn);
+
+  config["rope_scaling"]["truncate"] = false;
+  write_or_fail(folder + "/config.json", dump_json(config));
+  EXPECT_FAILS_WITH(export_gguf({.folder = folder, .file = scratch.file("b.gguf")}),
+                    Code::kUnsupported, "\"rope_scaling\"");
 }
 
 TEST(GgufExport, RefusesTokenizersThatGgufFilesHaveNoNameFor) {

@@ -100,11 +100,20 @@ class Checker {
     return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
   }
 
+  Status yarn() const {
+    JIGE_DO(real_in_range("beta_fast", c_.rope.beta_fast, 1e-3, 1e6));
+    JIGE_DO(real_in_range("beta_slow", c_.rope.beta_slow, 1e-3, c_.rope.beta_fast));
+    JIGE_DO(real_in_range("rope_theta", c_.rope.theta, 1.0 + 1e-6, 1e18));  // its logarithm divides
+    JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
+    return real_in_range("attention_factor", c_.rope.attention_factor, 1e-3, 1e3);
+  }
+
   Status rope_scaling() const {
     if (c_.rope.scaling == RopeScaling::kNone) return {};
     if (c_.rope.scaling == RopeScaling::kLongRope) return longrope();
     JIGE_DO(real_in_range("factor", c_.rope.factor, 1.0, 1e6));
     if (c_.rope.scaling == RopeScaling::kLinear) return {};
+    if (c_.rope.scaling == RopeScaling::kYarn) return yarn();
     JIGE_DO(real_in_range("low_freq_factor", c_.rope.low_freq_factor, 1e-6, 1e6));
     JIGE_DO(real_in_range("high_freq_factor", c_.rope.high_freq_factor, 1e-6, 1e6));
     JIGE_DO(in_range("original_max_position_embeddings", c_.rope.original_context, 1, kContextMax));
@@ -191,6 +200,8 @@ class Checker {
     JIGE_DO(require(phi3 || (c_.rotary_dim == 0 && c_.rope.scaling != RopeScaling::kLongRope),
                     "heads that turn as a whole, and no longrope"));
     JIGE_DO(require(gemma3 || !c_.sliding_rope, "one kind of rotary positions"));
+    const bool sinks = c_.family == Family::kGptOss;
+    JIGE_DO(require(c_.attention_sinks == sinks, sinks ? "attention sinks" : "no attention sinks"));
     return require(c_.family == Family::kSmolLm3 || c_.layer_is_unturned.empty(),
                    "rotary positions in every layer");
   }
@@ -199,8 +210,8 @@ class Checker {
     const bool llama = c_.family == Family::kLlama || c_.family == Family::kOlmo2 ||
                        c_.family == Family::kGranite || c_.family == Family::kGpt2;
     JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
-    const bool everywhere =
-        c_.family == Family::kMistral || c_.family == Family::kPhi3 || has_experts(c_.family);
+    const bool everywhere = c_.family == Family::kMistral || c_.family == Family::kPhi3 ||
+                            c_.family == Family::kMixtral || c_.family == Family::kQwen3Moe;
     return require(!everywhere || c_.layer_is_sliding.empty(), "one sliding window for all layers");
   }
 
@@ -279,6 +290,7 @@ int64_t count_parameters(const ModelConfig& config, int64_t experts) {
   int64_t layer = width * (query_width + 2 * kv_width) + query_width * width;
   if (config.qkv_bias) layer += query_width + 2 * kv_width;
   if (config.output_bias) layer += width;
+  if (config.attention_sinks) layer += config.head_count;
   if (config.experts.count > 0) {
     layer += expert_layer_count(config, experts);
   } else {

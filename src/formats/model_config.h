@@ -3,9 +3,8 @@
 //
 // Shapes named once: V vocabulary, D width, L layers, H query heads, G key/value heads, d head
 // dimension, F feed-forward width. One struct covers Llama 2/3, Mistral, Qwen2/2.5/3 and GPT-2, and
-// with experts Mixtral and Qwen3-MoE: the families differ only in these fields and in the names of
-// their tensors.
-// Threads: values.
+// with experts Mixtral, Qwen3-MoE and gpt-oss: the families differ only in these fields and in the
+// names of their tensors. Threads: values.
 #pragma once
 
 #include <cstdint>
@@ -47,18 +46,19 @@ enum class Family {
   kGranite,
   kSmolLm3,
   kMixtral,
-  kQwen3Moe
+  kQwen3Moe,
+  kGptOss
 };
 // Families whose feed-forward layers are experts.
 inline constexpr bool has_experts(Family family) {
-  return family == Family::kMixtral || family == Family::kQwen3Moe;
+  return family == Family::kMixtral || family == Family::kQwen3Moe || family == Family::kGptOss;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.
 enum class NormPlace { kBefore, kAfter, kAround };
 enum class ActivationKind { kSwiGlu, kGeGlu, kGeluTanh, kGeluErf, kRelu, kSilu };
 enum class PositionKind { kRotary, kLearned };
-enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope };
+enum class RopeScaling { kNone, kLinear, kLlama3, kLongRope, kYarn };
 
 // Whether an activation multiplies with a gate: gate and up are then two products.
 constexpr bool has_gate(ActivationKind activation) {
@@ -68,12 +68,18 @@ constexpr bool has_gate(ActivationKind activation) {
 struct RopeConfig {
   double theta = 10000.0;
   RopeScaling scaling = RopeScaling::kNone;
-  double factor = 1.0;            // linear and llama3
+  double factor = 1.0;            // linear, llama3 and yarn
   double low_freq_factor = 1.0;   // llama3
   double high_freq_factor = 4.0;  // llama3
-  int64_t original_context = 0;   // llama3, longrope: original_max_position_embeddings
+  int64_t original_context = 0;   // all but linear: original_max_position_embeddings
+  // yarn: the turns within the original context from which a pair keeps its frequency, and up to
+  // which it is divided by the factor; whether the pairs where that is so are rounded to whole
+  // ones.
+  double beta_fast = 32.0;
+  double beta_slow = 1.0;
+  bool truncate = true;
   // longrope: what each frequency is divided by, in contexts up to the original one and in longer
-  // ones, and what cosines and sines are multiplied with.
+  // ones, and (of yarn, too) what cosines and sines are multiplied with.
   std::vector<double> short_factors;
   std::vector<double> long_factors;
   double attention_factor = 1.0;
@@ -88,6 +94,10 @@ struct ExpertConfig {
   int64_t chosen = 0;
   int64_t ffn_size = 0;     // F of one expert
   bool normalised = false;  // the weights of the chosen ones add up to 1
+  bool biases = false;      // on the router and on every product of an expert
+  // The gate of gpt-oss, g σ(gate_alpha g) (u + 1), with g up to and u within gate_limit; 0: silu.
+  double gate_limit = 0;
+  double gate_alpha = 0;
   // What transformers does in training alone: a loss for unequal use of the experts, where it is
   // asked to give the router's logits, and noise on what the router sees.
   bool balance_loss = false;
@@ -122,6 +132,7 @@ struct ModelConfig {
   bool qkv_bias = false;
   bool output_bias = false;  // attention output projection
   bool mlp_bias = false;
+  bool attention_sinks = false;    // a learned score a query head, without a value
   bool qk_norm = false;            // RMS norm of each query and key head
   bool qk_norm_whole = false;      // of all query heads as one row, and of all key heads
   bool scores_by_head_dim = true;  // attention scores are divided by √d

@@ -47,6 +47,20 @@ void emit_longrope(const ModelConfig& config, Json& out) {
   out["rope_scaling"] = std::move(scaling);
 }
 
+Json yarn_json(const RopeConfig& rope) {
+  Json scaling;
+  scaling["rope_type"] = "yarn";
+  scaling["factor"] = rope.factor;
+  scaling["beta_fast"] = rope.beta_fast;
+  scaling["beta_slow"] = rope.beta_slow;
+  scaling["truncate"] = rope.truncate;
+  scaling["original_max_position_embeddings"] = rope.original_context;
+  if (rope.attention_factor != yarn_attention_factor(rope.factor)) {
+    scaling["attention_factor"] = rope.attention_factor;
+  }
+  return scaling;
+}
+
 void emit_rope(const ModelConfig& config, Json& out) {
   const RopeConfig& rope = config.rope;
   out["rope_theta"] = rope.theta;
@@ -57,8 +71,16 @@ void emit_rope(const ModelConfig& config, Json& out) {
   if (config.rotary_dim > 0) {
     out["partial_rotary_factor"] = partial_rotary_factor(config.rotary_dim, config.head_dim);
   }
-  if (rope.scaling == RopeScaling::kNone) return;
+  if (rope.scaling == RopeScaling::kNone) {
+    // Left out, it would be yarn.
+    if (config.family == Family::kGptOss) out["rope_scaling"] = {{"rope_type", "default"}};
+    return;
+  }
   if (rope.scaling == RopeScaling::kLongRope) return emit_longrope(config, out);
+  if (rope.scaling == RopeScaling::kYarn) {
+    out["rope_scaling"] = yarn_json(rope);
+    return;
+  }
   Json scaling;
   scaling["rope_type"] = rope.scaling == RopeScaling::kLinear ? "linear" : "llama3";
   scaling["factor"] = rope.factor;
@@ -148,6 +170,10 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kQwen3Moe:
       out["use_sliding_window"] = config.sliding_window > 0;
       out["sliding_window"] = window_or_null(config);
+      break;
+    case Family::kGptOss:
+      out["sliding_window"] = window_or_null(config);
+      out["layer_types"] = layer_types(config);
       break;
     case Family::kQwen2:
     case Family::kQwen3:

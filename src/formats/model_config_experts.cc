@@ -1,6 +1,7 @@
 #include "formats/model_config_experts.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "base/json.h"
 #include "formats/model_families.h"
@@ -17,12 +18,18 @@ struct ExpertFields {
   int64_t ffn_default;
 };
 
+constexpr double kGateAlpha = 1.702;
+constexpr double kGateLimit = 7.0;
+constexpr double kGateMax = 1e4;
 constexpr std::string_view kChosenField = "num_experts_per_tok";
 constexpr std::string_view kNewCountField = "num_local_experts";  // of every family since 5.0
 
 ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kMixtral) {
     return {kNewCountField, "intermediate_size", 8, 2, config.ffn_size};
+  }
+  if (config.family == Family::kGptOss) {
+    return {kNewCountField, "intermediate_size", 128, 4, config.ffn_size};
   }
   return {"num_experts", "moe_intermediate_size", 128, 8, 768};
 }
@@ -33,6 +40,10 @@ Result<int64_t> parse_expert_count(const Json& config, const ExpertFields& field
   const bool use_own = own || !find_field(config, kNewCountField);
   JIGE_TRY(const int64_t count, get_int_or(config, use_own ? fields.count : kNewCountField,
                                            fields.count_default, where));
+  if (count < 1 || count > kExpertsMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,
+                use_own ? fields.count : kNewCountField, count, kExpertsMax);
+  }
   JIGE_TRY(const int64_t other, get_int_or(config, kNewCountField, count, where));
   if (other == count) return count;
   return fail(Code::kCorrupt, "{}: {} ({}) contradicts {} ({})", where, fields.count, count,
@@ -66,6 +77,26 @@ Status in_expert_range(std::string_view where, std::string_view field, int64_t v
               field, value, high);
 }
 
+Status check_gate(const ExpertConfig& experts, Family family, std::string_view where) {
+  const bool bounded = family == Family::kGptOss;
+  if (experts.biases != bounded || (experts.gate_limit > 0) != bounded ||
+      (experts.gate_alpha > 0) != bounded) {
+    return fail(Code::kInvalidArgument,
+                "{}: {} models have {}; swiglu_limit is {}, swiglu_alpha {}", where,
+                family_name(family),
+                bounded ? "experts with biases and a positive swiglu_limit and swiglu_alpha"
+                        : "experts without biases, swiglu_limit and swiglu_alpha",
+                experts.gate_limit, experts.gate_alpha);
+  }
+  for (const auto& [field, value] : {std::pair("swiglu_limit", experts.gate_limit),
+                                     std::pair("swiglu_alpha", experts.gate_alpha)}) {
+    if (value <= kGateMax) continue;
+    return fail(Code::kInvalidArgument, "{}: field \"{}\" is {}; it must lie in (0, {}]", where,
+                field, value, kGateMax);
+  }
+  return {};
+}
+
 }  // namespace
 
 Status parse_experts(const Json& config, ModelConfig& out, std::string_view where) {
@@ -79,6 +110,12 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   if (out.family == Family::kMixtral) {
     experts.normalised = true;
     JIGE_TRY(experts.jitter, get_number_or(config, "router_jitter_noise", 0, where));
+    return {};
+  }
+  if (out.family == Family::kGptOss) {
+    experts.normalised = experts.biases = true;
+    JIGE_TRY(experts.gate_alpha, get_number_or(config, "swiglu_alpha", kGateAlpha, where));
+    JIGE_TRY(experts.gate_limit, get_number_or(config, "swiglu_limit", kGateLimit, where));
     return {};
   }
   JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", false, where));
@@ -95,6 +132,11 @@ void emit_experts(const ModelConfig& config, Json& out) {
   out["router_aux_loss_coef"] = experts.balance_weight;
   if (config.family == Family::kMixtral) {
     out["router_jitter_noise"] = experts.jitter;
+    return;
+  }
+  if (config.family == Family::kGptOss) {
+    out["swiglu_alpha"] = experts.gate_alpha;
+    out["swiglu_limit"] = experts.gate_limit;
     return;
   }
   out["norm_topk_prob"] = experts.normalised;
@@ -122,17 +164,20 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
                 "{}: {} ({}) times num_hidden_layers ({}) is over the limit of {}", where,
                 fields.count, experts.count, config.layer_count, kExpertsOfModelMax);
   }
-  if (config.family != Family::kMixtral) return {};
+  JIGE_DO(check_gate(experts, config.family, where));
+  if (config.family == Family::kQwen3Moe) return {};
   if (experts.normalised && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument,
-              "{}: mixtral models have experts of intermediate_size ({}, not {}) whose weights add "
+              "{}: {} models have experts of intermediate_size ({}, not {}) whose weights add "
               "up to one",
-              where, config.ffn_size, experts.ffn_size);
+              where, family_name(config.family), config.ffn_size, experts.ffn_size);
 }
 
 int64_t expert_layer_count(const ModelConfig& config, int64_t experts) {
-  const int64_t one = 3 * config.hidden_size * config.experts.ffn_size;
-  return config.hidden_size * config.experts.count + experts * one;
+  const bool biases = config.experts.biases;
+  const int64_t ffn = config.experts.ffn_size;
+  const int64_t one = 3 * config.hidden_size * ffn + (biases ? 2 * ffn + config.hidden_size : 0);
+  return (config.hidden_size + (biases ? 1 : 0)) * config.experts.count + experts * one;
 }
 
 }  // namespace jige::formats

@@ -3,6 +3,8 @@
 //   mixtral     num_local_experts, num_experts_per_tok, intermediate_size is an expert's
 //   qwen3_moe   num_experts (transformers 5: num_local_experts), num_experts_per_tok,
 //               moe_intermediate_size, norm_topk_prob
+//   gpt_oss     num_local_experts, num_experts_per_tok, intermediate_size, swiglu_alpha,
+//               swiglu_limit
 // Internal to the model_config*.cc files. Threads: pure functions.
 #pragma once
 

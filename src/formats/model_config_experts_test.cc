@@ -108,12 +108,15 @@ TEST(ModelConfigExperts, ReadsBackWhatItWrites) {
 }
 
 TEST(ModelConfigExperts, RefusesByFieldWhatCannotBe) {
+  Json respelt = with_field(qwen3_moe_json(), "num_local_experts", -2);
+  respelt.erase("num_experts");
   const struct {
     Json json;
     const char* said;
   } cases[] = {
       {with_field(mixtral_json(), "num_local_experts", 0), "\"num_local_experts\" is 0"},
       {with_field(mixtral_json(), "num_local_experts", -3), "\"num_local_experts\" is -3"},
+      {respelt, "\"num_local_experts\" is -2"},
       {with_field(mixtral_json(), "num_local_experts", 1'000'000),
        "\"num_local_experts\" is 1000000"},
       {with_field(mixtral_json(), "num_experts_per_tok", 7),

@@ -13,6 +13,8 @@ namespace {
 
 constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3, Qwen3-MoE
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
+constexpr int64_t kGptOssWindowDefault = 128;
+constexpr int64_t kGptOssPattern = 2;
 constexpr int64_t kGemma3PatternDefault = 6;
 constexpr int64_t kSmolLm3PatternDefault = 4;
 
@@ -50,7 +52,8 @@ std::vector<uint8_t> all_but_every(int64_t period, int64_t layer_count) {
 
 Status parse_window(const Json& config, ModelConfig& out, std::string_view where) {
   const bool null = present(config, "sliding_window") && !find_field(config, "sliding_window");
-  bool used = out.family == Family::kMistral || out.family == Family::kGemma3;
+  const bool gpt_oss = out.family == Family::kGptOss;
+  bool used = out.family == Family::kMistral || out.family == Family::kGemma3 || gpt_oss;
   if (is_qwen(out.family) || out.family == Family::kQwen3Moe || out.family == Family::kSmolLm3) {
     JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
   }
@@ -61,7 +64,9 @@ Status parse_window(const Json& config, ModelConfig& out, std::string_view where
     used = find_field(config, "sliding_window") && (used || out.family != Family::kSmolLm3);
   }
   if (!used || null) return {};
-  JIGE_TRY(out.sliding_window, get_size_or(config, "sliding_window", kSlidingWindowDefault, where));
+  JIGE_TRY(out.sliding_window,
+           get_size_or(config, "sliding_window",
+                       gpt_oss ? kGptOssWindowDefault : kSlidingWindowDefault, where));
   return {};
 }
 
@@ -79,6 +84,7 @@ Result<std::vector<uint8_t>> default_window_flags(const Json& config, const Mode
     flags = out.layer_is_unturned;
     flags.resize(static_cast<size_t>(out.layer_count));
   }
+  if (out.family == Family::kGptOss) flags = all_but_every(kGptOssPattern, out.layer_count);
   if (out.family == Family::kGemma3) {
     JIGE_TRY(const int64_t period,
              get_size_or(config, "sliding_window_pattern", kGemma3PatternDefault, where));
@@ -89,7 +95,8 @@ Result<std::vector<uint8_t>> default_window_flags(const Json& config, const Mode
 
 // Whether layer_types may say anything else than what other fields do.
 bool has_layer_types(Family family) {
-  return is_qwen(family) || family == Family::kGemma3 || family == Family::kSmolLm3;
+  return is_qwen(family) || family == Family::kGemma3 || family == Family::kSmolLm3 ||
+         family == Family::kGptOss;
 }
 
 Status parse_windows(const Json& config, ModelConfig& out, std::string_view where) {

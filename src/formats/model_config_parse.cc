@@ -20,6 +20,7 @@ namespace {
 
 constexpr int64_t kQwen3HeadDimDefault = 128;
 constexpr int64_t kGemma3HeadDimDefault = 256;
+constexpr int64_t kGptOssHeadDimDefault = 64;
 constexpr double kGemma3ScoreDimDefault = 256;
 
 // The first entry of "architectures", or empty.
@@ -113,6 +114,8 @@ DefaultIds default_ids(Family family) {
       return {.bos = 2, .eos = 1, .pad = 0};
     case Family::kOlmo2:
       return {.eos = 50279, .pad = 1};
+    case Family::kGptOss:
+      return {};
     case Family::kSmolLm3:
       return {.bos = 128000, .eos = 128001, .pad = 128004};
     default:
@@ -171,6 +174,7 @@ int64_t default_kv_heads(Family family) {
   switch (family) {
     case Family::kMistral:
     case Family::kMixtral:
+    case Family::kGptOss:
       return 8;
     case Family::kQwen2:
     case Family::kQwen3:
@@ -196,6 +200,7 @@ Result<int64_t> parse_head_dim(const Json& config, const ModelConfig& out, std::
   if (find_field(config, "head_dim")) return get_int(config, "head_dim", where);
   if (out.family == Family::kQwen3) return kQwen3HeadDimDefault;
   if (out.family == Family::kGemma3) return kGemma3HeadDimDefault;
+  if (out.family == Family::kGptOss) return kGptOssHeadDimDefault;
   return divided_head_dim(out, where);
 }
 
@@ -214,10 +219,11 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
   const bool optional = out.family == Family::kLlama || out.family == Family::kQwen3 ||
                         out.family == Family::kGemma3 || out.family == Family::kOlmo2 ||
                         out.family == Family::kGranite || out.family == Family::kSmolLm3 ||
-                        out.family == Family::kQwen3Moe;
+                        out.family == Family::kQwen3Moe || out.family == Family::kGptOss;
   bool attention_bias = false;
   if (optional) {
-    JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", false, where));
+    const bool usual = out.family == Family::kGptOss;
+    JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", usual, where));
   }
   out.qkv_bias = attention_bias || out.family == Family::kQwen2;
   out.output_bias = attention_bias;
@@ -265,8 +271,8 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
   JIGE_TRY(out.head_count, get_int(config, "num_attention_heads", where));
   JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
   JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
-  const bool coarse_eps =
-      family == Family::kPhi3 || family == Family::kOlmo2 || family == Family::kMixtral;
+  const bool coarse_eps = family == Family::kPhi3 || family == Family::kOlmo2 ||
+                          family == Family::kMixtral || family == Family::kGptOss;
   JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", coarse_eps ? 1e-5 : 1e-6, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
@@ -279,6 +285,7 @@ Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view
       family == Family::kQwen3 || family == Family::kQwen3Moe || family == Family::kGemma3;
   out.qk_norm_whole = family == Family::kOlmo2;
   out.fused_projections = family == Family::kPhi3;
+  out.attention_sinks = family == Family::kGptOss;
   if (family == Family::kOlmo2) out.norm_place = NormPlace::kAfter;
   if (family == Family::kGemma3) out.norm_place = NormPlace::kAround;
   return has_experts(family) ? parse_experts(config, out, where) : Status();
@@ -345,16 +352,22 @@ Result<ModelConfig> parse_model_config(const Json& config, std::string_view wher
   if (!config.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
+  bool mxfp4 = false;  // of experts, which are read from their blocks
   if (find_field(config, "quantization_config")) {
     const Json& quantization = *find_field(config, "quantization_config");
     JIGE_TRY(const std::string method, get_string_or(quantization, "quant_method", "?", where));
-    return fail(Code::kUnsupported,
-                "{}: the weights are quantised (method \"{}\"), which Jige does not read; take the "
-                "unquantised model",
-                where, method);
+    mxfp4 = method == "mxfp4" && out.family == Family::kGptOss;
+    if (!mxfp4)
+      return fail(
+          Code::kUnsupported,
+          "{}: the weights are quantised (method \"{}\"), which Jige does not read; take the "
+          "unquantised model",
+          where, method);
   }
   JIGE_TRY(out.vocab_size, get_int(config, "vocab_size", where));
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));
+  const bool stated = find_field(config, "dtype") || find_field(config, "torch_dtype");
+  if (mxfp4 && !stated) out.stored_dtype = DType::kBF16;
   JIGE_DO(out.family == Family::kGpt2 ? parse_gpt2(config, out, where)
                                       : parse_gated_family(config, out, where));
   // Sizes first: what follows allocates by the number of layers.

@@ -18,6 +18,7 @@ constexpr double kGemma3Theta = 1e6;
 constexpr double kGemma3SlidingTheta = 1e4;
 constexpr double kMixtralTheta = 1e6;
 constexpr double kSmolLm3Theta = 2e6;
+constexpr double kGptOssTheta = 1.5e5;
 constexpr double kLongFactorMin = 1e-6;
 constexpr double kLongFactorMax = 1e6;
 
@@ -26,6 +27,7 @@ bool turns_parts(Family family) { return family == Family::kPhi3; }
 double theta_default(Family family) {
   if (family == Family::kGemma3) return kGemma3Theta;
   if (family == Family::kMixtral) return kMixtralTheta;
+  if (family == Family::kGptOss) return kGptOssTheta;
   return family == Family::kSmolLm3 ? kSmolLm3Theta : RopeConfig().theta;
 }
 
@@ -53,10 +55,11 @@ Result<RopeScaling> scaling_of(const std::string& type, Family family, std::stri
   } else {
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
+    if (type == "yarn") return RopeScaling::kYarn;
   }
-  return fail(Code::kUnsupported, "{}: rope type \"{}\" is not supported; supported are {}", where,
-              type,
-              family == Family::kPhi3 ? "default and longrope" : "default, linear and llama3");
+  return fail(
+      Code::kUnsupported, "{}: rope type \"{}\" is not supported; supported are {}", where, type,
+      family == Family::kPhi3 ? "default and longrope" : "default, linear, llama3 and yarn");
 }
 
 Result<std::vector<double>> parse_factors(const Json& object, const char* field, size_t count,
@@ -115,6 +118,38 @@ Status parse_longrope(const Json& object, const Json& config, const ModelConfig&
   return {};
 }
 
+// A number that has a default where it is absent, null or zero.
+Result<double> get_nonzero_or(const Json& object, const char* field, double fallback,
+                              std::string_view where) {
+  JIGE_TRY(const double value, get_number_or(object, field, fallback, where));
+  return value == 0.0 ? fallback : value;
+}
+
+// Without a factor it is the ratio of the contexts; mscale counts only beside mscale_all_dim.
+Status parse_yarn(const Json& object, const Json& config, const ModelConfig& out, RopeConfig& rope,
+                  std::string_view where) {
+  JIGE_TRY(rope.original_context, original_context(object, config, out, where));
+  if (rope.original_context < 1 || rope.original_context > kContextMax) {
+    return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [1, {}]", where,
+                kOriginalContext, rope.original_context, kContextMax);
+  }
+  const double ratio =
+      static_cast<double>(out.context_max) / static_cast<double>(rope.original_context);
+  JIGE_TRY(rope.factor, get_number_or(object, "factor", ratio, where));
+  JIGE_TRY(rope.beta_fast, get_nonzero_or(object, "beta_fast", rope.beta_fast, where));
+  JIGE_TRY(rope.beta_slow, get_nonzero_or(object, "beta_slow", rope.beta_slow, where));
+  JIGE_TRY(rope.truncate, get_bool_or(object, "truncate", true, where));
+  JIGE_TRY(const double scale, get_number_or(object, "mscale", 0.0, where));
+  JIGE_TRY(const double scale_all, get_number_or(object, "mscale_all_dim", 0.0, where));
+  const auto magnitude = [&](double by) {
+    return rope.factor <= 1.0 ? 1.0 : 0.1 * by * std::log(rope.factor) + 1.0;
+  };
+  const double inferred = scale != 0.0 && scale_all != 0.0 ? magnitude(scale) / magnitude(scale_all)
+                                                           : yarn_attention_factor(rope.factor);
+  JIGE_TRY(rope.attention_factor, get_number_or(object, "attention_factor", inferred, where));
+  return {};
+}
+
 // One rotary description: `object` is rope_parameters, rope_scaling or an empty object.
 Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, const ModelConfig& out,
                                      std::string_view where) {
@@ -140,6 +175,10 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
   if (rope.scaling == RopeScaling::kNone) return rope;
   if (rope.scaling == RopeScaling::kLongRope) {
     JIGE_DO(parse_longrope(object, config, out, rope, where));
+    return rope;
+  }
+  if (rope.scaling == RopeScaling::kYarn) {
+    JIGE_DO(parse_yarn(object, config, out, rope, where));
     return rope;
   }
   JIGE_TRY(rope.factor, get_number(object, "factor", where));
@@ -250,6 +289,10 @@ double default_attention_factor(double factor, int64_t original_context) {
   return std::sqrt(1.0 + std::log(factor) / std::log(static_cast<double>(original_context)));
 }
 
+double yarn_attention_factor(double factor) {
+  return factor <= 1.0 ? 1.0 : 0.1 * std::log(factor) + 1.0;
+}
+
 double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim) {
   const auto columns = static_cast<double>(head_dim);
   double factor = static_cast<double>(rotary_dim) / columns;
@@ -263,6 +306,15 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) 
   JIGE_TRY(const Json* scaling, object_or_null(config, "rope_scaling", where));
   if (turns_parts(out.family)) {
     JIGE_DO(parse_rotary_dim(config, parameters, scaling, out, where));
+  }
+  if (out.family == Family::kGptOss && !parameters && !scaling) {
+    // What transformers takes where the folder says nothing.
+    const Json standard = {{"rope_type", "yarn"},
+                           {"factor", 32.0},
+                           {"truncate", false},
+                           {"original_max_position_embeddings", 4096}};
+    JIGE_TRY(out.rope, parse_rope_object(standard, config, out, where));
+    return {};
   }
   JIGE_TRY(out.rope, parse_both_spellings(parameters, scaling, config, out, where));
   return {};

@@ -2,7 +2,7 @@
 //
 //   old   rope_theta, rope_scaling {type, …}, partial_rotary_factor, rope_local_base_freq
 //   new   rope_parameters {rope_type, rope_theta, …}, or one such object a layer type
-// Internal to the model_config*.cc files.
+// Internal to the model_config*.cc and gguf_config*.cc files.
 // Threads: pure functions.
 #pragma once
 
@@ -19,6 +19,9 @@ Status parse_rope(const Json& config, ModelConfig& out, std::string_view where);
 
 // The factor of cosines and sines that longrope has where the folder states none.
 double default_attention_factor(double factor, int64_t original_context);
+
+// The same of yarn.
+double yarn_attention_factor(double factor);
 
 // The partial_rotary_factor that makes `rotary_dim` of `head_dim` columns, as transformers
 // computes it.

@@ -236,7 +236,7 @@ TEST(ModelConfig, RefusesContradictions) {
 }
 
 TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
-  for (const char* type : {"yarn", "dynamic", "longrope", "su", "mrope"}) {
+  for (const char* type : {"dynamic", "longrope", "su", "mrope"}) {
     EXPECT_FAILS_WITH(
         parse_config(with(llama_json(), "rope_scaling", {{"rope_type", type}, {"factor", 2.0}})),
         Code::kUnsupported, fmt::format("rope type \"{}\"", type));

@@ -29,6 +29,7 @@ inline constexpr FamilyInfo kFamilies[] = {
     {Family::kSmolLm3, "smollm3", "SmolLM3ForCausalLM", "SmolLM3Model"},
     {Family::kMixtral, "mixtral", "MixtralForCausalLM", "MixtralModel"},
     {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM", "Qwen3MoeModel"},
+    {Family::kGptOss, "gpt_oss", "GptOssForCausalLM", "GptOssModel"},
 };
 
 inline const FamilyInfo& family_info(Family family) {

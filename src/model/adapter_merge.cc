@@ -2,6 +2,9 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -10,6 +13,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
+#include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
 #include "model/weights_save.h"
 
@@ -100,6 +104,13 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
   std::vector<formats::TensorSource> sources;
   size_t used = 0;
   for (const formats::StoredTensor* tensor : base.tensors()) {
+    constexpr std::string_view kBlocks = "_blocks";
+    if (tensor->name.ends_with(kBlocks)) {
+      const std::string name = tensor->name.substr(0, tensor->name.size() - kBlocks.size());
+      JIGE_TRY(formats::TensorSource decoded, decoded_source(base, name, options.dtype));
+      sources.push_back(cancellable(std::move(decoded), options.cancelled));
+      continue;
+    }
     if (!is_stored_float(*tensor)) continue;  // masks and the like, which no loader needs
     JIGE_TRY(const TensorView stored, base.view(tensor->name));
     std::string module = tensor->name.substr(0, tensor->name.rfind(".weight"));

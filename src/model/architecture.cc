@@ -10,6 +10,7 @@ namespace jige::model {
 namespace {
 
 constexpr std::string_view kGpt2Prefix = "transformer.";
+constexpr std::string_view kMixtralMlp = ".block_sparse_moe.";
 
 struct ModelNames {
   std::string table;
@@ -32,10 +33,19 @@ ModelNames model_names(const formats::ModelConfig& config) {
 ExpertNames expert_names(formats::Family family, const std::string& layer) {
   if (family == formats::Family::kMixtral) {
     const std::string at = layer + ".block_sparse_moe.";
-    return {at + "gate", at + "experts.", "w1", "w3", "w2"};
+    const std::string stacked = layer + ".mlp.experts.";
+    return {at + "gate",          at + "experts.", "w1", "w3", "w2", stacked + "gate_up_proj",
+            stacked + "down_proj"};
   }
   const std::string at = layer + ".mlp.";
-  return {at + "gate", at + "experts.", "gate_proj", "up_proj", "down_proj"};
+  const char* router = family == formats::Family::kGptOss ? "router" : "gate";
+  return {at + router,
+          at + "experts.",
+          "gate_proj",
+          "up_proj",
+          "down_proj",
+          at + "experts.gate_up_proj",
+          at + "experts.down_proj"};
 }
 
 LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
@@ -56,6 +66,7 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                    .qkv = {attention + "q_proj", attention + "k_proj", attention + "v_proj"},
                    .q_norm = attention + "q_norm",
                    .k_norm = attention + "k_norm",
+                   .sinks = attention + "sinks",
                    .attention_output = attention + "o_proj",
                    .norm2 = at + ".post_attention_layernorm",
                    .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
@@ -144,6 +155,11 @@ std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
   // GPT-2 folders come with and without the prefix.
   if (!spec.adapter && spec.name.starts_with(kGpt2Prefix)) {
     return {spec.name, spec.name.substr(kGpt2Prefix.size())};
+  }
+  // transformers 5 names Mixtral's router as that of other families where it stacks the experts.
+  if (const size_t at = spec.name.find(kMixtralMlp); at != std::string::npos) {
+    std::string renamed = spec.name;
+    return {spec.name, renamed.replace(at, kMixtralMlp.size(), ".mlp.")};
   }
   return {spec.name};
 }

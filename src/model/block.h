@@ -26,6 +26,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,6 +53,20 @@ struct Batch {
 // kUniform: in [-init_std, init_std).
 enum class InitKind { kNormal, kUniform, kZero, kOne };
 
+// Where files may hold a parameter of an expert: in a tensor of all experts of a layer,
+// [E, N of all parts, K], or [E, K, N] where transposed; a bias in [E, N]. The rows of parts follow
+// one another or, interleaved, come in turns.
+struct StackedPlace {
+  std::string tensor;  // "model.layers.0.mlp.experts.gate_up_proj"
+  int64_t expert = 0;
+  int64_t expert_count = 0;
+  int64_t part = 0;
+  int64_t part_count = 1;  // of equal height
+  bool interleaved = false;
+  bool transposed = false;
+  bool usual = false;  // how the family's files are written
+};
+
 // One parameter as the world knows it: Hugging Face name, shape [out, in] for matrices.
 struct ParamSpec {
   std::string name;
@@ -62,6 +77,7 @@ struct ParamSpec {
   bool packed = false;      // only pack() reads the value; tasks read the packed form
   bool transposed = false;  // files hold [in, out] (GPT-2's Conv1D)
   bool adapter = false;     // a LoRA matrix; the base is frozen where a model has them
+  std::optional<StackedPlace> stacked = {};
 };
 
 // A parameter's memory on a device. `value` is the f32 master (or the stored type when only

@@ -9,16 +9,39 @@ ExpertBank::ExpertBank(ExpertBankOptions options, std::vector<ParamSpec>& params
     : options_(std::move(options)), first_param_(params.size()) {
   for (const auto& part : options_.parts) outputs_ += part.outputs;
   for (int64_t expert = 0; expert < options_.count; ++expert) {
-    for (const auto& part : options_.parts) {
-      params.push_back(
-          {.name = options_.prefix + std::to_string(expert) + "." + part.name + ".weight",
-           .shape = Shape{part.outputs, options_.inputs},
-           .init = InitKind::kNormal,
-           .init_std = options_.init_std,
-           .decay = true,
-           .packed = true});
+    for (size_t part = 0; part < options_.parts.size(); ++part) {
+      params.push_back({.name = options_.prefix + std::to_string(expert) + "." +
+                                options_.parts[part].name + ".weight",
+                        .shape = Shape{options_.parts[part].outputs, options_.inputs},
+                        .init = InitKind::kNormal,
+                        .init_std = options_.init_std,
+                        .decay = true,
+                        .packed = true,
+                        .stacked = stacked_place(expert, part, "")});
     }
   }
+  if (!options_.bias) return;
+  for (int64_t expert = 0; expert < options_.count; ++expert) {
+    for (size_t part = 0; part < options_.parts.size(); ++part) {
+      params.push_back({.name = options_.prefix + std::to_string(expert) + "." +
+                                options_.parts[part].name + ".bias",
+                        .shape = Shape{options_.parts[part].outputs},
+                        .init = InitKind::kZero,
+                        .packed = true,
+                        .stacked = stacked_place(expert, part, "_bias")});
+    }
+  }
+}
+
+StackedPlace ExpertBank::stacked_place(int64_t expert, size_t part, const char* suffix) const {
+  return {.tensor = options_.stacked + suffix,
+          .expert = expert,
+          .expert_count = options_.count,
+          .part = static_cast<int64_t>(part),
+          .part_count = static_cast<int64_t>(options_.parts.size()),
+          .interleaved = options_.stacked_usual,
+          .transposed = options_.stacked_usual,
+          .usual = options_.stacked_usual};
 }
 
 ExpertBank::Place ExpertBank::take(Placement& at, DType compute, ops::PackUse use,
@@ -33,7 +56,9 @@ ExpertBank::Place ExpertBank::take(Placement& at, DType compute, ops::PackUse us
 }
 
 void ExpertBank::plan_forward(Placement& at, DType compute, ops::WeightFormat format) {
-  forward_[pack_layout(compute, format)] = take(at, compute, ops::PackUse::kForward, format);
+  Place& place = forward_[pack_layout(compute, format)];
+  place = take(at, compute, ops::PackUse::kForward, format);
+  if (options_.bias) place.bias = at.take_bytes(options_.count * outputs_ * 4);
 }
 
 void ExpertBank::plan_backward(Placement& at, DType compute, ops::WeightFormat format) {
@@ -74,6 +99,7 @@ void ExpertBank::pack(Stream& stream, const BlockWeights& weights, DType compute
   const bool quantised = weights.format != ops::WeightFormat::kCompute;
   const bool both = use == PackFor::kTraining && !quantised;
   const ops::ExpertWeights forward = packed(weights, compute, ops::PackUse::kForward);
+  if (options_.bias) pack_biases(stream, weights, compute);
   const ops::ExpertWeights backward =
       both ? packed(weights, compute, ops::PackUse::kInputGradient) : ops::ExpertWeights{};
   for (int64_t expert = 0; expert < options_.count; ++expert) {
@@ -86,8 +112,39 @@ void ExpertBank::pack(Stream& stream, const BlockWeights& weights, DType compute
   }
 }
 
+TensorView ExpertBank::biases(const BlockWeights& weights, DType compute) const {
+  if (!options_.bias) return {};
+  const Shape shape{options_.count, outputs_};
+  const int64_t offset = forward_[pack_layout(compute, weights.format)].bias;
+  JIGE_CHECK(offset + shape.count() * 4 <= weights.packed.count(), "biases of {} end past {} bytes",
+             options_.prefix, weights.packed.count());
+  return TensorView::of(static_cast<std::byte*>(weights.packed.data) + offset, DType::kF32, shape);
+}
+
+void ExpertBank::pack_biases(Stream& stream, const BlockWeights& weights, DType compute) const {
+  const TensorView packed_biases = biases(weights, compute);
+  for (int64_t expert = 0; expert < options_.count; ++expert) {
+    for (size_t part = 0; part < options_.parts.size(); ++part) {
+      const TensorView& value = weights.params[bias_of(expert, part)].value;
+      if (!value) continue;
+      JIGE_CHECK(value.dtype == DType::kF32, "a bias of {} is not f32", options_.prefix);
+      stream.copy(packed_biases.as<float>() + expert * outputs_ + row_of_part(part), value.data,
+                  value.count() * 4, CopyKind::kDeviceToDevice);
+    }
+  }
+}
+
+std::vector<TensorView> ExpertBank::bias_gradients(const BlockWeights& weights, size_t part) const {
+  std::vector<TensorView> gradients;
+  for (int64_t expert = 0; expert < options_.count; ++expert) {
+    gradients.push_back(weights.params[bias_of(expert, part)].grad);
+  }
+  return gradients;
+}
+
 void ExpertBank::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                             std::vector<ops::PackPart>& packs) const {
+  if (options_.bias) return;  // which only pack() renews
   const size_t count = static_cast<size_t>(options_.count) * options_.parts.size();
   if (param < first_param_ || param >= first_param_ + count) return;
   const auto expert = static_cast<int64_t>((param - first_param_) / options_.parts.size());

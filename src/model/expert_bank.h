@@ -3,8 +3,9 @@
 //
 // Shapes: E experts, R rows, K inputs, N outputs of all parts (gate and up, or down alone). The
 // packed forms of the experts lie one after the other, as many bytes apart; parameters are
-// "<prefix><expert>.<part>.weight", expert by expert.
-// No biases, no adapters. Threads: const.
+// "<prefix><expert>.<part>.weight", expert by expert, and behind all of them, where there are any,
+// "<prefix><expert>.<part>.bias". Biases are packed as [E, N] f32; the products do without them.
+// No adapters. Threads: const.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +24,11 @@ struct ExpertBankOptions {
   std::vector<ProjectionOptions::Part> parts;
   int64_t count = 0;
   int64_t inputs = 0;
+  bool bias = false;
   double init_std = 0.02;
+  // Files may hold all experts' parts in tensors of this name, biases behind it with "_bias".
+  std::string stacked;         // "model.layers.0.mlp.experts.gate_up_proj"
+  bool stacked_usual = false;  // and do: with parts in turns, transposed
 };
 
 class ExpertBank {
@@ -46,6 +51,11 @@ class ExpertBank {
   }
   int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                bool frozen_base) const;
+
+  // [E, N] f32; empty without biases.
+  TensorView biases(const BlockWeights& weights, DType compute) const;
+  // The gradients of a part's biases by expert.
+  std::vector<TensorView> bias_gradients(const BlockWeights& weights, size_t part) const;
 
   struct Pass {
     TensorView dst;       // [R, N] of F, [R, K] of X; f32 or bf16
@@ -71,12 +81,18 @@ class ExpertBank {
   struct Place {
     int64_t offset = 0;
     int64_t stride_bytes = 0;
+    int64_t bias = 0;  // of biases; forward alone
   };
   Place take(Placement& at, DType compute, ops::PackUse use, ops::WeightFormat format) const;
   ops::ExpertWeights packed(const BlockWeights& weights, DType compute, ops::PackUse use) const;
   size_t param_of(int64_t expert, size_t part) const {
     return first_param_ + static_cast<size_t>(expert) * options_.parts.size() + part;
   }
+  size_t bias_of(int64_t expert, size_t part) const {
+    return param_of(expert, part) + static_cast<size_t>(options_.count) * options_.parts.size();
+  }
+  StackedPlace stacked_place(int64_t expert, size_t part, const char* suffix) const;
+  void pack_biases(Stream& stream, const BlockWeights& weights, DType compute) const;
   int64_t row_of_part(size_t part) const;
   // The gradients of parts [first, last) of every expert as one matrix each, where they adjoin in
   // memory; otherwise nothing.

@@ -9,18 +9,27 @@ namespace jige::model {
 ExpertMlp::ExpertMlp(const formats::ModelConfig& config, const ExpertNames& names,
                      double output_std, std::vector<ParamSpec>& params)
     : width_(config.hidden_size), experts_(config.experts) {
-  router_ = Projection({.parts = {{names.router, experts_.count}}, .inputs = width_, .whole = true},
+  router_ = Projection({.parts = {{names.router, experts_.count}},
+                        .inputs = width_,
+                        .bias = experts_.biases,
+                        .whole = true},
                        params);
   input_ = ExpertBank({.prefix = names.prefix,
                        .parts = {{names.gate, experts_.ffn_size}, {names.up, experts_.ffn_size}},
                        .count = experts_.count,
-                       .inputs = width_},
+                       .inputs = width_,
+                       .bias = experts_.biases,
+                       .stacked = names.stacked_input,
+                       .stacked_usual = experts_.biases},
                       params);
   output_ = ExpertBank({.prefix = names.prefix,
                         .parts = {{names.down, width_}},
                         .count = experts_.count,
                         .inputs = experts_.ffn_size,
-                        .init_std = output_std},
+                        .bias = experts_.biases,
+                        .init_std = output_std,
+                        .stacked = names.stacked_output,
+                        .stacked_usual = experts_.biases},
                        params);
 }
 
@@ -118,9 +127,16 @@ void ExpertMlp::forward(Stream& stream, const BlockWeights& weights, DType compu
   // Where nobody wants the gate again, a takes its place.
   const TensorView activated =
       work.activated ? work.activated : saved.ffn.column_range(0, experts_.ffn_size);
-  ops::swiglu_forward(stream, activated, saved.ffn);
+  if (bounded()) {
+    ops::bounded_gate(stream, routing, gate(weights, compute), activated, saved.ffn);
+  } else {
+    ops::swiglu_forward(stream, activated, saved.ffn);
+  }
   output_.forward(stream, weights, compute,
                   {.dst = work.wide_rows, .src = activated, .row_ends = routing.row_ends});
+  if (experts_.biases) {
+    ops::add_biases(stream, routing, work.wide_rows, output_.biases(weights, compute));
+  }
   ops::combine_rows(stream, routing, dst, work.wide_rows, ops::RowWeights::kRouter);
 }
 
@@ -128,24 +144,61 @@ void ExpertMlp::backward_input(Stream& stream, const BlockWeights& weights, DTyp
                                const TensorView& grad_src, const TensorView& grad_dst,
                                const Saved& saved, const Pending& pending, const Work& work) const {
   const ops::Routing& routing = saved.routing;
-  const TensorView gate = saved.ffn.column_range(0, experts_.ffn_size);
+  const TensorView gates = saved.ffn.column_range(0, experts_.ffn_size);
   ops::gather_rows(stream, routing, work.rows, grad_dst);
   output_.backward_input(stream, weights, compute,
                          {.dst = work.activated, .src = work.rows, .row_ends = routing.row_ends});
   // a, for the router, stands for now where its gradient will.
   const TensorView activated = pending.ffn.column_range(0, experts_.ffn_size);
-  ops::swiglu_forward(stream, activated, saved.ffn);
+  if (bounded()) {
+    ops::bounded_gate(stream, routing, gate(weights, compute), activated, saved.ffn);
+  } else {
+    ops::swiglu_forward(stream, activated, saved.ffn);
+  }
   ops::dot_rows(stream, routing, work.grad_weights, work.activated, activated);
+  if (experts_.biases) {
+    ops::dot_biases(stream, routing, work.grad_weights, work.rows,
+                    output_.biases(weights, compute));
+  }
   ops::route_backward(stream, routing, pending.grad_logits, work.grad_weights);
   ops::weigh_rows(stream, routing, work.activated);
-  ops::swiglu_backward(stream, pending.ffn, work.activated, saved.ffn, gate);
-  ops::weigh_rows(stream, routing, gate);
+  if (bounded()) {
+    ops::bounded_gate_backward(stream, routing, gate(weights, compute),
+                               {.grad_gate_up = pending.ffn,
+                                .grad_dst = work.activated,
+                                .gate_up = saved.ffn,
+                                .activated = gates});
+  } else {
+    ops::swiglu_backward(stream, pending.ffn, work.activated, saved.ffn, gates);
+  }
+  ops::weigh_rows(stream, routing, gates);
   input_.backward_input(stream, weights, compute,
                         {.dst = work.wide_rows, .src = pending.ffn, .row_ends = routing.row_ends});
   router_.backward_input(stream, weights, compute,
                          {.grad_src = work.grad_tokens, .grad_dst = pending.grad_logits});
   ops::combine_rows(stream, routing, grad_src, work.wide_rows, ops::RowWeights::kOnes,
                     work.grad_tokens);
+}
+
+ops::BoundedGate ExpertMlp::gate(const BlockWeights& weights, DType compute) const {
+  return {.biases = input_.biases(weights, compute),
+          .alpha = static_cast<float>(experts_.gate_alpha),
+          .limit = static_cast<float>(experts_.gate_limit)};
+}
+
+void ExpertMlp::add_bias_gradients(Stream& stream, const BlockWeights& weights,
+                                   const TensorView& grad_dst, const Saved& saved,
+                                   const Pending& pending, const Work& work) const {
+  const ops::Routing& routing = saved.routing;
+  ops::gather_rows(stream, routing, work.rows, grad_dst);
+  ops::bias_gradients(stream, routing, output_.bias_gradients(weights, 0), work.rows,
+                      ops::RowWeights::kRouter);
+  for (size_t part = 0; part < 2; ++part) {
+    const int64_t begin = static_cast<int64_t>(part) * experts_.ffn_size;
+    ops::bias_gradients(stream, routing, input_.bias_gradients(weights, part),
+                        pending.ffn.column_range(begin, begin + experts_.ffn_size),
+                        ops::RowWeights::kOnes);
+  }
 }
 
 bool ExpertMlp::wants_gradient(const BlockWeights& weights) const {
@@ -158,6 +211,9 @@ void ExpertMlp::backward_weight(Stream& stream, const BlockWeights& weights, DTy
                                 GradientUse gradients, const Saved& saved, const Pending& pending,
                                 const Work& work) const {
   const ops::Routing& routing = saved.routing;
+  if (experts_.biases && output_.wants_gradient(weights)) {
+    add_bias_gradients(stream, weights, grad_dst, saved, pending, work);
+  }
   if (output_.wants_gradient(weights)) {
     ops::gather_rows(stream, routing, work.rows, grad_dst);
     output_.backward_weight(stream, weights, compute,

@@ -3,7 +3,8 @@
 // Shapes: T tokens, D width, E experts, k chosen for each token, R = T · k rows, F width of one.
 //   l = n2 Wrᵀ                              [T, E] f32
 //   chosen, w = the k highest of l, their probabilities    (ops/experts.h)
-//   rows of an expert e:  g|u = n2 Wguₑᵀ,  y = (silu(g) · u) Wdₑᵀ
+//   rows of an expert e:  g|u = n2 Wguₑᵀ,  y = (silu(g) · u) Wdₑᵀ, or with biases and the bounded
+//                         gate of ops/experts.h in the place of silu
 //   dst = Σ w y, over the chosen in ascending order
 // The router is kept in the compute type, whatever the format of the experts. No dropout of its
 // own. The gradient at w is that of dst times y, taken as (dst' Wdₑ) · a, so y is not kept.
@@ -28,8 +29,9 @@ namespace jige::model {
 // Full names of the modules, without ".weight".
 struct ExpertNames {
   std::string router;
-  std::string prefix;          // before an expert's number
-  std::string gate, up, down;  // behind it
+  std::string prefix;                         // before an expert's number
+  std::string gate, up, down;                 // behind it
+  std::string stacked_input, stacked_output;  // of tensors that hold all experts
 };
 
 class ExpertMlp {
@@ -83,6 +85,11 @@ class ExpertMlp {
                        const Saved& saved, const Pending& pending, const Work& work) const;
 
  private:
+  bool bounded() const { return experts_.gate_limit > 0; }
+  ops::BoundedGate gate(const BlockWeights& weights, DType compute) const;
+  void add_bias_gradients(Stream& stream, const BlockWeights& weights, const TensorView& grad_dst,
+                          const Saved& saved, const Pending& pending, const Work& work) const;
+
   int64_t width_;
   formats::ExpertConfig experts_;
   Projection router_;

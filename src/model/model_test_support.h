@@ -45,7 +45,10 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "smollm3",
                                                  "mixtral",
                                                  "qwen3_moe",
-                                                 "qwen3_moe_unnormalised"};
+                                                 "qwen3_moe_unnormalised",
+                                                 "mixtral_stacked",
+                                                 "qwen3_moe_stacked",
+                                                 "gpt_oss"};
   return names;
 }
 

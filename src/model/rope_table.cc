@@ -1,5 +1,6 @@
 #include "model/rope_table.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <numbers>
@@ -11,6 +12,7 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
   switch (config.scaling) {
     case formats::RopeScaling::kNone:
     case formats::RopeScaling::kLongRope:  // has a factor for each
+    case formats::RopeScaling::kYarn:      // goes by the pair
       return frequency;
     case formats::RopeScaling::kLinear:
       return frequency / config.factor;
@@ -24,6 +26,37 @@ double scaled_frequency(const formats::RopeConfig& config, double frequency) {
   const double smooth = (context / wavelength - config.low_freq_factor) /
                         (config.high_freq_factor - config.low_freq_factor);
   return frequency * ((1.0 - smooth) / config.factor + smooth);
+}
+
+// Where yarn divides frequencies: not before the first pair, wholly behind the last.
+struct YarnRamp {
+  double first;
+  double last;
+};
+
+YarnRamp yarn_ramp(const formats::RopeConfig& config, int64_t turned) {
+  const auto columns = static_cast<double>(turned);
+  const auto pair_of = [&](double turns) {
+    const double wave =
+        static_cast<double>(config.original_context) / (turns * 2 * std::numbers::pi);
+    return columns * std::log(wave) / (2 * std::log(config.theta));
+  };
+  YarnRamp ramp{pair_of(config.beta_fast), pair_of(config.beta_slow)};
+  if (config.truncate) ramp = {std::floor(ramp.first), std::ceil(ramp.last)};
+  ramp = {std::max(ramp.first, 0.0), std::min(ramp.last, columns - 1)};
+  constexpr double kLeastLength = 0.001;
+  if (ramp.first == ramp.last) ramp.last += kLeastLength;
+  return ramp;
+}
+
+void scale_yarn(const formats::RopeConfig& config, int64_t turned,
+                std::vector<double>& frequencies) {
+  const YarnRamp ramp = yarn_ramp(config, turned);
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const double at = (static_cast<double>(i) - ramp.first) / (ramp.last - ramp.first);
+    const double share = std::clamp(at, 0.0, 1.0);
+    frequencies[i] *= 1.0 - share + share / config.factor;
+  }
 }
 
 }  // namespace
@@ -40,6 +73,7 @@ std::vector<double> rope_inverse_frequencies(const formats::RopeConfig& config, 
     const double exponent = 2.0 * static_cast<double>(i) / static_cast<double>(turned);
     frequencies[i] = scaled_frequency(config, std::pow(config.theta, -exponent));
   }
+  if (config.scaling == formats::RopeScaling::kYarn) scale_yarn(config, turned, frequencies);
   if (config.scaling == formats::RopeScaling::kLongRope) {
     const bool beyond = position_count > config.original_context;
     const std::vector<double>& factors = beyond ? config.long_factors : config.short_factors;
@@ -52,8 +86,7 @@ std::vector<float> make_rope_table(const formats::RopeConfig& config, int64_t tu
                                    int64_t position_count) {
   const std::vector<double> frequencies = rope_inverse_frequencies(config, turned, position_count);
   const size_t half = frequencies.size();
-  const double size =
-      config.scaling == formats::RopeScaling::kLongRope ? config.attention_factor : 1.0;
+  const double size = config.attention_factor;
   std::vector<float> table(static_cast<size_t>(position_count) * 2 * half);
   for (size_t position = 0; position < static_cast<size_t>(position_count); ++position) {
     float* row = table.data() + position * 2 * half;

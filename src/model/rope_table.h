@@ -6,6 +6,10 @@
 //   llama3  wavelength w = 2 pi / f[i], original context C: f[i] where w < C / high, f[i] / factor
 //           where w > C / low, and between them f[i] ((1 - s) / factor + s),
 //           s = (C / w - low) / (high - low)
+//   yarn    original context C: pair(n) = head_dim log(C / 2 pi n) / (2 log theta) turns n times in
+//           it; from a = max(pair(beta_fast), 0) to b = min(pair(beta_slow), head_dim - 1), rounded
+//           outwards or not, r rises from 0 to 1: f[i] (1 - r + r / factor); cosines and sines
+//           times a factor
 //   longrope  f[i] / factor[i], the short factors in a table of up to the original context's
 //           positions, the long ones in a longer table; cosines and sines times a factor
 // A model whose sliding layers turn by other angles has both tables side by side.

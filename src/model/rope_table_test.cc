@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <utility>
+#include <vector>
 
 namespace jige::model {
 namespace {
@@ -55,6 +57,58 @@ TEST(RopeTable, Llama3KeepsShortWavesAndStretchesLongOnes) {
   EXPECT_NEAR(scaled[33], plain[33] * ((1.0 - share) / 8.0 + share), 1e-12);
   EXPECT_GT(share, 0.0);
   EXPECT_LT(share, 1.0);
+}
+
+// Frequencies as transformers 5.23 computes them, in f32.
+void expect_frequencies(const std::vector<double>& frequencies,
+                        const std::vector<std::pair<size_t, double>>& expected) {
+  for (const auto& [pair, value] : expected) {
+    EXPECT_NEAR(frequencies.at(pair), value, 1e-6 * value) << "pair " << pair;
+  }
+}
+
+TEST(RopeTable, YarnIsAsTransformersComputesIt) {
+  const formats::RopeConfig whole_range{.theta = 150000.0,
+                                        .scaling = formats::RopeScaling::kYarn,
+                                        .factor = 32.0,
+                                        .original_context = 4096,
+                                        .truncate = false};
+  expect_frequencies(rope_inverse_frequencies(whole_range, 64, 1), {{0, 1.0},
+                                                                    {8, 0.0508132726},
+                                                                    {9, 0.0317056961},
+                                                                    {12, 0.00679495931},
+                                                                    {16, 0.000456483918},
+                                                                    {17, 0.000129318694},
+                                                                    {18, 3.83088118e-05},
+                                                                    {31, 3.0235114e-07}});
+  const formats::RopeConfig rounded{.theta = 1000000.0,
+                                    .scaling = formats::RopeScaling::kYarn,
+                                    .factor = 4.0,
+                                    .original_context = 32768};
+  expect_frequencies(rope_inverse_frequencies(rounded, 128, 1), {{23, 0.00697830599},
+                                                                 {24, 0.00537532149},
+                                                                 {31, 0.000802959781},
+                                                                 {39, 6.4903943e-05},
+                                                                 {40, 4.44569851e-05},
+                                                                 {63, 3.10234441e-07}});
+  const formats::RopeConfig narrow{.theta = 10000.0,
+                                   .scaling = formats::RopeScaling::kYarn,
+                                   .factor = 40.0,
+                                   .original_context = 4096,
+                                   .beta_fast = 16.0,
+                                   .beta_slow = 2.0};
+  expect_frequencies(rope_inverse_frequencies(narrow, 16, 1),
+                     {{3, 0.0316227786}, {4, 0.00674999924}, {5, 0.00110679714}, {6, 2.5e-05}});
+}
+
+TEST(RopeTable, YarnMultipliesCosinesAndSines) {
+  const auto table = make_rope_table({.theta = 500.0,
+                                      .scaling = formats::RopeScaling::kYarn,
+                                      .factor = 2.0,
+                                      .original_context = 64,
+                                      .attention_factor = 1.25},
+                                     8, 2);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(table[i], 1.25f) << "cosine of pair " << i;
 }
 
 TEST(RopeTable, LongRopeHasOtherFactorsBeyondTheOriginalContext) {

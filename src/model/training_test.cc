@@ -176,7 +176,8 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name : {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite"}) {
+  for (const char* name :
+       {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {

@@ -59,6 +59,10 @@ TransformerLayer::TransformerLayer(const formats::ModelConfig& config, const Lay
     q_groups_ = whole ? 1 : heads_;
     k_groups_ = whole ? 1 : kv_heads_;
   }
+  if (config.attention_sinks) {
+    sinks_ = params_.size();
+    params_.push_back({.name = names.sinks, .shape = Shape{heads_}});
+  }
   attention_output_ = Projection({.parts = {{names.attention_output, width_}},
                                   .inputs = q_columns(),
                                   .bias = config.output_bias,
@@ -186,6 +190,7 @@ TransformerLayer::Gradients TransformerLayer::place_pending(Placement& at, int64
   } else {
     pending.mlp = mlp_->place_pending(at, t, compute);
   }
+  if (sinks_) pending.sinks = at.take(DType::kF32, Shape{t, heads_});
   pending.ffn_output = at.take(compute, Shape{t, width_});
   pending.n1 = at.take(compute, Shape{t, width_});
   pending.n2 = at.take(compute, Shape{t, width_});
@@ -268,6 +273,12 @@ ops::AttentionShape TransformerLayer::attention_shape() const {
           .head_dim = head_dim_,
           .scale = score_scale_,
           .window = window_};
+}
+
+ops::AttentionShape TransformerLayer::attention_shape(const BlockWeights& weights) const {
+  ops::AttentionShape shape = attention_shape();
+  if (sinks_) shape.sinks = weights.params[*sinks_].value.as<float>();
+  return shape;
 }
 
 double TransformerLayer::forward_flops(double token_count, double context_mean) const {
@@ -374,7 +385,7 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
                                    .q = q,
                                    .cache = context.kv_cache,
                                    .sequences = batch.sequences,
-                                   .shape = attention_shape()});
+                                   .shape = attention_shape(weights)});
     return;
   }
   ops::attention_forward(stream, {.dst = saved.attended,
@@ -383,7 +394,7 @@ void TransformerLayer::forward_attention(const BlockContext& context, const Bloc
                                   .v = v,
                                   .lse = saved.lse,
                                   .sequences = batch.sequences,
-                                  .shape = attention_shape()});
+                                  .shape = attention_shape(weights)});
 }
 
 void TransformerLayer::normalise_heads(Stream& stream, const BlockWeights& weights,

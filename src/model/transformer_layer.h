@@ -4,7 +4,7 @@
 //   n1 = norm1(src)                     [T, D]
 //   q|k|v = n1 Wqkvᵀ + b                [T, (H + 2G) d]
 //   q, k = rope(head_norm(q, k))        each where a layer has it
-//   o = attention(q, k, v) Woᵀ + b
+//   o = attention(q, k, v) Woᵀ + b      with sinks where a layer has them
 //   x1 = src + scale · dropout(norm1_after(o))
 //   n2 = norm2(x1)
 //   m = mlp(n2)                         one of all tokens (dense_mlp.h) or experts (expert_mlp.h)
@@ -38,6 +38,7 @@ struct LayerNames {
   std::vector<std::string> qkv;  // q, k and v, or one fused module
   std::string q_norm;
   std::string k_norm;
+  std::string sinks;  // without suffix
   std::string attention_output;
   std::string norm1_after;
   std::string norm2;
@@ -106,6 +107,7 @@ class TransformerLayer final : public Block {
   // What X leaves for W.
   struct Gradients {
     TensorView qkv, heads, attention_output, ffn_output, n1, n2;
+    TensorView sinks;                      // [T, H] f32, what rows add to the sinks' gradients
     TensorView o_after, m_after;           // of what norms behind o and m give
     TensorView v_qkv, v_attention_output;  // adapters
     DenseMlp::Pending mlp;                 // this or experts
@@ -181,6 +183,8 @@ class TransformerLayer final : public Block {
   int64_t qk_columns() const { return q_columns() + kv_columns(); }
   int64_t qkv_columns() const { return q_columns() + 2 * kv_columns(); }
   ops::AttentionShape attention_shape() const;
+  // The same with the sinks, where the layer has any.
+  ops::AttentionShape attention_shape(const BlockWeights& weights) const;
 
   std::string name_;
   uint64_t index_;
@@ -195,7 +199,8 @@ class TransformerLayer final : public Block {
   int64_t window_ = 0;
   double score_scale_ = 1;
   float residual_scale_ = 1;
-  bool head_norms_ = false;  // of each head or of all
+  std::optional<size_t> sinks_;  // its place among the parameters
+  bool head_norms_ = false;      // of each head or of all
   bool norms_before_ = true;
   bool norms_after_ = false;
 

@@ -104,7 +104,14 @@ void TransformerLayer::backward_heads(const BlockContext& context, const BlockWe
                                    .dst = saved.attended,
                                    .lse = saved.lse,
                                    .sequences = batch.sequences,
-                                   .shape = attention_shape()});
+                                   .shape = attention_shape(weights)});
+  if (sinks_) {
+    ops::attention_sink_slopes(stream, {.slopes = pending.sinks,
+                                        .grad_dst = grad_attended,
+                                        .dst = saved.attended,
+                                        .lse = saved.lse,
+                                        .shape = attention_shape(weights)});
+  }
   rotate(stream, weights, batch, grad_heads, true);
   if (!head_norms_) return;
   q_norm_.backward_input(stream, weights, pending.qkv.column_range(0, q_end),
@@ -137,6 +144,9 @@ void TransformerLayer::backward_weight(const BlockContext& context, const BlockW
                                      .product_backward = pending.v_attention_output,
                                      .scratch = work.weight_scratch,
                                      .gradients = context.gradients});
+  if (sinks_ && weights.params[*sinks_].grad) {
+    ops::bias_backward(stream, weights.params[*sinks_].grad, pending.sinks);
+  }
   if (head_norms_) {
     const int64_t q_end = q_columns();
     const int64_t k_end = qk_columns();

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/log.h"
+#include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
 #include "model/weights.h"
 
@@ -94,6 +95,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     for (const ParamSpec& spec : architecture.block(node).params()) {
       for (std::string& name : Architecture::stored_names(spec)) used.insert(std::move(name));
+      for (std::string& name : stacked_names(spec)) used.insert(std::move(name));
     }
   }
   int64_t count = 0;
@@ -126,6 +128,7 @@ class BlockLoader {
       if (specs[i].adapter) continue;
       const TensorView& value = block.params[i].value;
       if (value && tied_head(architecture, node, specs[i])) continue;  // the table's memory
+      if (is_stacked(files_, specs[i])) continue;                      // load_stacked's
       JIGE_TRY(TensorView stored, find_checked(files_, specs[i]));
       if (specs[i].transposed) {
         JIGE_TRY(stored, transposed(stored));
@@ -138,13 +141,38 @@ class BlockLoader {
     }
     architecture.block(node).pack(stream_, source, weights_.options().compute,
                                   weights_.options().use);
-    stream_.synchronize();
-    host_.clear();
-    device_.clear();
+    finish();
+    for (size_t i = 0; i < specs.size(); ++i) {
+      if (is_stacked(files_, specs[i])) JIGE_DO(load_stacked(node, i));
+    }
     return {};
   }
 
  private:
+  // One parameter by itself: all of a layer's experts at once might not fit beside the model.
+  Status load_stacked(size_t node, size_t index) {
+    const Architecture& architecture = weights_.architecture();
+    const auto specs = architecture.block(node).params();
+    const BlockWeights& block = weights_.block(node);
+    JIGE_TRY(StackedParam stored, read_stacked(files_, specs[index]));
+    if (const TensorView& value = block.params[index].value; value) {
+      return copy_converted(stream_, value, stored.view);
+    }
+    BlockWeights source{.packed = block.packed, .format = block.format};
+    source.params.resize(specs.size());
+    JIGE_TRY(source.params[index].value, to_device(stored.view));
+    architecture.block(node).pack(stream_, source, weights_.options().compute,
+                                  weights_.options().use);
+    finish();
+    return {};
+  }
+
+  void finish() {
+    stream_.synchronize();
+    host_.clear();
+    device_.clear();
+  }
+
   Result<TensorView> transposed(const TensorView& stored) {
     const Shape shape{stored.shape[1], stored.shape[0]};
     const int64_t bytes = dtype_bytes(stored.dtype, shape.count());
@@ -181,7 +209,9 @@ class BlockLoader {
 Status check_weights(const Architecture& architecture, const formats::TensorFolder& files) {
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     for (const ParamSpec& spec : architecture.block(node).params()) {
-      if (!spec.adapter) JIGE_DO(find_checked(files, spec).map([](const TensorView&) {}));
+      if (spec.adapter) continue;
+      JIGE_DO(is_stacked(files, spec) ? check_stacked(files, spec)
+                                      : find_checked(files, spec).map([](const TensorView&) {}));
     }
   }
   return {};

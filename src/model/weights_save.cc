@@ -1,8 +1,12 @@
 #include "model/weights_save.h"
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/file.h"
@@ -64,6 +68,74 @@ formats::TensorSource source_of(const NamedParam& param, Stream& stream, DType d
           }};
 }
 
+// Writes a part into the memory of its expert, [K, N of all parts] or [N of all parts], in turns
+// with the other parts.
+void place_part(const NamedParam& param, Stream& stream, std::vector<float>& expert) {
+  const StackedPlace& place = *param.spec->stacked;
+  std::vector<float> host(static_cast<size_t>(param.value.count()));
+  stream.copy(host.data(), param.value.data, param.value.count() * 4, CopyKind::kDeviceToHost);
+  stream.synchronize();
+  const auto height = static_cast<size_t>(param.spec->shape[0]);
+  const auto parts = static_cast<size_t>(place.part_count);
+  const size_t inputs = host.size() / height;
+  for (size_t row = 0; row < height; ++row) {
+    for (size_t k = 0; k < inputs; ++k) {
+      expert[k * height * parts + row * parts + static_cast<size_t>(place.part)] =
+          host[row * inputs + k];
+    }
+  }
+}
+
+// All experts' parts as one tensor, fetched expert by expert. REQUIRES: the parameters that a
+// stacked tensor holds, all of one shape.
+formats::TensorSource stacked_source(const std::vector<const NamedParam*>& params, Stream& stream,
+                                     DType dtype) {
+  const ParamSpec& first = *params.front()->spec;
+  const StackedPlace& place = *first.stacked;
+  const int64_t rows = first.shape[0] * place.part_count;
+  const bool vector = first.shape.rank() == 1;
+  const Shape shape =
+      vector ? Shape{place.expert_count, rows} : Shape{place.expert_count, first.shape[1], rows};
+  const Shape one = vector ? Shape{1, rows} : Shape{1, first.shape[1], rows};
+  return {.name = place.tensor,
+          .dtype = dtype,
+          .shape = shape,
+          .produce = [&stream, params, shape, one, dtype](const formats::RowSink& sink) -> Status {
+            const int64_t count = shape.row_count_elements();
+            std::vector<float> expert(static_cast<size_t>(count));
+            std::vector<std::byte> narrowed(static_cast<size_t>(dtype_bytes(dtype, count)));
+            for (int64_t e = 0; e < shape[0]; ++e) {
+              for (const NamedParam* param : params) {
+                if (param->spec->stacked->expert == e) place_part(*param, stream, expert);
+              }
+              narrow(narrowed.data(), dtype, expert);
+              JIGE_DO(sink(TensorView::of(narrowed.data(), dtype, one)));
+            }
+            return {};
+          }};
+}
+
+// Parameters as the family's files hold them.
+std::vector<formats::TensorSource> sources_of(const Masters& masters, Stream& stream, DType dtype) {
+  std::vector<formats::TensorSource> sources;
+  std::map<std::string, std::vector<const NamedParam*>, std::less<>> stacked;
+  std::vector<std::string> order;
+  for (const NamedParam& param : masters.params) {
+    const auto& place = param.spec->stacked;
+    if (!place || !place->usual) {
+      sources.push_back(source_of(param, stream, dtype));
+      continue;
+    }
+    auto& list = stacked[place->tensor];
+    if (list.empty()) order.push_back(place->tensor);
+    list.push_back(&param);
+  }
+  for (const std::string& name : order) {
+    sources.push_back(stacked_source(stacked[name], stream, dtype));
+  }
+  return sources;
+}
+
 Status write_json(const std::string& path, const Json& json) {
   return write_file_atomic(path, dump_json(json, 2) + "\n");
 }
@@ -79,8 +151,8 @@ Status save_model(const std::string& folder, const Masters& masters, Stream& str
                 folder);
   }
   std::vector<formats::TensorSource> sources;
-  for (const NamedParam& param : masters.params) {
-    sources.push_back(cancellable(source_of(param, stream, options.dtype), options.cancelled));
+  for (formats::TensorSource& source : sources_of(masters, stream, options.dtype)) {
+    sources.push_back(cancellable(std::move(source), options.cancelled));
   }
   JIGE_DO(make_folders(folder));
   JIGE_DO(

@@ -100,14 +100,17 @@ TEST(Weights, FixturesSurviveARoundTrip) {
     succeed(save_model(temp / "again", Masters::of(trainee.weights()), trainee.stream(),
                        {.dtype = config.stored_dtype}));
     const auto again = value_of(formats::TensorFolder::open(temp / "again"));
-    for (const formats::StoredTensor* tensor : files.tensors()) {
-      const auto before = value_of(files.view(tensor->name));
+    // What was stacked is written as the same model that was not.
+    const std::string usual = name.substr(0, name.find("_stacked"));
+    const auto written = value_of(formats::TensorFolder::open(fixture(usual)));
+    for (const formats::StoredTensor* tensor : written.tensors()) {
+      const auto before = value_of(written.view(tensor->name));
       const auto after = value_of(again.view(tensor->name));
       ASSERT_EQ(before.shape, after.shape) << tensor->name;
       ASSERT_EQ(before.dtype, after.dtype) << tensor->name;
       EXPECT_EQ(std::memcmp(before.data, after.data, tensor->bytes), 0) << tensor->name;
     }
-    EXPECT_EQ(files.tensors().size(), again.tensors().size());
+    EXPECT_EQ(written.tensors().size(), again.tensors().size());
   }
 }
 

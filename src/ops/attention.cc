@@ -55,6 +55,7 @@ cpu::AttentionRows rows_of(const Problem& problem, const AttentionWork& work) {
   rows.head_dim = static_cast<int32_t>(problem.shape.head_dim);
   rows.window = attention_window(problem.shape);
   rows.scale = static_cast<float>(problem.shape.scale);
+  if (problem.shape.sinks) rows.sinks = problem.shape.sinks + work.kv_head * heads;
   rows.row_begin = work.row_begin;
   rows.row_count = work.row_count;
   rows.split_begin = work.split_begin;

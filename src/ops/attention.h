@@ -26,6 +26,9 @@ struct AttentionShape {
   int64_t head_dim = 0;       // d
   double scale = 0;           // of the scores, usually 1/sqrt(d)
   int64_t window = 0;         // 0: none
+  // [H] learned scores that take part in the softmax of their query head and have no value; null:
+  // none. Memory that outlives the work.
+  const float* sinks = nullptr;
 };
 
 // One sequence's rows in the flat batch.
@@ -58,6 +61,14 @@ struct AttentionBackward {
   AttentionShape shape;
 };
 void attention_backward(Stream& stream, const AttentionBackward& args);
+
+// slopes [T, H] f32, whose sums over rows are the gradients of the sinks.
+struct AttentionSinkSlopes {
+  TensorView slopes;
+  TensorView grad_dst, dst, lse;  // as in backward
+  AttentionShape shape;           // with sinks
+};
+void attention_sink_slopes(Stream& stream, const AttentionSinkSlopes& args);
 
 // Scratch that attention forward and backward take of each thread, for sequences of up to
 // `length_max` tokens.

@@ -162,6 +162,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
   for (int64_t i = 0; i < n; ++i) {
     const int64_t first = in.shape.window > 0 ? std::max<int64_t>(0, i - in.shape.window + 1) : 0;
     double m = -std::numeric_limits<double>::infinity();
+    if (in.shape.sinks) m = static_cast<double>(in.shape.sinks[place.head]);
     double* weights = &o.weights[static_cast<size_t>(i * n)];
     for (int64_t j = first; j <= i; ++j) {
       double score = 0;
@@ -171,7 +172,7 @@ inline Oracle oracle_forward(const Inputs& in, const HeadPlace& place) {
       weights[j] = score * in.shape.scale;
       m = std::max(m, weights[j]);
     }
-    double sum = 0;
+    double sum = in.shape.sinks ? std::exp(in.shape.sinks[place.head] - m) : 0;
     for (int64_t j = first; j <= i; ++j) sum += weights[j] = std::exp(weights[j] - m);
     for (int64_t j = first; j <= i; ++j) {
       weights[j] /= sum;

@@ -62,6 +62,34 @@ void submit_expert_rows(Stream& stream, Kernel cpu::ExpertKernels::*kernel, cons
   });
 }
 
+cpu::ExpertBiasArgs bias_args(const Routing& routing, const TensorView& data,
+                              const TensorView& biases) {
+  const int64_t width = data.columns();
+  check_float("data", data, routing.row_count(), width);
+  check_vector("biases", biases, DType::kF32, routing.expert_count() * width);
+  return {.data = rows_of(data),
+          .biases = biases.as<float>(),
+          .experts_of = routing.chosen.as<int32_t>(),
+          .places = routing.place_of_row.as<int32_t>(),
+          .width = width,
+          .dots = nullptr};
+}
+
+cpu::BoundedGateArgs gate_args(const Routing& routing, const BoundedGate& gate,
+                               const TensorView& gate_up) {
+  check_float("gate_up", gate_up, routing.row_count(), gate_up.columns());
+  check_vector("biases", gate.biases, DType::kF32, routing.expert_count() * gate_up.columns());
+  cpu::BoundedGateArgs args = {};
+  args.gate_up = const_rows_of(gate_up);
+  args.biases = gate.biases.as<float>();
+  args.experts_of = routing.chosen.as<int32_t>();
+  args.places = routing.place_of_row.as<int32_t>();
+  args.width = gate_up.columns() / 2;
+  args.alpha = gate.alpha;
+  args.limit = gate.limit;
+  return args;
+}
+
 }  // namespace
 
 void route(Stream& stream, const Routing& routing) {
@@ -138,6 +166,72 @@ void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_wei
                                       .places = routing.place_of_row.as<int32_t>(),
                                       .width = a.columns()},
                      routing.row_count(), 2 * a.columns());
+}
+
+void add_biases(Stream& stream, const Routing& routing, const TensorView& data,
+                const TensorView& biases) {
+  submit_expert_rows(stream, &cpu::ExpertKernels::add_biases, bias_args(routing, data, biases),
+                     routing.row_count(), data.columns());
+}
+
+void dot_biases(Stream& stream, const Routing& routing, const TensorView& grad_weights,
+                const TensorView& data, const TensorView& biases) {
+  check_vector("grad_weights", grad_weights, DType::kF32, routing.row_count());
+  cpu::ExpertBiasArgs args = bias_args(routing, data, biases);
+  args.dots = grad_weights.as<float>();
+  submit_expert_rows(stream, &cpu::ExpertKernels::bias_dots, args, routing.row_count(),
+                     data.columns());
+}
+
+void bias_gradients(Stream& stream, const Routing& routing, const std::vector<TensorView>& grads,
+                    const TensorView& data, RowWeights weights) {
+  const int64_t width = data.columns();
+  check_float("data", data, routing.row_count(), width);
+  JIGE_CHECK(static_cast<int64_t>(grads.size()) == routing.expert_count(), "{} gradients",
+             grads.size());
+  for (const TensorView& grad : grads) {
+    if (grad) check_vector("grad", grad, DType::kF32, width);
+  }
+  CpuStream& cpu_stream = as_cpu(stream);
+  cpu_stream.submit([=, &device = cpu_stream.cpu()] {
+    const auto run = cpu::expert_kernels(active_isa()).bias_gradient;
+    const auto* ends = routing.row_ends.as<int32_t>();
+    device.team().parallel_for(routing.expert_count(), 1, [&](int64_t first, int64_t last, int) {
+      for (int64_t e = first; e < last; ++e) {
+        const TensorView& grad = grads[static_cast<size_t>(e)];
+        if (!grad) continue;
+        run({.grad = grad.as<float>(),
+             .rows = const_rows_of(data),
+             .factors = weights == RowWeights::kRouter ? routing.weights.as<float>() : nullptr,
+             .places = routing.place_of_row.as<int32_t>(),
+             .width = width},
+            e > 0 ? ends[e - 1] : 0, ends[e]);
+      }
+    });
+  });
+}
+
+void bounded_gate(Stream& stream, const Routing& routing, const BoundedGate& gate,
+                  const TensorView& dst, const TensorView& gate_up) {
+  check_float("dst", dst, routing.row_count(), gate_up.columns() / 2);
+  cpu::BoundedGateArgs args = gate_args(routing, gate, gate_up);
+  args.dst = rows_of(dst);
+  submit_expert_rows(stream, &cpu::ExpertKernels::bounded_gate, args, routing.row_count(),
+                     2 * gate_up.columns());
+}
+
+void bounded_gate_backward(Stream& stream, const Routing& routing, const BoundedGate& gate,
+                           const BoundedGateGradients& args) {
+  const int64_t width = args.gate_up.columns() / 2;
+  check_float("grad_gate_up", args.grad_gate_up, routing.row_count(), 2 * width);
+  check_float("grad_dst", args.grad_dst, routing.row_count(), width);
+  check_typed("activated", args.activated, args.gate_up.dtype, routing.row_count(), width);
+  cpu::BoundedGateArgs kernel_args = gate_args(routing, gate, args.gate_up);
+  kernel_args.dst = rows_of(args.grad_gate_up);
+  kernel_args.grad = const_rows_of(args.grad_dst);
+  kernel_args.activated = rows_of(args.activated);
+  submit_expert_rows(stream, &cpu::ExpertKernels::bounded_gate_backward, kernel_args,
+                     routing.row_count(), 4 * width);
 }
 
 void route_backward(Stream& stream, const Routing& routing, const TensorView& grad_logits,

@@ -8,6 +8,8 @@
 // Threads: asynchronous on the stream; routes are read when the work runs.
 #pragma once
 
+#include <vector>
+
 #include "tensor/device.h"
 #include "tensor/view.h"
 
@@ -47,6 +49,33 @@ void weigh_rows(Stream& stream, const Routing& routing, const TensorView& data);
 // grad_weights [T, k] f32: the inner products of rows of a and b [R, F], both of one type.
 void dot_rows(Stream& stream, const Routing& routing, const TensorView& grad_weights,
               const TensorView& a, const TensorView& b);
+
+// Biases of experts, [E, N] f32: every row of data [R, N] gets that of its expert on top.
+void add_biases(Stream& stream, const Routing& routing, const TensorView& data,
+                const TensorView& biases);
+// grad_weights [T, k] f32 += the inner products of rows of data [R, N] with those.
+void dot_biases(Stream& stream, const Routing& routing, const TensorView& grad_weights,
+                const TensorView& data, const TensorView& biases);
+// grads[e] [N] f32 += the rows of e in data [R, N], ascending; an empty one is not wanted.
+void bias_gradients(Stream& stream, const Routing& routing, const std::vector<TensorView>& grads,
+                    const TensorView& data, RowWeights weights);
+
+// The gate with biases that is held in bounds.
+struct BoundedGate {
+  TensorView biases;  // [E, 2F] f32
+  float alpha = 0;
+  float limit = 0;
+};
+// dst [R, F] from gate_up [R, 2F] without biases; dst may be the gate columns.
+void bounded_gate(Stream& stream, const Routing& routing, const BoundedGate& gate,
+                  const TensorView& dst, const TensorView& gate_up);
+// grad_gate_up [R, 2F] from grad_dst [R, F]; activated [R, F] gets what the forward gave, and may
+// be the gate columns of gate_up.
+struct BoundedGateGradients {
+  TensorView grad_gate_up, grad_dst, gate_up, activated;
+};
+void bounded_gate_backward(Stream& stream, const Routing& routing, const BoundedGate& gate,
+                           const BoundedGateGradients& args);
 
 // grad_logits [T, E] f32 from grad_weights [T, k] f32.
 void route_backward(Stream& stream, const Routing& routing, const TensorView& grad_logits,

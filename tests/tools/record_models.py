@@ -35,6 +35,8 @@ from transformers import (
     GPT2LMHeadModel,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GptOssConfig,
+    GptOssForCausalLM,
     GraniteConfig,
     GraniteForCausalLM,
     LlamaConfig,
@@ -56,6 +58,7 @@ from transformers import (
     SmolLM3Config,
     SmolLM3ForCausalLM,
 )
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 VOCAB = 96
 WIDTH = 32
@@ -93,6 +96,25 @@ LONGROPE = dict(
     partial_rotary_factor=0.75,
     short_factor=[1.0, 1.02, 1.1, 1.2, 1.25, 1.3],
     long_factor=[1.0, 1.3, 2.0, 3.1, 4.0, 6.5],
+    original_max_position_embeddings=32,
+)
+
+GPT_OSS = dict(
+    COMMON,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=8,
+    num_local_experts=5,
+    num_experts_per_tok=2,
+    sliding_window=9,
+)
+YARN = dict(
+    rope_type="yarn",
+    rope_theta=150000.0,
+    factor=4.0,
+    beta_fast=8.0,
+    beta_slow=1.0,
+    truncate=False,
     original_max_position_embeddings=32,
 )
 
@@ -306,15 +328,35 @@ MODELS = {
         torch.float32,
         {},
     ),
+    "gpt_oss": (
+        GptOssForCausalLM,
+        GptOssConfig(**GPT_OSS, swiglu_limit=0.75, rope_parameters=YARN),
+        torch.float32,
+        {},
+    ),
+    "gpt_oss_mxfp4": (
+        GptOssForCausalLM,
+        GptOssConfig(**dict(GPT_OSS, intermediate_size=64), pad_token_id=0),
+        torch.bfloat16,
+        {},
+    ),
 }
+# As transformers keeps experts in memory, and writes them where it is told to.
+STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
+for name, origin in STACKED.items():
+    MODELS[name] = MODELS[origin][:3] + ({"save_original_format": False},)
 # Models with experts keep the seeds that they were recorded with.
 SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "mixtral": 1010,
     "qwen3_moe": 1011,
     "qwen3_moe_unnormalised": 1012,
+    "mixtral_stacked": 1010,
+    "qwen3_moe_stacked": 1011,
+    "gpt_oss": 1013,
+    "gpt_oss_mxfp4": 1014,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
-GRADIENTS = STEPPED + ("qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite")
+GRADIENTS = STEPPED + ("qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss")
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10
@@ -330,7 +372,7 @@ def randomise(model, generator):
             if is_norm and name.endswith("weight"):
                 adds_one = model.config.model_type.startswith("gemma")
                 parameter.copy_((0.0 if adds_one else 1.0) + 0.2 * noise)
-            elif name.endswith("bias"):
+            elif name.endswith("bias") or name.endswith("sinks"):
                 parameter.copy_(0.2 * noise)
             elif parameter.shape[0] == VOCAB:
                 parameter.copy_(0.5 * noise)
@@ -360,8 +402,57 @@ def mean_loss(model, tokens, lengths):
     return total / count
 
 
+def as_experts_of_gpt_oss(tensors):
+    """Every expert by itself, [out, in], under the names that Jige gives them."""
+    stored = {}
+    for name, tensor in tensors.items():
+        prefix, found, part = name.partition(".experts.")
+        if not found:
+            stored[name] = tensor.contiguous()
+            continue
+        kind = "bias" if part.endswith("_bias") else "weight"
+        for index in range(tensor.shape[0]):
+            at = f"{prefix}.experts.{index}."
+            one = tensor[index] if kind == "bias" else tensor[index].T
+            if part.startswith("down_proj"):
+                stored[f"{at}down_proj.{kind}"] = one.clone().contiguous()
+            else:
+                stored[f"{at}gate_proj.{kind}"] = one[0::2].clone().contiguous()
+                stored[f"{at}up_proj.{kind}"] = one[1::2].clone().contiguous()
+    return stored
+
+
+def quantise_experts(folder, generator):
+    """Puts random MXFP4 blocks in the place of the experts; returns what they stand for."""
+    path = os.path.join(folder, "model.safetensors")
+    tensors = safetensors.torch.load_file(path)
+    values = {}
+    for name in [n for n in tensors if n.endswith(("gate_up_proj", "down_proj"))]:
+        experts, inputs, outputs = tensors.pop(name).shape
+        blocks = torch.randint(
+            0, 256, (experts, outputs, inputs // 32, 16), generator=generator, dtype=torch.uint8
+        )
+        scales = torch.randint(
+            121, 125, (experts, outputs, inputs // 32), generator=generator, dtype=torch.uint8
+        )
+        tensors[name + "_blocks"], tensors[name + "_scales"] = blocks, scales
+        values[name] = convert_moe_packed_tensors(blocks, scales, dtype=torch.bfloat16)
+    safetensors.torch.save_file(tensors, path, metadata={"format": "pt"})
+    config_path = os.path.join(folder, "config.json")
+    with open(config_path) as file:
+        config = json.load(file)
+    config.pop("dtype", None)
+    config["quantization_config"] = {"quant_method": "mxfp4", "modules_to_not_convert": []}
+    with open(config_path, "w") as file:
+        json.dump(config, file, indent=2)
+        file.write("\n")
+    return values
+
+
 def as_stored(model, tensors):
     """Tensors of parameters under the names of files, which hold every expert by itself."""
+    if model.config.model_type == "gpt_oss":
+        return as_experts_of_gpt_oss(tensors)
     mixtral = model.config.model_type == "mixtral"
     gate, up, down = ("w1", "w3", "w2") if mixtral else ("gate_proj", "up_proj", "down_proj")
     stored = {}
@@ -439,7 +530,12 @@ def record_model(name, root, seed):
             os.remove(os.path.join(folder, extra))
     tokens = draw_tokens(TOKENS, generator)
     with torch.no_grad():
-        logits = load(folder)(tokens[None]).logits[0]
+        loaded = load(folder)
+        if name == "gpt_oss_mxfp4":
+            parameters = dict(loaded.named_parameters())
+            for key, value in quantise_experts(folder, generator).items():
+                parameters[key].copy_(value.float())
+        logits = loaded(tokens[None]).logits[0]
     expected = {"tokens": tokens.to(torch.int32), "logits": logits.float().contiguous()}
     safetensors.torch.save_file(expected, os.path.join(folder, "expected.safetensors"))
     if name in GRADIENTS:

@@ -13,15 +13,18 @@
 //   merge    splits ascending: the first visible one is taken as it is, a later one by
 //              m' = max(M, m); a = exp(M − m'); b = exp(m − m');
 //              L = fma(l, b, L·a); O = fma(o, b, O·a); M = m'
-//   result   dst = O · (1 / L), lse = M + log L
+//   sink     a learned score s of the query head that has no value, where there is one:
+//              m' = max(M, s); a = exp(M − m'); L = fma(L, a, exp(s − m')); M = m'
+//   result   dst = O · (a · (1 / L)), a = 1 without a sink; lse = M + log L
 // Keys, tiles and splits that a row does not see are not touched for it, or are exact no-ops
 // (α = exp(0) = 1, l + 0); so how rows share a tile, and which splits run on which thread, leaves
 // no trace, and values that a row does not see may be anything, NaN too.
 //
 // Backward: P = exp(s − lse), D = Σ dst·grad_dst (16 lanes, horizontal_sum), dP = grad_dst·v,
-// dS = P·(dP − D). grad_q is a chain over keys ascending, times scale at the end; grad_k and grad_v
-// are chains over the rows that see the key, positions ascending and heads ascending within one.
-// All sums are f32; a sequence's gradients depend on that sequence only.
+// dS = P·(dP − D), with a sink or without. grad_q is a chain over keys ascending, times scale at
+// the end; grad_k and grad_v are chains over the rows that see the key, positions ascending and
+// heads ascending within one. All sums are f32; a sequence's gradients depend on that sequence
+// only.
 //
 // On matrix tiles (attention_on_tiles), for bf16 alone, the same with these differences:
 //   score    S(j) = tile products over c in steps of 32 (attention_amx.h), from 0; x(j) = S(j)·f
@@ -32,7 +35,7 @@
 //              o = fma(o, α, Σ p(j)·v[j] + 0): tile products over j in steps of 32, from 0, of p
 //              rounded to bf16, p = 0 where the row does not see the key
 //   split    in it numbers below the normal range count as zeros; at its end m becomes m·ln 2;
-//            merge and result as above
+//            merge, sink and result as above
 // Backward there: P = 2^fma(S, f, −lse·log2 e); P and dS are rounded to bf16; grad_q sums over keys
 // in steps of 32 ascending, grad_k and grad_v over rows (positions × heads from the start of the
 // sequence) in steps of 32 ascending, for the steps of which some row sees a key of the tile of 64;
@@ -88,6 +91,7 @@ struct AttentionRows {
   int32_t head_dim = 0;
   int32_t window = 0;  // 0: none
   float scale = 0;
+  const float* sinks = nullptr;  // of the heads; or null
   int32_t row_begin = 0;
   int32_t row_count = 0;
   // Splits [split_begin, split_end). Without `partial` these must be all splits the rows see.

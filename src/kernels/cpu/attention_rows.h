@@ -94,13 +94,32 @@ inline void merge_split(const Tile& tile, int split, const SplitResult& result) 
   }
 }
 
+// What a row ends with: O is multiplied with `factor`.
+struct RowEnd {
+  float m;
+  float l;
+  float factor;
+};
+
+inline RowEnd end_of_row(const SplitResult& result, int row, const float* sink) {
+  RowEnd end{result.m[row], result.l[row], 1.0f / result.l[row]};
+  if (!sink) return end;
+  const float m = end.m > *sink ? end.m : *sink;
+  const float a = exp_weight_one(end.m - m);
+  end.l = __builtin_fmaf(end.l, a, exp_weight_one(*sink - m));
+  end.m = m;
+  end.factor = a * (1.0f / end.l);
+  return end;
+}
+
 inline void write_results(const Tile& tile, const SplitResult& result) {
   const AttentionRows& args = tile.args;
   const int row = args.row_begin;
   int64_t position = row / args.head_count;
   int head = row % args.head_count;
   for (int i = 0; i < args.row_count; ++i) {
-    const F32x16 inverse = F32x16::broadcast(1.0f / result.l[i]);
+    const RowEnd end = end_of_row(result, i, args.sinks ? args.sinks + head : nullptr);
+    const F32x16 inverse = F32x16::broadcast(end.factor);
     const int64_t offset = position * args.dst.stride + int64_t{head} * args.head_dim;
     if (i + kWriteRowsAhead < args.row_count) {
       fetch_row(args.dst, offset + kWriteRowsAhead / args.head_count * args.dst.stride,
@@ -114,8 +133,8 @@ inline void write_results(const Tile& tile, const SplitResult& result) {
     });
     if (args.lse) {
       float lanes[16];
-      log(F32x16::broadcast(result.l[i])).store(lanes);
-      args.lse[position * args.lse_stride + head] = result.m[i] + lanes[0];
+      log(F32x16::broadcast(end.l)).store(lanes);
+      args.lse[position * args.lse_stride + head] = end.m + lanes[0];
     }
     if (++head == args.head_count) {
       head = 0;

@@ -8,6 +8,12 @@
 //   slopes    the gradient at the logits from that at the weights:
 //               over the chosen   dl_j = w_j (dw_j - Σ w dw), 0 for the others
 //               over all          dl_e = -p_e Σ w dw, and for the chosen w_j (dw_j - Σ w dw)
+//   biases    every expert has a row b_e that its rows of results get on top. For the weights'
+//             gradient a row adds its inner product with b_e; the gradient of b_e is the sum of the
+//             rows' gradients, ascending, weighted or not, one chain of fused multiply-adds
+//   gate      with biases, held in bounds:  g = min(g + b, limit), u = u + b in [-limit, limit],
+//             h = (u + 1) g σ(α g);  dg = dh (u + 1) σ (1 + α g (1 − σ)) and du = dh g σ, each zero
+//             where it was out of bounds
 // Sums over columns are those of simd.h, so no bit depends on the instruction set or on which rows
 // are handled together. Threads: pure functions on row ranges.
 #pragma once
@@ -54,6 +60,38 @@ struct ScaleRowsArgs {
   int64_t width;
 };
 
+// A row's expert is experts_of[places[r]].
+struct ExpertBiasArgs {
+  Rows data;                  // [R, N] f32 or bf16
+  const float* biases;        // [E, N]
+  const int32_t* experts_of;  // [T, k]
+  const int32_t* places;      // [R]
+  int64_t width;              // N
+  float* dots;                // [R] by places, added to; of bias_dots alone
+};
+
+// grad += rows of one expert.
+struct ExpertBiasGradientArgs {
+  float* grad;           // [N]
+  ConstRows rows;        // [R, N]
+  const float* factors;  // [R] by places, or null: ones
+  const int32_t* places;
+  int64_t width;
+};
+
+struct BoundedGateArgs {
+  Rows dst;           // forward [R, F]; backward [R, 2F]
+  ConstRows gate_up;  // [R, 2F]
+  ConstRows grad;     // [R, F]; of backward alone
+  Rows activated;     // [R, F] h again, of gate_up's type, may be its gate columns; backward alone
+  const float* biases;  // [E, 2F]
+  const int32_t* experts_of;
+  const int32_t* places;
+  int64_t width;  // F
+  float alpha;
+  float limit;
+};
+
 struct SlopesArgs {
   ChooseArgs choice;          // as it was
   const float* grad_weights;  // [T, k]
@@ -65,6 +103,12 @@ struct ExpertKernels {
   void (*combine)(const CombineArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*row_dots)(const RowDotsArgs&, int64_t row_begin, int64_t row_end) noexcept;
   void (*scale_rows)(const ScaleRowsArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*add_biases)(const ExpertBiasArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*bias_dots)(const ExpertBiasArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*bias_gradient)(const ExpertBiasGradientArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*bounded_gate)(const BoundedGateArgs&, int64_t row_begin, int64_t row_end) noexcept;
+  void (*bounded_gate_backward)(const BoundedGateArgs&, int64_t row_begin,
+                                int64_t row_end) noexcept;
   void (*slopes)(const SlopesArgs&, int64_t row_begin, int64_t row_end) noexcept;
 };
 

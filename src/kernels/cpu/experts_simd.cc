@@ -140,6 +140,144 @@ void scale_rows(const ScaleRowsArgs& args, int64_t begin, int64_t end) noexcept 
   });
 }
 
+template <typename Element>
+JIGE_FLATTEN void add_bias(Element* data, const float* bias, int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    store_lanes(load_lanes<V>(data + i, lanes) + load_lanes<V>(bias + i, lanes), data + i, lanes);
+  });
+}
+
+const float* bias_of_row(const ExpertBiasArgs& args, int64_t row) {
+  return args.biases + args.experts_of[args.places[row]] * args.width;
+}
+
+void add_biases(const ExpertBiasArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.data.type, [&](auto tag) {
+    for (int64_t r = begin; r < end; ++r) {
+      add_bias(row_of<typename decltype(tag)::Type>(args.data, r), bias_of_row(args, r),
+               args.width);
+    }
+  });
+}
+
+template <typename Element>
+JIGE_FLATTEN float bias_dot(const Element* data, const float* bias, int64_t width) {
+  V sum = V::zero();
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    sum = fma(load_lanes<V>(data + i, lanes), load_lanes<V>(bias + i, lanes), sum);
+  });
+  return horizontal_sum(sum);
+}
+
+void bias_dots(const ExpertBiasArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.data.type, [&](auto tag) {
+    for (int64_t r = begin; r < end; ++r) {
+      float& dot = args.dots[args.places[r]];
+      dot = dot + bias_dot(row_of<typename decltype(tag)::Type>(args.data, r), bias_of_row(args, r),
+                           args.width);
+    }
+  });
+}
+
+template <typename Element>
+JIGE_FLATTEN void add_scaled(float* grad, const Element* row, float factor, int64_t width) {
+  for_each_vector<V>(width, [&](int64_t i, int lanes) {
+    store_lanes(
+        fma(V::broadcast(factor), load_lanes<V>(row + i, lanes), load_lanes<V>(grad + i, lanes)),
+        grad + i, lanes);
+  });
+}
+
+void bias_gradient(const ExpertBiasGradientArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.rows.type, [&](auto tag) {
+    for (int64_t r = begin; r < end; ++r) {
+      add_scaled(args.grad, row_of<typename decltype(tag)::Type>(args.rows, r),
+                 args.factors ? args.factors[args.places[r]] : 1.0f, args.width);
+    }
+  });
+}
+
+// A vector of the gate and of what it multiplies, within their bounds.
+struct Bounded {
+  V gate, up;
+  V::Mask gate_inside, up_inside;
+};
+
+template <typename Src>
+JIGE_INLINE Bounded load_bounded(const BoundedGateArgs& args, const Src* gate_up,
+                                 const float* biases, int64_t i, int lanes) {
+  const V limit = V::broadcast(args.limit);
+  const V low = V::broadcast(-args.limit);
+  const int64_t at = args.width + i;
+  const V gate = load_lanes<V>(gate_up + i, lanes) + load_lanes<V>(biases + i, lanes);
+  const V up = load_lanes<V>(gate_up + at, lanes) + load_lanes<V>(biases + at, lanes);
+  Bounded result{gate, up, gate <= limit, (low <= up) & (up <= limit)};
+  result.gate = select(limit < gate, limit, gate);
+  result.up = select(limit < up, limit, select(up < low, low, up));
+  return result;
+}
+
+template <typename Dst, typename Src>
+JIGE_FLATTEN void bounded_gate_row(const BoundedGateArgs& args, Dst* dst, const Src* gate_up,
+                                   const float* biases) {
+  for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    const Bounded x = load_bounded(args, gate_up, biases, i, lanes);
+    const V glu = x.gate * sigmoid(x.gate * V::broadcast(args.alpha));
+    store_lanes((x.up + V::broadcast(1.0f)) * glu, dst + i, lanes);
+  });
+}
+
+const float* gate_biases_of_row(const BoundedGateArgs& args, int64_t row) {
+  return args.biases + args.experts_of[args.places[row]] * 2 * args.width;
+}
+
+void bounded_gate(const BoundedGateArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.dst.type, [&](auto dst_tag) {
+    with_element_type(args.gate_up.type, [&](auto src_tag) {
+      for (int64_t r = begin; r < end; ++r) {
+        bounded_gate_row(args, row_of<typename decltype(dst_tag)::Type>(args.dst, r),
+                         row_of<typename decltype(src_tag)::Type>(args.gate_up, r),
+                         gate_biases_of_row(args, r));
+      }
+    });
+  });
+}
+
+template <typename GradSrc, typename GradDst, typename Src>
+JIGE_FLATTEN void bounded_gate_backward_row(const BoundedGateArgs& args, GradSrc* grad_gate_up,
+                                            const GradDst* grad_dst, const Src* gate_up,
+                                            Src* activated, const float* biases) {
+  const V one = V::broadcast(1.0f);
+  const V alpha = V::broadcast(args.alpha);
+  for_each_vector<V>(args.width, [&](int64_t i, int lanes) {
+    const Bounded x = load_bounded(args, gate_up, biases, i, lanes);
+    const V grad = load_lanes<V>(grad_dst + i, lanes);
+    const V s = sigmoid(x.gate * alpha);
+    const V raised = x.up + one;
+    const V grad_gate = grad * raised * s * fma(x.gate * alpha, one - s, one);
+    const V grad_up = grad * (x.gate * s);
+    store_lanes(raised * (x.gate * s), activated + i, lanes);
+    store_lanes(select(x.gate_inside, grad_gate, V::zero()), grad_gate_up + i, lanes);
+    store_lanes(select(x.up_inside, grad_up, V::zero()), grad_gate_up + args.width + i, lanes);
+  });
+}
+
+void bounded_gate_backward(const BoundedGateArgs& args, int64_t begin, int64_t end) noexcept {
+  with_element_type(args.dst.type, [&](auto dst_tag) {
+    with_element_type(args.grad.type, [&](auto grad_tag) {
+      with_element_type(args.gate_up.type, [&](auto src_tag) {
+        using Src = typename decltype(src_tag)::Type;
+        for (int64_t r = begin; r < end; ++r) {
+          bounded_gate_backward_row(args, row_of<typename decltype(dst_tag)::Type>(args.dst, r),
+                                    row_of<typename decltype(grad_tag)::Type>(args.grad, r),
+                                    row_of<Src>(args.gate_up, r), row_of<Src>(args.activated, r),
+                                    gate_biases_of_row(args, r));
+        }
+      });
+    });
+  });
+}
+
 void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
   const ChooseArgs& choice = args.choice;
   const int64_t chosen = choice.chosen;
@@ -165,6 +303,17 @@ void slopes(const SlopesArgs& args, int64_t begin, int64_t end) noexcept {
 }  // namespace
 
 extern const ExpertKernels kExpertKernels;
-const ExpertKernels kExpertKernels = {choose, combine, row_dots, scale_rows, slopes};
+const ExpertKernels kExpertKernels = {
+    .choose = choose,
+    .combine = combine,
+    .row_dots = row_dots,
+    .scale_rows = scale_rows,
+    .add_biases = add_biases,
+    .bias_dots = bias_dots,
+    .bias_gradient = bias_gradient,
+    .bounded_gate = bounded_gate,
+    .bounded_gate_backward = bounded_gate_backward,
+    .slopes = slopes,
+};
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -1,0 +1,210 @@
+#include "model/stacked_tensors.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+
+#include "model/tensor_convert.h"
+
+namespace jige::model {
+namespace {
+
+constexpr const char* kBlocks = "_blocks";
+constexpr const char* kScales = "_scales";
+constexpr int64_t kBlockElements = 32;
+constexpr int64_t kBlockBytes = 16;
+constexpr int kScaleBias = 127;
+constexpr int64_t kTurnedTile = 32;
+
+bool is_vector(const ParamSpec& spec) { return spec.shape.rank() == 1; }
+int64_t inputs_of(const ParamSpec& spec) { return is_vector(spec) ? 1 : spec.shape[1]; }
+
+// Where a row of the parameter is among those of all parts.
+int64_t stacked_row(const ParamSpec& spec, int64_t row) {
+  const StackedPlace& place = *spec.stacked;
+  return place.interleaved ? row * place.part_count + place.part : place.part * spec.shape[0] + row;
+}
+
+Status check_tensor(const formats::TensorFolder& files, const std::string& name,
+                    const std::vector<int64_t>& dims, bool bytes) {
+  const formats::StoredTensor* stored = files.find(name);
+  if (!stored) {
+    return fail(Code::kNotFound, "{}: tensor \"{}\" is missing", files.folder(), name);
+  }
+  const bool is_float =
+      stored->dtype == DType::kF32 || stored->dtype == DType::kBF16 || stored->dtype == DType::kF16;
+  if (bytes ? stored->dtype != DType::kU8 : !is_float) {
+    return fail(Code::kUnsupported, "{}: tensor \"{}\" is stored as {}; supported are {}",
+                files.folder(), name, stored->dtype_name, bytes ? "U8" : "F32, BF16, F16");
+  }
+  if (stored->dims == dims) return {};
+  return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
+              files.folder(), name, fmt::join(stored->dims, ", "), fmt::join(dims, ", "));
+}
+
+std::vector<int64_t> float_dims(const ParamSpec& spec) {
+  const StackedPlace& place = *spec.stacked;
+  const int64_t rows = spec.shape[0] * place.part_count;
+  if (is_vector(spec)) return {place.expert_count, rows};
+  if (place.transposed) return {place.expert_count, spec.shape[1], rows};
+  return {place.expert_count, rows, spec.shape[1]};
+}
+
+Result<StackedParam> allocate(const formats::TensorFolder& files, const ParamSpec& spec,
+                              DType dtype) {
+  const int64_t bytes = dtype_bytes(dtype, spec.shape.count());
+  StackedParam param;
+  param.memory.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
+  if (!param.memory) {
+    return fail(Code::kExhausted, "{}: no {} bytes to load with", files.folder(), bytes);
+  }
+  param.view = TensorView::of(param.memory.get(), dtype, spec.shape);
+  return param;
+}
+
+// Rows of the parameter are columns of the stored matrix [K, columns].
+template <typename T>
+void copy_turned(const ParamSpec& spec, T* dst, const T* matrix, int64_t columns) {
+  const int64_t inputs = inputs_of(spec);
+  for (int64_t row0 = 0; row0 < spec.shape[0]; row0 += kTurnedTile) {
+    const int64_t row_end = std::min(row0 + kTurnedTile, spec.shape[0]);
+    for (int64_t k = 0; k < inputs; ++k) {
+      for (int64_t row = row0; row < row_end; ++row) {
+        dst[row * inputs + k] = matrix[k * columns + stacked_row(spec, row)];
+      }
+    }
+  }
+}
+
+template <typename T>
+void copy_floats(const ParamSpec& spec, void* dst, const void* stored) {
+  const StackedPlace& place = *spec.stacked;
+  const int64_t inputs = inputs_of(spec);
+  const int64_t rows = spec.shape[0] * place.part_count;
+  const T* expert = static_cast<const T*>(stored) + place.expert * rows * inputs;
+  T* to = static_cast<T*>(dst);
+  if (place.transposed && !is_vector(spec)) return copy_turned(spec, to, expert, rows);
+  for (int64_t row = 0; row < spec.shape[0]; ++row) {
+    std::memcpy(to + row * inputs, expert + stacked_row(spec, row) * inputs,
+                static_cast<size_t>(inputs) * sizeof(T));
+  }
+}
+
+void decode_block(BFloat16* dst, const uint8_t* bytes, uint8_t scale) {
+  for (int64_t i = 0; i < kBlockBytes; ++i) {
+    const uint8_t halves[] = {static_cast<uint8_t>(bytes[i] & 15),
+                              static_cast<uint8_t>(bytes[i] >> 4)};
+    for (int half = 0; half < 2; ++half) {
+      dst[2 * i + half] = to_bfloat16(std::ldexp(mxfp4_value(halves[half]), scale - kScaleBias));
+    }
+  }
+}
+
+Result<StackedParam> read_mxfp4(const formats::TensorFolder& files, const ParamSpec& spec) {
+  const StackedPlace& place = *spec.stacked;
+  JIGE_TRY(const TensorView blocks, files.view(place.tensor + kBlocks));
+  JIGE_TRY(const TensorView scales, files.view(place.tensor + kScales));
+  JIGE_TRY(StackedParam param, allocate(files, spec, DType::kBF16));
+  const int64_t row_blocks = spec.shape[1] / kBlockElements;
+  const int64_t first_row = place.expert * spec.shape[0] * place.part_count;
+  auto* to = static_cast<BFloat16*>(param.view.data);
+  for (int64_t row = 0; row < spec.shape[0]; ++row) {
+    const int64_t block = (first_row + stacked_row(spec, row)) * row_blocks;
+    for (int64_t i = 0; i < row_blocks; ++i) {
+      decode_block(to + row * spec.shape[1] + i * kBlockElements,
+                   static_cast<const uint8_t*>(blocks.data) + (block + i) * kBlockBytes,
+                   static_cast<const uint8_t*>(scales.data)[block + i]);
+    }
+  }
+  return param;
+}
+
+}  // namespace
+
+float mxfp4_value(uint8_t half) {
+  constexpr float kMagnitudes[] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  return half < 8 ? kMagnitudes[half] : -kMagnitudes[half & 7];
+}
+
+bool is_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
+  if (!spec.stacked || files.find(spec.name)) return false;
+  return files.find(spec.stacked->tensor) || files.find(spec.stacked->tensor + kBlocks);
+}
+
+Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
+  const StackedPlace& place = *spec.stacked;
+  if (files.find(place.tensor)) {
+    return check_tensor(files, place.tensor, float_dims(spec), false);
+  }
+  const std::string blocks = place.tensor + kBlocks;
+  if (is_vector(spec) || spec.shape[1] % kBlockElements != 0) {
+    return fail(Code::kCorrupt, "{}: tensor \"{}\" has blocks of {} numbers, but rows have {}",
+                files.folder(), blocks, kBlockElements, inputs_of(spec));
+  }
+  const int64_t rows = spec.shape[0] * place.part_count;
+  const int64_t row_blocks = spec.shape[1] / kBlockElements;
+  JIGE_DO(check_tensor(files, blocks, {place.expert_count, rows, row_blocks, kBlockBytes}, true));
+  return check_tensor(files, place.tensor + kScales, {place.expert_count, rows, row_blocks}, true);
+}
+
+Result<StackedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
+  JIGE_DO(check_stacked(files, spec));
+  const StackedPlace& place = *spec.stacked;
+  if (!files.find(place.tensor)) return read_mxfp4(files, spec);
+  JIGE_TRY(const TensorView stored, files.view(place.tensor));
+  JIGE_TRY(StackedParam param, allocate(files, spec, stored.dtype));
+  if (stored.dtype == DType::kF32) {
+    copy_floats<uint32_t>(spec, param.view.data, stored.data);
+  } else {
+    copy_floats<uint16_t>(spec, param.view.data, stored.data);
+  }
+  return param;
+}
+
+Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
+                                             const std::string& tensor, DType dtype) {
+  JIGE_TRY(const TensorView blocks, files.view(tensor + kBlocks));
+  if (blocks.shape.rank() != 4 || blocks.shape[3] != kBlockBytes || blocks.dtype != DType::kU8) {
+    return fail(Code::kCorrupt, "{}: tensor \"{}{}\" is {} {}, not U8 [experts, rows, blocks, {}]",
+                files.folder(), tensor, kBlocks, dtype_info(blocks.dtype).name,
+                blocks.shape.to_string(), kBlockBytes);
+  }
+  const int64_t experts = blocks.shape[0];
+  const int64_t rows = blocks.shape[1];
+  const int64_t row_blocks = blocks.shape[2];
+  JIGE_DO(check_tensor(files, tensor + kScales, {experts, rows, row_blocks}, true));
+  JIGE_TRY(const TensorView scales, files.view(tensor + kScales));
+  const int64_t inputs = row_blocks * kBlockElements;
+  const auto produce = [=](const formats::RowSink& sink) -> Status {
+    std::vector<BFloat16> numbers(kBlockElements);
+    std::vector<float> turned(static_cast<size_t>(inputs * rows));
+    std::vector<std::byte> narrowed(static_cast<size_t>(dtype_bytes(dtype, inputs * rows)));
+    for (int64_t block = 0; block < experts * rows * row_blocks; ++block) {
+      decode_block(numbers.data(), static_cast<const uint8_t*>(blocks.data) + block * kBlockBytes,
+                   static_cast<const uint8_t*>(scales.data)[block]);
+      const int64_t row = block / row_blocks % rows;
+      const int64_t first = block % row_blocks * kBlockElements;
+      for (int64_t i = 0; i < kBlockElements; ++i) {
+        turned[static_cast<size_t>((first + i) * rows + row)] =
+            to_float(numbers[static_cast<size_t>(i)]);
+      }
+      if ((block + 1) % (rows * row_blocks) != 0) continue;
+      narrow(narrowed.data(), dtype, turned);
+      JIGE_DO(sink(TensorView::of(narrowed.data(), dtype, Shape{1, inputs, rows})));
+    }
+    return {};
+  };
+  return formats::TensorSource{
+      .name = tensor, .dtype = dtype, .shape = Shape{experts, inputs, rows}, .produce = produce};
+}
+
+std::vector<std::string> stacked_names(const ParamSpec& spec) {
+  if (!spec.stacked) return {};
+  const std::string& tensor = spec.stacked->tensor;
+  return {tensor, tensor + kBlocks, tensor + kScales};
+}
+
+}  // namespace jige::model

@@ -131,15 +131,17 @@ text::ReasoningStart continued_start(const std::string& message) {
   return inside ? text::ReasoningStart::kOpened : text::ReasoningStart::kNone;
 }
 
-// What the answers to a prompt begin with. A constraint holds behind reasoning.
+// What the answers to a prompt begin with. A constraint holds behind reasoning, or the prompt is
+// made one that has it behind it.
 text::ReasoningStart reasoning_start(const ServedModel& model, const ChatPrompt& prompt,
-                                     const serve::EngineRequest& request) {
+                                     serve::EngineRequest& request) {
   if (!model.has_reasoning) return text::ReasoningStart::kNone;
   const bool goes_on = prompt.continued && !prompt.continued->empty();
   const text::ReasoningStart start = goes_on
                                          ? continued_start(*prompt.continued)
                                          : text::reasoning_start(model.tokenizer, request.prompt);
-  return request.constraint ? text::constrained_start(model.tokenizer, start) : start;
+  if (!request.constraint) return start;
+  return text::constrained_start(model.tokenizer, start, request.prompt);
 }
 
 // Whether the answer goes on with the last message.

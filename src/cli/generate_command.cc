@@ -62,13 +62,13 @@ class GenerateCommand final : public Command {
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
     JIGE_TRY(const auto source, constraint_.read());
     JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
-    JIGE_TRY(const std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
+    JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
     options.top_count = static_cast<int>(logprobs_.value_or(0));
     options.continues_text = !chat_;
     if (source) {
       JIGE_TRY(options.constraint, grammar::ConstraintCompiler(loaded.tokenizer).compile(*source));
-      reasoning_ = text::constrained_start(loaded.tokenizer, reasoning_);
+      reasoning_ = text::constrained_start(loaded.tokenizer, reasoning_, prompt);
     }
     options.reasoning = reasoning_;
     if (reasoning_ != text::ReasoningStart::kNone) {

@@ -7,8 +7,8 @@ namespace jige::cli {
 
 void ReasoningFlag::declare(Flags& flags) {
   flags.choice("--reasoning FORMAT", format, {"auto", "think", "off"},
-               "what a chat answer begins with is not its content; think: <think>…</think>; auto: "
-               "where the chat template has these tags");
+               "what a chat answer begins with is not its content; think: <think>…</think>, or the "
+               "channels of gpt-oss; auto: where the chat template has these marks");
 }
 
 bool ReasoningFlag::is_expected(const text::ChatTemplate* chat) const {

@@ -65,6 +65,11 @@ TEST(AnswerReasoning, IsCountedWithItsTags) {
   EXPECT_EQ(count("ab", ReasoningStart::kOpened), 2);
   EXPECT_EQ(count("a<think>b</think>", ReasoningStart::kMayOpen), 0);
   EXPECT_EQ(count("<think>b</think>", ReasoningStart::kNone), 0);
+  const std::string final_message = "<|channel|>final<|message|>";
+  const std::string reasoned =
+      "<|channel|>analysis<|message|>ab<|end|><|start|>assistant" + final_message;
+  EXPECT_EQ(count(reasoned + "cd", ReasoningStart::kChannels), std::ssize(reasoned));
+  EXPECT_EQ(count(final_message + "cd", ReasoningStart::kChannels), 0);
 }
 
 TEST(AnswerReasoning, AConstraintHoldsBehindIt) {

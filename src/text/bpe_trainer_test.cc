@@ -104,10 +104,10 @@ TEST(BpeTrainer, IsCancelledThroughItsProgress) {
   EXPECT_EQ(result.error().code, Code::kCancelled);
 }
 
-class WrittenTokenizer : public testing::Test {
+class WrittenTokenizer : public ::testing::Test {
  protected:
   void SetUp() override {
-    folder_ = testing::TempDir() + "jige_trained_" + std::to_string(::getpid());
+    folder_ = ::testing::TempDir() + "jige_trained_" + std::to_string(::getpid());
     const auto trained = train(
         corpus(), {.vocab_size = 700, .special_tokens = {"<|bos|>", "<|eos|>", "<|im_start|>"}});
     const auto written = write_tokenizer_folder(trained, {.folder = folder_,

@@ -33,8 +33,8 @@ TEST(ChatContent, NamesThePartThatIsNoText) {
   for (const auto& [json, words] : cases) {
     const auto text = text_of(json);
     ASSERT_FALSE(text) << json;
-    EXPECT_THAT(text.error().message, testing::HasSubstr(words));
-    EXPECT_THAT(text.error().message, testing::StartsWith("here"));
+    EXPECT_THAT(text.error().message, ::testing::HasSubstr(words));
+    EXPECT_THAT(text.error().message, ::testing::StartsWith("here"));
   }
 }
 

@@ -13,7 +13,7 @@
 namespace jige::text {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 Result<std::string> render(std::string_view source, const Json& messages = Json::array(),
                            const ChatOptions& options = {}) {

@@ -8,34 +8,14 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "text/reasoning_test_support.h"
 
 namespace jige::text {
 namespace {
 
+using testing::parse_pieces;
+using testing::Parsed;
 using Start = ReasoningStart;
-
-struct Parsed {
-  std::string reasoning, content;
-  bool operator==(const Parsed&) const = default;
-};
-
-void PrintTo(const Parsed& parsed, std::ostream* out) {
-  *out << Json(parsed.reasoning).dump() << " and " << Json(parsed.content).dump();
-}
-
-Parsed parse_pieces(Start start, const std::vector<std::string>& pieces) {
-  ReasoningParser parser(start);
-  Parsed parsed;
-  const auto add = [&](const ReasoningPiece& piece) {
-    EXPECT_TRUE(piece.reasoning.empty() || parsed.content.empty()) << "reasoning behind content";
-    parsed.reasoning += piece.reasoning;
-    parsed.content += piece.content;
-  };
-  for (const std::string& piece : pieces) add(parser.push(piece));
-  add(parser.finish());
-  EXPECT_TRUE(parsed.reasoning.empty() || parser.is_opened());
-  return parsed;
-}
 
 // Parses the text whole, in single bytes and in two parts cut everywhere: all must agree.
 Parsed parse(const std::string& text, Start start = Start::kMayOpen) {
@@ -147,34 +127,8 @@ TEST(Reasoning, IsToldFromTheTemplate) {
   }
 }
 
-// One token a byte, and the tags as tokens of their own, the closing one special.
 Tokenizer tag_tokenizer() {
-  Json vocab = Json::object();
-  for (const char* text : {"<", "/", "t", "h", "i", "n", "k", ">", "Ċ", "Ġ", "x"}) {
-    vocab[text] = vocab.size();
-  }
-  Json added = Json::array();
-  for (const auto& [id, tag, special] :
-       {std::tuple{11, "<think>", false}, {12, "</think>", true}}) {
-    added.push_back({{"id", id},
-                     {"content", tag},
-                     {"single_word", false},
-                     {"lstrip", false},
-                     {"rstrip", false},
-                     {"normalized", false},
-                     {"special", special}});
-  }
-  const Json json = {
-      {"version", "1.0"},
-      {"added_tokens", added},
-      {"normalizer", nullptr},
-      {"pre_tokenizer", {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"use_regex", false}}},
-      {"post_processor", nullptr},
-      {"decoder", {{"type", "ByteLevel"}}},
-      {"model", {{"type", "BPE"}, {"vocab", vocab}, {"merges", Json::array()}}}};
-  auto tokenizer = Tokenizer::from_json(json.dump(), "test");
-  EXPECT_TRUE(tokenizer) << tokenizer.error().message;
-  return *tokenizer;
+  return testing::marks_tokenizer("</think>\n x", {{"<think>", false}, {"</think>", true}});
 }
 
 // What the template of Qwen 3 writes behind the generation prompt is read back.
@@ -207,7 +161,8 @@ TEST(Reasoning, BeginsWhereThePromptSaysSo) {
   EXPECT_EQ(start("x<think>\n"), Start::kOpened);
   EXPECT_EQ(start("x<think>\n", true), Start::kOpened);
   EXPECT_EQ(start("x<think>\n\n</think>\n\n"), Start::kNone);
-  EXPECT_EQ(reasoning_mark_ids(tokenizer), std::vector<int32_t>{12});
+  EXPECT_EQ(reasoning_mark_ids(tokenizer),
+            std::vector<int32_t>{*tokenizer.token_to_id("</think>")});
 }
 
 }  // namespace

@@ -64,7 +64,7 @@ int check_cuts(const Tokenizer& tokenizer, uint64_t seed, int text_count) {
         << "text " << i << " cut at " << *cut << " between \""
         << text.substr(*cut - std::min<size_t>(*cut, 20), std::min<size_t>(*cut, 20)) << "\" and \""
         << text.substr(*cut, 20) << "\"";
-    if (testing::Test::HasFailure()) break;
+    if (::testing::Test::HasFailure()) break;
   }
   return cut_count;
 }

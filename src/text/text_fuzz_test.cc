@@ -18,7 +18,7 @@ uint64_t environment(const char* name, uint64_t fallback) {
   return text ? std::strtoull(text, nullptr, 10) : fallback;
 }
 
-class TextFuzz : public testing::Test {
+class TextFuzz : public ::testing::Test {
  protected:
   TextFuzz() : seed_(environment("JIGE_FUZZ_SEED", 2024)), rng_(derive_key(seed_, "text fuzz")) {
     std::printf("fuzz seed %llu\n", static_cast<unsigned long long>(seed_));

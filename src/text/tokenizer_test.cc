@@ -21,7 +21,7 @@ Ids encode(const Tokenizer& tokenizer, std::string_view text, const EncodeOption
 // A folder with chosen files, removed at the end.
 class Folder {
  public:
-  Folder() : path_(testing::TempDir() + "jige_tokenizer_" + std::to_string(::getpid())) {
+  Folder() : path_(::testing::TempDir() + "jige_tokenizer_" + std::to_string(::getpid())) {
     std::filesystem::create_directories(path_);
   }
   ~Folder() { std::filesystem::remove_all(path_); }

@@ -74,9 +74,9 @@ void ChatForm::add_call(Json call, std::string own) {
   calls.push_back(std::move(call));
 }
 
-Json* ChatForm::open_answer() {
+Json* ChatForm::open_message(std::string_view role) {
   Json& messages = body_["messages"];
-  if (messages.empty() || messages.back()["role"] != "assistant") return nullptr;
+  if (messages.empty() || messages.back()["role"] != role) return nullptr;
   return &messages.back();
 }
 

@@ -34,8 +34,9 @@ class ChatForm {
   void add_message(Json message, std::string own);
   // Adds a call to the last message, which must be there.
   void add_call(Json call, std::string own);
-  // The message added last, if the assistant says it; else nullptr.
-  Json* open_answer();
+  // The message added last, if it is of this role; else nullptr.
+  Json* open_message(std::string_view role);
+  Json* open_answer() { return open_message("assistant"); }
   // Makes errors about the member `name`, and what is inside it, name `own`.
   void name(std::string name, std::string own) { names_.emplace_back(std::move(name), own); }
   // What a part of a tool, a call or a message is called: of ".function.parameters", say.

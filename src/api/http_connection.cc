@@ -9,6 +9,7 @@
 #include <boost/beast/http/error.hpp>
 #include <utility>
 
+#include "api/api_error.h"
 #include "api/http_exchange.h"
 #include "base/log.h"
 
@@ -321,12 +322,13 @@ void HttpConnection::begin_exchange() {
 void HttpConnection::refuse(int status, std::string_view message) {
   release_body_bytes();
   core_->count(&HttpServerStats::requests_refused, 1);
-  HttpResponse response;
-  response.status = status;
-  if (status == 503) response.headers.push_back({"Retry-After", "1"});
-  response.body =
-      fmt::format(R"({{"error":{{"message":"{}","type":"{}","param":null,"code":null}}}})", message,
-                  status == 503 ? "overloaded_error" : "invalid_request_error");
+  // Whose answer it is, where the request came so far as to say.
+  const std::string target = parser_ ? std::string(parser_->get().target()) : std::string();
+  const ErrorForm form = error_form(target.substr(0, target.find('?')));
+  HttpResponse response = error_response({.status = status,
+                                          .message = std::string(message),
+                                          .retry_after_s = status == 503 ? 1.0 : -1.0},
+                                         form);
   parser_.reset();
   buffer_.consume(buffer_.size());
   keep_alive_ = false;

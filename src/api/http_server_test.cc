@@ -227,6 +227,11 @@ TEST_F(HttpServerTest, RefusesWhatIsTooLarge) {
   EXPECT_THAT(refused.body, HasSubstr("the body has more than 100 bytes"));
   EXPECT_THAT(refused.body, HasSubstr(R"("type":"invalid_request_error")"));
   EXPECT_TRUE(endless.ended());
+  const TestResponse messages =
+      fetch(port_, "POST", "/v1/messages?beta=true", std::string(101, 'x'));
+  EXPECT_EQ(messages.status, 413);
+  EXPECT_THAT(messages.body, HasSubstr(R"({"type":"error","error":{)"));
+  EXPECT_THAT(messages.body, HasSubstr("request_too_large"));
 }
 
 TEST_F(HttpServerTest, RefusesChunksWhoseLinesDoNotEnd) {

@@ -7,6 +7,15 @@ namespace {
 
 constexpr std::string_view kTextBlocks[] = {"text"};
 
+// Turns of one role that follow one another are one, in which a line feed parts what they say.
+void say(ChatForm& form, const std::string& role, const std::string& text,
+         const std::string& where) {
+  Json* open = form.open_message(role);
+  if (!open) return form.add_message({{"role", role}, {"content", text}}, where);
+  const bool has_text = member_of(*open, "content").is_string();
+  append_text(*open, "content", has_text ? "\n" + text : text);
+}
+
 // The text of a block, which must be of type "text".
 ApiResult<std::string> block_text(const Json& block, const std::string& where) {
   // As a list of one, whose place is told without the number.
@@ -42,7 +51,7 @@ class UserMessage {
   }
   void finish() {
     if (!text_) return;
-    form_.add_message({{"role", "user"}, {"content", std::move(*text_)}}, where_);
+    say(form_, "user", *text_, where_);
     text_.reset();
   }
 
@@ -73,7 +82,8 @@ Wrong add_user_turn(ChatForm& form, const Json& blocks, const std::string& where
   return std::nullopt;
 }
 
-Wrong add_answer_block(ChatForm& form, const Json& block, const std::string& place) {
+// `parted`: the text goes on from the text of another turn.
+Wrong add_answer_block(ChatForm& form, const Json& block, const std::string& place, bool parted) {
   const Json& type = member_of(block, "type");
   if (type == "tool_use") {
     Json call = {{"id", member_of(block, "id")},
@@ -86,15 +96,19 @@ Wrong add_answer_block(ChatForm& form, const Json& block, const std::string& pla
   const bool thinking = type == "thinking";
   auto text = thinking ? text_member(block, place, "thinking") : block_text(block, place);
   if (!text) return std::move(text.error());
-  append_text(*form.open_answer(), thinking ? "reasoning_content" : "content", *text);
+  append_text(*form.open_answer(), thinking ? "reasoning_content" : "content",
+              parted ? "\n" + *text : *text);
   return std::nullopt;
 }
 
 Wrong add_answer_turn(ChatForm& form, const Json& blocks, const std::string& where) {
-  form.add_message({{"role", "assistant"}, {"content", nullptr}}, where);
+  if (!form.open_answer()) form.add_message({{"role", "assistant"}, {"content", nullptr}}, where);
+  bool parted = member_of(*form.open_answer(), "content").is_string();
   for (size_t i = 0; i < blocks.size(); ++i) {
     const std::string place = fmt::format("{}.content[{}]", where, i);
-    if (Wrong wrong = add_answer_block(form, blocks[i], place)) return wrong;
+    const bool is_text = member_of(blocks[i], "type") == "text";
+    if (Wrong wrong = add_answer_block(form, blocks[i], place, parted && is_text)) return wrong;
+    parted = parted && !is_text;
   }
   return std::nullopt;
 }
@@ -113,7 +127,7 @@ Wrong add_turn(ChatForm& form, const Json& message, const std::string& where) {
   if (!content.is_array() || role == "system") {
     auto text = content_text(content, where + ".content", kTextBlocks);
     if (!text) return std::move(text.error());
-    form.add_message({{"role", role}, {"content", std::move(*text)}}, where);
+    say(form, role.get<std::string>(), *text, where);
     return std::nullopt;
   }
   if (content.empty()) {

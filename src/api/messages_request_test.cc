@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "api/messages_input.h"
 #include "api/protocol_test_support.h"
 #include "api/request_test_support.h"
 
@@ -60,6 +61,25 @@ TEST(MessagesRequest, BlocksBecomeMessagesOfTheAssistantTheToolsAndTheUser) {
       {"role":"assistant","content":"c"},
       {"role":"user","content":[{"type":"tool_result","tool_use_id":"c3"}]})")),
             "[user]q[assistant]/t/ab(c1 f 5)(c2 f )[tool]oc1[tool]pc2[user]rs[assistant]c[tool]c3");
+}
+
+TEST(MessagesRequest, TurnsOfOneRoleThatFollowOneAnotherAreOne) {
+  ChatForm form;
+  const Json body = json_of(R"({"messages":[{"role":"user","content":"a"},
+      {"role":"user","content":"b"},{"role":"assistant","content":"c"},
+      {"role":"assistant","content":[{"type":"tool_use","id":"c1","name":"f","input":{}},
+        {"type":"text","text":"d"},{"type":"text","text":"e"}]},
+      {"role":"user","content":[{"type":"tool_result","tool_use_id":"c1","content":"o"}]},
+      {"role":"user","content":[{"type":"text","text":"g"},{"type":"text","text":"h"}]},
+      {"role":"user","content":"i"}]})");
+  ASSERT_FALSE(add_conversation(form, body, 10));
+  const Json& messages = form.body()["messages"];
+  ASSERT_EQ(messages.size(), 4u);
+  EXPECT_EQ(messages[0]["content"], "a\nb");
+  EXPECT_EQ(messages[1]["content"], "c\nde");
+  EXPECT_EQ(messages[1]["tool_calls"].size(), 1u);
+  EXPECT_EQ(messages[2]["content"], "o");
+  EXPECT_EQ(messages[3]["content"], "gh\ni");
 }
 
 TEST(MessagesRequest, ALastMessageOfTheAssistantBeginsTheAnswer) {

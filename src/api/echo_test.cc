@@ -39,8 +39,14 @@ void expect_prompt(const Json& logprobs, const std::vector<float>& expected) {
 TEST(Echo, RepeatsThePromptAndScoresItAsAScorerDoes) {
   TestServer server;
   const std::vector<float> expected = expected_logprobs(kPrompt);
-  const Json body = {{"prompt", kPrompt}, {"echo", true},      {"logprobs", 1}, {"n", 2},
-                     {"max_tokens", 3},   {"ignore_eos", true}};
+  const auto letters = serve::testing::ids_of(character_tokenizer(), "abcdef");
+  const Json body = {{"prompt", kPrompt},
+                     {"echo", true},
+                     {"logprobs", 1},
+                     {"n", 2},
+                     {"max_tokens", 3},
+                     {"ignore_eos", true},
+                     {"allowed_token_ids", letters}};
   for (int i = 0; i < 2; ++i) {  // the second time its beginning is known
     const TestResponse response = server.post("/v1/completions", body.dump());
     ASSERT_EQ(response.status, 200) << response.body;
@@ -124,8 +130,9 @@ TEST(Echo, TheTokenThatEndsTheAnswerHasALogProbability) {
 
 TEST(Echo, StreamsThePromptFirst) {
   TestServer server;
-  const Json body = {{"prompt", kPrompt}, {"echo", true},       {"logprobs", 1},
-                     {"max_tokens", 2},   {"ignore_eos", true}, {"stream", true}};
+  const auto letters = serve::testing::ids_of(character_tokenizer(), "abcdef");
+  const Json body = {{"prompt", kPrompt}, {"echo", true},   {"logprobs", 1},
+                     {"max_tokens", 2},   {"stream", true}, {"allowed_token_ids", letters}};
   const TestResponse response = server.post("/v1/completions", body.dump());
   ASSERT_EQ(response.status, 200) << response.body;
   const std::vector<Json> frames = frames_of(response.body);

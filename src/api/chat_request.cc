@@ -52,6 +52,17 @@ bool has_text(const Json& message, const char* name) {
   return member && member->is_string();
 }
 
+// A message with calls has one message before it in channels: what was thought, and what was said.
+void join_before_calls(Json& message) {
+  for (const char* thought : {"reasoning_content", "reasoning"}) {
+    if (!has_text(message, thought) || !has_text(message, "content")) continue;
+    const auto& said = message["content"].get_ref<const std::string&>();
+    if (!said.empty()) message[thought] = message[thought].get<std::string>() + "\n" + said;
+    message["content"] = Json();
+    return;
+  }
+}
+
 ApiResult<Json> read_message(const Json& message, const std::string& where,
                              const ServedModel& model) {
   if (!message.is_object()) {
@@ -80,6 +91,9 @@ ApiResult<Json> read_message(const Json& message, const std::string& where,
   for (const char* more : {"name", "reasoning_content", "reasoning", "tool_call_id"}) {
     const auto it = message.find(more);
     if (it != message.end() && it->is_string()) read[more] = *it;
+  }
+  if (read.contains("tool_calls") && model.tool_format == ToolFormat::kHarmony) {
+    join_before_calls(read);
   }
   return read;
 }
@@ -134,13 +148,15 @@ text::ReasoningStart continued_start(const std::string& message) {
 // What the answers to a prompt begin with. A constraint holds behind reasoning, or the prompt is
 // made one that has it behind it.
 text::ReasoningStart reasoning_start(const ServedModel& model, const ChatPrompt& prompt,
-                                     serve::EngineRequest& request) {
+                                     bool is_forced, serve::EngineRequest& request) {
   if (!model.has_reasoning) return text::ReasoningStart::kNone;
   const bool goes_on = prompt.continued && !prompt.continued->empty();
   const text::ReasoningStart start = goes_on
                                          ? continued_start(*prompt.continued)
                                          : text::reasoning_start(model.tokenizer, request.prompt);
   if (!request.constraint) return start;
+  // A forced call brings the header of its message.
+  if (is_forced && start == text::ReasoningStart::kChannels) return text::ReasoningStart::kNone;
   return text::constrained_start(model.tokenizer, start, request.prompt);
 }
 
@@ -238,7 +254,7 @@ ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& mod
   read.engine.prompt = std::move(prompt->ids);
   read.engine.continues_text = prompt->continued.has_value();
   read.engine.shown_ids = tool_mark_ids(tools.format, model.tokenizer);
-  read.engine.reasoning = reasoning_start(model, *prompt, read.engine);
+  read.engine.reasoning = reasoning_start(model, *prompt, tools.forced.has_value(), read.engine);
   if (read.engine.reasoning != text::ReasoningStart::kNone) {
     for (const int32_t id : text::reasoning_mark_ids(model.tokenizer)) {
       read.engine.shown_ids.push_back(id);

@@ -78,6 +78,17 @@ Json mistral_calls(const ServedModel& model, const std::vector<CallableTool>& to
                     some(object_piece(tools, "arguments"), several, ", "), text_piece("]")});
 }
 
+Json harmony_call(const text::Tokenizer& tokenizer, const std::vector<CallableTool>& tools) {
+  std::vector<Json> calls;
+  for (const CallableTool& tool : tools) {
+    const std::string receiver = fmt::format("commentary to=functions.{} ", tool.name);
+    calls.push_back(
+        row_piece({text_piece(receiver), mark_piece(tokenizer, "<|constrain|>"), text_piece("json"),
+                   mark_piece(tokenizer, "<|message|>"), json_piece(tool.schema, tool.place)}));
+  }
+  return row_piece({mark_piece(tokenizer, "<|channel|>"), either_piece(std::move(calls))});
+}
+
 Json calls_piece(const ServedModel& model, const std::vector<CallableTool>& tools, bool several) {
   switch (model.tool_format) {
     case ToolFormat::kNone:
@@ -88,6 +99,8 @@ Json calls_piece(const ServedModel& model, const std::vector<CallableTool>& tool
       return mistral_calls(model, tools, several);
     case ToolFormat::kLlama:
       return some(object_piece(tools, "parameters"), several, "; ");
+    case ToolFormat::kHarmony:
+      return harmony_call(model.tokenizer, tools);
   }
   return {};
 }

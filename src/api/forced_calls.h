@@ -7,6 +7,8 @@
 //             letters and digits before it where it has that too, else
 //             [TOOL_CALLS] [{"name": "f", "arguments": {…}}], with the space or without it
 //   llama     {"name": "f", "parameters": {…}}
+//   harmony   <|channel|>commentary to=functions.f <|constrain|>json<|message|>{…}, one alone, as
+//             its templates show one a message
 //
 // A mark that is a special token of the tokenizer is that token, others are spelled. ToolCallParser
 // reads back every such answer that is not cut off. Threads: pure functions.

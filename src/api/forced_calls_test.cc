@@ -42,7 +42,7 @@ struct Form {
   ToolFormat format;
   std::string_view marks;  // that the template has besides the first
   std::string one;         // a call of "add"
-  std::string two;
+  std::string two;         // none where there is one call alone
 };
 
 const Form kForms[] = {
@@ -59,6 +59,8 @@ const Form kForms[] = {
      R"([TOOL_CALLS]see.it[CALL_ID]b00000000[ARGS]{})"},
     {ToolFormat::kLlama, "", R"({"name": "add", "parameters": {"a":1}})",
      R"({"name": "add", "parameters": {"a":1}}; {"name": "see.it", "parameters": {}})"},
+    {ToolFormat::kHarmony, "",
+     R"(<|channel|>commentary to=functions.add <|constrain|>json<|message|>{"a":1})", ""},
 };
 
 TEST(ForcedCalls, HaveTheFormOfTheFamily) {
@@ -67,7 +69,7 @@ TEST(ForcedCalls, HaveTheFormOfTheFamily) {
     const ServedModel model = model_of(form.format, form.marks);
     const auto several = forced_calls(model, two_tools(), true);
     EXPECT_TRUE(fits(several, form.one));
-    EXPECT_TRUE(fits(several, form.two));
+    EXPECT_EQ(fits(several, form.two), !form.two.empty());
     EXPECT_FALSE(fits(several, ""));
     EXPECT_FALSE(fits(several, "x" + form.one));
     const auto single = forced_calls(model, two_tools(), false);
@@ -101,7 +103,9 @@ TEST(ForcedCalls, AreReadBackWithArgumentsThatFit) {
       calls += read.calls.size();
     }
     EXPECT_GT(texts, 20u);
-    EXPECT_GT(calls, texts) << "more than one in some";
+    if (!form.two.empty()) {
+      EXPECT_GT(calls, texts) << "more than one in some";
+    }
   }
 }
 

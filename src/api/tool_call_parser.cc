@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "base/check.h"
@@ -11,26 +12,62 @@
 namespace jige::api {
 namespace {
 
-constexpr size_t kBeforeObjectMax = 256;  // bytes of [TOOL_CALLS]name[CALL_ID]id[ARGS]
+constexpr size_t kBeforeObjectMax = 256;  // bytes of name[CALL_ID]id[ARGS], and of a header
 constexpr size_t kSpacesMax = 64;         // held back in case a call follows
 constexpr std::string_view kSpaces = " \t\r\n";
-constexpr std::string_view kHermesOpen = "<tool_call>";
+constexpr std::string_view kHermesOpen[] = {"<tool_call>"};
 constexpr std::string_view kHermesClose = "</tool_call>";
-constexpr std::string_view kMistralOpen = "[TOOL_CALLS]";
+constexpr std::string_view kMistralOpen[] = {"[TOOL_CALLS]"};
 constexpr std::string_view kPythonTag = "<|python_tag|>";
+constexpr std::string_view kFunction = "to=functions.";
+constexpr std::string_view kHarmonyOpen[] = {"<|start|>assistant", "<|channel|>", " to=functions."};
+constexpr std::string_view kHarmonyBody = "<|message|>";
+constexpr std::string_view kHarmonyClose = "<|call|>";
 
 bool is_blank(std::string_view text) {
   return text.find_first_not_of(kSpaces) == std::string_view::npos;
 }
 
-// Where the end of `text` begins that may belong to a mark: white space and a part of the mark.
-size_t held_from(std::string_view text, std::string_view mark) {
-  size_t cut = text.size();
-  for (size_t part = std::min(mark.size() - 1, text.size()); part > 0; --part) {
-    if (!text.ends_with(mark.substr(0, part))) continue;
-    cut -= part;
-    break;
+// What a call may begin with, where it may begin anywhere.
+std::span<const std::string_view> opens_of(ToolFormat format) {
+  if (format == ToolFormat::kHarmony) return kHarmonyOpen;
+  if (format == ToolFormat::kMistral) return kMistralOpen;
+  return kHermesOpen;
+}
+
+std::string_view close_of(ToolFormat format) {
+  return format == ToolFormat::kHarmony ? kHarmonyClose : kHermesClose;
+}
+
+struct FoundMark {
+  size_t at = std::string_view::npos;
+  size_t size = 0;
+};
+
+// The first of the marks.
+FoundMark find_first(std::string_view text, std::span<const std::string_view> marks) {
+  FoundMark first;
+  for (const std::string_view mark : marks) {
+    const size_t at = text.find(mark);
+    if (at < first.at) first = {at, mark.size()};
   }
+  return first;
+}
+
+// How long a part of a mark, but not all of it, `text` ends with; the longest such part.
+size_t part_at_end(std::string_view text, std::span<const std::string_view> marks) {
+  size_t longest = 0;
+  for (const std::string_view mark : marks) {
+    size_t part = std::min(mark.size() - 1, text.size());
+    while (part > longest && !text.ends_with(mark.substr(0, part))) --part;
+    longest = std::max(longest, part);
+  }
+  return longest;
+}
+
+// Where the end of `text` begins that may belong to a mark: white space and a part of the mark.
+size_t held_from(std::string_view text, std::span<const std::string_view> marks) {
+  size_t cut = text.size() - part_at_end(text, marks);
   const size_t least = cut > kSpacesMax ? cut - kSpacesMax : 0;
   while (cut > least && kSpaces.find(text[cut - 1]) != std::string_view::npos) --cut;
   return cut;
@@ -106,7 +143,7 @@ ParsedPiece ToolCallParser::push(std::string_view text) {
 
 ParsedPiece ToolCallParser::finish() {
   ParsedPiece piece;
-  if (state_ == State::kAfterObject && is_part(pending_, kHermesClose)) pending_.clear();
+  if (state_ == State::kAfterObject && is_part(pending_, close_of(format_))) pending_.clear();
   const std::string rest = raw_ + pending_;
   if (!any_calls_ || !is_blank(rest)) piece.content = rest;
   raw_.clear();
@@ -122,6 +159,8 @@ bool ToolCallParser::step(ParsedPiece& piece) {
       return read_before_object(piece);
     case State::kName:
       return read_name(piece);
+    case State::kHeader:
+      return read_header(piece);
     case State::kObject:
       return read_object(piece);
     case State::kAfterObject:
@@ -130,24 +169,23 @@ bool ToolCallParser::step(ParsedPiece& piece) {
   return false;
 }
 
-// Hermes and Mistral: content up to a mark.
+// All but Llama: content up to a mark.
 bool ToolCallParser::read_text(ParsedPiece& piece) {
-  const std::string_view open = format_ == ToolFormat::kHermes ? kHermesOpen : kMistralOpen;
-  const size_t found = pending_.find(open);
-  if (found == std::string::npos) {
-    const size_t cut = held_from(pending_, open);
+  const FoundMark found = find_first(pending_, opens_of(format_));
+  if (found.at == std::string::npos) {
+    const size_t cut = held_from(pending_, opens_of(format_));
     piece.content.append(pending_, 0, cut);
     pending_.erase(0, cut);
     return false;
   }
-  size_t end = found;
+  size_t end = found.at;
   while (end > 0 && kSpaces.find(pending_[end - 1]) != std::string_view::npos) --end;
   piece.content.append(pending_, 0, end);
-  raw_.assign(pending_, end, found + open.size() - end);
-  pending_.erase(0, found + open.size());
+  raw_.assign(pending_, end, found.at + found.size - end);
+  pending_.erase(0, found.at + found.size);
   in_list_ = false;
   name_.clear();
-  return enter(State::kBeforeObject);
+  return enter(format_ == ToolFormat::kHarmony ? State::kHeader : State::kBeforeObject);
 }
 
 // Llama: a call begins the answer, or there is none.
@@ -190,6 +228,22 @@ bool ToolCallParser::read_name(ParsedPiece& piece) {
   return enter(State::kObject);
 }
 
+bool ToolCallParser::read_header(ParsedPiece& piece) {
+  const size_t end = pending_.find(kHarmonyBody);
+  const bool may_come =
+      end == std::string::npos && pending_.size() < kBeforeObjectMax + kHarmonyBody.size();
+  if (may_come) return false;
+  if (end > kBeforeObjectMax) return give_up(piece);
+  const std::string header = raw_ + pending_.substr(0, end);
+  const size_t named = header.find(kFunction);
+  if (named == std::string::npos) return give_up(piece);
+  const std::string name = header.substr(named + kFunction.size());
+  name_ = name.substr(0, name.find_first_of(" <"));
+  if (!is_tool_name(name_)) return give_up(piece);
+  take(end + kHarmonyBody.size());
+  return enter(State::kBeforeObject);
+}
+
 bool ToolCallParser::read_object(ParsedPiece& piece) {
   const size_t end = scanner_.find_end(pending_);
   if (end == std::string::npos) return false;
@@ -211,8 +265,9 @@ bool ToolCallParser::read_after_object(ParsedPiece&) {
   if (pending_.empty()) return false;
   if (format_ == ToolFormat::kMistral) return after_mistral_object();
   if (format_ == ToolFormat::kLlama) return after_llama_object();
-  if (is_part(pending_, kHermesClose)) return false;
-  if (pending_.starts_with(kHermesClose)) pending_.erase(0, kHermesClose.size());
+  const std::string_view close = close_of(format_);
+  if (is_part(pending_, close)) return false;
+  if (pending_.starts_with(close)) pending_.erase(0, close.size());
   return enter(State::kText);
 }
 

@@ -56,6 +56,7 @@ class ToolCallParser {
     kText,
     kBeforeObject,  // behind a mark
     kName,          // of [TOOL_CALLS]name[ARGS]{…}
+    kHeader,        // of a message, up to <|message|>
     kObject,
     kAfterObject,
   };
@@ -66,6 +67,7 @@ class ToolCallParser {
   bool read_start(ParsedPiece& piece);
   bool read_before_object(ParsedPiece& piece);
   bool read_name(ParsedPiece& piece);
+  bool read_header(ParsedPiece& piece);
   bool read_object(ParsedPiece& piece);
   bool read_after_object(ParsedPiece& piece);
   bool after_mistral_object();
@@ -81,7 +83,7 @@ class ToolCallParser {
   State state_ = State::kText;
   std::string pending_;  // not yet looked at
   std::string raw_;      // since the mark: the content if this is no call
-  std::string name_;     // of [TOOL_CALLS]name
+  std::string name_;     // that stands before the object
   ObjectScanner scanner_;
   bool at_start_ = true;  // nothing but white space so far
   bool in_list_ = false;  // of [TOOL_CALLS][…]

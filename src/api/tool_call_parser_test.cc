@@ -96,6 +96,26 @@ TEST(ToolCallParser, ReadsLlamaCalls) {
       << "JSON that somebody asked for";
 }
 
+TEST(ToolCallParser, ReadsHarmonyCalls) {
+  const auto read = [](const std::string& text) { return parse(ToolFormat::kHarmony, text); };
+  const std::string shown = "add " + kSum;
+  const std::string call =
+      "<|channel|>commentary to=functions.add <|constrain|>json<|message|>" + kSum;
+  EXPECT_EQ(read(call), (Parsed{"", {shown}}));
+  EXPECT_EQ(read(call + "<|call|>"), (Parsed{"", {shown}}));
+  EXPECT_EQ(read("I look.<|start|>assistant" + call), (Parsed{"I look.", {shown}}));
+  EXPECT_EQ(read(" to=functions.add<|channel|>commentary json<|message|>" + kSum),
+            (Parsed{"", {shown}}));
+  EXPECT_EQ(read("<|start|>assistant to=functions.weather<|channel|>analysis<|message|>{}"),
+            (Parsed{"", {"weather {}"}}));
+  EXPECT_EQ(read(call + "<|call|><|start|>assistant" + call), (Parsed{"", {shown, shown}}));
+  EXPECT_EQ(read("<|channel|>final<|message|>a" + call),
+            (Parsed{"<|channel|>final<|message|>a", {shown}}));
+  const std::string longest(256 - std::string(" to=functions.add").size(), ' ');
+  EXPECT_EQ(read("<|channel|> to=functions.add" + longest + "<|message|>{}"),
+            (Parsed{"", {"add {}"}}));
+}
+
 TEST(ToolCallParser, WhatIsNoCallStaysTextToTheByte) {
   const std::string texts[] = {
       "plain",
@@ -115,8 +135,16 @@ TEST(ToolCallParser, WhatIsNoCallStaysTextToTheByte) {
       "{ unfinished",
       "a {\"name\": \"add\", \"parameters\": {}}",
       std::string(200, ' '),
+      "<|channel|>commentary to=python code<|message|>{}",
+      "<|channel|>commentary to=functions.<|message|>{}",
+      "<|channel|>commentary to=functions.add <|constrain|>json<|message|>[1]",
+      "<|channel|>commentary to=functions.add <|constrain|>json<|message|>{broken}",
+      "<|start|>assistant to=functions.add" + std::string(300, ' ') + "<|message|>{}",
+      "tell me to=functions.add <|mess",
+      "<|start|>user<|message|>{}",
   };
-  for (const ToolFormat format : {ToolFormat::kHermes, ToolFormat::kMistral, ToolFormat::kLlama}) {
+  for (const ToolFormat format :
+       {ToolFormat::kHermes, ToolFormat::kMistral, ToolFormat::kLlama, ToolFormat::kHarmony}) {
     for (const std::string& text : texts) {
       EXPECT_EQ(parse(format, text), (Parsed{text, {}})) << "format " << static_cast<int>(format);
     }
@@ -149,15 +177,20 @@ TEST(ToolCallParser, RandomTextsAreReadTheSameHoweverTheyAreCut) {
                                "\n",
                                "x",
                                "<|python_tag|>",
+                               "<|channel|>commentary",
+                               "<|start|>assistant",
+                               " to=functions.add",
+                               "<|message|>",
+                               "<|call|>",
                                R"({"name":"add","arguments":{}})",
                                "add"};
   Rng rng(7);
   int calls = 0;
-  for (int i = 0; i < 9000; ++i) {
+  for (int i = 0; i < 16000; ++i) {
     std::string text;
     const uint64_t count = 1 + rng.below(8);
     for (uint64_t k = 0; k < count; ++k) text += parts[rng.below(std::size(parts))];
-    const auto format = static_cast<ToolFormat>(1 + i % 3);
+    const auto format = static_cast<ToolFormat>(1 + i % 4);
     const Parsed parsed = parse(format, text);
     calls += static_cast<int>(parsed.calls.size());
     // llama's tag is no text; all else is.
@@ -229,10 +262,12 @@ TEST(ToolFormat, IsToldFromTheTemplate) {
   EXPECT_EQ(format("{{ tools }}<tool_call>"), ToolFormat::kHermes);
   EXPECT_EQ(format("{{ tools }}[TOOL_CALLS]"), ToolFormat::kMistral);
   EXPECT_EQ(format("{{ tools }}<|python_tag|>"), ToolFormat::kLlama);
+  EXPECT_EQ(format("{{ tools }}<|channel|>commentary"), ToolFormat::kHarmony);
   EXPECT_EQ(find_tool_format("off"), ToolFormat::kNone);
   EXPECT_EQ(find_tool_format("hermes"), ToolFormat::kHermes);
   EXPECT_EQ(find_tool_format("mistral"), ToolFormat::kMistral);
   EXPECT_EQ(find_tool_format("llama"), ToolFormat::kLlama);
+  EXPECT_EQ(find_tool_format("harmony"), ToolFormat::kHarmony);
   EXPECT_FALSE(find_tool_format("auto"));
 }
 

@@ -278,7 +278,7 @@ ApiError no_tools(std::string param, const ServedModel& model) {
   ApiError error = bad_field(
       param,
       "{}: the chat template of \"{}\" has no tools, or writes their calls in a way that is not "
-      "known here (known: <tool_call>, [TOOL_CALLS], <|python_tag|>)",
+      "known here (known: <tool_call>, [TOOL_CALLS], <|python_tag|>, <|channel|>commentary)",
       param, model.name);
   error.code = "unsupported_parameter";
   return error;

@@ -19,11 +19,14 @@ struct NamedFormat {
 constexpr NamedFormat kFormats[] = {{ToolFormat::kNone, "off"},
                                     {ToolFormat::kHermes, "hermes"},
                                     {ToolFormat::kMistral, "mistral"},
-                                    {ToolFormat::kLlama, "llama"}};
+                                    {ToolFormat::kLlama, "llama"},
+                                    {ToolFormat::kHarmony, "harmony"}};
 
 constexpr std::string_view kHermesMarks[] = {"<tool_call>", "</tool_call>"};
 constexpr std::string_view kMistralMarks[] = {"[TOOL_CALLS]", "[CALL_ID]", "[ARGS]"};
 constexpr std::string_view kLlamaMarks[] = {"<|python_tag|>"};
+constexpr std::string_view kHarmonyMarks[] = {"<|start|>", "<|channel|>", "<|constrain|>",
+                                              "<|message|>"};
 
 std::span<const std::string_view> marks_of(ToolFormat format) {
   switch (format) {
@@ -35,6 +38,8 @@ std::span<const std::string_view> marks_of(ToolFormat format) {
       return kMistralMarks;
     case ToolFormat::kLlama:
       return kLlamaMarks;
+    case ToolFormat::kHarmony:
+      return kHarmonyMarks;
   }
   return {};
 }
@@ -52,6 +57,7 @@ ToolFormat tool_format_of(const text::ChatTemplate& chat) {
   const std::string& source = chat.source();
   const auto has = [&](std::string_view part) { return source.find(part) != std::string::npos; };
   if (!has("tools")) return ToolFormat::kNone;
+  if (has("<|channel|>commentary")) return ToolFormat::kHarmony;
   if (has("<tool_call>")) return ToolFormat::kHermes;
   if (has("[TOOL_CALLS]")) return ToolFormat::kMistral;
   if (has("<|python_tag|>") || has("Environment: ipython")) return ToolFormat::kLlama;

@@ -7,6 +7,9 @@
 //   mistral   [TOOL_CALLS][{"name": …, "arguments": {…}}, …], or [TOOL_CALLS]name[ARGS]{…}
 //   llama     the whole answer is {"name": …, "parameters": {…}}, more of them behind ";"; a
 //             <|python_tag|> may stand before it (Llama 3.1 and later)
+//   harmony   a message <|channel|>commentary to=functions.name <|constrain|>json<|message|>{…};
+//   its
+//             receiver may stand before the channel (gpt-oss)
 //
 // Threads: pure functions.
 #pragma once
@@ -22,9 +25,9 @@
 
 namespace jige::api {
 
-enum class ToolFormat { kNone, kHermes, kMistral, kLlama };
+enum class ToolFormat { kNone, kHermes, kMistral, kLlama, kHarmony };
 
-// "off", "hermes", "mistral" and "llama"; nothing for other names.
+// "off", "hermes", "mistral", "llama" and "harmony"; nothing for other names.
 std::optional<ToolFormat> find_tool_format(std::string_view name);
 
 // The format that a chat template writes earlier calls in; kNone where it has no tools, or writes

@@ -59,7 +59,7 @@ void declare_scheduling(Flags& flags, ServeFlags& serve) {
 void declare_answers(Flags& flags, ServeFlags& serve) {
   flags.section("Answers");
   flags.choice("--tool-calls FORMAT", serve.tool_calls,
-               {"auto", "hermes", "mistral", "llama", "off"},
+               {"auto", "hermes", "mistral", "llama", "harmony", "off"},
                "how the model writes calls of tools; auto: as its chat template does");
   serve.reasoning.declare(flags);
 }

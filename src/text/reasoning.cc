@@ -137,13 +137,14 @@ void ReasoningParser::read_channels(ReasoningPiece& piece) {
   do {
     before = held_.size();
     if (place_ == Place::kHeader) read_header();
-    if (place_ == Place::kInside) read_analysis(piece);
+    if (place_ == Place::kInside) read_message(piece.reasoning);
+    if (place_ == Place::kMessage) read_message(piece.content);
   } while (held_.size() < before);
 }
 
 void ReasoningParser::read_header() {
   const std::string_view held = held_;
-  const std::string_view begin = opened_ ? kFurtherChannel : kChannel;
+  const std::string_view begin = is_further_ ? kFurtherChannel : kChannel;
   const size_t body = held.find(kBody);
   const bool is_whole = body <= kHeaderMax;
   const bool may_be_header = held.substr(0, begin.size()) == begin.substr(0, held.size());
@@ -152,20 +153,21 @@ void ReasoningParser::read_header() {
   if (!may_be_header || !is_whole) return;
   const std::string_view header = held.substr(0, body).substr(begin.size());
   if (header.find("to=") != std::string_view::npos) return;
-  if (header.starts_with("analysis")) {
-    place_ = Place::kInside;
-    opened_ = true;
-  }
+  const bool is_analysis = header.starts_with("analysis");
+  place_ = is_analysis ? Place::kInside : Place::kMessage;
+  opened_ |= is_analysis;
   held_.erase(0, body + kBody.size());
 }
 
-void ReasoningParser::read_analysis(ReasoningPiece& piece) {
+void ReasoningParser::read_message(std::string& text) {
   const size_t found = held_.find(kMessageEnd);
   const bool ends = found != std::string::npos;
   const size_t cut = ends ? found : held_.size() - part_at_end(held_, kMessageEnd);
-  piece.reasoning.append(held_, 0, cut);
+  text.append(held_, 0, cut);
   held_.erase(0, ends ? cut + kMessageEnd.size() : cut);
-  if (ends) place_ = Place::kHeader;
+  if (!ends) return;
+  place_ = Place::kHeader;
+  is_further_ = true;
 }
 
 void ReasoningParser::read_inside(ReasoningPiece& piece) {

@@ -15,9 +15,9 @@
 // known to be none. What is read does not depend on how the text is cut. Time is linear in the
 // text; less than 300 bytes and one piece are held. Threads: one.
 //
-// In channels, messages of "analysis" are reasoning, up to their <|end|>. The first message of
-// another channel is the content, without its header; where the header says that it is for a tool
-// (to=), with it. So is what is no header of 256 bytes at most where one should be.
+// In channels, messages of "analysis" are reasoning, those of other channels the content, each
+// without its header and up to its <|end|>. A message for a tool (to=) is content with its header
+// and with all that follows, and so is what is no header of 256 bytes at most where one should be.
 #pragma once
 
 #include <cstddef>
@@ -74,7 +74,7 @@ class ReasoningParser {
 
   // Nothing but white space, and perhaps a part of the tag, so far.
   bool at_start() const { return place_ == Place::kStart; }
-  // Nothing of the content can have come.
+  // In the reasoning, or in a header, of which nothing is shown.
   bool is_inside() const { return place_ == Place::kInside || place_ == Place::kHeader; }
   // The answer has reasoning, which may be over.
   bool is_opened() const { return opened_; }
@@ -82,12 +82,18 @@ class ReasoningParser {
   std::string_view rest_of_close() const;
 
  private:
-  enum class Place { kStart, kHeader, kInside, kContent };
+  enum class Place {
+    kStart,
+    kHeader,
+    kInside,   // the reasoning
+    kMessage,  // content up to its <|end|>
+    kContent,  // all that follows
+  };
 
   void read_start();
   void read_channels(ReasoningPiece& piece);
   void read_header();
-  void read_analysis(ReasoningPiece& piece);
+  void read_message(std::string& text);
   void read_inside(ReasoningPiece& piece);
   void read_content(ReasoningPiece& piece);
   bool skip_line_feeds();
@@ -95,8 +101,9 @@ class ReasoningParser {
   bool has_channels_;
   Place place_;
   bool opened_;
-  bool behind_tag_;   // line feeds are still the tag's
-  std::string held_;  // not yet given out
+  bool is_further_ = false;  // the message is not the first
+  bool behind_tag_;          // line feeds are still the tag's
+  std::string held_;         // not yet given out
 };
 
 }  // namespace jige::text

@@ -16,6 +16,7 @@
 #include <cstdlib>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,8 +34,8 @@ using ops::WeightFormat;
 constexpr int kRounds = 7;
 constexpr double kBatchSeconds = 0.08;
 constexpr int64_t kRotatedBytes = int64_t{256} << 20;
-constexpr WeightFormat kFormats[] = {WeightFormat::kCompute, WeightFormat::kQ8, WeightFormat::kQ4};
-constexpr const char* kFormatNames[] = {"bf16", "q8", "q4"};
+constexpr std::span<const WeightFormat> kFormats = ops::kWeightFormats;
+constexpr const char* kFormatNames[] = {"bf16", "q8", "q4", "mxfp4"};
 
 struct Case {
   int64_t outputs, inputs, tokens;
@@ -134,7 +135,7 @@ void bench_pack(Machine& machine) {
 // A product of one row takes as long as its weight takes to be turned back and read once more.
 void bench_turning_back(Machine& machine) {
   for (const Form form : {Form::kForward, Form::kInput}) {
-    for (const WeightFormat format : {WeightFormat::kQ8, WeightFormat::kQ4}) {
+    for (const WeightFormat format : kFormats.subspan(1)) {
       const Case test = {2048, 8192, 1, true, form};
       Contender contender(machine, test, format);
       double best = 1e30;
@@ -142,7 +143,7 @@ void bench_turning_back(Machine& machine) {
         best =
             std::min(best, contender.run(contender.calls) / static_cast<double>(contender.calls));
       }
-      fmt::print("turning back {:<3} {:<8} {:>7.3f} ns a weight\n", ops::weight_format_name(format),
+      fmt::print("turning back {:<5} {:<8} {:>7.3f} ns a weight\n", ops::weight_format_name(format),
                  form_name(form), best * 1e9 / static_cast<double>(test.outputs * test.inputs));
     }
   }

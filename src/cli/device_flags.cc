@@ -13,9 +13,6 @@ namespace {
 
 constexpr int64_t kThreadsPerProcessor = 8;
 
-constexpr ops::WeightFormat kWeightFormats[] = {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8,
-                                                ops::WeightFormat::kQ4};
-
 int64_t processor_count() { return std::max<int64_t>(1, cpu_features().logical_count); }
 
 }  // namespace
@@ -56,7 +53,7 @@ Result<std::optional<DType>> read_compute_dtype(const std::string& name) {
 
 std::vector<std::string> weight_format_names() {
   std::vector<std::string> names;
-  for (const ops::WeightFormat format : kWeightFormats) {
+  for (const ops::WeightFormat format : ops::kWeightFormats) {
     names.emplace_back(ops::weight_format_name(format));
   }
   return names;
@@ -65,11 +62,12 @@ std::vector<std::string> weight_format_names() {
 void declare_quantize(Flags& flags, std::string& quantize) {
   flags.choice("--quantize NAME", quantize, weight_format_names(),
                "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number: less "
-               "memory, faster answers, slightly other results");
+               "memory, faster answers, slightly other results; mxfp4: experts in 4.5 bits, those "
+               "of gpt-oss as they are in its folder, all else q8");
 }
 
 ops::WeightFormat read_weight_format(const std::string& quantize) {
-  for (const ops::WeightFormat format : kWeightFormats) {
+  for (const ops::WeightFormat format : ops::kWeightFormats) {
     if (ops::weight_format_name(format) == quantize) return format;
   }
   JIGE_CHECK(false, "no weights in {}", quantize);

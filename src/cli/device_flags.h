@@ -38,7 +38,7 @@ struct DeviceFlags {
 // "auto" gives nothing, which lets the folder's own type decide.
 Result<std::optional<DType>> read_compute_dtype(const std::string& name);
 
-// --quantize, for commands that run a model: "none", "q8" or "q4".
+// --quantize, for commands that run a model: "none", "q8", "q4" or "mxfp4".
 void declare_quantize(Flags& flags, std::string& quantize);
 std::vector<std::string> weight_format_names();
 // REQUIRES: one of these.

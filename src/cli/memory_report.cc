@@ -11,6 +11,7 @@
 #include "comm/transport.h"
 #include "model/inference.h"
 #include "model/memory_plan.h"
+#include "model/weights_layout.h"
 #include "train/run_setup.h"
 
 namespace jige::cli {
@@ -106,6 +107,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
                 request.context, config.context_max);
   }
   JIGE_TRY(const auto architecture, model::Architecture::create(config));
+  JIGE_DO(model::check_weight_format(*architecture, read_weight_format(request.quantize)));
   JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(request.dtype));
   MemoryReport report;
   const bool wide = request.stored.value_or(config.stored_dtype) == DType::kF32;

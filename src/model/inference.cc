@@ -4,6 +4,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "model/weights_layout.h"
 
 namespace jige::model {
 namespace {
@@ -48,6 +49,7 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
   JIGE_TRY(sizes.table_dtype, stored_table_dtype(architecture, files));
   const bool wide = sizes.table_dtype == DType::kF32;
   sizes.compute = options.compute.value_or(wide ? DType::kF32 : DType::kBF16);
+  JIGE_DO(check_weight_format(architecture, options.format));
   sizes.format = options.format;
   sizes.kv_dtype = options.kv_dtype.value_or(sizes.compute);
   if (sizes.kv_dtype != DType::kF32 && sizes.kv_dtype != DType::kBF16) {

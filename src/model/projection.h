@@ -32,7 +32,7 @@ namespace jige::model {
 bool adapts(const std::optional<formats::LoraConfig>& lora, const std::string& linear_name);
 
 // The layouts of a buffer of packed forms: compute types times formats.
-inline constexpr size_t kPackLayouts = 6;
+inline constexpr size_t kPackLayouts = 2 * std::size(ops::kWeightFormats);
 inline size_t pack_layout(DType compute, ops::WeightFormat format) {
   return static_cast<size_t>(format) * 2 + (compute == DType::kBF16 ? 1 : 0);
 }
@@ -151,9 +151,10 @@ class Projection {
   const Packed& packed(DType compute, ops::WeightFormat format) const {
     return packed_[pack_layout(compute, format)];
   }
-  // That of W in a block of this format.
+  // That of W in a block of this format. MXFP4 is for experts alone.
   ops::WeightFormat own_format(ops::WeightFormat format) const {
-    return options_.whole ? ops::WeightFormat::kCompute : format;
+    if (options_.whole) return ops::WeightFormat::kCompute;
+    return format == ops::WeightFormat::kMxfp4 ? ops::WeightFormat::kQ8 : format;
   }
   TensorView bias_view(const BlockWeights& weights, DType compute) const;
   // A matrix at a place: W, or of an adapter.
@@ -190,8 +191,7 @@ class PackedSizes {
   // REQUIRES: parts with plan_forward and plan_backward, as Projection has them.
   template <typename... Parts>
   explicit PackedSizes(Parts*... parts) {
-    for (const auto format :
-         {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8, ops::WeightFormat::kQ4}) {
+    for (const ops::WeightFormat format : ops::kWeightFormats) {
       for (const DType compute : {DType::kF32, DType::kBF16}) {
         const size_t layout = pack_layout(compute, format);
         Placement at;

@@ -13,7 +13,8 @@ using testing::random_sequences;
 using testing::tiny_config;
 using testing::Trainee;
 
-constexpr WeightFormat kBaseFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4};
+constexpr WeightFormat kBaseFormats[] = {WeightFormat::kQ8, WeightFormat::kQ4,
+                                         WeightFormat::kMxfp4};
 const formats::LoraConfig kAdapter = {.rank = 3, .alpha = 5};
 
 // The numbers that the blocks of a matrix stand for: its product with the unit matrix.
@@ -40,14 +41,21 @@ void quantise_and_back(Stream& stream, WeightFormat format, const Shape& shape,
   }
 }
 
+// That of one matrix in a model of this format.
+WeightFormat format_of_matrix(WeightFormat format, const ParamSpec& spec, bool is_head) {
+  const bool of_experts = spec.name.find(".experts.") != std::string::npos;
+  if (format == WeightFormat::kMxfp4) return of_experts ? format : WeightFormat::kQ8;
+  return is_head ? WeightFormat::kQ8 : format;
+}
+
 // A base, and the same with the numbers that remain of its matrices; routers stay whole.
 void fill_whole_base(Trainee& trainee, WeightFormat format) {
   const size_t head = trainee.architecture().head_node();
   testing::fill_base(
       trainee, 21, [&](size_t node, const ParamSpec& spec, std::vector<float>& values) {
         if (!spec.packed || spec.shape.rank() != 2 || spec.name.ends_with(".gate.weight")) return;
-        quantise_and_back(trainee.stream(), node == head ? WeightFormat::kQ8 : format, spec.shape,
-                          values);
+        quantise_and_back(trainee.stream(), format_of_matrix(format, spec, node == head),
+                          spec.shape, values);
       });
 }
 
@@ -55,6 +63,7 @@ TEST(QuantisedTraining, HasTheBitsOfABaseOfTheNumbersThatTheBlocksStandFor) {
   for (const Family family : all_families()) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       for (const WeightFormat format : kBaseFormats) {
+        if (format == WeightFormat::kMxfp4 && !formats::has_experts(family)) continue;
         SCOPED_TRACE(std::string(formats::family_name(family)) + " " +
                      std::string(ops::weight_format_name(format)));
         const formats::ModelConfig config = tiny_config(family);

@@ -76,6 +76,14 @@ TEST(StackedTensors, ExpertsInMxfp4AreQuantisedAnewInFewerBits) {
   EXPECT_LT(q8, q4);
 }
 
+// What remains is that of the matrices beside them and of the rows, both in 8 bits.
+TEST(StackedTensors, ExpertsInMxfp4CanStayInIt) {
+  const double q4 = distance_from_transformers(ops::WeightFormat::kQ4).mean;
+  const double mxfp4 = distance_from_transformers(ops::WeightFormat::kMxfp4).mean;
+  EXPECT_LT(mxfp4, 0.15);
+  EXPECT_LT(3 * mxfp4, q4);
+}
+
 TEST(StackedTensors, HalfAByteIsANumber) {
   const float magnitudes[] = {0, 0.5, 1, 1.5, 2, 3, 4, 6};
   for (uint8_t half = 0; half < 8; ++half) {

@@ -18,6 +18,14 @@ ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptio
   return head && options.format == ops::WeightFormat::kQ4 ? ops::WeightFormat::kQ8 : options.format;
 }
 
+Status check_weight_format(const Architecture& architecture, ops::WeightFormat format) {
+  const bool any = architecture.config().experts.count > 0;
+  if (format != ops::WeightFormat::kMxfp4 || any) return {};
+  return fail(Code::kInvalidArgument,
+              "mxfp4 keeps the experts of a model in 4.5 bits, and this one has none; quantize it "
+              "to q8 or q4");
+}
+
 int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node) {
   return architecture.block(node).packed_bytes(options.compute, options.use,
                                                format_of(architecture, options, node));

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include "base/result.h"
 #include "model/architecture.h"
 #include "model/placement.h"
 #include "model/weights.h"
@@ -20,6 +21,10 @@ bool is_trained(const Architecture& architecture, const WeightsOptions& options,
 // since errors of logits are those of the answer.
 ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,
                             size_t node);
+
+// Fails with kInvalidArgument where no matrix of the model is kept in a format: MXFP4 is for
+// experts.
+Status check_weight_format(const Architecture& architecture, ops::WeightFormat format);
 
 // The bytes of its packed forms.
 int64_t packed_bytes(const Architecture& architecture, const WeightsOptions& options, size_t node);

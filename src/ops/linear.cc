@@ -63,6 +63,7 @@ const GemmEngine& engine_of(const PackedWeight& packed) {
 }
 
 cpu::QuantFormat quant_format(WeightFormat format) {
+  if (format == WeightFormat::kMxfp4) return cpu::QuantFormat::kFp4;
   return format == WeightFormat::kQ8 ? cpu::QuantFormat::kQ8 : cpu::QuantFormat::kQ4;
 }
 
@@ -186,9 +187,11 @@ std::string_view weight_format_name(WeightFormat format) {
     case WeightFormat::kQ8:
       return "q8";
     case WeightFormat::kQ4:
+      return "q4";
+    case WeightFormat::kMxfp4:
       break;
   }
-  return "q4";
+  return "mxfp4";
 }
 
 int64_t packed_weight_bytes(DType compute, PackUse use, int64_t n, int64_t k, WeightFormat format) {

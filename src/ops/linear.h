@@ -36,9 +36,11 @@ enum class PackUse {
 };
 
 // How a packed weight keeps its numbers: in the compute type, or quantised to 8.5 or 4.5 bits each
-// (as the blocks Q8_0 and Q4_0 of GGUF).
-enum class WeightFormat { kCompute, kQ8, kQ4 };
-// "none", "q8" or "q4".
+// (as the blocks Q8_0 and Q4_0 of GGUF, or with the numbers of MXFP4; kernels/cpu/quant_format.h).
+enum class WeightFormat { kCompute, kQ8, kQ4, kMxfp4 };
+inline constexpr WeightFormat kWeightFormats[] = {WeightFormat::kCompute, WeightFormat::kQ8,
+                                                  WeightFormat::kQ4, WeightFormat::kMxfp4};
+// "none", "q8", "q4" or "mxfp4".
 std::string_view weight_format_name(WeightFormat format);
 
 // A weight [n, k] in the kernels' layout. Does not own `data`. Quantised ones are kForward, serve

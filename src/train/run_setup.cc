@@ -11,6 +11,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
+#include "model/weights_layout.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
 #include "train/tokenize.h"
@@ -111,7 +112,9 @@ void add_ranks(RunSetup& setup) {
 // How a run could hold less of its weights.
 std::string less_weights_text(const TrainOptions& options) {
   if (!options.lora) return fmt::format(", or {}", flag_of("lora"));
-  if (options.base_format == ops::WeightFormat::kQ4) return "";
+  const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
+                        options.base_format == ops::WeightFormat::kMxfp4;
+  if (is_least) return "";
   return fmt::format(", or {} q4", flag_of("quantize"));
 }
 
@@ -174,6 +177,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
                            .position_count = options.context,
                            .format = options.base_format};
   JIGE_TRY(setup.architecture, model::Architecture::create(config, options.lora));
+  JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
   if (options.lora) {
     JIGE_TRY(const auto files, formats::TensorFolder::open(options.init_folder));
     JIGE_TRY(setup.weights_options.table_dtype,

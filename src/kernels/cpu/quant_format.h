@@ -5,13 +5,17 @@
 // Blocks are 32 successive numbers of the summed index, the depth, which is padded with zeros to
 // whole blocks.
 //
-// A weight block is an f16 scale d and 32 integers w; the number it stands for is d · w. These are
-// the contents of the blocks that GGUF calls Q8_0 and Q4_0; 8.5 and 4.5 bits a weight.
+// A weight block is an f16 scale d and 32 integers w; the number it stands for is d · w. The first
+// two are the contents of the blocks that GGUF calls Q8_0 and Q4_0; 8.5, 4.5 and 4.5 bits a weight.
 //   kQ8  w in [-127, 127], d = f16(max |v| / 127).
 //   kQ4  w in [-8, 7]; d = f16(m / -c), m being the number of the largest magnitude (the negative
 //        one of two), with the c of kQ4Divisors, tried in this order, that leaves the least
 //        squared error.
-// w is v · (1 / d), clamped, rounded to nearest even. A scale beyond f16 is ±65504, one that rounds
+//   kFp4 twice a number of FP4 (E2M1): w in {0, 1, 2, 3, 4, 6, 8, 12} and their negatives, d half
+//        the power of two that the OCP's microscaling formats (MXFP4) take, 2^(floor(log2 max |v|)
+//        - 3). So numbers that come from MXFP4 are kept as they are, as long as f16 has the scale.
+// w is v · (1 / d), clamped, rounded to nearest even; of FP4 the numbers of even bits are the even
+// ones. A scale beyond f16 is ±65504, one that rounds
 // to zero makes the block zeros. A block with a NaN or an infinity has the scale NaN and zeros.
 // The squared error is summed as eight chains r · r + e, chain j of the elements j, j + 8, j + 16,
 // j + 24, r = v - d · w with one rounding; then chains 4, 2 and 1 apart are added.
@@ -27,10 +31,13 @@
 //
 // Layout: panels of 32 columns, one after another; in a panel a run of blocks
 //   { f16 scale[32]; data }                                   (whole lines of 64 bytes)
-// so that a product reads memory as one stream. Data are unsigned, z + w with the zero point z, 128
-// or 8, in groups of four depths: group g of column c is bytes [g][c][4].
-//   kQ8  eight groups of 128 bytes.
-//   kQ4  four times 128 bytes, group 2j in the lower and group 2j + 1 in the upper half of each.
+// so that a product reads memory as one stream. Kernels sum unsigned weights, z + w with the zero
+// point z, 128, 8 or 12. Those are the data, but for kFp4, whose bits (a sign, two of the exponent,
+// one of the mantissa) are looked up in kFp4Unsigned. Data are in groups of four depths: group g of
+// column c is bytes [g][c][4].
+//   kQ8        eight groups of 128 bytes.
+//   kQ4, kFp4  four times 128 bytes, group 2j in the lower and group 2j + 1 in the upper half of
+//              each.
 // Padding columns have w = 0 and d = 0.
 // Threads: values.
 #pragma once
@@ -40,8 +47,10 @@
 
 namespace jige::cpu {
 
-enum class QuantFormat : uint8_t { kQ8, kQ4 };
-inline constexpr int kQuantFormatCount = 2;
+enum class QuantFormat : uint8_t { kQ8, kQ4, kFp4 };
+inline constexpr QuantFormat kQuantFormats[] = {QuantFormat::kQ8, QuantFormat::kQ4,
+                                                QuantFormat::kFp4};
+inline constexpr int kQuantFormatCount = 3;
 
 inline constexpr int kQuantBlock = 32;    // depths of a block
 inline constexpr int kQuantColumns = 32;  // of a panel
@@ -51,6 +60,10 @@ inline constexpr int kQuantGroupBytes = kQuantColumns * kQuantGroup;
 inline constexpr int kQuantScaleBytes = kQuantColumns * 2;  // of a block
 
 inline constexpr float kQ4Divisors[] = {8, 8.5, 7.25, 8.25, 7.75, 8.75, 7, 8.125};
+inline constexpr int kFp4Largest = 12;
+inline constexpr int8_t kFp4Magnitudes[8] = {0, 1, 2, 3, 4, 6, 8, kFp4Largest};  // by their bits
+inline constexpr int8_t kFp4Unsigned[16] = {12, 13, 14, 15, 16, 18, 20, 24,
+                                            12, 11, 10, 9,  8,  6,  4,  0};
 inline constexpr float kQuantScaleMax = 65504;
 inline constexpr uint16_t kQuantScaleNan = 0x7e00;
 // Magnitudes of rows, as bits: from the first on numbers are quantised, from the second on they are
@@ -68,11 +81,26 @@ struct QuantBlock {
 // What a kernel needs to know of a format.
 template <QuantFormat kFormat>
 struct QuantTraits {
-  static constexpr bool kHalves = kFormat == QuantFormat::kQ4;
-  static constexpr int kZero = kHalves ? 8 : 128;
+  static constexpr bool kHalves = kFormat != QuantFormat::kQ8;
+  static constexpr bool kLooksUp = kFormat == QuantFormat::kFp4;
+  static constexpr int kZero = kLooksUp ? kFp4Largest : kHalves ? 8 : 128;
   static constexpr int kDataBytes = kQuantColumns * kQuantBlock / (kHalves ? 2 : 1);
   static constexpr int kBlockBytes = kQuantScaleBytes + kDataBytes;
 };
+
+// Calls body.operator()<format>().
+template <typename Body>
+auto with_format(QuantFormat format, Body&& body) {
+  switch (format) {
+    case QuantFormat::kQ4:
+      return body.template operator()<QuantFormat::kQ4>();
+    case QuantFormat::kFp4:
+      return body.template operator()<QuantFormat::kFp4>();
+    case QuantFormat::kQ8:
+      break;
+  }
+  return body.template operator()<QuantFormat::kQ8>();
+}
 
 // One call of a micro-kernel: up to the engine's rows times all columns of some panels.
 struct QuantMicroArgs {

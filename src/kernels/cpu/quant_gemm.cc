@@ -165,9 +165,9 @@ int64_t quant_thread_scratch_bytes(const QuantEngine& engine, const QuantProduct
 }
 
 int64_t quant_panel_bytes(QuantFormat format, int64_t depth) {
-  return depth_blocks(depth) * (format == QuantFormat::kQ8
-                                    ? QuantTraits<QuantFormat::kQ8>::kBlockBytes
-                                    : QuantTraits<QuantFormat::kQ4>::kBlockBytes);
+  return depth_blocks(depth) * with_format(format, []<QuantFormat kFormat>() {
+           return QuantTraits<kFormat>::kBlockBytes;
+         });
 }
 
 int64_t quant_panels_bytes(QuantFormat format, int64_t columns, int64_t depth) {

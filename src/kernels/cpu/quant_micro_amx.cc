@@ -45,13 +45,23 @@ struct alignas(64) QuantTileMemory {
   uint8_t weights[2][kGroups][kLineBytes];
 };
 
+// Halves of bytes as the unsigned weights they stand for.
+template <QuantFormat kFormat>
+JIGE_INLINE __m512i weights_of(__m512i halves) {
+  if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
+  const auto* table = reinterpret_cast<const __m128i*>(kFp4Unsigned);
+  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), halves);
+}
+
 // Halves of bytes become bytes.
+template <QuantFormat kFormat>
 JIGE_INLINE void widen(const char* data, uint8_t (&weights)[kGroups][kLineBytes]) {
   const __m512i half = _mm512_set1_epi8(15);
   for (int line = 0; line < kGroups / 2; ++line) {
     const __m512i both = _mm512_loadu_si512(data + line * kQuantGroupBytes);
-    _mm512_store_si512(weights[2 * line], _mm512_and_si512(both, half));
-    _mm512_store_si512(weights[2 * line + 1], _mm512_and_si512(_mm512_srli_epi16(both, 4), half));
+    const __m512i upper = _mm512_and_si512(_mm512_srli_epi16(both, 4), half);
+    _mm512_store_si512(weights[2 * line], weights_of<kFormat>(_mm512_and_si512(both, half)));
+    _mm512_store_si512(weights[2 * line + 1], weights_of<kFormat>(upper));
   }
 }
 
@@ -61,7 +71,7 @@ JIGE_INLINE void multiply_block(const QuantBlock* left, const char* data, QuantT
   const void* weights = data;
   int64_t weights_stride = kQuantGroupBytes;
   if constexpr (QuantTraits<kFormat>::kHalves) {
-    widen(data, memory.weights[kOdd]);
+    widen<kFormat>(data, memory.weights[kOdd]);
     weights = memory.weights[kOdd];
     weights_stride = kLineBytes;
   }
@@ -160,7 +170,8 @@ const QuantEngine kQuantTiles = {
     .name = "amx int8 tiles",
     .rows = kTileRows,
     .rows_max = kTileRows,
-    .micro = {quant_tiles_micro<QuantFormat::kQ8>, quant_tiles_micro<QuantFormat::kQ4>},
+    .micro = {quant_tiles_micro<QuantFormat::kQ8>, quant_tiles_micro<QuantFormat::kQ4>,
+              quant_tiles_micro<QuantFormat::kFp4>},
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -3,6 +3,7 @@
 //   kQ8  the sign of a weight moves to the row's number: two products are at most 2 · 127 · 127.
 //   kQ4  weights are unsigned halves, 15 at most: the sixteen products that meet in one 16-bit sum
 //        are at most 16 · 15 · 127, so that it holds a whole block's.
+//   kFp4 weights are 24 at most, looked up: a 16-bit sum holds the eight products of half a block.
 #include <cstring>
 
 #include "kernels/cpu/quant_micro.h"
@@ -13,7 +14,7 @@ extern const QuantEngine kQuantAvx2;
 
 namespace {
 
-static_assert(2 * 127 * 127 <= 32767 && 16 * 15 * 127 <= 32767);
+static_assert(2 * 127 * 127 <= 32767 && 16 * 15 * 127 <= 32767 && 8 * 24 * 127 <= 32767);
 
 struct Avx2Sums {
   static constexpr int kRows = 3;
@@ -35,7 +36,7 @@ struct Avx2Sums {
     for (int half = 0; half < 2; ++half) {  // the registers hold the sums of one
       const char* lines = data + half * (kQuantGroupBytes / 2);
       if constexpr (QuantTraits<kFormat>::kHalves) {
-        half_dots(rows, lines, half, out);
+        half_dots<kFormat>(rows, lines, half, out);
       } else {
         byte_dots(rows, lines, half, out);
       }
@@ -69,19 +70,29 @@ struct Avx2Sums {
       out[r][half_of_out] = {to_floats(sums[r][0]), to_floats(sums[r][1])};
   }
 
-  template <int kRowCount>
+  // Halves of bytes as the unsigned weights they stand for.
+  template <QuantFormat kFormat>
+  static JIGE_INLINE __m256i weights_of(__m256i halves) {
+    if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
+    const auto* table = reinterpret_cast<const __m128i*>(kFp4Unsigned);
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(table)), halves);
+  }
+
+  template <QuantFormat kFormat, int kRowCount>
   static JIGE_INLINE void half_dots(const QuantBlock* rows, const char* data, int half_of_out,
                                     F32x16 (&out)[kRowCount][2]) {
+    constexpr int kLines = kQuantBlock / (2 * kQuantGroup);
     const __m256i half = _mm256_set1_epi8(15);
-    __m256i twos[kRowCount][2];
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i twos[kRowCount][2], sums[kRowCount][2];
     for (auto& pair : twos) pair[0] = pair[1] = _mm256_setzero_si256();
 #pragma GCC unroll 4
-    for (int line = 0; line < kQuantBlock / (2 * kQuantGroup); ++line) {
+    for (int line = 0; line < kLines; ++line) {
       __m256i low[2], high[2];
       for (int i = 0; i < 2; ++i) {
         const __m256i bytes = load_line(data + kQuantGroupBytes * line + 32 * i);
-        low[i] = _mm256_and_si256(bytes, half);
-        high[i] = _mm256_and_si256(_mm256_srli_epi16(bytes, 4), half);
+        low[i] = weights_of<kFormat>(_mm256_and_si256(bytes, half));
+        high[i] = weights_of<kFormat>(_mm256_and_si256(_mm256_srli_epi16(bytes, 4), half));
       }
 #pragma GCC unroll 4
       for (int r = 0; r < kRowCount; ++r) {
@@ -92,13 +103,21 @@ struct Avx2Sums {
           twos[r][i] = _mm256_add_epi16(twos[r][i], _mm256_maddubs_epi16(high[i], odd));
         }
       }
+      if (!QuantTraits<kFormat>::kLooksUp || line != kLines / 2 - 1) continue;
+      for (int r = 0; r < kRowCount; ++r) {
+        for (int i = 0; i < 2; ++i) {
+          sums[r][i] = _mm256_madd_epi16(twos[r][i], ones);
+          twos[r][i] = _mm256_setzero_si256();
+        }
+      }
     }
-    const __m256i ones = _mm256_set1_epi16(1);
     for (int r = 0; r < kRowCount; ++r) {
-      const __m256i offset = _mm256_set1_epi32(rows[r].offset);
-      out[r][half_of_out] = {
-          to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][0], ones))),
-          to_floats(_mm256_add_epi32(offset, _mm256_madd_epi16(twos[r][1], ones)))};
+      for (int i = 0; i < 2; ++i) {
+        __m256i start = _mm256_set1_epi32(rows[r].offset);
+        if constexpr (QuantTraits<kFormat>::kLooksUp) start = _mm256_add_epi32(start, sums[r][i]);
+        twos[r][i] = _mm256_add_epi32(start, _mm256_madd_epi16(twos[r][i], ones));
+      }
+      out[r][half_of_out] = {to_floats(twos[r][0]), to_floats(twos[r][1])};
     }
   }
 };
@@ -109,7 +128,8 @@ const QuantEngine kQuantAvx2 = {
     .name = "avx2 bytes",
     .rows = Avx2Sums::kRows,
     .rows_max = Avx2Sums::kRowsMax,
-    .micro = {quant_micro<Avx2Sums, QuantFormat::kQ8>, quant_micro<Avx2Sums, QuantFormat::kQ4>},
+    .micro = {quant_micro<Avx2Sums, QuantFormat::kQ8>, quant_micro<Avx2Sums, QuantFormat::kQ4>,
+              quant_micro<Avx2Sums, QuantFormat::kFp4>},
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -21,6 +21,14 @@ struct VnniSums {
     return _mm512_set1_epi32(values);
   }
 
+  // Halves of bytes as the unsigned weights they stand for.
+  template <QuantFormat kFormat>
+  static JIGE_INLINE __m512i weights_of(__m512i halves) {
+    if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
+    const auto* table = reinterpret_cast<const __m128i*>(kFp4Unsigned);
+    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), halves);
+  }
+
   template <int kRowCount>
   static JIGE_INLINE void add_group(const QuantBlock* rows, int group, const __m512i (&weights)[2],
                                     __m512i (&sums)[kRowCount][2]) {
@@ -48,10 +56,11 @@ struct VnniSums {
       __m512i weights[2] = {_mm512_loadu_si512(at), _mm512_loadu_si512(at + kQuantGroupBytes / 2)};
       if constexpr (kHalves) {
         const __m512i half = _mm512_set1_epi8(15);
-        const __m512i upper[2] = {_mm512_and_si512(_mm512_srli_epi16(weights[0], 4), half),
-                                  _mm512_and_si512(_mm512_srli_epi16(weights[1], 4), half)};
-        weights[0] = _mm512_and_si512(weights[0], half);
-        weights[1] = _mm512_and_si512(weights[1], half);
+        __m512i upper[2];
+        for (int i = 0; i < 2; ++i) {
+          upper[i] = weights_of<kFormat>(_mm512_and_si512(_mm512_srli_epi16(weights[i], 4), half));
+          weights[i] = weights_of<kFormat>(_mm512_and_si512(weights[i], half));
+        }
         add_group(rows, 2 * line, weights, sums);
         add_group(rows, 2 * line + 1, upper, sums);
       } else {
@@ -72,7 +81,8 @@ const QuantEngine kQuantVnni = {
     .name = "avx512_vnni bytes",
     .rows = VnniSums::kRows,
     .rows_max = VnniSums::kRowsMax,
-    .micro = {quant_micro<VnniSums, QuantFormat::kQ8>, quant_micro<VnniSums, QuantFormat::kQ4>},
+    .micro = {quant_micro<VnniSums, QuantFormat::kQ8>, quant_micro<VnniSums, QuantFormat::kQ4>,
+              quant_micro<VnniSums, QuantFormat::kFp4>},
 };
 
 }  // namespace jige::cpu::JIGE_ISA_NS

@@ -187,11 +187,50 @@ JIGE_INLINE WeightBlock quantise_q4(const Numbers& x, uint32_t bits) {
   return {to_bytes(scaled_numbers(x, scale, -8, 7)), scale.value == 0 ? uint16_t{0} : scale.bits};
 }
 
+// FP4's nearest numbers, in halves.
+JIGE_INLINE F32 nearest_fp4(F32 u) {
+  const F32 sign = F32::broadcast(-0.0f);
+  const F32 size = {_mm256_andnot_ps(sign.v, u.v)};
+  const F32 small = F32::broadcast(4), middle = F32::broadcast(8);
+  const auto below = [&](F32 bound, F32 yes, F32 no) {
+    return F32{_mm256_blendv_ps(no.v, yes.v, _mm256_cmp_ps(size.v, bound.v, _CMP_LE_OQ))};
+  };
+  const F32 one = F32::broadcast(1), two = F32::broadcast(2);
+  const F32 step = below(small, one, below(middle, two, small));
+  const F32 inverse = below(small, one, below(middle, F32::broadcast(0.5f), F32::broadcast(0.25f)));
+  const F32 whole = {
+      _mm256_round_ps((u * inverse).v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+  return whole * step;
+}
+
+JIGE_INLINE WeightBlock quantise_fp4(const Numbers& x, uint32_t bits) {
+  constexpr uint32_t kExponent = 0x7f800000, kEighth = 3u << 23;
+  const uint32_t power = bits & kExponent;  // of two, the largest in the block; 0 below normal ones
+  const Scale scale = scale_of(power > kEighth ? as_float(power - kEighth) : 0.0f);
+  Numbers whole = scaled_numbers(x, scale, -kFp4Largest, kFp4Largest);
+  for (F32& v : whole.v) v = nearest_fp4(v);
+  return {to_bytes(whole), scale.bits};
+}
+
 template <QuantFormat kFormat>
 JIGE_INLINE WeightBlock quantise_weights(const Numbers& x) {
   const uint32_t bits = largest_bits(x);
   if (bits >= kQuantInfinity) return {_mm256_setzero_si256(), kQuantScaleNan};
+  if constexpr (kFormat == QuantFormat::kFp4) return quantise_fp4(x, bits);
   return kFormat == QuantFormat::kQ8 ? quantise_q8(x, bits) : quantise_q4(x, bits);
+}
+
+// Weights as the panels keep them, a byte each.
+template <QuantFormat kFormat>
+JIGE_INLINE __m256i stored_bytes(__m256i weights) {
+  using Traits = QuantTraits<kFormat>;
+  if constexpr (Traits::kLooksUp) {
+    const __m256i bits_of_size =
+        _mm256_broadcastsi128_si256(_mm_setr_epi8(0, 1, 2, 3, 4, 0, 5, 0, 6, 0, 0, 0, 7, 0, 0, 0));
+    const __m256i sign = _mm256_and_si256(_mm256_srli_epi16(weights, 4), _mm256_set1_epi8(8));
+    return _mm256_or_si256(sign, _mm256_shuffle_epi8(bits_of_size, _mm256_abs_epi8(weights)));
+  }
+  return _mm256_add_epi8(weights, _mm256_set1_epi8(static_cast<char>(Traits::kZero)));
 }
 
 // Where the blocks of one column go.
@@ -205,8 +244,7 @@ struct ColumnWriter {
     std::byte* at = panel + block * Traits::kBlockBytes;
     std::memcpy(at + column * 2, &weights.scale, sizeof weights.scale);
     std::byte* data = at + kQuantScaleBytes + column * kQuantGroup;
-    const __m256i bytes =
-        _mm256_add_epi8(weights.bytes, _mm256_set1_epi8(static_cast<char>(Traits::kZero)));
+    const __m256i bytes = stored_bytes<kFormat>(weights.bytes);
     uint32_t words[8];
     if constexpr (Traits::kHalves) {  // the second group of two becomes the upper halves
       store_bytes(words, _mm256_or_si256(bytes, _mm256_srli_epi64(bytes, 28)));
@@ -267,8 +305,8 @@ void write_zero_columns(const QuantWeights& args) {
 
 template <typename Element>
 JIGE_FLATTEN void write_rows(const QuantRows& args) {
-  const int zero = args.weights == QuantFormat::kQ4 ? QuantTraits<QuantFormat::kQ4>::kZero
-                                                    : QuantTraits<QuantFormat::kQ8>::kZero;
+  const int zero =
+      with_format(args.weights, []<QuantFormat kFormat>() { return QuantTraits<kFormat>::kZero; });
   for (int64_t row = 0; row < args.row_count; ++row) {
     const Element* src = row_of<Element>(args.src, row);
     QuantBlock* dst = args.dst + row;
@@ -302,13 +340,13 @@ void quant_rows(const QuantRows& args) noexcept {
 }
 
 void quant_weights(const QuantWeights& args) noexcept {
-  args.format == QuantFormat::kQ8 ? JIGE_ISA_NS::write_weights<QuantFormat::kQ8>(args)
-                                  : JIGE_ISA_NS::write_weights<QuantFormat::kQ4>(args);
+  with_format(args.format,
+              [&]<QuantFormat kFormat>() { JIGE_ISA_NS::write_weights<kFormat>(args); });
 }
 
 void quant_zero_columns(const QuantWeights& args) noexcept {
-  args.format == QuantFormat::kQ8 ? JIGE_ISA_NS::write_zero_columns<QuantFormat::kQ8>(args)
-                                  : JIGE_ISA_NS::write_zero_columns<QuantFormat::kQ4>(args);
+  with_format(args.format,
+              [&]<QuantFormat kFormat>() { JIGE_ISA_NS::write_zero_columns<kFormat>(args); });
 }
 
 }  // namespace jige::cpu

@@ -26,6 +26,25 @@ uint16_t plain_scale(float wanted) {
   return f16_value(bits) == 0 ? 0 : bits;
 }
 
+// FP4's nearest number, in halves; of two the one of even bits.
+float plain_fp4(float u) {
+  const float size = std::min(std::fabs(u), static_cast<float>(kFp4Largest));
+  const float step = size <= 4 ? 1 : size <= 8 ? 2 : 4;  // of its numbers there
+  return std::copysign(step * std::nearbyint(size / step), u);
+}
+
+PlainWeightBlock plain_fp4_block(const Numbers32& x, float most) {
+  PlainWeightBlock block = {};
+  if (most == 0) return block;
+  block.scale = plain_scale(std::ldexp(1.0f, std::max(std::ilogb(most), -120) - 3));
+  if (block.scale == 0) return block;
+  const float inverse = 1.0f / f16_value(block.scale);
+  for (int i = 0; i < kQuantBlock; ++i) {
+    block.values[i] = static_cast<int8_t>(plain_fp4(x[i] * inverse));
+  }
+  return block;
+}
+
 // A block with this scale, and what it leaves of the squares.
 PlainWeightBlock plain_with_scale(const Numbers32& x, uint16_t scale, float least, float most,
                                   float* squares) {
@@ -54,6 +73,7 @@ PlainWeightBlock plain_weights(QuantFormat format, const Numbers32& x) {
   if (format == QuantFormat::kQ8) {
     return plain_with_scale(x, plain_scale(most / 127.0f), -127, 127, &squares);
   }
+  if (format == QuantFormat::kFp4) return plain_fp4_block(x, most);
   const bool negative = std::find(std::begin(x), std::end(x), -most) != std::end(x);
   const float extreme = negative ? -most : most;
   PlainWeightBlock best = {};
@@ -81,7 +101,9 @@ QuantBlock plain_row(QuantFormat weights, const Numbers32& x) {
     block.values[i] = static_cast<int8_t>(std::nearbyint(x[i] * (127.0f / most)));
     sum += block.values[i];
   }
-  block.offset = -(weights == QuantFormat::kQ8 ? 128 : 8) * sum;
+  const int zero =
+      with_format(weights, []<QuantFormat kFormat>() { return QuantTraits<kFormat>::kZero; });
+  block.offset = -zero * sum;
   return block;
 }
 
@@ -114,7 +136,8 @@ PlainWeightBlock read_block(const std::byte* panel, int64_t column, int64_t bloc
     const auto byte = static_cast<uint8_t>(
         data[line * kQuantGroupBytes + column * kQuantGroup + i % kQuantGroup]);
     const int half = group % 2 == 0 ? byte & 15 : byte >> 4;
-    result.values[i] = static_cast<int8_t>((Traits::kHalves ? half : byte) - Traits::kZero);
+    const int whole = Traits::kLooksUp ? kFp4Unsigned[half] : Traits::kHalves ? half : byte;
+    result.values[i] = static_cast<int8_t>(whole - Traits::kZero);
   }
   return result;
 }
@@ -169,15 +192,16 @@ PlainWeightBlock plain_block_of_panels(QuantFormat format, const std::byte* pane
                                        int64_t panel_bytes, int64_t column, int64_t block) {
   const std::byte* panel = panels + column / kQuantColumns * panel_bytes;
   const int64_t in_panel = column % kQuantColumns;
-  return format == QuantFormat::kQ8 ? read_block<QuantFormat::kQ8>(panel, in_panel, block)
-                                    : read_block<QuantFormat::kQ4>(panel, in_panel, block);
+  return with_format(
+      format, [&]<QuantFormat kFormat>() { return read_block<kFormat>(panel, in_panel, block); });
 }
 
 const QuantEngine kQuantPlain = {
     .name = "plain bytes",
     .rows = 4,
     .rows_max = 4,
-    .micro = {plain_micro<QuantFormat::kQ8>, plain_micro<QuantFormat::kQ4>},
+    .micro = {plain_micro<QuantFormat::kQ8>, plain_micro<QuantFormat::kQ4>,
+              plain_micro<QuantFormat::kFp4>},
 };
 
 }  // namespace jige::cpu

@@ -21,11 +21,12 @@ namespace {
 
 using gemm_test::Matrix;
 
-constexpr QuantFormat kFormats[] = {QuantFormat::kQ8, QuantFormat::kQ4};
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
-const char* format_name(QuantFormat format) { return format == QuantFormat::kQ8 ? "q8" : "q4"; }
+const char* format_name(QuantFormat format) {
+  return format == QuantFormat::kQ8 ? "q8" : format == QuantFormat::kQ4 ? "q4" : "fp4";
+}
 
 struct QuantCase {
   int64_t rows, columns, depth;
@@ -138,7 +139,7 @@ const QuantCase kCases[] = {
 TEST(Quant, EnginesGiveTheBitsOfThePlainModel) {
   Rng rng(11);
   for (const QuantCase& c : kCases) {
-    for (const QuantFormat format : kFormats) {
+    for (const QuantFormat format : kQuantFormats) {
       Matrix left(c.left, c.rows, c.depth, rng);
       Matrix right(c.right, c.columns, c.depth, rng);
       expect_defined_product(format, c, left, right, rng);
@@ -149,7 +150,7 @@ TEST(Quant, EnginesGiveTheBitsOfThePlainModel) {
 TEST(Quant, ManyRowsAreCutIntoSeveralTasks) {
   Rng rng(12);
   const QuantCase c = {400, 20, 40, DType::kBF16};
-  for (const QuantFormat format : kFormats) {
+  for (const QuantFormat format : kQuantFormats) {
     Matrix left(c.left, c.rows, c.depth, rng);
     Matrix right(c.right, c.columns, c.depth, rng);
     expect_defined_product(format, c, left, right, rng);
@@ -160,7 +161,7 @@ TEST(Quant, ManyRowsAreCutIntoSeveralTasks) {
 TEST(Quant, CallsTakeTheirTurnsOverSomePanels) {
   Rng rng(19);
   const QuantCase c = {13, 300, 2100, DType::kBF16, DType::kBF16, DType::kF32, true};
-  for (const QuantFormat format : kFormats) {
+  for (const QuantFormat format : kQuantFormats) {
     Matrix left(c.left, c.rows, c.depth, rng);
     Matrix right(c.right, c.columns, c.depth, rng);
     expect_defined_product(format, c, left, right, rng);
@@ -170,7 +171,7 @@ TEST(Quant, CallsTakeTheirTurnsOverSomePanels) {
 TEST(Quant, EveryRowCountIsExact) {
   Rng rng(13);
   for (int64_t rows = 1; rows <= 50; ++rows) {
-    const QuantFormat format = kFormats[rows % 2];
+    const QuantFormat format = kQuantFormats[rows % kQuantFormatCount];
     const QuantCase c = {rows, 37, 70};
     Matrix left(c.left, c.rows, c.depth, rng);
     Matrix right(c.right, c.columns, c.depth, rng);
@@ -183,10 +184,10 @@ TEST(Quant, LargestNumbersOfAllSignsDoNotSaturate) {
   const QuantCase c = {8, 40, 96};
   const auto fill = [&](Matrix& matrix, int64_t rows, uint64_t one_in) {
     for (int64_t i = 0; i < rows * matrix.stride(); ++i) {
-      matrix.set(i, one_in > 0 && rng.below(one_in) == 0 ? -1.0f : 1.0f);
+      matrix.set(i, one_in > 0 && rng.below(one_in) == 0 ? -1.5f : 1.5f);  // 12 halves of FP4
     }
   };
-  for (const QuantFormat format : kFormats) {
+  for (const QuantFormat format : kQuantFormats) {
     for (const uint64_t signs : {0, 1, 2, 8}) {  // all +1, all -1, half of each, an eighth
       for (const uint64_t weight_signs : {0, 1, 2, 8}) {
         Matrix left(c.left, c.rows, c.depth, rng);
@@ -202,7 +203,7 @@ TEST(Quant, LargestNumbersOfAllSignsDoNotSaturate) {
 TEST(Quant, NansAndInfinitiesMakeTheirRowOrColumnNan) {
   Rng rng(15);
   const QuantCase c = {7, 35, 80};
-  for (const QuantFormat format : kFormats) {
+  for (const QuantFormat format : kQuantFormats) {
     for (const float bad : {kNan, kInfinity, -kInfinity}) {
       Matrix left(c.left, c.rows, c.depth, rng);
       Matrix right(c.right, c.columns, c.depth, rng);
@@ -298,8 +299,55 @@ TEST(Quant, FourBitsLeaveLessThanTheUsualScale) {
   EXPECT_LT(std::sqrt(squares / total), 0.085);
 }
 
+// The numbers of FP4, by their definition: a sign, two bits of exponent, one of mantissa.
+float fp4_number(uint32_t bits) {
+  const auto exponent = static_cast<int>(bits >> 1 & 3), mantissa = static_cast<int>(bits & 1);
+  const float size = exponent == 0
+                         ? 0.5f * static_cast<float>(mantissa)
+                         : std::ldexp(1 + 0.5f * static_cast<float>(mantissa), exponent - 1);
+  return (bits & 8) != 0 ? -size : size;
+}
+
+TEST(Quant, BlocksOfMxfp4AreKeptAsTheyAre) {
+  Rng rng(20);
+  for (int trial = 0; trial < 300; ++trial) {
+    const auto exponent = static_cast<int>(rng.below(37)) - 20;  // as far as f16 has the scale
+    const uint64_t most = trial % 3 == 0 ? 8 : 1 + rng.below(7);  // small numbers alone, too
+    std::vector<float> values(32);
+    for (float& x : values) {
+      const auto size = static_cast<uint32_t>(rng.below(most));
+      x = std::ldexp(fp4_number(size + 8 * static_cast<uint32_t>(rng.below(2))), exponent);
+    }
+    const PlainWeightBlock block = checked_block(QuantFormat::kFp4, values);
+    for (size_t i = 0; i < values.size(); ++i) EXPECT_EQ(weight_of(block, i), values[i]) << i;
+  }
+}
+
+// Between any two neighbours of FP4 the nearer one is taken, and in the middle that of even bits.
+TEST(Quant, Fp4TakesTheNearestNumber) {
+  for (uint32_t bits = 0; bits < 7; ++bits) {
+    const float low = fp4_number(bits), high = fp4_number(bits + 1), middle = (low + high) / 2;
+    const std::pair<float, float> cases[] = {{std::nextafter(middle, 0.0f), low},
+                                             {middle, bits % 2 == 0 ? low : high},
+                                             {std::nextafter(middle, 9.0f), high}};
+    for (const auto& [value, nearest] : cases) {
+      std::vector<float> values(32, -6.0f);  // the largest, so that the scale is one
+      values[5] = value;
+      values[6] = -value;
+      const PlainWeightBlock block = checked_block(QuantFormat::kFp4, values);
+      EXPECT_EQ(weight_of(block, 5), nearest) << value;
+      EXPECT_EQ(weight_of(block, 6), -nearest) << value;
+    }
+  }
+  std::vector<float> values(32, 7.9f);
+  EXPECT_EQ(weight_of(checked_block(QuantFormat::kFp4, values), 0), 6.0f)
+      << "there is no larger one";
+  values[0] = 8;
+  EXPECT_EQ(weight_of(checked_block(QuantFormat::kFp4, values), 1), 8.0f);
+}
+
 TEST(Quant, ZeroTinyAndHugeBlocksAreDefined) {
-  for (const QuantFormat format : kFormats) {
+  for (const QuantFormat format : kQuantFormats) {
     const float levels = format == QuantFormat::kQ8 ? 127 : 8;
     std::vector<float> values(32, 0.0f);
     PlainWeightBlock block = checked_block(format, values);
@@ -336,7 +384,7 @@ TEST(Quant, RowsOfExtremeSizesAreDefined) {
   Rng rng(18);
   const QuantCase c = {7, 20, 64};
   const float sizes[] = {0, 1e-45f, 0x1p-113f, 0x1p-112f, 1e30f, 3e38f, 1};
-  for (const QuantFormat format : kFormats) {
+  for (const QuantFormat format : kQuantFormats) {
     Matrix left(c.left, c.rows, c.depth, rng);
     Matrix right(c.right, c.columns, c.depth, rng);
     for (int64_t t = 0; t < c.rows; ++t) {

@@ -39,41 +39,49 @@ JIGE_INLINE Columns load_columns(const std::byte* block, int vector) {
 
 // The integers at one place of the four-byte groups of eight columns, as numbers. Scale times the
 // unsigned one, and what is added, have few bits: the result is exact.
-template <int kShift, int kMask>
+template <QuantFormat kFormat, int kShift>
 JIGE_INLINE F32 numbers_at(__m256i groups, const Columns& columns) {
+  constexpr int kMask = QuantTraits<kFormat>::kHalves ? 15 : 255;
   const __m256i whole =
       _mm256_and_si256(_mm256_srli_epi32(groups, kShift), _mm256_set1_epi32(kMask));
+  if constexpr (QuantTraits<kFormat>::kLooksUp) {
+    const auto* table = reinterpret_cast<const __m128i*>(kFp4Magnitudes);
+    const __m256i sizes = _mm256_cvtepi8_epi32(_mm_loadl_epi64(table));
+    const __m256i size = _mm256_permutevar8x32_epi32(sizes, whole);  // by the lower three bits
+    const __m256i sign = _mm256_srai_epi32(_mm256_slli_epi32(whole, 28), 31);
+    const __m256i value = _mm256_sub_epi32(_mm256_xor_si256(size, sign), sign);
+    return F32{_mm256_cvtepi32_ps(value)} * columns.scale;
+  }
   return fma({_mm256_cvtepi32_ps(whole)}, columns.scale, columns.start);
 }
 
-template <int kShift, int kMask, typename Element>
+template <QuantFormat kFormat, int kShift, typename Element>
 JIGE_INLINE void unpack_depth(const __m256i (&groups)[2], const Columns (&columns)[2],
                               Element* dst) {
-  store_pair(dst, numbers_at<kShift, kMask>(groups[0], columns[0]),
-             numbers_at<kShift, kMask>(groups[1], columns[1]));
+  store_pair(dst, numbers_at<kFormat, kShift>(groups[0], columns[0]),
+             numbers_at<kFormat, kShift>(groups[1], columns[1]));
 }
 
 // Sixteen columns of a block, from vector `first` on.
 template <QuantFormat kFormat, typename Element>
 JIGE_INLINE void unpack_half(const std::byte* block, int first, Element* dst, int64_t stride) {
   using Traits = QuantTraits<kFormat>;
-  constexpr int kMask = Traits::kHalves ? 15 : 255;
   const Columns columns[2] = {load_columns<kFormat>(block, first),
                               load_columns<kFormat>(block, first + 1)};
   const std::byte* data = block + kQuantScaleBytes;
   for (int line = 0; line < Traits::kDataBytes / kQuantGroupBytes; ++line) {
     const auto* at = reinterpret_cast<const __m256i*>(data + line * kQuantGroupBytes) + first;
     const __m256i groups[2] = {_mm256_loadu_si256(at), _mm256_loadu_si256(at + 1)};
-    unpack_depth<0, kMask>(groups, columns, dst);
-    unpack_depth<8, kMask>(groups, columns, dst + stride);
-    unpack_depth<16, kMask>(groups, columns, dst + 2 * stride);
-    unpack_depth<24, kMask>(groups, columns, dst + 3 * stride);
+    unpack_depth<kFormat, 0>(groups, columns, dst);
+    unpack_depth<kFormat, 8>(groups, columns, dst + stride);
+    unpack_depth<kFormat, 16>(groups, columns, dst + 2 * stride);
+    unpack_depth<kFormat, 24>(groups, columns, dst + 3 * stride);
     dst += kQuantGroup * stride;
     if constexpr (Traits::kHalves) {
-      unpack_depth<4, kMask>(groups, columns, dst);
-      unpack_depth<12, kMask>(groups, columns, dst + stride);
-      unpack_depth<20, kMask>(groups, columns, dst + 2 * stride);
-      unpack_depth<28, kMask>(groups, columns, dst + 3 * stride);
+      unpack_depth<kFormat, 4>(groups, columns, dst);
+      unpack_depth<kFormat, 12>(groups, columns, dst + stride);
+      unpack_depth<kFormat, 20>(groups, columns, dst + 2 * stride);
+      unpack_depth<kFormat, 28>(groups, columns, dst + 3 * stride);
       dst += kQuantGroup * stride;
     }
   }
@@ -103,8 +111,7 @@ void unpack_as(const QuantUnpack& args) {
 namespace jige::cpu {
 
 void quant_unpack(const QuantUnpack& args) noexcept {
-  args.format == QuantFormat::kQ8 ? JIGE_ISA_NS::unpack_as<QuantFormat::kQ8>(args)
-                                  : JIGE_ISA_NS::unpack_as<QuantFormat::kQ4>(args);
+  with_format(args.format, [&]<QuantFormat kFormat>() { JIGE_ISA_NS::unpack_as<kFormat>(args); });
 }
 
 }  // namespace jige::cpu

@@ -292,7 +292,8 @@ Json options_json(const TrainOptions& options) {
   if (options.ranks) {
     json["ranks"] = {{"count", options.ranks->size},
                      {"sum", gradient_sum_name(options.ranks->sum)},
-                     {"overlap", options.ranks->overlap}};
+                     {"overlap", options.ranks->overlap},
+                     {"shard_optimizer", options.ranks->shard_optimizer}};
   }
   return json;
 }

@@ -1,5 +1,6 @@
 #include "train/rank_engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -17,8 +18,18 @@ Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
   std::unique_ptr<RankEngine> engine(new RankEngine());
   JIGE_DO(engine->allocate(device, architecture, weights_options, memory, options));
   engine->group_ = options.ranks->group.get();
-  engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_);
+  const OptimizerShares* shares = engine->optimizer_->shares();
+  engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_, shares);
+  if (shares) engine->sharded_.emplace(*engine->group_, *engine->weights_, *engine->optimizer_);
   return engine;
+}
+
+void RankEngine::refresh() {
+  if (sharded_) sharded_->take_masters(*stream_);
+}
+
+int64_t RankEngine::sent_bytes() const {
+  return sync_->sent_bytes() + (sharded_ ? sharded_->sent_bytes() : 0);
 }
 
 Status RankEngine::waited(const std::function<Status()>& wait) {
@@ -46,6 +57,9 @@ Status RankEngine::run_weights(size_t node, int64_t micro_batch, const Task& tas
   executor_->run(
       *stream_, std::span(&task, 1),
       sync_->starts(micro_batch) ? model::GradientUse::kStore : model::GradientUse::kAdd);
+  // The holder gives the table's sum away as soon as it is there.
+  const bool last = micro_batch + 1 == micro_batch_count_ && sync_->holder() == group_->rank();
+  if (node == 0 && last) weights_->finish_gradients(*stream_);
   stream_->synchronize();
   return waited([&] { return sync_->after(node, micro_batch); });
 }
@@ -69,12 +83,29 @@ Status RankEngine::run_passes(int64_t micro_batch) {
 
 Status RankEngine::wait_for_totals() {
   for (size_t node = 0; node < weights_->architecture().node_count(); ++node) {
-    JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
+    JIGE_DO(waited([&] { return sync_->wait_total(node); }));
   }
   return {};
 }
 
+Result<std::vector<double>> RankEngine::take_squares_of_holder() {
+  const std::span<const model::NamedParam> params = optimizer_->params();
+  std::vector<double> squares(params.size());
+  if (sync_->holder() == group_->rank()) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      ops::add_sum_of_squares(*stream_, params[i].grad, &squares[i]);
+    }
+    stream_->synchronize();
+  }
+  JIGE_DO(waited([&] {
+    return broadcast_bytes(*group_, sync_->holder(), std::as_writable_bytes(std::span(squares)));
+  }));
+  JIGE_DO(wait_for_totals());
+  return squares;
+}
+
 Result<std::vector<double>> RankEngine::take_totals() {
+  if (sync_->holder() >= 0) return take_squares_of_holder();
   const std::span<const model::NamedParam> params = optimizer_->params();
   std::vector<double> squares(params.size());
   for (size_t node = weights_->architecture().node_count(); node-- > 0;) {
@@ -97,11 +128,27 @@ Result<std::vector<double>> RankEngine::take_totals() {
   return squares;
 }
 
+Result<OptimizerReport> RankEngine::update(std::span<const double> squares, const StepRates& rates,
+                                           bool refuse) {
+  if (sharded_) {
+    const OptimizerReport report = optimizer_->decide(squares, refuse);
+    JIGE_DO(sharded_->run(*stream_, report, rates.learning_rate));
+    return report;
+  }
+  const OptimizerReport report = optimizer_->apply(
+      *stream_, squares,
+      {.learning_rate = rates.learning_rate, .refuse = refuse, .renew_packed = true});
+  if (report.applied) weights_->pack_others(*stream_);
+  stream_->synchronize();
+  return report;
+}
+
 Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
                                     const StepRates& rates) {
   BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
   const auto count = static_cast<int64_t>(plan.micro_batches.size());
-  const int64_t sent_before = sync_->sent_bytes();
+  const int64_t sent_before = sent_bytes();
+  micro_batch_count_ = count;
   wait_s_ = 0;
   StepWord own;
   start_gradients(count);
@@ -119,20 +166,18 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
   sync_->finish();
   JIGE_TRY(const std::vector<double> squares, take_totals());
   own.stop = rates.should_stop && rates.should_stop();
+  own.save = rates.should_save && rates.should_save();
   own.wait_s = wait_s_;
   JIGE_TRY(const StepWord all, exchange(*group_, own));
   StepOutcome outcome{.loss_sum = all.loss.value(),
                       .stop = all.stop,
-                      .ranks = {.wait_s = own.wait_s,
-                                .wait_max_s = all.wait_s,
-                                .sent_bytes = sync_->sent_bytes() - sent_before}};
+                      .save = all.save,
+                      .ranks = {.wait_s = own.wait_s, .wait_max_s = all.wait_s}};
   if (rates.before_update) rates.before_update();
-  outcome.optimizer = optimizer_->apply(*stream_, squares,
-                                        {.learning_rate = rates.learning_rate,
-                                         .refuse = !std::isfinite(outcome.loss_sum),
-                                         .renew_packed = true});
-  if (outcome.optimizer.applied) weights_->pack_others(*stream_);
-  stream_->synchronize();
+  JIGE_TRY(outcome.optimizer, update(squares, rates, !std::isfinite(outcome.loss_sum)));
+  outcome.ranks.sent_bytes = sent_bytes() - sent_before;
+  if (sharded_) outcome.ranks.wait_s += sharded_->wait_s();
+  outcome.ranks.wait_max_s = std::max(outcome.ranks.wait_max_s, outcome.ranks.wait_s);
   return outcome;
 }
 

@@ -18,6 +18,7 @@ Json training_memory_json(const model::TrainingMemory& memory) {
           {"rope_bytes", memory.weights.rope_bytes},
           {"strip_bytes", memory.weights.strip_bytes},
           {"moments_bytes", memory.moments_bytes},
+          {"masters_bytes", memory.masters_bytes},
           {"micro_batch_bytes", memory.buffers.total_bytes()},
           {"total_bytes", memory.total_bytes()}};
 }
@@ -87,6 +88,7 @@ Json plan_json(const TrainPlan& plan) {
     json["ranks"] = plan.rank_count;
     json["ranks_here"] = plan.ranks_here;
     json["memory"]["stream_bytes"] = plan.stream_bytes;
+    json["shard_optimizer"] = plan.sharded;
   }
   return json;
 }

@@ -39,6 +39,7 @@ struct TrainPlan {
   int rank_count = 1;
   int ranks_here = 1;        // on this machine, each with the predicted memory
   int64_t stream_bytes = 0;  // of it, between the ranks
+  bool sharded = false;      // the optimizer's state is divided among them; memory is this rank's
 };
 
 struct StepInfo {

@@ -11,6 +11,7 @@
 #include "formats/staged_folder.h"
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
+#include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
 #include "train/tokenize.h"
@@ -101,6 +102,7 @@ void add_ranks(RunSetup& setup) {
   const RankOptions& ranks = *setup.options.ranks;
   setup.plan.rank_count = ranks.size;
   setup.plan.ranks_here = std::max(ranks.local, 1);
+  setup.plan.sharded = ranks.shards();
   setup.plan.stream_bytes =
       ranks.group
           ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
@@ -130,17 +132,19 @@ Status check_memory(RunSetup& setup) {
   const int64_t together =
       std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
   const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
-  return fail(
-      Code::kExhausted,
-      "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
-      "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
-      shown(together), shown(setup.memory.weights.values_bytes),
-      shown(setup.memory.weights.gradients_bytes), shown(setup.memory.moments_bytes),
-      shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
-      shown(setup.memory.buffers.total_bytes()),
-      setup.plan.ranks_here > 1 ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
-                                : "",
-      shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
+  return fail(Code::kExhausted,
+              "training needs {} (weights {}, gradients {}, {} {}, packed {}, a micro-batch of "
+              "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
+              shown(together), shown(setup.memory.weights.values_bytes),
+              shown(setup.memory.weights.gradients_bytes),
+              setup.memory.masters_bytes > 0 ? "share of moments and masters" : "moments",
+              shown(setup.memory.moments_bytes + setup.memory.masters_bytes),
+              shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
+              shown(setup.memory.buffers.total_bytes()),
+              setup.plan.ranks_here > 1
+                  ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
+                  : "",
+              shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
 }
 
 Status make_identity(RunSetup& setup) {
@@ -172,6 +176,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   setup.weights_options = {.compute = options.compute,
                            .use = model::PackFor::kTraining,
                            .position_count = options.context,
+                           .values_in_gradients = options.ranks && options.ranks->shards(),
                            .format = options.base_format};
   JIGE_TRY(setup.architecture, model::Architecture::create(config, options.lora));
   if (options.lora) {
@@ -181,6 +186,12 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   }
   setup.memory = model::training_memory(*setup.architecture, setup.weights_options,
                                         options.micro_batch_tokens);
+  if (options.ranks && options.ranks->shards()) {
+    const ShareMemory share = share_memory(*setup.architecture, setup.weights_options,
+                                           options.ranks->rank, options.ranks->size);
+    setup.memory.moments_bytes = share.moments_bytes;
+    setup.memory.masters_bytes = share.masters_bytes;
+  }
   setup.plan.memory = setup.memory;
   setup.plan.parameter_count = formats::parameter_count(config);
   setup.plan.trainable_count = setup.memory.weights.trainable_count;

@@ -30,12 +30,14 @@ struct StepRates {
   // Asked once by engines of several ranks, when the step's passes are done: whether the run shall
   // end behind it.
   std::function<bool()> should_stop;
+  // The same: whether a checkpoint shall be written behind it.
+  std::function<bool()> should_save;
 };
 
 // What a step of several ranks took to bring them together, on this rank and the slowest one.
 struct RankTimes {
   double wait_s = 0;       // in which nothing was computed, for lack of what others send
-  double wait_max_s = 0;   // of the rank that waited longest
+  double wait_max_s = 0;   // of the rank that waited longest for gradients, or this one
   int64_t sent_bytes = 0;  // by this rank
 };
 
@@ -44,6 +46,7 @@ struct StepOutcome {
   std::optional<PreferenceMeans> preference;  // of pairs; loss_sum is over them then
   OptimizerReport optimizer;
   bool stop = false;  // with several ranks: should_stop said so on one of them
+  bool save = false;  // the same of should_save
   RankTimes ranks;
 };
 

@@ -20,6 +20,7 @@
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/run_source.h"
+#include "train/shared_state.h"
 
 namespace jige::train {
 
@@ -44,7 +45,8 @@ std::string agreement(const RunSetup& setup) {
                         {"eval_tokens_max", options.eval_tokens_max},
                         {"eval_content", setup.dataset.eval_keys},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
-                        {"sum", gradient_sum_name(options.ranks->sum)}});
+                        {"sum", gradient_sum_name(options.ranks->sum)},
+                        {"shard_optimizer", options.ranks->shard_optimizer}});
 }
 
 // Removes what a killed run left half-written: tokenised copies under temporary names
@@ -147,14 +149,14 @@ Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkp
     if (checkpoint) JIGE_DO(resume(*checkpoint));
   }
   const bool alone = !setup_.options.ranks || setup_.options.ranks->size == 1;
-  return alone ? Status() : join_ranks();
+  return alone ? Status() : join_ranks(checkpoint);
 }
 
-Status Trainer::join_ranks() {
+Status Trainer::join_ranks(const std::optional<formats::CheckpointReader>& checkpoint) {
   comm::AsyncGroup& group = *setup_.options.ranks->group;
   JIGE_DO(check_same(group, agreement(setup_), "data or options"));
   if (!setup_.leads()) JIGE_DO(load_base());
-  JIGE_DO(share_state(group, state_, engine_->optimizer()));
+  JIGE_DO(share_state(group, state_, engine_->optimizer(), checkpoint ? &*checkpoint : nullptr));
   if (setup_.leads()) return {};
   engine_->weights().pack(engine_->stream());
   engine_->refresh();

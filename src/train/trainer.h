@@ -78,7 +78,7 @@ class Trainer {
   Result<TrainResult> run_on_rank();
   // Sets what the steps begin with, from the checkpoint or anew; the other ranks get rank 0's.
   Status set_state(const std::optional<formats::CheckpointReader>& checkpoint);
-  Status join_ranks();
+  Status join_ranks(const std::optional<formats::CheckpointReader>& checkpoint);
   // Reads the newest checkpoint, if the run is to go on from one.
   static Result<std::optional<formats::CheckpointReader>> find_checkpoint(const RunSetup& setup);
   Status allocate();
@@ -107,6 +107,9 @@ class Trainer {
   Status start_checkpoint();
   Status await_checkpoint();
   bool checkpoint_due() const;
+  bool time_is_up() const;  // since the last checkpoint
+  // Whether the optimizer's state is divided among ranks: all of them take part in a checkpoint.
+  bool shards() const { return setup_.options.ranks && setup_.options.ranks->shards(); }
   Status write_log(const Json& record);
   Status write_model(TrainResult& result);
   TrainResult make_result();
@@ -137,6 +140,7 @@ class Trainer {
   std::optional<EvalInfo> last_eval_;
   bool was_written_ = false;  // the results, by an earlier part of the run
   bool stop_asked_ = false;   // by a rank, in the last step
+  bool save_asked_ = false;   // the same of a checkpoint
   bool ends_alike_ = false;   // the run ends with an error that all ranks come to by themselves
 };
 

@@ -9,6 +9,7 @@
 #include "train/preference_engine.h"
 #include "train/process_memory.h"
 #include "train/records.h"
+#include "train/shared_state.h"
 #include "train/trainer.h"
 
 namespace jige::train {
@@ -61,7 +62,8 @@ Result<StepInfo> Trainer::run_step() {
        .dropout = {.rate = options.dropout,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
        .before_update = [this] { checkpoint_.wait_written(); },
-       .should_stop = callbacks_.should_stop});
+       .should_stop = callbacks_.should_stop,
+       .should_save = [this] { return setup_.leads() && time_is_up(); }});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
   info.preference = outcome.preference;
@@ -72,6 +74,7 @@ Result<StepInfo> Trainer::run_step() {
   info.rank_count = setup_.plan.rank_count;
   info.ranks = outcome.ranks;
   stop_asked_ = outcome.stop;
+  save_asked_ = outcome.save;
   info.seconds = watch.seconds();
   info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
   info.flops_per_s = flops / info.seconds;
@@ -206,26 +209,36 @@ bool Trainer::checkpoint_due() const {
   if (options.checkpoint_every_steps > 0 && state_.step % options.checkpoint_every_steps == 0) {
     return true;
   }
-  return options.checkpoint_every_seconds > 0 &&
-         checkpoint_watch_.seconds() - checkpoint_seconds_ >= options.checkpoint_every_seconds;
+  return shards() ? save_asked_ : time_is_up();
+}
+
+bool Trainer::time_is_up() const {
+  const double every = setup_.options.checkpoint_every_seconds;
+  return every > 0 && checkpoint_watch_.seconds() - checkpoint_seconds_ >= every;
 }
 
 Status Trainer::start_checkpoint() {
-  if (!setup_.leads()) return {};
+  if (!setup_.leads()) {
+    checkpoint_step_ = state_.step;
+    return shards() ? send_moments(*setup_.options.ranks->group, engine_->optimizer()) : Status();
+  }
   JIGE_DO(await_checkpoint());
   JIGE_DO(check_weights());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();
   JIGE_TRY(auto stream, engine_->make_stream());
+  const Optimizer& optimizer = engine_->optimizer();
   checkpoint_.start({.run_folder = setup_.checkpoints_folder(),
                      .origin = setup_.origin(),
                      .keep_last = setup_.options.checkpoints_kept},
-                    setup_.identity, state_, engine_->optimizer(), std::move(stream),
-                    setup_.options.ranks ? setup_.options.ranks->writing : nullptr);
+                    setup_.identity, state_, optimizer, std::move(stream),
+                    setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
+                    shards() ? gathered_moments(*setup_.options.ranks->group, optimizer) : nullptr);
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
-  return {};
+  // The next gradients take the place of values.
+  return shards() ? await_checkpoint() : Status();
 }
 
 Status Trainer::await_checkpoint() {

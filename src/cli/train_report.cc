@@ -220,6 +220,7 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
       table.row({"  masters, a share", format_bytes(plan.memory.masters_bytes)});
     }
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
+    if (plan.pairs) table.row({"  reference", format_bytes(plan.reference_bytes)});
     if (plan.rank_count > 1) {
       table.row({"  between ranks", format_bytes(plan.stream_bytes)});
       table.row({"ranks", fmt::format("{}, {} of them here, each with this memory", plan.rank_count,

@@ -20,6 +20,10 @@ Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
   engine->group_ = options.ranks->group.get();
   const OptimizerShares* shares = engine->optimizer_->shares();
   engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_, shares);
+  if (options.dpo) {
+    engine->preference_.emplace(*options.dpo, *engine, *engine->executor_,
+                                options.micro_batch_tokens);
+  }
   if (shares) engine->sharded_.emplace(*engine->group_, *engine->weights_, *engine->optimizer_);
   return engine;
 }
@@ -64,12 +68,22 @@ Status RankEngine::run_weights(size_t node, int64_t micro_batch, const Task& tas
   return waited([&] { return sync_->after(node, micro_batch); });
 }
 
-Status RankEngine::run_passes(int64_t micro_batch) {
+Status RankEngine::run_forward(const Corpus& corpus, const StepPlan& plan, int64_t micro_batch,
+                               const BatchTerms& terms) {
+  const auto i = static_cast<size_t>(micro_batch);
+  if (preference_) return preference_->forward(corpus, i, terms);
+  JIGE_DO(read_batch(corpus, plan.micro_batches[i], batch_));
+  executor_->load(*stream_, batch_, terms);
   const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   for (int32_t node = 0; node < head; ++node) {
     const Task forward{StepTaskKind::kForward, node, 0};
     executor_->run(*stream_, std::span(&forward, 1));
   }
+  return {};
+}
+
+Status RankEngine::run_backward(int64_t micro_batch) {
+  const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   JIGE_DO(run_weights(static_cast<size_t>(head), micro_batch, {StepTaskKind::kHeadPass, head, 0}));
   for (int32_t node = head - 1; node >= 0; --node) {
     const Task input{StepTaskKind::kBackwardInput, node, 0};
@@ -145,23 +159,22 @@ Result<OptimizerReport> RankEngine::update(std::span<const double> squares, cons
 
 Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
                                     const StepRates& rates) {
-  BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
+  BatchTerms terms{.loss_weight = preference_ ? 1 : loss_weight_of(plan), .dropout = rates.dropout};
   const auto count = static_cast<int64_t>(plan.micro_batches.size());
   const int64_t sent_before = sent_bytes();
   micro_batch_count_ = count;
   wait_s_ = 0;
   StepWord own;
+  if (preference_) preference_->begin_step(plan);
   start_gradients(count);
   sync_->begin(count);
   for (int64_t i = 0; i < count; ++i) {
-    const MicroBatch& micro_batch = plan.micro_batches[static_cast<size_t>(i)];
     if (sync_->is_own(i)) {
-      JIGE_DO(read_batch(corpus, micro_batch, batch_));
-      executor_->load(*stream_, batch_, terms);
-      JIGE_DO(run_passes(i));
-      executor_->add_losses(*stream_, own.loss);
+      JIGE_DO(run_forward(corpus, plan, i, terms));
+      JIGE_DO(run_backward(i));
+      if (!preference_) executor_->add_losses(*stream_, own.loss);
     }
-    terms.dropout.token_begin += micro_batch.input_count;
+    terms.dropout.token_begin += plan.micro_batches[static_cast<size_t>(i)].input_count;
   }
   sync_->finish();
   JIGE_TRY(const std::vector<double> squares, take_totals());
@@ -173,6 +186,11 @@ Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
                       .stop = all.stop,
                       .save = all.save,
                       .ranks = {.wait_s = own.wait_s, .wait_max_s = all.wait_s}};
+  if (preference_) {
+    JIGE_TRY(const PreferenceSums sums, preference_->end_step());
+    outcome.loss_sum = sums.loss();
+    outcome.preference = sums.means();
+  }
   if (rates.before_update) rates.before_update();
   JIGE_TRY(outcome.optimizer, update(squares, rates, !std::isfinite(outcome.loss_sum)));
   outcome.ranks.sent_bytes = sent_bytes() - sent_before;
@@ -185,6 +203,17 @@ Status RankEngine::add_ranks(ExactSum& sum) {
   JIGE_TRY(const StepWord all, exchange(*group_, {.loss = sum}));
   sum = all.loss;
   return {};
+}
+
+Status RankEngine::complete(std::span<double> numbers) {
+  auto* bytes = reinterpret_cast<std::byte*>(numbers.data());
+  // Sums of whole numbers, all but one of which are zero.
+  return group_
+      ->start({.dtype = DType::kI32,
+               .count = static_cast<int64_t>(numbers.size_bytes() / 4),
+               .src = bytes,
+               .dst = bytes})
+      .wait();
 }
 
 }  // namespace jige::train

@@ -16,6 +16,7 @@
 
 #include "base/clock.h"
 #include "train/gradient_sync.h"
+#include "train/preference_passes.h"
 #include "train/rank_exchange.h"
 #include "train/sharded_update.h"
 #include "train/whole_model_engine.h"
@@ -38,14 +39,19 @@ class RankEngine final : public WholeModelEngine {
     return sync_->is_own(static_cast<int64_t>(micro_batch));
   }
   Status add_ranks(ExactSum& sum) override;
+  Status complete(std::span<double> numbers) override;
+  PreferencePasses* preference() override { return preference_ ? &*preference_ : nullptr; }
   // Masters of a share are those of the values.
   void refresh() override;
 
  private:
   RankEngine() = default;
   void start_gradients(int64_t micro_batch_count);
-  // F of all nodes, then the backward pass, which takes up and passes on the sums of gradients.
-  Status run_passes(int64_t micro_batch);
+  // F of a micro-batch, of the head with pairs only; then the backward pass, which takes up and
+  // passes on the sums of gradients.
+  Status run_forward(const Corpus& corpus, const StepPlan& plan, int64_t micro_batch,
+                     const BatchTerms& terms);
+  Status run_backward(int64_t micro_batch);
   Status run_weights(size_t node, int64_t micro_batch, const Task& task);
   Status wait_for_totals();
   // Sums of squares of all gradients, each as soon as it is there. All are there then.
@@ -62,6 +68,7 @@ class RankEngine final : public WholeModelEngine {
   comm::AsyncGroup* group_ = nullptr;
   std::unique_ptr<GradientSync> sync_;
   std::optional<ShardedUpdate> sharded_;
+  std::optional<PreferencePasses> preference_;
   int64_t micro_batch_count_ = 0;  // of the step
   double wait_s_ = 0;              // of the step
 };

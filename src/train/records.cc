@@ -82,7 +82,10 @@ Json plan_json(const TrainPlan& plan) {
                {"memory", training_memory_json(plan.memory)},
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
-  if (plan.pairs) json["pairs"] = plan.sequence_count;
+  if (plan.pairs) {
+    json["pairs"] = plan.sequence_count;
+    json["memory"]["reference_bytes"] = plan.reference_bytes;
+  }
   if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);
   if (plan.rank_count > 1) {
     json["ranks"] = plan.rank_count;

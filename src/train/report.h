@@ -34,6 +34,7 @@ struct TrainPlan {
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
+  int64_t reference_bytes = 0;  // of it, what the first weights think of pairs
   std::optional<PipelinePlan> pipeline;
   int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
   int rank_count = 1;

@@ -14,6 +14,7 @@
 #include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
+#include "train/reference_logprobs.h"
 #include "train/tokenize.h"
 
 namespace jige::train {
@@ -110,23 +111,17 @@ void add_ranks(RunSetup& setup) {
   setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
 }
 
-// How a run could hold less of its weights.
+// How a run could hold less of its weights, and of what belongs to them.
 std::string less_weights_text(const TrainOptions& options) {
-  if (!options.lora) return fmt::format(", or {}", flag_of("lora"));
-  if (options.base_format == ops::WeightFormat::kQ4) return "";
-  return fmt::format(", or {} q4", flag_of("quantize"));
+  const bool divides = options.ranks && options.ranks->size > 1 && !options.ranks->shards();
+  std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
+  if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
+  if (options.base_format == ops::WeightFormat::kQ4) return text;
+  return text + fmt::format(", or {} q4", flag_of("quantize"));
 }
 
-Status check_memory(RunSetup& setup) {
-  const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
-                                                             : machine_memory_bytes();
-  setup.plan.memory_limit_bytes = limit;
-  setup.plan.memory_predicted_bytes =
-      setup.memory.total_bytes() +
-      process_overhead_bytes(
-          *setup.architecture, setup.weights_options.compute,
-          {.of_each = setup.threads, .micro_batch_tokens = setup.options.micro_batch_tokens});
-  add_ranks(setup);
+Status check_limit(const RunSetup& setup) {
+  const int64_t limit = setup.plan.memory_limit_bytes;
   const int64_t ranks_here = setup.plan.ranks_here;
   if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
   const int64_t together =
@@ -145,6 +140,28 @@ Status check_memory(RunSetup& setup) {
                   ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
                   : "",
               shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
+}
+
+Status check_memory(RunSetup& setup) {
+  const int64_t limit = setup.options.memory_limit_bytes > 0 ? setup.options.memory_limit_bytes
+                                                             : machine_memory_bytes();
+  setup.plan.memory_limit_bytes = limit;
+  setup.plan.memory_predicted_bytes =
+      setup.memory.total_bytes() +
+      process_overhead_bytes(
+          *setup.architecture, setup.weights_options.compute,
+          {.of_each = setup.threads, .micro_batch_tokens = setup.options.micro_batch_tokens});
+  add_ranks(setup);
+  return check_limit(setup);
+}
+
+// What is known of pairs once they are read: the reference is in memory.
+Status add_reference(RunSetup& setup) {
+  if (!setup.options.dpo) return {};
+  const int64_t pairs = std::ssize(setup.dataset.training) + std::ssize(setup.dataset.held_out);
+  setup.plan.reference_bytes = pairs * static_cast<int64_t>(sizeof(ReferencePair));
+  setup.plan.memory_predicted_bytes += setup.plan.reference_bytes;
+  return check_limit(setup);
 }
 
 Status make_identity(RunSetup& setup) {
@@ -342,6 +359,7 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   setup.special = tokenizer.special();
   JIGE_DO(choose_model(setup, tokenizer));
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
+  JIGE_DO(add_reference(setup));
   JIGE_DO(choose_steps(setup, callbacks.on_walk));
   JIGE_DO(choose_pipeline(setup, callbacks.on_walk));
   JIGE_DO(make_identity(setup));

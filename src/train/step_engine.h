@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/exact_sum.h"
 #include "base/result.h"
@@ -20,6 +21,8 @@
 #include "train/step_plan.h"
 
 namespace jige::train {
+
+class PreferencePasses;
 
 struct StepRates {
   int64_t step = 0;  // from 1
@@ -77,6 +80,11 @@ class StepEngine {
   // Whether a micro-batch of an evaluation is this rank's, and the sum over all ranks.
   virtual bool takes(size_t /*micro_batch*/) const { return true; }
   virtual Status add_ranks(ExactSum& /*sum*/) { return {}; }
+  // Completes numbers of which each rank has made its part and left the rest zero, bit by bit.
+  virtual Status complete(std::span<double> /*numbers*/) { return {}; }
+
+  // Of engines of preference runs: measures and makes the reference; null without pairs.
+  virtual PreferencePasses* preference() { return nullptr; }
 
   // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
   // stay. Fails where a file cannot be written.

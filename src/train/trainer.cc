@@ -142,21 +142,19 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
 }
 
 Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkpoint) {
-  if (setup_.leads()) {
-    if (!checkpoint) JIGE_DO(start_weights());
-    const bool complete = checkpoint && checkpoint->step() == setup_.plan.steps_total;
-    if (preference_ != nullptr && !complete) JIGE_DO(prepare_reference(!checkpoint));
-    if (checkpoint) JIGE_DO(resume(*checkpoint));
-  }
   const bool alone = !setup_.options.ranks || setup_.options.ranks->size == 1;
+  if (setup_.leads() && !checkpoint) JIGE_DO(start_weights());
+  if (!alone)
+    JIGE_DO(check_same(*setup_.options.ranks->group, agreement(setup_), "data or options"));
+  if (engine_->preference()) JIGE_DO(share_reference(checkpoint));
+  if (setup_.leads() && checkpoint) JIGE_DO(resume(*checkpoint));
   return alone ? Status() : join_ranks(checkpoint);
 }
 
 Status Trainer::join_ranks(const std::optional<formats::CheckpointReader>& checkpoint) {
-  comm::AsyncGroup& group = *setup_.options.ranks->group;
-  JIGE_DO(check_same(group, agreement(setup_), "data or options"));
   if (!setup_.leads()) JIGE_DO(load_base());
-  JIGE_DO(share_state(group, state_, engine_->optimizer(), checkpoint ? &*checkpoint : nullptr));
+  JIGE_DO(share_state(*setup_.options.ranks->group, state_, engine_->optimizer(),
+                      checkpoint ? &*checkpoint : nullptr));
   if (setup_.leads()) return {};
   engine_->weights().pack(engine_->stream());
   engine_->refresh();
@@ -179,15 +177,13 @@ Status Trainer::allocate() {
                                                  *setup_.pipeline, setup_.options));
     pipeline_ = engine.get();
     engine_ = std::move(engine);
-  } else if (setup_.options.dpo) {
-    JIGE_TRY(auto engine,
-             PreferenceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
-                                      setup_.memory, setup_.options));
-    preference_ = engine.get();
-    engine_ = std::move(engine);
   } else if (setup_.options.ranks && setup_.options.ranks->size > 1) {
     JIGE_TRY(engine_, RankEngine::create(*device_, *setup_.architecture, setup_.weights_options,
                                          setup_.memory, setup_.options));
+  } else if (setup_.options.dpo) {
+    JIGE_TRY(engine_,
+             PreferenceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
+                                      setup_.memory, setup_.options));
   } else {
     JIGE_TRY(engine_,
              OneDeviceEngine::create(*device_, *setup_.architecture, setup_.weights_options,

@@ -44,7 +44,6 @@
 namespace jige::train {
 
 class PipelineEngine;
-class PreferenceEngine;
 
 class Trainer {
  public:
@@ -79,15 +78,20 @@ class Trainer {
   // Sets what the steps begin with, from the checkpoint or anew; the other ranks get rank 0's.
   Status set_state(const std::optional<formats::CheckpointReader>& checkpoint);
   Status join_ranks(const std::optional<formats::CheckpointReader>& checkpoint);
+  // What the first weights think of every pair: from its file on rank 0, or computed by all ranks,
+  // each some of it, and kept there. The weights may become the first ones.
+  Status share_reference(const std::optional<formats::CheckpointReader>& checkpoint);
   // Reads the newest checkpoint, if the run is to go on from one.
   static Result<std::optional<formats::CheckpointReader>> find_checkpoint(const RunSetup& setup);
   Status allocate();
   Status load_base();
   Status start_weights();
-  // What the first weights think of every pair: from its file, or computed and kept there. The
-  // engine's weights are the first ones where `fresh`, and may become them.
-  Status prepare_reference(bool fresh);
-  Status compute_reference(const std::string& path, uint64_t key);
+  // Whether the reference was there.
+  bool read_kept_reference();
+  // Fails where the weights that the run began with are not there any more.
+  Status check_first_weights() const;
+  // By the engine's weights, which are the first ones; rank 0 keeps it.
+  Status compute_reference();
   Status resume(const formats::CheckpointReader& checkpoint);
 
   Result<StepInfo> run_step();
@@ -121,8 +125,7 @@ class Trainer {
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<StepEngine> engine_;
-  PipelineEngine* pipeline_ = nullptr;      // engine_, where it is one
-  PreferenceEngine* preference_ = nullptr;  // the same
+  PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
   std::optional<StepPlanner> planner_;
   std::optional<StepLog> log_;
   std::vector<MicroBatch> evaluation_;

@@ -6,19 +6,15 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "train/evaluate.h"
-#include "train/preference_engine.h"
+#include "train/preference_passes.h"
 #include "train/process_memory.h"
 #include "train/records.h"
 #include "train/shared_state.h"
+#include "train/step_flops.h"
 #include "train/trainer.h"
 
 namespace jige::train {
 namespace {
-
-// A step's floating-point operations in units of its forward ones: F, X and W take one each; with
-// frozen weights W is next to nothing.
-constexpr double kPassesFull = 3;
-constexpr double kPassesAdapter = 2;
 
 // Mean number of tokens that a row sees: itself and those before it.
 // The two answers of a pair are taken as equally long.
@@ -50,9 +46,9 @@ Result<StepInfo> Trainer::run_step() {
                 .epoch = planner_->epoch_of(plan.cursor_end)};
   double flops = 0;
   for (const MicroBatch& micro_batch : plan.micro_batches) {
-    flops += (setup_.options.lora ? kPassesAdapter : kPassesFull) *
-             setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
-                                                mean_context(micro_batch, preference_ != nullptr));
+    flops += training_flops(*setup_.architecture, setup_.options,
+                            static_cast<double>(micro_batch.input_count),
+                            mean_context(micro_batch, engine_->preference() != nullptr));
   }
   const TrainOptions& options = setup_.options;
   const Result<StepOutcome> run = engine_->run(
@@ -176,13 +172,13 @@ Status Trainer::check_weights() {
 
 Result<EvalInfo> Trainer::measure_held_out() {
   const Corpus& corpus = setup_.dataset.held_out_corpus();
-  if (preference_ == nullptr) {
+  if (engine_->preference() == nullptr) {
     JIGE_TRY(const Evaluation evaluation, evaluate(corpus, evaluation_, *engine_));
     return EvalInfo{.loss = evaluation.loss,
                     .perplexity = std::exp(evaluation.loss),
                     .learned_count = evaluation.learned_count};
   }
-  JIGE_TRY(const PreferenceMeans means, preference_->measure(corpus, evaluation_));
+  JIGE_TRY(const PreferenceMeans means, engine_->preference()->measure(corpus, evaluation_));
   EvalInfo info{.loss = means.loss, .preference = means};
   for (const MicroBatch& micro_batch : evaluation_) info.learned_count += micro_batch.learned_count;
   return info;

@@ -150,6 +150,7 @@ TEST(PreferenceRanks, GoOnWithOthersAndWithALostReference) {
   go_on({.size = 1}, 1, false);
   ASSERT_TRUE(std::filesystem::remove(reference_file(parts)));
   go_on({.size = 4, .shard = true}, 100, true);
+  go_on({.size = 2, .shard = true}, 100, false);  // nothing is left to do
   EXPECT_TRUE(saved_bytes(parts) == saved_bytes(whole));
 }
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
-#include <numeric>
+#include <filesystem>
 
 #include "train/optimizer_shares.h"
 #include "train/rank_test_support.h"
@@ -179,6 +179,7 @@ TEST(ShardedOptimizer, GoesOnWithAnotherNumberOfRanksDividedOrNot) {
   go_on({.size = 4}, 7);
   go_on({.size = 4, .shard = true}, 9);
   go_on({.size = 2, .shard = true}, 100);
+  go_on({.size = 3, .shard = true}, 100);  // nothing is left to do
   EXPECT_TRUE(saved_bytes(parts) == saved_bytes(whole));
 }
 
@@ -205,6 +206,37 @@ TEST(ShardedOptimizer, WritesTheCheckpointsOfOneRank) {
       EXPECT_TRUE(*expected == *written) << file;
     }
   }
+}
+
+// The others are in the midst of sending when rank 0 finds that it cannot write.
+TEST(ShardedOptimizer, EndsOnAllRanksWhereACheckpointCannotBeWrittenAndGoesOnFromTheOneBefore) {
+  const TestFolder folder;
+  const TrainOptions whole = rank_options(folder, "whole");
+  ASSERT_EQ(train_one(whole).error, "");
+  TrainOptions options = rank_options(folder, "ranks");
+  options.checkpoint_every_steps = 2;
+  const std::string checkpoints = options.out_folder + "/checkpoints";
+  const std::string kept = folder.file("kept");
+  const auto ranks = train_ranks(options, {.size = 3, .shard = true}, [&](int rank) {
+    TrainCallbacks callbacks;
+    if (rank != 0) return callbacks;
+    callbacks.on_step = [&](const StepInfo& info) {
+      if (info.step != 4) return;
+      std::filesystem::rename(checkpoints, kept);
+      folder.write("ranks/checkpoints", "no folder");
+    };
+    return callbacks;
+  });
+  for (const RankOutcome& rank : ranks) {
+    EXPECT_THAT(rank.error, HasSubstr("the checkpoint of step 4 was not written"));
+  }
+  std::filesystem::remove(checkpoints);
+  std::filesystem::rename(kept, checkpoints);
+  const auto again = train_ranks(options, {.size = 2, .shard = true});
+  ASSERT_EQ(again[0].error, "");
+  ASSERT_FALSE(again[0].steps.empty());
+  EXPECT_EQ(again[0].steps.front().step, 3);
+  EXPECT_TRUE(saved_bytes(options) == saved_bytes(whole));
 }
 
 TEST(ShardedOptimizer, KeepsValuesWholeBehindAStepThatIsNotFinite) {

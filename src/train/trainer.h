@@ -4,12 +4,12 @@
 //   JIGE_TRY(const train::TrainResult result, trainer->run());
 //
 // Steps are computed by an engine (step_engine.h): one device that holds everything, a pipeline
-// of devices with little memory each (TrainOptions::pipeline), or one of several ranks
-// (TrainOptions::ranks); preference runs (TrainOptions::dpo) have their own. Every rank makes a
-// trainer; rank 0 alone writes to OUT, apart from OUT/cache, and gives the others its state. The
-// gradient is that of the mean loss over all targets of the step; the reported loss is that mean,
-// as an exact sum. So with f32 compute losses and weights have the same bits whatever the
-// micro-batch size, the number of threads, the devices and their schedule, the number of ranks
+// of devices with little memory each (TrainOptions::pipeline), one of several ranks
+// (TrainOptions::ranks), or on one device one of preference runs (TrainOptions::dpo). Every rank
+// makes a trainer; rank 0 alone writes to OUT, apart from OUT/cache, and gives the others its
+// state. The gradient is that of the mean loss over all targets of the step; the reported loss is
+// that mean, as an exact sum. So with f32 compute losses and weights have the same bits whatever
+// the micro-batch size, the number of threads, the devices and their schedule, the number of ranks
 // (GradientSum::kRelay), and a run that is killed and continued ends with the bits of one that was
 // not.
 //

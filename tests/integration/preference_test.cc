@@ -108,7 +108,7 @@ TEST_F(Preference, GivesOnRanksTheWeightsOfOneProcessAlsoAfterAKill) {
     const TestFolder streams;
     Process process(words, streams.path());
     wait_for_checkpoint(out, process);
-    process.send(SIGKILL);
+    for (const pid_t rank : ranks_of(process)) kill(rank, SIGKILL);
     process.wait();
     const Outcome outcome = run_jige(words);
     ASSERT_EQ(outcome.exit_code, 0) << outcome.err;

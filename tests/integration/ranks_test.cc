@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -29,15 +28,6 @@ RankWords arguments(const std::string& out, int steps, const RankWords& more) {
 }
 
 std::string model_of(const std::string& run) { return read_text(run + "/model/model.safetensors"); }
-
-// The processes that a job has started, by rank.
-std::vector<pid_t> ranks_of(const Process& job) {
-  std::vector<pid_t> children;
-  const std::string task = std::to_string(job.pid());
-  std::ifstream list("/proc/" + task + "/task/" + task + "/children");
-  for (pid_t child = 0; list >> child;) children.push_back(child);
-  return children;
-}
 
 TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
   const TestFolder folder;

@@ -42,6 +42,8 @@ class InspectCommand final : public Command {
                   "tokens that are trained at once");
     flags.integer("--ranks N", ranks_, {.min = 1, .max = 4096},
                   "that train together on this machine, each with the memory shown");
+    flags.toggle("--shard-optimizer", shard_optimizer_,
+                 "that each keep a share of moments and masters only; shown is the largest share");
     flags.integer("--threads N", threads_, thread_range(0),
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
@@ -62,6 +64,10 @@ class InspectCommand final : public Command {
 
   Status run() override {
     output_.apply();
+    if (shard_optimizer_ && ranks_ == 1) {
+      return fail(Code::kInvalidArgument,
+                  "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
+    }
     JIGE_TRY(folder_, find_inspectable_folder(folder_));
     JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
     std::optional<MemoryReport> memory;
@@ -71,6 +77,7 @@ class InspectCommand final : public Command {
                                                     .sequences = sequences_,
                                                     .micro_batch_tokens = micro_batch_tokens_,
                                                     .ranks = ranks_,
+                                                    .shard_optimizer = shard_optimizer_,
                                                     .threads = threads_each(),
                                                     .dtype = dtype_,
                                                     .quantize = quantize_,
@@ -124,6 +131,7 @@ class InspectCommand final : public Command {
   int64_t sequences_ = 1;
   int64_t micro_batch_tokens_ = 2048;
   int64_t ranks_ = 1;
+  bool shard_optimizer_ = false;
   int64_t threads_ = 0;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";

@@ -12,6 +12,7 @@
 #include "model/inference.h"
 #include "model/memory_plan.h"
 #include "model/weights_layout.h"
+#include "train/optimizer_shares.h"
 #include "train/run_setup.h"
 
 namespace jige::cli {
@@ -47,13 +48,26 @@ MemoryTable running(const model::Architecture& architecture, const MemoryRequest
       .total_bytes = memory.total_bytes()};
 }
 
+// Values that have memory of their own.
+const char* values_name(bool adapter, bool sharded) {
+  if (sharded) return "norms, tables";
+  return adapter ? "adapter, norms, tables" : "weights, f32 masters";
+}
+
 // What training reaches is said in its title, the rest of which is the same for all weights and for
 // adapters.
 MemoryTable training(const model::Architecture& architecture, const MemoryRequest& request,
-                     const model::WeightsOptions& options, const std::string& what) {
+                     model::WeightsOptions options, const std::string& what) {
   const DType compute = options.compute;
-  const model::TrainingMemory memory =
+  options.values_in_gradients = request.shard_optimizer;
+  model::TrainingMemory memory =
       model::training_memory(architecture, options, request.micro_batch_tokens);
+  if (request.shard_optimizer) {
+    const train::ShareMemory share =
+        train::share_memory(architecture, options, 0, static_cast<int>(request.ranks));
+    memory.moments_bytes = share.moments_bytes;
+    memory.masters_bytes = share.masters_bytes;
+  }
   const int64_t besides = train::process_overhead_bytes(
       architecture, compute,
       {.of_each = request.threads, .micro_batch_tokens = request.micro_batch_tokens});
@@ -61,15 +75,18 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
   MemoryTable table = {
       .title = fmt::format("To train {}, {}, {} tokens at once", what,
                            numbers_text(compute, options.format), request.micro_batch_tokens),
-      .parts = {{adapter ? "adapter, norms, tables" : "weights, f32 masters",
-                 memory.weights.values_bytes},
+      .parts = {{values_name(adapter, request.shard_optimizer), memory.weights.values_bytes},
                 {"weights, packed", memory.weights.packed_bytes},
                 {"gradients", memory.weights.gradients_bytes},
-                {"AdamW moments", memory.moments_bytes},
+                {request.shard_optimizer ? "AdamW moments, a share" : "AdamW moments",
+                 memory.moments_bytes},
                 {"position table", memory.weights.rope_bytes},
                 {"activations", memory.buffers.total_bytes()},
                 {"the process besides", besides}},
       .total_bytes = memory.total_bytes() + besides};
+  if (request.shard_optimizer) {
+    table.parts.push_back({"f32 masters, a share", memory.masters_bytes});
+  }
   if (memory.weights.strip_bytes > 0) {
     table.parts.push_back({"weights turned back", memory.weights.strip_bytes});
   }

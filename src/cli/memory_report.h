@@ -21,6 +21,7 @@ struct MemoryRequest {
   int64_t sequences = 1;
   int64_t micro_batch_tokens = 2048;
   int64_t ranks = 1;              // that train together, on one machine
+  bool shard_optimizer = false;   // which they divide among them
   int threads = 1;                // that train, of each rank
   std::string dtype = "auto";     // of the matrix products
   std::string quantize = "none";  // the weights that run, or that an adapter is trained on

@@ -27,6 +27,7 @@
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/run_source.h"
+#include "train/step_flops.h"
 #include "train/trainer.h"
 
 namespace jige::cli {
@@ -206,9 +207,15 @@ class TrainCommand final : public Command {
              train::prepare_run(options, report.callbacks(), device->team()));
     const auto step_tokens =
         static_cast<double>(std::min(setup.options.step_tokens, setup.plan.epoch_tokens));
-    const double flops = 3 * setup.architecture->forward_flops(
-                                 step_tokens, static_cast<double>(setup.plan.context) / 2);
-    const double seconds = static_cast<double>(setup.plan.steps_total) * flops /
+    const double context_mean = static_cast<double>(setup.plan.context) / 2;
+    const double flops =
+        train::training_flops(*setup.architecture, setup.options, step_tokens, context_mean);
+    // The first weights score all pairs before the first step.
+    const double reference_flops =
+        setup.options.dpo ? setup.architecture->forward_flops(
+                                static_cast<double>(setup.dataset.all_input_count()), context_mean)
+                          : 0;
+    const double seconds = (static_cast<double>(setup.plan.steps_total) * flops + reference_flops) /
                            (kTypicalShare * options.gemm_flops_per_s);
     if (output_.json) {
       Json json = train::plan_json(setup.plan);

@@ -33,6 +33,9 @@ void TrainRankFlags::declare(Flags& flags) {
   flags.choice("--gradient-sum NAME", sum, {"relay", "rings"},
                "relay: the bits of one rank; rings: an all-reduce, whose last bits depend on the "
                "number of ranks, and which moves less where ranks have many micro-batches each");
+  flags.toggle("--shard-optimizer", shard_optimizer,
+               "each rank keeps moments and masters of its part of the parameters only (ZeRO stage "
+               "1): the same bits in less memory");
   flags.toggle("--no-overlap", no_overlap,
                "move gradients behind the passes, to see what it costs");
   flags.choice("--transport NAME", group.transport, {"auto", "shm", "tcp"},
@@ -50,7 +53,8 @@ train::RankOptions TrainRankFlags::options(const comm::Place& place, int local) 
           .size = place.world,
           .local = local,
           .sum = sum == "rings" ? train::GradientSum::kRings : train::GradientSum::kRelay,
-          .overlap = !no_overlap};
+          .overlap = !no_overlap,
+          .shard_optimizer = shard_optimizer};
 }
 
 Result<std::optional<train::RankOptions>> TrainRankFlags::planned() const {
@@ -62,6 +66,11 @@ Result<std::optional<train::RankOptions>> TrainRankFlags::planned() const {
   if (group.ranks > 1) {
     const auto size = static_cast<int>(group.ranks);
     return std::optional(options({.rank = 0, .world = size}, size));
+  }
+  if (shard_optimizer && group.ranks == 0 && !placed()) {
+    return fail(Code::kInvalidArgument,
+                "--shard-optimizer divides the optimizer's state among ranks, and this process is "
+                "alone: give --ranks, or leave it out");
   }
   if (!placed()) return std::optional<train::RankOptions>();
   JIGE_TRY(const comm::Place place, group.place());

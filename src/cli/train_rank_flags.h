@@ -23,6 +23,7 @@ struct TrainRankFlags {
   CollectiveFlags group;
   std::string sum = "relay";
   bool no_overlap = false;
+  bool shard_optimizer = false;
 
   void declare(Flags& flags);
   // Without processes: what a plan needs to know. Nothing where no flag asks for ranks. Fails with

@@ -120,8 +120,9 @@ void TrainReport::on_plan(const train::TrainPlan& plan) {
            format_bytes(plan.memory_predicted_bytes));
   warn_of_bad_lines(plan.skipped_count);
   if (plan.rank_count > 1) {
-    log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks",
-             plan.rank_count, plan.ranks_here, format_bytes(plan.stream_bytes));
+    log_info("{} ranks, {} of them here; each with this memory, {} of it between ranks{}",
+             plan.rank_count, plan.ranks_here, format_bytes(plan.stream_bytes),
+             plan.sharded ? "; the optimizer's state is divided among them" : "");
   }
   if (!plan.pipeline) return;
   const std::vector<int64_t>& devices = plan.pipeline->device_bytes;
@@ -213,8 +214,13 @@ std::string plan_text(const train::TrainPlan& plan, double seconds) {
     add_pipeline(table, *plan.pipeline);
   } else {
     table.row({"  weights", format_bytes(plan.memory.weights.total_bytes())});
-    table.row({"  moments", format_bytes(plan.memory.moments_bytes)});
+    table.row({plan.sharded ? "  moments, a share" : "  moments",
+               format_bytes(plan.memory.moments_bytes)});
+    if (plan.sharded) {
+      table.row({"  masters, a share", format_bytes(plan.memory.masters_bytes)});
+    }
     table.row({"  activations", format_bytes(plan.memory.buffers.total_bytes())});
+    if (plan.pairs) table.row({"  reference", format_bytes(plan.reference_bytes)});
     if (plan.rank_count > 1) {
       table.row({"  between ranks", format_bytes(plan.stream_bytes)});
       table.row({"ranks", fmt::format("{}, {} of them here, each with this memory", plan.rank_count,

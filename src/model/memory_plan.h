@@ -43,10 +43,11 @@ int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, in
 
 struct TrainingMemory {
   WeightsMemory weights;
-  int64_t moments_bytes = 0;  // two f32 tensors for every trainable parameter
+  int64_t moments_bytes = 0;  // two f32 tensors for every trainable parameter, or a rank's share
+  int64_t masters_bytes = 0;  // of a rank's share, apart from the values
   TrainingBuffers buffers;
   int64_t total_bytes() const {
-    return weights.total_bytes() + moments_bytes + buffers.total_bytes();
+    return weights.total_bytes() + moments_bytes + masters_bytes + buffers.total_bytes();
   }
 };
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,

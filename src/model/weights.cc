@@ -108,7 +108,12 @@ Status ModelWeights::allocate_block(Arena& arena, size_t node) {
     gradients = place_gradients(at, *architecture_, options_, node);
     gradients_.push_back(std::move(tensor));
   }
-  for (size_t i = 0; i < values.size(); ++i) block.params.push_back({values[i], gradients[i]});
+  const auto specs = architecture_->block(node).params();
+  for (size_t i = 0; i < values.size(); ++i) {
+    const bool shared =
+        stands_in_gradient(*architecture_, options_, specs[i]) && !is_tied(*architecture_, node, i);
+    block.params.push_back({shared ? gradients[i] : values[i], gradients[i]});
+  }
   block.format = format_of(*architecture_, options_, node);
   const int64_t packed = packed_bytes(*architecture_, options_, node);
   if (packed > 0) {

@@ -35,6 +35,10 @@ struct WeightsOptions {
   DType table_dtype = DType::kF32;   // of embedding tables that are not trained: as stored
   int64_t position_count = 0;        // rows of the rope table: the longest sequence; 0: no table
   bool gradients = true;             // false: training whose gradients are kept elsewhere
+  // What only pack() reads of a trained parameter has no memory of its own: the value stands in
+  // that of the gradient, between an update and the first gradient after it. The masters are kept
+  // elsewhere, by shares of ranks. REQUIRES: gradients.
+  bool values_in_gradients = false;
   // Of the matrices, where they are not trained: in inference, or under adapters.
   ops::WeightFormat format = ops::WeightFormat::kCompute;
 };

@@ -12,6 +12,11 @@ bool is_trained(const Architecture& architecture, const WeightsOptions& options,
   return architecture.lora() ? spec.adapter : true;
 }
 
+bool stands_in_gradient(const Architecture& architecture, const WeightsOptions& options,
+                        const ParamSpec& spec) {
+  return options.values_in_gradients && spec.packed && is_trained(architecture, options, spec);
+}
+
 ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,
                             size_t node) {
   const bool head = node == architecture.head_node();
@@ -52,7 +57,8 @@ std::vector<TensorView> place_values(Placement& at, const Architecture& architec
   for (size_t i = 0; i < specs.size(); ++i) {
     const bool trained = is_trained(architecture, options, specs[i]);
     const bool table = specs[i].shape.rank() == 2;  // of an embedding, where not packed
-    if (is_tied(architecture, node, i) || (!trained && specs[i].packed)) {
+    if (is_tied(architecture, node, i) || (!trained && specs[i].packed) ||
+        stands_in_gradient(architecture, options, specs[i])) {
       values.emplace_back();
     } else {
       values.push_back(

@@ -17,6 +17,11 @@ namespace jige::model {
 bool is_trained(const Architecture& architecture, const WeightsOptions& options,
                 const ParamSpec& spec);
 
+// Whether a parameter's value stands in the memory of its gradient
+// (WeightsOptions::values_in_gradients).
+bool stands_in_gradient(const Architecture& architecture, const WeightsOptions& options,
+                        const ParamSpec& spec);
+
 // How a node's matrices are packed: as the options say, but a head in 8 bits where layers have 4,
 // since errors of logits are those of the answer.
 ops::WeightFormat format_of(const Architecture& architecture, const WeightsOptions& options,

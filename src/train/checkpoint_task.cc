@@ -14,20 +14,22 @@ CheckpointTask::~CheckpointTask() {
 
 void CheckpointTask::start(SaveRequest request, std::shared_ptr<const Json> identity,
                            RunState state, const Optimizer& optimizer,
-                           std::unique_ptr<Stream> stream, std::atomic<bool>* shown) {
+                           std::unique_ptr<Stream> stream, std::atomic<bool>* shown,
+                           MomentSource moments) {
   JIGE_CHECK(!under_way(), "a checkpoint of step {} while another is written", state.step);
   info_ = {.step = state.step, .folder = request.run_folder};
   writing_ = true;
   if (shown) *shown = true;
-  thread_ = std::thread([this, shown, request = std::move(request), identity = std::move(identity),
-                         state, &optimizer, stream = std::move(stream)] {
-    const StopWatch watch;
-    status_ = save_checkpoint(request, *identity, state, optimizer, *stream);
-    info_.seconds = watch.seconds();
-    if (shown) *shown = false;
-    writing_ = false;
-    writing_.notify_all();
-  });
+  thread_ =
+      std::thread([this, shown, request = std::move(request), identity = std::move(identity), state,
+                   &optimizer, stream = std::move(stream), moments = std::move(moments)] {
+        const StopWatch watch;
+        status_ = save_checkpoint(request, *identity, state, optimizer, *stream, moments);
+        info_.seconds = watch.seconds();
+        if (shown) *shown = false;
+        writing_ = false;
+        writing_.notify_all();
+      });
 }
 
 void CheckpointTask::wait_written() const { writing_.wait(true); }

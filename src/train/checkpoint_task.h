@@ -33,10 +33,11 @@ class CheckpointTask {
   CheckpointTask& operator=(const CheckpointTask&) = delete;
 
   // Begins to write. The optimizer and what it points to must stay until it is over; `shown`, which
-  // may be null, is set until then. REQUIRES: nothing is under way.
+  // may be null, is set until then. With `moments` (shared_state.h) ranks send while it writes: the
+  // caller does nothing else until finish(). REQUIRES: nothing is under way.
   void start(SaveRequest request, std::shared_ptr<const Json> identity, RunState state,
              const Optimizer& optimizer, std::unique_ptr<Stream> stream,
-             std::atomic<bool>* shown = nullptr);
+             std::atomic<bool>* shown = nullptr, MomentSource moments = nullptr);
   bool under_way() const { return thread_.joinable(); }
   // Returns when no parameter is read any more.
   void wait_written() const;

@@ -94,6 +94,12 @@ std::string file_names(const std::vector<std::string>& files) {
 
 }  // namespace
 
+int64_t Dataset::all_input_count() const {
+  int64_t count = input_count();
+  for (const Sequence& sequence : held_out) count += sequence.count;
+  return count;
+}
+
 int64_t Dataset::input_count() const {
   int64_t count = 0;
   for (const Sequence& sequence : training) count += sequence.count;

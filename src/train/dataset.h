@@ -50,6 +50,8 @@ struct Dataset {
   // Tokens that are read in one epoch, and those of them that are learned.
   int64_t input_count() const;
   int64_t learned_count() const;
+  // Tokens of one epoch and of what is held out.
+  int64_t all_input_count() const;
 };
 
 // Fails as tokenize_file, TokenFile::open and cut_sequences do.

@@ -7,6 +7,8 @@
 // head, with its whole pass) for each rank, and not that of a pass. On every link moves the model's
 // gradient once for each micro-batch of the rank behind it, and once for the broadcast.
 //
+// With shares the last one is the holder, and sends each rank its share instead.
+//
 // Memory: none besides the gradients. The sum that comes back for the next round of micro-batches
 // may be received as soon as the one before is on its way: it depends on it.
 // Threads: as GradientSync.
@@ -20,13 +22,19 @@ namespace jige::train {
 
 class GradientRelay final : public GradientSync {
  public:
-  GradientRelay(const RankOptions& options, const model::ModelWeights& weights);
+  GradientRelay(const RankOptions& options, const model::ModelWeights& weights,
+                const OptimizerShares* shares);
 
   bool starts(int64_t micro_batch) const override { return micro_batch == 0; }
   Status before(size_t node, int64_t micro_batch) override;
   Status after(size_t node, int64_t micro_batch) override;
+  Status wait_total(size_t node) override;
+  int holder() const override;
 
  private:
+  int last_rank() const { return rank_at((micro_batch_count_ - 1) % size()); }
+  // The holder sends shares, the others receive theirs.
+  void start_shares(size_t node);
   void start_total(size_t node) override;
   // Takes up the sums for the first own micro-batch, all nodes at once, when the step begins.
   void begin_step() override;
@@ -35,6 +43,8 @@ class GradientRelay final : public GradientSync {
 
   std::vector<comm::Pending> received_;  // by node
   std::vector<comm::Pending> sent_;
+  const OptimizerShares* shares_;
+  std::vector<std::vector<comm::Pending>> shares_sent_;  // by node, on the holder
 };
 
 }  // namespace jige::train

@@ -6,9 +6,10 @@
 namespace jige::train {
 
 std::unique_ptr<GradientSync> GradientSync::make(const RankOptions& options,
-                                                 const model::ModelWeights& weights) {
+                                                 const model::ModelWeights& weights,
+                                                 const OptimizerShares* shares) {
   if (options.sum == GradientSum::kRings) return std::make_unique<GradientRings>(options, weights);
-  return std::make_unique<GradientRelay>(options, weights);
+  return std::make_unique<GradientRelay>(options, weights, shares);
 }
 
 GradientSync::GradientSync(const RankOptions& options, const model::ModelWeights& weights)

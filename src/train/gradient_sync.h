@@ -6,8 +6,10 @@
 //   sync.begin(micro_batches);
 //   per micro-batch, per node: X; JIGE_DO(sync.before(node, i)); W; JIGE_DO(sync.after(node, i));
 //   sync.finish();
-//   per node: JIGE_DO(sync.total(node).wait());   // or wait_for() a part of it
+//   per node: JIGE_DO(sync.wait_total(node));   // or wait_for() a part of total(node)
 //
+// With shares (optimizer_shares.h) a rank may get the sum of its part of each node only; then one
+// rank, the holder, has had all of it.
 // Micro-batch i of a step is that of the rank at place i modulo the number of ranks, places being
 // counted along the plan's first ring. Between begin() and the end of total() the gradients' memory
 // belongs to the sync, but between before() and after() of a node.
@@ -21,14 +23,17 @@
 
 #include "comm/async_group.h"
 #include "model/weights.h"
+#include "train/optimizer_shares.h"
 #include "train/rank_options.h"
 
 namespace jige::train {
 
 class GradientSync {
  public:
+  // `shares`, which must outlive it, may be null: all get all.
   static std::unique_ptr<GradientSync> make(const RankOptions& options,
-                                            const model::ModelWeights& weights);
+                                            const model::ModelWeights& weights,
+                                            const OptimizerShares* shares);
   virtual ~GradientSync() = default;
 
   // Whether a micro-batch is this rank's.
@@ -45,8 +50,15 @@ class GradientSync {
   virtual Status after(size_t node, int64_t micro_batch) = 0;
   // All own micro-batches are done.
   void finish();
-  // The sum over all micro-batches, in the node's gradient memory. REQUIRES: finish() was called.
+  // The sum over all micro-batches, in the node's gradient memory. REQUIRES: finish() was called,
+  // and there is no holder.
   const comm::Pending& total(size_t node) const { return totals_[node]; }
+  // Returns when this rank has what it gets of a node's sum, and the node's memory may change.
+  // REQUIRES: finish() was called.
+  virtual Status wait_total(size_t node) { return totals_[node].wait(); }
+  // The rank that has the whole sums as soon as its own micro-batches are done, while the others
+  // get their shares from it; -1: all get all.
+  virtual int holder() const { return -1; }
 
   // By this rank, since the beginning.
   int64_t sent_bytes() const { return sent_bytes_; }

@@ -1,18 +1,30 @@
 #include "train/optimizer.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
+
+#include "base/check.h"
 
 namespace jige::train {
 namespace {
 
 constexpr double kClipEpsilon = 1e-6;
 
+// Elements of a contiguous f32 tensor, in its own shape where they are all.
+TensorView part_of(const TensorView& view, const ElementRange& range) {
+  if (range.count == view.count()) return view;
+  return TensorView::of(static_cast<float*>(view.data) + range.begin, DType::kF32,
+                        Shape{range.count});
+}
+
 }  // namespace
 
 Optimizer::Optimizer(std::span<const model::NamedParam> params, const OptimizerOptions& options)
-    : params_(params.begin(), params.end()), options_(options) {}
+    : params_(params.begin(), params.end()), options_(options) {
+  for (const model::NamedParam& param : params_) held_.push_back({0, param.spec->shape.count()});
+}
 
 Result<Optimizer> Optimizer::create(Arena& arena, std::span<const model::NamedParam> params,
                                     const OptimizerOptions& options) {
@@ -35,6 +47,30 @@ Result<Optimizer> Optimizer::create(std::span<Arena* const> arenas,
   return optimizer;
 }
 
+Result<Optimizer> Optimizer::create_share(Arena& arena, std::span<const model::NamedParam> params,
+                                          const OptimizerOptions& options,
+                                          const OptimizerShares& shares, int rank) {
+  Optimizer optimizer(params, options);
+  optimizer.shares_ = shares;
+  for (size_t i = 0; i < params.size(); ++i) {
+    optimizer.held_[i] = shares.of_param(i, rank);
+    const Shape shape{optimizer.held_[i].count};
+    std::array<Tensor, 3> tensors;
+    const bool apart = params[i].value.data == params[i].grad.data;
+    for (size_t k = 0; k < (apart ? 3 : 2) && shape.count() > 0; ++k) {
+      JIGE_TRY(tensors[k], arena.make_zero(DType::kF32, shape));
+    }
+    optimizer.moments1_.push_back(std::move(tensors[0]));
+    optimizer.moments2_.push_back(std::move(tensors[1]));
+    optimizer.masters_.push_back(std::move(tensors[2]));
+  }
+  return optimizer;
+}
+
+TensorView Optimizer::master(size_t i) const {
+  return master_is_apart(i) ? masters_[i].view() : part_of(params_[i].value, held_[i]);
+}
+
 OptimizerReport Optimizer::decide(std::span<const double> squares, bool refuse) const {
   double sum = 0;
   for (const double square : squares) sum += square;
@@ -48,10 +84,10 @@ OptimizerReport Optimizer::decide(std::span<const double> squares, bool refuse) 
 
 ops::AdamW Optimizer::update_args(size_t i, const TensorView& grad,
                                   const OptimizerUpdate& args) const {
-  return {.weight = params_[i].value,
+  return {.weight = master(i),
           .moment1 = moments1_[i].view(),
           .moment2 = moments2_[i].view(),
-          .grad = grad,
+          .grad = part_of(grad, held_[i]),
           .learning_rate = args.learning_rate,
           .beta1 = options_.beta1,
           .beta2 = options_.beta2,
@@ -77,6 +113,7 @@ OptimizerReport Optimizer::step(Stream& stream, const OptimizerStep& args) {
 
 OptimizerReport Optimizer::apply(Stream& stream, std::span<const double> squares,
                                  const OptimizerStep& args) {
+  JIGE_CHECK(!shares_, "the whole update of a share");
   const OptimizerReport report = decide(squares, args.refuse);
   if (!report.applied) return report;
   ++update_count_;

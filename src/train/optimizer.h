@@ -7,6 +7,10 @@
 // The norm adds the sums of squares of the parameters in the order of the model's graph, in double:
 // its bits depend on the gradients only.
 //
+// Of several ranks that share it (optimizer_shares.h) each holds moments, and masters of what
+// stands in gradients, of its part of every parameter, and updates that part only; the rest is
+// sharded_update.h's.
+//
 // step() does all of it. A schedule that updates blocks one by one puts it together from its parts:
 // ops::add_sum_of_squares per parameter, decide(), update() per parameter, set_update_count().
 // Threads: one thread at a time, but update() of different parameters may run at once; the moments
@@ -14,6 +18,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,6 +26,7 @@
 #include "model/weights.h"
 #include "ops/adamw.h"
 #include "tensor/arena.h"
+#include "train/optimizer_shares.h"
 #include "train/options.h"
 
 namespace jige::train {
@@ -55,6 +61,10 @@ class Optimizer {
   static Result<Optimizer> create(std::span<Arena* const> arenas,
                                   std::span<const model::NamedParam> params,
                                   const OptimizerOptions& options);
+  // The part of a rank.
+  static Result<Optimizer> create_share(Arena& arena, std::span<const model::NamedParam> params,
+                                        const OptimizerOptions& options,
+                                        const OptimizerShares& shares, int rank);
 
   // Updates all values from the gradients; packed forms are the caller's to renew, but for those of
   // renew_packed.
@@ -65,11 +75,19 @@ class Optimizer {
 
   // Whether and how a step with these sums of squares, one for each parameter, is applied.
   OptimizerReport decide(std::span<const double> squares, bool refuse) const;
-  // Updates params()[i] from a gradient.
+  // Updates params()[i], or the part that is held here, from the whole gradient.
   void update(Stream& stream, size_t i, const TensorView& grad, const OptimizerUpdate& args);
 
   std::span<const model::NamedParam> params() const { return params_; }
-  // Of params()[i]; a checkpoint reads and writes them.
+  // Null where all is held here.
+  const OptimizerShares* shares() const { return shares_ ? &*shares_ : nullptr; }
+  // What is held here of params()[i].
+  const ElementRange& held(size_t i) const { return held_[i]; }
+  // The master of that part, f32: in the value's memory, or apart where that is a gradient's.
+  TensorView master(size_t i) const;
+  bool master_is_apart(size_t i) const { return !masters_.empty() && bool{masters_[i]}; }
+
+  // Of params()[i], or the part that is held here; a checkpoint reads and writes them.
   const TensorView& moment1(size_t i) const { return moments1_[i].view(); }
   const TensorView& moment2(size_t i) const { return moments2_[i].view(); }
   // Updates so far: the t of Adam's bias correction.
@@ -82,6 +100,9 @@ class Optimizer {
 
   std::vector<model::NamedParam> params_;
   OptimizerOptions options_;
+  std::optional<OptimizerShares> shares_;
+  std::vector<ElementRange> held_;
+  std::vector<Tensor> masters_;  // of a share; empty where the value's memory is the master's
   std::vector<Tensor> moments1_;
   std::vector<Tensor> moments2_;
   int64_t update_count_ = 0;

@@ -52,6 +52,7 @@ constexpr OptionFlag kFlags[] = {
     {"threads", "--threads"},
     {"memory_limit_bytes", "--memory-limit"},
     {"ranks", "--ranks"},
+    {"shard_optimizer", "--shard-optimizer"},
     {"out_folder", "--out"},
 };
 

@@ -196,10 +196,6 @@ Status validate_ranks(const TrainOptions& options) {
                   "between 1 and 4096"));
   JIGE_DO(require(ranks.rank >= 0 && ranks.rank < ranks.size, "rank", ranks.rank,
                   "at least 0 and below the number of ranks"));
-  if (options.dpo && ranks.size > 1) {
-    return fail(Code::kUnsupported, "{} with several ranks is not supported yet: give one of them",
-                flag_of("dpo"));
-  }
   if (!options.pipeline) return {};
   return fail(Code::kUnsupported,
               "several ranks, each with a pipeline of devices, are not supported yet: give ranks "
@@ -292,7 +288,8 @@ Json options_json(const TrainOptions& options) {
   if (options.ranks) {
     json["ranks"] = {{"count", options.ranks->size},
                      {"sum", gradient_sum_name(options.ranks->sum)},
-                     {"overlap", options.ranks->overlap}};
+                     {"overlap", options.ranks->overlap},
+                     {"shard_optimizer", options.ranks->shard_optimizer}};
   }
   return json;
 }

@@ -41,13 +41,13 @@ PairTerms pair_terms(const DpoOptions& options, const PairLogProbs& policy,
   return terms;
 }
 
-void PreferenceSums::add(const PairTerms& terms, const PairLogProbs& policy) {
+void PreferenceSums::add(const PairRecord& pair) {
   ++sums_.pair_count;
-  sums_.loss += terms.loss;
-  sums_.margin += terms.margin;
-  sums_.accuracy += terms.margin > 0 ? 1 : 0;
-  sums_.chosen_logprob += policy.chosen;
-  sums_.rejected_logprob += policy.rejected;
+  sums_.loss += pair.loss;
+  sums_.margin += pair.margin;
+  sums_.accuracy += pair.margin > 0 ? 1 : 0;
+  sums_.chosen_logprob += pair.policy.chosen;
+  sums_.rejected_logprob += pair.policy.rejected;
 }
 
 PreferenceMeans PreferenceSums::means() const {

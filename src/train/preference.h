@@ -44,6 +44,15 @@ struct PairTerms {
 PairTerms pair_terms(const DpoOptions& options, const PairLogProbs& policy,
                      const PairLogProbs& reference, int64_t chosen_tokens);
 
+// What means are made of: the numbers of one pair.
+struct PairRecord {
+  double loss = 0;
+  double margin = 0;
+  PairLogProbs policy;
+
+  bool operator==(const PairRecord&) const = default;
+};
+
 // Means over pairs.
 struct PreferenceMeans {
   int64_t pair_count = 0;
@@ -57,7 +66,7 @@ struct PreferenceMeans {
 // Adds pairs in the order of the data, which decides the bits of the means.
 class PreferenceSums {
  public:
-  void add(const PairTerms& terms, const PairLogProbs& policy);
+  void add(const PairRecord& pair);
   double loss() const { return sums_.loss; }
   // REQUIRES: a pair was added.
   PreferenceMeans means() const;

@@ -65,7 +65,8 @@ TEST(PreferenceSums, AreMeansOfThePairs) {
   PreferenceSums sums;
   const DpoOptions plain{.beta = 1};
   for (const auto& policy : {PairLogProbs{-1, -3}, PairLogProbs{-4, -4}, PairLogProbs{-2, -1}}) {
-    sums.add(pair_terms(plain, policy, {}, 1), policy);
+    const PairTerms terms = pair_terms(plain, policy, {}, 1);
+    sums.add({terms.loss, terms.margin, policy});
   }
   const PreferenceMeans means = sums.means();
   EXPECT_EQ(means.pair_count, 3);

@@ -80,9 +80,9 @@ class PreferenceRig {
         model::training_memory(*architecture_, weights, options.micro_batch_tokens), train);
     const auto files = formats::TensorFolder::open(folder);
     EXPECT_TRUE(model::load_weights(engine_->weights(), engine_->stream(), *files));
-    const auto pairs = *engine_->logprobs(data.corpus, data.pairs, {});
+    const auto pairs = *engine_->preference()->logprobs(data.corpus, data.pairs, {});
     reference_ = {.training = pairs, .held_out = pairs};
-    engine_->set_reference(reference_);
+    engine_->preference()->set_reference(reference_);
   }
 
   StepOutcome step(double learning_rate) {
@@ -90,7 +90,9 @@ class PreferenceRig {
     EXPECT_TRUE(outcome);
     return *outcome;
   }
-  PreferenceMeans measure() { return *engine_->measure(data_.corpus, plan().micro_batches); }
+  PreferenceMeans measure() {
+    return *engine_->preference()->measure(data_.corpus, plan().micro_batches);
+  }
 
   PreferenceEngine& engine() { return *engine_; }
   const ReferenceLogProbs& reference() const { return reference_; }

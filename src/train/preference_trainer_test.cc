@@ -6,46 +6,12 @@
 #include <cmath>
 #include <filesystem>
 
-#include "train/test_support.h"
-#include "train/trainer_test_support.h"
+#include "train/preference_run_test_support.h"
 
 namespace jige::train {
 namespace {
 
 using testing::HasSubstr;
-
-// A tiny model that has learned both answers, in `folder`/first/model.
-std::string first_model(const TestFolder& folder) {
-  std::string lines;
-  for (int i = 0; i < 40; ++i) {
-    lines += dump_json(Json{{"prompt", std::to_string(i) + " is "},
-                            {"completion", i % 2 == 0 ? "yy" : "nn"}}) +
-             "\n";
-  }
-  TrainOptions options = tiny_options(folder, {folder.write("first.jsonl", lines)});
-  options.out_folder = folder.file("first");
-  options.steps = 20;
-  const auto run = train(options);
-  EXPECT_TRUE(run) << run.error().message;
-  return run->result.model_folder;
-}
-
-TrainOptions preference_options(const TestFolder& folder, const std::string& out) {
-  TrainOptions options =
-      tuning_options(tiny_options(folder, {folder.write("pairs.jsonl", small_pairs(48))}),
-                     folder.file("first/model"), folder.file(out));
-  options.dpo.emplace();
-  options.schedule.peak = 1e-3;
-  options.steps = 10;
-  return options;
-}
-
-std::string reference_file(const TrainOptions& options) {
-  for (const auto& entry : std::filesystem::directory_iterator(options.out_folder + "/cache")) {
-    if (entry.path().filename().string().starts_with("reference-")) return entry.path().string();
-  }
-  return "";
-}
 
 std::vector<PreferenceMeans> preference_of(const TrainOptions& options, TrainCallbacks callbacks,
                                            std::vector<PreferenceMeans>& held_out) {
@@ -237,11 +203,6 @@ TEST(PreferenceTrainer, RefusesWhatItCannotDoBeforeItStarts) {
   };
   EXPECT_THAT(refusal([](TrainOptions& options) { options.pipeline.emplace(); }),
               HasSubstr("--dpo with a pipeline of devices is not supported"));
-  EXPECT_THAT(refusal([](TrainOptions& options) {
-                options.ranks.emplace();
-                options.ranks->size = 2;
-              }),
-              HasSubstr("--dpo with several ranks is not supported"));
   EXPECT_THAT(refusal([](TrainOptions& options) { options.dpo->beta = 0; }),
               HasSubstr("--dpo-beta is 0, but must be above 0"));
   EXPECT_THAT(refusal([](TrainOptions& options) { options.dpo->label_smoothing = 0.5; }),

@@ -1,5 +1,6 @@
 #include "train/rank_engine.h"
 
+#include <algorithm>
 #include <cmath>
 #include <span>
 
@@ -17,8 +18,22 @@ Result<std::unique_ptr<StepEngine>> RankEngine::create(CpuDevice& device,
   std::unique_ptr<RankEngine> engine(new RankEngine());
   JIGE_DO(engine->allocate(device, architecture, weights_options, memory, options));
   engine->group_ = options.ranks->group.get();
-  engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_);
+  const OptimizerShares* shares = engine->optimizer_->shares();
+  engine->sync_ = GradientSync::make(*options.ranks, *engine->weights_, shares);
+  if (options.dpo) {
+    engine->preference_.emplace(*options.dpo, *engine, *engine->executor_,
+                                options.micro_batch_tokens);
+  }
+  if (shares) engine->sharded_.emplace(*engine->group_, *engine->weights_, *engine->optimizer_);
   return engine;
+}
+
+void RankEngine::refresh() {
+  if (sharded_) sharded_->take_masters(*stream_);
+}
+
+int64_t RankEngine::sent_bytes() const {
+  return sync_->sent_bytes() + (sharded_ ? sharded_->sent_bytes() : 0);
 }
 
 Status RankEngine::waited(const std::function<Status()>& wait) {
@@ -46,16 +61,29 @@ Status RankEngine::run_weights(size_t node, int64_t micro_batch, const Task& tas
   executor_->run(
       *stream_, std::span(&task, 1),
       sync_->starts(micro_batch) ? model::GradientUse::kStore : model::GradientUse::kAdd);
+  // The holder gives the table's sum away as soon as it is there.
+  const bool last = micro_batch + 1 == micro_batch_count_ && sync_->holder() == group_->rank();
+  if (node == 0 && last) weights_->finish_gradients(*stream_);
   stream_->synchronize();
   return waited([&] { return sync_->after(node, micro_batch); });
 }
 
-Status RankEngine::run_passes(int64_t micro_batch) {
+Status RankEngine::run_forward(const Corpus& corpus, const StepPlan& plan, int64_t micro_batch,
+                               const BatchTerms& terms) {
+  const auto i = static_cast<size_t>(micro_batch);
+  if (preference_) return preference_->forward(corpus, i, terms);
+  JIGE_DO(read_batch(corpus, plan.micro_batches[i], batch_));
+  executor_->load(*stream_, batch_, terms);
   const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   for (int32_t node = 0; node < head; ++node) {
     const Task forward{StepTaskKind::kForward, node, 0};
     executor_->run(*stream_, std::span(&forward, 1));
   }
+  return {};
+}
+
+Status RankEngine::run_backward(int64_t micro_batch) {
+  const auto head = static_cast<int32_t>(weights_->architecture().head_node());
   JIGE_DO(run_weights(static_cast<size_t>(head), micro_batch, {StepTaskKind::kHeadPass, head, 0}));
   for (int32_t node = head - 1; node >= 0; --node) {
     const Task input{StepTaskKind::kBackwardInput, node, 0};
@@ -69,12 +97,29 @@ Status RankEngine::run_passes(int64_t micro_batch) {
 
 Status RankEngine::wait_for_totals() {
   for (size_t node = 0; node < weights_->architecture().node_count(); ++node) {
-    JIGE_DO(waited([&] { return sync_->total(node).wait(); }));
+    JIGE_DO(waited([&] { return sync_->wait_total(node); }));
   }
   return {};
 }
 
+Result<std::vector<double>> RankEngine::take_squares_of_holder() {
+  const std::span<const model::NamedParam> params = optimizer_->params();
+  std::vector<double> squares(params.size());
+  if (sync_->holder() == group_->rank()) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      ops::add_sum_of_squares(*stream_, params[i].grad, &squares[i]);
+    }
+    stream_->synchronize();
+  }
+  JIGE_DO(waited([&] {
+    return broadcast_bytes(*group_, sync_->holder(), std::as_writable_bytes(std::span(squares)));
+  }));
+  JIGE_DO(wait_for_totals());
+  return squares;
+}
+
 Result<std::vector<double>> RankEngine::take_totals() {
+  if (sync_->holder() >= 0) return take_squares_of_holder();
   const std::span<const model::NamedParam> params = optimizer_->params();
   std::vector<double> squares(params.size());
   for (size_t node = weights_->architecture().node_count(); node-- > 0;) {
@@ -97,42 +142,60 @@ Result<std::vector<double>> RankEngine::take_totals() {
   return squares;
 }
 
+Result<OptimizerReport> RankEngine::update(std::span<const double> squares, const StepRates& rates,
+                                           bool refuse) {
+  if (sharded_) {
+    const OptimizerReport report = optimizer_->decide(squares, refuse);
+    JIGE_DO(sharded_->run(*stream_, report, rates.learning_rate));
+    return report;
+  }
+  const OptimizerReport report = optimizer_->apply(
+      *stream_, squares,
+      {.learning_rate = rates.learning_rate, .refuse = refuse, .renew_packed = true});
+  if (report.applied) weights_->pack_others(*stream_);
+  stream_->synchronize();
+  return report;
+}
+
 Result<StepOutcome> RankEngine::run(const Corpus& corpus, const StepPlan& plan,
                                     const StepRates& rates) {
-  BatchTerms terms{.loss_weight = loss_weight_of(plan), .dropout = rates.dropout};
+  BatchTerms terms{.loss_weight = preference_ ? 1 : loss_weight_of(plan), .dropout = rates.dropout};
   const auto count = static_cast<int64_t>(plan.micro_batches.size());
-  const int64_t sent_before = sync_->sent_bytes();
+  const int64_t sent_before = sent_bytes();
+  micro_batch_count_ = count;
   wait_s_ = 0;
   StepWord own;
+  if (preference_) preference_->begin_step(plan);
   start_gradients(count);
   sync_->begin(count);
   for (int64_t i = 0; i < count; ++i) {
-    const MicroBatch& micro_batch = plan.micro_batches[static_cast<size_t>(i)];
     if (sync_->is_own(i)) {
-      JIGE_DO(read_batch(corpus, micro_batch, batch_));
-      executor_->load(*stream_, batch_, terms);
-      JIGE_DO(run_passes(i));
-      executor_->add_losses(*stream_, own.loss);
+      JIGE_DO(run_forward(corpus, plan, i, terms));
+      JIGE_DO(run_backward(i));
+      if (!preference_) executor_->add_losses(*stream_, own.loss);
     }
-    terms.dropout.token_begin += micro_batch.input_count;
+    terms.dropout.token_begin += plan.micro_batches[static_cast<size_t>(i)].input_count;
   }
   sync_->finish();
   JIGE_TRY(const std::vector<double> squares, take_totals());
   own.stop = rates.should_stop && rates.should_stop();
+  own.save = rates.should_save && rates.should_save();
   own.wait_s = wait_s_;
   JIGE_TRY(const StepWord all, exchange(*group_, own));
   StepOutcome outcome{.loss_sum = all.loss.value(),
                       .stop = all.stop,
-                      .ranks = {.wait_s = own.wait_s,
-                                .wait_max_s = all.wait_s,
-                                .sent_bytes = sync_->sent_bytes() - sent_before}};
+                      .save = all.save,
+                      .ranks = {.wait_s = own.wait_s, .wait_max_s = all.wait_s}};
+  if (preference_) {
+    JIGE_TRY(const PreferenceSums sums, preference_->end_step());
+    outcome.loss_sum = sums.loss();
+    outcome.preference = sums.means();
+  }
   if (rates.before_update) rates.before_update();
-  outcome.optimizer = optimizer_->apply(*stream_, squares,
-                                        {.learning_rate = rates.learning_rate,
-                                         .refuse = !std::isfinite(outcome.loss_sum),
-                                         .renew_packed = true});
-  if (outcome.optimizer.applied) weights_->pack_others(*stream_);
-  stream_->synchronize();
+  JIGE_TRY(outcome.optimizer, update(squares, rates, !std::isfinite(outcome.loss_sum)));
+  outcome.ranks.sent_bytes = sent_bytes() - sent_before;
+  if (sharded_) outcome.ranks.wait_s += sharded_->wait_s();
+  outcome.ranks.wait_max_s = std::max(outcome.ranks.wait_max_s, outcome.ranks.wait_s);
   return outcome;
 }
 
@@ -140,6 +203,17 @@ Status RankEngine::add_ranks(ExactSum& sum) {
   JIGE_TRY(const StepWord all, exchange(*group_, {.loss = sum}));
   sum = all.loss;
   return {};
+}
+
+Status RankEngine::complete(std::span<double> numbers) {
+  auto* bytes = reinterpret_cast<std::byte*>(numbers.data());
+  // Sums of whole numbers, all but one of which are zero.
+  return group_
+      ->start({.dtype = DType::kI32,
+               .count = static_cast<int64_t>(numbers.size_bytes() / 4),
+               .src = bytes,
+               .dst = bytes})
+      .wait();
 }
 
 }  // namespace jige::train

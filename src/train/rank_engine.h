@@ -1,8 +1,8 @@
 // Training on several ranks that hold the whole model each: a step's micro-batches are dealt out,
 // their gradients summed while backward passes run (gradient_sync.h), and every rank makes the same
-// update.
+// update, or its part of it where the optimizer's state is divided (sharded_update.h).
 //
-// Invariant: after a step weights and moments have the same bits on all ranks; with
+// Invariant: after a step weights and moments have the same bits on all ranks, divided or not; with
 // GradientSum::kRelay those of OneDeviceEngine with the same micro-batches, with f32 compute those
 // of any micro-batches.
 // Threads: one thread at a time; the device's team runs the kernels, the group's thread moves data.
@@ -10,11 +10,15 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
+#include <span>
 #include <vector>
 
 #include "base/clock.h"
 #include "train/gradient_sync.h"
+#include "train/preference_passes.h"
 #include "train/rank_exchange.h"
+#include "train/sharded_update.h"
 #include "train/whole_model_engine.h"
 
 namespace jige::train {
@@ -35,22 +39,38 @@ class RankEngine final : public WholeModelEngine {
     return sync_->is_own(static_cast<int64_t>(micro_batch));
   }
   Status add_ranks(ExactSum& sum) override;
+  Status complete(std::span<double> numbers) override;
+  PreferencePasses* preference() override { return preference_ ? &*preference_ : nullptr; }
+  // Masters of a share are those of the values.
+  void refresh() override;
 
  private:
   RankEngine() = default;
   void start_gradients(int64_t micro_batch_count);
-  // F of all nodes, then the backward pass, which takes up and passes on the sums of gradients.
-  Status run_passes(int64_t micro_batch);
+  // F of a micro-batch, of the head with pairs only; then the backward pass, which takes up and
+  // passes on the sums of gradients.
+  Status run_forward(const Corpus& corpus, const StepPlan& plan, int64_t micro_batch,
+                     const BatchTerms& terms);
+  Status run_backward(int64_t micro_batch);
   Status run_weights(size_t node, int64_t micro_batch, const Task& task);
   Status wait_for_totals();
   // Sums of squares of all gradients, each as soon as it is there. All are there then.
   Result<std::vector<double>> take_totals();
+  // The same where one rank has the sums (GradientSync::holder) and tells the others.
+  Result<std::vector<double>> take_squares_of_holder();
+  // What the sums of squares make of weights and moments.
+  Result<OptimizerReport> update(std::span<const double> squares, const StepRates& rates,
+                                 bool refuse);
+  int64_t sent_bytes() const;
   // Waits, and counts the time.
   Status waited(const std::function<Status()>& wait);
 
   comm::AsyncGroup* group_ = nullptr;
   std::unique_ptr<GradientSync> sync_;
-  double wait_s_ = 0;  // of the step
+  std::optional<ShardedUpdate> sharded_;
+  std::optional<PreferencePasses> preference_;
+  int64_t micro_batch_count_ = 0;  // of the step
+  double wait_s_ = 0;              // of the step
 };
 
 }  // namespace jige::train

@@ -5,28 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
 
-#include "base/json.h"
 #include "formats/xxhash64.h"
 
 namespace jige::train {
 namespace {
-
-constexpr int64_t kStateBytesMax = 1 << 20;
-
-Status broadcast(comm::AsyncGroup& group, void* data, int64_t bytes) {
-  auto* own = static_cast<std::byte*>(data);
-  return group
-      .start({.collective = comm::Collective::kBroadcast,
-              .dtype = DType::kU8,
-              .count = bytes,
-              .src = own,
-              .dst = own})
-      .wait();
-}
 
 // `own` of every rank, by rank.
 Result<std::vector<int64_t>> gather(comm::AsyncGroup& group, std::span<const int64_t> own) {
@@ -51,7 +36,7 @@ Status after_rank_0(comm::AsyncGroup& group, const std::function<Status()>& work
     return done;
   }
   uint8_t word = 0;
-  JIGE_DO(broadcast(group, &word, 1));
+  JIGE_DO(broadcast_bytes(group, 0, std::as_writable_bytes(std::span(&word, 1))));
   if (group.rank() != 0) done = work();
   if (!done) group.fail_with(done.error());
   return done;
@@ -71,43 +56,31 @@ Status check_same(comm::AsyncGroup& group, std::string_view text, std::string_vi
               fmt::join(others, ", "));
 }
 
-Status share_state(comm::AsyncGroup& group, RunState& state, Optimizer& optimizer) {
-  std::string text = group.rank() == 0 ? dump_json(state.to_json()) : "";
-  auto length = static_cast<int64_t>(text.size());
-  JIGE_DO(broadcast(group, &length, sizeof length));
-  if (length < 0 || length > kStateBytesMax) {
-    return fail(Code::kCorrupt, "rank 0 gives a state of {} bytes", length);
-  }
-  text.resize(static_cast<size_t>(length));
-  JIGE_DO(broadcast(group, text.data(), length));
-  JIGE_TRY(const Json json, parse_json(text, "the state of rank 0"));
-  JIGE_TRY(state, RunState::from_json(json, "the state of rank 0"));
-  optimizer.set_update_count(state.update_count);
-  for (size_t i = 0; i < optimizer.params().size(); ++i) {
-    std::vector<TensorView> views = {optimizer.params()[i].value};
-    if (state.update_count > 0) {
-      views.push_back(optimizer.moment1(i));
-      views.push_back(optimizer.moment2(i));
-    }
-    for (const TensorView& view : views) {
-      JIGE_DO(broadcast(group, view.data, dtype_bytes(view.dtype, view.count())));
-    }
-  }
-  return {};
+Status broadcast_bytes(comm::AsyncGroup& group, int root, std::span<std::byte> bytes) {
+  return group
+      .start({.collective = comm::Collective::kBroadcast,
+              .dtype = DType::kU8,
+              .count = static_cast<int64_t>(bytes.size()),
+              .root = root,
+              .src = bytes.data(),
+              .dst = bytes.data()})
+      .wait();
 }
 
 Result<StepWord> exchange(comm::AsyncGroup& group, const StepWord& own) {
   const std::array<uint64_t, 3> loss = own.loss.words();
+  const int64_t flags = (own.stop ? 1 : 0) + (own.save ? 2 : 0);
   const std::array<int64_t, 5> words = {
       std::bit_cast<int64_t>(loss[0]), std::bit_cast<int64_t>(loss[1]),
-      std::bit_cast<int64_t>(loss[2]), own.stop ? 1 : 0, std::bit_cast<int64_t>(own.wait_s)};
+      std::bit_cast<int64_t>(loss[2]), flags, std::bit_cast<int64_t>(own.wait_s)};
   JIGE_TRY(const std::vector<int64_t> all, gather(group, words));
   StepWord sum;
   for (size_t at = 0; at < all.size(); at += words.size()) {
     sum.loss.merge(ExactSum::from_words({std::bit_cast<uint64_t>(all[at]),
                                          std::bit_cast<uint64_t>(all[at + 1]),
                                          std::bit_cast<uint64_t>(all[at + 2])}));
-    sum.stop = sum.stop || all[at + 3] != 0;
+    sum.stop = sum.stop || (all[at + 3] & 1) != 0;
+    sum.save = sum.save || (all[at + 3] & 2) != 0;
     sum.wait_s = std::max(sum.wait_s, std::bit_cast<double>(all[at + 4]));
   }
   return sum;

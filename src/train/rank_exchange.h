@@ -1,18 +1,17 @@
-// What ranks tell one another besides gradients: who goes first, that all do the same, where the
-// run stands, sums of losses.
+// What ranks tell one another besides gradients and state: who goes first, that all do the same,
+// sums of losses.
 //
 // All ranks call the same functions in the same order. Threads: one thread at a time.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "base/exact_sum.h"
 #include "base/result.h"
 #include "comm/async_group.h"
-#include "train/optimizer.h"
-#include "train/run_state.h"
 
 namespace jige::train {
 
@@ -23,16 +22,17 @@ Status after_rank_0(comm::AsyncGroup& group, const std::function<Status()>& work
 // Fails with kInvalidArgument naming the ranks whose text differs from rank 0's, with `what` it is.
 Status check_same(comm::AsyncGroup& group, std::string_view text, std::string_view what);
 
-// Gives all ranks rank 0's state, values and, where there were updates, moments.
-Status share_state(comm::AsyncGroup& group, RunState& state, Optimizer& optimizer);
+// Gives all ranks the root's bytes.
+Status broadcast_bytes(comm::AsyncGroup& group, int root, std::span<std::byte> bytes);
 
 // What a rank says at the end of a step's passes.
 struct StepWord {
   ExactSum loss;
   bool stop = false;
+  bool save = false;
   double wait_s = 0;
 };
-// The sum of losses, whether any rank stops, the longest wait.
+// The sum of losses, whether any rank stops or is due to write, the longest wait.
 Result<StepWord> exchange(comm::AsyncGroup& group, const StepWord& own);
 
 }  // namespace jige::train

@@ -1,5 +1,5 @@
 // What a run on several ranks knows of them: processes that hold the whole model each, take a share
-// of every step's micro-batches, and make the same updates.
+// of every step's micro-batches, and make the same updates, or each its part of them.
 //
 // Threads: values.
 #pragma once
@@ -30,11 +30,16 @@ enum class GradientSum : uint8_t {
 std::string_view gradient_sum_name(GradientSum sum);
 
 struct RankOptions {
+  // Whether there are ranks among which the optimizer's state is divided.
+  bool shards() const { return shard_optimizer && size > 1; }
+
   int rank = 0;
   int size = 1;
   int local = 1;  // ranks on this machine, which share its memory
   GradientSum sum = GradientSum::kRelay;
   bool overlap = true;  // false: what could move beside the passes waits for their end
+  // Each rank keeps the optimizer's state of its part of the parameters only (optimizer_shares.h).
+  bool shard_optimizer = false;
   // Set while this rank writes a checkpoint, for who started it; null: nobody looks.
   std::atomic<bool>* writing = nullptr;
   std::shared_ptr<comm::AsyncGroup> group;  // none where nothing is trained, only planned

@@ -18,6 +18,7 @@ Json training_memory_json(const model::TrainingMemory& memory) {
           {"rope_bytes", memory.weights.rope_bytes},
           {"strip_bytes", memory.weights.strip_bytes},
           {"moments_bytes", memory.moments_bytes},
+          {"masters_bytes", memory.masters_bytes},
           {"micro_batch_bytes", memory.buffers.total_bytes()},
           {"total_bytes", memory.total_bytes()}};
 }
@@ -81,12 +82,16 @@ Json plan_json(const TrainPlan& plan) {
                {"memory", training_memory_json(plan.memory)},
                {"memory_predicted_bytes", plan.memory_predicted_bytes},
                {"memory_limit_bytes", plan.memory_limit_bytes}};
-  if (plan.pairs) json["pairs"] = plan.sequence_count;
+  if (plan.pairs) {
+    json["pairs"] = plan.sequence_count;
+    json["memory"]["reference_bytes"] = plan.reference_bytes;
+  }
   if (plan.pipeline) json["pipeline"] = pipeline_json(*plan.pipeline);
   if (plan.rank_count > 1) {
     json["ranks"] = plan.rank_count;
     json["ranks_here"] = plan.ranks_here;
     json["memory"]["stream_bytes"] = plan.stream_bytes;
+    json["shard_optimizer"] = plan.sharded;
   }
   return json;
 }

@@ -34,11 +34,13 @@ struct TrainPlan {
   model::TrainingMemory memory;        // by purpose
   int64_t memory_predicted_bytes = 0;  // of the process, see run_setup.h
   int64_t memory_limit_bytes = 0;
+  int64_t reference_bytes = 0;  // of it, what the first weights think of pairs
   std::optional<PipelinePlan> pipeline;
   int64_t device_budget_bytes = 0;  // of each device of the pipeline; 0: no limit
   int rank_count = 1;
   int ranks_here = 1;        // on this machine, each with the predicted memory
   int64_t stream_bytes = 0;  // of it, between the ranks
+  bool sharded = false;      // the optimizer's state is divided among them; memory is this rank's
 };
 
 struct StepInfo {

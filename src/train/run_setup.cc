@@ -12,8 +12,10 @@
 #include "formats/tensor_folder.h"
 #include "formats/xxhash64.h"
 #include "model/weights_layout.h"
+#include "train/optimizer_shares.h"
 #include "train/option_flags.h"
 #include "train/process_memory.h"
+#include "train/reference_logprobs.h"
 #include "train/tokenize.h"
 
 namespace jige::train {
@@ -102,6 +104,7 @@ void add_ranks(RunSetup& setup) {
   const RankOptions& ranks = *setup.options.ranks;
   setup.plan.rank_count = ranks.size;
   setup.plan.ranks_here = std::max(ranks.local, 1);
+  setup.plan.sharded = ranks.shards();
   setup.plan.stream_bytes =
       ranks.group
           ? comm::stream_memory_bytes(ranks.group->kind(), ranks.size, ranks.group->plan())
@@ -109,13 +112,37 @@ void add_ranks(RunSetup& setup) {
   setup.plan.memory_predicted_bytes += setup.plan.stream_bytes;
 }
 
-// How a run could hold less of its weights.
+// How a run could hold less of its weights, and of what belongs to them.
 std::string less_weights_text(const TrainOptions& options) {
-  if (!options.lora) return fmt::format(", or {}", flag_of("lora"));
+  const bool divides = options.ranks && options.ranks->size > 1 && !options.ranks->shards();
+  std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
+  if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
   const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
                         options.base_format == ops::WeightFormat::kMxfp4;
-  if (is_least) return "";
-  return fmt::format(", or {} q4", flag_of("quantize"));
+  if (is_least) return text;
+  return text + fmt::format(", or {} q4", flag_of("quantize"));
+}
+
+Status check_limit(const RunSetup& setup) {
+  const int64_t limit = setup.plan.memory_limit_bytes;
+  const int64_t ranks_here = setup.plan.ranks_here;
+  if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
+  const int64_t together =
+      std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
+  const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
+  return fail(Code::kExhausted,
+              "training needs {} (weights {}, gradients {}, {} {}, packed {}, a micro-batch of "
+              "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
+              shown(together), shown(setup.memory.weights.values_bytes),
+              shown(setup.memory.weights.gradients_bytes),
+              setup.memory.masters_bytes > 0 ? "share of moments and masters" : "moments",
+              shown(setup.memory.moments_bytes + setup.memory.masters_bytes),
+              shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
+              shown(setup.memory.buffers.total_bytes()),
+              setup.plan.ranks_here > 1
+                  ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
+                  : "",
+              shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
 }
 
 Status check_memory(RunSetup& setup) {
@@ -128,22 +155,16 @@ Status check_memory(RunSetup& setup) {
           *setup.architecture, setup.weights_options.compute,
           {.of_each = setup.threads, .micro_batch_tokens = setup.options.micro_batch_tokens});
   add_ranks(setup);
-  const int64_t ranks_here = setup.plan.ranks_here;
-  if (setup.plan.memory_predicted_bytes <= limit / ranks_here) return {};
-  const int64_t together =
-      std::min(setup.plan.memory_predicted_bytes, INT64_MAX / ranks_here) * ranks_here;
-  const auto shown = [](int64_t bytes) { return format_bytes(bytes); };
-  return fail(
-      Code::kExhausted,
-      "training needs {} (weights {}, gradients {}, moments {}, packed {}, a micro-batch of "
-      "{} tokens {}){}, the limit is {}; choose a smaller {} or model{}",
-      shown(together), shown(setup.memory.weights.values_bytes),
-      shown(setup.memory.weights.gradients_bytes), shown(setup.memory.moments_bytes),
-      shown(setup.memory.weights.packed_bytes), setup.options.micro_batch_tokens,
-      shown(setup.memory.buffers.total_bytes()),
-      setup.plan.ranks_here > 1 ? fmt::format(" on each of {} ranks here", setup.plan.ranks_here)
-                                : "",
-      shown(limit), flag_of("micro_batch_tokens"), less_weights_text(setup.options));
+  return check_limit(setup);
+}
+
+// What is known of pairs once they are read: the reference is in memory.
+Status add_reference(RunSetup& setup) {
+  if (!setup.options.dpo) return {};
+  const int64_t pairs = std::ssize(setup.dataset.training) + std::ssize(setup.dataset.held_out);
+  setup.plan.reference_bytes = pairs * static_cast<int64_t>(sizeof(ReferencePair));
+  setup.plan.memory_predicted_bytes += setup.plan.reference_bytes;
+  return check_limit(setup);
 }
 
 Status make_identity(RunSetup& setup) {
@@ -175,6 +196,7 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   setup.weights_options = {.compute = options.compute,
                            .use = model::PackFor::kTraining,
                            .position_count = options.context,
+                           .values_in_gradients = options.ranks && options.ranks->shards(),
                            .format = options.base_format};
   JIGE_TRY(setup.architecture, model::Architecture::create(config, options.lora));
   JIGE_DO(model::check_weight_format(*setup.architecture, options.base_format));
@@ -185,6 +207,12 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
   }
   setup.memory = model::training_memory(*setup.architecture, setup.weights_options,
                                         options.micro_batch_tokens);
+  if (options.ranks && options.ranks->shards()) {
+    const ShareMemory share = share_memory(*setup.architecture, setup.weights_options,
+                                           options.ranks->rank, options.ranks->size);
+    setup.memory.moments_bytes = share.moments_bytes;
+    setup.memory.masters_bytes = share.masters_bytes;
+  }
   setup.plan.memory = setup.memory;
   setup.plan.parameter_count = formats::parameter_count(config);
   setup.plan.trainable_count = setup.memory.weights.trainable_count;
@@ -335,6 +363,7 @@ Result<RunSetup> prepare_run(const TrainOptions& options, const TrainCallbacks& 
   setup.special = tokenizer.special();
   JIGE_DO(choose_model(setup, tokenizer));
   JIGE_DO(choose_data(setup, tokenizer, callbacks, team));
+  JIGE_DO(add_reference(setup));
   JIGE_DO(choose_steps(setup, callbacks.on_walk));
   JIGE_DO(choose_pipeline(setup, callbacks.on_walk));
   JIGE_DO(make_identity(setup));

@@ -10,16 +10,13 @@
 namespace jige::train {
 namespace {
 
-// Stands beside all that a step takes, and no prediction has room for much of it.
-constexpr int64_t kPieceBytes = int64_t{512} << 10;
-
 // A tensor of a device as a source of host rows, a piece at a time.
 formats::TensorSource device_source(const std::string& name, const TensorView& view,
                                     Stream& stream) {
   formats::TensorSource source{.name = name, .dtype = view.dtype, .shape = view.shape};
   source.produce = [view, &stream](const formats::RowSink& sink) -> Status {
     const int64_t row_bytes = std::max<int64_t>(dtype_bytes(view.dtype, view.columns()), 1);
-    const int64_t piece_rows = std::max<int64_t>(kPieceBytes / row_bytes, 1);
+    const int64_t piece_rows = std::max<int64_t>(kSavedPieceBytes / row_bytes, 1);
     std::vector<std::byte> staging(
         static_cast<size_t>(std::min(piece_rows, view.rows()) * row_bytes));
     for (int64_t begin = 0; begin < view.rows(); begin += piece_rows) {
@@ -33,15 +30,20 @@ formats::TensorSource device_source(const std::string& name, const TensorView& v
   return source;
 }
 
+// Reads elements of a parameter-shaped tensor into memory for as many.
 Status restore_tensor(const formats::CheckpointReader& checkpoint, const char* file,
-                      const std::string& name, const TensorView& dst, Stream& stream) {
-  JIGE_TRY(const TensorView stored, checkpoint.tensor(file, name));
-  if (stored.dtype != dst.dtype || !(stored.shape == dst.shape)) {
+                      const model::ParamSpec& spec, const ElementRange& part, void* dst,
+                      Stream& stream) {
+  JIGE_TRY(const TensorView stored, checkpoint.tensor(file, spec.name));
+  if (stored.dtype != DType::kF32 || !(stored.shape == spec.shape)) {
     return fail(Code::kCorrupt, "{}: {} of {} is {} {}, the model has {} {}", checkpoint.folder(),
-                name, file, dtype_info(stored.dtype).name, stored.shape.to_string(),
-                dtype_info(dst.dtype).name, dst.shape.to_string());
+                spec.name, file, dtype_info(stored.dtype).name, stored.shape.to_string(),
+                dtype_info(DType::kF32).name, spec.shape.to_string());
   }
-  stream.copy(dst.data, stored.data, dtype_bytes(dst.dtype, dst.count()), CopyKind::kHostToDevice);
+  if (part.count > 0) {
+    stream.copy(dst, static_cast<const float*>(stored.data) + part.begin, part.count * 4,
+                CopyKind::kHostToDevice);
+  }
   return {};
 }
 
@@ -107,13 +109,17 @@ Result<RunOrigin> RunOrigin::from_state(const Json& state, const std::string& wh
 }
 
 Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
-                       const Optimizer& optimizer, Stream& stream) {
+                       const Optimizer& optimizer, Stream& stream, const MomentSource& moments) {
   formats::CheckpointWriter writer(request.run_folder, state.step);
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
     writer.add(kCheckpointValues, device_source(param.spec->name, param.value, stream));
-    writer.add(kCheckpointMoments1, device_source(param.spec->name, optimizer.moment1(i), stream));
-    writer.add(kCheckpointMoments2, device_source(param.spec->name, optimizer.moment2(i), stream));
+    const auto moment = [&](int k) {
+      const TensorView& own = k == 0 ? optimizer.moment1(i) : optimizer.moment2(i);
+      return moments ? moments(i, k) : device_source(param.spec->name, own, stream);
+    };
+    writer.add(kCheckpointMoments1, moment(0));
+    writer.add(kCheckpointMoments2, moment(1));
   }
   const Json json = {
       {"identity", identity}, {"run", state.to_json()}, {"origin", request.origin.to_json()}};
@@ -124,10 +130,12 @@ Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer
                           Stream& stream) {
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
-    const std::string& name = param.spec->name;
-    JIGE_DO(restore_tensor(checkpoint, kCheckpointValues, name, param.value, stream));
-    JIGE_DO(restore_tensor(checkpoint, kCheckpointMoments1, name, optimizer.moment1(i), stream));
-    JIGE_DO(restore_tensor(checkpoint, kCheckpointMoments2, name, optimizer.moment2(i), stream));
+    const auto restore = [&](const char* file, const ElementRange& part, void* dst) {
+      return restore_tensor(checkpoint, file, *param.spec, part, dst, stream);
+    };
+    JIGE_DO(restore(kCheckpointValues, {0, param.value.count()}, param.value.data));
+    JIGE_DO(restore(kCheckpointMoments1, optimizer.held(i), optimizer.moment1(i).data));
+    JIGE_DO(restore(kCheckpointMoments2, optimizer.held(i), optimizer.moment2(i).data));
   }
   stream.synchronize();
   return {};

@@ -7,7 +7,9 @@
 // time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -65,12 +67,23 @@ struct SaveRequest {
   int64_t keep_last = 2;
 };
 
-// Writes a checkpoint of this state. Fails with kExhausted on a full disk, leaving what was there.
-Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
-                       const Optimizer& optimizer, Stream& stream);
+// Pieces in which tensors are written: one stands beside all that a step takes, and no prediction
+// has room for much of it.
+inline constexpr int64_t kSavedPieceBytes = int64_t{512} << 10;
 
-// Reads values and moments back. Fails with kNotFound or kCorrupt naming the tensor when the
-// checkpoint is of another model. The state's JSON fields "identity" and "run" are the caller's.
+// The whole first (0) or second (1) moment of a parameter, by its number, where not all of it is
+// held here (shared_state.h).
+using MomentSource = std::function<formats::TensorSource(size_t param, int moment)>;
+
+// Writes a checkpoint of this state, with moments of `moments` if given. Fails with kExhausted on a
+// full disk, leaving what was there.
+Status save_checkpoint(const SaveRequest& request, const Json& identity, const RunState& state,
+                       const Optimizer& optimizer, Stream& stream,
+                       const MomentSource& moments = nullptr);
+
+// Reads values and moments back, of moments what is held here. Fails with kNotFound or kCorrupt
+// naming the tensor when the checkpoint is of another model. The state's JSON fields "identity" and
+// "run" are the caller's.
 Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer& optimizer,
                           Stream& stream);
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "base/exact_sum.h"
 #include "base/result.h"
@@ -21,6 +22,8 @@
 
 namespace jige::train {
 
+class PreferencePasses;
+
 struct StepRates {
   int64_t step = 0;  // from 1
   double learning_rate = 0;
@@ -30,12 +33,14 @@ struct StepRates {
   // Asked once by engines of several ranks, when the step's passes are done: whether the run shall
   // end behind it.
   std::function<bool()> should_stop;
+  // The same: whether a checkpoint shall be written behind it.
+  std::function<bool()> should_save;
 };
 
 // What a step of several ranks took to bring them together, on this rank and the slowest one.
 struct RankTimes {
   double wait_s = 0;       // in which nothing was computed, for lack of what others send
-  double wait_max_s = 0;   // of the rank that waited longest
+  double wait_max_s = 0;   // of the rank that waited longest for gradients, or this one
   int64_t sent_bytes = 0;  // by this rank
 };
 
@@ -44,6 +49,7 @@ struct StepOutcome {
   std::optional<PreferenceMeans> preference;  // of pairs; loss_sum is over them then
   OptimizerReport optimizer;
   bool stop = false;  // with several ranks: should_stop said so on one of them
+  bool save = false;  // the same of should_save
   RankTimes ranks;
 };
 
@@ -74,6 +80,11 @@ class StepEngine {
   // Whether a micro-batch of an evaluation is this rank's, and the sum over all ranks.
   virtual bool takes(size_t /*micro_batch*/) const { return true; }
   virtual Status add_ranks(ExactSum& /*sum*/) { return {}; }
+  // Completes numbers of which each rank has made its part and left the rest zero, bit by bit.
+  virtual Status complete(std::span<double> /*numbers*/) { return {}; }
+
+  // Of engines of preference runs: measures and makes the reference; null without pairs.
+  virtual PreferencePasses* preference() { return nullptr; }
 
   // Gives back what only steps need, and writes what is kept of them. No step follows; the weights
   // stay. Fails where a file cannot be written.

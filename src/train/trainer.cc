@@ -20,6 +20,7 @@
 #include "train/rank_exchange.h"
 #include "train/records.h"
 #include "train/run_source.h"
+#include "train/shared_state.h"
 
 namespace jige::train {
 
@@ -44,7 +45,8 @@ std::string agreement(const RunSetup& setup) {
                         {"eval_tokens_max", options.eval_tokens_max},
                         {"eval_content", setup.dataset.eval_keys},
                         {"bad_steps_in_row_max", options.optimizer.bad_steps_in_row_max},
-                        {"sum", gradient_sum_name(options.ranks->sum)}});
+                        {"sum", gradient_sum_name(options.ranks->sum)},
+                        {"shard_optimizer", options.ranks->shard_optimizer}});
 }
 
 // Removes what a killed run left half-written: tokenised copies under temporary names
@@ -140,21 +142,19 @@ Result<std::unique_ptr<Trainer>> Trainer::create_on_rank(const TrainOptions& opt
 }
 
 Status Trainer::set_state(const std::optional<formats::CheckpointReader>& checkpoint) {
-  if (setup_.leads()) {
-    if (!checkpoint) JIGE_DO(start_weights());
-    const bool complete = checkpoint && checkpoint->step() == setup_.plan.steps_total;
-    if (preference_ != nullptr && !complete) JIGE_DO(prepare_reference(!checkpoint));
-    if (checkpoint) JIGE_DO(resume(*checkpoint));
-  }
   const bool alone = !setup_.options.ranks || setup_.options.ranks->size == 1;
-  return alone ? Status() : join_ranks();
+  if (setup_.leads() && !checkpoint) JIGE_DO(start_weights());
+  if (!alone)
+    JIGE_DO(check_same(*setup_.options.ranks->group, agreement(setup_), "data or options"));
+  if (engine_->preference()) JIGE_DO(share_reference(checkpoint));
+  if (setup_.leads() && checkpoint) JIGE_DO(resume(*checkpoint));
+  return alone ? Status() : join_ranks(checkpoint);
 }
 
-Status Trainer::join_ranks() {
-  comm::AsyncGroup& group = *setup_.options.ranks->group;
-  JIGE_DO(check_same(group, agreement(setup_), "data or options"));
+Status Trainer::join_ranks(const std::optional<formats::CheckpointReader>& checkpoint) {
   if (!setup_.leads()) JIGE_DO(load_base());
-  JIGE_DO(share_state(group, state_, engine_->optimizer()));
+  JIGE_DO(share_state(*setup_.options.ranks->group, state_, engine_->optimizer(),
+                      checkpoint ? &*checkpoint : nullptr));
   if (setup_.leads()) return {};
   engine_->weights().pack(engine_->stream());
   engine_->refresh();
@@ -177,15 +177,13 @@ Status Trainer::allocate() {
                                                  *setup_.pipeline, setup_.options));
     pipeline_ = engine.get();
     engine_ = std::move(engine);
-  } else if (setup_.options.dpo) {
-    JIGE_TRY(auto engine,
-             PreferenceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
-                                      setup_.memory, setup_.options));
-    preference_ = engine.get();
-    engine_ = std::move(engine);
   } else if (setup_.options.ranks && setup_.options.ranks->size > 1) {
     JIGE_TRY(engine_, RankEngine::create(*device_, *setup_.architecture, setup_.weights_options,
                                          setup_.memory, setup_.options));
+  } else if (setup_.options.dpo) {
+    JIGE_TRY(engine_,
+             PreferenceEngine::create(*device_, *setup_.architecture, setup_.weights_options,
+                                      setup_.memory, setup_.options));
   } else {
     JIGE_TRY(engine_,
              OneDeviceEngine::create(*device_, *setup_.architecture, setup_.weights_options,

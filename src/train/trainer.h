@@ -4,12 +4,12 @@
 //   JIGE_TRY(const train::TrainResult result, trainer->run());
 //
 // Steps are computed by an engine (step_engine.h): one device that holds everything, a pipeline
-// of devices with little memory each (TrainOptions::pipeline), or one of several ranks
-// (TrainOptions::ranks); preference runs (TrainOptions::dpo) have their own. Every rank makes a
-// trainer; rank 0 alone writes to OUT, apart from OUT/cache, and gives the others its state. The
-// gradient is that of the mean loss over all targets of the step; the reported loss is that mean,
-// as an exact sum. So with f32 compute losses and weights have the same bits whatever the
-// micro-batch size, the number of threads, the devices and their schedule, the number of ranks
+// of devices with little memory each (TrainOptions::pipeline), one of several ranks
+// (TrainOptions::ranks), or on one device one of preference runs (TrainOptions::dpo). Every rank
+// makes a trainer; rank 0 alone writes to OUT, apart from OUT/cache, and gives the others its
+// state. The gradient is that of the mean loss over all targets of the step; the reported loss is
+// that mean, as an exact sum. So with f32 compute losses and weights have the same bits whatever
+// the micro-batch size, the number of threads, the devices and their schedule, the number of ranks
 // (GradientSum::kRelay), and a run that is killed and continued ends with the bits of one that was
 // not.
 //
@@ -44,7 +44,6 @@
 namespace jige::train {
 
 class PipelineEngine;
-class PreferenceEngine;
 
 class Trainer {
  public:
@@ -78,16 +77,21 @@ class Trainer {
   Result<TrainResult> run_on_rank();
   // Sets what the steps begin with, from the checkpoint or anew; the other ranks get rank 0's.
   Status set_state(const std::optional<formats::CheckpointReader>& checkpoint);
-  Status join_ranks();
+  Status join_ranks(const std::optional<formats::CheckpointReader>& checkpoint);
+  // What the first weights think of every pair: from its file on rank 0, or computed by all ranks,
+  // each some of it, and kept there. The weights may become the first ones.
+  Status share_reference(const std::optional<formats::CheckpointReader>& checkpoint);
   // Reads the newest checkpoint, if the run is to go on from one.
   static Result<std::optional<formats::CheckpointReader>> find_checkpoint(const RunSetup& setup);
   Status allocate();
   Status load_base();
   Status start_weights();
-  // What the first weights think of every pair: from its file, or computed and kept there. The
-  // engine's weights are the first ones where `fresh`, and may become them.
-  Status prepare_reference(bool fresh);
-  Status compute_reference(const std::string& path, uint64_t key);
+  // Whether the reference was there.
+  bool read_kept_reference();
+  // Fails where the weights that the run began with are not there any more.
+  Status check_first_weights() const;
+  // By the engine's weights, which are the first ones; rank 0 keeps it.
+  Status compute_reference();
   Status resume(const formats::CheckpointReader& checkpoint);
 
   Result<StepInfo> run_step();
@@ -107,6 +111,9 @@ class Trainer {
   Status start_checkpoint();
   Status await_checkpoint();
   bool checkpoint_due() const;
+  bool time_is_up() const;  // since the last checkpoint
+  // Whether the optimizer's state is divided among ranks: all of them take part in a checkpoint.
+  bool shards() const { return setup_.options.ranks && setup_.options.ranks->shards(); }
   Status write_log(const Json& record);
   Status write_model(TrainResult& result);
   TrainResult make_result();
@@ -118,8 +125,7 @@ class Trainer {
   TrainCallbacks callbacks_;
   std::unique_ptr<CpuDevice> device_;
   std::unique_ptr<StepEngine> engine_;
-  PipelineEngine* pipeline_ = nullptr;      // engine_, where it is one
-  PreferenceEngine* preference_ = nullptr;  // the same
+  PipelineEngine* pipeline_ = nullptr;  // engine_, where it is one
   std::optional<StepPlanner> planner_;
   std::optional<StepLog> log_;
   std::vector<MicroBatch> evaluation_;
@@ -137,6 +143,7 @@ class Trainer {
   std::optional<EvalInfo> last_eval_;
   bool was_written_ = false;  // the results, by an earlier part of the run
   bool stop_asked_ = false;   // by a rank, in the last step
+  bool save_asked_ = false;   // the same of a checkpoint
   bool ends_alike_ = false;   // the run ends with an error that all ranks come to by themselves
 };
 

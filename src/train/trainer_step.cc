@@ -6,18 +6,15 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "train/evaluate.h"
-#include "train/preference_engine.h"
+#include "train/preference_passes.h"
 #include "train/process_memory.h"
 #include "train/records.h"
+#include "train/shared_state.h"
+#include "train/step_flops.h"
 #include "train/trainer.h"
 
 namespace jige::train {
 namespace {
-
-// A step's floating-point operations in units of its forward ones: F, X and W take one each; with
-// frozen weights W is next to nothing.
-constexpr double kPassesFull = 3;
-constexpr double kPassesAdapter = 2;
 
 // Mean number of tokens that a row sees: itself and those before it.
 // The two answers of a pair are taken as equally long.
@@ -49,9 +46,9 @@ Result<StepInfo> Trainer::run_step() {
                 .epoch = planner_->epoch_of(plan.cursor_end)};
   double flops = 0;
   for (const MicroBatch& micro_batch : plan.micro_batches) {
-    flops += (setup_.options.lora ? kPassesAdapter : kPassesFull) *
-             setup_.architecture->forward_flops(static_cast<double>(micro_batch.input_count),
-                                                mean_context(micro_batch, preference_ != nullptr));
+    flops += training_flops(*setup_.architecture, setup_.options,
+                            static_cast<double>(micro_batch.input_count),
+                            mean_context(micro_batch, engine_->preference() != nullptr));
   }
   const TrainOptions& options = setup_.options;
   const Result<StepOutcome> run = engine_->run(
@@ -61,7 +58,8 @@ Result<StepInfo> Trainer::run_step() {
        .dropout = {.rate = options.dropout,
                    .key = derive_key(options.seed, "dropout", static_cast<uint64_t>(info.step))},
        .before_update = [this] { checkpoint_.wait_written(); },
-       .should_stop = callbacks_.should_stop});
+       .should_stop = callbacks_.should_stop,
+       .should_save = [this] { return setup_.leads() && time_is_up(); }});
   if (!run) return tl::unexpected(step_failure(info.step, run.error()));
   const StepOutcome& outcome = *run;
   info.preference = outcome.preference;
@@ -72,6 +70,7 @@ Result<StepInfo> Trainer::run_step() {
   info.rank_count = setup_.plan.rank_count;
   info.ranks = outcome.ranks;
   stop_asked_ = outcome.stop;
+  save_asked_ = outcome.save;
   info.seconds = watch.seconds();
   info.tokens_per_s = static_cast<double>(plan.input_count) / info.seconds;
   info.flops_per_s = flops / info.seconds;
@@ -173,13 +172,13 @@ Status Trainer::check_weights() {
 
 Result<EvalInfo> Trainer::measure_held_out() {
   const Corpus& corpus = setup_.dataset.held_out_corpus();
-  if (preference_ == nullptr) {
+  if (engine_->preference() == nullptr) {
     JIGE_TRY(const Evaluation evaluation, evaluate(corpus, evaluation_, *engine_));
     return EvalInfo{.loss = evaluation.loss,
                     .perplexity = std::exp(evaluation.loss),
                     .learned_count = evaluation.learned_count};
   }
-  JIGE_TRY(const PreferenceMeans means, preference_->measure(corpus, evaluation_));
+  JIGE_TRY(const PreferenceMeans means, engine_->preference()->measure(corpus, evaluation_));
   EvalInfo info{.loss = means.loss, .preference = means};
   for (const MicroBatch& micro_batch : evaluation_) info.learned_count += micro_batch.learned_count;
   return info;
@@ -206,26 +205,36 @@ bool Trainer::checkpoint_due() const {
   if (options.checkpoint_every_steps > 0 && state_.step % options.checkpoint_every_steps == 0) {
     return true;
   }
-  return options.checkpoint_every_seconds > 0 &&
-         checkpoint_watch_.seconds() - checkpoint_seconds_ >= options.checkpoint_every_seconds;
+  return shards() ? save_asked_ : time_is_up();
+}
+
+bool Trainer::time_is_up() const {
+  const double every = setup_.options.checkpoint_every_seconds;
+  return every > 0 && checkpoint_watch_.seconds() - checkpoint_seconds_ >= every;
 }
 
 Status Trainer::start_checkpoint() {
-  if (!setup_.leads()) return {};
+  if (!setup_.leads()) {
+    checkpoint_step_ = state_.step;
+    return shards() ? send_moments(*setup_.options.ranks->group, engine_->optimizer()) : Status();
+  }
   JIGE_DO(await_checkpoint());
   JIGE_DO(check_weights());
   // The log comes first: a checkpoint may not point behind the end of its log.
   JIGE_DO(log_->sync());
   state_.log_bytes = log_->size();
   JIGE_TRY(auto stream, engine_->make_stream());
+  const Optimizer& optimizer = engine_->optimizer();
   checkpoint_.start({.run_folder = setup_.checkpoints_folder(),
                      .origin = setup_.origin(),
                      .keep_last = setup_.options.checkpoints_kept},
-                    setup_.identity, state_, engine_->optimizer(), std::move(stream),
-                    setup_.options.ranks ? setup_.options.ranks->writing : nullptr);
+                    setup_.identity, state_, optimizer, std::move(stream),
+                    setup_.options.ranks ? setup_.options.ranks->writing : nullptr,
+                    shards() ? gathered_moments(*setup_.options.ranks->group, optimizer) : nullptr);
   checkpoint_step_ = state_.step;
   checkpoint_seconds_ = checkpoint_watch_.seconds();
-  return {};
+  // The next gradients take the place of values.
+  return shards() ? await_checkpoint() : Status();
 }
 
 Status Trainer::await_checkpoint() {

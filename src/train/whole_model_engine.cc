@@ -14,12 +14,18 @@ Status WholeModelEngine::allocate(CpuDevice& device, const model::Architecture& 
   device_ = &device;
   predicted_bytes_ = memory.total_bytes();
   weights_arena_ = make_arena("weights", memory.weights.total_bytes());
-  moments_arena_ = make_arena("moments", memory.moments_bytes);
+  moments_arena_ = make_arena("moments", memory.moments_bytes + memory.masters_bytes);
   activations_arena_ = make_arena("activations", memory.buffers.total_bytes());
   JIGE_TRY(stream_, device.make_stream());
   JIGE_TRY(weights_, model::ModelWeights::create(*weights_arena_, architecture, weights_options));
-  JIGE_TRY(optimizer_,
-           Optimizer::create(*moments_arena_, weights_->trainable(), options.optimizer));
+  if (options.ranks && options.ranks->shards()) {
+    const OptimizerShares shares(weights_->trainable(), options.ranks->size);
+    JIGE_TRY(optimizer_, Optimizer::create_share(*moments_arena_, weights_->trainable(),
+                                                 options.optimizer, shares, options.ranks->rank));
+  } else {
+    JIGE_TRY(optimizer_,
+             Optimizer::create(*moments_arena_, weights_->trainable(), options.optimizer));
+  }
   JIGE_TRY(executor_, Executor::create(*activations_arena_, *weights_, options.micro_batch_tokens));
   return {};
 }

@@ -95,11 +95,34 @@ TEST_F(Preference, GoesOnWhereItWasStoppedWithTheSameWeights) {
             read_file(whole + "/model/model.safetensors").value_or("whole"));
 }
 
+TEST_F(Preference, GivesOnRanksTheWeightsOfOneProcessAlsoAfterAKill) {
+  const std::string alone = folder_ / "alone";
+  const Outcome one = run_with(dpo_arguments(data(), alone), {});
+  ASSERT_EQ(one.exit_code, 0) << one.err;
+  const std::string expected = read_file(alone + "/model/model.safetensors").value_or("alone");
+  for (const bool divided : {false, true}) {
+    const std::string out = folder_ / (divided ? "divided" : "ranks");
+    std::vector<std::string> words = dpo_arguments(data(), out);
+    words.insert(words.end(), {"--ranks", "3", "--save-every", "1"});
+    if (divided) words.emplace_back("--shard-optimizer");
+    const TestFolder streams;
+    Process process(words, streams.path());
+    wait_for_checkpoint(out, process);
+    for (const pid_t rank : ranks_of(process)) kill(rank, SIGKILL);
+    process.wait();
+    const Outcome outcome = run_jige(words);
+    ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+    EXPECT_TRUE(read_file(out + "/model/model.safetensors").value_or("ranks") == expected);
+    const JsonLines lines = outcome.json_lines();
+    const Json& end = lines.back();
+    EXPECT_EQ(end["memory"]["arena_peak_bytes"], end["memory"]["arena_predicted_bytes"]);
+  }
+}
+
 TEST_F(Preference, SaysWhatIsWrongBeforeItStarts) {
   const std::string out = folder_ / "run";
   const std::vector<std::string> words = dpo_arguments(data(), out);
   expect_error(run_with(words, {"--devices", "2"}), 5, {"--dpo", "devices"});
-  expect_error(run_with(words, {"--ranks", "2"}), 5, {"--dpo", "ranks"});
   expect_error(run_with(words, {"--packing", "stream"}), 2, {"--packing", "--dpo"});
   expect_error(run_with(words, {"--context", "97"}), 2, {"--context", "96"});
   expect_error(run_with(words, {"--dpo-label-smoothing", "0.5"}), 2, {"--dpo-label-smoothing"});

@@ -6,7 +6,8 @@
 #include <signal.h>
 
 #include <chrono>
-#include <fstream>
+#include <cstdlib>
+#include <memory>
 #include <thread>
 
 #include "base/clock.h"
@@ -27,15 +28,6 @@ RankWords arguments(const std::string& out, int steps, const RankWords& more) {
 }
 
 std::string model_of(const std::string& run) { return read_text(run + "/model/model.safetensors"); }
-
-// The processes that a job has started, by rank.
-std::vector<pid_t> ranks_of(const Process& job) {
-  std::vector<pid_t> children;
-  const std::string task = std::to_string(job.pid());
-  std::ifstream list("/proc/" + task + "/task/" + task + "/children");
-  for (pid_t child = 0; list >> child;) children.push_back(child);
-  return children;
-}
 
 TEST(Ranks, MakeTheModelOfOneProcessHereAndOverARendezvous) {
   const TestFolder folder;
@@ -168,6 +160,54 @@ TEST(Ranks, RefuseWhatDoesNotFitTogether) {
   refused({"--rank", "0", "--world", "2"}, 2, "--rendezvous HOST:PORT is missing");
   refused({"--ranks", "2", "--resume"}, 3, "has no checkpoint to continue from");
   refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "on each of 2 ranks here");
+  refused({"--ranks", "2", "--memory-limit", "8MiB"}, 6, "or --shard-optimizer");
+  refused({"--shard-optimizer"}, 2, "this process is alone: give --ranks");
+  refused({"--shard-optimizer", "--ranks", "2", "--devices", "2"}, 5, "give ranks or devices");
+}
+
+// As mpirun starts them: rank and number of ranks in the environment.
+TEST(Ranks, DivideTheOptimizerAsMpirunStartsThem) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 12, {})).exit_code, 0);
+  const std::string place = "127.0.0.1:" + std::to_string(free_port());
+  ASSERT_EQ(setenv("OMPI_COMM_WORLD_SIZE", "3", 1), 0);
+  std::vector<std::unique_ptr<TestFolder>> streams;
+  std::vector<std::unique_ptr<Process>> ranks;
+  for (const char* rank : {"0", "1", "2"}) {
+    ASSERT_EQ(setenv("OMPI_COMM_WORLD_RANK", rank, 1), 0);
+    streams.push_back(std::make_unique<TestFolder>());
+    ranks.push_back(std::make_unique<Process>(
+        arguments(folder / "run", 12, {"--rendezvous", place, "--shard-optimizer"}),
+        streams.back()->path()));
+  }
+  unsetenv("OMPI_COMM_WORLD_RANK");
+  unsetenv("OMPI_COMM_WORLD_SIZE");
+  for (const auto& rank : ranks) {
+    const Outcome outcome = rank->wait();
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+  }
+  EXPECT_TRUE(model_of(folder / "run") == model_of(folder / "alone"));
+  EXPECT_THAT(read_text(folder / "run/log.jsonl"), HasSubstr("\"shard_optimizer\":true"));
+}
+
+TEST(Ranks, GoOnFromAKillWithADividedOptimizerOrWithout) {
+  const TestFolder folder;
+  ASSERT_EQ(run_jige(arguments(folder / "alone", 100, {})).exit_code, 0);
+  for (const RankWords& others : {RankWords{"--ranks", "4", "--shard-optimizer"}, RankWords{}}) {
+    const std::string run = folder / ("run" + std::to_string(others.size()));
+    const TestFolder streams;
+    Process job(arguments(run, 100, {"--ranks", "3", "--shard-optimizer"}), streams.path());
+    wait_for_checkpoint(run, job);
+    const std::vector<pid_t> ranks = ranks_of(job);
+    ASSERT_EQ(ranks.size(), 3u);
+    ASSERT_EQ(kill(ranks[2], SIGKILL), 0);
+    const Outcome killed = job.wait();
+    EXPECT_EQ(killed.exit_code, 8) << killed.err;
+    EXPECT_THAT(killed.err, HasSubstr("is whole, and the same command goes on from it"));
+    const Outcome again = run_jige(arguments(run, 100, others));
+    ASSERT_EQ(again.exit_code, 0) << again.err;
+    EXPECT_TRUE(model_of(run) == model_of(folder / "alone"));
+  }
 }
 
 }  // namespace

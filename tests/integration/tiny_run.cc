@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <thread>
 
@@ -39,6 +40,14 @@ std::vector<std::string> tiny_train_arguments(const std::string& data, int steps
           "10",
           "--threads",
           "2"};
+}
+
+std::vector<pid_t> ranks_of(const Process& job) {
+  std::vector<pid_t> children;
+  const std::string task = std::to_string(job.pid());
+  std::ifstream list("/proc/" + task + "/task/" + task + "/children");
+  for (pid_t child = 0; list >> child;) children.push_back(child);
+  return children;
 }
 
 TinyRun::TinyRun() {

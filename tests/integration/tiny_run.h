@@ -16,6 +16,9 @@ std::vector<std::string> tiny_train_arguments(const std::string& data, int steps
 // Waits until a run has written its first checkpoint, or ends.
 void wait_for_checkpoint(const std::string& run, Process& process);
 
+// The processes that a job of several ranks has started, by rank.
+std::vector<pid_t> ranks_of(const Process& job);
+
 class TinyRun {
  public:
   // Trains on first use. Tests that need it fail when that failed.

@@ -1,0 +1,62 @@
+// OptimizerShares: which part of the trained parameters' optimizer state each of several ranks
+// holds (ZeRO stage 1: Rajbhandari et al., 2020).
+//
+// The parameters of a node stand one behind the other in its gradient memory (weights.h), each at a
+// whole cache line. This line of numbers, without the gradient of a tied head, is cut into as many
+// parts as there are ranks, at whole cache lines; part r, which may be empty, begins at
+//   ceil(lines * r / ranks)
+// So a rank's share of a node is one piece of memory, to send and to receive, whatever the borders
+// of parameters; and no rank holds more than rank 0.
+// Threads: a value; pure functions.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "model/weights.h"
+
+namespace jige::train {
+
+// Elements [begin, begin + count).
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t count = 0;
+
+  int64_t end() const { return begin + count; }
+  bool operator==(const ElementRange&) const = default;
+};
+
+ElementRange overlap(const ElementRange& a, const ElementRange& b);
+
+class OptimizerShares {
+ public:
+  // `params` in graph order, with or without memory. REQUIRES: 1 <= ranks.
+  OptimizerShares(std::span<const model::NamedParam> params, int ranks);
+
+  int ranks() const { return ranks_; }
+  // Where params[i] begins in its node's gradient memory, in elements.
+  int64_t begin_of(size_t i) const { return begins_[i]; }
+  // A rank's elements of a node's gradient memory; those of all ranks follow one another.
+  ElementRange of_node(size_t node, int rank) const;
+  // A rank's elements of params[i].
+  ElementRange of_param(size_t i, int rank) const;
+
+ private:
+  int ranks_;
+  std::vector<size_t> nodes_;           // by parameter
+  std::vector<int64_t> begins_;         // the same
+  std::vector<int64_t> counts_;         // the same
+  std::vector<int64_t> node_elements_;  // by node
+};
+
+// Exact bytes of an arena in which a rank holds its share of the optimizer's state.
+struct ShareMemory {
+  int64_t moments_bytes = 0;
+  int64_t masters_bytes = 0;  // of values that stand in gradients
+};
+ShareMemory share_memory(const model::Architecture& architecture,
+                         const model::WeightsOptions& options, int rank, int ranks);
+
+}  // namespace jige::train

@@ -1,0 +1,19 @@
+#include "train/step_flops.h"
+
+namespace jige::train {
+namespace {
+
+constexpr double kPassesFull = 3;
+constexpr double kPassesAdapter = 2;
+
+}  // namespace
+
+double training_flops(const model::Architecture& architecture, const TrainOptions& options,
+                      double token_count, double context_mean) {
+  const double passes = options.lora ? kPassesAdapter : kPassesFull;
+  const double forward = architecture.forward_flops(token_count, context_mean);
+  const double logits = architecture.head().forward_flops(token_count, context_mean);
+  return passes * forward + (options.dpo ? logits : 0);
+}
+
+}  // namespace jige::train

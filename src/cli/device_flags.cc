@@ -80,7 +80,7 @@ void declare_kv_cache(Flags& flags, std::string& kv_cache) {
   flags.choice(
       "--kv-cache NAME", kv_cache, {"compute", "q8"},
       "keep the keys and values of contexts in the type of the products, or in 8 bits and a "
-      "scale for each token and head (q8): half of bf16, a quarter of f32, slightly other "
+      "scale for each token and head (q8): about half of bf16, a quarter of f32, slightly other "
       "results");
 }
 

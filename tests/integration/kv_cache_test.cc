@@ -16,14 +16,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kStory =
+const std::string kTwoThings =
     "Mia has a red kite. Tom has a golden bell. What does Tom have? Tom has a golden bell.";
 
 // The tiny model: 2 layers, 2 key/value heads of 16 numbers.
 constexpr int64_t kNumbersPerToken = 2 * 2 * 2 * 16;
 constexpr int64_t kScalesPerToken = 2 * 2 * 2;
 
-Json inspected(const std::string& dtype, const std::string& cache) {
+Json memory_with_cache(const std::string& dtype, const std::string& cache) {
   const Outcome outcome =
       run_jige({"inspect", TinyRun::get().model(), "--dtype", dtype, "--context", "96",
                 "--sequences", "5", "--kv-cache", cache, "--json"});
@@ -33,10 +33,10 @@ Json inspected(const std::string& dtype, const std::string& cache) {
 
 TEST(KvCache, InspectPredictsItsBytes) {
   for (const auto& [dtype, whole] : {std::pair{"f32", 4}, {"bf16", 2}}) {
-    const Json compute = inspected(dtype, "compute");
+    const Json compute = memory_with_cache(dtype, "compute");
     EXPECT_EQ(compute["kv_bytes_per_token"], kNumbersPerToken * whole);
     EXPECT_EQ(compute["run"]["kv_cache"], dtype);
-    const Json bytes = inspected(dtype, "q8");
+    const Json bytes = memory_with_cache(dtype, "q8");
     EXPECT_EQ(bytes["kv_bytes_per_token"], kNumbersPerToken + 2 * kScalesPerToken);
     EXPECT_EQ(bytes["run"]["kv_cache"], "q8");
     EXPECT_EQ(bytes["run"]["parts"]["key/value cache"],
@@ -49,26 +49,26 @@ TEST(KvCache, InspectPredictsItsBytes) {
   EXPECT_THAT(text.out, HasSubstr(", q8 cache, 1 sequence"));
 }
 
-std::vector<double> logprobs(const std::string& cache) {
+std::vector<double> story_logprobs(const std::string& cache) {
   const Outcome outcome = run_jige({"score", TinyRun::get().model(), "--kv-cache", cache},
-                                   dump_json(Json{{"text", kStory}}) + "\n");
+                                   dump_json(Json{{"text", kTwoThings}}) + "\n");
   EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
   return outcome.json()["logprobs"].get<std::vector<double>>();
 }
 
 TEST(KvCache, ScoresLieCloseToThoseOfAWholeCache) {
-  const std::vector<double> whole = logprobs("compute");
-  const std::vector<double> bytes = logprobs("q8");
+  const std::vector<double> whole = story_logprobs("compute");
+  const std::vector<double> bytes = story_logprobs("q8");
   ASSERT_EQ(whole.size(), bytes.size());
   EXPECT_NE(whole, bytes);
-  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], bytes[i], 0.05) << i;
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(whole[i], bytes[i], 0.01) << i;
 }
 
-Json generated(const std::vector<std::string>& more) {
+Json cached_answer(const std::vector<std::string>& more) {
   std::vector<std::string> words = {"generate",
                                     TinyRun::get().model(),
                                     "--prompt",
-                                    kStory,
+                                    kTwoThings,
                                     "--max-new-tokens",
                                     "30",
                                     "--seed",
@@ -84,18 +84,18 @@ Json generated(const std::vector<std::string>& more) {
 }
 
 TEST(KvCache, AnswersDependOnTheCacheAndOnNothingElse) {
-  const Json one = generated({"--kv-cache", "q8", "--threads", "1", "--speculate", "off"});
-  const Json two = generated({"--kv-cache", "q8", "--threads", "2", "--speculate", "6"});
+  const Json one = cached_answer({"--kv-cache", "q8", "--threads", "1", "--speculate", "off"});
+  const Json two = cached_answer({"--kv-cache", "q8", "--threads", "2", "--speculate", "6"});
   EXPECT_EQ(one["tokens"], two["tokens"]);
   EXPECT_EQ(one["logprobs"], two["logprobs"]);
-  EXPECT_EQ(generated({})["logprobs"], generated({"--kv-cache", "compute"})["logprobs"]);
-  EXPECT_NE(one["logprobs"], generated({"--threads", "1"})["logprobs"]);
+  EXPECT_EQ(cached_answer({})["logprobs"], cached_answer({"--kv-cache", "compute"})["logprobs"]);
+  EXPECT_NE(one["logprobs"], cached_answer({"--threads", "1"})["logprobs"]);
 }
 
 TEST(KvCache, ServeTellsItAndGivesTheAnswersOfGenerate) {
-  const Json body = {{"prompt", kStory}, {"max_tokens", 30},   {"temperature", 0},
-                     {"n", 2},           {"ignore_eos", true}, {"logprobs", 2}};
-  const Json alone = generated({"--kv-cache", "q8", "--temperature", "0"});
+  const Json body = {{"prompt", kTwoThings}, {"max_tokens", 30}, {"temperature", 0}, {"n", 2},
+                     {"ignore_eos", true},   {"logprobs", 2}};
+  const Json alone = cached_answer({"--kv-cache", "q8", "--temperature", "0"});
   const std::string bytes = std::to_string(960 * (kNumbersPerToken + 2 * kScalesPerToken));
   const Outcome told =
       serve_and_stop({TinyRun::get().model(), "--json", "--kv-cache", "q8", "--kv-tokens", "960"});

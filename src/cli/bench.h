@@ -80,6 +80,7 @@ struct BenchOptions {
   formats::ModelConfig config;
   DType dtype = DType::kF32;
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // of the weights of bench_inference
+  std::optional<DType> kv_dtype;                           // of its cache; none: dtype
   int64_t context = 256;        // tokens of a sequence in training and attention
   int64_t batch_tokens = 2048;  // of a training step
   int64_t prompt_tokens = 512;

@@ -41,6 +41,7 @@ class BenchCommand final : public Command {
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of matrix products; auto: bf16 where the processor has instructions for it");
     declare_quantize(flags, quantize_);
+    declare_kv_cache(flags, kv_cache_);
     flags.section("Amounts");
     flags.integer("--context N", options_.context, {.min = 1, .max = 1 << 20},
                   "tokens of a sequence in training and attention");
@@ -130,6 +131,7 @@ class BenchCommand final : public Command {
     JIGE_TRY(const std::optional<DType> chosen, read_compute_dtype(dtype_));
     options_.dtype = chosen.value_or(default_training_dtype());
     options_.format = read_weight_format(quantize_);
+    options_.kv_dtype = read_kv_cache(kv_cache_);
     return {};
   }
 
@@ -171,6 +173,7 @@ class BenchCommand final : public Command {
   std::string config_file_;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";
+  std::string kv_cache_ = "compute";
   BenchOptions options_;
   bool on_request_ = false;
   PassingNote note_;

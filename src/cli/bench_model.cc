@@ -41,7 +41,7 @@ std::string trained_text(const BenchOptions& options) {
 }
 
 std::string run_text(const BenchOptions& options) {
-  return model_text(options, numbers_text(options.dtype, options.format));
+  return model_text(options, numbers_text(options.dtype, options.format, options.kv_dtype));
 }
 
 void set_share(const TimingInTurns& timing, const Reference& reference, Measurement* found) {
@@ -159,6 +159,7 @@ Result<std::unique_ptr<model::InferenceModel>> load_random_model(CpuDevice& devi
   JIGE_DO(write_random_model(folder.path(), config, 1));
   return model::InferenceModel::load(folder.path(), device,
                                      {.compute = options.dtype,
+                                      .kv_dtype = options.kv_dtype,
                                       .format = options.format,
                                       .context_max = config.context_max,
                                       .batch_tokens_max = 512,

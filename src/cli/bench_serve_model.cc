@@ -56,6 +56,7 @@ void BenchServeModelFlags::declare(Flags& flags) {
                "type of matrix products; auto: as the weights, and bf16 for random ones where the "
                "processor has instructions for it");
   declare_quantize(flags, quantize);
+  declare_kv_cache(flags, kv_cache);
 }
 
 Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t kv_blocks,
@@ -88,6 +89,7 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
   JIGE_TRY(made.model,
            model::InferenceModel::load(path, *made.device,
                                        {.compute = compute,
+                                        .kv_dtype = read_kv_cache(kv_cache),
                                         .format = read_weight_format(quantize),
                                         .context_max = context_max,
                                         .kv_block_count = kv_blocks,
@@ -95,12 +97,13 @@ Result<BenchServeModel> BenchServeModelFlags::load(int64_t tokens_max, int64_t k
                                         .logit_rows_max = std::min(batch_requests, batch_tokens),
                                         .memory_bytes_max = device.arena_bytes_max()}));
   const formats::ModelConfig& config = made.model->config();
+  const model::InferenceSizes& numbers = made.model->sizes();
   if (!made.tokenizer) {
     JIGE_TRY(made.tokenizer, numbered_tokenizer(config.vocab_size));
   }
   made.text = fmt::format("{}, {} parameters, {}", random.empty() ? folder : random + " (random)",
                           format_count(static_cast<double>(parameter_count(config))),
-                          numbers_text(made.model->sizes().compute, made.model->sizes().format));
+                          numbers_text(numbers.compute, numbers.format, numbers.kv_dtype));
   return made;
 }
 

@@ -28,9 +28,10 @@ struct BenchServeModelFlags {
   std::string folder, random;
   std::string dtype = "auto";
   std::string quantize = "none";
+  std::string kv_cache = "compute";
   DeviceFlags device;
 
-  // --model, --random, --dtype, --quantize; device.declare() is the caller's.
+  // --model, --random, --dtype, --quantize, --kv-cache; device.declare() is the caller's.
   void declare(Flags& flags);
   bool given() const { return !folder.empty() || !random.empty(); }
   // Contexts of `tokens_max`, or what the model of a folder has where that is less. Fails as

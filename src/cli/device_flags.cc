@@ -74,10 +74,29 @@ ops::WeightFormat read_weight_format(const std::string& quantize) {
   return ops::WeightFormat::kCompute;
 }
 
-std::string numbers_text(DType compute, ops::WeightFormat format) {
+void declare_kv_cache(Flags& flags, std::string& kv_cache) {
+  flags.choice(
+      "--kv-cache NAME", kv_cache, {"compute", "q8"},
+      "keep the keys and values of contexts in the type of the products, or in 8 bits and a "
+      "scale for each token and head (q8): about half of bf16, a quarter of f32, slightly other "
+      "results");
+}
+
+std::optional<DType> read_kv_cache(const std::string& kv_cache) {
+  return kv_cache == "q8" ? std::optional(DType::kI8) : std::nullopt;
+}
+
+std::string_view kv_cache_name(DType dtype) {
+  return dtype == DType::kI8 ? "q8" : dtype_info(dtype).name;
+}
+
+std::string numbers_text(DType compute, ops::WeightFormat format, std::optional<DType> kv_cache) {
   std::string text(dtype_info(compute).name);
   if (format != ops::WeightFormat::kCompute) {
     text += fmt::format(", {} weights", ops::weight_format_name(format));
+  }
+  if (kv_cache.value_or(compute) != compute) {
+    text += fmt::format(", {} cache", kv_cache_name(*kv_cache));
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -44,8 +45,17 @@ std::vector<std::string> weight_format_names();
 // REQUIRES: one of these.
 ops::WeightFormat read_weight_format(const std::string& quantize);
 
-// "bf16", or with matrices of fewer bits "bf16, q8 weights".
-std::string numbers_text(DType compute, ops::WeightFormat format);
+// --kv-cache, for commands that run a model: "compute" or "q8".
+void declare_kv_cache(Flags& flags, std::string& kv_cache);
+// Nothing for "compute", which leaves it to the products.
+std::optional<DType> read_kv_cache(const std::string& kv_cache);
+// "f32", "bf16" or "q8".
+std::string_view kv_cache_name(DType dtype);
+
+// "bf16"; with matrices of fewer bits "bf16, q8 weights", and with a cache of fewer "bf16, q8
+// cache".
+std::string numbers_text(DType compute, ops::WeightFormat format,
+                         std::optional<DType> kv_cache = {});
 
 // The type of matrix products in training where the user names none: bf16 on processors with tiles
 // for it, else f32, which is as fast there and exact.

@@ -51,6 +51,7 @@ class InspectCommand final : public Command {
     flags.choice("--quantize NAME", quantize_, weight_format_names(),
                  "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number, "
                  "where the model runs and where an adapter is trained on it");
+    declare_kv_cache(flags, kv_cache_);
     flags.integer("--lora-rank N", lora_rank_, {.min = 1, .max = formats::kLoraRankMax},
                   "rank of that adapter");
     flags.texts("--lora-target NAME", lora_targets_,
@@ -81,6 +82,7 @@ class InspectCommand final : public Command {
                                                     .threads = threads_each(),
                                                     .dtype = dtype_,
                                                     .quantize = quantize_,
+                                                    .kv_cache = kv_cache_,
                                                     .lora_rank = lora_rank_,
                                                     .lora_targets = lora_targets_,
                                                     .stored = summary.dominant_dtype}));
@@ -135,6 +137,7 @@ class InspectCommand final : public Command {
   int64_t threads_ = 0;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";
+  std::string kv_cache_ = "compute";
   int64_t lora_rank_ = kLoraRankDefault;
   std::vector<std::string> lora_targets_;
   bool tensors_ = false;

@@ -26,6 +26,7 @@ void ModelFlags::declare(Flags& flags) {
   flags.choice("--dtype NAME", dtype, {"auto", "f32", "bf16"},
                "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
   declare_quantize(flags, quantize);
+  declare_kv_cache(flags, kv_cache);
 }
 
 Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
@@ -40,6 +41,7 @@ Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
   JIGE_TRY(auto made, device.make());
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   model::InferenceOptions options{.compute = compute,
+                                  .kv_dtype = read_kv_cache(kv_cache),
                                   .format = read_weight_format(quantize),
                                   .context_max = context,
                                   .scores = scores,

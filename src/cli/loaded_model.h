@@ -36,6 +36,7 @@ struct ModelFlags {
   int64_t context = 0;
   std::string dtype = "auto";
   std::string quantize = "none";
+  std::string kv_cache = "compute";
   std::string adapter;
   DeviceFlags device;
 

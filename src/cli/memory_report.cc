@@ -22,30 +22,32 @@ constexpr int64_t kContextDefaultMax = 4096;  // as InferenceOptions
 constexpr double kCacheBytesMax = 0x1p60;     // sums of a few such still fit into 64 bits
 
 MemoryTable running(const model::Architecture& architecture, const MemoryRequest& request,
-                    int64_t context, DType compute, int64_t& kv_bytes_per_token) {
+                    MemoryReport& report) {
+  const int64_t context = report.context;
+  const DType compute = report.run_dtype;
   const int64_t blocks = (context + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
   const model::InferenceOptions defaults;
   const ops::WeightFormat format = read_weight_format(request.quantize);
   const model::InferenceMemory memory =
       model::inference_memory(architecture, {.compute = compute,
                                              .table_dtype = request.stored.value_or(compute),
-                                             .kv_dtype = compute,
+                                             .kv_dtype = report.kv_dtype,
                                              .format = format,
                                              .context_max = context,
                                              .kv_block_count = blocks * request.sequences,
                                              .batch_tokens_max = defaults.batch_tokens_max,
                                              .logit_rows_max = defaults.logit_rows_max});
-  kv_bytes_per_token = memory.kv_bytes_per_token;
-  return {
-      .title = fmt::format("To run, {}, {} sequence{} of {} tokens", numbers_text(compute, format),
-                           request.sequences, request.sequences == 1 ? "" : "s", context),
-      .parts = {{"weights, packed", memory.weights.packed_bytes},
-                {"norms, tables", memory.weights.values_bytes},
-                {"position table", memory.weights.rope_bytes},
-                {"key/value cache", memory.kv_bytes},
-                {"activations", memory.activations_bytes},
-                {"logits", memory.logits_bytes}},
-      .total_bytes = memory.total_bytes()};
+  report.kv_bytes_per_token = memory.kv_bytes_per_token;
+  return {.title = fmt::format("To run, {}, {} sequence{} of {} tokens",
+                               numbers_text(compute, format, report.kv_dtype), request.sequences,
+                               request.sequences == 1 ? "" : "s", context),
+          .parts = {{"weights, packed", memory.weights.packed_bytes},
+                    {"norms, tables", memory.weights.values_bytes},
+                    {"position table", memory.weights.rope_bytes},
+                    {"key/value cache", memory.kv_bytes},
+                    {"activations", memory.activations_bytes},
+                    {"logits", memory.logits_bytes}},
+          .total_bytes = memory.total_bytes()};
 }
 
 // Values that have memory of their own.
@@ -129,6 +131,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
   MemoryReport report;
   const bool wide = request.stored.value_or(config.stored_dtype) == DType::kF32;
   report.run_dtype = chosen.value_or(wide ? DType::kF32 : DType::kBF16);
+  report.kv_dtype = read_kv_cache(request.kv_cache).value_or(report.run_dtype);
   report.train_dtype = chosen.value_or(default_training_dtype());
   report.context =
       request.context > 0 ? request.context : std::min(config.context_max, kContextDefaultMax);
@@ -143,8 +146,7 @@ Result<MemoryReport> make_memory_report(const formats::ModelConfig& config,
         "than any machine has; give fewer",
         request.sequences, report.context, cache_bytes);
   }
-  report.run =
-      running(*architecture, request, report.context, report.run_dtype, report.kv_bytes_per_token);
+  report.run = running(*architecture, request, report);
   const int64_t train_context = request.context > 0 ? request.context : config.context_max;
   model::WeightsOptions options{.compute = report.train_dtype,
                                 .use = model::PackFor::kTraining,
@@ -172,6 +174,7 @@ std::string memory_text(const MemoryReport& report) {
 Json memory_json(const MemoryReport& report) {
   Json json{{"context", report.context}, {"kv_bytes_per_token", report.kv_bytes_per_token}};
   json["run"] = table_json(report.run, report.run_dtype);
+  json["run"]["kv_cache"] = kv_cache_name(report.kv_dtype);
   json["train"] = table_json(report.train, report.train_dtype);
   json["train_lora"] = table_json(report.train_lora, report.train_dtype);
   return json;

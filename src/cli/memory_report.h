@@ -20,11 +20,12 @@ struct MemoryRequest {
   int64_t context = 0;  // 0: the model's, but 4096 at most
   int64_t sequences = 1;
   int64_t micro_batch_tokens = 2048;
-  int64_t ranks = 1;              // that train together, on one machine
-  bool shard_optimizer = false;   // which they divide among them
-  int threads = 1;                // that train, of each rank
-  std::string dtype = "auto";     // of the matrix products
-  std::string quantize = "none";  // the weights that run, or that an adapter is trained on
+  int64_t ranks = 1;                 // that train together, on one machine
+  bool shard_optimizer = false;      // which they divide among them
+  int threads = 1;                   // that train, of each rank
+  std::string dtype = "auto";        // of the matrix products
+  std::string quantize = "none";     // the weights that run, or that an adapter is trained on
+  std::string kv_cache = "compute";  // of what runs
   int64_t lora_rank = 1;
   std::vector<std::string> lora_targets;  // none: all
   std::optional<DType> stored;            // of the weights in the folder, for auto
@@ -43,6 +44,7 @@ struct MemoryTable {
 
 struct MemoryReport {
   DType run_dtype = DType::kF32;
+  DType kv_dtype = DType::kF32;
   DType train_dtype = DType::kF32;
   int64_t context = 0;
   int64_t kv_bytes_per_token = 0;

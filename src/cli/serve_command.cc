@@ -50,11 +50,14 @@ std::string name_of(const std::string& folder) {
   return name.empty() || name == "." ? "model" : name;
 }
 
-// "bf16" or "bf16-q8": what a fingerprint says of the numbers a model is run with.
+// "bf16", "bf16-q8" or "bf16-q8-kvq8": what a fingerprint says of the numbers a model is run with.
 std::string served_numbers(const model::InferenceSizes& sizes) {
   std::string text(dtype_info(sizes.compute).name);
-  if (sizes.format == ops::WeightFormat::kCompute) return text;
-  return fmt::format("{}-{}", text, ops::weight_format_name(sizes.format));
+  if (sizes.format != ops::WeightFormat::kCompute) {
+    text += fmt::format("-{}", ops::weight_format_name(sizes.format));
+  }
+  if (sizes.kv_dtype != sizes.compute) text += fmt::format("-kv{}", kv_cache_name(sizes.kv_dtype));
+  return text;
 }
 
 bool is_loopback(std::string_view host) {
@@ -132,6 +135,7 @@ class ServeCommand final : public Command {
     JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(model_.dtype));
     model::InferenceOptions options{
         .compute = compute,
+        .kv_dtype = read_kv_cache(model_.kv_cache),
         .format = read_weight_format(model_.quantize),
         .context_max = model_.context,
         .batch_tokens_max = serve_.batch_tokens,
@@ -259,6 +263,7 @@ class ServeCommand final : public Command {
                              {"context_max", engine_->context_max()},
                              {"weights_bytes", memory.weights.total_bytes()},
                              {"adapters", adapters_json(memory)},
+                             {"kv_cache", kv_cache_name(sizes.kv_dtype)},
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
                              {"workspace_bytes", work_bytes},
@@ -274,13 +279,14 @@ class ServeCommand final : public Command {
                               adapters_[i].folder);
     }
     print_text(fmt::format(
-        "{}memory: {} weights, {} adapters, {} cache of {} tokens, {} workspace, {} drafts, {} "
+        "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {} workspace, {} drafts, {} "
         "constraints; {} in all\n"
         "ready after {:.2f} s: \"{}\", contexts of {} tokens, {} answers at once\n",
         adapters, shown(memory.weights.total_bytes()), shown(memory.adapters_total_bytes()),
-        shown(memory.kv_bytes), sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes),
-        shown(drafts_bytes()), shown(constraints_bytes()), shown(all_bytes()), seconds, name_,
-        engine_->context_max(), serve_.batch_requests));
+        shown(memory.kv_bytes), kv_cache_name(sizes.kv_dtype),
+        sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
+        shown(constraints_bytes()), shown(all_bytes()), seconds, name_, engine_->context_max(),
+        serve_.batch_requests));
   }
 
   Json adapters_json(const model::InferenceMemory& memory) const {

@@ -52,8 +52,10 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
   JIGE_DO(check_weight_format(architecture, options.format));
   sizes.format = options.format;
   sizes.kv_dtype = options.kv_dtype.value_or(sizes.compute);
-  if (sizes.kv_dtype != DType::kF32 && sizes.kv_dtype != DType::kBF16) {
-    return fail(Code::kInvalidArgument, "key/value cache type {} is not supported; use f32 or bf16",
+  if (sizes.kv_dtype != DType::kF32 && sizes.kv_dtype != DType::kBF16 &&
+      sizes.kv_dtype != DType::kI8) {
+    return fail(Code::kInvalidArgument,
+                "key/value cache type {} is not supported; use f32, bf16 or i8",
                 dtype_info(sizes.kv_dtype).name);
   }
   sizes.context_max = options.context_max > 0 ? options.context_max

@@ -62,9 +62,10 @@ double largest_difference(const std::vector<float>& a, const std::vector<float>&
 
 const std::vector<int32_t> kBlocks = {5, 0, 3, 1, 2, 4};
 
-InferenceOptions test_options(DType compute,
-                              ops::WeightFormat format = ops::WeightFormat::kCompute) {
+InferenceOptions test_options(DType compute, ops::WeightFormat format = ops::WeightFormat::kCompute,
+                              std::optional<DType> kv_dtype = {}) {
   return {.compute = compute,
+          .kv_dtype = kv_dtype,
           .format = format,
           .context_max = 64,
           .kv_block_count = 6,
@@ -73,11 +74,19 @@ InferenceOptions test_options(DType compute,
           .scores = true};
 }
 
-// Types of products with the formats of weights.
-constexpr std::pair<DType, ops::WeightFormat> kNumbers[] = {
-    {DType::kF32, ops::WeightFormat::kCompute}, {DType::kBF16, ops::WeightFormat::kCompute},
-    {DType::kF32, ops::WeightFormat::kQ8},      {DType::kBF16, ops::WeightFormat::kQ8},
-    {DType::kBF16, ops::WeightFormat::kQ4},     {DType::kBF16, ops::WeightFormat::kMxfp4}};
+// Types of products with the formats of weights and the types of caches.
+struct Numbers {
+  DType compute;
+  ops::WeightFormat format = ops::WeightFormat::kCompute;
+  std::optional<DType> kv_dtype = {};
+};
+constexpr Numbers kNumbers[] = {{DType::kF32},
+                                {DType::kBF16},
+                                {DType::kF32, ops::WeightFormat::kQ8},
+                                {DType::kBF16, ops::WeightFormat::kQ8},
+                                {DType::kBF16, ops::WeightFormat::kQ4},
+                                {DType::kF32, ops::WeightFormat::kCompute, DType::kI8},
+                                {DType::kBF16, ops::WeightFormat::kQ4, DType::kI8}};
 
 TEST(Inference, LogitsMatchTransformersForEveryFamily) {
   CpuDevice device({.thread_count = 2});
@@ -130,10 +139,9 @@ TEST(Inference, Bf16LogitsAreCloseToTransformers) {
 
 // How far the logits of a model lie from those of transformers, as a share of their own size. These
 // tiny models of large random weights magnify every error.
-double relative_error(const std::string& name, CpuDevice& device, ops::WeightFormat format) {
+double relative_error(const std::string& name, CpuDevice& device, const InferenceOptions& options) {
   const Expected expected = expected_of(name);
-  const auto model =
-      value_of(InferenceModel::load(fixture(name), device, test_options(DType::kF32, format)));
+  const auto model = value_of(InferenceModel::load(fixture(name), device, options));
   const auto logits = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
   double error = 0;
   double size = 0;
@@ -147,8 +155,10 @@ double relative_error(const std::string& name, CpuDevice& device, ops::WeightFor
 TEST(Inference, WeightsOfFewerBitsGiveNearbyLogits) {
   CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {
-    const double q8 = relative_error(name, device, ops::WeightFormat::kQ8);
-    const double q4 = relative_error(name, device, ops::WeightFormat::kQ4);
+    const double q8 =
+        relative_error(name, device, test_options(DType::kF32, ops::WeightFormat::kQ8));
+    const double q4 =
+        relative_error(name, device, test_options(DType::kF32, ops::WeightFormat::kQ4));
     EXPECT_GT(q8, 1e-4) << name;  // so that they are there
     EXPECT_LT(q8, 0.06) << name;
     EXPECT_GT(q4, 2 * q8) << name;
@@ -156,14 +166,34 @@ TEST(Inference, WeightsOfFewerBitsGiveNearbyLogits) {
   }
 }
 
+TEST(Inference, ACacheIn8BitsGivesNearbyLogits) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string& name : fixture_names()) {
+    const InferenceOptions options =
+        test_options(DType::kF32, ops::WeightFormat::kCompute, DType::kI8);
+    const auto model = value_of(InferenceModel::load(fixture(name), device, options));
+    const Expected expected = expected_of(name);
+    const auto logits = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
+    // 7 bits and a sign: the largest error of a number is 1 part in 254 of the largest of its row,
+    // which these tiny models of large random weights magnify. Logits have a
+    // root mean square of 2 to 3.
+    const double error = relative_error(name, device, options);
+    const double worst = largest_difference(logits, expected.logits);
+    EXPECT_GT(error, 5e-4) << name;  // so that it is there
+    EXPECT_LT(error, 0.03) << name;
+    EXPECT_LT(worst, 0.8) << name;
+    RecordProperty(name, std::to_string(worst));
+  }
+}
+
 TEST(Inference, PromptsMayBeCutAnywhere) {
   CpuDevice device({.thread_count = 2});
   for (const std::string& name : fixture_names()) {
-    for (const auto& [compute, format] : kNumbers) {
+    for (const auto& [compute, format, kv_dtype] : kNumbers) {
       if (!has_format(name, format)) continue;
       const Expected expected = expected_of(name);
-      const auto model =
-          value_of(InferenceModel::load(fixture(name), device, test_options(compute, format)));
+      const auto model = value_of(
+          InferenceModel::load(fixture(name), device, test_options(compute, format, kv_dtype)));
       const auto whole = logits_in_chunks(*model, expected.tokens, {64}, kBlocks);
       for (const std::vector<size_t>& chunks :
            {std::vector<size_t>{1}, {17, 1}, {3, 5, 16, 11, 1}, {16}}) {
@@ -174,10 +204,10 @@ TEST(Inference, PromptsMayBeCutAnywhere) {
 }
 
 void expect_neighbours_change_nothing(CpuDevice& device, const std::string& name,
-                                      ops::WeightFormat format) {
+                                      const Numbers& numbers) {
   const std::vector<int32_t> tokens = expected_of(name).tokens;
-  const auto model =
-      value_of(InferenceModel::load(fixture(name), device, test_options(DType::kBF16, format)));
+  const auto model = value_of(InferenceModel::load(
+      fixture(name), device, test_options(numbers.compute, numbers.format, numbers.kv_dtype)));
   const std::vector<int32_t> own = {4, 2};
   const std::span<const int32_t> prompt = std::span(tokens).first(20);
   const auto alone = logits_in_chunks(*model, prompt, {19, 1}, own);
@@ -206,9 +236,9 @@ void expect_neighbours_change_nothing(CpuDevice& device, const std::string& name
 TEST(Inference, NeighboursDoNotChangeASequence) {
   CpuDevice device({.thread_count = 2});
   for (const std::string& name : fixture_names()) {
-    for (const auto format : ops::kWeightFormats) {
-      if (!has_format(name, format)) continue;
-      expect_neighbours_change_nothing(device, name, format);
+    for (const Numbers& numbers : kNumbers) {
+      if (!has_format(name, numbers.format)) continue;
+      expect_neighbours_change_nothing(device, name, numbers);
     }
   }
 }
@@ -217,10 +247,10 @@ TEST(Inference, NeighboursDoNotChangeASequence) {
 TEST(Inference, ACopiedBlockServesAnotherContinuation) {
   CpuDevice device({.thread_count = 1});
   for (const std::string& name : fixture_names()) {
-    for (const DType compute : {DType::kF32, DType::kBF16}) {
+    for (const auto& [compute, format, kv_dtype] : kNumbers) {
       const std::vector<int32_t> tokens = expected_of(name).tokens;
-      const auto model =
-          value_of(InferenceModel::load(fixture(name), device, test_options(compute)));
+      const auto model = value_of(
+          InferenceModel::load(fixture(name), device, test_options(compute, format, kv_dtype)));
       const std::span<const int32_t> first = std::span(tokens).first(24);
       std::vector<int32_t> second(first.begin(), first.begin() + 20);
       second.insert(second.end(), tokens.begin() + 30, tokens.begin() + 34);
@@ -326,6 +356,8 @@ TEST(Inference, TakesExactlyThePlannedMemory) {
     }
     expect_planned_memory(device, name, test_options(DType::kF32, ops::WeightFormat::kQ8));
     expect_planned_memory(device, name, test_options(DType::kBF16, ops::WeightFormat::kQ4));
+    expect_planned_memory(device, name,
+                          test_options(DType::kBF16, ops::WeightFormat::kCompute, DType::kI8));
   }
 }
 

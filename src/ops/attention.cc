@@ -27,12 +27,21 @@ cpu::AttentionKeys keys_of(const Problem& problem, const SequenceSpan& sequence,
     return keys;
   }
   const int64_t keys_of_head = kKvBlockTokens * head_dim;
+  keys.blocks = sequence.blocks;
+  if (problem.cache.dtype == DType::kI8) {
+    const int64_t bytes = kv_cache_bytes(DType::kI8, 1, 1, head_dim);
+    const auto* data = static_cast<const char*>(problem.cache.data) + kv_head * bytes;
+    keys.k.data = data;
+    keys.v.data = data + keys_of_head;
+    keys.scales = data + 2 * keys_of_head;
+    keys.block_stride = problem.shape.kv_head_count * bytes;
+    return keys;
+  }
   TensorView head;
   head.data = problem.cache.data;
   head.dtype = problem.cache.dtype;
   keys.k = attention_source(head, 0, kv_head * 2 * keys_of_head);
   keys.v = attention_source(head, 0, (kv_head * 2 + 1) * keys_of_head);
-  keys.blocks = sequence.blocks;
   keys.block_stride = problem.shape.kv_head_count * 2 * keys_of_head;
   return keys;
 }

@@ -76,11 +76,13 @@ int64_t attention_scratch_bytes(const AttentionShape& shape, int64_t length_max)
 
 // Paged key/value cache of one layer. A block holds 16 tokens of every key/value head:
 // [block][G]{ keys [d][16] ; values [16][d] }: keys lie interleaved so that 16 scores are one
-// vector.
+// vector. In 8 bits (i8) scales follow, one for the keys and one for the values of a token and
+// head: [block][G]{ keys ; values ; bf16 key scales [16] ; bf16 value scales [16] }, and rows are
+// rounded once, as they are appended (kernels/cpu/kv_cache.h says how).
 inline constexpr int64_t kKvBlockTokens = 16;
 struct KvCacheView {
   void* data = nullptr;
-  DType dtype = DType::kF32;  // f32 or bf16
+  DType dtype = DType::kF32;  // f32, bf16 or i8
   int64_t block_count = 0;
   int64_t kv_head_count = 0;
   int64_t head_dim = 0;

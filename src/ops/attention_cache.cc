@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "base/check.h"
+#include "kernels/cpu/attention_layout.h"
 #include "kernels/cpu/kv_cache.h"
 #include "ops/attention.h"
 #include "ops/attention_schedule.h"
@@ -38,13 +39,17 @@ std::vector<BlockPart> block_parts(const std::vector<SequenceSpan>& sequences) {
 }  // namespace
 
 int64_t kv_cache_bytes(DType dtype, int64_t block_count, int64_t kv_head_count, int64_t head_dim) {
-  return dtype_bytes(dtype, block_count * kv_head_count * 2 * kKvBlockTokens * head_dim);
+  const int64_t heads = block_count * kv_head_count;
+  if (dtype == DType::kI8) {
+    return heads * cpu::attention_block_head_bytes(static_cast<int32_t>(head_dim));
+  }
+  return dtype_bytes(dtype, heads * 2 * kKvBlockTokens * head_dim);
 }
 
 void check_kv_cache(const KvCacheView& cache) {
   JIGE_CHECK(cache.data, "a cache without memory");
-  JIGE_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16, "cache of {}",
-             dtype_info(cache.dtype).name);
+  JIGE_CHECK(cache.dtype == DType::kF32 || cache.dtype == DType::kBF16 || cache.dtype == DType::kI8,
+             "cache of {}", dtype_info(cache.dtype).name);
   JIGE_CHECK(
       cache.kv_head_count > 0 && cache.head_dim > 0 && cache.head_dim <= cpu::kAttentionDimMax,
       "cache of {} heads of {}", cache.kv_head_count, cache.head_dim);
@@ -70,6 +75,7 @@ void kv_append(Stream& stream, const KvCacheView& cache, const TensorView& k, co
       args.v = attention_source(v, part.row, 0);
       args.block = {static_cast<char*>(cache.data) + part.block * block_bytes, 0,
                     cache.dtype == DType::kBF16};
+      args.in_8_bits = cache.dtype == DType::kI8;
       args.slot_begin = part.slot_begin;
       args.token_count = part.token_count;
       args.head_count = static_cast<int32_t>(cache.kv_head_count);

@@ -77,7 +77,7 @@ TEST(AttentionCached, GivesTheBitsOfFlatAttentionInAnyChunks) {
   for (const InputOptions& options : cached_cases()) {
     for (const DType dst_dtype : {DType::kF32, DType::kBF16}) {
       SCOPED_TRACE(options.dim);
-      expect_flat_bits_in_random_chunks(make_inputs(options), dst_dtype, rng);
+      expect_the_same_bits_in_random_chunks(make_inputs(options), options.kv_dtype, dst_dtype, rng);
     }
   }
 }
@@ -98,8 +98,9 @@ TEST(AttentionCached, DecodingTokenByTokenGivesTheBitsOfOnePiece) {
 }
 
 TEST(AttentionCached, DecodesAmongPromptsGiveTheBitsOfFlatAttention) {
-  expect_flat_bits_of_decodes_among_prompts(
-      make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}}));
+  expect_the_same_bits_of_decodes_among_prompts(
+      make_inputs({.heads = 4, .kv_heads = 2, .dim = 16, .lengths = {1100, 40, 2000, 300}}),
+      DType::kF32);
 }
 
 TEST(AttentionCached, MatchesTheDefinition) {
@@ -124,7 +125,8 @@ TEST(AttentionCached, MatchesTheDefinition) {
 
 TEST(AttentionCached, BlocksBeforeTheWindowMayBeGone) {
   expect_blocks_before_the_window_may_be_gone(
-      make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .window = 100, .lengths = {1200}}));
+      make_inputs({.heads = 2, .kv_heads = 1, .dim = 16, .window = 100, .lengths = {1200}}),
+      DType::kF32);
 }
 
 TEST(AttentionCached, GivesTheSameBitsOnEveryInstructionSet) {

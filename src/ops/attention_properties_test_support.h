@@ -113,13 +113,22 @@ inline void expect_the_same_gradients_packed_or_alone(Inputs in, DType dst_dtype
   }
 }
 
-// A cache of the type of keys and values, filled in chunks of random length.
-inline void expect_flat_bits_in_random_chunks(Inputs in, DType dst_dtype, Rng& rng) {
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in, dst_dtype).dst;
+// What the cache gives: the bits of flat attention, or, in 8 bits, those of one piece on one
+// thread.
+inline Matrix expected_of_cache(Inputs& in, DType cache_dtype, DType dst_dtype = DType::kF32) {
+  Machine machine;
+  if (cache_dtype != DType::kI8) return forward(machine, in, dst_dtype).dst;
+  Cache cache(cache_dtype, in.shape, in.lengths, 4);
+  return run_in_chunks(machine, in, cache, dst_dtype, [](size_t, int) { return 1 << 20; });
+}
+
+// A cache filled in chunks of random length.
+inline void expect_the_same_bits_in_random_chunks(Inputs in, DType cache_dtype, DType dst_dtype,
+                                                  Rng& rng) {
+  const Matrix expected = expected_of_cache(in, cache_dtype, dst_dtype);
   for (const int threads : {1, 2, 3}) {
     Machine machine(threads, threads == 3);
-    Cache cache(in.k.view().dtype, in.shape, in.lengths, 5);
+    Cache cache(cache_dtype, in.shape, in.lengths, 5);
     const Matrix dst = run_in_chunks(machine, in, cache, dst_dtype, [&](size_t, int) {
       return static_cast<int>(rng.below(4) == 0 ? 1 + rng.below(100) : rng.below(30));
     });
@@ -128,12 +137,11 @@ inline void expect_flat_bits_in_random_chunks(Inputs in, DType dst_dtype, Rng& r
 }
 
 // The last tokens one by one, the prompts in pieces of 500: the two meet in one step.
-inline void expect_flat_bits_of_decodes_among_prompts(Inputs in) {
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in).dst;
+inline void expect_the_same_bits_of_decodes_among_prompts(Inputs in, DType cache_dtype) {
+  const Matrix expected = expected_of_cache(in, cache_dtype);
   for (const int threads : {1, 2, 3}) {
     Machine machine(threads);
-    Cache cache(in.k.view().dtype, in.shape, in.lengths, 8);
+    Cache cache(cache_dtype, in.shape, in.lengths, 8);
     const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t i, int done) {
       return in.lengths[i] - done <= 6 ? 1 : std::min(500, in.lengths[i] - 6 - done);
     });
@@ -142,11 +150,10 @@ inline void expect_flat_bits_of_decodes_among_prompts(Inputs in) {
 }
 
 // One sequence of 1200 rows under a window, whose blocks are given back as the window leaves them.
-inline void expect_blocks_before_the_window_may_be_gone(Inputs in) {
+inline void expect_blocks_before_the_window_may_be_gone(Inputs in, DType cache_dtype) {
   Machine machine(2);
-  Cache cache(in.k.view().dtype, in.shape, in.lengths, 10);
-  Machine flat_machine;
-  const Matrix expected = forward(flat_machine, in).dst;
+  Cache cache(cache_dtype, in.shape, in.lengths, 10);
+  const Matrix expected = expected_of_cache(in, cache_dtype);
   const Matrix dst = run_in_chunks(machine, in, cache, DType::kF32, [&](size_t, int done) {
     for (int i = 0; (i + 1) * 16 <= done - in.shape.window + 1; ++i) {
       int32_t& block = cache.blocks(0)[static_cast<size_t>(i)];

@@ -145,7 +145,7 @@ TEST_F(AttentionTiles, GiveTheBitsOfFlatAttentionOverACacheInAnyChunks) {
   for (const InputOptions& options : cases) {
     SCOPED_TRACE(options.dim);
     Inputs in = bf16_inputs(options);
-    expect_flat_bits_in_random_chunks(in, DType::kBF16, rng);
+    expect_the_same_bits_in_random_chunks(in, DType::kBF16, DType::kBF16, rng);
     if (options.lengths[0] > 1000) continue;
     Machine machine(2);
     const Matrix expected = forward(machine, in, DType::kBF16).dst;
@@ -157,13 +157,15 @@ TEST_F(AttentionTiles, GiveTheBitsOfFlatAttentionOverACacheInAnyChunks) {
 }
 
 TEST_F(AttentionTiles, DecodeAmongPromptsGivesTheBitsOfFlatAttention) {
-  expect_flat_bits_of_decodes_among_prompts(
-      bf16_inputs({.heads = 4, .kv_heads = 2, .dim = 32, .lengths = {1100, 40, 2000, 300}}));
+  expect_the_same_bits_of_decodes_among_prompts(
+      bf16_inputs({.heads = 4, .kv_heads = 2, .dim = 32, .lengths = {1100, 40, 2000, 300}}),
+      DType::kBF16);
 }
 
 TEST_F(AttentionTiles, BlocksBeforeTheWindowMayBeGone) {
   expect_blocks_before_the_window_may_be_gone(
-      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 32, .window = 100, .lengths = {1200}}));
+      bf16_inputs({.heads = 2, .kv_heads = 1, .dim = 32, .window = 100, .lengths = {1200}}),
+      DType::kBF16);
 }
 
 TEST_F(AttentionTiles, AreLeftAloneByWeakerInstructionSetsAndOtherTypes) {

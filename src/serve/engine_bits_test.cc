@@ -20,6 +20,8 @@ using testing::sink_for;
 using testing::value_of;
 
 const model::InferenceOptions kBitsModel = {.kv_block_count = 80, .batch_tokens_max = 64};
+const model::InferenceOptions kByteCacheModel = {
+    .kv_dtype = DType::kI8, .kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24};
 
 struct Trace {
   std::vector<EngineRequest> requests;
@@ -94,8 +96,8 @@ TEST(EngineBits, TheEngineAloneAgreesWithTheGenerator) {
   }
 }
 
-TEST(EngineBits, CachedPrefixesDoNotMatter) {
-  Loaded loaded("llama3", kBitsModel);
+void expect_cached_prefixes_do_not_matter(const model::InferenceOptions& options) {
+  Loaded loaded("llama3", options);
   Trace trace = random_trace(loaded, 4, 6);
   // The same again, and what a chat's next turn sends: prompt, answer and more.
   for (size_t i = 0; i < 6; ++i) {
@@ -114,8 +116,11 @@ TEST(EngineBits, CachedPrefixesDoNotMatter) {
   EXPECT_GT(status.kv_blocks_cached, 0);
 }
 
-TEST(EngineBits, PreemptionDoesNotMatter) {
-  Loaded loaded("qwen2", {.kv_block_count = 18, .batch_tokens_max = 64});
+TEST(EngineBits, CachedPrefixesDoNotMatter) { expect_cached_prefixes_do_not_matter(kBitsModel); }
+
+void expect_preemption_does_not_matter(model::InferenceOptions options) {
+  options.kv_block_count = 18;
+  Loaded loaded("qwen2", options);
   const Trace trace = random_trace(loaded, 5, 16);
   for (const ServePolicy policy : {ServePolicy::kOrca, ServePolicy::kChunked}) {
     for (const bool prefix_cache : {false, true}) {
@@ -125,6 +130,50 @@ TEST(EngineBits, PreemptionDoesNotMatter) {
       EXPECT_GT(status.counters.preemptions, 0) << "the pool is too large for this test";
     }
   }
+}
+
+TEST(EngineBits, PreemptionDoesNotMatter) { expect_preemption_does_not_matter(kBitsModel); }
+
+// Rows are rounded as they are appended, each by itself: the contract is the same.
+TEST(EngineBits, ACacheIn8BitsIsUnderTheSameContract) {
+  for (const char* name : {"llama3", "mistral", "gpt_oss"}) {  // all keys, windows, sinks
+    Loaded loaded(name, kByteCacheModel);
+    Loaded whole(name, kBitsModel);
+    const Trace trace = random_trace(loaded, 7, 12);
+    EXPECT_NE(trace.expected, random_trace(whole, 7, 12).expected) << "the same as without";
+    for (const int32_t batch_tokens : {7, 64}) {
+      run_and_compare(loaded, trace, {.batch_tokens_max = batch_tokens, .prefix_cache = false});
+    }
+    for (const ServePolicy policy :
+         {ServePolicy::kOrca, ServePolicy::kChunked, ServePolicy::kStatic}) {
+      run_and_compare(loaded, trace, {.policy = policy, .batch_requests_max = 3});
+    }
+  }
+  expect_cached_prefixes_do_not_matter(kByteCacheModel);
+  expect_preemption_does_not_matter(kByteCacheModel);
+}
+
+TEST(EngineBits, DraftsOverACacheIn8BitsDoNotMatter) {
+  Loaded loaded("llama3", kByteCacheModel);
+  Trace trace;
+  for (int32_t i = 0; i < 8; ++i) {
+    EngineRequest request;
+    for (int32_t at = 0; at < 40; ++at) request.prompt.push_back(20 + i + at % 3);
+    // Half of the answers go on as the prompt did, the others differ from what is guessed.
+    if (i % 2 == 0) {
+      for (int32_t at = 0; at < 3; ++at) request.sampling.logit_bias.push_back({20 + i + at, 30});
+    }
+    request.sampling.temperature = 0.8;
+    request.seed = static_cast<uint64_t>(i);
+    request.tokens_max = 30;
+    request.ignore_eos = true;
+    trace.expected.push_back(alone(loaded, request));
+    trace.requests.push_back(std::move(request));
+  }
+  const EngineStatus status =
+      run_and_compare(loaded, trace, {.drafts = {.tokens_max = 4, .adaptive = false}});
+  EXPECT_GT(status.counters.accepted_tokens, 20);
+  EXPECT_GT(status.counters.drafted_tokens - status.counters.accepted_tokens, 20);
 }
 
 TEST(EngineBits, CancelledNeighboursDoNotMatter) {

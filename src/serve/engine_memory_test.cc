@@ -12,10 +12,12 @@ using testing::value_of;
 
 constexpr model::InferenceOptions kOptions = {.context_max = 60, .batch_tokens_max = 64};
 
-TEST(EngineMemory, TakesTheMostBlocksThatFitAndTheModelTakesNoMore) {
+void expect_the_most_blocks(model::InferenceOptions options) {
   for (const char* name : {"llama2", "gpt2", "mistral"}) {
     for (const int64_t limit : {int64_t{400} << 10, int64_t{3} << 20}) {
-      const auto memory = value_of(plan_engine_memory(fixture(name), kOptions, limit));
+      options.kv_block_count = 0;
+      options.memory_bytes_max = kUnlimitedBytes;
+      const auto memory = value_of(plan_engine_memory(fixture(name), options, limit));
       EXPECT_LE(memory.total_bytes(), limit) << name;
       EXPECT_GE(memory.kv_block_count, 4);
       EXPECT_EQ(memory.kv_tokens, 16 * memory.kv_block_count);
@@ -23,7 +25,6 @@ TEST(EngineMemory, TakesTheMostBlocksThatFitAndTheModelTakesNoMore) {
       // What is left is less than what a block takes (and what rounding may).
       EXPECT_GT(memory.total_bytes() + memory.kv_bytes / memory.kv_block_count + 1024, limit);
 
-      model::InferenceOptions options = kOptions;
       options.kv_block_count = memory.kv_block_count;
       options.memory_bytes_max = memory.total_bytes();
       CpuDevice device({.thread_count = 1});
@@ -31,6 +32,27 @@ TEST(EngineMemory, TakesTheMostBlocksThatFitAndTheModelTakesNoMore) {
       EXPECT_EQ(model->peak_bytes(), memory.total_bytes()) << name;
     }
   }
+}
+
+TEST(EngineMemory, TakesTheMostBlocksThatFitAndTheModelTakesNoMore) {
+  expect_the_most_blocks(kOptions);
+  model::InferenceOptions bytes = kOptions;
+  bytes.kv_dtype = DType::kI8;
+  expect_the_most_blocks(bytes);
+}
+
+// Heads of 8: 8 numbers and a scale of 2 bytes, for 16 bytes in bf16 and 32 in f32.
+TEST(EngineMemory, ACacheIn8BitsHoldsMoreContexts) {
+  model::InferenceOptions options = kOptions;
+  const auto plan = [&](DType kv_dtype) {
+    options.kv_dtype = kv_dtype;
+    return value_of(plan_engine_memory(fixture("llama2"), options, int64_t{3} << 20));
+  };
+  const auto bytes = plan(DType::kI8);
+  const auto halves = plan(DType::kBF16);
+  const auto whole = plan(DType::kF32);
+  EXPECT_NEAR(bytes.full_contexts / halves.full_contexts, 16.0 / 10, 0.02);
+  EXPECT_NEAR(bytes.full_contexts / whole.full_contexts, 32.0 / 10, 0.04);
 }
 
 TEST(EngineMemory, DraftsTakeTheirShareOfTheLimit) {

@@ -46,6 +46,16 @@ TEST(Roofline, HalfTheBytesInBf16) {
   EXPECT_EQ(a.flops, b.flops);
 }
 
+TEST(Roofline, CountsTheScalesOfACacheIn8Bits) {
+  Loaded loaded("llama2", {.compute = DType::kF32, .kv_dtype = DType::kI8});
+  const RooflineModel roofline(loaded.model->architecture(), loaded.model->sizes());
+  const std::vector<ops::SequenceSpan> sequences = {{.row_count = 1, .context_count = 20}};
+  RooflineSample sample;
+  roofline.add_forward(sample, sequences, 0);
+  // Layers, keys and values, 4 heads of 8 numbers and a scale of 2 bytes.
+  EXPECT_EQ(sample.bytes, 4 * kBody + 21 * (2 * 2 * 4 * (8 + 2)));
+}
+
 TEST(RecentWork, ForgetsWhatLiesBackAndKeepsRates) {
   RecentWork recent;
   EXPECT_EQ(recent.requests_per_s(), 0);

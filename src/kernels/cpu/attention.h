@@ -16,6 +16,11 @@
 //   sink     a learned score s of the query head that has no value, where there is one:
 //              m' = max(M, s); a = exp(M − m'); L = fma(L, a, exp(s − m')); M = m'
 //   result   dst = O · (a · (1 / L)), a = 1 without a sink; lse = M + log L
+// Of a cache in 8 bits, whose whole numbers k8 and v8 have scales κ and ν by token, it is the same
+// but for
+//   score    s(j) = (chain over c ascending of fma(scale·q[c], k8[j][c], ·) from 0) · κ(j)
+//   tile     o = o·α, then chain over j ascending of fma(p(j)·ν(j), v8[j], ·); l takes p(j) as it
+//   is
 // Keys, tiles and splits that a row does not see are not touched for it, or are exact no-ops
 // (α = exp(0) = 1, l + 0); so how rows share a tile, and which splits run on which thread, leaves
 // no trace, and values that a row does not see may be anything, NaN too.
@@ -57,7 +62,7 @@ inline constexpr int kAttentionTiledRowsMax = 256;  // the same forward on matri
 inline constexpr int kAttentionDimMax = 256;        // head dimension
 inline constexpr int kAttentionBlockKeys = 16;  // keys of a cache block, lanes of a score vector
 
-// Rows of f32 or bf16; `stride` elements from one token to the next.
+// Rows of f32 or bf16 (or int8: AttentionKeys); `stride` elements from one token to the next.
 struct AttentionSource {
   const void* data = nullptr;
   int64_t stride = 0;
@@ -76,6 +81,9 @@ struct AttentionKeys {
   AttentionSource k, v;
   const int32_t* blocks = nullptr;  // paged: cache block of every 16 keys; null: flat
   int64_t block_stride = 0;         // paged: elements from one cache block to the next
+  // Paged in 8 bits: k and v are int8, and these are this head's scales in cache block 0, bf16, of
+  // the keys of 16 tokens and then of their values. Null: k and v say what they are.
+  const void* scales = nullptr;
 };
 
 // Query rows of one sequence and one key/value head. Row r is head r mod head_count of the position

@@ -29,34 +29,46 @@ F32x16::Mask lanes_in(AttentionRange range, int block) {
          (lane < F32x16::broadcast(static_cast<float>(range.end)));
 }
 
-// Calls whole(address) for the blocks of 16 scores that a range covers, part(address, lanes) for
-// those that it covers in part, in ascending order.
+// Calls whole(address, block) for the blocks of 16 scores that a range covers, part(address, block,
+// lanes) for those that it covers in part, in ascending order.
 template <typename Whole, typename Part>
 JIGE_INLINE void for_each_block(float* scores, AttentionRange range, Whole&& whole, Part&& part) {
   if (range.begin == 0 && range.end == kAttentionTileKeys) {
-    for (int block = 0; block < 4; ++block) whole(scores + block * 16);
+    for (int block = 0; block < 4; ++block) whole(scores + block * 16, block);
     return;
   }
   for (int block = range.begin / 16; block * 16 < range.end; ++block) {
     if (range.begin <= block * 16 && range.end >= block * 16 + 16) {
-      whole(scores + block * 16);
+      whole(scores + block * 16, block);
     } else {
-      part(scores + block * 16, lanes_in(range, block));
+      part(scores + block * 16, block, lanes_in(range, block));
     }
   }
 }
 
-// Scores become weights; m, l and alpha are brought up to date.
-void softmax(const Tile& tile) {
+// Scores become weights; m, l and alpha are brought up to date. kScaled: scores are those of whole
+// numbers and get the scales of the keys, weights those of the values.
+template <bool kScaled>
+void softmax(const Tile& tile, const LoadedTile& keys) {
   const AttentionForwardScratch& s = tile.scratch;
+  const auto scaled = [&](float* score, int block) {
+    if constexpr (!kScaled) return F32x16::load(score);
+    const F32x16 product = F32x16::load(score) * F32x16::load(keys.k_scales[block]);
+    product.store(score);
+    return product;
+  };
+  const auto store = [&](F32x16 weight, float* score, int block) {
+    if constexpr (kScaled) weight = weight * F32x16::load(keys.v_scales[block]);
+    weight.store(score);
+  };
   for (int i = 0; i < tile.args.row_count; ++i) {
     if (s.ranges[i].begin >= s.ranges[i].end) continue;
     F32x16 best = F32x16::broadcast(s.m[i]);
     for_each_block(
         s.scores + i * kAttentionTileKeys, s.ranges[i],
-        [&](const float* score) { best = max(F32x16::load(score), best); },
-        [&](const float* score, F32x16::Mask seen) {
-          best = max(select(seen, F32x16::load(score), best), best);
+        [&](float* score, int block) { best = max(scaled(score, block), best); },
+        [&](float* score, int block, F32x16::Mask seen) {
+          best = max(select(seen, scaled(score, block), best), best);
         });
     s.m_next[i] = horizontal_max(best);
   }
@@ -69,14 +81,14 @@ void softmax(const Tile& tile) {
     F32x16 sum = F32x16::load(s.l + i * 16) * F32x16::broadcast(s.alpha[i]);
     for_each_block(
         s.scores + i * kAttentionTileKeys, s.ranges[i],
-        [&](float* score) {
+        [&](float* score, int block) {
           const F32x16 weight = exp_weight(F32x16::load(score) - m);
-          weight.store(score);
+          store(weight, score, block);
           sum = sum + weight;
         },
-        [&](float* score, F32x16::Mask seen) {
+        [&](float* score, int block, F32x16::Mask seen) {
           const F32x16 weight = exp_weight(F32x16::load(score) - m);
-          weight.store(score);
+          store(weight, score, block);
           sum = sum + select(seen, weight, F32x16::zero());
         });
     sum.store(s.l + i * 16);
@@ -86,7 +98,7 @@ void softmax(const Tile& tile) {
 
 // One tile of keys. `next` is where the blocks of the following tile lie, when keys.in_place; the
 // present ones where there are none.
-template <typename KElement, typename VElement, bool kInPlace>
+template <typename KElement, typename VElement, bool kInPlace, bool kScaled>
 void attend(const Tile& tile, const LoadedTile& keys, const int64_t* next) {
   const AttentionForwardScratch& s = tile.scratch;
   ScoresTile<KElement> scores;
@@ -109,10 +121,11 @@ void attend(const Tile& tile, const LoadedTile& keys, const int64_t* next) {
     if constexpr (kInPlace) {
       scores.next[block] = static_cast<const KElement*>(tile.args.keys.k.data) + next[block];
       product.next[block] = static_cast<const VElement*>(tile.args.keys.v.data) + next[block];
+      if constexpr (kScaled) fetch(scales_at(tile.args.keys, next[block]));
     }
   }
   scores_tile<kInPlace>(scores, tile.args.row_count);
-  softmax(tile);
+  softmax<kScaled>(tile, keys);
   product_tile<false, kInPlace>(product, tile.args.row_count);
 }
 
@@ -137,15 +150,20 @@ void attend_split(const Tile& tile, int split) {
     const LoadedTile keys =
         load_tile(tile.args.keys, tile.args.head_dim, key, max_of(first_seen - key, 0),
                   min_of(end - key, kAttentionTileKeys), in_place, tile.scratch.tile);
-    if (!keys.in_place) {
-      keys.k_is_bf16 ? attend<Bf16, float, false>(tile, keys, nullptr)
-                     : attend<float, float, false>(tile, keys, nullptr);
-      continue;
-    }
     int64_t next[4];
-    find_next(tile, key, next);
-    keys.k_is_bf16 ? attend<Bf16, Bf16, true>(tile, keys, next)
-                   : attend<float, float, true>(tile, keys, next);
+    if (keys.in_place) find_next(tile, key, next);
+    const bool scaled = tile.args.keys.scales != nullptr;
+    if (keys.in_place && scaled) {
+      attend<int8_t, int8_t, true, true>(tile, keys, next);
+    } else if (keys.in_place) {
+      keys.k_is_bf16 ? attend<Bf16, Bf16, true, false>(tile, keys, next)
+                     : attend<float, float, true, false>(tile, keys, next);
+    } else if (scaled) {
+      attend<float, float, false, true>(tile, keys, nullptr);
+    } else {
+      keys.k_is_bf16 ? attend<Bf16, float, false, false>(tile, keys, nullptr)
+                     : attend<float, float, false, false>(tile, keys, nullptr);
+    }
   }
 }
 

@@ -27,6 +27,11 @@ JIGE_LAYOUT int64_t attention_row_floats(int32_t head_dim) {
   return ((attention_padded_dim(head_dim) / 16) | 1) * int64_t{16};
 }
 
+// Bytes of a head's part of a cache block in 8 bits: keys, values, and the scales of both.
+JIGE_LAYOUT int64_t attention_block_head_bytes(int32_t head_dim) {
+  return 2 * int64_t{kAttentionBlockKeys} * (head_dim + 2);
+}
+
 // Hands out aligned pieces of a buffer; from a null base it only counts.
 struct AttentionPieces {
   char* base;

@@ -30,6 +30,17 @@ JIGE_INLINE void with_elements(const AttentionTarget& target, Body&& body) {
   }
 }
 
+// The same of keys or values of a paged cache, which may be int8.
+template <typename Body>
+JIGE_INLINE void with_cache_elements(const AttentionKeys& keys, const AttentionSource& source,
+                                     Body&& body) {
+  if (keys.scales) {
+    body(static_cast<const int8_t*>(source.data));
+  } else {
+    with_elements(source, body);
+  }
+}
+
 // Rows of a sequence lie apart, one head of each is short, and the processor foresees neither: they
 // are asked for so many rows before they are read or written.
 inline constexpr int kReadRowsAhead = 32;
@@ -59,6 +70,10 @@ struct LoadedTile {
   bool k_is_bf16 = false;
   bool v_is_bf16 = false;
   bool in_place = false;  // both are read in the cache
+  // Of the 16 keys and values of a block, whose numbers are int8 in place and whole where they were
+  // widened; null where there are no scales.
+  const Bf16* k_scales[4] = {};
+  const Bf16* v_scales[4] = {};
 };
 
 inline void load_flat_block(const AttentionKeys& keys, int head_dim, int64_t key, int key_count,
@@ -77,18 +92,23 @@ inline void load_paged_block(const AttentionKeys& keys, int head_dim, int cache_
                              int key_count, float* k_columns, float* v_rows) {
   const int64_t offset = cache_block * keys.block_stride;
   if (k_columns) {
-    with_elements(keys.k, [&](const auto* k) {
+    with_cache_elements(keys, keys.k, [&](const auto* k) {
       for (int c = 0; c < head_dim; ++c) {
         F32x16::load(k + offset + c * 16).store(k_columns + c * 16);
       }
     });
   }
   if (v_rows) {
-    with_elements(keys.v, [&](const auto* v) {
+    with_cache_elements(keys, keys.v, [&](const auto* v) {
       pack_rows(v + offset, head_dim, key_count, head_dim, 1.0f, v_rows,
                 attention_row_floats(head_dim));
     });
   }
+}
+
+// The scales of the cache block that lies `offset` bytes behind block 0.
+JIGE_INLINE const Bf16* scales_at(const AttentionKeys& keys, int64_t offset) {
+  return reinterpret_cast<const Bf16*>(static_cast<const char*>(keys.scales) + offset);
 }
 
 // Keys [tile_begin + first, tile_begin + end) of a sequence, for the blocks of 16 they fall in.
@@ -97,8 +117,8 @@ inline LoadedTile load_tile(const AttentionKeys& keys, int head_dim, int tile_be
                             int end, bool in_place, const AttentionTileScratch& scratch) {
   const int64_t row = attention_row_floats(head_dim);
   const bool paged = keys.blocks != nullptr;
-  const bool keep_k = paged && (in_place || !keys.k.is_bf16);
   const bool keep_v = paged && in_place && head_dim % 16 == 0;
+  const bool keep_k = keys.scales ? keep_v : paged && (in_place || !keys.k.is_bf16);
   LoadedTile tile;
   tile.k_is_bf16 = keep_k && keys.k.is_bf16;
   tile.v_is_bf16 = keep_v && keys.v.is_bf16;
@@ -118,12 +138,16 @@ inline LoadedTile load_tile(const AttentionKeys& keys, int head_dim, int tile_be
     load_paged_block(keys, head_dim, cache_block, key_count, keep_k ? nullptr : k_columns,
                      keep_v ? nullptr : v_rows);
     const int64_t offset = cache_block * keys.block_stride;
-    with_elements(keys.k, [&](const auto* k) {
+    with_cache_elements(keys, keys.k, [&](const auto* k) {
       if (keep_k) tile.k_columns[block] = k + offset;
     });
-    with_elements(keys.v, [&](const auto* v) {
+    with_cache_elements(keys, keys.v, [&](const auto* v) {
       if (keep_v) tile.v_rows[block] = v + offset;
     });
+    if (keys.scales) {
+      tile.k_scales[block] = scales_at(keys, offset);
+      tile.v_scales[block] = tile.k_scales[block] + kAttentionBlockKeys;
+    }
   }
   return tile;
 }

@@ -99,9 +99,102 @@ void write_keys(const KvBlockWrite& args, const From* src, To* dst) {
   write_columns(args, src, args.k.stride, dst);
 }
 
+// The smallest bf16 that is not below a value that is not negative; NaN stays one.
+JIGE_INLINE Bf16 round_up(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const bool nan = bits > 0x7f800000u;
+  return {static_cast<uint16_t>(nan ? 0x7fc0u : (bits + 0xffffu) >> 16)};
+}
+
+// One head of one token in 8 bits; zeros behind it up to a multiple of 16. Returns its scale.
+template <typename From>
+Bf16 quantise(const From* src, int head_dim, int8_t* dst) {
+  F32x16 largest = F32x16::zero();
+  F32x16 nan = F32x16::zero();  // x − x is zero, but for infinities and NaN
+  for_each_vector<F32x16>(head_dim, [&](int64_t c, int lanes) {
+    const F32x16 x = load_lanes<F32x16>(src + c, lanes);
+    largest = max(abs(x), largest);
+    nan = nan + (x - x);
+  });
+  const Bf16 scale = round_up(horizontal_max(largest) / 127.0f + horizontal_sum(nan));
+  const float step = to_f32(scale);
+  const F32x16 divisor = F32x16::broadcast(step == 0.0f ? 1.0f : step);
+  for_each_vector<F32x16>(head_dim, [&](int64_t c, int lanes) {
+    const __m128i bytes = (load_lanes<F32x16>(src + c, lanes) / divisor).narrow_to_bytes();
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(dst + c), bytes);
+  });
+  return scale;
+}
+
+// rows[i] byte j becomes rows[j] byte i.
+JIGE_INLINE void transpose_bytes(__m128i (&rows)[16]) {
+  for (int round = 0; round < 4; ++round) {
+    __m128i other[16];
+#pragma GCC unroll 8
+    for (int i = 0; i < 8; ++i) {
+      other[2 * i] = _mm_unpacklo_epi8(rows[i], rows[i + 8]);
+      other[2 * i + 1] = _mm_unpackhi_epi8(rows[i], rows[i + 8]);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) rows[i] = other[i];
+  }
+}
+
+using TokenRows = int8_t[kAttentionBlockKeys][kAttentionDimMax];
+
+// dst[c][slot_begin + j] = rows[j][c].
+void write_byte_columns(const KvBlockWrite& args, const TokenRows& rows, int8_t* dst) {
+  dst += args.slot_begin;
+  if (args.token_count == 1) {
+    for (int c = 0; c < args.head_dim; ++c) dst[c * 16] = rows[0][c];
+    return;
+  }
+  for (int c = 0; c < args.head_dim; c += 16) {
+    __m128i columns[16];
+    for (int j = 0; j < 16; ++j) {
+      columns[j] = j < args.token_count
+                       ? _mm_load_si128(reinterpret_cast<const __m128i*>(&rows[j][c]))
+                       : _mm_setzero_si128();
+    }
+    transpose_bytes(columns);
+    for (int i = 0; i < min_of(args.head_dim - c, 16); ++i) {
+      std::memcpy(dst + (c + i) * 16, &columns[i], static_cast<size_t>(args.token_count));
+    }
+  }
+}
+
+void write_in_8_bits(const KvBlockWrite& args) {
+  const int64_t head_bytes = attention_block_head_bytes(args.head_dim);
+  alignas(64) TokenRows rows;
+  for (int head = 0; head < args.head_count; ++head) {
+    int8_t* keys = static_cast<int8_t*>(args.block.data) + head * head_bytes;
+    int8_t* values = keys + int64_t{kAttentionBlockKeys} * args.head_dim;
+    auto* scales = reinterpret_cast<Bf16*>(values + int64_t{kAttentionBlockKeys} * args.head_dim) +
+                   args.slot_begin;
+    with_elements(args.k, [&](const auto* k) {
+      for (int j = 0; j < args.token_count; ++j) {
+        scales[j] =
+            quantise(k + j * args.k.stride + int64_t{head} * args.head_dim, args.head_dim, rows[j]);
+      }
+    });
+    write_byte_columns(args, rows, keys);
+    scales += kAttentionBlockKeys;
+    with_elements(args.v, [&](const auto* v) {
+      for (int j = 0; j < args.token_count; ++j) {
+        scales[j] =
+            quantise(v + j * args.v.stride + int64_t{head} * args.head_dim, args.head_dim, rows[j]);
+        std::memcpy(values + (args.slot_begin + j) * args.head_dim, rows[j],
+                    static_cast<size_t>(args.head_dim));
+      }
+    });
+  }
+}
+
 }  // namespace
 
 void kv_block_write(const KvBlockWrite& args) noexcept {
+  if (args.in_8_bits) return write_in_8_bits(args);
   with_elements(args.block, [&](auto* block) {
     for (int head = 0; head < args.head_count; ++head) {
       auto* keys = block + int64_t{head} * 2 * kAttentionBlockKeys * args.head_dim;

@@ -27,6 +27,10 @@ struct F32 {
   static JIGE_INLINE F32 load(const float* src) { return {_mm256_loadu_ps(src)}; }
   static JIGE_INLINE F32 load(const Bf16* src) { return widen(load_8(src)); }
   static JIGE_INLINE F32 load(const F16* src) { return {_mm256_cvtph_ps(load_8(src))}; }
+  static JIGE_INLINE F32 load(const int8_t* src) {
+    const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(src));
+    return {_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(bytes))};
+  }
 
   // The first `count` lanes from memory, zeros in the rest; reads nothing beyond.
   static JIGE_INLINE F32 load_partial(const float* src, int count) {
@@ -37,6 +41,11 @@ struct F32 {
   }
   static JIGE_INLINE F32 load_partial(const F16* src, int count) {
     return {_mm256_cvtph_ps(load_8_partial(src, count))};
+  }
+  static JIGE_INLINE F32 load_partial(const int8_t* src, int count) {
+    int8_t lanes[kLanes] = {};
+    for (int lane = 0; lane < count; ++lane) lanes[lane] = src[lane];
+    return load(lanes);
   }
 
   JIGE_INLINE void store(float* dst) const { _mm256_storeu_ps(dst, v); }
@@ -192,6 +201,12 @@ struct F32x16 {
   JIGE_INLINE __m256i narrow() const {
     const __m256i packed = _mm256_packus_epi32(low.narrow_words(), high.narrow_words());
     return _mm256_permute4x64_epi64(packed, 0xd8);  // packus works within 128 bits
+  }
+  // The lanes rounded to nearest even, in 8 bits. REQUIRES: they are in -128 … 127 or NaN.
+  JIGE_INLINE __m128i narrow_to_bytes() const {
+    const __m256i words = _mm256_permute4x64_epi64(
+        _mm256_packs_epi32(_mm256_cvtps_epi32(low.v), _mm256_cvtps_epi32(high.v)), 0xd8);
+    return _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
   }
 };
 

@@ -29,6 +29,9 @@ struct F32 {
   static JIGE_INLINE F32 load(const float* src) { return {_mm512_loadu_ps(src)}; }
   static JIGE_INLINE F32 load(const Bf16* src) { return widen(load_16(src)); }
   static JIGE_INLINE F32 load(const F16* src) { return {_mm512_cvtph_ps(load_16(src))}; }
+  static JIGE_INLINE F32 load(const int8_t* src) {
+    return widen(_mm_loadu_si128(reinterpret_cast<const __m128i*>(src)));
+  }
 
   // The first `count` lanes from memory, zeros in the rest; reads nothing beyond.
   static JIGE_INLINE F32 load_partial(const float* src, int count) {
@@ -39,6 +42,9 @@ struct F32 {
   }
   static JIGE_INLINE F32 load_partial(const F16* src, int count) {
     return {_mm512_cvtph_ps(_mm256_maskz_loadu_epi16(first_lanes(count).bits, src))};
+  }
+  static JIGE_INLINE F32 load_partial(const int8_t* src, int count) {
+    return widen(_mm_maskz_loadu_epi8(first_lanes(count).bits, src));
   }
 
   JIGE_INLINE void store(float* dst) const { _mm512_storeu_ps(dst, v); }
@@ -68,6 +74,10 @@ struct F32 {
     return _mm512_castsi512_si256(
         _mm512_permutexvar_epi16(_mm512_load_si512(kUpperHalves), _mm512_castps_si512(fixed)));
   }
+  // The lanes rounded to nearest even, in 8 bits. REQUIRES: they are in -128 … 127 or NaN.
+  JIGE_INLINE __m128i narrow_to_bytes() const {
+    return _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32(v));
+  }
 
  private:
   template <typename Element>
@@ -76,6 +86,9 @@ struct F32 {
   }
   static JIGE_INLINE F32 widen(__m256i halves) {
     return {_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(halves), 16))};
+  }
+  static JIGE_INLINE F32 widen(__m128i bytes) {
+    return {_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(bytes))};
   }
 };
 using F32x16 = F32;

@@ -53,6 +53,10 @@ Status read_tensors(const std::string& folder, FolderSummary& summary) {
   JIGE_TRY(const auto architecture, model::Architecture::create(*summary.config));
   if (const Status fits = model::check_weights(*architecture, files); !fits) {
     summary.problem = fits.error().message;
+    if (summary.config->quantised) summary.dominant_dtype.reset();
+  } else if (summary.config->quantised) {
+    // Codes are not what tables and norms are kept in.
+    JIGE_TRY(summary.dominant_dtype, model::stored_table_dtype(*architecture, files));
   }
   return {};
 }
@@ -133,6 +137,7 @@ void add_config_rows(const formats::ModelConfig& config, Table& table) {
 }  // namespace
 
 int64_t FolderSummary::stored_count() const {
+  if (config && config->quantised) return parameter_count(*config);
   int64_t count = 0;
   for (const TensorLine& tensor : tensors) {
     int64_t elements = 1;
@@ -181,6 +186,9 @@ std::string summary_text(const FolderSummary& summary) {
   if (summary.tensors.empty()) {
     table.row({"weights", "none"});
   } else {
+    if (summary.config && summary.config->quantised) {
+      table.row({"quantised", formats::quantised_text(*summary.config->quantised)});
+    }
     table.row({"weights",
                fmt::format("{} tensors in {} file{}, {} parameters: {}", summary.tensors.size(),
                            summary.file_count, summary.file_count == 1 ? "" : "s",
@@ -213,6 +221,9 @@ Json summary_json(const FolderSummary& summary) {
                      {"parameters", summary.stored_count()},
                      {"bytes", summary.stored_bytes()}};
   if (summary.dominant_dtype) json["weights"]["dtype"] = dtype_info(*summary.dominant_dtype).name;
+  if (summary.config && summary.config->quantised) {
+    json["weights"]["quantised"] = formats::quantised_text(*summary.config->quantised);
+  }
   if (!summary.problem.empty()) json["problem"] = summary.problem;
   json["tokenizer"] = nullptr;
   if (summary.tokenizer) {

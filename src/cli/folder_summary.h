@@ -38,7 +38,8 @@ struct FolderSummary {
   std::optional<TokenizerLine> tokenizer;
   std::string problem;  // why the weights are not those of the configuration; empty: they are
 
-  int64_t stored_count() const;  // parameters in the files
+  // Parameters in the files; where they hold some in few bits, those of the model.
+  int64_t stored_count() const;
   uint64_t stored_bytes() const;
 };
 

@@ -152,6 +152,12 @@ class GgufExporter {
   Result<GgufExport> run() {
     JIGE_DO(check_target());
     JIGE_TRY(made_.config, load_model_config(options_.folder));
+    if (made_.config.quantised) {
+      return fail(Code::kUnsupported,
+                  "{}: its weights are quantised ({}), which are not written as GGUF; export the "
+                  "unquantised model",
+                  options_.folder, quantised_text(*made_.config.quantised));
+    }
     JIGE_TRY(const TensorFolder tensors, TensorFolder::open(options_.folder));
     GgufKeys keys;
     JIGE_DO(add_gguf_config(made_.config, options_.folder + "/config.json", keys));

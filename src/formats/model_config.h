@@ -15,6 +15,7 @@
 
 #include "base/json.h"
 #include "base/result.h"
+#include "formats/quantised_scheme.h"
 #include "tensor/dtype.h"
 
 namespace jige::formats {
@@ -146,6 +147,9 @@ struct ModelConfig {
   int64_t sliding_window = 0;             // 0: none; a token sees itself and window-1 before it
   std::vector<uint8_t> layer_is_sliding;  // per layer; empty: all layers if sliding_window > 0
   DType stored_dtype = DType::kF32;       // torch_dtype / dtype of the folder
+  // How the folder's files hold matrices, where that is in few bits (quantization_config, MXFP4
+  // aside). Of the files, not of the model: to_hf_config() leaves it out.
+  std::optional<QuantisedScheme> quantised;
   std::vector<int32_t> eos_ids;
   int32_t bos_id = -1;  // -1: none
   int32_t pad_id = -1;

@@ -346,28 +346,36 @@ Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) 
   return {};
 }
 
+// Whether the matrices are stored in few bits, and how: MXFP4 is found in the files.
+Result<bool> parse_quantisation(const Json& config, ModelConfig& out, std::string_view where) {
+  // The name that compressed-tensors wrote in its first versions.
+  const char* old_name = "compression_config";
+  const Json* found = find_field(config, "quantization_config");
+  if (!found) found = find_field(config, old_name);
+  if (!found) return false;
+  JIGE_TRY(const std::string method, get_string_or(*found, "quant_method", "absent", where));
+  if (out.family == Family::kGptOss && method == "mxfp4") return true;
+  if (out.family == Family::kGptOss || out.family == Family::kGpt2) {
+    return fail(Code::kUnsupported,
+                "{}: the weights are quantised (method \"{}\"), which Jige does not read of {}; "
+                "take the unquantised model",
+                where, method, family_name(out.family));
+  }
+  JIGE_TRY(out.quantised, parse_quantised_scheme(*found, where));
+  return true;
+}
+
 }  // namespace
 
 Result<ModelConfig> parse_model_config(const Json& config, std::string_view where) {
   if (!config.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
-  bool mxfp4 = false;  // of experts, which are read from their blocks
-  if (find_field(config, "quantization_config")) {
-    const Json& quantization = *find_field(config, "quantization_config");
-    JIGE_TRY(const std::string method, get_string_or(quantization, "quant_method", "?", where));
-    mxfp4 = method == "mxfp4" && out.family == Family::kGptOss;
-    if (!mxfp4)
-      return fail(
-          Code::kUnsupported,
-          "{}: the weights are quantised (method \"{}\"), which Jige does not read; take the "
-          "unquantised model",
-          where, method);
-  }
+  JIGE_TRY(const bool quantised, parse_quantisation(config, out, where));
   JIGE_TRY(out.vocab_size, get_int(config, "vocab_size", where));
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));
   const bool stated = find_field(config, "dtype") || find_field(config, "torch_dtype");
-  if (mxfp4 && !stated) out.stored_dtype = DType::kBF16;
+  if (quantised && !stated) out.stored_dtype = DType::kBF16;
   JIGE_DO(out.family == Family::kGpt2 ? parse_gpt2(config, out, where)
                                       : parse_gated_family(config, out, where));
   // Sizes first: what follows allocates by the number of layers.

@@ -256,8 +256,8 @@ TEST(ModelConfig, RefusesWhatJigeCannotCompute) {
   EXPECT_FAILS_WITH(parse_config(with(gpt2_json(), "add_cross_attention", true)),
                     Code::kUnsupported, "add_cross_attention");
   EXPECT_FAILS_WITH(
-      parse_config(with(llama_json(), "quantization_config", {{"quant_method", "gptq"}})),
-      Code::kUnsupported, "\"gptq\"");
+      parse_config(with(llama_json(), "quantization_config", {{"quant_method", "bitsandbytes"}})),
+      Code::kUnsupported, "\"bitsandbytes\"");
   EXPECT_FAILS_WITH(parse_config(with(llama_json(), "torch_dtype", "float64")), Code::kUnsupported,
                     "float64");
   EXPECT_FAILS_WITH(parse_config(with(qwen_json("qwen2"), "layer_types",

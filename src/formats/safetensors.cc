@@ -40,6 +40,12 @@ Result<const std::byte*> SafetensorsFile::aligned_copy(size_t index) const {
   return copy.get();
 }
 
+Result<std::span<const std::byte>> SafetensorsFile::bytes_of(std::string_view name) const {
+  const StoredTensor* tensor = find(name);
+  if (!tensor) return fail(Code::kNotFound, "{}: has no tensor \"{}\"", path(), name);
+  return map_.bytes().subspan(tensor->offset, tensor->bytes);
+}
+
 Result<TensorView> SafetensorsFile::view(std::string_view name) const {
   const StoredTensor* tensor = find(name);
   if (!tensor) return fail(Code::kNotFound, "{}: has no tensor \"{}\"", path(), name);

@@ -78,6 +78,8 @@ class SafetensorsFile {
   // types and ranks Jige does not compute with. Files of old writers, whose data is not aligned to
   // its type, get an aligned copy of that tensor on first use (kExhausted without memory).
   Result<TensorView> view(std::string_view name) const;
+  // The bytes of a tensor of any type, not aligned. Fails with kNotFound.
+  Result<std::span<const std::byte>> bytes_of(std::string_view name) const;
 
  private:
   // Aligned copies by tensor index.

@@ -209,4 +209,12 @@ Result<TensorView> TensorFolder::view(std::string_view name) const {
   return files_[it->second].view(name);
 }
 
+Result<std::span<const std::byte>> TensorFolder::bytes_of(std::string_view name) const {
+  const auto it = file_of_.find(name);
+  if (it == file_of_.end()) {
+    return fail(Code::kNotFound, "{}: has no tensor \"{}\"", folder_, name);
+  }
+  return files_[it->second].bytes_of(name);
+}
+
 }  // namespace jige::formats

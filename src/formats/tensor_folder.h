@@ -49,6 +49,8 @@ class TensorFolder {
   const StoredTensor* find(std::string_view name) const;
   // As SafetensorsFile::view.
   Result<TensorView> view(std::string_view name) const;
+  // As SafetensorsFile::bytes_of.
+  Result<std::span<const std::byte>> bytes_of(std::string_view name) const;
 
  private:
   explicit TensorFolder(std::string folder) : folder_(std::move(folder)) {}

@@ -1,7 +1,9 @@
 // merge_adapter: base folder + adapter folder -> folder, one tensor in memory at a time.
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,6 +15,7 @@
 #include "formats/tensor_folder.h"
 #include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
+#include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
 #include "model/weights_save.h"
@@ -48,9 +51,8 @@ void add_product(std::vector<float>& rows, const std::vector<float>& left,
 }
 
 // The stored matrix with its adapter added; stored [out, in], or [in, out] where `transposed`.
-std::vector<float> merged_matrix(const TensorView& stored, const AdapterPair& adapter, float scale,
+std::vector<float> merged_matrix(std::vector<float> rows, const AdapterPair& adapter, float scale,
                                  bool transposed) {
-  std::vector<float> rows = widened(stored);
   std::vector<float> a = widened(adapter.a);
   std::vector<float> b = widened(adapter.b);
   const auto rank = static_cast<size_t>(adapter.a.shape[0]);
@@ -74,18 +76,50 @@ bool is_stored_float(const formats::StoredTensor& tensor) {
   return tensor.dtype == DType::kF32 || tensor.dtype == DType::kBF16 || tensor.dtype == DType::kF16;
 }
 
-formats::TensorSource merged_source(const std::string& name, const TensorView& stored,
-                                    const AdapterPair* adapter, float scale, bool transposed,
-                                    DType dtype) {
-  return {.name = name,
+// A tensor of the base as it is written, and its numbers when their turn comes.
+struct BaseTensor {
+  std::string name;
+  Shape shape;
+  std::function<std::vector<float>()> read;
+};
+
+// What an entry of the base's files is; none: a part of a tensor that another entry stands for, or
+// something that no loader needs, such as masks.
+Result<std::optional<BaseTensor>> base_tensor(const formats::ModelConfig& config,
+                                              const formats::TensorFolder& base,
+                                              const formats::StoredTensor& tensor) {
+  const size_t dot = tensor.name.rfind('.');
+  const std::string module = tensor.name.substr(0, dot);
+  const std::string part = dot == std::string::npos ? "" : tensor.name.substr(dot + 1);
+  JIGE_TRY(const auto quantised, open_quantised(config, base, module));
+  if (quantised && part != "bias") {
+    if (part != "weight" && part != "weight_packed" && part != "qweight") return std::nullopt;
+    const auto read = [matrix = *quantised] {
+      std::vector<float> numbers(static_cast<size_t>(matrix.rows() * matrix.columns()));
+      matrix.decode(numbers, 0, matrix.rows());
+      return numbers;
+    };
+    return BaseTensor{.name = module + ".weight",
+                      .shape = Shape{quantised->rows(), quantised->columns()},
+                      .read = read};
+  }
+  if (!is_stored_float(tensor)) return std::nullopt;
+  JIGE_TRY(const TensorView stored, base.view(tensor.name));
+  return BaseTensor{
+      .name = tensor.name, .shape = stored.shape, .read = [stored] { return widened(stored); }};
+}
+
+formats::TensorSource merged_source(const BaseTensor& tensor, const AdapterPair* adapter,
+                                    float scale, bool transposed, DType dtype) {
+  return {.name = tensor.name,
           .dtype = dtype,
-          .shape = stored.shape,
+          .shape = tensor.shape,
           .produce = [=](const formats::RowSink& sink) -> Status {
-            std::vector<float> values =
-                adapter ? merged_matrix(stored, *adapter, scale, transposed) : widened(stored);
-            std::vector<std::byte> out(static_cast<size_t>(dtype_bytes(dtype, stored.count())));
+            std::vector<float> values = tensor.read();
+            if (adapter) values = merged_matrix(std::move(values), *adapter, scale, transposed);
+            std::vector<std::byte> out(static_cast<size_t>(dtype_bytes(dtype, std::ssize(values))));
             narrow(out.data(), dtype, values);
-            return sink(TensorView::of(out.data(), dtype, stored.shape));
+            return sink(TensorView::of(out.data(), dtype, tensor.shape));
           }};
 }
 
@@ -111,25 +145,24 @@ Status merge_adapter(const std::string& base_folder, const std::string& adapter_
       sources.push_back(cancellable(std::move(decoded), options.cancelled));
       continue;
     }
-    if (!is_stored_float(*tensor)) continue;  // masks and the like, which no loader needs
-    JIGE_TRY(const TensorView stored, base.view(tensor->name));
-    std::string module = tensor->name.substr(0, tensor->name.rfind(".weight"));
-    auto found = tensor->name.ends_with(".weight") ? adapters.find(module) : adapters.end();
+    JIGE_TRY(const std::optional<BaseTensor> read, base_tensor(config, base, *tensor));
+    if (!read) continue;
+    std::string module = read->name.substr(0, read->name.rfind(".weight"));
+    auto found = read->name.ends_with(".weight") ? adapters.find(module) : adapters.end();
     if (found == adapters.end() && transposed) found = adapters.find("transformer." + module);
     const AdapterPair* adapter = found == adapters.end() ? nullptr : &found->second;
     if (adapter) {
-      if (stored.shape.rank() != 2) {
+      if (read->shape.rank() != 2) {
         return fail(Code::kCorrupt, "{}: module \"{}\" is no matrix in {}", adapter_folder, module,
                     base_folder);
       }
-      const AdaptedMatrix matrix{.outputs = stored.shape[transposed ? 1 : 0],
-                                 .inputs = stored.shape[transposed ? 0 : 1]};
+      const AdaptedMatrix matrix{.outputs = read->shape[transposed ? 1 : 0],
+                                 .inputs = read->shape[transposed ? 0 : 1]};
       JIGE_DO(check_adapter_pair(adapter_folder, module, *adapter, matrix, lora));
       ++used;
     }
-    sources.push_back(
-        cancellable(merged_source(tensor->name, stored, adapter, scale, transposed, options.dtype),
-                    options.cancelled));
+    sources.push_back(cancellable(merged_source(*read, adapter, scale, transposed, options.dtype),
+                                  options.cancelled));
   }
   if (used != adapters.size()) {
     return fail(Code::kCorrupt, "{}: adapts {} modules, of which {} has only {}", adapter_folder,

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <new>
 
 #include "model/tensor_convert.h"
 
@@ -53,18 +52,6 @@ std::vector<int64_t> float_dims(const ParamSpec& spec) {
   return {place.expert_count, rows, spec.shape[1]};
 }
 
-Result<StackedParam> allocate(const formats::TensorFolder& files, const ParamSpec& spec,
-                              DType dtype) {
-  const int64_t bytes = dtype_bytes(dtype, spec.shape.count());
-  StackedParam param;
-  param.memory.reset(new (std::nothrow) std::byte[static_cast<size_t>(bytes)]);
-  if (!param.memory) {
-    return fail(Code::kExhausted, "{}: no {} bytes to load with", files.folder(), bytes);
-  }
-  param.view = TensorView::of(param.memory.get(), dtype, spec.shape);
-  return param;
-}
-
 // Rows of the parameter are columns of the stored matrix [K, columns].
 template <typename T>
 void copy_turned(const ParamSpec& spec, T* dst, const T* matrix, int64_t columns) {
@@ -103,11 +90,11 @@ void decode_block(BFloat16* dst, const uint8_t* bytes, uint8_t scale) {
   }
 }
 
-Result<StackedParam> read_mxfp4(const formats::TensorFolder& files, const ParamSpec& spec) {
+Result<LoadedParam> read_mxfp4(const formats::TensorFolder& files, const ParamSpec& spec) {
   const StackedPlace& place = *spec.stacked;
   JIGE_TRY(const TensorView blocks, files.view(place.tensor + kBlocks));
   JIGE_TRY(const TensorView scales, files.view(place.tensor + kScales));
-  JIGE_TRY(StackedParam param, allocate(files, spec, DType::kBF16));
+  JIGE_TRY(LoadedParam param, allocate_param(files.folder(), DType::kBF16, spec.shape));
   const int64_t row_blocks = spec.shape[1] / kBlockElements;
   const int64_t first_row = place.expert * spec.shape[0] * place.part_count;
   auto* to = static_cast<BFloat16*>(param.view.data);
@@ -150,12 +137,12 @@ Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec) 
   return check_tensor(files, place.tensor + kScales, {place.expert_count, rows, row_blocks}, true);
 }
 
-Result<StackedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
+Result<LoadedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
   JIGE_DO(check_stacked(files, spec));
   const StackedPlace& place = *spec.stacked;
   if (!files.find(place.tensor)) return read_mxfp4(files, spec);
   JIGE_TRY(const TensorView stored, files.view(place.tensor));
-  JIGE_TRY(StackedParam param, allocate(files, spec, stored.dtype));
+  JIGE_TRY(LoadedParam param, allocate_param(files.folder(), stored.dtype, spec.shape));
   if (stored.dtype == DType::kF32) {
     copy_floats<uint32_t>(spec, param.view.data, stored.data);
   } else {

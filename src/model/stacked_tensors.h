@@ -7,15 +7,14 @@
 // One parameter is read at a time, into memory of its own. Threads: free functions.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/tensor_folder.h"
 #include "model/block.h"
+#include "model/loaded_param.h"
 
 namespace jige::model {
 
@@ -27,12 +26,8 @@ bool is_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
 Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
 
 // The parameter as [N, K] or [N] of its stored type, of bf16 where that is MXFP4.
-struct StackedParam {
-  std::unique_ptr<std::byte[]> memory;
-  TensorView view;
-};
 // REQUIRES: is_stacked. Fails as check_stacked, and with kExhausted.
-Result<StackedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
+Result<LoadedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec);
 
 // What "<tensor>_blocks" and "<tensor>_scales" hold, as the tensor [E, K, N] of a folder in
 // floating point, decoded expert by expert when its turn comes. Fails with kCorrupt or kUnsupported

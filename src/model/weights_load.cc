@@ -7,7 +7,9 @@
 #include <new>
 #include <set>
 
+#include "base/check.h"
 #include "base/log.h"
+#include "model/quantised_params.h"
 #include "model/stacked_tensors.h"
 #include "model/tensor_convert.h"
 #include "model/weights.h"
@@ -88,6 +90,15 @@ Status check_tied_copy(const Architecture& architecture, const formats::TensorFo
               file_of(files, head), head, table);
 }
 
+void add_quantised_names(const ParamSpec& spec, std::set<std::string, std::less<>>& used) {
+  for (const std::string& name : Architecture::stored_names(spec)) {
+    const std::string module = name.substr(0, name.rfind('.'));
+    for (std::string& part : formats::QuantisedMatrix::tensor_names(module)) {
+      used.insert(std::move(part));
+    }
+  }
+}
+
 // Says what the files hold besides parameters: layers that config.json does not make, or biases it
 // does without, mean another model than the one that was trained.
 void tell_unused(const Architecture& architecture, const formats::TensorFolder& files) {
@@ -96,6 +107,7 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
     for (const ParamSpec& spec : architecture.block(node).params()) {
       for (std::string& name : Architecture::stored_names(spec)) used.insert(std::move(name));
       for (std::string& name : stacked_names(spec)) used.insert(std::move(name));
+      if (architecture.config().quantised) add_quantised_names(spec, used);
     }
   }
   int64_t count = 0;
@@ -123,12 +135,21 @@ class BlockLoader {
     const auto specs = architecture.block(node).params();
     const BlockWeights& block = weights_.block(node);
     BlockWeights source{.packed = block.packed, .format = block.format};
+    std::vector<size_t> alone;
     for (size_t i = 0; i < specs.size(); ++i) {
       source.params.emplace_back();
       if (specs[i].adapter) continue;
       const TensorView& value = block.params[i].value;
       if (value && tied_head(architecture, node, specs[i])) continue;  // the table's memory
-      if (is_stacked(files_, specs[i])) continue;                      // load_stacked's
+      if (is_stacked(files_, specs[i])) {
+        alone.push_back(i);
+        continue;
+      }
+      JIGE_TRY(const auto quantised, find_quantised(architecture.config(), files_, specs[i]));
+      if (quantised) {
+        alone.push_back(i);
+        continue;
+      }
       JIGE_TRY(TensorView stored, find_checked(files_, specs[i]));
       if (specs[i].transposed) {
         JIGE_TRY(stored, transposed(stored));
@@ -142,20 +163,28 @@ class BlockLoader {
     architecture.block(node).pack(stream_, source, weights_.options().compute,
                                   weights_.options().use);
     finish();
-    for (size_t i = 0; i < specs.size(); ++i) {
-      if (is_stacked(files_, specs[i])) JIGE_DO(load_stacked(node, i));
-    }
+    for (const size_t i : alone) JIGE_DO(load_alone(node, i));
     return {};
   }
 
  private:
-  // One parameter by itself: all of a layer's experts at once might not fit beside the model.
-  Status load_stacked(size_t node, size_t index) {
+  // What has to be made out of what is stored. Values are rounded once, to what is computed with.
+  Result<LoadedParam> make(const ParamSpec& spec, bool has_value) {
+    if (is_stacked(files_, spec)) return read_stacked(files_, spec);
+    JIGE_TRY(const auto quantised, find_quantised(weights_.architecture().config(), files_, spec));
+    JIGE_CHECK(quantised, "{} is made of nothing", spec.name);
+    const DType dtype = has_value ? DType::kF32 : weights_.options().compute;
+    return read_quantised(*quantised, files_.folder(), dtype);
+  }
+
+  // One parameter by itself: all of a layer's matrices at once might not fit beside the model.
+  Status load_alone(size_t node, size_t index) {
     const Architecture& architecture = weights_.architecture();
     const auto specs = architecture.block(node).params();
     const BlockWeights& block = weights_.block(node);
-    JIGE_TRY(StackedParam stored, read_stacked(files_, specs[index]));
-    if (const TensorView& value = block.params[index].value; value) {
+    const TensorView& value = block.params[index].value;
+    JIGE_TRY(LoadedParam stored, make(specs[index], static_cast<bool>(value)));
+    if (value) {
       return copy_converted(stream_, value, stored.view);
     }
     BlockWeights source{.packed = block.packed, .format = block.format};
@@ -210,8 +239,12 @@ Status check_weights(const Architecture& architecture, const formats::TensorFold
   for (size_t node = 0; node < architecture.node_count(); ++node) {
     for (const ParamSpec& spec : architecture.block(node).params()) {
       if (spec.adapter) continue;
-      JIGE_DO(is_stacked(files, spec) ? check_stacked(files, spec)
-                                      : find_checked(files, spec).map([](const TensorView&) {}));
+      if (is_stacked(files, spec)) {
+        JIGE_DO(check_stacked(files, spec));
+        continue;
+      }
+      JIGE_TRY(const auto quantised, find_quantised(architecture.config(), files, spec));
+      if (!quantised) JIGE_DO(find_checked(files, spec).map([](const TensorView&) {}));
     }
   }
   return {};

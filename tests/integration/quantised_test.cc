@@ -40,6 +40,18 @@ TEST(Quantised, InspectPredictsTheMemoryOfEveryFormat) {
   EXPECT_LT(q4, 0.85 * q8);  // the head stays at 8 bits
 }
 
+TEST(Quantised, InspectSaysWhatAFolderInFewBitsHolds) {
+  const std::string folder = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/quantised/gptq4";
+  const Outcome outcome = run_jige({"inspect", folder, "--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const Json json = outcome.json();
+  EXPECT_EQ(json["weights"]["quantised"], "gptq: 4 bits in groups of 16");
+  EXPECT_EQ(json["weights"]["dtype"], "bf16");
+  EXPECT_EQ(json["weights"]["parameters"], json["parameters"]);
+  EXPECT_FALSE(json.contains("problem"));
+  EXPECT_GT(json["memory"]["run"]["parts"]["weights, packed"], 0);
+}
+
 TEST(Quantised, ScoresLieCloseToThoseOfTheWholeModel) {
   const double whole = mean_logprob("none");
   const double q8 = mean_logprob("q8");

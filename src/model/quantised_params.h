@@ -1,0 +1,36 @@
+// Parameters that a folder's files hold in few bits (formats/quantised_matrix.h), one at a time as
+// numbers, in memory of their own.
+//
+// Threads: free functions.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "formats/model_config.h"
+#include "formats/quantised_matrix.h"
+#include "formats/tensor_folder.h"
+#include "model/block.h"
+#include "model/loaded_param.h"
+
+namespace jige::model {
+
+// The parameter's matrix as the files hold it in few bits, of the parameter's shape; none: they
+// hold it in floating point. REQUIRES: it is in no stacked tensor. Fails as QuantisedMatrix::open,
+// with kCorrupt where config.json has it in floating point or in another shape, with kUnsupported
+// on numbers that still have to be rounded. REQUIRES: the files outlive it.
+Result<std::optional<formats::QuantisedMatrix>> find_quantised(const formats::ModelConfig& config,
+                                                               const formats::TensorFolder& files,
+                                                               const ParamSpec& spec);
+
+// The same by the name of a module, whatever its shape.
+Result<std::optional<formats::QuantisedMatrix>> open_quantised(const formats::ModelConfig& config,
+                                                               const formats::TensorFolder& files,
+                                                               const std::string& module);
+
+// All its numbers as f32, bf16 or f16. Fails with kExhausted, naming the folder.
+Result<LoadedParam> read_quantised(const formats::QuantisedMatrix& matrix,
+                                   const std::string& folder, DType dtype);
+
+}  // namespace jige::model

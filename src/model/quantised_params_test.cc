@@ -96,8 +96,8 @@ TEST_P(QuantisedForms, GiveTheLogitsOfTransformers) {
 }
 
 TEST_P(QuantisedForms, RunInFewerBitsAndInBf16) {
-  EXPECT_LT(logits_distance(GetParam(), DType::kBF16, ops::WeightFormat::kCompute), 0.5);
-  EXPECT_LT(logits_distance(GetParam(), DType::kBF16, ops::WeightFormat::kQ8), 0.5);
+  EXPECT_LT(logits_distance(GetParam(), DType::kBF16, ops::WeightFormat::kCompute), 1.0);
+  EXPECT_LT(logits_distance(GetParam(), DType::kBF16, ops::WeightFormat::kQ8), 1.0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, QuantisedForms, ::testing::ValuesIn(kForms),

@@ -28,26 +28,11 @@ std::string token_name(const text::Tokenizer& tokenizer, int32_t id) {
   return name;
 }
 
-Json chat_token(const text::Tokenizer& tokenizer, int32_t token, float logprob) {
+Json listed_token(const text::Tokenizer& tokenizer, int32_t token, float logprob) {
   const std::string text = text::token_text(tokenizer, token);
   return {{"token", text},
           {"logprob", shown_logprob(logprob)},
           {"bytes", bytes_of(text::token_bytes(tokenizer, token, text))}};
-}
-
-Json chat_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer) {
-  Json content = Json::array();
-  for (const TokenEvent& event : tokens) {
-    if (event.token < 0) continue;
-    Json entry = chat_token(tokenizer, event.token, event.logprob);
-    Json top = Json::array();
-    for (const ops::TokenLogProb& other : event.top) {
-      top.push_back(chat_token(tokenizer, other.token, other.logprob));
-    }
-    entry["top_logprobs"] = std::move(top);
-    content.push_back(std::move(entry));
-  }
-  return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
 // The token and the likeliest ones by their names; of tokens with one name, others than the first
@@ -85,8 +70,8 @@ Json completion_logprobs(std::span<const TokenEvent> tokens, int64_t text_offset
 Json logprobs_of(const AnswerHead& head, std::span<const TokenEvent> tokens, int64_t text_offset,
                  const text::Tokenizer& tokenizer) {
   if (!head.logprobs) return nullptr;
-  return is_chat(head) ? chat_logprobs(tokens, tokenizer)
-                       : completion_logprobs(tokens, text_offset, tokenizer);
+  if (!is_chat(head)) return completion_logprobs(tokens, text_offset, tokenizer);
+  return {{"content", listed_logprobs(tokens, tokenizer)}, {"refusal", nullptr}};
 }
 
 // What ended the choice, for programs that gave several stops.
@@ -249,6 +234,21 @@ Json whole_answer(const AnswerHead& head, const std::vector<ChoiceState>& choice
     answer["prompt_logprobs"] = prompt_logprobs_json(*prompt, tokenizer);
   }
   return answer;
+}
+
+Json listed_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer) {
+  Json list = Json::array();
+  for (const TokenEvent& event : tokens) {
+    if (event.token < 0) continue;
+    Json entry = listed_token(tokenizer, event.token, event.logprob);
+    Json top = Json::array();
+    for (const ops::TokenLogProb& other : event.top) {
+      top.push_back(listed_token(tokenizer, other.token, other.logprob));
+    }
+    entry["top_logprobs"] = std::move(top);
+    list.push_back(std::move(entry));
+  }
+  return list;
 }
 
 std::string sse_frame(const Json& json) { return "data: " + dump_json(json) + "\n\n"; }

@@ -48,7 +48,9 @@ struct TokenEvent {
 struct NamedCall {
   std::string id;
   ToolCall call;
-  size_t text_before = 0;  // bytes of the choice's text, where that is kept
+  // Of its choice, where that is kept.
+  size_t text_before = 0;    // bytes of text
+  size_t tokens_before = 0;  // entries of tokens
 };
 
 struct ScoredPrompt;  // shown_prompt.h
@@ -96,6 +98,9 @@ std::string reasoning_frame(const AnswerHead& head, int32_t choice, const TokenE
 std::string call_frame(const AnswerHead& head, int32_t choice, const NamedCall& call, size_t index);
 std::string finish_frame(const AnswerHead& head, int32_t choice, const ChoiceState& state);
 std::string usage_frame(const AnswerHead& head, const serve::RequestReport& report);
+
+// The tokens among the events with their log-probabilities, as chats and responses list them.
+Json listed_logprobs(std::span<const TokenEvent> tokens, const text::Tokenizer& tokenizer);
 
 // A log-probability in JSON, where -infinity has no form: -9999.
 double shown_logprob(float logprob);

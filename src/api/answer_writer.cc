@@ -58,7 +58,7 @@ std::unique_ptr<AnswerWriter> make_answer_writer(const AnswerHead& head,
     case Endpoint::kChat:
       break;
     case Endpoint::kResponses:
-      return std::make_unique<ResponsesWriter>(head);
+      return std::make_unique<ResponsesWriter>(head, tokenizer);
     case Endpoint::kMessages:
       return std::make_unique<MessagesWriter>(head);
   }
@@ -67,16 +67,22 @@ std::unique_ptr<AnswerWriter> make_answer_writer(const AnswerHead& head,
 
 void replay(const ChoiceState& state, AnswerWriter& writer) {
   if (state.reasoning) writer.reasoning(0, {.text = *state.reasoning});
-  size_t told = 0;
-  const auto tell_text = [&](size_t end) {
-    writer.text(0, {.text = state.text.substr(told, end - told)}, 0);
-    told = end;
+  size_t text_told = 0;
+  size_t tokens_told = 0;
+  const auto tell_up_to = [&](size_t text_end, size_t tokens_end) {
+    if (state.tokens.empty()) {
+      writer.text(0, {.text = state.text.substr(text_told, text_end - text_told)}, 0);
+    }
+    for (; tokens_told < tokens_end; ++tokens_told) {
+      writer.text(0, state.tokens[tokens_told], 0);
+    }
+    text_told = text_end;
   };
   for (size_t i = 0; i < state.calls.size(); ++i) {
-    tell_text(state.calls[i].text_before);
+    tell_up_to(state.calls[i].text_before, state.calls[i].tokens_before);
     writer.call(0, state.calls[i], i);
   }
-  tell_text(state.text.size());
+  tell_up_to(state.text.size(), state.tokens.size());
 }
 
 std::string event_frame(const Json& event) {

@@ -32,6 +32,9 @@ class AnswerWriter {
   virtual std::string end(const serve::RequestReport& report) = 0;
   virtual std::string error(const ApiError& error) = 0;
 
+  // Bytes of log-probabilities that end() is to write out, where there are any.
+  virtual size_t held_bytes() const { return 0; }
+
   virtual HttpResponse refusal(const ApiError& error) { return error_response(error); }
 };
 
@@ -39,7 +42,8 @@ class AnswerWriter {
 std::unique_ptr<AnswerWriter> make_answer_writer(const AnswerHead& head,
                                                  const text::Tokenizer& tokenizer);
 
-// Tells the writer of a choice that is there whole, but not of its end.
+// Tells the writer of a choice that is there whole, token by token where those are kept, but not of
+// its end.
 void replay(const ChoiceState& state, AnswerWriter& writer);
 
 // A frame with the name of its event, which is the member "type".

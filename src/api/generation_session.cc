@@ -169,7 +169,8 @@ void GenerationSession::add_calls(size_t choice, std::vector<ToolCall> calls) {
     if (!request_.tools.parallel && !known.empty()) return;
     known.push_back({.id = tool_call_id(request_.tools.format, head_.id, choice, known.size()),
                      .call = std::move(call),
-                     .text_before = choices_[choice].text.size()});
+                     .text_before = choices_[choice].text.size(),
+                     .tokens_before = choices_[choice].tokens.size()});
     if (!request_.stream) continue;
     send(writer_->call(choice, known.back(), known.size() - 1));
   }
@@ -213,10 +214,19 @@ void GenerationSession::finish() {
   const serve::RequestReport report = merge_reports(reports_);
   if (!request_.stream) return finish_whole(report);
   begin_stream();
-  send(writer_->end(report));
   if (over_) return;
   over_ = true;
-  responder_->end();
+  std::function<void()> job = [self = shared_from_this(), report] {
+    self->responder_->post(
+        [self, frames = self->writer_->end(report)] { self->send_last(frames); });
+  };
+  const size_t held_bytes = writer_->held_bytes();
+  if (held_bytes > 0 && work_.try_push(job, held_bytes)) return;
+  send_last(writer_->end(report));
+}
+
+void GenerationSession::send_last(const std::string& frames) {
+  if (responder_->write(frames)) responder_->end();
 }
 
 void GenerationSession::finish_whole(const serve::RequestReport& report) {
@@ -228,7 +238,6 @@ void GenerationSession::finish_whole(const serve::RequestReport& report) {
     return response;
   };
   if (head_.logprobs || !prompts_.empty()) {
-    // Log-probabilities of many tokens take seconds to write out; others are not to wait for it.
     size_t bytes = 0;
     for (const ChoiceState& choice : choices_) {
       for (const TokenEvent& event : choice.tokens) {

@@ -4,12 +4,12 @@
 // The engine's thread only copies what happened and posts it to the server's thread, where all of a
 // session lives. A client that goes away, or reads too slowly, cancels the engine's requests. An
 // error before the first byte becomes a status; later, an "error" frame that ends the stream.
-// Invariants: (1) after over_ no event has an effect, and nothing is written but a whole answer
-// that
-//             is being made.
+// Invariants: (1) after over_ no event has an effect, and nothing is written but a whole answer, or
+//             the end of a stream, that is being made.
 //             (2) every engine request of the session has ended, or has been cancelled, when over_.
-// Threads: the server's thread; sinks run on the engine's, and whole answers with log-probabilities
-// are written out by the work queue, when the session changes no more.
+// Threads: the server's thread; sinks run on the engine's, and whole answers with
+// log-probabilities, at a stream's end too, are written out by the work queue, when the session
+// changes no more.
 #pragma once
 
 #include <memory>
@@ -46,7 +46,9 @@ class GenerationSession : public std::enable_shared_from_this<GenerationSession>
   void cancel();
   void begin_stream();
   void send(const std::string& frames);
+  // Log-probabilities of many tokens take seconds to write out; others are not to wait for it.
   void finish();
+  void send_last(const std::string& frames);
   void finish_whole(const serve::RequestReport& report);
   size_t choice_index(size_t prompt, int32_t choice) const;
   // What stands before the first piece of a choice: the stream's head, and the prompt where it is

@@ -60,6 +60,7 @@ class ProtocolSession : public ::testing::Test {
     head.reasoning = request.engine.front().reasoning != ReasoningStart::kNone;
     head.prompt_tokens = 4;
     head.echo = request.echo;
+    head.logprobs = request.logprobs;
     return std::make_shared<GenerationSession>(head, std::move(request), model_, work_, responder_);
   }
   void play(Endpoint endpoint, const PlayedAnswer& answer, bool stream) {
@@ -104,6 +105,77 @@ TEST_F(ProtocolSession, StreamsOfMessagesAddUpToTheWholeAnswer) {
     SCOPED_TRACE(i);
     EXPECT_EQ(joined_message(events(Endpoint::kMessages, kPlayedAnswers[i])),
               whole(Endpoint::kMessages, kPlayedAnswers[i]));
+  }
+}
+
+// The answer's text with the tokens it consists of, each with as many alternatives as were wanted.
+class ResponseLogProbs : public ProtocolSession {
+ protected:
+  static constexpr const char* kAsked =
+      R"(,"include":["message.output_text.logprobs"],"top_logprobs":1)";
+
+  // One token a character, as the tokenizer has it.
+  std::shared_ptr<GenerationSession> play_tokens(const std::string& text, const std::string& more) {
+    const auto session = start(Endpoint::kResponses, kAsked + more);
+    for (const char c : text) {
+      const auto ids = value_of(model_.tokenizer.encode(std::string(1, c), {}));
+      const int32_t id = ids.empty() ? 4 : ids.front();  // "}" of calls is in no token
+      session->on_piece(0, 0, {.token = id, .text = {c}, .logprob = -1, .top = {{id, -1}}});
+    }
+    return session;
+  }
+  Json end(GenerationSession& session, const serve::ChoiceEnd& how) {
+    session.on_choice(0, how);
+    session.on_done({.prompt_tokens = 4, .generated_tokens = 8});
+    work_.stop();  // large answers are written out there
+    responder_->run_posted();
+    if (!responder_->streaming) return json_of(responder_->head.body)["output"];
+    EXPECT_TRUE(responder_->ended);
+    const std::vector<Json> told = events_of(responder_->written);
+    EXPECT_EQ(joined_items(told), told.back()["response"]["output"]);
+    return told.back()["response"]["output"];
+  }
+  static std::string joined_tokens(const Json& item) {
+    std::string text;
+    for (const Json& entry : item["content"][0]["logprobs"]) {
+      EXPECT_EQ(entry["logprob"], -1.0);
+      EXPECT_EQ(entry["top_logprobs"][0]["token"], entry["token"]);
+      text += entry["token"].get<std::string>();
+    }
+    return text;
+  }
+};
+
+TEST_F(ResponseLogProbs, AreThoseOfEachMessagesText) {
+  const std::string text = "<think>a</think>See: " + kPlayedCall + "So.";
+  for (const char* more : {"", R"(,"stream":true)", R"(,"include_reasoning":false)",
+                           R"(,"include_reasoning":false,"stream":true)"}) {
+    SCOPED_TRACE(more);
+    const Json items = end(*play_tokens(text, more), {.finish = FinishReason::kStopId});
+    std::vector<std::string> texts;
+    for (const Json& item : items) {
+      if (item["type"] == "reasoning") {
+        EXPECT_FALSE(item["content"][0].contains("logprobs"));
+      }
+      if (item["type"] != "message") continue;
+      texts.push_back(item["content"][0]["text"]);
+      EXPECT_EQ(joined_tokens(item), texts.back());
+    }
+    EXPECT_THAT(texts, ::testing::ElementsAre("See:", "So."));
+  }
+}
+
+TEST_F(ResponseLogProbs, HaveTokensThatCameBeforeTheirTextAndNoneOfAStop) {
+  for (const char* more : {"", R"(,"stream":true)"}) {
+    SCOPED_TRACE(more);
+    const auto session = play_tokens("ab", more);
+    session->on_piece(0, 0, {.token = 7, .text = ""});  // half a character
+    session->on_piece(0, 0, {.token = 8, .text = "\u00e9"});
+    session->on_piece(0, 0, {.token = 9, .text = ""});  // held back, and then the end
+    const Json items = end(*session, {.finish = FinishReason::kStopString, .stop_string = "END"});
+    ASSERT_EQ(items.size(), 1u);
+    EXPECT_EQ(items[0]["content"][0]["text"], "ab\u00e9");
+    EXPECT_EQ(items[0]["content"][0]["logprobs"].size(), 4u);
   }
 }
 

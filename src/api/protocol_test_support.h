@@ -86,13 +86,18 @@ inline Json joined_items(const std::vector<Json>& events) {
     } else if (type == "response.function_call_arguments.delta") {
       item["arguments"].get_ref<std::string&>() += event["delta"].get<std::string>();
     } else if (type.ends_with(".delta")) {
-      item["content"][0]["text"].get_ref<std::string&>() += event["delta"].get<std::string>();
+      Json& part = item["content"][0];
+      part["text"].get_ref<std::string&>() += event["delta"].get<std::string>();
+      EXPECT_EQ(event.contains("logprobs"), part.contains("logprobs"));
+      if (!event.contains("logprobs")) continue;
+      for (const Json& token : event["logprobs"]) part["logprobs"].push_back(token);
     } else if (type == "response.function_call_arguments.done") {
       EXPECT_EQ(item["arguments"], event["arguments"]);
     } else if (type == "response.content_part.done") {
       EXPECT_EQ(item["content"][0], event["part"]);
     } else if (type.ends_with("_text.done")) {
       EXPECT_EQ(item["content"][0]["text"], event["text"]);
+      EXPECT_EQ(item["content"][0].value("logprobs", Json()), event.value("logprobs", Json()));
     } else {
       EXPECT_EQ(type, "response.output_item.done");
       item["status"] = event["item"]["status"];

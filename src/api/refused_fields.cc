@@ -40,8 +40,7 @@ constexpr Refused kResponses[] = {
     {"background", "false", "answering in the background is"},
     {"prompt", "empty", "prompts that the server keeps are"},
     {"truncation", "\"disabled\"", "cutting the input is"},
-    {"top_logprobs", "0", "log-probabilities on this route are"},
-    {"prompt_logprobs", "empty", "log-probabilities on this route are"},
+    {"prompt_logprobs", "empty", "log-probabilities of prompts on this route are"},
 };
 
 constexpr Refused kMessages[] = {

@@ -77,18 +77,32 @@ void add_effort(ChatForm& form, FieldReader& fields) {
   if (effort) form.set("reasoning_effort", *effort, "reasoning.effort");
 }
 
-// What answers may have besides: nothing that is here, but for what agents ask for always.
-void check_include(FieldReader& fields) {
+// What answers may have besides: log-probabilities, and nothing that is here for what agents ask
+// for always.
+void add_include(ChatForm& form, FieldReader& fields, const RequestLimits& limits) {
+  bool logprobs = false;
   const Json* list = fields.find("include");
-  if (!list) return;
-  if (!list->is_array()) {
+  if (list && !list->is_array()) {
     return fields.refuse(
         bad_field("include", "include must be a list, found {}", shown_value(*list)));
   }
-  for (size_t i = 0; i < list->size(); ++i) {
-    if ((*list)[i] == "reasoning.encrypted_content") continue;
-    fields.refuse(unsupported_field(fmt::format("include[{}]", i),
-                                    fmt::format("{} is", shown_value((*list)[i]))));
+  for (size_t i = 0; list && i < list->size(); ++i) {
+    const Json& entry = (*list)[i];
+    if (entry == "message.output_text.logprobs") {
+      logprobs = true;
+    } else if (entry != "reasoning.encrypted_content") {
+      fields.refuse(unsupported_field(fmt::format("include[{}]", i),
+                                      fmt::format("{} is", shown_value(entry))));
+    }
+  }
+  const auto top = fields.integer("top_logprobs", {0, limits.top_logprobs_max});
+  if (logprobs) {
+    form.set("logprobs", true, "include");
+    form.set("top_logprobs", top.value_or(0), "top_logprobs");
+  } else if (top.value_or(0) > 0) {
+    fields.refuse(bad_field("top_logprobs",
+                            "top_logprobs is allowed only where include has "
+                            "\"message.output_text.logprobs\""));
   }
 }
 
@@ -106,6 +120,7 @@ Json echo_of(const FieldReader& fields, const PreparedRequest& prepared) {
           {"parallel_tool_calls", prepared.tools.parallel},
           {"temperature", sampling.temperature},
           {"top_p", sampling.top_p},
+          {"top_logprobs", prepared.engine.front().top_count},
           {"tools", field_or(fields, "tools", Json::array())},
           {"tool_choice", field_or(fields, "tool_choice", "auto")},
           {"text", field_or(fields, "text", {{"format", {{"type", "text"}}}})},
@@ -122,7 +137,6 @@ ApiResult<PreparedRequest> prepare_responses(const Json& body, const ServedModel
                                              const RequestLimits& limits, uint64_t seed) {
   FieldReader fields(body);
   refuse_unserved(fields, Endpoint::kResponses);
-  check_include(fields);
   fields.boolean("store");
   object_field(fields, "metadata");
   ChatForm form;
@@ -138,6 +152,7 @@ ApiResult<PreparedRequest> prepare_responses(const Json& body, const ServedModel
   if (const Json* most = fields.find("max_output_tokens")) {
     form.set("max_tokens", *most, "max_output_tokens");
   }
+  add_include(form, fields, limits);
   add_flat_tools(form, fields);
   add_flat_choice(form, fields);
   add_format(form, fields);

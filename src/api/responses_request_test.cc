@@ -53,6 +53,20 @@ TEST(ResponsesRequest, FieldsBecomeThoseOfAChat) {
   EXPECT_EQ(got->echo["max_output_tokens"], 7);
 }
 
+TEST(ResponsesRequest, LogProbsAreAskedForByWhatIsIncluded) {
+  const auto asked = [](const std::string& more) {
+    auto got = response_request(std::string(kInput) + more);
+    EXPECT_TRUE(got) << got.error().message;
+    return std::pair(got->logprobs, got->engine[0].top_count);
+  };
+  EXPECT_EQ(asked(""), std::pair(false, 0));
+  EXPECT_EQ(asked(R"(,"top_logprobs":0)"), std::pair(false, 0));
+  EXPECT_EQ(asked(R"(,"include":["message.output_text.logprobs"])"), std::pair(true, 0));
+  EXPECT_EQ(asked(R"(,"include":["reasoning.encrypted_content","message.output_text.logprobs"],
+                     "top_logprobs":20)"),
+            std::pair(true, 20));
+}
+
 TEST(ResponsesRequest, WhatOneAnswerSaidIsOneMessageAgain) {
   EXPECT_EQ(prompt_of(response_items(R"({"role":"user","content":[{"type":"input_text","text":"q"},
       {"type":"input_text","text":"r"}]},
@@ -123,7 +137,10 @@ TEST(ResponsesRequest, RefusesWhatIsWrongAndNamesTheField) {
       {with(R"("background":true)"), "background", "not supported"},
       {with(R"("truncation":"auto")"), "truncation", "not supported"},
       {with(R"("prompt":{"id":"p"})"), "prompt", "not supported"},
-      {with(R"("top_logprobs":2)"), "top_logprobs", "not supported"},
+      {with(R"("top_logprobs":2)"), "top_logprobs", "message.output_text.logprobs"},
+      {with(R"("include":["message.output_text.logprobs"],"top_logprobs":21)"), "top_logprobs",
+       "from 0 to 20"},
+      {with(R"("include":5)"), "include", "must be a list"},
       {with(R"("include":["file_search_call.results"])"), "include[0]", "file_search"},
       {with(R"("store":5)"), "store", "true or false"},
       {with(R"("instructions":5)"), "instructions", "must be a text"},

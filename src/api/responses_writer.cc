@@ -1,9 +1,12 @@
 #include "api/responses_writer.h"
 
 #include <ctime>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/rng.h"
+#include "text/token_text.h"
 
 namespace jige::api {
 namespace {
@@ -37,7 +40,7 @@ Json call_item(const NamedCall& call, const std::string& id, std::string_view st
 void ResponsesWriter::tell(std::string& frames, std::string_view type, Json members) {
   if (!streams_) return;
   Json event = {{"type", type}, {"sequence_number", sequence_++}};
-  event.update(members);
+  for (auto& [name, value] : members.items()) event[name] = std::move(value);
   frames += event_frame(event);
 }
 
@@ -54,7 +57,7 @@ Json ResponsesWriter::part() const {
   return {{"type", "output_text"},
           {"text", open_text_},
           {"annotations", Json::array()},
-          {"logprobs", Json::array()}};
+          {"logprobs", listed_logprobs(open_tokens_, tokenizer_)}};
 }
 
 Json ResponsesWriter::open_item(std::string_view status) const {
@@ -84,20 +87,40 @@ void ResponsesWriter::open(std::string& frames, Open kind) {
   close(frames, "completed");
   open_ = kind;
   open_text_.clear();
+  open_tokens_.clear();
   tell_item(frames, "response.output_item.added", open_item("in_progress"));
   Json members = at_part();
   members["part"] = part();
   tell(frames, "response.content_part.added", std::move(members));
 }
 
-std::string ResponsesWriter::add(Open kind, const std::string& piece) {
+Json ResponsesWriter::take_logprobs(const std::string& text) {
+  auto first = held_tokens_.begin();
+  if (open_tokens_.empty()) {
+    // What is held may begin with reasoning or the mark behind a call: the last tokens that are as
+    // long as the text are the message's.
+    size_t bytes = 0;
+    for (first = held_tokens_.end(); first != held_tokens_.begin() && bytes < text.size();) {
+      --first;
+      const std::string shown = text::token_text(tokenizer_, first->token);
+      bytes += text::token_bytes(tokenizer_, first->token, shown).size();
+    }
+  }
+  const auto count = static_cast<size_t>(held_tokens_.end() - first);
+  std::move(first, held_tokens_.end(), std::back_inserter(open_tokens_));
+  held_tokens_.clear();
+  return listed_logprobs(std::span(open_tokens_).last(count), tokenizer_);
+}
+
+std::string ResponsesWriter::add(Open kind, const TokenEvent& piece) {
   std::string frames;
-  if (piece.empty()) return frames;
+  if (head_.logprobs && piece.token >= 0) held_tokens_.push_back(piece);
+  if (piece.text.empty()) return frames;
   open(frames, kind);
-  open_text_ += piece;
+  open_text_ += piece.text;
   Json members = at_part();
-  members["delta"] = piece;
-  if (kind == Open::kMessage) members["logprobs"] = Json::array();
+  members["delta"] = piece.text;
+  if (kind == Open::kMessage) members["logprobs"] = take_logprobs(piece.text);
   tell(frames,
        kind == Open::kMessage ? "response.output_text.delta" : "response.reasoning_text.delta",
        std::move(members));
@@ -107,14 +130,17 @@ std::string ResponsesWriter::add(Open kind, const std::string& piece) {
 void ResponsesWriter::close(std::string& frames, std::string_view status) {
   if (open_ == Open::kNothing) return;
   const bool message = open_ == Open::kMessage;
-  Json members = at_part();
-  members["text"] = open_text_;
-  if (message) members["logprobs"] = Json::array();
-  tell(frames, message ? "response.output_text.done" : "response.reasoning_text.done",
-       std::move(members));
-  members = at_part();
-  members["part"] = part();
-  tell(frames, "response.content_part.done", std::move(members));
+  if (streams_) {
+    Json whole = part();
+    Json members = at_part();
+    members["text"] = open_text_;
+    if (message) members["logprobs"] = whole["logprobs"];
+    tell(frames, message ? "response.output_text.done" : "response.reasoning_text.done",
+         std::move(members));
+    members = at_part();
+    members["part"] = std::move(whole);
+    tell(frames, "response.content_part.done", std::move(members));
+  }
   Json item = open_item(status);
   tell_item(frames, "response.output_item.done", item);
   items_.push_back(std::move(item));
@@ -137,16 +163,17 @@ std::string ResponsesWriter::begin(size_t) {
 }
 
 std::string ResponsesWriter::reasoning(size_t, const TokenEvent& piece) {
-  return add(Open::kReasoning, piece.text);
+  return add(Open::kReasoning, piece);
 }
 
 std::string ResponsesWriter::text(size_t, const TokenEvent& piece, int64_t) {
-  return add(Open::kMessage, piece.text);
+  return add(Open::kMessage, piece);
 }
 
 std::string ResponsesWriter::call(size_t, const NamedCall& call, size_t) {
   std::string frames;
   close(frames, "completed");
+  held_tokens_.clear();
   const std::string id = "fc_" + item_id();
   NamedCall begun = call;
   begun.call.arguments.clear();
@@ -166,10 +193,9 @@ std::string ResponsesWriter::call(size_t, const NamedCall& call, size_t) {
 }
 
 std::string ResponsesWriter::finish(size_t, const ChoiceState& state) {
+  // The frames that end the item are long and say the same in turns: they go together with the
+  // last.
   finish_ = state.finish;
-  const bool cut = finish_ == "length" || finish_ == "abort";
-  // Long frames that say the same in turns: they go together with the last.
-  close(last_frames_, cut ? "incomplete" : "completed");
   return {};
 }
 
@@ -181,9 +207,10 @@ Json ResponsesWriter::answer(std::string_view status) const {
   return json;
 }
 
-Json ResponsesWriter::final_answer(const serve::RequestReport& report) const {
+Json ResponsesWriter::final_answer(std::string& frames, const serve::RequestReport& report) {
   const bool cut = finish_ == "length";
   const bool stopped = finish_ == "abort";
+  close(frames, cut || stopped ? "incomplete" : "completed");
   Json json = answer(stopped ? "failed" : cut ? "incomplete" : "completed");
   if (cut) json["incomplete_details"] = {{"reason", "max_output_tokens"}};
   if (stopped) {
@@ -195,9 +222,17 @@ Json ResponsesWriter::final_answer(const serve::RequestReport& report) const {
   return json;
 }
 
+size_t ResponsesWriter::held_bytes() const {
+  size_t bytes = 0;
+  for (const TokenEvent& event : open_tokens_) {
+    bytes += sizeof event + event.top.size() * sizeof event.top[0];
+  }
+  return bytes;
+}
+
 std::string ResponsesWriter::end(const serve::RequestReport& report) {
-  Json response = final_answer(report);
-  std::string frames = std::move(last_frames_);
+  std::string frames;
+  Json response = final_answer(frames, report);
   const std::string type = "response." + response["status"].get<std::string>();
   tell(frames, type, {{"response", std::move(response)}});
   return frames;
@@ -207,7 +242,8 @@ Json ResponsesWriter::whole(const std::vector<ChoiceState>& choices,
                             const serve::RequestReport& report) {
   replay(choices.front(), *this);
   finish(0, choices.front());
-  return final_answer(report);
+  std::string no_frames;
+  return final_answer(no_frames, report);
 }
 
 std::string ResponsesWriter::error(const ApiError& error) {

@@ -2,8 +2,9 @@
 // the order in which the model wrote them. A stream is a row of typed events, each with the next
 // sequence_number: what begins an item, its deltas, what ends it, and the whole answer at the end.
 //
-// Reasoning is shown as the text it is, never as a summary.
-// Threads: one at a time.
+// Reasoning is shown as the text it is, never as a summary. Log-probabilities, where they are
+// wanted, are those of the tokens that a message's text was written by: of reasoning, its marks,
+// calls and what a stop ended there are none. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,9 @@ namespace jige::api {
 
 class ResponsesWriter final : public AnswerWriter {
  public:
-  // `head` must outlive it.
-  explicit ResponsesWriter(const AnswerHead& head) : head_(head) {}
+  // Both must outlive it.
+  ResponsesWriter(const AnswerHead& head, const text::Tokenizer& tokenizer)
+      : head_(head), tokenizer_(tokenizer) {}
 
   Json whole(const std::vector<ChoiceState>& choices, const serve::RequestReport& report) override;
   std::string begin(size_t choice_count) override;
@@ -27,6 +29,7 @@ class ResponsesWriter final : public AnswerWriter {
   std::string finish(size_t choice, const ChoiceState& state) override;
   std::string end(const serve::RequestReport& report) override;
   std::string error(const ApiError& error) override;
+  size_t held_bytes() const override;
 
  private:
   enum class Open { kNothing, kReasoning, kMessage };
@@ -38,21 +41,26 @@ class ResponsesWriter final : public AnswerWriter {
   Json at_part() const;
   Json part() const;
   Json open_item(std::string_view status) const;
-  std::string add(Open kind, const std::string& piece);
+  std::string add(Open kind, const TokenEvent& piece);
+  // Moves the tokens that wrote `text` to those of the open message; gives them for its delta.
+  Json take_logprobs(const std::string& text);
   void open(std::string& frames, Open kind);
   void close(std::string& frames, std::string_view status);
   std::string item_id() const;
   Json answer(std::string_view status) const;
-  Json final_answer(const serve::RequestReport& report) const;
+  // Ends the open item.
+  Json final_answer(std::string& frames, const serve::RequestReport& report);
 
   const AnswerHead& head_;
+  const text::Tokenizer& tokenizer_;
   bool streams_ = false;
   int64_t sequence_ = 0;
   std::vector<Json> items_;  // that have ended
   Open open_ = Open::kNothing;
   std::string open_text_;
+  std::vector<TokenEvent> open_tokens_;  // that wrote it, of a message
+  std::vector<TokenEvent> held_tokens_;  // whose text has not come
   std::string finish_;
-  std::string last_frames_;  // of the last item, to be sent
 };
 
 }  // namespace jige::api

@@ -131,6 +131,37 @@ def check_responses(client, model):
                 break  # hangs up
 
 
+def check_responses_logprobs(client, model):
+    arguments = dict(model=model, input="Hello", max_output_tokens=12, top_logprobs=3,
+                     include=["message.output_text.logprobs"],
+                     extra_body={"ignore_eos": True, "seed": 2})
+    def shown(logprobs):
+        return [(t.token, t.logprob, [(o.token, o.logprob) for o in t.top_logprobs])
+                for t in logprobs]
+    part = client.responses.create(**arguments).output[-1].content[0]
+    tokens = shown(part.logprobs)
+    check("".join(token for token, _, _ in tokens).strip() == part.text.strip(),
+          "the tokens are those of the text")
+    check(all(len(top) == 3 for _, _, top in tokens), "three alternatives are told")
+    check(all("\ufffd" in t.token or bytes(t.bytes).decode() == t.token for t in part.logprobs),
+          "bytes are told")
+    chat = client.chat.completions.create(
+        model=model, seed=2, max_completion_tokens=12, extra_body={"ignore_eos": True},
+        logprobs=True, top_logprobs=3, messages=[{"role": "user", "content": "Hello"}])
+    check(tokens == shown(chat.choices[0].logprobs.content), "a chat tells the same")
+    with client.responses.stream(**arguments) as stream:
+        deltas, done = [], None
+        for event in stream:
+            if event.type == "response.output_text.delta":
+                deltas += shown(event.logprobs)
+            if event.type == "response.output_text.done":
+                done = shown(event.logprobs)
+    final = event.response.output[-1].content[0]
+    check(deltas == tokens, "the deltas bring the same tokens")
+    check(done == tokens, "and so does what ends the text")
+    check(shown(final.logprobs) == tokens, "and the whole answer")
+
+
 FLAT_TOOL = {"type": "function", "name": "paint", "parameters": PAINT, "strict": True}
 
 
@@ -166,6 +197,7 @@ def check_responses_schema(client, model):
 def check_responses_errors(client, model):
     refused = [("previous_response_id", dict(previous_response_id="resp_1")),
                ("background", dict(background=True)),
+               ("top_logprobs", dict(top_logprobs=2)),
                ("max_output_tokens", dict(max_output_tokens=0)),
                ("tools[0].type", dict(tools=[{"type": "web_search"}])),
                ("input[0].content[0].type",
@@ -214,6 +246,7 @@ def main():
     check_forced_calls(client, model)
     check_errors(client, model)
     check_responses(client, model)
+    check_responses_logprobs(client, model)
     check_responses_calls(client, model)
     check_responses_schema(client, model)
     check_responses_errors(client, model)

@@ -213,10 +213,11 @@ ApiResult<ChatPrompt> encode_messages(FieldReader& fields, const ToolRequest& to
 ApiResult<PreparedRequest> prepare_chat(const Json& body, const ServedModel& model,
                                         const RequestLimits& limits, uint64_t seed) {
   FieldReader fields(body);
-  const int32_t adapter = read_model_name(fields, model);
+  ChosenAdapter adapter = read_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kChat);
   GenerationFields read = read_generation_fields(fields, model, limits, seed);
-  read.engine.adapter = adapter;
+  read.engine.adapter = adapter.number;
+  read.engine.lease = std::move(adapter.lease);
   PromptFields shown = read_prompt_fields(fields, limits, Endpoint::kChat, read.stream);
   const auto older = fields.integer("max_tokens", {shown.tokens_least(), INT32_MAX});
   const auto newer = fields.integer("max_completion_tokens", {shown.tokens_least(), INT32_MAX});

@@ -125,10 +125,11 @@ std::optional<ApiError> check_prompt_length(size_t token_count, const ServedMode
 ApiResult<PreparedRequest> prepare_completion(const Json& body, const ServedModel& model,
                                               const RequestLimits& limits, uint64_t seed) {
   FieldReader fields(body);
-  const int32_t adapter = read_model_name(fields, model);
+  ChosenAdapter adapter = read_model_name(fields, model);
   refuse_unserved(fields, Endpoint::kCompletions);
   GenerationFields read = read_generation_fields(fields, model, limits, seed);
-  read.engine.adapter = adapter;
+  read.engine.adapter = adapter.number;
+  read.engine.lease = std::move(adapter.lease);
   PromptFields prompt = read_prompt_fields(fields, limits, Endpoint::kCompletions, read.stream);
   read.engine.tokens_max =
       fields.integer("max_tokens", {prompt.tokens_least(), INT32_MAX}).value_or(kTokensDefault);

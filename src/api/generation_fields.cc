@@ -124,13 +124,12 @@ std::vector<std::string> read_stops(FieldReader& fields, const RequestLimits& li
 
 // "\"tiny\" is", or "\"tiny\", \"poet\" are", of many the first.
 std::string served_names(const ServedModel& model) {
-  if (model.adapters.empty()) return fmt::format("\"{}\" is", model.name);
+  const std::vector<ServedAdapter> adapters = model.adapters->list();
+  if (adapters.empty()) return fmt::format("\"{}\" is", model.name);
   std::string names = fmt::format("\"{}\"", model.name);
-  const size_t shown = std::min(model.adapters.size(), kNamesShown);
-  for (size_t i = 0; i < shown; ++i) names += fmt::format(", \"{}\"", model.adapters[i].name);
-  if (shown < model.adapters.size()) {
-    names += fmt::format(" and {} more", model.adapters.size() - shown);
-  }
+  const size_t shown = std::min(adapters.size(), kNamesShown);
+  for (size_t i = 0; i < shown; ++i) names += fmt::format(", \"{}\"", adapters[i].name);
+  if (shown < adapters.size()) names += fmt::format(" and {} more", adapters.size() - shown);
   return names + " are";
 }
 
@@ -213,16 +212,16 @@ std::string_view wire_field(serve::RequestField field, Endpoint endpoint) {
   return "";
 }
 
-int32_t read_model_name(FieldReader& fields, const ServedModel& model) {
+ChosenAdapter read_model_name(FieldReader& fields, const ServedModel& model) {
   const std::optional<std::string> name = fields.text("model", kNameBytesMax);
-  if (!name) return model::kNoAdapter;
-  if (const auto found = model.find(*name)) return *found;
+  if (!name) return {};
+  if (auto found = model.find(*name)) return std::move(*found);
   fields.refuse({.status = 404,
                  .message = fmt::format("the model \"{}\" is not served here; {}", *name,
                                         served_names(model)),
                  .param = "model",
                  .code = "model_not_found"});
-  return model::kNoAdapter;
+  return {};
 }
 
 }  // namespace jige::api

@@ -32,8 +32,8 @@ GenerationFields read_generation_fields(FieldReader& fields, const ServedModel& 
 // What the API calls a member that the engine refuses; empty where the message alone can tell.
 std::string_view wire_field(serve::RequestField field, Endpoint endpoint);
 
-// The adapter that "model" names, model::kNoAdapter where it is the model itself or absent.
-// Refuses, with 404, a name that is not served.
-int32_t read_model_name(FieldReader& fields, const ServedModel& model);
+// The adapter that "model" names, or the model itself, also where it is absent. Refuses, with 404,
+// a name that is not served.
+ChosenAdapter read_model_name(FieldReader& fields, const ServedModel& model);
 
 }  // namespace jige::api

@@ -1,6 +1,7 @@
 // ServedModel: what the API knows of the model it serves, and the limits of requests for it.
 //
-// Threads: immutable while it serves; the engine looks after itself.
+// Threads: immutable while it serves, but for the adapters; those and the engine look after
+// themselves.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "api/served_adapters.h"
 #include "api/tool_format.h"
 #include "grammar/constraint_compiler.h"
 #include "ops/sampling.h"
@@ -19,11 +21,12 @@
 
 namespace jige::api {
 
-// An adapter of the model, for which clients ask by its name.
-struct ServedAdapter {
-  std::string name;
-  std::string root;         // what its folder is called
-  std::string fingerprint;  // as ServedModel's
+class AdapterLoader;  // adapter_loader.h
+
+// The model itself, or one of its adapters, which stays loaded meanwhile.
+struct ChosenAdapter {
+  int32_t number = model::kNoAdapter;
+  model::AdapterLease lease;
 };
 
 struct ServedModel {
@@ -41,13 +44,15 @@ struct ServedModel {
   text::Tokenizer tokenizer;
   std::shared_ptr<grammar::ConstraintCompiler> constraints;  // over its tokens
   serve::Engine* engine = nullptr;
-  std::vector<ServedAdapter> adapters;  // as the engine's model has them; no name is the model's
+  // Those of the engine's model; no name is the model's.
+  std::shared_ptr<ServedAdapters> adapters = std::make_shared<ServedAdapters>();
+  std::shared_ptr<AdapterLoader> loader;  // null: none are loaded while it serves
 
-  // The number of the one that a name stands for, model::kNoAdapter for the model itself; nothing
-  // where none is called so.
-  std::optional<int32_t> find(std::string_view wanted) const;
-  const std::string& name_of(int32_t adapter) const;
-  const std::string& fingerprint_of(int32_t adapter) const;
+  // What a name stands for; nothing where none is called so.
+  std::optional<ChosenAdapter> find(std::string_view wanted) const;
+  // Of the model itself, or of an adapter that somebody runs with.
+  std::string name_of(int32_t adapter) const;
+  std::string fingerprint_of(int32_t adapter) const;
 };
 
 // Caps on what one request may ask for.

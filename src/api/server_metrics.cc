@@ -89,11 +89,14 @@ void write_counters(PrometheusText& text, const serve::EngineCounters& counters)
 
 void write_adapters(PrometheusText& text, const MetricsSource& source,
                     const serve::EngineCounters& counters) {
-  if (source.adapters.empty()) return;
+  const std::vector<ServedAdapter> adapters = source.adapters->list();
+  if (adapters.empty()) return;
   std::vector<MetricSample> samples;
-  for (size_t i = 0; i < source.adapters.size(); ++i) {
-    samples.push_back({.labels = {{"adapter", source.adapters[i]}},
-                       .value = as_double(counters.requests_by_adapter[i])});
+  for (const ServedAdapter& adapter : adapters) {
+    const auto counted = counters.requests_by_adapter.find(adapter.number);
+    const bool none = counted == counters.requests_by_adapter.end();
+    samples.push_back(
+        {.labels = {{"adapter", adapter.name}}, .value = none ? 0 : as_double(counted->second)});
   }
   text.counter("jige:adapter_requests_total", "Requests handed to the engine for an adapter.",
                samples);
@@ -143,9 +146,8 @@ void write_roofline(PrometheusText& text, const serve::RooflineSample& recent,
 
 Json row_json(const serve::RequestRow& row, const MetricsSource& source) {
   return {{"id", row.id},
-          {"model", row.adapter == model::kNoAdapter
-                        ? source.model
-                        : source.adapters[static_cast<size_t>(row.adapter)]},
+          {"model",
+           row.adapter == model::kNoAdapter ? source.model : source.adapters->name_of(row.adapter)},
           {"state", serve::request_state_name(row.state)},
           {"prompt_tokens", row.prompt_tokens},
           {"computed_tokens", row.computed_tokens},
@@ -182,7 +184,9 @@ Json top_json(const MetricsSource& source) {
   const auto& histograms = source.engine->histograms();
   const auto first = histograms.first_token_seconds.snapshot();
   const auto between = histograms.inter_token_seconds.snapshot();
-  top["adapters"] = source.adapters;
+  Json adapters = Json::array();
+  for (const ServedAdapter& adapter : source.adapters->list()) adapters.push_back(adapter.name);
+  top["adapters"] = std::move(adapters);
   top["accepting"] = status.accepting;
   top["stalled"] = status.stalled;
   top["uptime_seconds"] = status.uptime_seconds;

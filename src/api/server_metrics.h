@@ -7,11 +7,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "api/http_server.h"
+#include "api/served_adapters.h"
 #include "base/json.h"
 #include "serve/engine.h"
 
@@ -29,7 +31,7 @@ using ResponseCounts = std::map<std::pair<std::string, int>, int64_t>;
 struct MetricsSource {
   std::string model;
   const serve::Engine* engine = nullptr;  // none while the model is loading
-  std::vector<std::string> adapters;      // names of the model's
+  std::shared_ptr<const ServedAdapters> adapters = std::make_shared<ServedAdapters>();
   HttpServerStats http;
   ResponseCounts responses;
   MachinePeaks peaks;

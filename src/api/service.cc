@@ -13,6 +13,8 @@
 namespace jige::api {
 namespace {
 
+constexpr size_t kLoadsMax = 16;  // adapters that may wait to be loaded
+
 ApiError draining_error() {
   return {.status = 503,
           .message = "the server is shutting down",
@@ -103,7 +105,8 @@ Service::Service(ServiceOptions options)
       key_(derive_key(static_cast<uint64_t>(RealClock().now_ns()) ^
                           static_cast<uint64_t>(std::time(nullptr)) << 20,
                       "service")),
-      work_(options_.work) {}
+      work_(options_.work),
+      loading_({.thread_count = 1, .jobs_max = kLoadsMax}) {}
 
 Service::~Service() { stop(); }
 
@@ -146,6 +149,8 @@ const std::vector<Service::Route>& Service::routes() {
       {"GET", "/v1/models/", &Service::show_model, true},
       {"POST", "/tokenize", &Service::tokenize},
       {"POST", "/detokenize", &Service::detokenize},
+      {"POST", "/v1/load_lora_adapter", &Service::load_adapter},
+      {"POST", "/v1/unload_lora_adapter", &Service::unload_adapter},
       {"POST", "/v1/completions", &Service::completions},
       {"POST", "/v1/chat/completions", &Service::chat_completions},
       {"POST", "/v1/responses", &Service::responses},

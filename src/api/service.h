@@ -57,7 +57,10 @@ class Service {
   void begin_drain() { draining_ = true; }
   // Takes no more bodies, reads those it has (after begin_drain() they get 503 unread), and joins
   // the service's threads. The server must run still, to send the answers.
-  void stop() { work_.stop(); }
+  void stop() {
+    work_.stop();
+    loading_.stop();
+  }
 
  private:
   using Respond = std::shared_ptr<Responder>;
@@ -87,6 +90,8 @@ class Service {
   void show_model(HttpRequest request, const Respond& respond);
   void tokenize(HttpRequest request, const Respond& respond);
   void detokenize(HttpRequest request, const Respond& respond);
+  void load_adapter(HttpRequest request, const Respond& respond);
+  void unload_adapter(HttpRequest request, const Respond& respond);
   void completions(HttpRequest request, const Respond& respond);
   void chat_completions(HttpRequest request, const Respond& respond);
   void responses(HttpRequest request, const Respond& respond);
@@ -111,6 +116,7 @@ class Service {
   MachinePeaks peaks_;
   ResponseCounts responses_;
   WorkQueue work_;
+  WorkQueue loading_;  // of adapters, one after another: requests need not wait for it
 };
 
 }  // namespace jige::api

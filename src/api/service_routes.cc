@@ -12,15 +12,13 @@ namespace {
 constexpr size_t kIdsMax = size_t{1} << 20;  // of one call
 
 // The model, or one of its adapters, which has it as its parent.
-Json model_json(const ServedModel& model, int32_t adapter) {
-  const bool base = adapter == model::kNoAdapter;
-  const std::string& name = model.name_of(adapter);
-  return {{"id", name},
+Json model_json(const ServedModel& model, const ServedAdapter* adapter) {
+  return {{"id", adapter ? adapter->name : model.name},
           {"object", "model"},
-          {"created", model.created_s},
+          {"created", adapter ? adapter->created_s : model.created_s},
           {"owned_by", "jige"},
-          {"root", base ? name : model.adapters[static_cast<size_t>(adapter)].root},
-          {"parent", base ? Json() : Json(model.name)},
+          {"root", adapter ? adapter->root : model.name},
+          {"parent", adapter ? Json(model.name) : Json()},
           {"max_model_len", model.context_max}};
 }
 
@@ -115,9 +113,7 @@ MetricsSource Service::metrics_source() const {
   const ServedModel* model = ready_model();
   source.model = model ? model->name : options_.model_name;
   source.engine = model ? model->engine : nullptr;
-  if (model) {
-    for (const ServedAdapter& adapter : model->adapters) source.adapters.push_back(adapter.name);
-  }
+  if (model) source.adapters = model->adapters;
   const std::lock_guard lock(mutex_);
   if (options_.http_stats) source.http = options_.http_stats();
   source.responses = responses_;
@@ -137,8 +133,10 @@ void Service::top(HttpRequest, const Respond& respond) {
 void Service::list_models(HttpRequest, const Respond& respond) {
   Json data = Json::array();
   if (const ServedModel* model = ready_model()) {
-    const auto count = static_cast<int32_t>(model->adapters.size());
-    for (int32_t i = model::kNoAdapter; i < count; ++i) data.push_back(model_json(*model, i));
+    data.push_back(model_json(*model, nullptr));
+    for (const ServedAdapter& adapter : model->adapters->list()) {
+      data.push_back(model_json(*model, &adapter));
+    }
   }
   respond->respond(json_response({{"object", "list"}, {"data", std::move(data)}}));
 }
@@ -146,8 +144,11 @@ void Service::list_models(HttpRequest, const Respond& respond) {
 void Service::show_model(HttpRequest request, const Respond& respond) {
   const std::string name = request.path.substr(std::string_view("/v1/models/").size());
   const ServedModel* model = ready_model();
-  if (const auto adapter = model ? model->find(name) : std::nullopt) {
-    return respond->respond(json_response(model_json(*model, *adapter)));
+  if (model && name == model->name) {
+    return respond->respond(json_response(model_json(*model, nullptr)));
+  }
+  if (const auto adapter = model ? model->adapters->find(name) : std::nullopt) {
+    return respond->respond(json_response(model_json(*model, &*adapter)));
   }
   respond->respond(error_response(
       {.status = 404,

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "api/adapter_loader.h"
 #include "api/api_test_support.h"
 #include "api/service.h"
 #include "api/test_client.h"
@@ -37,19 +38,26 @@ struct TestServerOptions {
   int iteration_ms = 0;
   int64_t kv_blocks = 128;
   std::vector<model::AdapterSource> adapters;  // of the model, served under their names
+  std::string adapter_root;                    // for adapters that are loaded later
+  int64_t adapter_rooms = 0;
+  int64_t adapter_rank_max = 8;
 };
 
 class TestServer {
  public:
   explicit TestServer(TestServerOptions options = {})
       : device_({.thread_count = 1}),
-        model_(value_of(model::InferenceModel::load(serve::testing::fixture("llama3"), device_,
-                                                    {.context_max = kContext,
-                                                     .kv_block_count = options.kv_blocks,
-                                                     .batch_tokens_max = 64,
-                                                     .logit_rows_max = 16,
-                                                     .adapters = options.adapters}))),
+        model_(
+            value_of(model::InferenceModel::load(serve::testing::fixture("llama3"), device_,
+                                                 {.context_max = kContext,
+                                                  .kv_block_count = options.kv_blocks,
+                                                  .batch_tokens_max = 64,
+                                                  .logit_rows_max = 16,
+                                                  .adapters = options.adapters,
+                                                  .adapter_rooms = options.adapter_rooms,
+                                                  .adapter_rank_max = options.adapter_rank_max}))),
         tokenizer_(options.tokenizer),
+        adapter_root_(options.adapter_root),
         service_(std::move(options.service)),
         http_(value_of(HttpServer::listen(options.http, service_.handler()))) {
     if (options.iteration_ms > 0) {
@@ -71,16 +79,23 @@ class TestServer {
   void set_model() { set_model(test_model()); }
   void set_model(ServedModel served) {
     served.engine = engine_.get();
+    int32_t number = 0;
     for (const model::Adapter& adapter : model_->adapters()) {
       const std::string& name = adapter.source().name;
-      served.adapters.push_back(
-          {.name = name, .root = name + " folder", .fingerprint = "test-" + name});
+      served.adapters->add({.name = name,
+                            .root = name + " folder",
+                            .fingerprint = "test-" + name,
+                            .number = number++});
+    }
+    if (!adapter_root_.empty()) {
+      served.loader = value_of(AdapterLoader::create(adapter_root_, *model_, "test"));
     }
     service_.set_model(std::move(served));
   }
 
   uint16_t port() const { return http_->port(); }
   serve::Engine& engine() { return *engine_; }
+  model::InferenceModel& model() { return *model_; }
   Service& service() { return service_; }
   HttpServerStats http_stats() const { return http_->stats(); }
 
@@ -101,6 +116,7 @@ class TestServer {
   CpuDevice device_;
   std::unique_ptr<model::InferenceModel> model_;
   text::Tokenizer tokenizer_;
+  std::string adapter_root_;
   Service service_;
   std::unique_ptr<HttpServer> http_;
   std::unique_ptr<serve::Engine> engine_;

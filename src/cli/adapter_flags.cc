@@ -4,18 +4,12 @@
 #include <filesystem>
 #include <system_error>
 
-#include "base/printable.h"
+#include "api/served_adapters.h"
 
 namespace jige::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr size_t kAdapterNameBytesMax = 256;
-
-bool is_adapter_name(std::string_view name) {
-  return !name.empty() && name.size() <= kAdapterNameBytesMax && printable(name) == name;
-}
 
 }  // namespace
 
@@ -59,11 +53,11 @@ Result<std::vector<model::AdapterSource>> read_named_adapters(const std::vector<
     }
     const std::string name = word.substr(0, sign);
     const std::string folder = word.substr(sign + 1);
-    if (!is_adapter_name(name)) {
+    if (!api::is_adapter_name(name)) {
       return fail(Code::kInvalidArgument,
                   "{}: the name must have 1 to {} bytes of printable text; give --adapter "
                   "NAME=FOLDER",
-                  flag, kAdapterNameBytesMax);
+                  flag, api::kAdapterNameBytesMax);
     }
     if (name == model_name) {
       return fail(Code::kInvalidArgument,

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <thread>
 
+#include "api/adapter_loader.h"
 #include "api/service.h"
 #include "base/bytes.h"
 #include "base/clock.h"
@@ -145,6 +146,7 @@ class ServeCommand final : public Command {
             serve_.batch_tokens),
         .adapters = adapters_,
         .memory_bytes_max = model_.device.arena_bytes_max()};
+    JIGE_DO(serve_.add_adapter_rooms(options));
     if (serve_.kv_tokens > 0) {
       options.kv_block_count = (serve_.kv_tokens + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
       return options;
@@ -222,15 +224,8 @@ class ServeCommand final : public Command {
     served.fingerprint = fmt::format(
         "jige-{}-{}-{:08x}", kVersion, served_numbers(sizes),
         static_cast<uint32_t>(derive_key(static_cast<uint64_t>(active_isa()), description)));
-    for (const model::AdapterSource& adapter : adapters_) {
-      JIGE_TRY(const std::string what, read_file(adapter.folder + "/adapter_config.json"));
-      served.adapters.push_back(
-          {.name = adapter.name,
-           .root = name_of(adapter.folder),
-           .fingerprint = fmt::format("{}-{:08x}", served.fingerprint,
-                                      static_cast<uint32_t>(derive_key(0, what)))});
-    }
     served.created_s = static_cast<int64_t>(std::time(nullptr));
+    JIGE_DO(add_adapters(served));
     served.context_max = engine_->context_max();
     served.model_context_max = loaded_->config().context_max;
     served.vocab_size = static_cast<int32_t>(loaded_->config().vocab_size);
@@ -252,6 +247,23 @@ class ServeCommand final : public Command {
     return served;
   }
 
+  Status add_adapters(api::ServedModel& served) {
+    for (size_t i = 0; i < adapters_.size(); ++i) {
+      const model::AdapterSource& adapter = adapters_[i];
+      JIGE_TRY(std::string fingerprint,
+               api::adapter_fingerprint(served.fingerprint, adapter.folder));
+      served.adapters->add({.name = adapter.name,
+                            .root = name_of(adapter.folder),
+                            .fingerprint = std::move(fingerprint),
+                            .number = static_cast<int32_t>(i),
+                            .created_s = served.created_s});
+    }
+    if (serve_.adapter_root.empty()) return {};
+    JIGE_TRY(served.loader,
+             api::AdapterLoader::create(serve_.adapter_root, *loaded_, served.fingerprint));
+    return {};
+  }
+
   void tell_ready(double seconds) {
     const model::InferenceSizes& sizes = loaded_->sizes();
     const model::InferenceMemory memory = model::inference_memory(loaded_->architecture(), sizes);
@@ -264,6 +276,7 @@ class ServeCommand final : public Command {
                              {"weights_bytes", memory.weights.total_bytes()},
                              {"adapters", adapters_json(memory)},
                              {"kv_cache", kv_cache_name(sizes.kv_dtype)},
+                             {"adapter_rooms", rooms_json(memory)},
                              {"kv_bytes", memory.kv_bytes},
                              {"kv_tokens", sizes.kv_block_count * ops::kKvBlockTokens},
                              {"workspace_bytes", work_bytes},
@@ -278,6 +291,11 @@ class ServeCommand final : public Command {
                               loaded_->adapters()[i].config().rank, shown(memory.adapters_bytes[i]),
                               adapters_[i].folder);
     }
+    if (const int64_t rooms = loaded_->adapter_rooms().room_count(); rooms > 0) {
+      adapters += fmt::format("room for {} adapters of {}, up to rank {}, each {}\n", rooms,
+                              serve_.adapter_root, loaded_->adapter_rooms().rank_max(),
+                              shown(memory.adapters_bytes.back()));
+    }
     print_text(fmt::format(
         "{}memory: {} weights, {} adapters, {} {} cache of {} tokens, {} workspace, {} drafts, {} "
         "constraints; {} in all\n"
@@ -287,6 +305,15 @@ class ServeCommand final : public Command {
         sizes.kv_block_count * ops::kKvBlockTokens, shown(work_bytes), shown(drafts_bytes()),
         shown(constraints_bytes()), shown(all_bytes()), seconds, name_, engine_->context_max(),
         serve_.batch_requests));
+  }
+
+  Json rooms_json(const model::InferenceMemory& memory) const {
+    const int64_t rooms = loaded_->adapter_rooms().room_count();
+    if (rooms == 0) return nullptr;
+    return {{"root", serve_.adapter_root},
+            {"count", rooms},
+            {"rank_max", loaded_->adapter_rooms().rank_max()},
+            {"bytes", memory.adapters_bytes.back()}};
   }
 
   Json adapters_json(const model::InferenceMemory& memory) const {

@@ -8,6 +8,9 @@
 namespace jige::cli {
 namespace {
 
+constexpr int64_t kAdapterRoomsDefault = 4;
+constexpr int64_t kAdapterRankDefault = 16;
+
 int64_t whole_ms(double seconds) { return static_cast<int64_t>(seconds * 1000); }
 
 void declare_address(Flags& flags, ServeFlags& serve) {
@@ -25,6 +28,14 @@ void declare_address(Flags& flags, ServeFlags& serve) {
   flags.texts("--adapter NAME=FOLDER", serve.adapters,
               "a LoRA adapter, or that of a run, served beside the model to requests for the model "
               "NAME; may be given several times");
+  flags.text("--adapter-root DIR", serve.adapter_root,
+             "let clients load and unload the LoRA adapters in this folder while it serves, with "
+             "POST /v1/load_lora_adapter and /v1/unload_lora_adapter; nothing outside it is read");
+  flags.integer("--max-adapters N", serve.adapters_max, {.min = 0, .max = 4096},
+                "with --adapter-root: how many may be loaded at once, besides those of --adapter; "
+                "their memory is taken at the start; 0: 4");
+  flags.integer("--max-adapter-rank R", serve.adapter_rank_max, {.min = 0, .max = 4096},
+                "with --adapter-root: the largest rank they may have; 0: 16");
 }
 
 void declare_scheduling(Flags& flags, ServeFlags& serve) {
@@ -138,6 +149,19 @@ Result<serve::EngineOptions> ServeFlags::engine_options() const {
 api::ToolFormat ServeFlags::tool_format(const text::ChatTemplate& chat) const {
   const auto named = api::find_tool_format(tool_calls);
   return named ? *named : api::tool_format_of(chat);
+}
+
+Status ServeFlags::add_adapter_rooms(model::InferenceOptions& options) const {
+  if (!adapter_root.empty()) {
+    options.adapter_rooms = adapters_max > 0 ? adapters_max : kAdapterRoomsDefault;
+    options.adapter_rank_max = adapter_rank_max > 0 ? adapter_rank_max : kAdapterRankDefault;
+    return {};
+  }
+  if (adapters_max == 0 && adapter_rank_max == 0) return {};
+  return fail(Code::kInvalidArgument,
+              "{} is about adapters that are loaded while the server runs; add --adapter-root, "
+              "which names the folder that they are in",
+              adapters_max > 0 ? "--max-adapters" : "--max-adapter-rank");
 }
 
 api::RequestLimits ServeFlags::request_limits() const {

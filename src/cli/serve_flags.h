@@ -27,6 +27,9 @@ struct ServeFlags {
   std::string api_key_file;
   std::string served_name;
   std::vector<std::string> adapters;  // "NAME=FOLDER"
+  std::string adapter_root;
+  int64_t adapters_max = 0;
+  int64_t adapter_rank_max = 0;
 
   std::string policy = "chunked";
   std::string admission = "reserve";
@@ -63,6 +66,9 @@ struct ServeFlags {
   // Fails as SpeculationFlags does.
   Result<serve::EngineOptions> engine_options() const;
   api::RequestLimits request_limits() const;
+  // Room for adapters that are loaded while it serves, added to the options. Fails with
+  // kInvalidArgument where nothing could be loaded into it.
+  Status add_adapter_rooms(model::InferenceOptions& options) const;
   // How the answers of a model with this template call tools.
   api::ToolFormat tool_format(const text::ChatTemplate& chat) const;
   // The keys of --api-key-file, else those of JIGE_API_KEY, else none. Fails as ApiKeys does.

@@ -123,13 +123,35 @@ int64_t Adapter::part_outputs() const {
   return outputs;
 }
 
+AdapterRoom Adapter::room(const Architecture& architecture, int64_t rank_max, DType compute) {
+  Adapter largest{AdapterSource{}};
+  largest.config_.rank = rank_max;
+  for (const auto& layer : architecture.layers()) {
+    for (const Projection* projection : layer->projections()) {
+      Target& target = largest.targets_.emplace_back(Target{.projection = projection, .parts = {}});
+      for (const ProjectionOptions::Part& part : projection->parts()) {
+        const TensorView b = TensorView::of(nullptr, DType::kF32, Shape{part.outputs, rank_max});
+        target.parts.push_back({.pair = {.a = {}, .b = b}});
+      }
+    }
+  }
+  return {.packed_bytes = largest.packed_bytes(compute),
+          .product_columns = largest.product_columns(),
+          .part_outputs = largest.part_outputs()};
+}
+
 Status Adapter::load(Arena& arena, Stream& stream, DType compute) {
-  JIGE_CHECK(files_, "{} is loaded twice", source_.flag());
   JIGE_TRY(memory_, arena.make(DType::kU8, Shape{packed_bytes(compute)}));
-  auto* const memory = static_cast<std::byte*>(memory_.view().data);
+  load(memory_.view(), stream, compute);
+  return {};
+}
+
+void Adapter::load(const TensorView& memory, Stream& stream, DType compute) {
+  JIGE_CHECK(files_, "{} is loaded twice", source_.flag());
+  auto* const bytes = static_cast<std::byte*>(memory.data);
   int64_t at = 0;
   for (const Target& target : targets_) {
-    auto weight = std::make_shared<const ops::LowRankWeight>(place(target, compute, memory, at));
+    auto weight = std::make_shared<const ops::LowRankWeight>(place(target, compute, bytes, at));
     for (size_t i = 0; i < target.parts.size(); ++i) {
       ops::pack_weight(stream, weight->a, target.parts[i].pair.a, weight->parts[i].a_row);
       ops::pack_weight(stream, weight->parts[i].b, target.parts[i].pair.b);
@@ -141,7 +163,6 @@ Status Adapter::load(Arena& arena, Stream& stream, DType compute) {
     for (Target::Part& part : target.parts) part.pair.a.data = part.pair.b.data = nullptr;
   }
   files_.reset();
-  return {};
 }
 
 std::shared_ptr<const ops::LowRankWeight> Adapter::find(const Projection& projection) const {

@@ -41,8 +41,17 @@ struct AdapterSource {
   std::string flag() const;
 };
 
+// What the largest adapter takes that there can be for a model, up to a rank: of all linear layers.
+struct AdapterRoom {
+  int64_t packed_bytes = 0;
+  int64_t product_columns = 0;
+  int64_t part_outputs = 0;
+};
+
 class Adapter {
  public:
+  static AdapterRoom room(const Architecture& architecture, int64_t rank_max, DType compute);
+
   // Reads the configuration and the head of the tensors and checks them against the base, which
   // must outlive the adapter. Fails as load_lora_config and read_adapter_pairs do, with kNotFound
   // where a folder is not there and kCorrupt where it was made for another model; each names flag
@@ -60,6 +69,9 @@ class Adapter {
   // Takes the memory and packs; the files are let go of. Fails with kExhausted where the arena's
   // cap is too small. REQUIRES: not loaded yet.
   Status load(Arena& arena, Stream& stream, DType compute);
+  // Packs into memory that is there, and must outlive the adapter's use. REQUIRES: packed_bytes of
+  // it, not loaded yet.
+  void load(const TensorView& memory, Stream& stream, DType compute);
   // What is added to a projection's result; null where it is not adapted. REQUIRES: loaded.
   std::shared_ptr<const ops::LowRankWeight> find(const Projection& projection) const;
 
@@ -103,7 +115,7 @@ struct StepAdapters {
   TensorView scratch;  // u8, for AdapterSizes::part_outputs
 };
 
-// What the adapters of a model take; packed forms by adapter.
+// What the adapters of a model take; packed forms by adapter, then those of rooms for more.
 struct AdapterSizes {
   std::vector<int64_t> packed_bytes;
   int64_t product_columns = 0;  // the largest of all

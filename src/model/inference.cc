@@ -11,6 +11,8 @@ namespace {
 
 constexpr int64_t kContextDefaultMax = 4096;
 constexpr int64_t kBatchTokensLimit = int64_t{1} << 20;
+constexpr int64_t kAdapterRoomsLimit = 4096;
+constexpr int64_t kAdapterRankLimit = 4096;
 
 int64_t blocks_for(int64_t token_count) {
   return (token_count + ops::kKvBlockTokens - 1) / ops::kKvBlockTokens;
@@ -39,6 +41,22 @@ Status check_memory(const std::string& folder, const InferenceMemory& needed, in
               folder, shown(needed.total_bytes()), shown(needed.weights.total_bytes()),
               adapters_text(needed), kv_tokens, shown(needed.kv_bytes),
               shown(needed.activations_bytes + needed.logits_bytes), shown(limit_bytes));
+}
+
+Status add_rooms(const InferenceOptions& options, const Architecture& architecture,
+                 InferenceSizes& sizes) {
+  JIGE_DO(check_range("the number of adapters that may be loaded", options.adapter_rooms, 0,
+                      kAdapterRoomsLimit));
+  if (options.adapter_rooms == 0) return {};
+  JIGE_DO(check_range("the rank of adapters that may be loaded", options.adapter_rank_max, 1,
+                      kAdapterRankLimit));
+  const AdapterRoom room = Adapter::room(architecture, options.adapter_rank_max, sizes.compute);
+  AdapterSizes& all = sizes.adapters;
+  all.packed_bytes.insert(all.packed_bytes.end(), static_cast<size_t>(options.adapter_rooms),
+                          room.packed_bytes);
+  all.product_columns = std::max(all.product_columns, room.product_columns);
+  all.part_outputs = std::max(all.part_outputs, room.part_outputs);
+  return {};
 }
 
 Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
@@ -70,6 +88,7 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
   sizes.logit_rows_max = options.logit_rows_max;
   sizes.scores = options.scores;
   sizes.adapters = adapter_sizes(adapters, sizes.compute);
+  JIGE_DO(add_rooms(options, architecture, sizes));
   return sizes;
 }
 
@@ -105,6 +124,7 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
     JIGE_DO(adapter.load(model->arena_, *model->stream_, sizes.compute));
   }
   model->adapters_ = std::move(adapters);
+  JIGE_DO(model->take_rooms(options.adapter_rank_max));
   model->load_seconds_ = watch.seconds();
   return model;
 }
@@ -144,6 +164,28 @@ Status InferenceModel::allocate() {
     buffers_.kv.push_back(std::move(cache));
   }
   return {};
+}
+
+Status InferenceModel::take_rooms(int64_t rank_max) {
+  const std::vector<int64_t>& bytes = sizes_.adapters.packed_bytes;
+  std::vector<TensorView> views;
+  for (size_t i = adapters_.size(); i < bytes.size(); ++i) {
+    JIGE_TRY(Tensor room, arena_.make(DType::kU8, Shape{bytes[i]}));
+    views.push_back(room.view());
+    buffers_.adapter_rooms.push_back(std::move(room));
+  }
+  rooms_ = std::make_unique<AdapterRooms>(
+      AdapterRooms::Options{.rank_max = rank_max,
+                            .compute = sizes_.compute,
+                            .number_first = static_cast<int32_t>(adapters_.size())},
+      std::move(views));
+  return {};
+}
+
+const Adapter* InferenceModel::find_adapter(int32_t number) const {
+  if (number < 0) return nullptr;
+  const auto index = static_cast<size_t>(number);
+  return index < adapters_.size() ? &adapters_[index] : rooms_->find(number);
 }
 
 Status InferenceModel::check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const {
@@ -189,7 +231,8 @@ Status InferenceModel::check_adapters(const InferenceBatch& batch) const {
                 batch.sequences.size());
   }
   for (const int32_t adapter : batch.adapters) {
-    JIGE_DO(check_range("an adapter", adapter, kNoAdapter, std::ssize(adapters_) - 1));
+    if (adapter == kNoAdapter || has_adapter(adapter)) continue;
+    return fail(Code::kInvalidArgument, "an adapter is {}; no such number is loaded", adapter);
   }
   return {};
 }
@@ -224,7 +267,7 @@ void InferenceModel::put_adapters(const InferenceBatch& batch) {
   rows.clear();
   for (size_t i = 0; i < batch.adapters.size(); ++i) {
     if (batch.adapters[i] == kNoAdapter) continue;
-    const Adapter* adapter = &adapters_[static_cast<size_t>(batch.adapters[i])];
+    const Adapter* adapter = find_adapter(batch.adapters[i]);
     const int64_t begin = batch.sequences[i].row_begin;
     const int64_t end = begin + batch.sequences[i].row_count;
     if (!rows.empty() && rows.back().adapter == adapter && rows.back().row_end == begin) {

@@ -9,9 +9,10 @@
 // them after the call. A sequence's logits are the same bits whatever runs beside it and however
 // its prompt was cut.
 // Sequences may each ask for an adapter (adapter.h): all rows run through the base together, and
-// those of an adapter get its products besides, so one batch serves many of them.
+// those of an adapter get its products besides, so one batch serves many of them. More may come and
+// go in rooms that were taken at load (adapter_rooms.h), while forward() runs, too.
 // Memory is fixed at load (memory_plan.h gives its size beforehand); forward() allocates no tensor.
-// Threads: one at a time.
+// Threads: one at a time, but for has_adapter() and what adapter_rooms() gives.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 
 #include "base/result.h"
 #include "model/adapter.h"
+#include "model/adapter_rooms.h"
 #include "model/architecture.h"
 #include "model/memory_plan.h"
 #include "model/weights.h"
@@ -40,6 +42,8 @@ struct InferenceOptions {
   int64_t logit_rows_max = 8;
   bool scores = false;                         // losses() will be used
   std::vector<AdapterSource> adapters;         // that sequences may ask for
+  int64_t adapter_rooms = 0;                   // for adapters that are loaded later
+  int64_t adapter_rank_max = 16;               // of those
   int64_t memory_bytes_max = kUnlimitedBytes;  // cap of the arena
 };
 
@@ -69,8 +73,11 @@ class InferenceModel {
   const formats::ModelConfig& config() const { return architecture_->config(); }
   const Architecture& architecture() const { return *architecture_; }
   const InferenceSizes& sizes() const { return sizes_; }
-  // In the order of the options.
+  // In the order of the options, with numbers from 0.
   const std::vector<Adapter>& adapters() const { return adapters_; }
+  // Where more are loaded, with numbers behind those; none of it without options.adapter_rooms.
+  AdapterRooms& adapter_rooms() { return *rooms_; }
+  bool has_adapter(int32_t number) const { return find_adapter(number) != nullptr; }
   int64_t context_max() const { return sizes_.context_max; }
   int64_t peak_bytes() const { return arena_.peak_bytes(); }
   double load_seconds() const { return load_seconds_; }
@@ -101,16 +108,19 @@ class InferenceModel {
     Tensor stream[2], workspace, gathered, logits;
     Tensor tokens, positions, targets, losses;
     Tensor adapter_product, adapter_scratch;
+    std::vector<Tensor> adapter_rooms;
     std::vector<Tensor> kv;  // by layer
   };
 
   InferenceModel(Device& device, std::unique_ptr<const Architecture> architecture,
                  const InferenceSizes& sizes, int64_t memory_bytes_max);
   Status allocate();
+  Status take_rooms(int64_t rank_max);
   Status check(const InferenceBatch& batch) const;
   Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
   Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
   Status check_adapters(const InferenceBatch& batch) const;
+  const Adapter* find_adapter(int32_t number) const;
   void put_batch(const InferenceBatch& batch);
   // The ranges of rows that ask for adapters, one for neighbours that ask for the same.
   void put_adapters(const InferenceBatch& batch);
@@ -126,6 +136,7 @@ class InferenceModel {
   std::optional<ModelWeights> weights_;
   std::vector<Adapter> adapters_;
   Buffers buffers_;
+  std::unique_ptr<AdapterRooms> rooms_;
   Batch batch_;  // views of buffers_, shaped anew for every call
   StepAdapters step_adapters_;
   TensorView hidden_;  // the last residual stream of the last call

@@ -71,7 +71,7 @@ struct Engine::Impl {
         model(served),
         tokenizer(text),
         inbox({options.waiting_requests_max, options.waiting_prompt_tokens_max}),
-        board(served.sizes().kv_block_count, options.stall_seconds_max, served.adapters().size()),
+        board(served.sizes().kv_block_count, options.stall_seconds_max),
         loop(served, text, end_ids(text, served.config()),
              RecordedScheduler(scheduler_options(options, served.sizes()), std::move(log)),
              {options, inbox, board, histograms}),
@@ -80,13 +80,14 @@ struct Engine::Impl {
   int64_t context_max() const {
     return std::min(model.context_max(), model.sizes().kv_block_count * ops::kKvBlockTokens);
   }
-  RequestBounds bounds() const {
+  RequestBounds bounds(const EngineRequest& request) const {
     return {.context_max = context_max(),
             .model_context_max = model.config().context_max,
             .vocab_size = model.config().vocab_size,
             .kv_block_count = model.sizes().kv_block_count,
             .choices_max = options.choices_max,
-            .adapter_count = static_cast<int32_t>(model.adapters().size())};
+            .adapter_known =
+                request.adapter == model::kNoAdapter || model.has_adapter(request.adapter)};
   }
   double retry_after_seconds() const;
   void stop();
@@ -141,7 +142,7 @@ tl::expected<RequestId, Refusal> Engine::submit(EngineRequest request,
                                                 std::shared_ptr<RequestSink> sink) {
   JIGE_CHECK(sink, "a request without a sink");
   const int64_t now_ns = RealClock().now_ns();
-  if (auto refusal = check_request(request, impl_->bounds())) {
+  if (auto refusal = check_request(request, impl_->bounds(request))) {
     impl_->board.refused(0);
     return tl::unexpected(std::move(*refusal));
   }
@@ -178,6 +179,7 @@ EngineStatus Engine::status(bool with_requests) const {
   return status;
 }
 
+void Engine::forget_adapter(int32_t number) { impl_->board.forget_adapter(number); }
 const EngineHistograms& Engine::histograms() const { return impl_->histograms; }
 double Engine::retry_after_seconds() const { return impl_->retry_after_seconds(); }
 void Engine::begin_drain() { impl_->inbox.close(); }

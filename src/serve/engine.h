@@ -16,9 +16,9 @@
 //       forward fails, the requests of that batch fail and the others go on
 //   (3) cancel() gives the request's cache blocks back before the next forward begins
 //   (4) the queue is bounded, and a refusal names its reason and costs nothing
-// Threads: submit, cancel, admission_check, status, histograms and drain may be called from any
-// thread; sinks may call them too, but for drain(). Model and tokenizer must outlive the engine;
-// the model is the engine's alone while it lives.
+// Threads: submit, cancel, admission_check, status, forget_adapter, histograms and drain may be
+// called from any thread; sinks may call them too, but for drain(). Model and tokenizer must
+// outlive the engine; the model is the engine's alone while it lives.
 #pragma once
 
 #include <cstdint>
@@ -104,6 +104,8 @@ class Engine {
 
   // `with_requests` lists the live requests too.
   EngineStatus status(bool with_requests = false) const;
+  // The adapter is gone: its requests are counted no more.
+  void forget_adapter(int32_t number);
   const EngineHistograms& histograms() const;
   double retry_after_seconds() const;
 

@@ -22,7 +22,7 @@
 
 #include "base/result.h"
 #include "grammar/constraint.h"
-#include "model/adapter.h"
+#include "model/adapter_rooms.h"
 #include "ops/sampling.h"
 #include "ops/token_score.h"
 #include "plan/serve_scheduler.h"
@@ -50,6 +50,7 @@ struct EngineRequest {
   uint64_t tenant = 0;                  // for fair share
   uint64_t cache_salt = 0;              // prompts match cached beginnings of the same salt only
   int32_t adapter = model::kNoAdapter;  // which of the model's; cached beginnings are of one, too
+  model::AdapterLease lease;            // must be there for one that was loaded later
   // The prompt's tokens are scored, with so many of the most likely ones for each. All of the
   // prompt is run then: nothing of it comes from the prefix cache.
   std::optional<int32_t> prompt_top_count;

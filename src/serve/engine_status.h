@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string_view>
 #include <vector>
 
@@ -38,8 +39,8 @@ struct EngineCounters {
   int64_t requests_received = 0;
   int64_t requests_refused = 0;  // at submit()
   int64_t requests_failed = 0;
-  // Of those received, with each of the model's adapters.
-  std::vector<int64_t> requests_by_adapter;
+  // Of those received, by the number of an adapter that is there; absent: none.
+  std::map<int32_t, int64_t> requests_by_adapter;
   // By the reason of the choice that ended last; index: FinishReason.
   std::array<int64_t, kFinishReasonCount> requests_finished{};
   int64_t prompt_tokens = 0;        // of requests that got to their first token

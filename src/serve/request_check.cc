@@ -73,7 +73,9 @@ Status check_bias(const EngineRequest& request, const RequestBounds& bounds) {
 }
 
 Status check_adapter(const EngineRequest& request, const RequestBounds& bounds) {
-  return in_range("the adapter", request.adapter, model::kNoAdapter, bounds.adapter_count - 1);
+  if (bounds.adapter_known) return {};
+  return fail(Code::kInvalidArgument, "the adapter is {}; no such number is loaded",
+              request.adapter);
 }
 
 // The cache holds a whole context, so only several choices can be too much for it.

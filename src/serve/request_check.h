@@ -16,7 +16,7 @@ struct RequestBounds {
   int64_t vocab_size = 0;
   int64_t kv_block_count = 0;
   int32_t choices_max = 1;
-  int32_t adapter_count = 0;
+  bool adapter_known = true;  // the one that is asked for
 };
 
 // Nothing where the request can run; else kInvalidArgument.

@@ -31,17 +31,15 @@ std::string_view request_state_name(RequestRow::State state) {
   return "waiting";
 }
 
-StatusBoard::StatusBoard(int64_t kv_blocks, double stall_seconds_max, size_t adapter_count)
-    : stall_seconds_max_(stall_seconds_max),
-      requests_by_adapter_(adapter_count),
-      start_ns_(RealClock().now_ns()) {
+StatusBoard::StatusBoard(int64_t kv_blocks, double stall_seconds_max)
+    : stall_seconds_max_(stall_seconds_max), start_ns_(RealClock().now_ns()) {
   status_.kv_blocks = kv_blocks;
 }
 
 void StatusBoard::arrived(const RequestRow& row, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   ++requests_received_;
-  if (row.adapter != model::kNoAdapter) ++requests_by_adapter_[static_cast<size_t>(row.adapter)];
+  if (row.adapter != model::kNoAdapter) ++requests_by_adapter_[row.adapter];
   if (entries_.empty()) busy_since_ns_ = now_ns;
   entries_.emplace(row.id, Entry{row, now_ns});
 }
@@ -55,6 +53,11 @@ void StatusBoard::refused(RequestId id) {
   }
   entries_.erase(id);
   if (entries_.empty()) idle_.notify_all();
+}
+
+void StatusBoard::forget_adapter(int32_t number) {
+  const std::lock_guard lock(mutex_);
+  requests_by_adapter_.erase(number);
 }
 
 void StatusBoard::publish(const Turn& turn, int64_t now_ns) {

@@ -2,7 +2,8 @@
 //
 // The engine publishes once an iteration; readers get a copy. Nobody holds the lock while a model
 // runs or a sink is called, so that a health check never waits for what it checks.
-// Threads: arrived, refused, snapshot and wait_idle from any thread; publish from the engine's.
+// Threads: arrived, refused, forget_adapter, snapshot and wait_idle from any thread; publish from
+// the engine's.
 #pragma once
 
 #include <condition_variable>
@@ -34,12 +35,14 @@ class StatusBoard {
     int64_t kv_evictions = 0;
   };
 
-  StatusBoard(int64_t kv_blocks, double stall_seconds_max, size_t adapter_count = 0);
+  StatusBoard(int64_t kv_blocks, double stall_seconds_max);
 
   // A request is about to be queued at `now_ns`.
   void arrived(const RequestRow& row, int64_t now_ns);
   // It was not taken after all, or never got to arrived() (id 0).
   void refused(RequestId id);
+  // An adapter is gone: it is counted no more.
+  void forget_adapter(int32_t number);
   void publish(const Turn& turn, int64_t now_ns);
 
   // Without what the inbox knows: accepting, the waiting counts, retry_after_seconds.
@@ -63,7 +66,7 @@ class StatusBoard {
   std::map<RequestId, Entry> entries_;
   int64_t requests_received_ = 0;
   int64_t requests_refused_ = 0;
-  std::vector<int64_t> requests_by_adapter_;
+  std::map<int32_t, int64_t> requests_by_adapter_;
   int64_t lost_in_a_row_ = 0;
   int64_t start_ns_;
   int64_t busy_since_ns_ = 0;  // the last iteration's end, or later the first arrival

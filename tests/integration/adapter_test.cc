@@ -109,6 +109,39 @@ TEST_F(Adapters, OneServerServesThemBesideTheirBase) {
   EXPECT_EQ(server.process().wait().exit_code, 0);
 }
 
+TEST_F(Adapters, AServerLoadsAndUnloadsThoseOfItsFolder) {
+  Serving server({TinyRun::get().run(), "--dtype", "f32", "--adapter", "poet=" + folder_ / "poet",
+                  "--adapter-root", folder_ / ".", "--max-adapters", "2", "--max-adapter-rank", "5",
+                  "--memory-limit", "200MiB"});
+  EXPECT_THAT(server.out(), HasSubstr("room for 2 adapters of "));
+  const auto ask = [&](const std::string& model) {
+    return server.post(
+        "/v1/completions",
+        R"({"prompt":"A small story","max_tokens":12,"temperature":0,"model":")" + model + "\"}");
+  };
+  const auto tell = [&](const std::string& what, const Json& body) {
+    return server.post("/v1/" + what + "_lora_adapter", dump_json(body)).status;
+  };
+  EXPECT_EQ(ask("coder").status, 404);
+  EXPECT_EQ(tell("load", {{"lora_name", "coder"}, {"lora_path", "coder"}}), 200);
+  EXPECT_EQ(parsed(ask("coder").body)["choices"][0]["text"],
+            generate(base_, {"--adapter", folder_ / "coder"})["text"]);
+  EXPECT_EQ(tell("load", {{"lora_name", "other"}, {"lora_path", "../coder"}}), 403);
+  EXPECT_EQ(tell("unload", {{"lora_name", "poet"}}), 400);
+  EXPECT_EQ(tell("unload", {{"lora_name", "coder"}}), 200);
+  EXPECT_EQ(ask("coder").status, 404);
+  server.process().send(SIGTERM);
+  EXPECT_EQ(server.process().wait().exit_code, 0);
+  const Outcome rootless =
+      run_jige({"serve", TinyRun::get().run(), "--port", "0", "--max-adapters", "2"});
+  EXPECT_EQ(rootless.exit_code, 2);
+  EXPECT_THAT(rootless.err, HasSubstr("add --adapter-root"));
+  const Outcome nowhere = run_jige(
+      {"serve", TinyRun::get().run(), "--port", "0", "--adapter-root", folder_ / "nowhere"});
+  EXPECT_EQ(nowhere.exit_code, 3);
+  EXPECT_THAT(nowhere.err, HasSubstr("--adapter-root " + folder_ / "nowhere"));
+}
+
 TEST_F(Adapters, MistakesNameTheFlagTheFolderAndTheRemedy) {
   const std::string poet = folder_ / "poet";
   const auto refused = [&](const std::vector<std::string>& adapters, int code,

@@ -1,0 +1,131 @@
+// Adapters in rooms: the same bits as beside the model from the start, in memory that was planned.
+#include "model/adapter_rooms.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+
+#include "model/adapter_test_support.h"
+#include "model/inference.h"
+#include "model/model_test_support.h"
+
+namespace jige::model {
+namespace {
+
+using testing::fixture;
+using testing::fixture_names;
+using testing::TempFolder;
+using testing::value_of;
+using testing::write_three_adapters;
+
+InferenceOptions room_options(DType compute, ops::WeightFormat format) {
+  return {.compute = compute,
+          .format = format,
+          .context_max = 32,
+          .kv_block_count = 2,
+          .batch_tokens_max = 32,
+          .logit_rows_max = 24};
+}
+
+// All logits of one sequence with an adapter.
+std::vector<float> logits_with(InferenceModel& model, int32_t adapter) {
+  std::vector<int32_t> tokens(24);
+  std::iota(tokens.begin(), tokens.end(), 7);
+  std::vector<int32_t> rows(tokens.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const std::vector<int32_t> blocks = {0, 1};
+  const ops::SequenceSpan span{.row_count = 24, .blocks = blocks.data()};
+  const auto logits = value_of(model.forward({.tokens = tokens,
+                                              .sequences = std::span(&span, 1),
+                                              .logit_rows = rows,
+                                              .adapters = std::span(&adapter, 1)}));
+  return {logits.begin(), logits.end()};
+}
+
+TEST(AdapterRooms, GiveTheBitsOfAdaptersThatWereThereFromTheStart) {
+  CpuDevice device({.thread_count = 2});
+  CpuDevice other({.thread_count = 1});
+  const auto stream = value_of(other.make_stream());
+  for (const std::string& name : fixture_names()) {
+    const TempFolder folder;
+    const auto sources = write_three_adapters(folder / "adapters", fixture(name));
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      InferenceOptions options = room_options(compute, ops::WeightFormat::kCompute);
+      options.adapters = sources;
+      const auto whole = value_of(InferenceModel::load(fixture(name), device, options));
+      options.adapters = {sources[0]};
+      options.adapter_rooms = 1;
+      options.adapter_rank_max = 8;
+      const auto model = value_of(InferenceModel::load(fixture(name), device, options));
+      // One room after another adapter has been in it.
+      for (const int32_t i : {1, 2, 0}) {
+        const auto lease = value_of(model->adapter_rooms().load(sources[static_cast<size_t>(i)],
+                                                                model->architecture(), *stream));
+        EXPECT_EQ(logits_with(*model, lease->number), logits_with(*whole, i)) << name;
+      }
+      EXPECT_EQ(logits_with(*model, 0), logits_with(*whole, 0)) << name;
+      EXPECT_EQ(logits_with(*model, kNoAdapter), logits_with(*whole, kNoAdapter)) << name;
+    }
+  }
+}
+
+TEST(AdapterRooms, MemoryIsPlannedToTheByte) {
+  CpuDevice device({.thread_count = 1});
+  const TempFolder folder;
+  const auto sources = write_three_adapters(folder / "adapters", fixture("qwen2"));
+  for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8}) {
+    InferenceOptions options = room_options(DType::kBF16, format);
+    options.adapters = {sources[2]};
+    options.adapter_rooms = 3;
+    options.adapter_rank_max = 8;
+    const auto model = value_of(InferenceModel::load(fixture("qwen2"), device, options));
+    const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
+    EXPECT_EQ(plan.adapters_bytes.size(), 4u);
+    EXPECT_EQ(model->peak_bytes(), plan.total_bytes());
+    const auto stream = value_of(device.make_stream());
+    std::vector<AdapterLease> leases;
+    for (const AdapterSource& source : sources) {
+      leases.push_back(
+          value_of(model->adapter_rooms().load(source, model->architecture(), *stream)));
+      EXPECT_LE(leases.back()->adapter.packed_bytes(DType::kBF16), plan.adapters_bytes[1]);
+    }
+    EXPECT_EQ(model->peak_bytes(), plan.total_bytes());
+    options.memory_bytes_max = plan.total_bytes() - 1;
+    const auto refused = InferenceModel::load(fixture("qwen2"), device, options);
+    ASSERT_FALSE(refused);
+    EXPECT_EQ(refused.error().code, Code::kExhausted);
+  }
+}
+
+TEST(AdapterRooms, NumbersAreNeverGivenTwiceAndRoomsAreFreeAgain) {
+  CpuDevice device({.thread_count = 1});
+  const TempFolder folder;
+  const auto sources = write_three_adapters(folder / "adapters", fixture("llama3"));
+  InferenceOptions options = room_options(DType::kF32, ops::WeightFormat::kCompute);
+  options.adapter_rooms = 1;
+  options.adapter_rank_max = 3;
+  const auto model = value_of(InferenceModel::load(fixture("llama3"), device, options));
+  const auto stream = value_of(device.make_stream());
+  AdapterRooms& rooms = model->adapter_rooms();
+  const auto load = [&](size_t i) {
+    return rooms.load(sources[i], model->architecture(), *stream);
+  };
+  AdapterLease first = value_of(load(0));
+  EXPECT_EQ(first->number, 0);
+  const auto full = load(2);
+  ASSERT_FALSE(full);
+  EXPECT_EQ(full.error().code, Code::kExhausted);
+  AdapterLease copy = first;
+  first.reset();
+  EXPECT_TRUE(model->has_adapter(0)) << "a lease is held";
+  copy.reset();
+  EXPECT_FALSE(model->has_adapter(0));
+  const auto wide = load(1);
+  ASSERT_FALSE(wide);
+  EXPECT_EQ(wide.error().code, Code::kInvalidArgument);
+  EXPECT_EQ(rooms.free_count(), 1);
+  EXPECT_EQ(value_of(load(2))->number, 1);
+}
+
+}  // namespace
+}  // namespace jige::model

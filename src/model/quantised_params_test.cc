@@ -96,8 +96,13 @@ TEST_P(QuantisedForms, GiveTheLogitsOfTransformers) {
 }
 
 TEST_P(QuantisedForms, RunInFewerBitsAndInBf16) {
-  EXPECT_LT(logits_distance(GetParam(), DType::kBF16, ops::WeightFormat::kCompute), 1.0);
-  EXPECT_LT(logits_distance(GetParam(), DType::kBF16, ops::WeightFormat::kQ8), 1.0);
+  const bool has_experts = std::string_view(GetParam()).ends_with("experts");
+  const double most = has_experts ? 3 : 1;  // of logits around 3; some tokens choose other experts
+  for (const auto format : {ops::WeightFormat::kCompute, ops::WeightFormat::kQ8}) {
+    const double distance = logits_distance(GetParam(), DType::kBF16, format);
+    EXPECT_LT(distance, most);
+    RecordProperty(std::string(ops::weight_format_name(format)), std::to_string(distance));
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Recorded, QuantisedForms, ::testing::ValuesIn(kForms),

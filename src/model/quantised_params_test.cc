@@ -5,9 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cctype>
-#include <cmath>
 #include <cstring>
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -16,6 +14,7 @@
 #include "base/rng.h"
 #include "model/inference.h"
 #include "model/init.h"
+#include "model/logits_distance_test_support.h"
 #include "model/model_test_support.h"
 #include "model/weights_save.h"
 
@@ -42,31 +41,8 @@ formats::SafetensorsFile recorded_of(const std::string& name) {
 
 // The largest distance of logits from the recorded ones.
 double logits_distance(const std::string& name, DType compute, ops::WeightFormat format) {
-  const auto file = recorded_of(name);
-  const auto tokens = value_of(file.view("tokens"));
-  const auto expected = value_of(file.view("logits"));
-  CpuDevice device({.thread_count = 2});
-  const auto model = value_of(InferenceModel::load(form_folder(name), device,
-                                                   {.compute = compute,
-                                                    .format = format,
-                                                    .context_max = 64,
-                                                    .kv_block_count = 4,
-                                                    .batch_tokens_max = 64,
-                                                    .logit_rows_max = 64}));
-  const auto count = static_cast<size_t>(tokens.count());
-  const std::vector<int32_t> blocks = {0, 1, 2, 3};
-  const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
-                                   .blocks = blocks.data()};
-  std::vector<int32_t> rows(count);
-  std::iota(rows.begin(), rows.end(), 0);
-  const auto logits = value_of(model->forward({.tokens = std::span(tokens.as<int32_t>(), count),
-                                               .sequences = std::span(&sequence, 1),
-                                               .logit_rows = rows}));
-  double largest = 0;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    largest = std::max(largest, std::abs(double{logits[i]} - expected.as<float>()[i]));
-  }
-  return largest;
+  const std::string folder = form_folder(name);
+  return testing::distance_from_recorded(folder, folder, compute, format).largest;
 }
 
 class QuantisedForms : public ::testing::TestWithParam<const char*> {};

@@ -6,13 +6,13 @@
 
 #include <cmath>
 #include <functional>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/file.h"
 #include "model/inference.h"
 #include "model/init.h"
+#include "model/logits_distance_test_support.h"
 #include "model/model_test_support.h"
 #include "model/weights_save.h"
 
@@ -26,42 +26,9 @@ using testing::value_of;
 
 constexpr const char* kMxfp4 = "gpt_oss_mxfp4";
 
-// The mean and the largest distance of logits from what transformers computes.
-struct Distance {
-  double mean = 0;
-  double largest = 0;
-};
-
-Distance distance_from_transformers(ops::WeightFormat format,
-                                    const std::string& folder = fixture(kMxfp4)) {
-  const auto file =
-      value_of(formats::SafetensorsFile::open(fixture(kMxfp4) + "/expected.safetensors"));
-  const auto tokens = value_of(file.view("tokens"));
-  const auto expected = value_of(file.view("logits"));
-  CpuDevice device({.thread_count = 2});
-  const auto model = value_of(InferenceModel::load(folder, device,
-                                                   {.compute = DType::kF32,
-                                                    .format = format,
-                                                    .context_max = 64,
-                                                    .kv_block_count = 4,
-                                                    .batch_tokens_max = 64,
-                                                    .logit_rows_max = 64}));
-  const auto count = static_cast<size_t>(tokens.count());
-  const std::vector<int32_t> blocks = {0, 1, 2, 3};
-  const ops::SequenceSpan sequence{.row_count = static_cast<int32_t>(count),
-                                   .blocks = blocks.data()};
-  std::vector<int32_t> rows(count);
-  std::iota(rows.begin(), rows.end(), 0);
-  const auto logits = value_of(model->forward({.tokens = std::span(tokens.as<int32_t>(), count),
-                                               .sequences = std::span(&sequence, 1),
-                                               .logit_rows = rows}));
-  Distance distance;
-  for (size_t i = 0; i < logits.size(); ++i) {
-    const double difference = std::abs(double{logits[i]} - expected.as<float>()[i]);
-    distance.mean += difference / static_cast<double>(logits.size());
-    distance.largest = std::max(distance.largest, difference);
-  }
-  return distance;
+testing::LogitsDistance distance_from_transformers(ops::WeightFormat format,
+                                                   const std::string& folder = fixture(kMxfp4)) {
+  return testing::distance_from_recorded(fixture(kMxfp4), folder, DType::kF32, format);
 }
 
 TEST(StackedTensors, ExpertsInMxfp4AreWhatTransformersDecodes) {

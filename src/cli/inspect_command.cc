@@ -49,8 +49,9 @@ class InspectCommand final : public Command {
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
                  "type of the matrix products; auto: bf16 for weights of 16 bits, else f32");
     flags.choice("--quantize NAME", quantize_, weight_format_names(),
-                 "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number, "
-                 "where the model runs and where an adapter is trained on it");
+                 "keep the weight matrices in 8.5 (q8) or 4.5 (q4, the head q8) bits a number, or "
+                 "experts in 4.5 and all else in 8.5 (mxfp4), where the model runs and where an "
+                 "adapter is trained on it");
     declare_kv_cache(flags, kv_cache_);
     flags.integer("--lora-rank N", lora_rank_, {.min = 1, .max = formats::kLoraRankMax},
                   "rank of that adapter");

@@ -42,9 +42,11 @@ void declare_model(TrainFlags& to, Flags& flags) {
       "--lora-target NAME", to.lora_options.target_modules,
       "a linear layer to adapt, such as q_proj; may be given several times. Without it, all "
       "of every block");
-  flags.choice("--quantize NAME", to.quantize, weight_format_names(),
-               "with --lora: hold the weights it starts from in 8.5 (q8) or 4.5 (q4, the head q8) "
-               "bits a number; the adapter learns on those numbers");
+  flags.choice(
+      "--quantize NAME", to.quantize, weight_format_names(),
+      "with --lora: hold the weights it starts from in 8.5 (q8) or 4.5 (q4, the head q8) "
+      "bits a number, or experts in 4.5 and all else in 8.5 (mxfp4); the adapter learns on "
+      "those numbers");
   flags.toggle("--no-merge", to.no_merge, "write the adapter only, not the merged model");
 }
 

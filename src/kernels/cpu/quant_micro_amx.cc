@@ -4,6 +4,7 @@
 // leave most of a tile empty, take the way of AVX512_VNNI; bits are the same.
 #include <cstdint>
 
+#include "kernels/cpu/quant_halves_avx512.h"
 #include "kernels/cpu/quant_micro.h"
 #include "kernels/cpu/tile_config.h"
 
@@ -44,14 +45,6 @@ struct alignas(64) QuantTileMemory {
   int32_t sums[2][kTileRows][kQuantHalf];
   uint8_t weights[2][kGroups][kLineBytes];
 };
-
-// Halves of bytes as the unsigned weights they stand for.
-template <QuantFormat kFormat>
-JIGE_INLINE __m512i weights_of(__m512i halves) {
-  if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
-  const auto* table = reinterpret_cast<const __m128i*>(kFp4Unsigned);
-  return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), halves);
-}
 
 // Halves of bytes become bytes.
 template <QuantFormat kFormat>

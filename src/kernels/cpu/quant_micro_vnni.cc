@@ -3,6 +3,7 @@
 // the sums start at minus z times the sum of the row's block.
 #include <cstring>
 
+#include "kernels/cpu/quant_halves_avx512.h"
 #include "kernels/cpu/quant_micro.h"
 
 namespace jige::cpu::JIGE_ISA_NS {
@@ -19,14 +20,6 @@ struct VnniSums {
     int32_t values;
     std::memcpy(&values, block.values + kQuantGroup * group, sizeof values);
     return _mm512_set1_epi32(values);
-  }
-
-  // Halves of bytes as the unsigned weights they stand for.
-  template <QuantFormat kFormat>
-  static JIGE_INLINE __m512i weights_of(__m512i halves) {
-    if constexpr (!QuantTraits<kFormat>::kLooksUp) return halves;
-    const auto* table = reinterpret_cast<const __m128i*>(kFp4Unsigned);
-    return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(_mm_loadu_si128(table)), halves);
   }
 
   template <int kRowCount>

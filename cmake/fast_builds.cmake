@@ -35,7 +35,7 @@ function(jige_precompiled kind)
   target_precompile_headers(${kind} PRIVATE ${headers})
 endfunction()
 
-set(JIGE_TEST_OPTIMIZATION -O1)  # what is tested keeps its own
+set(JIGE_TEST_OPTIMIZATION -Og)  # what is tested keeps its own
 if(JIGE_PRECOMPILED)
   jige_precompiled(jige_precompiled_library)
   jige_precompiled(jige_precompiled_test TEST)
@@ -52,5 +52,5 @@ function(jige_compile_fast target)
   if(JIGE_PRECOMPILED)
     target_precompile_headers(${target} REUSE_FROM ${kind})
   endif()
-  set_target_properties(${target} PROPERTIES UNITY_BUILD ${JIGE_UNITY} UNITY_BUILD_BATCH_SIZE 8)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${JIGE_UNITY} UNITY_BUILD_BATCH_SIZE 32)
 endfunction()

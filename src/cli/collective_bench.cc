@@ -43,9 +43,9 @@ void store_value(DType dtype, float value, std::byte* at) {
 }
 
 // After a signal it leaves its loops; the next operation of the group says so.
-class Measurement {
+class CollectiveMeasurement {
  public:
-  Measurement(Communicator& group, const CollectiveBenchOptions& options, int64_t count)
+  CollectiveMeasurement(Communicator& group, const CollectiveBenchOptions& options, int64_t count)
       : group_(group), options_(options), count_(count) {
     const auto block = static_cast<size_t>(dtype_bytes(options.dtype, count));
     const auto whole = block * static_cast<size_t>(group.size());
@@ -80,7 +80,7 @@ class Measurement {
   std::vector<std::byte> dst_;
 };
 
-Operation Measurement::operation(bool in_place) {
+Operation CollectiveMeasurement::operation(bool in_place) {
   Operation op = {.collective = options_.collective,
                   .dtype = options_.dtype,
                   .redop = options_.redop,
@@ -103,14 +103,14 @@ Operation Measurement::operation(bool in_place) {
   return op;
 }
 
-void Measurement::fill(std::byte* data, int64_t elements) {
+void CollectiveMeasurement::fill(std::byte* data, int64_t elements) {
   for (int64_t i = 0; i < elements && !interrupted(); ++i) {
     store_value(options_.dtype, element_value(group_.rank(), i, group_.size()),
                 data + i * element_bytes());
   }
 }
 
-float Measurement::reduced(int64_t index) const {
+float CollectiveMeasurement::reduced(int64_t index) const {
   double sum = 0;
   float low = element_value(0, index, group_.size());
   float high = low;
@@ -134,7 +134,7 @@ float Measurement::reduced(int64_t index) const {
 }
 
 // Element `index` of the result on this rank.
-float Measurement::expected(int64_t index) const {
+float CollectiveMeasurement::expected(int64_t index) const {
   const int n = group_.size();
   const int rank = group_.rank();
   switch (options_.collective) {
@@ -151,7 +151,7 @@ float Measurement::expected(int64_t index) const {
   }
 }
 
-int64_t Measurement::count_wrong(const std::byte* data) const {
+int64_t CollectiveMeasurement::count_wrong(const std::byte* data) const {
   if (options_.collective == Collective::kReduce && group_.rank() != options_.root) return 0;
   const int64_t elements = dst_is_whole() ? count_ * group_.size() : count_;
   int64_t wrong = 0;
@@ -165,13 +165,13 @@ int64_t Measurement::count_wrong(const std::byte* data) const {
 }
 
 // One value of each rank, by rank.
-Result<std::vector<double>> Measurement::gather(double value) {
+Result<std::vector<double>> CollectiveMeasurement::gather(double value) {
   std::vector<double> all(static_cast<size_t>(group_.size()));
   JIGE_DO(group_.all_gather(&value, all.data(), 1, DType::kI64));
   return all;
 }
 
-Result<int64_t> Measurement::check(bool in_place) {
+Result<int64_t> CollectiveMeasurement::check(bool in_place) {
   const Operation op = operation(in_place);
   std::fill(dst_.begin(), dst_.end(), std::byte{0xff});
   const int64_t elements = src_is_whole() ? count_ * group_.size() : count_;
@@ -184,7 +184,7 @@ Result<int64_t> Measurement::check(bool in_place) {
   return static_cast<int64_t>(sum);
 }
 
-Result<CollectiveTimes> Measurement::run(bool in_place) {
+Result<CollectiveTimes> CollectiveMeasurement::run(bool in_place) {
   const Operation op = operation(in_place);
   for (int i = 0; i < options_.warmup; ++i) JIGE_DO(group_.run(op));
   JIGE_DO(group_.barrier());
@@ -259,7 +259,7 @@ Result<CollectiveRow> bench_collective(Communicator& group, const CollectiveBenc
                       options.collective == Collective::kReduceScatter ||
                       options.collective == Collective::kAllToAll;
   if (blocks) row.count /= group.size();
-  Measurement measurement(group, options, row.count);
+  CollectiveMeasurement measurement(group, options, row.count);
   JIGE_TRY(row.out_of_place, measurement.run(false));
   JIGE_TRY(row.in_place, measurement.run(true));
   row.bytes = dtype_bytes(options.dtype, row.count) * (blocks ? group.size() : 1);

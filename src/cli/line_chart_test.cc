@@ -66,7 +66,7 @@ TEST(LineChart, DrawsLogarithms) {
 }
 
 TEST(LineChart, DrawsAnEmptyFrameWithoutPoints) {
-  const std::string svg = render_svg({.title = "nothing"});
+  const std::string svg = render_svg(LineChart{.title = "nothing"});
   EXPECT_NE(svg.find("</svg>"), std::string::npos);
   EXPECT_EQ(svg.find("<path"), std::string::npos);
 }

@@ -11,7 +11,7 @@ namespace {
 
 TEST(MachineRates, TheArrayIsWhatCouldBeTouchedInTimeButLargerThanTheCaches) {
   CpuDevice device({.thread_count = 1});
-  const int64_t bytes = streaming_bytes_min() + (int64_t{256} << 20);
+  const int64_t bytes = streaming_bytes_min() + (int64_t{64} << 20);
   EXPECT_EQ((*ReadProbe::create(device, bytes))->bytes(), static_cast<double>(bytes));
   const auto hasty = *ReadProbe::create(device, bytes, 0);
   EXPECT_GE(hasty->bytes(), static_cast<double>(streaming_bytes_min()));

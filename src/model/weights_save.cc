@@ -12,6 +12,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "formats/tensor_folder.h"
+#include "model/adapter_tensors.h"
 #include "model/cancellable_source.h"
 #include "model/tensor_convert.h"
 
@@ -19,7 +20,6 @@ namespace jige::model {
 namespace {
 
 constexpr int64_t kSaveElements = int64_t{1} << 20;
-constexpr std::string_view kAdapterStem = "adapter_model";
 
 bool is_float(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kBF16 || dtype == DType::kF16;
@@ -171,7 +171,7 @@ Status save_adapter(const std::string& folder, const Masters& masters, Stream& s
     sources.push_back(source_of(param, stream, DType::kF32));
   }
   JIGE_DO(make_folders(folder));
-  JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = std::string(kAdapterStem)}));
+  JIGE_DO(formats::write_tensor_folder(folder, sources, {.stem = kAdapterStem}));
   formats::LoraConfig config = *lora;
   const formats::Family family = masters.architecture.config().family;
   config.base_model = base_model;

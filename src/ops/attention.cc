@@ -46,7 +46,7 @@ cpu::AttentionKeys keys_of(const Problem& problem, const SequenceSpan& sequence,
   return keys;
 }
 
-cpu::AttentionRows rows_of(const Problem& problem, const AttentionWork& work) {
+cpu::AttentionRows work_rows(const Problem& problem, const AttentionWork& work) {
   const SequenceSpan& sequence = problem.sequences[static_cast<size_t>(work.sequence)];
   const int64_t heads = problem.shape.head_count / problem.shape.kv_head_count;
   const int64_t column = work.kv_head * heads * problem.shape.head_dim;
@@ -94,7 +94,7 @@ void run(const Problem& problem, CpuDevice& device) {
   if (partials.size() < partial_floats) partials.resize(partial_floats);
   float* const partial = partials.data();
   const auto run_one = [&](const AttentionWork& work, int worker, auto kernel) {
-    cpu::AttentionRows rows = rows_of(problem, work);
+    cpu::AttentionRows rows = work_rows(problem, work);
     rows.scratch = device.scratch(worker, tile_bytes);
     if (work.partial_offset >= 0) rows.partial = partial + work.partial_offset;
     kernel(rows);

@@ -39,14 +39,14 @@ EngineRequest repeating_request(Rng& rng) {
   return request;
 }
 
-struct Case {
+struct DraftCase {
   EngineRequest request;
   Outcome expected;
 };
 
-std::vector<Case> cases_of(Loaded& loaded, uint64_t seed, int count) {
+std::vector<DraftCase> cases_of(Loaded& loaded, uint64_t seed, int count) {
   Rng rng(derive_key(seed, "drafts"));
-  std::vector<Case> cases;
+  std::vector<DraftCase> cases;
   for (int i = 0; i < count; ++i) {
     EngineRequest request = repeating_request(rng);
     Outcome expected = alone(loaded, request);
@@ -56,14 +56,14 @@ std::vector<Case> cases_of(Loaded& loaded, uint64_t seed, int count) {
 }
 
 // Runs all at once and compares each with what it gives alone, without drafts.
-EngineStatus expect_same(Loaded& loaded, std::span<const Case> cases, EngineOptions options) {
+EngineStatus expect_same(Loaded& loaded, std::span<const DraftCase> cases, EngineOptions options) {
   Gate gate;
   ThreadTeam team(3);
   options.sampling_team = &team;
   options.faults.before_forward = gate.hook();
   const auto engine = value_of(Engine::create(*loaded.model, loaded.tokenizer, options));
   std::vector<std::shared_ptr<KeepingSink>> sinks;
-  for (const Case& one : cases) {
+  for (const DraftCase& one : cases) {
     sinks.push_back(sink_for(one.request));
     value_of(engine->submit(one.request, sinks.back()));
     if (sinks.size() == 1) gate.wait_until_entered();
@@ -97,7 +97,7 @@ TEST(EngineDrafts, ChangeNoBitUnderAnyPolicy) {
   uint64_t seed = 0;
   for (const char* name : {"llama3", "mistral"}) {
     Loaded loaded(name, {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
-    const std::vector<Case> cases = cases_of(loaded, seed++, 18);
+    const std::vector<DraftCase> cases = cases_of(loaded, seed++, 18);
     for (const DraftOptions& drafts : kDrafts) {
       for (const ServePolicy policy :
            {ServePolicy::kChunked, ServePolicy::kOrca, ServePolicy::kStatic}) {
@@ -122,7 +122,7 @@ TEST(EngineDrafts, ChangeNoBitInAnyNumbers) {
                             .kv_block_count = 80,
                             .batch_tokens_max = 64,
                             .logit_rows_max = 24});
-    const std::vector<Case> cases = cases_of(loaded, 7, 8);
+    const std::vector<DraftCase> cases = cases_of(loaded, 7, 8);
     for (const int32_t batch_tokens : {9, 64}) {
       expect_same(
           loaded, cases,
@@ -133,7 +133,7 @@ TEST(EngineDrafts, ChangeNoBitInAnyNumbers) {
 
 TEST(EngineDrafts, ChangeNoBitBesideKnownPrefixesAndPreemption) {
   Loaded loaded("qwen2", {.kv_block_count = 18, .batch_tokens_max = 64, .logit_rows_max = 24});
-  const std::vector<Case> cases = cases_of(loaded, 11, 16);
+  const std::vector<DraftCase> cases = cases_of(loaded, 11, 16);
   for (const DraftOptions& drafts : kDrafts) {
     const EngineStatus status =
         expect_same(loaded, cases, {.admission = Admission::kOptimistic, .drafts = drafts});
@@ -145,7 +145,7 @@ TEST(EngineDrafts, ChangeNoBitBesideKnownPrefixesAndPreemption) {
 // What an answer with drafts leaves in the prefix cache is what it would leave without.
 TEST(EngineDrafts, TheNextTurnOfAChatFindsOnlyWhatWasAccepted) {
   Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
-  std::vector<Case> cases = cases_of(loaded, 13, 8);
+  std::vector<DraftCase> cases = cases_of(loaded, 13, 8);
   for (size_t i = 0; i < 8; ++i) {
     EngineRequest next = cases[i].request;
     const auto& tokens = cases[i].expected[0].tokens;
@@ -164,7 +164,7 @@ TEST(EngineDrafts, TheNextTurnOfAChatFindsOnlyWhatWasAccepted) {
 // What the generator does not know of: least lengths, and stops that are shown.
 TEST(EngineDrafts, LeastLengthsAndShownStopsStay) {
   Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 24});
-  std::vector<Case> cases = cases_of(loaded, 17, 14);
+  std::vector<DraftCase> cases = cases_of(loaded, 17, 14);
   const auto plain = value_of(Engine::create(*loaded.model, loaded.tokenizer));
   int64_t accepted = 0;
   for (size_t i = 0; i < cases.size(); ++i) {
@@ -198,7 +198,7 @@ EngineRequest easy_request(int64_t tokens_max) {
 TEST(EngineDrafts, SaveIterationsWhereATextRepeats) {
   Loaded loaded("llama3", {.kv_block_count = 40, .batch_tokens_max = 64, .logit_rows_max = 24});
   const EngineRequest request = easy_request(61);
-  const Case one{request, alone(loaded, request)};
+  const DraftCase one{request, alone(loaded, request)};
   const EngineStatus status =
       expect_same(loaded, std::span(&one, 1), {.drafts = {.tokens_max = 9, .adaptive = false}});
   // The prompt gives the first token, every step ten more.
@@ -212,8 +212,8 @@ TEST(EngineDrafts, TakeNoRowFromNeighboursAndNoForwardMore) {
   // Eight rows of logits: seven answers leave one row for drafts, eight none.
   Loaded loaded("llama3", {.kv_block_count = 80, .batch_tokens_max = 64, .logit_rows_max = 8});
   const EngineRequest request = easy_request(20);
-  const Case one{request, alone(loaded, request)};
-  const std::vector<Case> eight(8, one);
+  const DraftCase one{request, alone(loaded, request)};
+  const std::vector<DraftCase> eight(8, one);
   const DraftOptions drafts{.tokens_max = 30, .adaptive = false};
   const EngineStatus full = expect_same(loaded, eight, {.drafts = drafts});
   const EngineStatus plain = expect_same(loaded, eight, {});

@@ -123,11 +123,15 @@ TEST(PipelineRecord, NamesTheFieldThatIsWrong) {
 TEST(PipelineRecord, HasBytesThatCanBeCounted) {
   PipelineRecord record;
   record.schedule = *plan::generate_pipeline(
-      {.kind = plan::ScheduleKind::kGPipe, .micro_batches = 8000, .block_count = 1024});
-  record.costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 38});
+      {.kind = plan::ScheduleKind::kGPipe, .micro_batches = 2700, .block_count = 1024});
+  const auto bytes_of_all = [&](int64_t bytes) {
+    record.costs.blocks.assign(
+        1024, {.input_bytes = bytes, .saved_bytes = bytes, .pending_bytes = bytes});
+  };
+  bytes_of_all(int64_t{1} << 38);
   record.memory = {.device_planned_bytes = {0}, .device_peak_bytes = {0}};
   ASSERT_TRUE(pipeline_record_from_json(pipeline_record_json(record), "r"));
-  record.costs.blocks.assign(1024, {.saved_bytes = int64_t{1} << 40});
+  bytes_of_all(int64_t{1} << 40);
   const auto result = pipeline_record_from_json(pipeline_record_json(record), "r");
   ASSERT_FALSE(result);
   EXPECT_EQ(result.error().code, Code::kInvalidArgument);

@@ -254,12 +254,12 @@ TEST_F(TokenizeTest, MakesACopyAnewThatHoldsWhatNoTokenizerGives) {
 
 // The copy would have the name of what the file held before.
 TEST_F(TokenizeTest, RefusesAFileThatChangesWhileItIsRead) {
-  const auto path = folder_.write("a.txt", std::string(size_t{5} << 20, 'a') + "\n");
+  const auto path = folder_.write("a.txt", std::string(5 * kPieceBytes, 'a'));
   auto changing = options();
   bool changed = false;
   changing.progress = [&](int64_t, int64_t) {
     if (!std::exchange(changed, true)) {
-      std::ofstream(path, std::ios::app) << std::string(size_t{5} << 20, 'b');
+      std::ofstream(path, std::ios::app) << "b";
     }
     return true;
   };
@@ -268,7 +268,7 @@ TEST_F(TokenizeTest, RefusesAFileThatChangesWhileItIsRead) {
   EXPECT_EQ(copy.error().code, Code::kUnavailable);
   EXPECT_NE(copy.error().message.find("a.txt"), std::string::npos) << copy.error().message;
   EXPECT_EQ(files_in_cache(), 0u);
-  EXPECT_TRUE(tokenize(path));
+  EXPECT_TRUE(tokenize(folder_.write("a.txt", "what stays")));
 }
 
 TEST_F(TokenizeTest, ReportsAFullDiskAndLeavesNothingBehind) {

@@ -8,7 +8,7 @@
 #   ./quickstart.sh --corpus FILE...  your own text or JSONL instead of the made corpus
 set -euo pipefail
 
-steps=800
+steps=640
 run=runs/quickstart
 fast=
 corpus=()

@@ -265,7 +265,7 @@ class ServeSchedulerTraces : public ::testing::TestWithParam<TraceCase> {};
 
 TEST_P(ServeSchedulerTraces, EveryRequestGetsWhatItWouldGetAlone) {
   const auto [policy, admission, in_flight, fair] = GetParam();
-  for (uint64_t seed = 0; seed < 16; ++seed) {
+  for (uint64_t seed = 0; seed < 32; ++seed) {
     SCOPED_TRACE(testing::Message() << "seed " << seed);
     ServeSchedulerOptions options =
         options_of(policy, admission, 24 + static_cast<int32_t>(seed % 8));

@@ -9,7 +9,6 @@
 #include "base/bytes.h"
 #include "base/clock.h"
 #include "base/cpu.h"
-#include "base/rng.h"
 #include "cli/bench.h"
 #include "cli/interrupt.h"
 #include "cli/machine_rates.h"
@@ -23,16 +22,10 @@ namespace {
 
 constexpr const char* kOfVectorUnits = "of the vector units";
 constexpr const char* kOfMemory = "of reading memory";
-constexpr int64_t kDrawnValues = 1 << 16;  // they repeat: to draw each takes longer than to measure
 
 Result<Tensor> random_tensor(Arena& arena, Stream& stream, DType dtype, Shape shape) {
   JIGE_TRY(Tensor values, arena.make(DType::kF32, shape));
-  Rng rng(derive_key(1, "bench values"));
-  float* data = values.view().as<float>();
-  const int64_t count = values.view().count();
-  const int64_t drawn = std::min(count, kDrawnValues);
-  for (int64_t i = 0; i < drawn; ++i) data[i] = static_cast<float>(rng.uniform() - 0.5);
-  for (int64_t i = drawn; i < count; ++i) data[i] = data[i - drawn];
+  fill_random(values.view());
   if (dtype == DType::kF32) return values;
   JIGE_TRY(Tensor converted, arena.make(dtype, shape));
   ops::scale(stream, converted.view(), values.view(), 1.0f);

@@ -38,13 +38,17 @@ double best_rate(double units, double seconds, const std::function<void()>& work
   return sorted_rates(units, seconds, 1, work).back();
 }
 
+}  // namespace
+
 void fill_random(const TensorView& view) {
+  constexpr int64_t kDrawn = 1 << 16;
   Rng rng(derive_key(1, "bench values"));
   float* values = view.as<float>();
-  for (int64_t i = 0; i < view.count(); ++i) values[i] = static_cast<float>(rng.uniform() - 0.5);
+  const int64_t count = view.count();
+  const int64_t drawn = std::min(count, kDrawn);
+  for (int64_t i = 0; i < drawn; ++i) values[i] = static_cast<float>(rng.uniform() - 0.5);
+  for (int64_t i = drawn; i < count; ++i) values[i] = values[i - drawn];
 }
-
-}  // namespace
 
 double measure_fma_flops_per_s(CpuDevice& device, double seconds) {
   const cpu::ProbeKernels& kernels = cpu::probe_kernels(active_isa());

@@ -13,8 +13,13 @@
 #include "tensor/arena.h"
 #include "tensor/cpu_device.h"
 #include "tensor/dtype.h"
+#include "tensor/view.h"
 
 namespace jige::cli {
+
+// Numbers of -0.5 to 0.5 to measure with, the same each time. They repeat: to draw each would take
+// longer than what is measured. REQUIRES: f32.
+void fill_random(const TensorView& view);
 
 // f32 operations per second of the vector units, from registers, in so many seconds and one run.
 double measure_fma_flops_per_s(CpuDevice& device, double seconds = 0.3);

@@ -15,6 +15,7 @@ namespace {
 constexpr int kSpinCount = 2000;
 // A range is this part of what is left of a share: long pieces first, as processors like them.
 constexpr int64_t kPartOfShare = 4;
+constexpr uint32_t kOpen = 1U << 31;
 
 // Which team's loop body this thread runs, and as which of its workers.
 struct Running {
@@ -73,18 +74,37 @@ void ThreadTeam::run(int64_t count, int64_t grain, RangeFunction function, void*
     share.next.store(grains * worker / size() * grain, std::memory_order_relaxed);
     share.end = grains * (worker + 1) / size() * grain;
   }
-  pending_.store(static_cast<int>(workers_.size()), std::memory_order_relaxed);
+  members_.store(kOpen, std::memory_order_release);
   generation_.fetch_add(1, std::memory_order_release);
   generation_.notify_all();
-  work(loop_, 0);
-  for (int spin = 0;; ++spin) {
-    const int pending = pending_.load(std::memory_order_acquire);
-    if (pending == 0) break;
+  work(0);
+  close_and_wait();
+}
+
+bool ThreadTeam::join() {
+  uint32_t members = members_.load(std::memory_order_relaxed);
+  while ((members & kOpen) != 0) {
+    if (members_.compare_exchange_weak(members, members + 1, std::memory_order_acquire)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void ThreadTeam::leave() {
+  if (members_.fetch_sub(1, std::memory_order_release) == 1) members_.notify_one();
+}
+
+// What the members wrote is visible to the caller afterwards.
+void ThreadTeam::close_and_wait() {
+  uint32_t members = members_.fetch_and(~kOpen, std::memory_order_acquire) & ~kOpen;
+  for (int spin = 0; members != 0; ++spin) {
     if (spin < kSpinCount) {
       _mm_pause();
     } else {
-      pending_.wait(pending, std::memory_order_acquire);
+      members_.wait(members, std::memory_order_acquire);
     }
+    members = members_.load(std::memory_order_acquire);
   }
 }
 
@@ -98,7 +118,8 @@ std::pair<int64_t, int64_t> ThreadTeam::Share::take(int64_t grain) {
   }
 }
 
-void ThreadTeam::work(const Loop& loop, int worker) {
+void ThreadTeam::work(int worker) {
+  const Loop loop = loop_;
   const RunningScope scope(this, worker);
   for (int i = 0; i < size(); ++i) {
     Share& share = shares_[static_cast<size_t>((worker + i) % size())];
@@ -110,9 +131,9 @@ void ThreadTeam::work(const Loop& loop, int worker) {
 }
 
 void ThreadTeam::worker_main(int worker) {
-  uint64_t seen = 0;
+  uint32_t seen = 0;
   for (;;) {
-    uint64_t generation = seen;
+    uint32_t generation = seen;
     for (int spin = 0; spin < kSpinCount; ++spin) {
       generation = generation_.load(std::memory_order_acquire);
       if (generation != seen) break;
@@ -124,8 +145,9 @@ void ThreadTeam::worker_main(int worker) {
     }
     seen = generation;
     if (stopping_.load()) return;
-    work(loop_, worker);
-    if (pending_.fetch_sub(1, std::memory_order_acq_rel) == 1) pending_.notify_all();
+    if (!join()) continue;
+    work(worker);
+    leave();
   }
 }
 

@@ -6,7 +6,8 @@
 // A thread starts with its own share of the indices, the same part of every loop, so that loops
 // over the same rows, one after the other, find in its caches what it left there; whoever is done
 // with its share goes on with those of the others. Ranges become smaller towards the end of a
-// share, so that threads of unequal speed are done at about the same time.
+// share, so that threads of unequal speed are done at about the same time. A thread that sleeps is
+// called but not waited for: when it comes after all indices were taken, it leaves the loop alone.
 // Threads: parallel_for may be called from any thread; calls from several threads take turns. A
 // call from inside a body of the same team runs inline, with the worker index of that body; one
 // from a body of another team takes its turn, so two teams must not call each other in a circle.
@@ -66,14 +67,20 @@ class ThreadTeam {
   };
 
   void run(int64_t count, int64_t grain, RangeFunction function, void* context);
-  void work(const Loop& loop, int worker);
+  void work(int worker);
   void worker_main(int worker);
+  // Takes part in the loop that is open; false when none is.
+  bool join();
+  void leave();
+  void close_and_wait();
 
   std::mutex turn_mutex_;  // one loop at a time
+  // Written by the caller of a loop while none is open and nobody takes part in one.
   Loop loop_;
   std::unique_ptr<Share[]> shares_;  // by worker
-  std::atomic<uint64_t> generation_{0};
-  std::atomic<int> pending_{0};
+  // How many workers take part in the loop, and kOpen while others may join.
+  std::atomic<uint32_t> members_{0};
+  std::atomic<uint32_t> generation_{0};  // of loops; 32 bits, as a futex has
   std::atomic<bool> stopping_{false};
   std::vector<std::thread> workers_;
 };

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <thread>
@@ -118,6 +119,24 @@ TEST(ThreadTeam, UsesItsThreadsWhenBodiesBlock) {
     while (begun.load() < 3) std::this_thread::yield();
   });
   EXPECT_EQ(begun.load(), 3);
+}
+
+// Far more threads than processors, most of which come too late for loops as short as these: no
+// loop may run an index twice, lose one, or be entered by a thread that was called for another.
+TEST(ThreadTeam, RunsShortLoopsWholeWhoeverComesLate) {
+  ThreadTeam team(16);
+  std::vector<int64_t> runs(32);
+  for (int64_t round = 0; round < 3000; ++round) {
+    const int64_t count = 2 + round % 31;
+    team.parallel_for(count, 1, [&, round](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        auto& run = runs[static_cast<size_t>(i)];
+        run = run == round ? round + 1 : -1;
+      }
+    });
+    for (int64_t i = 0; i < count; ++i) ASSERT_EQ(runs[static_cast<size_t>(i)], round + 1) << i;
+    std::fill(runs.begin(), runs.end(), round + 1);
+  }
 }
 
 TEST(ThreadTeam, RunsANestedLoopInlineOnTheSameWorker) {

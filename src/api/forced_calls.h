@@ -14,6 +14,7 @@
 // reads back every such answer that is not cut off. Threads: pure functions.
 #pragma once
 
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 

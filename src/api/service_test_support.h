@@ -106,10 +106,11 @@ class TestServer {
     return fetch(port(), "GET", path, "", fields);
   }
   // Whether the engine has nothing to do and holds no block.
+  // By the requests that are there, not by counts: from when a request begins until its first
+  // iteration is published it is counted neither as waiting nor as running.
   bool idle() const {
-    const serve::EngineStatus status = engine_->status();
-    return status.running_sequences == 0 && status.waiting_requests == 0 &&
-           status.kv_blocks_live == 0;
+    const serve::EngineStatus status = engine_->status(true);
+    return status.requests.empty() && status.running_sequences == 0 && status.kv_blocks_live == 0;
   }
 
  private:

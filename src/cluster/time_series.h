@@ -2,6 +2,7 @@
 // out of buckets their width doubles. Threads: a value.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

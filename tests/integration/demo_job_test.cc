@@ -91,12 +91,18 @@ TEST_F(DemoJob, WorksAtTheSpeedItIsGiven) {
 
 // A stop at any moment: before the first line nothing is said, from then on always.
 TEST_F(DemoJob, NoStartIsWithoutAStop) {
+  Process first(words(60'000'000), folder_.path());
+  const StopWatch watch;
+  ASSERT_TRUE(comes([&] { return !log().empty(); }));
+  const auto start_us = static_cast<uint64_t>(watch.seconds() * 1e6);
+  first.send(SIGTERM);
+  first.wait();
   Rng rng(7);
   int started = 0;
   for (int round = 0; round < 40; ++round) {
     std::filesystem::remove(folder_ / "jobs/7.log");
     Process job(words(60'000'000), folder_.path());
-    std::this_thread::sleep_for(std::chrono::microseconds(rng.below(40'000)));
+    std::this_thread::sleep_for(std::chrono::microseconds(rng.below(3 * start_us)));
     job.send(SIGTERM);
     const Outcome outcome = job.wait();
     const auto lines = log();

@@ -6,6 +6,7 @@
 
 #include <iterator>
 #include <map>
+#include <regex>
 #include <set>
 #include <sstream>
 #include <string>
@@ -128,6 +129,25 @@ TEST(Tidy, SourcesIncludeWhatTheyUse) {
     }
   }
   EXPECT_GT(found, 1000u);
+}
+
+// base/json.h only declares Json: who has one by value includes what defines it.
+TEST(Tidy, SourcesThatHoldJsonIncludeItsDefinition) {
+  const std::regex held(R"(^ *(const )?Json \w+( = .*|\{.*)?;)");
+  const Tree tree = read_includes();
+  size_t found = 0;
+  for (const SourceFile& file : sources()) {
+    std::set<std::string> seen;
+    std::set<std::string> outside;
+    add_reached(tree, file.path, seen, outside);
+    for (size_t i = 0; i < file.lines.size(); ++i) {
+      if (!std::regex_search(code_of(file.lines[i]), held)) continue;
+      ++found;
+      EXPECT_TRUE(outside.contains("nlohmann/json.hpp"))
+          << file.path << ":" << i + 1 << ": include <nlohmann/json.hpp>";
+    }
+  }
+  EXPECT_GT(found, 100u);
 }
 
 }  // namespace

@@ -171,10 +171,13 @@ const EngineOptions& Engine::options() const { return impl_->options; }
 const text::Tokenizer& Engine::tokenizer() const { return impl_->tokenizer; }
 
 EngineStatus Engine::status(bool with_requests) const {
+  // Who waits before who runs: one that begins meanwhile is counted twice, but never missed.
+  const int64_t waiting_requests = impl_->inbox.waiting_requests();
+  const int64_t waiting_prompt_tokens = impl_->inbox.waiting_prompt_tokens();
   EngineStatus status = impl_->board.snapshot(with_requests, RealClock().now_ns());
   status.accepting = impl_->inbox.open();
-  status.waiting_requests = impl_->inbox.waiting_requests();
-  status.waiting_prompt_tokens = impl_->inbox.waiting_prompt_tokens();
+  status.waiting_requests = waiting_requests;
+  status.waiting_prompt_tokens = waiting_prompt_tokens;
   status.retry_after_seconds = retry_after_seconds();
   return status;
 }

@@ -101,6 +101,8 @@ void EngineLoop::iterate() {
 }
 
 void EngineLoop::begin(const plan::Batch& batch) {
+  // Before they cease to wait, so that nobody who asks during a long prefill misses them.
+  shared_.board.running(scheduler_.state().running_count());
   const int64_t now = now_ns();
   for (const RequestId sequence : batch.preempted) {
     LiveRequest& live = live_of(sequence);

@@ -217,6 +217,7 @@ TEST(Engine, BoundsItsQueue) {
   const EngineStatus status = engine->status();
   EXPECT_EQ(status.waiting_requests, 2);
   EXPECT_EQ(status.waiting_prompt_tokens, 50);
+  EXPECT_EQ(status.running_sequences, 1);  // in its first iteration already
   EXPECT_EQ(status.counters.requests_refused, 4);
   gate.open();
   EXPECT_TRUE(engine->drain(20));

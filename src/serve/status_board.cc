@@ -60,6 +60,11 @@ void StatusBoard::forget_adapter(int32_t number) {
   requests_by_adapter_.erase(number);
 }
 
+void StatusBoard::running(int64_t sequences) {
+  const std::lock_guard lock(mutex_);
+  status_.running_sequences = sequences;
+}
+
 void StatusBoard::publish(const Turn& turn, int64_t now_ns) {
   const std::lock_guard lock(mutex_);
   const int64_t finished = finished_count(turn.counters) - finished_count(status_.counters);

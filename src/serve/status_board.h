@@ -43,6 +43,8 @@ class StatusBoard {
   void refused(RequestId id);
   // An adapter is gone: it is counted no more.
   void forget_adapter(int32_t number);
+  // As many sequences run in the turn that begins.
+  void running(int64_t sequences);
   void publish(const Turn& turn, int64_t now_ns);
 
   // Without what the inbox knows: accepting, the waiting counts, retry_after_seconds.

@@ -15,6 +15,13 @@ bool contains(const std::vector<Link>& links, const std::optional<Link>& link) {
 
 }  // namespace
 
+bool Pending::State::add_final(int64_t begin, int64_t count) {
+  final_ranges.add(begin, count);
+  return std::any_of(awaited.begin(), awaited.end(), [&](const ElementRange& range) {
+    return final_ranges.covers(range.begin, range.count);
+  });
+}
+
 AsyncEngine::AsyncEngine(Communicator group) : group_(std::move(group)) {
   heard_ns_.assign(static_cast<size_t>(group_.size()), monotonic_ns());
   thread_ = std::thread([this] { main(); });
@@ -55,11 +62,12 @@ Pending AsyncEngine::start(std::shared_ptr<Pending::State> state) {
                     .timeout_s = group_.options().timeout_s,
                     .on_final = [raw, caller](int64_t begin, int64_t count) {
                       if (caller) caller(begin, count);
+                      bool wakes = false;
                       {
                         const std::lock_guard lock(raw->signals->mutex);
-                        raw->final_ranges.add(begin, count);
+                        wakes = raw->add_final(begin, count);
                       }
-                      raw->signals->changed.notify_all();
+                      if (wakes) raw->signals->changed.notify_all();
                     }};
   {
     const std::lock_guard lock(signals_->mutex);

@@ -28,7 +28,15 @@ struct AsyncSignals {
   std::condition_variable changed;
 };
 
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t count = 0;
+};
+
 struct Pending::State {
+  // Adds elements that became final; whether that ends somebody's wait. Under signals->mutex.
+  bool add_final(int64_t begin, int64_t count);
+
   Operation operation;
   // Of the engine's thread.
   FlowContext context;
@@ -39,6 +47,7 @@ struct Pending::State {
   std::shared_ptr<AsyncSignals> signals;
   // Under signals->mutex.
   RangeSet final_ranges;
+  std::list<ElementRange> awaited;  // by those who wait for a range
   bool over = false;
   std::optional<Error> error;
 };

@@ -10,8 +10,12 @@ namespace jige::comm {
 Status Pending::wait_for(int64_t begin, int64_t count) const {
   if (state_ == nullptr) return {};
   std::unique_lock lock(state_->signals->mutex);
-  state_->signals->changed.wait(
-      lock, [&] { return state_->over || state_->final_ranges.covers(begin, count); });
+  const auto ready = [&] { return state_->over || state_->final_ranges.covers(begin, count); };
+  if (!ready()) {
+    const auto range = state_->awaited.insert(state_->awaited.end(), {begin, count});
+    state_->signals->changed.wait(lock, ready);
+    state_->awaited.erase(range);
+  }
   return state_->error ? Status(tl::unexpected<Error>(*state_->error)) : Status();
 }
 

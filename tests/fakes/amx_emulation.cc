@@ -277,11 +277,15 @@ bool execute(const Instruction& found) {
 void on_illegal_instruction(int signal, siginfo_t*, void* raw) {
   auto& context = *static_cast<ucontext_t*>(raw);
   auto& next = context.uc_mcontext.gregs[REG_RIP];
-  Instruction found;
-  if (decode(reinterpret_cast<const uint8_t*>(next), context, found) && execute(found)) {
+  // Those that follow at once too: the signal takes longer than most of them.
+  bool done = false;
+  for (Instruction found; decode(reinterpret_cast<const uint8_t*>(next), context, found);
+       found = {}) {
+    if (!execute(found)) break;
     next += found.length;
-    return;
+    done = true;
   }
+  if (done) return;
   struct sigaction usual = {};
   usual.sa_handler = SIG_DFL;
   sigaction(signal, &usual, nullptr);  // the instruction is met again and ends the program

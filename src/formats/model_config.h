@@ -44,15 +44,21 @@ enum class Family {
   kPhi3,
   kGemma3,
   kOlmo2,
+  kOlmo3,
   kGranite,
   kSmolLm3,
+  kStarCoder2,
+  kStableLm,
+  kSeedOss,
   kMixtral,
   kQwen3Moe,
+  kOlmoe,
   kGptOss
 };
 // Families whose feed-forward layers are experts.
 inline constexpr bool has_experts(Family family) {
-  return family == Family::kMixtral || family == Family::kQwen3Moe || family == Family::kGptOss;
+  return family == Family::kMixtral || family == Family::kQwen3Moe || family == Family::kOlmoe ||
+         family == Family::kGptOss;
 }
 enum class NormKind { kRms, kLayer };
 // Where the norms of a layer stand: before its attention and its MLP, behind them, or both.

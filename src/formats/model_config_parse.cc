@@ -234,10 +234,25 @@ Status parse_biases(const Json& config, ModelConfig& out, std::string_view where
   return {};
 }
 
+// Attention that looks ahead, as in embedding models that were made of decoders, is another model.
+Status refuse_looking_ahead(const Json& config, std::string_view where) {
+  const std::pair<const char*, bool> fields[] = {{"is_causal", true},
+                                                 {"use_bidirectional_attention", false}};
+  for (const auto& [field, causal] : fields) {
+    const Json* value = find_field(config, field);
+    if (!value || (value->is_boolean() && value->get<bool>() == causal)) continue;
+    return fail(
+        Code::kUnsupported,
+        "{}: field \"{}\" is {}: tokens of this model see those behind them, which Jige does "
+        "not support; take a model of causal attention",
+        where, field, dump_json(*value).substr(0, 80));
+  }
+  return {};
+}
+
 // Fields that would change what is computed must be absent, null or false.
 Status refuse_gemma_variants(const Json& config, std::string_view where) {
-  for (const char* field :
-       {"attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention"}) {
+  for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
     const Json* value = find_field(config, field);
     if (!value || (value->is_boolean() && !value->get<bool>())) continue;
     return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
@@ -371,6 +386,7 @@ Result<ModelConfig> parse_model_config(const Json& config, std::string_view wher
   if (!config.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
+  JIGE_DO(refuse_looking_ahead(config, where));
   JIGE_TRY(const bool quantised, parse_quantisation(config, out, where));
   JIGE_TRY(out.vocab_size, get_int(config, "vocab_size", where));
   JIGE_TRY(out.stored_dtype, parse_stored_dtype(config, where));

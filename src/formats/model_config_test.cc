@@ -496,5 +496,27 @@ TEST(ModelConfig, ReadsAndWritesFamilyNames) {
                     "llama, mistral, qwen2, qwen3, gpt2");
 }
 
+TEST(ModelConfig, RefusesModelsWhoseTokensSeeThoseBehindThem) {
+  for (const char* family : {"llama2", "mistral", "qwen3", "gemma3", "gpt2"}) {
+    const std::string path =
+        std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/model/" + family + "/config.json";
+    Json config = parse_json(read_or_fail(path), path).value();
+    config["is_causal"] = true;
+    config["use_bidirectional_attention"] = false;
+    ASSERT_TRUE(parse_model_config(config, "x")) << family;
+    config["use_bidirectional_attention"] = true;
+    const auto both = parse_model_config(config, "x");
+    ASSERT_FALSE(both) << family;
+    EXPECT_EQ(both.error().code, Code::kUnsupported);
+    EXPECT_NE(both.error().message.find("use_bidirectional_attention"), std::string::npos);
+    config.erase("use_bidirectional_attention");
+    config["is_causal"] = false;
+    const auto ahead = parse_model_config(config, "x");
+    ASSERT_FALSE(ahead) << family;
+    EXPECT_EQ(ahead.error().code, Code::kUnsupported);
+    EXPECT_NE(ahead.error().message.find("is_causal"), std::string::npos);
+  }
+}
+
 }  // namespace
 }  // namespace jige::formats

@@ -9,7 +9,8 @@
 namespace jige::model {
 namespace {
 
-constexpr std::string_view kGpt2Prefix = "transformer.";
+// What the tensors of a base class have in front of their names as part of a language model.
+constexpr std::string_view kBasePrefixes[] = {"transformer.", "model."};
 constexpr std::string_view kMixtralMlp = ".block_sparse_moe.";
 
 struct ModelNames {
@@ -113,16 +114,18 @@ Status check_lora(const formats::ModelConfig& config, const formats::LoraConfig&
 }  // namespace
 
 Result<std::unique_ptr<const Architecture>> Architecture::create(
-    const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora) {
+    const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora,
+    HeadKind head) {
   JIGE_DO(formats::check_model_config(config, "model configuration"));
   if (lora) JIGE_DO(check_lora(config, *lora));
-  return std::unique_ptr<const Architecture>(new Architecture(config, lora));
+  return std::unique_ptr<const Architecture>(new Architecture(config, lora, head));
 }
 
 Architecture::Architecture(const formats::ModelConfig& config,
-                           const std::optional<formats::LoraConfig>& lora)
+                           const std::optional<formats::LoraConfig>& lora, HeadKind head)
     : config_(config), lora_(lora) {
-  const ModelNames names = model_names(config);
+  ModelNames names = model_names(config);
+  if (head == HeadKind::kNormAlone) names.head.clear();
   embedding_ = std::make_unique<Embedding>(EmbeddingOptions{.table_name = names.table,
                                                             .positions_name = names.positions,
                                                             .vocab_size = config.vocab_size,
@@ -151,17 +154,26 @@ int64_t Architecture::rope_columns() const {
   return turned_columns(config_) * (config_.sliding_rope ? 2 : 1);
 }
 
-std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
-  // GPT-2 folders come with and without the prefix.
-  if (!spec.adapter && spec.name.starts_with(kGpt2Prefix)) {
-    return {spec.name, spec.name.substr(kGpt2Prefix.size())};
+std::string Architecture::base_name(const std::string& name) {
+  for (const std::string_view prefix : kBasePrefixes) {
+    if (name.starts_with(prefix)) return name.substr(prefix.size());
   }
+  return name;
+}
+
+std::vector<std::string> Architecture::stored_names(const ParamSpec& spec) {
+  std::vector<std::string> names{spec.name};
+  if (spec.adapter) return names;
   // transformers 5 names Mixtral's router as that of other families where it stacks the experts.
   if (const size_t at = spec.name.find(kMixtralMlp); at != std::string::npos) {
     std::string renamed = spec.name;
-    return {spec.name, renamed.replace(at, kMixtralMlp.size(), ".mlp.")};
+    names.push_back(renamed.replace(at, kMixtralMlp.size(), ".mlp."));
   }
-  return {spec.name};
+  for (size_t i = 0, count = names.size(); i < count; ++i) {
+    std::string base = base_name(names[i]);
+    if (base != names[i]) names.push_back(std::move(base));
+  }
+  return names;
 }
 
 double Architecture::forward_flops(double token_count, double context_mean) const {

@@ -8,7 +8,8 @@
 // devices and weights.
 // Invariant: a parameter name is unique, except that a tied head's matrix has the name of the
 // embedding's table.
-// Threads: immutable after create().
+// A model whose head is the final norm alone (HeadKind) is for inference: nothing asks for its
+// loss. Threads: immutable after create().
 #pragma once
 
 #include <memory>
@@ -32,7 +33,8 @@ class Architecture {
   // rest. Fails with kInvalidArgument where a configuration contradicts itself, a target names no
   // linear of a layer or the rank is out of range.
   static Result<std::unique_ptr<const Architecture>> create(
-      const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora = {});
+      const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora = {},
+      HeadKind head = HeadKind::kLanguageModel);
 
   const formats::ModelConfig& config() const { return config_; }
   const std::optional<formats::LoraConfig>& lora() const { return lora_; }
@@ -48,15 +50,19 @@ class Architecture {
   // Columns of the rope table; 0 without rotary positions.
   int64_t rope_columns() const;
 
-  // Names under which a file may hold a parameter, the usual one first.
+  // Names under which a file may hold a parameter, the usual one first. Folders of base classes
+  // ("Qwen3Model" and not "Qwen3ForCausalLM") leave out the first part of every name.
   static std::vector<std::string> stored_names(const ParamSpec& spec);
+  // A name without the part that base classes leave out; as it is where it has none.
+  static std::string base_name(const std::string& name);
 
   // Forward floating-point operations for T tokens of mean context length C; a training step takes
   // three times as many.
   double forward_flops(double token_count, double context_mean) const;
 
  private:
-  Architecture(const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora);
+  Architecture(const formats::ModelConfig& config, const std::optional<formats::LoraConfig>& lora,
+               HeadKind head);
 
   formats::ModelConfig config_;
   std::optional<formats::LoraConfig> lora_;

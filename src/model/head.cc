@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "ops/cross_entropy.h"
 #include "ops/elementwise.h"
 
@@ -32,9 +33,12 @@ Head::Head(const formats::ModelConfig& config, const std::string& norm_name,
     : width_(config.hidden_size),
       vocab_size_(config.vocab_size),
       logit_scale_(static_cast<float>(1.0 / config.logits_divisor)),
-      norm_(config, norm_name, width_, params_),
-      linear_({.parts = {{linear_name, vocab_size_}}, .inputs = width_}, params_),
-      packed_(&linear_) {}
+      norm_(config, norm_name, width_, params_) {
+  if (linear_name.empty()) return;
+  linear_.emplace(ProjectionOptions{.parts = {{linear_name, vocab_size_}}, .inputs = width_},
+                  params_);
+  packed_ = PackedSizes(&*linear_);
+}
 
 int64_t Head::chunk_tokens() const {
   const int64_t tokens =
@@ -51,12 +55,12 @@ int64_t Head::packed_bytes(DType compute, PackFor use, ops::WeightFormat format)
 }
 
 void Head::pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const {
-  linear_.pack(stream, weights, compute, use);
+  if (linear_) linear_->pack(stream, weights, compute, use);
 }
 
 void Head::list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                       std::vector<ops::PackPart>& packs) const {
-  linear_.list_packs(weights, param, compute, use, packs);
+  if (linear_) linear_->list_packs(weights, param, compute, use, packs);
 }
 
 NormStats Head::place_saved(Placement& at, int64_t token_count) const {
@@ -75,7 +79,7 @@ Head::Work Head::place_work(Placement& at, int64_t token_count, DType compute, P
   if (use == PackFor::kTraining && compute != DType::kF32) {
     work.grad_logits = at.take(compute, Shape{gradient_chunk, vocab_size_});
   }
-  const int64_t scratch_bytes = linear_.weight_scratch_bytes(gradient_chunk, compute);
+  const int64_t scratch_bytes = linear_->weight_scratch_bytes(gradient_chunk, compute);
   if (use == PackFor::kTraining && scratch_bytes > 0) {
     work.scratch = at.take(DType::kU8, Shape{scratch_bytes});
   }
@@ -95,6 +99,7 @@ int64_t Head::pending_bytes(int64_t token_count, DType compute) const {
 }
 
 int64_t Head::workspace_bytes(int64_t token_count, DType compute, PackFor use) const {
+  if (!linear_) return 0;
   Placement at;
   place_work(at, token_count, compute, use);
   return at.peak_bytes();
@@ -102,17 +107,20 @@ int64_t Head::workspace_bytes(int64_t token_count, DType compute, PackFor use) c
 
 int64_t Head::thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                    bool frozen_base) const {
+  if (!linear_) return 0;
   const int64_t rows = std::min(token_count, gradient_tokens(compute));
-  return linear_.thread_scratch_bytes(rows, compute, threads, frozen_base);
+  return linear_->thread_scratch_bytes(rows, compute, threads, frozen_base);
 }
 
 int64_t Head::logits_workspace_bytes(int64_t row_count, DType compute) const {
+  if (!linear_) return 0;
   Placement at;
   at.take(compute, Shape{row_count, width_});
   return at.peak_bytes();
 }
 
 double Head::forward_flops(double token_count, double) const {
+  if (!linear_) return 0;
   return 2.0 * token_count * static_cast<double>(width_) * static_cast<double>(vocab_size_);
 }
 
@@ -152,11 +160,12 @@ void Head::scale_logits(Stream& stream, const TensorView& logits) const {
 void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                       const TensorView& src, const Outputs& outputs,
                       const BlockMemory& memory) const {
+  JIGE_CHECK(linear_, "a head of the final norm alone has no loss");
   Stream& stream = context.stream;
   const DType compute = context.compute;
   const int64_t t = batch.token_count();
   const bool gradient = outputs.input_gradient || outputs.weight_gradient;
-  const bool linear_gradient = outputs.weight_gradient && linear_.wants_gradient(weights);
+  const bool linear_gradient = outputs.weight_gradient && linear_->wants_gradient(weights);
   Placement kept(memory.saved);
   Placement left(memory.pending);
   Placement workspace(context.workspace);
@@ -176,8 +185,8 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
     for (int64_t first = begin; first < end; first += chunk_tokens()) {
       const int64_t last = std::min(first + chunk_tokens(), end);
       const TensorView logits = work.logits.row_range(0, last - first);
-      linear_.forward(stream, weights, compute,
-                      {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
+      linear_->forward(stream, weights, compute,
+                       {.dst = logits, .src = normed.row_range(first - begin, last - begin)});
       scale_logits(stream, logits);
       ops::cross_entropy(
           stream, {.loss = outputs.losses ? outputs.losses.row_range(first, last)
@@ -191,17 +200,17 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
     if (gradient) scale_logits(stream, grad_logits);
     if (outputs.input_gradient) {
       const TensorView grad_rows = grad_normed.row_range(begin, end);
-      linear_.backward_input(stream, weights, compute,
-                             {.grad_src = grad_rows, .grad_dst = grad_logits});
+      linear_->backward_input(stream, weights, compute,
+                              {.grad_src = grad_rows, .grad_dst = grad_logits});
       norm_.backward_input(stream, weights, outputs.grad_src.row_range(begin, end), grad_rows, rows,
                            rows_of(stats, begin, end), false);
     }
     if (linear_gradient) {
-      linear_.backward_weight(stream, weights, compute,
-                              {.grad_dst = grad_logits,
-                               .src = normed,
-                               .scratch = work.scratch,
-                               .gradients = begin == 0 ? context.gradients : GradientUse::kAdd});
+      linear_->backward_weight(stream, weights, compute,
+                               {.grad_dst = grad_logits,
+                                .src = normed,
+                                .scratch = work.scratch,
+                                .gradients = begin == 0 ? context.gradients : GradientUse::kAdd});
     }
   }
   if (outputs.weight_gradient) norm_.backward_weight(stream, weights, grad_normed, src, stats);
@@ -209,11 +218,17 @@ void Head::run_chunks(const BlockContext& context, const BlockWeights& weights, 
 
 void Head::logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
                   const TensorView& dst) const {
+  JIGE_CHECK(linear_, "a head of the final norm alone has no logits");
   Placement workspace(context.workspace);
   const TensorView normed = workspace.take(context.compute, Shape{src.rows(), width_});
   norm_.forward(context.stream, weights, normed, src, {});
-  linear_.forward(context.stream, weights, context.compute, {.dst = dst, .src = normed});
+  linear_->forward(context.stream, weights, context.compute, {.dst = dst, .src = normed});
   scale_logits(context.stream, dst);
+}
+
+void Head::normed(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
+                  const TensorView& dst) const {
+  norm_.forward(context.stream, weights, dst, src, {});
 }
 
 }  // namespace jige::model

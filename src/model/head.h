@@ -7,12 +7,14 @@
 // gives the same bits. Gradients of logits in bf16, half the size, are collected for G = 2 C tokens
 // before X and W run, so that the gradient of the weight is read and written half as often. C and G
 // depend on V and the type only, and results do not depend on them as far as ops promise.
+// A head of the final norm alone (HeadKind) gives n, for embeddings of texts; it has no loss.
 // The block's dst: losses [T] f32, unweighted, 0 where there is no target.
 // The gradient is that of Σ loss_weights[t] · loss[t] (weights of 1 where the batch has none).
 // saved: 1/std of the norm. pending: the gradient of n.
 // Threads: const.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,20 +29,27 @@ namespace jige::model {
 // What forward_backward() does.
 enum class HeadPass { kAll, kForwardAndInput };
 
+// What a model ends with.
+enum class HeadKind { kLanguageModel, kNormAlone };
+
 class Head final : public Block {
  public:
   // `norm_name` and `linear_name` without ".weight". A tied head's linear has the embedding's name;
   // its value is the embedding's memory, its gradient its own until the end of a step (weights.h).
+  // Without a linear's name the head is the norm alone.
   Head(const formats::ModelConfig& config, const std::string& norm_name,
        const std::string& linear_name);
 
   const std::string& name() const override { return name_; }
   std::span<const ParamSpec> params() const override { return params_; }
-  // Index of the LM head's matrix among params().
+  HeadKind kind() const { return linear_ ? HeadKind::kLanguageModel : HeadKind::kNormAlone; }
+  // Index of the LM head's matrix among params(). REQUIRES: a head that has one.
   size_t linear_index() const { return params_.size() - 1; }
   int64_t packed_bytes(DType compute, PackFor use, ops::WeightFormat format) const override;
   void pack(Stream& stream, const BlockWeights& weights, DType compute, PackFor use) const override;
-  int64_t strip_bytes(DType compute) const override { return linear_.strip_bytes(compute); }
+  int64_t strip_bytes(DType compute) const override {
+    return linear_ ? linear_->strip_bytes(compute) : 0;
+  }
   void list_packs(const BlockWeights& weights, size_t param, DType compute, PackFor use,
                   std::vector<ops::PackPart>& packs) const override;
   int64_t saved_bytes(int64_t token_count, DType compute) const override;
@@ -49,7 +58,7 @@ class Head final : public Block {
   int64_t thread_scratch_bytes(int64_t token_count, DType compute, int threads,
                                bool frozen_base) const override;
 
-  // Losses in dst. REQUIRES: batch.targets.
+  // Losses in dst, here and in the passes below. REQUIRES: batch.targets, and a matrix.
   void forward(const BlockContext& context, const BlockWeights& weights, const Batch& batch,
                const TensorView& src, const TensorView& dst,
                const BlockMemory& memory) const override;
@@ -70,10 +79,14 @@ class Head final : public Block {
                         HeadPass pass = HeadPass::kAll) const;
 
   // logits [R, V] f32 of R rows of the residual stream, for generation. Needs
-  // logits_workspace_bytes.
+  // logits_workspace_bytes. REQUIRES: a matrix.
   void logits(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
               const TensorView& dst) const;
   int64_t logits_workspace_bytes(int64_t row_count, DType compute) const;
+
+  // The normed rows [R, D] f32 of R rows of the residual stream. Needs no workspace.
+  void normed(const BlockContext& context, const BlockWeights& weights, const TensorView& src,
+              const TensorView& dst) const;
 
   int64_t chunk_tokens() const;  // C
 
@@ -104,7 +117,7 @@ class Head final : public Block {
   float logit_scale_;  // 1 / divisor
   std::vector<ParamSpec> params_;
   NormLayer norm_;
-  Projection linear_;
+  std::optional<Projection> linear_;
   PackedSizes packed_;
 };
 

@@ -86,7 +86,9 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
   JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));
   sizes.batch_tokens_max = options.batch_tokens_max;
   sizes.logit_rows_max = options.logit_rows_max;
+  JIGE_CHECK(!options.scores || !options.embeds, "a model of embeddings gives no scores");
   sizes.scores = options.scores;
+  sizes.embeds = options.embeds;
   sizes.adapters = adapter_sizes(adapters, sizes.compute);
   JIGE_DO(add_rooms(options, architecture, sizes));
   return sizes;
@@ -106,7 +108,8 @@ Result<std::unique_ptr<InferenceModel>> InferenceModel::load(const std::string& 
                                                              const InferenceOptions& options) {
   const StopWatch watch;
   JIGE_TRY(const formats::ModelConfig config, formats::load_model_config(folder));
-  JIGE_TRY(auto architecture, Architecture::create(config));
+  const HeadKind head = options.embeds ? HeadKind::kNormAlone : HeadKind::kLanguageModel;
+  JIGE_TRY(auto architecture, Architecture::create(config, {}, head));
   JIGE_TRY(const formats::TensorFolder files, formats::TensorFolder::open(folder));
   JIGE_DO(check_weights(*architecture, files));
   JIGE_TRY(std::vector<Adapter> adapters, open_adapters(options.adapters, *architecture));
@@ -146,8 +149,9 @@ Status InferenceModel::allocate() {
   JIGE_TRY(buffers_.workspace, make_bytes(bytes.workspace_bytes));
   JIGE_TRY(buffers_.gathered,
            arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, model.hidden_size}));
-  JIGE_TRY(buffers_.logits,
-           arena_.make(DType::kF32, Shape{sizes_.logit_rows_max, model.vocab_size}));
+  JIGE_TRY(buffers_.results,
+           arena_.make(DType::kF32,
+                       Shape{sizes_.logit_rows_max, result_columns(*architecture_, sizes_)}));
   JIGE_TRY(buffers_.tokens, arena_.make(DType::kI32, rows));
   JIGE_TRY(buffers_.positions, arena_.make(DType::kI32, rows));
   JIGE_TRY(buffers_.targets, arena_.make(DType::kI32, rows));
@@ -328,7 +332,7 @@ Result<std::span<const float>> InferenceModel::forward(const InferenceBatch& bat
   return std::span<const float>();
 }
 
-Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t> rows) {
+Result<TensorView> InferenceModel::gather(std::span<const int32_t> rows) {
   const auto wanted = std::ssize(rows);
   if (wanted == 0 || !hidden_) {
     return fail(Code::kInvalidArgument, "{} rows of logits are wanted of {}", wanted,
@@ -341,10 +345,25 @@ Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t
     stream_->copy(gathered.row_range(i, i + 1).data, hidden_.row_range(row, row + 1).data,
                   hidden_.columns() * 4, CopyKind::kDeviceToDevice);
   }
-  const TensorView logits = buffers_.logits.view().row_range(0, wanted);
+  return gathered;
+}
+
+Result<std::span<const float>> InferenceModel::logits_of(std::span<const int32_t> rows) {
+  JIGE_CHECK(!sizes_.embeds, "logits of a model loaded for embeddings");
+  JIGE_TRY(const TensorView gathered, gather(rows));
+  const TensorView logits = buffers_.results.view().row_range(0, gathered.rows());
   const size_t node = architecture_->head_node();
   architecture_->head().logits(context(node), weights_->block(node), gathered, logits);
   return to_host(logits);
+}
+
+Result<std::span<const float>> InferenceModel::hidden_of(std::span<const int32_t> rows) {
+  JIGE_CHECK(sizes_.embeds, "hidden_of() of a model loaded without embeds");
+  JIGE_TRY(const TensorView gathered, gather(rows));
+  const TensorView normed = buffers_.results.view().row_range(0, gathered.rows());
+  const size_t node = architecture_->head_node();
+  architecture_->head().normed(context(node), weights_->block(node), gathered, normed);
+  return to_host(normed);
 }
 
 Result<std::span<const float>> InferenceModel::losses(const InferenceBatch& batch,

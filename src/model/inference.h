@@ -41,6 +41,7 @@ struct InferenceOptions {
   int64_t batch_tokens_max = 512;
   int64_t logit_rows_max = 8;
   bool scores = false;                         // losses() will be used
+  bool embeds = false;                         // hidden_of() will be used, and no logits
   std::vector<AdapterSource> adapters;         // that sequences may ask for
   int64_t adapter_rooms = 0;                   // for adapters that are loaded later
   int64_t adapter_rank_max = 16;               // of those
@@ -94,6 +95,11 @@ class InferenceModel {
   // than logit_rows_max.
   Result<std::span<const float>> logits_of(std::span<const int32_t> rows);
 
+  // Rows of the last forward() behind the final norm, [rows, D] f32, valid until the next call. The
+  // same bits as alone, whatever ran beside them. Fails as logits_of() does. REQUIRES:
+  // options.embeds; such a model holds no head, and forward() is given no rows of logits.
+  Result<std::span<const float>> hidden_of(std::span<const int32_t> rows);
+
   // The negative log-probability of targets[row] after each row, valid until the next call; 0 where
   // the target is negative. Fails as forward() does. REQUIRES: options.scores.
   Result<std::span<const float>> losses(const InferenceBatch& batch,
@@ -105,7 +111,7 @@ class InferenceModel {
 
  private:
   struct Buffers {
-    Tensor stream[2], workspace, gathered, logits;
+    Tensor stream[2], workspace, gathered, results;
     Tensor tokens, positions, targets, losses;
     Tensor adapter_product, adapter_scratch;
     std::vector<Tensor> adapter_rooms;
@@ -117,6 +123,8 @@ class InferenceModel {
   Status allocate();
   Status take_rooms(int64_t rank_max);
   Status check(const InferenceBatch& batch) const;
+  // The wanted rows of the last residual stream, brought together; fails as logits_of() does.
+  Result<TensorView> gather(std::span<const int32_t> rows);
   Status check_logit_rows(std::span<const int32_t> rows, int64_t row_count) const;
   Status check_sequence(const ops::SequenceSpan& sequence, int64_t row_begin) const;
   Status check_adapters(const InferenceBatch& batch) const;

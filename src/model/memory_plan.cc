@@ -64,6 +64,11 @@ WeightsOptions inference_weights_options(const InferenceSizes& sizes) {
           .format = sizes.format};
 }
 
+int64_t result_columns(const Architecture& architecture, const InferenceSizes& sizes) {
+  const formats::ModelConfig& config = architecture.config();
+  return sizes.embeds ? config.hidden_size : config.vocab_size;
+}
+
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes) {
   const int64_t width = architecture.config().hidden_size;
   InferenceBuffers buffers;
@@ -106,7 +111,8 @@ InferenceMemory inference_memory(const Architecture& architecture, const Inferen
   for (const int64_t bytes : sizes.adapters.packed_bytes) {
     memory.adapters_bytes.push_back(rounded(bytes));
   }
-  memory.logits_bytes = arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, config.vocab_size});
+  memory.logits_bytes =
+      arena_bytes(DType::kF32, Shape{sizes.logit_rows_max, result_columns(architecture, sizes)});
   return memory;
 }
 

@@ -64,6 +64,7 @@ struct InferenceSizes {
   int64_t batch_tokens_max = 0;                            // rows of one forward
   int64_t logit_rows_max = 0;                              // rows of logits of one forward
   bool scores = false;    // whether losses are asked for: workspace for a chunk of logits
+  bool embeds = false;    // normed rows are given in place of logits: no head is held
   AdapterSizes adapters;  // that rows may ask for
 };
 
@@ -74,7 +75,7 @@ struct InferenceMemory {
   std::vector<int64_t> adapters_bytes;  // of each
   // Two residual streams, workspace, batch, gathered rows, what adapters compute with.
   int64_t activations_bytes = 0;
-  int64_t logits_bytes = 0;
+  int64_t logits_bytes = 0;  // or of the normed rows that an embedding model gives
   int64_t adapters_total_bytes() const {
     return std::accumulate(adapters_bytes.begin(), adapters_bytes.end(), int64_t{0});
   }
@@ -95,6 +96,9 @@ struct InferenceBuffers {
   int64_t adapter_scratch_bytes = 0;
 };
 InferenceBuffers inference_buffers(const Architecture& architecture, const InferenceSizes& sizes);
+
+// Columns of what an inference model gives of a row: the vocabulary, or the width.
+int64_t result_columns(const Architecture& architecture, const InferenceSizes& sizes);
 
 // Weights options of an inference model of these sizes.
 WeightsOptions inference_weights_options(const InferenceSizes& sizes);

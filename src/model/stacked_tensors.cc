@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "model/architecture.h"
 #include "model/tensor_convert.h"
 
 namespace jige::model {
@@ -42,6 +43,13 @@ Status check_tensor(const formats::TensorFolder& files, const std::string& name,
   if (stored->dims == dims) return {};
   return fail(Code::kCorrupt, "{}: tensor \"{}\" has shape [{}], but config.json makes it [{}]",
               files.folder(), name, fmt::join(stored->dims, ", "), fmt::join(dims, ", "));
+}
+
+// The name that the files have for a stacked tensor, or for its parts: folders of base classes
+// leave out the first part of it.
+std::string stored_tensor(const formats::TensorFolder& files, const StackedPlace& place) {
+  const bool usual = files.find(place.tensor) || files.find(place.tensor + kBlocks);
+  return usual ? place.tensor : Architecture::base_name(place.tensor);
 }
 
 std::vector<int64_t> float_dims(const ParamSpec& spec) {
@@ -92,8 +100,9 @@ void decode_block(BFloat16* dst, const uint8_t* bytes, uint8_t scale) {
 
 Result<LoadedParam> read_mxfp4(const formats::TensorFolder& files, const ParamSpec& spec) {
   const StackedPlace& place = *spec.stacked;
-  JIGE_TRY(const TensorView blocks, files.view(place.tensor + kBlocks));
-  JIGE_TRY(const TensorView scales, files.view(place.tensor + kScales));
+  const std::string tensor = stored_tensor(files, place);
+  JIGE_TRY(const TensorView blocks, files.view(tensor + kBlocks));
+  JIGE_TRY(const TensorView scales, files.view(tensor + kScales));
   JIGE_TRY(LoadedParam param, allocate_param(files.folder(), DType::kBF16, spec.shape));
   const int64_t row_blocks = spec.shape[1] / kBlockElements;
   const int64_t first_row = place.expert * spec.shape[0] * place.part_count;
@@ -117,16 +126,19 @@ float mxfp4_value(uint8_t half) {
 }
 
 bool is_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
-  if (!spec.stacked || files.find(spec.name)) return false;
-  return files.find(spec.stacked->tensor) || files.find(spec.stacked->tensor + kBlocks);
+  if (!spec.stacked) return false;
+  for (const std::string& name : Architecture::stored_names(spec)) {
+    if (files.find(name)) return false;
+  }
+  const std::string tensor = stored_tensor(files, *spec.stacked);
+  return files.find(tensor) || files.find(tensor + kBlocks);
 }
 
 Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
   const StackedPlace& place = *spec.stacked;
-  if (files.find(place.tensor)) {
-    return check_tensor(files, place.tensor, float_dims(spec), false);
-  }
-  const std::string blocks = place.tensor + kBlocks;
+  const std::string tensor = stored_tensor(files, place);
+  if (files.find(tensor)) return check_tensor(files, tensor, float_dims(spec), false);
+  const std::string blocks = tensor + kBlocks;
   if (is_vector(spec) || spec.shape[1] % kBlockElements != 0) {
     return fail(Code::kCorrupt, "{}: tensor \"{}\" has blocks of {} numbers, but rows have {}",
                 files.folder(), blocks, kBlockElements, inputs_of(spec));
@@ -134,14 +146,14 @@ Status check_stacked(const formats::TensorFolder& files, const ParamSpec& spec) 
   const int64_t rows = spec.shape[0] * place.part_count;
   const int64_t row_blocks = spec.shape[1] / kBlockElements;
   JIGE_DO(check_tensor(files, blocks, {place.expert_count, rows, row_blocks, kBlockBytes}, true));
-  return check_tensor(files, place.tensor + kScales, {place.expert_count, rows, row_blocks}, true);
+  return check_tensor(files, tensor + kScales, {place.expert_count, rows, row_blocks}, true);
 }
 
 Result<LoadedParam> read_stacked(const formats::TensorFolder& files, const ParamSpec& spec) {
   JIGE_DO(check_stacked(files, spec));
-  const StackedPlace& place = *spec.stacked;
-  if (!files.find(place.tensor)) return read_mxfp4(files, spec);
-  JIGE_TRY(const TensorView stored, files.view(place.tensor));
+  const std::string tensor = stored_tensor(files, *spec.stacked);
+  if (!files.find(tensor)) return read_mxfp4(files, spec);
+  JIGE_TRY(const TensorView stored, files.view(tensor));
   JIGE_TRY(LoadedParam param, allocate_param(files.folder(), stored.dtype, spec.shape));
   if (stored.dtype == DType::kF32) {
     copy_floats<uint32_t>(spec, param.view.data, stored.data);
@@ -190,8 +202,12 @@ Result<formats::TensorSource> decoded_source(const formats::TensorFolder& files,
 
 std::vector<std::string> stacked_names(const ParamSpec& spec) {
   if (!spec.stacked) return {};
-  const std::string& tensor = spec.stacked->tensor;
-  return {tensor, tensor + kBlocks, tensor + kScales};
+  std::vector<std::string> names;
+  for (const std::string& tensor :
+       {spec.stacked->tensor, Architecture::base_name(spec.stacked->tensor)}) {
+    for (const char* part : {"", kBlocks, kScales}) names.push_back(tensor + part);
+  }
+  return names;
 }
 
 }  // namespace jige::model

@@ -56,6 +56,9 @@ Result<ModelWeights> ModelWeights::create(std::span<Arena* const> arenas,
     return fail(Code::kInvalidArgument, "compute type {} is not supported; use f32 or bf16",
                 dtype_info(options.compute).name);
   }
+  JIGE_CHECK(
+      options.use == PackFor::kInference || architecture.head().kind() == HeadKind::kLanguageModel,
+      "a model without a language model's head is not trained");
   const bool trains_matrices = options.use == PackFor::kTraining && !architecture.lora();
   if (trains_matrices && options.format != ops::WeightFormat::kCompute) {
     return fail(Code::kInvalidArgument,

@@ -47,6 +47,7 @@ int64_t strip_bytes(const Architecture& architecture, const WeightsOptions& opti
 
 bool is_tied(const Architecture& architecture, size_t node, size_t index) {
   return architecture.config().tied_embeddings && node == architecture.head_node() &&
+         architecture.head().kind() == HeadKind::kLanguageModel &&
          index == architecture.head().linear_index();
 }
 

@@ -23,9 +23,12 @@ Result<std::string> find_name(const formats::TensorFolder& files, const ParamSpe
   for (const std::string& name : names) {
     if (files.find(name)) return name;
   }
+  // What a base class lacks of a language model.
+  const bool head = names.front() == "lm_head.weight";
   return fail(Code::kNotFound,
-              "{}: tensor \"{}\" is missing; the model in config.json needs it with shape {}",
-              files.folder(), names.front(), spec.shape.to_string());
+              "{}: tensor \"{}\" is missing; the model in config.json needs it with shape {}{}",
+              files.folder(), names.front(), spec.shape.to_string(),
+              head ? "; without it a folder gives embeddings of texts alone (jige embed)" : "");
 }
 
 // The path of the file that holds a tensor, for errors.
@@ -62,10 +65,10 @@ bool tied_head(const Architecture& architecture, size_t node, const ParamSpec& s
          spec.name == architecture.embedding().params()[Embedding::kTable].name;
 }
 
-// Tables that old writers stored and nobody reads, and the copy of a tied head.
-bool usually_unused(std::string_view name, bool tied) {
+// Tables that old writers stored and nobody reads, and the copy of a tied head or one without use.
+bool usually_unused(std::string_view name, bool head_unused) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with("attn.bias") ||
-         name.ends_with("attn.masked_bias") || (tied && name.ends_with("lm_head.weight"));
+         name.ends_with("attn.masked_bias") || (head_unused && name.ends_with("lm_head.weight"));
 }
 
 // A head that is stored beside the table it is tied to must be its copy: otherwise config.json
@@ -73,7 +76,9 @@ bool usually_unused(std::string_view name, bool tied) {
 Status check_tied_copy(const Architecture& architecture, const formats::TensorFolder& files) {
   const std::string head = "lm_head.weight";
   const formats::StoredTensor* copy = files.find(head);
-  if (!architecture.config().tied_embeddings || !copy) return {};
+  const bool tied = architecture.config().tied_embeddings &&
+                    architecture.head().kind() == HeadKind::kLanguageModel;
+  if (!tied || !copy) return {};
   JIGE_TRY(const std::string table,
            find_name(files, architecture.embedding().params()[Embedding::kTable]));
   const formats::StoredTensor& original = *files.find(table);
@@ -110,13 +115,15 @@ void tell_unused(const Architecture& architecture, const formats::TensorFolder& 
       if (architecture.config().quantised) add_quantised_names(spec, used);
     }
   }
+  const bool head_unused =
+      architecture.config().tied_embeddings || architecture.head().kind() == HeadKind::kNormAlone;
   int64_t count = 0;
   std::string first;
   for (const formats::StoredTensor* tensor : files.tensors()) {
     if (used.contains(tensor->name) || tensor->count() == 0) continue;
     log_debug("{}: tensor \"{}\" [{}] is not used", files.folder(), tensor->name,
               fmt::join(tensor->dims, ", "));
-    if (usually_unused(tensor->name, architecture.config().tied_embeddings)) continue;
+    if (usually_unused(tensor->name, head_unused)) continue;
     if (count++ == 0) first = tensor->name;
   }
   if (count == 0) return;

@@ -102,6 +102,10 @@ std::span<const int32_t> Tokenizer::prefix_ids() const {
   return core_->parts().post_processor.prefix;
 }
 
+std::span<const int32_t> Tokenizer::suffix_ids() const {
+  return core_->parts().post_processor.suffix;
+}
+
 const std::string& Tokenizer::chat_template() const { return core_->parts().chat_template; }
 
 struct StreamDecoder::State {

@@ -106,6 +106,8 @@ class Tokenizer {
   bool may_lose_start() const;
   // The ids that add_special puts before every text, usually none or the beginning-of-text token.
   std::span<const int32_t> prefix_ids() const;
+  // Those that it puts behind every text, usually none or the end-of-text token.
+  std::span<const int32_t> suffix_ids() const;
 
   // The Jinja source of the folder's chat template, empty where it has none. Give it to
   // ChatTemplate::parse (chat_template.h).

@@ -1,0 +1,259 @@
+#include "formats/embedding_config.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/file.h"
+#include "base/file_content.h"
+#include "base/json.h"
+#include "formats/json_file.h"
+#include "formats/model_config.h"
+
+namespace jige::formats {
+namespace {
+
+constexpr std::string_view kPoolingNames[] = {"lasttoken", "mean", "weightedmean"};
+constexpr std::string_view kLibrary = "sentence_transformers.";
+constexpr size_t kModulesMax = 64;
+
+// The older form of the pooling's file: a flag for each mode.
+struct ModeFlag {
+  const char* field;
+  const char* mode;
+};
+constexpr ModeFlag kModeFlags[] = {{"pooling_mode_cls_token", "cls"},
+                                   {"pooling_mode_max_tokens", "max"},
+                                   {"pooling_mode_mean_tokens", "mean"},
+                                   {"pooling_mode_mean_sqrt_len_tokens", "mean_sqrt_len_tokens"},
+                                   {"pooling_mode_weightedmean_tokens", "weightedmean"},
+                                   {"pooling_mode_lasttoken", "lasttoken"}};
+
+// Names from files, in errors of bounded length.
+std::string shown(std::string_view text) { return std::string(text.substr(0, 80)); }
+
+// A file that need not be there: null then.
+Result<Json> load_optional(const std::string& path) {
+  Result<Json> json = load_json_object(path);
+  if (!json && json.error().code == Code::kNotFound) return Json();
+  return json;
+}
+
+struct Modules {
+  std::string pooling_path;
+  bool normalise = false;
+};
+
+tl::unexpected<Error> refuse_module(std::string_view where, size_t index, std::string_view type) {
+  return fail(Code::kUnsupported,
+              "{}: module {} has the type \"{}\", which Jige does not compute; it computes "
+              "Transformer, Pooling and Normalize of sentence_transformers, in this order: take a "
+              "model without the others",
+              where, index, shown(type));
+}
+
+// Where a module's files are: a folder inside the model's.
+Status check_path(std::string_view where, size_t index, const std::string& path) {
+  const bool inside = !path.empty() && path.front() != '/' && path.find("..") == std::string::npos;
+  if (inside && path.find('\0') == std::string::npos) return {};
+  return fail(Code::kCorrupt,
+              "{}: field \"path\" of module {} is \"{}\"; it must name a folder "
+              "inside the model's",
+              where, index, shown(path));
+}
+
+// The kind of a module, "Pooling"; empty for a class of another library.
+std::string_view module_kind(std::string_view type) {
+  return type.starts_with(kLibrary) ? type.substr(type.rfind('.') + 1) : std::string_view();
+}
+
+Result<Modules> parse_modules(const Json& list, std::string_view where) {
+  if (!list.is_array() || list.size() > kModulesMax) {
+    return fail(Code::kCorrupt, "{}: must be a list of at most {} modules", where, kModulesMax);
+  }
+  constexpr std::string_view kOrder[] = {"Transformer", "Pooling", "Normalize"};
+  if (list.size() < 2) {
+    return fail(Code::kUnsupported,
+                "{}: lists {} module(s) and no Pooling, which makes one vector of a text; take the "
+                "folder of an embedding model",
+                where, list.size());
+  }
+  Modules modules;
+  for (size_t i = 0; i < list.size(); ++i) {
+    JIGE_TRY(const std::string type, get_string(list[i], "type", where));
+    JIGE_TRY(const std::string path, get_string_or(list[i], "path", "", where));
+    if (i >= std::size(kOrder) || module_kind(type) != kOrder[i]) {
+      return refuse_module(where, i, type);
+    }
+    if (i == 0 && !path.empty()) {
+      return fail(Code::kUnsupported,
+                  "{}: field \"path\" of module 0 is \"{}\": Jige reads models that lie in the "
+                  "folder itself; move what is in there beside modules.json, and set it to \"\"",
+                  where, shown(path));
+    }
+    if (i == 1) {
+      JIGE_DO(check_path(where, i, path));
+      modules.pooling_path = path;
+    }
+    if (i == 2) modules.normalise = true;
+  }
+  return modules;
+}
+
+// The modes that a pooling's file names.
+Result<std::vector<std::string>> parse_modes(const Json& json, std::string_view where) {
+  std::vector<std::string> modes;
+  if (const Json* mode = find_field(json, "pooling_mode")) {
+    const Json list = mode->is_array() ? *mode : Json::array({*mode});
+    for (const Json& entry : list) {
+      if (!entry.is_string()) {
+        return fail(Code::kCorrupt, "{}: field \"pooling_mode\" must be a name or a list of names",
+                    where);
+      }
+      modes.push_back(entry.get<std::string>());
+    }
+  } else {
+    for (const ModeFlag& flag : kModeFlags) {
+      JIGE_TRY(const bool on, get_bool_or(json, flag.field, false, where));
+      if (on) modes.push_back(flag.mode);
+    }
+  }
+  // The mean is what sentence-transformers takes where nothing is said.
+  if (modes.empty()) modes.push_back("mean");
+  return modes;
+}
+
+Result<PoolingKind> parse_pooling(const Json& json, std::string_view where) {
+  JIGE_TRY(const std::vector<std::string> modes, parse_modes(json, where));
+  const std::optional<PoolingKind> kind = find_pooling(modes.front());
+  if (kind && modes.size() == 1) return *kind;
+  std::string all;
+  for (const std::string& mode : modes) all += (all.empty() ? "" : " and ") + mode;
+  return fail(Code::kUnsupported,
+              "{}: field \"pooling_mode\" is {}, which Jige does not compute; it computes one of "
+              "{}: choose one with --pooling if the model was made for it",
+              where, shown(all), fmt::join(kPoolingNames, ", "));
+}
+
+Status read_pooling(const std::string& path, std::optional<PoolingKind> chosen,
+                    EmbeddingConfig& config) {
+  JIGE_TRY(const Json json, load_json_object(path));
+  if (chosen) {
+    config.pooling = *chosen;
+  } else {
+    JIGE_TRY(config.pooling, parse_pooling(json, path));
+  }
+  JIGE_TRY(config.include_prompt, get_bool_or(json, "include_prompt", true, path));
+  const bool old = !find_field(json, "embedding_dimension");
+  const char* field = old ? "word_embedding_dimension" : "embedding_dimension";
+  JIGE_TRY(config.width, get_int_or(json, field, 0, path));
+  if (config.width >= 0 && config.width <= kHiddenMax) return {};
+  return fail(Code::kCorrupt, "{}: field \"{}\" is {}; it must lie in [1, {}]", path, field,
+              config.width, kHiddenMax);
+}
+
+Status read_prompts(const std::string& path, EmbeddingConfig& config) {
+  JIGE_TRY(const Json json, load_optional(path));
+  if (const Json* prompts = find_field(json, "prompts")) {
+    if (!prompts->is_object()) {
+      return fail(Code::kCorrupt, "{}: field \"prompts\" must be an object of texts by name", path);
+    }
+    for (const auto& [name, value] : prompts->items()) {
+      if (value.is_null()) continue;
+      if (!value.is_string()) {
+        return fail(Code::kCorrupt, "{}: prompt \"{}\" must be a text", path, shown(name));
+      }
+      config.prompts.emplace_back(name, value.get<std::string>());
+    }
+  }
+  JIGE_TRY(config.default_prompt, get_string_or(json, "default_prompt_name", "", path));
+  if (config.default_prompt.empty() || config.find_prompt(config.default_prompt)) return {};
+  return fail(Code::kCorrupt,
+              "{}: field \"default_prompt_name\" is \"{}\", which is not among \"prompts\"; add it "
+              "there, or set the name to null",
+              path, shown(config.default_prompt));
+}
+
+Status read_limits(const std::string& folder, EmbeddingConfig& config) {
+  const std::string path = folder + "/sentence_bert_config.json";
+  JIGE_TRY(const Json json, load_optional(path));
+  JIGE_TRY(const bool lower, get_bool_or(json, "do_lower_case", false, path));
+  if (lower) {
+    return fail(Code::kUnsupported,
+                "{}: field \"do_lower_case\" is true, which Jige does not do; write the texts in "
+                "lower case and set it to false",
+                path);
+  }
+  JIGE_TRY(const std::string task, get_string_or(json, "transformer_task", "", path));
+  if (!task.empty() && task != "feature-extraction") {
+    return fail(Code::kUnsupported,
+                "{}: field \"transformer_task\" is \"{}\"; embeddings are made by a model of the "
+                "task feature-extraction: take such a folder",
+                path, shown(task));
+  }
+  if (find_field(json, "max_seq_length")) {
+    JIGE_TRY(config.tokens_max, get_int(json, "max_seq_length", path));
+    if (config.tokens_max >= 1 && config.tokens_max <= kContextMax) return {};
+    return fail(Code::kCorrupt, "{}: field \"max_seq_length\" is {}; it must lie in [1, {}]", path,
+                config.tokens_max, kContextMax);
+  }
+  const std::string tokenizer = folder + "/tokenizer_config.json";
+  JIGE_TRY(const Json limits, load_optional(tokenizer));
+  JIGE_TRY(const double length, get_number_or(limits, "model_max_length", 0, tokenizer));
+  // Without a limit the field is 10^30.
+  if (length >= 1 && length <= static_cast<double>(kContextMax)) {
+    config.tokens_max = static_cast<int64_t>(length);
+  }
+  return {};
+}
+
+// Reads modules.json; empty where there is none.
+Result<std::optional<Modules>> load_modules(const std::string& path) {
+  const Result<std::string> text = read_file(path, kConfigBytesMax);
+  if (!text && text.error().code == Code::kNotFound) return std::optional<Modules>();
+  if (!text) return tl::unexpected<Error>(text.error());
+  JIGE_TRY(const Json json, parse_json(*text, path));
+  JIGE_TRY(Modules modules, parse_modules(json, path));
+  return std::optional(std::move(modules));
+}
+
+}  // namespace
+
+std::string_view pooling_name(PoolingKind kind) { return kPoolingNames[static_cast<size_t>(kind)]; }
+
+std::optional<PoolingKind> find_pooling(std::string_view name) {
+  const auto* found = std::find(std::begin(kPoolingNames), std::end(kPoolingNames), name);
+  if (found == std::end(kPoolingNames)) return std::nullopt;
+  return static_cast<PoolingKind>(found - std::begin(kPoolingNames));
+}
+
+std::vector<std::string> pooling_names() {
+  return {std::begin(kPoolingNames), std::end(kPoolingNames)};
+}
+
+const std::string* EmbeddingConfig::find_prompt(std::string_view name) const {
+  const auto found = std::find_if(prompts.begin(), prompts.end(),
+                                  [&](const auto& prompt) { return prompt.first == name; });
+  return found == prompts.end() ? nullptr : &found->second;
+}
+
+Result<EmbeddingConfig> load_embedding_config(const std::string& folder,
+                                              std::optional<PoolingKind> pooling) {
+  const auto load = [&]() -> Result<EmbeddingConfig> {
+    EmbeddingConfig config;
+    if (pooling) config.pooling = *pooling;
+    JIGE_TRY(const std::optional<Modules> modules, load_modules(folder + "/modules.json"));
+    if (modules) {
+      config.normalise = modules->normalise;
+      const std::string path = folder + "/" + modules->pooling_path + "/config.json";
+      JIGE_DO(read_pooling(path, pooling, config));
+    }
+    JIGE_DO(read_prompts(folder + "/config_sentence_transformers.json", config));
+    JIGE_DO(read_limits(folder, config));
+    return config;
+  };
+  return as_file_content(load());
+}
+
+}  // namespace jige::formats

@@ -1,0 +1,57 @@
+// How a folder makes one vector of a text: the files that sentence-transformers keeps beside a
+// model.
+//
+//   modules.json                       [{"idx", "name", "path", "type"} …]: what runs, in order:
+//                                      Transformer, Pooling, and perhaps Normalize
+//   PATH/config.json of the pooling    "pooling_mode", or the older "pooling_mode_lasttoken" and so
+//                                      on; "include_prompt", "embedding_dimension"
+//   config_sentence_transformers.json  "prompts" by name and "default_prompt_name"
+//   sentence_bert_config.json          "max_seq_length", else that is tokenizer_config.json's
+//                                      "model_max_length"
+//
+// Pooling, of the rows h[0 … n-1] that the model gives of a text's n tokens:
+//   last token      h[n-1]
+//   mean            Σ h[i] / n
+//   weighted mean   Σ (i+1) h[i] / Σ (i+1)
+// where a mean leaves out the first rows, those of the prompt, unless include_prompt is set.
+// A folder without modules.json takes the last token and normalises it. Threads: values.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+
+namespace jige::formats {
+
+enum class PoolingKind { kLastToken, kMean, kWeightedMean };
+// "lasttoken", "mean", "weightedmean": as pooling_mode spells them.
+std::string_view pooling_name(PoolingKind kind);
+std::optional<PoolingKind> find_pooling(std::string_view name);
+// All names, in the order of PoolingKind.
+std::vector<std::string> pooling_names();
+
+struct EmbeddingConfig {
+  PoolingKind pooling = PoolingKind::kLastToken;
+  bool include_prompt = true;  // in means
+  bool normalise = true;       // vectors have length 1
+  int64_t width = 0;           // of the rows, as the pooling's file says; 0: it does not
+  int64_t tokens_max = 0;      // of a text with its prompt; 0: no file says it
+  std::vector<std::pair<std::string, std::string>> prompts;  // name and text, as in the file
+  std::string default_prompt;                                // its name; empty: none
+
+  bool operator==(const EmbeddingConfig&) const = default;
+  const std::string* find_prompt(std::string_view name) const;
+};
+
+// Reads the files above. With `pooling` that is taken, whatever the folder's mode is. Fails with
+// kUnsupported, naming what Jige does not compute (another module such as Dense, another pooling,
+// several at once), and with kCorrupt or kNotFound on damage; each names file, field and remedy.
+Result<EmbeddingConfig> load_embedding_config(const std::string& folder,
+                                              std::optional<PoolingKind> pooling = {});
+
+}  // namespace jige::formats

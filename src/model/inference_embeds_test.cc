@@ -1,0 +1,150 @@
+// Models loaded for embeddings: the rows behind the final norm, without a head.
+#include <numeric>
+
+#include "formats/safetensors_writer.h"
+#include "formats/tensor_folder.h"
+#include "model/inference.h"
+#include "model/model_test_support.h"
+
+namespace jige::model {
+namespace {
+
+using testing::fixture;
+using testing::fixture_names;
+using testing::succeed;
+using testing::TempFolder;
+using testing::value_of;
+
+constexpr int32_t kTokens = 40;
+
+InferenceOptions embed_options(DType compute = DType::kF32) {
+  return {.compute = compute,
+          .context_max = 64,
+          .kv_block_count = 8,
+          .batch_tokens_max = 64,
+          .logit_rows_max = 64,
+          .embeds = true};
+}
+
+std::vector<int32_t> some_tokens(int64_t vocab_size) {
+  std::vector<int32_t> tokens(kTokens);
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    tokens[i] = static_cast<int32_t>((7 * i * i + 3) % static_cast<size_t>(vocab_size));
+  }
+  return tokens;
+}
+
+// All normed rows of a sequence that runs in pieces of so many tokens, beside another one.
+std::vector<float> rows_in_pieces(InferenceModel& model, size_t piece, bool beside) {
+  const std::vector<int32_t> tokens = some_tokens(model.config().vocab_size);
+  const std::vector<int32_t> blocks = {3, 0, 2, 1}, other_blocks = {5};
+  std::vector<float> all;
+  for (size_t done = 0; done < tokens.size(); done += piece) {
+    const size_t count = std::min(piece, tokens.size() - done);
+    std::vector<int32_t> batch(beside ? 5 : 0, 2);
+    const auto first = static_cast<int32_t>(batch.size());
+    batch.insert(batch.end(), tokens.begin() + static_cast<ptrdiff_t>(done),
+                 tokens.begin() + static_cast<ptrdiff_t>(done + count));
+    std::vector<ops::SequenceSpan> sequences;
+    if (beside) sequences.push_back({.row_count = first, .blocks = other_blocks.data()});
+    sequences.push_back({.row_begin = first,
+                         .row_count = static_cast<int32_t>(count),
+                         .context_count = static_cast<int32_t>(done),
+                         .blocks = blocks.data()});
+    succeed(model.forward({.tokens = batch, .sequences = sequences, .logit_rows = {}})
+                .map([](std::span<const float>) {}));
+    std::vector<int32_t> rows(count);
+    std::iota(rows.begin(), rows.end(), first);
+    const auto normed = value_of(model.hidden_of(rows));
+    all.insert(all.end(), normed.begin(), normed.end());
+  }
+  return all;
+}
+
+TEST(InferenceEmbeds, RowsHaveTheSameBitsInEveryBatch) {
+  CpuDevice device({.thread_count = 2});
+  for (const std::string& name : fixture_names()) {
+    for (const DType compute : {DType::kF32, DType::kBF16}) {
+      const auto model =
+          value_of(InferenceModel::load(fixture(name), device, embed_options(compute)));
+      const std::vector<float> whole = rows_in_pieces(*model, kTokens, false);
+      EXPECT_EQ(whole.size(), static_cast<size_t>(kTokens * model->config().hidden_size)) << name;
+      EXPECT_EQ(rows_in_pieces(*model, 7, false), whole) << name;
+      EXPECT_EQ(rows_in_pieces(*model, 11, true), whole) << name;
+    }
+  }
+}
+
+TEST(InferenceEmbeds, MemoryIsAsPlannedAndHasNoHead) {
+  CpuDevice device({.thread_count = 1});
+  for (const std::string name : {"llama2", "qwen3", "gpt2", "mixtral"}) {
+    InferenceOptions options = embed_options();
+    const auto model = value_of(InferenceModel::load(fixture(name), device, options));
+    const InferenceMemory plan = inference_memory(model->architecture(), model->sizes());
+    EXPECT_EQ(model->peak_bytes(), plan.total_bytes()) << name;
+    EXPECT_EQ(plan.logits_bytes, arena_bytes(DType::kF32, Shape{64, model->config().hidden_size}));
+    rows_in_pieces(*model, 9, true);
+    EXPECT_EQ(model->peak_bytes(), plan.total_bytes()) << name;
+    options.embeds = false;
+    const auto speaking = value_of(InferenceModel::load(fixture(name), device, options));
+    const InferenceMemory other = inference_memory(speaking->architecture(), speaking->sizes());
+    EXPECT_LT(plan.weights.total_bytes(), other.weights.total_bytes()) << name;
+    EXPECT_LT(plan.logits_bytes, other.logits_bytes) << name;
+  }
+}
+
+// The folder as its base class would be saved: names without their first part, and no head.
+void write_base_class(const std::string& from, const std::string& to) {
+  std::filesystem::create_directories(to);
+  const auto files = value_of(formats::TensorFolder::open(from));
+  std::vector<formats::TensorSource> sources;
+  for (const formats::StoredTensor* tensor : files.tensors()) {
+    if (tensor->name.starts_with("lm_head")) continue;
+    sources.push_back(formats::TensorSource::of(Architecture::base_name(tensor->name),
+                                                value_of(files.view(tensor->name))));
+  }
+  succeed(formats::write_tensor_folder(to, sources));
+  std::filesystem::copy_file(from + "/config.json", to + "/config.json");
+}
+
+TEST(InferenceEmbeds, FoldersOfBaseClassesGiveTheSameRows) {
+  CpuDevice device({.thread_count = 2});
+  std::vector<std::string> names = fixture_names();
+  names.push_back("gpt_oss_mxfp4");
+  for (const std::string& name : names) {
+    const TempFolder temp;
+    write_base_class(fixture(name), temp / "base");
+    const auto whole = value_of(InferenceModel::load(fixture(name), device, embed_options()));
+    const auto base = value_of(InferenceModel::load(temp / "base", device, embed_options()));
+    EXPECT_EQ(rows_in_pieces(*base, kTokens, false), rows_in_pieces(*whole, kTokens, false))
+        << name;
+  }
+}
+
+TEST(InferenceEmbeds, ABaseClassWithoutATiedHeadIsNoLanguageModel) {
+  CpuDevice device({.thread_count = 1});
+  const TempFolder temp;
+  write_base_class(fixture("llama2"), temp / "base");
+  const auto model = InferenceModel::load(temp / "base", device);
+  ASSERT_FALSE(model);
+  EXPECT_EQ(model.error().code, Code::kNotFound);
+  EXPECT_NE(model.error().message.find("\"lm_head.weight\" is missing"), std::string::npos);
+  EXPECT_NE(model.error().message.find("jige embed"), std::string::npos);
+  write_base_class(fixture("qwen3"), temp / "tied");
+  EXPECT_TRUE(InferenceModel::load(temp / "tied", device));
+}
+
+TEST(InferenceEmbeds, RowsOutOfRangeAreRefused) {
+  CpuDevice device({.thread_count = 1});
+  const auto model = value_of(InferenceModel::load(fixture("llama2"), device, embed_options()));
+  const std::vector<int32_t> rows = {0};
+  EXPECT_FALSE(model->hidden_of(rows)) << "no forward yet";
+  rows_in_pieces(*model, 4, false);
+  for (const int32_t row : {-1, 4}) {
+    const std::vector<int32_t> bad = {row};
+    EXPECT_FALSE(model->hidden_of(bad)) << row;
+  }
+}
+
+}  // namespace
+}  // namespace jige::model

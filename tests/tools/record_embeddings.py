@@ -1,0 +1,211 @@
+"""Records tiny random embedding models with what sentence-transformers makes of texts.
+
+    python tests/tools/record_embeddings.py [FOLDER]        default: tests/fixtures/embedding
+
+Writes, for every model, FOLDER/NAME/ as sentence-transformers lays it out (config.json of a base
+class, safetensors, tokenizer.json, modules.json, 1_Pooling, config_sentence_transformers.json) and
+FOLDER/NAME/expected.json:
+
+    cases: [{"prompt": null | NAME, "prompt_text": null | TEXT, "max_seq_length": null | N,
+             "dimensions": null | N, "vectors": [[f32 …] …]} …]     one vector for each text
+    texts: [TEXT …]
+    ids: [[id …] …]                                                 of the texts without a prompt
+
+computed in float32. FOLDER/versions.json names the versions of everything used.
+"""
+
+import json
+import os
+import shutil
+import sys
+
+import numpy
+import sentence_transformers
+import tokenizers
+import torch
+import transformers
+from sentence_transformers import SentenceTransformer
+from tokenizers import decoders, models, pre_tokenizers, processors, trainers
+from transformers import (
+    LlamaConfig,
+    LlamaModel,
+    MistralConfig,
+    MistralModel,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3Model,
+)
+
+VOCAB = 288
+COMMON = dict(
+    vocab_size=VOCAB,
+    hidden_size=24,
+    intermediate_size=40,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=256,
+)
+TEXTS = [
+    "What is the capital of China?",
+    "The capital of China is Beijing.",
+    "Gravity is a force that attracts two bodies towards each other; it gives weight to physical "
+    "objects and keeps the planets in their orbits around the sun.",
+    " Ein Satz mit Umlauten: Äpfel, Öl, Übermut, und einem Zeichen 你好.",
+    "x",
+]
+BOS, EOS = "<|startoftext|>", "<|endoftext|>"
+QUERY = "Instruct: find passages that answer the question\nQuery:"
+
+# name: (class, configuration, stored type, what the tokenizer puts before and after a text,
+#        1_Pooling/config.json, whether 2_Normalize follows, prompts, default prompt, cases)
+MODELS = {
+    "qwen3": (
+        Qwen3Model,
+        Qwen3Config(**COMMON, head_dim=8, tie_word_embeddings=True),
+        torch.bfloat16,
+        ([], [EOS]),
+        {"word_embedding_dimension": 24, "pooling_mode_cls_token": False,
+         "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False,
+         "pooling_mode_mean_sqrt_len_tokens": False, "pooling_mode_weightedmean_tokens": False,
+         "pooling_mode_lasttoken": True, "include_prompt": True},
+        True,
+        {"query": QUERY, "document": ""},
+        None,
+        [{}, {"prompt": "query"}, {"max_seq_length": 9}, {"dimensions": 10}],
+    ),
+    "mistral": (
+        MistralModel,
+        MistralConfig(**COMMON, sliding_window=7),
+        torch.float16,
+        ([BOS], [EOS]),
+        {"embedding_dimension": 24, "pooling_mode": "mean", "include_prompt": False},
+        False,
+        {"query": QUERY},
+        "query",
+        [{}, {"prompt_text": ""}, {"prompt_text": "passage: "}],
+    ),
+    "llama": (
+        LlamaModel,
+        LlamaConfig(**COMMON, rms_norm_eps=1e-5),
+        torch.float32,
+        ([BOS], []),
+        {"word_embedding_dimension": 24, "pooling_mode_cls_token": False,
+         "pooling_mode_mean_tokens": False, "pooling_mode_max_tokens": False,
+         "pooling_mode_mean_sqrt_len_tokens": False, "pooling_mode_weightedmean_tokens": True,
+         "pooling_mode_lasttoken": False},
+        True,
+        {},
+        None,
+        [{}, {"max_seq_length": 5}],
+    ),
+}
+
+
+def make_tokenizer(before, after):
+    tokenizer = tokenizers.Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB,
+        special_tokens=[BOS, EOS],
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(TEXTS + [QUERY], trainer)
+    special = [(token, tokenizer.token_to_id(token)) for token in (BOS, EOS)]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=" ".join(before + ["$A"] + after), special_tokens=special
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token=BOS, eos_token=EOS, pad_token=EOS
+    )
+
+
+def write_json(value, *path):
+    os.makedirs(os.path.dirname(os.path.join(*path)), exist_ok=True)
+    with open(os.path.join(*path), "w") as file:
+        json.dump(value, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+def write_model(name, folder, seed):
+    model_class, config, dtype, around, pooling, normalised, prompts, default, _ = MODELS[name]
+    generator = torch.Generator().manual_seed(seed)
+    model = model_class(config)
+    with torch.no_grad():
+        for key, parameter in model.named_parameters():
+            noise = torch.randn(parameter.shape, generator=generator)
+            parameter.copy_(1.0 + 0.2 * noise if "norm" in key else 0.25 * noise)
+    model.to(dtype).save_pretrained(folder)
+    make_tokenizer(*around).save_pretrained(folder)
+    modules = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if normalised:
+        modules.append(("2_Normalize", "Normalize"))
+        write_json({}, folder, "2_Normalize", "config.json")
+    write_json(
+        [
+            {"idx": i, "name": str(i), "path": path, "type": "sentence_transformers.models." + kind}
+            for i, (path, kind) in enumerate(modules)
+        ],
+        folder,
+        "modules.json",
+    )
+    write_json(pooling, folder, "1_Pooling", "config.json")
+    write_json(
+        {"prompts": prompts, "default_prompt_name": default, "similarity_fn_name": "cosine"},
+        folder,
+        "config_sentence_transformers.json",
+    )
+    write_json({"max_seq_length": 200, "do_lower_case": False}, folder, "sentence_bert_config.json")
+
+
+def record(name, folder):
+    cases = []
+    for case in MODELS[name][-1]:
+        model = SentenceTransformer(
+            folder,
+            device="cpu",
+            model_kwargs={"dtype": torch.float32, "attn_implementation": "eager"},
+        )
+        if case.get("max_seq_length"):
+            model.max_seq_length = case["max_seq_length"]
+        vectors = model.encode(
+            TEXTS,
+            prompt_name=case.get("prompt"),
+            prompt=case.get("prompt_text"),
+            truncate_dim=case.get("dimensions"),
+            normalize_embeddings=case.get("dimensions") is not None,
+            batch_size=2,
+        )
+        fields = ("prompt", "prompt_text", "max_seq_length", "dimensions")
+        cases.append({field: case.get(field) for field in fields})
+        cases[-1]["vectors"] = [[float(f"{x:.9g}") for x in row] for row in vectors.tolist()]
+    expected = {
+        "texts": TEXTS,
+        "ids": [model.tokenizer(text)["input_ids"] for text in TEXTS],
+        "cases": cases,
+    }
+    with open(os.path.join(folder, "expected.json"), "w") as file:
+        json.dump(expected, file, ensure_ascii=False)
+        file.write("\n")
+
+
+def main():
+    here = os.path.dirname(os.path.abspath(__file__))
+    root = sys.argv[1] if len(sys.argv) > 1 else os.path.join(here, "..", "fixtures", "embedding")
+    torch.set_num_threads(1)
+    for index, name in enumerate(MODELS):
+        folder = os.path.join(root, name)
+        shutil.rmtree(folder, ignore_errors=True)
+        write_model(name, folder, 2000 + index)
+        record(name, folder)
+    versions = {
+        module.__name__: module.__version__
+        for module in (torch, transformers, sentence_transformers, tokenizers, numpy)
+    }
+    write_json(versions, root, "versions.json")
+
+
+if __name__ == "__main__":
+    main()

@@ -156,6 +156,9 @@ Result<LoraTensorName> parse_lora_tensor_name(std::string_view name, std::string
 
 std::vector<std::string> lora_linear_modules(Family family) {
   if (family == Family::kGpt2) return {"c_attn", "c_fc", "c_proj"};
+  if (family == Family::kStarCoder2) {
+    return {"c_fc", "c_proj", "k_proj", "o_proj", "q_proj", "v_proj"};
+  }
   if (family == Family::kPhi3) return {"down_proj", "gate_up_proj", "o_proj", "qkv_proj"};
   if (has_experts(family)) return {"k_proj", "o_proj", "q_proj", "v_proj"};
   return {"down_proj", "gate_proj", "k_proj", "o_proj", "q_proj", "up_proj", "v_proj"};

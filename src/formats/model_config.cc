@@ -15,7 +15,10 @@ namespace {
 class Checker {
  public:
   Checker(const ModelConfig& config, std::string_view where)
-      : c_(config), fields_(size_fields(config.family)), where_(where) {}
+      : c_(config),
+        family_(family_info(config.family)),
+        fields_(size_fields(config.family)),
+        where_(where) {}
 
   Status run() const {
     JIGE_DO(sizes());
@@ -161,31 +164,26 @@ class Checker {
   }
 
   Status norm_features() const {
-    const Family family = c_.family;
-    const bool gpt2 = family == Family::kGpt2;
-    const bool gemma3 = family == Family::kGemma3;
-    const bool olmo2 = family == Family::kOlmo2;
-    JIGE_DO(require(c_.norm == (gpt2 ? NormKind::kLayer : NormKind::kRms),
-                    gpt2 ? "layer norms" : "RMS norms"));
-    const NormPlace place = gemma3  ? NormPlace::kAround
-                            : olmo2 ? NormPlace::kAfter
-                                    : NormPlace::kBefore;
-    JIGE_DO(require(c_.norm_place == place, gemma3  ? "norms before and behind a layer's parts"
-                                            : olmo2 ? "norms behind a layer's parts"
-                                                    : "norms before a layer's parts"));
-    JIGE_DO(require(c_.norm_adds_one == gemma3,
-                    gemma3 ? "norms that add one to their weight" : "norms that are their weight"));
-    const bool head_norms = gemma3 || family == Family::kQwen3 || family == Family::kQwen3Moe;
-    JIGE_DO(require(c_.qk_norm == head_norms,
-                    head_norms ? "query and key norms" : "no query or key norms"));
-    return require(c_.qk_norm_whole == olmo2,
-                   olmo2 ? "norms of all queries and of all keys" : "no norm of all queries");
+    const bool layer = family_.norm == NormKind::kLayer;
+    JIGE_DO(require(c_.norm == family_.norm, layer ? "layer norms" : "RMS norms"));
+    JIGE_DO(require(c_.norm_place == family_.norm_place,
+                    family_.norm_place == NormPlace::kAround
+                        ? "norms before and behind a layer's parts"
+                    : family_.norm_place == NormPlace::kAfter ? "norms behind a layer's parts"
+                                                              : "norms before a layer's parts"));
+    JIGE_DO(require(c_.norm_adds_one == family_.norm_adds_one,
+                    family_.norm_adds_one ? "norms that add one to their weight"
+                                          : "norms that are their weight"));
+    const bool each = family_.head_norms == HeadNorms::kEach;
+    JIGE_DO(require(c_.qk_norm == each, each ? "query and key norms" : "no query or key norms"));
+    const bool whole = family_.head_norms == HeadNorms::kWhole;
+    return require(c_.qk_norm_whole == whole,
+                   whole ? "norms of all queries and of all keys" : "no norm of all queries");
   }
 
   Status attention_features() const {
     const bool gpt2 = c_.family == Family::kGpt2;
     const bool gemma3 = c_.family == Family::kGemma3;
-    const bool phi3 = c_.family == Family::kPhi3;
     JIGE_DO(require(c_.position == (gpt2 ? PositionKind::kLearned : PositionKind::kRotary),
                     gpt2 ? "learned positions" : "rotary positions"));
     JIGE_DO(require(gpt2 || (c_.scores_by_head_dim && !c_.scores_by_layer),
@@ -195,39 +193,59 @@ class Checker {
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require((c_.score_scale > 0) == granite,
                     granite ? "an attention_multiplier" : "no attention_multiplier"));
-    JIGE_DO(
-        require(c_.fused_projections == phi3, phi3 ? "fused projections" : "no fused projections"));
-    JIGE_DO(require(phi3 || (c_.rotary_dim == 0 && c_.rope.scaling != RopeScaling::kLongRope),
-                    "heads that turn as a whole, and no longrope"));
-    JIGE_DO(require(gemma3 || !c_.sliding_rope, "one kind of rotary positions"));
-    const bool sinks = c_.family == Family::kGptOss;
-    JIGE_DO(require(c_.attention_sinks == sinks, sinks ? "attention sinks" : "no attention sinks"));
+    JIGE_DO(require(c_.fused_projections == family_.fused_projections,
+                    family_.fused_projections ? "fused projections" : "no fused projections"));
+    JIGE_DO(require(family_.turns_parts || c_.rotary_dim == 0, "heads that turn as a whole"));
+    JIGE_DO(require(c_.family == Family::kPhi3 || c_.rope.scaling != RopeScaling::kLongRope,
+                    "no longrope"));
+    JIGE_DO(require(family_.two_ropes || !c_.sliding_rope, "one kind of rotary positions"));
+    JIGE_DO(require(c_.attention_sinks == family_.attention_sinks,
+                    family_.attention_sinks ? "attention sinks" : "no attention sinks"));
     return require(c_.family == Family::kSmolLm3 || c_.layer_is_unturned.empty(),
                    "rotary positions in every layer");
   }
 
   Status window_features() const {
-    const bool llama = c_.family == Family::kLlama || c_.family == Family::kOlmo2 ||
-                       c_.family == Family::kGranite || c_.family == Family::kGpt2;
-    JIGE_DO(require(!llama || c_.sliding_window == 0, "no sliding window"));
-    const bool everywhere = c_.family == Family::kMistral || c_.family == Family::kPhi3 ||
-                            c_.family == Family::kMixtral || c_.family == Family::kQwen3Moe;
-    return require(!everywhere || c_.layer_is_sliding.empty(), "one sliding window for all layers");
+    JIGE_DO(require(family_.windows != WindowRule::kNone || c_.sliding_window == 0,
+                    "no sliding window"));
+    return require(family_.windows != WindowRule::kAllLayers || c_.layer_is_sliding.empty(),
+                   "one sliding window for all layers");
   }
 
   Status bias_features() const {
-    if (c_.family == Family::kQwen2) {
-      JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
-    } else {
-      JIGE_DO(
-          require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
+    switch (family_.biases) {
+      case BiasRule::kNone:
+        JIGE_DO(require(!c_.qkv_bias && !c_.output_bias, "no attention biases"));
+        return require(!c_.mlp_bias, "no MLP biases");
+      case BiasRule::kEverywhere:
+        return require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere");
+      case BiasRule::kQkv:
+        JIGE_DO(require(c_.qkv_bias && !c_.output_bias, "biases on queries, keys and values only"));
+        return require(!c_.mlp_bias, "no MLP biases");
+      case BiasRule::kUseQkvBias:
+        return require(!c_.output_bias && !c_.mlp_bias, "biases on queries, keys and values only");
+      case BiasRule::kUseBias:
+        return require(c_.qkv_bias == c_.output_bias && c_.qkv_bias == c_.mlp_bias,
+                       "one use_bias for all products");
+      case BiasRule::kOutputApart:
+        return {};
+      case BiasRule::kAttention:
+      case BiasRule::kAttentionAndMlp:
+        break;
     }
-    const bool none = c_.family == Family::kMistral || c_.family == Family::kPhi3 ||
-                      c_.family == Family::kMixtral;
-    JIGE_DO(require(!none || !c_.qkv_bias, "no attention biases"));
-    const bool mlp_bias = c_.family == Family::kLlama || c_.family == Family::kGranite ||
-                          c_.family == Family::kSmolLm3;
-    return require(mlp_bias || !c_.mlp_bias, "no MLP biases");
+    JIGE_DO(require(c_.qkv_bias == c_.output_bias, "one attention_bias for all four projections"));
+    return require(family_.biases == BiasRule::kAttentionAndMlp || !c_.mlp_bias, "no MLP biases");
+  }
+
+  Status activation_features() const {
+    if (c_.family == Family::kGpt2) {
+      return require(!has_gate(c_.activation), "an activation without gate");
+    }
+    const ActivationKind wanted = family_.activation;
+    return require(c_.activation == wanted, wanted == ActivationKind::kSwiGlu ? "a gated SiLU"
+                                            : wanted == ActivationKind::kGeGlu
+                                                ? "a gated GELU"
+                                                : "a GELU without gate");
   }
 
   Status family_features() const {
@@ -236,11 +254,7 @@ class Checker {
     JIGE_DO(norm_features());
     JIGE_DO(attention_features());
     JIGE_DO(window_features());
-    const bool gelu_gate = c_.activation == ActivationKind::kGeGlu;
-    JIGE_DO(require(has_gate(c_.activation) != gpt2 && gelu_gate == gemma3,
-                    gpt2     ? "an activation without gate"
-                    : gemma3 ? "a gated GELU"
-                             : "a gated SiLU"));
+    JIGE_DO(activation_features());
     const bool granite = c_.family == Family::kGranite;
     JIGE_DO(require(granite || (c_.residual_scale == 1 && c_.logits_divisor == 1),
                     "no residual_multiplier and no logits_scaling"));
@@ -248,14 +262,15 @@ class Checker {
     JIGE_DO(require(
         granite || c_.embedding_scale == (gemma3 ? root : 1.0),
         gemma3 ? "embeddings multiplied with the root of hidden_size" : "no embedding_multiplier"));
-    if (!gpt2) return bias_features();
-    JIGE_DO(require(c_.qkv_bias && c_.output_bias && c_.mlp_bias, "biases everywhere"));
+    JIGE_DO(bias_features());
+    if (!gpt2) return {};
     JIGE_DO(require(c_.kv_head_count == c_.head_count, "as many key/value heads as heads"));
     return require(c_.head_count * c_.head_dim == c_.hidden_size,
                    "n_head times head dimension equal to n_embd");
   }
 
   const ModelConfig& c_;
+  const FamilyInfo& family_;
   const SizeFields fields_;
   const std::string_view where_;
 };

@@ -2,9 +2,8 @@
 // config.json.
 //
 // Shapes named once: V vocabulary, D width, L layers, H query heads, G key/value heads, d head
-// dimension, F feed-forward width. One struct covers Llama 2/3, Mistral, Qwen2/2.5/3 and GPT-2, and
-// with experts Mixtral, Qwen3-MoE and gpt-oss: the families differ only in these fields and in the
-// names of their tensors. Threads: values.
+// dimension, F feed-forward width. One struct covers all families (model_families.h): they differ
+// only in these fields and in the names of their tensors. Threads: values.
 #pragma once
 
 #include <cstdint>

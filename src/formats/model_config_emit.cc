@@ -61,26 +61,7 @@ Json yarn_json(const RopeConfig& rope) {
   return scaling;
 }
 
-void emit_rope(const ModelConfig& config, Json& out) {
-  const RopeConfig& rope = config.rope;
-  out["rope_theta"] = rope.theta;
-  out["rope_scaling"] = nullptr;
-  if (config.family == Family::kGemma3) {
-    out["rope_local_base_freq"] = config.sliding_rope.value_or(rope).theta;
-  }
-  if (config.rotary_dim > 0) {
-    out["partial_rotary_factor"] = partial_rotary_factor(config.rotary_dim, config.head_dim);
-  }
-  if (rope.scaling == RopeScaling::kNone) {
-    // Left out, it would be yarn.
-    if (config.family == Family::kGptOss) out["rope_scaling"] = {{"rope_type", "default"}};
-    return;
-  }
-  if (rope.scaling == RopeScaling::kLongRope) return emit_longrope(config, out);
-  if (rope.scaling == RopeScaling::kYarn) {
-    out["rope_scaling"] = yarn_json(rope);
-    return;
-  }
+Json linear_or_llama3_json(const RopeConfig& rope) {
   Json scaling;
   scaling["rope_type"] = rope.scaling == RopeScaling::kLinear ? "linear" : "llama3";
   scaling["factor"] = rope.factor;
@@ -89,7 +70,49 @@ void emit_rope(const ModelConfig& config, Json& out) {
     scaling["high_freq_factor"] = rope.high_freq_factor;
     scaling["original_max_position_embeddings"] = rope.original_context;
   }
-  out["rope_scaling"] = std::move(scaling);
+  return scaling;
+}
+
+// Of all but longrope.
+Json scaling_json(const RopeConfig& rope) {
+  return rope.scaling == RopeScaling::kYarn ? yarn_json(rope) : linear_or_llama3_json(rope);
+}
+
+// Old readers know the first two fields alone. New ones would take another theta than the full
+// layers' for the others from these, so they are given both.
+void emit_olmo3_rope(const ModelConfig& config, Json& out) {
+  const RopeConfig& rope = config.rope;
+  const bool scaled = rope.scaling != RopeScaling::kNone;
+  Json full = scaled ? scaling_json(rope) : Json{{"rope_type", "default"}};
+  if (scaled) out["rope_scaling"] = full;
+  full["rope_theta"] = rope.theta;
+  const double sliding_theta = config.sliding_rope.value_or(rope).theta;
+  if (sliding_theta != rope.theta) out.erase("rope_theta");
+  out["rope_parameters"] = {
+      {"full_attention", std::move(full)},
+      {"sliding_attention", {{"rope_type", "default"}, {"rope_theta", sliding_theta}}}};
+}
+
+void emit_rope(const ModelConfig& config, Json& out) {
+  const RopeConfig& rope = config.rope;
+  out["rope_theta"] = rope.theta;
+  out["rope_scaling"] = nullptr;
+  if (config.family == Family::kOlmo3) return emit_olmo3_rope(config, out);
+  if (config.family == Family::kGemma3) {
+    out["rope_local_base_freq"] = config.sliding_rope.value_or(rope).theta;
+  }
+  const bool other_factor = family_info(config.family).turned_factor != 1.0;
+  if (config.rotary_dim > 0 || other_factor) {
+    const int64_t columns = config.rotary_dim > 0 ? config.rotary_dim : config.head_dim;
+    out["partial_rotary_factor"] = partial_rotary_factor(columns, config.head_dim);
+  }
+  if (rope.scaling == RopeScaling::kNone) {
+    // Left out, it would be yarn.
+    if (config.family == Family::kGptOss) out["rope_scaling"] = {{"rope_type", "default"}};
+    return;
+  }
+  if (rope.scaling == RopeScaling::kLongRope) return emit_longrope(config, out);
+  out["rope_scaling"] = scaling_json(rope);
 }
 
 Json window_or_null(const ModelConfig& config) {
@@ -157,20 +180,17 @@ void emit_smollm3(const ModelConfig& config, Json& out) {
 // What a family has that others have not.
 void emit_family_fields(const ModelConfig& config, Json& out) {
   switch (config.family) {
-    case Family::kLlama:
-    case Family::kGranite:
-    case Family::kSmolLm3:
-      out["mlp_bias"] = config.mlp_bias;
-      break;
     case Family::kMistral:
     case Family::kPhi3:
     case Family::kMixtral:
+    case Family::kStarCoder2:
       out["sliding_window"] = window_or_null(config);
       break;
     case Family::kQwen3Moe:
       out["use_sliding_window"] = config.sliding_window > 0;
       out["sliding_window"] = window_or_null(config);
       break;
+    case Family::kOlmo3:
     case Family::kGptOss:
       out["sliding_window"] = window_or_null(config);
       out["layer_types"] = layer_types(config);
@@ -182,32 +202,62 @@ void emit_family_fields(const ModelConfig& config, Json& out) {
     case Family::kGemma3:
       emit_gemma3(config, out);
       break;
+    case Family::kGranite:
+      emit_granite(config, out);
+      break;
+    case Family::kSmolLm3:
+      emit_smollm3(config, out);
+      break;
+    case Family::kSeedOss:
+      out["residual_dropout"] = 0.0;
+      break;
     default:
       break;
   }
-  if (config.family == Family::kGranite) emit_granite(config, out);
-  if (config.family == Family::kSmolLm3) emit_smollm3(config, out);
   if (has_experts(config.family)) emit_experts(config, out);
 }
 
-void emit_gated_family(const ModelConfig& config, Json& out) {
-  out["hidden_size"] = config.hidden_size;
-  out["intermediate_size"] = config.ffn_size;
-  out["num_hidden_layers"] = config.layer_count;
-  out["num_attention_heads"] = config.head_count;
+void emit_biases(const ModelConfig& config, Json& out) {
+  switch (family_info(config.family).biases) {
+    case BiasRule::kNone:
+    case BiasRule::kEverywhere:
+    case BiasRule::kQkv:
+      return;
+    case BiasRule::kUseBias:
+      out["use_bias"] = config.qkv_bias;
+      return;
+    case BiasRule::kUseQkvBias:
+      out["use_qkv_bias"] = config.qkv_bias;
+      return;
+    case BiasRule::kOutputApart:
+      out["attention_out_bias"] = config.output_bias;
+      [[fallthrough]];
+    case BiasRule::kAttentionAndMlp:
+      out["mlp_bias"] = config.mlp_bias;
+      [[fallthrough]];
+    case BiasRule::kAttention:
+      out["attention_bias"] = config.qkv_bias;
+  }
+}
+
+void emit_rotary_family(const ModelConfig& config, Json& out) {
+  const SizeFields fields = size_fields(config.family);
+  out[std::string(fields.hidden)] = config.hidden_size;
+  out[std::string(fields.ffn)] = config.ffn_size;
+  out[std::string(fields.layers)] = config.layer_count;
+  out[std::string(fields.heads)] = config.head_count;
   out["num_key_value_heads"] = config.kv_head_count;
   out["head_dim"] = config.head_dim;
   if (config.activation == ActivationKind::kGeGlu) {
     out["hidden_activation"] = "gelu_pytorch_tanh";
   } else {
-    out["hidden_act"] = "silu";
+    const bool silu = config.activation == ActivationKind::kSwiGlu;
+    out["hidden_act"] = silu ? "silu" : "gelu_pytorch_tanh";
   }
-  out["max_position_embeddings"] = config.context_max;
-  out["rms_norm_eps"] = config.norm_eps;
+  out[std::string(fields.context)] = config.context_max;
+  out[std::string(fields.norm_eps)] = config.norm_eps;
   emit_rope(config, out);
-  const bool fixed_biases = config.family == Family::kMistral || config.family == Family::kQwen2 ||
-                            config.family == Family::kPhi3 || config.family == Family::kMixtral;
-  if (!fixed_biases) out["attention_bias"] = config.qkv_bias;
+  emit_biases(config, out);
   emit_family_fields(config, out);
   out["attention_dropout"] = 0.0;
 }
@@ -244,7 +294,7 @@ Json to_hf_config(const ModelConfig& config) {
   if (config.family == Family::kGpt2) {
     emit_gpt2(config, out);
   } else {
-    emit_gated_family(config, out);
+    emit_rotary_family(config, out);
   }
   out["initializer_range"] = 0.02;
   out["bos_token_id"] = id_or_null(config.bos_id);

@@ -31,6 +31,9 @@ ExpertFields expert_fields(const ModelConfig& config) {
   if (config.family == Family::kGptOss) {
     return {kNewCountField, "intermediate_size", 128, 4, config.ffn_size};
   }
+  if (config.family == Family::kOlmoe) {
+    return {"num_experts", "intermediate_size", 64, 8, config.ffn_size};
+  }
   return {"num_experts", "moe_intermediate_size", 128, 8, 768};
 }
 
@@ -106,7 +109,8 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
   JIGE_TRY(experts.chosen, get_int_or(config, kChosenField, fields.chosen_default, where));
   JIGE_TRY(experts.ffn_size, get_int_or(config, fields.ffn, fields.ffn_default, where));
   JIGE_TRY(experts.balance_loss, get_bool_or(config, "output_router_logits", false, where));
-  JIGE_TRY(experts.balance_weight, get_number_or(config, "router_aux_loss_coef", 0.001, where));
+  const double weight = out.family == Family::kOlmoe ? 0.01 : experts.balance_weight;
+  JIGE_TRY(experts.balance_weight, get_number_or(config, "router_aux_loss_coef", weight, where));
   if (out.family == Family::kMixtral) {
     experts.normalised = true;
     JIGE_TRY(experts.jitter, get_number_or(config, "router_jitter_noise", 0, where));
@@ -119,7 +123,7 @@ Status parse_experts(const Json& config, ModelConfig& out, std::string_view wher
     return {};
   }
   JIGE_TRY(experts.normalised, get_bool_or(config, "norm_topk_prob", false, where));
-  return refuse_dense_layers(config, where);
+  return out.family == Family::kQwen3Moe ? refuse_dense_layers(config, where) : Status();
 }
 
 void emit_experts(const ModelConfig& config, Json& out) {
@@ -140,6 +144,10 @@ void emit_experts(const ModelConfig& config, Json& out) {
     return;
   }
   out["norm_topk_prob"] = experts.normalised;
+  if (config.family == Family::kOlmoe) {
+    out["clip_qkv"] = nullptr;
+    return;
+  }
   out["decoder_sparse_step"] = 1;
   out["mlp_only_layers"] = Json::array();
 }
@@ -166,11 +174,12 @@ Status check_experts(const ModelConfig& config, std::string_view where) {
   }
   JIGE_DO(check_gate(experts, config.family, where));
   if (config.family == Family::kQwen3Moe) return {};
-  if (experts.normalised && experts.ffn_size == config.ffn_size) return {};
+  const bool any_weights = config.family == Family::kOlmoe;
+  if ((any_weights || experts.normalised) && experts.ffn_size == config.ffn_size) return {};
   return fail(Code::kInvalidArgument,
-              "{}: {} models have experts of intermediate_size ({}, not {}) whose weights add "
-              "up to one",
-              where, family_name(config.family), config.ffn_size, experts.ffn_size);
+              "{}: {} models have experts of intermediate_size ({}, not {}){}", where,
+              family_name(config.family), config.ffn_size, experts.ffn_size,
+              any_weights ? "" : " whose weights add up to one");
 }
 
 int64_t expert_layer_count(const ModelConfig& config, int64_t experts) {

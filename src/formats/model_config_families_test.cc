@@ -60,6 +60,27 @@ TEST(ModelConfigFamilies, DefaultsAreThoseOfTheFamily) {
   EXPECT_EQ(gemma.pad_id, 0);
   EXPECT_EQ(config_of(family_json("olmo2")).norm_place, NormPlace::kAfter);
   EXPECT_EQ(config_of(family_json("granite")).score_scale, 1.0);
+  const ModelConfig olmo3 = config_of(family_json("olmo3"));
+  EXPECT_EQ(olmo3.layer_is_sliding, (std::vector<uint8_t>{1, 1, 1, 0}));
+  EXPECT_EQ(olmo3.sliding_window, 4096);
+  EXPECT_EQ(olmo3.rope.theta, 5e5);
+  EXPECT_FALSE(olmo3.sliding_rope);  // the same angles
+  const ModelConfig star = config_of(family_json("starcoder2"));
+  EXPECT_TRUE(star.qkv_bias && star.output_bias && star.mlp_bias && star.tied_embeddings);
+  EXPECT_EQ(star.norm, NormKind::kLayer);
+  EXPECT_EQ(star.activation, ActivationKind::kGeluTanh);
+  EXPECT_EQ(star.sliding_window, 0);
+  const ModelConfig stable = config_of(changed(family_json("stablelm"), {{"hidden_size", 64}}));
+  EXPECT_EQ(stable.rotary_dim, 4);  // a quarter of 16
+  EXPECT_FALSE(stable.qkv_bias || stable.output_bias || stable.mlp_bias);
+  const ModelConfig seed = config_of(family_json("seed_oss"));
+  EXPECT_TRUE(seed.qkv_bias && !seed.output_bias && !seed.mlp_bias);
+  EXPECT_EQ(seed.head_dim, 128);
+  const ModelConfig olmoe = config_of(family_json("olmoe"));
+  EXPECT_EQ(olmoe.experts.count, 64);
+  EXPECT_EQ(olmoe.experts.chosen, 8);
+  EXPECT_EQ(olmoe.experts.ffn_size, 48);
+  EXPECT_FALSE(olmoe.experts.normalised);
   const ModelConfig smol = config_of(family_json("smollm3"));
   EXPECT_EQ(smol.layer_is_unturned, (std::vector<uint8_t>{0, 0, 0, 1}));
   EXPECT_EQ(smol.rope.theta, 2e6);
@@ -96,6 +117,14 @@ TEST(ModelConfigFamilies, CountsTheParametersOfPublishedModels) {
   EXPECT_EQ(count(changed(family_json("granite"), tied), sizes(49155, 2048, 40, 32, 8, 8192)),
             2533531648);
   EXPECT_EQ(count(family_json("smollm3"), sizes(128256, 2048, 36, 16, 4, 11008)), 3075098624);
+  EXPECT_EQ(count(family_json("olmo3"), sizes(100278, 4096, 32, 32, 32, 11008)), 7298011136);
+  EXPECT_EQ(count(family_json("starcoder2"), sizes(49152, 3072, 30, 24, 2, 12288)), 3030371328);
+  EXPECT_EQ(count(family_json("stablelm"), sizes(50304, 2560, 32, 32, 32, 6912)), 2795443200);
+  EXPECT_EQ(count(changed(family_json("stablelm"), {{"use_qkv_bias", true}}),
+                  sizes(100352, 2048, 24, 32, 32, 5632)),
+            1644515328);
+  EXPECT_EQ(count(family_json("seed_oss"), sizes(155136, 5120, 64, 80, 8, 27648)), 36151104512);
+  EXPECT_EQ(count(family_json("olmoe"), sizes(50304, 2048, 16, 16, 16, 1024)), 6919161856);
 }
 
 TEST(ModelConfigFamilies, BothSpellingsOfPositionsByLayerTypeAreRead) {
@@ -234,6 +263,39 @@ TEST(ModelConfigFamilies, GraniteAndSmolLmChecksTheirFields) {
                     "no_rope_layer_interval");
   EXPECT_TRUE(
       config_of(changed(smol, {{"no_rope_layers", {1, 1, 1, 1}}})).layer_is_unturned.empty());
+}
+
+TEST(ModelConfigFamilies, RefusesWhatChangesStableLmAndOlmoe) {
+  const Json stable = changed(family_json("stablelm"), {{"hidden_size", 64}});
+  for (const char* field : {"use_parallel_residual", "qk_layernorm"}) {
+    EXPECT_FAILS_WITH(parsed(changed(stable, {{field, true}})), Code::kUnsupported, field);
+    EXPECT_TRUE(parsed(changed(stable, {{field, false}})));
+  }
+  const Json scaled = {{"rope_scaling", {{"rope_type", "linear"}, {"factor", 2.0}}}};
+  EXPECT_FAILS_WITH(parsed(changed(stable, scaled)), Code::kUnsupported, "default alone");
+  EXPECT_FAILS_WITH(parsed(changed(family_json("olmoe"), {{"clip_qkv", 8.0}})), Code::kUnsupported,
+                    "clip_qkv");
+  EXPECT_FAILS_WITH(parsed(changed(family_json("starcoder2"), {{"hidden_act", "relu"}})),
+                    Code::kUnsupported, "gelu_pytorch_tanh");
+}
+
+TEST(ModelConfigFamilies, PositionsOfOlmo3AreReadInBothSpellings) {
+  const Json yarn = {{"rope_type", "yarn"},
+                     {"factor", 8.0},
+                     {"original_max_position_embeddings", 32},
+                     {"attention_factor", 1.25}};
+  const ModelConfig old =
+      config_of(changed(family_json("olmo3"), {{"rope_theta", 3e5}, {"rope_scaling", yarn}}));
+  EXPECT_EQ(old.rope.scaling, RopeScaling::kYarn);
+  EXPECT_EQ(old.rope.theta, 3e5);
+  ASSERT_TRUE(old.sliding_rope);
+  EXPECT_EQ(old.sliding_rope->scaling, RopeScaling::kNone);
+  EXPECT_EQ(old.sliding_rope->theta, 3e5);
+  const Json full = changed(yarn, {{"rope_theta", 3e5}});
+  const Json local = {{"rope_type", "default"}, {"rope_theta", 3e5}};
+  const Json both = {{"full_attention", full}, {"sliding_attention", local}};
+  EXPECT_EQ(config_of(changed(family_json("olmo3"), {{"rope_parameters", both}})), old);
+  EXPECT_EQ(config_of(to_hf_config(old)), old);
 }
 
 TEST(ModelConfigFamilies, FeaturesOfOtherFamiliesAreRefused) {

@@ -11,11 +11,7 @@
 namespace jige::formats {
 namespace {
 
-constexpr int64_t kSlidingWindowDefault = 4096;  // Mistral, Qwen2, Qwen3, Qwen3-MoE
 constexpr int64_t kMaxWindowLayersDefault = 28;  // Qwen2, Qwen3
-constexpr int64_t kGptOssWindowDefault = 128;
-constexpr int64_t kGptOssPattern = 2;
-constexpr int64_t kGemma3PatternDefault = 6;
 constexpr int64_t kSmolLm3PatternDefault = 4;
 
 // "layer_types" as flags, or nothing when the field is absent.
@@ -51,22 +47,20 @@ std::vector<uint8_t> all_but_every(int64_t period, int64_t layer_count) {
 }
 
 Status parse_window(const Json& config, ModelConfig& out, std::string_view where) {
-  const bool null = present(config, "sliding_window") && !find_field(config, "sliding_window");
-  const bool gpt_oss = out.family == Family::kGptOss;
-  bool used = out.family == Family::kMistral || out.family == Family::kGemma3 || gpt_oss;
-  if (is_qwen(out.family) || out.family == Family::kQwen3Moe || out.family == Family::kSmolLm3) {
-    JIGE_TRY(used, get_bool_or(config, "use_sliding_window", false, where));
+  const FamilyInfo& family = family_info(out.family);
+  if (family.windows == WindowRule::kNone) return {};
+  const bool given = find_field(config, "sliding_window");
+  const bool null = present(config, "sliding_window") && !given;
+  const bool switched = family.window_use == WindowUse::kIfSwitchedOn ||
+                        family.window_use == WindowUse::kIfGivenAndSwitchedOn;
+  if (switched) {
+    JIGE_TRY(const bool on, get_bool_or(config, "use_sliding_window", false, where));
+    if (!on) return {};
   }
-  // Left out, these have none.
-  const bool optional = out.family == Family::kPhi3 || out.family == Family::kSmolLm3 ||
-                        out.family == Family::kMixtral;
-  if (optional) {
-    used = find_field(config, "sliding_window") && (used || out.family != Family::kSmolLm3);
-  }
-  if (!used || null) return {};
-  JIGE_TRY(out.sliding_window,
-           get_size_or(config, "sliding_window",
-                       gpt_oss ? kGptOssWindowDefault : kSlidingWindowDefault, where));
+  const bool must_be_given = family.window_use == WindowUse::kIfGiven ||
+                             family.window_use == WindowUse::kIfGivenAndSwitchedOn;
+  if (null || (must_be_given && !given)) return {};
+  JIGE_TRY(out.sliding_window, get_size_or(config, "sliding_window", family.window, where));
   return {};
 }
 
@@ -84,19 +78,12 @@ Result<std::vector<uint8_t>> default_window_flags(const Json& config, const Mode
     flags = out.layer_is_unturned;
     flags.resize(static_cast<size_t>(out.layer_count));
   }
-  if (out.family == Family::kGptOss) flags = all_but_every(kGptOssPattern, out.layer_count);
+  int64_t period = family_info(out.family).full_period;
   if (out.family == Family::kGemma3) {
-    JIGE_TRY(const int64_t period,
-             get_size_or(config, "sliding_window_pattern", kGemma3PatternDefault, where));
-    flags = all_but_every(period, out.layer_count);
+    JIGE_TRY(period, get_size_or(config, "sliding_window_pattern", period, where));
   }
+  if (period > 0) flags = all_but_every(period, out.layer_count);
   return flags;
-}
-
-// Whether layer_types may say anything else than what other fields do.
-bool has_layer_types(Family family) {
-  return is_qwen(family) || family == Family::kGemma3 || family == Family::kSmolLm3 ||
-         family == Family::kGptOss;
 }
 
 Status parse_windows(const Json& config, ModelConfig& out, std::string_view where) {
@@ -108,7 +95,7 @@ Status parse_windows(const Json& config, ModelConfig& out, std::string_view wher
     if (out.family == Family::kGemma3 && find_field(config, "sliding_window_pattern")) {
       return fail(Code::kCorrupt, "{}: sliding_window_pattern contradicts layer_types", where);
     }
-    if (!has_layer_types(out.family)) {
+    if (family_info(out.family).windows != WindowRule::kSomeLayers) {
       return fail(Code::kUnsupported, "{}: field \"layer_types\" is not supported for {} models",
                   where, family_name(out.family));
     }

@@ -18,9 +18,6 @@
 namespace jige::formats {
 namespace {
 
-constexpr int64_t kQwen3HeadDimDefault = 128;
-constexpr int64_t kGemma3HeadDimDefault = 256;
-constexpr int64_t kGptOssHeadDimDefault = 64;
 constexpr double kGemma3ScoreDimDefault = 256;
 
 // The first entry of "architectures", or empty.
@@ -93,42 +90,12 @@ Result<int32_t> checked_id(int64_t id, std::string_view field, const ModelConfig
   return static_cast<int32_t>(id);
 }
 
-// The ids of a family in transformers, -1 where it has none.
-struct DefaultIds {
-  int64_t bos = -1;
-  int64_t eos = -1;
-  int64_t pad = -1;
-};
-
-DefaultIds default_ids(Family family) {
-  switch (family) {
-    case Family::kQwen2:
-    case Family::kQwen3:
-    case Family::kQwen3Moe:
-      return {};
-    case Family::kGpt2:
-      return {.bos = 50256, .eos = 50256};
-    case Family::kPhi3:
-      return {.bos = 1, .eos = 32000, .pad = 32000};
-    case Family::kGemma3:
-      return {.bos = 2, .eos = 1, .pad = 0};
-    case Family::kOlmo2:
-      return {.eos = 50279, .pad = 1};
-    case Family::kGptOss:
-      return {};
-    case Family::kSmolLm3:
-      return {.bos = 128000, .eos = 128001, .pad = 128004};
-    default:
-      return {.bos = 1, .eos = 2};
-  }
-}
-
 Status parse_token_ids(const Json& config, ModelConfig& out, std::string_view where) {
   // A field left out (not null) has the default of its family in transformers, if that fits.
   const auto default_id = [&](std::string_view field, int64_t id) {
     return !present(config, field) && id < out.vocab_size ? id : int64_t{-1};
   };
-  const DefaultIds defaults = default_ids(out.family);
+  const FamilyInfo& defaults = family_info(out.family);
   int64_t bos = default_id("bos_token_id", defaults.bos);
   const int64_t eos = default_id("eos_token_id", defaults.eos);
   int64_t pad = default_id("pad_token_id", defaults.pad);
@@ -169,67 +136,66 @@ Result<int64_t> divided_head_dim(const ModelConfig& config, std::string_view whe
   return config.hidden_size / config.head_count;
 }
 
-// What transformers takes for key/value heads that are left out; 0: as many as query heads.
-int64_t default_kv_heads(Family family) {
-  switch (family) {
-    case Family::kMistral:
-    case Family::kMixtral:
-    case Family::kGptOss:
-      return 8;
-    case Family::kQwen2:
-    case Family::kQwen3:
-      return 32;
-    case Family::kGemma3:
-    case Family::kSmolLm3:
-    case Family::kQwen3Moe:
-      return 4;
-    default:
-      return 0;
-  }
-}
-
 // Null means as many as query heads.
 Result<int64_t> parse_kv_head_count(const Json& config, const ModelConfig& out,
                                     std::string_view where) {
-  int64_t fallback = default_kv_heads(out.family);
+  int64_t fallback = family_info(out.family).kv_heads;
   if (fallback == 0 || present(config, "num_key_value_heads")) fallback = out.head_count;
   return get_size_or(config, "num_key_value_heads", fallback, where);
 }
 
 Result<int64_t> parse_head_dim(const Json& config, const ModelConfig& out, std::string_view where) {
   if (find_field(config, "head_dim")) return get_int(config, "head_dim", where);
-  if (out.family == Family::kQwen3) return kQwen3HeadDimDefault;
-  if (out.family == Family::kGemma3) return kGemma3HeadDimDefault;
-  if (out.family == Family::kGptOss) return kGptOssHeadDimDefault;
+  const int64_t usual = family_info(out.family).head_dim;
+  if (usual > 0) return usual;
   return divided_head_dim(out, where);
 }
 
-Status parse_gate(const Json& config, ModelConfig& out, std::string_view where) {
-  const bool gelu = out.family == Family::kGemma3;
-  const char* field = gelu ? "hidden_activation" : "hidden_act";
-  const char* wanted = gelu ? "gelu_pytorch_tanh" : "silu";
+Status check_activation(const Json& config, const ModelConfig& out, std::string_view where) {
+  const bool silu = out.activation == ActivationKind::kSwiGlu;
+  const char* field = out.activation == ActivationKind::kGeGlu ? "hidden_activation" : "hidden_act";
+  const char* wanted = silu ? "silu" : "gelu_pytorch_tanh";
   JIGE_TRY(const std::string activation, get_string_or(config, field, wanted, where));
-  out.activation = gelu ? ActivationKind::kGeGlu : ActivationKind::kSwiGlu;
-  if (activation == wanted || (!gelu && activation == "swish")) return {};
+  if (activation == wanted || (silu && activation == "swish")) return {};
   return fail(Code::kUnsupported, "{}: {} \"{}\" is not supported for {}; it must be {}", where,
               field, activation, family_name(out.family), wanted);
 }
 
 Status parse_biases(const Json& config, ModelConfig& out, std::string_view where) {
-  const bool optional = out.family == Family::kLlama || out.family == Family::kQwen3 ||
-                        out.family == Family::kGemma3 || out.family == Family::kOlmo2 ||
-                        out.family == Family::kGranite || out.family == Family::kSmolLm3 ||
-                        out.family == Family::kQwen3Moe || out.family == Family::kGptOss;
-  bool attention_bias = false;
-  if (optional) {
-    const bool usual = out.family == Family::kGptOss;
-    JIGE_TRY(attention_bias, get_bool_or(config, "attention_bias", usual, where));
+  const FamilyInfo& family = family_info(out.family);
+  const auto flag = [&](const char* field, bool usual) {
+    return get_bool_or(config, field, usual, where);
+  };
+  switch (family.biases) {
+    case BiasRule::kNone:
+      return {};
+    case BiasRule::kEverywhere:
+      out.qkv_bias = out.output_bias = out.mlp_bias = true;
+      return {};
+    case BiasRule::kQkv:
+      out.qkv_bias = true;
+      return {};
+    case BiasRule::kUseBias: {
+      JIGE_TRY(out.qkv_bias, flag("use_bias", family.attention_bias));
+      out.output_bias = out.mlp_bias = out.qkv_bias;
+      return {};
+    }
+    case BiasRule::kUseQkvBias: {
+      JIGE_TRY(out.qkv_bias, flag("use_qkv_bias", family.attention_bias));
+      return {};
+    }
+    case BiasRule::kAttention:
+    case BiasRule::kAttentionAndMlp:
+    case BiasRule::kOutputApart:
+      break;
   }
-  out.qkv_bias = attention_bias || out.family == Family::kQwen2;
-  out.output_bias = attention_bias;
-  if (out.family == Family::kLlama || out.family == Family::kGranite ||
-      out.family == Family::kSmolLm3) {
-    JIGE_TRY(out.mlp_bias, get_bool_or(config, "mlp_bias", false, where));
+  JIGE_TRY(out.qkv_bias, flag("attention_bias", family.attention_bias));
+  out.output_bias = out.qkv_bias;
+  if (family.biases == BiasRule::kOutputApart) {
+    JIGE_TRY(out.output_bias, flag("attention_out_bias", false));
+  }
+  if (family.biases != BiasRule::kAttention) {
+    JIGE_TRY(out.mlp_bias, flag("mlp_bias", false));
   }
   return {};
 }
@@ -250,9 +216,22 @@ Status refuse_looking_ahead(const Json& config, std::string_view where) {
   return {};
 }
 
-// Fields that would change what is computed must be absent, null or false.
-Status refuse_gemma_variants(const Json& config, std::string_view where) {
-  for (const char* field : {"attn_logit_softcapping", "final_logit_softcapping"}) {
+// Fields that would change what a family computes, where they are not absent, null or false.
+std::vector<const char*> variant_fields(Family family) {
+  switch (family) {
+    case Family::kGemma3:
+      return {"attn_logit_softcapping", "final_logit_softcapping"};
+    case Family::kStableLm:
+      return {"use_parallel_residual", "qk_layernorm"};
+    case Family::kOlmoe:
+      return {"clip_qkv"};
+    default:
+      return {};
+  }
+}
+
+Status refuse_variants(const Json& config, Family family, std::string_view where) {
+  for (const char* field : variant_fields(family)) {
     const Json* value = find_field(config, field);
     if (!value || (value->is_boolean() && !value->get<bool>())) continue;
     return fail(Code::kUnsupported, "{}: field \"{}\" is {}, which Jige does not support", where,
@@ -264,8 +243,6 @@ Status refuse_gemma_variants(const Json& config, std::string_view where) {
 // What a family multiplies with, besides its weights.
 Status parse_scales(const Json& config, ModelConfig& out, std::string_view where) {
   if (out.family == Family::kGemma3) {
-    JIGE_DO(refuse_gemma_variants(config, where));
-    out.norm_adds_one = true;
     out.embedding_scale = std::sqrt(static_cast<double>(std::max<int64_t>(out.hidden_size, 1)));
     JIGE_TRY(out.score_dim,
              get_number_or(config, "query_pre_attn_scalar", kGemma3ScoreDimDefault, where));
@@ -279,31 +256,36 @@ Status parse_scales(const Json& config, ModelConfig& out, std::string_view where
   return {};
 }
 
-Status parse_gated_family(const Json& config, ModelConfig& out, std::string_view where) {
-  const Family family = out.family;
-  JIGE_TRY(out.hidden_size, get_int(config, "hidden_size", where));
-  JIGE_TRY(out.layer_count, get_int(config, "num_hidden_layers", where));
-  JIGE_TRY(out.head_count, get_int(config, "num_attention_heads", where));
-  JIGE_TRY(out.ffn_size, get_int(config, "intermediate_size", where));
-  JIGE_TRY(out.context_max, get_int(config, "max_position_embeddings", where));
-  const bool coarse_eps = family == Family::kPhi3 || family == Family::kOlmo2 ||
-                          family == Family::kMixtral || family == Family::kGptOss;
-  JIGE_TRY(out.norm_eps, get_number_or(config, "rms_norm_eps", coarse_eps ? 1e-5 : 1e-6, where));
+// What all models of a family have.
+void set_family_features(ModelConfig& out) {
+  const FamilyInfo& family = family_info(out.family);
+  out.norm = family.norm;
+  out.norm_place = family.norm_place;
+  out.norm_adds_one = family.norm_adds_one;
+  out.activation = family.activation;
+  out.qk_norm = family.head_norms == HeadNorms::kEach;
+  out.qk_norm_whole = family.head_norms == HeadNorms::kWhole;
+  out.fused_projections = family.fused_projections;
+  out.attention_sinks = family.attention_sinks;
+}
+
+Status parse_rotary_family(const Json& config, ModelConfig& out, std::string_view where) {
+  const FamilyInfo& family = family_info(out.family);
+  const SizeFields fields = size_fields(out.family);
+  JIGE_TRY(out.hidden_size, get_int(config, fields.hidden, where));
+  JIGE_TRY(out.layer_count, get_int(config, fields.layers, where));
+  JIGE_TRY(out.head_count, get_int(config, fields.heads, where));
+  JIGE_TRY(out.ffn_size, get_int(config, fields.ffn, where));
+  JIGE_TRY(out.context_max, get_int(config, fields.context, where));
+  JIGE_TRY(out.norm_eps, get_number_or(config, fields.norm_eps, family.norm_eps, where));
   JIGE_TRY(out.kv_head_count, parse_kv_head_count(config, out, where));
   JIGE_TRY(out.head_dim, parse_head_dim(config, out, where));
-  JIGE_DO(parse_gate(config, out, where));
-  const bool tied = family == Family::kGemma3 || family == Family::kSmolLm3;
-  JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", tied, where));
+  JIGE_DO(check_activation(config, out, where));
+  JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", family.tied, where));
   JIGE_DO(parse_biases(config, out, where));
+  JIGE_DO(refuse_variants(config, out.family, where));
   JIGE_DO(parse_scales(config, out, where));
-  out.qk_norm =
-      family == Family::kQwen3 || family == Family::kQwen3Moe || family == Family::kGemma3;
-  out.qk_norm_whole = family == Family::kOlmo2;
-  out.fused_projections = family == Family::kPhi3;
-  out.attention_sinks = family == Family::kGptOss;
-  if (family == Family::kOlmo2) out.norm_place = NormPlace::kAfter;
-  if (family == Family::kGemma3) out.norm_place = NormPlace::kAround;
-  return has_experts(family) ? parse_experts(config, out, where) : Status();
+  return has_experts(out.family) ? parse_experts(config, out, where) : Status();
 }
 
 // GPT-2 spells sizes in its own way, but readers accept the common names too.
@@ -355,10 +337,8 @@ Status parse_gpt2(const Json& config, ModelConfig& out, std::string_view where) 
                 "{}: field \"add_cross_attention\" is true, which Jige does not support", where);
   }
   JIGE_TRY(out.tied_embeddings, get_bool_or(config, "tie_word_embeddings", true, where));
-  out.norm = NormKind::kLayer;
   out.position = PositionKind::kLearned;
-  out.qkv_bias = out.output_bias = out.mlp_bias = true;
-  return {};
+  return parse_biases(config, out, where);
 }
 
 // Whether the matrices are stored in few bits, and how: MXFP4 is found in the files.
@@ -386,6 +366,7 @@ Result<ModelConfig> parse_model_config(const Json& config, std::string_view wher
   if (!config.is_object()) return fail(Code::kCorrupt, "{}: must be a JSON object", where);
   ModelConfig out;
   JIGE_TRY(out.family, detect_family(config, where));
+  set_family_features(out);
   JIGE_DO(refuse_looking_ahead(config, where));
   JIGE_TRY(const bool quantised, parse_quantisation(config, out, where));
   JIGE_TRY(out.vocab_size, get_int(config, "vocab_size", where));
@@ -393,7 +374,7 @@ Result<ModelConfig> parse_model_config(const Json& config, std::string_view wher
   const bool stated = find_field(config, "dtype") || find_field(config, "torch_dtype");
   if (quantised && !stated) out.stored_dtype = DType::kBF16;
   JIGE_DO(out.family == Family::kGpt2 ? parse_gpt2(config, out, where)
-                                      : parse_gated_family(config, out, where));
+                                      : parse_rotary_family(config, out, where));
   // Sizes first: what follows allocates by the number of layers.
   const auto checked = [&]() -> Status {
     Status status = check_model_config(out, where);

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/log.h"
+#include "formats/model_families.h"
 
 namespace jige::formats {
 namespace {
@@ -14,22 +15,9 @@ namespace {
 constexpr const char* kOriginalContext = "original_max_position_embeddings";
 constexpr const char* kPartialFactor = "partial_rotary_factor";
 constexpr int64_t kPhi3OriginalContext = 4096;
-constexpr double kGemma3Theta = 1e6;
 constexpr double kGemma3SlidingTheta = 1e4;
-constexpr double kMixtralTheta = 1e6;
-constexpr double kSmolLm3Theta = 2e6;
-constexpr double kGptOssTheta = 1.5e5;
 constexpr double kLongFactorMin = 1e-6;
 constexpr double kLongFactorMax = 1e6;
-
-bool turns_parts(Family family) { return family == Family::kPhi3; }
-
-double theta_default(Family family) {
-  if (family == Family::kGemma3) return kGemma3Theta;
-  if (family == Family::kMixtral) return kMixtralTheta;
-  if (family == Family::kGptOss) return kGptOssTheta;
-  return family == Family::kSmolLm3 ? kSmolLm3Theta : RopeConfig().theta;
-}
 
 // The classes of most families in transformers turn whole heads: they never look at
 // partial_rotary_factor without scaling, and with it they fail.
@@ -50,16 +38,19 @@ Status check_partial_factor(const Json& object, const Json& config, const RopeCo
 
 Result<RopeScaling> scaling_of(const std::string& type, Family family, std::string_view where) {
   if (type == "default") return RopeScaling::kNone;
+  const char* known = "default, linear, llama3 and yarn";
   if (family == Family::kPhi3) {
     if (type == "longrope" || type == "su") return RopeScaling::kLongRope;
+    known = "default and longrope";
+  } else if (family == Family::kStableLm) {
+    known = "default alone";
   } else {
     if (type == "linear") return RopeScaling::kLinear;
     if (type == "llama3") return RopeScaling::kLlama3;
     if (type == "yarn") return RopeScaling::kYarn;
   }
-  return fail(
-      Code::kUnsupported, "{}: rope type \"{}\" is not supported; supported are {}", where, type,
-      family == Family::kPhi3 ? "default and longrope" : "default, linear, llama3 and yarn");
+  return fail(Code::kUnsupported, "{}: rope type \"{}\" is not supported; supported are {}", where,
+              type, known);
 }
 
 Result<std::vector<double>> parse_factors(const Json& object, const char* field, size_t count,
@@ -155,7 +146,7 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
                                      std::string_view where) {
   RopeConfig rope;
   JIGE_TRY(const double top_theta,
-           get_number_or(config, "rope_theta", theta_default(out.family), where));
+           get_number_or(config, "rope_theta", family_info(out.family).theta, where));
   JIGE_TRY(rope.theta, get_number_or(object, "rope_theta", top_theta, where));
   if (find_field(config, "rope_theta") && rope.theta != top_theta) {
     return fail(Code::kCorrupt, "{}: rope_theta is {} at the top and {} in the rope parameters",
@@ -171,7 +162,8 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
   JIGE_TRY(const std::string old_type, get_string_or(object, "type", "default", where));
   JIGE_TRY(const std::string type, get_string_or(object, "rope_type", old_type, where));
   JIGE_TRY(rope.scaling, scaling_of(type, out.family, where));
-  if (!turns_parts(out.family)) JIGE_DO(check_partial_factor(object, config, rope, where));
+  if (!family_info(out.family).turns_parts)
+    JIGE_DO(check_partial_factor(object, config, rope, where));
   if (rope.scaling == RopeScaling::kNone) return rope;
   if (rope.scaling == RopeScaling::kLongRope) {
     JIGE_DO(parse_longrope(object, config, out, rope, where));
@@ -192,7 +184,7 @@ Result<RopeConfig> parse_rope_object(const Json& object, const Json& config, con
 // How many columns of a head turn, said at the top or in either object.
 Status parse_rotary_dim(const Json& config, const Json* parameters, const Json* scaling,
                         ModelConfig& out, std::string_view where) {
-  double factor = 1.0;
+  double factor = family_info(out.family).turned_factor;
   bool stated = false;
   for (const Json* object : {&config, parameters, scaling}) {
     if (!object || !find_field(*object, kPartialFactor)) continue;
@@ -263,13 +255,16 @@ Status parse_rope_by_layer_type(const Json& config, ModelConfig& out, std::strin
   }
   JIGE_TRY(out.rope, parse_both_spellings(full, scaling, config, out, where));
 
-  constexpr const char* kSlidingTheta = "rope_local_base_freq";
+  // Gemma 3's other angles have a field of their own; OLMo 3's have the theta of all, unscaled.
+  const bool gemma3 = out.family == Family::kGemma3;
+  const char* top_field = gemma3 ? "rope_local_base_freq" : "rope_theta";
   Json local = sliding ? *sliding : Json::object();
-  JIGE_TRY(const double top, get_number_or(config, kSlidingTheta, kGemma3SlidingTheta, where));
+  JIGE_TRY(const double top,
+           get_number_or(config, top_field, gemma3 ? kGemma3SlidingTheta : out.rope.theta, where));
   JIGE_TRY(const double theta, get_number_or(local, "rope_theta", top, where));
-  if (find_field(config, kSlidingTheta) && theta != top) {
+  if (find_field(config, top_field) && theta != top) {
     return fail(Code::kCorrupt, "{}: {} is {}, but rope_theta of sliding_attention is {}", where,
-                kSlidingTheta, top, theta);
+                top_field, top, theta);
   }
   local["rope_theta"] = theta;
   JIGE_TRY(const RopeConfig rope, parse_rope_object(local, Json::object(), out, where));
@@ -301,10 +296,10 @@ double partial_rotary_factor(int64_t rotary_dim, int64_t head_dim) {
 }
 
 Status parse_rope(const Json& config, ModelConfig& out, std::string_view where) {
-  if (out.family == Family::kGemma3) return parse_rope_by_layer_type(config, out, where);
+  if (family_info(out.family).two_ropes) return parse_rope_by_layer_type(config, out, where);
   JIGE_TRY(const Json* parameters, object_or_null(config, "rope_parameters", where));
   JIGE_TRY(const Json* scaling, object_or_null(config, "rope_scaling", where));
-  if (turns_parts(out.family)) {
+  if (family_info(out.family).turns_parts) {
     JIGE_DO(parse_rotary_dim(config, parameters, scaling, out, where));
   }
   if (out.family == Family::kGptOss && !parameters && !scaling) {

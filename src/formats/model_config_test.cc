@@ -87,6 +87,7 @@ void expect_facts(const ModelConfig& config, const Json& facts, const std::strin
     EXPECT_EQ(config.rope.scaling, type == "llama3"     ? RopeScaling::kLlama3
                                    : type == "linear"   ? RopeScaling::kLinear
                                    : type == "longrope" ? RopeScaling::kLongRope
+                                   : type == "yarn"     ? RopeScaling::kYarn
                                                         : RopeScaling::kNone)
         << name;
   }
@@ -166,7 +167,8 @@ TEST(ModelConfig, RefusesUnknownArchitecturesByNameWithTheKnownOnes) {
   EXPECT_FAILS_WITH(unknown, Code::kUnsupported,
                     "LlamaForCausalLM, MistralForCausalLM, Qwen2ForCausalLM, Qwen3ForCausalLM, "
                     "GPT2LMHeadModel, Phi3ForCausalLM, Gemma3ForCausalLM, Olmo2ForCausalLM, "
-                    "GraniteForCausalLM, SmolLM3ForCausalLM");
+                    "Olmo3ForCausalLM, GraniteForCausalLM, SmolLM3ForCausalLM, "
+                    "Starcoder2ForCausalLM, StableLmForCausalLM, SeedOssForCausalLM");
   EXPECT_FAILS_WITH(
       parse_config(with(llama_json(), "architectures", {"LlamaForSequenceClassification"})),
       Code::kUnsupported, "LlamaForSequenceClassification");

@@ -73,6 +73,10 @@ LayerNames layer_names(const formats::ModelConfig& config, int64_t index) {
                    .ffn_input = {mlp + "gate_proj", mlp + "up_proj"},
                    .ffn_output = mlp + "down_proj",
                    .experts = expert_names(config.family, at)};
+  if (config.family == formats::Family::kStarCoder2) {
+    names.ffn_input = {mlp + "c_fc"};
+    names.ffn_output = mlp + "c_proj";
+  }
   if (config.norm_place != formats::NormPlace::kBefore) {
     names.norm1_after = at + ".post_attention_layernorm";
     names.norm2 = at + ".pre_feedforward_layernorm";

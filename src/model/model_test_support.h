@@ -43,6 +43,11 @@ inline const std::vector<std::string>& fixture_names() {
                                                  "olmo2",
                                                  "granite",
                                                  "smollm3",
+                                                 "olmo3",
+                                                 "starcoder2",
+                                                 "stablelm",
+                                                 "seed_oss",
+                                                 "olmoe",
                                                  "mixtral",
                                                  "qwen3_moe",
                                                  "qwen3_moe_unnormalised",
@@ -100,6 +105,30 @@ inline void add_layer_features(formats::ModelConfig& config) {
     case formats::Family::kOlmo2:
       config.norm_place = formats::NormPlace::kAfter;
       config.qk_norm_whole = true;
+      break;
+    case formats::Family::kOlmo3:
+      config.norm_place = formats::NormPlace::kAfter;
+      config.qk_norm_whole = true;
+      config.sliding_window = 5;
+      config.layer_is_sliding = {1, 0};
+      config.rope.scaling = formats::RopeScaling::kLinear;
+      config.rope.factor = 2;
+      config.sliding_rope = formats::RopeConfig{};
+      break;
+    case formats::Family::kStarCoder2:
+      config.norm = formats::NormKind::kLayer;
+      config.activation = formats::ActivationKind::kGeluTanh;
+      config.qkv_bias = config.output_bias = config.mlp_bias = true;
+      config.sliding_window = 5;
+      config.tied_embeddings = true;
+      break;
+    case formats::Family::kStableLm:
+      config.norm = formats::NormKind::kLayer;
+      config.qkv_bias = true;
+      config.rotary_dim = 2;
+      break;
+    case formats::Family::kSeedOss:
+      config.qkv_bias = config.mlp_bias = true;
       break;
     case formats::Family::kGranite:
       config.embedding_scale = 3.0;
@@ -159,6 +188,10 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
       config.sliding_window = 5;
       config.experts = {.count = 4, .chosen = 2, .ffn_size = config.ffn_size, .normalised = true};
       break;
+    case formats::Family::kOlmoe:
+      config.qk_norm_whole = true;
+      config.experts = {.count = 5, .chosen = 3, .ffn_size = config.ffn_size};
+      break;
     case formats::Family::kQwen3Moe:
       config.qk_norm = true;
       config.experts = {.count = 5, .chosen = 3, .ffn_size = 12};
@@ -172,10 +205,12 @@ inline formats::ModelConfig tiny_config(formats::Family family) {
 
 inline const std::vector<formats::Family>& all_families() {
   static const std::vector<formats::Family> families = {
-      formats::Family::kLlama,   formats::Family::kMistral, formats::Family::kQwen2,
-      formats::Family::kQwen3,   formats::Family::kGpt2,    formats::Family::kPhi3,
-      formats::Family::kGemma3,  formats::Family::kOlmo2,   formats::Family::kGranite,
-      formats::Family::kSmolLm3, formats::Family::kMixtral, formats::Family::kQwen3Moe};
+      formats::Family::kLlama,    formats::Family::kMistral, formats::Family::kQwen2,
+      formats::Family::kQwen3,    formats::Family::kGpt2,    formats::Family::kPhi3,
+      formats::Family::kGemma3,   formats::Family::kOlmo2,   formats::Family::kGranite,
+      formats::Family::kSmolLm3,  formats::Family::kOlmo3,   formats::Family::kStarCoder2,
+      formats::Family::kStableLm, formats::Family::kSeedOss, formats::Family::kMixtral,
+      formats::Family::kQwen3Moe, formats::Family::kOlmoe};
   return families;
 }
 

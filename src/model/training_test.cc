@@ -146,13 +146,16 @@ TEST(Training, AdapterGradientsMatchFiniteDifferences) {
 }
 
 TEST(Training, AdapterGradientsOfOtherLayersMatchFiniteDifferences) {
-  for (const Family family : {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kGranite}) {
+  for (const Family family :
+       {Family::kPhi3, Family::kGemma3, Family::kOlmo2, Family::kOlmo3, Family::kGranite,
+        Family::kStarCoder2, Family::kStableLm, Family::kSeedOss}) {
     SCOPED_TRACE(name_of(family));
     const formats::ModelConfig config = tiny_config(family);
-    const bool fused = config.fused_projections;
+    // q, k and v, gate and up, and two outputs; StarCoder 2 has no gate.
+    const int linears = config.fused_projections ? 4 : family == Family::kStarCoder2 ? 6 : 7;
     Trainee trainee(config, {.format = ops::WeightFormat::kQ8},
                     formats::LoraConfig{.rank = 3, .alpha = 5});
-    EXPECT_EQ(trainee.weights().trainable().size(), 2u * (fused ? 4 : 7) * 2);
+    EXPECT_EQ(trainee.weights().trainable().size(), 2u * linears * 2);
     testing::fill_base(trainee, 21);
     trainee.randomise(14);
     expect_gradients_match_differences(trainee, random_sequences({11, 6}, 37, 5));
@@ -176,8 +179,8 @@ std::unique_ptr<Trainee> loaded_trainee(const std::string& folder,
 
 TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
   std::vector<std::string> names(std::begin(kStepped), std::end(kStepped));
-  for (const char* name :
-       {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss"}) {
+  for (const char* name : {"qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite",
+                           "gpt_oss", "olmo3", "starcoder2", "stablelm", "seed_oss"}) {
     names.emplace_back(name);
   }
   for (const std::string& name : names) {
@@ -194,6 +197,8 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
       sequences.emplace_back(next, next + length);
       next += length;
     }
+    // PyTorch's own f32 gradients of olmo3 are 2.3e-6 from those in double.
+    const double tolerance = name == "olmo3" ? 5e-6 : 2e-6;
     const auto trainee = loaded_trainee(folder, {});
     EXPECT_NEAR(trainee->mean_loss(sequences),
                 testing::value_of(recording.view("loss")).as<float>()[0], 1e-5);
@@ -210,7 +215,7 @@ TEST(Training, GradientsMatchTheRecordingFromPyTorch) {
         const size_t at = param.spec->transposed ? i % columns * rows + i / columns : i;
         worst = std::max(worst, std::abs(double{got[i]} - want[at]));
       }
-      EXPECT_LT(worst, 2e-6) << param.spec->name;
+      EXPECT_LT(worst, tolerance) << param.spec->name;
     }
   }
 }

@@ -341,7 +341,8 @@ TEST(Optimizer, DecaysMatricesOnly) {
 
 TEST(Executor, UsesTheMemoryThatThePlanSays) {
   for (const char* model : {"llama2", "gpt2", "qwen3", "phi3", "phi4_mini", "gemma3", "olmo2",
-                            "granite", "smollm3", "mixtral", "qwen3_moe_unnormalised"}) {
+                            "granite", "smollm3", "olmo3", "starcoder2", "stablelm", "seed_oss",
+                            "mixtral", "qwen3_moe_unnormalised", "olmoe"}) {
     for (const DType compute : {DType::kF32, DType::kBF16}) {
       CpuDevice device({.thread_count = 1});
       Arena arena(device, "test");

@@ -80,6 +80,30 @@ CASES = {
              query_pre_attn_scalar=168, attention_bias=True, tie_word_embeddings=False),
     ),
     "olmo2": ("Olmo2Config", dict(SIZES, rope_theta=500000.0, eos_token_id=5)),
+    "olmo3": ("Olmo3Config", dict(SIZES, sliding_window=16, rope_theta=500000.0, eos_token_id=5)),
+    "olmo3_yarn": (
+        "Olmo3Config",
+        dict(SIZES, sliding_window=16, eos_token_id=5, rope_theta=500000.0,
+             rope_scaling={"rope_type": "yarn", "factor": 8.0, "beta_fast": 32.0,
+                           "beta_slow": 1.0, "original_max_position_embeddings": 32,
+                           "attention_factor": 1.2079441541679836}),
+    ),
+    "starcoder2": ("Starcoder2Config", dict(SIZES, bos_token_id=0, eos_token_id=0)),
+    "starcoder2_window": (
+        "Starcoder2Config",
+        dict(SIZES, sliding_window=16, use_bias=False, bos_token_id=0, eos_token_id=0),
+    ),
+    "stablelm": ("StableLmConfig", dict(SIZES)),
+    "stablelm_bias": (
+        "StableLmConfig",
+        dict(SIZES, use_qkv_bias=True, partial_rotary_factor=0.5, tie_word_embeddings=True),
+    ),
+    "seed_oss": ("SeedOssConfig", dict(SIZES)),
+    "seed_oss_bias": (
+        "SeedOssConfig",
+        dict(SIZES, head_dim=16, attention_bias=False, attention_out_bias=True, mlp_bias=True),
+    ),
+    "olmoe": ("OlmoeConfig", dict(SIZES, num_experts=6, num_experts_per_tok=3, eos_token_id=5)),
     "granite": (
         "GraniteConfig",
         dict(SIZES, embedding_multiplier=12.0, attention_multiplier=0.015625,
@@ -174,7 +198,10 @@ def record_configs():
                "Qwen2Config": "Qwen2ForCausalLM", "Qwen3Config": "Qwen3ForCausalLM",
                "GPT2Config": "GPT2LMHeadModel", "Phi3Config": "Phi3ForCausalLM",
                "Gemma3TextConfig": "Gemma3ForCausalLM", "Olmo2Config": "Olmo2ForCausalLM",
-               "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM"}
+               "GraniteConfig": "GraniteForCausalLM", "SmolLM3Config": "SmolLM3ForCausalLM",
+               "Olmo3Config": "Olmo3ForCausalLM", "OlmoeConfig": "OlmoeForCausalLM",
+               "Starcoder2Config": "Starcoder2ForCausalLM", "StableLmConfig": "StableLmForCausalLM",
+               "SeedOssConfig": "SeedOssForCausalLM"}
     for name, (kind, arguments) in CASES.items():
         if not hasattr(transformers, kind):
             continue

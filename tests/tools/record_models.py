@@ -47,6 +47,10 @@ from transformers import (
     MixtralForCausalLM,
     Olmo2Config,
     Olmo2ForCausalLM,
+    Olmo3Config,
+    Olmo3ForCausalLM,
+    OlmoeConfig,
+    OlmoeForCausalLM,
     Phi3Config,
     Phi3ForCausalLM,
     Qwen2Config,
@@ -55,8 +59,14 @@ from transformers import (
     Qwen3ForCausalLM,
     Qwen3MoeConfig,
     Qwen3MoeForCausalLM,
+    SeedOssConfig,
+    SeedOssForCausalLM,
     SmolLM3Config,
     SmolLM3ForCausalLM,
+    StableLmConfig,
+    StableLmForCausalLM,
+    Starcoder2Config,
+    Starcoder2ForCausalLM,
 )
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
@@ -340,6 +350,65 @@ MODELS = {
         torch.bfloat16,
         {},
     ),
+    "olmo3": (
+        Olmo3ForCausalLM,
+        Olmo3Config(
+            **dict(COMMON, num_hidden_layers=3),
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            pad_token_id=None,
+            sliding_window=9,
+            layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+            rope_parameters={
+                "full_attention": YARN,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 150000.0},
+            },
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "starcoder2": (
+        Starcoder2ForCausalLM,
+        Starcoder2Config(
+            **COMMON, num_attention_heads=4, num_key_value_heads=2, sliding_window=9
+        ),
+        torch.float32,
+        {},
+    ),
+    "stablelm": (
+        StableLmForCausalLM,
+        StableLmConfig(**COMMON, num_attention_heads=2, num_key_value_heads=1, use_qkv_bias=True),
+        torch.bfloat16,
+        {},
+    ),
+    "seed_oss": (
+        SeedOssForCausalLM,
+        SeedOssConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            head_dim=12,
+            pad_token_id=None,
+            mlp_bias=True,
+            residual_dropout=0.0,
+            attention_dropout=0.0,
+        ),
+        torch.bfloat16,
+        {},
+    ),
+    "olmoe": (
+        OlmoeForCausalLM,
+        OlmoeConfig(
+            **COMMON,
+            num_attention_heads=4,
+            num_key_value_heads=2,
+            pad_token_id=None,
+            num_experts=6,
+            num_experts_per_tok=2,
+        ),
+        torch.bfloat16,
+        {},
+    ),
 }
 # As transformers keeps experts in memory, and writes them where it is told to.
 STACKED = {"mixtral_stacked": "mixtral", "qwen3_moe_stacked": "qwen3_moe"}
@@ -354,9 +423,22 @@ SEEDS = {name: 1000 + index for index, name in enumerate(MODELS)} | {
     "qwen3_moe_stacked": 1011,
     "gpt_oss": 1013,
     "gpt_oss_mxfp4": 1014,
+    # No token chooses other experts because of the errors of 8 bits.
+    "olmoe": 1023,
 }
 STEPPED = ("llama2", "gpt2", "gpt2_relu_unscaled", "gpt2_silu_by_layer", "mixtral")
-GRADIENTS = STEPPED + ("qwen3_moe_unnormalised", "phi3", "gemma3", "olmo2", "granite", "gpt_oss")
+GRADIENTS = STEPPED + (
+    "qwen3_moe_unnormalised",
+    "phi3",
+    "gemma3",
+    "olmo2",
+    "granite",
+    "gpt_oss",
+    "olmo3",
+    "starcoder2",
+    "stablelm",
+    "seed_oss",
+)
 LENGTHS = (18, 3, 27)
 OPTIMIZER = dict(lr=1e-2, betas=(0.9, 0.95), eps=1e-8, weight_decay=0.1)
 STEPS = 10

@@ -91,9 +91,13 @@ std::string position_text(const formats::ModelConfig& config) {
     text += fmt::format(", llama3 scaling by {:g}", rope.factor);
   } else if (rope.scaling == formats::RopeScaling::kLongRope) {
     text += fmt::format(", longrope from {} tokens", rope.original_context);
+  } else if (rope.scaling == formats::RopeScaling::kYarn) {
+    text += fmt::format(", yarn scaling by {:g}", rope.factor);
   }
   if (config.sliding_rope) {
-    text += fmt::format(", theta {:g} in sliding layers", config.sliding_rope->theta);
+    const double theta = config.sliding_rope->theta;
+    text += theta == rope.theta ? ", unscaled in sliding layers"
+                                : fmt::format(", theta {:g} in sliding layers", theta);
   }
   if (config.rotary_dim > 0) {
     text += fmt::format(", {} of {} columns", config.rotary_dim, config.head_dim);

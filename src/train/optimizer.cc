@@ -39,8 +39,9 @@ Result<Optimizer> Optimizer::create(std::span<Arena* const> arenas,
   Optimizer optimizer(params, options);
   for (const model::NamedParam& param : optimizer.params_) {
     Arena& arena = *arenas[param.node];
-    JIGE_TRY(Tensor moment1, arena.make_zero(DType::kF32, param.value.shape));
-    JIGE_TRY(Tensor moment2, arena.make_zero(DType::kF32, param.value.shape));
+    const ops::MomentLayout layout = ops::moment_layout(options.moments, param.value.shape);
+    JIGE_TRY(Tensor moment1, arena.make_zero(layout.dtype, layout.shape));
+    JIGE_TRY(Tensor moment2, arena.make_zero(layout.dtype, layout.shape));
     optimizer.moments1_.push_back(std::move(moment1));
     optimizer.moments2_.push_back(std::move(moment2));
   }
@@ -50,6 +51,7 @@ Result<Optimizer> Optimizer::create(std::span<Arena* const> arenas,
 Result<Optimizer> Optimizer::create_share(Arena& arena, std::span<const model::NamedParam> params,
                                           const OptimizerOptions& options,
                                           const OptimizerShares& shares, int rank) {
+  JIGE_CHECK(options.moments == ops::MomentFormat::kF32, "blocks of moments cut into shares");
   Optimizer optimizer(params, options);
   optimizer.shares_ = shares;
   for (size_t i = 0; i < params.size(); ++i) {

@@ -74,12 +74,6 @@ class InspectCommand final : public Command {
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
     }
     JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
-    if (shard_optimizer_ && moments != ops::MomentFormat::kF32) {
-      return fail(Code::kUnsupported,
-                  "--moments {} with --shard-optimizer is not supported yet: give one of them, or "
-                  "--moments f32",
-                  moments_);
-    }
     JIGE_TRY(folder_, find_inspectable_folder(folder_));
     JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
     std::optional<MemoryReport> memory;

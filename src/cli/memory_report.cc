@@ -57,8 +57,9 @@ const char* values_name(bool adapter, bool sharded) {
 }
 
 const char* moments_name(const MemoryRequest& request) {
-  if (request.shard_optimizer) return "AdamW moments, a share";
-  return request.moments == ops::MomentFormat::kQ8 ? "AdamW moments, q8" : "AdamW moments";
+  const bool q8 = request.moments == ops::MomentFormat::kQ8;
+  if (request.shard_optimizer) return q8 ? "AdamW moments, q8, a share" : "AdamW moments, a share";
+  return q8 ? "AdamW moments, q8" : "AdamW moments";
 }
 
 // What training reaches is said in its title, the rest of which is the same for all weights and for
@@ -70,8 +71,9 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
   model::TrainingMemory memory =
       model::training_memory(architecture, options, request.micro_batch_tokens, request.moments);
   if (request.shard_optimizer) {
-    const train::ShareMemory share =
-        train::share_memory(architecture, options, 0, static_cast<int>(request.ranks));
+    const train::ShareMemory share = train::largest_share_memory(
+        architecture, options,
+        {.ranks = static_cast<int>(request.ranks), .moments = request.moments});
     memory.moments_bytes = share.moments_bytes;
     memory.masters_bytes = share.masters_bytes;
   }

@@ -101,11 +101,8 @@ void update_and_pack(CpuDevice& device, const AdamW& args, const Updater& update
 void check_moment(const char* name, const TensorView& moment, const AdamW& args) {
   JIGE_CHECK(moment.dtype == args.moment1.dtype, "moments are {} and {}",
              dtype_info(args.moment1.dtype).name, dtype_info(moment.dtype).name);
-  if (moment.dtype == DType::kF32) {
-    return check_vector(name, moment, DType::kF32, args.weight.count());
-  }
-  const int64_t blocks = (args.weight.count() + cpu::kMomentBlock - 1) / cpu::kMomentBlock;
-  check_vector(name, moment, DType::kU8, blocks * static_cast<int64_t>(sizeof(cpu::MomentBlock)));
+  const MomentLayout layout = moment_part_layout(moment.dtype, args.weight.count());
+  check_vector(name, moment, layout.dtype, layout.shape.count());
 }
 
 }  // namespace

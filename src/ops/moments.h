@@ -33,7 +33,13 @@ struct MomentLayout {
 };
 MomentLayout moment_layout(MomentFormat format, const Shape& parameter);
 
+// The same for consecutive elements of a parameter whose moments have this type.
+MomentLayout moment_part_layout(DType dtype, int64_t count);
+
 // Elements whose moments stand together, of moments of this type.
 int64_t moment_cut(DType dtype);
+// Bytes in which one moment of a parameter's first elements stands. REQUIRES: a multiple of
+// moment_cut(), or all there are.
+int64_t moment_bytes(DType dtype, int64_t count);
 
 }  // namespace jige::ops

@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
+
 #include "train/rank_test_support.h"
 
 namespace jige::train {
@@ -26,13 +29,23 @@ void expect_one_result(const TrainOptions& one, std::initializer_list<int64_t> m
   EXPECT_EQ(expected.find("none"), std::string::npos);
   int turn = 0;
   for (const int64_t micro_batch : micro_batches) {
-    for (const int size : {1, 2, 3}) {
+    for (const Group& group : std::vector<Group>{{.size = 1},
+                                                 {.size = 2},
+                                                 {.size = 3},
+                                                 {.size = 2, .shard = true},
+                                                 {.size = 3, .shard = true},
+                                                 {.size = 7, .shard = true}}) {
       TrainOptions options = one;
       options.out_folder = one.out_folder + fmt::format("-{}", turn++);
       options.micro_batch_tokens = micro_batch;
-      options.thread_count = size == 1 ? 3 : 1;
-      const std::string what = fmt::format("{} ranks, {} tokens", size, micro_batch);
-      expect_alike(train_ranks(options, {.size = size}), alone, what);
+      options.thread_count = group.size == 1 ? 3 : 1;
+      const std::string what =
+          fmt::format("{} ranks, {} tokens, divided: {}", group.size, micro_batch, group.shard);
+      const std::vector<RankOutcome> ranks = train_ranks(options, group);
+      expect_alike(ranks, alone, what);
+      for (const RankOutcome& rank : ranks) {
+        EXPECT_EQ(rank.result.memory.arena_peak_bytes, rank.result.memory.arena_predicted_bytes);
+      }
       EXPECT_TRUE(saved_bytes(options) == expected) << what;
     }
   }
@@ -66,6 +79,28 @@ TEST(Moments, OfEightBitsHoldForAdaptersAndPreferences) {
   dpo.data.files = {folder.write("pairs.jsonl", small_pairs(60))};
   dpo.dpo = {.beta = 0.3};
   expect_one_result(dpo, {64, 100});
+}
+
+TEST(Moments, OfEightBitsGoOnWithAnotherNumberOfRanksDividedOrNot) {
+  const TestFolder folder;
+  const TrainOptions whole = q8_options(folder, "whole");
+  ASSERT_EQ(train_one(whole).error, "");
+  TrainOptions parts = q8_options(folder, "parts");
+  const std::vector<Group> groups = {
+      {.size = 3, .shard = true}, {.size = 1}, {.size = 2}, {.size = 4, .shard = true}};
+  int64_t steps = 0;
+  for (const Group& group : groups) {
+    steps += 2;
+    const auto ranks = train_ranks(parts, group, [steps](int) {
+      auto seen = std::make_shared<std::atomic<int64_t>>(0);
+      TrainCallbacks callbacks;
+      callbacks.on_step = [=](const StepInfo& info) { *seen = info.step; };
+      callbacks.should_stop = [=] { return *seen + 1 >= steps; };
+      return callbacks;
+    });
+    for (const RankOutcome& rank : ranks) ASSERT_EQ(rank.error, "");
+  }
+  EXPECT_TRUE(saved_bytes(parts) == saved_bytes(whole));
 }
 
 TEST(Moments, OfEightBitsLearnAsF32Do) {
@@ -129,7 +164,7 @@ TEST(Moments, OfAnotherFormatThanTheCheckpointsAreRefused) {
   }
 }
 
-TEST(Moments, OfEightBitsAreRefusedWhereTheyWouldBeCut) {
+TEST(Moments, OfEightBitsAreRefusedInAPipelineAndNamedWhereMemoryIsShort) {
   const TestFolder folder;
   TrainOptions piped = q8_options(folder, "piped");
   piped.pipeline = PipelineOptions{.devices = 2};
@@ -139,10 +174,6 @@ TEST(Moments, OfEightBitsAreRefusedWhereTheyWouldBeCut) {
   EXPECT_THAT(status.error().message,
               HasSubstr("--moments q8 with a pipeline of devices (--devices, --plan) is not "
                         "supported yet: give one of them, or --moments f32"));
-  for (const RankOutcome& rank :
-       train_ranks(q8_options(folder, "shared"), {.size = 2, .shard = true})) {
-    EXPECT_THAT(rank.error, HasSubstr("--moments q8 with --shard-optimizer is not supported yet"));
-  }
   TrainOptions small = rank_options(folder, "small");
   small.memory_limit_bytes = 1 << 20;
   EXPECT_THAT(train_one(small).error, HasSubstr(", or --moments q8"));

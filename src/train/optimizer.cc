@@ -51,16 +51,18 @@ Result<Optimizer> Optimizer::create(std::span<Arena* const> arenas,
 Result<Optimizer> Optimizer::create_share(Arena& arena, std::span<const model::NamedParam> params,
                                           const OptimizerOptions& options,
                                           const OptimizerShares& shares, int rank) {
-  JIGE_CHECK(options.moments == ops::MomentFormat::kF32, "blocks of moments cut into shares");
   Optimizer optimizer(params, options);
   optimizer.shares_ = shares;
   for (size_t i = 0; i < params.size(); ++i) {
     optimizer.held_[i] = shares.of_param(i, rank);
     const Shape shape{optimizer.held_[i].count};
+    const ops::MomentLayout moment =
+        ops::moment_part_layout(optimizer.moment_layout(i).dtype, shape.count());
     std::array<Tensor, 3> tensors;
     const bool apart = params[i].value.data == params[i].grad.data;
     for (size_t k = 0; k < (apart ? 3 : 2) && shape.count() > 0; ++k) {
-      JIGE_TRY(tensors[k], arena.make_zero(DType::kF32, shape));
+      JIGE_TRY(tensors[k], k < 2 ? arena.make_zero(moment.dtype, moment.shape)
+                                 : arena.make_zero(DType::kF32, shape));
     }
     optimizer.moments1_.push_back(std::move(tensors[0]));
     optimizer.moments2_.push_back(std::move(tensors[1]));

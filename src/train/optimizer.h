@@ -61,7 +61,7 @@ class Optimizer {
   static Result<Optimizer> create(std::span<Arena* const> arenas,
                                   std::span<const model::NamedParam> params,
                                   const OptimizerOptions& options);
-  // The part of a rank. REQUIRES: moments in f32.
+  // The part of a rank. REQUIRES: shares for moments of the options' format.
   static Result<Optimizer> create_share(Arena& arena, std::span<const model::NamedParam> params,
                                         const OptimizerOptions& options,
                                         const OptimizerShares& shares, int rank);

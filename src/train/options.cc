@@ -57,17 +57,14 @@ Status validate_base_format(const TrainOptions& options) {
               flag_of("quantize"), name);
 }
 
-// Blocks of moments are never cut, as shares are, nor copied for updates that may be taken back.
 Status validate_moments(const TrainOptions& options) {
-  if (options.optimizer.moments == ops::MomentFormat::kF32) return {};
-  const bool shards = options.ranks && options.ranks->shard_optimizer;
-  if (!options.pipeline && !shards) return {};
+  if (options.optimizer.moments == ops::MomentFormat::kF32 || !options.pipeline) return {};
   const std::string_view flag = flag_of("optimizer.moments");
-  const std::string_view name = ops::moment_format_name(options.optimizer.moments);
-  return fail(Code::kUnsupported, "{} {} with {} is not supported yet: give one of them, or {} {}",
-              flag, name,
-              shards ? flag_of("shard_optimizer") : "a pipeline of devices (--devices, --plan)",
-              flag, ops::moment_format_name(ops::MomentFormat::kF32));
+  return fail(Code::kUnsupported,
+              "{} {} with a pipeline of devices (--devices, --plan) is not supported yet: give one "
+              "of them, or {} {}",
+              flag, ops::moment_format_name(options.optimizer.moments), flag,
+              ops::moment_format_name(ops::MomentFormat::kF32));
 }
 
 Status validate_model(const TrainOptions& options) {

@@ -33,7 +33,7 @@ formats::TensorSource device_source(const std::string& name, const TensorView& v
 struct StoredPart {
   const char* file;
   ops::MomentLayout layout;  // of the whole
-  ElementRange part;
+  ElementRange part;         // of the parameter
 };
 
 // Reads elements of a tensor into memory for as many.
@@ -47,9 +47,9 @@ Status restore_tensor(const formats::CheckpointReader& checkpoint, const std::st
                 dtype_info(dtype).name, shape.to_string());
   }
   if (want.part.count > 0) {
-    stream.copy(dst,
-                static_cast<const std::byte*>(stored.data) + dtype_bytes(dtype, want.part.begin),
-                dtype_bytes(dtype, want.part.count), CopyKind::kHostToDevice);
+    const int64_t begin = ops::moment_bytes(dtype, want.part.begin);
+    stream.copy(dst, static_cast<const std::byte*>(stored.data) + begin,
+                ops::moment_bytes(dtype, want.part.end()) - begin, CopyKind::kHostToDevice);
   }
   return {};
 }
@@ -142,8 +142,7 @@ Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer
     };
     const ops::MomentLayout value{DType::kF32, param.spec->shape};
     const ops::MomentLayout moment = optimizer.moment_layout(i);
-    const ElementRange held =
-        optimizer.shares() ? optimizer.held(i) : ElementRange{0, moment.shape.count()};
+    const ElementRange& held = optimizer.held(i);
     JIGE_DO(restore({kCheckpointValues, value, {0, param.value.count()}}, param.value.data));
     JIGE_DO(restore({kCheckpointMoments1, moment, held}, optimizer.moment1(i).data));
     JIGE_DO(restore({kCheckpointMoments2, moment, held}, optimizer.moment2(i).data));

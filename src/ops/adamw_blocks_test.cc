@@ -75,15 +75,15 @@ struct BlockState {
 
 float first_moment(const MomentBlock& block, size_t i) {
   const auto code = static_cast<float>(block.codes[i]);
-  return code * std::fabs(code) * block.scale;
+  return code * code * std::copysign(code * code, code) * block.scale;
 }
 float root_moment(const MomentBlock& block, size_t i) {
   const float code = static_cast<float>(block.codes[i]) + 128.0f;
-  return code * code * block.scale;
+  return code * code * (code * code) * block.scale;
 }
 
 float block_scale(float largest, float code_max) {
-  const float scale = largest * (1 / (code_max * code_max));
+  const float scale = largest * (1 / (code_max * code_max * code_max * code_max));
   return scale >= 0x1p-100f ? scale : 0.0f;
 }
 float block_inverse(float scale) { return scale > 0 ? 1 / scale : 0.0f; }
@@ -116,8 +116,10 @@ void plain_step(BlockState& state, int64_t step) {
     first.scale = block_scale(m_max, 127);
     second.scale = block_scale(r_max, 255);
     for (size_t i = 0; i < kMomentBlock; ++i) {
-      const float code1 = std::min(std::sqrt(std::fabs(m[i]) * block_inverse(first.scale)), 127.0f);
-      const float code2 = std::min(std::sqrt(r[i] * block_inverse(second.scale)), 255.0f);
+      const float code1 =
+          std::min(std::sqrt(std::sqrt(std::fabs(m[i]) * block_inverse(first.scale))), 127.0f);
+      const float code2 =
+          std::min(std::sqrt(std::sqrt(r[i] * block_inverse(second.scale))), 255.0f);
       first.codes[i] = static_cast<int8_t>(std::nearbyint(std::copysign(code1, m[i])));
       second.codes[i] = static_cast<int8_t>(std::nearbyint(std::max(code2, 1.0f) - 128.0f));
     }
@@ -149,7 +151,7 @@ TEST(AdamWBlocks, StaysNearAdamWInF32) {
   BlockState state(kCount);
   std::vector<float> weight = state.weight, moment1(kCount), moment2(kCount);
   Rng rng(9);
-  double update_squares = 0, error_squares = 0;
+  double update_squares[2] = {}, error_squares[2] = {};  // of large and of small numbers
   for (int64_t step = 1; step <= 200; ++step) {
     state.draw_gradients(rng, 1);
     // Columns that differ by four orders of magnitude.
@@ -163,21 +165,21 @@ TEST(AdamWBlocks, StaysNearAdamWInF32) {
     args.moment2 = view_of(moment2);
     adamw(*stream, args);
     for (size_t i = 0; i < kCount; ++i) {
-      if (step < 20 || i % 7 == 0) continue;
+      if (step < 20) continue;
+      const size_t small = i % 7 == 0 ? 1 : 0;
       const double update = weight[i] - before[i];
-      update_squares += update * update;
-      error_squares += (state.weight[i] - weight[i]) * (state.weight[i] - weight[i]);
+      const double error = state.weight[i] - weight[i];
+      update_squares[small] += update * update;
+      error_squares[small] += error * error;
     }
   }
-  EXPECT_LT(std::sqrt(error_squares / update_squares), 0.03);
+  EXPECT_LT(std::sqrt(error_squares[0] / update_squares[0]), 0.04);
+  EXPECT_LT(std::sqrt(error_squares[1] / update_squares[1]), 0.4);
   for (size_t i = 0; i < kCount; ++i) {
     const float root = root_moment(state.moment2[i / kMomentBlock], i % kMomentBlock);
-    const float largest = state.moment2[i / kMomentBlock].scale * 65025;
-    // A tiny root is rounded up, at most to the smallest code.
-    if (i % 7 != 0) {
-      EXPECT_NEAR(root, std::sqrt(moment2[i]), 0.2 * std::sqrt(moment2[i]));
-    }
-    EXPECT_GE(root, largest / 65025 * 0.999f);
+    const float want = std::sqrt(moment2[i]);
+    EXPECT_NEAR(root, want, (i % 7 == 0 ? 0.7f : 0.1f) * want) << i;
+    EXPECT_GE(root, state.moment2[i / kMomentBlock].scale);
   }
 }
 

@@ -49,9 +49,11 @@ JIGE_INLINE void update(const Factors& f, float* weight, const float* grad,
     fetch_ahead(weight + i);
     const V code1 = V::load(moment1.codes + i);
     const V code2 = V::load(moment2.codes + i) + shift;
-    const V root = code2 * code2 * scale2;
+    const V square1 = code1 * code1;
+    const V square2 = code2 * code2;
+    const V root = square2 * square2 * scale2;
     const V g = load_lanes<V>(grad + i, lanes) * f.grad_scale;
-    const V m = fma(f.one_minus_beta1, g, f.beta1 * (code1 * abs(code1) * scale1));
+    const V m = fma(f.one_minus_beta1, g, f.beta1 * (square1 * copy_sign(square1, code1) * scale1));
     const V v = fma(f.one_minus_beta2 * g, g, f.beta2 * (root * root));
     const V new_root = min(sqrt(v), V::broadcast(kRootMax));
     const V quotient = m / fma(new_root, f.root_correction, f.epsilon);
@@ -67,7 +69,7 @@ JIGE_INLINE void update(const Factors& f, float* weight, const float* grad,
 }
 
 JIGE_INLINE float scale_of(V largest, float code_max) {
-  const float scale = horizontal_max(largest) * (1 / (code_max * code_max));
+  const float scale = horizontal_max(largest) * (1 / (code_max * code_max * code_max * code_max));
   return scale >= kScaleMin ? scale : 0.0f;
 }
 
@@ -84,9 +86,9 @@ JIGE_INLINE void encode(const NewMoments& moments, MomentBlock& moment1, MomentB
   const V inverse2 = inverse_of(moment2.scale);
   for (int64_t i = 0; i < kMomentBlock; i += V::kLanes) {
     const V m = V::load(moments.first + i);
-    const V code1 = min(sqrt(abs(m) * inverse1), V::broadcast(kCode1Max));
+    const V code1 = min(sqrt(sqrt(abs(m) * inverse1)), V::broadcast(kCode1Max));
     store_codes(copy_sign(code1, m), moment1.codes + i);
-    const V code2 = min(sqrt(V::load(moments.root + i) * inverse2), V::broadcast(kCode2Max));
+    const V code2 = min(sqrt(sqrt(V::load(moments.root + i) * inverse2)), V::broadcast(kCode2Max));
     store_codes(max(code2, V::broadcast(1)) - V::broadcast(kCode2Shift), moment2.codes + i);
   }
 }

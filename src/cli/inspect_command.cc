@@ -17,6 +17,7 @@
 #include "cli/output.h"
 #include "cli/table.h"
 #include "cli/train_flags.h"
+#include "ops/moments.h"
 
 namespace jige::cli {
 namespace {
@@ -44,6 +45,8 @@ class InspectCommand final : public Command {
                   "that train together on this machine, each with the memory shown");
     flags.toggle("--shard-optimizer", shard_optimizer_,
                  "that each keep a share of moments and masters only; shown is the largest share");
+    flags.choice("--moments NAME", moments_, ops::moment_format_names(),
+                 "how AdamW's two moments are kept in training: f32, or q8, codes of 8 bits");
     flags.integer("--threads N", threads_, thread_range(0),
                   "that train, of each rank; 0: as many as the process may use, shared by ranks");
     flags.choice("--dtype NAME", dtype_, {"auto", "f32", "bf16"},
@@ -70,6 +73,7 @@ class InspectCommand final : public Command {
       return fail(Code::kInvalidArgument,
                   "--shard-optimizer divides the optimizer's state among ranks: give --ranks");
     }
+    JIGE_TRY(const ops::MomentFormat moments, ops::parse_moment_format(moments_));
     JIGE_TRY(folder_, find_inspectable_folder(folder_));
     JIGE_TRY(const FolderSummary summary, summarise_folder(folder_));
     std::optional<MemoryReport> memory;
@@ -80,6 +84,7 @@ class InspectCommand final : public Command {
                                                     .micro_batch_tokens = micro_batch_tokens_,
                                                     .ranks = ranks_,
                                                     .shard_optimizer = shard_optimizer_,
+                                                    .moments = moments,
                                                     .threads = threads_each(),
                                                     .dtype = dtype_,
                                                     .quantize = quantize_,
@@ -135,6 +140,7 @@ class InspectCommand final : public Command {
   int64_t micro_batch_tokens_ = 2048;
   int64_t ranks_ = 1;
   bool shard_optimizer_ = false;
+  std::string moments_ = "f32";
   int64_t threads_ = 0;
   std::string dtype_ = "auto";
   std::string quantize_ = "none";

@@ -56,6 +56,12 @@ const char* values_name(bool adapter, bool sharded) {
   return adapter ? "adapter, norms, tables" : "weights, f32 masters";
 }
 
+const char* moments_name(const MemoryRequest& request) {
+  const bool q8 = request.moments == ops::MomentFormat::kQ8;
+  if (request.shard_optimizer) return q8 ? "AdamW moments, q8, a share" : "AdamW moments, a share";
+  return q8 ? "AdamW moments, q8" : "AdamW moments";
+}
+
 // What training reaches is said in its title, the rest of which is the same for all weights and for
 // adapters.
 MemoryTable training(const model::Architecture& architecture, const MemoryRequest& request,
@@ -63,10 +69,11 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
   const DType compute = options.compute;
   options.values_in_gradients = request.shard_optimizer;
   model::TrainingMemory memory =
-      model::training_memory(architecture, options, request.micro_batch_tokens);
+      model::training_memory(architecture, options, request.micro_batch_tokens, request.moments);
   if (request.shard_optimizer) {
-    const train::ShareMemory share =
-        train::share_memory(architecture, options, 0, static_cast<int>(request.ranks));
+    const train::ShareMemory share = train::largest_share_memory(
+        architecture, options,
+        {.ranks = static_cast<int>(request.ranks), .moments = request.moments});
     memory.moments_bytes = share.moments_bytes;
     memory.masters_bytes = share.masters_bytes;
   }
@@ -80,8 +87,7 @@ MemoryTable training(const model::Architecture& architecture, const MemoryReques
       .parts = {{values_name(adapter, request.shard_optimizer), memory.weights.values_bytes},
                 {"weights, packed", memory.weights.packed_bytes},
                 {"gradients", memory.weights.gradients_bytes},
-                {request.shard_optimizer ? "AdamW moments, a share" : "AdamW moments",
-                 memory.moments_bytes},
+                {moments_name(request), memory.moments_bytes},
                 {"position table", memory.weights.rope_bytes},
                 {"activations", memory.buffers.total_bytes()},
                 {"the process besides", besides}},

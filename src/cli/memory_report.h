@@ -13,6 +13,7 @@
 #include "base/json.h"
 #include "base/result.h"
 #include "formats/model_config.h"
+#include "ops/moments.h"
 
 namespace jige::cli {
 
@@ -20,8 +21,9 @@ struct MemoryRequest {
   int64_t context = 0;  // 0: the model's, but 4096 at most
   int64_t sequences = 1;
   int64_t micro_batch_tokens = 2048;
-  int64_t ranks = 1;                 // that train together, on one machine
-  bool shard_optimizer = false;      // which they divide among them
+  int64_t ranks = 1;             // that train together, on one machine
+  bool shard_optimizer = false;  // which they divide among them
+  ops::MomentFormat moments = ops::MomentFormat::kF32;
   int threads = 1;                   // that train, of each rank
   std::string dtype = "auto";        // of the matrix products
   std::string quantize = "none";     // the weights that run, or that an adapter is trained on

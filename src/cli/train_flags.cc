@@ -112,6 +112,9 @@ void declare_learning(TrainFlags& to, Flags& flags) {
   flags.number("--clip X", options.optimizer.clip_norm, {}, "largest gradient norm; 0: off");
   flags.number("--beta1 X", options.optimizer.beta1, {.max = 1, .below_max = true}, "of AdamW");
   flags.number("--beta2 X", options.optimizer.beta2, {.max = 1, .below_max = true}, "of AdamW");
+  flags.choice("--moments NAME", to.moments, ops::moment_format_names(),
+               "how AdamW's two moments of matrices are kept: f32, 8 bytes a parameter, or q8, "
+               "codes of 8 bits, 2.06 bytes");
   flags.number("--dropout P", options.dropout, {.max = 1, .below_max = true},
                "part of the embedding's and each layer's two outputs that a step drops; 0: off, "
                "whatever the model's config.json says");
@@ -253,6 +256,7 @@ Result<train::TrainOptions> TrainFlags::to_options(const Flags& flags) const {
   JIGE_TRY(const std::optional<DType> compute, read_compute_dtype(dtype));
   made.compute = compute.value_or(default_training_dtype());
   JIGE_TRY(made.export_dtype, parse_dtype(export_dtype));
+  JIGE_TRY(made.optimizer.moments, ops::parse_moment_format(moments));
   made.data.packing = packing == "stream" ? train::Packing::kStream : train::Packing::kDocuments;
   const bool separated = split == "separator" || !made.data.separator.empty();
   made.data.split = separated                ? train::TextSplit::kSeparator

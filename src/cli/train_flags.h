@@ -33,7 +33,7 @@ struct TrainFlags {
   formats::LoraConfig lora_options = {.rank = kLoraRankDefault, .alpha = 16};
   std::string schedule = "cosine", packing = "documents", split = "file";
   std::string token_layout = "header";
-  std::string dtype = "auto", export_dtype = "f32";
+  std::string dtype = "auto", export_dtype = "f32", moments = "f32";
   int64_t seed = 1;
   double save_minutes = 5;
   bool no_eos = false, must_resume = false, fresh = false, no_merge = false;

@@ -62,6 +62,7 @@ TEST(TrainFlags, AreKnownForEveryOptionInTheLog) {
   options.base_format = ops::WeightFormat::kQ8;
   options.ranks.emplace();
   options.dropout = 0.1;
+  options.optimizer.moments = ops::MomentFormat::kQ8;
   options.dpo.emplace();
   options.data.token_layout = formats::TokenLayout::kRawU16;
   const std::set<std::string> without = {"optimizer.epsilon", "optimizer.bad_steps_in_row_max"};

@@ -48,10 +48,13 @@ int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, in
 }
 
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,
-                               int64_t micro_batch_tokens) {
+                               int64_t micro_batch_tokens, ops::MomentFormat moments) {
   TrainingMemory memory;
   memory.weights = weights_memory(architecture, options);
-  memory.moments_bytes = 2 * memory.weights.moment_bytes;
+  for (const NamedParam& param : trained_params(architecture, options)) {
+    const ops::MomentLayout layout = ops::moment_layout(moments, param.spec->shape);
+    memory.moments_bytes += 2 * arena_bytes(layout.dtype, layout.shape);
+  }
   memory.buffers = training_buffers(architecture, options.compute, micro_batch_tokens);
   return memory;
 }

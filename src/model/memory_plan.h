@@ -20,6 +20,7 @@
 #include "model/adapter.h"
 #include "model/architecture.h"
 #include "model/weights.h"
+#include "ops/moments.h"
 
 namespace jige::model {
 
@@ -43,7 +44,7 @@ int64_t thread_scratch_bytes(const Architecture& architecture, DType compute, in
 
 struct TrainingMemory {
   WeightsMemory weights;
-  int64_t moments_bytes = 0;  // two f32 tensors for every trainable parameter, or a rank's share
+  int64_t moments_bytes = 0;  // two tensors for every trainable parameter, or a rank's share
   int64_t masters_bytes = 0;  // of a rank's share, apart from the values
   TrainingBuffers buffers;
   int64_t total_bytes() const {
@@ -51,7 +52,8 @@ struct TrainingMemory {
   }
 };
 TrainingMemory training_memory(const Architecture& architecture, const WeightsOptions& options,
-                               int64_t micro_batch_tokens);
+                               int64_t micro_batch_tokens,
+                               ops::MomentFormat moments = ops::MomentFormat::kF32);
 
 // What an InferenceModel (inference.h) is built with.
 struct InferenceSizes {

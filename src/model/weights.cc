@@ -32,7 +32,6 @@ WeightsMemory weights_memory(const Architecture& architecture, const WeightsOpti
       if (is_tied(architecture, node, i)) continue;
       if (is_trained(architecture, options, specs[i])) {
         memory.trainable_count += specs[i].shape.count();
-        memory.moment_bytes += arena_bytes(DType::kF32, specs[i].shape);
       }
     }
   }

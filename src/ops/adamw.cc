@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "kernels/cpu/adamw.h"
+#include "kernels/cpu/adamw_blocks.h"
 #include "ops/kernel_rows.h"
 #include "ops/pack_rows.h"
 
@@ -28,13 +29,50 @@ cpu::AdamWFactors factors_of(const AdamW& args) {
           .step_size = static_cast<float>(args.learning_rate / correction1)};
 }
 
+// The update of elements, whatever the moments are kept as.
+class Updater {
+ public:
+  explicit Updater(const AdamW& args)
+      : args_(args), factors_(factors_of(args)), cut_(moment_cut(args.moment1.dtype)) {}
+
+  // Elements that are updated together: whoever divides them does so at multiples.
+  int64_t cut() const { return cut_; }
+
+  // REQUIRES: `begin` is a multiple of cut(), `end` too or all there are.
+  void run(int64_t begin, int64_t end) const {
+    auto* weight = static_cast<float*>(args_.weight.data);
+    const auto* grad = static_cast<const float*>(args_.grad.data);
+    if (args_.moment1.dtype == DType::kF32) {
+      cpu::adamw_kernels(active_isa())
+          .step({weight, static_cast<float*>(args_.moment1.data),
+                 static_cast<float*>(args_.moment2.data), grad},
+                factors_, begin, end);
+      return;
+    }
+    cpu::adamw_block_kernels(active_isa())
+        .step({weight, static_cast<cpu::MomentBlock*>(args_.moment1.data),
+               static_cast<cpu::MomentBlock*>(args_.moment2.data), grad},
+              factors_, begin, end);
+  }
+
+  void run_all(CpuDevice& device) const {
+    const int64_t count = args_.weight.count();
+    device.team().parallel_for(
+        (count + cut_ - 1) / cut_, kElementsPerRange / cut_,
+        [&](int64_t begin, int64_t end, int) { run(begin * cut_, std::min(end * cut_, count)); });
+  }
+
+ private:
+  const AdamW& args_;
+  cpu::AdamWFactors factors_;
+  int64_t cut_;
+};
+
 // Rows of a weight that are updated and then packed: their f32 values stay in a second-level cache,
 // and their packed forms begin and end with whole blocks of every engine.
 constexpr int64_t kPackRows = 32;
 
-void update_and_pack(CpuDevice& device, const AdamW& args, const cpu::AdamWArrays& arrays,
-                     const cpu::AdamWFactors& factors) {
-  const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
+void update_and_pack(CpuDevice& device, const AdamW& args, const Updater& updater) {
   std::vector<const cpu::GemmEngine*> engines;
   for (const PackPart& part : args.packs) engines.push_back(&start_packing(part.packed));
   const int64_t rows = args.weight.rows();
@@ -43,11 +81,15 @@ void update_and_pack(CpuDevice& device, const AdamW& args, const cpu::AdamWArray
   const int64_t block_count = (skipped + rows + kPackRows - 1) / kPackRows;
   const int64_t grain =
       std::max<int64_t>(kElementsPerRange / (kPackRows * std::max<int64_t>(columns, 1)), 1);
+  // Where blocks of moments end elsewhere than blocks of rows, all is updated before any is packed.
+  const bool together =
+      kPackRows * columns % updater.cut() == 0 && skipped * columns % updater.cut() == 0;
+  if (!together) updater.run_all(device);
   device.team().parallel_for(block_count, grain, [&](int64_t begin, int64_t end, int) {
     for (int64_t block = begin; block < end; ++block) {
       const int64_t first = std::max<int64_t>(block * kPackRows - skipped, 0);
       const int64_t last = std::min((block + 1) * kPackRows - skipped, rows);
-      kernels.step(arrays, factors, first * columns, last * columns);
+      if (together) updater.run(first * columns, last * columns);
       for (size_t i = 0; i < engines.size(); ++i) {
         const PackPart part = {args.packs[i].packed, args.packs[i].row_begin + first};
         pack_rows(device, *engines[i], part, args.weight.row_range(first, last));
@@ -56,13 +98,20 @@ void update_and_pack(CpuDevice& device, const AdamW& args, const cpu::AdamWArray
   });
 }
 
+void check_moment(const char* name, const TensorView& moment, const AdamW& args) {
+  JIGE_CHECK(moment.dtype == args.moment1.dtype, "moments are {} and {}",
+             dtype_info(args.moment1.dtype).name, dtype_info(moment.dtype).name);
+  const MomentLayout layout = moment_part_layout(moment.dtype, args.weight.count());
+  check_vector(name, moment, layout.dtype, layout.shape.count());
+}
+
 }  // namespace
 
 void adamw(Stream& stream, const AdamW& args) {
   const int64_t count = args.weight.count();
   check_vector("weight", args.weight, DType::kF32, count);
-  check_vector("moment1", args.moment1, DType::kF32, count);
-  check_vector("moment2", args.moment2, DType::kF32, count);
+  check_moment("moment1", args.moment1, args);
+  check_moment("moment2", args.moment2, args);
   check_vector("grad", args.grad, DType::kF32, count);
   JIGE_CHECK(args.step >= 1, "step {}", args.step);
   for (const PackPart& part : args.packs) {
@@ -74,15 +123,9 @@ void adamw(Stream& stream, const AdamW& args) {
   }
   CpuStream& cpu_stream = as_cpu(stream);
   cpu_stream.submit([args, count, &device = cpu_stream.cpu()] {
-    const cpu::AdamWArrays arrays = {
-        static_cast<float*>(args.weight.data), static_cast<float*>(args.moment1.data),
-        static_cast<float*>(args.moment2.data), static_cast<const float*>(args.grad.data)};
-    const cpu::AdamWFactors factors = factors_of(args);
-    if (!args.packs.empty() && count > 0) return update_and_pack(device, args, arrays, factors);
-    const cpu::AdamWKernels& kernels = cpu::adamw_kernels(active_isa());
-    device.team().parallel_for(count, kElementsPerRange, [&](int64_t begin, int64_t end, int) {
-      kernels.step(arrays, factors, begin, end);
-    });
+    const Updater updater(args);
+    if (!args.packs.empty() && count > 0) return update_and_pack(device, args, updater);
+    updater.run_all(device);
   });
 }
 

@@ -2,7 +2,8 @@
 //
 //   m = β1 m + (1-β1) g    v = β2 v + (1-β2) g²
 //   w = w - lr ( (m/c1) / (sqrt(v/c2) + ε) + λ w ),  c1 = 1-β1^t, c2 = 1-β2^t
-// (Loshchilov and Hutter, 2019; as PyTorch computes it.) 28 bytes a parameter move.
+// (Loshchilov and Hutter, 2019; as PyTorch computes it.) 28 bytes a parameter move, with moments in
+// blocks 16.1.
 // Packed forms of the weight can be renewed with it, while its rows are in a cache.
 // Threads: asynchronous on the stream.
 #pragma once
@@ -10,16 +11,17 @@
 #include <vector>
 
 #include "ops/linear.h"
+#include "ops/moments.h"
 #include "tensor/device.h"
 #include "tensor/view.h"
 
 namespace jige::ops {
 
 struct AdamW {
-  TensorView weight;   // f32; all four have one shape
-  TensorView moment1;  // f32
-  TensorView moment2;  // f32
-  TensorView grad;     // f32
+  TensorView weight;   // f32
+  TensorView moment1;  // f32 or blocks (moments.h), both alike
+  TensorView moment2;
+  TensorView grad;  // f32, of the weight's shape
   double learning_rate = 0;
   double beta1 = 0.9;
   double beta2 = 0.999;

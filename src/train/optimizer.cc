@@ -39,8 +39,9 @@ Result<Optimizer> Optimizer::create(std::span<Arena* const> arenas,
   Optimizer optimizer(params, options);
   for (const model::NamedParam& param : optimizer.params_) {
     Arena& arena = *arenas[param.node];
-    JIGE_TRY(Tensor moment1, arena.make_zero(DType::kF32, param.value.shape));
-    JIGE_TRY(Tensor moment2, arena.make_zero(DType::kF32, param.value.shape));
+    const ops::MomentLayout layout = ops::moment_layout(options.moments, param.value.shape);
+    JIGE_TRY(Tensor moment1, arena.make_zero(layout.dtype, layout.shape));
+    JIGE_TRY(Tensor moment2, arena.make_zero(layout.dtype, layout.shape));
     optimizer.moments1_.push_back(std::move(moment1));
     optimizer.moments2_.push_back(std::move(moment2));
   }
@@ -55,10 +56,13 @@ Result<Optimizer> Optimizer::create_share(Arena& arena, std::span<const model::N
   for (size_t i = 0; i < params.size(); ++i) {
     optimizer.held_[i] = shares.of_param(i, rank);
     const Shape shape{optimizer.held_[i].count};
+    const ops::MomentLayout moment =
+        ops::moment_part_layout(optimizer.moment_layout(i).dtype, shape.count());
     std::array<Tensor, 3> tensors;
     const bool apart = params[i].value.data == params[i].grad.data;
     for (size_t k = 0; k < (apart ? 3 : 2) && shape.count() > 0; ++k) {
-      JIGE_TRY(tensors[k], arena.make_zero(DType::kF32, shape));
+      JIGE_TRY(tensors[k], k < 2 ? arena.make_zero(moment.dtype, moment.shape)
+                                 : arena.make_zero(DType::kF32, shape));
     }
     optimizer.moments1_.push_back(std::move(tensors[0]));
     optimizer.moments2_.push_back(std::move(tensors[1]));

@@ -53,15 +53,15 @@ struct OptimizerReport {
 
 class Optimizer {
  public:
-  // Allocates moments of zero for every parameter. The parameters' memory must outlive the
-  // optimizer. Fails with kExhausted.
+  // Allocates moments of zero for every parameter, in the format of the options. The parameters'
+  // memory must outlive the optimizer. Fails with kExhausted.
   static Result<Optimizer> create(Arena& arena, std::span<const model::NamedParam> params,
                                   const OptimizerOptions& options);
   // The same with an arena for each node of the model.
   static Result<Optimizer> create(std::span<Arena* const> arenas,
                                   std::span<const model::NamedParam> params,
                                   const OptimizerOptions& options);
-  // The part of a rank.
+  // The part of a rank. REQUIRES: shares for moments of the options' format.
   static Result<Optimizer> create_share(Arena& arena, std::span<const model::NamedParam> params,
                                         const OptimizerOptions& options,
                                         const OptimizerShares& shares, int rank);
@@ -87,9 +87,14 @@ class Optimizer {
   TensorView master(size_t i) const;
   bool master_is_apart(size_t i) const { return !masters_.empty() && bool{masters_[i]}; }
 
-  // Of params()[i], or the part that is held here; a checkpoint reads and writes them.
+  // Of params()[i], or the part that is held here, as ops::moment_layout() has it; a checkpoint
+  // reads and writes them.
   const TensorView& moment1(size_t i) const { return moments1_[i].view(); }
   const TensorView& moment2(size_t i) const { return moments2_[i].view(); }
+  // Of a moment of params()[i] as a whole.
+  ops::MomentLayout moment_layout(size_t i) const {
+    return ops::moment_layout(options_.moments, params_[i].spec->shape);
+  }
   // Updates so far: the t of Adam's bias correction.
   int64_t update_count() const { return update_count_; }
   void set_update_count(int64_t count) { update_count_ = count; }

@@ -30,6 +30,7 @@ constexpr OptionFlag kFlags[] = {
     {"optimizer.beta2", "--beta2"},
     {"optimizer.weight_decay", "--weight-decay"},
     {"optimizer.clip_norm", "--clip"},
+    {"optimizer.moments", "--moments"},
     {"schedule.kind", "--schedule"},
     {"schedule.learning_rate", "--lr"},
     {"schedule.min_lr_ratio", "--min-lr-ratio"},

@@ -57,6 +57,16 @@ Status validate_base_format(const TrainOptions& options) {
               flag_of("quantize"), name);
 }
 
+Status validate_moments(const TrainOptions& options) {
+  if (options.optimizer.moments == ops::MomentFormat::kF32 || !options.pipeline) return {};
+  const std::string_view flag = flag_of("optimizer.moments");
+  return fail(Code::kUnsupported,
+              "{} {} with a pipeline of devices (--devices, --plan) is not supported yet: give one "
+              "of them, or {} {}",
+              flag, ops::moment_format_name(options.optimizer.moments), flag,
+              ops::moment_format_name(ops::MomentFormat::kF32));
+}
+
 Status validate_model(const TrainOptions& options) {
   if (options.init_folder.empty() == !options.config.has_value()) {
     return fail(Code::kInvalidArgument,
@@ -126,11 +136,33 @@ Json data_identity(const DataOptions& data) {
 }
 
 Json optimizer_identity(const OptimizerOptions& optimizer) {
-  return {{"beta1", optimizer.beta1},
-          {"beta2", optimizer.beta2},
-          {"epsilon", optimizer.epsilon},
-          {"weight_decay", optimizer.weight_decay},
-          {"clip_norm", optimizer.clip_norm}};
+  Json json = {{"beta1", optimizer.beta1},
+               {"beta2", optimizer.beta2},
+               {"epsilon", optimizer.epsilon},
+               {"weight_decay", optimizer.weight_decay},
+               {"clip_norm", optimizer.clip_norm}};
+  // None: f32, as in checkpoints that were made before there was another.
+  if (optimizer.moments != ops::MomentFormat::kF32) {
+    json["moments"] = ops::moment_format_name(optimizer.moments);
+  }
+  return json;
+}
+
+// The error where moments are kept otherwise than in the checkpoint; an identity without the field
+// has f32.
+Status refuse_moments(const Json& saved, const Json& wanted, const std::string& where) {
+  const auto name_of = [](const Json& identity) {
+    const Json& optimizer = identity.at("optimizer");
+    const auto found = optimizer.find("moments");
+    return found == optimizer.end() ? std::string(ops::moment_format_name(ops::MomentFormat::kF32))
+                                    : found->get<std::string>();
+  };
+  const std::string_view flag = flag_of("optimizer.moments");
+  return fail(Code::kInvalidArgument,
+              "{}: was made with {} {}, this run has {} {}; continue with {} {}, or start anew in "
+              "another folder, from the weights of this one by {}",
+              where, flag, name_of(saved), flag, name_of(wanted), flag, name_of(saved),
+              flag_of("init_folder"));
 }
 
 Json schedule_identity(const LrSchedule& schedule) {
@@ -232,6 +264,7 @@ Status validate(const TrainOptions& options) {
   JIGE_DO(validate_preference(options));
   JIGE_DO(validate_data(options.data));
   JIGE_DO(validate_optimizer(options.optimizer));
+  JIGE_DO(validate_moments(options));
   JIGE_DO(validate_sizes(options));
   return validate_habits(options);
 }
@@ -302,6 +335,7 @@ Status check_same_identity(const Json& saved, const Json& wanted, const std::str
   }
   const Difference difference = first_difference(saved, comparable, "");
   if (difference.path.empty()) return {};
+  if (difference.path == "optimizer.moments") return refuse_moments(saved, wanted, where);
   if (difference.path == "data.content") {
     return fail(Code::kInvalidArgument,
                 "{}: was made with other data or another tokenizer (data.content is {} there and "

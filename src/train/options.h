@@ -20,6 +20,7 @@
 #include "formats/model_config.h"
 #include "formats/token_bin.h"
 #include "ops/linear.h"
+#include "ops/moments.h"
 #include "tensor/dtype.h"
 #include "train/lr_schedule.h"
 #include "train/pipeline_plan.h"
@@ -55,7 +56,8 @@ struct OptimizerOptions {
   double beta2 = 0.95;
   double epsilon = 1e-8;
   double weight_decay = 0.1;
-  double clip_norm = 1.0;            // global gradient norm; 0: off
+  double clip_norm = 1.0;  // global gradient norm; 0: off
+  ops::MomentFormat moments = ops::MomentFormat::kF32;
   int64_t bad_steps_in_row_max = 8;  // steps with gradients that are not finite, then the run ends
 };
 

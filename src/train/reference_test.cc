@@ -350,11 +350,14 @@ TEST(Executor, UsesTheMemoryThatThePlanSays) {
       const auto architecture = *model::Architecture::create(*formats::load_model_config(folder));
       const model::WeightsOptions options{
           .compute = compute, .use = model::PackFor::kTraining, .position_count = 64};
-      const auto plan = model::training_memory(*architecture, options, 100);
+      // Either format of moments with one of the types.
+      const auto moments =
+          compute == DType::kF32 ? ops::MomentFormat::kQ8 : ops::MomentFormat::kF32;
+      const auto plan = model::training_memory(*architecture, options, 100, moments);
       const auto weights = model::ModelWeights::create(arena, *architecture, options);
       ASSERT_TRUE(weights);
       EXPECT_EQ(arena.peak_bytes(), plan.weights.total_bytes());
-      const auto optimizer = Optimizer::create(arena, weights->trainable(), {});
+      const auto optimizer = Optimizer::create(arena, weights->trainable(), {.moments = moments});
       ASSERT_TRUE(optimizer);
       const auto executor = Executor::create(arena, *weights, 100);
       ASSERT_TRUE(executor);

@@ -145,6 +145,16 @@ TEST(Resume, EndsWithTheSameBitsOfAnAdapterOnAQuantisedBase) {
   });
 }
 
+TEST(Resume, EndsWithTheSameBitsWithMomentsOfEightBits) {
+  const auto prepare = [](const TestFolder&, TrainOptions& options) {
+    options.optimizer.moments = ops::MomentFormat::kQ8;
+  };
+  kill_and_continue(4, prepare, [](TrainOptions& options, int attempt) {
+    options.thread_count = 1 + attempt % 2;
+    options.micro_batch_tokens = attempt % 3 == 0 ? 32 : 64;
+  });
+}
+
 TEST(Resume, EndsWithTheSameBitsOfPreferenceTuning) {
   const auto prepare = [](const TestFolder& folder, TrainOptions& options) {
     const std::string base = folder.file("base");

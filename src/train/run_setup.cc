@@ -115,7 +115,9 @@ void add_ranks(RunSetup& setup) {
 // How a run could hold less of its weights, and of what belongs to them.
 std::string less_weights_text(const TrainOptions& options) {
   const bool divides = options.ranks && options.ranks->size > 1 && !options.ranks->shards();
+  const bool wide = options.optimizer.moments == ops::MomentFormat::kF32;
   std::string text = divides ? fmt::format(", or {}", flag_of("shard_optimizer")) : "";
+  if (wide) text += fmt::format(", or {} q8", flag_of("optimizer.moments"));
   if (!options.lora) return text + fmt::format(", or {}", flag_of("lora"));
   const bool is_least = options.base_format == ops::WeightFormat::kQ4 ||
                         options.base_format == ops::WeightFormat::kMxfp4;
@@ -206,10 +208,12 @@ Status choose_model(RunSetup& setup, const text::Tokenizer& tokenizer) {
              model::stored_table_dtype(*setup.architecture, files));
   }
   setup.memory = model::training_memory(*setup.architecture, setup.weights_options,
-                                        options.micro_batch_tokens);
+                                        options.micro_batch_tokens, options.optimizer.moments);
   if (options.ranks && options.ranks->shards()) {
     const ShareMemory share = share_memory(*setup.architecture, setup.weights_options,
-                                           options.ranks->rank, options.ranks->size);
+                                           {.rank = options.ranks->rank,
+                                            .ranks = options.ranks->size,
+                                            .moments = options.optimizer.moments});
     setup.memory.moments_bytes = share.moments_bytes;
     setup.memory.masters_bytes = share.masters_bytes;
   }

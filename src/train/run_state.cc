@@ -30,19 +30,26 @@ formats::TensorSource device_source(const std::string& name, const TensorView& v
   return source;
 }
 
-// Reads elements of a parameter-shaped tensor into memory for as many.
-Status restore_tensor(const formats::CheckpointReader& checkpoint, const char* file,
-                      const model::ParamSpec& spec, const ElementRange& part, void* dst,
-                      Stream& stream) {
-  JIGE_TRY(const TensorView stored, checkpoint.tensor(file, spec.name));
-  if (stored.dtype != DType::kF32 || !(stored.shape == spec.shape)) {
+struct StoredPart {
+  const char* file;
+  ops::MomentLayout layout;  // of the whole
+  ElementRange part;         // of the parameter
+};
+
+// Reads elements of a tensor into memory for as many.
+Status restore_tensor(const formats::CheckpointReader& checkpoint, const std::string& name,
+                      const StoredPart& want, void* dst, Stream& stream) {
+  JIGE_TRY(const TensorView stored, checkpoint.tensor(want.file, name));
+  const auto& [dtype, shape] = want.layout;
+  if (stored.dtype != dtype || !(stored.shape == shape)) {
     return fail(Code::kCorrupt, "{}: {} of {} is {} {}, the model has {} {}", checkpoint.folder(),
-                spec.name, file, dtype_info(stored.dtype).name, stored.shape.to_string(),
-                dtype_info(DType::kF32).name, spec.shape.to_string());
+                name, want.file, dtype_info(stored.dtype).name, stored.shape.to_string(),
+                dtype_info(dtype).name, shape.to_string());
   }
-  if (part.count > 0) {
-    stream.copy(dst, static_cast<const float*>(stored.data) + part.begin, part.count * 4,
-                CopyKind::kHostToDevice);
+  if (want.part.count > 0) {
+    const int64_t begin = ops::moment_bytes(dtype, want.part.begin);
+    stream.copy(dst, static_cast<const std::byte*>(stored.data) + begin,
+                ops::moment_bytes(dtype, want.part.end()) - begin, CopyKind::kHostToDevice);
   }
   return {};
 }
@@ -130,12 +137,15 @@ Status restore_parameters(const formats::CheckpointReader& checkpoint, Optimizer
                           Stream& stream) {
   for (size_t i = 0; i < optimizer.params().size(); ++i) {
     const model::NamedParam& param = optimizer.params()[i];
-    const auto restore = [&](const char* file, const ElementRange& part, void* dst) {
-      return restore_tensor(checkpoint, file, *param.spec, part, dst, stream);
+    const auto restore = [&](const StoredPart& want, void* dst) {
+      return restore_tensor(checkpoint, param.spec->name, want, dst, stream);
     };
-    JIGE_DO(restore(kCheckpointValues, {0, param.value.count()}, param.value.data));
-    JIGE_DO(restore(kCheckpointMoments1, optimizer.held(i), optimizer.moment1(i).data));
-    JIGE_DO(restore(kCheckpointMoments2, optimizer.held(i), optimizer.moment2(i).data));
+    const ops::MomentLayout value{DType::kF32, param.spec->shape};
+    const ops::MomentLayout moment = optimizer.moment_layout(i);
+    const ElementRange& held = optimizer.held(i);
+    JIGE_DO(restore({kCheckpointValues, value, {0, param.value.count()}}, param.value.data));
+    JIGE_DO(restore({kCheckpointMoments1, moment, held}, optimizer.moment1(i).data));
+    JIGE_DO(restore({kCheckpointMoments2, moment, held}, optimizer.moment2(i).data));
   }
   stream.synchronize();
   return {};

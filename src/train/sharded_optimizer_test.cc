@@ -52,6 +52,41 @@ TEST(OptimizerShares, GiveEveryElementToOneRank) {
   }
 }
 
+// Cut at borders of blocks from the parameter's first element on, where it has blocks.
+TEST(OptimizerShares, CutNoBlockOfMoments) {
+  for (const int64_t width : {16, 100, 129}) {
+    const model::ParamSpec vector{.name = "vector", .shape = {width}};
+    const model::ParamSpec matrix{.name = "matrix", .shape = {9, width}};
+    const model::ParamSpec small{.name = "small", .shape = {3, 5}};
+    const std::vector<model::NamedParam> params = {{.spec = &vector, .node = 1},
+                                                   {.spec = &matrix, .node = 1},
+                                                   {.spec = &small, .node = 1},
+                                                   {.spec = &matrix, .node = 1},
+                                                   {.spec = &matrix, .node = 2}};
+    for (const int ranks : {1, 2, 3, 4, 7, 61}) {
+      const OptimizerShares shares(params, ranks, ops::MomentFormat::kQ8);
+      for (size_t i = 0; i < params.size(); ++i) {
+        const bool blocks = params[i].spec == &matrix;
+        int64_t next = 0;
+        for (int rank = 0; rank < ranks; ++rank) {
+          const ElementRange part = shares.of_param(i, rank);
+          if (part.count == 0) continue;
+          EXPECT_EQ(part.begin, next);
+          EXPECT_EQ(part.begin % (blocks ? 128 : 16), 0) << width << ", " << ranks << " ranks";
+          next = part.end();
+        }
+        EXPECT_EQ(next, params[i].spec->shape.count());
+      }
+      for (const size_t node : {1, 2}) {
+        for (int rank = 1; rank < ranks; ++rank) {
+          EXPECT_EQ(shares.of_node(node, rank).begin, shares.of_node(node, rank - 1).end());
+          EXPECT_GE(shares.of_node(node, rank).count, 0);
+        }
+      }
+    }
+  }
+}
+
 TEST(ShardedOptimizer, GivesTheBitsOfOneRank) {
   const TestFolder folder;
   TrainOptions one = rank_options(folder, "alone");

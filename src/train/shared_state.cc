@@ -5,6 +5,8 @@
 #include <numeric>
 #include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/check.h"
@@ -29,10 +31,25 @@ std::span<std::byte> bytes_of(const TensorView& view) {
           static_cast<size_t>(dtype_bytes(view.dtype, view.count()))};
 }
 
-// Elements of the rows of a moment that are written at once; a function of its shape alone.
-int64_t piece_elements(const Shape& shape) {
-  const int64_t row = std::max<int64_t>(shape.row_count_elements(), 1);
-  return std::max<int64_t>(kSavedPieceBytes / (4 * row), 1) * row;
+// Elements of a parameter whose moment is a row of its tensor.
+int64_t row_elements(const ops::MomentLayout& layout) {
+  if (layout.dtype != DType::kF32) return ops::moment_cut(layout.dtype);
+  return std::max<int64_t>(layout.shape.row_count_elements(), 1);
+}
+
+// Elements whose moment is written at once; a function of the moment's layout alone.
+int64_t piece_elements(const ops::MomentLayout& layout) {
+  const int64_t row = row_elements(layout);
+  return std::max<int64_t>(kSavedPieceBytes / ops::moment_bytes(layout.dtype, row), 1) * row;
+}
+
+// The part of a moment's bytes, which begin with those of the element `first`.
+template <typename Byte>
+std::span<Byte> part_of_moment(std::span<Byte> moment, DType dtype, const ElementRange& part,
+                               int64_t first) {
+  const int64_t begin = ops::moment_bytes(dtype, part.begin);
+  return moment.subspan(static_cast<size_t>(begin - ops::moment_bytes(dtype, first)),
+                        static_cast<size_t>(ops::moment_bytes(dtype, part.end()) - begin));
 }
 
 // Rank 0 has the whole moment in its checkpoint; the others get what they hold.
@@ -50,9 +67,7 @@ Status share_moment(comm::AsyncGroup& group, Optimizer& optimizer, size_t param,
   for (int rank = 1; rank < group.size(); ++rank) {
     const ElementRange part = optimizer.shares()->of_param(param, rank);
     if (part.count == 0) continue;
-    const std::span<std::byte> bytes = bytes_of(whole).subspan(static_cast<size_t>(part.begin) * 4,
-                                                               static_cast<size_t>(part.count) * 4);
-    sent.push_back(group.send(rank, bytes, tag));
+    sent.push_back(group.send(rank, part_of_moment(bytes_of(whole), whole.dtype, part, 0), tag));
   }
   for (const comm::Pending& message : sent) JIGE_DO(message.wait());
   return {};
@@ -60,20 +75,19 @@ Status share_moment(comm::AsyncGroup& group, Optimizer& optimizer, size_t param,
 
 // The elements [piece.begin, piece.end()) of a moment, from all who hold a part of them.
 Status gather_piece(comm::AsyncGroup& group, const Optimizer& optimizer, size_t param, int moment,
-                    const ElementRange& piece, std::span<float> dst) {
+                    const ElementRange& piece, std::span<std::byte> dst) {
+  const TensorView& own = moment_of(optimizer, param, moment);
+  const DType dtype = optimizer.moment_layout(param).dtype;
   std::vector<comm::Pending> received;
   for (int rank = 0; rank < group.size(); ++rank) {
     const ElementRange held = optimizer.shares()->of_param(param, rank);
     const ElementRange part = overlap(held, piece);
     if (part.count == 0) continue;
-    const std::span<float> at =
-        dst.subspan(static_cast<size_t>(part.begin - piece.begin), static_cast<size_t>(part.count));
+    const std::span<std::byte> at = part_of_moment(dst, dtype, part, piece.begin);
     if (rank == 0) {
-      const float* own = moment_of(optimizer, param, moment).as<float>();
-      std::copy_n(own + (part.begin - held.begin), part.count, at.begin());
+      std::ranges::copy(part_of_moment(bytes_of(own), dtype, part, held.begin), at.begin());
     } else {
-      received.push_back(
-          group.receive(rank, std::as_writable_bytes(at), moment_tag(param, moment)));
+      received.push_back(group.receive(rank, at, moment_tag(param, moment)));
     }
   }
   for (const comm::Pending& message : received) JIGE_DO(message.wait());
@@ -83,15 +97,15 @@ Status gather_piece(comm::AsyncGroup& group, const Optimizer& optimizer, size_t 
 Status send_moment(comm::AsyncGroup& group, const Optimizer& optimizer, size_t param, int moment) {
   const ElementRange& held = optimizer.held(param);
   if (held.count == 0) return {};
-  const Shape& shape = optimizer.params()[param].spec->shape;
-  const int64_t step = piece_elements(shape);
+  const int64_t count = optimizer.params()[param].spec->shape.count();
+  const ops::MomentLayout layout = optimizer.moment_layout(param);
+  const int64_t step = piece_elements(layout);
   const std::span<const std::byte> own = bytes_of(moment_of(optimizer, param, moment));
   std::vector<comm::Pending> sent;
-  for (int64_t begin = 0; begin < shape.count(); begin += step) {
-    const ElementRange part = overlap(held, {begin, std::min(step, shape.count() - begin)});
+  for (int64_t begin = 0; begin < count; begin += step) {
+    const ElementRange part = overlap(held, {begin, std::min(step, count - begin)});
     if (part.count == 0) continue;
-    const auto bytes = own.subspan(static_cast<size_t>(part.begin - held.begin) * 4,
-                                   static_cast<size_t>(part.count) * 4);
+    const auto bytes = part_of_moment(own, layout.dtype, part, held.begin);
     sent.push_back(group.send(0, bytes, moment_tag(param, moment)));
   }
   for (const comm::Pending& message : sent) JIGE_DO(message.wait());
@@ -126,17 +140,19 @@ Status share_state(comm::AsyncGroup& group, RunState& state, Optimizer& optimize
 MomentSource gathered_moments(comm::AsyncGroup& group, const Optimizer& optimizer) {
   return [&group, &optimizer](size_t param, int moment) {
     const model::ParamSpec& spec = *optimizer.params()[param].spec;
-    formats::TensorSource source{.name = spec.name, .dtype = DType::kF32, .shape = spec.shape};
-    source.produce = [&group, &optimizer, &spec, param,
+    const ops::MomentLayout layout = optimizer.moment_layout(param);
+    formats::TensorSource source{.name = spec.name, .dtype = layout.dtype, .shape = layout.shape};
+    source.produce = [&group, &optimizer, layout, count = spec.shape.count(), param,
                       moment](const formats::RowSink& sink) -> Status {
-      const int64_t row = std::max<int64_t>(spec.shape.row_count_elements(), 1);
-      const int64_t step = piece_elements(spec.shape);
-      std::vector<float> staging(static_cast<size_t>(std::min(step, spec.shape.count())));
-      for (int64_t begin = 0; begin < spec.shape.count(); begin += step) {
-        const ElementRange piece{begin, std::min(step, spec.shape.count() - begin)};
+      const int64_t row = row_elements(layout);
+      const int64_t step = piece_elements(layout);
+      std::vector<std::byte> staging(
+          static_cast<size_t>(ops::moment_bytes(layout.dtype, std::min(step, count))));
+      for (int64_t begin = 0; begin < count; begin += step) {
+        const ElementRange piece{begin, std::min(step, count - begin)};
         JIGE_DO(gather_piece(group, optimizer, param, moment, piece, staging));
-        JIGE_DO(sink(TensorView::of(staging.data(), DType::kF32, spec.shape)
-                         .row_range(0, piece.count / row)));
+        JIGE_DO(sink(TensorView::of(staging.data(), layout.dtype, layout.shape)
+                         .row_range(0, (piece.count + row - 1) / row)));
       }
       return {};
     };
@@ -145,10 +161,13 @@ MomentSource gathered_moments(comm::AsyncGroup& group, const Optimizer& optimize
 }
 
 Status send_moments(comm::AsyncGroup& group, const Optimizer& optimizer) {
-  // Files hold tensors by name.
+  // Files hold tensors of the largest type first, then by name (formats/safetensors_writer.h).
   std::vector<size_t> order(optimizer.params().size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::ranges::sort(order, {}, [&](size_t i) { return optimizer.params()[i].spec->name; });
+  std::ranges::sort(order, {}, [&](size_t i) {
+    const int64_t element_bytes = dtype_bytes(optimizer.moment_layout(i).dtype, 1);
+    return std::pair(-element_bytes, std::string_view(optimizer.params()[i].spec->name));
+  });
   for (int k = 0; k < kMoments; ++k) {
     for (const size_t i : order) JIGE_DO(send_moment(group, optimizer, i, k));
   }

@@ -19,7 +19,8 @@ Status WholeModelEngine::allocate(CpuDevice& device, const model::Architecture& 
   JIGE_TRY(stream_, device.make_stream());
   JIGE_TRY(weights_, model::ModelWeights::create(*weights_arena_, architecture, weights_options));
   if (options.ranks && options.ranks->shards()) {
-    const OptimizerShares shares(weights_->trainable(), options.ranks->size);
+    const OptimizerShares shares(weights_->trainable(), options.ranks->size,
+                                 options.optimizer.moments);
     JIGE_TRY(optimizer_, Optimizer::create_share(*moments_arena_, weights_->trainable(),
                                                  options.optimizer, shares, options.ranks->rank));
   } else {

@@ -93,6 +93,41 @@ TEST(Life, InspectPredictsWhatTrainingTook) {
   EXPECT_EQ(json["memory"]["train"]["total_bytes"], end["memory"]["process_predicted_bytes"]);
 }
 
+TEST(Life, MomentsOfEightBitsTakeWhatInspectPredictsAndGoOnAsTheyBegan) {
+  const TestFolder folder;
+  const auto train = [&](const std::vector<std::string>& words, const std::string& out) {
+    std::vector<std::string> arguments = tiny_train_arguments(TinyRun::get().corpus(), 6);
+    arguments.insert(arguments.end(), {"--threads", "2", "--json", "--out", folder / out});
+    arguments.insert(arguments.end(), words.begin(), words.end());
+    return run_jige(arguments);
+  };
+  const auto inspected = [](const char* moments) {
+    return run_jige({"inspect", TinyRun::get().model(), "--micro-batch-tokens", "192", "--context",
+                     "96", "--threads", "2", "--moments", moments, "--json"})
+        .json()["memory"]["train"];
+  };
+  const Outcome run = train({"--moments", "q8"}, "run");
+  ASSERT_EQ(run.exit_code, 0) << run.err;
+  const Json memory = run.json_lines().back()["memory"];
+  EXPECT_EQ(memory["arena_peak_bytes"], memory["arena_predicted_bytes"]);
+  const Json narrow = inspected("q8");
+  EXPECT_EQ(narrow["total_bytes"], memory["process_predicted_bytes"]);
+  EXPECT_LT(narrow["parts"]["AdamW moments, q8"].get<int64_t>() * 3,
+            inspected("f32")["parts"]["AdamW moments"].get<int64_t>());
+  const int64_t predicted = memory["process_predicted_bytes"];
+  expect_error(
+      train({"--moments", "q8", "--memory-limit", std::to_string(predicted - 1)}, "refused"), 6,
+      {"training needs", "the limit is"});
+  expect_error(train({"--memory-limit", std::to_string(predicted)}, "refused"), 6,
+               {"or --moments q8"});
+  expect_error(train({}, "run"), 2,
+               {"was made with --moments q8, this run has --moments f32; continue with --moments "
+                "q8, or start anew"});
+  expect_error(
+      train({"--moments", "q8", "--devices", "2"}, "refused"), 5,
+      {"--moments q8 with a pipeline of devices (--devices, --plan) is not supported yet"});
+}
+
 // Every thread has scratch of its own, as much as the products of its share take.
 TEST(Life, TrainingTakesThePredictedMemoryOnAnyThreads) {
   if (kSanitized) GTEST_SKIP() << "sanitizers take memory of their own";

@@ -31,7 +31,7 @@ constexpr ModeFlag kModeFlags[] = {{"pooling_mode_cls_token", "cls"},
                                    {"pooling_mode_lasttoken", "lasttoken"}};
 
 // Names from files, in errors of bounded length.
-std::string shown(std::string_view text) { return std::string(text.substr(0, 80)); }
+std::string cut_short(std::string_view text) { return std::string(text.substr(0, 80)); }
 
 // A file that need not be there: null then.
 Result<Json> load_optional(const std::string& path) {
@@ -50,7 +50,7 @@ tl::unexpected<Error> refuse_module(std::string_view where, size_t index, std::s
               "{}: module {} has the type \"{}\", which Jige does not compute; it computes "
               "Transformer, Pooling and Normalize of sentence_transformers, in this order: take a "
               "model without the others",
-              where, index, shown(type));
+              where, index, cut_short(type));
 }
 
 // Where a module's files are: a folder inside the model's.
@@ -60,7 +60,7 @@ Status check_path(std::string_view where, size_t index, const std::string& path)
   return fail(Code::kCorrupt,
               "{}: field \"path\" of module {} is \"{}\"; it must name a folder "
               "inside the model's",
-              where, index, shown(path));
+              where, index, cut_short(path));
 }
 
 // The kind of a module, "Pooling"; empty for a class of another library.
@@ -90,7 +90,7 @@ Result<Modules> parse_modules(const Json& list, std::string_view where) {
       return fail(Code::kUnsupported,
                   "{}: field \"path\" of module 0 is \"{}\": Jige reads models that lie in the "
                   "folder itself; move what is in there beside modules.json, and set it to \"\"",
-                  where, shown(path));
+                  where, cut_short(path));
     }
     if (i == 1) {
       JIGE_DO(check_path(where, i, path));
@@ -133,7 +133,7 @@ Result<PoolingKind> parse_pooling(const Json& json, std::string_view where) {
   return fail(Code::kUnsupported,
               "{}: field \"pooling_mode\" is {}, which Jige does not compute; it computes one of "
               "{}: choose one with --pooling if the model was made for it",
-              where, shown(all), fmt::join(kPoolingNames, ", "));
+              where, cut_short(all), fmt::join(kPoolingNames, ", "));
 }
 
 Status read_pooling(const std::string& path, std::optional<PoolingKind> chosen,
@@ -162,7 +162,7 @@ Status read_prompts(const std::string& path, EmbeddingConfig& config) {
     for (const auto& [name, value] : prompts->items()) {
       if (value.is_null()) continue;
       if (!value.is_string()) {
-        return fail(Code::kCorrupt, "{}: prompt \"{}\" must be a text", path, shown(name));
+        return fail(Code::kCorrupt, "{}: prompt \"{}\" must be a text", path, cut_short(name));
       }
       config.prompts.emplace_back(name, value.get<std::string>());
     }
@@ -172,7 +172,7 @@ Status read_prompts(const std::string& path, EmbeddingConfig& config) {
   return fail(Code::kCorrupt,
               "{}: field \"default_prompt_name\" is \"{}\", which is not among \"prompts\"; add it "
               "there, or set the name to null",
-              path, shown(config.default_prompt));
+              path, cut_short(config.default_prompt));
 }
 
 Status read_limits(const std::string& folder, EmbeddingConfig& config) {
@@ -190,7 +190,7 @@ Status read_limits(const std::string& folder, EmbeddingConfig& config) {
     return fail(Code::kUnsupported,
                 "{}: field \"transformer_task\" is \"{}\"; embeddings are made by a model of the "
                 "task feature-extraction: take such a folder",
-                path, shown(task));
+                path, cut_short(task));
   }
   if (find_field(json, "max_seq_length")) {
     JIGE_TRY(config.tokens_max, get_int(json, "max_seq_length", path));

@@ -22,7 +22,8 @@ class EmbeddingFolder {
     put("modules.json", R"([
       {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
       {"idx": 1, "name": "1", "path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
-      {"idx": 2, "name": "2", "path": "2_Normalize", "type": "sentence_transformers.models.Normalize"}])");
+      {"idx": 2, "name": "2", "path": "2_Normalize", "type":
+      "sentence_transformers.models.Normalize"}])");
     std::filesystem::create_directory(scratch_.file("1_Pooling"));
     put("1_Pooling/config.json",
         R"({"word_embedding_dimension": 24, "pooling_mode_lasttoken": true})");
@@ -40,8 +41,8 @@ class EmbeddingFolder {
 };
 
 // That a folder with this file is refused with all these words, and what it says names the file.
-void expect_refused(const std::string& name, const std::string& text, Code code,
-                    std::initializer_list<std::string_view> words) {
+void expect_refused_file(const std::string& name, const std::string& text, Code code,
+                         std::initializer_list<std::string_view> words) {
   const EmbeddingFolder folder;
   folder.put(name, text);
   const auto config = folder.load();
@@ -105,21 +106,23 @@ TEST(EmbeddingConfig, RefusesModulesThatItDoesNotCompute) {
   const std::string transformer = "sentence_transformers.models.Transformer";
   const std::string pooling = "sentence_transformers.models.Pooling";
   const std::string dense = "sentence_transformers.models.Dense";
-  expect_refused("modules.json", list({transformer, pooling, dense}), Code::kUnsupported,
-                 {"module 2", "Dense", "take a model without"});
-  expect_refused("modules.json", list({pooling, transformer}), Code::kUnsupported, {"module 0"});
-  expect_refused("modules.json", list({transformer, "custom.Pooling"}), Code::kUnsupported,
-                 {"module 1", "custom.Pooling"});
-  expect_refused("modules.json", list({transformer}), Code::kUnsupported, {"no Pooling"});
-  expect_refused("modules.json", R"([{"type": "sentence_transformers.models.Transformer",
+  expect_refused_file("modules.json", list({transformer, pooling, dense}), Code::kUnsupported,
+                      {"module 2", "Dense", "take a model without"});
+  expect_refused_file("modules.json", list({pooling, transformer}), Code::kUnsupported,
+                      {"module 0"});
+  expect_refused_file("modules.json", list({transformer, "custom.Pooling"}), Code::kUnsupported,
+                      {"module 1", "custom.Pooling"});
+  expect_refused_file("modules.json", list({transformer}), Code::kUnsupported, {"no Pooling"});
+  expect_refused_file("modules.json", R"([{"type": "sentence_transformers.models.Transformer",
                                       "path": "0_Transformer"}, {}])",
-                 Code::kUnsupported, {"\"path\" of module 0", "0_Transformer", "move"});
+                      Code::kUnsupported, {"\"path\" of module 0", "0_Transformer", "move"});
   for (const char* path : {"../other", "/etc", ""}) {
     const Json modules = {{{"type", transformer}}, {{"type", pooling}, {"path", path}}};
-    expect_refused("modules.json", dump_json(modules), Code::kCorrupt, {"\"path\" of module 1"});
+    expect_refused_file("modules.json", dump_json(modules), Code::kCorrupt,
+                        {"\"path\" of module 1"});
   }
-  expect_refused("modules.json", R"({"a": 1})", Code::kCorrupt, {"list"});
-  expect_refused("modules.json", R"([1, 2])", Code::kNotFound, {"\"type\""});
+  expect_refused_file("modules.json", R"({"a": 1})", Code::kCorrupt, {"list"});
+  expect_refused_file("modules.json", R"([1, 2])", Code::kNotFound, {"\"type\""});
   const EmbeddingFolder newer;
   newer.put("modules.json",
             list({"sentence_transformers.base.modules.transformer.Transformer",
@@ -129,19 +132,20 @@ TEST(EmbeddingConfig, RefusesModulesThatItDoesNotCompute) {
 
 TEST(EmbeddingConfig, RefusesPoolingsThatItDoesNotComputeButForAChoice) {
   const std::string name = "1_Pooling/config.json";
-  expect_refused(name, R"({"pooling_mode_cls_token": true})", Code::kUnsupported,
-                 {"cls", "lasttoken, mean, weightedmean", "--pooling"});
-  expect_refused(name, R"({"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true})",
-                 Code::kUnsupported, {"max and mean"});
-  expect_refused(name, R"({"pooling_mode": ["mean", "lasttoken"]})", Code::kUnsupported,
-                 {"mean and lasttoken"});
-  expect_refused(name, R"({"pooling_mode": "mean_sqrt_len_tokens"})", Code::kUnsupported,
-                 {"mean_sqrt_len_tokens"});
-  expect_refused(name, R"({"pooling_mode": 3})", Code::kCorrupt, {"pooling_mode"});
-  expect_refused(name, R"({"pooling_mode_lasttoken": "yes"})", Code::kCorrupt,
-                 {"pooling_mode_lasttoken"});
-  expect_refused(name, R"({"word_embedding_dimension": -1})", Code::kCorrupt,
-                 {"word_embedding_dimension"});
+  expect_refused_file(name, R"({"pooling_mode_cls_token": true})", Code::kUnsupported,
+                      {"cls", "lasttoken, mean, weightedmean", "--pooling"});
+  expect_refused_file(name,
+                      R"({"pooling_mode_max_tokens": true, "pooling_mode_mean_tokens": true})",
+                      Code::kUnsupported, {"max and mean"});
+  expect_refused_file(name, R"({"pooling_mode": ["mean", "lasttoken"]})", Code::kUnsupported,
+                      {"mean and lasttoken"});
+  expect_refused_file(name, R"({"pooling_mode": "mean_sqrt_len_tokens"})", Code::kUnsupported,
+                      {"mean_sqrt_len_tokens"});
+  expect_refused_file(name, R"({"pooling_mode": 3})", Code::kCorrupt, {"pooling_mode"});
+  expect_refused_file(name, R"({"pooling_mode_lasttoken": "yes"})", Code::kCorrupt,
+                      {"pooling_mode_lasttoken"});
+  expect_refused_file(name, R"({"word_embedding_dimension": -1})", Code::kCorrupt,
+                      {"word_embedding_dimension"});
   const EmbeddingFolder folder;
   folder.put(name, R"({"pooling_mode_cls_token": true, "include_prompt": false})");
   const EmbeddingConfig chosen = folder.load(PoolingKind::kMean).value();
@@ -153,15 +157,15 @@ TEST(EmbeddingConfig, RefusesPoolingsThatItDoesNotComputeButForAChoice) {
 
 TEST(EmbeddingConfig, RefusesPromptsAndLimitsThatContradict) {
   const std::string prompts = "config_sentence_transformers.json";
-  expect_refused(prompts, R"({"prompts": {"a": "b"}, "default_prompt_name": "c"})", Code::kCorrupt,
-                 {"default_prompt_name", "\"c\""});
-  expect_refused(prompts, R"({"prompts": {"a": 1}})", Code::kCorrupt, {"prompt \"a\""});
-  expect_refused(prompts, R"({"prompts": ["a"]})", Code::kCorrupt, {"\"prompts\""});
+  expect_refused_file(prompts, R"({"prompts": {"a": "b"}, "default_prompt_name": "c"})",
+                      Code::kCorrupt, {"default_prompt_name", "\"c\""});
+  expect_refused_file(prompts, R"({"prompts": {"a": 1}})", Code::kCorrupt, {"prompt \"a\""});
+  expect_refused_file(prompts, R"({"prompts": ["a"]})", Code::kCorrupt, {"\"prompts\""});
   const std::string limits = "sentence_bert_config.json";
-  expect_refused(limits, R"({"do_lower_case": true})", Code::kUnsupported, {"do_lower_case"});
-  expect_refused(limits, R"({"max_seq_length": 0})", Code::kCorrupt, {"max_seq_length"});
-  expect_refused(limits, R"({"transformer_task": "text-generation"})", Code::kUnsupported,
-                 {"transformer_task"});
+  expect_refused_file(limits, R"({"do_lower_case": true})", Code::kUnsupported, {"do_lower_case"});
+  expect_refused_file(limits, R"({"max_seq_length": 0})", Code::kCorrupt, {"max_seq_length"});
+  expect_refused_file(limits, R"({"transformer_task": "text-generation"})", Code::kUnsupported,
+                      {"transformer_task"});
   const EmbeddingFolder folder;
   folder.put("tokenizer_config.json", R"({"model_max_length": 1e30})");
   EXPECT_EQ(folder.load().value().tokens_max, 0);

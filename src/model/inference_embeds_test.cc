@@ -26,7 +26,7 @@ InferenceOptions embed_options(DType compute = DType::kF32) {
           .embeds = true};
 }
 
-std::vector<int32_t> some_tokens(int64_t vocab_size) {
+std::vector<int32_t> spread_tokens(int64_t vocab_size) {
   std::vector<int32_t> tokens(kTokens);
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<int32_t>((7 * i * i + 3) % static_cast<size_t>(vocab_size));
@@ -36,7 +36,7 @@ std::vector<int32_t> some_tokens(int64_t vocab_size) {
 
 // All normed rows of a sequence that runs in pieces of so many tokens, beside another one.
 std::vector<float> rows_in_pieces(InferenceModel& model, size_t piece, bool beside) {
-  const std::vector<int32_t> tokens = some_tokens(model.config().vocab_size);
+  const std::vector<int32_t> tokens = spread_tokens(model.config().vocab_size);
   const std::vector<int32_t> blocks = {3, 0, 2, 1}, other_blocks = {5};
   std::vector<float> all;
   for (size_t done = 0; done < tokens.size(); done += piece) {

@@ -55,7 +55,7 @@ class ChatCommand final : public Command {
     output_.apply();
     const InterruptScope interrupts;
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
-    JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
+    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max}));
     if (interrupted()) return fail(Code::kCancelled, "while the model was loaded");
     JIGE_TRY(Conversation conversation,
              Conversation::create(loaded.tokenizer, loaded.folder, reasoning_));

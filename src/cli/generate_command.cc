@@ -61,7 +61,7 @@ class GenerateCommand final : public Command {
     JIGE_TRY(const std::string input, read_text(source_, "--prompt or --file"));
     JIGE_TRY(const serve::DraftOptions drafts, generation_.speculation.read());
     JIGE_TRY(const auto source, constraint_.read());
-    JIGE_TRY(LoadedModel loaded, model_.load(false, drafts.tokens_max));
+    JIGE_TRY(LoadedModel loaded, model_.load({.draft_tokens = drafts.tokens_max}));
     JIGE_TRY(std::vector<int32_t> prompt, encode(loaded.tokenizer, input));
     JIGE_TRY(serve::GenerateOptions options, generation_.to_options(loaded, 256));
     options.top_count = static_cast<int>(logprobs_.value_or(0));

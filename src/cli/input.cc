@@ -266,4 +266,19 @@ Status for_each_line(const std::string& path,
   return {};
 }
 
+bool is_blank(std::string_view line) {
+  return line.find_first_not_of(" \t\r") == std::string_view::npos;
+}
+
+Result<int64_t> count_filled_lines(const std::string& path, int64_t limit) {
+  int64_t count = 0;
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error)) return count;
+  JIGE_DO(for_each_line(path, [&](std::string_view line, int64_t) -> Result<bool> {
+    count += !is_blank(line);
+    return limit == 0 || count < limit;
+  }));
+  return count;
+}
+
 }  // namespace jige::cli

@@ -52,4 +52,10 @@ Status for_each_line(
     const std::string& path,
     const std::function<Result<bool>(std::string_view line, int64_t number)>& body);
 
+// Whether a line holds nothing but spaces.
+bool is_blank(std::string_view line);
+// The lines of a file that are not blank, `limit` at most where it is not 0, for progress bars; 0
+// where they cannot be counted beforehand, as a pipe can be read but once.
+Result<int64_t> count_filled_lines(const std::string& path, int64_t limit);
+
 }  // namespace jige::cli

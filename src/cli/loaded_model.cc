@@ -9,6 +9,11 @@
 #include "cli/input.h"
 
 namespace jige::cli {
+namespace {
+
+constexpr int64_t kEmbeddingRows = 64;  // that are read at once, for means of whole texts
+
+}  // namespace
 
 void ModelFlags::declare_folder(Flags& flags) {
   flags.text("FOLDER", folder, "model folder, or folder of a run");
@@ -29,7 +34,7 @@ void ModelFlags::declare(Flags& flags) {
   declare_kv_cache(flags, kv_cache);
 }
 
-Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
+Result<LoadedModel> ModelFlags::load(const ModelUse& use) const {
   JIGE_TRY(std::string found, find_model_folder(folder));
   std::vector<model::AdapterSource> adapters;
   if (!adapter.empty()) {
@@ -44,11 +49,13 @@ Result<LoadedModel> ModelFlags::load(bool scores, int32_t draft_tokens) const {
                                   .kv_dtype = read_kv_cache(kv_cache),
                                   .format = read_weight_format(quantize),
                                   .context_max = context,
-                                  .scores = scores,
+                                  .scores = use.scores,
+                                  .embeds = use.embeds,
                                   .adapters = std::move(adapters),
                                   .memory_bytes_max = device.arena_bytes_max()};
   // A row for the last token and for every token of a draft.
-  options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + draft_tokens);
+  options.logit_rows_max = std::max<int64_t>(options.logit_rows_max, 1 + use.draft_tokens);
+  if (use.embeds) options.logit_rows_max = std::max(options.logit_rows_max, kEmbeddingRows);
   JIGE_TRY(auto model, model::InferenceModel::load(found, *made, options));
   const int64_t known = model->architecture().config().vocab_size;
   if (tokenizer.vocab_size() > known) {

@@ -31,6 +31,13 @@ struct LoadedModel {
   }
 };
 
+// What a command does with the model it loads.
+struct ModelUse {
+  bool scores = false;       // reads losses of texts
+  bool embeds = false;       // reads rows behind the final norm, and no logits
+  int32_t draft_tokens = 0;  // verifies drafts of so many
+};
+
 struct ModelFlags {
   std::string folder;
   int64_t context = 0;
@@ -47,8 +54,7 @@ struct ModelFlags {
   // Declares the rest, in a section of their own.
   void declare(Flags& flags);
   // Fails as find_model_folder, find_adapter_folder, Tokenizer::load and InferenceModel::load do.
-  // With `scores`, the model can score texts; it can verify drafts of `draft_tokens` tokens.
-  Result<LoadedModel> load(bool scores = false, int32_t draft_tokens = 0) const;
+  Result<LoadedModel> load(const ModelUse& use) const;
 };
 
 }  // namespace jige::cli

@@ -1,7 +1,6 @@
 // jige score: log-probabilities and right answers for a data set.
 #include <fmt/format.h>
 
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -49,7 +48,7 @@ class ScoreCommand final : public Command {
   Status run() override {
     output_.apply();
     const InterruptScope interrupts;
-    JIGE_TRY(LoadedModel loaded, model_.load(true));
+    JIGE_TRY(LoadedModel loaded, model_.load({.scores = true}));
     JIGE_TRY(RecordScorer scorer, RecordScorer::create(loaded, options_));
     std::optional<AtomicFile> file;
     if (!out_.empty()) {
@@ -74,25 +73,12 @@ class ScoreCommand final : public Command {
     return data_.empty() || data_ == "-" ? "standard input" : data_;
   }
 
-  // The number of records, for the progress bar; 0 where it cannot be known beforehand.
-  Result<int64_t> count_records() const {
-    int64_t count = 0;
-    // A pipe can be read but once.
-    std::error_code error;
-    if (!std::filesystem::is_regular_file(data_, error)) return count;
-    JIGE_DO(for_each_line(data_, [&](std::string_view line, int64_t) -> Result<bool> {
-      count += line.find_first_not_of(" \t\r") != std::string_view::npos;
-      return limit_ == 0 || count < limit_;
-    }));
-    return count;
-  }
-
   Status score_all(RecordScorer& scorer, std::optional<AtomicFile>& file) const {
-    JIGE_TRY(const int64_t total, count_records());
+    JIGE_TRY(const int64_t total, count_filled_lines(data_, limit_));
     Progress progress("scoring", total, output_.quiet || total == 0);
     int64_t read = 0, done = 0;
     const auto score_line = [&](std::string_view line, int64_t number) -> Result<bool> {
-      if (line.find_first_not_of(" \t\r") == std::string_view::npos) return true;
+      if (is_blank(line)) return true;
       const std::string where = fmt::format("{}:{}", shown_name(), number);
       if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
       JIGE_TRY(const std::optional<Json> scored, scorer.score_line(line, where));

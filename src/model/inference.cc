@@ -79,8 +79,10 @@ Result<InferenceSizes> sizes_with(const std::vector<Adapter>& adapters,
   sizes.context_max = options.context_max > 0 ? options.context_max
                                               : std::min(config.context_max, kContextDefaultMax);
   JIGE_DO(check_range("the context in tokens", sizes.context_max, 1, config.context_max));
+  // Embeddings: the longest text, and beside its end a batch of others.
+  const int64_t beside = options.embeds ? blocks_for(options.batch_tokens_max) : 0;
   sizes.kv_block_count =
-      options.kv_block_count > 0 ? options.kv_block_count : blocks_for(sizes.context_max);
+      options.kv_block_count > 0 ? options.kv_block_count : blocks_for(sizes.context_max) + beside;
   JIGE_DO(check_range("the number of cache blocks", sizes.kv_block_count, 1, INT32_MAX));
   JIGE_DO(check_range("the tokens of a batch", options.batch_tokens_max, 1, kBatchTokensLimit));
   JIGE_DO(check_range("the rows of logits", options.logit_rows_max, 1, options.batch_tokens_max));

@@ -37,7 +37,7 @@ struct InferenceOptions {
   std::optional<DType> kv_dtype;  // empty: as compute
   ops::WeightFormat format = ops::WeightFormat::kCompute;  // that matrices are kept in
   int64_t context_max = 0;     // longest sequence; 0: the model's own, but 4096 at most
-  int64_t kv_block_count = 0;  // 0: enough for one sequence of context_max
+  int64_t kv_block_count = 0;  // 0: enough for one sequence of context_max; embeds: a batch more
   int64_t batch_tokens_max = 512;
   int64_t logit_rows_max = 8;
   bool scores = false;                         // losses() will be used

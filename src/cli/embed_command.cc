@@ -1,0 +1,255 @@
+// jige embed: vectors of texts, for search, clustering and duplicates.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/bytes.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "cli/input.h"
+#include "cli/interrupt.h"
+#include "cli/loaded_model.h"
+#include "cli/output.h"
+#include "cli/vector_file.h"
+#include "formats/embedding_config.h"
+#include "serve/context_hint.h"
+#include "serve/embedder.h"
+#include "serve/embedding_text.h"
+
+namespace jige::cli {
+namespace {
+
+constexpr const char* kFolderPooling = "folder";
+// Tokens whose texts run together, in batches of the model: enough that few batches are not full.
+constexpr int64_t kGroupTokens = 16384;
+
+struct Totals {
+  int64_t texts = 0;
+  int64_t tokens = 0;
+  int64_t truncated = 0;
+};
+
+class EmbedCommand final : public Command {
+ public:
+  void declare(Flags& flags) override {
+    std::vector<std::string> poolings = formats::pooling_names();
+    poolings.insert(poolings.begin(), kFolderPooling);
+    flags.about(
+        "Makes a vector of every text, whose scalar products say how near texts are: for search, "
+        "clustering and duplicates. For folders of embedding models (Qwen3-Embedding, E5-Mistral "
+        "and others that sentence-transformers reads) of the families that Jige knows; of another "
+        "model, it takes the last token's row. Data are JSON lines, each {\"text\": …} or a "
+        "string. Results are JSON lines or, with --out FILE.npy, a matrix that NumPy loads.");
+    model_.declare_folder(flags);
+    flags.text("[DATA]", data_, "JSONL file; without it or with -, standard input");
+    flags.toggle("--lines", lines_, "every line of DATA that is not blank is a text, as it is");
+    model_.declare_adapter(flags);
+    flags.text("-o,--out FILE", out_,
+               "write vectors to a file instead of standard output: NAME.npy for NumPy, else JSON "
+               "lines");
+    flags.text("--prompt NAME", prompt_name_,
+               "put the prompt of this name, which the folder has, before every text; without it, "
+               "the folder's default");
+    flags.text("--prompt-text TEXT", prompt_text_, "put this before every text; '': nothing");
+    flags.choice("--pooling NAME", pooling_, std::move(poolings),
+                 "which of a text's rows become its vector");
+    flags.integer("--dimensions N", dimensions_, {.min = 0, .max = formats::kHiddenMax},
+                  "only the first N numbers of a vector, for models trained so (Matryoshka); 0: "
+                  "all");
+    flags.toggle("--no-normalize", raw_, "leave vectors as long as they are, instead of 1");
+    flags.toggle("--truncate", truncate_, "cut texts that are too long, instead of refusing them");
+    flags.integer("--limit N", limit_, {.min = 0}, "only the first N texts; 0: all");
+    model_.declare(flags);
+    output_.declare(flags, "the summary as well, as a last JSON line {\"summary\": …}");
+    flags.example("jige embed models/qwen3-embedding-0.6b texts.jsonl --out texts.npy");
+    flags.example("jige embed models/qwen3-embedding-0.6b queries.txt --lines --prompt query");
+  }
+
+  Status run() override {
+    output_.apply();
+    const InterruptScope interrupts;
+    JIGE_TRY(const std::string folder, find_model_folder(model_.folder));
+    const auto pooling = formats::find_pooling(pooling_);
+    JIGE_TRY(const formats::EmbeddingConfig config,
+             formats::load_embedding_config(folder, pooling));
+    JIGE_TRY(const std::string prompt, choose_prompt(config, folder));
+    JIGE_TRY(LoadedModel loaded, model_.load({.embeds = true}));
+    const int64_t width = loaded.model->config().hidden_size;
+    if (config.width > 0 && config.width != width) {
+      return fail(Code::kCorrupt, "{}: the pooling is of rows of {} numbers, and the model has {}",
+                  folder, config.width, width);
+    }
+    if (dimensions_ > width) {
+      return fail(Code::kInvalidArgument, "--dimensions {}: the model's vectors have {} numbers",
+                  dimensions_, width);
+    }
+    serve::Embedder embedder(*loaded.model,
+                             {.pooling = config.pooling,
+                              .include_prompt = config.include_prompt,
+                              .normalise = config.normalise && !raw_,
+                              .dimensions = dimensions_},
+                             loaded.adapter);
+    JIGE_TRY(const serve::EmbeddingText texts, text_reader(loaded, embedder, config, prompt));
+    std::optional<VectorFile> file;
+    if (!out_.empty()) {
+      JIGE_TRY(file, VectorFile::create(out_, embedder.dimensions()));
+    }
+    const StopWatch watch;
+    JIGE_TRY(const Totals totals, embed_all(loaded, embedder, texts, file));
+    if (file) JIGE_DO(file->commit());
+    report(totals, embedder.dimensions(), watch.seconds());
+    return {};
+  }
+
+ private:
+  struct Group {
+    std::vector<serve::EmbedInput> inputs;
+    std::vector<int64_t> lines;
+    int64_t tokens = 0;
+  };
+
+  std::string shown_name() const {
+    return data_.empty() || data_ == "-" ? "standard input" : data_;
+  }
+
+  Result<std::string> choose_prompt(const formats::EmbeddingConfig& config,
+                                    const std::string& folder) const {
+    if (prompt_name_ && prompt_text_) {
+      return fail(Code::kInvalidArgument, "--prompt and --prompt-text: give one of them");
+    }
+    if (prompt_text_) return *prompt_text_;
+    const std::string& name = prompt_name_ ? *prompt_name_ : config.default_prompt;
+    if (!prompt_name_ && name.empty()) return std::string();
+    if (const std::string* text = config.find_prompt(name)) return *text;
+    std::vector<std::string_view> known;
+    for (const auto& prompt : config.prompts) known.push_back(prompt.first);
+    return fail(
+        Code::kInvalidArgument, "--prompt {}: {} has {}; give the text by --prompt-text", name,
+        folder,
+        known.empty() ? "no prompts" : fmt::format("the prompts {}", fmt::join(known, ", ")));
+  }
+
+  Result<serve::EmbeddingText> text_reader(const LoadedModel& loaded,
+                                           const serve::Embedder& embedder,
+                                           const formats::EmbeddingConfig& config,
+                                           const std::string& prompt) const {
+    const int64_t held = embedder.tokens_max();
+    const bool by_folder = config.tokens_max > 0 && config.tokens_max <= held;
+    std::string hint = ", or give --truncate";
+    if (!by_folder) hint += serve::context_hint(held, loaded.model->config().context_max);
+    return serve::EmbeddingText::create(loaded.tokenizer,
+                                        {.prompt = prompt,
+                                         .tokens_max = by_folder ? config.tokens_max : held,
+                                         .truncate = truncate_,
+                                         .hint = std::move(hint)});
+  }
+
+  // The text of a line.
+  Result<std::string> read_text(std::string_view line, const std::string& where) const {
+    if (lines_) return std::string(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+    Result<Json> parsed = parse_json(line, where);
+    if (!parsed) {
+      return with_context(std::move(parsed.error()),
+                          "give JSON lines, or --lines where every line is a text");
+    }
+    if (parsed->is_string()) return parsed->get<std::string>();
+    if (!parsed->is_object()) {
+      return fail(Code::kInvalidArgument, "{}: must be {{\"text\": …}} or a string", where);
+    }
+    return get_string(*parsed, "text", where);
+  }
+
+  Result<Totals> embed_all(const LoadedModel& loaded, serve::Embedder& embedder,
+                           const serve::EmbeddingText& texts,
+                           std::optional<VectorFile>& file) const {
+    JIGE_TRY(const int64_t total, count_filled_lines(data_, limit_));
+    Progress progress("embedding", total, output_.quiet || total == 0);
+    Totals totals;
+    Group group;
+    int64_t read = 0;
+    const auto run_group = [&]() -> Status {
+      JIGE_TRY(const auto vectors, loaded.named(embedder.embed(group.inputs, &interrupt_flag())));
+      for (size_t i = 0; i < vectors.size(); ++i) {
+        const TextVector vector{.line = group.lines[i],
+                                .tokens = std::ssize(group.inputs[i].tokens),
+                                .truncated = group.inputs[i].truncated,
+                                .values = vectors[i]};
+        totals.truncated += vector.truncated;
+        if (file) {
+          JIGE_DO(file->add(vector));
+        } else {
+          print_exact(vector_line(vector));
+        }
+      }
+      totals.texts += std::ssize(vectors);
+      totals.tokens += group.tokens;
+      progress.update(totals.texts, fmt::format("{} tokens", totals.tokens));
+      group = {};
+      return {};
+    };
+    const auto add_line = [&](std::string_view line, int64_t number) -> Result<bool> {
+      if (is_blank(line)) return true;
+      const std::string where = fmt::format("{}:{}", shown_name(), number);
+      if (interrupted()) return fail(Code::kCancelled, "by a signal, at {}", where);
+      JIGE_TRY(const std::string text, read_text(line, where));
+      Result<serve::EmbedInput> input = texts.encode(text);
+      if (!input) return with_context(std::move(input.error()), "{}", where);
+      group.tokens += std::ssize(input->tokens);
+      group.inputs.push_back(std::move(*input));
+      group.lines.push_back(number);
+      if (group.tokens >= kGroupTokens) JIGE_DO(run_group());
+      return ++read < limit_ || limit_ == 0;
+    };
+    JIGE_DO(for_each_line(data_, add_line));
+    JIGE_DO(run_group());
+    if (totals.texts == 0) {
+      return fail(Code::kInvalidArgument, "{}: holds no text", shown_name());
+    }
+    progress.finish(fmt::format("{} tokens", totals.tokens));
+    return totals;
+  }
+
+  void report(const Totals& totals, int64_t dimensions, double seconds) const {
+    const double rate = static_cast<double>(totals.tokens) / std::max(seconds, 1e-9);
+    if (output_.json) {
+      print_json(Json{{"summary",
+                       {{"texts", totals.texts},
+                        {"tokens", totals.tokens},
+                        {"truncated", totals.truncated},
+                        {"dimensions", dimensions},
+                        {"seconds", seconds},
+                        {"tokens_per_second", rate}}}});
+    }
+    if (output_.quiet) return;
+    fmt::print(stderr, "{} vectors of {} numbers, {} tokens, {} a second{}\n", totals.texts,
+               dimensions, totals.tokens, format_count(rate),
+               totals.truncated > 0
+                   ? fmt::format("; of {} texts the end was cut off", totals.truncated)
+                   : "");
+  }
+
+  ModelFlags model_;
+  std::string data_, out_;
+  std::string pooling_ = kFolderPooling;
+  std::optional<std::string> prompt_name_, prompt_text_;
+  bool lines_ = false, raw_ = false, truncate_ = false;
+  int64_t dimensions_ = 0;
+  int64_t limit_ = 0;
+  OutputFlags output_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_embed_command() { return std::make_unique<EmbedCommand>(); }
+
+}  // namespace jige::cli

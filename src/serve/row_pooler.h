@@ -1,0 +1,49 @@
+// RowPooler: one vector of the rows that a model gives of a text's tokens.
+//
+// The formulas are those of formats/embedding_config.h. Sums are in double, in the order of the
+// tokens, and so is the length that a vector is divided by (10^-12 at least): bits depend on the
+// rows alone. With fewer dimensions than the rows have, the first ones are kept, before the vector
+// is normalised (Matryoshka embeddings).
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/result.h"
+#include "formats/embedding_config.h"
+
+namespace jige::serve {
+
+// What a vector is made like.
+struct EmbeddingForm {
+  formats::PoolingKind pooling = formats::PoolingKind::kLastToken;
+  bool include_prompt = true;  // in means
+  bool normalise = true;
+  int64_t dimensions = 0;  // 0: as many as the rows have
+};
+
+class RowPooler {
+ public:
+  // For a text of so many tokens, of which the first `prompt_count` are those of a prompt.
+  // REQUIRES: form.dimensions is at most the width of rows.
+  RowPooler(const EmbeddingForm& form, int64_t token_count, int64_t prompt_count);
+
+  // Whether the row of a token counts. REQUIRES: 0 <= token < token_count.
+  bool wants(int64_t token) const;
+  // Adds the row of a wanted token. REQUIRES: tokens in ascending order.
+  void add(int64_t token, std::span<const float> row);
+  // The vector. Fails with kInvalidArgument where no token counted, kCorrupt where it is not
+  // finite.
+  Result<std::vector<float>> finish() const;
+
+ private:
+  EmbeddingForm form_;
+  int64_t token_count_;
+  int64_t first_;  // token that counts
+  std::vector<double> sum_;
+  double weight_ = 0;
+};
+
+}  // namespace jige::serve

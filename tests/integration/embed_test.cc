@@ -1,0 +1,126 @@
+// `jige embed` as users meet it: forms of data and results, prompts, what is refused and how.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "base/file.h"
+#include "integration/process.h"
+#include "integration/tiny_run.h"
+
+namespace jige::integration {
+namespace {
+
+using ::testing::HasSubstr;
+using Vector = std::vector<float>;
+
+const std::string kQwen = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/qwen3";
+const std::string kMistral = std::string(JIGE_SOURCE_DIR) + "/tests/fixtures/embedding/mistral";
+
+Outcome embed(const std::string& input, std::vector<std::string> more,
+              const std::string& folder = kQwen) {
+  std::vector<std::string> words = {"embed", folder, "--dtype", "f32"};
+  words.insert(words.end(), more.begin(), more.end());
+  return run_jige(words, input);
+}
+
+Vector vector_of(const Json& line) { return line.at("embedding").get<Vector>(); }
+
+double product(const Vector& a, const Vector& b) {
+  double sum = 0;
+  for (size_t i = 0; i < a.size(); ++i) sum += double{a[i]} * b[i];
+  return sum;
+}
+
+TEST(Embed, GivesTheSameVectorsInEveryForm) {
+  const Outcome outcome = embed("{\"text\": \"a red kite\"}\n\n\"a golden bell\"\n", {"--json"});
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  const JsonLines lines = outcome.json_lines();
+  ASSERT_EQ(lines.size(), 3u);
+  EXPECT_EQ(lines[0]["line"], 1);
+  EXPECT_EQ(lines[1]["line"], 3);
+  EXPECT_NEAR(product(vector_of(lines[0]), vector_of(lines[0])), 1, 1e-6);
+  EXPECT_LT(product(vector_of(lines[0]), vector_of(lines[1])), 0.999);
+  EXPECT_EQ(lines[2]["summary"]["texts"], 2);
+  EXPECT_EQ(lines[2]["summary"]["dimensions"], 24);
+  EXPECT_THAT(outcome.err, HasSubstr("2 vectors of 24 numbers"));
+
+  const TestFolder folder;
+  const Outcome matrix = embed("a red kite\na golden bell\r\n",
+                               {"--lines", "--quiet", "--out", folder / "vectors.npy"});
+  ASSERT_EQ(matrix.exit_code, 0) << matrix.err;
+  EXPECT_EQ(matrix.out + matrix.err, "");
+  const std::string content = *read_file(folder / "vectors.npy");
+  ASSERT_EQ(content.size(), 128u + 2 * 24 * 4);
+  EXPECT_THAT(content, HasSubstr("'shape': (2, 24)"));
+  for (size_t i = 0; i < 2; ++i) {
+    Vector row(24);
+    std::memcpy(row.data(), content.data() + 128 + i * 24 * 4, 24 * 4);
+    EXPECT_EQ(row, vector_of(lines[i]));
+  }
+}
+
+TEST(Embed, PutsPromptsBeforeTexts) {
+  const auto vector_with = [](const std::string& text, const std::vector<std::string>& more,
+                              const std::string& folder) {
+    const Outcome outcome = embed(text, more, folder);
+    EXPECT_EQ(outcome.exit_code, 0) << outcome.err;
+    return vector_of(outcome.json_lines().front());
+  };
+  const std::string query = "Instruct: find passages that answer the question\nQuery:";
+  const std::string whole = Json(query + "a bell").dump();
+  EXPECT_EQ(vector_with("\"a bell\"", {"--prompt", "query"}, kQwen), vector_with(whole, {}, kQwen));
+  EXPECT_EQ(vector_with("\"a bell\"", {"--prompt-text", query}, kQwen),
+            vector_with(whole, {}, kQwen));
+  // The default prompt of this folder, whose tokens its mean leaves out.
+  EXPECT_EQ(vector_with("\"a bell\"", {}, kMistral),
+            vector_with("\"a bell\"", {"--prompt", "query"}, kMistral));
+  EXPECT_NE(vector_with("\"a bell\"", {}, kMistral),
+            vector_with("\"a bell\"", {"--prompt-text", ""}, kMistral));
+
+  expect_error(embed("\"a\"", {"--prompt", "title"}), 2, {"title", "query, document"});
+  expect_error(embed("\"a\"", {"--prompt", "query", "--prompt-text", "b"}), 2,
+               {"--prompt and --prompt-text"});
+}
+
+TEST(Embed, TakesAnyModelAndSaysWhatItWants) {
+  const Outcome outcome =
+      run_jige({"embed", TinyRun::get().model(), "--pooling", "mean"}, "\"a red kite\"\n");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.err;
+  EXPECT_NEAR(product(vector_of(outcome.json()), vector_of(outcome.json())), 1, 1e-6);
+  const Outcome few = embed("\"a\"", {"--dimensions", "7"});
+  EXPECT_EQ(vector_of(few.json()).size(), 7u);
+  const Outcome raw = embed("\"a\"", {"--no-normalize"});
+  EXPECT_GT(std::abs(product(vector_of(raw.json()), vector_of(raw.json())) - 1), 1e-3);
+}
+
+TEST(Embed, RefusesBadDataAndLeavesNothingBehind) {
+  const TestFolder folder;
+  const std::string out = folder / "vectors.npy";
+  const auto refused = [&](const std::string& input, const std::vector<std::string>& parts,
+                           std::vector<std::string> more = {}, int exit_code = 2) {
+    more.insert(more.end(), {"--out", out});
+    expect_error(embed(input, more), exit_code, parts);
+    EXPECT_FALSE(std::filesystem::exists(out));
+  };
+  refused("\"fine\"\nnot JSON\n", {"standard input:2", "--lines"}, {}, 4);
+  refused("\"fine\"\n[1]\n", {"standard input:2", "\"text\""});
+  refused("{\"txt\": \"a\"}", {"standard input:1", "text"}, {}, 3);
+  refused("\n \n", {"holds no text"});
+  refused("\"a\"", {"--dimensions 25", "24 numbers"}, {"--dimensions", "25"});
+  const std::string word(2000, 'x');
+  refused(Json(word).dump(), {"standard input:1", "tokens", "--truncate"});
+  const Outcome cut = embed(Json(word).dump(), {"--truncate"});
+  ASSERT_EQ(cut.exit_code, 0) << cut.err;
+  EXPECT_EQ(cut.json()["truncated"], true);
+  EXPECT_EQ(cut.json()["tokens"], 200);
+  EXPECT_THAT(cut.err, HasSubstr("of 1 texts the end was cut off"));
+}
+
+}  // namespace
+}  // namespace jige::integration

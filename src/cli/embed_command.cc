@@ -204,6 +204,8 @@ class EmbedCommand final : public Command {
       JIGE_TRY(const std::string text, read_text(line, where));
       Result<serve::EmbedInput> input = texts.encode(text);
       if (!input) return with_context(std::move(input.error()), "{}", where);
+      const Status checked = embedder.check(*input);
+      if (!checked) return with_context(Error(checked.error()), "{}", where);
       group.tokens += std::ssize(input->tokens);
       group.inputs.push_back(std::move(*input));
       group.lines.push_back(number);

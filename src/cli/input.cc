@@ -134,14 +134,14 @@ Result<std::string> find_model_folder(const std::string& path) {
     return fail(
         Code::kNotFound,
         "{}: this run wrote an adapter and no model; `jige export {}` writes the two as one, and "
-        "generate, chat and score run the base with --adapter {}",
+        "generate, chat, score and embed run the base with --adapter {}",
         path, path, path);
   }
   if (fs::exists(folder / "adapter_config.json", error)) {
     return fail(Code::kInvalidArgument,
                 "{}: is a LoRA adapter and no model; give the model that the run wrote beside it, "
-                "or make one from the run with `jige export`; generate, chat and score run its "
-                "base with --adapter {}",
+                "or make one from the run with `jige export`; generate, chat, score and embed run "
+                "its base with --adapter {}",
                 path, path);
   }
   if (fs::exists(folder / "checkpoints", error)) {

@@ -33,10 +33,24 @@ int64_t Embedder::dimensions() const {
 Status Embedder::check(const EmbedInput& input) const {
   const int64_t count = std::ssize(input.tokens);
   if (count == 0) return fail(Code::kInvalidArgument, "the text has no token to make a vector of");
-  if (count <= tokens_max()) return {};
-  return fail(Code::kInvalidArgument,
-              "the text has {} tokens and the context holds {}; shorten it{}", count, tokens_max(),
-              context_hint(tokens_max(), model_.config().context_max));
+  if (count > tokens_max()) {
+    return fail(Code::kInvalidArgument,
+                "the text has {} tokens and the context holds {}; shorten it{}", count,
+                tokens_max(), context_hint(tokens_max(), model_.config().context_max));
+  }
+  if (!RowPooler(form_, count, input.prompt_count).wants(count - 1)) {
+    return fail(Code::kInvalidArgument,
+                "all {} tokens belong to the prompt, which the pooling leaves out; give a longer "
+                "text",
+                count);
+  }
+  const int64_t vocab_size = model_.config().vocab_size;
+  for (const int32_t id : input.tokens) {
+    if (id >= 0 && id < vocab_size) continue;
+    return fail(Code::kInvalidArgument, "the text has the token id {}; the model knows 0..{}", id,
+                vocab_size - 1);
+  }
+  return {};
 }
 
 void Embedder::fill_step(std::span<const EmbedInput> inputs) {

@@ -32,9 +32,12 @@ class Embedder {
   // Numbers of a vector.
   int64_t dimensions() const;
 
-  // The vectors, in the order of the texts. Fails with kInvalidArgument on a text without tokens,
-  // one that is longer than tokens_max() and ids out of range, kCorrupt where a vector is not
-  // finite, and kCancelled once `cancelled` is set.
+  // Fails with kInvalidArgument on a text without tokens, or none but those of a prompt that the
+  // pooling leaves out, on one that is longer than tokens_max(), and on ids out of range.
+  Status check(const EmbedInput& input) const;
+
+  // The vectors, in the order of the texts. Fails as check() does, with kCorrupt where a vector is
+  // not finite, and kCancelled once `cancelled` is set.
   Result<std::vector<std::vector<float>>> embed(std::span<const EmbedInput> inputs,
                                                 const std::atomic<bool>* cancelled = nullptr);
 
@@ -48,7 +51,6 @@ class Embedder {
     RowPooler pooler;
   };
 
-  Status check(const EmbedInput& input) const;
   // Chooses the tokens of the next step: what is left of a text that has begun, then new ones.
   void fill_step(std::span<const EmbedInput> inputs);
   Status run_step(std::span<const EmbedInput> inputs);

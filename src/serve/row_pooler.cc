@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/check.h"
+
 namespace jige::serve {
 namespace {
 
@@ -27,12 +29,7 @@ void RowPooler::add(int64_t token, std::span<const float> row) {
 }
 
 Result<std::vector<float>> RowPooler::finish() const {
-  if (sum_.empty()) {
-    return fail(Code::kInvalidArgument,
-                "no token is left to make a vector of: all {} belong to the prompt, which the "
-                "pooling leaves out; give a longer text",
-                token_count_);
-  }
+  JIGE_CHECK(!sum_.empty(), "a vector of none of {} tokens", token_count_);
   double squares = 0;
   for (const double value : sum_) squares += (value / weight_) * (value / weight_);
   const double divisor = form_.normalise ? std::max(std::sqrt(squares), kNormMin) : 1.0;

@@ -34,8 +34,7 @@ class RowPooler {
   bool wants(int64_t token) const;
   // Adds the row of a wanted token. REQUIRES: tokens in ascending order.
   void add(int64_t token, std::span<const float> row);
-  // The vector. Fails with kInvalidArgument where no token counted, kCorrupt where it is not
-  // finite.
+  // The vector. Fails with kCorrupt where it is not finite. REQUIRES: a token that counted.
   Result<std::vector<float>> finish() const;
 
  private:

@@ -1,0 +1,46 @@
+"""Vectors of texts by sentence-transformers on the CPU; prints one JSON object with the seconds.
+
+The vectors go to a file, f32, one behind the other.
+"""
+import argparse
+import json
+import sys
+import time
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder")
+    parser.add_argument("texts")
+    parser.add_argument("vectors")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="bf16")
+    parser.add_argument("--threads", type=int, required=True)
+    parser.add_argument("--batch", type=int, default=32)
+    args = parser.parse_args()
+
+    try:
+        import sentence_transformers
+        import torch
+        import transformers
+    except ImportError as error:
+        print(f"peer not importable: {error}", file=sys.stderr)
+        sys.exit(77)
+    torch.set_num_threads(args.threads)
+    dtype = torch.bfloat16 if args.dtype == "bf16" else torch.float32
+    model = sentence_transformers.SentenceTransformer(args.folder, device="cpu",
+                                                      model_kwargs={"dtype": dtype})
+    model.tokenizer.pad_token = model.tokenizer.eos_token
+    with open(args.texts) as lines:
+        texts = [json.loads(line)["text"] for line in lines]
+    model.encode(texts[:args.batch], batch_size=args.batch)  # warms up
+    start = time.perf_counter()
+    vectors = model.encode(texts, batch_size=args.batch)
+    seconds = time.perf_counter() - start
+    vectors.astype("float32").tofile(args.vectors)
+    print(json.dumps({"seconds": seconds,
+                      "peer": f"sentence-transformers {sentence_transformers.__version__}, "
+                      f"torch {torch.__version__}, transformers {transformers.__version__}"}))
+
+
+if __name__ == "__main__":
+    main()

@@ -11,6 +11,7 @@
 
 #include "base/bytes.h"
 #include "base/clock.h"
+#include "base/counted.h"
 #include "base/json.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -233,10 +234,10 @@ class EmbedCommand final : public Command {
                         {"tokens_per_second", rate}}}});
     }
     if (output_.quiet) return;
-    fmt::print(stderr, "{} vectors of {} numbers, {} tokens, {} a second{}\n", totals.texts,
-               dimensions, totals.tokens, format_count(rate),
+    fmt::print(stderr, "{} of {}, {}, {} a second{}\n", counted(totals.texts, "vector"),
+               counted(dimensions, "number"), counted(totals.tokens, "token"), format_count(rate),
                totals.truncated > 0
-                   ? fmt::format("; of {} texts the end was cut off", totals.truncated)
+                   ? fmt::format("; of {} the end was cut off", counted(totals.truncated, "text"))
                    : "");
   }
 

@@ -220,8 +220,6 @@ Result<std::optional<Modules>> load_modules(const std::string& path) {
 
 }  // namespace
 
-std::string_view pooling_name(PoolingKind kind) { return kPoolingNames[static_cast<size_t>(kind)]; }
-
 std::optional<PoolingKind> find_pooling(std::string_view name) {
   const auto* found = std::find(std::begin(kPoolingNames), std::end(kPoolingNames), name);
   if (found == std::end(kPoolingNames)) return std::nullopt;

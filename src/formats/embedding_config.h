@@ -30,7 +30,6 @@ namespace jige::formats {
 
 enum class PoolingKind { kLastToken, kMean, kWeightedMean };
 // "lasttoken", "mean", "weightedmean": as pooling_mode spells them.
-std::string_view pooling_name(PoolingKind kind);
 std::optional<PoolingKind> find_pooling(std::string_view name);
 // All names, in the order of PoolingKind.
 std::vector<std::string> pooling_names();

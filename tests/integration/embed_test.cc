@@ -119,7 +119,7 @@ TEST(Embed, RefusesBadDataAndLeavesNothingBehind) {
   ASSERT_EQ(cut.exit_code, 0) << cut.err;
   EXPECT_EQ(cut.json()["truncated"], true);
   EXPECT_EQ(cut.json()["tokens"], 200);
-  EXPECT_THAT(cut.err, HasSubstr("of 1 texts the end was cut off"));
+  EXPECT_THAT(cut.err, HasSubstr("of 1 text the end was cut off"));
 }
 
 }  // namespace

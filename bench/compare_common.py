@@ -11,15 +11,20 @@ SKIP = 77  # exit code of a peer that is not there, and of a comparison without 
 QUARTILES_FROM = 8  # rounds
 
 
-def add_run_flags(parser, sizes, rounds=3):
+def add_process_flags(parser, rounds=3):
     """Flags of every comparison."""
     parser.add_argument("--jige", default=None,
                         help="the binary; by default build/release/jige, else build/bench/jige")
-    parser.add_argument("--size", choices=sizes, action="append",
-                        help="shapes to compare; several times for several")
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))
     parser.add_argument("--rounds", type=int, default=rounds, help="each runs Jige and the peer")
     parser.add_argument("--json", action="store_true", help="one JSON line a comparison")
+
+
+def add_run_flags(parser, sizes, rounds=3):
+    """Flags of the comparisons of models."""
+    add_process_flags(parser, rounds)
+    parser.add_argument("--size", choices=sizes, action="append",
+                        help="shapes to compare; several times for several")
 
 
 def add_common_flags(parser, rounds=3):

@@ -26,6 +26,7 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "cli/device_flags.h"
+#include "cli/filled_cache.h"
 #include "cli/model_sizes.h"
 #include "cli/random_model.h"
 #include "machine.h"
@@ -155,6 +156,10 @@ void bench_model(int threads, int rounds, const std::string& size) {
   }
   std::vector<int32_t> blocks(static_cast<size_t>(models[0]->sizes().kv_block_count));
   std::iota(blocks.begin(), blocks.end(), 0);
+  for (const auto& model : models) {
+    const Status filled = cli::fill_cache(*model, context_max);
+    JIGE_CHECK(filled.has_value(), "{}", filled.error().message);
+  }
   for (const int64_t context : kContexts) {
     std::array<int64_t, kTypes.size()> bytes{};
     for (size_t type = 0; type < kTypes.size(); ++type) {

@@ -7,6 +7,7 @@
 
 #include "base/bytes.h"
 #include "cli/bench.h"
+#include "cli/filled_cache.h"
 #include "cli/flags.h"
 #include "cli/input.h"
 #include "cli/model_sizes.h"
@@ -122,6 +123,7 @@ Result<sim::StepTime> measure_step_time(model::InferenceModel& model) {
   const int64_t room = std::min(model.context_max(), model.sizes().kv_block_count * 16);
   const int64_t prompt = std::max<int64_t>(2, std::min(model.sizes().batch_tokens_max, room) / 2);
   const int64_t context = std::max<int64_t>(1, room - 1);
+  JIGE_DO(fill_cache(model, room));
   JIGE_TRY(const double one_s, forward_seconds(model, 0, 1));
   JIGE_TRY(const double prompt_s, forward_seconds(model, 0, prompt));
   JIGE_TRY(const double far_s, forward_seconds(model, context, 1));

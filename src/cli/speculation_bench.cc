@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/rng.h"
+#include "cli/filled_cache.h"
 #include "serve/engine.h"
 #include "serve/generator.h"
 
@@ -152,6 +153,7 @@ Result<std::vector<std::vector<double>>> bench_rows(model::InferenceModel& model
   std::vector<int32_t> blocks(static_cast<size_t>(model.sizes().kv_block_count));
   std::iota(blocks.begin(), blocks.end(), 0);
   std::vector<std::vector<double>> seconds(counts.size());
+  JIGE_DO(fill_cache(model, context));
   for (int64_t turn = 0; turn <= turns; ++turn) {
     for (size_t i = 0; i < counts.size(); ++i) {
       const std::vector<int32_t> tokens(static_cast<size_t>(counts[i]), 1);

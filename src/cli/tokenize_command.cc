@@ -60,7 +60,7 @@ class TokenizeCommand final : public Command {
                  "without the tokens put around every text; with --decode, leave special tokens "
                  "out");
     flags.toggle("--literal", literal_, "special tokens spelled out in the text are ordinary text");
-    output_.declare(flags, "print one JSON object with ids and tokens");
+    output_.declare(flags, "print one JSON object: ids and tokens, or only --count");
     flags.example("jige tokenize models/tiny --text \"Once upon a time\" --pieces");
     flags.example("jige tokenize models/tiny --file book.txt --count");
     flags.example("echo 42 7 | jige tokenize models/tiny --decode");
@@ -92,7 +92,9 @@ class TokenizeCommand final : public Command {
   Status encode(const text::Tokenizer& tokenizer, const std::string& input) const {
     JIGE_TRY(const std::vector<int32_t> ids,
              tokenizer.encode(input, {.add_special = !no_special_, .allow_special = !literal_}));
-    if (output_.json) {
+    if (output_.json && count_) {
+      print_json(Json{{"count", ids.size()}});
+    } else if (output_.json) {
       Json tokens = Json::array();
       for (const int32_t id : ids) tokens.push_back(tokenizer.id_to_token(id).value_or(""));
       print_json(Json{{"count", ids.size()}, {"ids", ids}, {"tokens", tokens}});

@@ -350,9 +350,12 @@ TEST(Life, TokenizerTrainWritesAFolder) {
                         .json();
   EXPECT_LE(made["vocab_size"].get<int>(), 280);
   EXPECT_EQ(made["chat_template"], false);
-  const Outcome count =
-      run_jige({"tokenize", folder / "tok", "--text", "the cat", "--count", "--no-special"});
+  std::vector<std::string> words = {"tokenize", folder / "tok", "--text",
+                                    "the cat",  "--count",      "--no-special"};
+  const Outcome count = run_jige(words);
   EXPECT_LT(std::stoi(count.out), 7);
+  words.push_back("--json");
+  EXPECT_EQ(run_jige(words).json(), (Json{{"count", std::stoi(count.out)}}));
 }
 
 TEST(Life, PlotLossDrawsTheRun) {

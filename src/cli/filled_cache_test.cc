@@ -1,0 +1,36 @@
+#include "cli/filled_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+#include <vector>
+
+#include "cli/bench_serve_model.h"
+
+namespace jige::cli {
+namespace {
+
+TEST(FilledCache, HoldsTheSameTokensInEveryBlock) {
+  BenchServeModelFlags flags;
+  flags.random = "tiny";
+  auto served = flags.load(64, 4, 64, 8);
+  ASSERT_TRUE(served) << served.error().message;
+  model::InferenceModel& model = *served->model;
+  const auto logits_behind = [&](const std::array<int32_t, 4>& blocks) {
+    const int32_t token = 5, row = 0;
+    const ops::SequenceSpan span{.row_count = 1, .context_count = 48, .blocks = blocks.data()};
+    const auto logits = model.forward({.tokens = std::span(&token, 1),
+                                       .sequences = std::span(&span, 1),
+                                       .logit_rows = std::span(&row, 1)});
+    EXPECT_TRUE(logits.has_value());
+    return std::vector<float>(logits->begin(), logits->end());
+  };
+  ASSERT_TRUE(fill_cache(model, 33));  // the first three of four
+  const std::vector<float> filled = logits_behind({0, 1, 2, 3});
+  EXPECT_EQ(filled, logits_behind({1, 2, 0, 3}));
+  EXPECT_EQ(filled, logits_behind({2, 2, 2, 3}));
+  EXPECT_EQ(fill_cache(model, 65).error().code, Code::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace jige::cli
